@@ -1,0 +1,202 @@
+"""CachePolicy: which rows enter a step, and which of them each layer recomputes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from engine.cache.store import ActivationStore, Site
+from engine.fields import check_fields
+from engine.models.base import ModelAdapter, ModelInfo
+from engine.rows import ALL, Rows, take, within
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What a policy may know of a run before it starts; T = prompt_length + gen_length."""
+
+    info: ModelInfo
+    batch: int
+    prompt_length: int
+    gen_length: int
+    block_length: int
+
+    @property
+    def length(self) -> int:
+        """Positions of the canvas."""
+        return self.prompt_length + self.gen_length
+
+
+@dataclass(frozen=True)
+class StepView:
+    """The state before a step, read-only; positions are global.
+
+    `masked` [B, T] bool, `canvas` [B, T] ids; `block` is [lo, hi) of the block being decoded;
+    `needs` [B, n] are the positions whose logits are wanted and `real` [B, n] which of them are
+    not padding; `logit_rows` are the hidden rows that give them; `order` the reveal order where
+    the unmasker knows it.
+    """
+
+    run: RunInfo
+    step: int
+    block: slice
+    block_index: int
+    block_step: int
+    canvas: Tensor
+    masked: Tensor
+    needs: Tensor
+    real: Tensor
+    order: Tensor | None = None
+
+    @property
+    def logit_rows(self) -> Tensor:
+        """Hidden rows [B, n] that predict `needs`: the only place where the shift is applied."""
+        return (self.needs - self.run.info.logit_shift).clamp_min(0)
+
+    @property
+    def window_start(self) -> int:
+        """First row that a window over the current block must hold, the shift included."""
+        return max(self.block.start - self.run.info.logit_shift, 0)
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """`rows` enter the network and attend to `keys` (ALL, or a slice of positions).
+
+    `key_mask` [B, T] bool narrows the keys further; `kind` is one of events.KINDS.
+    """
+
+    rows: Rows = ALL
+    keys: Rows = ALL
+    key_mask: Tensor | None = None
+    kind: str = "full"
+
+
+@dataclass(frozen=True)
+class LayerPlan:
+    """Global rows that a layer recomputes per site.
+
+    ALL is every row that entered the step, `slice(0, 0)` none.
+    """
+
+    k: Rows = ALL
+    v: Rows = ALL
+    attn: Rows = ALL
+    ffn: Rows = ALL
+
+
+class LayerProbe:
+    """A layer's input as a policy sees it; what it computes to decide, the forward reuses.
+
+    `rows` are the rows that entered the step, `h` [B, R, D] their residual stream.
+    """
+
+    def __init__(
+        self,
+        adapter: ModelAdapter,
+        store: ActivationStore,
+        layer: int,
+        h: Tensor,
+        rows: Rows,
+        length: int,
+    ) -> None:
+        self.adapter, self.store, self.layer = adapter, store, layer
+        self.h, self.rows, self.length = h, rows, length
+        self._normed: Tensor | None = None
+        self._memo: dict[str, Tensor] = {}
+
+    @property
+    def normed(self) -> Tensor:
+        """The normed input [B, R, D]."""
+        if self._normed is None:
+            self._normed = self.adapter.attn_norm(self.layer, self.h)
+        return self._normed
+
+    def project(self, name: str, rows: Rows = ALL, heads: slice | None = None) -> Tensor:
+        """Projection `q`, `k` or `v` at global `rows`, [B, n, heads, dh], q and k rotated."""
+        local = within(self.rows, rows)
+        if heads is not None:
+            return self._compute(name, rows, heads)[0]
+        if local is ALL and name not in self._memo:
+            self._memo[name] = self._compute(name, ALL)[0]
+        if name in self._memo:
+            return take(self._memo[name], local)
+        return self._compute(name, rows)[0]
+
+    def project_all(self) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v of every row, as one product where none is known yet."""
+        if not self._memo:
+            self._memo = dict(zip("qkv", self._compute("qkv", ALL), strict=True))
+        return self.project("q"), self.project("k"), self.project("v")
+
+    def cached(self, site: str, rows: Rows = ALL) -> Tensor | None:
+        """What the store holds of a site; None before its first write."""
+        if not self.store.written(self.layer, site):
+            return None
+        return self.store.read(self.layer, site, rows)
+
+    def swap(self, site: str, new: Tensor, rows: Rows = ALL) -> Tensor | None:
+        """Write `new` [B, n, width] and return what stood there; None at the first write."""
+        rows = self.rows if rows is ALL else rows
+        old = self.cached(site, rows)
+        old = None if old is None else old.clone()
+        self.store.write(self.layer, site, rows, new)
+        return old
+
+    def _compute(self, names: str, rows: Rows, heads: slice | None = None) -> tuple[Tensor, ...]:
+        local = within(self.rows, rows)
+        positions = self.rows if local is ALL else rows
+        x = take(self.normed, local)
+        return self.adapter.project(self.layer, names, x, positions, self.length, heads)
+
+
+@dataclass
+class CachePolicy(ABC):
+    """A caching method; its knobs are its dataclass fields, one instance serves one run.
+
+    `windowed` policies choose the rows that enter a step; the others choose within a layer and
+    may stand on one of `stackable_on`.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    paper: ClassVar[str] = ""
+    summary: ClassVar[str] = ""
+    stackable_on: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        check_fields(self, f"{self.name}.")
+
+    def sites(self, run: RunInfo) -> tuple[Site, ...]:
+        """Activations that the store must keep."""
+        return ()
+
+    def start(self, run: RunInfo) -> None:
+        """Called once before the first step."""
+        self.run = run
+
+    def begin_step(self, view: StepView) -> StepPlan:
+        """Rows that enter the network in this step; they must hold `view.logit_rows`."""
+        return StepPlan()
+
+    def plan(self, layer: int, probe: LayerProbe) -> LayerPlan:
+        """Rows that a layer recomputes; the sites it leaves out must be kept."""
+        return LayerPlan()
+
+    def end_step(self, view: StepView, confidence: Tensor, committed: Tensor) -> None:
+        """Called after the commit; `confidence` and `committed` [B, n] belong to `view.needs`."""
+
+    @classmethod
+    @abstractmethod
+    def exact(cls) -> CachePolicy:
+        """Settings under which the policy must equal no cache."""
+
+
+def drift(new: Tensor, old: Tensor) -> Tensor:
+    """1 - cosine of the last dimension, at least in float32: [B, n]."""
+    wide: Any = torch.float64 if new.dtype == torch.float64 else torch.float32
+    return 1 - torch.cosine_similarity(new.to(wide), old.to(wide), dim=-1, eps=1e-8)

@@ -1,0 +1,21 @@
+"""No cache: every row is recomputed in every step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.cache.base import CachePolicy
+
+
+@dataclass
+class NoCache(CachePolicy):
+    """Plain decoding, the baseline of every comparison."""
+
+    name = "none"
+    title = "No cache"
+    summary = "Every position is recomputed in every step."
+
+    @classmethod
+    def exact(cls) -> NoCache:
+        """Always exact."""
+        return cls()

@@ -1,0 +1,86 @@
+"""ActivationStore: the sole owner of a run's cached tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.models.base import ModelInfo
+from engine.rows import ALL, Rows, put, take, within
+
+
+@dataclass(frozen=True)
+class Site:
+    """An activation that a policy keeps per layer.
+
+    `k` and `v` are kept as attention takes them, [B, Hkv, T, dh]; `attn` and `ffn` as [B, T, D];
+    any other name as [B, T, width]. `start` is the first position kept.
+    """
+
+    name: str
+    width: int | None = None
+    start: int = 0
+
+
+class ActivationStore:
+    """Tensors per (layer, site), allocated once for a run and written in place.
+
+    Rows are global. The first write of a site must cover all the rows that it keeps.
+    """
+
+    def __init__(
+        self,
+        info: ModelInfo,
+        sites: Sequence[Site],
+        batch: int,
+        length: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self._sites = {site.name: site for site in sites}
+        self._length = length
+        self._written: set[tuple[int, str]] = set()
+        self._data: dict[tuple[int, str], Tensor] = {}
+        for site in sites:
+            rows = length - site.start
+            shape: tuple[int, ...] = (batch, rows, site.width or info.d_model)
+            if site.name in ("k", "v"):
+                shape = (batch, info.n_kv_heads, rows, info.head_dim)
+            for layer in range(info.layers):
+                self._data[layer, site.name] = torch.empty(shape, dtype=dtype, device=device)
+
+    def keeps(self, name: str) -> bool:
+        """Whether a site is kept."""
+        return name in self._sites
+
+    def written(self, layer: int, name: str) -> bool:
+        """Whether a site holds values."""
+        return (layer, name) in self._written
+
+    def write(self, layer: int, name: str, rows: Rows, values: Tensor) -> None:
+        """Replace `rows`; `values` are [B, n, ...] in the order of rows."""
+        places = self._places(name, rows)
+        if not self.written(layer, name):
+            kept = self._length - self._sites[name].start
+            full = places is ALL or places == slice(0, kept)
+            assert full, f"{name}: the first write of layer {layer} must cover every row"
+            self._written.add((layer, name))
+        dim = 2 if name in ("k", "v") else 1
+        put(self._data[layer, name], places, values.transpose(1, 2) if dim == 2 else values, dim)
+
+    def read(self, layer: int, name: str, rows: Rows = ALL) -> Tensor:
+        """The values at `rows`: a view for ALL and slices."""
+        assert self.written(layer, name), f"{name}: layer {layer} was never written"
+        dim = 2 if name in ("k", "v") else 1
+        return take(self._data[layer, name], self._places(name, rows), dim)
+
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return sum(t.nbytes for t in self._data.values())
+
+    def _places(self, name: str, rows: Rows) -> Rows:
+        start = self._sites[name].start
+        return rows if start == 0 else within(slice(start, self._length), rows)

@@ -1,0 +1,97 @@
+"""The catalog: names and knobs to objects, and every method as plain data for forms and tables."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+from types import ModuleType
+from typing import Any, TypeVar
+
+import engine.cache
+import engine.decode
+from engine.cache.base import CachePolicy
+from engine.cache.stack import Stack
+from engine.decode.base import Unmasker
+from engine.decode.score import ALIASES
+from engine.fields import describe_fields
+from engine.spec import RunSpec
+
+T = TypeVar("T")
+
+
+@cache
+def policies() -> dict[str, type[CachePolicy]]:
+    """Every cache policy of the package by name; an import error in one is not caught."""
+    return _plugins(engine.cache, CachePolicy)
+
+
+@cache
+def unmaskers() -> dict[str, type[Unmasker]]:
+    """Every unmasker of the package by name."""
+    return _plugins(engine.decode, Unmasker)
+
+
+def make_policy(spec: RunSpec) -> CachePolicy:
+    """A fresh policy of a spec; `a+b` stands b on a.
+
+    Raises ValueError naming `cache`, or the knob, and what it may be.
+    """
+    window, _, reuse = spec.cache.partition("+")
+    policy = _make(policies(), window, "cache", spec)
+    return Stack(policy, _make(policies(), reuse, "cache", spec)) if reuse else policy
+
+
+def make_unmasker(spec: RunSpec) -> Unmasker:
+    """A fresh unmasker of a spec; ValueError names `unmasker`, or the knob."""
+    return _make(unmaskers(), spec.unmasker, "unmasker", spec)
+
+
+def check_knobs(spec: RunSpec) -> None:
+    """Raise ValueError for a knob of a component that the spec does not use."""
+    used = {spec.unmasker, *spec.cache.split("+")}
+    for key in spec.knobs:
+        if key.split(".")[0] not in used:
+            raise ValueError(
+                f"{key}: no such component in this run; it has {', '.join(sorted(used))}"
+            )
+
+
+def describe() -> dict[str, list[dict[str, Any]]]:
+    """Unmaskers, caches and the fields of a spec as plain data."""
+    return {
+        "unmaskers": [_account(c) | {"scheduled": c.scheduled} for c in unmaskers().values()],
+        "caches": [_account(c) | {"stackable_on": c.stackable_on} for c in policies().values()],
+        "fields": describe_fields(RunSpec),
+    }
+
+
+def _account(cls: type) -> dict[str, Any]:
+    names = ("name", "title", "paper", "summary")
+    return {n: getattr(cls, n) for n in names} | {"knobs": describe_fields(cls)}
+
+
+def _plugins(package: ModuleType, base: type[T]) -> dict[str, type[T]]:
+    found: dict[str, type[T]] = {}
+    for entry in pkgutil.iter_modules(package.__path__):
+        module = importlib.import_module(f"{package.__name__}.{entry.name}")
+        for value in vars(module).values():
+            if isinstance(value, type) and issubclass(value, base) and "name" in vars(value):
+                found[vars(value)["name"]] = value
+    return dict(sorted(found.items(), key=lambda item: (item[0] not in ("none", "quota"), item[0])))
+
+
+def _make(kinds: dict[str, type[T]], name: str, field: str, spec: RunSpec) -> T:
+    if name not in kinds:
+        raise ValueError(f"{field}: {name!r} is unknown; choose from {', '.join(kinds)}")
+    known = {row["name"] for row in describe_fields(kinds[name])}
+    knobs = {}
+    for key, value in spec.knobs.items():
+        owner, knob = key.split(".")
+        if owner == name:
+            if knob not in known:
+                raise ValueError(
+                    f"{key}: unknown knob; {name} has {', '.join(sorted(known)) or 'none'}"
+                )
+            knobs[knob] = ALIASES.get(value, value) if knob == "score" else value
+    return kinds[name](**knobs)

@@ -1,0 +1,1 @@
+"""Unmaskers: one file a rule for what is committed in a step."""

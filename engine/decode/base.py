@@ -1,0 +1,70 @@
+"""Unmasker: which candidates a step commits."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from engine.cache.base import RunInfo, StepView
+from engine.fields import check_fields
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The proposal at each of `view.needs`, [B, n] each.
+
+    `ids` proposed tokens; `confidence` their probability in the unshaped distribution (what the
+    authors of LLaDA rank by); `score` what this run ranks by, -inf where a row is padding.
+    """
+
+    ids: Tensor
+    confidence: Tensor
+    score: Tensor
+
+    def ranking(self) -> Tensor:
+        """Indices [B, n] by falling score; ties go to the lower position."""
+        return self.score.argsort(dim=1, descending=True, stable=True)
+
+    def leading(self, counts: Tensor) -> Tensor:
+        """The `counts` [B] best by score, as a mask [B, n]."""
+        places = self.ranking().argsort(dim=1)
+        return (places < counts[:, None]) & (self.score > -torch.inf)
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What a step commits: a mask over `view.needs` and the ids, [B, n] each."""
+
+    mask: Tensor
+    ids: Tensor
+
+
+@dataclass
+class Unmasker(ABC):
+    """A rule for committing tokens; its knobs are its dataclass fields, one instance a run.
+
+    `scheduled` rules spend the `steps` of a spec; `may_skip` rules may commit nothing in a step.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    paper: ClassVar[str] = ""
+    summary: ClassVar[str] = ""
+    scheduled: ClassVar[bool] = False
+    may_skip: ClassVar[bool] = False
+    score: str = "confidence"
+
+    def __post_init__(self) -> None:
+        check_fields(self, f"{self.name}.")
+
+    def start(self, run: RunInfo, steps_per_block: int | None) -> None:
+        """Called once before the first step."""
+        self.steps_per_block = steps_per_block
+
+    @abstractmethod
+    def commit(self, candidates: Candidates, view: StepView) -> Commit:
+        """Choose among the masked positions of the block."""

@@ -1,0 +1,103 @@
+"""Events of a run: ints, floats and numpy arrays, picklable, so they cross processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+KINDS = ("full", "partial", "reuse", "frozen")
+SITES = ("k", "v", "attn", "ffn")
+REASONS = ("done", "stopped", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Nothing is computed for the moment: `state` is `lock`, `loading`, `warmup` or `paused`."""
+
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """The canvas before the first step.
+
+    `canvas` [B, T] int32 ids; `prompt_mask`, `fixed_mask`, `pad_mask` [B, T] bool (prompt,
+    given answer tokens, real positions); `spec` as RunSpec.to_dict; `environment` as
+    environment.describe; `model` as ModelInfo.to_dict; `pieces` id -> bytes of every id shown.
+    """
+
+    spec: Mapping[str, Any]
+    model: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    canvas: np.ndarray
+    prompt_mask: np.ndarray
+    fixed_mask: np.ndarray
+    pad_mask: np.ndarray
+    pieces: Mapping[int, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What level `steps` adds for one step; arrays are of sequence 0.
+
+    `plan` [layers, SITES, ceil(T/8)] uint8, np.packbits of the rows recomputed; `positions` [n]
+    int32 the candidates; `top_ids` [n, k] int32 and `top_probs` [n, k] float32, best first.
+    """
+
+    plan: np.ndarray
+    positions: np.ndarray
+    top_ids: np.ndarray
+    top_probs: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class StepEvent:
+    """One denoising step, after its commit.
+
+    `sequences`, `positions`, `ids` [n] int32 and `confidence` [n] float32 (probability of the
+    id, NaN where it was filled by the end-of-text rule) say what was committed; `kind` is one of
+    KINDS; `rows` is how many rows of [0, T) entered the network; `forwards` counts branch
+    forwards too (CFG); the clocks are milliseconds of the engine alone.
+    """
+
+    step: int
+    block: int
+    block_step: int
+    kind: str
+    rows: int
+    forwards: int
+    sequences: np.ndarray
+    positions: np.ndarray
+    ids: np.ndarray
+    confidence: np.ndarray
+    masks_left: int
+    forward_ms: float
+    decide_ms: float
+    recording: Recording | None = None
+    pieces: Mapping[int, bytes] = field(default_factory=dict)
+
+    @property
+    def step_ms(self) -> float:
+        """Forward and decision together, in milliseconds."""
+        return self.forward_ms + self.decide_ms
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    """The end of a run, however it came: `reason` is one of REASONS.
+
+    `canvas` [B, T] int32; `texts` one answer a sequence, cut before the first end of text;
+    `metrics` of the run (see metrics.summarise); `message` says what failed and the remedy.
+    """
+
+    reason: str
+    canvas: np.ndarray
+    texts: tuple[str, ...] = ()
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    message: str = ""
+
+
+Event = Waiting | RunStarted | StepEvent | RunFinished

@@ -1,0 +1,83 @@
+"""forward: rows through the layers to the logits of the rows asked for; the hot path."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from engine.cache.base import CachePolicy, LayerPlan, LayerProbe, StepPlan
+from engine.cache.store import ActivationStore
+from engine.models.base import ModelAdapter
+from engine.rows import ALL, Rows, is_empty, same, take, within
+
+
+def forward(
+    adapter: ModelAdapter,
+    store: ActivationStore,
+    policy: CachePolicy,
+    plan: StepPlan,
+    canvas: Tensor,
+    pad_mask: Tensor | None,
+    logit_rows: Rows,
+) -> Tensor:
+    """Raw logits [B, n, V] of the hidden rows `logit_rows`, a subset of `plan.rows`.
+
+    `canvas` [B, T] ids; `pad_mask` [B, T] bool, True at real positions, None where all are.
+    """
+    rows, length = plan.rows, canvas.shape[1]
+    h = adapter.embed(take(canvas, rows))
+    visible = _key_mask(plan, pad_mask)
+    for layer in range(adapter.info.layers):
+        probe = LayerProbe(adapter, store, layer, h, rows, length)
+        layer_plan = policy.plan(layer, probe)
+        h = h + _attention(probe, layer_plan, plan.keys, visible)
+        h = h + _mlp(probe, layer_plan, h)
+    return adapter.logits(take(h, within(rows, logit_rows)))
+
+
+def _key_mask(plan: StepPlan, pad_mask: Tensor | None) -> Tensor | None:
+    masks = [take(m, plan.keys) for m in (pad_mask, plan.key_mask) if m is not None]
+    if len(masks) == 2:
+        return masks[0] & masks[1]
+    return masks[0] if masks else None
+
+
+def _attention(probe: LayerProbe, plan: LayerPlan, keys: Rows, visible: Tensor | None) -> Tensor:
+    """Attention branch of every active row, [B, R, D]."""
+    if plan.k is ALL and plan.v is ALL and plan.attn is ALL:
+        probe.project_all()
+    k, v = _kept(probe, "k", plan.k, keys), _kept(probe, "v", plan.v, keys)
+    if is_empty(plan.attn):
+        return probe.store.read(probe.layer, "attn", probe.rows)
+    out = probe.adapter.attend(probe.layer, probe.project("q", plan.attn), k, v, visible)
+    return _branch(probe, "attn", plan.attn, out)
+
+
+def _mlp(probe: LayerProbe, plan: LayerPlan, h: Tensor) -> Tensor:
+    """Feed-forward branch of every active row, [B, R, D]."""
+    if is_empty(plan.ffn):
+        return probe.store.read(probe.layer, "ffn", probe.rows)
+    out = probe.adapter.mlp(probe.layer, take(h, within(probe.rows, plan.ffn)))
+    return _branch(probe, "ffn", plan.ffn, out)
+
+
+def _kept(probe: LayerProbe, name: str, rows: Rows, keys: Rows) -> Tensor:
+    """Keys or values to attend to, [B, Hkv, keys, dh]: the store's, once it has the fresh rows."""
+    if not probe.store.keeps(name):
+        complete = rows is ALL and probe.rows is ALL
+        assert complete, f"{name}: rows left out need a kept {name}"
+        return take(probe.project(name).transpose(1, 2), keys, 2)
+    if not is_empty(rows):
+        where = probe.rows if rows is ALL else rows
+        probe.store.write(probe.layer, name, where, probe.project(name, rows))
+    return probe.store.read(probe.layer, name, keys)
+
+
+def _branch(probe: LayerProbe, name: str, rows: Rows, fresh: Tensor) -> Tensor:
+    """A branch output at every active row: fresh where recomputed, kept elsewhere."""
+    everything = rows is ALL or same(rows, probe.rows)
+    if not probe.store.keeps(name):
+        assert everything, f"{name}: rows left out need a kept {name}"
+        return fresh
+    where = probe.rows if everything else rows
+    probe.store.write(probe.layer, name, where, fresh)
+    return fresh if everything else probe.store.read(probe.layer, name, probe.rows)

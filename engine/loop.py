@@ -1,0 +1,228 @@
+"""denoise: the one decoding loop; blocks, steps, end of text, a generator of events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine import eos
+from engine.cache.base import CachePolicy, RunInfo, StepPlan, StepView
+from engine.cache.store import ActivationStore
+from engine.decode.base import Candidates, Unmasker
+from engine.decode.score import propose
+from engine.events import StepEvent
+from engine.forward import forward
+from engine.models.base import ModelAdapter
+from engine.recorder import Recorder
+from engine.rows import count, pack
+from engine.spec import RunSpec
+
+
+@dataclass
+class Job:
+    """One run, ready: the first canvas and the parts that decide.
+
+    `canvas` [B, T] int64 on the CPU, mask ids where something is to be generated; `prompt_length`
+    is P, prompts are padded on the left; `pad_mask` [B, T] bool or None; `fixed_mask` [B, T] bool
+    marks given answer tokens. `make_policy` gives a fresh policy, one a guidance branch.
+    """
+
+    adapter: ModelAdapter
+    spec: RunSpec
+    canvas: Tensor
+    prompt_length: int
+    make_policy: Callable[[], CachePolicy]
+    unmasker: Unmasker
+    pad_mask: Tensor | None = None
+    fixed_mask: Tensor | None = None
+    recorder: Recorder = field(default_factory=Recorder)
+    cancelled: Callable[[], bool] = lambda: False
+
+
+@dataclass
+class Branch:
+    """A guidance branch: its own policy and store, so that nothing is shared."""
+
+    policy: CachePolicy
+    store: ActivationStore
+
+
+class Denoiser:
+    """The state of a run between steps; `canvas` and `masked` have a mirror on the host."""
+
+    def __init__(self, job: Job) -> None:
+        self.job, spec, adapter = job, job.spec, job.adapter
+        batch, length = job.canvas.shape
+        self.run = RunInfo(
+            adapter.info, batch, job.prompt_length, spec.gen_length, spec.block_length
+        )
+        assert length == self.run.length, "canvas: prompt and answer make the length"
+        if adapter.info.logit_shift and job.prompt_length < 1:
+            raise ValueError("prompt: a model with shifted logits needs at least one prompt token")
+        self.ids = job.canvas.numpy().copy()
+        self.masked = np.zeros((batch, length), bool)
+        self.masked[:, job.prompt_length :] = True
+        if job.fixed_mask is not None:
+            self.masked &= ~job.fixed_mask.numpy()
+        self.given = torch.from_numpy(~self.masked).to(adapter.device)
+        self.canvas = job.canvas.to(adapter.device)
+        self.pad_mask = None if job.pad_mask is None else job.pad_mask.to(adapter.device)
+        self.noise = [torch.Generator().manual_seed(spec.seed + i) for i in range(batch)]
+        self.branches = [self._branch(i) for i in range(2 if spec.cfg_scale else 1)]
+        self.step_index = 0
+        per_block = spec.steps // spec.blocks if job.unmasker.scheduled else None
+        job.unmasker.start(self.run, per_block)
+
+    def open_rows(self, block: slice) -> np.ndarray:
+        """Masked positions [B, T] of a block."""
+        rows = np.zeros_like(self.masked)
+        rows[:, block] = self.masked[:, block]
+        return rows
+
+    @torch.inference_mode()
+    def step(self, block: slice, block_index: int, block_step: int) -> StepEvent:
+        """One forward and one commit."""
+        job = self.job
+        started = self._now()
+        view = self._view(block, block_index, block_step)
+        plan, logits = self._logits(view)
+        forwarded = self._now()
+        candidates = self._candidates(logits, view)
+        sequences, positions, ids, confidence = self._commit(candidates, view)
+        decided = self._now()
+        event = StepEvent(
+            step=self.step_index,
+            block=block_index,
+            block_step=block_step,
+            kind=plan.kind,
+            rows=count(plan.rows, self.run.length),
+            forwards=len(self.branches),
+            sequences=sequences.astype(np.int32),
+            positions=positions.astype(np.int32),
+            ids=ids.astype(np.int32),
+            confidence=confidence,
+            masks_left=int(self.masked.sum()),
+            forward_ms=(forwarded - started) * 1e3,
+            decide_ms=(decided - forwarded) * 1e3,
+            recording=job.recorder.record(view, plan, logits, candidates),
+        )
+        self.step_index += 1
+        return event
+
+    def _branch(self, index: int) -> Branch:
+        job, policy = self.job, self.job.make_policy()
+        if index == 0:
+            policy = job.recorder.watch(policy)
+        policy.start(self.run)
+        adapter, run = job.adapter, self.run
+        store = ActivationStore(
+            adapter.info, policy.sites(run), run.batch, run.length, adapter.dtype, adapter.device
+        )
+        return Branch(policy, store)
+
+    def _now(self) -> float:
+        if self.canvas.device.type == "cuda":
+            torch.cuda.synchronize(self.canvas.device)
+        return time.perf_counter()
+
+    def _view(self, block: slice, block_index: int, block_step: int) -> StepView:
+        device = self.canvas.device
+        needs, real = pack(self.open_rows(block), device)
+        return StepView(
+            run=self.run,
+            step=self.step_index,
+            block=block,
+            block_index=block_index,
+            block_step=block_step,
+            canvas=self.canvas,
+            masked=torch.from_numpy(self.masked.copy()).to(device),
+            needs=torch.where(real.any(1, keepdim=True), needs, block.start),
+            real=real,
+        )
+
+    def _logits(self, view: StepView) -> tuple[StepPlan, Tensor]:
+        """The first branch's plan and the logits [B, n, V] of `view.needs`, guided and shifted."""
+        plan, z = self._forward(self.branches[0], view, self.canvas, self.job.recorder)
+        if len(self.branches) > 1:
+            unconditional = self.canvas.masked_fill(self.given, self.run.info.mask_id)
+            _, u = self._forward(self.branches[1], view, unconditional, Recorder())
+            z = u + (self.job.spec.cfg_scale + 1) * (z - u)
+        z[..., self.run.info.mask_id] = -torch.inf
+        if self.job.spec.eos_suppress == "logits":
+            eos.suppress_logits(z, self.run.info.eos_id)
+        return plan, z
+
+    def _forward(
+        self, branch: Branch, view: StepView, canvas: Tensor, recorder: Recorder
+    ) -> tuple[StepPlan, Tensor]:
+        plan = branch.policy.begin_step(view)
+        rows, extra = view.logit_rows, recorder.extra_rows(view, plan)
+        wanted = rows if extra is None else torch.cat((rows, extra), 1)
+        z = forward(
+            self.job.adapter, branch.store, branch.policy, plan, canvas, self.pad_mask, wanted
+        )
+        if extra is not None:
+            recorder.see(view, z[:, rows.shape[1] :].clone())
+        return plan, z[:, : rows.shape[1]]
+
+    def _candidates(self, logits: Tensor, view: StepView) -> Candidates:
+        spec = self.job.spec
+        found = propose(logits, view.real, self.job.unmasker.score, spec.temperature, self.noise)
+        if spec.eos_suppress == "confidence":
+            return eos.suppress_confidence(found, self.run.info.stop_ids)
+        return found
+
+    def _commit(
+        self, candidates: Candidates, view: StepView
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Apply the unmasker's choice and the end-of-text rule; what changed, one row a token."""
+        commit = self.job.unmasker.commit(candidates, view)
+        chosen = commit.mask & view.real
+        for branch in self.branches:
+            branch.policy.end_step(view, candidates.confidence, chosen)
+        chosen_host, needs = chosen.cpu().numpy(), view.needs.cpu().numpy()
+        if not self.job.unmasker.may_skip:
+            assert (chosen_host.any(1) | ~view.real.cpu().numpy().any(1)).all(), "nothing committed"
+        sequences, places = np.nonzero(chosen_host)
+        positions = needs[sequences, places]
+        ids = commit.ids.cpu().numpy()[sequences, places]
+        confidence = candidates.confidence.float().cpu().numpy()[sequences, places]
+        self._write(sequences, positions, ids)
+        info = self.run.info
+        fill = eos.ended_rows(
+            self.job.spec.eos, self.ids, self.masked, info.stop_ids, self.run.prompt_length
+        )
+        if fill.any():
+            more, where = np.nonzero(fill)
+            self._write(more, where, np.full(len(more), info.eos_id))
+            sequences, positions = np.append(sequences, more), np.append(positions, where)
+            ids = np.append(ids, np.full(len(more), info.eos_id))
+            confidence = np.append(confidence, np.full(len(more), np.nan, np.float32))
+        return sequences, positions, ids, confidence
+
+    def _write(self, sequences: np.ndarray, positions: np.ndarray, ids: np.ndarray) -> None:
+        self.ids[sequences, positions] = ids
+        self.masked[sequences, positions] = False
+        where = torch.from_numpy(np.stack((sequences, positions))).to(self.canvas.device)
+        self.canvas[where[0], where[1]] = torch.from_numpy(ids).to(self.canvas)
+
+
+def denoise(state: Denoiser) -> Iterator[StepEvent]:
+    """Decode block by block until no mask is left or the job is cancelled.
+
+    A block is left as soon as nothing in it is masked, so no forward is spent on a finished one.
+    """
+    job = state.job
+    for index in range(job.spec.blocks):
+        start = job.prompt_length + index * job.spec.block_length
+        block, block_step = slice(start, start + job.spec.block_length), 0
+        while state.open_rows(block).any():
+            if job.cancelled():
+                return
+            yield state.step(block, index, block_step)
+            block_step += 1

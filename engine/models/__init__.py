@@ -1,0 +1,1 @@
+"""Model adapters: the only code that knows a checkpoint."""

@@ -1,0 +1,131 @@
+"""Compare the engine with recorded runs of public implementations.
+
+`python -m tests.conformance DIR` runs every case of a folder laid out as tests/goldens and
+prints one line a case and, last, `N passed, M failed, K skipped`.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from engine.cache.base import StepPlan, StepView
+from engine.catalog import make_policy, make_unmasker
+from engine.loop import Denoiser, Job, denoise
+from engine.models.llada import LladaAdapter
+from engine.recorder import Recorder
+from engine.rows import to_mask
+from engine.spec import RunSpec
+from tests.compat import IdleCallDenoiser
+
+ATOL, RTOL = 1e-2, 1e-4
+METHODS = ("llada_vanilla", "fastdllm_llada", "dllm_fast")
+
+
+class GoldenRecorder(Recorder):
+    """Asks for the recorded rows and compares what comes back."""
+
+    def __init__(self, golden) -> None:
+        self.calls, self.positions = golden["logit_call"], golden["logit_pos"]
+        self.logits = golden["logits"]
+        self.fed: list[np.ndarray] = []
+        self.compared = 0
+        self.worst = 0.0
+
+    def extra_rows(self, view: StepView, plan: StepPlan):
+        self.fed.append(to_mask(plan.rows, 1, view.run.length)[0].numpy())
+        rows = self.positions[self.calls == view.step]
+        return torch.from_numpy(np.sort(rows))[None].long() if len(rows) else None
+
+    def see(self, view: StepView, extra) -> None:
+        here = np.flatnonzero(self.calls == view.step)
+        expected = self.logits[here[np.argsort(self.positions[here])]]
+        excess = np.abs(extra[0].numpy() - expected) - RTOL * np.abs(expected)
+        self.compared += len(here)
+        self.worst = max(self.worst, float(excess.max()))
+
+
+def spec_of(case: dict) -> RunSpec:
+    """The case's settings in the engine's terms."""
+    settings, knobs = case["settings"], {}
+    unmasker = next((name for name in ("threshold", "factor") if name in settings), "quota")
+    if unmasker != "quota":
+        knobs[f"{unmasker}.{unmasker}"] = float(settings[unmasker])
+    return RunSpec(
+        gen_length=settings["gen_length"],
+        block_length=settings["block_length"],
+        steps=settings["steps"],
+        unmasker=unmasker,
+        cache=settings.get("cache", "none"),
+        cfg_scale=float(settings.get("cfg_scale", 0.0)),
+        knobs=knobs,
+    )
+
+
+def run_case(case: dict, folder: Path) -> list[str]:
+    """Differences between the engine's run of a case and the recorded one; empty if none."""
+    golden = np.load(folder / f"{case['id']}.npz", allow_pickle=False)
+    adapter = LladaAdapter.from_folder(
+        folder / "models" / case["model"], torch.float32, torch.device("cpu")
+    )
+    spec, prompt = spec_of(case), torch.from_numpy(golden["prompt"]).long()
+    masks = torch.full((spec.gen_length,), adapter.info.mask_id)
+    recorder = GoldenRecorder(golden)
+    job = Job(
+        adapter=adapter,
+        spec=spec,
+        canvas=torch.cat((prompt, masks))[None],
+        prompt_length=len(prompt),
+        make_policy=lambda: make_policy(spec),
+        unmasker=make_unmasker(spec),
+        recorder=recorder,
+    )
+    quirk = case["method"] == "fastdllm_llada" and spec.cache != "none"
+    state = (IdleCallDenoiser if quirk else Denoiser)(job)
+    order = np.full(spec.gen_length, -1, np.int32)
+    for event in denoise(state):
+        order[event.positions - len(prompt)] = event.step
+    return list(_differences(golden, state, order, recorder))
+
+
+def _differences(golden, state: Denoiser, order: np.ndarray, recorder: GoldenRecorder):
+    length = len(golden["final_ids"])
+    if not np.array_equal(state.ids[0], golden["final_ids"]):
+        yield f"final_ids differ at {int((state.ids[0] != golden['final_ids']).sum())} positions"
+    if state.step_index != int(golden["nfe"]):
+        yield f"nfe {state.step_index}, recorded {int(golden['nfe'])}"
+    if not np.array_equal(order, golden["unmask_call"]):
+        yield f"unmask_call differs at {int((order != golden['unmask_call']).sum())} positions"
+    fed = np.unpackbits(golden["in_pos_mask"], axis=1)[:, :length].astype(bool)
+    if not np.array_equal(np.array(recorder.fed), fed):
+        yield "fed positions differ"
+    if recorder.compared != len(golden["logit_call"]):
+        yield f"{recorder.compared} of {len(golden['logit_call'])} logits rows were computed"
+    if not recorder.worst <= ATOL:
+        yield f"logits differ by {recorder.worst:.3g}"
+
+
+def main() -> int:
+    """Run the folder named on the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, nargs="?", default=Path(__file__).parent / "goldens")
+    folder = parser.parse_args().folder
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    for case in json.loads((folder / "cases.json").read_text()):
+        if case["method"] not in METHODS:
+            outcome, why = "skipped", f"the engine does not have {case['method']} yet"
+        else:
+            differences = run_case(case, folder)
+            outcome, why = ("failed" if differences else "passed"), "; ".join(differences)
+        counts[outcome] += 1
+        print(f"{outcome:8}{case['id']}{': ' if why else ''}{why}")
+    print(", ".join(f"{n} {name}" for name, n in counts.items()))
+    return 1 if counts["failed"] else 0
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    sys.exit(main())
