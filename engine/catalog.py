@@ -23,13 +23,13 @@ T = TypeVar("T")
 @cache
 def policies() -> dict[str, type[CachePolicy]]:
     """Every cache policy of the package by name; an import error in one is not caught."""
-    return _plugins(engine.cache, CachePolicy)
+    return _plugins(engine.cache, CachePolicy)  # type: ignore[type-abstract]
 
 
 @cache
 def unmaskers() -> dict[str, type[Unmasker]]:
     """Every unmasker of the package by name."""
-    return _plugins(engine.decode, Unmasker)
+    return _plugins(engine.decode, Unmasker)  # type: ignore[type-abstract]
 
 
 def make_policy(spec: RunSpec) -> CachePolicy:
@@ -93,5 +93,5 @@ def _make(kinds: dict[str, type[T]], name: str, field: str, spec: RunSpec) -> T:
                 raise ValueError(
                     f"{key}: unknown knob; {name} has {', '.join(sorted(known)) or 'none'}"
                 )
-            knobs[knob] = ALIASES.get(value, value) if knob == "score" else value
+            knobs[knob] = ALIASES.get(str(value), value) if knob == "score" else value
     return kinds[name](**knobs)

@@ -41,7 +41,6 @@ class Job:
     pad_mask: Tensor | None = None
     fixed_mask: Tensor | None = None
     recorder: Recorder = field(default_factory=Recorder)
-    cancelled: Callable[[], bool] = lambda: False
 
 
 @dataclass
@@ -213,7 +212,7 @@ class Denoiser:
 
 
 def denoise(state: Denoiser) -> Iterator[StepEvent]:
-    """Decode block by block until no mask is left or the job is cancelled.
+    """Decode block by block until no mask is left; who stops asking for events stops the run.
 
     A block is left as soon as nothing in it is masked, so no forward is spent on a finished one.
     """
@@ -222,7 +221,5 @@ def denoise(state: Denoiser) -> Iterator[StepEvent]:
         start = job.prompt_length + index * job.spec.block_length
         block, block_step = slice(start, start + job.spec.block_length), 0
         while state.open_rows(block).any():
-            if job.cancelled():
-                return
             yield state.step(block, index, block_step)
             block_step += 1

@@ -28,6 +28,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,7 @@ class Trace:
         """The trace as a compressed .npz document."""
         meta = np.frombuffer(json.dumps(self.meta).encode(), np.uint8)
         buffer = io.BytesIO()
-        np.savez_compressed(buffer, allow_pickle=False, meta=meta, **self.arrays())
+        np.savez_compressed(buffer, meta=meta, **self.arrays())  # type: ignore[arg-type]
         return buffer.getvalue()
 
     def to_json(self) -> str:
@@ -151,7 +152,7 @@ class Trace:
             EOFError,
             NotImplementedError,
             zipfile.BadZipFile,
-            zipfile.zlib.error,
+            zlib.error,
         ):
             raise ValueError("trace: the file is damaged or not a trace; export it again") from None
         trace = cls()

@@ -8,10 +8,15 @@ import torch
 from torch import Tensor
 
 from engine.decode.base import Candidates
+from engine.fields import Scalar
 from engine.models.ops import wide
 
 SCORES = ("confidence", "margin", "entropy", "random")
-ALIASES = {"low_confidence": "confidence", "maskgit_plus": "confidence", "topk_margin": "margin"}
+ALIASES: dict[str, Scalar] = {
+    "low_confidence": "confidence",
+    "maskgit_plus": "confidence",
+    "topk_margin": "margin",
+}
 
 
 def propose(

@@ -101,13 +101,19 @@ class ModelAdapter(nn.Module):
         """The weights' number format."""
         return self.norm.dtype
 
+    def block(self, layer: int) -> Block:
+        """The weights of one layer."""
+        block = self.blocks[layer]
+        assert isinstance(block, Block)
+        return block
+
     def embed(self, ids: Tensor) -> Tensor:
         """[B, n] ids -> [B, n, D]."""
         return self.embedding(ids)
 
     def attn_norm(self, layer: int, h: Tensor) -> Tensor:
         """The input of a layer's projections, [B, n, D]."""
-        return rms_norm(h, self.blocks[layer].attn_norm, self.info.norm_eps)
+        return rms_norm(h, self.block(layer).attn_norm, self.info.norm_eps)
 
     def project(
         self, layer: int, names: str, x: Tensor, rows: Rows, length: int, heads: slice | None = None
@@ -117,7 +123,7 @@ class ModelAdapter(nn.Module):
         `names` is a run of "qkv", computed as one product; q and k come back rotated to their
         global positions `rows` of a canvas of `length`. `heads` restricts a single projection.
         """
-        info, weights = self.info, self.blocks[layer].qkv
+        info, weights = self.info, self.block(layer).qkv
         widths = {"q": info.d_model, "k": info.d_kv, "v": info.d_kv}
         starts = {"q": 0, "k": info.d_model, "v": info.d_model + info.d_kv}
         lo, hi = starts[names[0]], starts[names[-1]] + widths[names[-1]]
@@ -140,11 +146,11 @@ class ModelAdapter(nn.Module):
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None
     ) -> Tensor:
         """Attention branch: q [B, n, H, dh] over k, v [B, Hkv, T, dh] -> [B, n, D]."""
-        return self.blocks[layer].out(attention(q, k, v, key_mask))
+        return self.block(layer).out(attention(q, k, v, key_mask))
 
     def mlp(self, layer: int, h: Tensor) -> Tensor:
         """Feed-forward branch of the residual stream `h` [B, n, D], its norm included."""
-        block = self.blocks[layer]
+        block = self.block(layer)
         gate, up = block.gate_up(rms_norm(h, block.ff_norm, self.info.norm_eps)).chunk(2, -1)
         return block.down(F.silu(gate) * up)
 

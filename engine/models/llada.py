@@ -120,6 +120,7 @@ class LladaAdapter(ModelAdapter):
 
     @staticmethod
     def _sources(info: ModelInfo) -> list[tuple[str, tuple[str, ...]]]:
+        pairs: list[tuple[str, tuple[str, ...]]]
         pairs = [(k, (v,)) for k, v in TOP.items() if not (info.tied and k == "head.weight")]
         for i in range(info.layers):
             stem = f"model.transformer.blocks.{i}"

@@ -1,0 +1,30 @@
+"""What a figure was measured on: machine, versions and the settings that touch speed."""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import Any
+
+import torch
+
+from engine.spec import RunSpec
+
+
+def describe(spec: RunSpec, checkpoint: str) -> dict[str, Any]:
+    """Device, number format, threads, versions, seed, recorder level and checkpoint digest."""
+    cuda = spec.device.startswith("cuda")
+    return {
+        "device": spec.device,
+        "device_name": torch.cuda.get_device_name(spec.device) if cuda else platform.machine(),
+        "dtype": spec.dtype,
+        "threads": torch.get_num_threads(),
+        "cores": os.cpu_count(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "seed": spec.seed,
+        "record": spec.record,
+        "warmup_steps": 2,
+        "checkpoint": checkpoint,
+    }

@@ -1,0 +1,160 @@
+"""Lane: one run of a session, from its spec to its finished event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from engine import environment
+from engine.catalog import make_policy, make_unmasker
+from engine.eos import text_length
+from engine.events import RunFinished, RunStarted, StepEvent
+from engine.loop import Denoiser, Job, denoise
+from engine.metrics import Tally
+from engine.models.base import ModelAdapter
+from engine.recorder import Recorder, make_recorder
+from engine.spec import RunSpec
+from engine.text import Tokenizer
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A checkpoint in memory with its tokenizer and its digest."""
+
+    adapter: ModelAdapter
+    tokenizer: Tokenizer
+    digest: str
+
+
+def make_job(
+    model: LoadedModel,
+    spec: RunSpec,
+    prompts: list[list[int]],
+    recorder: Recorder | None = None,
+) -> Job:
+    """A job of a spec over prompts [B] of ids, padded on the left to one length.
+
+    Raises ValueError naming `prompt` or `fixed` where they do not fit the model.
+    """
+    info = model.adapter.info
+    width = max(map(len, prompts))
+    if width + spec.gen_length > info.max_length:
+        raise ValueError(
+            f"prompt: {width} tokens and gen_length {spec.gen_length} exceed the model's context "
+            f"of {info.max_length}; shorten the prompt to {info.max_length - spec.gen_length} "
+            "tokens or lower gen_length"
+        )
+    canvas = torch.full((len(prompts), width + spec.gen_length), info.mask_id)
+    pad_mask = torch.ones(canvas.shape, dtype=torch.bool)
+    fixed_mask = torch.zeros(canvas.shape, dtype=torch.bool)
+    for row, ids in enumerate(prompts):
+        canvas[row, width - len(ids) : width] = torch.tensor(ids)
+        canvas[row, : width - len(ids)] = info.pad_id
+        pad_mask[row, : width - len(ids)] = False
+    for offset, token in spec.fixed:
+        if token >= info.vocab_size or token == info.mask_id:
+            raise ValueError(f"fixed: token id {token} is not one of the model's {info.vocab_size}")
+        canvas[:, width + offset] = token
+        fixed_mask[:, width + offset] = True
+    return Job(
+        adapter=model.adapter,
+        spec=spec,
+        canvas=canvas,
+        prompt_length=width,
+        make_policy=lambda: make_policy(spec),
+        unmasker=make_unmasker(spec),
+        pad_mask=None if bool(pad_mask.all()) else pad_mask,
+        fixed_mask=fixed_mask,
+        recorder=recorder or Recorder(),
+    )
+
+
+class Lane:
+    """A run that is advanced one event at a time; `clock` is its own time in milliseconds."""
+
+    def __init__(self, model: LoadedModel, spec: RunSpec) -> None:
+        self.model, self.spec = model, spec
+        prompt = model.tokenizer.encode_spec(spec)
+        self._job = make_job(model, spec, [prompt], make_recorder(spec.record))
+        self._state: Denoiser | None = None
+        self._steps: Iterator[StepEvent] = iter(())
+        self._tally = Tally(self._job.canvas.shape[1])
+        self._seen: set[int] = set()
+
+    @property
+    def clock(self) -> float:
+        """Milliseconds that the engine has spent on this lane."""
+        return self._tally.total_ms
+
+    def warm_up(self) -> None:
+        """Two steps that are thrown away, so that no first call is timed."""
+        job = replace(self._job, recorder=Recorder(), unmasker=make_unmasker(self.spec))
+        for _ in zip(range(2), denoise(Denoiser(job)), strict=False):
+            pass
+
+    def start(self) -> RunStarted:
+        """Allocate the run and describe its first canvas."""
+        job = self._job
+        if job.adapter.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(job.adapter.device)
+        self._state = Denoiser(job)
+        self._steps = denoise(self._state)
+        canvas = self._state.ids.astype(np.int32)
+        prompt = np.zeros(canvas.shape, bool)
+        prompt[:, : job.prompt_length] = True
+        pad = np.ones(canvas.shape, bool) if job.pad_mask is None else job.pad_mask.numpy()
+        assert job.fixed_mask is not None
+        return RunStarted(
+            spec=self.spec.to_dict(),
+            model={"name": self.spec.model} | job.adapter.info.to_dict(),
+            environment=environment.describe(self.spec, self.model.digest),
+            canvas=canvas,
+            prompt_mask=prompt,
+            fixed_mask=job.fixed_mask.numpy(),
+            pad_mask=pad,
+            pieces=self._pieces(canvas),
+        )
+
+    def advance(self) -> StepEvent | RunFinished:
+        """The next step, or the end of the run."""
+        event = next(self._steps, None)
+        if event is None:
+            return self.finish("done")
+        self._tally.add(event)
+        ids = [event.ids]
+        if event.recording is not None:
+            ids.append(event.recording.top_ids.ravel())
+        return replace(event, pieces=self._pieces(np.concatenate(ids)))
+
+    def finish(self, reason: str, message: str = "") -> RunFinished:
+        """End the run and free what it held."""
+        state, job = self._state, self._job
+        if state is None:
+            return RunFinished(reason, job.canvas.numpy().astype(np.int32), message=message)
+        answer = state.ids[0, job.prompt_length :]
+        masked = state.masked[0, job.prompt_length :]
+        tokens = text_length(answer, state.run.info.stop_ids)
+        memory: dict[str, int | None] = {
+            "cache_bytes": sum(branch.store.nbytes() for branch in state.branches),
+            "peak_memory_bytes": self._peak(),
+        }
+        self._state, self._steps = None, iter(())
+        return RunFinished(
+            reason=reason,
+            canvas=state.ids.astype(np.int32),
+            texts=(self.model.tokenizer.decode(answer[:tokens][~masked[:tokens]].tolist()),),
+            metrics=self._tally.metrics(int((~masked[:tokens]).sum()), memory),
+            message=message,
+        )
+
+    def _peak(self) -> int | None:
+        device = self._job.adapter.device
+        return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+
+    def _pieces(self, ids: np.ndarray) -> dict[int, bytes]:
+        new = set(np.unique(ids).tolist()) - self._seen
+        self._seen |= new
+        return self.model.tokenizer.pieces(new)

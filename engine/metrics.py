@@ -1,0 +1,58 @@
+"""Metrics of a run, summed from its step events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from engine.events import StepEvent
+
+
+@dataclass
+class Tally:
+    """Running sums; times are milliseconds of the engine's own clocks."""
+
+    length: int
+    steps: int = 0
+    forwards: int = 0
+    full_steps: int = 0
+    rows: int = 0
+    committed: int = 0
+    forward_ms: float = 0.0
+    decide_ms: float = 0.0
+
+    def add(self, event: StepEvent) -> None:
+        """Take one step."""
+        self.steps += 1
+        self.forwards += event.forwards
+        self.full_steps += event.kind == "full"
+        self.rows += event.rows
+        self.committed += len(event.positions)
+        self.forward_ms += event.forward_ms
+        self.decide_ms += event.decide_ms
+
+    @property
+    def total_ms(self) -> float:
+        """The run's own clock so far."""
+        return self.forward_ms + self.decide_ms
+
+    def metrics(self, tokens: int, memory: dict[str, int | None]) -> dict[str, Any]:
+        """Plain figures; `tokens` before the first end of text, `positions` all committed."""
+        seconds = self.total_ms / 1e3
+        return {
+            "nfe": self.steps,
+            "forwards": self.forwards,
+            "full_steps": self.full_steps,
+            "partial_steps": self.steps - self.full_steps,
+            "total_ms": self.total_ms,
+            "forward_ms": self.forward_ms,
+            "decide_ms": self.decide_ms,
+            "ms_per_step": self.total_ms / self.steps if self.steps else 0.0,
+            "tokens": tokens,
+            "positions": self.committed,
+            "tokens_per_s": tokens / seconds if seconds else 0.0,
+            "positions_per_s": self.committed / seconds if seconds else 0.0,
+            "rows": self.rows,
+            "rows_plain": self.steps * self.length,
+            **memory,
+        }

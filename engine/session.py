@@ -1,0 +1,146 @@
+"""Session: models, the lock around them, and runs as streams of events."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from engine import catalog
+from engine.control import Control
+from engine.events import Event, RunFinished, Waiting
+from engine.lane import Lane
+from engine.library import Library
+from engine.plan import derive
+from engine.race import Turn, claim, drive
+from engine.spec import RaceSpec, RunSpec
+from engine.tiny import corpus
+
+NOTHING = np.zeros((1, 0), np.int32)
+DEFAULT_SHOTS, DEFAULT_SEED = 6, 7
+
+
+class Session:
+    """What the page and the API use; one model lock, any number of runs waiting for it."""
+
+    def __init__(self, folders: Mapping[str, Path]) -> None:
+        self._library = Library(folders)
+        self._lock = threading.Lock()
+
+    def catalog(self) -> dict[str, Any]:
+        """Models, unmaskers, caches and spec fields as plain data."""
+        return {"models": self._library.describe()} | catalog.describe()
+
+    def control(self) -> Control:
+        """A fresh control for a run."""
+        return Control()
+
+    def plan(self, spec: RunSpec) -> dict[str, Any]:
+        """The derived plan, the prompt's tokens and the model's context.
+
+        Raises ValueError naming the field that makes the run impossible.
+        """
+        unmasker = catalog.make_unmasker(spec)
+        catalog.make_policy(spec)
+        catalog.check_knobs(spec)
+        derived = derive(spec, unmasker.scheduled)
+        tokens = len(self._library.tokenizer(spec.model).encode_spec(spec))
+        context = self._library.context(spec.model)
+        if tokens + spec.gen_length > context:
+            raise ValueError(
+                f"prompt: {tokens} tokens and an answer of {spec.gen_length} exceed the context of "
+                f"{context}; shorten the prompt or lower gen_length"
+            )
+        counted = {"prompt_tokens": tokens, "context": context, "scheduled": unmasker.scheduled}
+        return dataclasses.asdict(derived) | counted
+
+    def run(self, spec: RunSpec, control: Control | None = None) -> Iterator[Event]:
+        """One run; see `race`."""
+        return (event for _, event in self._stream({"a": spec}, control or Control()))
+
+    def race(self, race: RaceSpec, control: Control | None = None) -> Iterator[tuple[str, Event]]:
+        """Two runs in lanes `a` and `b`, each at its own true speed, never at the same time.
+
+        Raises ValueError before anything is computed where a spec is impossible; what fails
+        later is told by a RunFinished with reason `failed`.
+        """
+        return self._stream({"a": race.a, "b": race.b}, control or Control())
+
+    def problem(self, seed: int, shots: int = 0) -> dict[str, Any]:
+        """A word problem of the embedded corpus with `shots` worked examples, and its answer."""
+        rng = random.Random(seed)
+        one = corpus.draw(seed, 1)[0]
+        turns = corpus.few_shot(rng, one, _questions, max(shots + 1, 1), form="text")
+        return {"prompt": turns[0]["content"], "answer": one.answer}
+
+    def examples(self) -> list[dict[str, Any]]:
+        """Prompts to start from."""
+        few = self.problem(DEFAULT_SEED, DEFAULT_SHOTS)
+        rows = [{"label": f"Word problem after {DEFAULT_SHOTS} worked examples"} | few]
+        return rows + [
+            {"label": f"Word problem {seed}"} | self.problem(seed) for seed in range(1, 4)
+        ]
+
+    def default_race(self) -> RaceSpec:
+        """Plain decoding against Fast-dLLM's dual cache with threshold 0.9."""
+        names = [row["name"] for row in self._library.describe()]
+        base = RunSpec(
+            model=names[0] if names else "tiny-llada",
+            prompt=self.problem(DEFAULT_SEED, DEFAULT_SHOTS)["prompt"],
+        )
+        knobs = {"threshold.threshold": 0.9}
+        return RaceSpec(
+            base, dataclasses.replace(base, unmasker="threshold", cache="dual", knobs=knobs)
+        )
+
+    def _stream(
+        self, specs: Mapping[str, RunSpec], control: Control
+    ) -> Iterator[tuple[str, Event]]:
+        for spec in specs.values():
+            self.plan(spec)
+        turn = Turn(self._lock)
+        lanes: dict[str, Lane] = {}
+        running = dict.fromkeys(specs)
+        try:
+            for beat in claim(turn, control):
+                yield next(iter(specs)), beat
+            for name, spec in specs.items():
+                if control.state != "stopped":
+                    if not self._library.is_loaded(spec):
+                        yield name, Waiting("loading")
+                    lanes[name] = Lane(self._library.load(spec), spec)
+                    lanes[name].warm_up()
+            for name, lane in lanes.items():
+                yield name, lane.start()
+            for name, event in drive(lanes, turn, control):
+                if isinstance(event, RunFinished):
+                    del running[name]
+                yield name, event
+            for name in running:
+                yield name, RunFinished("stopped", NOTHING)
+        except (RuntimeError, MemoryError, ValueError) as error:
+            for name in running:
+                yield name, RunFinished("failed", NOTHING, message=explain(error))
+        finally:
+            lanes.clear()
+            turn.release()
+
+
+def explain(error: Exception) -> str:
+    """A failure in plain words with its remedy."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "alloc" in str(error).lower():
+        return (
+            "The device ran out of memory: lower gen_length, shorten the prompt, or choose a "
+            "smaller number format or model. What was held has been given back."
+        )
+    return f"The run failed: {error}. Change the settings or run it again."
+
+
+def _questions(messages: list[corpus.Message]) -> int:
+    return sum(message["content"].count("Question: ") for message in messages)

@@ -1,0 +1,85 @@
+"""Tokenizer: prompts to ids, ids to text and to raw bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerFast
+
+from engine.models.weights import CheckpointError
+from engine.spec import RunSpec
+
+STOP_TOKENS = ("<|eot_id|>", "<|im_end|>")
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """The printable stand-ins of byte-level BPE, character -> byte (GPT-2's table)."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [b for b in range(256) if b not in plain]
+    shown = {chr(b): b for b in plain}
+    return shown | {chr(256 + i): b for i, b in enumerate(others)}
+
+
+class Tokenizer:
+    """A checkpoint folder's own fast tokenizer; no code of the folder is run.
+
+    Raises CheckpointError naming `tokenizer.json` where it is missing or damaged.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        if not (folder / "tokenizer.json").is_file():
+            raise CheckpointError(
+                f"tokenizer.json: missing in {folder.name}; copy the whole checkpoint folder"
+            )
+        try:
+            self._inner = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+        except Exception as error:  # the library raises bare Exceptions for damaged files
+            raise CheckpointError(f"tokenizer.json: cannot be read ({error})") from None
+        self._alphabet = _byte_alphabet()
+        self._special = set(self._inner.all_special_ids) | set(self._inner.added_tokens_decoder)
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """Ids of the tokens that end a turn, where the vocabulary has them."""
+        known = self._inner.get_added_vocab()
+        return tuple(known[token] for token in STOP_TOKENS if token in known)
+
+    def encode_spec(self, spec: RunSpec) -> list[int]:
+        """The prompt of a spec as ids, in the chat template where the spec asks for it.
+
+        Raises ValueError naming `prompt` where it is empty or `chat` where there is no template.
+        """
+        turns = spec.messages or ((("user", spec.prompt),) if spec.prompt else ())
+        if not any(text.strip() for _, text in turns):
+            raise ValueError("prompt: it is empty; type a question or pick an example")
+        if not spec.chat:
+            return self.encode("\n".join(text for _, text in turns))
+        if not self._inner.chat_template:
+            raise ValueError("chat: this model has no chat template; switch the template off")
+        messages = [{"role": role, "content": text} for role, text in turns]
+        text = self._inner.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return self.encode(str(text))
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text, nothing added."""
+        return self._inner.encode(text, add_special_tokens=False)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids, special tokens left out."""
+        return b"".join(self.piece(i) for i in ids if i not in self._special).decode(
+            errors="replace"
+        )
+
+    def piece(self, token: int) -> bytes:
+        """Raw bytes of one token; a special token's are its name."""
+        name = self._inner.convert_ids_to_tokens(int(token))
+        if name is None:
+            return f"<{token}>".encode()
+        if token in self._special or any(c not in self._alphabet for c in name):
+            return name.encode()
+        return bytes(self._alphabet[c] for c in name)
+
+    def pieces(self, tokens: Iterable[int]) -> dict[int, bytes]:
+        """`piece` of each."""
+        return {int(t): self.piece(int(t)) for t in tokens}
