@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import random
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,7 +19,7 @@ from engine.library import Library
 from engine.plan import derive
 from engine.race import Turn, claim, drive
 from engine.spec import RaceSpec, RunSpec
-from engine.tiny import corpus
+from engine.tiny.exam import exam
 
 NOTHING = np.zeros((1, 0), np.int32)
 DEFAULT_SHOTS, DEFAULT_SEED = 6, 7
@@ -74,10 +73,8 @@ class Session:
 
     def problem(self, seed: int, shots: int = 0) -> dict[str, Any]:
         """A word problem of the embedded corpus with `shots` worked examples, and its answer."""
-        rng = random.Random(seed)
-        one = corpus.draw(seed, 1)[0]
-        turns = corpus.few_shot(rng, one, _questions, max(shots + 1, 1), form="text")
-        return {"prompt": turns[0]["content"], "answer": one.answer}
+        one, prompt = exam(1, seed, shots)[0]
+        return {"prompt": prompt, "answer": one.answer}
 
     def examples(self) -> list[dict[str, Any]]:
         """Prompts to start from."""
@@ -140,7 +137,3 @@ def explain(error: Exception) -> str:
             "smaller number format or model. What was held has been given back."
         )
     return f"The run failed: {error}. Change the settings or run it again."
-
-
-def _questions(messages: list[corpus.Message]) -> int:
-    return sum(message["content"].count("Question: ") for message in messages)

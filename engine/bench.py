@@ -1,0 +1,114 @@
+"""bench: methods side by side in one run, interleaved, on a few-shot prompt of the corpus.
+
+    python -m engine.bench --model assets/models/tiny-llada --rounds 5
+
+Each round decodes the same prompt by every method in turn; figures are medians over the rounds
+of the engine's own clocks, the first round (warm-up) left out, and the speed-up is the median of
+the rounds' ratios to plain decoding. Prints a table and, last, one JSON document.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from engine import environment
+from engine.events import RunFinished
+from engine.lane import Lane, LoadedModel
+from engine.library import Library
+from engine.session import Session
+from engine.spec import RunSpec
+
+THRESHOLD = {"unmasker": "threshold", "knobs": {"threshold.threshold": 0.9}}
+METHODS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "prefix": {"cache": "prefix"},
+    "dual": {"cache": "dual"},
+    "threshold": THRESHOLD,
+    "prefix + threshold": THRESHOLD | {"cache": "prefix"},
+    "dual + threshold": THRESHOLD | {"cache": "dual"},
+}
+
+
+def run_once(model: LoadedModel, spec: RunSpec) -> RunFinished:
+    """One run from its first canvas to its end."""
+    lane = Lane(model, spec)
+    lane.start()
+    while not isinstance(event := lane.advance(), RunFinished):
+        pass
+    return event
+
+
+def measure(
+    model: LoadedModel, specs: Mapping[str, RunSpec], rounds: int
+) -> dict[str, list[RunFinished]]:
+    """`rounds` runs of every spec, interleaved, after one round that is thrown away."""
+    runs: dict[str, list[RunFinished]] = {name: [] for name in specs}
+    for round_index in range(rounds + 1):
+        for name, spec in specs.items():
+            event = run_once(model, spec)
+            if round_index:
+                runs[name].append(event)
+    return runs
+
+
+def table(runs: Mapping[str, list[RunFinished]], answer: int | None) -> list[dict[str, Any]]:
+    """One row a method; ratios are to the method named first, round by round."""
+    base = next(iter(runs.values()))
+    rows = []
+    for name, events in runs.items():
+        metrics = [event.metrics for event in events]
+        pairs = zip(base, events, strict=True)
+        ratios = [a.metrics["total_ms"] / b.metrics["total_ms"] for a, b in pairs]
+        means = {
+            key: median(m[key] for m in metrics)
+            for key in ("nfe", "ms_per_step", "total_ms", "tokens_per_s", "positions_per_s")
+        }
+        rows.append(
+            {"method": name, **means}
+            | {"speed_up": median(ratios), "speed_up_range": [min(ratios), max(ratios)]}
+            | {"same_text": events[0].texts == base[0].texts, "text": events[0].texts[0]}
+            | {"answer": answer, "cache_bytes": metrics[0]["cache_bytes"]}
+        )
+    return rows
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", type=Path, default=Path("assets/models/tiny-llada"))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--shots", type=int, default=6)
+    parser.add_argument("--seed", type=int, default=7)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    folders = {args.model.name: args.model}
+    problem = Session(folders).problem(args.seed, args.shots)
+    base = RunSpec(model=args.model.name, prompt=problem["prompt"])
+    model = Library(folders).load(base)
+    specs = {name: dataclasses.replace(base, **change) for name, change in METHODS.items()}
+    rows = table(measure(model, specs, args.rounds), problem["answer"])
+    tokens = len(model.tokenizer.encode_spec(base))
+    print(f"{tokens} prompt tokens, {base.gen_length} answer positions, {args.rounds} rounds")
+    print(f"{'method':20}{'forwards':>9}{'ms/step':>9}{'tokens/s':>10}{'speed-up':>10}  same text")
+    for row in rows:
+        print(
+            f"{row['method']:20}{row['nfe']:9.0f}{row['ms_per_step']:9.2f}"
+            f"{row['tokens_per_s']:10.1f}{row['speed_up']:9.2f}x  {row['same_text']}"
+        )
+    where = environment.describe(base, model.digest)
+    print(json.dumps({"environment": where, "prompt_tokens": tokens, "rows": rows}))
+
+
+if __name__ == "__main__":
+    main()
