@@ -69,7 +69,7 @@ class Denoiser:
         if job.fixed_mask is not None:
             self.masked &= ~job.fixed_mask.numpy()
         self.given = torch.from_numpy(~self.masked).to(adapter.device)
-        self.canvas = job.canvas.to(adapter.device)
+        self.canvas = job.canvas.to(adapter.device, copy=True)
         self.pad_mask = None if job.pad_mask is None else job.pad_mask.to(adapter.device)
         self.noise = [torch.Generator().manual_seed(spec.seed + i) for i in range(batch)]
         self.branches = [self._branch(i) for i in range(2 if spec.cfg_scale else 1)]

@@ -44,7 +44,7 @@ class StepRecorder(Recorder):
 
     def watch(self, policy: CachePolicy) -> CachePolicy:
         """The policy with its layer plans overheard."""
-        return _Overheard(policy, self._plans)
+        return overhear(policy, self._plans)
 
     def record(
         self, view: StepView, plan: StepPlan, logits: Tensor, candidates: Candidates
@@ -95,6 +95,11 @@ class _Overheard(CachePolicy):
     @classmethod
     def exact(cls) -> CachePolicy:
         raise NotImplementedError
+
+
+def overhear(policy: CachePolicy, plans: list[LayerPlan]) -> CachePolicy:
+    """The policy, with every layer plan that it makes appended to `plans`."""
+    return _Overheard(policy, plans)
 
 
 def _mask(active: Rows, rows: Rows, batch: int, length: int) -> np.ndarray:

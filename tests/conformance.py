@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from engine.cache.base import StepPlan, StepView
+from engine.cache.base import CachePolicy, LayerPlan, StepPlan, StepView
 from engine.catalog import make_policy, make_unmasker
 from engine.loop import Denoiser, Job, denoise
 from engine.models.llada import LladaAdapter
-from engine.recorder import Recorder
+from engine.recorder import Recorder, overhear
 from engine.rows import to_mask
 from engine.spec import RunSpec
 from tests.compat import IdleCallDenoiser
 
 ATOL, RTOL = 1e-2, 1e-4
-METHODS = ("llada_vanilla", "fastdllm_llada", "dllm_fast")
+METHODS = ("llada_vanilla", "fastdllm_llada", "dllm_fast", "dllm_cache")
 
 
 class GoldenRecorder(Recorder):
@@ -31,9 +31,19 @@ class GoldenRecorder(Recorder):
     def __init__(self, golden) -> None:
         self.calls, self.positions = golden["logit_call"], golden["logit_pos"]
         self.logits = golden["logits"]
+        self.sets = RecordedSets(golden)
         self.fed: list[np.ndarray] = []
+        self._plans: list[LayerPlan] = []
         self.compared = 0
         self.worst = 0.0
+
+    def watch(self, policy: CachePolicy) -> CachePolicy:
+        return overhear(policy, self._plans)
+
+    def record(self, view, plan, logits, candidates) -> None:
+        for layer, layer_plan in enumerate(self._plans):
+            self.sets.compare(view, layer, layer_plan)
+        self._plans.clear()
 
     def extra_rows(self, view: StepView, plan: StepPlan):
         self.fed.append(to_mask(plan.rows, 1, view.run.length)[0].numpy())
@@ -42,15 +52,47 @@ class GoldenRecorder(Recorder):
 
     def see(self, view: StepView, extra) -> None:
         here = np.flatnonzero(self.calls == view.step)
+        self.compared += len(here)
+        if view.step > self.sets.first_unstable:
+            return
         expected = self.logits[here[np.argsort(self.positions[here])]]
         excess = np.abs(extra[0].numpy() - expected) - RTOL * np.abs(expected)
-        self.compared += len(here)
         self.worst = max(self.worst, float(excess.max()))
+
+
+class RecordedSets:
+    """The recorded row selections of a run, by call and layer; near ties are not required."""
+
+    def __init__(self, golden) -> None:
+        self.recorded, self.compared, self.wrong = {}, 0, 0
+        self.first_unstable = 10**9
+        if "upd_call" not in golden:
+            return
+        columns = ("upd_call", "upd_layer", "upd_idx", "upd_stable")
+        for call, layer, rows, stable in zip(*(golden[c] for c in columns), strict=True):
+            self.recorded[int(call), int(layer)] = set(rows[rows >= 0].tolist()) if stable else None
+            if not stable:
+                self.first_unstable = min(self.first_unstable, int(call))
+
+    def compare(self, view: StepView, layer: int, plan: LayerPlan) -> None:
+        expected = self.recorded.get((view.step, layer))
+        if (view.step, layer) not in self.recorded:
+            return
+        self.compared += 1
+        start = view.run.prompt_length
+        rows = to_mask(plan.ffn, 1, view.run.length)[0, start:].nonzero()[:, 0].tolist()
+        self.wrong += expected is not None and set(rows) != expected
 
 
 def spec_of(case: dict) -> RunSpec:
     """The case's settings in the engine's terms."""
     settings, knobs = case["settings"], {}
+    cache = settings.get("cache", "none")
+    if case["method"] == "dllm_cache":
+        cache = "dllm_cache"
+        knobs["dllm_cache.prompt_interval"] = settings["kp"]
+        knobs["dllm_cache.response_interval"] = settings["kr"]
+        knobs["dllm_cache.recompute_ratio"] = float(settings["rho"])
     unmasker = next((name for name in ("threshold", "factor") if name in settings), "quota")
     if unmasker != "quota":
         knobs[f"{unmasker}.{unmasker}"] = float(settings[unmasker])
@@ -59,7 +101,7 @@ def spec_of(case: dict) -> RunSpec:
         block_length=settings["block_length"],
         steps=settings["steps"],
         unmasker=unmasker,
-        cache=settings.get("cache", "none"),
+        cache=cache,
         cfg_scale=float(settings.get("cfg_scale", 0.0)),
         knobs=knobs,
     )
@@ -104,6 +146,9 @@ def _differences(golden, state: Denoiser, order: np.ndarray, recorder: GoldenRec
         yield "fed positions differ"
     if recorder.compared != len(golden["logit_call"]):
         yield f"{recorder.compared} of {len(golden['logit_call'])} logits rows were computed"
+    sets = recorder.sets
+    if sets.wrong or sets.compared != len(sets.recorded):
+        yield f"{sets.wrong} of {len(sets.recorded)} row selections differ, {sets.compared} made"
     if not recorder.worst <= ATOL:
         yield f"logits differ by {recorder.worst:.3g}"
 

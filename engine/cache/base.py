@@ -12,7 +12,7 @@ from torch import Tensor
 from engine.cache.store import ActivationStore, Site
 from engine.fields import check_fields
 from engine.models.base import ModelAdapter, ModelInfo
-from engine.rows import ALL, Rows, take, within
+from engine.rows import ALL, Rows, same, take, within
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class LayerProbe:
         self.adapter, self.store, self.layer = adapter, store, layer
         self.h, self.rows, self.length = h, rows, length
         self._normed: Tensor | None = None
-        self._memo: dict[str, Tensor] = {}
+        self._memo: dict[str, tuple[Rows, Tensor]] = {}
 
     @property
     def normed(self) -> Tensor:
@@ -118,19 +118,22 @@ class LayerProbe:
 
     def project(self, name: str, rows: Rows = ALL, heads: slice | None = None) -> Tensor:
         """Projection `q`, `k` or `v` at global `rows`, [B, n, heads, dh], q and k rotated."""
-        local = within(self.rows, rows)
         if heads is not None:
             return self._compute(name, rows, heads)[0]
-        if local is ALL and name not in self._memo:
-            self._memo[name] = self._compute(name, ALL)[0]
-        if name in self._memo:
-            return take(self._memo[name], local)
+        if name not in self._memo:
+            self._memo[name] = rows, self._compute(name, rows)[0]
+        known, values = self._memo[name]
+        if same(known, rows):
+            return values
+        if known is ALL:
+            return take(values, within(self.rows, rows))
         return self._compute(name, rows)[0]
 
     def project_all(self) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v of every row, as one product where none is known yet."""
         if not self._memo:
-            self._memo = dict(zip("qkv", self._compute("qkv", ALL), strict=True))
+            values = self._compute("qkv", ALL)
+            self._memo = {n: (ALL, v) for n, v in zip("qkv", values, strict=True)}
         return self.project("q"), self.project("k"), self.project("v")
 
     def cached(self, site: str, rows: Rows = ALL) -> Tensor | None:
