@@ -37,9 +37,9 @@ def make_policy(spec: RunSpec) -> CachePolicy:
 
     Raises ValueError naming `cache`, or the knob, and what it may be.
     """
-    window, _, reuse = spec.cache.partition("+")
+    window, plus, reuse = spec.cache.partition("+")
     policy = _make(policies(), window, "cache", spec)
-    return Stack(policy, _make(policies(), reuse, "cache", spec)) if reuse else policy
+    return Stack(policy, _make(policies(), reuse, "cache", spec)) if plus else policy
 
 
 def make_unmasker(spec: RunSpec) -> Unmasker:

@@ -41,7 +41,7 @@ def describe_fields(cls: type) -> list[dict[str, Any]]:
 def _typed(name: str, kind: str, value: Any) -> Any:
     """`value` as `kind`, or ValueError naming the field; integers pass as floats."""
     if kind == "float" and type(value) is int:
-        value = float(value)
+        value = float(value) if abs(value) < 2**53 else math.inf
     if type(value).__name__ != kind:
         raise ValueError(f"{name}: expected {kind}, got {value!r}")
     if kind == "float" and not math.isfinite(value):

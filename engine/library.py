@@ -67,9 +67,9 @@ class Library:
         if key not in self._loaded:
             device, tokenizer = usable_device(spec.device), self.tokenizer(spec.model)
             dtype = getattr(torch, spec.dtype)
-            adapter = LladaAdapter.from_folder(folder, dtype, device, tokenizer.stop_ids)
             while len(self._loaded) >= IN_MEMORY:
                 self._loaded.popitem(last=False)
+            adapter = LladaAdapter.from_folder(folder, dtype, device, tokenizer.stop_ids)
             self._loaded[key] = LoadedModel(adapter, tokenizer, Checkpoint(folder).digest())
         self._loaded.move_to_end(key)
         return self._loaded[key]

@@ -185,8 +185,9 @@ class Denoiser:
         for branch in self.branches:
             branch.policy.end_step(view, candidates.confidence, chosen)
         chosen_host, needs = chosen.cpu().numpy(), view.needs.cpu().numpy()
-        if not self.job.unmasker.may_skip:
-            assert (chosen_host.any(1) | ~view.real.cpu().numpy().any(1)).all(), "nothing committed"
+        idle = view.real.cpu().numpy().any(1) & ~chosen_host.any(1)
+        if idle.any() and not self.job.unmasker.may_skip:
+            raise RuntimeError("nothing could be committed; the logits may not be finite numbers")
         sequences, places = np.nonzero(chosen_host)
         positions = needs[sequences, places]
         ids = commit.ids.cpu().numpy()[sequences, places]

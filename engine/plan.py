@@ -11,8 +11,9 @@ from engine.spec import MAX_LENGTH, RunSpec
 class DerivedPlan:
     """What the settings come to before anything is run.
 
-    `steps_per_block` and `tokens_per_step` (of one block) are None where the unmasker
-    decides by confidence; then the forwards lie between the two bounds.
+    `steps_per_block` and `tokens_per_step` (of a block with nothing given) are None where the
+    unmasker decides by confidence. The forwards lie between the two bounds, which are equal
+    where a schedule runs to its end.
     """
 
     blocks: int
@@ -32,9 +33,11 @@ def derive(spec: RunSpec, scheduled: bool) -> DerivedPlan:
 
     Raises ValueError naming `steps` and its nearest valid values.
     """
-    blocks = spec.blocks
+    blocks, masks = spec.blocks, _masks(spec)
+    ends_early = spec.eos != "official" and any(masks)
     if not scheduled:
-        return DerivedPlan(blocks, None, None, blocks, spec.gen_length)
+        least = 1 if ends_early else sum(n > 0 for n in masks)
+        return DerivedPlan(blocks, None, None, least, sum(masks))
     if spec.steps % blocks:
         low = spec.steps // blocks * blocks
         near = [n for n in (low, low + blocks) if 0 < n <= MAX_LENGTH]
@@ -42,6 +45,15 @@ def derive(spec: RunSpec, scheduled: bool) -> DerivedPlan:
             f"steps: {spec.steps} is not a multiple of the {blocks} blocks; "
             f"nearest valid: {' or '.join(map(str, near))}"
         )
-    owed = quota(spec.block_length, spec.steps // blocks)
-    forwards = blocks * sum(n > 0 for n in owed)
-    return DerivedPlan(blocks, spec.steps // blocks, owed, forwards, forwards)
+    steps = spec.steps // blocks
+    most = sum(min(n, steps) for n in masks)
+    owed = quota(spec.block_length, steps)
+    return DerivedPlan(blocks, steps, owed, 1 if ends_early else most, most)
+
+
+def _masks(spec: RunSpec) -> list[int]:
+    """Positions of each block that are left to decode."""
+    counts = [spec.block_length] * spec.blocks
+    for offset, _ in spec.fixed:
+        counts[offset // spec.block_length] -= 1
+    return counts

@@ -15,7 +15,7 @@ from engine import catalog
 from engine.control import Control
 from engine.events import Event, RunFinished, Waiting
 from engine.lane import Lane
-from engine.library import Library
+from engine.library import Library, usable_device
 from engine.plan import derive
 from engine.race import Turn, claim, drive
 from engine.spec import RaceSpec, RunSpec
@@ -49,6 +49,7 @@ class Session:
         catalog.make_policy(spec)
         catalog.check_knobs(spec)
         derived = derive(spec, unmasker.scheduled)
+        usable_device(spec.device)
         tokens = len(self._library.tokenizer(spec.model).encode_spec(spec))
         context = self._library.context(spec.model)
         if tokens + spec.gen_length > context:
@@ -101,32 +102,35 @@ class Session:
     ) -> Iterator[tuple[str, Event]]:
         for spec in specs.values():
             self.plan(spec)
-        turn = Turn(self._lock)
-        lanes: dict[str, Lane] = {}
-        running = dict.fromkeys(specs)
+        turn, running, failure = Turn(self._lock), list(specs), ""
         try:
-            for beat in claim(turn, control):
-                yield next(iter(specs)), beat
-            for name, spec in specs.items():
-                if control.state != "stopped":
-                    if not self._library.is_loaded(spec):
-                        yield name, Waiting("loading")
-                    lanes[name] = Lane(self._library.load(spec), spec)
-                    lanes[name].warm_up()
-            for name, lane in lanes.items():
-                yield name, lane.start()
-            for name, event in drive(lanes, turn, control):
+            for name, event in self._events(specs, turn, control):
                 if isinstance(event, RunFinished):
-                    del running[name]
+                    running.remove(name)
                 yield name, event
-            for name in running:
-                yield name, RunFinished("stopped", NOTHING)
-        except (RuntimeError, MemoryError, ValueError) as error:
-            for name in running:
-                yield name, RunFinished("failed", NOTHING, message=explain(error))
+        except Exception as error:  # whatever broke, the page is told and the lock is freed
+            failure = explain(error)
         finally:
-            lanes.clear()
             turn.release()
+        for name in running:
+            yield name, RunFinished("failed" if failure else "stopped", NOTHING, message=failure)
+
+    def _events(
+        self, specs: Mapping[str, RunSpec], turn: Turn, control: Control
+    ) -> Iterator[tuple[str, Event]]:
+        lanes: dict[str, Lane] = {}
+        for beat in claim(turn, control):
+            yield next(iter(specs)), beat
+        for name, spec in specs.items():
+            if control.state == "stopped":
+                return
+            if not self._library.is_loaded(spec):
+                yield name, Waiting("loading")
+            lanes[name] = Lane(self._library.load(spec), spec)
+            lanes[name].warm_up()
+        for name, lane in lanes.items():
+            yield name, lane.start()
+        yield from drive(lanes, turn, control)
 
 
 def explain(error: Exception) -> str:

@@ -9,6 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+from engine.checks import (
+    check_divides,
+    check_unicode,
+    checked_fixed,
+    checked_knobs,
+    checked_messages,
+)
 from engine.fields import Scalar, check_fields, knob
 
 MAX_PROMPT_CHARS = 8_000
@@ -84,15 +91,16 @@ class RunSpec:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        object.__setattr__(self, "messages", _checked_messages(self.messages))
+        object.__setattr__(self, "messages", checked_messages(self.messages))
+        check_unicode((self.prompt, *(text for _, text in self.messages)))
         length = len(self.prompt) + sum(len(text) for _, text in self.messages)
         if length > MAX_PROMPT_CHARS:
             raise ValueError(f"prompt: {length} characters; at most {MAX_PROMPT_CHARS}")
         if self.prompt and self.messages:
             raise ValueError("prompt: give either a prompt or messages, not both")
-        _check_divides(self.gen_length, self.block_length)
-        object.__setattr__(self, "knobs", _checked_knobs(self.knobs))
-        object.__setattr__(self, "fixed", _checked_fixed(self.fixed, self.gen_length))
+        check_divides(self.gen_length, self.block_length)
+        object.__setattr__(self, "knobs", checked_knobs(self.knobs))
+        object.__setattr__(self, "fixed", checked_fixed(self.fixed, self.gen_length))
 
     @property
     def blocks(self) -> int:
@@ -199,59 +207,6 @@ class RaceSpec:
             for lane in "ab"
         ]
         return cls(_lane("a", RunSpec.from_flat, lanes[0]), _lane("b", RunSpec.from_flat, lanes[1]))
-
-
-def _check_divides(length: int, block: int) -> None:
-    if length % block:
-        divisors = [d for d in range(1, length + 1) if length % d == 0]
-        near = sorted(sorted(divisors, key=lambda d: abs(d - block))[:2])
-        raise ValueError(
-            f"block_length: {block} does not divide gen_length {length}; "
-            f"nearest valid: {' or '.join(map(str, near))}"
-        )
-
-
-def _checked_knobs(knobs: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    for key, value in knobs.items():
-        if not isinstance(key, str) or not key.count(".") == 1:
-            raise ValueError(f"knobs: {key!r} should read component.knob")
-        if not isinstance(value, bool | int | float | str | None):
-            raise ValueError(f"{key}: expected a single value, got {type(value).__name__}")
-    return dict(sorted(knobs.items()))
-
-
-def _checked_fixed(fixed: Any, length: int) -> tuple[tuple[int, int], ...]:
-    try:
-        pairs = tuple(sorted((offset, token) for offset, token in fixed))
-    except (TypeError, ValueError):
-        raise ValueError("fixed: expected pairs of offset and token id") from None
-    for offset, token in pairs:
-        if (
-            type(offset) is not int
-            or type(token) is not int
-            or not 0 <= offset < length
-            or token < 0
-        ):
-            raise ValueError(
-                f"fixed: ({offset!r}, {token!r}) needs an offset from 0 to {length - 1} "
-                "and a token id"
-            )
-    if len({offset for offset, _ in pairs}) < len(pairs):
-        raise ValueError("fixed: an offset is named twice")
-    return pairs
-
-
-def _checked_messages(messages: Any) -> tuple[tuple[str, str], ...]:
-    try:
-        turns = tuple((role, text) for role, text in messages)
-    except (TypeError, ValueError):
-        raise ValueError("messages: expected pairs of role and text") from None
-    for role, text in turns:
-        if role not in ("system", "user", "assistant") or not isinstance(text, str):
-            raise ValueError(
-                f"messages: role {role!r} should be system, user or assistant, each with a text"
-            )
-    return turns
 
 
 def _lane(lane: str, build: Any, data: Any) -> RunSpec:

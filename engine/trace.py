@@ -28,7 +28,6 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -141,19 +140,7 @@ class Trace:
             raise ValueError(f"trace: the file is larger than {MAX_BYTES // 1_000_000} MB")
         try:
             meta, arrays = _read_npz(data) if data[:2] == b"PK" else _read_json(data)
-        except (
-            ValueError,
-            KeyError,
-            TypeError,
-            AttributeError,
-            RecursionError,
-            OverflowError,
-            OSError,
-            EOFError,
-            NotImplementedError,
-            zipfile.BadZipFile,
-            zlib.error,
-        ):
+        except Exception:  # zipfile, numpy and json raise a dozen kinds on damaged bytes
             raise ValueError("trace: the file is damaged or not a trace; export it again") from None
         trace = cls()
         trace.meta = _checked_meta(meta)
@@ -209,6 +196,8 @@ def _read_npz(data: bytes) -> tuple[Any, dict[str, np.ndarray]]:
             raise ValueError
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
         found = {name: arrays[name] for name in arrays.files}
+    if not all(isinstance(array, np.ndarray) for array in found.values()):
+        raise ValueError  # numpy hands a member that is no array over as bytes
     return json.loads(found.pop("meta").tobytes()), found
 
 
@@ -230,4 +219,7 @@ def _checked_meta(meta: Any) -> dict[str, Any]:
     for name in ("spec", "model", "environment"):
         if not isinstance(meta.get(name), dict):
             raise ValueError(f"trace: meta.{name} is missing")
+    for name, kind in (("texts", list), ("metrics", dict), ("message", str)):
+        if not isinstance(meta.get(name, kind()), kind):
+            raise ValueError(f"trace: meta.{name} should be a {kind.__name__}")
     return meta

@@ -41,29 +41,33 @@ def read_info(config: Mapping[str, Any], stop_ids: tuple[int, ...] = ()) -> Mode
     for field, value in REQUIRED.items():
         if config.get(field, value) != value:
             raise CheckpointError(f"config.json: {field} is {config[field]!r}; {value!r} expected")
-    sizes = {}
-    for field in ("d_model", "n_layers", "n_heads", "mlp_hidden_size", "vocab_size",
-                  "max_sequence_length", "mask_token_id", "eos_token_id"):  # fmt: skip
-        sizes[field] = _whole(config, field)
-    kv = _whole(config, "n_kv_heads") if config.get("n_kv_heads") else sizes["n_heads"]
-    if sizes["d_model"] % sizes["n_heads"] or sizes["n_heads"] % kv:
+    sizes = {
+        field: _whole(config, field, 1)
+        for field in ("d_model", "n_layers", "n_heads", "mlp_hidden_size", "vocab_size",
+                      "max_sequence_length")
+    }  # fmt: skip
+    vocab, heads = sizes["vocab_size"], sizes["n_heads"]
+    kv = _whole(config, "n_kv_heads", 1) if config.get("n_kv_heads") else heads
+    if sizes["d_model"] % heads or heads % kv:
         raise CheckpointError("config.json: n_heads must divide d_model, and n_kv_heads n_heads")
-    eos = sizes["eos_token_id"]
-    pad = config.get("pad_token_id")
+    if config.get("embedding_size"):
+        _whole(config, "embedding_size", vocab)
+    eos = _whole(config, "eos_token_id", 0, vocab)
+    padded = config.get("pad_token_id") is not None
     return ModelInfo(
         family="llada",
         layers=sizes["n_layers"],
         d_model=sizes["d_model"],
-        n_heads=sizes["n_heads"],
+        n_heads=heads,
         n_kv_heads=kv,
         ffn=sizes["mlp_hidden_size"],
-        vocab_size=sizes["vocab_size"],
+        vocab_size=vocab,
         max_length=sizes["max_sequence_length"],
-        rope_theta=float(config.get("rope_theta", 10_000.0)),
-        norm_eps=float(config.get("rms_norm_eps", 1e-5)),
-        mask_id=sizes["mask_token_id"],
+        rope_theta=_positive(config, "rope_theta", 10_000.0),
+        norm_eps=_positive(config, "rms_norm_eps", 1e-5),
+        mask_id=_whole(config, "mask_token_id", 0, vocab),
         eos_id=eos,
-        pad_id=eos if pad is None else pad,
+        pad_id=_whole(config, "pad_token_id", 0, vocab) if padded else eos,
         stop_ids=(eos, *(i for i in stop_ids if i != eos)),
         tied=bool(config.get("weight_tying", False)),
     )
@@ -131,8 +135,17 @@ class LladaAdapter(ModelAdapter):
         return pairs
 
 
-def _whole(config: Mapping[str, Any], field: str) -> int:
+def _whole(config: Mapping[str, Any], field: str, lo: int, end: int = 2**31) -> int:
     value = config.get(field)
-    if type(value) is not int or value < 0:
+    if type(value) is not int:
         raise CheckpointError(f"config.json: {field} should be a whole number, got {value!r}")
+    if not lo <= value < end:
+        raise CheckpointError(f"config.json: {field} is {value}; {lo} to {end - 1} expected")
     return value
+
+
+def _positive(config: Mapping[str, Any], field: str, default: float) -> float:
+    value = config.get(field, default)
+    if type(value) not in (int, float) or not 0 < value < 1e12:
+        raise CheckpointError(f"config.json: {field} should be a positive number, got {value!r}")
+    return float(value)

@@ -1,0 +1,43 @@
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+from engine.session import Session
+from tests.micro import FAMILIES, model_of, write_checkpoint
+
+settings.register_profile(
+    "quick",
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("quick")
+torch.set_num_threads(1)
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request):
+    return request.param
+
+
+@pytest.fixture
+def model(family):
+    return model_of(family)
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory):
+    return write_checkpoint(tmp_path_factory.mktemp("models") / "micro")
+
+
+@pytest.fixture
+def session(checkpoint):
+    return Session({"micro": checkpoint})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A checkpoint of the test's own, to be damaged."""
+    return write_checkpoint(tmp_path / "micro")

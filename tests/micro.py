@@ -1,0 +1,247 @@
+"""Tiny seeded models, jobs and recorders that the engine's tests share."""
+
+import json
+import math
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from engine.cache.base import CachePolicy, LayerPlan, StepPlan
+from engine.cache.store import Site
+from engine.lane import LoadedModel, make_job
+from engine.loop import Denoiser, denoise
+from engine.models.base import ModelAdapter, ModelInfo
+from engine.models.llada import expected_tensors, read_info
+from engine.recorder import Recorder
+from engine.spec import RunSpec
+
+ROOT = Path(__file__).parent.parent
+VOCAB, MASK, EOS, EOT = 40, 39, 1, 2
+ATOL = 1e-9
+NONE = slice(0, 0)
+FAMILIES = {
+    "mha": (0, 4, 11),
+    "gqa": (0, 2, 12),
+    "shifted-mha": (1, 4, 13),
+    "shifted-gqa": (1, 2, 14),
+}
+
+
+class MicroAdapter(ModelAdapter):
+    family = "micro"
+
+
+def make_info(shift=0, kv=4, layers=3, **changes) -> ModelInfo:
+    sizes = {
+        "family": "micro", "layers": layers, "d_model": 32, "n_heads": 4, "n_kv_heads": kv,
+        "ffn": 48, "vocab_size": VOCAB, "max_length": 128, "rope_theta": 1e4, "norm_eps": 1e-6,
+        "mask_id": MASK, "eos_id": EOS, "pad_id": EOS, "stop_ids": (EOS, EOT),
+        "logit_shift": shift, "qkv_bias": bool(shift),
+    }  # fmt: skip
+    return ModelInfo(**(sizes | changes))
+
+
+def fill(adapter: ModelAdapter, seed: int) -> ModelAdapter:
+    generator = torch.Generator().manual_seed(seed)
+    for name, tensor in adapter.named_parameters():
+        noise = torch.randn(tensor.shape, dtype=torch.float64, generator=generator)
+        if tensor.ndim == 1 and "norm" in name:
+            tensor.copy_(1 + noise / 5)
+        else:
+            tensor.copy_(noise if "embedding" in name else noise * 2 / math.sqrt(32))
+    return adapter
+
+
+def make_model(seed=0, shift=0, kv=4, layers=3, cls=MicroAdapter, **changes) -> ModelAdapter:
+    return fill(cls(make_info(shift, kv, layers, **changes)).double(), seed)
+
+
+@cache
+def model_of(family: str, layers: int = 3) -> ModelAdapter:
+    """A shared model; not to be changed."""
+    shift, kv, seed = FAMILIES[family]
+    return make_model(seed, shift, kv, layers)
+
+
+def make_spec(**changes) -> RunSpec:
+    return RunSpec(
+        **({"gen_length": 16, "block_length": 4, "steps": 16, "dtype": "float64"} | changes)
+    )
+
+
+def make_prompts(*lengths: int, seed: int = 5) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(3, MASK, (n,), generator=generator).tolist() for n in lengths]
+
+
+def micro_job(model, spec, prompts=None, recorder=None, policy=None):
+    """A job of the engine's own making; `policy` builds a policy that is not registered."""
+    job = make_job(LoadedModel(model, None, ""), spec, prompts or make_prompts(6), recorder)
+    if policy is not None:
+        job.make_policy = policy
+    return job
+
+
+@dataclass
+class Run:
+    state: Denoiser
+    events: list
+
+    @property
+    def ids(self):
+        return self.state.ids
+
+    @property
+    def reveals(self) -> dict:
+        """(sequence, offset in the answer) -> (block, block step, token)."""
+        start = self.state.run.prompt_length
+        return {
+            (int(s), int(p) - start): (e.block, e.block_step, int(i))
+            for e in self.events
+            for s, p, i in zip(e.sequences, e.positions, e.ids, strict=True)
+        }
+
+
+def run(model, spec, prompts=None, recorder=None, policy=None) -> Run:
+    state = Denoiser(micro_job(model, spec, prompts, recorder, policy))
+    return Run(state, list(denoise(state)))
+
+
+class LogitTap(Recorder):
+    """Keeps each step's view and plan, the logits of its needed rows and the canvas it saw."""
+
+    def __init__(self):
+        self.steps = []
+
+    def extra_rows(self, view, plan):
+        self._canvas = view.canvas.clone()
+
+    def record(self, view, plan, logits, candidates):
+        self.steps.append((view, plan, logits.clone(), self._canvas))
+
+
+def tapped(model, spec, prompts=None, policy=None) -> tuple[Run, list]:
+    tap = LogitTap()
+    return run(model, spec, prompts, tap, policy), tap.steps
+
+
+def widest_gap(a: list, b: list) -> float:
+    """Largest difference between two taps' logits; inf where their needs differ."""
+    worst = 0.0 if len(a) == len(b) else math.inf
+    for (view, _, x, _), (other, _, y, _) in zip(a, b, strict=False):
+        if not torch.equal(view.needs, other.needs):
+            return math.inf
+        worst = max(worst, (x[..., :MASK] - y[..., :MASK])[view.real].abs().max().item())
+    return worst
+
+
+def reference_logits(model, canvas, pad_mask=None) -> torch.Tensor:
+    """Raw logits [B, T, V] by another route: unfused weights, complex rotation, plain softmax."""
+    info, x = model.info, model.embedding.weight[canvas]
+    for layer in range(info.layers):
+        block = model.block(layer)
+        x = x + _reference_attention(info, block, _norm(x, block.attn_norm), pad_mask)
+        gate, up = (_norm(x, block.ff_norm) @ block.gate_up.weight.T).split(info.ffn, -1)
+        x = x + (gate * torch.sigmoid(gate) * up) @ block.down.weight.T
+    return _norm(x, model.norm) @ model.head.weight.T
+
+
+def _norm(x, weight):
+    return x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() * weight
+
+
+def _reference_attention(info, block, x, pad_mask):
+    y = x @ block.qkv.weight.T + (0 if block.qkv.bias is None else block.qkv.bias)
+    q, k, v = y.split([info.d_model, info.d_kv, info.d_kv], -1)
+    q, k, v = (t.unflatten(-1, (-1, info.head_dim)).transpose(1, 2) for t in (q, k, v))
+    q, k = reference_rotation(q), reference_rotation(k)
+    k, v = (t.repeat_interleave(info.n_heads // info.n_kv_heads, 1) for t in (k, v))
+    scores = q @ k.transpose(2, 3) / math.sqrt(info.head_dim)
+    if pad_mask is not None:
+        scores = scores.masked_fill(~pad_mask[:, None, None], -torch.inf)
+    return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2) @ block.out.weight.T
+
+
+def reference_rotation(x, theta=1e4):
+    """Rotate [B, H, T, dh] by position, pairs (j, j + dh / 2) as complex numbers."""
+    half = x.shape[-1] // 2
+    angle = torch.arange(x.shape[2], dtype=x.dtype)[:, None] * theta ** (
+        -torch.arange(half, dtype=x.dtype) / half
+    )
+    z = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones_like(angle), angle)
+    return torch.cat((z.real, z.imag), -1)
+
+
+@dataclass
+class Planned(CachePolicy):
+    """Test policy: all rows at the first step, then what its functions say."""
+
+    name = "planned"
+
+    rows: object = None
+    layer_rows: object = None
+    kept: tuple = ("k", "v", "attn", "ffn")
+
+    def __post_init__(self):
+        self._view = None
+
+    def sites(self, run):
+        return tuple(Site(name) for name in self.kept)
+
+    def begin_step(self, view):
+        self._view = view
+        if view.step == 0 or self.rows is None:
+            return StepPlan()
+        return StepPlan(rows=self.rows(view), kind="partial")
+
+    def plan(self, layer, probe):
+        first = self._view.step == 0
+        return LayerPlan() if first or not self.layer_rows else self.layer_rows(layer, probe)
+
+    @classmethod
+    def exact(cls):
+        return cls()
+
+
+def random_rows(seed: int, batch: int, choices: torch.Tensor, n: int) -> torch.Tensor:
+    """`n` ascending rows a sequence out of `choices`, another set for each sequence."""
+    generator = torch.Generator().manual_seed(seed)
+    picks = [torch.randperm(len(choices), generator=generator)[:n] for _ in range(batch)]
+    return torch.stack([choices[p].sort().values for p in picks])
+
+
+def write_checkpoint(folder: Path, seed=0, layers=2, scale=1.0, **changes) -> Path:
+    """A small random checkpoint in LLaDA's layout with the embedded model's tokenizer."""
+    source = ROOT / "assets" / "models" / "tiny-llada"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).write_bytes((source / name).read_bytes())
+    for template in source.glob("*.jinja"):
+        (folder / template.name).write_bytes(template.read_bytes())
+    config = json.loads((source / "config.json").read_text())
+    config |= {"d_model": 32, "n_heads": 4, "n_kv_heads": 4, "mlp_hidden_size": 48}
+    config |= {"n_layers": layers} | changes
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file(random_tensors(config, seed, scale), folder / "model.safetensors")
+    return folder
+
+
+def configure(folder: Path, **changes) -> None:
+    """Change fields of a checkpoint's config; `...` takes one out."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({k: v for k, v in config.items() if v is not ...}))
+
+
+def random_tensors(config: dict, seed: int, scale=1.0) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    shapes = expected_tensors(read_info(config), config["embedding_size"])
+    return {
+        name: torch.ones(shape)
+        if len(shape) == 1
+        else torch.randn(shape, generator=generator) * scale * (1 if "wte" in name else 0.3)
+        for name, shape in shapes.items()
+    }

@@ -1,0 +1,152 @@
+"""What a visitor sets, links, exports, imports, and what hostile text does: nothing."""
+
+import pytest
+
+from engine.trace import Trace
+from tests.browser import PROMPT
+
+pytest_plugins = ["tests.chromium"]
+pytestmark = pytest.mark.browser
+HOSTILE = "<img src=x onerror=window.hit=1>${window.hit=2}`{{value}}` שלום \u202eabc 😀 How many?"
+
+
+def test_a_link_brings_the_settings_back(app, new_page):
+    first = new_page().open(app.link(seed="9", gen_length="64", **{"b.threshold.threshold": "0.7"}))
+    link = first.page.locator("#ds-link-field").input_value()
+    second = new_page().open(link)
+    assert second.page.locator("#ds-link-field").input_value() == link
+    page = second.page
+    page.locator("#ds-settings > button").click()
+    assert page.locator("#ds-seed input").input_value() == "9"
+    assert page.locator("#ds-gen_length input").input_value() == "64"
+    assert page.locator("#ds-b-threshold-threshold input").first.input_value() == "0.7"
+    assert page.locator("#ds-prompt textarea").input_value() == PROMPT
+    assert page.locator("#ds-b-steps input").is_disabled()
+    assert page.locator("#ds-a-steps input").is_enabled()
+
+
+def test_a_broken_link_is_said_and_harmless(app, new_page):
+    race = new_page().open(app.url + "/?gen_length=-4&b.unmasker=magic")
+    assert "gen_length" in race.text("[data-note]")
+    assert race.enabled("run")
+
+
+def test_impossible_settings_are_refused_in_place(app, new_page):
+    race = new_page().open(app.link())
+    page = race.page
+    page.locator("#ds-settings > button").click()
+    length = page.locator("#ds-gen_length input")
+    for bad in ("30", "0", "-5", "99999"):
+        length.fill(bad)
+        length.press("Tab")
+        page.wait_for_function("!document.querySelector('#ds-plan [data-error]').hidden")
+        page.wait_for_function("document.querySelector('#ds-run').disabled")
+    length.fill("30")
+    length.press("Tab")
+    page.wait_for_function(
+        "/block_length.*nearest valid: 10 or 15/.test("
+        "document.querySelector('#ds-plan [data-error]').textContent)"
+    )
+    length.fill("32")
+    length.press("Tab")
+    page.wait_for_selector("#ds-run:not([disabled])")
+    assert page.locator("#ds-plan [data-error]").is_hidden()
+
+
+def test_only_the_chosen_knobs_are_shown(small):
+    page = small.page
+    page.locator("#ds-settings > button").click()
+    page.locator("#ds-a-threshold-threshold").wait_for(state="hidden")
+    page.locator("#ds-b-threshold-threshold").wait_for(state="visible")
+    box = page.locator("#ds-a-unmasker input")
+    box.click()
+    page.get_by_role("option", name="Threshold", exact=True).click()
+    page.locator("#ds-a-threshold-threshold").wait_for(state="visible")
+    page.wait_for_function("document.querySelector('#ds-a-steps input').disabled")
+    page.wait_for_function("document.querySelector('#ds-plan').innerText.includes('A')")
+
+
+def test_dice(small):
+    page = small.page
+    before = page.locator("[data-question]").inner_text()
+    page.locator("[data-dice]").click()
+    page.wait_for_function(
+        "old => document.querySelector('[data-question]').textContent !== old", arg=before
+    )
+    assert "6 worked examples" in page.locator("[data-before]").inner_text()
+
+
+def test_hostile_text_is_shown_as_text(app, new_page):
+    race = new_page().open(app.link(prompt=HOSTILE))
+    assert race.page.locator("[data-question]").text_content() == HOSTILE
+    race.finish()
+    race.page.locator("[data-prompt-box] summary").click()
+    assert "onerror" in race.text("[data-prompt]")
+    long = "<b>${x}</b>`\u202e😀" * 350
+    race.page.locator("#ds-settings > button").click()
+    race.page.locator("#ds-prompt textarea").fill(long)
+    race.page.wait_for_function("document.querySelector('#ds-run').disabled")
+    assert "prompt" in race.page.locator("#ds-plan [data-error]").inner_text()
+    assert race.page.evaluate("window.hit") is None
+    assert race.page.locator(".ds img, .ds-plan img").count() == 0
+    assert race.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def exported(race, tmp_path):
+    race.page.locator("#ds-files > button").click()
+    race.page.locator("#ds-export").click()
+    links = race.page.locator("#ds-files a[download]")
+    links.first.wait_for()
+    race.page.wait_for_function("document.querySelectorAll('#ds-files a[download]').length >= 4")
+    paths = []
+    for i in range(links.count()):
+        with race.page.expect_download() as waiting:
+            links.nth(i).click()
+        path = tmp_path / waiting.value.suggested_filename
+        waiting.value.save_as(path)
+        paths.append(path)
+    return sorted(paths)
+
+
+def test_export_and_import_show_the_same(app, new_page, tmp_path):
+    race = new_page().open(app.link())
+    race.finish()
+    paths = [path for path in exported(race, tmp_path) if path.suffix == ".npz"]
+    assert len(paths) == 2
+    other = new_page().open(app.url)
+    other.page.locator("#ds-files > button").click()
+    chooser = other.page.locator("#ds-import input[type=file]")
+    chooser.set_input_files(paths)
+    other.wait_state("imported")
+    cells = "[...document.querySelectorAll('.ds-cell')].map(c => c.className + c.textContent)"
+    assert other.page.evaluate(cells) == race.page.evaluate(cells)
+    assert other.text("[data-headline]") == race.text("[data-headline]")
+
+
+def test_hostile_tokens_and_files(app, new_page, tmp_path):
+    race = new_page().open(app.link())
+    race.finish()
+    good = next(path for path in exported(race, tmp_path) if path.name.endswith("a.npz"))
+    trace = Trace.load(good)
+    trace._pieces = {i: b"<img src=x onerror=window.hit=1>${window.hit=2}" for i in trace.pieces}
+    trace.save(tmp_path / "hostile.npz")
+    (tmp_path / "broken.npz").write_bytes(good.read_bytes()[:300])
+    other = new_page().open(app.url)
+    other.page.locator("#ds-files > button").click()
+    chooser = other.page.locator("#ds-import input[type=file]")
+    before = other.state
+    chooser.set_input_files(tmp_path / "broken.npz")
+    note = other.page.locator("#ds-import-note textarea, #ds-import-note input")
+    other.page.wait_for_function(
+        "document.querySelector('#ds-import-note textarea, #ds-import-note input').value"
+    )
+    assert "damaged" in note.input_value()
+    assert other.state == before
+    other.page.locator(
+        "#ds-import button[aria-label*=lear], #ds-import button[title*=lear]"
+    ).first.click()
+    chooser.set_input_files(tmp_path / "hostile.npz")
+    other.wait_state("imported")
+    assert other.page.locator("[data-lane=a] .ds-cell").first.text_content().startswith("<img")
+    assert other.page.evaluate("window.hit") is None
+    assert other.page.locator(".ds img").count() == 0

@@ -1,0 +1,235 @@
+"""What the page draws: exact colours, replay, readouts, widths, names and weight."""
+
+import re
+import time
+
+import pytest
+
+pytest_plugins = ["tests.chromium"]
+pytestmark = pytest.mark.browser
+
+
+def cividis(value):
+    anchors = [
+        (0, 34, 78), (18, 53, 112), (59, 73, 108), (87, 93, 109), (112, 113, 115),
+        (138, 134, 120), (165, 156, 116), (195, 179, 105), (225, 204, 85), (254, 232, 56),
+    ]  # fmt: skip
+    place = value * 9
+    low = min(int(place), 8)
+    pairs = zip(anchors[low], anchors[low + 1], strict=True)
+    return [a + (b - a) * (place - low) for a, b in pairs]
+
+
+def pixel(page, lane, token, step, tokens, steps):
+    """RGB of the map's cell of a token and step, both counted from 0."""
+    script = """([lane, token, step, tokens, steps]) => {
+      const canvas = document.querySelector(`[data-chart=${lane}]`);
+      const w = canvas.width - 44, h = canvas.height - 32;
+      const x = 34 + (token + 0.5) * w / tokens, y = 12 + (step + 0.5) * h / steps;
+      return [...canvas.getContext('2d').getImageData(x, y, 1, 1).data.slice(0, 3)];
+    }"""
+    return page.evaluate(script, [lane, token, step, tokens, steps])
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_map_shows_confidence_exactly(app, new_page, theme):
+    race = new_page().open(app.link() + f"&__theme={theme}")
+    race.finish()
+    race.page.locator("[data-lane=a] .ds-cell").nth(5).hover()
+    read = race.text("[data-readout]")
+    sure = float(re.search(r"confidence ([\d.]+)", read)[1])
+    step = int(re.search(r"at step (\d+)", read)[1]) - 1
+    assert read.startswith("A · token 6 ·")
+    got = pixel(race.page, "a", 5, step, 32, 32)
+    assert all(abs(x - y) <= 2 for x, y in zip(got, cividis(sure), strict=True))
+    blank = pixel(race.page, "a", 5, (step + 16) % 32, 32, 32)
+    assert blank == ([233, 237, 242] if theme == "light" else [34, 44, 58])
+    shade = race.page.locator("[data-lane=a] .ds-settled").first.evaluate(
+        "cell => getComputedStyle(cell).backgroundColor"
+    )
+    assert shade == ("rgb(214, 232, 245)" if theme == "light" else "rgb(27, 61, 87)")
+
+
+def test_scrubbing_asks_the_server_nothing(small):
+    small.finish()
+    page, bar = small.page, small.page.locator("[data-scrub]")
+    page.locator("[data-align]").select_option("step")
+    asked = len(small.watch.requests)
+    bar.focus()
+    page.keyboard.press("Home")
+    assert small.shown("a") == 0
+    seen = []
+    for _ in range(20):
+        page.keyboard.press("ArrowRight")
+        seen.append(int(small.data("frame-a")))
+    assert seen == list(range(1, 21))
+    page.keyboard.press("Shift+ArrowLeft")
+    assert small.data("frame-a") == "10"
+    assert small.shown("a") == 10
+    assert page.locator("[data-lane=a] .ds-new").count() == 1
+    page.keyboard.press("End")
+    assert small.shown("a") == 32
+    page.keyboard.press(" ")
+    page.wait_for_function("+document.querySelector('#ds-race .ds').dataset.frameA > 2")
+    page.wait_for_function("document.querySelector('[data-play]').textContent.includes('Replay')")
+    assert small.shown("a") == 32
+    assert len(small.watch.requests) == asked
+
+
+def test_alignment_pairs_the_lanes(small):
+    small.finish()
+    page, bar = small.page, small.page.locator("[data-scrub]")
+
+    def halves(mode):
+        page.locator("[data-align]").select_option(mode)
+        bar.focus()
+        page.keyboard.press("Home")
+        for _ in range(10):
+            page.keyboard.press("ArrowRight")
+        return [int(small.data(f"{what}-{lane}")) for what in ("frame", "shown") for lane in "ab"]
+
+    assert halves("step")[:2] == [10, 10]
+    revealed = halves("tokens")
+    assert max(revealed[2:]) <= 10
+    frame_a, frame_b, *_ = halves("time")
+    times = [small.text(f"[data-lane={lane}] .ds-stats div:nth-child(3) dd") for lane in "ab"]
+    ms = [float(t.split()[0]) * (1000 if t.endswith(" s") else 1) for t in times]
+    where = small.text("[data-where]").split(" of ")[0]
+    now = float(where.split()[0]) * (1000 if where.endswith(" s") else 1)
+    assert frame_a + frame_b == 10
+    assert max(ms) == pytest.approx(now, rel=0.02)
+
+
+def test_tokens_can_be_read_by_mouse_and_keys(small):
+    small.finish()
+    page = small.page
+    page.locator("[data-lane=b] .ds-cell").nth(3).click()
+    page.mouse.move(5, 5)
+    pinned = small.text("[data-readout]")
+    assert pinned.startswith("B · token 4 ·")
+    assert re.search(r"\(id \d+\) · confidence [\d.]+ · unmasked at step \d+", pinned)
+    page.locator("[data-lane=a] [data-grid]").focus()
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
+        page.keyboard.press(key)
+    assert small.text("[data-readout]").startswith("A · token 10 ·")
+    assert page.locator("[data-lane=a] .ds-selected").count() == 1
+
+
+@pytest.mark.parametrize("width", [390, 768, 1440])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_width_scrolls_sideways(app, new_page, width, theme):
+    race = new_page(width, 844, reduced_motion="reduce").open(app.link() + f"&__theme={theme}")
+    page = race.page
+    assert page.evaluate("document.body.classList.contains('dark')") == (theme == "dark")
+    fits = "document.documentElement.scrollWidth <= innerWidth"
+    assert page.evaluate(fits)
+    race.finish()
+    page.locator("#ds-settings > button").click()
+    page.locator("#ds-files > button").click()
+    page.locator("#ds-export").wait_for()
+    assert page.evaluate(fits)
+    lanes = [page.locator(f"[data-lane={lane}]").bounding_box() for lane in "ab"]
+    assert (lanes[0]["y"] == lanes[1]["y"]) == (width >= 900)
+    stands = race.data("frame-a")
+    time.sleep(0.5)
+    assert race.data("frame-a") == stands
+
+
+def luminance(color):
+    parts = [int(x) / 255 for x in re.findall(r"\d+", color)[:3]]
+    lin = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * lin[0] + 0.7152 * lin[1] + 0.0722 * lin[2]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_is_legible(app, new_page, theme):
+    race = new_page().open(app.link() + f"&__theme={theme}")
+    race.finish()
+    race.page.locator("[data-scrub]").focus()
+    for _ in range(4):
+        race.page.keyboard.press("ArrowLeft")
+    script = """() => {
+      const back = (e) => {
+        for (; e; e = e.parentElement) {
+          const colour = getComputedStyle(e).backgroundColor;
+          if (!/, 0\\)$|transparent/.test(colour)) return colour;
+        }
+        return 'rgb(255, 255, 255)';
+      };
+      const says = (e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+      return [...document.querySelectorAll('.ds *, .ds-plan *, .ds-title *')]
+        .filter((e) => e.offsetParent && says(e))
+        .filter((e) => !e.closest('.ds-beyond, :disabled, .ds-gap, select'))
+        .map((e) => [e.className || e.tagName, getComputedStyle(e).color, back(e)]) }"""
+    poor = set()
+    for name, ink, ground in race.page.evaluate(script):
+        high, low = sorted((luminance(ink), luminance(ground)), reverse=True)
+        if (high + 0.05) / (low + 0.05) < 4.5:
+            poor.add((str(name), ink, ground))
+    assert poor == set()
+
+
+def test_everything_has_a_name(small):
+    small.page.locator("#ds-settings > button").click()
+    nameless = small.page.evaluate(
+        """() => [...document.querySelectorAll(
+          'button, input, select, textarea, [role=img], [tabindex="0"]')]
+        .filter((e) => e.offsetParent && e.type !== 'file')
+        .filter((e) => !(e.innerText || e.ariaLabel || e.title || (e.labels || []).length ||
+          e.getAttribute('aria-labelledby')))
+        .map((e) => e.outerHTML.slice(0, 120))"""
+    )
+    assert nameless == []
+    snapshot = small.page.locator("body").aria_snapshot()
+    for name in (
+        'button "Run"',
+        'button "Stop"',
+        'slider "Position in the run"',
+        "Align the lanes",
+    ):
+        assert name in snapshot
+    assert "undefined" not in snapshot
+
+
+def test_the_keyboard_reaches_everything(small):
+    small.finish()
+    reached = []
+    small.page.locator("[data-dice]").focus()
+    for _ in range(40):
+        small.page.keyboard.press("Tab")
+        reached.append(
+            small.page.evaluate(
+                "(document.activeElement.closest('[id^=ds-]') || {}).id + ' ' +"
+                " JSON.stringify(document.activeElement.dataset)"
+            )
+        )
+    seen = " ".join(reached)
+    for target in ("ds-run", "ds-settings", "ds-files", '"scrub"', '"align"', '"grid"'):
+        assert target in seen
+    small.page.locator("#ds-run").focus()
+    small.page.keyboard.press("Enter")
+    small.wait_state("starting", "running")
+    small.wait_state("done")
+
+
+def test_colour_is_never_alone(small):
+    small.finish()
+    page = small.page
+    small.page.locator("[data-scrub]").focus()
+    page.keyboard.press("ArrowLeft")
+    new = page.locator(".ds-lane .ds-new").first
+    assert "underline" in new.evaluate("e => getComputedStyle(e).textDecorationLine")
+    mask = page.locator(".ds-lane .ds-mask").first
+    assert "radial-gradient" in mask.evaluate("e => getComputedStyle(e).backgroundImage")
+    assert page.locator(".ds-legend li").count() == 8
+
+
+def test_what_the_page_weighs(app, new_page, record_property):
+    race, done = new_page(), []
+    race.page.on("requestfinished", lambda request: done.append(request))
+    race.open(app.url)
+    parts = [r for r in done if r.resource_type in ("document", "script", "stylesheet", "font")]
+    total = sum(request.sizes()["responseBodySize"] for request in parts)
+    record_property("page weight", total)
+    record_property("requests", len(parts))
+    assert 0 < total < 1_500_000
