@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from engine.cache.base import CachePolicy, LayerPlan, LayerProbe, StepPlan
+from engine.cache.base import CachePolicy, StepPlan
+from engine.cache.probe import LayerPlan, LayerProbe
 from engine.cache.store import ActivationStore
 from engine.models.base import ModelAdapter
 from engine.rows import ALL, Rows, is_empty, same, take, within
@@ -27,9 +28,9 @@ def forward(
     h = adapter.embed(take(canvas, rows))
     visible = _key_mask(plan, pad_mask)
     for layer in range(adapter.info.layers):
-        probe = LayerProbe(adapter, store, layer, h, rows, length)
+        probe = LayerProbe(adapter, store, layer, h, rows, length, plan.keys, visible)
         layer_plan = policy.plan(layer, probe)
-        h = h + _attention(probe, layer_plan, plan.keys, visible)
+        h = h + _attention(probe, layer_plan)
         h = h + _mlp(probe, layer_plan, h)
     return adapter.logits(take(h, within(rows, logit_rows)))
 
@@ -41,15 +42,12 @@ def _key_mask(plan: StepPlan, pad_mask: Tensor | None) -> Tensor | None:
     return masks[0] if masks else None
 
 
-def _attention(probe: LayerProbe, plan: LayerPlan, keys: Rows, visible: Tensor | None) -> Tensor:
+def _attention(probe: LayerProbe, plan: LayerPlan) -> Tensor:
     """Attention branch of every active row, [B, R, D]."""
-    if plan.k is ALL and plan.v is ALL and plan.attn is ALL:
-        probe.project_all()
-    k, v = _kept(probe, "k", plan.k, keys), _kept(probe, "v", plan.v, keys)
     if is_empty(plan.attn):
+        probe.renew(plan)
         return probe.store.read(probe.layer, "attn", probe.rows)
-    out = probe.adapter.attend(probe.layer, probe.project("q", plan.attn), k, v, visible)
-    return _branch(probe, "attn", plan.attn, out)
+    return _branch(probe, "attn", plan.attn, probe.attn(plan))
 
 
 def _mlp(probe: LayerProbe, plan: LayerPlan, h: Tensor) -> Tensor:
@@ -58,18 +56,6 @@ def _mlp(probe: LayerProbe, plan: LayerPlan, h: Tensor) -> Tensor:
         return probe.store.read(probe.layer, "ffn", probe.rows)
     out = probe.adapter.mlp(probe.layer, take(h, within(probe.rows, plan.ffn)))
     return _branch(probe, "ffn", plan.ffn, out)
-
-
-def _kept(probe: LayerProbe, name: str, rows: Rows, keys: Rows) -> Tensor:
-    """Keys or values to attend to, [B, Hkv, keys, dh]: the store's, once it has the fresh rows."""
-    if not probe.store.keeps(name):
-        complete = rows is ALL and probe.rows is ALL
-        assert complete, f"{name}: rows left out need a kept {name}"
-        return take(probe.project(name).transpose(1, 2), keys, 2)
-    if not is_empty(rows):
-        where = probe.rows if rows is ALL else rows
-        probe.store.write(probe.layer, name, where, probe.project(name, rows))
-    return probe.store.read(probe.layer, name, keys)
 
 
 def _branch(probe: LayerProbe, name: str, rows: Rows, fresh: Tensor) -> Tensor:

@@ -77,7 +77,7 @@ def plugins(folder, *shared):
     return [p for p in sources(folder) if p.stem not in (*shared, "__init__")]
 
 
-@pytest.mark.parametrize("path", plugins("engine/cache", "base", "store"), ids=name_of)
+@pytest.mark.parametrize("path", plugins("engine/cache", "base", "probe", "store"), ids=name_of)
 def test_a_policy_knows_the_base_and_the_store(path):
     assert strays(path.read_text(), {"engine"}, POLICY) == set()
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from engine.cache.base import LayerProbe
+from engine.cache.probe import LayerPlan, LayerProbe
 from engine.cache.store import ActivationStore
 from engine.rows import ALL
 from tests.micro import ATOL, model_of, reference_rotation
@@ -100,3 +100,12 @@ def test_rotation_keeps_lengths_and_relative_angles():
     near = torch.einsum("bnhd,bmhd->bhnm", q[:, :10], k[:, :10])
     far = torch.einsum("bnhd,bmhd->bhnm", *moved)
     torch.testing.assert_close(near, far, atol=ATOL, rtol=0)
+
+
+def test_attention_that_a_policy_asked_for_is_not_computed_again(model):
+    probe = probe_of(model)
+    first = probe.attn(LayerPlan())
+    assert probe.attn(LayerPlan(ffn=slice(3, 5))) is first
+    fewer = probe.attn(LayerPlan(attn=slice(3, 5)))
+    torch.testing.assert_close(fewer, first[:, 3:5], atol=ATOL, rtol=0)
+    assert fewer is not first

@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from engine.cache.store import ActivationStore, Site
+from engine.cache.probe import LayerPlan, LayerProbe
+from engine.cache.store import Site
 from engine.fields import check_fields
-from engine.models.base import ModelAdapter, ModelInfo
-from engine.rows import ALL, Rows, same, take, within
+from engine.models.base import ModelInfo
+from engine.rows import ALL, Rows
 
 
 @dataclass(frozen=True)
@@ -74,87 +75,6 @@ class StepPlan:
     keys: Rows = ALL
     key_mask: Tensor | None = None
     kind: str = "full"
-
-
-@dataclass(frozen=True)
-class LayerPlan:
-    """Global rows that a layer recomputes per site.
-
-    ALL is every row that entered the step, `slice(0, 0)` none.
-    """
-
-    k: Rows = ALL
-    v: Rows = ALL
-    attn: Rows = ALL
-    ffn: Rows = ALL
-
-
-class LayerProbe:
-    """A layer's input as a policy sees it; what it computes to decide, the forward reuses.
-
-    `rows` are the rows that entered the step, `h` [B, R, D] their residual stream.
-    """
-
-    def __init__(
-        self,
-        adapter: ModelAdapter,
-        store: ActivationStore,
-        layer: int,
-        h: Tensor,
-        rows: Rows,
-        length: int,
-    ) -> None:
-        self.adapter, self.store, self.layer = adapter, store, layer
-        self.h, self.rows, self.length = h, rows, length
-        self._normed: Tensor | None = None
-        self._memo: dict[str, tuple[Rows, Tensor]] = {}
-
-    @property
-    def normed(self) -> Tensor:
-        """The normed input [B, R, D]."""
-        if self._normed is None:
-            self._normed = self.adapter.attn_norm(self.layer, self.h)
-        return self._normed
-
-    def project(self, name: str, rows: Rows = ALL, heads: slice | None = None) -> Tensor:
-        """Projection `q`, `k` or `v` at global `rows`, [B, n, heads, dh], q and k rotated."""
-        if heads is not None:
-            return self._compute(name, rows, heads)[0]
-        if name not in self._memo:
-            self._memo[name] = rows, self._compute(name, rows)[0]
-        known, values = self._memo[name]
-        if same(known, rows):
-            return values
-        if known is ALL:
-            return take(values, within(self.rows, rows))
-        return self._compute(name, rows)[0]
-
-    def project_all(self) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k and v of every row, as one product where none is known yet."""
-        if not self._memo:
-            values = self._compute("qkv", ALL)
-            self._memo = {n: (ALL, v) for n, v in zip("qkv", values, strict=True)}
-        return self.project("q"), self.project("k"), self.project("v")
-
-    def cached(self, site: str, rows: Rows = ALL) -> Tensor | None:
-        """What the store holds of a site; None before its first write."""
-        if not self.store.written(self.layer, site):
-            return None
-        return self.store.read(self.layer, site, rows)
-
-    def swap(self, site: str, new: Tensor, rows: Rows = ALL) -> Tensor | None:
-        """Write `new` [B, n, width] and return what stood there; None at the first write."""
-        rows = self.rows if rows is ALL else rows
-        old = self.cached(site, rows)
-        old = None if old is None else old.clone()
-        self.store.write(self.layer, site, rows, new)
-        return old
-
-    def _compute(self, names: str, rows: Rows, heads: slice | None = None) -> tuple[Tensor, ...]:
-        local = within(self.rows, rows)
-        positions = self.rows if local is ALL else rows
-        x = take(self.normed, local)
-        return self.adapter.project(self.layer, names, x, positions, self.length, heads)
 
 
 @dataclass
