@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser import running_app
-
-FINAL = ("done", "stopped", "failed")
+from tests.browser import FINAL, running_app
 
 
 def chromium() -> str | None:

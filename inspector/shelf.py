@@ -1,0 +1,155 @@
+"""Runs that the server holds: a shelf with a byte budget, and who is running what."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from engine.events import Event
+from engine.trace import Trace
+from inspector.protocol import LANES, Control, Lane
+
+SHELF_BYTES = 256_000_000
+KNOWN_ANSWERS = 2_000
+
+
+@dataclass
+class Record:
+    """One race as it is being run or was run; the lock guards its traces."""
+
+    run_id: str = field(default_factory=lambda: secrets.token_urlsafe(18))
+    expected: int | None = None
+    state: str = "running"
+    message: str = ""
+    traces: dict[Lane, Trace] = field(default_factory=lambda: {lane: Trace() for lane in LANES})
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def append(self, lane: Lane, event: Event) -> None:
+        """Take an event into the lane's trace."""
+        with self.lock:
+            self.traces[lane].append(event)
+
+    def started(self) -> dict[Lane, Trace]:
+        """The lanes that have a canvas."""
+        return {lane: trace for lane, trace in self.traces.items() if "spec" in trace.meta}
+
+    def nbytes(self) -> int:
+        """Bytes of the arrays held."""
+        with self.lock:
+            return sum(
+                array.nbytes
+                for trace in self.started().values()
+                for array in trace.arrays().values()
+            )
+
+
+class Shelf:
+    """Records by id, the least recently used dropped when the byte budget is spent."""
+
+    def __init__(self, budget: int = SHELF_BYTES) -> None:
+        self._budget = budget
+        self._records: OrderedDict[str, tuple[Record, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def put(self, record: Record) -> None:
+        """File a record, or weigh it again; the newest always stays."""
+        size = record.nbytes()
+        with self._lock:
+            self._records[record.run_id] = (record, size)
+            self._records.move_to_end(record.run_id)
+            while len(self._records) > 1 and self._held() > self._budget:
+                self._records.popitem(last=False)
+
+    def get(self, run_id: str) -> Record | None:
+        """The record of that id, if it is still held."""
+        with self._lock:
+            if run_id not in self._records:
+                return None
+            self._records.move_to_end(run_id)
+            return self._records[run_id][0]
+
+    def drop(self, run_id: str) -> None:
+        """Forget a record."""
+        with self._lock:
+            self._records.pop(run_id, None)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def _held(self) -> int:
+        return sum(size for _, size in self._records.values())
+
+
+class Desk:
+    """The live run and the last run of each visitor."""
+
+    def __init__(self) -> None:
+        self._live: dict[str, tuple[str, Control]] = {}
+        self._last: OrderedDict[str, str] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def begin(self, visitor: str, run_id: str, control: Control) -> None:
+        """Make this the visitor's live run; an earlier one is stopped."""
+        with self._lock:
+            earlier = self._live.pop(visitor, None)
+            self._live[visitor] = (run_id, control)
+            self._remember(visitor, run_id)
+        if earlier:
+            earlier[1].stop()
+
+    def show(self, visitor: str, run_id: str) -> None:
+        """Remember what the visitor looks at without a live run."""
+        with self._lock:
+            self._remember(visitor, run_id)
+
+    def end(self, visitor: str, run_id: str) -> None:
+        """Forget the live run, if it is still this one."""
+        with self._lock:
+            if self._live.get(visitor, ("",))[0] == run_id:
+                del self._live[visitor]
+
+    def control(self, visitor: str) -> Control | None:
+        """The flags of the visitor's live run."""
+        live = self._live.get(visitor)
+        return live[1] if live else None
+
+    def last(self, visitor: str) -> str | None:
+        """The id of the visitor's latest run."""
+        return self._last.get(visitor)
+
+    def leave(self, visitor: str) -> None:
+        """The visitor is gone: stop what runs."""
+        control = self.control(visitor)
+        if control:
+            control.stop()
+        with self._lock:
+            self._last.pop(visitor, None)
+
+    def _remember(self, visitor: str, run_id: str) -> None:
+        self._last[visitor] = run_id
+        self._last.move_to_end(visitor)
+        while len(self._last) > 10_000:
+            self._last.popitem(last=False)
+
+
+class Answers:
+    """The right answers of prompts that the app itself set."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def learn(self, prompt: str, answer: int | None) -> None:
+        """Remember an answer; the oldest are forgotten."""
+        if answer is None:
+            return
+        with self._lock:
+            self._known[prompt.strip()] = answer
+            while len(self._known) > KNOWN_ANSWERS:
+                self._known.popitem(last=False)
+
+    def expected(self, prompt: str) -> int | None:
+        """The right answer to a prompt, if it is known."""
+        return self._known.get(prompt.strip())

@@ -1,0 +1,56 @@
+const find = (selector) => element.querySelector(selector);
+
+function line(row) {
+  const out = document.createElement("p");
+  out.className = "ds-plan-row";
+  const badge = document.createElement("span");
+  badge.className = "ds-badge ds-badge-" + row.lane;
+  badge.textContent = row.lane.toUpperCase();
+  const title = document.createElement("strong");
+  title.textContent = row.title;
+  const text = document.createElement("span");
+  text.textContent = row.plan;
+  out.append(badge, title, text);
+  return out;
+}
+
+function show() {
+  let plan;
+  try {
+    plan = JSON.parse(props.value);
+  } catch {
+    return;
+  }
+  const refusal = find("[data-error]");
+  refusal.hidden = plan.ok;
+  refusal.textContent = plan.ok ? "" : "Cannot run. " + plan.error;
+  find("[data-plans]").hidden = !plan.ok;
+  if (!plan.ok) return;
+  const rows = plan.lanes.map(line);
+  const room = document.createElement("p");
+  room.className = "ds-room";
+  room.textContent = plan.lanes[0].room;
+  find("[data-plans]").replaceChildren(...rows, room);
+  find("[data-question]").textContent = plan.question;
+  const before = plan.before;
+  find("[data-before]").textContent = before
+    ? "after " + before + (before === 1 ? " worked example" : " worked examples")
+    : "";
+  find("#ds-link-field").value = location.origin + location.pathname + "?" + plan.query;
+  document.dispatchEvent(new CustomEvent("driftscope-question", { detail: plan.question }));
+}
+
+find("[data-dice]").addEventListener("click", () => trigger("click"));
+find("[data-copy]").addEventListener("click", async () => {
+  const field = find("#ds-link-field");
+  field.select();
+  try {
+    await navigator.clipboard.writeText(field.value);
+  } catch {
+    document.execCommand("copy");
+  }
+  find("[data-copy]").textContent = "Copied";
+  setTimeout(() => (find("[data-copy]").textContent = "Copy"), 1500);
+});
+watch("value", show);
+show();

@@ -1,0 +1,183 @@
+const store = new Store();
+const root = element.querySelector(".ds");
+const find = (name) => root.querySelector("[data-" + name + "]");
+const transport = new Transport(root, store, () => draw());
+const view = { pinned: null, pointed: null, spoken: 0, asking: false, queued: false, question: null };
+const lanes = {};
+for (const name of ["a", "b"]) {
+  const box = root.querySelector('[data-lane="' + name + '"]');
+  const part = (key) => box.querySelector("[data-" + key + "]");
+  const grid = new Grid(
+    part("grid"),
+    (place) => point(name, place),
+    (place) => pin(name, place),
+  );
+  lanes[name] = { box, part, grid };
+}
+
+function point(name, place) {
+  view.pointed = place < 0 ? null : [name, place];
+  readout();
+}
+
+function pin(name, place) {
+  const same = view.pinned && view.pinned[0] === name && view.pinned[1] === place;
+  view.pinned = place < 0 || same ? null : [name, place];
+  for (const [key, { grid }] of Object.entries(lanes)) {
+    grid.cells.forEach((cell, i) => {
+      const held = view.pinned && view.pinned[0] === key && view.pinned[1] === i;
+      cell.classList.toggle("ds-pinned", Boolean(held));
+    });
+  }
+  readout();
+}
+
+function readout() {
+  const target = view.pointed || view.pinned;
+  const lane = target && store.lanes[target[0]];
+  const text = lane && lane.start
+    ? describe(lane, target[1], transport.frames()[target[0]])
+    : "Point at a token, or move to one with the arrow keys, to read its id, confidence and step.";
+  find("readout").classList.toggle("ds-told", Boolean(target));
+  if (find("readout").textContent !== text) find("readout").textContent = text;
+}
+
+function drawLane(name, frames) {
+  const { box, part, grid } = lanes[name];
+  const lane = store.lanes[name];
+  const frame = frames[name];
+  const other = name === "a" ? "b" : "a";
+  box.classList.toggle("ds-absent", !lane.start);
+  part("title").textContent = lane.start ? lane.start.title : "Lane " + name.toUpperCase();
+  part("pill").textContent = pill(lane, frame);
+  const share = lane.start ? (100 * (lane.at.length - lane.masksLeft(frame))) / lane.at.length : 0;
+  part("progress").setAttribute("aria-valuenow", Math.round(share));
+  part("progress").firstElementChild.style.width = share + "%";
+  const rows = lane.start ? stats(lane, frame) : [];
+  part("stats").replaceChildren(
+    ...rows.map(([label, value]) => {
+      const pair = make("div");
+      pair.append(make("dt", "", label), make("dd", "", value));
+      return pair;
+    }),
+  );
+  answer(part("answer"), lane, frame);
+  if (!lane.start) return;
+  grid.draw(lane, frame, store.lanes[other], frames[other], find("colour").value);
+  root.dataset["frame" + name.toUpperCase()] = frame;
+  root.dataset["shown" + name.toUpperCase()] = lane.shown[frame];
+}
+
+function drawHead() {
+  const refused = store.refusal;
+  root.dataset.state = refused ? "refused" : store.state;
+  root.classList.toggle("ds-stale", store.pending);
+  const state = view.queued ? "queued" : store.state;
+  const label = refused && !view.queued ? "Not started" : STATES[state] || state;
+  const where = store.started.length ? store.started[0].start.environment : "";
+  const finished = ["example", "done"].includes(store.state) && where ? " · measured on " + where : "";
+  find("state").textContent = label + finished;
+  find("headline").textContent = headline(store, transport.frames());
+  find("chips").replaceChildren(...chips(store).map((text) => make("li", "", text)));
+  const failures = store.started.filter((lane) => lane.end && lane.end.message);
+  const said = store.message || failures.map((lane) => lane.end.message)[0] || "";
+  find("note").hidden = !said;
+  find("note").textContent = said;
+  const elsewhere = view.question && store.question && store.question !== view.question;
+  find("other").hidden = !elsewhere || store.live;
+  find("other").textContent = elsewhere ? "These lanes answer another problem: " + store.question : "";
+}
+
+function speak(frames) {
+  const now = performance.now();
+  if (store.live && now - view.spoken < 1000) return;
+  view.spoken = now;
+  const counts = store.started.map((lane) => lane.name.toUpperCase() + " " + plural(lane.masksLeft(frames[lane.name]), "mask") + " left");
+  const words = [STATES[store.state], headline(store, transport.frames()), ...chips(store), ...counts].filter(Boolean).join(". ");
+  if (find("spoken").textContent !== words) find("spoken").textContent = words;
+}
+
+function draw() {
+  for (const lane of store.started) {
+    const { grid } = lanes[lane.name];
+    if (grid.lane !== lane) {
+      grid.build(lane);
+      grid.lane = lane;
+    }
+  }
+  transport.refresh();
+  const frames = transport.frames();
+  drawHead();
+  drawLane("a", frames);
+  drawLane("b", frames);
+  readout();
+  drawCharts(frames);
+}
+
+function drawCharts(frames) {
+  const most = Math.max(1, ...store.started.map((lane) => lane.rows.length));
+  drawRace(root.querySelector('[data-chart="race"]'), store, frames);
+  for (const name of ["a", "b"]) {
+    drawMap(root.querySelector('[data-chart="' + name + '"]'), store.lanes[name], frames[name], most);
+  }
+}
+
+function details() {
+  table(find("table"), store);
+  const lane = store.started[0];
+  find("env").textContent = lane
+    ? "Model " + lane.start.model + ". Measured by the engine's own clock on " + lane.start.environment + "; drawing is not in it."
+    : "";
+  if (find("prompt-box").open) promptView(find("prompt"), store);
+}
+
+function come() {
+  const lanes = root.querySelector(".ds-lanes").getBoundingClientRect();
+  if (lanes.top < window.innerHeight * 0.4) return;
+  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const keys = document.querySelector("#ds-buttons");
+  if (keys) keys.scrollIntoView({ block: "start", behavior: calm ? "auto" : "smooth" });
+}
+
+async function take(text) {
+  let news;
+  try {
+    news = JSON.parse(text);
+  } catch {
+    return;
+  }
+  const fresh = news.reset;
+  view.queued = false;
+  if (news.state === "starting") come();
+  const whole = store.take(news);
+  if (fresh) {
+    transport.reset();
+    view.pinned = view.pointed = null;
+    if (store.live) store.question = view.question;
+  }
+  draw();
+  speak(transport.frames());
+  if (!store.live) details();
+  if (whole || view.asking) return;
+  view.asking = true;
+  const answered = await server.replay(store.run);
+  view.asking = false;
+  if (JSON.parse(answered).run === store.run && store.live) take(answered);
+}
+
+find("colour").addEventListener("change", draw);
+document.addEventListener("click", (event) => {
+  if (!event.target.closest?.("#ds-run:not([disabled])")) return;
+  view.queued = true;
+  drawHead();
+});
+find("prompt-box").addEventListener("toggle", details);
+document.addEventListener("driftscope-question", (event) => {
+  view.question = event.detail;
+  drawHead();
+});
+new ResizeObserver(() => drawCharts(transport.frames())).observe(root);
+new MutationObserver(() => drawCharts(transport.frames())).observe(document.body, { attributeFilter: ["class"] });
+watch("value", () => take(props.value));
+take(props.value);
+draw();

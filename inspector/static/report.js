@@ -1,0 +1,135 @@
+const STATES = {
+  empty: "No example is recorded here. Press Run to watch a race.",
+  example: "Recorded example",
+  imported: "Imported traces: nothing is computed, the times are those of the file",
+  queued: "Waiting for a place …",
+  starting: "Starting …",
+  running: "Racing: the lane whose clock is behind takes the next step",
+  lock: "Waiting for another run to finish …",
+  loading: "Loading the model …",
+  warmup: "Warming up (not timed) …",
+  paused: "Paused: Step takes one step, Resume goes on",
+  stopped: "Stopped",
+  failed: "Failed",
+  done: "Finished",
+};
+const ROWS = [
+  ["forwards", "Forwards"], ["nfe", "Steps"], ["full_steps", "Steps over all rows"],
+  ["partial_steps", "Steps over some rows"], ["total_ms", "Engine time, ms"],
+  ["forward_ms", "… in the network, ms"], ["decide_ms", "… deciding, ms"],
+  ["ms_per_step", "ms per step"], ["tokens", "Tokens before the end"],
+  ["positions", "Positions decoded"], ["tokens_per_s", "Tokens per second"],
+  ["positions_per_s", "Positions per second"], ["rows", "Rows computed"],
+  ["rows_plain", "Rows without a cache"], ["peak_memory_bytes", "Peak memory, bytes"],
+];
+
+function headline(store, frames) {
+  if ((store.live && !store.pending) || store.state === "stopped") {
+    const shares = store.started.map((lane) => {
+      const left = lane.masksLeft(frames[lane.name]);
+      return lane.name.toUpperCase() + " " + (lane.at.length - left) + " of " + lane.at.length;
+    });
+    return shares.join(" · ");
+  }
+  const found = store.summary;
+  if (!found || found.speedup === null) return "";
+  const faster = found.speedup >= 1;
+  const times = faster ? found.speedup : 1 / found.speedup;
+  return "Lane B is " + times.toFixed(times < 10 ? 1 : 0) + "× " + (faster ? "faster" : "slower");
+}
+
+function chips(store) {
+  const found = store.summary;
+  if (!found || found.numbers.length < 2 || found.speedup === null) return [];
+  const out = [number(found.forwards[1]) + " forwards instead of " + number(found.forwards[0])];
+  out.push(verdict(found));
+  if (found.same_text) out.push("every token agrees");
+  else if (found.agreement !== null) {
+    const share = Math.floor(found.agreement * 100) + " % of tokens agree";
+    out.push(share + ", first difference at token " + (found.first_divergence + 1));
+  }
+  return out.filter(Boolean);
+}
+
+function verdict(found) {
+  const [a, b] = found.numbers;
+  const mark = (i) => (found.right[i] === null ? "" : found.right[i] ? " ✓" : " ✗");
+  const truth = found.expected === null ? "" : " (right: " + found.expected + ")";
+  if (found.same_answer && a !== null) {
+    if (found.right[0] === null) return "same answer: " + a;
+    return "same answer: " + a + (found.right[0] ? " ✓ right" : " ✗ wrong" + truth);
+  }
+  if (found.same_answer) return "same answer";
+  if (a === null && b === null) return "no number in either answer" + truth;
+  const shown = (value) => (value === null ? "none" : value);
+  return "answers differ: A " + shown(a) + mark(0) + ", B " + shown(b) + mark(1) + truth;
+}
+
+function stats(lane, frame) {
+  const spent = lane.clock[frame];
+  const rate = spent ? (lane.tokensBeforeEnd(frame) / spent) * 1000 : null;
+  return [
+    ["Masks left", number(lane.masksLeft(frame))],
+    ["Forwards", number(lane.forwards[frame])],
+    ["Time", duration(spent)],
+    ["Per step", frame ? (spent / frame).toFixed(1) + " ms" : "–"],
+    ["Tokens/s", number(rate, rate >= 100 ? 0 : 1)],
+  ];
+}
+
+function pill(lane, frame) {
+  if (lane.end && frame === lane.rows.length) {
+    const when = lane.rows.length;
+    return { done: "done", stopped: "stopped at step " + when, failed: "failed" }[lane.end.reason] || "";
+  }
+  if (!lane.start) return "";
+  const row = lane.rows[frame - 1];
+  const kind = row ? ["full", "partial", "reuse", "frozen"][row.kind] + " step" : "not started";
+  return row ? "step " + frame + " · " + kind + " · " + plural(row.rows, "row") : kind;
+}
+
+function table(target, store) {
+  const head = make("tr");
+  head.append(make("th", "", "Measure"));
+  const lanes = store.started;
+  for (const lane of lanes) head.append(make("th", "", lane.name.toUpperCase() + ": " + lane.start.title));
+  const rows = ROWS.map(([name, label]) => {
+    const row = make("tr");
+    row.append(make("th", "", label));
+    for (const lane of lanes) row.append(make("td", "", number(lane.end?.metrics[name])));
+    return row;
+  });
+  target.replaceChildren(head, ...rows);
+}
+
+function answer(target, lane, frame) {
+  const parts = lane.start ? lane.text(frame) : [];
+  const nodes = [];
+  let hidden = 0;
+  const flush = () => {
+    if (hidden) nodes.push(make("span", "ds-gap", "▒".repeat(Math.min(hidden, 12))));
+    hidden = 0;
+  };
+  for (const part of parts) {
+    if (part === null) {
+      hidden++;
+      continue;
+    }
+    flush();
+    nodes.push(document.createTextNode(nodes.length ? part : part.trimStart()));
+  }
+  flush();
+  target.replaceChildren(...nodes);
+}
+
+function promptView(target, store) {
+  const lane = store.started[0];
+  if (!lane) return;
+  const cells = lane.start.prompt.map((id) => {
+    const piece = lane.pieces.get(id);
+    const cell = make("span", "ds-fixed", piece === undefined ? "?" : visible(typeof piece === "string" ? piece : cellText(piece)));
+    cell.title = "id " + id;
+    return cell;
+  });
+  target.replaceChildren(...cells);
+}

@@ -1,0 +1,1 @@
+"""Views: events and traces as the plain data that the page draws."""

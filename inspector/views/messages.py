@@ -1,0 +1,108 @@
+"""Messages to the page: small JSON documents, and one that holds a whole race."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from engine.events import Event, RunFinished, RunStarted, StepEvent, Waiting
+from engine.trace import Trace
+from inspector.protocol import Lane
+from inspector.shelf import Record
+from inspector.views import compare, timeline, tokens
+
+Title = Callable[[Mapping[str, Any]], str]
+
+
+class Feed:
+    """Turns batches of events into messages that carry only what is new."""
+
+    def __init__(self, record: Record, title: Title) -> None:
+        self._record = record
+        self._title = title
+        self._begun = False
+        self._places: dict[Lane, np.ndarray] = {}
+
+    def message(self, batch: Iterable[tuple[Lane, Event]], state: str) -> str:
+        """Take a batch into the record and say what is new in it."""
+        lanes: dict[Lane, dict[str, Any]] = {}
+        waiting = ""
+        for lane, event in batch:
+            self._record.append(lane, event)
+            waiting = event.state if isinstance(event, Waiting) else ""
+            self._add(lanes.setdefault(lane, {}), lane, event)
+        head = {"run": self._record.run_id, "state": waiting or state}
+        news = {lane: part for lane, part in lanes.items() if part}
+        first = bool(news) and not self._begun
+        self._begun = self._begun or first
+        return _dump(head | {"reset": first, "lanes": news})
+
+    def _add(self, part: dict[str, Any], lane: Lane, event: Event) -> None:
+        if isinstance(event, RunStarted):
+            trace = self._record.traces[lane]
+            self._places[lane] = timeline.places(trace)
+            part["start"] = tokens.lane_start(trace, self._title(event.spec))
+        elif isinstance(event, StepEvent):
+            row = timeline.event_row(event, self._places[lane])
+            part.setdefault("rows", []).append(row)
+        elif isinstance(event, RunFinished) and lane in self._places:
+            part["end"] = lane_end(self._record.traces[lane])
+        if isinstance(event, RunStarted | StepEvent) and event.pieces:
+            part.setdefault("pieces", {}).update(tokens.pieces(event.pieces, event.pieces))
+
+
+def lane_end(trace: Trace) -> dict[str, Any]:
+    """How a lane ended."""
+    return {
+        "reason": trace.meta["reason"],
+        "message": str(trace.meta.get("message") or "")[:1_000],
+        "text": tokens.answer_text(trace),
+        "metrics": compare.clean_metrics(trace),
+    }
+
+
+def whole(record: Record, title: Title) -> str:
+    """Everything of a race, so that it can be replayed from this message alone."""
+    with record.lock:
+        lanes = {}
+        for lane, trace in record.started().items():
+            lanes[lane] = {
+                "start": tokens.lane_start(trace, title(trace.meta["spec"])),
+                "rows": timeline.trace_rows(trace),
+                "pieces": tokens.pieces(trace.pieces, trace.pieces),
+            }
+            if trace.meta["reason"] != "running":
+                lanes[lane]["end"] = lane_end(trace)
+        out = {"run": record.run_id, "state": record.state, "reset": True, "lanes": lanes}
+        if record.state not in ("running", "paused"):
+            out["summary"] = compare.summarise(record.started(), record.expected)
+            out["question"] = _question(record)
+        return _dump(out | ({"message": record.message} if record.message else {}))
+
+
+def notice(state: str, message: str = "") -> str:
+    """A message with no run in it: `empty` or `failed`; what is drawn stays."""
+    return _dump({"run": None, "state": state, "message": message[:1_000], "lanes": {}})
+
+
+def final_state(record: Record) -> tuple[str, str]:
+    """What a race came to, and the message of a lane that failed."""
+    reasons = [trace.meta["reason"] for trace in record.traces.values()]
+    said = [str(trace.meta.get("message") or "") for trace in record.traces.values()]
+    state = "failed" if "failed" in reasons else "stopped"
+    if all(reason == "done" for reason in reasons):
+        state = "done"
+    return state, next(filter(None, said), "")[:1_000]
+
+
+def _question(record: Record) -> str:
+    spec: Mapping[str, Any] = next((trace.meta["spec"] for trace in record.started().values()), {})
+    prompt = spec.get("prompt")
+    return tokens.question(prompt)[0][:2_000] if isinstance(prompt, str) else ""
+
+
+def _dump(document: dict[str, Any]) -> str:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,56 @@
+"""Colours, styles, templates and scripts of the page, read from `static` beside it."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import gradio as gr
+
+STATIC = Path(__file__).parents[1] / "static"
+SCRIPTS = {
+    "plan": ("plan.js",),
+    "race": (
+        "format.js",
+        "store.js",
+        "tokens.js",
+        "charts.js",
+        "report.js",
+        "transport.js",
+        "race.js",
+    ),
+}
+SHEETS = ("page.css", "race.css")
+FONT = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")
+MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
+
+
+@cache
+def static(name: str) -> str:
+    """The text of a static file."""
+    return (STATIC / name).read_text(encoding="utf-8")
+
+
+def script(name: str) -> str:
+    """A component's script, whole."""
+    return "\n".join(static(part) for part in SCRIPTS[name])
+
+
+def css() -> str:
+    """The page's style sheet."""
+    return "\n".join(static(sheet) for sheet in SHEETS)
+
+
+def theme() -> gr.themes.Base:
+    """Gradio's base theme with local fonts and a green that reads on white."""
+    made = gr.themes.Base(
+        primary_hue="emerald", neutral_hue="slate", radius_size="md", font=FONT, font_mono=MONO
+    )
+    return made.set(
+        button_primary_background_fill="#0b6e54",
+        button_primary_background_fill_hover="#095b46",
+        button_primary_background_fill_dark="#0b6e54",
+        button_primary_background_fill_hover_dark="#0d8466",
+        button_primary_text_color="#ffffff",
+        button_primary_text_color_dark="#ffffff",
+    )

@@ -1,0 +1,87 @@
+"""The canvas of a lane as plain data: ids, regions and the text of each token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from engine.trace import Trace
+
+TEXT_LIMIT = 20_000
+
+
+def generation(trace: Trace) -> np.ndarray:
+    """Positions that are decoded, in reading order."""
+    return np.flatnonzero(~trace.arrays()["prompt_mask"])
+
+
+def lane_start(trace: Trace, title: str) -> dict[str, Any]:
+    """What the page must know of a lane before its first step."""
+    arrays, model, spec = trace.arrays(), trace.meta["model"], trace.meta["spec"]
+    shown = generation(trace)
+    canvas, fixed = arrays["canvas"][shown], arrays["fixed_mask"][shown]
+    return {
+        "title": title,
+        "prompt": arrays["canvas"][arrays["prompt_mask"]].tolist(),
+        "canvas": {int(i): int(canvas[i]) for i in np.flatnonzero(fixed)},
+        "length": len(shown),
+        "block": _whole(spec.get("block_length")) or max(len(shown), 1),
+        "mask": _whole(model.get("mask_id")),
+        "stop": stop_ids(model),
+        "model": _short(model.get("name")),
+        "environment": environment(trace.meta["environment"]),
+    }
+
+
+def stop_ids(model: Mapping[str, Any]) -> list[int]:
+    """Ids that end a text."""
+    given = model.get("stop_ids")
+    ids = [*given] if isinstance(given, list | tuple) else []
+    found = {_whole(i) for i in [*ids, model.get("eos_id")]}
+    return sorted(i for i in found if i is not None)
+
+
+def pieces(raw: Mapping[int, bytes], ids: Iterable[int]) -> dict[str, str | list[int]]:
+    """Token texts: a string where the bytes are whole characters, else the bytes themselves."""
+    return {str(i): _piece(raw[i]) for i in ids if i in raw}
+
+
+def environment(found: Mapping[str, Any]) -> str:
+    """Where a run was measured, in a line."""
+    threads = _whole(found.get("threads"))
+    parts = [found.get("device"), found.get("device_name"), found.get("dtype")]
+    parts.append(None if threads is None else f"{threads} thread{'s' * (threads != 1)}")
+    parts.append(f"torch {found['torch']}" if found.get("torch") else None)
+    return " · ".join(_short(part) for part in parts if part)
+
+
+def answer_text(trace: Trace) -> str:
+    """The decoded answer of a finished run."""
+    texts = trace.meta.get("texts")
+    first = texts[0] if isinstance(texts, list) and texts else ""
+    return first[:TEXT_LIMIT] if isinstance(first, str) else ""
+
+
+def question(prompt: str) -> tuple[str, int]:
+    """The last paragraph of a prompt and how many stand before it."""
+    parts = [part.strip() for part in prompt.split("\n\n") if part.strip()]
+    if not parts:
+        return "", 0
+    return parts[-1].removeprefix("Question:").strip(), len(parts) - 1
+
+
+def _piece(raw: bytes) -> str | list[int]:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return list(raw)
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int else None
+
+
+def _short(value: Any) -> str:
+    return str(value or "")[:80]

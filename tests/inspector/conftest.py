@@ -1,0 +1,69 @@
+"""What the inspector's tests share: the real session on the embedded model, and small races."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import gradio as gr
+import pytest
+
+from engine.library import embedded_models
+from engine.session import Session
+from engine.spec import RaceSpec
+from engine.trace import Trace
+from inspector.handlers import Handlers
+from inspector.settings import Form, Vocabulary, build_lane, build_prompt, build_shared
+
+ASSETS = Path(__file__).parents[2] / "assets"
+PROMPT = "Nuts cost 9 dollars each. Lily buys 5 nuts. How much does she pay?"
+
+
+def small_race(session, **changes):
+    race = session.default_race()
+    shape = {"prompt": PROMPT, "gen_length": 32, "block_length": 16, "steps": 32} | changes
+    return RaceSpec(replace(race.a, **shape), replace(race.b, **shape))
+
+
+def make_form(session):
+    form = Form(Vocabulary(session.catalog(), session.default_race()))
+    with gr.Blocks():
+        build_prompt(form)
+        build_shared(form)
+        for lane in "ab":
+            build_lane(form, lane)
+    return form
+
+
+@pytest.fixture(scope="session")
+def session():
+    folders = embedded_models(ASSETS)
+    if not folders:
+        pytest.skip("no embedded model under assets/models")
+    return Session(folders)
+
+
+@pytest.fixture(scope="session")
+def form(session):
+    return make_form(session)
+
+
+@pytest.fixture
+def handlers(session, form):
+    return Handlers(session, form)
+
+
+@pytest.fixture(scope="session")
+def events(session):
+    return list(session.race(small_race(session)))
+
+
+@pytest.fixture
+def traces(events):
+    out = {"a": Trace(), "b": Trace()}
+    for lane, event in events:
+        out[lane].append(event)
+    return out
+
+
+@pytest.fixture
+def request_of():
+    return lambda name="visitor", **params: gr.Request(session_hash=name, query_params=params)

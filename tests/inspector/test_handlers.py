@@ -1,0 +1,266 @@
+"""What the buttons do, on the real session: runs, flags, refusals, imports, links."""
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from engine.session import Session
+from inspector.handlers import BUTTONS, Handlers
+from tests.inspector.conftest import ASSETS, make_form, small_race
+
+
+def values_of(form, race, **changes):
+    return list((dict(zip(form.widgets, form.values(race), strict=True)) | changes).values())
+
+
+def pressable(updates):
+    return {name for name, u in zip(BUTTONS, updates, strict=True) if u.get("interactive")}
+
+
+@pytest.fixture
+def small(session, form):
+    return values_of(form, small_race(session))
+
+
+def test_a_run_streams_and_ends_whole(handlers, small, request_of):
+    updates = list(handlers.run(request_of(), *small))
+    first, last = json.loads(updates[0][0]), json.loads(updates[-1][0])
+    assert first["state"] == "starting"
+    assert pressable(updates[0][1:]) == {"pause", "stop"}
+    assert last["state"] == "done"
+    assert last["reset"]
+    assert len(last["lanes"]["a"]["rows"]) == 32
+    assert last["summary"]["speedup"] > 0
+    assert pressable(updates[-1][1:]) == {"run"}
+    assert handlers.desk.control("visitor") is None
+    assert handlers.shelf.get(last["run"]).state == "done"
+
+
+def test_stop_ends_within_a_step(handlers, small, request_of):
+    stream = handlers.run(request_of(), *small)
+    for update in stream:
+        news = json.loads(update[0])
+        if news["lanes"].get("a", {}).get("rows"):
+            break
+    handlers.flag("stop")(request_of())
+    last = json.loads(list(stream)[-1][0])
+    assert last["state"] == "stopped"
+    assert 0 < len(last["lanes"]["a"]["rows"]) < 32
+    again = json.loads(list(handlers.run(request_of(), *small))[-1][0])
+    assert again["state"] == "done"
+
+
+def test_pause_step_resume(handlers, form, session, request_of):
+    held, seen = [], []
+    values = values_of(form, small_race(session, gen_length=256, steps=256))
+    thread = threading.Thread(
+        target=lambda: seen.extend(handlers.run(request_of(), *values)), daemon=True
+    )
+    thread.start()
+
+    def steps():
+        record = handlers.shelf.get(handlers.desk.last("visitor") or "")
+        return sum(t.steps for t in record.traces.values()) if record else 0
+
+    def wait_for(check):
+        end = time.monotonic() + 30
+        while not check():
+            assert time.monotonic() < end
+            time.sleep(0.005)
+
+    wait_for(lambda: steps() > 2)
+    handlers.flag("pause")(request_of())
+    wait_for(lambda: any(json.loads(u[0])["state"] == "paused" for u in seen))
+    for _ in range(3):
+        held.append(steps())
+        handlers.flag("step")(request_of())
+        wait_for(lambda: steps() > held[-1])
+        time.sleep(0.3)
+        assert steps() == held[-1] + 1
+    assert any(pressable(u[1:]) == {"step", "resume", "stop"} for u in seen)
+    handlers.flag("resume")(request_of())
+    thread.join(60)
+    assert json.loads(seen[-1][0])["state"] == "done"
+
+
+def test_closing_the_stream_frees_the_engine(handlers, small, request_of):
+    stream = handlers.run(request_of(), *small)
+    for update in stream:
+        if json.loads(update[0])["lanes"]:
+            break
+    stream.close()
+    assert handlers.desk.control("visitor") is None
+    assert len(handlers.shelf) == 0
+    assert json.loads(list(handlers.run(request_of("other"), *small))[-1][0])["state"] == "done"
+
+
+def test_a_second_visitor_waits_and_both_finish(handlers, small, request_of):
+    last = {}
+
+    def run(name):
+        last[name] = json.loads(list(handlers.run(request_of(name), *small))[-1][0])
+
+    threads = [threading.Thread(target=run, args=(name,), daemon=True) for name in ("x", "y")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert last["x"]["run"] != last["y"]["run"]
+    assert last["x"]["lanes"]["a"]["end"]["text"] == last["y"]["lanes"]["a"]["end"]["text"]
+
+
+def test_the_plan_enables_run(handlers, small, request_of):
+    document, button = handlers.plan(request_of(), *small)
+    plan = json.loads(document)
+    assert plan["ok"]
+    assert plan["lanes"][0]["plan"].endswith("32 forwards")
+    assert button["interactive"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"prompt": ""}, "prompt"),
+        ({"prompt": " \n "}, "prompt"),
+        ({"prompt": "nuts " * 1500}, "prompt"),
+        ({"a.steps": 5}, "steps"),
+        ({"gen_length": 0}, "gen_length"),
+        ({"gen_length": -8}, "gen_length"),
+        ({"block_length": 5}, "block_length"),
+        ({"b.threshold.threshold": float("nan")}, "threshold.threshold"),
+        ({"b.unmasker": "magic"}, "unmasker"),
+        ({"b.cache": None}, "cache"),
+        ({"model": "gone"}, "model"),
+    ],
+)
+def test_bad_settings_are_refused_in_place(handlers, form, session, request_of, changes, named):
+    values = values_of(form, small_race(session), **changes)
+    document, button = handlers.plan(request_of(), *values)
+    plan = json.loads(document)
+    assert not plan["ok"]
+    assert named in plan["error"]
+    assert not button["interactive"]
+    (update,) = handlers.run(request_of(), *values)
+    assert json.loads(update[0])["state"] == "failed"
+    assert pressable(update[1:]) == {"run"}
+
+
+HOSTILE = "<img src=x onerror=alert(1)>${window.x=1}`{{value}}` \u202eשלום 😀\U000e0001" * 50
+
+
+def test_hostile_prompts_are_only_text(handlers, form, session, request_of):
+    values = values_of(form, small_race(session), prompt=HOSTILE[:600])
+    last = json.loads(list(handlers.run(request_of(), *values))[-1][0])
+    assert last["state"] == "done"
+    assert last["question"] == HOSTILE[:600].strip()
+
+
+def test_links(handlers, form, session, request_of):
+    race = small_race(session, seed=5)
+    assert handlers.restore(request_of(__theme="dark"))[1].get("__type__") == "update"
+    params = {"gen_length": "64", "seed": "5", "prompt": race.a.prompt, "b.cache": "dual"}
+    skip, *restored = handlers.restore(request_of(**params))
+    assert skip.get("__type__") == "update"
+    found = dict(zip(form.widgets, restored, strict=True))
+    assert (found["gen_length"], found["seed"], found["b.cache"]) == (64, 5, "dual")
+    bad, *kept = handlers.restore(request_of(gen_length="many"))
+    assert "gen_length" in json.loads(bad)["message"]
+    assert all(update.get("__type__") == "update" for update in kept)
+
+
+def test_dice_and_examples_know_their_answers(handlers, session):
+    prompt = handlers.dice(0)
+    assert handlers.answers.expected(prompt) is not None
+    assert handlers.dice(2) != handlers.dice(2)
+    assert isinstance(handlers.dice(None), str)
+    example = session.examples()[0]
+    assert handlers.example(example["label"]) == example["prompt"]
+    assert handlers.answers.expected(example["prompt"]) == example["answer"]
+
+
+def test_export_then_import(handlers, small, request_of):
+    assert handlers.export(request_of("new"))[0] is None
+    list(handlers.run(request_of(), *small))
+    paths, note = handlers.export(request_of())
+    assert "Ready" in note
+    document, note = handlers.import_files(
+        request_of("other"), [path for path in paths if path.endswith(".npz")]
+    )
+    assert json.loads(document)["state"] == "imported"
+    bad = Path(paths[0]).with_name("bad.npz")
+    bad.write_bytes(b"PK nonsense")
+    skipped, note = handlers.import_files(request_of("other"), [str(bad)])
+    assert note.startswith("Not imported. trace")
+    assert skipped.get("__type__") == "update"
+
+
+def test_replay_takes_only_ids_it_gave_out(handlers, small, request_of):
+    last = json.loads(list(handlers.run(request_of(), *small))[-1][0])
+    assert json.loads(handlers.replay([last["run"]]))["run"] == last["run"]
+    for odd in (None, "", "x", ["x"], 3, {"a": 1}, "x" * 10_000, []):
+        assert json.loads(handlers.replay(odd))["state"] == "failed"
+
+
+def test_no_example_is_said(handlers, tmp_path):
+    assert json.loads(handlers.first_view(tmp_path))["state"] == "empty"
+    assert json.loads(handlers.first_view(None))["state"] == "empty"
+    for lane in "ab":
+        (tmp_path / f"{lane}.npz").write_bytes(b"PK")
+    assert json.loads(handlers.first_view(tmp_path))["state"] == "empty"
+
+
+def test_no_model_is_said(request_of):
+    empty = Session({})
+    form = make_form(empty)
+    handlers = Handlers(empty, form)
+    values = [widget.value for widget in form.inputs]
+    plan = json.loads(handlers.plan(request_of(), *values)[0])
+    assert not plan["ok"]
+    assert "model" in plan["error"]
+
+
+def copied_model(tmp_path, session):
+    name = session.default_race().a.model
+    folder = tmp_path / name
+    folder.mkdir()
+    for path in (ASSETS / "models" / name).iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    return name, folder
+
+
+@pytest.mark.parametrize("damage", ["weights", "tokenizer", "config"])
+def test_a_damaged_checkpoint_is_said(session, tmp_path, request_of, damage):
+    name, folder = copied_model(tmp_path, session)
+    if damage == "weights":
+        weights = next(folder.glob("*.safetensors"))
+        weights.write_bytes(weights.read_bytes()[:5000])
+    elif damage == "tokenizer":
+        (folder / "tokenizer.json").unlink()
+    else:
+        (folder / "config.json").write_text("{")
+    broken = Session({name: folder})
+    form = make_form(broken)
+    handlers = Handlers(broken, form)
+    values = values_of(form, small_race(broken))
+    last = json.loads(list(handlers.run(request_of(), *values))[-1][0])
+    assert last["state"] == "failed"
+    assert {"weights": "safetensors", "tokenizer": "tokenizer", "config": "config"}[damage] in (
+        last["message"]
+    )
+    assert "Something failed" not in last["message"]
+
+
+def test_what_is_not_a_refusal_is_logged_not_shown(
+    handlers, small, request_of, monkeypatch, caplog
+):
+    def broken(*_):
+        raise KeyError("secret detail")
+
+    monkeypatch.setattr(handlers.session, "race", broken)
+    last = json.loads(list(handlers.run(request_of(), *small))[-1][0])
+    assert last["state"] == "failed"
+    assert "secret detail" not in last["message"]
+    assert "unexpected failure" in caplog.text

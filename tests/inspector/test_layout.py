@@ -1,0 +1,56 @@
+"""The page as built: private listeners, distinct ids, no torch, nothing started by an import."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from inspector.layout import build, launch_options
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def demo(session):
+    return build(session)
+
+
+def test_only_the_api_is_public(demo):
+    shown = {fn.api_name: fn.api_visibility for fn in demo.fns.values()}
+    assert set(shown.values()) <= {"public", "private"}
+    assert {name for name, kind in shown.items() if kind == "public"} == {"methods", "plan", "run"}
+
+
+def test_ids_are_distinct(demo):
+    ids = [block.elem_id for block in demo.blocks.values() if getattr(block, "elem_id", None)]
+    assert len(set(ids)) == len(ids)
+
+
+def test_every_input_is_labelled(demo):
+    for block in demo.blocks.values():
+        if type(block).__name__ in ("Slider", "Number", "Dropdown", "Textbox", "Checkbox", "File"):
+            assert block.label
+
+
+def test_launch_options_are_known_to_gradio(demo):
+    import inspect
+
+    assert set(launch_options()) <= set(inspect.signature(demo.launch).parameters)
+    assert launch_options()["ssr_mode"] is False
+
+
+def loaded_after(statement, *modules):
+    code = f"import sys; {statement}; print([m for m in {modules!r} if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip().splitlines()[-1]
+
+
+def test_the_inspector_does_not_load_torch():
+    assert loaded_after("import inspector.layout", "torch", "transformers") == "[]"
+
+
+def test_importing_the_app_starts_nothing():
+    assert loaded_after("import app", "torch", "gradio", "engine.session") == "[]"

@@ -1,0 +1,136 @@
+"""The form gives back the race it was given, shows only what is spent, refuses the rest."""
+
+from dataclasses import replace
+
+import pytest
+
+from engine.spec import RaceSpec
+from inspector import settings
+from inspector.views.plan import room, sentence
+
+
+def filled(form, race, **changes):
+    found = dict(zip(form.widgets, form.values(race), strict=True)) | changes
+    return list(found.values())
+
+
+def test_defaults_survive_the_round_trip(form, session):
+    race = session.default_race()
+    again = form.race(form.values(race))
+    assert again.a.prompt == race.a.prompt
+    assert again.b.unmasker == "threshold"
+    assert again.b.cache == "dual"
+    assert again.b.knobs["threshold.threshold"] == 0.9
+    assert form.race(form.values(again)) == again
+
+
+def test_a_link_restores_the_settings(form, session):
+    race = form.race(
+        filled(
+            form, session.default_race(),
+            **{"gen_length": 64.0, "seed": 11, "prompt": "<b>&?=${x}`é\u202e😀\n\nq",
+               "a.cache": "dual", "b.threshold.threshold": 0.55, "temperature": 0.3,
+               "eos": "fill_safe"},
+        )
+    )  # fmt: skip
+    again = RaceSpec.from_query(race.to_query())
+    assert again == race
+    assert form.race(form.values(again)) == race
+
+
+def test_only_the_chosen_methods_knobs_are_in_the_spec(form, session):
+    race = form.race(form.values(session.default_race()))
+    assert all(key.split(".")[0] in ("quota", "none") for key in race.a.knobs)
+    assert all(key.split(".")[0] in ("threshold", "dual") for key in race.b.knobs)
+
+
+def test_unspent_steps_do_not_matter(form, session):
+    race = form.race(filled(form, session.default_race(), **{"b.steps": -5}))
+    assert race.b.steps == session.default_race().b.steps
+    with pytest.raises(ValueError, match="steps"):
+        form.race(filled(form, session.default_race(), **{"a.steps": -5}))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "named"),
+    [
+        ("gen_length", 0, "gen_length"),
+        ("gen_length", -3, "gen_length"),
+        ("gen_length", None, "gen_length"),
+        ("gen_length", 1.5, "gen_length"),
+        ("gen_length", 10**9, "gen_length"),
+        ("block_length", 7, "block_length"),
+        ("temperature", float("nan"), "temperature"),
+        ("prompt", "x" * 8001, "prompt"),
+        ("eos", "never", "eos"),
+        ("seed", -1, "seed"),
+    ],
+)
+def test_bad_values_name_their_field(form, session, key, value, named):
+    with pytest.raises(ValueError, match=named):
+        form.race(filled(form, session.default_race(), **{key: value}))
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"seed": 3}, "seed"),
+        ({"unmasker": "magic"}, "b.unmasker"),
+        ({"cache": "magic"}, "b.cache"),
+        ({"prompt": "", "messages": (("user", "hi"),)}, "prompt|messages"),
+    ],
+)
+def test_links_that_the_page_cannot_show_are_refused(form, session, change, named):
+    race = session.default_race()
+    with pytest.raises(ValueError, match=named):
+        form.values(RaceSpec(race.a, replace(race.b, knobs={}, **change)))
+
+
+def test_knobs_follow_the_method(form):
+    owned = [key for key in form.groups if key[0] == "b"]
+    *groups, steps = form.lane_updates("b", "threshold", "none")
+    shown = [key[2] for key, group in zip(owned, groups, strict=True) if group["visible"]]
+    assert shown == ["threshold"]
+    assert steps["interactive"] is False
+    assert form.lane_updates("b", "quota", "dual")[-1]["interactive"] is True
+
+
+def test_every_widget_has_a_label_and_its_own_id(form):
+    assert all(widget.label for widget in form.inputs)
+    ids = [widget.elem_id for widget in form.inputs]
+    assert len(set(ids)) == len(ids)
+
+
+def test_titles(form, session):
+    race = session.default_race()
+    assert form.words.title(race.a.to_dict()) == "Plain decoding"
+    assert "0.9" in form.words.title(race.b.to_dict())
+    assert form.words.title({"cache": "x", "unmasker": "y", "knobs": 3}) == "x + y"
+    assert form.words.title({}) is not None
+
+
+def test_the_plan_in_words(session):
+    race = session.default_race()
+    assert sentence(race.a, session.plan(race.a)) == (
+        "128 steps / 4 blocks = 32 per block, 1 token a step, 128 forwards"
+    )
+    assert "between 4 and 128 forwards" in sentence(race.b, session.plan(race.b))
+    uneven = replace(race.a, steps=96)
+    assert "1 to 2 tokens a step" in sentence(uneven, session.plan(uneven))
+    one = replace(race.a, gen_length=32, steps=1)
+    assert "1 step / 1 block" in sentence(one, session.plan(one))
+    assert "answer 128 of" in room(race.a, session.plan(race.a))
+    assert room(race.a, {}) == ""
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("", None), (" 7 ", 7), ("3.5", "3.5"), ("x", "x")])
+def test_an_optional_number_may_be_empty(typed, meant):
+    row = {"optional": True, "type": "int", "default": None}
+    assert settings._plain(typed, row) == meant
+
+
+def test_an_empty_knob_stays_empty(form, session):
+    race = session.default_race()
+    key = "b.dual.refresh_interval"
+    assert dict(zip(form.widgets, form.values(race), strict=True))[key] == ""
+    assert form.race(filled(form, race, **{key: "4"})).b.knobs["dual.refresh_interval"] == 4

@@ -1,0 +1,192 @@
+"""Views are pure: what they say of a run is what the run did."""
+
+import json
+
+import numpy as np
+import pytest
+
+from engine.events import RunFinished, RunStarted, StepEvent
+from engine.trace import Trace
+from inspector.shelf import Record
+from inspector.views import compare, messages, theme, timeline, tokens
+
+
+def hand_made(ids, stop=9, reason="done", total_ms=100.0, text="so 42"):
+    """A trace of one step that commits `ids` after a prompt of two tokens."""
+    n = len(ids)
+    canvas = np.array([[5, 6, *[0] * n]], np.int32)
+    prompt = np.zeros(canvas.shape, bool)
+    prompt[:, :2] = True
+    trace = Trace()
+    spec, model = {"block_length": n}, {"mask_id": 0, "eos_id": stop, "stop_ids": [8]}
+    blank = np.zeros(canvas.shape, bool)
+    trace.append(
+        RunStarted(
+            spec, model | {"vocab_size": 10}, {"device": "cpu"}, canvas, prompt, blank, ~blank
+        )
+    )
+    trace.append(
+        StepEvent(
+            0, 0, 0, "full", n + 2, 1, np.zeros(n, np.int32), np.arange(2, n + 2, dtype=np.int32),
+            np.array(ids, np.int32), np.full(n, 0.5, np.float32), 0, 1.0, 1.0,
+        )
+    )  # fmt: skip
+    trace.append(RunFinished(reason, canvas, (text,), {"total_ms": total_ms, "forwards": 4}))
+    return trace
+
+
+def test_rows_are_the_same_live_and_from_the_trace(events, traces):
+    for lane in "ab":
+        index = timeline.places(traces[lane])
+        live = [
+            timeline.event_row(event, index)
+            for name, event in events
+            if name == lane and isinstance(event, StepEvent)
+        ]
+        assert live == timeline.trace_rows(traces[lane])
+
+
+def test_a_lane_starts_with_what_its_canvas_needs(traces):
+    start = tokens.lane_start(traces["b"], "B")
+    assert start["length"] == 32
+    assert start["block"] == 16
+    assert start["canvas"] == {}
+    assert len(start["prompt"]) + 32 == len(traces["b"].arrays()["canvas"])
+    assert "float32" in start["environment"]
+    assert start["stop"]
+
+
+def test_commits_lie_in_the_answer_and_cover_it(traces):
+    rows = timeline.trace_rows(traces["a"])
+    places = [place for row in rows for place in row[7][::3]]
+    assert sorted(places) == list(range(32))
+    assert all(0 <= sure <= 1000 for row in rows for sure in row[7][2::3])
+
+
+def test_filled_tokens_have_no_confidence():
+    flat = timeline._commits(np.array([0, -1, 3]), np.array([7, 7, 8]), np.array([np.nan, 1, 0.25]))
+    assert flat == [0, 7, -1, 3, 8, 250]
+
+
+def test_pieces_keep_broken_characters_as_bytes():
+    raw = {1: b" caf\xc3\xa9", 2: b"\xf0\x9f", 3: b"<img onerror=x>${y}`"}
+    found = tokens.pieces(raw, [1, 2, 3, 4])
+    assert found == {"1": " café", "2": [0xF0, 0x9F], "3": "<img onerror=x>${y}`"}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [
+        ("", ("", 0)),
+        ("How many?", ("How many?", 0)),
+        ("Question: a\nAnswer: b\n\nQuestion: c?", ("c?", 1)),
+        ("\n\n\n  x \n\n", ("x", 0)),
+    ],
+)
+def test_the_question_is_the_last_paragraph(prompt, expected):
+    assert tokens.question(prompt) == expected
+
+
+def test_environment_in_a_line():
+    line = tokens.environment({"device": "cpu", "dtype": "float32", "threads": 2, "torch": "2.13"})
+    assert line == "cpu · float32 · 2 threads · torch 2.13"
+    assert tokens.environment({"threads": "many"}) == ""
+
+
+def test_equal_answers():
+    same = compare.summarise({"a": hand_made([1, 2]), "b": hand_made([1, 2], total_ms=25)}, 42)
+    assert same["speedup"] == 4
+    assert same["same_text"]
+    assert same["same_answer"]
+    assert same["agreement"] == 1
+    assert same["first_divergence"] is None
+    assert same["right"] == [True, True]
+
+
+def test_swapping_the_lanes_gives_the_reciprocal():
+    a, b = hand_made([1, 2], total_ms=100), hand_made([1, 3], total_ms=40)
+    one, other = (
+        compare.summarise({"a": a, "b": b}, None),
+        compare.summarise({"a": b, "b": a}, None),
+    )
+    assert one["speedup"] * other["speedup"] == pytest.approx(1, rel=1e-2)
+    assert one["agreement"] == other["agreement"] == 0.5
+    assert one["first_divergence"] == 1
+    assert one["right"] == [None, None]
+
+
+def test_what_follows_the_end_of_text_does_not_count():
+    a, b = hand_made([1, 8, 3, 4]), hand_made([1, 9, 7, 7])
+    assert compare.summarise({"a": a, "b": b}, None)["same_text"]
+    longer = compare.summarise({"a": hand_made([1, 2, 8]), "b": hand_made([1, 8, 2])}, None)
+    assert longer["first_divergence"] == 1
+    assert longer["agreement"] == 0.5
+
+
+def test_no_speedup_unless_both_are_done():
+    found = compare.summarise({"a": hand_made([1]), "b": hand_made([1], reason="stopped")}, 42)
+    assert found["speedup"] is None
+    assert compare.summarise({}, None)["numbers"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("", None), ("so 3 + 4 = 7.", 7), ("none", None), ("9" * 5000, None)]
+)
+def test_final_number(text, number):
+    found = compare.final_number(text)
+    assert found == number or (number is None and text and found == int("9" * 18))
+
+
+def test_metrics_are_finite_numbers():
+    trace = hand_made([1])
+    trace.meta["metrics"] = {"a": float("nan"), "b": "<b>", "c": True, "d": 2, "e": None}
+    assert compare.clean_metrics(trace) == {"a": None, "b": None, "c": None, "d": 2, "e": None}
+    trace.meta["metrics"] = [1]
+    assert compare.clean_metrics(trace) == {}
+
+
+def replayed(documents):
+    """What a page holds after some messages: rows, pieces and ends by lane."""
+    held = {}
+    for text in documents:
+        news = json.loads(text)
+        if news["reset"]:
+            held = {}
+        for lane, part in news["lanes"].items():
+            mine = held.setdefault(lane, {"rows": [], "pieces": {}})
+            mine["rows"] += part.get("rows", [])
+            mine["pieces"] |= part.get("pieces", {})
+            mine |= {key: part[key] for key in ("start", "end") if key in part}
+    return held
+
+
+def test_the_news_add_up_to_the_whole(events):
+    record = Record()
+    feed = messages.Feed(record, lambda spec: "title")
+    stream = [feed.message([event], "running") for event in events]
+    record.state, record.message = messages.final_state(record)
+    assert record.state == "done"
+    whole = messages.whole(record, lambda spec: "title")
+    assert replayed(stream) == replayed([whole])
+    assert json.loads(whole)["summary"]["speedup"] > 0
+    assert max(len(text.encode()) for text in stream[2:]) < 5_000
+    assert len(whole.encode()) < 60_000
+
+
+def test_a_failed_lane_says_why():
+    record = Record()
+    record.append("a", RunFinished("failed", np.zeros((1, 0), np.int32), message="out of memory"))
+    assert messages.final_state(record) == ("failed", "out of memory")
+
+
+@pytest.mark.parametrize("name", ["title.html", "plan.html", "race.html"])
+def test_templates_hold_no_placeholders(name):
+    text = theme.static(name)
+    assert not any(mark in text for mark in ("${", "{{", "`", "<script"))
+
+
+def test_scripts_write_text_only_as_text():
+    for name in theme.SCRIPTS:
+        script = theme.script(name)
+        for mark in ("innerHTML", "insertAdjacentHTML", "eval(", "document.write", "http"):
+            assert mark not in script

@@ -1,0 +1,152 @@
+"""A race in a real headless Chromium: live, stopped, stepped, left, and whole at its end."""
+
+import re
+import time
+
+import pytest
+
+from tests.browser import FINAL, LONG, PROMPT, ROOT
+
+pytest_plugins = ["tests.chromium"]
+pytestmark = pytest.mark.browser
+RECORDED = (ROOT / "assets" / "examples" / "a.npz").is_file()
+
+
+def test_the_first_view(app, new_page):
+    race = new_page().open(app.url)
+    page = race.page
+    assert page.title() == "Driftscope"
+    assert "?" in page.locator("[data-question]").inner_text()
+    assert race.enabled("run")
+    assert not any(race.enabled(name) for name in ("pause", "step", "resume", "stop"))
+    assert "128 steps / 4 blocks = 32 per block" in page.locator("#ds-plan").inner_text()
+    assert "between 4 and 128 forwards" in page.locator("#ds-plan").inner_text()
+    if not RECORDED:
+        assert race.state == "empty"
+        pytest.skip("no example is recorded")
+    assert race.state == "example"
+    assert race.shown("a") == race.shown("b") == 128
+    assert "×" in race.text("[data-headline]")
+
+
+def test_the_default_race_is_live(app, new_page):
+    race = new_page().open(app.url)
+    race.press("run")
+    race.wait_state("running", *FINAL)
+    frames = []
+    while race.state == "running":
+        frames.append((race.shown("a"), race.shown("b")))
+        if len(frames) == 2:
+            assert not race.enabled("run")
+            assert race.enabled("stop")
+        time.sleep(0.2)
+    race.wait_state("done")
+    for lane in (0, 1):
+        counts = [frame[lane] for frame in frames]
+        assert counts == sorted(counts)
+        assert len({n for n in counts if 0 < n < 128}) >= 3
+    assert race.shown("a") == race.shown("b") == 128
+    assert re.search(r"Lane B is [\d.]+× (faster|slower)", race.text("[data-headline]"))
+    assert re.search(r"\d+ forwards instead of 128", race.text("[data-chips]"))
+    assert "right" in race.text("[data-chips]")
+    assert race.enabled("run") or race.page.locator("#ds-run:not([disabled])").wait_for() is None
+
+
+def test_the_text_is_the_one_of_the_api(app, small):
+    from gradio_client import Client
+
+    small.finish()
+    shape = {"prompt": PROMPT, "gen_length": 32, "block_length": 16}
+    fast = {"unmasker": "threshold", "cache": "dual", "threshold.threshold": 0.9}
+    race = {"a": shape | {"steps": 32}, "b": shape | fast}
+    lanes = Client(app.url, verbose=False).predict(race, api_name="/run")["lanes"]
+    for lane in "ab":
+        shown = small.page.locator(f"[data-lane={lane}] [data-answer]").text_content()
+        assert shown == lanes[lane]["text"].lstrip()
+
+
+def test_stop_holds_within_a_step(app, new_page):
+    race = new_page().open(app.link(**LONG))
+    race.press("run")
+    race.page.wait_for_function("+document.querySelector('#ds-race .ds').dataset.frameA > 2")
+    race.press("stop")
+    before = race.shown("a")
+    race.wait_state("stopped")
+    after = race.shown("a")
+    assert before <= after < 512
+    assert "stopped at step" in race.text("[data-lane=a] [data-pill]")
+    time.sleep(0.5)
+    assert race.shown("a") == after
+    race.page.goto(app.link())
+    race.page.wait_for_selector("#ds-run:not([disabled])")
+    race.finish()
+    assert race.state == "done"
+
+
+def test_closing_the_tab_frees_the_engine(app, new_page):
+    gone = new_page().open(app.link(**LONG))
+    gone.press("run")
+    gone.wait_state("running")
+    gone.page.close()
+    next_one = new_page().open(app.link())
+    start = time.monotonic()
+    next_one.finish()
+    assert next_one.state == "done"
+    assert time.monotonic() - start < 60
+
+
+def test_pause_step_resume(app, new_page):
+    race = new_page().open(app.link(**LONG))
+    race.press("run")
+    race.page.wait_for_function("+document.querySelector('#ds-race .ds').dataset.frameA > 2")
+    race.press("pause")
+    race.wait_state("paused")
+
+    def steps():
+        return int(race.data("frame-a")) + int(race.data("frame-b"))
+
+    race.page.wait_for_selector("#ds-step:not([disabled])")
+    for _ in range(3):
+        held = steps()
+        time.sleep(0.6)
+        assert steps() == held
+        race.press("step")
+        race.page.wait_for_function(
+            "n => { const d = document.querySelector('#ds-race .ds').dataset;"
+            " return +d.frameA + +d.frameB > n; }",
+            arg=held,
+        )
+        time.sleep(0.4)
+        assert steps() == held + 1
+    race.press("resume")
+    race.page.wait_for_function(
+        "n => +document.querySelector('#ds-race .ds').dataset.frameA > n + 5",
+        arg=int(race.data("frame-a")),
+    )
+    race.press("stop")
+    race.wait_state("stopped")
+
+
+LOSSY = """
+const parse = JSON.parse;
+let count = 0;
+JSON.parse = (text, ...more) => {
+  const news = parse(text, ...more);
+  if (news && news.lanes && news.reset === false && Object.keys(news.lanes).length) {
+    count += 1;
+    if (count % 4 === 1) news.lanes = {};
+  }
+  return news;
+};
+"""
+
+
+def test_lost_messages_are_asked_for(app, new_page):
+    race = new_page()
+    race.page.add_init_script(LOSSY)
+    race.open(app.link(gen_length="64", **{"a.steps": "64"}))
+    race.press("run")
+    race.page.wait_for_function("+document.querySelector('#ds-race .ds').dataset.frameA > 20")
+    race.wait_state("done")
+    assert race.shown("a") == race.shown("b") == 64
+    assert any("component_server" in url for url in race.watch.requests)
