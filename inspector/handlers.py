@@ -21,7 +21,7 @@ from inspector.protocol import Control, Session
 from inspector.settings import Form
 from inspector.shelf import Answers, Desk, Record, Shelf
 from inspector.throttle import coalesce
-from inspector.views import messages, plan, tokens
+from inspector.views import charts, messages, plan, tokens
 
 MAX_HZ = 8.0
 KEPT_EXPORTS = 16
@@ -183,6 +183,12 @@ class Handlers:
         self.shelf.put(record)
         self._example = record.run_id
         return messages.whole(record, self.form.words.title)
+
+    def time_chart(self, request: gr.Request) -> Any:
+        """The chart of the visitor's last race, or of the recorded example."""
+        record = self.shelf.get(self.desk.last(visitor(request)) or self._example)
+        started = record.started() if record else {}
+        return charts.time_figure(started) if started else None
 
     def _plans(self, race: RaceSpec) -> dict[str, Any]:
         """Both lanes' plans in words; ValueError names the lane where only one is at fault."""

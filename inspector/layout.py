@@ -47,9 +47,11 @@ def build(session: Session, examples: Path | None = None) -> gr.Blocks:
             elem_id="ds-race", server_functions=[replay],
             **BARE | {"js_on_load": theme.script("race")},
         )  # fmt: skip
-        _files(handlers, race)
+        with gr.Accordion("Time per step", open=False, elem_id="ds-time"):
+            chart = gr.Plot(show_label=False, elem_id="ds-chart")
+        _files(handlers, race, chart)
         planned = _wire_settings(demo, handlers, plan, race, keys["run"])
-        _wire_run(demo, handlers, race, keys)
+        _wire_run(demo, handlers, race, keys, chart)
         prompt = form.widgets["prompt"]
         plan.click(handlers.dice, shots, prompt, **FLAG).then(**planned)
         example.input(handlers.example, example, prompt, **FLAG).then(**planned)
@@ -96,7 +98,7 @@ def _settings(form: Form, session: Session) -> tuple[gr.Slider, gr.Dropdown]:
     return shots, example
 
 
-def _files(handlers: Handlers, race: gr.HTML) -> None:
+def _files(handlers: Handlers, race: gr.HTML, chart: gr.Plot) -> None:
     with gr.Accordion("Export and import", open=False, elem_id="ds-files"), gr.Row():
         with gr.Column(min_width=280):
             gr.Markdown(
@@ -113,7 +115,8 @@ def _files(handlers: Handlers, race: gr.HTML) -> None:
             )  # fmt: skip
             note = gr.Textbox(label="Import", interactive=False, elem_id="ds-import-note")
     ready.click(handlers.export, None, [files, said], **PRIVATE)
-    given.upload(handlers.import_files, given, [race, note], **PRIVATE)
+    shown = given.upload(handlers.import_files, given, [race, note], **PRIVATE)
+    shown.then(handlers.time_chart, None, chart, **FLAG)
 
 
 def _wire_settings(
@@ -141,13 +144,19 @@ def _on_change(widgets: list[Component], listener: dict[str, Any]) -> None:
 
 
 def _wire_run(
-    demo: gr.Blocks, handlers: Handlers, race: gr.HTML, keys: dict[str, gr.Button]
+    demo: gr.Blocks,
+    handlers: Handlers,
+    race: gr.HTML,
+    keys: dict[str, gr.Button],
+    chart: gr.Plot,
 ) -> None:
     outputs = [race, *keys.values()]
-    keys["run"].click(
+    demo.load(handlers.time_chart, None, chart, **FLAG)
+    run = keys["run"].click(
         handlers.run, handlers.form.inputs, outputs,
         concurrency_limit=8, concurrency_id="runs", **PRIVATE,
     )  # fmt: skip
+    run.then(handlers.time_chart, None, chart, **FLAG)
     for name in BUTTONS[1:]:
         keys[name].click(handlers.flag(name), None, None, trigger_mode="multiple", **FLAG)
     demo.unload(handlers.leave)
