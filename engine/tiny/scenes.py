@@ -1,0 +1,175 @@
+"""The situations that problems are about, before they are put into words.
+
+A scene is a list of question sentences and the calculations that answer them, in order.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from itertools import pairwise
+
+from engine.tiny import phrases
+from engine.tiny.phrases import PEOPLE, THINGS, Person
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """How large the numbers are: inclusive bounds of what is drawn, and of what comes out.
+
+    `limit` is the largest value that a step may reach, `total` that a sum of two people may.
+    """
+
+    limit: int = 60
+    total: int = 99
+    start: tuple[int, int] = (4, 30)
+    change: tuple[int, int] = (2, 12)
+    packs: tuple[int, int] = (2, 5)
+    in_pack: tuple[int, int] = (2, 9)
+    price: tuple[int, int] = (2, 6)
+    bought: tuple[int, int] = (2, 5)
+    off: tuple[int, int] = (2, 5)
+    notes: tuple[int, ...] = (20, 30, 40, 50, 60)
+
+
+SMALL = Ranges()
+WIDE = Ranges(
+    limit=120, total=199, start=(4, 60), change=(2, 25), packs=(2, 6), in_pack=(2, 12),
+    price=(2, 9), bought=(2, 6), off=(2, 9), notes=(20, 30, 40, 50, 60, 80, 100, 120),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Step:
+    """One calculation of a solution: `left sign right = result`, and how it may be worded."""
+
+    left: int
+    sign: str
+    right: int
+    result: int
+    forms: tuple[str, ...]
+    person: Person
+    thing: str
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A problem before it is worded: question sentences, steps in order, closing sentences."""
+
+    question: list[str]
+    steps: list[Step]
+    closings: tuple[str, ...]
+    loose: int = 0  # how many of the first steps may swap places
+
+
+def _change(rng: random.Random, value: int, ranges: Ranges) -> tuple[str, str, int, int]:
+    """Draw one operation that keeps the value within bounds: (name, sign, operand, result)."""
+    while True:
+        name = rng.choices(("add", "sub", "times", "half"), (7, 7, 3, 3))[0]
+        if name == "add":
+            b = rng.randint(*ranges.change)
+            out = ("add", "+", b, value + b)
+        elif name == "sub":
+            b = rng.randint(*ranges.change)
+            out = ("sub", "-", b, value - b)
+        elif name == "times":
+            b = rng.randint(2, 3)
+            out = ("times" if b == 2 else "triple", "x", b, value * b)
+        else:
+            if value % 2:
+                continue
+            out = ("half", "/", 2, value // 2)
+        if 1 <= out[3] <= ranges.limit:
+            return out
+
+
+def running(rng: random.Random, count: int, ranges: Ranges) -> Scene:
+    """One person whose number of things changes event by event."""
+    who, friend = rng.sample(PEOPLE, 2)
+    thing = rng.choice(THINGS)
+    names = {"N": who.name, "P": who.pronoun.capitalize(), "p": who.pronoun, "o": who.objective,
+             "F": friend.name, "t": thing}  # fmt: skip
+    question, steps = [], []
+    if rng.random() < 0.4:
+        k, m = rng.randint(*ranges.packs), rng.randint(*ranges.in_pack)
+        question.append(rng.choice(phrases.PACKS).format(k=k, m=m, **names))
+        steps.append(Step(k, "x", m, k * m, phrases.SOLVE_PACKS, who, thing))
+        value = k * m
+    else:
+        value = rng.randint(*ranges.start)
+        question.append(rng.choice(phrases.STARTS).format(a=value, **names))
+    while len(steps) < count:
+        name, sign, b, result = _change(rng, value, ranges)
+        question.append(rng.choice(phrases.EVENTS[name]).format(b=b, **names))
+        steps.append(Step(value, sign, b, result, phrases.SOLVE_EVENTS[name], who, thing))
+        value = result
+    question.append(rng.choice(phrases.ASK_NOW).format(**names))
+    return Scene(question, steps, phrases.CLOSE_HAS)
+
+
+def compare(rng: random.Random, count: int, ranges: Ranges) -> Scene | None:
+    """A chain of people, each compared with the one before; sometimes the last two together."""
+    people = rng.sample(PEOPLE, count + 1)
+    thing = rng.choice(THINGS)
+    value = rng.randint(*ranges.start)
+    together = count > 1 and rng.random() < 0.4
+    question = [phrases.STARTS[0].format(N=people[0].name, a=value, t=thing)]
+    steps: list[Step] = []
+    for before, who in pairwise(people[: count + 1 - together]):
+        name, sign, b, result = _change(rng, value, ranges)
+        form = rng.choice(phrases.RELATIONS[name])
+        question.append(form.format(N=who.name, B=before.name, b=b, t=thing))
+        steps.append(Step(value, sign, b, result, phrases.SOLVE_RELATIONS[name], who, thing))
+        value = result
+    names = {"N": steps[-1].person.name, "B": people[count - 1 - together].name, "t": thing}
+    if not together:
+        question.append(phrases.ASK_HAS.format(**names))
+        return Scene(question, steps, phrases.CLOSE_HAS)
+    question.append(phrases.ASK_TOGETHER.format(**names))
+    last = steps[-1]
+    total = last.left + value
+    if total > ranges.total:
+        return None
+    steps.append(Step(last.left, "+", value, total, phrases.SOLVE_TOTAL, last.person, thing))
+    return Scene(question, steps, phrases.CLOSE_PLAIN)
+
+
+def shop(rng: random.Random, count: int, ranges: Ranges) -> Scene | None:
+    """Goods at a price each; then perhaps a sum, and change from a note or money off."""
+    who = rng.choice(PEOPLE)
+    kinds = (count + 1) // 2
+    goods = rng.sample(THINGS, kinds)
+    prices = [rng.randint(*ranges.price) for _ in goods]
+    counts = [rng.randint(*ranges.bought) for _ in goods]
+    names = {"N": who.name, "P": who.pronoun.capitalize(), "p": who.pronoun}
+    question = [
+        phrases.PRICE.format(t=t.capitalize(), a=a) for t, a in zip(goods, prices, strict=True)
+    ]
+    bought = " and ".join(f"{n} {t}" for n, t in zip(counts, goods, strict=True))
+    question.append(phrases.BUY.format(g=bought, **names))
+    steps = [
+        Step(n, "x", a, n * a, phrases.SOLVE_PRICE, who, t)
+        for n, a, t in zip(counts, prices, goods, strict=True)
+    ]
+    value = steps[0].result
+    for step in steps[1:kinds]:
+        right = step.result
+        steps.append(Step(value, "+", right, value + right, phrases.SOLVE_TOTAL, who, "dollars"))
+        value += right
+    if len(steps) == count:
+        question.append(phrases.ASK_COST.format(**names))
+    elif rng.random() < 0.5:
+        off = rng.randint(*ranges.off)
+        question.append(phrases.OFF.format(b=off))
+        question.append(phrases.ASK_COST.format(**names))
+        steps.append(Step(value, "-", off, value - off, phrases.SOLVE_OFF, who, "dollars"))
+    else:
+        note = rng.choice([n for n in ranges.notes if n > value] or [0])
+        question.append(phrases.NOTE.format(b=note, **names))
+        question.append(phrases.ASK_CHANGE.format(**names))
+        steps.append(Step(note, "-", value, note - value, phrases.SOLVE_CHANGE, who, "dollars"))
+    ok = all(1 <= step.result <= ranges.limit for step in steps)
+    return Scene(question, steps, phrases.CLOSE_COST, loose=kinds) if ok else None
+
+
+KINDS = (running, running, compare, shop)  # how often each is drawn

@@ -1,0 +1,126 @@
+"""Source: an endless stream of training batches, drawn from the corpus."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from tokenizers import Tokenizer
+
+from engine.tiny import corpus
+from engine.tiny.states import Batch, Recipe, Sample, canvas, causal, copies
+from engine.tiny.tokenizer import BOS, EOS, EOT, HEAD, HEAD_END, number_ids
+
+
+class Source:
+    """Draws problems, encodes them and groups them by length; the same seed, the same batches."""
+
+    def __init__(self, tokenizer: Tokenizer, recipe: Recipe, family: str, seed: int) -> None:
+        self.tokenizer, self.recipe, self.family, self.seed = tokenizer, recipe, family, seed
+        self.words = {w: tokenizer.encode(w).ids for w in ("user", "assistant", "\n", "\n\n")}
+        self.equals = tokenizer.encode(" =").ids[0]
+        self.weights = torch.ones(tokenizer.get_vocab_size() + 64)
+        self.weights[number_ids(tokenizer)] = recipe.number_weight
+        self.weights[EOS] = 0.5
+
+    def batches(self, start: int = 0) -> Iterator[Batch]:
+        """Yield batches without end, from the one numbered `start` of the seed."""
+        number, chunk = 0, 0
+        while True:
+            groups = self._groups(random.Random(f"{self.seed}/{chunk}"))
+            chunk += 1
+            for kind, group in groups:
+                if number >= start:
+                    generator = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
+                    yield self._batch(kind, group, generator)
+                number += 1
+
+    def _groups(self, rng: random.Random) -> list[tuple[str, list[Sample]]]:
+        long = rng.random() < self.recipe.few_shot
+        samples = self._long(rng, 160) if long else self._short(rng, 1600)
+        samples.sort(key=lambda s: (len(s.ids), rng.random()))
+        groups: list[tuple[str, list[Sample]]] = []
+        kind, group, size = self._kind(rng, long), [], 0.0
+        for sample in samples:
+            group.append(sample)
+            size += self._cost(kind, sample)
+            if size >= self.recipe.tokens:
+                groups.append((kind, group))
+                kind, group, size = self._kind(rng, long), [], 0.0
+        rng.shuffle(groups)
+        return groups
+
+    def _kind(self, rng: random.Random, long: bool) -> str:
+        """Draw the kind of the next batch; long prompts come as canvas states only."""
+        if self.recipe.kind == "causal":
+            return "causal"
+        return "copies" if not long and rng.random() < self.recipe.copies else "canvas"
+
+    def _cost(self, kind: str, sample: Sample) -> float:
+        """Return about how many canvas tokens a sample takes."""
+        start, end = sample.spans[-1]
+        if kind == "causal":
+            return len(sample.ids)
+        return end + 2 * (end - start + 5) if kind == "copies" else start + 64
+
+    def _problem(self, rng: random.Random) -> corpus.Problem:
+        while True:
+            one = corpus.problem(rng, self.recipe.operations, self.recipe.wordings)
+            if not corpus.held_out(one.question):
+                return one
+
+    def _short(self, rng: random.Random, count: int) -> list[Sample]:
+        return self._encode(
+            [[*corpus.chat(p), _answer(p)] for p in (self._problem(rng) for _ in range(count))]
+        )
+
+    def _long(self, rng: random.Random, count: int) -> list[Sample]:
+        chats = []
+        for _ in range(count):
+            one, form = self._problem(rng), rng.choice(("turns", "text"))
+            target = rng.choice((256, 400, 512, 512, 512, 640, 850))
+            messages = corpus.few_shot(
+                rng, one, _length, target, form, self.recipe.operations, self.recipe.wordings
+            )
+            chats.append([*messages, _answer(one)])
+        return self._encode(chats)
+
+    def _encode(self, chats: list[list[corpus.Message]]) -> list[Sample]:
+        texts = [m["content"] for chat in chats for m in chat]
+        encoded = iter(self.tokenizer.encode_batch(texts, add_special_tokens=False))
+        samples = []
+        for chat in chats:
+            ids, spans = ([BOS] if self.family == "llada" else []), []
+            for message in chat:
+                ids += self.header(message["role"])
+                start = len(ids)
+                ids += [*next(encoded).ids, EOT]
+                if message["role"] == "assistant":
+                    spans.append((start, len(ids)))
+                if self.family == "qwen2":
+                    ids += self.words["\n"]
+            start, end = spans[-1]
+            sums = [i + 1 for i in range(start, end) if ids[i] == self.equals]
+            samples.append(Sample(ids, spans, sums))
+        return samples
+
+    def header(self, role: str) -> list[int]:
+        """Return the ids that open a turn, as the chat template writes them."""
+        if self.family == "llada":
+            return [HEAD, *self.words[role], HEAD_END, *self.words["\n\n"]]
+        return [HEAD, *self.words[role], *self.words["\n"]]
+
+    def _batch(self, kind: str, group: list[Sample], generator: torch.Generator) -> Batch:
+        make = {"causal": causal, "copies": copies, "canvas": canvas}[kind]
+        batch = make(group, self.recipe, generator)
+        return replace(batch, weights=batch.weights * self.weights[batch.targets])
+
+
+def _answer(one: corpus.Problem) -> corpus.Message:
+    return {"role": "assistant", "content": one.solution}
+
+
+def _length(messages: list[corpus.Message]) -> int:
+    return sum(corpus.pieces(m["content"]) + m["content"].count("\n") + 5 for m in messages) + 6

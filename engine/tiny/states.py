@@ -1,0 +1,222 @@
+"""Training states: what the network sees, and which tokens it has to name.
+
+Three kinds. `causal`: the usual next token, on worked answers. `copies`: a clean answer read from
+left to right, beside noisy copies of it cut into blocks; a block sees the clean text before it and
+itself, so that one forward supervises every block of every copy. `canvas`: what decoding looks
+like, prompt and answer region in one bidirectional canvas, clean before a window, partly masked
+in it, all masked after it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from engine.tiny.tokenizer import EOS, MASK
+
+SIZES = (1, 2, 4, 8, 16, 32)
+_HIDDEN, _SHOWN = -1, 1 << 20
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What the states of a phase are drawn from."""
+
+    kind: str = "causal"  # causal | masked
+    copies: float = 0.0  # masked: share of batches that are block states, the rest is canvas
+    operations: tuple[int, int] = (2, 5)
+    wordings: int | None = None
+    few_shot: float = 0.0  # share of batches with worked examples in the prompt
+    regions: tuple[int, ...] = (64,)  # lengths of the answer region
+    tokens: int = 4000  # canvas tokens in a batch, about
+    uniform: float = 0.2  # canvas: share of states with masks over the whole region
+    sums: float = 0.0  # canvas: share of states in which a result is the next thing to name
+    number_weight: float = 2.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One encoded problem. `spans` are the [start, end) of the answers in `ids`.
+
+    `sums` are the places of the results in the last answer.
+    """
+
+    ids: list[int]
+    spans: list[tuple[int, int]]
+    sums: list[int]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one step needs: canvas [B, T], rows of the flat canvas, their targets and weights."""
+
+    ids: Tensor
+    positions: Tensor
+    mask: Tensor | None
+    rows: Tensor
+    targets: Tensor
+    weights: Tensor
+
+    def to(self, device: str) -> Batch:
+        """Move every tensor."""
+        moved = {k: v.to(device) for k, v in vars(self).items() if v is not None}
+        return replace(self, **moved)
+
+
+def causal(group: list[Sample], recipe: Recipe, generator: torch.Generator) -> Batch:
+    """Next-token states: every answer token of every turn is a target."""
+    length = max(len(s.ids) for s in group)
+    ids = torch.full((len(group), length), EOS)
+    wanted = torch.zeros(len(group), length, dtype=torch.bool)
+    for i, sample in enumerate(group):
+        ids[i, : len(sample.ids)] = torch.tensor(sample.ids)
+        for start, end in sample.spans:
+            wanted[i, start:end] = True
+    rows = wanted.flatten().nonzero()[:, 0]
+    targets = ids.flatten()[rows]
+    return Batch(ids, torch.arange(length), None, rows - 1, targets, torch.ones(len(rows)))
+
+
+def copies(
+    group: list[Sample], recipe: Recipe, generator: torch.Generator, count: int = 2
+) -> Batch:
+    """Block states: a clean stream and `count` noisy copies of the answer region."""
+    batch = len(group)
+    prompt = torch.tensor([s.spans[-1][0] for s in group])
+    answer = torch.tensor([s.spans[-1][1] for s in group]) - prompt
+    extra = torch.randint(1, 9, (batch,), generator=generator)
+    region = (answer + extra).clamp(max=max(recipe.regions))
+    most, width = int((prompt + region).max()), int(region.max())
+    clean = torch.full((batch, most), EOS)
+    for i, sample in enumerate(group):
+        clean[i, : sample.spans[-1][1]] = torch.tensor(sample.ids[: sample.spans[-1][1]])
+    place = torch.arange(most).expand(batch, most)
+    inside = place < (prompt + region)[:, None]
+    # A clean row sees keys before `limit`; a noisy row the clean keys before its block's start.
+    limit = torch.maximum(place + 1, prompt[:, None])
+    parts = [(clean, place, limit, torch.full_like(place, _HIDDEN), inside)]
+    offset = torch.arange(width).expand(batch, width)
+    where = prompt[:, None] + offset
+    hidden_all, near = [], [torch.zeros(clean.shape)]
+    for copy in range(count):
+        sizes = torch.tensor(SIZES)[torch.randint(len(SIZES), (batch, 1), generator=generator)]
+        shift = (torch.rand(batch, 1, generator=generator) * sizes).long()
+        shift = torch.where(torch.rand(batch, 1, generator=generator) < 0.5, 0, shift)
+        block = (offset + shift) // sizes
+        start = prompt[:, None] + (block * sizes - shift).clamp(min=0)
+        hidden = _hide(block, generator) & (offset < region[:, None])
+        hidden_all.append(hidden)
+        near.append(_nearness(hidden, block))
+        text = clean.gather(1, where.clamp(max=most - 1))
+        noisy = torch.where(hidden, MASK, text)
+        parts.append((noisy, where, start, block + 100 * copy, offset < region[:, None]))
+    ids, position, limit, block, real = (torch.cat(p, dim=1) for p in zip(*parts, strict=True))
+    total = ids.shape[1]
+    is_clean = block == _HIDDEN
+    key = torch.where(is_clean & real, position, _SHOWN)
+    mask = key[:, None, :] < limit[:, :, None]
+    mask |= (block[:, :, None] == block[:, None, :]) & (~is_clean & real)[:, None, :]
+    mask |= torch.eye(total, dtype=torch.bool)
+    wanted = torch.cat([torch.zeros_like(inside), *hidden_all], dim=1)
+    rows = wanted.flatten().nonzero()[:, 0]
+    truth = torch.cat([clean, *[clean.gather(1, where.clamp(max=most - 1))] * count], dim=1)
+    targets = truth.flatten()[rows]
+    weights = torch.cat(near, dim=1).flatten()[rows]
+    return Batch(ids, position.clamp(max=1023), mask, rows, targets, weights)
+
+
+def canvas(group: list[Sample], recipe: Recipe, generator: torch.Generator) -> Batch:
+    """Decoding states: clean before a window, partly masked in it, masked after it."""
+    batch = len(group)
+    pick = int(torch.randint(len(recipe.regions), (1,), generator=generator))
+    region = recipe.regions[pick]
+    prompt = torch.tensor([s.spans[-1][0] for s in group])
+    most = int(prompt.max()) + region
+    ids = torch.full((batch, most), EOS)
+    for i, sample in enumerate(group):
+        end = sample.spans[-1][1]
+        ids[i, :end] = torch.tensor(sample.ids[:end])
+    answer = torch.tensor([s.spans[-1][1] for s in group]) - prompt
+    offset = torch.arange(most) - prompt[:, None]
+    inside = (offset >= 0) & (offset < region)
+    draw = torch.rand(batch, 4, generator=generator)
+    size = torch.tensor(SIZES[2:])[(draw[:, 0] * 4).long()]
+    size = torch.where(draw[:, 1] < 0.6, 32, size)
+    # Windows start where the answer still goes on (a few just after it); blocks of 32 are aligned.
+    first = (draw[:, 2] * (answer + 4)).long().clamp(max=region - 1)
+    first = torch.where(draw[:, 1] < 0.6, first // 32 * 32, first)
+    whole = draw[:, 3] < recipe.uniform
+    first, size = torch.where(whole, 0, first), torch.where(whole, region, size)
+    block = torch.where((offset >= first[:, None]) & (offset < (first + size)[:, None]), 1, 0)
+    window = (block == 1) & inside
+    hidden = _hide(torch.where(window, 1, 0), generator) & window
+    place = _results(group, generator)
+    asked = (torch.rand(batch, generator=generator) < recipe.sums) & (place >= 0)
+    at = place.clamp(min=0)
+    aligned = (at - prompt) // 32 * 32 + 32
+    same = ids == ids.gather(1, at[:, None])
+    scattered = torch.rand(batch, most, generator=generator) < torch.rand(
+        batch, 1, generator=generator
+    )
+    rest = (offset >= (at - prompt)[:, None]) & (offset < aligned[:, None]) & inside
+    hidden = torch.where(asked[:, None], rest & (scattered | same), hidden)
+    first, size = torch.where(asked, aligned - 32, first), torch.where(asked, 32, size)
+    after = inside & (offset >= (first + size)[:, None])
+    shown = torch.where(hidden | after, MASK, ids)
+    real = offset < region
+    mask = real[:, None, :].expand(batch, most, most) | torch.eye(most, dtype=torch.bool)
+    rows = hidden.flatten().nonzero()[:, 0]
+    targets = ids.flatten()[rows]
+    weights = _nearness(hidden, torch.zeros_like(block)).flatten()[rows]
+    seen = None if bool(real.all()) else mask
+    return Batch(shown, torch.arange(most), seen, rows, targets, weights)
+
+
+def _results(group: list[Sample], generator: torch.Generator) -> Tensor:
+    """Choose a result of each sample's last answer; -1 where it has none."""
+    draw = torch.rand(len(group), generator=generator).tolist()
+    chosen = [
+        s.sums[int(x * len(s.sums))] if s.sums else -1 for s, x in zip(group, draw, strict=True)
+    ]
+    return torch.tensor(chosen)
+
+
+def _hide(block: Tensor, generator: torch.Generator) -> Tensor:
+    """Choose what each block of [B, W] block numbers hides: a random share, early places last.
+
+    Within a block, the places with the lowest score are shown first; the score mixes chance with
+    the place, so that texts half written from the left are as common as scattered ones.
+    """
+    batch, width = block.shape
+    share = torch.rand(batch, int(block.max()) + 1, generator=generator)
+    lean = (
+        torch.rand(batch, 1, generator=generator)
+        * 3
+        * (torch.rand(batch, 1, generator=generator) < 0.6)
+    )
+    place = torch.arange(width, dtype=torch.float).expand(batch, width)
+    low = torch.full_like(share, 1e9).scatter_reduce(1, block, place, "amin")
+    high = torch.full_like(share, -1e9).scatter_reduce(1, block, place, "amax")
+    span = (high - low + 1).gather(1, block)
+    score = torch.rand(batch, width, generator=generator)
+    score = score + lean * (place - low.gather(1, block)) / span
+    # Rank inside the block, by sorting on (block, score).
+    order = (block * 10.0 + score).argsort(dim=1)
+    rank = torch.empty_like(order).scatter_(1, order, torch.arange(width).expand(batch, width))
+    begin = torch.full_like(share, 1e9).scatter_reduce(1, block, rank.float(), "amin")
+    rank = rank - begin.gather(1, block)
+    return (rank + 1) / span > 1 - share.gather(1, block).clamp(min=1e-4)
+
+
+def _nearness(hidden: Tensor, block: Tensor) -> Tensor:
+    """Weigh a masked place of [B, W] by 1 / (1 + masked places before it in its block).
+
+    Far from the text that is known, most words are open: their loss would be mostly noise.
+    """
+    counted = hidden.float().cumsum(1)
+    before = counted - hidden.float()
+    base = torch.full((block.shape[0], int(block.max()) + 1), 1e9)
+    base = base.scatter_reduce(1, block, before, "amin")
+    return 1.0 / (1.0 + before - base.gather(1, block))
