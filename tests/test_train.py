@@ -1,0 +1,70 @@
+"""Training: resumes exactly, masks as decoding does, exports what the adapter reads."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import torch
+
+from engine.cache.base import StepPlan
+from engine.cache.none import NoCache
+from engine.cache.store import ActivationStore
+from engine.forward import forward
+from engine.library import Library
+from engine.rows import ALL
+from engine.spec import RunSpec
+from engine.tiny import tokenizer
+from engine.tiny.network import Network, Shape
+from engine.tiny.source import Source
+from engine.tiny.states import Recipe
+from tests.micro import ROOT
+
+SMALL = ("--tokens", "300", "--save-every", "2", "--wordings", "1", "--operations", "1", "1")
+
+
+def train(*words):
+    subprocess.run([sys.executable, "-m", "engine.tiny.train", *words], cwd=ROOT, check=True)
+
+
+def weights_of(folder):
+    return torch.load(folder / "state.pt", weights_only=True)["model"]
+
+
+def test_an_interrupted_run_ends_where_an_unbroken_one_does(tmp_path):
+    once, twice = tmp_path / "once", tmp_path / "twice"
+    train("run", "--kind", "causal", "--steps", "4", "--out", str(once), *SMALL)
+    state = torch.load(once / "state.pt", weights_only=True)
+    train("run", "--kind", "causal", "--steps", "2", "--out", str(twice), *SMALL)
+    halfway = torch.load(twice / "state.pt", weights_only=True)
+    assert any((halfway["model"][n] != t).any() for n, t in state["model"].items())
+    halfway["phases"][-1]["steps"] = 4
+    torch.save(halfway, twice / "state.pt")
+    train("run", "--kind", "causal", "--steps", "4", "--out", str(twice), *SMALL)
+    for name, tensor in weights_of(twice).items():
+        torch.testing.assert_close(tensor, state["model"][name], atol=1e-5, rtol=1e-4)
+
+
+def test_an_export_gives_the_logits_of_the_network(tmp_path):
+    train("run", "--kind", "masked", "--steps", "2", "--out", str(tmp_path / "run"), *SMALL)
+    folder = tmp_path / "tiny"
+    train("export", "--run", str(tmp_path / "run"), "--folder", str(folder), "--family", "llada")
+    adapter = Library({"tiny": folder}).load(RunSpec(model="tiny")).adapter
+    network = Network(Shape(vocab=tokenizer.VOCAB))
+    network.load_state_dict(
+        {k: v.bfloat16().float() for k, v in weights_of(tmp_path / "run").items()}
+    )
+    ids = torch.randint(0, 700, (1, 20), generator=torch.Generator().manual_seed(1))
+    store = ActivationStore(adapter.info, (), 1, 20, adapter.dtype, adapter.device)
+    ours = forward(adapter, store, NoCache(), StepPlan(), ids, None, ALL)[0]
+    with torch.no_grad():
+        theirs = network(ids, torch.arange(20), torch.arange(20), None, False)
+    torch.testing.assert_close(ours, theirs[:, : ours.shape[-1]], atol=2e-4, rtol=1e-4)
+
+
+def test_masked_states_hide_what_they_ask_for():
+    recipe = Recipe(kind="masked", regions=(64,), tokens=600)
+    for seed in range(3):
+        source = Source(tokenizer.build("llada"), replace(recipe, copies=0.0), "llada", seed)
+        batch = next(iter(source.batches()))
+        assert (batch.ids.flatten()[batch.rows] == tokenizer.MASK).all()
+        assert (batch.targets != tokenizer.MASK).all()
