@@ -31,7 +31,8 @@ def describe_fields(cls: type) -> list[dict[str, Any]]:
     for f in dataclasses.fields(cls):
         if not f.metadata.get("knob"):
             continue
-        kind = str(f.type).removesuffix(" | None")
+        kind = f.type.__name__ if isinstance(f.type, type) else str(f.type)
+        kind = kind.removesuffix(" | None")
         row = {"name": f.name, "type": kind, "default": f.default}
         row |= {k: f.metadata[k] for k in ("lo", "hi", "choices", "help", "optional")}
         rows.append(row | {"label": f.metadata["label"] or f.name.replace("_", " ")})

@@ -22,7 +22,7 @@ from engine.spec import RaceSpec, RunSpec
 from engine.tiny.exam import exam
 
 NOTHING = np.zeros((1, 0), np.int32)
-DEFAULT_SHOTS, DEFAULT_SEED = 6, 7
+DEFAULT_SEED, MANY_SHOTS = 7, 6
 
 
 class Session:
@@ -79,18 +79,17 @@ class Session:
 
     def examples(self) -> list[dict[str, Any]]:
         """Prompts to start from."""
-        few = self.problem(DEFAULT_SEED, DEFAULT_SHOTS)
-        rows = [{"label": f"Word problem after {DEFAULT_SHOTS} worked examples"} | few]
-        return rows + [
-            {"label": f"Word problem {seed}"} | self.problem(seed) for seed in range(1, 4)
-        ]
+        seeds = (DEFAULT_SEED, *range(1, 4))
+        rows = [{"label": f"Word problem {seed}"} | self.problem(seed) for seed in seeds]
+        label = f"Long prompt: {MANY_SHOTS} worked examples first (for speed, not for the answer)"
+        return [*rows, {"label": label} | self.problem(DEFAULT_SEED, MANY_SHOTS)]
 
     def default_race(self) -> RaceSpec:
         """Plain decoding against Fast-dLLM's dual cache with threshold 0.9."""
         names = [row["name"] for row in self._library.describe()]
         base = RunSpec(
             model=names[0] if names else "tiny-llada",
-            prompt=self.problem(DEFAULT_SEED, DEFAULT_SHOTS)["prompt"],
+            prompt=self.problem(DEFAULT_SEED)["prompt"],
         )
         knobs = {"threshold.threshold": 0.9}
         return RaceSpec(

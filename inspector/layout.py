@@ -87,7 +87,7 @@ def _settings(form: Form, session: Session) -> tuple[gr.Slider, gr.Dropdown]:
                 )  # fmt: skip
             build_prompt(form)
             shots = gr.Slider(
-                0, 8, 6, step=1, label="Worked examples in a new problem", elem_id="ds-shots"
+                0, 8, 0, step=1, label="Worked examples in a new problem", elem_id="ds-shots"
             )
         with gr.Column(scale=1, min_width=260):
             gr.Markdown("#### Both lanes")

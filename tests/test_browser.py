@@ -33,6 +33,7 @@ def test_the_default_race_is_live(app, new_page):
     race = new_page().open(app.url)
     race.press("run")
     race.wait_state("running", *FINAL)
+    race.page.wait_for_function("+document.querySelector('#ds-race .ds').dataset.frameA < 100")
     frames = []
     while race.state == "running":
         frames.append((race.shown("a"), race.shown("b")))

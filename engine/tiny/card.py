@@ -96,12 +96,13 @@ def _phases(phases: list[dict[str, Any]]) -> str:
         rows.append(
             [
                 what, "{} to {}".format(*recipe["operations"]),
+                "to 120" if recipe["wide"] else "to 60",
                 recipe["wordings"] or "all", f"{recipe['few_shot']:.0%}",
                 phase["step"], f"{phase['tokens'] / 1e6:.1f} M", f"{phase['seconds'] / 60:.0f}",
                 phase["matrix_lr"], phase["lr"],
             ]
         )  # fmt: skip
-    head = ["states", "operations", "wordings", "few-shot", "steps", "tokens", "minutes"]
+    head = ["states", "operations", "numbers", "wordings", "few-shot", "steps", "tokens", "minutes"]
     return _table([*head, "rate (Muon)", "rate (AdamW)"], rows)
 
 

@@ -37,7 +37,7 @@ class Problem:
 def problem(
     rng: random.Random,
     operations: tuple[int, int] = (1, 3),
-    wordings: int | None = 2,
+    wordings: int | None = 1,
     ranges: scenes.Ranges = scenes.SMALL,
 ) -> Problem:
     """Draw one problem with a number of steps within `operations` (inclusive, 1 to 5).
@@ -67,7 +67,7 @@ def draw(
     count: int,
     exam: bool = True,
     operations: tuple[int, int] = (1, 3),
-    wordings: int | None = 2,
+    wordings: int | None = 1,
     ranges: scenes.Ranges = scenes.SMALL,
 ) -> list[Problem]:
     """Draw `count` different problems, all of the exam class or all of the training class."""
@@ -92,7 +92,8 @@ def few_shot(
     target: int,
     form: str = "turns",
     operations: tuple[int, int] = (1, 3),
-    wordings: int | None = 2,
+    wordings: int | None = 1,
+    ranges: scenes.Ranges = scenes.SMALL,
 ) -> list[Message]:
     """Put worked examples (never of the exam) before a problem, as many as fit `target` tokens.
 
@@ -104,7 +105,7 @@ def few_shot(
     shots: list[Problem] = []
     messages, refused = _arrange(shots, one, form), 0
     while refused < 4:  # a shorter example may still fit
-        extra = problem(rng, operations, wordings)
+        extra = problem(rng, operations, wordings, ranges)
         if held_out(extra.question):
             continue
         longer = _arrange([*shots, extra], one, form)

@@ -10,6 +10,7 @@ import torch
 from tokenizers import Tokenizer
 
 from engine.tiny import corpus
+from engine.tiny.scenes import SMALL, WIDE
 from engine.tiny.states import Batch, Recipe, Sample, canvas, causal, copies
 from engine.tiny.tokenizer import BOS, EOS, EOT, HEAD, HEAD_END, number_ids
 
@@ -21,6 +22,7 @@ class Source:
         self.tokenizer, self.recipe, self.family, self.seed = tokenizer, recipe, family, seed
         self.words = {w: tokenizer.encode(w).ids for w in ("user", "assistant", "\n", "\n\n")}
         self.equals = tokenizer.encode(" =").ids[0]
+        self.ranges = WIDE if recipe.wide else SMALL
         self.weights = torch.ones(tokenizer.get_vocab_size() + 64)
         self.weights[number_ids(tokenizer)] = recipe.number_weight
         self.weights[EOS] = 0.5
@@ -67,7 +69,7 @@ class Source:
 
     def _problem(self, rng: random.Random) -> corpus.Problem:
         while True:
-            one = corpus.problem(rng, self.recipe.operations, self.recipe.wordings)
+            one = corpus.problem(rng, self.recipe.operations, self.recipe.wordings, self.ranges)
             if not corpus.held_out(one.question):
                 return one
 
@@ -82,8 +84,9 @@ class Source:
             one, form = self._problem(rng), rng.choice(("turns", "text"))
             target = rng.choice((256, 400, 512, 512, 512, 640, 850))
             messages = corpus.few_shot(
-                rng, one, _length, target, form, self.recipe.operations, self.recipe.wordings
-            )
+                rng, one, _length, target, form,
+                self.recipe.operations, self.recipe.wordings, self.ranges,
+            )  # fmt: skip
             chats.append([*messages, _answer(one)])
         return self._encode(chats)
 

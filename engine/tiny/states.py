@@ -28,6 +28,7 @@ class Recipe:
     copies: float = 0.0  # masked: share of batches that are block states, the rest is canvas
     operations: tuple[int, int] = (2, 5)
     wordings: int | None = None
+    wide: bool = False  # numbers up to 120 instead of 60
     few_shot: float = 0.0  # share of batches with worked examples in the prompt
     regions: tuple[int, ...] = (64,)  # lengths of the answer region
     tokens: int = 4000  # canvas tokens in a batch, about

@@ -86,7 +86,7 @@ def phase_of(args: argparse.Namespace, state: dict[str, Any]) -> dict[str, Any]:
             return phases[-1]
     recipe = Recipe(
         kind=args.kind, copies=args.copies, operations=tuple(args.operations),
-        wordings=args.wordings or None,
+        wordings=args.wordings or None, wide=args.wide,
         few_shot=args.few_shot, regions=tuple(args.regions), tokens=args.tokens,
         uniform=args.uniform, sums=args.sums, number_weight=args.number_weight,
     )  # fmt: skip
@@ -175,6 +175,7 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--steps", type=int, default=1000)
     one.add_argument("--operations", type=int, nargs=2, default=(2, 5), metavar=("MIN", "MAX"))
     one.add_argument("--wordings", type=int, default=0, help="sentence forms a step (0: all)")
+    one.add_argument("--wide", action="store_true", help="numbers up to 120, not 60")
     one.add_argument("--few-shot", type=float, default=0.0, help="share with worked examples")
     one.add_argument("--regions", type=int, nargs="+", default=[64], help="answer region lengths")
     one.add_argument("--uniform", type=float, default=0.2, help="share masked over all the region")

@@ -1,0 +1,37 @@
+"""What the README shows can be run."""
+
+import re
+from dataclasses import dataclass
+
+import torch
+
+from engine.cache.base import CachePolicy, LayerPlan, LayerProbe, RunInfo, StepPlan, StepView
+from engine.cache.store import Site
+from engine.fields import knob
+from tests.micro import ROOT, make_spec, model_of, run
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+NAMES = (
+    CachePolicy, LayerPlan, LayerProbe, RunInfo, Site, StepPlan, StepView, dataclass, knob, torch,
+)  # fmt: skip
+
+
+def policy_of_the_readme():
+    source = next(b for b in re.findall(r"```python\n(.*?)```", README, re.S) if "EveryOther" in b)
+    scope = {"__name__": "readme"} | {getattr(n, "__name__"): n for n in NAMES}  # noqa: B009
+    exec(source, scope)
+    return scope["EveryOther"]
+
+
+def test_the_policy_of_the_readme_runs_and_is_exact_where_it_says():
+    policy, model, spec = policy_of_the_readme(), model_of("mha"), make_spec()
+    plain = run(model, spec)
+    assert (run(model, spec, policy=policy.exact).ids == plain.ids).all()
+    kinds = [event.kind for event in run(model, spec, policy=policy).events]
+    assert kinds == ["full", *["partial"] * 7] * 2
+
+
+def test_the_readme_has_its_two_lines_and_front_matter():
+    for line in ("pip install -r requirements.txt", "python app.py", "pytest"):
+        assert line in README
+    assert README.startswith("---\ntitle: Driftscope\n")
