@@ -22,7 +22,7 @@ from engine.spec import RaceSpec, RunSpec
 from engine.tiny.exam import exam
 
 NOTHING = np.zeros((1, 0), np.int32)
-DEFAULT_SEED, MANY_SHOTS = 7, 6
+DEFAULT_SEED, MANY_SHOTS = 3, 6
 
 
 class Session:
@@ -79,7 +79,7 @@ class Session:
 
     def examples(self) -> list[dict[str, Any]]:
         """Prompts to start from."""
-        seeds = (DEFAULT_SEED, *range(1, 4))
+        seeds = (DEFAULT_SEED, 1, 2, 4)
         rows = [{"label": f"Word problem {seed}"} | self.problem(seed) for seed in seeds]
         label = f"Long prompt: {MANY_SHOTS} worked examples first (for speed, not for the answer)"
         return [*rows, {"label": label} | self.problem(DEFAULT_SEED, MANY_SHOTS)]
