@@ -21,9 +21,13 @@ def model_folders(extra: str) -> dict[str, Path]:
 
 def main() -> None:
     """Start the app; Gradio itself reads GRADIO_SERVER_NAME and GRADIO_SERVER_PORT."""
+    import torch
+
     from engine.session import Session
+    from engine.threads import best_threads
     from inspector.layout import build, launch_options
 
+    torch.set_num_threads(best_threads())
     session = Session(model_folders(os.environ.get("DRIFTSCOPE_MODELS", "")))
     build(session, ASSETS / "examples").launch(**launch_options())
 

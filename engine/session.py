@@ -22,7 +22,7 @@ from engine.spec import RaceSpec, RunSpec
 from engine.tiny.exam import exam
 
 NOTHING = np.zeros((1, 0), np.int32)
-DEFAULT_SEED, MANY_SHOTS = 3, 6
+DEFAULT_SEED, MANY_SHOTS = 3, 11
 
 
 class Session:

@@ -76,7 +76,8 @@ def _exams(files: list[Path]) -> str:
             spec = row["spec"]
             rows.append(
                 [
-                    spec["unmasker"], spec["cache"], spec["gen_length"], spec["block_length"],
+                    " ".join([spec["unmasker"], *map(str, spec["knobs"].values())]),
+                    spec["cache"], spec["gen_length"], spec["block_length"],
                     row.get("shots", 0), row["problems"],
                     f"{row['accuracy']:.1%} ± {row['standard_error']:.1%}",
                     f"{row['nfe']:.1f}", f"{row['tokens_per_forward']:.2f}",
