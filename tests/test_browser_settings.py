@@ -17,8 +17,11 @@ def test_a_link_brings_the_settings_back(app, new_page):
     assert second.page.locator("#ds-link-field").input_value() == link
     page = second.page
     page.locator("#ds-settings > button").click()
-    assert page.locator("#ds-seed input").input_value() == "9"
-    assert page.locator("#ds-gen_length input").input_value() == "64"
+    for field, value in (("ds-seed", "9"), ("ds-gen_length", "64")):
+        page.wait_for_function(
+            "([id, value]) => document.querySelector('#' + id + ' input').value === value",
+            arg=[field, value],
+        )
     assert page.locator("#ds-b-threshold-threshold input").first.input_value() == "0.7"
     assert page.locator("#ds-prompt textarea").input_value() == PROMPT
     assert page.locator("#ds-b-steps input").is_disabled()
