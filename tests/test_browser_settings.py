@@ -12,10 +12,15 @@ HOSTILE = "<img src=x onerror=window.hit=1>${window.hit=2}`{{value}}` שלום \
 
 def test_a_link_brings_the_settings_back(app, new_page):
     first = new_page().open(app.link(seed="9", gen_length="64", **{"b.threshold.threshold": "0.7"}))
+    first.page.wait_for_function(
+        "document.querySelector('#ds-link-field').value.includes('threshold=0.7')"
+    )
     link = first.page.locator("#ds-link-field").input_value()
     second = new_page().open(link)
-    assert second.page.locator("#ds-link-field").input_value() == link
     page = second.page
+    page.wait_for_function(
+        "link => document.querySelector('#ds-link-field').value === link", arg=link
+    )
     page.locator("#ds-settings > button").click()
     for field, value in (("ds-seed", "9"), ("ds-gen_length", "64")):
         page.wait_for_function(
