@@ -23,8 +23,8 @@ from engine import environment
 from engine.events import RunFinished
 from engine.lane import Lane, LoadedModel
 from engine.library import Library
-from engine.session import Session
 from engine.spec import RunSpec
+from engine.tiny.exam import exam
 
 THRESHOLD = {"unmasker": "threshold", "knobs": {"threshold.threshold": 0.9}}
 METHODS: dict[str, dict[str, Any]] = {
@@ -93,11 +93,11 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     folders = {args.model.name: args.model}
-    problem = Session(folders).problem(args.seed, args.shots)
-    base = RunSpec(model=args.model.name, prompt=problem["prompt"])
+    problem, prompt = exam(1, args.seed, args.shots)[0]
+    base = RunSpec(model=args.model.name, prompt=prompt)
     model = Library(folders).load(base)
     specs = {name: dataclasses.replace(base, **change) for name, change in METHODS.items()}
-    rows = table(measure(model, specs, args.rounds), problem["answer"])
+    rows = table(measure(model, specs, args.rounds), problem.answer)
     tokens = len(model.tokenizer.encode_spec(base))
     print(f"{tokens} prompt tokens, {base.gen_length} answer positions, {args.rounds} rounds")
     print(f"{'method':20}{'forwards':>9}{'ms/step':>9}{'tokens/s':>10}{'speed-up':>10}  same text")

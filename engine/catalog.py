@@ -15,6 +15,7 @@ from engine.cache.stack import Stack
 from engine.decode.base import Unmasker
 from engine.decode.score import ALIASES
 from engine.fields import describe_fields
+from engine.plan import DerivedPlan, derive
 from engine.spec import RunSpec
 
 T = TypeVar("T")
@@ -45,6 +46,17 @@ def make_policy(spec: RunSpec) -> CachePolicy:
 def make_unmasker(spec: RunSpec) -> Unmasker:
     """A fresh unmasker of a spec; ValueError names `unmasker`, or the knob."""
     return _make(unmaskers(), spec.unmasker, "unmasker", spec)
+
+
+def derive_plan(spec: RunSpec) -> tuple[DerivedPlan, bool]:
+    """The derived plan of a spec whose methods exist, and whether its unmasker spends `steps`.
+
+    Raises ValueError naming the method, the knob or the field that makes the run impossible.
+    """
+    unmasker = make_unmasker(spec)
+    make_policy(spec)
+    check_knobs(spec)
+    return derive(spec, unmasker.scheduled), unmasker.scheduled
 
 
 def check_knobs(spec: RunSpec) -> None:

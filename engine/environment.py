@@ -10,6 +10,8 @@ import torch
 
 from engine.spec import RunSpec
 
+WARM_UP_STEPS = 2
+
 
 def describe(spec: RunSpec, checkpoint: str) -> dict[str, Any]:
     """Device, number format, threads, versions, seed, recorder level and checkpoint digest."""
@@ -25,6 +27,6 @@ def describe(spec: RunSpec, checkpoint: str) -> dict[str, Any]:
         "system": platform.system(),
         "seed": spec.seed,
         "record": spec.record,
-        "warmup_steps": 2,
+        "warmup_steps": WARM_UP_STEPS,
         "checkpoint": checkpoint,
     }

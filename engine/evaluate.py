@@ -28,7 +28,6 @@ from engine.lane import LoadedModel, make_job
 from engine.library import Library
 from engine.loop import Denoiser, denoise
 from engine.metrics import Tally
-from engine.plan import derive
 from engine.spec import RunSpec
 from engine.tiny import corpus
 from engine.tiny.exam import exam
@@ -109,9 +108,7 @@ def spec_from_flags(args: argparse.Namespace, defaults: dict[str, Scalar]) -> Ru
     flat = {k: str(v) for k, v in defaults.items()} | {k: str(v) for k, v in given.items()}
     flat.setdefault("steps", flat["gen_length"])
     spec = RunSpec.from_flat(flat)
-    catalog.check_knobs(spec)
-    catalog.make_policy(spec)
-    derive(spec, catalog.make_unmasker(spec).scheduled)
+    catalog.derive_plan(spec)
     return spec
 
 

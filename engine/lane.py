@@ -29,6 +29,15 @@ class LoadedModel:
     digest: str
 
 
+def check_context(tokens: int, spec: RunSpec, context: int) -> None:
+    """Raise ValueError naming `prompt` where its tokens and the answer exceed the context."""
+    if tokens + spec.gen_length > context:
+        raise ValueError(
+            f"prompt: {tokens} tokens and an answer of {spec.gen_length} exceed the context of "
+            f"{context}; shorten the prompt or lower gen_length"
+        )
+
+
 def make_job(
     model: LoadedModel,
     spec: RunSpec,
@@ -41,12 +50,7 @@ def make_job(
     """
     info = model.adapter.info
     width = max(map(len, prompts))
-    if width + spec.gen_length > info.max_length:
-        raise ValueError(
-            f"prompt: {width} tokens and gen_length {spec.gen_length} exceed the model's context "
-            f"of {info.max_length}; shorten the prompt to {info.max_length - spec.gen_length} "
-            "tokens or lower gen_length"
-        )
+    check_context(width, spec, info.max_length)
     canvas = torch.full((len(prompts), width + spec.gen_length), info.mask_id)
     pad_mask = torch.ones(canvas.shape, dtype=torch.bool)
     fixed_mask = torch.zeros(canvas.shape, dtype=torch.bool)
@@ -90,9 +94,9 @@ class Lane:
         return self._tally.total_ms
 
     def warm_up(self) -> None:
-        """Two steps that are thrown away, so that no first call is timed."""
+        """A few steps that are thrown away, so that no first call is timed."""
         job = replace(self._job, recorder=Recorder(), unmasker=make_unmasker(self.spec))
-        for _ in zip(range(2), denoise(Denoiser(job)), strict=False):
+        for _ in zip(range(environment.WARM_UP_STEPS), denoise(Denoiser(job)), strict=False):
             pass
 
     def start(self) -> RunStarted:
@@ -129,11 +133,10 @@ class Lane:
             ids.append(event.recording.top_ids.ravel())
         return replace(event, pieces=self._pieces(np.concatenate(ids)))
 
-    def finish(self, reason: str, message: str = "") -> RunFinished:
+    def finish(self, reason: str) -> RunFinished:
         """End the run and free what it held."""
         state, job = self._state, self._job
-        if state is None:
-            return RunFinished(reason, job.canvas.numpy().astype(np.int32), message=message)
+        assert state is not None, "a lane ends once, after its start"
         answer = state.ids[0, job.prompt_length :]
         masked = state.masked[0, job.prompt_length :]
         tokens = text_length(answer, state.run.info.stop_ids)
@@ -147,7 +150,6 @@ class Lane:
             canvas=state.ids.astype(np.int32),
             texts=(self.model.tokenizer.decode(answer[:tokens][~masked[:tokens]].tolist()),),
             metrics=self._tally.metrics(int((~masked[:tokens]).sum()), memory),
-            message=message,
         )
 
     def _peak(self) -> int | None:

@@ -14,9 +14,8 @@ import torch
 from engine import catalog
 from engine.control import Control
 from engine.events import Event, RunFinished, Waiting
-from engine.lane import Lane
+from engine.lane import Lane, check_context
 from engine.library import Library, usable_device
-from engine.plan import derive
 from engine.race import Turn, claim, drive
 from engine.spec import RaceSpec, RunSpec
 from engine.tiny.exam import exam
@@ -45,19 +44,12 @@ class Session:
 
         Raises ValueError naming the field that makes the run impossible.
         """
-        unmasker = catalog.make_unmasker(spec)
-        catalog.make_policy(spec)
-        catalog.check_knobs(spec)
-        derived = derive(spec, unmasker.scheduled)
+        derived, scheduled = catalog.derive_plan(spec)
         usable_device(spec.device)
         tokens = len(self._library.tokenizer(spec.model).encode_spec(spec))
         context = self._library.context(spec.model)
-        if tokens + spec.gen_length > context:
-            raise ValueError(
-                f"prompt: {tokens} tokens and an answer of {spec.gen_length} exceed the context of "
-                f"{context}; shorten the prompt or lower gen_length"
-            )
-        counted = {"prompt_tokens": tokens, "context": context, "scheduled": unmasker.scheduled}
+        check_context(tokens, spec, context)
+        counted = {"prompt_tokens": tokens, "context": context, "scheduled": scheduled}
         return dataclasses.asdict(derived) | counted
 
     def run(self, spec: RunSpec, control: Control | None = None) -> Iterator[Event]:

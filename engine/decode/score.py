@@ -11,7 +11,6 @@ from engine.decode.base import Candidates
 from engine.fields import Scalar
 from engine.models.ops import wide
 
-SCORES = ("confidence", "margin", "entropy", "random")
 ALIASES: dict[str, Scalar] = {
     "low_confidence": "confidence",
     "maskgit_plus": "confidence",

@@ -52,8 +52,8 @@ def write(
         f"`python -m engine.tiny.train`, {tokens / 1e6:.1f} million canvas tokens in "
         f"{minutes:.0f} minutes, phase after phase (those of the model it started from included):",
         _phases(phases),
-        "Loss and share of right first choices on the states of the phase (several wordings are "
-        "right at most places, so neither goes to its ideal value):",
+        "Loss and share of right first choices on the states of the phase (where several words "
+        "are right, neither can reach its ideal value):",
         _curve(phases, log),
     ]
     (folder / "README.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
