@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 KINDS = ("full", "partial", "reuse", "frozen")
+PARTS = ("projections", "attention", "ffn", "head", "selection")  # what FLOPs are spent on
 SITES = ("k", "v", "attn", "ffn")
 REASONS = ("done", "stopped", "failed")
 
@@ -60,7 +61,9 @@ class StepEvent:
     `sequences`, `positions`, `ids` [n] int32 and `confidence` [n] float32 (probability of the
     id, NaN where it was filled by the end-of-text rule) say what was committed; `kind` is one of
     KINDS; `rows` is how many rows of [0, T) entered the network; `forwards` counts branch
-    forwards too (CFG); the clocks are milliseconds of the engine alone.
+    forwards too (CFG); the clocks are milliseconds of the engine alone; `flops` int64 by part
+    (PARTS), all sequences together; `recomputed` is the share of token-layers recomputed,
+    the mean over K, V, attention and feed-forward.
     """
 
     step: int
@@ -76,6 +79,8 @@ class StepEvent:
     masks_left: int
     forward_ms: float
     decide_ms: float
+    flops: np.ndarray
+    recomputed: float
     recording: Recording | None = None
     pieces: Mapping[int, bytes] = field(default_factory=dict)
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from engine import environment
+from engine.cache.base import CachePolicy, Ground
+from engine.cache.profile import DriftProfile
+from engine.cache.stack import Stack
+from engine.calibration import measure
 from engine.catalog import make_policy, make_unmasker
 from engine.eos import text_length
 from engine.events import RunFinished, RunStarted, StepEvent
-from engine.loop import Denoiser, Job, denoise
+from engine.job import Job
+from engine.loop import Denoiser, denoise
 from engine.metrics import Tally
 from engine.models.base import ModelAdapter
 from engine.recorder import Recorder, make_recorder
@@ -27,6 +33,7 @@ class LoadedModel:
     adapter: ModelAdapter
     tokenizer: Tokenizer
     digest: str
+    folder: Path | None = None
 
 
 def check_context(tokens: int, spec: RunSpec, context: int) -> None:
@@ -68,12 +75,25 @@ def make_job(
         spec=spec,
         canvas=canvas,
         prompt_length=width,
-        make_policy=lambda: make_policy(spec),
+        make_policy=lambda: _prepared(make_policy(spec), model, spec),
         unmasker=make_unmasker(spec),
         pad_mask=None if bool(pad_mask.all()) else pad_mask,
         fixed_mask=fixed_mask,
         recorder=recorder or Recorder(),
     )
+
+
+def _prepared(policy: CachePolicy, model: LoadedModel, spec: RunSpec) -> CachePolicy:
+    def make(calibration: RunSpec, meter: CachePolicy) -> Job:
+        prompt = model.tokenizer.encode_spec(calibration)
+        job = make_job(model, calibration, [prompt])
+        return replace(job, make_policy=lambda: Stack(make_policy(calibration), meter))
+
+    def drifts(base: str, quantity: str) -> DriftProfile:
+        return measure(make, spec.model, base, quantity)
+
+    policy.prepare(Ground(model.adapter, model.digest, model.folder, drifts))
+    return policy
 
 
 class Lane:

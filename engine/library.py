@@ -70,7 +70,7 @@ class Library:
             while len(self._loaded) >= IN_MEMORY:
                 self._loaded.popitem(last=False)
             adapter = LladaAdapter.from_folder(folder, dtype, device, tokenizer.stop_ids)
-            self._loaded[key] = LoadedModel(adapter, tokenizer, Checkpoint(folder).digest())
+            self._loaded[key] = LoadedModel(adapter, tokenizer, Checkpoint(folder).digest(), folder)
         self._loaded.move_to_end(key)
         return self._loaded[key]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,34 +13,14 @@ from torch import Tensor
 from engine import eos
 from engine.cache.base import CachePolicy, RunInfo, StepPlan, StepView
 from engine.cache.store import ActivationStore
-from engine.decode.base import Candidates, Unmasker
+from engine.decode.base import Candidates
 from engine.decode.score import propose
 from engine.events import StepEvent
+from engine.flops import Ledger
 from engine.forward import forward
-from engine.models.base import ModelAdapter
+from engine.job import Job
 from engine.recorder import Recorder
 from engine.rows import count, pack
-from engine.spec import RunSpec
-
-
-@dataclass
-class Job:
-    """One run, ready: the first canvas and the parts that decide.
-
-    `canvas` [B, T] int64 on the CPU, mask ids where something is to be generated; `prompt_length`
-    is P, prompts are padded on the left; `pad_mask` [B, T] bool or None; `fixed_mask` [B, T] bool
-    marks given answer tokens. `make_policy` gives a fresh policy, one a guidance branch.
-    """
-
-    adapter: ModelAdapter
-    spec: RunSpec
-    canvas: Tensor
-    prompt_length: int
-    make_policy: Callable[[], CachePolicy]
-    unmasker: Unmasker
-    pad_mask: Tensor | None = None
-    fixed_mask: Tensor | None = None
-    recorder: Recorder = field(default_factory=Recorder)
 
 
 @dataclass
@@ -71,7 +51,9 @@ class Denoiser:
         self.given = torch.from_numpy(~self.masked).to(adapter.device)
         self.canvas = job.canvas.to(adapter.device, copy=True)
         self.pad_mask = None if job.pad_mask is None else job.pad_mask.to(adapter.device)
-        self.noise = [torch.Generator().manual_seed(spec.seed + i) for i in range(batch)]
+        self.noise = [
+            torch.Generator().manual_seed(spec.seed + job.first + i) for i in range(batch)
+        ]
         self.branches = [self._branch(i) for i in range(2 if spec.cfg_scale else 1)]
         self.step_index = 0
         per_block = spec.steps // spec.blocks if job.unmasker.scheduled else None
@@ -89,7 +71,8 @@ class Denoiser:
         job = self.job
         started = self._now()
         view = self._view(block, block_index, block_step)
-        plan, logits = self._logits(view)
+        ledger = Ledger(self.run.info)
+        plan, logits = self._logits(view, ledger)
         forwarded = self._now()
         candidates = self._candidates(logits, view)
         sequences, positions, ids, confidence = self._commit(candidates, view)
@@ -108,6 +91,8 @@ class Denoiser:
             masks_left=int(self.masked.sum()),
             forward_ms=(forwarded - started) * 1e3,
             decide_ms=(decided - forwarded) * 1e3,
+            flops=ledger.parts(),
+            recomputed=ledger.recomputed() / (self.canvas.numel() * len(self.branches)),
             recording=job.recorder.record(view, plan, logits, candidates),
         )
         self.step_index += 1
@@ -131,7 +116,12 @@ class Denoiser:
 
     def _view(self, block: slice, block_index: int, block_step: int) -> StepView:
         device = self.canvas.device
-        needs, real = pack(self.open_rows(block), device)
+        rows = self.open_rows(block)
+        watched = self.branches[0].policy.watch(self.step_index, self.masked, block)
+        needs, real = pack(rows if watched is None else rows | watched, device)
+        if watched is not None:
+            real &= torch.from_numpy(rows).to(device).gather(1, needs)
+        order = self.job.unmasker.order(self.run, block, block_step, self.noise)
         return StepView(
             run=self.run,
             step=self.step_index,
@@ -142,14 +132,15 @@ class Denoiser:
             masked=torch.from_numpy(self.masked.copy()).to(device),
             needs=torch.where(real.any(1, keepdim=True), needs, block.start),
             real=real,
+            order=None if order is None else order.to(device),
         )
 
-    def _logits(self, view: StepView) -> tuple[StepPlan, Tensor]:
+    def _logits(self, view: StepView, ledger: Ledger) -> tuple[StepPlan, Tensor]:
         """The first branch's plan and the logits [B, n, V] of `view.needs`, guided and shifted."""
-        plan, z = self._forward(self.branches[0], view, self.canvas, self.job.recorder)
+        plan, z = self._forward(self.branches[0], view, self.canvas, self.job.recorder, ledger)
         if len(self.branches) > 1:
             unconditional = self.canvas.masked_fill(self.given, self.run.info.mask_id)
-            _, u = self._forward(self.branches[1], view, unconditional, Recorder())
+            _, u = self._forward(self.branches[1], view, unconditional, Recorder(), ledger)
             z = u + (self.job.spec.cfg_scale + 1) * (z - u)
         z[..., self.run.info.mask_id] = -torch.inf
         if self.job.spec.eos_suppress == "logits":
@@ -157,13 +148,20 @@ class Denoiser:
         return plan, z
 
     def _forward(
-        self, branch: Branch, view: StepView, canvas: Tensor, recorder: Recorder
+        self, branch: Branch, view: StepView, canvas: Tensor, recorder: Recorder, ledger: Ledger
     ) -> tuple[StepPlan, Tensor]:
         plan = branch.policy.begin_step(view)
         rows, extra = view.logit_rows, recorder.extra_rows(view, plan)
         wanted = rows if extra is None else torch.cat((rows, extra), 1)
         z = forward(
-            self.job.adapter, branch.store, branch.policy, plan, canvas, self.pad_mask, wanted
+            self.job.adapter,
+            branch.store,
+            branch.policy,
+            plan,
+            canvas,
+            self.pad_mask,
+            wanted,
+            ledger,
         )
         if extra is not None:
             recorder.see(view, z[:, rows.shape[1] :].clone())

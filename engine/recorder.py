@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from engine.cache.base import CachePolicy, LayerPlan, LayerProbe, RunInfo, StepPlan, StepView
+from engine.cache.base import (
+    CachePolicy,
+    Ground,
+    LayerPlan,
+    LayerProbe,
+    RunInfo,
+    StepPlan,
+    StepView,
+)
 from engine.cache.store import Site
 from engine.decode.base import Candidates
 from engine.events import SITES, Recording
@@ -75,8 +83,14 @@ class _Overheard(CachePolicy):
     def __init__(self, inner: CachePolicy, plans: list[LayerPlan]) -> None:
         self._inner, self._plans = inner, plans
 
+    def prepare(self, ground: Ground) -> None:
+        self._inner.prepare(ground)
+
     def sites(self, run: RunInfo) -> tuple[Site, ...]:
         return self._inner.sites(run)
+
+    def watch(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
+        return self._inner.watch(step, masked, block)
 
     def start(self, run: RunInfo) -> None:
         self._inner.start(run)

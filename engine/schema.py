@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.events import KINDS, SITES
+from engine.events import KINDS, PARTS, SITES
 
 SCHEMA: dict[str, tuple[str, tuple[str, ...]]] = {
     "canvas": ("int32", ("T",)),
@@ -18,6 +18,8 @@ SCHEMA: dict[str, tuple[str, tuple[str, ...]]] = {
     "masks_left": ("int32", ("S",)),
     "forward_ms": ("float64", ("S",)),
     "decide_ms": ("float64", ("S",)),
+    "flops": ("int64", ("S", "5")),
+    "recomputed": ("float64", ("S",)),
     "commit_step": ("int32", ("C",)),
     "commit_position": ("int32", ("C",)),
     "commit_id": ("int32", ("C",)),
@@ -31,13 +33,14 @@ SCHEMA: dict[str, tuple[str, tuple[str, ...]]] = {
     "candidate_id": ("int32", ("N", "K")),
     "candidate_prob": ("float32", ("N", "K")),
 }
+FIXED = {"4": len(SITES), "5": len(PARTS)}
 MAX_POSITIONS = 16_384
 MAX_ID = 2**24
 
 
 def empty_arrays() -> dict[str, np.ndarray]:
     """Arrays of a run that has recorded nothing."""
-    shapes = {name: [4 if s == "4" else 0 for s in shape] for name, (_, shape) in SCHEMA.items()}
+    shapes = {name: [FIXED.get(s, 0) for s in shape] for name, (_, shape) in SCHEMA.items()}
     return {name: np.zeros(shape, SCHEMA[name][0]) for name, shape in shapes.items()}
 
 
@@ -46,7 +49,7 @@ def check_arrays(arrays: dict[str, np.ndarray], vocab: int | None) -> dict[str, 
     if set(arrays) != set(SCHEMA):
         odd = sorted(set(arrays) ^ set(SCHEMA))[0]
         raise ValueError(f"trace: field {odd!r} is missing or unknown")
-    sizes: dict[str, int] = {"4": len(SITES)}
+    sizes = dict(FIXED)
     for name, (dtype, shape) in SCHEMA.items():
         array = arrays[name]
         if array.dtype != np.dtype(dtype) or array.ndim != len(shape):
@@ -77,6 +80,10 @@ def _check_ranges(arrays: dict[str, np.ndarray], sizes: dict[str, int], vocab: i
         array = arrays[name]
         if array.size and not (array.min() >= 0 and array.max() < bound):
             raise ValueError(f"trace: {name} holds a value outside 0 to {bound - 1}")
+    if (arrays["flops"] < 0).any():
+        raise ValueError("trace: flops holds a negative count")
+    if not ((arrays["recomputed"] >= 0) & (arrays["recomputed"] <= 1)).all():
+        raise ValueError("trace: recomputed holds a share outside 0 to 1")
     for name in ("forward_ms", "decide_ms"):
         if not (np.isfinite(arrays[name]) & (arrays[name] >= 0)).all():
             raise ValueError(f"trace: {name} holds a time that is not finite and positive")

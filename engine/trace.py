@@ -10,6 +10,8 @@ One schema, version 1. S steps, T positions, C commits, L layers, N candidates, 
 | kind | uint8 | S | index into events.KINDS |
 | rows, forwards, masks_left | int32 | S | count |
 | forward_ms, decide_ms | float64 | S | milliseconds |
+| flops | int64 | S, 5 | FLOPs by part (events.PARTS), all sequences and guidance branches |
+| recomputed | float64 | S | share of token-layers recomputed |
 | commit_step, commit_position, commit_id | int32 | C | step, position, token id |
 | commit_confidence | float32 | C | probability; NaN where filled |
 | piece_id | int32 | P | token id |
@@ -168,6 +170,7 @@ class Trace:
             "block": event.block, "block_step": event.block_step, "kind": KINDS.index(event.kind),
             "rows": event.rows, "forwards": event.forwards, "masks_left": event.masks_left,
             "forward_ms": event.forward_ms, "decide_ms": event.decide_ms,
+            "flops": event.flops, "recomputed": event.recomputed,
         }  # fmt: skip
         new = {name: np.array([value], SCHEMA[name][0]) for name, value in row.items()}
         new |= {"commit_step": np.full(n, event.step, np.int32), "commit_id": event.ids}

@@ -3,6 +3,7 @@
 import torch
 
 from engine.events import StepEvent
+from engine.flops import Ledger
 from engine.loop import Denoiser
 
 
@@ -25,6 +26,6 @@ class IdleCallDenoiser(Denoiser):
     @torch.inference_mode()
     def _idle(self, block: slice, block_index: int) -> None:
         view = self._view(block, block_index, 1)
-        self._forward(self.branches[0], view, self.canvas, self.job.recorder)
+        self._forward(self.branches[0], view, self.canvas, self.job.recorder, Ledger(self.run.info))
         self.idle_calls.append(self.step_index)
         self.step_index += 1

@@ -14,7 +14,8 @@ import torch
 
 from engine.cache.base import CachePolicy, LayerPlan, StepPlan, StepView
 from engine.catalog import make_policy, make_unmasker
-from engine.loop import Denoiser, Job, denoise
+from engine.job import Job
+from engine.loop import Denoiser, denoise
 from engine.models.llada import LladaAdapter
 from engine.recorder import Recorder, overhear
 from engine.rows import to_mask

@@ -7,7 +7,8 @@ from engine.cache.base import StepPlan
 from engine.cache.none import NoCache
 from engine.cache.store import ActivationStore
 from engine.forward import forward
-from engine.loop import Denoiser, Job
+from engine.job import Job
+from engine.loop import Denoiser
 from engine.rows import ALL
 from tests.micro import ATOL, MASK, make_model, make_spec, model_of, reference_logits, tapped
 

@@ -14,10 +14,13 @@ LEVELS = [
     {"fields", "events", "control"},
     {"spec", "schema", "rows"},
     {"plan", "trace", "models"},
+    {"flops"},
     {"cache"},
     {"decode"},
     {"catalog", "forward", "recorder", "eos", "metrics", "text"},
-    {"loop", "environment"},
+    {"job", "environment"},
+    {"loop"},
+    {"calibration"},
     {"lane"},
     {"library", "race"},
     {"session"},
@@ -64,8 +67,10 @@ def test_the_inspector_knows_only_plain_data_of_the_engine(path):
     assert strays(path.read_text(), {"engine", "torch", "transformers"}, PLAIN) == set()
 
 
-POLICY = {
-    f"engine.{name}" for name in ("cache.base", "cache.store", "cache.select", "fields", "rows")
+SHARED = ("base", "probe", "store", "profile")
+POLICY = {f"engine.cache.{name}" for name in ("base", "store", "select", "profile")} | {
+    "engine.fields",
+    "engine.rows",
 }
 UNMASKER = {"engine.cache.base", "engine.fields", "engine.models.ops"} | {
     f"engine.decode.{name}" for name in ("base", "prefix_rule", "score")
@@ -77,7 +82,7 @@ def plugins(folder, *shared):
     return [p for p in sources(folder) if p.stem not in (*shared, "__init__")]
 
 
-@pytest.mark.parametrize("path", plugins("engine/cache", "base", "probe", "store"), ids=name_of)
+@pytest.mark.parametrize("path", plugins("engine/cache", *SHARED), ids=name_of)
 def test_a_policy_knows_the_base_and_the_store(path):
     assert strays(path.read_text(), {"engine"}, POLICY) == set()
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from engine.cache.probe import LayerPlan, LayerProbe
+from engine.cache.profile import DriftProfile
 from engine.cache.store import Site
 from engine.fields import check_fields
-from engine.models.base import ModelInfo
+from engine.models.base import ModelAdapter, ModelInfo
 from engine.rows import ALL, Rows
 
 
@@ -33,13 +37,29 @@ class RunInfo:
 
 
 @dataclass(frozen=True)
+class Ground:
+    """What a policy may prepare itself from: the checkpoint, and drifts measured on it.
+
+    `digest` names the checkpoint, `folder` is where it lies (None: nowhere);
+    `measure(base, quantity)` decodes calibration problems by the cache `base` and returns how far
+    each layer's rows drift in `q0` (queries of head 0) or `v`.
+    """
+
+    adapter: ModelAdapter
+    digest: str
+    folder: Path | None
+    measure: Callable[[str, str], DriftProfile]
+
+
+@dataclass(frozen=True)
 class StepView:
     """The state before a step, read-only; positions are global.
 
     `masked` [B, T] bool, `canvas` [B, T] ids; `block` is [lo, hi) of the block being decoded;
-    `needs` [B, n] are the positions whose logits are wanted and `real` [B, n] which of them are
-    not padding; `logit_rows` are the hidden rows that give them; `order` the reveal order where
-    the unmasker knows it.
+    `needs` [B, n] are the positions whose logits are wanted and `real` [B, n] which of them may be
+    committed (the others are watched or padding); `logit_rows` are the hidden rows that give
+    them; `order` [B, m] are the positions of the block in the order of their reveal, where the
+    unmasker knows it beforehand.
     """
 
     run: RunInfo
@@ -81,8 +101,9 @@ class StepPlan:
 class CachePolicy(ABC):
     """A caching method; its knobs are its dataclass fields, one instance serves one run.
 
-    `windowed` policies choose the rows that enter a step; the others choose within a layer and
-    may stand on one of `stackable_on`.
+    Some choose the rows that enter a step, others choose within a layer and may stand on one of
+    `stackable_on`. `waits` says that a sequence of a batch which has finished its block may wait
+    for the others without a change to what it decodes.
     """
 
     name: ClassVar[str]
@@ -90,9 +111,13 @@ class CachePolicy(ABC):
     paper: ClassVar[str] = ""
     summary: ClassVar[str] = ""
     stackable_on: ClassVar[tuple[str, ...]] = ()
+    waits: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_fields(self, f"{self.name}.")
+
+    def prepare(self, ground: Ground) -> None:
+        """Get what the policy needs to know of the checkpoint; called once, before `sites`."""
 
     def sites(self, run: RunInfo) -> tuple[Site, ...]:
         """Activations that the store must keep."""
@@ -101,6 +126,13 @@ class CachePolicy(ABC):
     def start(self, run: RunInfo) -> None:
         """Called once before the first step."""
         self.run = run
+
+    def watch(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
+        """Masked positions [B, T] bool outside the block whose confidence `end_step` is told too.
+
+        Their rows must enter the step.
+        """
+        return None
 
     def begin_step(self, view: StepView) -> StepPlan:
         """Rows that enter the network in this step; they must hold `view.logit_rows`."""

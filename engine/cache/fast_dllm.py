@@ -14,6 +14,7 @@ class BlockCache(CachePolicy):
     """K and V of all rows, renewed at each block start and every `refresh_interval` steps."""
 
     paper = "arXiv 2505.22618"
+    waits = True
 
     refresh_interval: int | None = knob(
         None,

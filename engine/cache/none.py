@@ -13,6 +13,7 @@ class NoCache(CachePolicy):
 
     name = "none"
     title = "No cache"
+    waits = True
     summary = "Every position is recomputed in every step."
 
     @classmethod

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from engine.cache.store import ActivationStore
+from engine.flops import Ledger
 from engine.models.base import ModelAdapter
 from engine.rows import ALL, Rows, is_empty, same, take, within
 
@@ -40,13 +41,17 @@ class LayerProbe:
         length: int,
         keys: Rows = ALL,
         key_mask: Tensor | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         self.adapter, self.store, self.layer = adapter, store, layer
         self.h, self.rows, self.length = h, rows, length
+        self.ledger = ledger or Ledger(adapter.info)
         self._keys, self._key_mask = keys, key_mask
         self._normed: Tensor | None = None
         self._memo: dict[str, tuple[Rows, Tensor]] = {}
         self._attended: tuple[LayerPlan, Tensor] | None = None
+        self._weights: Tensor | None = None
+        self._weighed = False
 
     @property
     def normed(self) -> Tensor:
@@ -58,7 +63,9 @@ class LayerProbe:
     def project(self, name: str, rows: Rows = ALL, heads: slice | None = None) -> Tensor:
         """Projection `q`, `k` or `v` at global `rows`, [B, n, heads, dh], q and k rotated."""
         if heads is not None:
-            return self._compute(name, rows, heads)[0]
+            out = self._compute(name, rows, heads)[0]
+            self.ledger.select(self.layer, 2 * self.h.shape[-1] * out.numel())
+            return out
         if name not in self._memo:
             self._memo[name] = rows, self._compute(name, rows)[0]
         known, values = self._memo[name]
@@ -88,9 +95,24 @@ class LayerProbe:
             self.project_all()
         k, v = self._renewed("k", plan.k), self._renewed("v", plan.v)
         q = self.project("q", plan.attn)
-        out = self.adapter.attend(self.layer, q, k, v, self._key_mask)
+        self.ledger.attend(self.layer, q.shape[0] * q.shape[1], k.shape[2])
+        if self._weighed:
+            out, self._weights = self.adapter.attend_weighed(self.layer, q, k, v, self._key_mask)
+        else:
+            out = self.adapter.attend(self.layer, q, k, v, self._key_mask)
         self._attended = plan, out
         return out
+
+    def weights(self, plan: LayerPlan) -> Tensor:
+        """Attention weights of the rows `plan.attn`, mean over the heads, [B, n, keys].
+
+        The branch itself is computed with them, once; asked for before `attn`.
+        """
+        assert self._attended is None, "weights are asked for before attention is computed"
+        self._weighed = True
+        self.attn(plan)
+        assert self._weights is not None
+        return self._weights
 
     def renew(self, plan: LayerPlan) -> None:
         """Write K and V at `plan.k` and `plan.v` without attending."""
@@ -115,6 +137,8 @@ class LayerProbe:
         local = within(self.rows, rows)
         positions = self.rows if local is ALL else rows
         x = take(self.normed, local)
+        if heads is None:
+            self.ledger.project(self.layer, names, x.shape[0] * x.shape[1])
         return self.adapter.project(self.layer, names, x, positions, self.length, heads)
 
     def _renewed(self, name: str, rows: Rows) -> Tensor:

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 from torch import Tensor
 
-from engine.cache.base import CachePolicy, LayerPlan, LayerProbe, RunInfo, StepPlan, StepView
+from engine.cache.base import (
+    CachePolicy,
+    Ground,
+    LayerPlan,
+    LayerProbe,
+    RunInfo,
+    StepPlan,
+    StepView,
+)
 from engine.cache.store import Site
 
 
@@ -27,6 +36,11 @@ class Stack(CachePolicy):
                 f"same rows; it stands on {', '.join(self.reuse.stackable_on) or 'nothing'}"
             )
 
+    def prepare(self, ground: Ground) -> None:
+        """Prepare both."""
+        self.window.prepare(ground)
+        self.reuse.prepare(ground)
+
     def sites(self, run: RunInfo) -> tuple[Site, ...]:
         """What either keeps."""
         both = (*self.window.sites(run), *self.reuse.sites(run))
@@ -37,6 +51,10 @@ class Stack(CachePolicy):
         super().start(run)
         self.window.start(run)
         self.reuse.start(run)
+
+    def watch(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
+        """What the window watches; a policy within layers watches nothing."""
+        return self.window.watch(step, masked, block)
 
     def begin_step(self, view: StepView) -> StepPlan:
         """The window's plan; `reuse` is told of the step."""

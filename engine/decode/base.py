@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -64,6 +65,15 @@ class Unmasker(ABC):
     def start(self, run: RunInfo, steps_per_block: int | None) -> None:
         """Called once before the first step."""
         self.steps_per_block = steps_per_block
+
+    def order(
+        self, run: RunInfo, block: slice, block_step: int, noise: Sequence[torch.Generator]
+    ) -> Tensor | None:
+        """Positions [B, n] of a block in the order of their reveal, where it is known beforehand.
+
+        Called once a step; `noise` holds the generator of each sequence.
+        """
+        return None
 
     @abstractmethod
     def commit(self, candidates: Candidates, view: StepView) -> Commit:

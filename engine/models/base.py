@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.models.ops import Rotary, attention, rms_norm
+from engine.models.ops import Rotary, attention, attention_weighed, rms_norm
 from engine.rows import ALL, Rows, take
 
 
@@ -147,6 +147,18 @@ class ModelAdapter(nn.Module):
     ) -> Tensor:
         """Attention branch: q [B, n, H, dh] over k, v [B, Hkv, T, dh] -> [B, n, D]."""
         return self.block(layer).out(attention(q, k, v, key_mask))
+
+    def attend_weighed(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """`attend` with the attention weights, mean over the heads, [B, n, T]."""
+        out, weights = attention_weighed(q, k, v, key_mask)
+        return self.block(layer).out(out), weights
+
+    def value_weight(self, layer: int) -> tuple[Tensor, Tensor | None]:
+        """Weight [d_kv, D] and bias [d_kv] (None where there is none) of the V projection."""
+        linear, start = self.block(layer).qkv, self.info.d_model + self.info.d_kv
+        return linear.weight[start:], None if linear.bias is None else linear.bias[start:]
 
     def mlp(self, layer: int, h: Tensor) -> Tensor:
         """Feed-forward branch of the residual stream `h` [B, n, D], its norm included."""

@@ -50,3 +50,17 @@ def attention(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tenso
         q.transpose(1, 2), k, v, attn_mask=mask, enable_gqa=k.shape[1] != q.shape[2]
     )
     return out.transpose(1, 2).flatten(2)
+
+
+def attention_weighed(
+    q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """`attention` written out: its result and its weights, mean over the heads, [B, n, T]."""
+    groups = q.shape[2] // k.shape[1]
+    keys, values = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
+    scores = wide(q.transpose(1, 2) @ keys.mT) * q.shape[-1] ** -0.5
+    if key_mask is not None:
+        scores = scores.masked_fill(~key_mask[:, None, None], -torch.inf)
+    weights = scores.softmax(-1)
+    out = weights.to(v.dtype) @ values
+    return out.transpose(1, 2).flatten(2), weights.mean(1)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.tiny import corpus
+from engine.tiny.layout import HISTORY
 
 ABOUT = {
     "llada": (
@@ -26,13 +27,9 @@ numbers from 0 to 199 written with a space before them, answers of at most about
 made to be looked at while it decodes."""
 
 
-def write(
-    folder: Path, family: str, phases: list[dict[str, Any]], exams: list[Path], log: Path
-) -> None:
-    """Write `README.md`.
-
-    `exams` are files whose last line is a JSON result of the evaluation; `log` is the run's log.
-    """
+def write(folder: Path, family: str, exams: list[Path]) -> None:
+    """Write `README.md`; `exams` are files whose last line is a JSON result of the evaluation."""
+    phases = json.loads((folder / HISTORY).read_text(encoding="utf-8"))
     name, about = ABOUT[family]
     example = corpus.draw(phases[0]["seed"], 1)[0]
     tokens = sum(phase["tokens"] for phase in phases)
@@ -54,7 +51,7 @@ def write(
         _phases(phases),
         "Loss and share of right first choices on the states of the phase (where several words "
         "are right, neither can reach its ideal value):",
-        _curve(phases, log),
+        _curve(phases),
     ]
     (folder / "README.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
@@ -107,27 +104,10 @@ def _phases(phases: list[dict[str, Any]]) -> str:
     return _table([*head, "rate (Muon)", "rate (AdamW)"], rows)
 
 
-def _curve(phases: list[dict[str, Any]], log: Path, every: int = 100) -> str:
-    """Show the course of each phase, as kept with it or else found in the log."""
-    stretches = _stretches(log)
-    rows: list[list[Any]] = []
-    for number, phase in enumerate(phases, 1):
-        end = (phase["step"], phase["tokens"])
-        found = [s for s in stretches if any((row[0], row[1]) == end for row in s)]
-        course = phase["curve"]
-        if found:
-            course = [(r[0], r[2], r[3]) for r in found[-1] if r[0] % every == 0]
-        rows += [[number, step, f"{loss:.3f}", f"{right:.1%}"] for step, loss, right in course]
+def _curve(phases: list[dict[str, Any]]) -> str:
+    rows = [
+        [number, step, f"{loss:.3f}", f"{right:.1%}"]
+        for number, phase in enumerate(phases, 1)
+        for step, loss, right in phase["curve"]
+    ]
     return _table(["phase", "step", "loss", "right"], rows)
-
-
-def _stretches(log: Path) -> list[list[tuple[int, int, float, float]]]:
-    """Cut a log into runs of growing steps: rows of (step, tokens, loss, right)."""
-    stretches: list[list[tuple[int, int, float, float]]] = []
-    for line in log.read_text(encoding="utf-8").splitlines():
-        _, step, tokens, _, loss, right = line.split(",")
-        row = (int(step), int(tokens), float(loss), float(right))
-        if not stretches or row[0] <= stretches[-1][-1][0]:
-            stretches.append([])
-        stretches[-1].append(row)
-    return stretches

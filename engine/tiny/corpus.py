@@ -18,7 +18,9 @@ from engine.tiny import phrases, scenes
 from engine.tiny.scenes import Scene
 
 PIECES = 58  # longest solution, in words, numbers and marks (about one token each)
+FORMS = ("turns", "text")  # how worked examples stand before a problem
 _NUMBER = re.compile(r"\d+")
+_WORKED = re.compile(r"\nAnswer: (.*)")
 _STOP = re.compile(r"<\|[a-z_]+\|>")
 
 Message = dict[str, str]
@@ -100,8 +102,8 @@ def few_shot(
     `length` counts the tokens of a list of messages. `form` is "turns" (each example is a user
     and an assistant message) or "text" (one user message with all of them).
     """
-    if form not in ("turns", "text"):
-        raise ValueError(f"form must be 'turns' or 'text', not {form!r}")
+    if form not in FORMS:
+        raise ValueError(f"form must be one of {FORMS}, not {form!r}")
     shots: list[Problem] = []
     messages, refused = _arrange(shots, one, form), 0
     while refused < 4:  # a shorter example may still fit
@@ -115,6 +117,11 @@ def few_shot(
         shots.append(extra)
         messages = longer
     return messages
+
+
+def worked_answers(text: str) -> list[tuple[int, int]]:
+    """Return the [start, end) of the worked answers within a prompt of the "text" form."""
+    return [found.span(1) for found in _WORKED.finditer(text)]
 
 
 def extract(text: str) -> int | None:

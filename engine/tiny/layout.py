@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from engine.tiny import tokenizer
 from engine.tiny.network import Shape
+
+HISTORY = "training.json"
 
 
 def llada_tensors(weights: dict[str, Tensor], shape: Shape) -> dict[str, Tensor]:
@@ -135,13 +137,42 @@ def qwen2_config(shape: Shape) -> dict[str, Any]:
     }
 
 
-def export(weights: dict[str, Tensor], shape: Shape, family: str, folder: Path) -> None:
-    """Write tokenizer, config and bfloat16 weights; each file is replaced in one move."""
+def read(folder: Path, shape: Shape) -> dict[str, Tensor]:
+    """Return the weights of an exported LLaDA folder under the network's names, in float32."""
+    found = load_file(folder / "model.safetensors")
+    top = "model.transformer."
+    out = {
+        "embed": found[f"{top}wte.weight"],
+        "norm": found[f"{top}ln_f.weight"],
+        "head": found[f"{top}ff_out.weight"],
+    }
+    for i in range(shape.layers):
+        new, old = f"blocks.{i}.", f"{top}blocks.{i}."
+        out[f"{new}norm1"] = found[f"{old}attn_norm.weight"]
+        out[f"{new}norm2"] = found[f"{old}ff_norm.weight"]
+        out[f"{new}qkv"] = torch.stack([found[f"{old}{n}_proj.weight"] for n in "qkv"])
+        out[f"{new}out"] = found[f"{old}attn_out.weight"]
+        out[f"{new}gate_up"] = torch.stack(
+            [found[f"{old}ff_proj.weight"], found[f"{old}up_proj.weight"]]
+        )
+        out[f"{new}down"] = found[f"{old}ff_out.weight"]
+    return {name: tensor.float() for name, tensor in out.items()}
+
+
+def export(
+    weights: dict[str, Tensor],
+    shape: Shape,
+    family: str,
+    folder: Path,
+    phases: list[dict[str, Any]],
+) -> None:
+    """Write tokenizer, config, bfloat16 weights and the phases of the training."""
     name = llada_tensors if family == "llada" else qwen2_tensors
     config = llada_config if family == "llada" else qwen2_config
     tokenizer.write(folder, family)
-    text = json.dumps(config(shape), indent=2) + "\n"
-    (folder / "config.json").write_text(text, encoding="utf-8")
+    for file, content in (("config.json", config(shape)), (HISTORY, phases)):
+        text = json.dumps(content, indent=2) + "\n"
+        (folder / file).write_text(text, encoding="utf-8")
     tensors = {k: v.to(torch.bfloat16).contiguous() for k, v in name(weights, shape).items()}
     part = folder / "model.safetensors.part"
     save_file(tensors, part, metadata={"format": "pt"})

@@ -44,9 +44,7 @@ class Block(nn.Module):
         self.gate_up = nn.Parameter(torch.randn(2, hidden, width) * scale)
         self.down = nn.Parameter(torch.randn(width, hidden) * small * math.sqrt(width / hidden))
 
-    def forward(
-        self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None, causal: bool
-    ) -> Tensor:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None) -> Tensor:
         """Return the block's output for `x` [B, T, D]; `mask` [B, 1, T, T] is True where seen."""
         batch, length, width = x.shape
         h = F.rms_norm(x, (width,), self.norm1, self.eps)
@@ -54,11 +52,12 @@ class Block(nn.Module):
         qk = qkv[:, :, :2]
         a, b = qk.chunk(2, dim=-1)
         qk = qk * cos + torch.cat((-b, a), dim=-1) * sin
-        q, k, v = qk[:, :, 0], qk[:, :, 1], qkv[:, :, 2]
-        seen = F.scaled_dot_product_attention(
-            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=mask,
-            is_causal=causal,
-        )  # fmt: skip
+        q, k, v = (t.to(h.dtype).transpose(1, 2) for t in (qk[:, :, 0], qk[:, :, 1], qkv[:, :, 2]))
+        # Written out: on a CPU the fused kernel's backward pass is slow in bfloat16.
+        scores = (q * q.shape[-1] ** -0.5) @ k.mT
+        if mask is not None:
+            scores = scores.masked_fill(~mask, float("-inf"))
+        seen = torch.softmax(scores, -1, dtype=torch.float32).to(v.dtype) @ v
         x = x + F.linear(seen.transpose(1, 2).reshape(batch, length, width), self.out)
         h = F.rms_norm(x, (width,), self.norm2, self.eps)
         gate, up = F.linear(h, self.gate_up.flatten(0, 1)).chunk(2, dim=-1)
@@ -89,16 +88,19 @@ class Network(nn.Module):
         """Return logits [len(rows), V] for `rows`, indices into the flattened [B * T] canvas.
 
         `positions` is [T] or [B, T]; `mask` [B, T, T] is True where a row sees a key, None for
-        all (or, with `causal`, for all before and at it).
+        all; `causal` shows each row the keys before and at it.
         """
         cos, sin = self.cos[positions], self.sin[positions]
         if positions.dim() == 1:
             cos, sin = cos[None], sin[None]
         cos, sin = cos[:, :, None, None], sin[:, :, None, None]
+        length = ids.shape[1]
+        if causal:
+            mask = torch.ones(1, length, length, dtype=torch.bool, device=ids.device).tril()
         mask = None if mask is None else mask[:, None]
         x = F.embedding(ids, self.embed)
         for block in self.blocks:
-            x = block(x, cos, sin, mask, causal)
+            x = block(x, cos, sin, mask)
         x = x.flatten(0, 1)[rows]
         return F.linear(F.rms_norm(x, (self.shape.width,), self.norm, self.shape.eps), self.head)
 

@@ -40,17 +40,18 @@ class Source:
                 number += 1
 
     def _groups(self, rng: random.Random) -> list[tuple[str, list[Sample]]]:
-        long = rng.random() < self.recipe.few_shot
-        samples = self._long(rng, 160) if long else self._short(rng, 1600)
-        samples.sort(key=lambda s: (len(s.ids), rng.random()))
         groups: list[tuple[str, list[Sample]]] = []
-        kind, group, size = self._kind(rng, long), [], 0.0
-        for sample in samples:
-            group.append(sample)
-            size += self._cost(kind, sample)
-            if size >= self.recipe.tokens:
-                groups.append((kind, group))
-                kind, group, size = self._kind(rng, long), [], 0.0
+        share = self.recipe.few_shot
+        for long, count in ((False, 1600), (True, 320)):
+            samples = self._draw(rng, long, round(count * (share if long else 1 - share)))
+            samples.sort(key=lambda s: (len(s.ids), rng.random()))
+            kind, group, size = self._kind(rng, long), [], 0.0
+            for sample in samples:
+                group.append(sample)
+                size += self._cost(kind, sample)
+                if size >= self.recipe.tokens:
+                    groups.append((kind, group))
+                    kind, group, size = self._kind(rng, long), [], 0.0
         rng.shuffle(groups)
         return groups
 
@@ -73,21 +74,18 @@ class Source:
             if not corpus.held_out(one.question):
                 return one
 
-    def _short(self, rng: random.Random, count: int) -> list[Sample]:
-        return self._encode(
-            [[*corpus.chat(p), _answer(p)] for p in (self._problem(rng) for _ in range(count))]
-        )
-
-    def _long(self, rng: random.Random, count: int) -> list[Sample]:
-        chats = []
+    def _draw(self, rng: random.Random, long: bool, count: int) -> list[Sample]:
+        """Draw problems and encode them, `long` ones after worked examples."""
+        recipe, chats = self.recipe, []
         for _ in range(count):
-            one, form = self._problem(rng), rng.choice(("turns", "text"))
-            target = rng.choice((256, 400, 512, 512, 512, 640, 850))
-            messages = corpus.few_shot(
-                rng, one, _length, target, form,
-                self.recipe.operations, self.recipe.wordings, self.ranges,
-            )  # fmt: skip
-            chats.append([*messages, _answer(one)])
+            one = self._problem(rng)
+            messages = corpus.chat(one)
+            if long:
+                messages = corpus.few_shot(
+                    rng, one, _length, rng.choice(recipe.shots), rng.choice(corpus.FORMS),
+                    recipe.operations, recipe.wordings, self.ranges,
+                )  # fmt: skip
+            chats.append([*messages, {"role": "assistant", "content": one.solution}])
         return self._encode(chats)
 
     def _encode(self, chats: list[list[corpus.Message]]) -> list[Sample]:
@@ -99,13 +97,16 @@ class Source:
             for message in chat:
                 ids += self.header(message["role"])
                 start = len(ids)
-                ids += [*next(encoded).ids, EOT]
+                text = next(encoded)
+                ids += [*text.ids, EOT]
                 if message["role"] == "assistant":
                     spans.append((start, len(ids)))
+                for first, last in corpus.worked_answers(message["content"]):
+                    inside = [i for i, (_, b) in enumerate(text.offsets) if first < b <= last]
+                    spans.append((start + inside[0], start + inside[-1] + 1))
                 if self.family == "qwen2":
                     ids += self.words["\n"]
-            start, end = spans[-1]
-            sums = [i + 1 for i in range(start, end) if ids[i] == self.equals]
+            sums = [i + 1 for a, b in spans for i in range(a, b) if ids[i] == self.equals]
             samples.append(Sample(ids, spans, sums))
         return samples
 
@@ -119,10 +120,6 @@ class Source:
         make = {"causal": causal, "copies": copies, "canvas": canvas}[kind]
         batch = make(group, self.recipe, generator)
         return replace(batch, weights=batch.weights * self.weights[batch.targets])
-
-
-def _answer(one: corpus.Problem) -> corpus.Message:
-    return {"role": "assistant", "content": one.solution}
 
 
 def _length(messages: list[corpus.Message]) -> int:

@@ -29,7 +29,8 @@ class Recipe:
     operations: tuple[int, int] = (2, 5)
     wordings: int | None = None
     wide: bool = False  # numbers up to 120 instead of 60
-    few_shot: float = 0.0  # share of batches with worked examples in the prompt
+    few_shot: float = 0.0  # share of samples with worked examples in the prompt
+    shots: tuple[int, ...] = (256, 400, 512)  # lengths of those prompts
     regions: tuple[int, ...] = (64,)  # lengths of the answer region
     tokens: int = 4000  # canvas tokens in a batch, about
     uniform: float = 0.2  # canvas: share of states with masks over the whole region
@@ -39,9 +40,9 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Sample:
-    """One encoded problem. `spans` are the [start, end) of the answers in `ids`.
+    """One encoded prompt. `spans` are the [start, end) of its worked answers in `ids`, in order.
 
-    `sums` are the places of the results in the last answer.
+    `sums` are the places of the results in the answers.
     """
 
     ids: list[int]
@@ -141,7 +142,7 @@ def canvas(group: list[Sample], recipe: Recipe, generator: torch.Generator) -> B
         ids[i, :end] = torch.tensor(sample.ids[:end])
     answer = torch.tensor([s.spans[-1][1] for s in group]) - prompt
     offset = torch.arange(most) - prompt[:, None]
-    inside = (offset >= 0) & (offset < region)
+    inside = offset >= 0  # regions of shorter prompts are a little longer
     draw = torch.rand(batch, 4, generator=generator)
     size = torch.tensor(SIZES[2:])[(draw[:, 0] * 4).long()]
     size = torch.where(draw[:, 1] < 0.6, 32, size)
@@ -153,7 +154,7 @@ def canvas(group: list[Sample], recipe: Recipe, generator: torch.Generator) -> B
     block = torch.where((offset >= first[:, None]) & (offset < (first + size)[:, None]), 1, 0)
     window = (block == 1) & inside
     hidden = _hide(torch.where(window, 1, 0), generator) & window
-    place = _results(group, generator)
+    place = _results(group, [len(s.spans) - 1 for s in group], generator)
     asked = (torch.rand(batch, generator=generator) < recipe.sums) & (place >= 0)
     at = place.clamp(min=0)
     aligned = (at - prompt) // 32 * 32 + 32
@@ -163,25 +164,56 @@ def canvas(group: list[Sample], recipe: Recipe, generator: torch.Generator) -> B
     )
     rest = (offset >= (at - prompt)[:, None]) & (offset < aligned[:, None]) & inside
     hidden = torch.where(asked[:, None], rest & (scattered | same), hidden)
+    worked, examples = _examples(group, most, recipe, generator)
+    hidden |= examples
     first, size = torch.where(asked, aligned - 32, first), torch.where(asked, 32, size)
     after = inside & (offset >= (first + size)[:, None])
     shown = torch.where(hidden | after, MASK, ids)
-    real = offset < region
-    mask = real[:, None, :].expand(batch, most, most) | torch.eye(most, dtype=torch.bool)
     rows = hidden.flatten().nonzero()[:, 0]
     targets = ids.flatten()[rows]
-    weights = _nearness(hidden, torch.zeros_like(block)).flatten()[rows]
-    seen = None if bool(real.all()) else mask
-    return Batch(shown, torch.arange(most), seen, rows, targets, weights)
+    weights = _nearness(hidden, worked).flatten()[rows]
+    return Batch(shown, torch.arange(most), None, rows, targets, weights)
 
 
-def _results(group: list[Sample], generator: torch.Generator) -> Tensor:
-    """Choose a result of each sample's last answer; -1 where it has none."""
+def _examples(
+    group: list[Sample], width: int, recipe: Recipe, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Number the answers in [B, width] canvases from 1 and hide parts of those in the prompts.
+
+    Several answers of one canvas are then learnt in one forward, each in a state of its own.
+    """
+    most = max(len(s.spans) for s in group)
+    number = torch.zeros(len(group), width, dtype=torch.long)
+    hidden = torch.zeros(len(group), width, dtype=torch.bool)
+    for k in range(most):
+        place = _results(group, [min(k, len(s.spans) - 1) for s in group], generator)
+        asked = torch.rand(len(group), generator=generator) < recipe.sums
+        for i, sample in enumerate(group):
+            if k >= len(sample.spans):
+                continue
+            start, end = sample.spans[k]
+            last = k == len(sample.spans) - 1
+            number[i, start : width if last else end] = k + 1
+            if asked[i] and place[i] >= 0 and not last:
+                hidden[i, int(place[i]) : end] = True
+    spans = torch.tensor([len(s.spans) for s in group])
+    share = torch.rand(len(group), most + 1, generator=generator).gather(1, number)
+    noisy = _hide(number, generator) & (share < 0.75) & (number > 0) & (number < spans[:, None])
+    asked = torch.zeros(len(group), most + 1, dtype=torch.bool)
+    asked = asked.scatter_reduce(1, number, hidden, "amax").gather(1, number)
+    return number, torch.where(asked, hidden, noisy)
+
+
+def _results(group: list[Sample], spans: list[int], generator: torch.Generator) -> Tensor:
+    """Choose a result in a worked answer of each sample, by its number; -1 where it has none."""
     draw = torch.rand(len(group), generator=generator).tolist()
-    chosen = [
-        s.sums[int(x * len(s.sums))] if s.sums else -1 for s, x in zip(group, draw, strict=True)
+    found = [
+        [place for place in sample.sums if sample.spans[k][0] <= place < sample.spans[k][1]]
+        for sample, k in zip(group, spans, strict=True)
     ]
-    return torch.tensor(chosen)
+    return torch.tensor(
+        [own[int(x * len(own))] if own else -1 for own, x in zip(found, draw, strict=True)]
+    )
 
 
 def _hide(block: Tensor, generator: torch.Generator) -> Tensor:

@@ -4,16 +4,18 @@
     python -m engine.tiny.train run --copies 0.8 --steps 3000 --out runs/masked --init runs/causal
     python -m engine.tiny.train run --steps 6000 --out runs/masked
     python -m engine.tiny.train export --run runs/masked --family llada --folder tiny-llada
-    python -m engine.tiny.train card --run runs/masked --family llada --folder tiny-llada
+    python -m engine.tiny.train card --family llada --folder tiny-llada --exams results.json
 
 A run folder holds `state.pt` and `log.csv`. `run` goes on from the state it finds there: an
 interrupted phase from its last saved step, a finished one with a new phase (options may differ).
-`--init` starts a new run from another run's weights. Works on a CPU (one thread) and on CUDA.
+`--init` starts a new run from the weights of another run or of an exported LLaDA folder. Works on
+a CPU (one thread) and on CUDA; `--bf16` pays on processors that multiply bfloat16.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 import time
@@ -59,7 +61,7 @@ def loss_of(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the weighted mean loss and the share of right first choices."""
     logits = model(batch.ids, batch.positions, batch.rows, batch.mask, causal)
-    each = F.cross_entropy(logits, batch.targets, reduction="none")
+    each = F.cross_entropy(logits.float(), batch.targets, reduction="none")
     right = (logits.argmax(-1) == batch.targets).float().mean()
     return (each * batch.weights).sum() / batch.weights.sum(), right
 
@@ -72,6 +74,10 @@ def start(args: argparse.Namespace) -> dict[str, Any]:
     blank: dict[str, Any] = {"optimizers": None, "step": 0, "phases": []}
     if args.init is None:
         return blank | {"model": new_network(args.seed).state_dict()}
+    if (args.init / layout.HISTORY).exists():
+        phases = json.loads((args.init / layout.HISTORY).read_text(encoding="utf-8"))
+        weights = layout.read(args.init, Shape(vocab=tokenizer.VOCAB))
+        return blank | {"model": weights, "phases": phases}
     old = torch.load(args.init / "state.pt", map_location="cpu", weights_only=True)
     return blank | {"model": old["model"], "phases": old["phases"]}
 
@@ -87,8 +93,8 @@ def phase_of(args: argparse.Namespace, state: dict[str, Any]) -> dict[str, Any]:
     recipe = Recipe(
         kind=args.kind, copies=args.copies, operations=tuple(args.operations),
         wordings=args.wordings or None, wide=args.wide,
-        few_shot=args.few_shot, regions=tuple(args.regions), tokens=args.tokens,
-        uniform=args.uniform, sums=args.sums, number_weight=args.number_weight,
+        few_shot=args.few_shot, shots=tuple(args.shots), regions=tuple(args.regions),
+        tokens=args.tokens, uniform=args.uniform, sums=args.sums, number_weight=args.number_weight,
     )  # fmt: skip
     phase = {
         "recipe": asdict(recipe), "steps": args.steps, "step": 0, "tokens": 0, "seconds": 0.0,
@@ -125,12 +131,15 @@ def run(args: argparse.Namespace) -> None:
         for optim, base in zip(optims, (phase["matrix_lr"], phase["lr"]), strict=True):
             for group in optim.param_groups:
                 group["lr"] = base * factor
-        loss, right = loss_of(forward, batch.to(args.device), causal)
+        cast = torch.autocast(args.device, torch.bfloat16, enabled=args.bf16)
+        with cast:
+            loss, right = loss_of(forward, batch.to(args.device), causal)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optim in optims:
-            optim.step()
-            optim.zero_grad(set_to_none=True)
+        with cast:
+            for optim in optims:
+                optim.step()
+                optim.zero_grad(set_to_none=True)
         phase["step"] += 1
         phase["tokens"] += batch.ids.numel()
         sums = [sums[0] + float(loss.detach()), sums[1] + float(right), sums[2] + 1]
@@ -177,6 +186,7 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--wordings", type=int, default=0, help="sentence forms a step (0: all)")
     one.add_argument("--wide", action="store_true", help="numbers up to 120, not 60")
     one.add_argument("--few-shot", type=float, default=0.0, help="share with worked examples")
+    one.add_argument("--shots", type=int, nargs="+", default=[256, 400, 512], help="prompt lengths")
     one.add_argument("--regions", type=int, nargs="+", default=[64], help="answer region lengths")
     one.add_argument("--uniform", type=float, default=0.2, help="share masked over all the region")
     one.add_argument("--sums", type=float, default=0.0, help="share that asks for a result next")
@@ -189,21 +199,18 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--seed", type=int, default=1)
     one.add_argument("--device", default="cpu", help="cpu or cuda")
     one.add_argument("--save-every", type=int, default=100)
+    one.add_argument("--bf16", action="store_true", help="multiply in bfloat16")
     one.add_argument("--compile", action="store_true", help="compile the network (needs g++)")
     one.add_argument("--stop-phase", action="store_true", help="end the unfinished phase, go on")
     for name, text in (("export", "write config, tokenizer and weights"), ("card", "write README")):
         other = commands.add_parser(name, help=text)
-        other.add_argument("--run", type=Path, required=True)
         other.add_argument("--folder", type=Path, required=True)
         other.add_argument("--family", choices=("llada", "qwen2"), required=True)
-        if name == "card":
-            other.add_argument(
-                "--exams",
-                type=Path,
-                nargs="*",
-                default=[],
-                help="outputs of engine.evaluate --json",
-            )
+        if name == "export":
+            other.add_argument("--run", type=Path, required=True)
+        else:
+            text = "outputs of engine.evaluate --json"
+            other.add_argument("--exams", type=Path, nargs="*", default=[], help=text)
     return top
 
 
@@ -212,12 +219,12 @@ def main() -> None:
     args = parser().parse_args()
     if args.command == "run":
         run(args)
-        return
-    state = torch.load(args.run / "state.pt", map_location="cpu", weights_only=True)
-    if args.command == "export":
-        layout.export(state["model"], Shape(vocab=tokenizer.VOCAB), args.family, args.folder)
+    elif args.command == "card":
+        card.write(args.folder, args.family, args.exams)
     else:
-        card.write(args.folder, args.family, state["phases"], args.exams, args.run / "log.csv")
+        state = torch.load(args.run / "state.pt", map_location="cpu", weights_only=True)
+        shape = Shape(vocab=tokenizer.VOCAB)
+        layout.export(state["model"], shape, args.family, args.folder, state["phases"])
 
 
 if __name__ == "__main__":

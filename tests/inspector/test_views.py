@@ -29,6 +29,7 @@ def hand_made(ids, stop=9, reason="done", total_ms=100.0, text="so 42"):
         StepEvent(
             0, 0, 0, "full", n + 2, 1, np.zeros(n, np.int32), np.arange(2, n + 2, dtype=np.int32),
             np.array(ids, np.int32), np.full(n, 0.5, np.float32), 0, 1.0, 1.0,
+            np.zeros(5, np.int64), 1.0,
         )
     )  # fmt: skip
     trace.append(RunFinished(reason, canvas, (text,), {"total_ms": total_ms, "forwards": 4}))

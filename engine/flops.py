@@ -1,0 +1,73 @@
+"""FLOPs of a forward, counted where they are spent: by layer and part, a multiply-add as two.
+
+The model is that of matrix products alone (projections with the attention output, attention
+scores and sums, feed-forward, head, what a policy multiplies to decide); norms, rotations,
+similarities and sorting are left out, as torch.utils.flop_counter leaves them out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from engine.events import PARTS
+from engine.models.base import ModelInfo
+
+
+@dataclass
+class Ledger:
+    """One step's FLOPs [layers + 1, PARTS] (the last row is the head's) and recomputed rows.
+
+    `rows` [layers, 4] counts K, V, attention and FFN rows over all sequences.
+    """
+
+    info: ModelInfo
+    flops: list[list[int]] = field(init=False)
+    rows: list[list[int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.flops = [[0] * len(PARTS) for _ in range(self.info.layers + 1)]
+        self.rows = [[0] * 4 for _ in range(self.info.layers)]
+
+    def project(self, layer: int, names: str, rows: int) -> None:
+        """Projections named by letters of "qkv" at `rows` rows."""
+        width = sum(self.info.d_model if name == "q" else self.info.d_kv for name in names)
+        self.flops[layer][0] += 2 * rows * self.info.d_model * width
+        for name in names:
+            if name != "q":
+                self.rows[layer]["kv".index(name)] += rows
+
+    def attend(self, layer: int, rows: int, keys: int) -> None:
+        """Attention of `rows` queries over `keys` keys each, and its output projection."""
+        d = self.info.d_model
+        self.flops[layer][1] += 4 * rows * keys * d
+        self.flops[layer][0] += 2 * rows * d * d
+        self.rows[layer][2] += rows
+
+    def feed_forward(self, layer: int, rows: int) -> None:
+        """The gated feed-forward at `rows` rows."""
+        self.flops[layer][2] += 6 * rows * self.info.d_model * self.info.ffn
+        self.rows[layer][3] += rows
+
+    def head(self, rows: int) -> None:
+        """Logits of `rows` rows."""
+        self.flops[-1][3] += 2 * rows * self.info.d_model * self.info.vocab_size
+
+    def select(self, layer: int, amount: int) -> None:
+        """Products that a policy spends on its decision."""
+        self.flops[layer][4] += amount
+
+    def add(self, other: Ledger) -> None:
+        """Take in what another forward of the step spent."""
+        for mine, theirs in ((self.flops, other.flops), (self.rows, other.rows)):
+            for row, extra in zip(mine, theirs, strict=True):
+                row[:] = [a + b for a, b in zip(row, extra, strict=True)]
+
+    def recomputed(self) -> float:
+        """Token-layers recomputed, as the mean over layers and the four sites, in rows."""
+        return sum(map(sum, self.rows)) / (4 * self.info.layers)
+
+    def parts(self) -> np.ndarray:
+        """FLOPs by part, [PARTS] int64."""
+        return np.array(self.flops, np.int64).sum(0)

@@ -1,0 +1,60 @@
+"""Job: one run, ready to be decoded, and how a batch of runs that differ in pace is split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+
+from torch import Tensor
+
+from engine.cache.base import CachePolicy
+from engine.decode.base import Unmasker
+from engine.models.base import ModelAdapter
+from engine.recorder import Recorder
+from engine.spec import RunSpec
+
+
+@dataclass
+class Job:
+    """One run, ready: the first canvas and the parts that decide.
+
+    `canvas` [B, T] int64 on the CPU, mask ids where something is to be generated; `prompt_length`
+    is P, prompts are padded on the left; `pad_mask` [B, T] bool or None; `fixed_mask` [B, T] bool
+    marks given answer tokens; `first` is the number of its first sequence, which seeds its
+    noise; `make_policy` gives a fresh policy, one a guidance branch.
+    """
+
+    adapter: ModelAdapter
+    spec: RunSpec
+    canvas: Tensor
+    prompt_length: int
+    make_policy: Callable[[], CachePolicy]
+    unmasker: Unmasker
+    pad_mask: Tensor | None = None
+    fixed_mask: Tensor | None = None
+    recorder: Recorder = field(default_factory=Recorder)
+    first: int = 0
+
+
+def split(job: Job) -> list[Job]:
+    """Jobs that together decode what a batch asks for, each sequence as it would be alone.
+
+    One job where the sequences keep in step or may wait for each other; one a sequence where
+    some may finish a block early and the policy counts the steps that they would wait.
+    """
+    batch = len(job.canvas)
+    in_step = job.unmasker.scheduled and job.spec.eos == "official"
+    if batch == 1 or in_step or job.make_policy().waits:
+        return [job]
+    return [
+        replace(
+            job,
+            canvas=job.canvas[i : i + 1],
+            pad_mask=None if job.pad_mask is None else job.pad_mask[i : i + 1],
+            fixed_mask=None if job.fixed_mask is None else job.fixed_mask[i : i + 1],
+            unmasker=deepcopy(job.unmasker),
+            first=job.first + i,
+        )
+        for i in range(batch)
+    ]
