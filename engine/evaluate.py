@@ -1,11 +1,16 @@
-"""evaluate: sit the exam of the embedded corpus with any run settings.
+"""evaluate: sit the exam of the embedded corpus with any run settings, or with many side by side.
 
     python -m engine.evaluate --model assets/models/tiny-llada --problems 500 --seed 7 --json
     python -m engine.evaluate --cache dual --unmasker threshold --threshold.threshold 0.9
+    python -m engine.evaluate --specs assets/table/specs.json --batch 20 --out assets/table
 
 Problems are drawn from the seed out of the class that training never sees. Prints a table and,
 with --json, one JSON document as the last line: {"environment", "rows": [{"accuracy",
 "standard_error", "correct", "nfe", "tokens_per_s", "spec", ...}]}.
+
+--specs reads a JSON list of {"name", "title", fields of a spec}, the first of them the baseline:
+every row is compared with it problem by problem, and all are timed in turn on long prompts
+(engine.comparison). --out writes table.json and table.md, with the command, into a folder.
 """
 
 from __future__ import annotations
@@ -13,81 +18,21 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import math
-from collections.abc import Iterator
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from engine import catalog, environment
-from engine.eos import text_length
+from engine import catalog, comparison, environment
 from engine.fields import Scalar, describe_fields
-from engine.lane import LoadedModel, make_job
 from engine.library import Library
-from engine.loop import Denoiser, denoise
-from engine.metrics import Tally
+from engine.sitting import sit, summarise
 from engine.spec import RunSpec
-from engine.tiny import corpus
 from engine.tiny.exam import exam
 
 EXAM: dict[str, Scalar] = {"gen_length": 64, "block_length": 32}
-
-
-@dataclasses.dataclass(frozen=True)
-class Sitting:
-    """One problem sat: its answer, whether it is right, forwards, tokens and engine time."""
-
-    text: str
-    right: bool
-    nfe: int
-    tokens: int
-    positions: int
-    ms: float
-
-
-def sit(
-    model: LoadedModel,
-    spec: RunSpec,
-    questions: list[tuple[corpus.Problem, str]],
-    batch: int = 1,
-) -> Iterator[Sitting]:
-    """Decode every problem; a batch shares its forwards, so `ms` is split evenly over it."""
-    for start in range(0, len(questions), batch):
-        group = questions[start : start + batch]
-        asked = [dataclasses.replace(spec, prompt=prompt) for _, prompt in group]
-        job = make_job(model, spec, [model.tokenizer.encode_spec(one) for one in asked])
-        state, tally = Denoiser(job), Tally(job.canvas.shape[1])
-        for event in denoise(state):
-            tally.add(event)
-        for row, (problem, _) in enumerate(group):
-            answer = state.ids[row, job.prompt_length :]
-            tokens = text_length(answer, state.run.info.stop_ids)
-            text = model.tokenizer.decode(answer[:tokens].tolist())
-            right = corpus.correct(text, problem)
-            ms = tally.total_ms / len(group)
-            yield Sitting(text, right, tally.steps, tokens, len(answer), ms)
-
-
-def summarise(spec: RunSpec, sittings: list[Sitting]) -> dict[str, Any]:
-    """One row of the table: accuracy with its binomial standard error, means and rates."""
-    n = len(sittings)
-    right = sum(one.right for one in sittings)
-    seconds = sum(one.ms for one in sittings) / 1e3
-    accuracy = right / n
-    return {
-        "accuracy": accuracy,
-        "standard_error": math.sqrt(accuracy * (1 - accuracy) / n),
-        "correct": right,
-        "problems": n,
-        "nfe": float(np.mean([one.nfe for one in sittings])),
-        "tokens_per_forward": sum(o.tokens for o in sittings) / sum(o.nfe for o in sittings),
-        "tokens_per_s": sum(one.tokens for one in sittings) / seconds,
-        "positions_per_s": sum(one.positions for one in sittings) / seconds,
-        "ms_per_problem": 1e3 * seconds / n,
-        "spec": spec.to_dict(),
-    }
 
 
 def add_spec_flags(parser: argparse.ArgumentParser) -> None:
@@ -119,20 +64,43 @@ def main() -> None:
     args.model = folder.name
     torch.set_num_threads(args.threads)
     try:
-        spec = spec_from_flags(args, EXAM)
-        model = Library({folder.name: folder}).load(spec)
-        questions = exam(args.problems, spec.seed, args.shots)
-        sittings = list(sit(model, spec, questions, args.batch))
+        document = _compare(args, folder) if args.specs else _sit(args, folder)
     except ValueError as error:
         raise SystemExit(f"error: {error}") from None
+    if args.json:
+        print(json.dumps(document))
+
+
+def _sit(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    spec = spec_from_flags(args, EXAM)
+    model = Library({folder.name: folder}).load(spec)
+    sittings = list(sit(model, spec, exam(args.problems, spec.seed, args.shots), args.batch))
     row = summarise(spec, sittings) | {"shots": args.shots, "batch": args.batch}
     shown = ("problems", "accuracy", "standard_error", "nfe", "tokens_per_forward", "tokens_per_s")
     print(f"{spec.model}, cache {spec.cache}, unmasker {spec.unmasker}, {args.shots} shots")
     for name in shown:
         print(f"  {name:20}{row[name]:10.4f}")
-    if args.json:
-        where = environment.describe(spec, model.digest)
-        print(json.dumps({"environment": where, "rows": [row]}))
+    return {"environment": environment.describe(spec, model.digest), "rows": [row]}
+
+
+def _compare(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    base = spec_from_flags(args, EXAM)
+    entries = comparison.read_entries(args.specs, base)
+    model = Library({folder.name: folder}).load(base)
+    questions = exam(args.problems, base.seed, args.shots)
+    rows = comparison.compare(model, entries, questions, args.batch)
+    speed = comparison.time_prompts(model, entries, exam(args.timed, base.seed, args.timed_shots))
+    where = environment.describe(base, model.digest)
+    command = shlex.join(["python", "-m", "engine.evaluate", *sys.argv[1:]])
+    rows = [row | {"speed": speed.get(row["name"])} for row in rows]
+    document = {"environment": where, "command": command, "rows": rows}
+    text = comparison.markdown(document)
+    print(text)
+    if args.out:
+        args.out.mkdir(parents=True, exist_ok=True)
+        (args.out / "table.json").write_text(json.dumps(document, indent=1) + "\n", "utf-8")
+        (args.out / "table.md").write_text(text, "utf-8")
+    return document
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -144,6 +112,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--batch", type=int, default=1, help="problems decoded together")
     parser.add_argument("--threads", type=int, default=1, help="torch threads")
     parser.add_argument("--json", action="store_true", help="end with one JSON line")
+    parser.add_argument("--specs", type=Path, help="JSON file of settings to compare")
+    parser.add_argument(
+        "--timed", type=int, default=5, help="--specs: long prompts to time (0: no)"
+    )
+    parser.add_argument("--timed-shots", type=int, default=11, help="worked examples in each")
+    parser.add_argument("--out", type=Path, help="--specs: folder for table.json and table.md")
     add_spec_flags(parser)
     return parser
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from engine.events import StepEvent
+import numpy as np
+
+from engine.events import PARTS, StepEvent
 
 
 @dataclass
@@ -20,6 +22,8 @@ class Tally:
     committed: int = 0
     forward_ms: float = 0.0
     decide_ms: float = 0.0
+    recomputed: float = 0.0
+    flops: np.ndarray = field(default_factory=lambda: np.zeros(len(PARTS), np.int64))
 
     def add(self, event: StepEvent) -> None:
         """Take one step."""
@@ -30,6 +34,8 @@ class Tally:
         self.committed += len(event.positions)
         self.forward_ms += event.forward_ms
         self.decide_ms += event.decide_ms
+        self.recomputed += event.recomputed
+        self.flops = self.flops + event.flops
 
     @property
     def total_ms(self) -> float:
@@ -54,5 +60,9 @@ class Tally:
             "positions_per_s": self.committed / seconds if seconds else 0.0,
             "rows": self.rows,
             "rows_plain": self.steps * self.length,
+            "recomputed": self.recomputed / self.steps if self.steps else 0.0,
+            "gflops": float(self.flops.sum()) / 1e9,
+            "gflops_per_position": float(self.flops.sum()) / 1e9 / max(self.committed, 1),
+            **{f"gflops_{part}": float(n) / 1e9 for part, n in zip(PARTS, self.flops, strict=True)},
             **memory,
         }

@@ -7,8 +7,9 @@ import sys
 import pytest
 
 from engine.bench import measure, table
-from engine.evaluate import sit, summarise
+from engine.comparison import mcnemar, read_entries
 from engine.library import Library, embedded_models
+from engine.sitting import sit, summarise
 from engine.spec import RunSpec
 from engine.tiny.exam import exam
 from tests.micro import ROOT
@@ -78,3 +79,43 @@ def test_the_benchmark_compares_within_a_round(model):
     assert [row["nfe"] for row in rows] == [16, 16]
     assert rows[0]["speed_up"] == 1
     assert rows[1]["same_text"]
+
+
+def test_many_settings_are_compared_with_the_first(tmp_path):
+    specs = [
+        {"name": "plain"},
+        {"name": "again"},
+        {"name": "all at once", "unmasker": "threshold", "threshold.threshold": 0.0},
+    ]
+    (tmp_path / "specs.json").write_text(json.dumps(specs))
+    code, lines, error = command(
+        "engine.evaluate", "--specs", str(tmp_path / "specs.json"), "--problems", "3",
+        "--gen", "32", "--timed", "1", "--timed-shots", "1", "--out", str(tmp_path), "--json",
+    )  # fmt: skip
+    assert code == 0, error
+    document = json.loads(lines[-1])
+    plain, again, rash = document["rows"]
+    assert (again["agreement"], again["p"], again["accuracy"]) == (1, 1, plain["accuracy"])
+    assert rash["nfe"] == 1
+    assert rash["agreement"] < 1
+    assert rash["gflops_per_position"] < plain["gflops_per_position"]
+    assert rash["speed"]["nfe"] == 4
+    assert rash["speed"]["speed_up"] > 4
+    assert json.loads((tmp_path / "table.json").read_text())["rows"] == document["rows"]
+    assert "| again |" in (tmp_path / "table.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [("{", "JSON"), ('[{"name": "x", "cache": "nope"}]', "x: cache"), ("[]", "no entry"),
+     ('[{"cache": "dual"}]', "name")],
+)  # fmt: skip
+def test_a_specs_file_is_refused_by_name(tmp_path, text, named):
+    (tmp_path / "specs.json").write_text(text)
+    with pytest.raises(ValueError, match="specs: .*" + named):
+        read_entries(tmp_path / "specs.json", RunSpec())
+
+
+@pytest.mark.parametrize(("gained", "lost", "p"), [(0, 0, 1), (0, 5, 0.0625), (3, 3, 1)])
+def test_the_paired_test_is_exact(gained, lost, p):
+    assert mcnemar(gained, lost) == pytest.approx(p)

@@ -12,6 +12,7 @@ from engine.cache.none import NoCache
 from engine.cache.stack import Stack
 from engine.cache.store import Site
 from engine.catalog import policies
+from engine.flops import Ledger
 from engine.loop import Denoiser, denoise
 from engine.recorder import Recorder
 from tests.micro import (
@@ -48,7 +49,9 @@ def second_step(model, policy, spoil=None, change=None, prompts=PROMPTS):
 @torch.inference_mode()
 def _forward(state, block_step):
     view = state._view(slice(6, 10), 0, block_step)
-    return state._forward(state.branches[0], view, state.canvas, Recorder())[1]
+    return state._forward(
+        state.branches[0], view, state.canvas, Recorder(), Ledger(state.run.info)
+    )[1]
 
 
 def everywhere(layer, probe):

@@ -20,7 +20,9 @@ const ROWS = [
   ["ms_per_step", "ms per step"], ["tokens", "Tokens before the end"],
   ["positions", "Positions decoded"], ["tokens_per_s", "Tokens per second"],
   ["positions_per_s", "Positions per second"], ["rows", "Rows computed"],
-  ["rows_plain", "Rows without a cache"], ["peak_memory_bytes", "Peak memory, bytes"],
+  ["rows_plain", "Rows without a cache"], ["recomputed", "Share of token-layers recomputed"],
+  ["gflops", "GFLOPs"], ["gflops_per_position", "GFLOPs per position"],
+  ["cache_bytes", "Cache, bytes"], ["peak_memory_bytes", "Peak memory, bytes"],
 ];
 
 function headline(store, frames) {

@@ -1,0 +1,180 @@
+"""comparison: many settings on the same problems, paired with the first, and timed in turn."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from engine import catalog
+from engine.bench import run_once
+from engine.events import RunFinished
+from engine.lane import LoadedModel
+from engine.sitting import Sitting, sit, summarise
+from engine.spec import RunSpec
+from engine.tiny import corpus
+
+TIMED_LENGTH = 128
+Questions = list[tuple[corpus.Problem, str]]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row of the table: its name and its settings."""
+
+    name: str
+    spec: RunSpec
+
+
+def read_entries(path: Path, base: RunSpec) -> list[Entry]:
+    """The entries of a JSON file, a list of {"name", fields of a spec} over `base`.
+
+    Raises ValueError naming the entry and the field.
+    """
+    try:
+        found = json.loads(path.read_text("utf-8"))
+        assert isinstance(found, list)
+        assert all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in found)
+    except (OSError, ValueError, AssertionError):
+        raise ValueError(f'specs: {path} should be a JSON list of {{"name", fields}}') from None
+    entries = []
+    for one in found:
+        values = {k: v for k, v in one.items() if k != "name"}
+        try:
+            spec = RunSpec.from_dict(base.to_dict() | values)
+            catalog.derive_plan(spec)
+        except ValueError as error:
+            raise ValueError(f"specs: {one['name']}: {error}") from None
+        entries.append(Entry(one["name"], spec))
+    if not entries:
+        raise ValueError(f"specs: {path} holds no entry")
+    return entries
+
+
+def compare(
+    model: LoadedModel, entries: Sequence[Entry], questions: Questions, batch: int
+) -> list[dict[str, Any]]:
+    """Sit all questions with every entry; each row is paired with the first, one by one."""
+    rows: list[dict[str, Any]] = []
+    base: list[Sitting] = []
+    for entry in entries:
+        sittings = list(sit(model, entry.spec, questions, batch))
+        base = base or sittings
+        rows.append(
+            {"name": entry.name} | summarise(entry.spec, sittings) | _paired(base, sittings)
+        )
+    return rows
+
+
+def mcnemar(gained: int, lost: int) -> float:
+    """Two-sided exact McNemar p of `gained` and `lost` discordant pairs."""
+    n = gained + lost
+    tail = sum(math.comb(n, k) for k in range(min(gained, lost) + 1)) / 2**n
+    return min(1.0, 2 * tail)
+
+
+def time_prompts(
+    model: LoadedModel, entries: Sequence[Entry], questions: Questions
+) -> dict[str, dict[str, Any]]:
+    """Decode each long prompt with every entry in turn, one at a time; figures by entry name.
+
+    Times are the engine's own; each ratio is of two runs on the same prompt, side by side, and
+    the first prompt is run once more beforehand and thrown away.
+    """
+    runs: dict[str, list[RunFinished]] = {entry.name: [] for entry in entries}
+    for index, (_, prompt) in enumerate([*questions[:1], *questions]):
+        for entry in entries:
+            event = run_once(model, _stretched(entry.spec, prompt))
+            if index:
+                runs[entry.name].append(event)
+    base = [dict(event.metrics) for event in runs[entries[0].name]]
+    return {
+        name: _times([dict(e.metrics) for e in events], base)
+        for name, events in runs.items()
+        if events
+    }
+
+
+def _stretched(spec: RunSpec, prompt: str) -> RunSpec:
+    """The settings over a long prompt and an answer of TIMED_LENGTH, as many tokens a step."""
+    steps = max(1, spec.steps * TIMED_LENGTH // spec.gen_length)
+    return dataclasses.replace(spec, prompt=prompt, gen_length=TIMED_LENGTH, steps=steps)
+
+
+def _times(runs: list[dict[str, Any]], base: list[dict[str, Any]]) -> dict[str, Any]:
+    pairs = list(zip(base, runs, strict=True))
+    return {
+        "prompts": len(runs),
+        "nfe": median(m["nfe"] for m in runs),
+        "ms_per_step": median(m["ms_per_step"] for m in runs),
+        "tokens_per_s": median(m["tokens_per_s"] for m in runs),
+        "positions_per_s": median(m["positions_per_s"] for m in runs),
+        "step_ratio": median(a["ms_per_step"] / b["ms_per_step"] for a, b in pairs),
+        "speed_up": median(a["total_ms"] / b["total_ms"] for a, b in pairs),
+        "gflops_per_position": median(m["gflops_per_position"] for m in runs),
+        "recomputed": median(m["recomputed"] for m in runs),
+        "cache_bytes": max(m["cache_bytes"] for m in runs),
+    }
+
+
+def _paired(base: list[Sitting], sittings: list[Sitting]) -> dict[str, Any]:
+    gained = sum(b.right and not a.right for a, b in zip(base, sittings, strict=True))
+    lost = sum(a.right and not b.right for a, b in zip(base, sittings, strict=True))
+    same = [_agreement(a.ids, b.ids) for a, b in zip(base, sittings, strict=True)]
+    return {
+        "gained": gained,
+        "lost": lost,
+        "p": mcnemar(gained, lost),
+        "agreement": sum(same) / len(same),
+    }
+
+
+def _agreement(a: tuple[int, ...], b: tuple[int, ...]) -> float:
+    """Share of places, of the longer answer, that hold the same token."""
+    longest = max(len(a), len(b))
+    return sum(x == y for x, y in zip(a, b, strict=False)) / longest if longest else 1.0
+
+
+def markdown(document: dict[str, Any]) -> str:
+    """The table, with the command that made it and where."""
+    where, rows = document["environment"], document["rows"]
+    head = (
+        "method", "right", "p", "forwards", "tokens/s", "GFLOPs a token", "recomputed",
+        "tokens as plain", "cache", "ms a step", "a step", "a run",
+    )  # fmt: skip
+    lines = [list(head), ["---"] * len(head), *([*map(str, _cells(row))] for row in rows)]
+    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    notes = (
+        f"{rows[0]['problems']} held-out problems, the same for every row; `p` is McNemar's exact "
+        "test against the first row. From `ms a step` on: another, longer task "
+        f"({TIMED_LENGTH}-token answers after worked examples, {_prompts(rows)} prompts, one at a "
+        "time), ratios to the first row side by side. "
+        f"{where['device_name']}, {where['threads']} thread, {where['dtype']}, torch "
+        f"{where['torch']}, checkpoint `{where['checkpoint'][:12]}`."
+    )
+    return f"{table}\n\n{notes}\n\n`{document['command']}`\n"
+
+
+def _prompts(rows: list[dict[str, Any]]) -> int:
+    return rows[0]["speed"]["prompts"] if rows[0]["speed"] else 0
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    speed = row["speed"]
+    error = f"{100 * row['accuracy']:.1f} ± {100 * row['standard_error']:.1f} %"
+    cells = [
+        row["name"], error, f"{row['p']:.2g}", f"{row['nfe']:.1f}", f"{row['tokens_per_s']:.0f}",
+        f"{row['gflops_per_token']:.2f}", f"{row['recomputed']:.0%}", f"{row['agreement']:.1%}",
+        f"{row['cache_bytes'] / 1e6:.1f} MB",
+    ]  # fmt: skip
+    if speed is None:
+        return [*cells, "", "", ""]
+    return [
+        *cells, f"{speed['ms_per_step']:.1f}", f"{speed['step_ratio']:.2f}x",
+        f"{speed['speed_up']:.2f}x",
+    ]  # fmt: skip
