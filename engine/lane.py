@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from engine import environment
+from engine import environment, memory
 from engine.cache.base import CachePolicy, Ground
 from engine.cache.profile import DriftProfile
 from engine.cache.stack import Stack
@@ -28,12 +28,13 @@ from engine.text import Tokenizer
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A checkpoint in memory with its tokenizer and its digest."""
+    """A checkpoint in memory with its tokenizer, its digest and the drifts measured on it."""
 
     adapter: ModelAdapter
     tokenizer: Tokenizer
     digest: str
     folder: Path | None = None
+    profiles: dict[tuple[str, str], DriftProfile] = field(default_factory=dict, compare=False)
 
 
 def check_context(tokens: int, spec: RunSpec, context: int) -> None:
@@ -75,7 +76,7 @@ def make_job(
         spec=spec,
         canvas=canvas,
         prompt_length=width,
-        make_policy=lambda: _prepared(make_policy(spec), model, spec),
+        make_policy=lambda: _prepared(make_policy(spec), ground_of(model, spec.model)),
         unmasker=make_unmasker(spec),
         pad_mask=None if bool(pad_mask.all()) else pad_mask,
         fixed_mask=fixed_mask,
@@ -83,16 +84,25 @@ def make_job(
     )
 
 
-def _prepared(policy: CachePolicy, model: LoadedModel, spec: RunSpec) -> CachePolicy:
+def ground_of(model: LoadedModel, name: str) -> Ground:
+    """What policies may prepare themselves from; a drift is measured once a loaded model."""
+
     def make(calibration: RunSpec, meter: CachePolicy) -> Job:
         prompt = model.tokenizer.encode_spec(calibration)
         job = make_job(model, calibration, [prompt])
         return replace(job, make_policy=lambda: Stack(make_policy(calibration), meter))
 
     def drifts(base: str, quantity: str) -> DriftProfile:
-        return measure(make, spec.model, base, quantity)
+        known = model.profiles
+        if (base, quantity) not in known:
+            known[base, quantity] = measure(make, name, base, quantity)
+        return known[base, quantity]
 
-    policy.prepare(Ground(model.adapter, model.digest, model.folder, drifts))
+    return Ground(model.adapter, model.digest, model.folder, drifts)
+
+
+def _prepared(policy: CachePolicy, ground: Ground) -> CachePolicy:
+    policy.prepare(ground)
     return policy
 
 
@@ -122,8 +132,7 @@ class Lane:
     def start(self) -> RunStarted:
         """Allocate the run and describe its first canvas."""
         job = self._job
-        if job.adapter.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(job.adapter.device)
+        memory.reset_peak(job.adapter.device)
         self._state = Denoiser(job)
         self._steps = denoise(self._state)
         canvas = self._state.ids.astype(np.int32)
@@ -160,21 +169,17 @@ class Lane:
         answer = state.ids[0, job.prompt_length :]
         masked = state.masked[0, job.prompt_length :]
         tokens = text_length(answer, state.run.info.stop_ids)
-        memory: dict[str, int | None] = {
+        held: dict[str, int | None] = {
             "cache_bytes": sum(branch.store.nbytes() for branch in state.branches),
-            "peak_memory_bytes": self._peak(),
+            "peak_memory_bytes": memory.peak(job.adapter.device),
         }
         self._state, self._steps = None, iter(())
         return RunFinished(
             reason=reason,
             canvas=state.ids.astype(np.int32),
             texts=(self.model.tokenizer.decode(answer[:tokens][~masked[:tokens]].tolist()),),
-            metrics=self._tally.metrics(int((~masked[:tokens]).sum()), memory),
+            metrics=self._tally.metrics(int((~masked[:tokens]).sum()), held),
         )
-
-    def _peak(self) -> int | None:
-        device = self._job.adapter.device
-        return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
 
     def _pieces(self, ids: np.ndarray) -> dict[int, bytes]:
         new = set(np.unique(ids).tolist()) - self._seen

@@ -12,8 +12,9 @@ from gradio.components import Component
 from inspector.api import add_api
 from inspector.handlers import BUTTONS, Handlers
 from inspector.protocol import LANES, Session
-from inspector.settings import Form, Vocabulary, build_lane, build_prompt, build_shared
+from inspector.settings import Form, build_lane, build_prompt, build_shared
 from inspector.views import theme
+from inspector.vocabulary import Vocabulary
 
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 FLAG: dict[str, Any] = {**PRIVATE, "queue": False}

@@ -11,6 +11,7 @@ from gradio.components import Component
 
 from engine.spec import MAX_PROMPT_CHARS, RaceSpec, RunSpec
 from inspector.protocol import LANES, Lane
+from inspector.vocabulary import Vocabulary
 
 MAIN = ("gen_length", "block_length", "temperature", "seed")
 ADVANCED = ("cfg_scale", "eos", "eos_suppress", "chat", "dtype")
@@ -20,40 +21,6 @@ STEPS_INFO = {
     False: "Not spent: confidence decides how many forwards are made.",
 }
 LANE_NAMES = {"a": "Lane A, the baseline", "b": "Lane B, the challenger"}
-
-
-class Vocabulary:
-    """The catalog, looked up by name."""
-
-    def __init__(self, catalog: Mapping[str, Any], default: RaceSpec) -> None:
-        self.default = default
-        self.models: list[dict[str, Any]] = list(catalog["models"])
-        self.methods = {kind: list(catalog[kind + "s"]) for kind in ("unmasker", "cache")}
-        self.fields = {row["name"]: row for row in catalog["fields"]}
-
-    def method(self, kind: str, name: Any) -> Mapping[str, Any] | None:
-        """The description of an unmasker or cache."""
-        return next((row for row in self.methods[kind] if row["name"] == name), None)
-
-    def scheduled(self, unmasker: Any) -> bool:
-        """Whether the unmasker spends `steps`."""
-        found = self.method("unmasker", unmasker)
-        return bool(found and found["scheduled"])
-
-    def title(self, spec: Mapping[str, Any]) -> str:
-        """A lane's name: its methods, and the knob of the unmasker that decides."""
-        cache, unmasker = (str(spec.get(kind, ""))[:40] for kind in ("cache", "unmasker"))
-        if cache == "none" and self.scheduled(unmasker):
-            return "Plain decoding"
-        parts = [] if cache == "none" else [self._title("cache", cache)]
-        knobs = spec.get("knobs")
-        knob = knobs.get(f"{unmasker}.{unmasker}", "") if isinstance(knobs, Mapping) else ""
-        parts.append(f"{self._title('unmasker', unmasker)} {str(knob)[:12]}".strip())
-        return " + ".join(parts)
-
-    def _title(self, kind: str, name: str) -> str:
-        found = self.method(kind, name)
-        return str(found["title"]) if found else name
 
 
 @dataclass
@@ -100,7 +67,10 @@ class Form:
 
     def lane_updates(self, lane: Lane, unmasker: Any, cache: Any) -> list[Any]:
         """Show the knobs of the chosen methods; grey out `steps` where it is not spent."""
-        chosen = {("unmasker", unmasker), ("cache", cache)}
+        names = {"unmasker": unmasker, "cache": cache}
+        chosen = {
+            (kind, row["name"]) for kind in names for row in self.words.parts(kind, names[kind])
+        }
         updates: list[Any] = [
             gr.update(visible=(kind, name) in chosen)
             for (owner, kind, name) in self.groups
@@ -115,10 +85,10 @@ class Form:
             out["steps"] = _plain(found[f"{lane}.steps"], self.words.fields["steps"])
         knobs = {}
         for kind in ("unmasker", "cache"):
-            method = self.words.method(kind, out[kind])
-            for row in (method or {}).get("knobs", ()):
-                name = f"{out[kind]}.{row['name']}"
-                knobs[name] = _plain(found[f"{lane}.{name}"], row)
+            for part in self.words.parts(kind, out[kind]):
+                for row in part["knobs"]:
+                    name = f"{part['name']}.{row['name']}"
+                    knobs[name] = _plain(found[f"{lane}.{name}"], row)
         return out | {"knobs": knobs}
 
     def _knob(self, name: str) -> Mapping[str, Any]:
@@ -137,8 +107,8 @@ class Form:
             if spec.model not in [row["name"] for row in self.words.models]:
                 raise ValueError(f"model: {spec.model!r} is not on this server")
             for kind in ("unmasker", "cache"):
-                if not self.words.method(kind, getattr(spec, kind)):
-                    names = ", ".join(row["name"] for row in self.words.methods[kind])
+                if not self.words.parts(kind, getattr(spec, kind)):
+                    names = ", ".join(name for _, name in self.words.choices(kind))
                     raise ValueError(
                         f"{lane}.{kind}: {getattr(spec, kind)!r} is unknown; choose from {names}"
                     )
@@ -173,15 +143,15 @@ def build_lane(form: Form, lane: Lane) -> None:
     spec = words.default.a if lane == "a" else words.default.b
     gr.Markdown(f"#### {LANE_NAMES[lane]}")
     for kind in ("unmasker", "cache"):
-        rows, chosen = words.methods[kind], getattr(spec, kind)
+        shown = [row["name"] for row in words.parts(kind, getattr(spec, kind))]
         form.widgets[f"{lane}.{kind}"] = gr.Dropdown(
-            [(row["title"], row["name"]) for row in rows], value=chosen,
+            words.choices(kind), value=getattr(spec, kind),
             label=f"{kind.capitalize()} {lane.upper()}", elem_id=f"ds-{lane}-{kind}",
             info=words.fields[kind]["help"],
         )  # fmt: skip
-        for row in rows:
+        for row in words.methods[kind]:
             if row["knobs"]:
-                _build_knobs(form, lane, kind, row, row["name"] == chosen)
+                _build_knobs(form, lane, kind, row, row["name"] in shown)
         if kind == "unmasker":
             _build_steps(form, lane, spec)
 

@@ -11,7 +11,8 @@ from engine.session import Session
 from engine.spec import RaceSpec
 from engine.trace import Trace
 from inspector.handlers import Handlers
-from inspector.settings import Form, Vocabulary, build_lane, build_prompt, build_shared
+from inspector.settings import Form, build_lane, build_prompt, build_shared
+from inspector.vocabulary import Vocabulary
 
 ASSETS = Path(__file__).parents[2] / "assets"
 PROMPT = "Nuts cost 9 dollars each. Lily buys 5 nuts. How much does she pay?"

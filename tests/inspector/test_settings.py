@@ -134,3 +134,17 @@ def test_an_empty_knob_stays_empty(form, session):
     key = "b.dual.refresh_interval"
     assert dict(zip(form.widgets, form.values(race), strict=True))[key] == ""
     assert form.race(filled(form, race, **{key: "4"})).b.knobs["dual.refresh_interval"] == 4
+
+
+def test_a_cache_on_another_has_the_knobs_of_both(form):
+    assert ("dual+dare_o") in [name for _, name in form.words.choices("cache")]
+    owned = [key for key in form.groups if key[0] == "b"]
+    *groups, _ = form.lane_updates("b", "threshold", "dual+dare_o")
+    shown = {key[2] for key, group in zip(owned, groups, strict=True) if group["visible"]}
+    assert shown == {"threshold", "dual", "dare_o"}
+    stacked = replace(form.words.default.b, cache="dual+dare_o", knobs={"dare_o.qbar": 0.25})
+    race = replace(form.words.default, b=stacked)
+    again = form.race(form.values(race))
+    assert again.b.cache == "dual+dare_o"
+    assert again.b.knobs["dare_o.qbar"] == 0.25
+    assert form.words.parts("cache", "dual+dllm_cache") == []

@@ -1,0 +1,32 @@
+"""memory: the most that a device held since a moment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+_CLEAR, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
+
+
+def reset_peak(device: torch.device) -> None:
+    """Forget the peak so far. On a CPU that of the process, where the system lets us."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    try:
+        _CLEAR.write_text("5", "ascii")  # Linux: resets VmHWM to what is resident now
+    except OSError:
+        pass
+
+
+def peak(device: torch.device) -> int | None:
+    """Bytes at the peak: a GPU's allocations, or the process's resident set; None if unknown."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        lines = _STATUS.read_text("ascii").splitlines()
+    except OSError:
+        return None
+    found = next((line for line in lines if line.startswith("VmHWM:")), None)
+    return None if found is None else int(found.split()[1]) * 1024
