@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine.cache.base import CachePolicy, LayerPlan, LayerProbe, RunInfo, drift
+from engine.cache.base import (
+    CachePolicy,
+    LayerPlan,
+    LayerProbe,
+    RunInfo,
+    StepPlan,
+    StepView,
+    drift,
+)
 from engine.cache.profile import BINS, DriftProfile, histogram
 from engine.cache.store import Site
 from engine.job import Job
@@ -34,6 +42,11 @@ class Meter(CachePolicy):
         width = run.info.head_dim if self.quantity == "q0" else run.info.d_kv
         return (Site(self.quantity if self.quantity == "q0" else "v_last", width),)
 
+    def begin_step(self, view: StepView) -> StepPlan:
+        """Where the base renews itself nothing could be reused, so nothing is counted."""
+        self._counting = not view.renewal
+        return StepPlan()
+
     def plan(self, layer: int, probe: LayerProbe) -> LayerPlan:
         """Note the drifts; recompute every row."""
         if layer == len(self.counts):
@@ -44,7 +57,7 @@ class Meter(CachePolicy):
         else:
             new, site = probe.project("v"), "v_last"
         old = probe.swap(site, new.flatten(2))
-        if old is not None:
+        if old is not None and self._counting:
             moved = drift(new.flatten(2), old).clamp_min(0).cpu().numpy().astype(np.float64)
             self.counts[layer] += histogram(moved)
             self.totals[layer] += float(moved.sum())
@@ -62,7 +75,8 @@ def measure(
     """Decode training problems of the corpus by the cache `base` and gather the drifts.
 
     `make` turns a spec and a policy that stands on the spec's cache into a job; `quantity` is
-    `q0` (queries of head 0) or `v`. Each row's first computation counts for nothing.
+    `q0` (queries of head 0) or `v`. Each row's first computation counts for
+    nothing, nor do the steps in which the base renews all that it keeps.
     """
     meter = Meter(quantity)
     for problem in corpus.draw(SEED, PROBLEMS, exam=False):

@@ -1,10 +1,16 @@
-"""The catalog: names and knobs to objects, and every method as plain data for forms and tables."""
+"""The catalog: names and knobs to objects, and every method as plain data for forms and tables.
+
+python -m engine.catalog                  prints the table of methods
+python -m engine.catalog --write-readme   renews the one in README.md
+"""
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import pkgutil
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -36,11 +42,14 @@ def unmaskers() -> dict[str, type[Unmasker]]:
 def make_policy(spec: RunSpec) -> CachePolicy:
     """A fresh policy of a spec; `a+b` stands b on a.
 
-    Raises ValueError naming `cache`, or the knob, and what it may be.
+    Raises ValueError naming `cache`, `unmasker` or the knob, and what it may be.
     """
     window, plus, reuse = spec.cache.partition("+")
     policy = _make(policies(), window, "cache", spec)
-    return Stack(policy, _make(policies(), reuse, "cache", spec)) if plus else policy
+    if plus:
+        policy = Stack(policy, _make(policies(), reuse, "cache", spec))
+    policy.check(spec.block_length, make_unmasker(spec).foretells)
+    return policy
 
 
 def make_unmasker(spec: RunSpec) -> Unmasker:
@@ -107,3 +116,47 @@ def _make(kinds: dict[str, type[T]], name: str, field: str, spec: RunSpec) -> T:
                 )
             knobs[knob] = ALIASES.get(str(value), value) if knob == "score" else value
     return kinds[name](**knobs)
+
+
+def table() -> str:
+    """Every method as rows of a Markdown table: name, account, knobs with defaults, paper."""
+    lines = ["| in the engine | what it does | knobs | paper |", "|---|---|---|---|"]
+    for kind in ("cache", "unmasker"):
+        for row in describe()[f"{kind}s"]:
+            knobs = ", ".join(f"`{k['name']}` {_shown(k)}" for k in row["knobs"])
+            on = [name for name in row.get("stackable_on", ()) if name != "none"]
+            also = f" Also on {', '.join(on)} (`{on[0]}+{row['name']}`)." if on else ""
+            title = f"**{row['title']}.** {row['summary']}{also}"
+            lines.append(f"| {kind} `{row['name']}` | {title} | {knobs} | {row['paper']} |")
+    return "\n".join(lines) + "\n"
+
+
+def _shown(knob: dict[str, Any]) -> str:
+    if knob["default"] is None:
+        return "never" if knob["name"].endswith("interval") else "empty"
+    return str(knob["default"]).lower()
+
+
+def with_table(readme: str) -> str:
+    """The text of a README with its table of methods renewed, between its two marks."""
+    start, end = "<!-- methods -->\n", "<!-- end of methods -->"
+    before, _, rest = readme.partition(start)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise ValueError("README.md: the marks around the table of methods are missing")
+    return before + start + table() + end + after
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="The methods of the engine.")
+    parser.add_argument("--write-readme", action="store_true", help="renew README.md's table")
+    if parser.parse_args().write_readme:
+        readme = Path("README.md")
+        readme.write_text(with_table(readme.read_text("utf-8")), "utf-8")
+    else:
+        print(table(), end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -56,7 +56,7 @@ def _attention(probe: LayerProbe, plan: LayerPlan) -> Tensor:
     if is_empty(plan.attn):
         probe.renew(plan)
         return probe.store.read(probe.layer, "attn", probe.rows)
-    return _branch(probe, "attn", plan.attn, probe.attn(plan))
+    return _branch(probe, "attn", plan.attn, probe.attn(plan), plan.idle)
 
 
 def _mlp(probe: LayerProbe, plan: LayerPlan, h: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ def _mlp(probe: LayerProbe, plan: LayerPlan, h: Tensor) -> Tensor:
     if is_empty(plan.ffn):
         return probe.store.read(probe.layer, "ffn", probe.rows)
     out = _feed(probe, take(h, within(probe.rows, plan.ffn)))
-    return _branch(probe, "ffn", plan.ffn, out)
+    return _branch(probe, "ffn", plan.ffn, out, plan.idle)
 
 
 def _feed(probe: LayerProbe, h: Tensor) -> Tensor:
@@ -80,15 +80,15 @@ def _whole(probe: LayerProbe, plan: LayerPlan) -> Tensor:
         return probe.store.read(probe.layer, "branch", probe.rows)
     fresh = probe.attn(plan)
     fresh = fresh + _feed(probe, take(probe.h, within(probe.rows, plan.attn)) + fresh)
-    return _branch(probe, "branch", plan.attn, fresh)
+    return _branch(probe, "branch", plan.attn, fresh, plan.idle)
 
 
-def _branch(probe: LayerProbe, name: str, rows: Rows, fresh: Tensor) -> Tensor:
+def _branch(probe: LayerProbe, name: str, rows: Rows, fresh: Tensor, idle: Tensor | None) -> Tensor:
     """A branch output at every active row: fresh where recomputed, kept elsewhere."""
     everything = rows is ALL or same(rows, probe.rows)
     if not probe.store.keeps(name):
         assert everything, f"{name}: rows left out need a kept {name}"
         return fresh
     where = probe.rows if everything else rows
-    probe.store.write(probe.layer, name, where, fresh)
+    probe.store.write(probe.layer, name, where, fresh, None if everything else idle)
     return fresh if everything else probe.store.read(probe.layer, name, probe.rows)

@@ -43,9 +43,10 @@ def split(job: Job) -> list[Job]:
     One job where the sequences keep in step or may wait for each other; one a sequence where
     some may finish a block early and the policy counts the steps that they would wait.
     """
-    batch = len(job.canvas)
-    in_step = job.unmasker.scheduled and job.spec.eos == "official"
-    if batch == 1 or in_step or job.make_policy().waits:
+    batch, spec, policy = len(job.canvas), job.spec, job.make_policy()
+    most = -(-spec.block_length // max(spec.steps // spec.blocks, 1))
+    in_step = job.unmasker.scheduled and spec.eos == "official" and policy.offers(most)
+    if batch == 1 or in_step or policy.waits:
         return [job]
     return [
         replace(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,13 +29,17 @@ from engine.text import Tokenizer
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A checkpoint in memory with its tokenizer, its digest and the drifts measured on it."""
+    """A checkpoint in memory with its tokenizer, its digest and the drifts measured on it.
+
+    `kept` holds what policies made of it.
+    """
 
     adapter: ModelAdapter
     tokenizer: Tokenizer
     digest: str
     folder: Path | None = None
     profiles: dict[tuple[str, str], DriftProfile] = field(default_factory=dict, compare=False)
+    kept: dict[str, Any] = field(default_factory=dict, compare=False)
 
 
 def check_context(tokens: int, spec: RunSpec, context: int) -> None:
@@ -98,7 +103,7 @@ def ground_of(model: LoadedModel, name: str) -> Ground:
             known[base, quantity] = measure(make, name, base, quantity)
         return known[base, quantity]
 
-    return Ground(model.adapter, model.digest, model.folder, drifts)
+    return Ground(model.adapter, model.digest, model.folder, drifts, kept=model.kept)
 
 
 def _prepared(policy: CachePolicy, ground: Ground) -> CachePolicy:

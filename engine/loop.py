@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,9 +18,10 @@ from engine.decode.score import propose
 from engine.events import StepEvent
 from engine.flops import Ledger
 from engine.forward import forward
+from engine.guidance import Guide
 from engine.job import Job
 from engine.recorder import Recorder
-from engine.rows import count, pack
+from engine.rows import count, mark, pack
 
 
 @dataclass
@@ -38,7 +39,13 @@ class Denoiser:
         self.job, spec, adapter = job, job.spec, job.adapter
         batch, length = job.canvas.shape
         self.run = RunInfo(
-            adapter.info, batch, job.prompt_length, spec.gen_length, spec.block_length
+            adapter.info,
+            batch,
+            job.prompt_length,
+            spec.gen_length,
+            spec.block_length,
+            spec.cfg_scale > 0,
+            () if job.pad_mask is None else tuple((~job.pad_mask).sum(1).tolist()),
         )
         assert length == self.run.length, "canvas: prompt and answer make the length"
         if adapter.info.logit_shift and job.prompt_length < 1:
@@ -55,6 +62,7 @@ class Denoiser:
             torch.Generator().manual_seed(spec.seed + job.first + i) for i in range(batch)
         ]
         self.branches = [self._branch(i) for i in range(2 if spec.cfg_scale else 1)]
+        self.guide = Guide(spec.cfg_scale, self.branches[0].policy)
         self.step_index = 0
         per_block = spec.steps // spec.blocks if job.unmasker.scheduled else None
         job.unmasker.start(self.run, per_block)
@@ -83,7 +91,7 @@ class Denoiser:
             block_step=block_step,
             kind=plan.kind,
             rows=count(plan.rows, self.run.length),
-            forwards=len(self.branches),
+            forwards=1 + (len(self.branches) > 1 and self.guide.due(view.step)),
             sequences=sequences.astype(np.int32),
             positions=positions.astype(np.int32),
             ids=ids.astype(np.int32),
@@ -116,12 +124,17 @@ class Denoiser:
 
     def _view(self, block: slice, block_index: int, block_step: int) -> StepView:
         device = self.canvas.device
-        rows = self.open_rows(block)
-        watched = self.branches[0].policy.watch(self.step_index, self.masked, block)
-        needs, real = pack(rows if watched is None else rows | watched, device)
+        rows, masked = self.open_rows(block), self.masked.copy()
+        policy = self.branches[0].policy
+        watched = policy.watch(self.step_index, masked, block)
+        eligible = rows if watched is None else rows & watched
+        assert (eligible.any(1) == rows.any(1)).all(), "a policy left an open block out"
+        order = self.job.unmasker.order(rows, block, block_step, self.noise, eligible)
+        if order is not None and policy.follows_order:
+            rows = mark(order, self.run.length)
+        needs, real = pack(rows if watched is None else watched, device)
         if watched is not None:
             real &= torch.from_numpy(rows).to(device).gather(1, needs)
-        order = self.job.unmasker.order(self.run, block, block_step, self.noise)
         return StepView(
             run=self.run,
             step=self.step_index,
@@ -129,19 +142,24 @@ class Denoiser:
             block_index=block_index,
             block_step=block_step,
             canvas=self.canvas,
-            masked=torch.from_numpy(self.masked.copy()).to(device),
-            needs=torch.where(real.any(1, keepdim=True), needs, block.start),
+            masked=torch.from_numpy(masked).to(device),
+            needs=torch.where(real.any(1, keepdim=True), needs, block.stop - 1),
             real=real,
-            order=None if order is None else order.to(device),
+            masked_host=masked,
+            order=order,
         )
 
     def _logits(self, view: StepView, ledger: Ledger) -> tuple[StepPlan, Tensor]:
         """The first branch's plan and the logits [B, n, V] of `view.needs`, guided and shifted."""
         plan, z = self._forward(self.branches[0], view, self.canvas, self.job.recorder, ledger)
         if len(self.branches) > 1:
-            unconditional = self.canvas.masked_fill(self.given, self.run.info.mask_id)
-            _, u = self._forward(self.branches[1], view, unconditional, Recorder(), ledger)
-            z = u + (self.job.spec.cfg_scale + 1) * (z - u)
+            blind = self.canvas.masked_fill(self.given, self.run.info.mask_id)
+
+            def unconditional(clock: int) -> Tensor:
+                own = replace(view, step=clock, canvas=blind)
+                return self._forward(self.branches[1], own, blind, Recorder(), ledger)[1]
+
+            z = self.guide.mix(view, z, unconditional)
         z[..., self.run.info.mask_id] = -torch.inf
         if self.job.spec.eos_suppress == "logits":
             eos.suppress_logits(z, self.run.info.eos_id)

@@ -83,6 +83,10 @@ class _Overheard(CachePolicy):
     def __init__(self, inner: CachePolicy, plans: list[LayerPlan]) -> None:
         self._inner, self._plans = inner, plans
 
+    @property
+    def follows_order(self) -> bool:
+        return self._inner.follows_order
+
     def prepare(self, ground: Ground) -> None:
         self._inner.prepare(ground)
 
@@ -94,6 +98,9 @@ class _Overheard(CachePolicy):
 
     def start(self, run: RunInfo) -> None:
         self._inner.start(run)
+
+    def guides(self, step: int) -> bool:
+        return self._inner.guides(step)
 
     def begin_step(self, view: StepView) -> StepPlan:
         return self._inner.begin_step(view)

@@ -6,6 +6,7 @@ are written twice.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Final
 
@@ -81,6 +82,14 @@ def to_mask(rows: Rows, batch: int, length: int) -> Tensor:
     if isinstance(rows, Tensor):
         return mask.scatter_(1, rows.cpu(), True)
     take(mask, rows).fill_(True)
+    return mask
+
+
+def mark(positions: Sequence[np.ndarray], length: int) -> np.ndarray:
+    """A bool mask [B, T] of `positions`, one array a sequence."""
+    mask = np.zeros((len(positions), length), bool)
+    for row, places in zip(mask, positions, strict=True):
+        row[places] = True
     return mask
 
 

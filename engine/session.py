@@ -71,17 +71,18 @@ class Session:
 
     def examples(self) -> list[dict[str, Any]]:
         """Prompts to start from."""
+        label = f"Word problem {DEFAULT_SEED} after {MANY_SHOTS} worked examples"
+        first = {"label": label} | self.problem(DEFAULT_SEED, MANY_SHOTS)
         seeds = (DEFAULT_SEED, 1, 2, 4)
-        rows = [{"label": f"Word problem {seed}"} | self.problem(seed) for seed in seeds]
-        label = f"Long prompt: {MANY_SHOTS} worked examples first (for speed, not for the answer)"
-        return [*rows, {"label": label} | self.problem(DEFAULT_SEED, MANY_SHOTS)]
+        alone = [{"label": f"Word problem {seed} alone"} | self.problem(seed) for seed in seeds]
+        return [first, *alone]
 
     def default_race(self) -> RaceSpec:
         """Plain decoding against Fast-dLLM's dual cache with threshold 0.9."""
         names = [row["name"] for row in self._library.describe()]
         base = RunSpec(
             model=names[0] if names else "tiny-llada",
-            prompt=self.problem(DEFAULT_SEED)["prompt"],
+            prompt=self.problem(DEFAULT_SEED, MANY_SHOTS)["prompt"],
         )
         knobs = {"threshold.threshold": 0.9}
         return RaceSpec(

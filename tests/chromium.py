@@ -82,6 +82,13 @@ class RacePage:
             arg=list(states), timeout=timeout * 1000,
         )  # fmt: skip
 
+    def wait_steps(self, steps: int) -> None:
+        """Wait until the race runs and lane A has taken so many steps."""
+        self.wait_state("running")
+        self.page.wait_for_function(
+            "n => +document.querySelector('#ds-race .ds').dataset.frameA >= n", arg=steps
+        )
+
     def finish(self) -> None:
         """Run to the end."""
         self.press("run")

@@ -1,7 +1,14 @@
-"""Defects of public implementations, reproduced so that their recorded runs can be compared."""
+"""Defects and draws of public implementations, so that their recorded runs can be compared."""
 
+from dataclasses import asdict, dataclass
+
+import numpy as np
 import torch
 
+from engine.cache.base import CachePolicy
+from engine.cache.d2_cache import D2Cache
+from engine.cache.spa_cache import SpaCache
+from engine.decode.quota import Quota
 from engine.events import StepEvent
 from engine.flops import Ledger
 from engine.loop import Denoiser
@@ -29,3 +36,59 @@ class IdleCallDenoiser(Denoiser):
         self._forward(self.branches[0], view, self.canvas, self.job.recorder, Ledger(self.run.info))
         self.idle_calls.append(self.step_index)
         self.step_index += 1
+
+
+class RecordedOrder(Quota):
+    """A random order by recorded numbers [blocks, T]."""
+
+    def __init__(self, numbers: np.ndarray) -> None:
+        super().__init__(score="random")
+        self._recorded = numbers
+
+    def draw(self, block, noise) -> np.ndarray:
+        size, length = block.stop - block.start, self._recorded.shape[1]
+        index = len(self._recorded) - (length - block.start) // size
+        return self._recorded[index, block][None]
+
+
+@dataclass
+class StaleD2Cache(D2Cache):
+    """The released d2Cache, for a batch of one.
+
+    Confidences are renewed in a copy, so that those of the first step stay; the search for
+    candidates is rounded up to the number of masks that the last step found in its block, and it
+    is the last step's block whose masks come first.
+    """
+
+    def end_step(self, view, confidence, committed) -> None:
+        self._block, self._found = view.block, int(view.masked_host[:, view.block].sum())
+        if view.step == 0:
+            super().end_step(view, confidence, committed)
+
+    def choose(self, masked: np.ndarray, block: slice) -> np.ndarray:
+        return super().choose(masked, self._block)
+
+    def _within_reach(self, free: np.ndarray) -> np.ndarray:
+        start, last = self.run.prompt_length, free[: self.current_k][-1:]
+        if len(free) < self.current_k:
+            return free
+        return free[free < start + ((last - start) // self._found + 1) * self._found]
+
+
+class GivenBudget(SpaCache):
+    """SPA-Cache with recorded ratios, one a layer, in place of a curve."""
+
+    recorded: tuple[float, ...] = ()
+
+    def ratios(self, info) -> tuple[float, ...]:
+        return self.recorded
+
+
+def released(policy: CachePolicy, settings: dict) -> CachePolicy:
+    """The policy as its authors released it and ran it in a recording of these settings."""
+    if isinstance(policy, D2Cache):
+        return StaleD2Cache(**asdict(policy))
+    if isinstance(policy, SpaCache):
+        policy = GivenBudget(**asdict(policy))
+        policy.recorded = tuple(settings["update_ratio"])
+    return policy

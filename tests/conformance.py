@@ -20,10 +20,14 @@ from engine.models.llada import LladaAdapter
 from engine.recorder import Recorder, overhear
 from engine.rows import to_mask
 from engine.spec import RunSpec
-from tests.compat import IdleCallDenoiser
+from tests.compat import IdleCallDenoiser, RecordedOrder, released
 
-ATOL, RTOL = 1e-2, 1e-4
-METHODS = ("llada_vanilla", "fastdllm_llada", "dllm_fast", "dllm_cache")
+ATOL, RTOL, ROLLOUT_ATOL = 1e-2, 1e-4, 1e-3
+METHODS = (
+    "llada_vanilla", "fastdllm_llada", "dllm_fast", "dllm_cache", "dkv_decode", "dkv_greedy",
+    "d2", "spa",
+)  # fmt: skip
+FED = ("fastdllm_llada", "dllm_fast", "dkv_decode", "dkv_greedy", "d2")
 
 
 class GoldenRecorder(Recorder):
@@ -36,27 +40,37 @@ class GoldenRecorder(Recorder):
         self.fed: list[np.ndarray] = []
         self._plans: list[LayerPlan] = []
         self.compared = 0
-        self.worst = 0.0
+        self.worst = self.astray = 0.0
+        self.influence = golden.get("x_global_importance", ())
 
     def watch(self, policy: CachePolicy) -> CachePolicy:
+        self._policy = policy
         return overhear(policy, self._plans)
 
     def record(self, view, plan, logits, candidates) -> None:
         for layer, layer_plan in enumerate(self._plans):
             self.sets.compare(view, layer, layer_plan)
         self._plans.clear()
+        if view.step < len(self.influence):
+            gap = np.abs(self._policy.influence[0].numpy() - self.influence[view.step]).max()
+            self.astray = max(self.astray, float(gap))
 
     def extra_rows(self, view: StepView, plan: StepPlan):
-        self.fed.append(to_mask(plan.rows, 1, view.run.length)[0].numpy())
-        rows = self.positions[self.calls == view.step]
-        return torch.from_numpy(np.sort(rows))[None].long() if len(rows) else None
+        fed = to_mask(plan.rows, 1, view.run.length)[0].numpy()
+        self.fed.append(fed)
+        here = np.flatnonzero(self.calls == view.step)
+        here = here[np.argsort(self.positions[here])]
+        self._here = here[fed[self.positions[here]]]
+        unfed = np.setdiff1d(here, self._here)  # recorded as zeros
+        self.compared += int((self.logits[unfed] == 0).all(1).sum())
+        rows = self.positions[self._here]
+        return torch.from_numpy(rows)[None].long() if len(rows) else None
 
     def see(self, view: StepView, extra) -> None:
-        here = np.flatnonzero(self.calls == view.step)
-        self.compared += len(here)
+        self.compared += len(self._here)
         if view.step > self.sets.first_unstable:
             return
-        expected = self.logits[here[np.argsort(self.positions[here])]]
+        expected = self.logits[self._here]
         excess = np.abs(extra[0].numpy() - expected) - RTOL * np.abs(expected)
         self.worst = max(self.worst, float(excess.max()))
 
@@ -94,9 +108,25 @@ def spec_of(case: dict) -> RunSpec:
         knobs["dllm_cache.prompt_interval"] = settings["kp"]
         knobs["dllm_cache.response_interval"] = settings["kr"]
         knobs["dllm_cache.recompute_ratio"] = float(settings["rho"])
-    unmasker = next((name for name in ("threshold", "factor") if name in settings), "quota")
-    if unmasker != "quota":
-        knobs[f"{unmasker}.{unmasker}"] = float(settings[unmasker])
+    if case["method"].startswith("dkv_"):
+        cache = "dkv_cache"
+        knobs["dkv_cache.reload_interval"] = settings["reload"]
+        knobs["dkv_cache.variant"] = case["method"].removeprefix("dkv_")
+    if case["method"] == "dkv_greedy":
+        knobs |= {"dkv_cache.window": settings["window"], "quota.score": "random"}
+    if case["method"] == "spa":
+        cache = "spa_cache"
+        knobs["spa_cache.rank"] = settings["proxy_rank"]
+        knobs["spa_cache.refresh_interval"] = settings["refresh_steps"]
+        knobs["spa_cache.response_interval"] = settings["refresh_gen_steps"]
+    if case["method"] == "d2":
+        cache = {"d2": "d2_cache"}.get(cache, cache)
+        knobs |= {f"d2_cache.{k}": v for k, v in settings.get("cache_args", {}).items()}
+    rules = {"threshold": "threshold", "factor": "factor", "sigma": "certainty"}
+    rule = next((name for name in rules if name in settings), None)
+    unmasker = "quota" if rule is None else rules[rule]
+    if rule is not None:
+        knobs[f"{unmasker}.{rule}"] = float(settings[rule])
     return RunSpec(
         gen_length=settings["gen_length"],
         block_length=settings["block_length"],
@@ -122,8 +152,8 @@ def run_case(case: dict, folder: Path) -> list[str]:
         spec=spec,
         canvas=torch.cat((prompt, masks))[None],
         prompt_length=len(prompt),
-        make_policy=lambda: make_policy(spec),
-        unmasker=make_unmasker(spec),
+        make_policy=lambda: released(make_policy(spec), case["settings"]),
+        unmasker=RecordedOrder(golden["x_rand"]) if "x_rand" in golden else make_unmasker(spec),
         recorder=recorder,
     )
     quirk = case["method"] == "fastdllm_llada" and spec.cache != "none"
@@ -131,10 +161,13 @@ def run_case(case: dict, folder: Path) -> list[str]:
     order = np.full(spec.gen_length, -1, np.int32)
     for event in denoise(state):
         order[event.positions - len(prompt)] = event.step
-    return list(_differences(golden, state, order, recorder))
+    fed = case["method"] in FED
+    return list(_differences(golden, state, order, recorder, fed))
 
 
-def _differences(golden, state: Denoiser, order: np.ndarray, recorder: GoldenRecorder):
+def _differences(
+    golden, state: Denoiser, order: np.ndarray, recorder: GoldenRecorder, compare_fed: bool
+):
     length = len(golden["final_ids"])
     if not np.array_equal(state.ids[0], golden["final_ids"]):
         yield f"final_ids differ at {int((state.ids[0] != golden['final_ids']).sum())} positions"
@@ -143,13 +176,17 @@ def _differences(golden, state: Denoiser, order: np.ndarray, recorder: GoldenRec
     if not np.array_equal(order, golden["unmask_call"]):
         yield f"unmask_call differs at {int((order != golden['unmask_call']).sum())} positions"
     fed = np.unpackbits(golden["in_pos_mask"], axis=1)[:, :length].astype(bool)
-    if not np.array_equal(np.array(recorder.fed), fed):
+    if "x_q_mask" in golden:
+        fed[1:] = golden["x_q_mask"][:-1]
+    if compare_fed and not np.array_equal(np.array(recorder.fed), fed):
         yield "fed positions differ"
     if recorder.compared != len(golden["logit_call"]):
         yield f"{recorder.compared} of {len(golden['logit_call'])} logits rows were computed"
     sets = recorder.sets
     if sets.wrong or sets.compared != len(sets.recorded):
         yield f"{sets.wrong} of {len(sets.recorded)} row selections differ, {sets.compared} made"
+    if not recorder.astray <= ROLLOUT_ATOL:
+        yield f"attention roll-out differs by {recorder.astray:.3g}"
     if not recorder.worst <= ATOL:
         yield f"logits differ by {recorder.worst:.3g}"
 

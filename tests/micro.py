@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 
 from engine.cache.base import CachePolicy, LayerPlan, StepPlan
+from engine.cache.profile import DriftProfile, edges
 from engine.cache.store import Site
+from engine.calibration import BASES
 from engine.lane import LoadedModel, make_job
 from engine.loop import Denoiser, denoise
 from engine.models.base import ModelAdapter, ModelInfo
@@ -77,9 +80,23 @@ def make_prompts(*lengths: int, seed: int = 5) -> list[list[int]]:
     return [torch.randint(3, MASK, (n,), generator=generator).tolist() for n in lengths]
 
 
+def make_profile(layers=3, lo=1e-3, hi=0.3, base="none", quantity="q0") -> DriftProfile:
+    """Drifts spread evenly, on a log scale, over lo to hi, the same in each layer."""
+    left = edges()[:-1]
+    inside = ((left >= lo) & (left < hi)).astype(np.int64)
+    counts = np.tile(inside, (layers, 1))
+    return DriftProfile(base, quantity, counts, (counts * left).sum(1))
+
+
 def micro_job(model, spec, prompts=None, recorder=None, policy=None):
     """A job of the engine's own making; `policy` builds a policy that is not registered."""
-    job = make_job(LoadedModel(model, None, ""), spec, prompts or make_prompts(6), recorder)
+    profiles = {
+        (base, quantity): make_profile(model.info.layers, base=base, quantity=quantity)
+        for base in BASES
+        for quantity in ("q0", "v")
+    }
+    loaded = LoadedModel(model, None, "", profiles=profiles)
+    job = make_job(loaded, spec, prompts or make_prompts(6), recorder)
     if policy is not None:
         job.make_policy = policy
     return job

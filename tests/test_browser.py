@@ -75,7 +75,7 @@ def test_the_text_is_the_one_of_the_api(app, small):
 def test_stop_holds_within_a_step(app, new_page):
     race = new_page().open(app.link(**LONG))
     race.press("run")
-    race.page.wait_for_function("+document.querySelector('#ds-race .ds').dataset.frameA > 2")
+    race.wait_steps(3)
     race.press("stop")
     before = race.shown("a")
     race.wait_state("stopped")
@@ -105,7 +105,7 @@ def test_closing_the_tab_frees_the_engine(app, new_page):
 def test_pause_step_resume(app, new_page):
     race = new_page().open(app.link(**LONG))
     race.press("run")
-    race.page.wait_for_function("+document.querySelector('#ds-race .ds').dataset.frameA > 2")
+    race.wait_steps(3)
     race.press("pause")
     race.wait_state("paused")
 

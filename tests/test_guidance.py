@@ -80,3 +80,46 @@ def test_branches_hold_different_keys_of_the_prompt(model, cache):
     next(denoise(state))
     ours, theirs = (branch.store.read(0, "k")[:, :, :6] for branch in state.branches)
     assert (ours - theirs).abs().max() > 1e-3
+
+
+def exact_dllm(interval):
+    return {
+        "dllm_cache.prompt_interval": 1,
+        "dllm_cache.response_interval": 1,
+        "dllm_cache.cfg_interval": interval,
+    }
+
+
+def test_guidance_every_so_many_steps_reuses_the_last_gap(model):
+    """Beyond the first five steps, z + scale (z' - u') with the gap of the last guided step."""
+    scale = 2.0
+    spec = make_spec(cache="dllm_cache", knobs=exact_dllm(3), cfg_scale=scale)
+    ran, steps = tapped(model, spec)
+    assert [e.forwards for e in ran.events[:10]] == [2, 2, 2, 2, 2, 1, 2, 1, 1, 2]
+    gaps = None
+    stale = []
+    for event, (view, _, logits, canvas) in zip(ran.events, steps, strict=True):
+        z, u = (reference_logits(model, c)[0] for c in (canvas, _blind(canvas, view)))
+        if event.forwards == 2:
+            gaps = z - u
+        rows = (view.needs[0] - model.info.logit_shift)[view.real[0]]
+        expected = (z + scale * gaps)[rows][:, :MASK]
+        got = logits[0, view.real[0], :MASK]
+        torch.testing.assert_close(got, expected, atol=1e-8, rtol=0)
+        fresh = (z + scale * (z - u))[rows][:, :MASK]
+        stale.append((got - fresh).abs().max() > 1e-3)
+    assert any(stale)
+
+
+def _blind(canvas, view):
+    """The unconditional canvas: what was given is masked, what was decoded is seen."""
+    out = canvas.clone()
+    out[:, : view.run.prompt_length] = MASK
+    return out
+
+
+def test_guidance_in_every_step_is_the_default(model):
+    spec = make_spec(cache="dllm_cache", knobs=exact_dllm(1), cfg_scale=2.0)
+    assert run(model, spec).reveals == run(model, make_spec(cfg_scale=2.0)).reveals
+    rare = make_spec(cache="dllm_cache", knobs=exact_dllm(64), cfg_scale=2.0)
+    assert {e.forwards for e in run(model, rare).events[5:]} == {1}

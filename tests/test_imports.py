@@ -17,7 +17,7 @@ LEVELS = [
     {"flops"},
     {"cache"},
     {"decode"},
-    {"catalog", "forward", "recorder", "eos", "metrics", "text"},
+    {"catalog", "forward", "guidance", "recorder", "eos", "metrics", "text"},
     {"job", "environment"},
     {"loop"},
     {"calibration"},
@@ -67,13 +67,15 @@ def test_the_inspector_knows_only_plain_data_of_the_engine(path):
     assert strays(path.read_text(), {"engine", "torch", "transformers"}, PLAIN) == set()
 
 
-SHARED = ("base", "probe", "store", "profile")
-POLICY = {f"engine.cache.{name}" for name in ("base", "store", "select", "profile")} | {
+SHARED = ("base", "probe", "store", "profile", "singular")
+POLICY = {f"engine.cache.{name}" for name in ("base", "store", "select", "profile", "density")} | {
+    "engine.cache.budget",
+    "engine.cache.singular",
     "engine.fields",
     "engine.rows",
 }
-UNMASKER = {"engine.cache.base", "engine.fields", "engine.models.ops"} | {
-    f"engine.decode.{name}" for name in ("base", "prefix_rule", "score")
+UNMASKER = {"engine.cache.base", "engine.cache.density", "engine.fields", "engine.models.ops"} | {
+    f"engine.decode.{name}" for name in ("base", "prefix_rule", "schedule", "score")
 }
 ADAPTER = {"engine.models", "engine.rows"}
 

@@ -59,11 +59,12 @@ def test_entropy_survives_a_zero_probability():
     assert torch.isfinite(found.score).all()
 
 
-def test_random_scores_are_uniform_and_seeded():
-    a, b, c = (proposals(0.0, seed=s, score="random").score for s in (1, 1, 2))
-    assert torch.equal(a, b)
-    assert not torch.equal(a, c)
-    assert abs(a.mean() - 0.5) < 0.02
+def test_a_random_order_draws_nothing_from_the_proposals():
+    noise = [torch.Generator().manual_seed(3)]
+    real = torch.ones(1, 4, dtype=torch.bool)
+    found = propose(LOGITS.expand(1, 4, 6), real, "random", 0.0, noise)
+    assert torch.equal(found.score, found.confidence)
+    assert torch.equal(noise[0].get_state(), _after_drawing(3, 0).get_state())
 
 
 def test_padding_rows_rank_last_and_draw_nothing():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,22 +13,28 @@ import torch
 from torch import Tensor
 
 from engine.cache.probe import LayerPlan, LayerProbe
-from engine.cache.profile import DriftProfile
+from engine.cache.profile import DriftProfile, obtain
 from engine.cache.store import Site
 from engine.fields import check_fields
 from engine.models.base import ModelAdapter, ModelInfo
-from engine.rows import ALL, Rows
+from engine.rows import ALL, Rows, mark
 
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What a policy may know of a run before it starts; T = prompt_length + gen_length."""
+    """What a policy may know of a run before it starts; T = prompt_length + gen_length.
+
+    `guided` says that classifier-free guidance runs beside it; `padding` counts the padding rows
+    at the start of each sequence, empty where none has any.
+    """
 
     info: ModelInfo
     batch: int
     prompt_length: int
     gen_length: int
     block_length: int
+    guided: bool = False
+    padding: tuple[int, ...] = ()
 
     @property
     def length(self) -> int:
@@ -42,13 +48,21 @@ class Ground:
 
     `digest` names the checkpoint, `folder` is where it lies (None: nowhere);
     `measure(base, quantity)` decodes calibration problems by the cache `base` and returns how far
-    each layer's rows drift in `q0` (queries of head 0) or `v`.
+    each layer's rows drift in `q0` (queries of head 0) or `v`. `base` is what the policy that is
+    being prepared stands on. What a policy makes of the checkpoint stays in `kept` for later runs.
     """
 
     adapter: ModelAdapter
     digest: str
     folder: Path | None
     measure: Callable[[str, str], DriftProfile]
+    base: str = "none"
+    kept: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    def profile(self, quantity: str) -> DriftProfile:
+        """The drifts under `base`: shipped with the checkpoint, kept from before, or measured."""
+        layers = self.adapter.info.layers
+        return obtain(self.folder, self.digest, self.base, quantity, layers, self.measure)
 
 
 @dataclass(frozen=True)
@@ -58,8 +72,10 @@ class StepView:
     `masked` [B, T] bool, `canvas` [B, T] ids; `block` is [lo, hi) of the block being decoded;
     `needs` [B, n] are the positions whose logits are wanted and `real` [B, n] which of them may be
     committed (the others are watched or padding); `logit_rows` are the hidden rows that give
-    them; `order` [B, m] are the positions of the block in the order of their reveal, where the
-    unmasker knows it beforehand.
+    them; `masked_host` is `masked` on the host, for policies that pack rows of their own;
+    `order` holds, one array a sequence, the positions that the step will commit in the order of
+    their reveal, where the unmasker knows them beforehand; `renewal` says that the cache beneath
+    renews in this step all that it keeps.
     """
 
     run: RunInfo
@@ -71,12 +87,19 @@ class StepView:
     masked: Tensor
     needs: Tensor
     real: Tensor
-    order: Tensor | None = None
+    masked_host: np.ndarray
+    order: tuple[np.ndarray, ...] | None = None
+    renewal: bool = False
 
     @property
     def logit_rows(self) -> Tensor:
         """Hidden rows [B, n] that predict `needs`: the only place where the shift is applied."""
         return (self.needs - self.run.info.logit_shift).clamp_min(0)
+
+    @property
+    def due(self) -> np.ndarray | None:
+        """The positions of `order` as a mask [B, T] bool on the host."""
+        return None if self.order is None else mark(self.order, self.run.length)
 
     @property
     def window_start(self) -> int:
@@ -116,6 +139,17 @@ class CachePolicy(ABC):
     def __post_init__(self) -> None:
         check_fields(self, f"{self.name}.")
 
+    @property
+    def follows_order(self) -> bool:
+        """Whether logits are wanted only where the unmasker is about to commit."""
+        return False
+
+    def check(self, block_length: int, foretells: bool) -> None:
+        """Raise ValueError naming a knob that a run of these settings makes impossible.
+
+        `foretells` says that the unmasker knows beforehand what a step commits.
+        """
+
     def prepare(self, ground: Ground) -> None:
         """Get what the policy needs to know of the checkpoint; called once, before `sites`."""
 
@@ -128,11 +162,20 @@ class CachePolicy(ABC):
         self.run = run
 
     def watch(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
-        """Masked positions [B, T] bool outside the block whose confidence `end_step` is told too.
+        """Masked positions [B, T] bool whose confidence `end_step` is told; None: the block's.
 
-        Their rows must enter the step.
+        Their rows must enter the step. What they leave out of the block cannot be committed in
+        this step; something of each sequence's open block must stay.
         """
         return None
+
+    def offers(self, count: int) -> bool:
+        """Whether each step lets `count` tokens of a block be committed, if so many are masked."""
+        return True
+
+    def guides(self, step: int) -> bool:
+        """Whether the unconditional branch of guidance is computed in a step."""
+        return True
 
     def begin_step(self, view: StepView) -> StepPlan:
         """Rows that enter the network in this step; they must hold `view.logit_rows`."""
@@ -147,8 +190,8 @@ class CachePolicy(ABC):
 
     @classmethod
     @abstractmethod
-    def exact(cls) -> CachePolicy:
-        """Settings under which the policy must equal no cache."""
+    def exact(cls) -> CachePolicy | None:
+        """Settings under which the policy must equal no cache; None where there are none."""
 
 
 def drift(new: Tensor, old: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +15,7 @@ from engine.fields import knob
 from engine.rows import ALL, Rows
 
 NONE = slice(0, 0)
+GUIDED = 5
 
 
 @dataclass
@@ -51,6 +53,15 @@ class DllmCache(CachePolicy):
         help="What V is compared with: the step before, or the row's last renewal.",
     )
 
+    cfg_interval: int = knob(
+        1,
+        1,
+        1024,
+        label="CFG interval",
+        help="With guidance: its second branch is computed in the first five steps and every so "
+        "many after them.",
+    )
+
     def sites(self, run: RunInfo) -> tuple[Site, ...]:
         """K, V and both branch outputs; the compared activation where it is not V itself."""
         kept = tuple(Site(name) for name in ("k", "v", "attn", "ffn"))
@@ -73,6 +84,15 @@ class DllmCache(CachePolicy):
         full = self._renew_prompt and self._renew_response
         idle = not (self._renew_prompt or self._renew_response or self.recompute_ratio)
         return StepPlan(kind="full" if full else "reuse" if idle else "partial")
+
+    def guides(self, step: int) -> bool:
+        """The first five steps and every `cfg_interval` after them (released code)."""
+        return step < GUIDED or step % self.cfg_interval == 0
+
+    def watch(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
+        """All masks at a step whose guidance later steps will use."""
+        used_later = self.guides(step) and not self.guides(step + 1)
+        return masked if self.run.guided and used_later else None
 
     def plan(self, layer: int, probe: LayerProbe) -> LayerPlan:
         """Cases 1 to 4."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -16,19 +16,22 @@ from engine.rows import ALL, Rows, is_empty, same, take, within
 class LayerPlan:
     """Global rows that a layer recomputes per site.
 
-    ALL is every row that entered the step, `slice(0, 0)` none.
+    ALL is every row that entered the step, `slice(0, 0)` none. `idle` [B] bool marks sequences
+    whose index rows are padding alone: they keep what is kept.
     """
 
     k: Rows = ALL
     v: Rows = ALL
     attn: Rows = ALL
     ffn: Rows = ALL
+    idle: Tensor | None = field(default=None, kw_only=True)
 
 
 class LayerProbe:
     """A layer's input as a policy sees it; what it computes to decide, the forward reuses.
 
-    `rows` are the rows that entered the step, `h` [B, R, D] their residual stream.
+    `rows` are the rows that entered the step, `h` [B, R, D] their residual stream; `key_mask`
+    [B, keys] bool says which keys may be seen, None: all.
     """
 
     def __init__(
@@ -46,7 +49,7 @@ class LayerProbe:
         self.adapter, self.store, self.layer = adapter, store, layer
         self.h, self.rows, self.length = h, rows, length
         self.ledger = ledger or Ledger(adapter.info)
-        self._keys, self._key_mask = keys, key_mask
+        self._keys, self.key_mask = keys, key_mask
         self._normed: Tensor | None = None
         self._memo: dict[str, tuple[Rows, Tensor]] = {}
         self._attended: tuple[LayerPlan, Tensor] | None = None
@@ -93,13 +96,13 @@ class LayerProbe:
             return known[1]
         if plan.k is ALL and plan.v is ALL and plan.attn is ALL:
             self.project_all()
-        k, v = self._renewed("k", plan.k), self._renewed("v", plan.v)
+        k, v = self._renewed("k", plan.k, plan.idle), self._renewed("v", plan.v, plan.idle)
         q = self.project("q", plan.attn)
         self.ledger.attend(self.layer, q.shape[0] * q.shape[1], k.shape[2])
         if self._weighed:
-            out, self._weights = self.adapter.attend_weighed(self.layer, q, k, v, self._key_mask)
+            out, self._weights = self.adapter.attend_weighed(self.layer, q, k, v, self.key_mask)
         else:
-            out = self.adapter.attend(self.layer, q, k, v, self._key_mask)
+            out = self.adapter.attend(self.layer, q, k, v, self.key_mask)
         self._attended = plan, out
         return out
 
@@ -116,8 +119,8 @@ class LayerProbe:
 
     def renew(self, plan: LayerPlan) -> None:
         """Write K and V at `plan.k` and `plan.v` without attending."""
-        self._renewed("k", plan.k)
-        self._renewed("v", plan.v)
+        self._renewed("k", plan.k, plan.idle)
+        self._renewed("v", plan.v, plan.idle)
 
     def cached(self, site: str, rows: Rows = ALL) -> Tensor | None:
         """What the store holds of a site; None before its first write."""
@@ -141,7 +144,7 @@ class LayerProbe:
             self.ledger.project(self.layer, names, x.shape[0] * x.shape[1])
         return self.adapter.project(self.layer, names, x, positions, self.length, heads)
 
-    def _renewed(self, name: str, rows: Rows) -> Tensor:
+    def _renewed(self, name: str, rows: Rows, idle: Tensor | None) -> Tensor:
         """Keys or values to attend to, [B, Hkv, keys, dh], with `rows` renewed in the store."""
         if not self.store.keeps(name):
             complete = rows is ALL and self.rows is ALL
@@ -149,5 +152,5 @@ class LayerProbe:
             return take(self.project(name).transpose(1, 2), self._keys, 2)
         if not is_empty(rows):
             where = self.rows if rows is ALL else rows
-            self.store.write(self.layer, name, where, self.project(name, rows))
+            self.store.write(self.layer, name, where, self.project(name, rows), idle)
         return self.store.read(self.layer, name, self._keys)

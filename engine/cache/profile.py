@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
+
+from engine.cache.files import cache_path, write_whole
 
 BINS = 1024
 LOWEST = 1e-7  # left edge of bin 1; bin 0 holds what is below, drifts end at 2
@@ -16,13 +23,15 @@ FORMAT = 1
 class DriftProfile:
     """Drifts 1 - cos of a run's rows: `counts` [layers, BINS] int64, `totals` [layers] their sum.
 
-    `base` is the cache under which they were measured, `quantity` what was compared.
+    `base` is the cache under which they were measured, `quantity` what was compared,
+    `checkpoint` the digest of the weights (empty: not known).
     """
 
     base: str
     quantity: str
     counts: np.ndarray
     totals: np.ndarray
+    checkpoint: str = ""
 
     @property
     def means(self) -> np.ndarray:
@@ -53,26 +62,67 @@ def histogram(drifts: np.ndarray) -> np.ndarray:
 
 def save(profile: DriftProfile, path: Path) -> None:
     """Write a profile; the file appears whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    with part.open("wb") as file:
-        np.savez_compressed(
-            file, format=FORMAT, base=profile.base, quantity=profile.quantity,
-            counts=profile.counts, totals=profile.totals,
-        )  # fmt: skip
-    part.replace(path)
+    data = BytesIO()
+    np.savez_compressed(
+        data, format=FORMAT, checkpoint=profile.checkpoint, base=profile.base,
+        quantity=profile.quantity, counts=profile.counts, totals=profile.totals,
+    )  # fmt: skip
+    write_whole(path, data.getvalue())
 
 
 def load(path: Path, layers: int) -> DriftProfile:
     """Read a profile of a model with `layers` layers; ValueError names the file and the remedy."""
     try:
         with np.load(path, allow_pickle=False) as data:
-            found = DriftProfile(
-                str(data["base"]), str(data["quantity"]), data["counts"], data["totals"]
-            )
+            base, quantity, checkpoint = (str(data[n]) for n in ("base", "quantity", "checkpoint"))
+            found = DriftProfile(base, quantity, data["counts"], data["totals"], checkpoint)
             fits = int(data["format"]) == FORMAT and found.counts.shape == (layers, BINS)
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"calibration: {path} cannot be read ({error}); delete it") from None
     if not fits or found.totals.shape != (layers,):
         raise ValueError(f"calibration: {path} is of another model or version; delete it")
     return found
+
+
+def shipped_path(folder: Path, base: str, quantity: str) -> Path:
+    """Where a checkpoint folder keeps a profile."""
+    return folder / "calibration" / file_name(base, quantity)
+
+
+def file_name(base: str, quantity: str) -> str:
+    """The name of a profile's file."""
+    return f"{base}-{quantity}.npz"
+
+
+def obtain(
+    folder: Path | None,
+    digest: str,
+    base: str,
+    quantity: str,
+    layers: int,
+    measure: Callable[[str, str], DriftProfile],
+) -> DriftProfile:
+    """A profile out of the checkpoint's folder, else out of the user's cache, else measured.
+
+    What was measured goes to the user's cache where that can be written. A file that is damaged
+    or belongs to other weights than `digest` counts as missing; with no digest there are no files.
+    """
+    if not digest:
+        return measure(base, quantity)
+    own = cache_path(digest, file_name(base, quantity))
+    shipped = () if folder is None else (shipped_path(folder, base, quantity),)
+    for path in (*shipped, own):
+        found = _read(path, layers)
+        if found and (found.checkpoint, found.base, found.quantity) == (digest, base, quantity):
+            return found
+    profile = replace(measure(base, quantity), checkpoint=digest)
+    with contextlib.suppress(OSError):
+        save(profile, own)
+    return profile
+
+
+def _read(path: Path, layers: int) -> DriftProfile | None:
+    try:
+        return load(path, layers)
+    except ValueError:
+        return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import Tensor
@@ -36,10 +36,20 @@ class Stack(CachePolicy):
                 f"same rows; it stands on {', '.join(self.reuse.stackable_on) or 'nothing'}"
             )
 
+    @property
+    def follows_order(self) -> bool:
+        """As the window does."""
+        return self.window.follows_order
+
+    def check(self, block_length: int, foretells: bool) -> None:
+        """Check both."""
+        self.window.check(block_length, foretells)
+        self.reuse.check(block_length, foretells)
+
     def prepare(self, ground: Ground) -> None:
-        """Prepare both."""
+        """Prepare both; `reuse` is told what it stands on."""
         self.window.prepare(ground)
-        self.reuse.prepare(ground)
+        self.reuse.prepare(replace(ground, base=self.window.name))
 
     def sites(self, run: RunInfo) -> tuple[Site, ...]:
         """What either keeps."""
@@ -51,15 +61,22 @@ class Stack(CachePolicy):
         super().start(run)
         self.window.start(run)
         self.reuse.start(run)
+        self._keeps = bool(self.window.sites(run))
 
     def watch(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
         """What the window watches; a policy within layers watches nothing."""
         return self.window.watch(step, masked, block)
 
+    def offers(self, count: int) -> bool:
+        """As the window does."""
+        return self.window.offers(count)
+
     def begin_step(self, view: StepView) -> StepPlan:
-        """The window's plan; `reuse` is told of the step."""
-        self.reuse.begin_step(view)
-        return self.window.begin_step(view)
+        """The window's plan; `reuse` is told of the step, and whether the window renews itself."""
+        plan = self.window.begin_step(view)
+        full = plan.kind == "full"
+        inner = self.reuse.begin_step(replace(view, renewal=full and self._keeps))
+        return replace(plan, kind=inner.kind) if full else plan
 
     def plan(self, layer: int, probe: LayerProbe) -> LayerPlan:
         """The layer plan of `reuse`."""

@@ -60,16 +60,28 @@ class ActivationStore:
         """Whether a site holds values."""
         return (layer, name) in self._written
 
-    def write(self, layer: int, name: str, rows: Rows, values: Tensor) -> None:
-        """Replace `rows`; `values` are [B, n, ...] in the order of rows."""
+    def write(
+        self, layer: int, name: str, rows: Rows, values: Tensor, idle: Tensor | None = None
+    ) -> None:
+        """Replace `rows`; `values` are [B, n, ...] in the order of rows.
+
+        With ALL they cover the canvas, and those that the site does not keep are dropped.
+        Sequences that `idle` [B] marks keep what they hold at index rows.
+        """
         places = self._places(name, rows)
+        if rows is ALL:
+            values = values[:, self._sites[name].start :]
         if not self.written(layer, name):
             kept = self._length - self._sites[name].start
             full = places is ALL or places == slice(0, kept)
             assert full, f"{name}: the first write of layer {layer} must cover every row"
             self._written.add((layer, name))
         dim = 2 if name in ("k", "v") else 1
-        put(self._data[layer, name], places, values.transpose(1, 2) if dim == 2 else values, dim)
+        data, values = self._data[layer, name], values.transpose(1, 2) if dim == 2 else values
+        if idle is not None and isinstance(rows, Tensor):
+            still = idle.view(-1, *[1] * (data.ndim - 1))
+            values = torch.where(still, take(data, places, dim), values)
+        put(data, places, values, dim)
 
     def read(self, layer: int, name: str, rows: Rows = ALL) -> Tensor:
         """The values at `rows`: a view for ALL and slices."""

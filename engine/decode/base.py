@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -66,12 +67,24 @@ class Unmasker(ABC):
         """Called once before the first step."""
         self.steps_per_block = steps_per_block
 
-    def order(
-        self, run: RunInfo, block: slice, block_step: int, noise: Sequence[torch.Generator]
-    ) -> Tensor | None:
-        """Positions [B, n] of a block in the order of their reveal, where it is known beforehand.
+    @property
+    def foretells(self) -> bool:
+        """Whether `order` knows what a step commits."""
+        return False
 
-        Called once a step; `noise` holds the generator of each sequence.
+    def order(
+        self,
+        masked: np.ndarray,
+        block: slice,
+        block_step: int,
+        noise: Sequence[torch.Generator],
+        eligible: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, ...] | None:
+        """Positions that a step will commit, in the order of their reveal, one array a sequence.
+
+        None where that depends on the logits. Called once a step, before its forward; `masked`
+        [B, T] bool are the open positions of the block, `eligible` those of them that may be
+        committed now (None: all), `noise` the generator of each sequence.
         """
         return None
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from engine.cache.base import StepView
 from engine.decode.base import Candidates, Commit, Unmasker
+from engine.decode.schedule import owed
 from engine.fields import knob
 
 
 @dataclass
 class Quota(Unmasker):
-    """The best candidates by score, as many as the step owes."""
+    """The best candidates by score, as many as the step owes.
+
+    A random order is drawn once a block, which is the law of a fresh draw in every step.
+    """
 
     name = "quota"
     title = "Quota"
@@ -28,12 +34,47 @@ class Quota(Unmasker):
         help="What candidates are ranked by; confidence is LLaDA's low_confidence.",
     )
 
-    def commit(self, candidates: Candidates, view: StepView) -> Commit:
-        """q_i = floor(M / s) + [i < M mod s] for M masks at the block's start and s steps."""
+    @property
+    def foretells(self) -> bool:
+        """A random order owes nothing to the logits."""
+        return self.score == "random"
+
+    def order(
+        self,
+        masked: np.ndarray,
+        block: slice,
+        block_step: int,
+        noise: Sequence[torch.Generator],
+        eligible: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, ...] | None:
+        """The positions owed now, by falling random number; ties go to the lower position."""
+        if not self.foretells:
+            return None
         assert self.steps_per_block is not None
+        left = torch.from_numpy(masked.sum(1))
+        if block_step == 0:
+            self._numbers, self._opened = self.draw(block, noise), left
+        free = masked if eligible is None else eligible
+        ranked = np.where(free[:, block], -self._numbers, np.inf).argsort(1, kind="stable")
+        due = owed(self._opened, left, self.steps_per_block, block_step).numpy()
+        counts = np.minimum(due, free.sum(1))
+        return tuple(
+            block.start + places[:count] for places, count in zip(ranked, counts, strict=True)
+        )
+
+    def draw(self, block: slice, noise: Sequence[torch.Generator]) -> np.ndarray:
+        """A uniform number for every position of a block, [B, n], in position order."""
+        size = block.stop - block.start
+        return np.stack([torch.rand(size, dtype=torch.float64, generator=g) for g in noise])
+
+    def commit(self, candidates: Candidates, view: StepView) -> Commit:
+        """The best, as many as the step owes and may be committed."""
+        assert self.steps_per_block is not None
+        if view.due is not None:
+            mask = torch.from_numpy(view.due).to(view.needs.device).gather(1, view.needs)
+            return Commit(mask & view.real, candidates.ids)
+        left = view.masked[:, view.block].sum(1)
         if view.block_step == 0:
-            self._masks = view.real.sum(1)
-        owed, extra = self._masks // self.steps_per_block, self._masks % self.steps_per_block
-        counts = owed + (view.block_step < extra)
-        left = view.real.any(1) & (view.block_step < self.steps_per_block)
-        return Commit(candidates.leading(torch.where(left, counts, 0)), candidates.ids)
+            self._opened = left
+        counts = owed(self._opened, left, self.steps_per_block, view.block_step)
+        return Commit(candidates.leading(counts), candidates.ids)

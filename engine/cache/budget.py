@@ -1,0 +1,82 @@
+"""Budget: which share of the rows each layer renews (arXiv 2602.02544, piecewise Gaussian)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+
+DRIFTED = 0.05
+LEAST = 0.01
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A rise from `first` to `peak` and a fall to `last`; `position` is the peak's layer / layers.
+
+    Neither end exceeds the peak; all three lie above 0 and at most at 1.
+    """
+
+    position: float
+    first: float
+    peak: float
+    last: float
+
+    def scaled(self, peak: float) -> Curve:
+        """The same shape with another peak."""
+        factor = peak / self.peak
+        return replace(self, first=self.first * factor, peak=peak, last=self.last * factor)
+
+    def ratios(self, layers: int) -> tuple[float, ...]:
+        """The share of each layer, [layers]; layers are counted from 1 as in the paper."""
+        peak = max(1.0, self.position * layers)
+        left, right = math.log(self.first / self.peak), math.log(self.last / self.peak)
+        out = []
+        for layer in range(1, layers + 1):
+            end, side = (1, left) if layer <= peak else (layers, right)
+            away = (layer - peak) / (end - peak) if end != peak else 0.0
+            out.append(self.peak * math.exp(side * away**2))
+        return tuple(out)
+
+
+PRESETS = {
+    "llada": Curve(0.75, 0.03, 0.25, 0.13),
+    "llada_1_5": Curve(0.80, 0.03, 0.25, 0.13),
+    "dream": Curve(0.50, 0.05, 0.30, 0.25),
+}
+
+
+def preset(family: str) -> Curve:
+    """The published curve of a model family; LLaDA-8B's where there is none."""
+    return PRESETS.get(family, PRESETS["llada"])
+
+
+def fit(shares: np.ndarray) -> Curve:
+    """The curve nearest to the shares [layers] of rows that drift, in their logarithms.
+
+    Shares below 1 % count as 1 %.
+    """
+    logs = np.log(np.clip(shares, LEAST, 1.0))
+    fits = (_sides(logs, peak) for peak in range(1, len(logs) + 1))
+    _, peak, (top, left, right) = min(fits, key=lambda found: found[0])
+    first, last = top + left * (peak > 1), top + right * (peak < len(logs))
+    first, height, last = (min(math.exp(x), 1.0) for x in (first, top, last))
+    return Curve(peak / len(logs), first, height, last)
+
+
+def _sides(logs: np.ndarray, peak: int) -> tuple[float, int, tuple[float, float, float]]:
+    """Squared error, `peak`, and the height and falls (none above 0) that fit it best."""
+    layers = len(logs)
+    away = np.arange(1, layers + 1) - peak
+    left = np.where(away <= 0, away / max(peak - 1, 1), 0.0) ** 2
+    right = np.where(away > 0, away / max(layers - peak, 1), 0.0) ** 2
+    best = (math.inf, peak, (0.0, 0.0, 0.0))
+    for falls in product((True, False), repeat=2):
+        columns = np.stack((np.ones(layers), left * falls[0], right * falls[1]), 1)
+        found = np.linalg.lstsq(columns, logs, rcond=None)[0]
+        error = float(((columns @ found - logs) ** 2).sum())
+        if found[1] <= 0 and found[2] <= 0 and error < best[0]:
+            best = (error, peak, (float(found[0]), float(found[1]), float(found[2])))
+    return best

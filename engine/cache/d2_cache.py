@@ -1,0 +1,190 @@
+"""d2Cache: rows chosen by certainty and by the attention they gather (arXiv 2509.23094)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.cache.base import CachePolicy, LayerPlan, LayerProbe, RunInfo, StepPlan, StepView
+from engine.cache.density import density
+from engine.cache.store import Site
+from engine.fields import knob
+from engine.rows import pack, put, take, to_mask
+
+
+@dataclass
+class D2Cache(CachePolicy):
+    """K and V of all rows are kept; a step recomputes the rows that `choose` names.
+
+    Only positions whose row was recomputed can be committed, and only their confidence is renewed
+    (the released code keeps that of the first step). The bonus of the current block goes to the
+    block that the step decodes.
+    """
+
+    name = "d2_cache"
+    title = "d2Cache"
+    paper = "arXiv 2509.23094"
+    summary = "Recomputes the most certain masks, the newest tokens and what attention flows to."
+
+    current_k: int = knob(
+        32,
+        1,
+        1024,
+        label="Candidates",
+        help="Masked positions recomputed in a step, the most certain ones.",
+    )
+    rollout_p: float = knob(
+        0.1,
+        0.0,
+        1.0,
+        label="Roll-out share",
+        help="Other rows recomputed: the fewest that gather this share of the attention flow.",
+    )
+    sigma: float = knob(
+        10.0, 0.5, 1000.0, label="Sigma", help="How far, in positions, a known token reaches."
+    )
+    inflate_w: int = knob(
+        0,
+        0,
+        64,
+        label="Inflation window",
+        help="Rows between two recomputed ones at most this far apart are recomputed too.",
+    )
+    refresh_interval: int | None = knob(
+        None,
+        1,
+        1024,
+        label="Refresh interval",
+        optional=True,
+        help="Full forward every so many steps; empty: only the first, as published.",
+    )
+
+    def sites(self, run: RunInfo) -> tuple[Site, ...]:
+        """K and V."""
+        return Site("k"), Site("v")
+
+    def start(self, run: RunInfo) -> None:
+        """Nothing is known yet."""
+        super().start(run)
+        self._open = np.zeros((run.batch, run.length), bool)
+        self._confidence = np.zeros((run.batch, run.length))
+        self.influence = torch.zeros(run.batch, run.length)
+        self._seen = torch.ones(run.batch, run.length, dtype=torch.bool)
+
+    def offers(self, count: int) -> bool:
+        """The current block's masks are candidates before all others."""
+        return count <= self.current_k or self.refresh_interval == 1
+
+    def watch(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
+        """Every mask whose row is recomputed."""
+        if self._full(step):
+            return None if self._full(step + 1) else masked
+        return masked & self._shifted(self.choose(masked, block), forward=True)
+
+    def begin_step(self, view: StepView) -> StepPlan:
+        """All rows at a refresh, else the chosen ones."""
+        self._weighing = not self._full(view.step + 1)
+        rows = None
+        if not self._full(view.step):
+            needed = to_mask(view.logit_rows, self.run.batch, self.run.length).numpy()
+            rows = self.choose(view.masked_host, view.block) | needed
+        self._open = view.masked_host
+        if rows is None:
+            return StepPlan()
+        return StepPlan(pack(rows, view.canvas.device)[0], kind="partial")
+
+    def plan(self, layer: int, probe: LayerProbe) -> LayerPlan:
+        """Every row that entered; their attention weights go into the roll-out."""
+        plan = LayerPlan()
+        if self._weighing:
+            self._roll(layer, probe, probe.weights(plan))
+        return plan
+
+    def end_step(self, view: StepView, confidence: Tensor, committed: Tensor) -> None:
+        """Renew the confidences; of a repeated row the first counts."""
+        needs = view.needs.cpu().numpy()[:, ::-1]
+        np.put_along_axis(
+            self._confidence, needs, confidence.double().cpu().numpy()[:, ::-1], axis=1
+        )
+
+    def choose(self, masked: np.ndarray, block: slice) -> np.ndarray:
+        """Rows [B, T] bool of a step, given the `masked` positions [B, T] before it.
+
+        The rows that predict the candidates, tokens that became known in the last step, the nucleus
+        of the roll-out among all other rows, and small gaps between these.
+        """
+        rows = self._shifted(self._candidates(masked, block)) | (self._open & ~masked)
+        influence, seen = self.influence.cpu().double().numpy(), self._seen.cpu().numpy()
+        for row, weight, rest in zip(rows, influence, seen & ~rows, strict=True):
+            row[nucleus(weight, rest, self.rollout_p)] = True
+            for left, right in pairwise(np.flatnonzero(row)):
+                if right - left <= self.inflate_w:
+                    row[left:right] = True
+        return rows
+
+    def _candidates(self, masked: np.ndarray, block: slice) -> np.ndarray:
+        """The `current_k` most certain masks, those of the block first, as a mask [B, T]."""
+        start = self.run.prompt_length
+        known = torch.from_numpy(~masked[:, start:])
+        score = np.zeros_like(self._confidence)
+        score[:, start:] = self._confidence[:, start:] * density(known, self.sigma).numpy()
+        found = np.zeros_like(masked)
+        for row, free, certain in zip(found, map(np.flatnonzero, masked), score, strict=True):
+            free = self._within_reach(free)
+            ranked = free[np.lexsort((-certain[free], free >= block.stop))]
+            row[ranked[: self.current_k]] = True
+        return found
+
+    def _within_reach(self, free: np.ndarray) -> np.ndarray:
+        """Masks out of `free`, up to the end of the block that holds the `current_k`-th."""
+        start, size = self.run.prompt_length, self.run.block_length
+        last = free[: self.current_k][-1:] - start
+        return free[free < start + (last // size + 1) * size]
+
+    def _roll(self, layer: int, probe: LayerProbe, weights: Tensor) -> None:
+        """R <- M R with M = rownorm(E + I), E being `weights` [B, n, T] at the rows fed, else I.
+
+        After the last layer: the column sums of R over all rows that are not padding.
+        """
+        if layer == 0:
+            eye = torch.eye(probe.length, dtype=weights.dtype, device=weights.device)
+            self._flow = eye.repeat(len(weights), 1, 1)
+            if probe.key_mask is not None:
+                self._seen = probe.key_mask
+        mixed = weights @ self._flow + take(self._flow, probe.rows)
+        put(self._flow, probe.rows, mixed / (weights.sum(-1, keepdim=True) + 1))
+        probe.ledger.select(layer, 2 * weights.numel() * probe.length)
+        if layer == self.run.info.layers - 1:
+            seen = self._seen.to(self._flow)
+            self.influence = (self._flow * seen[..., None]).sum(1)
+
+    def _full(self, step: int) -> bool:
+        every = self.refresh_interval
+        return step == 0 or (every is not None and step % every == 0)
+
+    def _shifted(self, mask: np.ndarray, forward: bool = False) -> np.ndarray:
+        """The rows that predict positions; `forward`: the positions that rows predict."""
+        shift, size = self.run.info.logit_shift, mask.shape[1]
+        out, here, there = np.zeros_like(mask), slice(0, size - shift), slice(shift, size)
+        out[:, there if forward else here] = mask[:, here if forward else there]
+        return out
+
+    @classmethod
+    def exact(cls) -> D2Cache:
+        """A refresh in every step."""
+        return cls(refresh_interval=1)
+
+
+def nucleus(weight: np.ndarray, rest: np.ndarray, share: float) -> np.ndarray:
+    """Positions out of `rest` [T] bool of largest `weight` [T] that together hold `share` of it.
+
+    Never more than the share, but at least one.
+    """
+    places = np.flatnonzero(rest)
+    ranked = places[np.argsort(-weight[places], kind="stable")]
+    held = weight[ranked].cumsum()
+    return ranked[: max(1, np.count_nonzero(held <= share * held[-1:]))]
