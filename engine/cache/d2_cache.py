@@ -106,10 +106,10 @@ class D2Cache(CachePolicy):
 
     def end_step(self, view: StepView, confidence: Tensor, committed: Tensor) -> None:
         """Renew the confidences; of a repeated row the first counts."""
-        needs = view.needs.cpu().numpy()[:, ::-1]
-        np.put_along_axis(
-            self._confidence, needs, confidence.double().cpu().numpy()[:, ::-1], axis=1
-        )
+        told = confidence.double().cpu().numpy()
+        for row, needs, new in zip(self._confidence, view.needs.cpu().numpy(), told, strict=True):
+            places, first = np.unique(needs, return_index=True)
+            row[places] = new[first]
 
     def choose(self, masked: np.ndarray, block: slice) -> np.ndarray:
         """Rows [B, T] bool of a step, given the `masked` positions [B, T] before it.

@@ -150,7 +150,7 @@ class SpaCache(CachePolicy):
 
     def begin_step(self, view: StepView) -> StepPlan:
         """All rows at a refresh, the answer's at theirs; else those selected from."""
-        full = view.step < self.warm_up or due(view.step, self.refresh_interval)
+        full = view.step <= self.warm_up or due(view.step, self.refresh_interval)
         self._renew = full or due(view.step, self.response_interval)
         if full:
             return StepPlan()
