@@ -5,11 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+import torch
 
 from engine import catalog
 from engine.bench import run_once
@@ -57,18 +61,30 @@ def read_entries(path: Path, base: RunSpec) -> list[Entry]:
 
 
 def compare(
-    model: LoadedModel, entries: Sequence[Entry], questions: Questions, batch: int
+    load: Callable[[], LoadedModel],
+    entries: Sequence[Entry],
+    questions: Questions,
+    batch: int,
+    workers: int,
 ) -> list[dict[str, Any]]:
-    """Sit all questions with every entry; each row is paired with the first, one by one."""
-    rows: list[dict[str, Any]] = []
-    base: list[Sitting] = []
-    for entry in entries:
-        sittings = list(sit(model, entry.spec, questions, batch))
-        base = base or sittings
-        rows.append(
-            {"name": entry.name} | summarise(entry.spec, sittings) | _paired(base, sittings)
-        )
-    return rows
+    """Sit all questions with every entry; each row is paired with the first, one by one.
+
+    `workers` processes share the entries, each with a model of its own from `load`.
+    """
+    work = [(load, entry.spec, questions, batch) for entry in entries]
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        sat = list(pool.map(_sit, *zip(*work, strict=True)))
+    return [
+        {"name": entry.name} | summarise(entry.spec, sittings) | _paired(sat[0], sittings)
+        for entry, sittings in zip(entries, sat, strict=True)
+    ]
+
+
+def _sit(
+    load: Callable[[], LoadedModel], spec: RunSpec, questions: Questions, batch: int
+) -> list[Sitting]:
+    torch.set_num_threads(1)
+    return list(sit(load(), spec, questions, batch))
 
 
 def mcnemar(gained: int, lost: int) -> float:
@@ -144,14 +160,14 @@ def markdown(document: dict[str, Any]) -> str:
     """The table, with the command that made it and where."""
     where, rows = document["environment"], document["rows"]
     head = (
-        "method", "right", "p", "forwards", "tokens/s", "GFLOPs a token", "recomputed",
-        "tokens as plain", "cache", "ms a step", "a step", "a run",
+        "method", "right", "p", "forwards", "GFLOPs a token", "recomputed", "tokens as plain",
+        "cache", "forwards", "ms a step", "a step", "a run", "tokens/s",
     )  # fmt: skip
     lines = [list(head), ["---"] * len(head), *([*map(str, _cells(row))] for row in rows)]
     table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     notes = (
         f"{rows[0]['problems']} held-out problems, the same for every row; `p` is McNemar's exact "
-        "test against the first row. From `ms a step` on: another, longer task "
+        "test against the first row. From the second `forwards` on: another, longer task "
         f"({TIMED_LENGTH}-token answers after worked examples, {_prompts(rows)} prompts, one at a "
         "time), ratios to the first row side by side. "
         f"{where['device_name']}, {where['threads']} thread, {where['dtype']}, torch "
@@ -168,13 +184,13 @@ def _cells(row: dict[str, Any]) -> list[str]:
     speed = row["speed"]
     error = f"{100 * row['accuracy']:.1f} ± {100 * row['standard_error']:.1f} %"
     cells = [
-        row["name"], error, f"{row['p']:.2g}", f"{row['nfe']:.1f}", f"{row['tokens_per_s']:.0f}",
+        row["name"], error, f"{row['p']:.2g}", f"{row['nfe']:.1f}",
         f"{row['gflops_per_token']:.2f}", f"{row['recomputed']:.0%}", f"{row['agreement']:.1%}",
         f"{row['cache_bytes'] / 1e6:.1f} MB",
     ]  # fmt: skip
     if speed is None:
-        return [*cells, "", "", ""]
+        return [*cells, "", "", "", "", ""]
     return [
-        *cells, f"{speed['ms_per_step']:.1f}", f"{speed['step_ratio']:.2f}x",
-        f"{speed['speed_up']:.2f}x",
+        *cells, f"{speed['nfe']:.0f}", f"{speed['ms_per_step']:.1f}",
+        f"{speed['step_ratio']:.2f}x", f"{speed['speed_up']:.2f}x", f"{speed['tokens_per_s']:.0f}",
     ]  # fmt: skip

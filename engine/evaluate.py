@@ -20,6 +20,7 @@ import dataclasses
 import json
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,8 @@ def _compare(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     entries = comparison.read_entries(args.specs, base)
     model = Library({folder.name: folder}).load(base)
     questions = exam(args.problems, base.seed, args.shots)
-    rows = comparison.compare(model, entries, questions, args.batch)
+    load = partial(Library({folder.name: folder}).load, base)
+    rows = comparison.compare(load, entries, questions, args.batch, args.workers)
     speed = comparison.time_prompts(model, entries, exam(args.timed, base.seed, args.timed_shots))
     where = environment.describe(base, model.digest)
     command = shlex.join(["python", "-m", "engine.evaluate", *sys.argv[1:]])
@@ -112,6 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--batch", type=int, default=1, help="problems decoded together")
     parser.add_argument("--threads", type=int, default=1, help="torch threads")
     parser.add_argument("--json", action="store_true", help="end with one JSON line")
+    parser.add_argument("--workers", type=int, default=1, help="--specs: processes that sit")
     parser.add_argument("--specs", type=Path, help="JSON file of settings to compare")
     parser.add_argument(
         "--timed", type=int, default=5, help="--specs: long prompts to time (0: no)"

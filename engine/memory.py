@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -14,10 +15,8 @@ def reset_peak(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return
-    try:
+    with suppress(OSError):
         _CLEAR.write_text("5", "ascii")  # Linux: resets VmHWM to what is resident now
-    except OSError:
-        pass
 
 
 def peak(device: torch.device) -> int | None:

@@ -9,6 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from engine.cache.base import RunInfo, StepView
 from engine.cache.dllm_cache import DllmCache
 from engine.cache.store import ActivationStore
+from engine.catalog import policies
 from engine.events import PARTS
 from engine.flops import Ledger
 from engine.forward import forward
@@ -18,12 +19,18 @@ from tests.micro import MicroAdapter, make_info, make_prompts, make_spec, micro_
 
 PROMPT, ANSWER, STEPS, BLOCK = 768, 256, 256, 32
 N = PROMPT + ANSWER
-CACHES = {
-    "none": {},
-    "prefix": {},
+KNOBS = {
     "dual": {"dual.refresh_interval": 3},
     "dllm_cache": {"dllm_cache.prompt_interval": 4, "dllm_cache.response_interval": 3},
+    "spa_cache": {"spa_cache.response_interval": 3},
+    "dkv_cache": {"dkv_cache.reload_interval": 3},
+    "d2_cache": {"d2_cache.current_k": 4},
+    "freecache": {"freecache.block": 4},
 }
+CACHES = [
+    *policies(),
+    *(f"{base}+{name}" for name, kind in policies().items() for base in kind.stackable_on),
+]
 
 
 def published(name: str) -> ModelInfo:
@@ -39,7 +46,7 @@ def published(name: str) -> ModelInfo:
 @pytest.mark.parametrize("cache", CACHES)
 @pytest.mark.parametrize("family", ["mha", "shifted-gqa"])
 def test_the_ledger_counts_what_torch_counts(family, cache):
-    spec = make_spec(cache=cache, knobs=CACHES[cache])
+    spec = make_spec(cache=cache, knobs=KNOBS.get(cache, {}))
     state = Denoiser(micro_job(model_of(family), spec, make_prompts(6, 9)))
     steps = denoise(state)
     counts = []

@@ -22,7 +22,10 @@ LEVELS = [
     {"loop"},
     {"calibration"},
     {"lane"},
-    {"library", "race"},
+    {"library", "race", "sitting"},
+    {"bench", "calibrate"},
+    {"comparison"},
+    {"evaluate"},
     {"session"},
 ]
 

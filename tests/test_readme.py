@@ -3,10 +3,12 @@
 import re
 from dataclasses import dataclass
 
+import pytest
 import torch
 
 from engine.cache.base import CachePolicy, LayerPlan, LayerProbe, RunInfo, StepPlan, StepView
 from engine.cache.store import Site
+from engine.catalog import with_table
 from engine.fields import knob
 from tests.micro import ROOT, make_spec, model_of, run
 
@@ -29,6 +31,18 @@ def test_the_policy_of_the_readme_runs_and_is_exact_where_it_says():
     assert (run(model, spec, policy=policy.exact).ids == plain.ids).all()
     kinds = [event.kind for event in run(model, spec, policy=policy).events]
     assert kinds == ["full", *["partial"] * 7] * 2
+
+
+def test_the_table_of_methods_is_fresh():
+    assert with_table(README) == README
+    assert "| cache `dkv_cache` |" in README
+    with pytest.raises(ValueError, match="marks"):
+        with_table("# no marks")
+
+
+def test_the_readme_shows_the_saved_table():
+    table = (ROOT / "assets" / "table" / "table.md").read_text(encoding="utf-8")
+    assert table in README
 
 
 def test_the_readme_has_its_two_lines_and_front_matter():

@@ -39,7 +39,7 @@ class Problem:
 def problem(
     rng: random.Random,
     operations: tuple[int, int] = (1, 3),
-    wordings: int | None = 1,
+    wordings: int | None = 2,
     ranges: scenes.Ranges = scenes.SMALL,
 ) -> Problem:
     """Draw one problem with a number of steps within `operations` (inclusive, 1 to 5).
@@ -69,7 +69,7 @@ def draw(
     count: int,
     exam: bool = True,
     operations: tuple[int, int] = (1, 3),
-    wordings: int | None = 1,
+    wordings: int | None = 2,
     ranges: scenes.Ranges = scenes.SMALL,
 ) -> list[Problem]:
     """Draw `count` different problems, all of the exam class or all of the training class."""
@@ -94,7 +94,7 @@ def few_shot(
     target: int,
     form: str = "turns",
     operations: tuple[int, int] = (1, 3),
-    wordings: int | None = 1,
+    wordings: int | None = 2,
     ranges: scenes.Ranges = scenes.SMALL,
 ) -> list[Message]:
     """Put worked examples (never of the exam) before a problem, as many as fit `target` tokens.
