@@ -1,5 +1,7 @@
 """FLOPs: the ledger counts what torch counts, and gives the published figures of the papers."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -40,7 +42,7 @@ def published(name: str) -> ModelInfo:
         "dream": {"layers": 28, "d_model": 3584, "n_heads": 28, "n_kv_heads": 4, "ffn": 18944,
                   "vocab_size": 152064},
     }  # fmt: skip
-    return make_info(**sizes[name])
+    return make_info(**sizes[name], qkv_bias=name == "dream")
 
 
 @pytest.mark.parametrize("cache", CACHES)
@@ -140,6 +142,47 @@ def dare(info, share, output):
     return mean([step(info, N, a=kept) if output else step(info, N, k=kept, v=kept)])
 
 
+def spa(info, released=False, refreshed=True):
+    """The answer's rows, layer 0 dense: the released curve with its floor, peak at a quarter."""
+    dream = info.qkv_bias
+    shares, rank = ([0.05 / 1.2, 0.25, 0.25 / 1.2], 32) if dream else ([0.03, 0.25, 0.13], 128)
+    counts = [
+        max(1, int(ratio * ANSWER))
+        for ratio in released_curve(info.layers, 0.5 if dream else 0.75, *shares)
+    ]
+
+    def sparse():
+        ledger = Ledger(info)
+        for layer, few in enumerate(counts):
+            first = layer == 0
+            kv = N if first else ANSWER if released else few
+            rows = N if first else few
+            ledger.project(layer, "q", ANSWER if released and dream and not first else rows)
+            ledger.project(layer, "kv", kv)
+            ledger.attend(layer, rows, N)
+            ledger.feed_forward(layer, rows)
+            ledger.select(layer, 0 if first else 2 * ANSWER * info.d_model * rank)
+        ledger.head(ANSWER)
+        return int(ledger.parts().sum())
+
+    def one(s):
+        if s == 0 or (refreshed and s % 50 == 0):
+            return step(info, N)
+        if refreshed and s % 7 == 0:
+            return step(info, ANSWER, dense_first=True, lm=ANSWER)
+        return sparse()
+
+    return mean(one(s) for s in range(STEPS))
+
+
+def released_curve(layers, peak_at, first, peak, last):
+    for layer in range(layers):
+        t = layer / layers
+        end, span = (first, peak_at) if t < peak_at else (last, 1 - peak_at)
+        share = peak * math.exp(math.log(end / peak) * ((t - peak_at) / span) ** 2)
+        yield max(share, 1 / 16) if t < peak_at else share
+
+
 @pytest.mark.parametrize(
     ("figure", "llada", "dream"),
     [
@@ -154,9 +197,13 @@ def dare(info, share, output):
         (lambda info: dkv(info, 8, 256), 3.79, 3.55),
         (lambda info: dkv(info, 4, 32), 5.91, 5.53),
         (d2_inner, 1.45, 1.36),
+        (lambda info: spa(info), 2.09, 2.12),
+        (lambda info: spa(info, released=True), 2.46, 2.27),
+        (lambda info: spa(info, refreshed=False), 1.38, 1.48),
     ],
     ids=["plain", "dllm-paper", "dllm-released", "dllm-head-on-answer", "dare-kv", "dare-o",
-         "prefix", "dual", "dkv-8-256", "dkv-4-32", "d2"],
+         "prefix", "dual", "dkv-8-256", "dkv-4-32", "d2", "spa-sparse", "spa-released",
+         "spa-never-refreshed"],
 )  # fmt: skip
 def test_published_settings_give_the_known_teraflops(figure, llada, dream):
     assert figure(published("llada")) == pytest.approx(llada, abs=0.0075)
