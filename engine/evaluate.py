@@ -100,7 +100,7 @@ def _compare(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     print(text)
     if args.out:
         args.out.mkdir(parents=True, exist_ok=True)
-        (args.out / "table.json").write_text(json.dumps(document, indent=1) + "\n", "utf-8")
+        (args.out / "table.json").write_text(json.dumps(document) + "\n", "utf-8")
         (args.out / "table.md").write_text(text, "utf-8")
     return document
 

@@ -17,11 +17,11 @@ from tests.micro import (
     make_spec,
     micro_job,
     model_of,
-    reference_logits,
     run,
     tapped,
     widest_gap,
-)  # fmt: skip
+)
+from tests.reference import reference_logits
 
 UNMASKERS = ["quota", "threshold", "factor", "frechet"]
 CACHES = ["prefix", "dual"]

@@ -13,16 +13,8 @@ from engine.cache.density import density
 from engine.rows import to_mask
 from tests import micro
 from tests.compat import StaleD2Cache
-from tests.micro import (
-    ATOL,
-    LogitTap,
-    make_info,
-    make_prompts,
-    make_spec,
-    model_of,
-    run,
-    tapped,
-)  # fmt: skip
+from tests.micro import ATOL, LogitTap, make_info, make_prompts, make_spec, model_of, run, tapped
+from tests.reference import reference_rotation
 
 P, T = 6, 22
 
@@ -93,8 +85,8 @@ def test_the_weights_are_those_of_attention(model):
     y = x @ block.qkv.weight.T + (0 if block.qkv.bias is None else block.qkv.bias)
     q, k, _ = y.split([info.d_model, info.d_kv, info.d_kv], -1)
     q, k = (t.unflatten(-1, (-1, info.head_dim)).transpose(1, 2) for t in (q, k))
-    k = micro.reference_rotation(k).repeat_interleave(info.n_heads // info.n_kv_heads, 1)
-    scores = micro.reference_rotation(q) @ k.mT / info.head_dim**0.5
+    k = reference_rotation(k).repeat_interleave(info.n_heads // info.n_kv_heads, 1)
+    scores = reference_rotation(q) @ k.mT / info.head_dim**0.5
     expected = scores.softmax(-1).mean(1)[0]
     torch.testing.assert_close(policy.layers[0][0][1], expected, atol=ATOL, rtol=0)
     assert (policy.layers[1][0][1][0] - expected[0]).abs().max() > 1e-6

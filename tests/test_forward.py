@@ -10,7 +10,8 @@ from engine.forward import forward
 from engine.job import Job
 from engine.loop import Denoiser
 from engine.rows import ALL
-from tests.micro import ATOL, MASK, make_model, make_spec, model_of, reference_logits, tapped
+from tests.micro import ATOL, MASK, make_model, make_spec, model_of, tapped
+from tests.reference import reference_logits
 
 
 def full(model, canvas, pad_mask=None):

@@ -5,16 +5,8 @@ import pytest
 import torch
 
 from engine.loop import Denoiser, denoise
-from tests.micro import (
-    ATOL,
-    MASK,
-    make_prompts,
-    make_spec,
-    micro_job,
-    reference_logits,
-    run,
-    tapped,
-)
+from tests.micro import ATOL, MASK, make_prompts, make_spec, micro_job, run, tapped
+from tests.reference import reference_logits
 
 CACHES = ["none", "prefix", "dual"]
 

@@ -10,7 +10,8 @@ from safetensors.torch import load_file, save_file
 from engine.models.llada import LladaAdapter, expected_tensors, read_info
 from engine.models.weights import Checkpoint, CheckpointError
 from engine.text import Tokenizer
-from tests.micro import configure, reference_logits
+from tests.micro import configure
+from tests.reference import reference_logits
 from tests.test_forward import full
 
 LLADA_8B = {

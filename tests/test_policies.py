@@ -23,11 +23,11 @@ from tests.micro import (
     make_spec,
     micro_job,
     random_rows,
-    reference_logits,
     run,
     tapped,
     widest_gap,
-)  # fmt: skip
+)
+from tests.reference import reference_logits
 
 PROMPTS = make_prompts(6, 6)
 WINDOW = slice(3, 13)

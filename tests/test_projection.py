@@ -6,7 +6,8 @@ import torch
 from engine.cache.probe import LayerPlan, LayerProbe
 from engine.cache.store import ActivationStore
 from engine.rows import ALL
-from tests.micro import ATOL, model_of, reference_rotation
+from tests.micro import ATOL, model_of
+from tests.reference import reference_rotation
 
 LENGTH = 19
 

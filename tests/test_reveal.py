@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from engine.plan import quota
-from tests.micro import MASK, make_model, make_prompts, make_spec, model_of, reference_logits, run
+from tests.micro import MASK, make_model, make_prompts, make_spec, model_of, run
+from tests.reference import reference_logits
 
 SETTINGS = [
     ("mha", {"cache": "none", "unmasker": "quota"}),
