@@ -11,9 +11,19 @@ from engine.cache.base import RunInfo
 from engine.cache.d2_cache import D2Cache, nucleus
 from engine.cache.density import density
 from engine.rows import to_mask
-from tests import micro
+from tests import reference
 from tests.compat import StaleD2Cache
-from tests.micro import ATOL, LogitTap, make_info, make_prompts, make_spec, model_of, run, tapped
+from tests.micro import (
+    ATOL,
+    MASK,
+    LogitTap,
+    make_info,
+    make_prompts,
+    make_spec,
+    model_of,
+    run,
+    tapped,
+)
 from tests.reference import reference_rotation
 
 P, T = 6, 22
@@ -80,8 +90,8 @@ def test_the_weights_are_those_of_attention(model):
     policy = Watched()
     run(model, make_spec(block_length=8), policy=lambda: policy)
     info, block = model.info, model.block(0)
-    ids = torch.tensor([make_prompts(6)[0] + [micro.MASK] * 16])
-    x = micro._norm(model.embedding.weight[ids], block.attn_norm)
+    ids = torch.tensor([make_prompts(6)[0] + [MASK] * 16])
+    x = reference._norm(model.embedding.weight[ids], block.attn_norm)
     y = x @ block.qkv.weight.T + (0 if block.qkv.bias is None else block.qkv.bias)
     q, k, _ = y.split([info.d_model, info.d_kv, info.d_kv], -1)
     q, k = (t.unflatten(-1, (-1, info.head_dim)).transpose(1, 2) for t in (q, k))
