@@ -18,7 +18,7 @@ import torch
 from engine import catalog
 from engine.bench import run_once
 from engine.events import RunFinished
-from engine.lane import LoadedModel
+from engine.lane import Lane, LoadedModel
 from engine.sitting import Sitting, sit, summarise
 from engine.spec import RunSpec
 from engine.tiny import corpus
@@ -99,15 +99,16 @@ def time_prompts(
 ) -> dict[str, dict[str, Any]]:
     """Decode each long prompt with every entry in turn, one at a time; figures by entry name.
 
-    Times are the engine's own; each ratio is of two runs on the same prompt, side by side, and
-    the first prompt is run once more beforehand and thrown away.
+    Times are the engine's own; each ratio is of two runs on the same prompt, side by side, after
+    a few steps of every entry that are thrown away.
     """
     runs: dict[str, list[RunFinished]] = {entry.name: [] for entry in entries}
-    for index, (_, prompt) in enumerate([*questions[:1], *questions]):
+    for index, (_, prompt) in enumerate(questions):
         for entry in entries:
-            event = run_once(model, _stretched(entry.spec, prompt))
-            if index:
-                runs[entry.name].append(event)
+            spec = _stretched(entry.spec, prompt)
+            if index == 0:
+                Lane(model, spec).warm_up()
+            runs[entry.name].append(run_once(model, spec))
     base = [dict(event.metrics) for event in runs[entries[0].name]]
     return {
         name: _times([dict(e.metrics) for e in events], base)
