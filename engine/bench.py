@@ -88,7 +88,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=Path("assets/models/tiny-llada"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--shots", type=int, default=11)
+    parser.add_argument("--shots", type=int, default=8)
     parser.add_argument("--seed", type=int, default=7)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)

@@ -119,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--timed", type=int, default=5, help="--specs: long prompts to time (0: no)"
     )
-    parser.add_argument("--timed-shots", type=int, default=11, help="worked examples in each")
+    parser.add_argument("--timed-shots", type=int, default=8, help="worked examples in each")
     parser.add_argument("--out", type=Path, help="--specs: folder for table.json and table.md")
     add_spec_flags(parser)
     return parser

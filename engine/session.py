@@ -21,7 +21,7 @@ from engine.spec import RaceSpec, RunSpec
 from engine.tiny.exam import exam
 
 NOTHING = np.zeros((1, 0), np.int32)
-DEFAULT_SEED, MANY_SHOTS = 3, 11
+DEFAULT_SEED, MANY_SHOTS = 3, 8
 
 
 class Session:
