@@ -73,14 +73,14 @@ def _exams(files: list[Path]) -> str:
             spec = row["spec"]
             rows.append(
                 [
-                    " ".join([spec["unmasker"], *map(str, spec["knobs"].values())]),
-                    spec["cache"], spec["gen_length"], spec["block_length"],
+                    row.get("name", ", ".join((spec["cache"], spec["unmasker"]))),
+                    spec["gen_length"], spec["block_length"],
                     row.get("shots", 0), row["problems"],
                     f"{row['accuracy']:.1%} ± {row['standard_error']:.1%}",
                     f"{row['nfe']:.1f}", f"{row['tokens_per_forward']:.2f}",
                 ]
             )  # fmt: skip
-    head = ["unmasker", "cache", "length", "block", "worked examples", "problems", "right"]
+    head = ["method", "length", "block", "worked examples", "problems", "right"]
     return _table([*head, "forwards", "tokens a forward"], rows) if rows else "Not yet sat."
 
 

@@ -1,6 +1,7 @@
 """What the buttons do, on the real session: runs, flags, refusals, imports, links."""
 
 import json
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -225,9 +226,7 @@ def test_no_model_is_said(request_of):
 def copied_model(tmp_path, session):
     name = session.default_race().a.model
     folder = tmp_path / name
-    folder.mkdir()
-    for path in (ASSETS / "models" / name).iterdir():
-        (folder / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(ASSETS / "models" / name, folder)
     return name, folder
 
 
