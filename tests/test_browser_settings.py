@@ -13,18 +13,18 @@ HOSTILE = "<img src=x onerror=window.hit=1>${window.hit=2}`{{value}}` שלום \
 def test_a_link_brings_the_settings_back(app, new_page):
     first = new_page().open(app.link(seed="9", gen_length="64", **{"b.threshold.threshold": "0.7"}))
     first.page.wait_for_function(
-        "document.querySelector('#ds-link-field').value.includes('threshold=0.7')"
+        "document.querySelector('#ds-link-field')?.value.includes('threshold=0.7')"
     )
     link = first.page.locator("#ds-link-field").input_value()
     second = new_page().open(link)
     page = second.page
     page.wait_for_function(
-        "link => document.querySelector('#ds-link-field').value === link", arg=link
+        "link => document.querySelector('#ds-link-field')?.value === link", arg=link
     )
     page.locator("#ds-settings > button").click()
     for field, value in (("ds-seed", "9"), ("ds-gen_length", "64")):
         page.wait_for_function(
-            "([id, value]) => document.querySelector('#' + id + ' input').value === value",
+            "([id, value]) => document.querySelector('#' + id + ' input')?.value === value",
             arg=[field, value],
         )
     assert page.locator("#ds-b-threshold-threshold input").first.input_value() == "0.7"
@@ -89,7 +89,9 @@ def test_hostile_text_is_shown_as_text(app, new_page):
     assert race.page.locator("[data-question]").text_content() == HOSTILE
     race.finish()
     race.page.locator("[data-prompt-box] summary").click()
-    assert "onerror" in race.text("[data-prompt]")
+    race.page.wait_for_function(
+        "document.querySelector('#ds-race [data-prompt]').innerText.includes('onerror')"
+    )
     long = "<b>${x}</b>`\u202e😀" * 350
     race.page.locator("#ds-settings > button").click()
     race.page.locator("#ds-prompt textarea").fill(long)
