@@ -65,16 +65,14 @@ class DllmCache(CachePolicy):
     def sites(self, run: RunInfo) -> tuple[Site, ...]:
         """K, V and both branch outputs; the compared activation where it is not V itself."""
         kept = tuple(Site(name) for name in ("k", "v", "attn", "ffn"))
-        extra = (Site("v_ref", run.info.d_kv, run.prompt_length),) if self._separate else ()
+        extra = (Site("v_ref", run.info.d_kv, _first(run)),) if self._separate else ()
         return kept + extra
 
     def start(self, run: RunInfo) -> None:
         """Note the regions."""
         super().start(run)
-        self._prompt, self._response = (
-            slice(0, run.prompt_length),
-            slice(run.prompt_length, run.length),
-        )
+        first = _first(run)
+        self._prompt, self._response = slice(0, first), slice(first, run.length)
         self._noise = [torch.Generator().manual_seed(row) for row in range(run.batch)]
 
     def begin_step(self, view: StepView) -> StepPlan:
@@ -108,7 +106,7 @@ class DllmCache(CachePolicy):
         self._note(probe, chosen)
         if not self._renew_prompt:
             return LayerPlan(k=chosen, v=self._response, attn=chosen, ffn=chosen)
-        prompt = torch.arange(self.run.prompt_length, device=chosen.device)
+        prompt = torch.arange(self._prompt.stop, device=chosen.device)
         rows = torch.cat((prompt.expand(len(chosen), -1), chosen), 1)
         return LayerPlan(k=rows, v=ALL, attn=rows, ffn=rows)
 
@@ -118,10 +116,11 @@ class DllmCache(CachePolicy):
 
     def _select(self, probe: LayerProbe) -> Tensor:
         """Global rows [B, k] of the answer that moved most, ascending."""
-        count = share(self.recompute_ratio, self.run.gen_length)
+        rows = self._response.stop - self._response.start
+        count = share(self.recompute_ratio, rows)
         if self.selector == "random":
-            moved = torch.stack([torch.rand(self.run.gen_length, generator=g) for g in self._noise])
-            return most_drifted(moved.to(probe.h.device), count, self.run.prompt_length)
+            moved = torch.stack([torch.rand(rows, generator=g) for g in self._noise])
+            return most_drifted(moved.to(probe.h.device), count, self._response.start)
         name = "k" if self.selector == "k_cos" else "v"
         new = probe.project(name, self._response).flatten(2)
         if self._separate and name == "v":
@@ -131,7 +130,7 @@ class DllmCache(CachePolicy):
             old = None if kept is None else kept.transpose(1, 2).flatten(2)
         assert old is not None, "the first step is full"
         moved = (new - old).norm(dim=-1) if self.selector == "v_l2" else drift(new, old)
-        return most_drifted(moved, count, self.run.prompt_length)
+        return most_drifted(moved, count, self._response.start)
 
     def _note(self, probe: LayerProbe, rows: Rows) -> None:
         if self._separate:
@@ -141,6 +140,11 @@ class DllmCache(CachePolicy):
     def exact(cls) -> DllmCache:
         """Both regions renewed in every step."""
         return cls(prompt_interval=1, response_interval=1)
+
+
+def _first(run: RunInfo) -> int:
+    """First row of the answer's region: the row that predicts its first token."""
+    return max(run.prompt_length - run.info.logit_shift, 0)
 
 
 def due(step: int, interval: int | None) -> bool:
