@@ -145,7 +145,7 @@ class Handlers:
 
     def export(self, request: gr.Request) -> tuple[list[str] | None, str]:
         """The visitor's last race as files."""
-        record = self.shelf.get(self.desk.last(visitor(request)) or self._example)
+        record = self.current(request)
         if record is None or not record.started():
             return None, "Nothing to export: press Run first."
         root = Path(self._folder.name)
@@ -169,6 +169,10 @@ class Handlers:
         self.desk.show(visitor(request), record.run_id)
         return document, "Imported. Nothing is computed; the times are those of the file."
 
+    def current(self, request: gr.Request) -> Record | None:
+        """The visitor's last race, or the recorded example."""
+        return self.shelf.get(self.desk.last(visitor(request)) or self._example)
+
     def first_view(self, folder: Path | None) -> str:
         """What the page shows before anything is pressed."""
         try:
@@ -186,7 +190,7 @@ class Handlers:
 
     def time_chart(self, request: gr.Request) -> Any:
         """The chart of the visitor's last race, or of the recorded example."""
-        record = self.shelf.get(self.desk.last(visitor(request)) or self._example)
+        record = self.current(request)
         started = record.started() if record else {}
         return charts.time_figure(started) if started else None
 

@@ -1,26 +1,19 @@
-"""The page: components and their wiring, nothing else."""
+"""The page: its tabs, and what it must be launched with."""
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import gradio as gr
-from gradio.components import Component
 
 from inspector.api import add_api
-from inspector.handlers import BUTTONS, Handlers
-from inspector.protocol import LANES, Session
-from inspector.settings import Form, build_lane, build_prompt, build_shared
+from inspector.handlers import Handlers
+from inspector.protocol import Session
+from inspector.run_tab import build_run
+from inspector.settings import Form
 from inspector.views import theme
 from inspector.vocabulary import Vocabulary
-
-PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-FLAG: dict[str, Any] = {**PRIVATE, "queue": False}
-BARE: dict[str, Any] = {"apply_default_css": False, "js_on_load": None}
-LABELS = {"run": "Run", "pause": "Pause", "step": "Step", "resume": "Resume", "stop": "Stop"}
-VARIANTS: dict[str, Literal["primary", "stop"]] = {"run": "primary", "stop": "stop"}
 
 
 def build(session: Session, examples: Path | None = None) -> gr.Blocks:
@@ -32,30 +25,10 @@ def build(session: Session, examples: Path | None = None) -> gr.Blocks:
     with demo:
         handlers = Handlers(session, form)
         add_api(handlers)
-        gr.HTML(html_template=theme.static("title.html"), elem_id="ds-title", **BARE)
-        plan = gr.HTML(
-            "", html_template=theme.static("plan.html"), elem_id="ds-plan",
-            **BARE | {"js_on_load": theme.script("plan")},
-        )  # fmt: skip
-        shots, example = _settings(form, session)
-        keys = _buttons()
-
-        def replay(run_id: Any) -> str:
-            return handlers.replay(run_id)
-
-        race = gr.HTML(
-            handlers.first_view(examples), html_template=theme.static("race.html"),
-            elem_id="ds-race", server_functions=[replay],
-            **BARE | {"js_on_load": theme.script("race")},
-        )  # fmt: skip
-        with gr.Accordion("Time per step", open=False, elem_id="ds-time"):
-            chart = gr.Plot(show_label=False, elem_id="ds-chart")
-        _files(handlers, race, chart)
-        planned = _wire_settings(demo, handlers, plan, race, keys["run"])
-        _wire_run(demo, handlers, race, keys, chart)
-        prompt = form.widgets["prompt"]
-        plan.click(handlers.dice, shots, prompt, **FLAG).then(**planned)
-        example.input(handlers.example, example, prompt, **FLAG).then(**planned)
+        gr.HTML(html_template=theme.static("title.html"), elem_id="ds-title", **theme.BARE)
+        with gr.Tabs(elem_id="ds-tabs"):
+            with gr.Tab("Run", id="run"):
+                build_run(demo, handlers, examples)
     demo.queue(max_size=64, default_concurrency_limit=16)
     return demo
 
@@ -66,98 +39,3 @@ def launch_options() -> dict[str, Any]:
         "theme": theme.theme(), "css": theme.css(), "footer_links": ["api", "settings"],
         "ssr_mode": False, "run_history": False, "max_file_size": "64mb",
     }  # fmt: skip
-
-
-def _buttons() -> dict[str, gr.Button]:
-    with gr.Row(elem_id="ds-buttons"):
-        return {
-            name: gr.Button(
-                LABELS[name], variant=VARIANTS.get(name, "secondary"),
-                elem_id=f"ds-{name}", interactive=name == "run", min_width=84,
-            )
-            for name in BUTTONS
-        }  # fmt: skip
-
-
-def _settings(form: Form, session: Session) -> tuple[gr.Slider, gr.Dropdown]:
-    with gr.Accordion("Settings", open=False, elem_id="ds-settings"), gr.Row():
-        with gr.Column(scale=2, min_width=300):
-            example = gr.Dropdown(
-                    [row["label"] for row in session.examples()], value=None, label="Examples",
-                    elem_id="ds-example",
-                )  # fmt: skip
-            build_prompt(form)
-            shots = gr.Slider(
-                0, 8, 0, step=1, label="Worked examples in a new problem", elem_id="ds-shots"
-            )
-        with gr.Column(scale=1, min_width=260):
-            gr.Markdown("#### Both lanes")
-            build_shared(form)
-        for lane in LANES:
-            with gr.Column(scale=1, min_width=260):
-                build_lane(form, lane)
-    return shots, example
-
-
-def _files(handlers: Handlers, race: gr.HTML, chart: gr.Plot) -> None:
-    with gr.Accordion("Export and import", open=False, elem_id="ds-files"), gr.Row():
-        with gr.Column(min_width=280):
-            gr.Markdown(
-                "Take the last race away as files: everything drawn above, no model needed."
-            )
-            ready = gr.Button("Prepare files", elem_id="ds-export")
-            files = gr.File(label="Files", file_count="multiple", interactive=False)
-            said = gr.Textbox(label="Export", interactive=False, elem_id="ds-export-note")
-        with gr.Column(min_width=280):
-            gr.Markdown("Look at one trace, or at two side by side. Nothing is computed.")
-            given = gr.File(
-                label="Traces (.npz or .json)", file_count="multiple",
-                file_types=[".npz", ".json"], elem_id="ds-import",
-            )  # fmt: skip
-            note = gr.Textbox(label="Import", interactive=False, elem_id="ds-import-note")
-    ready.click(handlers.export, None, [files, said], **PRIVATE)
-    shown = given.upload(handlers.import_files, given, [race, note], **PRIVATE)
-    shown.then(handlers.time_chart, None, chart, **FLAG)
-
-
-def _wire_settings(
-    demo: gr.Blocks, handlers: Handlers, plan: gr.HTML, race: gr.HTML, run: gr.Button
-) -> dict[str, Any]:
-    """Wire the form to its plan; return what asks for the plan anew."""
-    form = handlers.form
-    planned = {"fn": handlers.plan, "inputs": form.inputs, "outputs": [plan, run], **FLAG}
-    restored = demo.load(handlers.restore, None, [race, *form.inputs], **FLAG)
-    restored.then(**planned)
-    _on_change(form.inputs, planned)
-    for lane in LANES:
-        chosen = [form.widgets[f"{lane}.unmasker"], form.widgets[f"{lane}.cache"]]
-        shown = [group for (owner, _, _), group in form.groups.items() if owner == lane]
-        outputs = [*shown, form.widgets[f"{lane}.steps"]]
-        shape = {"fn": partial(form.lane_updates, lane), "inputs": chosen, "outputs": outputs}
-        restored.then(**shape, **FLAG)
-        _on_change(chosen, shape | FLAG)
-    return planned
-
-
-def _on_change(widgets: list[Component], listener: dict[str, Any]) -> None:
-    changes = [widget.change for widget in widgets]  # type: ignore[attr-defined]
-    gr.on(changes, trigger_mode="always_last", **listener)
-
-
-def _wire_run(
-    demo: gr.Blocks,
-    handlers: Handlers,
-    race: gr.HTML,
-    keys: dict[str, gr.Button],
-    chart: gr.Plot,
-) -> None:
-    outputs = [race, *keys.values()]
-    demo.load(handlers.time_chart, None, chart, **FLAG)
-    run = keys["run"].click(
-        handlers.run, handlers.form.inputs, outputs,
-        concurrency_limit=8, concurrency_id="runs", **PRIVATE,
-    )  # fmt: skip
-    run.then(handlers.time_chart, None, chart, **FLAG)
-    for name in BUTTONS[1:]:
-        keys[name].click(handlers.flag(name), None, None, trigger_mode="multiple", **FLAG)
-    demo.unload(handlers.leave)

@@ -17,13 +17,17 @@ KNOWN_ANSWERS = 2_000
 
 @dataclass
 class Record:
-    """One race as it is being run or was run; the lock guards its traces."""
+    """One race as it is being run or was run; the lock guards its traces.
+
+    `recorded` holds the traces of the same specs run once more with the recorder on.
+    """
 
     run_id: str = field(default_factory=lambda: secrets.token_urlsafe(18))
     expected: int | None = None
     state: str = "running"
     message: str = ""
     traces: dict[Lane, Trace] = field(default_factory=lambda: {lane: Trace() for lane in LANES})
+    recorded: dict[Lane, Trace] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def append(self, lane: Lane, event: Event) -> None:
@@ -35,14 +39,21 @@ class Record:
         """The lanes that have a canvas."""
         return {lane: trace for lane, trace in self.traces.items() if "spec" in trace.meta}
 
+    @property
+    def version(self) -> str:
+        """Changes whenever the views have something new to show."""
+        levels = [str(trace.meta["spec"].get("record")) for trace in self.recorded.values()]
+        return "-".join([self.state, *levels])
+
+    def seen(self, lane: Lane) -> Trace | None:
+        """The trace that the views of a lane draw: the recorded one, where there is one."""
+        return self.recorded.get(lane) or self.started().get(lane)
+
     def nbytes(self) -> int:
         """Bytes of the arrays held."""
         with self.lock:
-            return sum(
-                array.nbytes
-                for trace in self.started().values()
-                for array in trace.arrays().values()
-            )
+            held = [*self.started().values(), *self.recorded.values()]
+            return sum(array.nbytes for trace in held for array in trace.arrays().values())
 
 
 class Shelf:

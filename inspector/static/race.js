@@ -3,6 +3,12 @@ const root = element.querySelector(".ds");
 const find = (name) => root.querySelector("[data-" + name + "]");
 const transport = new Transport(root, store, () => draw());
 const view = { pinned: null, pointed: null, spoken: 0, asking: false, queued: false, question: null };
+const inspector = new Inspector(
+  root.querySelector("[data-inspect]"),
+  store,
+  (run, lane, name) => server.view(run, lane, name),
+  moveTo,
+);
 const lanes = {};
 for (const name of ["a", "b"]) {
   const box = root.querySelector('[data-lane="' + name + '"]');
@@ -22,7 +28,21 @@ function point(name, place) {
 
 function pin(name, place) {
   const same = view.pinned && view.pinned[0] === name && view.pinned[1] === place;
-  view.pinned = place < 0 || same ? null : [name, place];
+  if (place < 0 || same) return inspector.cursor.release();
+  const position = store.lanes[name].start.prompt.length + place;
+  inspector.cursor.move({ lane: name, position, ...inspector.follow(name) }, true);
+}
+
+function moveTo(cursor) {
+  const lane = store.lanes[cursor.lane];
+  if (!lane.start || store.live) return;
+  const place = cursor.position === null ? -1 : cursor.position - lane.start.prompt.length;
+  view.pinned = place < 0 ? null : [cursor.lane, place];
+  if (transport.frames()[cursor.lane] !== cursor.step + 1) transport.show(lane, cursor.step + 1);
+  markPinned();
+}
+
+function markPinned() {
   for (const [key, { grid }] of Object.entries(lanes)) {
     grid.cells.forEach((cell, i) => {
       const held = view.pinned && view.pinned[0] === key && view.pinned[1] === i;
@@ -53,7 +73,7 @@ function drawLane(name, frames) {
   const share = lane.start ? (100 * (lane.at.length - lane.masksLeft(frame))) / lane.at.length : 0;
   part("progress").setAttribute("aria-valuenow", Math.round(share));
   part("progress").firstElementChild.style.width = share + "%";
-  const rows = lane.start ? stats(lane, frame) : [];
+  const rows = lane.start ? stats(lane, frame, store.timed) : [];
   part("stats").replaceChildren(
     ...rows.map(([label, value]) => {
       const pair = make("div");
@@ -75,7 +95,7 @@ function drawHead() {
   const state = view.queued ? "queued" : store.state;
   const label = refused && !view.queued ? "Not started" : STATES[state] || state;
   const where = store.started.length ? store.started[0].start.environment : "";
-  const finished = ["example", "done"].includes(store.state) && where ? " · measured on " + where : "";
+  const finished = ["example", "done"].includes(store.state) && where && store.timed ? " · measured on " + where : "";
   find("state").textContent = label + finished;
   find("headline").textContent = headline(store, transport.frames());
   find("chips").replaceChildren(...chips(store).map((text) => make("li", "", text)));
@@ -112,6 +132,17 @@ function draw() {
   drawLane("b", frames);
   readout();
   drawCharts(frames);
+  drawInspector(frames);
+}
+
+function drawInspector(frames) {
+  const { pinned } = inspector.cursor;
+  pinned.step = Math.max(frames[pinned.lane] - 1, 0);
+  const busy = store.live || store.state === "recording" || !store.started.length;
+  for (const key of root.querySelectorAll("[data-record]")) key.disabled = busy;
+  find("inspect-level").textContent = recordWords(store, inspector.frames);
+  if (!store.live && store.state !== "recording") inspector.refresh(store.version);
+  inspector.draw();
 }
 
 function drawCharts(frames) {
@@ -151,7 +182,7 @@ async function take(text) {
   if (news.state === "starting") come();
   const whole = store.take(news);
   if (fresh) {
-    transport.reset();
+    transport.reset(store.timed);
     view.pinned = view.pointed = null;
     if (store.live) store.question = view.question;
   }
@@ -166,6 +197,9 @@ async function take(text) {
 }
 
 find("colour").addEventListener("change", draw);
+for (const key of root.querySelectorAll("[data-record]")) {
+  key.addEventListener("click", () => trigger("record", { level: key.dataset.record }));
+}
 document.addEventListener("click", (event) => {
   if (!event.target.closest?.("#ds-run:not([disabled])")) return;
   view.queued = true;

@@ -8,6 +8,7 @@ const STATES = {
   lock: "Waiting for another run to finish …",
   loading: "Loading the model …",
   warmup: "Warming up (not timed) …",
+  recording: "Recording: the same run once more, its times are not kept",
   paused: "Paused: Step takes one step, Resume goes on",
   stopped: "Stopped",
   failed: "Failed",
@@ -67,14 +68,14 @@ function verdict(found) {
   return "answers differ: A " + shown(a) + mark(0) + ", B " + shown(b) + mark(1) + truth;
 }
 
-function stats(lane, frame) {
-  const spent = lane.clock[frame];
+function stats(lane, frame, timed) {
+  const spent = timed ? lane.clock[frame] : NaN;
   const rate = spent ? (lane.tokensBeforeEnd(frame) / spent) * 1000 : null;
   return [
     ["Masks left", number(lane.masksLeft(frame))],
     ["Forwards", number(lane.forwards[frame])],
-    ["Time", duration(spent)],
-    ["Per step", frame ? (spent / frame).toFixed(1) + " ms" : "–"],
+    ["Time", timed ? duration(spent) : "–"],
+    ["Per step", frame && timed ? (spent / frame).toFixed(1) + " ms" : "–"],
     ["Tokens/s", number(rate, rate >= 100 ? 0 : 1)],
   ];
 }
@@ -134,4 +135,14 @@ function promptView(target, store) {
     return cell;
   });
   target.replaceChildren(...cells);
+}
+
+function recordWords(store, frames) {
+  const levels = store.started.map((lane) => frames[lane.name]?.level);
+  const found = levels.filter(Boolean)[0];
+  const recorded = { layers: "Recorded: plans and drift of every layer.", probe: "Recorded with probe: beside it, the exact values at chosen steps." }[found];
+  return (
+    (recorded || "Only each step's tokens and rows were kept.") +
+    " Record runs the same settings once more, untimed; probe adds up to 8 exact forwards a lane."
+  );
 }

@@ -96,6 +96,7 @@ class Store {
     this.pending = false;
     this.message = "";
     this.question = null;
+    this.version = "";
   }
 
   take(news) {
@@ -112,6 +113,7 @@ class Store {
     this.state = news.state;
     if (this.pending) return true;
     this.message = news.message || "";
+    if (news.recorded !== undefined) this.version = news.recorded;
     for (const name of ["a", "b"]) {
       const part = news.lanes[name];
       if (!part) continue;
@@ -131,7 +133,11 @@ class Store {
   }
 
   get live() {
-    return !["empty", "example", "imported", "done", "stopped", "failed"].includes(this.state);
+    return !["empty", "example", "imported", "recording", "done", "stopped", "failed"].includes(this.state);
+  }
+
+  get timed() {
+    return this.started.every((lane) => !["layers", "probe"].includes(lane.start.record));
   }
 
   series(mode) {

@@ -106,8 +106,17 @@ class Transport {
     this.refresh();
   }
 
-  reset() {
+  show(lane, frame) {
+    this.hold();
+    const values = { time: "clock", tokens: "shown" }[this.mode];
+    this.go(values ? lane[values][frame] : frame);
+  }
+
+  reset(timed) {
     this.playing = false;
     this.follow = true;
+    const choice = this.find("align");
+    choice.querySelector('[value="time"]').disabled = !timed;
+    if (!timed && this.mode === "time") choice.value = this.mode = "step";
   }
 }

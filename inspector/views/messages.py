@@ -77,6 +77,7 @@ def whole(record: Record, title: Title) -> str:
             if trace.meta["reason"] != "running":
                 lanes[lane]["end"] = lane_end(trace)
         out = {"run": record.run_id, "state": record.state, "reset": True, "lanes": lanes}
+        out["recorded"] = record.version
         if record.state not in ("running", "paused"):
             out["summary"] = compare.summarise(record.started(), record.expected)
             out["question"] = _question(record)

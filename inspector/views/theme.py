@@ -4,10 +4,26 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import gradio as gr
 
 STATIC = Path(__file__).parents[1] / "static"
+VIEWS = (
+    "drift", "similarity", "counts", "schedule", "queries", "error", "scatter", "time", "compare",
+    "candidates", "guider", "card",
+)  # fmt: skip
+INSPECT = (
+    "inspect/codes.js",
+    "inspect/cursor.js",
+    "inspect/pen.js",
+    "inspect/heat.js",
+    "inspect/plot.js",
+    "inspect/figure.js",
+    "inspect/panel.js",
+    *(f"inspect/views/{name}.js" for name in VIEWS),
+    "inspect/inspector.js",
+)
 SCRIPTS = {
     "plan": ("plan.js",),
     "race": (
@@ -17,10 +33,12 @@ SCRIPTS = {
         "charts.js",
         "report.js",
         "transport.js",
+        *INSPECT,
         "race.js",
     ),
 }
-SHEETS = ("page.css", "race.css")
+SHEETS = ("page.css", "race.css", "inspect/inspect.css")
+BARE: dict[str, Any] = {"apply_default_css": False, "js_on_load": None}
 FONT = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")
 MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
 
@@ -29,6 +47,11 @@ MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
 def static(name: str) -> str:
     """The text of a static file."""
     return (STATIC / name).read_text(encoding="utf-8")
+
+
+def template(name: str) -> str:
+    """A component's template, with the inspector's in its place."""
+    return static(f"{name}.html").replace("<!-- inspector -->", static("inspect/inspect.html"))
 
 
 def script(name: str) -> str:

@@ -28,6 +28,7 @@ def lane_start(trace: Trace, title: str) -> dict[str, Any]:
         "canvas": {int(i): int(canvas[i]) for i in np.flatnonzero(fixed)},
         "length": len(shown),
         "block": _whole(spec.get("block_length")) or max(len(shown), 1),
+        "record": _short(spec.get("record")),
         "mask": _whole(model.get("mask_id")),
         "stop": stop_ids(model),
         "model": _short(model.get("name")),

@@ -1,0 +1,152 @@
+"""The Run tab: settings, buttons, both lanes with the inspector beneath, files."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import gradio as gr
+from gradio.components import Component
+
+from inspector.handlers import BUTTONS, Handlers
+from inspector.lens import Lens
+from inspector.protocol import LANES
+from inspector.settings import Form, build_lane, build_prompt, build_shared
+from inspector.views import theme
+
+PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+FLAG: dict[str, Any] = {**PRIVATE, "queue": False}
+LABELS = {"run": "Run", "pause": "Pause", "step": "Step", "resume": "Resume", "stop": "Stop"}
+VARIANTS: dict[str, Literal["primary", "stop"]] = {"run": "primary", "stop": "stop"}
+
+
+def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> None:
+    """Components and wiring of the tab; `examples` is a folder with recorded races."""
+    form, lens = handlers.form, Lens(handlers)
+    plan = gr.HTML(
+        "", html_template=theme.static("plan.html"), elem_id="ds-plan",
+        **theme.BARE | {"js_on_load": theme.script("plan")},
+    )  # fmt: skip
+    shots, example = _settings(form, handlers)
+    keys = _buttons()
+
+    def replay(run_id: Any) -> str:
+        return handlers.replay(run_id)
+
+    def view(asked: Any) -> str:
+        return lens.view(asked)
+
+    race = gr.HTML(
+        handlers.first_view(examples), html_template=theme.template("race"),
+        elem_id="ds-race", server_functions=[replay, view],
+        **theme.BARE | {"js_on_load": theme.script("race")},
+    )  # fmt: skip
+    with gr.Accordion("Time per step", open=False, elem_id="ds-time"):
+        chart = gr.Plot(show_label=False, elem_id="ds-chart")
+    _files(handlers, race, chart)
+    planned = _wire_settings(demo, handlers, plan, race, keys["run"])
+    _wire_run(demo, handlers, race, keys, chart, planned)
+    race.record(  # type: ignore[attr-defined]
+        lens.record, None, [race, *keys.values()],
+        concurrency_limit=8, concurrency_id="runs", **PRIVATE,
+    ).then(**planned)  # fmt: skip
+    prompt = form.widgets["prompt"]
+    plan.click(handlers.dice, shots, prompt, **FLAG).then(**planned)
+    example.input(handlers.example, example, prompt, **FLAG).then(**planned)
+
+
+def _buttons() -> dict[str, gr.Button]:
+    with gr.Row(elem_id="ds-buttons"):
+        return {
+            name: gr.Button(
+                LABELS[name], variant=VARIANTS.get(name, "secondary"),
+                elem_id=f"ds-{name}", interactive=name == "run", min_width=84,
+            )
+            for name in BUTTONS
+        }  # fmt: skip
+
+
+def _settings(form: Form, handlers: Handlers) -> tuple[gr.Slider, gr.Dropdown]:
+    with gr.Accordion("Settings", open=False, elem_id="ds-settings"), gr.Row():
+        with gr.Column(scale=2, min_width=300):
+            example = gr.Dropdown(
+                    [row["label"] for row in handlers.session.examples()], value=None, label="Examples",
+                    elem_id="ds-example",
+                )  # fmt: skip
+            build_prompt(form)
+            shots = gr.Slider(
+                0, 8, 0, step=1, label="Worked examples in a new problem", elem_id="ds-shots"
+            )
+        with gr.Column(scale=1, min_width=260):
+            gr.Markdown("#### Both lanes")
+            build_shared(form)
+        for lane in LANES:
+            with gr.Column(scale=1, min_width=260):
+                build_lane(form, lane)
+    return shots, example
+
+
+def _files(handlers: Handlers, race: gr.HTML, chart: gr.Plot) -> None:
+    with gr.Accordion("Export and import", open=False, elem_id="ds-files"), gr.Row():
+        with gr.Column(min_width=280):
+            gr.Markdown(
+                "Take the last race away as files: everything drawn above, no model needed."
+            )
+            ready = gr.Button("Prepare files", elem_id="ds-export")
+            files = gr.File(label="Files", file_count="multiple", interactive=False)
+            said = gr.Textbox(label="Export", interactive=False, elem_id="ds-export-note")
+        with gr.Column(min_width=280):
+            gr.Markdown("Look at one trace, or at two side by side. Nothing is computed.")
+            given = gr.File(
+                label="Traces (.npz or .json)", file_count="multiple",
+                file_types=[".npz", ".json"], elem_id="ds-import",
+            )  # fmt: skip
+            note = gr.Textbox(label="Import", interactive=False, elem_id="ds-import-note")
+    ready.click(handlers.export, None, [files, said], **PRIVATE)
+    shown = given.upload(handlers.import_files, given, [race, note], **PRIVATE)
+    shown.then(handlers.time_chart, None, chart, **FLAG)
+
+
+def _wire_settings(
+    demo: gr.Blocks, handlers: Handlers, plan: gr.HTML, race: gr.HTML, run: gr.Button
+) -> dict[str, Any]:
+    """Wire the form to its plan; return what asks for the plan anew."""
+    form = handlers.form
+    planned = {"fn": handlers.plan, "inputs": form.inputs, "outputs": [plan, run], **FLAG}
+    restored = demo.load(handlers.restore, None, [race, *form.inputs], **FLAG)
+    restored.then(**planned)
+    _on_change(form.inputs, planned)
+    for lane in LANES:
+        chosen = [form.widgets[f"{lane}.unmasker"], form.widgets[f"{lane}.cache"]]
+        shown = [group for (owner, _, _), group in form.groups.items() if owner == lane]
+        outputs = [*shown, form.widgets[f"{lane}.steps"]]
+        shape = {"fn": partial(form.lane_updates, lane), "inputs": chosen, "outputs": outputs}
+        restored.then(**shape, **FLAG)
+        _on_change(chosen, shape | FLAG)
+    return planned
+
+
+def _on_change(widgets: list[Component], listener: dict[str, Any]) -> None:
+    changes = [widget.change for widget in widgets]  # type: ignore[attr-defined]
+    gr.on(changes, trigger_mode="always_last", **listener)
+
+
+def _wire_run(
+    demo: gr.Blocks,
+    handlers: Handlers,
+    race: gr.HTML,
+    keys: dict[str, gr.Button],
+    chart: gr.Plot,
+    planned: dict[str, Any],
+) -> None:
+    outputs = [race, *keys.values()]
+    demo.load(handlers.time_chart, None, chart, **FLAG)
+    run = keys["run"].click(
+        handlers.run, handlers.form.inputs, outputs,
+        concurrency_limit=8, concurrency_id="runs", **PRIVATE,
+    )  # fmt: skip
+    run.then(**planned).then(handlers.time_chart, None, chart, **FLAG)
+    for name in BUTTONS[1:]:
+        keys[name].click(handlers.flag(name), None, None, trigger_mode="multiple", **FLAG)
+    demo.unload(handlers.leave)

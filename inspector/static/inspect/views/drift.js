@@ -1,0 +1,58 @@
+INSPECT_VIEWS.drift = {
+  title: "Drift",
+  level: "layers",
+  source: "drift",
+  about:
+    "How far each row moved when it was computed again: 1 − cosine between the new value and the one before, on a log scale. " +
+    "Rows that were reused have no new value and are hatched. The orange dot is the step at which a token was unmasked: after it, K and V should fall still.",
+  controls: [
+    {
+      name: "quantity",
+      label: "Quantity",
+      value: "v",
+      options: [["k", "K"], ["v", "V"], ["attn", "attention output"], ["ffn", "feed-forward output"], ["q0", "query of head 0"]],
+    },
+  ],
+  draw(panel, data) {
+    const quantity = data.quantities.indexOf(panel.values.quantity);
+    const { frame, cursor } = panel;
+    const layer = Math.min(cursor.layer, frame.layers - 1);
+    const step = Math.min(cursor.step, frame.steps - 1);
+    const code = (s, l, x) => {
+      const found = at(data.drift, s, l, quantity, x);
+      return found === NO_DATA ? null : found;
+    };
+    const shared = { colour: driftColour, legend: DRIFT_SCALE, unit: "1 - cosine", plain: (c) => DRIFT[c] };
+    const words = (x, y, s, l) =>
+      "Position " + (x + 1) + ", " + panel.text(x, s) + ", step " + (s + 1) + ", layer " + (l + 1) + ": " + driftText(at(data.drift, s, l, quantity, x));
+    const dots = [];
+    frame.revealed.values.forEach((s, x) => s >= 0 && dots.push([x, s]));
+    panel.figure("drift-steps").show({
+      ...shared,
+      title: "Layer " + (layer + 1) + ": step by position",
+      key: "s" + quantity + "," + layer + "," + cursor.lane + panel.inspector.key,
+      x: panel.positions(),
+      y: { name: "step", count: frame.steps },
+      value: (x, y) => code(y, layer, x),
+      words: (x, y) => words(x, y, y, layer),
+      pick: (x, y, pin) => panel.pick({ position: x, step: y }, pin),
+      leave: () => panel.pick(null, false),
+      at: { x: cursor.position, y: step },
+      dots,
+      height: 320,
+    });
+    panel.figure("drift-layers").show({
+      ...shared,
+      title: "Step " + (step + 1) + ": layer by position",
+      key: "l" + quantity + "," + step + "," + cursor.lane + panel.inspector.key,
+      x: panel.positions(),
+      y: { name: "layer", count: frame.layers },
+      value: (x, y) => code(step, y, x),
+      words: (x, y) => words(x, y, step, y),
+      pick: (x, y, pin) => panel.pick({ position: x, layer: y }, pin),
+      leave: () => panel.pick(null, false),
+      at: { x: cursor.position, y: layer },
+      height: 320,
+    });
+  },
+};

@@ -1,0 +1,8 @@
+INSPECT_VIEWS.schedule = {
+  title: "Schedule",
+  level: "off",
+  about: "",
+  draw(panel) {
+    panel.block("todo", "p").textContent = "";
+  },
+};

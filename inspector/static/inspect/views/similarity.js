@@ -1,0 +1,8 @@
+INSPECT_VIEWS.similarity = {
+  title: "Similarity",
+  level: "off",
+  about: "",
+  draw(panel) {
+    panel.block("todo", "p").textContent = "";
+  },
+};

@@ -1,0 +1,14 @@
+"""Drift of K, V, the two outputs and head 0's query, step by layer by position."""
+
+from __future__ import annotations
+
+from typing import Any
+
+QUANTITIES = ("k", "v", "attn", "ffn", "q0")
+from engine.trace import Trace
+from inspector.views.packing import packed
+
+
+def drift(trace: Trace) -> dict[str, Any]:
+    """The drift codes [S, L, Q, T] of a run recorded at level `layers` (FlashDLM, figure 2)."""
+    return {"quantities": list(QUANTITIES), "drift": packed(trace.arrays()["drift"])}

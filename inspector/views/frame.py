@@ -1,0 +1,49 @@
+"""What every view of a lane stands on: positions, steps, tokens and the plan of each layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from engine.trace import Trace
+from inspector.views.packing import packed
+
+
+def level_of(trace: Trace) -> str:
+    """The recording level of a run: `off`, `steps`, `layers` or `probe`."""
+    arrays = trace.arrays()
+    if len(arrays.get("probe_step", ())):
+        return "probe"
+    if len(arrays.get("drift", ())):
+        return "layers"
+    return "steps" if len(arrays["plan"]) else "off"
+
+
+def frame(trace: Trace) -> dict[str, Any]:
+    """Sizes, the step that revealed each position, ids at the end, kinds and plans.
+
+    `before` [T] marks answer tokens that were known before the first step; `revealed` [T] is -1
+    where nothing was committed; `plan` [S, L, 4, T/8] is as in the trace, empty where none is.
+    """
+    arrays, spec = trace.arrays(), trace.meta["spec"]
+    prompt = arrays["prompt_mask"]
+    mask = trace.meta["model"].get("mask_id")
+    known = ~prompt & (arrays["fixed_mask"] | (arrays["canvas"] != mask))
+    layers = trace.meta["model"].get("layers")
+    block = spec.get("block_length")
+    return {
+        "level": level_of(trace),
+        "positions": len(prompt),
+        "prompt": int(prompt.sum()),
+        "block": block if type(block) is int and block > 0 else max(int((~prompt).sum()), 1),
+        "layers": arrays["plan"].shape[1] or (layers if type(layers) is int else 0),
+        "steps": trace.steps,
+        "revealed": packed(trace.step_map()),
+        "before": packed(known),
+        "ids": packed(trace.canvas_at(trace.steps).astype(np.int32)),
+        "blocks": packed(arrays["block"]),
+        "kinds": packed(arrays["kind"]),
+        "rows": packed(arrays["rows"]),
+        "plan": packed(arrays["plan"]),
+    }
