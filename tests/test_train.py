@@ -4,7 +4,9 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import pytest
 import torch
+from safetensors.torch import load_file
 
 from engine.cache.base import StepPlan
 from engine.cache.none import NoCache
@@ -13,7 +15,7 @@ from engine.forward import forward
 from engine.library import Library
 from engine.rows import ALL
 from engine.spec import RunSpec
-from engine.tiny import tokenizer
+from engine.tiny import layout, tokenizer
 from engine.tiny.network import Network, Shape
 from engine.tiny.source import Source
 from engine.tiny.states import Recipe
@@ -68,3 +70,23 @@ def test_masked_states_hide_what_they_ask_for():
         batch = next(iter(source.batches()))
         assert (batch.ids.flatten()[batch.rows] == tokenizer.MASK).all()
         assert (batch.targets != tokenizer.MASK).all()
+
+
+@pytest.mark.parametrize(("name", "family"), [("tiny-llada", "llada"), ("tiny-qwen2", "qwen2")])
+def test_a_shipped_model_is_read_and_written_back_whole(name, family):
+    folder, shape = ROOT / "assets" / "models" / name, Shape(vocab=tokenizer.VOCAB)
+    shipped = load_file(folder / "model.safetensors")
+    back = layout.tensors(layout.read(folder, shape), shape, family)
+    assert set(back) == set(shipped)
+    assert all((back[n].to(torch.bfloat16) == shipped[n]).all() for n in shipped)
+
+
+def test_a_shifted_state_asks_the_row_before():
+    recipe = Recipe(kind="masked", operations=(1, 1), wordings=1, tokens=300)
+    built = tokenizer.build("qwen2")
+    one, other = (
+        next(Source(built, replace(recipe, shift=shift), "qwen2", 3).batches()) for shift in (0, 1)
+    )
+    assert (one.rows - other.rows == 1).all()
+    assert (one.targets == other.targets).all()
+    assert (one.ids == other.ids).all()

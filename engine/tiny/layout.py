@@ -15,47 +15,62 @@ from engine.tiny import tokenizer
 from engine.tiny.network import Shape
 
 HISTORY = "training.json"
+TOP = {
+    "llada": {
+        "embed": "model.transformer.wte.weight", "norm": "model.transformer.ln_f.weight",
+        "head": "model.transformer.ff_out.weight",
+    },
+    "qwen2": {
+        "embed": "model.embed_tokens.weight", "norm": "model.norm.weight",
+        "head": "lm_head.weight",
+    },
+}  # fmt: skip
+PREFIX = {"llada": "model.transformer.blocks.{}.", "qwen2": "model.layers.{}."}
+LAYER = {
+    "llada": {
+        "norm1": ("attn_norm",), "norm2": ("ff_norm",), "qkv": ("q_proj", "k_proj", "v_proj"),
+        "out": ("attn_out",), "gate_up": ("ff_proj", "up_proj"), "down": ("ff_out",),
+    },
+    "qwen2": {
+        "norm1": ("input_layernorm",), "norm2": ("post_attention_layernorm",),
+        "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+        "out": ("self_attn.o_proj",), "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
+        "down": ("mlp.down_proj",),
+    },
+}  # fmt: skip
 
 
-def llada_tensors(weights: dict[str, Tensor], shape: Shape) -> dict[str, Tensor]:
-    """Name the weights as LLaDA checkpoints do."""
-    top = "model.transformer."
-    out = {
-        f"{top}wte.weight": weights["embed"],
-        f"{top}ln_f.weight": weights["norm"],
-        f"{top}ff_out.weight": weights["head"],
-    }
-    for i in range(shape.layers):
-        old, new = f"blocks.{i}.", f"{top}blocks.{i}."
-        out[f"{new}attn_norm.weight"] = weights[f"{old}norm1"]
-        out[f"{new}ff_norm.weight"] = weights[f"{old}norm2"]
-        for name, part in zip(("q_proj", "k_proj", "v_proj"), weights[f"{old}qkv"], strict=True):
-            out[f"{new}{name}.weight"] = part
-        out[f"{new}attn_out.weight"] = weights[f"{old}out"]
-        out[f"{new}ff_proj.weight"], out[f"{new}up_proj.weight"] = weights[f"{old}gate_up"]
-        out[f"{new}ff_out.weight"] = weights[f"{old}down"]
+def tensors(weights: dict[str, Tensor], shape: Shape, family: str) -> dict[str, Tensor]:
+    """Name the network's weights as the checkpoints of a family do; Qwen2's biases are zero."""
+    out = {}
+    for name, parts in _names(shape, family).items():
+        fused = weights[name] if len(parts) > 1 else weights[name][None]
+        out |= dict(zip(parts, fused, strict=True))
+    if family == "qwen2":
+        triples = (parts for parts in _names(shape, family).values() if len(parts) == 3)
+        biased = [part.removesuffix("weight") + "bias" for parts in triples for part in parts]
+        out |= {name: torch.zeros(shape.width) for name in biased}
     return out
 
 
-def qwen2_tensors(weights: dict[str, Tensor], shape: Shape) -> dict[str, Tensor]:
-    """Name the weights as Qwen2 checkpoints do, with zero biases."""
-    out = {
-        "model.embed_tokens.weight": weights["embed"],
-        "model.norm.weight": weights["norm"],
-        "lm_head.weight": weights["head"],
+def read(folder: Path, shape: Shape) -> dict[str, Tensor]:
+    """Return the weights of an exported folder under the network's names, in float32."""
+    found = load_file(folder / "model.safetensors")
+    family = "llada" if TOP["llada"]["embed"] in found else "qwen2"
+    stacked = {
+        name: torch.stack([found[part].float() for part in parts])
+        for name, parts in _names(shape, family).items()
     }
+    return {n: t[0] if len(t) == 1 else t for n, t in stacked.items()}
+
+
+def _names(shape: Shape, family: str) -> dict[str, tuple[str, ...]]:
+    """The checkpoint's tensors that make up each of the network's."""
+    out: dict[str, tuple[str, ...]] = {ours: (theirs,) for ours, theirs in TOP[family].items()}
     for i in range(shape.layers):
-        old, new = f"blocks.{i}.", f"model.layers.{i}."
-        out[f"{new}input_layernorm.weight"] = weights[f"{old}norm1"]
-        out[f"{new}post_attention_layernorm.weight"] = weights[f"{old}norm2"]
-        for name, part in zip("qkv", weights[f"{old}qkv"], strict=True):
-            out[f"{new}self_attn.{name}_proj.weight"] = part
-            out[f"{new}self_attn.{name}_proj.bias"] = torch.zeros(shape.width)
-        out[f"{new}self_attn.o_proj.weight"] = weights[f"{old}out"]
-        out[f"{new}mlp.gate_proj.weight"], out[f"{new}mlp.up_proj.weight"] = weights[
-            f"{old}gate_up"
-        ]
-        out[f"{new}mlp.down_proj.weight"] = weights[f"{old}down"]
+        prefix = PREFIX[family].format(i)
+        for ours, theirs in LAYER[family].items():
+            out[f"blocks.{i}.{ours}"] = tuple(f"{prefix}{part}.weight" for part in theirs)
     return out
 
 
@@ -137,28 +152,6 @@ def qwen2_config(shape: Shape) -> dict[str, Any]:
     }
 
 
-def read(folder: Path, shape: Shape) -> dict[str, Tensor]:
-    """Return the weights of an exported LLaDA folder under the network's names, in float32."""
-    found = load_file(folder / "model.safetensors")
-    top = "model.transformer."
-    out = {
-        "embed": found[f"{top}wte.weight"],
-        "norm": found[f"{top}ln_f.weight"],
-        "head": found[f"{top}ff_out.weight"],
-    }
-    for i in range(shape.layers):
-        new, old = f"blocks.{i}.", f"{top}blocks.{i}."
-        out[f"{new}norm1"] = found[f"{old}attn_norm.weight"]
-        out[f"{new}norm2"] = found[f"{old}ff_norm.weight"]
-        out[f"{new}qkv"] = torch.stack([found[f"{old}{n}_proj.weight"] for n in "qkv"])
-        out[f"{new}out"] = found[f"{old}attn_out.weight"]
-        out[f"{new}gate_up"] = torch.stack(
-            [found[f"{old}ff_proj.weight"], found[f"{old}up_proj.weight"]]
-        )
-        out[f"{new}down"] = found[f"{old}ff_out.weight"]
-    return {name: tensor.float() for name, tensor in out.items()}
-
-
 def export(
     weights: dict[str, Tensor],
     shape: Shape,
@@ -167,14 +160,14 @@ def export(
     phases: list[dict[str, Any]],
 ) -> None:
     """Write tokenizer, config, bfloat16 weights and the phases of the training."""
-    name = llada_tensors if family == "llada" else qwen2_tensors
     config = llada_config if family == "llada" else qwen2_config
     tokenizer.write(folder, family)
     for file, content in (("config.json", config(shape)), (HISTORY, phases)):
         text = json.dumps(content, indent=2) + "\n"
         (folder / file).write_text(text, encoding="utf-8")
-    tensors = {k: v.to(torch.bfloat16).contiguous() for k, v in name(weights, shape).items()}
+    named = tensors(weights, shape, family)
+    halves = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in named.items()}
     part = folder / "model.safetensors.part"
-    save_file(tensors, part, metadata={"format": "pt"})
+    save_file(halves, part, metadata={"format": "pt"})
     part.chmod(0o644)
     os.replace(part, folder / "model.safetensors")

@@ -119,6 +119,7 @@ class Source:
     def _batch(self, kind: str, group: list[Sample], generator: torch.Generator) -> Batch:
         make = {"causal": causal, "copies": copies, "canvas": canvas}[kind]
         batch = make(group, self.recipe, generator)
+        batch = replace(batch, rows=batch.rows - (self.recipe.shift if kind == "canvas" else 0))
         return replace(batch, weights=batch.weights * self.weights[batch.targets])
 
 

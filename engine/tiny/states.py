@@ -36,6 +36,7 @@ class Recipe:
     uniform: float = 0.2  # canvas: share of states with masks over the whole region
     sums: float = 0.0  # canvas: share of states in which a result is the next thing to name
     number_weight: float = 2.0
+    shift: int = 0  # canvas: a position is predicted by the row so many before it (Dream: 1)
 
 
 @dataclass(frozen=True)

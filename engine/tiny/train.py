@@ -95,6 +95,7 @@ def phase_of(args: argparse.Namespace, state: dict[str, Any]) -> dict[str, Any]:
         wordings=args.wordings or None, wide=args.wide,
         few_shot=args.few_shot, shots=tuple(args.shots), regions=tuple(args.regions),
         tokens=args.tokens, uniform=args.uniform, sums=args.sums, number_weight=args.number_weight,
+        shift=args.shift,
     )  # fmt: skip
     phase = {
         "recipe": asdict(recipe), "steps": args.steps, "step": 0, "tokens": 0, "seconds": 0.0,
@@ -120,7 +121,7 @@ def run(args: argparse.Namespace) -> None:
     if state["optimizers"]:
         for optim, saved in zip(optims, state["optimizers"], strict=True):
             optim.load_state_dict(saved)
-    family = "qwen2" if causal else "llada"
+    family = "qwen2" if causal or recipe.shift else "llada"
     source = Source(tokenizer.build(family), recipe, family, phase["seed"])
     args.out.mkdir(parents=True, exist_ok=True)
     clock, sums = time.time(), [0.0, 0.0, 0]
@@ -183,6 +184,7 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--init", type=Path, help="folder of the run whose weights to start from")
     one.add_argument("--steps", type=int, default=1000)
     one.add_argument("--operations", type=int, nargs=2, default=(2, 5), metavar=("MIN", "MAX"))
+    one.add_argument("--shift", type=int, choices=(0, 1), default=0, help="1: logits as Dream's")
     one.add_argument("--wordings", type=int, default=0, help="sentence forms a step (0: all)")
     one.add_argument("--wide", action="store_true", help="numbers up to 120, not 60")
     one.add_argument("--few-shot", type=float, default=0.0, help="share with worked examples")
