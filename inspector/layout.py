@@ -9,8 +9,9 @@ import gradio as gr
 
 from inspector.api import add_api
 from inspector.handlers import Handlers
+from inspector.learn import build_learn
 from inspector.protocol import Session
-from inspector.run_tab import build_run
+from inspector.run_tab import FLAG, build_run
 from inspector.settings import Form
 from inspector.views import theme
 from inspector.vocabulary import Vocabulary
@@ -26,11 +27,20 @@ def build(session: Session, examples: Path | None = None) -> gr.Blocks:
         handlers = Handlers(session, form)
         add_api(handlers)
         gr.HTML(html_template=theme.static("title.html"), elem_id="ds-title", **theme.BARE)
-        with gr.Tabs(elem_id="ds-tabs"):
+        with gr.Tabs(elem_id="ds-tabs") as tabs:
             with gr.Tab("Run", id="run"):
                 build_run(demo, handlers, examples)
+            if examples is not None:
+                with gr.Tab("Learn", id="learn"):
+                    build_learn(handlers, examples / "lessons")
+        demo.load(first_tab, None, tabs, **FLAG)
     demo.queue(max_size=64, default_concurrency_limit=16)
     return demo
+
+
+def first_tab(request: gr.Request) -> Any:
+    """The tab that a link asks for: a lesson's, else the first."""
+    return gr.Tabs(selected="learn") if "lesson" in request.query_params else gr.skip()
 
 
 def launch_options() -> dict[str, Any]:

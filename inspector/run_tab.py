@@ -9,6 +9,7 @@ from typing import Any, Literal
 import gradio as gr
 from gradio.components import Component
 
+from inspector.branching import Branching
 from inspector.handlers import BUTTONS, Handlers
 from inspector.lens import Lens
 from inspector.protocol import LANES
@@ -51,6 +52,10 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Non
         lens.record, None, [race, *keys.values()],
         concurrency_limit=8, concurrency_id="runs", **PRIVATE,
     ).then(**planned)  # fmt: skip
+    race.branch(  # type: ignore[attr-defined]
+        Branching(handlers).branch, form.inputs, [race, *keys.values()],
+        concurrency_limit=8, concurrency_id="runs", **PRIVATE,
+    ).then(**planned).then(handlers.time_chart, None, chart, **FLAG)  # fmt: skip
     prompt = form.widgets["prompt"]
     plan.click(handlers.dice, shots, prompt, **FLAG).then(**planned)
     example.input(handlers.example, example, prompt, **FLAG).then(**planned)
@@ -71,9 +76,9 @@ def _settings(form: Form, handlers: Handlers) -> tuple[gr.Slider, gr.Dropdown]:
     with gr.Accordion("Settings", open=False, elem_id="ds-settings"), gr.Row():
         with gr.Column(scale=2, min_width=300):
             example = gr.Dropdown(
-                    [row["label"] for row in handlers.session.examples()], value=None, label="Examples",
-                    elem_id="ds-example",
-                )  # fmt: skip
+                [row["label"] for row in handlers.session.examples()],
+                value=None, label="Examples", elem_id="ds-example",
+            )  # fmt: skip
             build_prompt(form)
             shots = gr.Slider(
                 0, 8, 0, step=1, label="Worked examples in a new problem", elem_id="ds-shots"

@@ -1,5 +1,6 @@
 function surface(canvas, height) {
-  const width = Math.max(canvas.parentElement.clientWidth, 40);
+  const { paddingLeft, paddingRight } = getComputedStyle(canvas.parentElement);
+  const width = Math.max(canvas.parentElement.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight), 40);
   const dense = window.devicePixelRatio || 1;
   const size = [Math.round(width * dense), Math.round(height * dense)];
   if (canvas.width !== size[0] || canvas.height !== size[1]) [canvas.width, canvas.height] = size;
@@ -21,15 +22,19 @@ function drawRace(canvas, store, frames) {
   const { pen, width, height } = surface(canvas, 150);
   const colours = inks(canvas);
   const box = { left: 34, right: width - 10, top: 12, bottom: height - 20 };
-  const time = store.extent("time") || 1;
+  const mode = store.timed ? "time" : "step";
+  const time = store.extent(mode) || 1;
   const most = Math.max(1, ...store.started.map((lane) => lane.at.length));
   const x = (ms) => box.left + (ms / time) * (box.right - box.left);
   const y = (n) => box.bottom - (n / most) * (box.bottom - box.top);
-  axes(pen, box, colours, most, time);
-  for (const lane of store.started) drawLine(pen, lane, x, y, colours[lane.name], frames[lane.name]);
+  axes(pen, box, colours, most, store.timed ? duration(time) : plural(time, "step"));
+  for (const lane of store.started) {
+    const at = (frame) => x(store.timed ? lane.clock[frame] : frame);
+    drawLine(pen, lane, at, y, colours[lane.name], frames[lane.name]);
+  }
 }
 
-function axes(pen, box, colours, most, time) {
+function axes(pen, box, colours, most, extent) {
   pen.strokeStyle = colours.rule;
   pen.lineWidth = 1;
   pen.strokeRect(box.left + 0.5, box.top + 0.5, box.right - box.left, box.bottom - box.top);
@@ -39,7 +44,7 @@ function axes(pen, box, colours, most, time) {
   pen.fillText(String(most), box.left - 5, box.top + 4);
   pen.fillText("0", box.left - 5, box.bottom - 2);
   pen.textBaseline = "top";
-  pen.fillText(duration(time), box.right, box.bottom + 5);
+  pen.fillText(extent, box.right, box.bottom + 5);
   pen.textAlign = "left";
   pen.fillText("0", box.left, box.bottom + 5);
 }
@@ -49,8 +54,8 @@ function drawLine(pen, lane, x, y, colour, frame) {
     pen.beginPath();
     pen.moveTo(x(0), y(0));
     for (let i = 1; i <= count; i++) {
-      pen.lineTo(x(lane.clock[i]), y(lane.shown[i - 1]));
-      pen.lineTo(x(lane.clock[i]), y(lane.shown[i]));
+      pen.lineTo(x(i), y(lane.shown[i - 1]));
+      pen.lineTo(x(i), y(lane.shown[i]));
     }
     pen.stroke();
   };
@@ -63,7 +68,7 @@ function drawLine(pen, lane, x, y, colour, frame) {
   pen.lineWidth = 2.5;
   path(frame);
   pen.setLineDash([]);
-  const [px, py] = [x(lane.clock[frame]), y(lane.shown[frame])];
+  const [px, py] = [x(frame), y(lane.shown[frame])];
   pen.fillStyle = colour;
   pen.beginPath();
   pen.arc(px, py, 4, 0, 7);

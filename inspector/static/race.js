@@ -9,6 +9,8 @@ const inspector = new Inspector(
   (run, lane, name) => server.view(run, lane, name),
   moveTo,
 );
+const main = Boolean(element.closest("#ds-race"));
+const watchers = [];
 const lanes = {};
 for (const name of ["a", "b"]) {
   const box = root.querySelector('[data-lane="' + name + '"]');
@@ -35,11 +37,12 @@ function pin(name, place) {
 
 function moveTo(cursor) {
   const lane = store.lanes[cursor.lane];
-  if (!lane.start || store.live) return;
+  if (!lane.start || store.live) return inspector.draw();
   const place = cursor.position === null ? -1 : cursor.position - lane.start.prompt.length;
   view.pinned = place < 0 ? null : [cursor.lane, place];
-  if (transport.frames()[cursor.lane] !== cursor.step + 1) transport.show(lane, cursor.step + 1);
   markPinned();
+  if (transport.frames()[cursor.lane] === cursor.step + 1) return showInspector();
+  transport.show(lane, cursor.step + 1);
 }
 
 function markPinned() {
@@ -103,6 +106,8 @@ function drawHead() {
   const said = store.message || failures.map((lane) => lane.end.message)[0] || "";
   find("note").hidden = !said;
   find("note").textContent = said;
+  find("parent").hidden = !store.parent;
+  find("back").disabled = store.live || store.state === "recording";
   const elsewhere = view.question && store.question && store.question !== view.question;
   find("other").hidden = !elsewhere || store.live;
   find("other").textContent = elsewhere ? "These lanes answer another problem: " + store.question : "";
@@ -140,9 +145,13 @@ function drawInspector(frames) {
   pinned.step = Math.max(frames[pinned.lane] - 1, 0);
   const busy = store.live || store.state === "recording" || !store.started.length;
   for (const key of root.querySelectorAll("[data-record]")) key.disabled = busy;
-  find("inspect-level").textContent = recordWords(store, inspector.frames);
   if (!store.live && store.state !== "recording") inspector.refresh(store.version);
+  showInspector();
+}
+
+function showInspector() {
   inspector.draw();
+  for (const watcher of watchers) watcher();
 }
 
 function drawCharts(frames) {
@@ -200,14 +209,15 @@ find("colour").addEventListener("change", draw);
 for (const key of root.querySelectorAll("[data-record]")) {
   key.addEventListener("click", () => trigger("record", { level: key.dataset.record }));
 }
+find("back").addEventListener("click", () => trigger("branch", { back: store.parent }));
 document.addEventListener("click", (event) => {
-  if (!event.target.closest?.("#ds-run:not([disabled])")) return;
+  if (!main || !event.target.closest?.("#ds-run:not([disabled])")) return;
   view.queued = true;
   drawHead();
 });
 find("prompt-box").addEventListener("toggle", details);
 document.addEventListener("driftscope-question", (event) => {
-  view.question = event.detail;
+  if (main) view.question = event.detail;
   drawHead();
 });
 new ResizeObserver(() => drawCharts(transport.frames())).observe(root);

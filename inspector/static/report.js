@@ -43,8 +43,9 @@ function headline(store, frames) {
 
 function chips(store) {
   const found = store.summary;
-  if (!found || found.numbers.length < 2 || found.speedup === null) return [];
-  const out = [number(found.forwards[1]) + " forwards instead of " + number(found.forwards[0])];
+  if (!found || found.numbers.length < 2 || found.same_answer === null) return [];
+  const fair = found.speedup !== null;
+  const out = fair ? [number(found.forwards[1]) + " forwards instead of " + number(found.forwards[0])] : [];
   out.push(verdict(found));
   if (found.same_text) out.push("every token agrees");
   else if (found.agreement !== null) {

@@ -97,6 +97,7 @@ class Store {
     this.message = "";
     this.question = null;
     this.version = "";
+    this.parent = "";
   }
 
   take(news) {
@@ -113,6 +114,7 @@ class Store {
     this.state = news.state;
     if (this.pending) return true;
     this.message = news.message || "";
+    if (news.parent !== undefined) this.parent = news.parent;
     if (news.recorded !== undefined) this.version = news.recorded;
     for (const name of ["a", "b"]) {
       const part = news.lanes[name];

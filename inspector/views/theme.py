@@ -21,23 +21,28 @@ INSPECT = (
     "inspect/plot.js",
     "inspect/figure.js",
     "inspect/panel.js",
+    "inspect/tally.js",
+    "inspect/why.js",
     *(f"inspect/views/{name}.js" for name in VIEWS),
     "inspect/inspector.js",
 )
+RACE = (
+    "format.js",
+    "store.js",
+    "tokens.js",
+    "charts.js",
+    "report.js",
+    "transport.js",
+    *INSPECT,
+    "race.js",
+)
 SCRIPTS = {
     "plan": ("plan.js",),
-    "race": (
-        "format.js",
-        "store.js",
-        "tokens.js",
-        "charts.js",
-        "report.js",
-        "transport.js",
-        *INSPECT,
-        "race.js",
-    ),
+    "race": RACE,
+    "learn": (*RACE, "learn.js"),
+    "theorem": ("format.js", "charts.js", "theorem_plots.js", "theorem.js"),
 }
-SHEETS = ("page.css", "race.css", "inspect/inspect.css")
+SHEETS = ("page.css", "race.css", "inspect/inspect.css", "learn.css", "theorem.css")
 BARE: dict[str, Any] = {"apply_default_css": False, "js_on_load": None}
 FONT = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")
 MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
@@ -50,8 +55,9 @@ def static(name: str) -> str:
 
 
 def template(name: str) -> str:
-    """A component's template, with the inspector's in its place."""
-    return static(f"{name}.html").replace("<!-- inspector -->", static("inspect/inspect.html"))
+    """A component's template, with the race's and the inspector's in their places."""
+    whole = static(f"{name}.html").replace("<!-- race -->", static("race.html"))
+    return whole.replace("<!-- inspector -->", static("inspect/inspect.html"))
 
 
 def script(name: str) -> str:

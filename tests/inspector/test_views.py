@@ -57,6 +57,28 @@ def test_a_lane_starts_with_what_its_canvas_needs(traces):
     assert start["stop"]
 
 
+def test_what_a_branch_knows_is_there_from_the_start():
+    canvas = np.array([[5, 6, 0, 4, 0, 7]], np.int32)
+    prompt = np.array([[True, True, False, False, False, False]])
+    given = np.array([[False] * 5 + [True]])
+    model = {"mask_id": 0, "eos_id": 9, "vocab_size": 10}
+    start = {"trace": "t", "step": 1, "edits": []}
+    trace = Trace()
+    trace.append(RunStarted({"start": start}, model, {}, canvas, prompt, given, ~given))
+    commit = np.array([2], np.int32), np.array([8], np.int32), np.array([0.5], np.float32)
+    event = StepEvent(
+        0, 0, 1, "full", 6, 1, np.zeros(1, np.int32), *commit, 1, 1.0, 1.0, np.zeros(5, np.int64),
+        1.0,
+    )  # fmt: skip
+    trace.append(event)
+    assert tokens.lane_start(trace, "")["canvas"] == {1: 4, 3: 7}
+    assert tokens.generation(trace).tolist() == [2, 3, 4, 5]
+    assert timeline.places(trace).tolist() == [-1, -1, 0, 1, 2, 3]
+    assert [row[7] for row in timeline.trace_rows(trace)] == [[0, 8, 500]]
+    del trace.meta["model"]["mask_id"]
+    assert tokens.lane_start(trace, "")["canvas"] == {3: 7}
+
+
 def test_commits_lie_in_the_answer_and_cover_it(traces):
     rows = timeline.trace_rows(traces["a"])
     places = [place for row in rows for place in row[7][::3]]
@@ -180,14 +202,14 @@ def test_a_failed_lane_says_why():
     assert messages.final_state(record) == ("failed", "out of memory")
 
 
-@pytest.mark.parametrize("name", ["title.html", "plan.html", "race.html"])
-def test_templates_hold_no_placeholders(name):
-    text = theme.static(name)
+@pytest.mark.parametrize("path", sorted(theme.STATIC.rglob("*.html")), ids=lambda p: p.name)
+def test_templates_hold_no_placeholders(path):
+    text = path.read_text()
     assert not any(mark in text for mark in ("${", "{{", "`", "<script"))
 
 
 def test_scripts_write_text_only_as_text():
     for name in theme.SCRIPTS:
-        script = theme.script(name)
+        script = theme.script(name).replace("http://www.w3.org/2000/svg", "")
         for mark in ("innerHTML", "insertAdjacentHTML", "eval(", "document.write", "http"):
             assert mark not in script

@@ -1,6 +1,6 @@
 class Cursor {
   constructor(onMove) {
-    this.pinned = { lane: "a", step: 0, layer: 0, position: null };
+    this.pinned = { lane: "a", step: 0, layer: null, position: null };
     this.preview = null;
     this.held = false;
     this.onMove = onMove;

@@ -8,6 +8,8 @@ function inspectInks(node) {
   };
 }
 
+const SQUARE = MARGIN.left + MARGIN.right - MARGIN.top - MARGIN.bottom;
+
 class Figure {
   constructor(name) {
     this.name = name;
@@ -64,8 +66,10 @@ class Figure {
 
   draw() {
     if (!this.spec || !this.canvas.isConnected) return;
-    const { pen, width, height } = surface(this.canvas, this.spec.height || 260);
-    this.box = boxOf(width, height);
+    const { square } = this.spec;
+    const tall = square ? Math.max(Math.min(this.canvas.clientWidth - SQUARE, square), 120) : this.spec.height || 260;
+    const { pen, width, height } = surface(this.canvas, tall);
+    this.box = boxOf(square ? Math.min(width, height + SQUARE) : width, height, this.spec.left);
     const { left, top, right, bottom } = this.box;
     this.canvas.dataset.box = [left, top, right, bottom].map((v) => v.toFixed(2)).join();
     this.paint(pen);
@@ -204,7 +208,8 @@ function legendItems(spec) {
       node.textContent = glyph || "";
     });
   }
-  if (!spec.series) key("no data", (node) => node.classList.add("ds-hatch"));
+  if (!spec.series) key(spec.blank || "no data", (node) => node.classList.add("ds-hatch"));
+  if (spec.under) key(spec.underName, (node) => node.classList.add("ds-under"));
   if (spec.dots) key(spec.dotName || "unmasked here", (node) => node.classList.add("ds-dot"));
   return items;
 }
@@ -226,6 +231,11 @@ function scaleItem(legend) {
     const tick = make("i", "", text);
     tick.style.left = place * 100 + "%";
     ticks.append(tick);
+  }
+  for (const place of legend.marks || []) {
+    const mark = make("span", "ds-ramp-mark");
+    mark.style.left = place * 100 + "%";
+    bar.append(mark);
   }
   const frame = make("span", "ds-ramp-frame");
   frame.append(bar, ticks);

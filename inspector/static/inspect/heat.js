@@ -1,8 +1,8 @@
 const MARGIN = { left: 46, right: 12, top: 8, bottom: 34 };
 
-function boxOf(width, height) {
+function boxOf(width, height, left = MARGIN.left) {
   return {
-    left: MARGIN.left,
+    left,
     top: MARGIN.top,
     right: width - MARGIN.right,
     bottom: height - MARGIN.bottom,
@@ -73,6 +73,7 @@ function drawHeat(pen, spec, box, inks, pixels) {
   pen.imageSmoothingEnabled = false;
   pen.drawImage(pixels.of(spec), box.left, box.top, box.right - box.left, box.bottom - box.top);
   heatGlyphs(pen, spec, place);
+  heatLines(pen, spec, place);
   heatMarks(pen, spec, box, inks, place);
   heatDots(pen, spec, place);
   axisTicks(pen, spec.x, box, inks, place.left, place.wide, "x");
@@ -81,18 +82,40 @@ function drawHeat(pen, spec, box, inks, pixels) {
 }
 
 function heatGlyphs(pen, spec, place) {
-  if (!spec.glyph || place.wide < 9 || place.high < 11) return;
+  if (!spec.glyph || place.high < 11) return;
   pen.font = "bold 10px system-ui, sans-serif";
   pen.textAlign = "center";
   pen.textBaseline = "middle";
+  const narrow = place.wide < 9;
   for (let y = 0; y < spec.y.count; y++) {
-    for (let x = 0; x < spec.x.count; x++) {
-      const value = spec.value(x, y);
-      const text = value === null ? "" : spec.glyph(value);
-      if (!text) continue;
-      pen.fillStyle = inkOn(spec.colour(value));
-      pen.fillText(text, place.left(x + 0.5), place.top(y + 0.5));
-    }
+    const glyph = (x) => (spec.value(x, y) === null ? "" : spec.glyph(spec.value(x, y)));
+    heatRuns(spec.x.count, glyph, narrow, (from, to, text) => {
+      if ((to - from) * place.wide < 9) return;
+      pen.fillStyle = inkOn(spec.colour(spec.value(from, y)));
+      pen.fillText(text, place.left((from + to) / 2), place.top(y + 0.5));
+    });
+  }
+}
+
+function heatRuns(count, name, merge, take) {
+  for (let from = 0; from < count; ) {
+    const text = name(from);
+    let to = from + 1;
+    while (merge && to < count && name(to) === text) to++;
+    if (text) take(from, to, text);
+    from = to;
+  }
+}
+
+function heatLines(pen, spec, place) {
+  if (!spec.under || place.high < 3) return;
+  const thick = Math.max(place.high * 0.22, 1);
+  for (let y = 0; y < spec.y.count; y++) {
+    const ink = (x) => (spec.value(x, y) !== null && spec.under(x, y) ? inkOn(spec.colour(spec.value(x, y))) : "");
+    heatRuns(spec.x.count, ink, true, (from, to, colour) => {
+      pen.fillStyle = colour;
+      pen.fillRect(place.left(from), place.top(y + 1) - thick, place.left(to) - place.left(from), thick);
+    });
   }
 }
 
@@ -145,16 +168,13 @@ function axisTicks(pen, axis, box, inks, place, size, name) {
   const room = name === "x" ? (box.right - box.left) / 64 : (box.bottom - box.top) / 18;
   const every = niceStep(axis.count, Math.max(room, 1));
   const tick = axis.tick || ((i) => String(i + 1));
-  for (let i = 0; i < axis.count; i += every) {
-    if (name === "x") {
-      pen.textAlign = "center";
-      pen.textBaseline = "top";
-      pen.fillText(tick(i), place(i + 0.5), box.bottom + 3);
-    } else {
-      pen.textAlign = "right";
-      pen.textBaseline = "middle";
-      pen.fillText(tick(i), box.left - 5, place(i + 0.5));
-    }
+  const ticks = axis.ticks || [];
+  if (!axis.ticks) for (let i = 0; i < axis.count; i += every) ticks.push([i + 0.5, tick(i)]);
+  pen.textAlign = name === "x" ? "center" : "right";
+  pen.textBaseline = name === "x" ? "top" : "middle";
+  for (const [at, text] of ticks) {
+    if (name === "x") pen.fillText(text, place(at), box.bottom + 3);
+    else pen.fillText(text, box.left - 5, place(at));
   }
   axisName(pen, axis, box, inks, name);
 }
@@ -164,7 +184,8 @@ function axisName(pen, axis, box, inks, name) {
   pen.fillStyle = inks.ink;
   pen.textBaseline = "bottom";
   pen.textAlign = name === "x" ? "right" : "left";
-  const text = name === "x" ? axis.name + " →" : axis.name + " ↓";
+  const arrow = name === "x" ? " →" : axis.up ? " ↑" : " ↓";
+  const text = axis.name && axis.name + arrow;
   if (name === "x") pen.fillText(text, box.right, box.bottom + MARGIN.bottom - 2);
   else pen.fillText(text, 2, box.bottom + MARGIN.bottom - 2);
 }

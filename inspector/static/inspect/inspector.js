@@ -123,15 +123,26 @@ class Inspector {
       if (key !== this.key) return;
       if (!frame.missing) this.frames[lane] = frame;
     }
-    if (!this.frames[this.cursor.pinned.lane]) this.cursor.pinned.lane = lanes[0];
+    this.settle(lanes);
     this.draw();
-    for (const { source, level } of [INSPECT_VIEWS[this.name], INSPECT_VIEWS.card]) {
+    for (const [source, level] of [...this.sources(INSPECT_VIEWS[this.name]), ...this.sources(INSPECT_VIEWS.card)]) {
       for (const lane of lanes) {
         if (source && this.keeps(lane, level)) await this.fetch(lane, source);
         if (key !== this.key) return;
       }
     }
     this.draw();
+  }
+
+  sources(view) {
+    return [[view.source, view.level], ...(view.also || [])];
+  }
+
+  settle(lanes) {
+    const { pinned } = this.cursor;
+    if (!this.frames[pinned.lane]) pinned.lane = lanes[0];
+    const layers = this.frame?.layers || 1;
+    pinned.layer = pinned.layer === null ? Math.floor(layers / 2) : Math.min(pinned.layer, layers - 1);
   }
 
   keeps(lane, level) {
@@ -144,7 +155,7 @@ class Inspector {
 
   moved(how) {
     if (how === "move") this.onMove(this.cursor.pinned);
-    this.draw();
+    else this.draw();
   }
 
   panel() {
@@ -183,11 +194,12 @@ class Inspector {
     card.hidden = position === null || !this.frame || position >= this.frame.positions;
     if (card.hidden) return;
     this.card = this.card || new Panel(card, "card", this);
-    this.card.draw(this.given(this.cursor.now.lane, "drift"));
+    this.card.draw();
   }
 
   drawBar() {
     const { now } = this.cursor;
+    this.find("level").textContent = recordWords(this.store, this.frames);
     const frame = this.frame;
     for (const name of ["a", "b"]) {
       const key = this.find("lane-" + name);

@@ -63,6 +63,16 @@ class Panel {
     this.controls.append(label);
   }
 
+  choices(name, options) {
+    const input = this.controls.querySelector('[data-control="' + name + '"]');
+    const key = JSON.stringify(options);
+    if (input.dataset.key === key) return;
+    input.dataset.key = key;
+    input.replaceChildren(...options.map(([value, text]) => new Option(text, value)));
+    const known = options.some(([value]) => value === this.values[name]);
+    input.value = this.values[name] = known ? this.values[name] : options[0][0];
+  }
+
   set(name, value) {
     this.values[name] = value;
     const input = this.controls.querySelector('[data-control="' + name + '"]');
@@ -114,6 +124,18 @@ class Panel {
     const marks = [{ at: frame.prompt, strong: true }];
     for (let low = frame.prompt + frame.block; low < frame.positions; low += frame.block) marks.push({ at: low });
     return { name: "position", count: frame.positions, marks, ...extra };
+  }
+
+  steps() {
+    const { frame } = this;
+    const marks = [];
+    for (let s = 1; s < frame.steps; s++) if (frame.blocks.values[s] !== frame.blocks.values[s - 1]) marks.push({ at: s });
+    return { name: "step", count: frame.steps, marks };
+  }
+
+  get spot() {
+    const { cursor, frame } = this;
+    return { step: Math.min(cursor.step, frame.steps - 1), layer: Math.min(cursor.layer, frame.layers - 1) };
   }
 
   answers() {

@@ -25,7 +25,7 @@ function plotTicks(axis, most) {
   const whole = axis.whole ? Math.max(Math.round(step), 1) : step;
   const out = [];
   const first = Math.ceil(axis.from / whole - 1e-9) * whole;
-  for (let value = first; value <= axis.to + whole * 1e-6; value += whole) out.push(value);
+  for (let value = first; value <= axis.to + whole * 1e-6; value += whole) out.push(Math.round(value / whole) * whole + 0);
   return out;
 }
 
@@ -77,7 +77,7 @@ function plotFrame(pen, spec, box, inks, x, y) {
     pen.fillText(tickText(spec.y, value), box.left - 5, y.to(value));
   }
   axisName(pen, spec.x, box, inks, "x");
-  axisName(pen, { name: spec.y.name }, box, inks, "y");
+  axisName(pen, { name: spec.y.name, up: true }, box, inks, "y");
 }
 
 function plotSeries(pen, line, x, y, box) {
@@ -124,10 +124,11 @@ function plotBars(pen, line, x, y, box) {
   line.xs.forEach((value, i) => {
     const low = line.base ? line.base[i] : 0;
     if (line.ys[i] === null || Number.isNaN(line.ys[i])) return;
-    const left = x.to(value - wide / 2);
+    const [from, to] = line.ends ? [value, line.ends[i]] : [value - wide / 2, value + wide / 2];
+    const left = x.to(from);
     const top = y.to(low + line.ys[i]);
     const bottom = Math.min(y.to(low), box.bottom);
-    pen.fillRect(left, top, Math.max(x.to(value + wide / 2) - left, 1), Math.max(bottom - top, 0));
+    pen.fillRect(left, top, Math.max(x.to(to) - left, 1), Math.max(bottom - top, 0));
   });
 }
 

@@ -1,0 +1,100 @@
+"""The lessons in a real headless Chromium: done marks, answers, going back, links."""
+
+import numpy as np
+import pytest
+
+from engine.trace import Trace
+from tests.browser import ROOT
+
+pytest_plugins = ["tests.chromium"]
+pytestmark = pytest.mark.browser
+LESSONS = ROOT / "assets" / "examples" / "lessons"
+READY = "document.querySelector('#ds-learn [data-inspect]')?.dataset.ready === '{}'"
+DONE = "document.querySelector('#ds-learn [data-learn]').dataset.done === 'yes'"
+
+
+def at_lesson(race, app, key, view):
+    race.page.goto(f"{app.url}/?lesson={key}")
+    race.page.wait_for_function(READY.format(view))
+    return race.page
+
+
+def answer(page, given):
+    page.locator("[data-lesson-number]").fill(given)
+    page.locator("[data-lesson-check]").click()
+    page.wait_for_function("document.querySelector('[data-lesson-verdict]').textContent")
+    said = page.locator("[data-lesson-verdict]").inner_text()
+    page.evaluate("document.querySelector('[data-lesson-verdict]').textContent = ''")
+    return said
+
+
+def cursor(page):
+    return page.locator("#ds-learn [data-inspect]").evaluate(
+        "node => [node.dataset.lane, +node.dataset.step, +node.dataset.layer, node.dataset.position]"
+    )
+
+
+def test_a_link_opens_a_lesson_and_its_question_is_checked(app, new_page):
+    page = at_lesson(new_page(), app, "masks", "candidates")
+    trace = Trace.load(LESSONS / "plain.npz")
+    shown = ~trace.arrays()["prompt_mask"]
+    ids = trace.canvas_at(trace.steps)[shown]
+    end = np.flatnonzero(np.isin(ids, trace.meta["model"]["stop_ids"]))[0]
+    last = int(trace.step_map()[shown][:end].argmax()) + 1
+    assert answer(page, str(last + 1)).startswith("Not yet")
+    assert answer(page, str(last)).startswith(f"Right. Token {last} came last")
+    assert not page.evaluate(DONE)
+    scrub = page.locator("#ds-learn [data-scrub]")
+    scrub.focus()
+    scrub.press("Home")
+    scrub.press("End")
+    page.wait_for_function(DONE)
+
+
+def test_each_action_is_marked_and_back_restores_the_cursor(app, new_page):
+    page = at_lesson(new_page(), app, "clocks", "schedule")
+    for key in page.locator("[data-choice]").all():
+        assert not page.evaluate(DONE)
+        key.click()
+        name = key.get_attribute("data-choice")
+        page.wait_for_function(
+            "n => document.querySelector(`[data-choice=${n}]`).ariaPressed === 'true'", arg=name
+        )
+    page.wait_for_function(DONE)
+    page.wait_for_function(READY.format("schedule"))
+    page.locator("#ds-learn [data-inspect-layer]").focus()
+    page.keyboard.press("ArrowRight")
+    before = cursor(page)
+    page.locator('[data-lessons] [data-key="drift"]').click()
+    page.wait_for_function(READY.format("counts"))
+    slider = page.locator('#ds-learn [data-view="counts"] input[type="range"]').first
+    assert not page.evaluate(DONE)
+    slider.focus()
+    slider.press("Home")
+    slider.press("End")
+    page.wait_for_function(DONE)
+    assert cursor(page) != before
+    page.locator('[data-lessons] [data-key="clocks"]').click()
+    page.wait_for_function(READY.format("schedule"))
+    page.wait_for_function(DONE)
+    assert cursor(page) == before
+
+
+def test_the_strip_counts_what_causal_attention_keeps(app, new_page):
+    page = at_lesson(new_page(), app, "attention", "drift")
+    trace = Trace.load(LESSONS / "plain.npz")
+    codes = trace.arrays()["drift"][12, 7, 1].astype(float)
+    moved = np.where(codes == 255, 0, 1e-3 * np.expm1(codes / 254 * np.log1p(2e3))) > 0.001
+    fresh, prompt = trace.step_map().tolist().index(11), int(trace.arrays()["prompt_mask"].sum())
+    count = int(moved[prompt:fresh].sum())
+    for name, value in (("step", 12), ("layer", 7)):
+        page.locator(f"#ds-learn [data-inspect-{name}]").fill(str(value))
+    page.wait_for_function(
+        "n => document.querySelector('[data-strip-words]').textContent.includes(n)",
+        arg=f"{count} answer token",
+    )
+    page.locator("[data-strip=causal]").click()
+    assert "0 of them move" in page.locator("[data-strip-words]").inner_text()
+    page.locator("[data-strip=bidirectional]").click()
+    page.wait_for_function(DONE)
+    assert answer(page, str(count)).startswith("Right")

@@ -1,0 +1,99 @@
+"""The theorem widget's drawing, widths, targets and contrast in a real Chromium."""
+
+import re
+
+import pytest
+
+pytest_plugins = ["tests.chromium", "tests.theorem"]
+pytestmark = pytest.mark.browser
+
+
+def area(page, name, colour):
+    """How many pixels of a canvas have exactly a colour."""
+    script = """(canvas, colour) => {
+      const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+      let count = 0;
+      for (let i = 0; i < data.length; i += 4) {
+        if (data[i + 3] === 255 && data.slice(i, i + 3).join() === colour) count += 1;
+      }
+      return count;
+    }"""
+    return page.locator(f"canvas[data-{name}]").evaluate(script, colour)
+
+
+@pytest.mark.parametrize(
+    ("theme", "blue"), [("light", "0,114,178"), ("dark", "86,180,233")], ids=["light", "dark"]
+)
+def test_the_bars_of_p_have_its_mass(new_widget, theme, blue):
+    """The bars' lengths sum to 1, so their area is inverse to the scale's end: 0.5, then 1."""
+    widget = new_widget(theme=theme)
+    widget.slide(2, 30, 0)
+    half = area(widget.page, "bars", blue)
+    widget.slide(2, 5, 0)
+    assert half / area(widget.page, "bars", blue) == pytest.approx(2, rel=0.04)
+
+
+def test_the_zone_ends_where_the_theorem_does(new_widget):
+    widget = new_widget(1440)
+    widget.slide(2, 60, 0)
+    script = """(canvas, [k, epsilon]) => {
+      const x = 30 + epsilon / 0.75 * (canvas.clientWidth - 44 - 30);
+      const y = 6 + 34 * (6 - k) + 8;
+      return canvas.getContext('2d').getImageData(x, y, 1, 1).data[3] > 0;
+    }"""
+    canvas = widget.page.locator("canvas[data-zone]")
+    for k in range(2, 7):
+        for shift, tinted in ((-0.01, True), (0.012, False)):
+            assert canvas.evaluate(script, [k, 1 / (k + 1) + shift]) == tinted, (k, shift)
+
+
+@pytest.mark.parametrize("width", [390, 768, 1440])
+@pytest.mark.parametrize("k", [2, 6])
+def test_no_width_scrolls_sideways(new_widget, width, k):
+    widget = new_widget(width, 844)
+    fits = "document.documentElement.scrollWidth <= innerWidth"
+    widget.slide(k, 40, 1)
+    widget.page.locator("summary").click()
+    assert widget.page.evaluate(fits)
+    widget.press("house")
+    assert widget.page.evaluate(fits)
+
+
+def test_fingers_have_room(new_widget):
+    page = new_widget(390, 844, has_touch=True, is_mobile=True).page
+    targets = page.locator("#ds-theorem :is(input, button, summary)").all()
+    assert len(targets) == 7
+    for target in targets:
+        assert target.bounding_box()["height"] >= 44
+
+
+def luminance(colour):
+    parts = [int(x) / 255 for x in re.findall(r"\d+", colour)[:3]]
+    lin = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * lin[0] + 0.7152 * lin[1] + 0.0722 * lin[2]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_is_legible(new_widget, theme):
+    page = new_widget(theme=theme).page
+    page.locator("summary").click()
+    script = """() => {
+      const back = (e) => {
+        for (; e; e = e.parentElement) {
+          const colour = getComputedStyle(e).backgroundColor;
+          if (!/, 0\\)$|transparent/.test(colour)) return colour;
+        }
+        return 'rgb(255, 255, 255)';
+      };
+      const says = (e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+      return [...document.querySelectorAll('.ds-theorem *')]
+        .filter((e) => e.offsetParent && says(e))
+        .map((e) => [e.className || e.tagName, getComputedStyle(e).color, back(e)]) }"""
+    found = page.evaluate(script)
+    assert len(found) > 30
+    poor = set()
+    for name, ink, ground in found:
+        high, low = sorted((luminance(ink), luminance(ground)), reverse=True)
+        if (high + 0.05) / (low + 0.05) < 4.5:
+            poor.add((str(name), ink, ground))
+    assert poor == set()
