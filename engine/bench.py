@@ -5,6 +5,9 @@
 Each round decodes the same prompt by every method in turn; figures are medians over the rounds
 of the engine's own clocks, the first round (warm-up) left out, and the speed-up is the median of
 the rounds' ratios to plain decoding. Prints a table and, last, one JSON document.
+
+With --record LEVEL every method also runs with and without the recorder in turn, on the wall
+clock, which does not leave the recorder out; its cost is the median of the rounds' ratios, less 1.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
@@ -26,6 +30,7 @@ from engine.library import Library
 from engine.spec import RunSpec
 from engine.tiny.exam import exam
 
+LEVELS = ("steps", "layers", "probe")
 THRESHOLD = {"unmasker": "threshold", "knobs": {"threshold.threshold": 0.9}}
 METHODS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -59,6 +64,30 @@ def measure(
     return runs
 
 
+def step_seconds(model: LoadedModel, spec: RunSpec) -> float:
+    """Wall time of a run's steps, recording included, its start and end not."""
+    lane = Lane(model, spec)
+    lane.start()
+    started = stopped = time.perf_counter()
+    while not isinstance(lane.advance(), RunFinished):
+        stopped = time.perf_counter()
+    return stopped - started
+
+
+def recording_costs(
+    model: LoadedModel, specs: Mapping[str, RunSpec], level: str, rounds: int
+) -> dict[str, float]:
+    """What share of each method's time recording at `level` adds."""
+    ratios: dict[str, list[float]] = {name: [] for name in specs}
+    for round_index in range(rounds + 1):
+        for name, spec in specs.items():
+            levels = (level, "off")
+            on, off = (step_seconds(model, dataclasses.replace(spec, record=r)) for r in levels)
+            if round_index:
+                ratios[name].append(on / off)
+    return {name: median(found) - 1 for name, found in ratios.items()}
+
+
 def table(runs: Mapping[str, list[RunFinished]], answer: int | None) -> list[dict[str, Any]]:
     """One row a method; ratios are to the method named first, round by round."""
     base = next(iter(runs.values()))
@@ -90,6 +119,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--shots", type=int, default=8)
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--record", choices=LEVELS, help="also measure what recording costs")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     folders = {args.model.name: args.model}
@@ -98,13 +128,17 @@ def main() -> None:
     model = Library(folders).load(base)
     specs = {name: dataclasses.replace(base, **change) for name, change in METHODS.items()}
     rows = table(measure(model, specs, args.rounds), problem.answer)
+    if args.record:
+        costs = recording_costs(model, specs, args.record, args.rounds)
+        rows = [row | {"recording_cost": costs[row["method"]]} for row in rows]
     tokens = len(model.tokenizer.encode_spec(base))
     print(f"{tokens} prompt tokens, {base.gen_length} answer positions, {args.rounds} rounds")
     print(f"{'method':20}{'forwards':>9}{'ms/step':>9}{'tokens/s':>10}{'speed-up':>10}  same text")
     for row in rows:
+        cost = f"  recording {row['recording_cost']:+.1%}" if args.record else ""
         print(
             f"{row['method']:20}{row['nfe']:9.0f}{row['ms_per_step']:9.2f}"
-            f"{row['tokens_per_s']:10.1f}{row['speed_up']:9.2f}x  {row['same_text']}"
+            f"{row['tokens_per_s']:10.1f}{row['speed_up']:9.2f}x  {row['same_text']}{cost}"
         )
     where = environment.describe(base, model.digest)
     print(json.dumps({"environment": where, "prompt_tokens": tokens, "rows": rows}))

@@ -9,13 +9,16 @@ from __future__ import annotations
 import argparse
 import importlib
 import pkgutil
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
+import engine.accounts
 import engine.cache
 import engine.decode
+from engine.accounts.account import Account
 from engine.cache.base import CachePolicy
 from engine.cache.stack import Stack
 from engine.decode.base import Unmasker
@@ -37,6 +40,16 @@ def policies() -> dict[str, type[CachePolicy]]:
 def unmaskers() -> dict[str, type[Unmasker]]:
     """Every unmasker of the package by name."""
     return _plugins(engine.decode, Unmasker)  # type: ignore[type-abstract]
+
+
+@cache
+def accounts() -> dict[str, Account]:
+    """The long account of every method that has one, by the method's name."""
+    return {
+        name: account
+        for module in _modules(engine.accounts)
+        for name, account in vars(module).get("ACCOUNTS", {}).items()
+    }
 
 
 def make_policy(spec: RunSpec) -> CachePolicy:
@@ -81,21 +94,29 @@ def check_knobs(spec: RunSpec) -> None:
 def describe() -> dict[str, list[dict[str, Any]]]:
     """Unmaskers, caches and the fields of a spec as plain data."""
     return {
-        "unmaskers": [_account(c) | {"scheduled": c.scheduled} for c in unmaskers().values()],
-        "caches": [_account(c) | {"stackable_on": c.stackable_on} for c in policies().values()],
+        "unmaskers": [_described(c) | {"scheduled": c.scheduled} for c in unmaskers().values()],
+        "caches": [_described(c) | {"stackable_on": c.stackable_on} for c in policies().values()],
         "fields": describe_fields(RunSpec),
     }
 
 
-def _account(cls: type) -> dict[str, Any]:
-    names = ("name", "title", "paper", "summary")
-    return {n: getattr(cls, n) for n in names} | {"knobs": describe_fields(cls)}
+def _described(cls: type) -> dict[str, Any]:
+    row = {n: getattr(cls, n) for n in ("name", "title", "paper", "summary")}
+    account = accounts().get(row["name"], Account(""))
+    published = [asdict(one) for one in account.published]
+    return row | {
+        "account": account.text, "published": published, "knobs": describe_fields(cls),
+    }  # fmt: skip
+
+
+def _modules(package: ModuleType) -> list[ModuleType]:
+    names = [entry.name for entry in pkgutil.iter_modules(package.__path__)]
+    return [importlib.import_module(f"{package.__name__}.{name}") for name in names]
 
 
 def _plugins(package: ModuleType, base: type[T]) -> dict[str, type[T]]:
     found: dict[str, type[T]] = {}
-    for entry in pkgutil.iter_modules(package.__path__):
-        module = importlib.import_module(f"{package.__name__}.{entry.name}")
+    for module in _modules(package):
         for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, base) and "name" in vars(value):
                 found[vars(value)["name"]] = value

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from engine.fields import Scalar
+from engine.start import REMASK, Start
+
+MAX_STEP = 2**31 - 1
+_ID = re.compile(r"[A-Za-z0-9_.~-]{1,64}")
 
 
 def check_divides(length: int, block: int) -> None:
@@ -34,23 +39,57 @@ def checked_knobs(knobs: Mapping[str, Scalar]) -> dict[str, Scalar]:
 
 def checked_fixed(fixed: Any, length: int) -> tuple[tuple[int, int], ...]:
     """Pairs of offset and token id, sorted; ValueError where one does not fit the answer."""
+    return _answer_pairs("fixed", fixed, length, "and a token id", 0)
+
+
+def checked_start(start: Any, length: int, fixed: tuple[tuple[int, int], ...] = ()) -> Start | None:
+    """Where a run goes on, from a Start or its plain data; None where it begins afresh.
+
+    Raises ValueError naming `start.trace`, `start.step` or `start.edits`.
+    """
+    if start is None:
+        return None
+    given = vars(start) if isinstance(start, Start) else start
+    if not isinstance(given, Mapping) or not {"trace", "step"} <= set(given):
+        raise ValueError("start: expected a mapping of trace, step and edits")
+    unknown = sorted(str(key) for key in set(given) - {"trace", "step", "edits"})
+    if unknown:
+        raise ValueError(f"start.{unknown[0]}: unknown field; the fields are edits, step, trace")
+    trace, step = given["trace"], given["step"]
+    if not isinstance(trace, str) or not _ID.fullmatch(trace):
+        raise ValueError(
+            "start.trace: expected the id of a trace, 1 to 64 letters, digits and _ . ~ -"
+        )
+    if type(step) is not int or not 0 <= step <= MAX_STEP:
+        raise ValueError(f"start.step: expected a whole number from 0 to {MAX_STEP}")
+    what = f"and a token id, or {REMASK} to mask it again"
+    edits = _answer_pairs("start.edits", given.get("edits", ()), length, what, REMASK)
+    both = sorted({offset for offset, _ in edits} & {offset for offset, _ in fixed})
+    if both:
+        raise ValueError(f"start.edits: offset {both[0]} is given by fixed and stays as it is")
+    return Start(trace, step, edits)
+
+
+def _answer_pairs(
+    name: str, given: Any, length: int, what: str, least: int
+) -> tuple[tuple[int, int], ...]:
+    """Pairs of offset and token id, sorted, the offsets distinct; the ids are at least `least`."""
     try:
-        pairs = tuple(sorted((offset, token) for offset, token in fixed))
+        pairs = tuple(sorted((offset, token) for offset, token in given))
     except (TypeError, ValueError):
-        raise ValueError("fixed: expected pairs of offset and token id") from None
+        raise ValueError(f"{name}: expected pairs of offset and token id") from None
     for offset, token in pairs:
         if (
             type(offset) is not int
             or type(token) is not int
             or not 0 <= offset < length
-            or token < 0
+            or token < least
         ):
             raise ValueError(
-                f"fixed: ({offset!r}, {token!r}) needs an offset from 0 to {length - 1} "
-                "and a token id"
+                f"{name}: ({offset!r}, {token!r}) needs an offset from 0 to {length - 1} {what}"
             )
     if len({offset for offset, _ in pairs}) < len(pairs):
-        raise ValueError("fixed: an offset is named twice")
+        raise ValueError(f"{name}: an offset is named twice")
     return pairs
 
 

@@ -1,32 +1,84 @@
-"""example: record the finished race that the page shows before anything is pressed.
+"""example: record the finished runs that the page can show without computing anything.
 
     python -m engine.example
 
-Writes `assets/examples/a.npz` and `b.npz`, the default race of the embedded model.
+Writes `assets/examples`: `a.npz` and `b.npz`, the default race as it was timed; `a-recorded.npz`
+and `b-recorded.npz`, the same race once more at level `probe`; `methods/<name>.npz`, a short
+problem under plain decoding, every cache policy and every unmasker, at level `probe`. Run twice,
+it writes the same arrays but for the clocks.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from engine.events import Waiting
+from engine import catalog
+from engine.events import Event, Waiting
 from engine.library import embedded_models
 from engine.session import Session
+from engine.spec import RaceSpec, RunSpec
 from engine.trace import Trace
 
 ASSETS = Path(__file__).parent.parent / "assets"
+PLAIN = "plain"
+PROBLEM, LENGTH, BLOCK = 3, 64, 32
+PROBES = RunSpec().probe_steps
 
 
-def record(session: Session) -> dict[str, Trace]:
-    """The traces of both lanes of the session's default race."""
-    traces = {"a": Trace(), "b": Trace()}
-    for lane, event in session.race(session.default_race()):
+def gather(events: Iterable[tuple[str, Event]]) -> dict[str, Trace]:
+    """The traces of a stream of events, by lane; RuntimeError where a run did not end well."""
+    traces: dict[str, Trace] = {}
+    for lane, event in events:
         if not isinstance(event, Waiting):
-            traces[lane].append(event)
+            traces.setdefault(lane, Trace()).append(event)
+    for lane, trace in traces.items():
+        if trace.meta["reason"] != "done":
+            raise RuntimeError(f"{lane}: {trace.meta['message'] or trace.meta['reason']}")
     return traces
+
+
+def record(session: Session, level: str = "off") -> dict[str, Trace]:
+    """The traces of both lanes of the session's default race, recorded at a level."""
+    race = session.default_race()
+    lanes = (replace(spec, record=level, probe_steps=PROBES) for spec in (race.a, race.b))
+    return gather(session.race(RaceSpec(*lanes)))
+
+
+def method_specs(session: Session) -> dict[str, RunSpec]:
+    """A short problem, alone, under each method at its defaults: name of its file to spec."""
+    base = RunSpec(
+        model=session.default_race().a.model,
+        prompt=session.problem(PROBLEM)["prompt"],
+        gen_length=LENGTH,
+        block_length=BLOCK,
+        steps=LENGTH,
+        record="probe",
+        probe_steps=PROBES,
+    )
+    specs = {PLAIN: base}
+    specs |= {name: replace(base, cache=name) for name in catalog.policies() if name != base.cache}
+    others = [name for name in catalog.unmaskers() if name != base.unmasker]
+    return specs | {name: replace(base, unmasker=name) for name in others}
+
+
+def record_methods(session: Session, specs: Mapping[str, RunSpec]) -> dict[str, Trace]:
+    """The recorded run of each spec, by name."""
+    return {
+        name: gather((name, event) for event in session.run(spec))[name]
+        for name, spec in specs.items()
+    }
+
+
+def write(traces: Mapping[str, Trace], folder: Path) -> None:
+    """One file a trace, named for it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, trace in traces.items():
+        trace.save(folder / f"{name}.npz")
 
 
 def main() -> None:
@@ -36,10 +88,11 @@ def main() -> None:
     )
     parser.add_argument("--threads", type=int, default=1)
     torch.set_num_threads(parser.parse_args().threads)
-    folder = ASSETS / "examples"
-    folder.mkdir(parents=True, exist_ok=True)
-    for lane, trace in record(Session(embedded_models(ASSETS))).items():
-        trace.save(folder / f"{lane}.npz")
+    session, folder = Session(embedded_models(ASSETS)), ASSETS / "examples"
+    write(record(session), folder)
+    recorded = record(session, "probe")
+    write({f"{lane}-recorded": trace for lane, trace in recorded.items()}, folder)
+    write(record_methods(session, method_specs(session)), folder / "methods")
 
 
 if __name__ == "__main__":

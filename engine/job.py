@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from engine.cache.base import CachePolicy
 from engine.decode.base import Unmasker
+from engine.decode.schedule import Begun
 from engine.models.base import ModelAdapter
 from engine.recorder import Recorder
 from engine.spec import RunSpec
@@ -22,7 +23,9 @@ class Job:
     `canvas` [B, T] int64 on the CPU, mask ids where something is to be generated; `prompt_length`
     is P, prompts are padded on the left; `pad_mask` [B, T] bool or None; `fixed_mask` [B, T] bool
     marks given answer tokens; `first` is the number of its first sequence, which seeds its
-    noise; `make_policy` gives a fresh policy, one a guidance branch.
+    noise; `make_policy` gives a fresh policy, one a guidance branch. Of a branch, which is one
+    sequence, `known_mask` [1, T] bool marks the answer tokens that are known, and `begun` says by
+    the first position of a block how far its schedule has come.
     """
 
     adapter: ModelAdapter
@@ -35,6 +38,12 @@ class Job:
     fixed_mask: Tensor | None = None
     recorder: Recorder = field(default_factory=Recorder)
     first: int = 0
+    known_mask: Tensor | None = None
+    begun: Mapping[int, Begun] = field(default_factory=dict)
+
+    def steps_before(self, block: slice) -> int:
+        """Steps of its schedule that a block has had before this run."""
+        return self.begun[block.start].steps if block.start in self.begun else 0
 
 
 def split(job: Job) -> list[Job]:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from engine import environment, memory
+from engine.branch import BranchPoint, branched
 from engine.cache.base import CachePolicy, Ground
 from engine.cache.profile import DriftProfile
 from engine.cache.stack import Stack
@@ -19,10 +20,11 @@ from engine.catalog import make_policy, make_unmasker
 from engine.eos import text_length
 from engine.events import RunFinished, RunStarted, StepEvent
 from engine.job import Job
+from engine.levels import make_recorder
 from engine.loop import Denoiser, denoise
 from engine.metrics import Tally
 from engine.models.base import ModelAdapter
-from engine.recorder import Recorder, make_recorder
+from engine.recorder import Recorder
 from engine.spec import RunSpec
 from engine.text import Tokenizer
 
@@ -56,11 +58,15 @@ def make_job(
     spec: RunSpec,
     prompts: list[list[int]],
     recorder: Recorder | None = None,
+    point: BranchPoint | None = None,
 ) -> Job:
     """A job of a spec over prompts [B] of ids, padded on the left to one length.
 
-    Raises ValueError naming `prompt` or `fixed` where they do not fit the model.
+    `point` is where a branch goes on. Raises ValueError naming `prompt`, `fixed` or `start` where
+    they do not fit the model.
     """
+    if spec.start is not None and point is None:
+        raise ValueError("start: the trace to go on from is not at hand; leave start out")
     info = model.adapter.info
     width = max(map(len, prompts))
     check_context(width, spec, info.max_length)
@@ -76,7 +82,7 @@ def make_job(
             raise ValueError(f"fixed: token id {token} is not one of the model's {info.vocab_size}")
         canvas[:, width + offset] = token
         fixed_mask[:, width + offset] = True
-    return Job(
+    job = Job(
         adapter=model.adapter,
         spec=spec,
         canvas=canvas,
@@ -87,6 +93,7 @@ def make_job(
         fixed_mask=fixed_mask,
         recorder=recorder or Recorder(),
     )
+    return job if point is None else branched(job, point)
 
 
 def ground_of(model: LoadedModel, name: str) -> Ground:
@@ -114,10 +121,10 @@ def _prepared(policy: CachePolicy, ground: Ground) -> CachePolicy:
 class Lane:
     """A run that is advanced one event at a time; `clock` is its own time in milliseconds."""
 
-    def __init__(self, model: LoadedModel, spec: RunSpec) -> None:
+    def __init__(self, model: LoadedModel, spec: RunSpec, point: BranchPoint | None = None) -> None:
         self.model, self.spec = model, spec
         prompt = model.tokenizer.encode_spec(spec)
-        self._job = make_job(model, spec, [prompt], make_recorder(spec.record))
+        self._job = make_job(model, spec, [prompt], make_recorder(spec), point)
         self._state: Denoiser | None = None
         self._steps: Iterator[StepEvent] = iter(())
         self._tally = Tally(self._job.canvas.shape[1])
@@ -154,6 +161,7 @@ class Lane:
             fixed_mask=job.fixed_mask.numpy(),
             pad_mask=pad,
             pieces=self._pieces(canvas),
+            facts=self._state.branches[0].policy.facts(),
         )
 
     def advance(self) -> StepEvent | RunFinished:
@@ -165,6 +173,8 @@ class Lane:
         ids = [event.ids]
         if event.recording is not None:
             ids.append(event.recording.top_ids.ravel())
+            if event.recording.shadow is not None:
+                ids.append(event.recording.shadow.top.ravel())
         return replace(event, pieces=self._pieces(np.concatenate(ids)))
 
     def finish(self, reason: str) -> RunFinished:
@@ -174,6 +184,9 @@ class Lane:
         answer = state.ids[0, job.prompt_length :]
         masked = state.masked[0, job.prompt_length :]
         tokens = text_length(answer, state.run.info.stop_ids)
+        own = ~masked[:tokens]
+        if job.known_mask is not None:  # what the parent decoded is not this run's work
+            own = own & ~job.known_mask[0, job.prompt_length :].numpy()[:tokens]
         held: dict[str, int | None] = {
             "cache_bytes": sum(branch.store.nbytes() for branch in state.branches),
             "peak_memory_bytes": memory.peak(job.adapter.device),
@@ -183,7 +196,8 @@ class Lane:
             reason=reason,
             canvas=state.ids.astype(np.int32),
             texts=(self.model.tokenizer.decode(answer[:tokens][~masked[:tokens]].tolist()),),
-            metrics=self._tally.metrics(int((~masked[:tokens]).sum()), held),
+            metrics=self._tally.metrics(int(own.sum()), held),
+            similarity=job.recorder.finish(),
         )
 
     def _pieces(self, ids: np.ndarray) -> dict[int, bytes]:

@@ -20,6 +20,7 @@ from engine.flops import Ledger
 from engine.forward import forward
 from engine.guidance import Guide
 from engine.job import Job
+from engine.models.base import ModelAdapter
 from engine.recorder import Recorder
 from engine.rows import count, mark, pack
 
@@ -30,6 +31,7 @@ class Branch:
 
     policy: CachePolicy
     store: ActivationStore
+    adapter: ModelAdapter
 
 
 class Denoiser:
@@ -56,6 +58,8 @@ class Denoiser:
         if job.fixed_mask is not None:
             self.masked &= ~job.fixed_mask.numpy()
         self.given = torch.from_numpy(~self.masked).to(adapter.device)
+        if job.known_mask is not None:
+            self.masked &= ~job.known_mask.numpy()
         self.canvas = job.canvas.to(adapter.device, copy=True)
         self.pad_mask = None if job.pad_mask is None else job.pad_mask.to(adapter.device)
         self.noise = [
@@ -65,7 +69,7 @@ class Denoiser:
         self.guide = Guide(spec.cfg_scale, self.branches[0].policy)
         self.step_index = 0
         per_block = spec.steps // spec.blocks if job.unmasker.scheduled else None
-        job.unmasker.start(self.run, per_block)
+        job.unmasker.start(self.run, per_block, job.begun)
 
     def open_rows(self, block: slice) -> np.ndarray:
         """Masked positions [B, T] of a block."""
@@ -88,7 +92,7 @@ class Denoiser:
         event = StepEvent(
             step=self.step_index,
             block=block_index,
-            block_step=block_step,
+            block_step=block_step + job.steps_before(block),
             kind=plan.kind,
             rows=count(plan.rows, self.run.length),
             forwards=1 + (len(self.branches) > 1 and self.guide.due(view.step)),
@@ -115,7 +119,7 @@ class Denoiser:
         store = ActivationStore(
             adapter.info, policy.sites(run), run.batch, run.length, adapter.dtype, adapter.device
         )
-        return Branch(policy, store)
+        return Branch(policy, store, job.recorder.tap(adapter, store) if index == 0 else adapter)
 
     def _now(self) -> float:
         if self.canvas.device.type == "cuda":
@@ -168,11 +172,12 @@ class Denoiser:
     def _forward(
         self, branch: Branch, view: StepView, canvas: Tensor, recorder: Recorder, ledger: Ledger
     ) -> tuple[StepPlan, Tensor]:
+        recorder.begin(view)
         plan = branch.policy.begin_step(view)
         rows, extra = view.logit_rows, recorder.extra_rows(view, plan)
         wanted = rows if extra is None else torch.cat((rows, extra), 1)
         z = forward(
-            self.job.adapter,
+            branch.adapter,
             branch.store,
             branch.policy,
             plan,

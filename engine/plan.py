@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.spec import MAX_LENGTH, RunSpec
+from engine.start import REMASK
 
 
 @dataclass(frozen=True)
@@ -13,7 +14,7 @@ class DerivedPlan:
 
     `steps_per_block` and `tokens_per_step` (of a block with nothing given) are None where the
     unmasker decides by confidence. The forwards lie between the two bounds, which are equal
-    where a schedule runs to its end.
+    where a schedule runs to its end. Of a branch they hold whatever its parent has decoded.
     """
 
     blocks: int
@@ -34,9 +35,11 @@ def derive(spec: RunSpec, scheduled: bool) -> DerivedPlan:
     Raises ValueError naming `steps` and its nearest valid values.
     """
     blocks, masks = spec.blocks, _masks(spec)
-    ends_early = spec.eos != "official" and any(masks)
+    sure = masks if spec.start is None else _remasked(spec)
+    least = sum(n > 0 for n in sure)
+    if spec.eos != "official":
+        least = min(least, 1)
     if not scheduled:
-        least = 1 if ends_early else sum(n > 0 for n in masks)
         return DerivedPlan(blocks, None, None, least, sum(masks))
     if spec.steps % blocks:
         low = spec.steps // blocks * blocks
@@ -48,12 +51,24 @@ def derive(spec: RunSpec, scheduled: bool) -> DerivedPlan:
     steps = spec.steps // blocks
     most = sum(min(n, steps) for n in masks)
     owed = quota(spec.block_length, steps)
-    return DerivedPlan(blocks, steps, owed, 1 if ends_early else most, most)
+    if spec.start is None and spec.eos == "official":
+        least = most
+    return DerivedPlan(blocks, steps, owed, least, most)
 
 
 def _masks(spec: RunSpec) -> list[int]:
-    """Positions of each block that are left to decode."""
+    """Positions of each block that are left to decode; of a branch, the most there can be."""
     counts = [spec.block_length] * spec.blocks
     for offset, _ in spec.fixed:
         counts[offset // spec.block_length] -= 1
+    for offset, token in spec.start.edits if spec.start else ():
+        counts[offset // spec.block_length] -= token != REMASK
+    return counts
+
+
+def _remasked(spec: RunSpec) -> list[int]:
+    """Positions of each block that a branch masks again."""
+    counts = [0] * spec.blocks
+    for offset, token in spec.start.edits if spec.start else ():
+        counts[offset // spec.block_length] += token == REMASK
     return counts

@@ -14,9 +14,10 @@ from engine.cache.base import (
     StepPlan,
     StepView,
 )
-from engine.cache.store import Site
+from engine.cache.store import ActivationStore, Site
 from engine.decode.base import Candidates
-from engine.events import SITES, Recording
+from engine.events import KINDS, SITES, Recording, Similarity
+from engine.models.base import ModelAdapter
 from engine.models.ops import wide
 from engine.rows import ALL, Rows, to_mask
 
@@ -29,6 +30,13 @@ class Recorder:
     def watch(self, policy: CachePolicy) -> CachePolicy:
         """The policy to run: itself, or one that is listened to."""
         return policy
+
+    def tap(self, adapter: ModelAdapter, store: ActivationStore) -> ModelAdapter:
+        """The adapter to run the first branch with, `store` beside it: itself, or a tapped one."""
+        return adapter
+
+    def begin(self, view: StepView) -> None:
+        """Called before the step's forward, inside the clocks."""
 
     def extra_rows(self, view: StepView, plan: StepPlan) -> Tensor | None:
         """Hidden rows [B, m] of the plan whose raw logits are wanted beside those needed."""
@@ -43,38 +51,70 @@ class Recorder:
         """The step's recording; called outside the clocks."""
         return None
 
+    def finish(self) -> Similarity | None:
+        """What was gathered over the run, once it has ended; all that was held is let go."""
+        return None
+
 
 class StepRecorder(Recorder):
     """Level `steps`: each layer's plan, and the top candidates with their probabilities."""
 
     def __init__(self) -> None:
         self._plans: list[LayerPlan] = []
+        self._policy: CachePolicy | None = None
 
     def watch(self, policy: CachePolicy) -> CachePolicy:
         """The policy with its layer plans overheard."""
+        self._policy = policy
         return overhear(policy, self._plans)
+
+    def begin(self, view: StepView) -> None:
+        """Forget the plans of the step before."""
+        self._plans.clear()
 
     def record(
         self, view: StepView, plan: StepPlan, logits: Tensor, candidates: Candidates
     ) -> Recording:
         """Pack what the step did."""
-        batch, length = view.canvas.shape
-        bits = np.stack(
-            [
-                [_mask(plan.rows, getattr(p, site), batch, length) for site in SITES]
-                for p in self._plans
-            ]
-        )
-        self._plans.clear()
         real = view.real[0]
         probabilities = wide(logits[0, real]).softmax(-1)
         top = probabilities.topk(min(TOP, probabilities.shape[-1]), -1)
         return Recording(
-            plan=np.packbits(bits, axis=-1),
+            plan=self._bits(view, plan),
             positions=view.needs[0, real].cpu().numpy().astype(np.int32),
             top_ids=top.indices.cpu().numpy().astype(np.int32),
             top_probs=top.values.float().cpu().numpy(),
+            planned=self._planned(view),
         )
+
+    def finish(self) -> Similarity | None:
+        """Let the policy go."""
+        self._plans.clear()
+        self._policy = None
+        return None
+
+    def rows(self, plan: StepPlan, layer: int, site: str) -> Rows:
+        """Global rows of sequence 0 that a layer recomputed of a site in the step."""
+        chosen = self._plans[layer]
+        if chosen.idle is not None and bool(chosen.idle[0]):
+            return slice(0, 0)
+        rows = getattr(chosen, site)
+        return plan.rows if rows is ALL else rows
+
+    def _bits(self, view: StepView, plan: StepPlan) -> np.ndarray:
+        batch, length = view.canvas.shape
+        masks: dict[int, np.ndarray] = {}
+        chosen = [[self.rows(plan, layer, s) for s in SITES] for layer in range(len(self._plans))]
+        for rows in (rows for row in chosen for rows in row):
+            if id(rows) not in masks:
+                masks[id(rows)] = np.packbits(to_mask(rows, batch, length)[0].numpy())
+        return np.array([[masks[id(rows)] for rows in row] for row in chosen])
+
+    def _planned(self, view: StepView) -> np.ndarray:
+        assert self._policy is not None, "the policy is watched before the first step"
+        kinds = self._policy.planned(view)
+        known = zip(kinds, view.regions, strict=True)
+        return np.array([KINDS.index(k if area.any() else "full") for k, area in known], np.uint8)
 
 
 class _Overheard(CachePolicy):
@@ -113,6 +153,12 @@ class _Overheard(CachePolicy):
     def end_step(self, view: StepView, confidence: Tensor, committed: Tensor) -> None:
         self._inner.end_step(view, confidence, committed)
 
+    def planned(self, view: StepView) -> tuple[str, str, str]:
+        return self._inner.planned(view)
+
+    def facts(self) -> dict[str, list[float]]:
+        return self._inner.facts()
+
     @classmethod
     def exact(cls) -> CachePolicy:
         raise NotImplementedError
@@ -121,12 +167,3 @@ class _Overheard(CachePolicy):
 def overhear(policy: CachePolicy, plans: list[LayerPlan]) -> CachePolicy:
     """The policy, with every layer plan that it makes appended to `plans`."""
     return _Overheard(policy, plans)
-
-
-def _mask(active: Rows, rows: Rows, batch: int, length: int) -> np.ndarray:
-    return to_mask(active if rows is ALL else rows, batch, length)[0].numpy()
-
-
-def make_recorder(level: str) -> Recorder:
-    """The recorder of a level, `off` or `steps`."""
-    return StepRecorder() if level == "steps" else Recorder()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.events import KINDS, PARTS, SITES
+from engine.events import KINDS, PARTS, QUANTITIES, SITES
+from engine.regions import REGIONS
 
 SCHEMA: dict[str, tuple[str, tuple[str, ...]]] = {
     "canvas": ("int32", ("T",)),
@@ -18,7 +19,7 @@ SCHEMA: dict[str, tuple[str, tuple[str, ...]]] = {
     "masks_left": ("int32", ("S",)),
     "forward_ms": ("float64", ("S",)),
     "decide_ms": ("float64", ("S",)),
-    "flops": ("int64", ("S", "5")),
+    "flops": ("int64", ("S", "parts")),
     "recomputed": ("float64", ("S",)),
     "commit_step": ("int32", ("C",)),
     "commit_position": ("int32", ("C",)),
@@ -27,15 +28,33 @@ SCHEMA: dict[str, tuple[str, tuple[str, ...]]] = {
     "piece_id": ("int32", ("P",)),
     "piece_end": ("int32", ("P",)),
     "piece_bytes": ("uint8", ("Z",)),
-    "plan": ("uint8", ("R", "L", "4", "W")),
+    "plan": ("uint8", ("R", "L", "sites", "W")),
     "candidate_step": ("int32", ("N",)),
     "candidate_position": ("int32", ("N",)),
     "candidate_id": ("int32", ("N", "K")),
     "candidate_prob": ("float32", ("N", "K")),
+    "planned": ("uint8", ("A", "regions")),
+    "drift": ("uint8", ("D", "L", "quantities", "T")),
+    "similarity": ("uint8", ("Y", "2", "L", "G")),
+    "similarity_step": ("int32", ("X",)),
+    "similarity_group": ("int32", ("G", "2")),
+    "probe_step": ("int32", ("E",)),
+    "probe_error": ("uint8", ("E", "L", "sites", "T")),
+    "probe_moved": ("uint8", ("E", "L", "sites", "T")),
+    "probe_row": ("int32", ("M",)),
+    "probe_position": ("int32", ("M",)),
+    "probe_tv": ("float32", ("M",)),
+    "probe_top": ("int32", ("M", "2")),
 }
-FIXED = {"4": len(SITES), "5": len(PARTS)}
+LATER = tuple(SCHEMA)[tuple(SCHEMA).index("planned") :]  # unknown to version 1
+FIXED = {
+    "sites": len(SITES), "parts": len(PARTS), "quantities": len(QUANTITIES),
+    "regions": len(REGIONS), "2": 2,
+}  # fmt: skip
 MAX_POSITIONS = 16_384
 MAX_ID = 2**24
+MAX_LAYERS = 1_024
+MAX_STEPS = 4_096
 
 
 def empty_arrays() -> dict[str, np.ndarray]:
@@ -45,36 +64,57 @@ def empty_arrays() -> dict[str, np.ndarray]:
 
 
 def check_arrays(arrays: dict[str, np.ndarray], vocab: int | None) -> dict[str, np.ndarray]:
-    """The arrays, if names, types, shapes and ranges are those of a run; else ValueError."""
+    """The arrays, if names, types, shapes and ranges are those of a run; else ValueError.
+
+    An array without rows comes back in the shape that an empty one has.
+    """
     if set(arrays) != set(SCHEMA):
         odd = sorted(set(arrays) ^ set(SCHEMA))[0]
         raise ValueError(f"trace: field {odd!r} is missing or unknown")
-    sizes = dict(FIXED)
+    sizes, checked = dict(FIXED), empty_arrays()
     for name, (dtype, shape) in SCHEMA.items():
         array = arrays[name]
         if array.dtype != np.dtype(dtype) or array.ndim != len(shape):
             raise ValueError(f"trace: {name} should be {dtype} of {len(shape)} dimensions")
-        for symbol, size in zip(shape, array.shape, strict=True):
+        bound = shape if len(array) else shape[:1]
+        for symbol, size in zip(bound, array.shape, strict=False):
             if sizes.setdefault(symbol, size) != size:
                 raise ValueError(f"trace: the length of {name} does not fit the other fields")
-    _check_ranges(arrays, sizes, vocab)
-    return arrays
+        checked[name] = array if len(array) else checked[name]
+    _check_sizes(sizes)
+    _check_ranges(checked, sizes, vocab)
+    _check_order(checked)
+    return checked
+
+
+def _check_sizes(sizes: dict[str, int]) -> None:
+    steps, positions = sizes["S"], sizes["T"]
+    if not 0 < positions <= MAX_POSITIONS:
+        raise ValueError(f"trace: between 1 and {MAX_POSITIONS} positions expected")
+    for symbol, name, most in (("L", "layers", MAX_LAYERS), ("S", "steps", MAX_STEPS)):
+        if sizes.get(symbol, 0) > most:
+            raise ValueError(f"trace: at most {most} {name} expected")
+    for symbol, name in (("R", "plan"), ("A", "planned"), ("D", "drift")):
+        if sizes[symbol] not in (0, steps):
+            raise ValueError(f"trace: {name} does not fit the steps and positions")
+    if sizes["R"] and sizes["W"] != -(-positions // 8):
+        raise ValueError("trace: plan does not fit the steps and positions")
+    if sizes["Y"] != sizes["X"] * (sizes["X"] + 1) // 2:
+        raise ValueError("trace: similarity does not fit similarity_step")
 
 
 def _check_ranges(arrays: dict[str, np.ndarray], sizes: dict[str, int], vocab: int | None) -> None:
     steps, positions = sizes["S"], sizes["T"]
-    if not 0 < positions <= MAX_POSITIONS:
-        raise ValueError(f"trace: between 1 and {MAX_POSITIONS} positions expected")
-    if sizes["R"] not in (0, steps) or (sizes["R"] and sizes["W"] != -(-positions // 8)):
-        raise ValueError("trace: plan does not fit the steps and positions")
     if type(vocab) is not int or not 0 < vocab <= MAX_ID:
         raise ValueError("trace: meta.model.vocab_size is missing")
     bounds = {
         "canvas": vocab, "commit_id": vocab, "candidate_id": vocab, "piece_id": vocab,
-        "commit_position": positions, "candidate_position": positions,
-        "commit_step": max(steps, 1), "candidate_step": max(steps, 1), "kind": len(KINDS),
+        "probe_top": vocab, "commit_position": positions, "candidate_position": positions,
+        "probe_position": positions, "similarity_group": positions + 1, "commit_step": steps,
+        "candidate_step": steps, "similarity_step": steps, "probe_step": steps,
+        "probe_row": sizes["E"], "kind": len(KINDS), "planned": len(KINDS),
         "rows": positions + 1, "forwards": 1_000, "masks_left": positions + 1,
-        "block": positions, "block_step": max(steps, 1), "piece_end": sizes["Z"] + 1,
+        "block": positions, "block_step": max(steps, positions), "piece_end": sizes["Z"] + 1,
     }  # fmt: skip
     for name, bound in bounds.items():
         array = arrays[name]
@@ -82,12 +122,22 @@ def _check_ranges(arrays: dict[str, np.ndarray], sizes: dict[str, int], vocab: i
             raise ValueError(f"trace: {name} holds a value outside 0 to {bound - 1}")
     if (arrays["flops"] < 0).any():
         raise ValueError("trace: flops holds a negative count")
-    if not ((arrays["recomputed"] >= 0) & (arrays["recomputed"] <= 1)).all():
-        raise ValueError("trace: recomputed holds a share outside 0 to 1")
+    for name in ("recomputed", "probe_tv"):
+        if not ((arrays[name] >= 0) & (arrays[name] <= 1)).all():
+            raise ValueError(f"trace: {name} holds a share outside 0 to 1")
     for name in ("forward_ms", "decide_ms"):
         if not (np.isfinite(arrays[name]) & (arrays[name] >= 0)).all():
             raise ValueError(f"trace: {name} holds a time that is not finite and positive")
-    if (np.diff(arrays["commit_step"]) < 0).any() or (np.diff(arrays["piece_end"]) < 0).any():
-        raise ValueError("trace: commit_step and piece_end must not decrease")
-    if len(np.unique(arrays["commit_position"])) < sizes["C"]:
+
+
+def _check_order(arrays: dict[str, np.ndarray]) -> None:
+    for name in ("commit_step", "piece_end", "probe_row"):
+        if (np.diff(arrays[name]) < 0).any():
+            raise ValueError(f"trace: {name} must not decrease")
+    for name in ("similarity_step", "probe_step"):
+        if (np.diff(arrays[name]) <= 0).any():
+            raise ValueError(f"trace: {name} must rise")
+    if len(np.unique(arrays["commit_position"])) < len(arrays["commit_position"]):
         raise ValueError("trace: a position is committed twice")
+    if (arrays["similarity_group"][:, 0] >= arrays["similarity_group"][:, 1]).any():
+        raise ValueError("trace: similarity_group holds a group without positions")

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from engine import catalog
+from engine.branch import BranchPoint, branch_point
 from engine.control import Control
 from engine.events import Event, RunFinished, Waiting
 from engine.lane import Lane, check_context
@@ -19,6 +20,7 @@ from engine.library import Library, usable_device
 from engine.race import Turn, claim, drive
 from engine.spec import RaceSpec, RunSpec
 from engine.tiny.exam import exam
+from engine.trace import Trace
 
 NOTHING = np.zeros((1, 0), np.int32)
 DEFAULT_SEED, MANY_SHOTS = 3, 8
@@ -42,6 +44,7 @@ class Session:
     def plan(self, spec: RunSpec) -> dict[str, Any]:
         """The derived plan, the prompt's tokens and the model's context.
 
+        `probe_forwards` is how many exact forwards level `probe` adds at most.
         Raises ValueError naming the field that makes the run impossible.
         """
         derived, scheduled = catalog.derive_plan(spec)
@@ -49,20 +52,34 @@ class Session:
         tokens = len(self._library.tokenizer(spec.model).encode_spec(spec))
         context = self._library.context(spec.model)
         check_context(tokens, spec, context)
+        probes = min(spec.probe_steps, derived.max_forwards) if spec.record == "probe" else 0
         counted = {"prompt_tokens": tokens, "context": context, "scheduled": scheduled}
-        return dataclasses.asdict(derived) | counted
+        return dataclasses.asdict(derived) | counted | {"probe_forwards": probes}
 
-    def run(self, spec: RunSpec, control: Control | None = None) -> Iterator[Event]:
+    def run(
+        self,
+        spec: RunSpec,
+        control: Control | None = None,
+        parents: Mapping[str, Trace] | None = None,
+    ) -> Iterator[Event]:
         """One run; see `race`."""
-        return (event for _, event in self._stream({"a": spec}, control or Control()))
+        stream = self._stream({"a": spec}, control or Control(), parents or {})
+        return (event for _, event in stream)
 
-    def race(self, race: RaceSpec, control: Control | None = None) -> Iterator[tuple[str, Event]]:
+    def race(
+        self,
+        race: RaceSpec,
+        control: Control | None = None,
+        parents: Mapping[str, Trace] | None = None,
+    ) -> Iterator[tuple[str, Event]]:
         """Two runs in lanes `a` and `b`, each at its own true speed, never at the same time.
 
+        `parents` holds the traces that a spec's `start` may name, by id; they are only read.
         Raises ValueError before anything is computed where a spec is impossible; what fails
         later is told by a RunFinished with reason `failed`.
         """
-        return self._stream({"a": race.a, "b": race.b}, control or Control())
+        lanes = {"a": race.a, "b": race.b}
+        return self._stream(lanes, control or Control(), parents or {})
 
     def problem(self, seed: int, shots: int = 0) -> dict[str, Any]:
         """A word problem of the embedded corpus with `shots` worked examples, and its answer."""
@@ -90,13 +107,16 @@ class Session:
         )
 
     def _stream(
-        self, specs: Mapping[str, RunSpec], control: Control
+        self, specs: Mapping[str, RunSpec], control: Control, parents: Mapping[str, Trace]
     ) -> Iterator[tuple[str, Event]]:
-        for spec in specs.values():
+        points = {}
+        for name, spec in specs.items():
             self.plan(spec)
+            prompt = self._library.tokenizer(spec.model).encode_spec(spec)
+            points[name] = branch_point(spec, parents, prompt)
         turn, running, failure = Turn(self._lock), list(specs), ""
         try:
-            for name, event in self._events(specs, turn, control):
+            for name, event in self._events(specs, points, turn, control):
                 if isinstance(event, RunFinished):
                     running.remove(name)
                 yield name, event
@@ -108,7 +128,11 @@ class Session:
             yield name, RunFinished("failed" if failure else "stopped", NOTHING, message=failure)
 
     def _events(
-        self, specs: Mapping[str, RunSpec], turn: Turn, control: Control
+        self,
+        specs: Mapping[str, RunSpec],
+        points: Mapping[str, BranchPoint | None],
+        turn: Turn,
+        control: Control,
     ) -> Iterator[tuple[str, Event]]:
         lanes: dict[str, Lane] = {}
         for beat in claim(turn, control):
@@ -118,7 +142,7 @@ class Session:
                 return
             if not self._library.is_loaded(spec):
                 yield name, Waiting("loading")
-            lanes[name] = Lane(self._library.load(spec), spec)
+            lanes[name] = Lane(self._library.load(spec), spec, points[name])
             lanes[name].warm_up()
         for name, lane in lanes.items():
             yield name, lane.start()

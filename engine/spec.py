@@ -15,8 +15,10 @@ from engine.checks import (
     checked_fixed,
     checked_knobs,
     checked_messages,
+    checked_start,
 )
 from engine.fields import Scalar, check_fields, knob
+from engine.start import Start
 
 MAX_PROMPT_CHARS = 8_000
 MAX_LENGTH = 1_024
@@ -29,8 +31,8 @@ class RunSpec:
 
     Knobs of the unmasker and of the cache stand in `knobs` under `component.knob`
     (`threshold.threshold`, `dual.refresh_interval`); `messages` are (role, text) turns that
-    stand in for `prompt`; `fixed` are (offset, token id) pairs of the answer that are given.
-    Raises ValueError naming the field.
+    stand in for `prompt`; `fixed` are (offset, token id) pairs of the answer that are given;
+    `start` is where a branch of another run goes on. Raises ValueError naming the field.
     """
 
     model: str = knob("tiny-llada", label="Model", help="A name from the list of models.")
@@ -74,6 +76,7 @@ class RunSpec:
         help="Forbid or postpone end tokens.",
     )
     fixed: tuple[tuple[int, int], ...] = ()
+    start: Start | None = None
     seed: int = knob(0, 0, 2**31 - 1, label="Seed", help="Fixes every random draw.")
     dtype: str = knob(
         "float32",
@@ -84,9 +87,17 @@ class RunSpec:
     device: str = knob("cpu", label="Device", help="cpu or cuda.")
     record: str = knob(
         "off",
-        choices=("off", "steps"),
+        choices=("off", "steps", "layers", "probe"),
         label="Recording",
-        help="steps keeps each step's plan and candidates.",
+        help="steps keeps each step's plan and candidates; layers also how far every row moved; "
+        "probe also compares some steps with an exact forward. Speeds count at off and steps.",
+    )
+    probe_steps: int = knob(
+        8,
+        1,
+        64,
+        label="Probed steps",
+        help="Steps that are compared, spread evenly over the answer (recording probe only).",
     )
 
     def __post_init__(self) -> None:
@@ -101,6 +112,7 @@ class RunSpec:
         check_divides(self.gen_length, self.block_length)
         object.__setattr__(self, "knobs", checked_knobs(self.knobs))
         object.__setattr__(self, "fixed", checked_fixed(self.fixed, self.gen_length))
+        object.__setattr__(self, "start", checked_start(self.start, self.gen_length, self.fixed))
 
     @property
     def blocks(self) -> int:
@@ -109,9 +121,9 @@ class RunSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, every field in it."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        values = dataclasses.asdict(self)
         lists = {k: [list(pair) for pair in values[k]] for k in ("messages", "fixed")}
-        return values | lists | {"knobs": dict(self.knobs)}
+        return values | lists | {"start": self.start and self.start.to_dict()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RunSpec:

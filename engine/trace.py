@@ -1,12 +1,15 @@
 """Trace: a finished or growing run as arrays, replayable and saved without pickle.
 
-One schema, version 1. S steps, T positions, C commits, L layers, N candidates, P pieces, Z bytes.
+One schema, version 2. S steps, T positions, C commits, L layers, N candidates, P pieces, Z bytes;
+X steps whose K and V are compared, G groups of positions, E shadowed steps, M rows of logits.
+Codes are those of engine.logcode. What was not recorded is empty; version 1 had nothing after
+candidate_prob and is read as such.
 
 | field | dtype | shape | unit |
 |---|---|---|---|
 | canvas | int32 | T | token ids before the first step |
 | prompt_mask, fixed_mask | bool | T | prompt; given answer tokens |
-| block, block_step | int32 | S | index |
+| block, block_step | int32 | S | index; a branch goes on in its parent's schedule |
 | kind | uint8 | S | index into events.KINDS |
 | rows, forwards, masks_left | int32 | S | count |
 | forward_ms, decide_ms | float64 | S | milliseconds |
@@ -21,26 +24,38 @@ One schema, version 1. S steps, T positions, C commits, L layers, N candidates, 
 | candidate_step, candidate_position | int32 | N | step, position |
 | candidate_id | int32 | N, K | token ids, best first |
 | candidate_prob | float32 | N, K | probability |
+| planned | uint8 | S or 0, 3 | events.KINDS of prompt, block, rest by the policy's clock |
+| drift | uint8 | S or 0, L, 5, T | code: newly computed against computed last, events.QUANTITIES |
+| similarity | uint8 | X (X + 1) / 2, 2, L, G | code of 1 - mean cosine of two steps' K, V; j <= i |
+| similarity_step | int32 | X | step |
+| similarity_group | int32 | G, 2 | positions [lo, hi) |
+| probe_step | int32 | E | step |
+| probe_error | uint8 | E, L, 4, T | code: what the step used against the exact value |
+| probe_moved | uint8 | E, L, 4, T | code: what was computed last before it against that value |
+| probe_row, probe_position | int32 | M | index into probe_step; position |
+| probe_tv | float32 | M | total variation between the run's prediction and the exact one |
+| probe_top | int32 | M, 2 | best token id of the run, and the exact one |
 
-`meta` (JSON): version, spec, model, environment, reason, texts, metrics, message.
+`meta` (JSON): version, spec, model, environment, facts, reason, texts, metrics, message. Of a
+branch `meta.spec.start` names the parent, and `canvas` holds what was known at that step.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from engine.events import KINDS, REASONS, RunFinished, RunStarted, StepEvent, Waiting
-from engine.schema import SCHEMA, check_arrays, empty_arrays
+from engine import columns
+from engine.document import MAX_BYTES, VERSION, read
+from engine.events import RunFinished, RunStarted, StepEvent, Waiting
+from engine.regions import done, regions
+from engine.schema import MAX_POSITIONS, check_arrays, empty_arrays
 
-VERSION = 1
-MAX_BYTES = 64_000_000
 SMALL_BYTES = 2_000_000
 
 
@@ -62,11 +77,13 @@ class Trace:
         elif isinstance(event, RunFinished):
             self.meta |= {"reason": event.reason, "texts": list(event.texts)}
             self.meta |= {"metrics": dict(event.metrics), "message": event.message}
+            if event.similarity is not None:
+                self._add(columns.of_similarity(event.similarity))
 
     @property
     def steps(self) -> int:
         """Steps recorded so far."""
-        return len(self._parts.get("rows", ())) or len(self._arrays.get("rows", ()))
+        return self._count("rows") or len(self._arrays.get("rows", ()))
 
     @property
     def pieces(self) -> Mapping[int, bytes]:
@@ -76,8 +93,8 @@ class Trace:
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array of the schema; see the module's table."""
         if self._parts:
-            joined = {name: np.concatenate(parts) for name, parts in self._parts.items()}
-            self._arrays = empty_arrays() | joined
+            self._parts = {name: [_joined(parts)] for name, parts in self._parts.items()}
+            self._arrays = empty_arrays() | {name: part for name, (part,) in self._parts.items()}
         ids = sorted(self._pieces)
         data = [self._pieces[i] for i in ids]
         return self._arrays | {
@@ -106,8 +123,29 @@ class Trace:
         arrays = self.arrays()
         return np.unpackbits(arrays["plan"], axis=-1, count=len(arrays["canvas"])).astype(bool)
 
+    def done(self) -> np.ndarray:
+        """Kinds of prompt, block and rest by what was recomputed, uint8 [R, 3], into events.KINDS.
+
+        A row counts with the token that it predicts. `full`: every token, layer and site of the
+        region; `partial`: some; `reuse`: none; `frozen`: none, nor in any later step of the run.
+        An empty region is `full`. ValueError where the run's block length is not known.
+        """
+        arrays, size = self.arrays(), self.meta["spec"].get("block_length")
+        if type(size) is not int or not 1 <= size <= MAX_POSITIONS:
+            raise ValueError("trace: meta.spec.block_length is missing")
+        prompt, length = int(arrays["prompt_mask"].sum()), len(arrays["canvas"])
+        shift = int(self.meta["model"].get("logit_shift") == 1)
+        starts = [prompt + size * int(index) for index in arrays["block"][: len(arrays["plan"])]]
+        areas = (regions(prompt, slice(lo, lo + size), length, shift) for lo in starts)
+        return done(arrays["plan"], areas, length)
+
     def to_bytes(self) -> bytes:
-        """The trace as a compressed .npz document."""
+        """The trace as a compressed .npz document; ValueError where none could read it again."""
+        if sum(array.nbytes for array in self.arrays().values()) > MAX_BYTES - SMALL_BYTES:
+            raise ValueError(
+                f"trace: larger than {MAX_BYTES // 1_000_000} MB; record at a lower level or "
+                "decode a shorter answer"
+            )
         meta = np.frombuffer(json.dumps(self.meta).encode(), np.uint8)
         buffer = io.BytesIO()
         np.savez_compressed(buffer, meta=meta, **self.arrays())  # type: ignore[arg-type]
@@ -140,12 +178,9 @@ class Trace:
         """Read a document of either form, checked in size, names, types, shapes and ranges."""
         if len(data) > MAX_BYTES:
             raise ValueError(f"trace: the file is larger than {MAX_BYTES // 1_000_000} MB")
-        try:
-            meta, arrays = _read_npz(data) if data[:2] == b"PK" else _read_json(data)
-        except Exception:  # zipfile, numpy and json raise a dozen kinds on damaged bytes
-            raise ValueError("trace: the file is damaged or not a trace; export it again") from None
+        meta, arrays = read(data)
         trace = cls()
-        trace.meta = _checked_meta(meta)
+        trace.meta = meta
         trace._arrays = check_arrays(arrays, trace.meta["model"].get("vocab_size"))
         ends = [0, *trace._arrays["piece_end"].tolist()]
         raw = trace._arrays["piece_bytes"].tobytes()
@@ -159,70 +194,28 @@ class Trace:
         if event.canvas.shape[0] != 1:
             raise ValueError("trace: one sequence a trace; record the runs of a batch apart")
         self.meta |= {"spec": dict(event.spec), "model": dict(event.model)}
-        self.meta["environment"] = dict(event.environment)
+        self.meta |= {"environment": dict(event.environment), "facts": dict(event.facts)}
         for name in ("canvas", "prompt_mask", "fixed_mask"):
             self._parts[name] = [getattr(event, name)[0]]
         self._pieces |= event.pieces
 
     def _step(self, event: StepEvent) -> None:
-        n = len(event.positions)
-        row = {
-            "block": event.block, "block_step": event.block_step, "kind": KINDS.index(event.kind),
-            "rows": event.rows, "forwards": event.forwards, "masks_left": event.masks_left,
-            "forward_ms": event.forward_ms, "decide_ms": event.decide_ms,
-            "flops": event.flops, "recomputed": event.recomputed,
-        }  # fmt: skip
-        new = {name: np.array([value], SCHEMA[name][0]) for name, value in row.items()}
-        new |= {"commit_step": np.full(n, event.step, np.int32), "commit_id": event.ids}
-        new |= {"commit_position": event.positions, "commit_confidence": event.confidence}
-        if event.recording is not None:
-            seen = event.recording
-            new |= {"plan": seen.plan[None], "candidate_position": seen.positions}
-            new["candidate_step"] = np.full(len(seen.positions), event.step, np.int32)
-            new |= {"candidate_id": seen.top_ids, "candidate_prob": seen.top_probs}
+        self._add(columns.of_step(event, self._count("probe_step")))
+        self._pieces |= event.pieces
+
+    def _add(self, new: Mapping[str, np.ndarray]) -> None:
         for name, value in new.items():
             self._parts.setdefault(name, []).append(value)
-        self._pieces |= event.pieces
+
+    def _count(self, name: str) -> int:
+        return sum(map(len, self._parts.get(name, ())))
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _plain(array: np.ndarray) -> list:
     if array.dtype.kind != "f":
         return array.ravel().tolist()
     return [None if np.isnan(x) else x for x in array.ravel().tolist()]
-
-
-def _read_npz(data: bytes) -> tuple[Any, dict[str, np.ndarray]]:
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        if len(archive.infolist()) > len(SCHEMA) + 1:
-            raise ValueError
-        if sum(info.file_size for info in archive.infolist()) > MAX_BYTES:
-            raise ValueError
-    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        found = {name: arrays[name] for name in arrays.files}
-    if not all(isinstance(array, np.ndarray) for array in found.values()):
-        raise ValueError  # numpy hands a member that is no array over as bytes
-    return json.loads(found.pop("meta").tobytes()), found
-
-
-def _read_json(data: bytes) -> tuple[Any, dict[str, np.ndarray]]:
-    document = json.loads(data)
-    arrays = {}
-    for name, item in document["arrays"].items():
-        dtype = SCHEMA[name][0]
-        flat = [np.nan if x is None else x for x in item["data"]]
-        arrays[name] = np.array(flat, dtype).reshape(item["shape"])
-    return document["meta"], arrays
-
-
-def _checked_meta(meta: Any) -> dict[str, Any]:
-    if not isinstance(meta, dict) or meta.get("version") != VERSION:
-        raise ValueError(f"trace: version {VERSION} expected")
-    if meta.get("reason") not in (*REASONS, "running"):
-        raise ValueError("trace: meta.reason is unknown")
-    for name in ("spec", "model", "environment"):
-        if not isinstance(meta.get(name), dict):
-            raise ValueError(f"trace: meta.{name} is missing")
-    for name, kind in (("texts", list), ("metrics", dict), ("message", str)):
-        if not isinstance(meta.get(name, kind()), kind):
-            raise ValueError(f"trace: meta.{name} should be a {kind.__name__}")
-    return meta

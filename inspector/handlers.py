@@ -7,7 +7,7 @@ import logging
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,10 @@ from urllib.parse import urlencode
 
 import gradio as gr
 
+from engine.events import Event
 from engine.spec import MAX_PROMPT_CHARS, RaceSpec, RunSpec
 from inspector import export
-from inspector.protocol import Control, Session
+from inspector.protocol import Control, Lane, Session
 from inspector.settings import Form
 from inspector.shelf import Answers, Desk, Record, Shelf
 from inspector.throttle import coalesce
@@ -25,6 +26,7 @@ from inspector.views import charts, messages, plan, tokens
 
 MAX_HZ = 8.0
 KEPT_EXPORTS = 16
+RESERVED = ("view", "deep_link", "logs", "lesson")  # keys of a link that are no settings
 BUTTONS = ("run", "pause", "step", "resume", "stop")
 ENABLED = {
     "idle": {"run"},
@@ -82,10 +84,21 @@ class Handlers:
                 self.shelf.drop(record.run_id)
 
     def _stream(self, race: RaceSpec, record: Record, control: Control) -> Iterator[list[Any]]:
-        feed, shown = messages.Feed(record, self.form.words.title), "running"
-        yield [feed.message((), "starting"), *buttons(shown)]
+        feed = messages.Feed(record, self.form.words.title)
+        yield [feed.message((), "starting"), *buttons("running")]
+        yield from self.relay(lambda: self.session.race(race, control), feed, record, control)
+
+    def relay(
+        self,
+        source: Callable[[], Iterator[tuple[Lane, Event]]],
+        feed: messages.Feed,
+        record: Record,
+        control: Control,
+    ) -> Iterator[list[Any]]:
+        """Pass a race's events on as they come, then the whole of it; a failure ends it so."""
+        shown = "running"
         try:
-            with closing(self.session.race(race, control)) as events:  # type: ignore[type-var]
+            with closing(source()) as events:  # type: ignore[type-var]
                 for batch in coalesce(events, MAX_HZ):
                     state, before = control.state, shown
                     shown = state
@@ -229,7 +242,7 @@ def visitor(request: gr.Request) -> str:
 
 def known_key(key: str) -> bool:
     """Whether a query key is a setting and not one of Gradio's own."""
-    return not key.startswith("__") and key not in ("view", "deep_link", "logs")
+    return not key.startswith("__") and key not in RESERVED
 
 
 def plain_words(error: Exception) -> str:

@@ -12,6 +12,7 @@ import gradio as gr
 from engine.events import StepEvent
 from engine.spec import RaceSpec, RunSpec
 from engine.trace import Trace
+from inspector.branching import parents_of
 from inspector.handlers import BUTTONS, MAX_HZ, Handlers, buttons, dump, plain_words, visitor
 from inspector.protocol import Control
 from inspector.shelf import Record
@@ -33,7 +34,8 @@ class Lens:
             return dump({"missing": "The view was asked for in an unknown form."})
         run_id, lane, name = asked
         record = self._handlers.shelf.get(run_id[:64])
-        trace = record.seen(lane) if record else None
+        timed = name in registry.TIMED
+        trace = record.seen(lane, timed) if record else None
         if trace is None or name not in registry.VIEWS:
             return dump({"missing": "This run is no longer held; run it again."})
         assert record is not None
@@ -83,10 +85,11 @@ class Lens:
 
     def _events(self, specs: dict[str, RunSpec], control: Control) -> Iterator[Any]:
         session = self._handlers.session
+        parents = parents_of(self._handlers.shelf, specs.values())
         if len(specs) == 2:
-            return session.race(RaceSpec(**specs), control)
+            return session.race(RaceSpec(**specs), control, parents)
         lane, spec = next(iter(specs.items()))
-        return ((lane, event) for event in session.run(spec, control))
+        return ((lane, event) for event in session.run(spec, control, parents))
 
 
 def fault(record: Record, traces: dict[str, Trace]) -> str:

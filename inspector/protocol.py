@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from engine.events import Event
 from engine.spec import RaceSpec, RunSpec
+from engine.trace import Trace
 
 Lane = str  # "a" or "b"
 LANES: tuple[Lane, ...] = ("a", "b")
@@ -53,8 +54,15 @@ class Session(Protocol):
     def control(self) -> Control:
         """Fresh flags for one run."""
 
-    def race(self, race: RaceSpec, control: Any) -> Iterator[tuple[Lane, Event]]:
-        """Both runs, the lane whose own clock is behind taking the next step."""
+    def race(
+        self, race: RaceSpec, control: Any, parents: Mapping[str, Trace] | None = None
+    ) -> Iterator[tuple[Lane, Event]]:
+        """Both runs, the lane whose own clock is behind taking the next step.
 
-    def run(self, spec: RunSpec, control: Any) -> Iterator[Event]:
+        `parents` are the traces, by id, that a spec's `start` names.
+        """
+
+    def run(
+        self, spec: RunSpec, control: Any, parents: Mapping[str, Trace] | None = None
+    ) -> Iterator[Event]:
         """One run."""

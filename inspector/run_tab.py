@@ -48,11 +48,11 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Non
     _files(handlers, race, chart)
     planned = _wire_settings(demo, handlers, plan, race, keys["run"])
     _wire_run(demo, handlers, race, keys, chart, planned)
-    race.record(  # type: ignore[attr-defined]
+    race.record(
         lens.record, None, [race, *keys.values()],
         concurrency_limit=8, concurrency_id="runs", **PRIVATE,
     ).then(**planned)  # fmt: skip
-    race.branch(  # type: ignore[attr-defined]
+    race.branch(
         Branching(handlers).branch, form.inputs, [race, *keys.values()],
         concurrency_limit=8, concurrency_id="runs", **PRIVATE,
     ).then(**planned).then(handlers.time_chart, None, chart, **FLAG)  # fmt: skip

@@ -19,13 +19,15 @@ KNOWN_ANSWERS = 2_000
 class Record:
     """One race as it is being run or was run; the lock guards its traces.
 
-    `recorded` holds the traces of the same specs run once more with the recorder on.
+    `recorded` holds the traces of the same specs run once more with the recorder on; `parent` is
+    the race that lane A was taken from, where lane B goes on from a step of it.
     """
 
     run_id: str = field(default_factory=lambda: secrets.token_urlsafe(18))
     expected: int | None = None
     state: str = "running"
     message: str = ""
+    parent: str = ""
     traces: dict[Lane, Trace] = field(default_factory=lambda: {lane: Trace() for lane in LANES})
     recorded: dict[Lane, Trace] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -45,9 +47,13 @@ class Record:
         levels = [str(trace.meta["spec"].get("record")) for trace in self.recorded.values()]
         return "-".join([self.state, *levels])
 
-    def seen(self, lane: Lane) -> Trace | None:
-        """The trace that the views of a lane draw: the recorded one, where there is one."""
-        return self.recorded.get(lane) or self.started().get(lane)
+    def seen(self, lane: Lane, timed: bool = False) -> Trace | None:
+        """The trace that the views of a lane draw: the recorded one, where there is one.
+
+        `timed` asks for the one that was run without the recorder, whose clocks are true.
+        """
+        recorded = None if timed else self.recorded.get(lane)
+        return recorded or self.started().get(lane)
 
     def nbytes(self) -> int:
         """Bytes of the arrays held."""

@@ -42,13 +42,16 @@ class Vocabulary:
     def title(self, spec: Mapping[str, Any]) -> str:
         """A lane's name: its methods, and the knob of the unmasker that decides."""
         cache, unmasker = (str(spec.get(kind, ""))[:40] for kind in ("cache", "unmasker"))
+        start = spec.get("start")
+        step = start.get("step") if isinstance(start, Mapping) else None
+        tail = f", from step {step + 1}" if type(step) is int else ""
         if cache == "none" and self.scheduled(unmasker):
-            return "Plain decoding"
+            return "Plain decoding" + tail
         parts = [] if cache == "none" else [self._title("cache", cache)]
         knobs = spec.get("knobs")
         knob = knobs.get(f"{unmasker}.{unmasker}", "") if isinstance(knobs, Mapping) else ""
         parts.append(f"{self._title('unmasker', unmasker)} {str(knob)[:12]}".strip())
-        return " + ".join(parts)
+        return " + ".join(parts) + tail
 
     def _title(self, kind: str, name: str) -> str:
         return next((title for title, choice in self.choices(kind) if choice == name), name)

@@ -7,12 +7,13 @@ import pytest
 
 from engine import calibrate, calibration
 from engine.cache.base import Ground
-from engine.cache.dare import CAP, FLOOR, DareKv, DareO, allocate
+from engine.cache.dare import DareKv, DareO
 from engine.cache.fast_dllm import DualCache
 from engine.cache.files import cache_path
 from engine.cache.none import NoCache
 from engine.cache.profile import BINS, DriftProfile, load, obtain, save, shipped_path
 from engine.cache.stack import Stack
+from engine.cache.thresholds import CAP, FLOOR, allocate
 from engine.calibration import Meter
 from engine.catalog import make_policy
 from engine.lane import ground_of

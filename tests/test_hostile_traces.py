@@ -17,7 +17,7 @@ from tests.test_trace import traced
 
 @pytest.fixture(scope="module")
 def trace():
-    return traced()[0]
+    return traced(level="probe")[0]
 
 
 def refused(data, match="trace: "):
@@ -178,9 +178,10 @@ def test_arrays_that_do_not_fit(trace, wrong):
 
 @pytest.mark.parametrize(
     "meta",
-    [{"version": 2}, {"version": None}, {"reason": "won"}, {"reason": []}, {"spec": 3},
-     {"model": {}}, {"model": {"vocab_size": "40"}}, {"model": {"vocab_size": 10**9}},
-     {"model": []}, {"environment": None}, {"model": {"vocab_size": True}},
+    [{"version": 3}, {"version": 0}, {"version": True}, {"version": None},
+     {"reason": "won"}, {"reason": []}, {"spec": 3}, {"model": {}},
+     {"model": {"vocab_size": "40"}}, {"model": {"vocab_size": 10**9}}, {"model": []},
+     {"environment": None}, {"model": {"vocab_size": True}},
      {"texts": "x"}, {"metrics": [1]}, {"message": None}],
 )  # fmt: skip
 def test_meta_that_does_not_fit(trace, meta):

@@ -9,18 +9,27 @@ import pytest
 from tests.micro import ROOT
 
 PAGE = {"gradio", "plotly", "inspector", "app"}
-PLAIN = {f"engine.{name}" for name in ("spec", "events", "trace", "fields", "plan", "schema")}
+PLAIN = {f"engine.{name}" for name in ("spec", "events", "trace", "fields", "plan", "schema")} | {
+    "engine.logcode",
+    "engine.regions",
+}
 LEVELS = [
-    {"fields", "events", "control"},
-    {"spec", "schema", "rows"},
+    {"fields", "events", "control", "logcode"},
+    {"spec", "rows", "regions"},
+    {"schema"},
+    {"document", "columns"},
     {"plan", "trace", "models"},
     {"flops"},
     {"cache"},
     {"decode"},
-    {"catalog", "forward", "guidance", "recorder", "eos", "metrics", "text"},
+    {"catalog", "forward", "guidance", "recorder", "eos", "metrics", "text", "tap"},
+    {"latest", "sketch"},
+    {"layers"},
+    {"shadow"},
     {"job", "environment"},
     {"loop"},
     {"calibration"},
+    {"levels"},
     {"lane"},
     {"library", "race", "sitting"},
     {"bench", "calibrate"},
@@ -74,7 +83,9 @@ SHARED = ("base", "probe", "store", "profile", "singular")
 POLICY = {f"engine.cache.{name}" for name in ("base", "store", "select", "profile", "density")} | {
     "engine.cache.budget",
     "engine.cache.singular",
+    "engine.cache.thresholds",
     "engine.fields",
+    "engine.regions",
     "engine.rows",
 }
 UNMASKER = {"engine.cache.base", "engine.cache.density", "engine.fields", "engine.models.ops"} | {

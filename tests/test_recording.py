@@ -5,6 +5,7 @@ import pytest
 
 from engine.catalog import policies
 from engine.recorder import Recorder, StepRecorder
+from engine.shadow import ShadowRecorder
 from tests.micro import make_spec, model_of, run, tapped
 
 CASES = [
@@ -23,14 +24,18 @@ every_case = pytest.mark.parametrize(("family", "changes"), CASES)
 @pytest.mark.parametrize("cache", policies())
 def test_recorder_changes_no_bit_under_any_policy(model, cache):
     spec = make_spec(cache=cache, unmasker="threshold", knobs={"threshold.threshold": 0.4})
-    off, on = run(model, spec), run(model, spec, recorder=StepRecorder())
-    assert off.reveals == on.reveals
+    off = run(model, spec)
+    for recorder in (StepRecorder(), ShadowRecorder(16, 8)):
+        assert off.reveals == run(model, spec, recorder=recorder).reveals
 
 
 @every_case
 def test_recorder_changes_no_bit_of_a_run(family, changes):
     model, spec = model_of(family), make_spec(**changes)
-    off, on = run(model, spec, recorder=Recorder()), run(model, spec, recorder=StepRecorder())
+    off, on = (
+        run(model, spec, recorder=Recorder()),
+        run(model, spec, recorder=ShadowRecorder(16, 8)),
+    )
     assert np.array_equal(off.ids, on.ids)
     assert all(e.recording is None for e in off.events)
     for a, b in zip(off.events, on.events, strict=True):

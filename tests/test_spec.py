@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engine.catalog import check_knobs, make_policy, make_unmasker, policies, unmaskers
 from engine.fields import describe_fields
 from engine.plan import derive
-from engine.spec import MAX_PROMPT_CHARS, RaceSpec, RunSpec
+from engine.spec import MAX_PROMPT_CHARS, RaceSpec, RunSpec, Start
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 KNOBS = st.fixed_dictionaries(
@@ -25,10 +25,18 @@ KNOBS = st.fixed_dictionaries(
 
 
 @st.composite
+def starts(draw, taken):
+    free = [i for i in range(16) if i not in taken]
+    edits = draw(st.dictionaries(st.sampled_from(free), st.integers(-1, 999), max_size=3))
+    name = draw(st.from_regex(r"[A-Za-z0-9_.~-]{1,64}", fullmatch=True))
+    return Start(name, draw(st.integers(0, 2**31 - 1)), tuple(edits.items()))
+
+
+@st.composite
 def specs(draw):
     block = draw(st.sampled_from([1, 2, 4, 8, 16]))
     turns = st.tuples(st.sampled_from(["system", "user", "assistant"]), TEXT)
-    offsets = st.lists(st.integers(0, 15), unique=True, max_size=3)
+    offsets = draw(st.lists(st.integers(0, 15), unique=True, max_size=3))
     return RunSpec(
         model=draw(TEXT),
         **draw(
@@ -42,7 +50,8 @@ def specs(draw):
         knobs=draw(KNOBS),
         temperature=draw(st.floats(0, 10)),
         eos=draw(st.sampled_from(["official", "fill_safe"])),
-        fixed=tuple((i, draw(st.integers(0, 999))) for i in draw(offsets)),
+        fixed=tuple((i, draw(st.integers(0, 999))) for i in offsets),
+        start=draw(st.none() | starts(offsets)),
         seed=draw(st.integers(0, 2**31 - 1)),
         chat=draw(st.booleans()),
     )
@@ -97,7 +106,8 @@ REFUSALS = [
     ({"eos": "never"}, "eos: 'never' is unknown; choose from official, fill_safe, fill_eager"),
     ({"eos_suppress": "all"}, "eos_suppress: .* choose from none, logits, confidence"),
     ({"dtype": "int8"}, "dtype: .* choose from float32"),
-    ({"record": "layers"}, "record: .* choose from off, steps"),
+    ({"record": "all"}, "record: .* choose from off, steps, layers, probe"),
+    ({"probe_steps": 0}, "probe_steps: 0 is outside 1 to 64"),
     ({"seed": -1}, "seed: .* nearest valid value is 0"),
     ({"seed": None}, "seed: expected int"),
     ({"chat": 1}, "chat: expected bool"),

@@ -2,38 +2,47 @@
 
 import json
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
 
 from engine.events import RunFinished, RunStarted, Waiting
-from engine.recorder import StepRecorder
-from engine.schema import SCHEMA
-from engine.trace import SMALL_BYTES, Trace
+from engine.recorder import Recorder, StepRecorder
+from engine.schema import LATER, SCHEMA
+from engine.shadow import ShadowRecorder
+from engine.trace import MAX_BYTES, SMALL_BYTES, Trace
 from tests.micro import MASK, make_prompts, make_spec, model_of, run
 
 PIECES = {i: bytes([i, 200 + i % 5]) for i in range(40)}
 
 
-def started(spec, prompts):
+def started(spec, prompts=None, **model):
+    prompts = prompts or make_prompts(6)
     canvas = np.array([[*prompts[0], *[MASK] * spec.gen_length]], np.int32)
     for offset, token in spec.fixed:
         canvas[0, len(prompts[0]) + offset] = token
     prompt = np.arange(canvas.shape[1])[None] < len(prompts[0])
     fixed = np.zeros_like(prompt)
     fixed[0, [len(prompts[0]) + offset for offset, _ in spec.fixed]] = True
-    model = {"name": "micro", "vocab_size": 40, "layers": 3}
-    pad = np.ones_like(prompt)
-    return RunStarted(spec.to_dict(), model, {"device": "cpu"}, canvas, prompt, fixed, pad, PIECES)
+    model = {"name": "micro", "vocab_size": 40, "layers": 3} | model
+    masks, facts = (prompt, fixed, np.ones_like(prompt)), {"budget": [1.0, 0.25]}
+    return RunStarted(spec.to_dict(), model, {"device": "cpu"}, canvas, *masks, PIECES, facts)
+
+
+def ended(result, recorder=None):
+    found = None if recorder is None else recorder.finish()
+    return RunFinished("done", result.ids.astype(np.int32), ("text",), {"nfe": 3}, "", found)
 
 
 def recorded(level="steps", **changes):
     """Events of a run and its result."""
     spec = make_spec(cache="dual", unmasker="threshold", **changes)
-    recorder = StepRecorder() if level == "steps" else None
+    levels = {"steps": StepRecorder, "probe": partial(ShadowRecorder, 16, 4), "off": Recorder}
+    recorder = levels[level]()
     result = run(model_of("gqa"), spec, recorder=recorder)
-    end = RunFinished("done", result.ids.astype(np.int32), ("text",), {"nfe": 3}, "")
-    return [Waiting("lock"), started(spec, make_prompts(6)), *result.events, end], result
+    end = ended(result, recorder)
+    return [Waiting("lock"), started(spec), *result.events, end], result
 
 
 def traced(**changes):
@@ -57,6 +66,7 @@ def assert_equal(a, b):
 VARIANTS = [
     {},
     {"level": "off"},
+    {"level": "probe"},
     {"fixed": ((1, 9), (2, 8))},
     {"eos": "fill_eager", "temperature": 2.0, "seed": 3, "block_length": 16},
 ]
@@ -98,6 +108,61 @@ def test_recompute_map_retells_the_windows():
         if event.block_step:
             window = np.isin(np.arange(22), np.arange(4) + 6 + 4 * event.block)
         assert (recomputed[event.step] == window).all()
+
+
+def test_every_quantity_comes_back_as_it_was_recorded():
+    events, result = recorded(level="probe")
+    trace = Trace()
+    for event in events:
+        trace.append(event)
+    arrays = Trace.from_bytes(trace.to_bytes()).arrays()
+    seen = [event.recording for event in result.events]
+    assert np.array_equal(arrays["drift"], np.stack([r.drift for r in seen]))
+    assert np.array_equal(arrays["planned"], np.stack([r.planned for r in seen]))
+    assert np.array_equal(arrays["similarity"], events[-1].similarity.codes)
+    probed = [(n, r.shadow) for n, r in enumerate(seen) if r.shadow is not None]
+    assert arrays["probe_step"].tolist() == [n for n, _ in probed]
+    for row, (_, shadow) in enumerate(probed):
+        mine = arrays["probe_row"] == row
+        assert np.array_equal(arrays["probe_error"][row], shadow.error)
+        assert np.array_equal(arrays["probe_moved"][row], shadow.moved)
+        assert np.array_equal(arrays["probe_position"][mine], shadow.positions)
+        assert np.array_equal(arrays["probe_tv"][mine], shadow.tv)
+        assert np.array_equal(arrays["probe_top"][mine], shadow.top)
+    assert trace.meta["facts"] == {"budget": [1.0, 0.25]}
+
+
+@pytest.mark.parametrize("suffix", ["npz", "json"])
+def test_a_file_of_version_1_is_read(tmp_path, suffix):
+    trace, _ = traced()
+    for name in ("version", "facts"):
+        trace.meta.pop(name)
+    trace.meta["version"] = 1
+    path = tmp_path / f"old.{suffix}"
+    if suffix == "json":
+        document = json.loads(trace.to_json())
+        document["arrays"] = {k: v for k, v in document["arrays"].items() if k not in LATER}
+        path.write_text(json.dumps(document))
+    else:
+        meta = np.frombuffer(json.dumps(trace.meta).encode(), np.uint8)
+        old = {name: a for name, a in trace.arrays().items() if name not in LATER}
+        np.savez(path, meta=meta, **old)
+    loaded = Trace.load(path)
+    assert loaded.meta["version"] == 2
+    assert loaded.meta["facts"] == {}
+    for name, array in loaded.arrays().items():
+        if name in LATER:
+            assert len(array) == 0
+        else:
+            assert np.array_equal(array, trace.arrays()[name], equal_nan=array.dtype.kind == "f")
+    assert_equal(loaded, Trace.from_bytes(loaded.to_bytes()))
+
+
+def test_a_trace_that_could_not_be_read_again_is_not_written():
+    trace, _ = traced()
+    trace._pieces = {0: bytes(MAX_BYTES)}
+    with pytest.raises(ValueError, match="trace: larger than 64 MB"):
+        trace.to_bytes()
 
 
 def test_without_plans_the_recompute_map_is_empty():

@@ -17,6 +17,7 @@ from engine.cache.profile import DriftProfile, obtain
 from engine.cache.store import Site
 from engine.fields import check_fields
 from engine.models.base import ModelAdapter, ModelInfo
+from engine.regions import regions
 from engine.rows import ALL, Rows, mark
 
 
@@ -100,6 +101,17 @@ class StepView:
     def due(self) -> np.ndarray | None:
         """The positions of `order` as a mask [B, T] bool on the host."""
         return None if self.order is None else mark(self.order, self.run.length)
+
+    @property
+    def regions(self) -> np.ndarray:
+        """The rows [3, T] bool of prompt, block and rest; see engine.regions."""
+        run = self.run
+        return regions(run.prompt_length, self.block, run.length, run.info.logit_shift)
+
+    @property
+    def steps_left(self) -> int:
+        """Most steps that may follow this one, if each commits at least one token a sequence."""
+        return int(self.masked_host.sum(1).max()) - 1
 
     @property
     def window_start(self) -> int:
@@ -187,6 +199,17 @@ class CachePolicy(ABC):
 
     def end_step(self, view: StepView, confidence: Tensor, committed: Tensor) -> None:
         """Called after the commit; `confidence` and `committed` [B, n] belong to `view.needs`."""
+
+    def planned(self, view: StepView) -> tuple[str, str, str]:
+        """Kinds of prompt, block and rest (engine.regions) in the step begun with `view`.
+
+        What the settings alone promise: where rows are chosen by what they hold, `partial`.
+        """
+        return "full", "full", "full"
+
+    def facts(self) -> dict[str, list[float]]:
+        """What the policy derived for each layer before the run, by name; finite numbers."""
+        return {}
 
     @classmethod
     @abstractmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -51,6 +52,25 @@ PRESETS = {
 def preset(family: str) -> Curve:
     """The published curve of a model family; LLaDA-8B's where there is none."""
     return PRESETS.get(family, PRESETS["llada"])
+
+
+def check_ends(first: float | None, last: float | None, peak: float) -> None:
+    """Raise ValueError naming the end of SPA-Cache's curve that lies above its peak."""
+    for name, value in (("first_ratio", first), ("last_ratio", last)):
+        if value is not None and value > peak:
+            raise ValueError(
+                f"spa_cache.{name}: {value} exceeds the peak of {peak}; lower it or raise "
+                "spa_cache.peak_ratio"
+            )
+
+
+def adapt(curve: Curve, peak: float | None, even: bool, given: Mapping[str, float | None]) -> Curve:
+    """The curve with another peak, with ends as high as it, or with `given` values of its own."""
+    if peak is not None:
+        curve = curve.scaled(peak)
+    if even:
+        curve = replace(curve, first=curve.peak, last=curve.peak)
+    return replace(curve, **{name: value for name, value in given.items() if value is not None})
 
 
 def fit(shares: np.ndarray) -> Curve:

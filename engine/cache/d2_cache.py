@@ -111,6 +111,10 @@ class D2Cache(CachePolicy):
             places, first = np.unique(needs, return_index=True)
             row[places] = new[first]
 
+    def planned(self, view: StepView) -> tuple[str, str, str]:
+        """Everything at a refresh; else rows of any region, chosen by what was seen of them."""
+        return super().planned(view) if self._full(view.step) else ("partial",) * 3
+
     def choose(self, masked: np.ndarray, block: slice) -> np.ndarray:
         """Rows [B, T] bool of a step, given the `masked` positions [B, T] before it.
 

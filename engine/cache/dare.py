@@ -40,11 +40,9 @@ from engine.cache.base import (
 from engine.cache.profile import DriftProfile
 from engine.cache.select import marked
 from engine.cache.store import Site
+from engine.cache.thresholds import CAP, allocate, thresholds
 from engine.fields import knob
 from engine.rows import Rows, put, take
-
-CAP = 0.95
-FLOOR = 1e-5
 
 
 def _skipped(default: int) -> Any:
@@ -96,6 +94,7 @@ class Dare(CachePolicy):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.thresholds: tuple[float, ...] = ()
+        self.shares = np.zeros(0)
 
     def prepare(self, ground: Ground) -> None:
         """Get the thresholds from the drifts of the cache beneath."""
@@ -104,11 +103,8 @@ class Dare(CachePolicy):
 
     def set_profile(self, profile: DriftProfile) -> None:
         """Derive the thresholds of all layers from measured drifts."""
-        shares = allocate(profile.means, self.qbar, self.temperature)
-        self.thresholds = tuple(
-            max(profile.quantile(layer, share), FLOOR) if share else -math.inf
-            for layer, share in enumerate(shares.tolist())
-        )
+        self.shares = allocate(profile.means, self.qbar, self.temperature)
+        self.thresholds = thresholds(profile, self.shares)
 
     def sites(self, run: RunInfo) -> tuple[Site, ...]:
         """The queries compared with and what is reused; nothing where nothing is reused."""
@@ -150,6 +146,16 @@ class Dare(CachePolicy):
         rows, counts = marked(moved, probe.rows)
         self._reuses[layer, 0] += moved.numel() - sum(counts)
         return self._renewing(rows, ~moved.any(1) if min(counts) == 0 < max(counts) else None)
+
+    def planned(self, view: StepView) -> tuple[str, str, str]:
+        """Everything where all is renewed, else what moved."""
+        return super().planned(view) if self._renew else ("partial", "partial", "partial")
+
+    def facts(self) -> dict[str, list[float]]:
+        """Each layer's threshold (-1: nothing is reused) and the share of rows that it aims at."""
+        reusing = [self._reuses_in(layer) for layer in range(len(self.thresholds))]
+        limits = np.where(reusing, self.thresholds, -1.0).tolist()
+        return {"threshold": limits, "reuse": np.where(reusing, self.shares, 0.0).tolist()}
 
     def staleness(self, layer: int) -> Tensor:
         """Steps in a row in which each row was reused, [B, T] int32; 0 where it was renewed."""
@@ -225,23 +231,3 @@ class DareO(Dare):
 
     def _renewing(self, rows: Rows, idle: Tensor | None) -> LayerPlan:
         return LayerPlan(attn=rows, idle=idle)
-
-
-def allocate(means: np.ndarray, qbar: float, temperature: float, cap: float = CAP) -> np.ndarray:
-    """Reuse quantiles [layers] of mean `qbar` for layers that drift by `means` on average.
-
-    Steadier layers get more, by a softmax; what exceeds `cap` goes to the other layers in the
-    same proportions. `cap` is at least `qbar`.
-    """
-    shares, free = np.full(len(means), cap), np.ones(len(means), bool)
-    while free.any():
-        scores = -means[free] / temperature
-        weights = np.exp(scores - scores.max())
-        rest = len(means) * qbar - shares[~free].sum()
-        shares[free] = rest * weights / weights.sum()
-        over = free & (shares > cap)
-        if not over.any():
-            break
-        shares[over] = cap
-        free &= ~over
-    return shares

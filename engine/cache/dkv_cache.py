@@ -9,6 +9,7 @@ import numpy as np
 from engine.cache.base import CachePolicy, RunInfo, StepPlan, StepView
 from engine.cache.store import Site
 from engine.fields import knob
+from engine.regions import covered, kept, renews
 from engine.rows import pack
 
 
@@ -65,14 +66,27 @@ class DkvCache(CachePolicy):
     def begin_step(self, view: StepView) -> StepPlan:
         """All rows at a reload, else those that the variant computes."""
         before, self._open = self._open, view.masked_host
-        second = view.block_step == 1 and self.variant == "decode"
-        if second or view.block_step % self.reload_interval == 0:
+        if self._reloads(view):
             return StepPlan()
         if self.variant == "decode":
             rows = _predicting(before, view.run.info.logit_shift, beyond=True)
         else:
             rows = self._greedy(before, view)
         return StepPlan(pack(rows, view.canvas.device)[0], kind="partial")
+
+    def planned(self, view: StepView) -> tuple[str, str, str]:
+        """Everything at a reload; else of the block and what follows it the rows still open."""
+        if self._reloads(view):
+            return super().planned(view)
+        later = view.block.stop < view.run.length
+        again = later or renews(view.block_step, self.reload_interval, view.steps_left)
+        open_rows = slice(view.window_start, view.run.length)
+        prompt, _, rest = covered(view.regions, open_rows, kept(again))
+        return prompt, "partial", "partial" if rest == "full" and self.follows_order else rest
+
+    def _reloads(self, view: StepView) -> bool:
+        second = view.block_step == 1 and self.variant == "decode"
+        return second or view.block_step % self.reload_interval == 0
 
     def _greedy(self, before: np.ndarray, view: StepView) -> np.ndarray:
         """Rows [B, T] that predict the next tokens and their neighbours, and the last decoded."""

@@ -12,6 +12,7 @@ from engine.cache.base import CachePolicy, LayerPlan, LayerProbe, RunInfo, StepP
 from engine.cache.select import most_drifted, share
 from engine.cache.store import Site
 from engine.fields import knob
+from engine.regions import kept, renews
 from engine.rows import ALL, Rows
 
 NONE = slice(0, 0)
@@ -82,6 +83,26 @@ class DllmCache(CachePolicy):
         full = self._renew_prompt and self._renew_response
         idle = not (self._renew_prompt or self._renew_response or self.recompute_ratio)
         return StepPlan(kind="full" if full else "reuse" if idle else "partial")
+
+    def planned(self, view: StepView) -> tuple[str, str, str]:
+        """Prompt and answer by their intervals; a dense first layer renews some of both."""
+        ratio, left = self.recompute_ratio, view.steps_left
+        prompt = kept(renews(view.step, self.prompt_interval, left))
+        again = renews(view.step, self.response_interval, left)
+        answer = kept(again or (ratio > 0 and left > 0))
+        if self.layer0_dense:
+            prompt = answer = "partial"
+        if ratio and not (self._renew_prompt and self.case2 == "paper"):
+            answer = "full" if ratio == 1 else "partial"
+        prompt = "full" if self._renew_prompt else prompt
+        answer = "full" if self._renew_response else answer
+        return prompt, answer, answer
+
+    def facts(self) -> dict[str, list[float]]:
+        """The share of the answer renewed between its intervals."""
+        layers = self.run.info.layers
+        first = 1.0 if self.layer0_dense else self.recompute_ratio
+        return {"budget": [first, *[self.recompute_ratio] * (layers - 1)]}
 
     def guides(self, step: int) -> bool:
         """The first five steps and every `cfg_interval` after them (released code)."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from engine.cache.base import CachePolicy, RunInfo, StepPlan, StepView
 from engine.cache.store import Site
 from engine.fields import knob
+from engine.regions import covered, kept, renews
 
 
 @dataclass
@@ -31,10 +32,21 @@ class BlockCache(CachePolicy):
 
     def begin_step(self, view: StepView) -> StepPlan:
         """All rows at a refresh, else the window."""
-        every = self.refresh_interval
-        if view.block_step == 0 or (every and view.block_step % every == 0):
+        if self._due(view):
             return StepPlan()
         return StepPlan(rows=self.window(view), kind="partial")
+
+    def planned(self, view: StepView) -> tuple[str, str, str]:
+        """Everything at a refresh, else the window."""
+        if self._due(view):
+            return super().planned(view)
+        again = renews(view.block_step, self.refresh_interval, view.steps_left)
+        later = view.block.stop < view.run.length
+        return covered(view.regions, self.window(view), kept(again or later))
+
+    def _due(self, view: StepView) -> bool:
+        every = self.refresh_interval
+        return view.block_step == 0 or (every is not None and view.block_step % every == 0)
 
     def window(self, view: StepView) -> slice:
         """Rows recomputed between refreshes."""

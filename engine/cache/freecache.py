@@ -10,6 +10,7 @@ import torch
 from engine.cache.base import CachePolicy, RunInfo, StepPlan, StepView
 from engine.cache.store import Site
 from engine.fields import knob
+from engine.regions import covered
 from engine.rows import ALL, Rows, pack
 
 
@@ -62,6 +63,7 @@ class FreeCache(CachePolicy):
         """Nothing is frozen yet."""
         super().start(run)
         self._frontier = np.full(run.batch, run.prompt_length)
+        self._fed = slice(0, run.length)
 
     def begin_step(self, view: StepView) -> StepPlan:
         """All rows once, then the window."""
@@ -75,7 +77,14 @@ class FreeCache(CachePolicy):
         start = self.run.prompt_length
         starts = start + (settled - start) // self.block * self.block
         starts = starts - self.run.info.logit_shift
-        return StepPlan(_span(starts, np.full_like(starts, self.run.length), view), kind="partial")
+        rows = self._span(starts, np.full_like(starts, self.run.length), view)
+        return StepPlan(rows, kind="partial")
+
+    def planned(self, view: StepView) -> tuple[str, str, str]:
+        """The window; what lies left of it is never computed again, what lies right of it is."""
+        prompt, block, rest = covered(view.regions, self._fed, "frozen")
+        ahead = rest == "frozen" and self._fed.stop < self.run.length
+        return prompt, block, "reuse" if ahead else rest
 
     def _sliding(self, view: StepView, frontier: np.ndarray, width: int) -> StepPlan:
         """Rows [r - W, r + W) around the last revealed r, keys up to their right edge."""
@@ -85,7 +94,15 @@ class FreeCache(CachePolicy):
         if (stops < edge).any():
             seen = torch.from_numpy(np.arange(length) < stops[:, None]).to(view.canvas.device)
         keys = ALL if edge == length else slice(0, edge)
-        return StepPlan(_span(starts, stops, view), keys, seen, "partial")
+        return StepPlan(self._span(starts, stops, view), keys, seen, "partial")
+
+    def _span(self, starts: np.ndarray, stops: np.ndarray, view: StepView) -> Rows:
+        """Rows [start, stop) of each sequence: a slice where all agree, else an index."""
+        self._fed = slice(int(starts[0]), int(stops[0]))
+        if (starts == starts[0]).all() and (stops == stops[0]).all():
+            return self._fed
+        at = np.arange(view.run.length)
+        return pack((at >= starts[:, None]) & (at < stops[:, None]), view.canvas.device)[0]
 
     @classmethod
     def exact(cls) -> None:
@@ -97,11 +114,3 @@ def _frontier(masked: np.ndarray) -> np.ndarray:
     """First masked position of each sequence, [B]; the earliest of all where none is left."""
     first = np.where(masked.any(1), masked.argmax(1), masked.shape[1])
     return np.where(masked.any(1), first, first.min())
-
-
-def _span(starts: np.ndarray, stops: np.ndarray, view: StepView) -> Rows:
-    """Rows [start, stop) of each sequence: a slice where all agree, else an index."""
-    if (starts == starts[0]).all() and (stops == stops[0]).all():
-        return slice(int(starts[0]), int(stops[0]))
-    at = np.arange(view.run.length)
-    return pack((at >= starts[:, None]) & (at < stops[:, None]), view.canvas.device)[0]

@@ -6,7 +6,7 @@ a row left out still moves with its residual stream, and regions are renewed at 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,11 +21,12 @@ from engine.cache.base import (
     StepPlan,
     StepView,
 )
-from engine.cache.budget import DRIFTED, PRESETS, Curve, fit, preset
+from engine.cache.budget import DRIFTED, PRESETS, Curve, adapt, check_ends, fit, preset
 from engine.cache.select import most_drifted, ranks, share, turned
 from engine.cache.singular import Proxy, make, obtain
 from engine.cache.store import Site
 from engine.fields import knob
+from engine.regions import kept, renews
 from engine.rows import ALL, take, within
 
 PROJECTED = {"query": "q", "key": "k"}
@@ -98,7 +99,7 @@ class SpaCache(CachePolicy):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.peak_ratio is not None:
-            self._check_ends(self.peak_ratio)
+            check_ends(self.first_ratio, self.last_ratio, self.peak_ratio)
         self._proxies: dict[int, Proxy] = {}
         self._fitted: Curve | None = None
 
@@ -139,20 +140,16 @@ class SpaCache(CachePolicy):
             curve = self._fitted
         else:
             curve = PRESETS.get(self.budget) or preset(info.family)
-        if self.peak_ratio is not None:
-            curve = curve.scaled(self.peak_ratio)
-        self._check_ends(curve.peak)
-        if self.budget == "uniform":
-            curve = replace(curve, first=curve.peak, last=curve.peak)
+        check_ends(self.first_ratio, self.last_ratio, self.peak_ratio or curve.peak)
         given = {"first": self.first_ratio, "last": self.last_ratio, "position": self.peak_position}
-        curve = replace(curve, **{name: v for name, v in given.items() if v is not None})
-        return curve.ratios(info.layers)
+        even = self.budget == "uniform"
+        return adapt(curve, self.peak_ratio, even, given).ratios(info.layers)
 
     def begin_step(self, view: StepView) -> StepPlan:
         """All rows at a refresh, the answer's at theirs; else those selected from."""
-        full = view.step <= self.warm_up or due(view.step, self.refresh_interval)
-        self._renew = full or due(view.step, self.response_interval)
-        if full:
+        self._full = view.step <= self.warm_up or due(view.step, self.refresh_interval)
+        self._renew = self._full or due(view.step, self.response_interval)
+        if self._full:
             return StepPlan()
         return StepPlan(rows=self._answer if self._renew or self._dense else ALL, kind="partial")
 
@@ -176,18 +173,23 @@ class SpaCache(CachePolicy):
         kv = ALL if self._dense else chosen
         return LayerPlan(k=kv, v=kv, attn=chosen, ffn=chosen)
 
+    def planned(self, view: StepView) -> tuple[str, str, str]:
+        """Prompt and answer by their intervals; in between a share of the rows selected from."""
+        if self._full:
+            return super().planned(view)
+        answer = "full" if self._renew else "partial"
+        rests = self._dense or self._renew
+        again = not self._dense or renews(view.step, self.refresh_interval, view.steps_left)
+        return kept(again) if rests else "partial", answer, answer
+
+    def facts(self) -> dict[str, list[float]]:
+        """The share of rows renewed in each layer between refreshes."""
+        first, *others = self.ratios(self.run.info)
+        return {"budget": [1.0 if self._dense else first, *others]}
+
     @property
     def _dense(self) -> bool:
         return self.kv_mode == "dense"
-
-    def _check_ends(self, peak: float) -> None:
-        for name in ("first_ratio", "last_ratio"):
-            value = getattr(self, name)
-            if value is not None and value > peak:
-                raise ValueError(
-                    f"spa_cache.{name}: {value} exceeds the peak of {peak}; lower it or raise "
-                    "spa_cache.peak_ratio"
-                )
 
     def _region(self, run: RunInfo) -> slice:
         """Rows that selection is among."""

@@ -87,6 +87,16 @@ class Stack(CachePolicy):
         self.window.end_step(view, confidence, committed)
         self.reuse.end_step(view, confidence, committed)
 
+    def planned(self, view: StepView) -> tuple[str, str, str]:
+        """What the window renews, as far as `reuse` does."""
+        outer, inner = self.window.planned(view), self.reuse.planned(view)
+        prompt, block, rest = (b if a == "full" else a for a, b in zip(outer, inner, strict=True))
+        return prompt, block, rest
+
+    def facts(self) -> dict[str, list[float]]:
+        """Those of both."""
+        return self.window.facts() | self.reuse.facts()
+
     @classmethod
     def exact(cls) -> Stack:
         """A stack has no settings of its own; its parts have."""

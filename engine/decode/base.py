@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.cache.base import RunInfo, StepView
+from engine.decode.schedule import Begun, Schedule
 from engine.fields import check_fields
 
 
@@ -63,9 +64,15 @@ class Unmasker(ABC):
     def __post_init__(self) -> None:
         check_fields(self, f"{self.name}.")
 
-    def start(self, run: RunInfo, steps_per_block: int | None) -> None:
-        """Called once before the first step."""
-        self.steps_per_block = steps_per_block
+    def start(
+        self,
+        run: RunInfo,
+        steps_per_block: int | None,
+        begun: Mapping[int, Begun] | None = None,
+    ) -> None:
+        """Called once before the first step; `begun` as Schedule takes it."""
+        steps = steps_per_block
+        self.schedule = None if steps is None else Schedule(steps, begun or {})
 
     @property
     def foretells(self) -> bool:

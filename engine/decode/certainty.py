@@ -9,7 +9,6 @@ import torch
 from engine.cache.base import StepView
 from engine.cache.density import density
 from engine.decode.base import Candidates, Commit, Unmasker
-from engine.decode.schedule import owed
 from engine.fields import knob
 
 
@@ -33,13 +32,11 @@ class Certainty(Unmasker):
 
     def commit(self, candidates: Candidates, view: StepView) -> Commit:
         """The best by confidence x density, as many as the step owes."""
-        assert self.steps_per_block is not None
+        assert self.schedule is not None
         start = view.run.prompt_length
         weight = density(~view.masked[:, start:], self.sigma).gather(1, view.needs - start)
         score = (candidates.score * weight).masked_fill(~view.real, -torch.inf)
         left = view.masked[:, view.block].sum(1)
-        if view.block_step == 0:
-            self._opened = left
-        counts = owed(self._opened, left, self.steps_per_block, view.block_step)
+        counts = self.schedule.owed(left, view.block, view.block_step)
         ranked = Candidates(candidates.ids, candidates.confidence, score)
         return Commit(ranked.leading(counts), candidates.ids)

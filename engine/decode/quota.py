@@ -10,7 +10,6 @@ import torch
 
 from engine.cache.base import StepView
 from engine.decode.base import Candidates, Commit, Unmasker
-from engine.decode.schedule import owed
 from engine.fields import knob
 
 
@@ -18,7 +17,8 @@ from engine.fields import knob
 class Quota(Unmasker):
     """The best candidates by score, as many as the step owes.
 
-    A random order is drawn once a block, which is the law of a fresh draw in every step.
+    A random order is drawn once a block, which is the law of a fresh draw in every step; a branch
+    draws that of a half-decoded block anew.
     """
 
     name = "quota"
@@ -50,13 +50,12 @@ class Quota(Unmasker):
         """The positions owed now, by falling random number; ties go to the lower position."""
         if not self.foretells:
             return None
-        assert self.steps_per_block is not None
-        left = torch.from_numpy(masked.sum(1))
+        assert self.schedule is not None
         if block_step == 0:
-            self._numbers, self._opened = self.draw(block, noise), left
+            self._numbers = self.draw(block, noise)
         free = masked if eligible is None else eligible
         ranked = np.where(free[:, block], -self._numbers, np.inf).argsort(1, kind="stable")
-        due = owed(self._opened, left, self.steps_per_block, block_step).numpy()
+        due = self.schedule.owed(torch.from_numpy(masked.sum(1)), block, block_step).numpy()
         counts = np.minimum(due, free.sum(1))
         return tuple(
             block.start + places[:count] for places, count in zip(ranked, counts, strict=True)
@@ -69,12 +68,10 @@ class Quota(Unmasker):
 
     def commit(self, candidates: Candidates, view: StepView) -> Commit:
         """The best, as many as the step owes and may be committed."""
-        assert self.steps_per_block is not None
+        assert self.schedule is not None
         if view.due is not None:
             mask = torch.from_numpy(view.due).to(view.needs.device).gather(1, view.needs)
             return Commit(mask & view.real, candidates.ids)
         left = view.masked[:, view.block].sum(1)
-        if view.block_step == 0:
-            self._opened = left
-        counts = owed(self._opened, left, self.steps_per_block, view.block_step)
+        counts = self.schedule.owed(left, view.block, view.block_step)
         return Commit(candidates.leading(counts), candidates.ids)

@@ -2,7 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
 from torch import Tensor
+
+
+class Begun(NamedTuple):
+    """A block that a parent run has begun: the masks that it opened with, the steps it has had."""
+
+    opened: int
+    steps: int
+
+
+@dataclass
+class Schedule:
+    """The schedule of a run of `steps` steps a block; blocks begun before go on where they stood.
+
+    `begun` is by the first position of the block.
+    """
+
+    steps: int
+    begun: Mapping[int, Begun]
+
+    def owed(self, left: Tensor, block: slice, step: int) -> Tensor:
+        """Tokens [B] that this run's step `step` of a block owes; `left` [B] are masked still."""
+        before = self.begun.get(block.start)
+        if step == 0:
+            self._opened = left if before is None else torch.full_like(left, before.opened)
+        return owed(self._opened, left, self.steps, step + (before.steps if before else 0))
 
 
 def owed(opened: Tensor, left: Tensor, steps: int, step: int) -> Tensor:

@@ -42,7 +42,7 @@ LAYER = {
 
 def tensors(weights: dict[str, Tensor], shape: Shape, family: str) -> dict[str, Tensor]:
     """Name the network's weights as the checkpoints of a family do; Qwen2's biases are zero."""
-    out = {}
+    out: dict[str, Tensor] = {}
     for name, parts in _names(shape, family).items():
         fused = weights[name] if len(parts) > 1 else weights[name][None]
         out |= dict(zip(parts, fused, strict=True))

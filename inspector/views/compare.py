@@ -53,7 +53,8 @@ def summarise(traces: Mapping[str, Trace], expected: int | None) -> dict[str, An
         return out
     times = [clean_metrics(t).get("total_ms") for t in both]
     timed = all(t.meta["spec"].get("record") not in ("layers", "probe") for t in both)
-    if times[0] and times[1] and timed:
+    same_start = both[0].meta["spec"].get("start") == both[1].meta["spec"].get("start")
+    if times[0] and times[1] and timed and same_start:
         out["speedup"] = round(times[0] / times[1], 3)
     out |= _agreement(*(answer_ids(t) for t in both))
     out["same_answer"] = out["same_text"] or (numbers[0] is not None and numbers[0] == numbers[1])

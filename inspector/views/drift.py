@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-QUANTITIES = ("k", "v", "attn", "ffn", "q0")
+from engine.events import QUANTITIES
 from engine.trace import Trace
 from inspector.views.packing import packed
 

@@ -13,9 +13,9 @@ from inspector.views.packing import packed
 def level_of(trace: Trace) -> str:
     """The recording level of a run: `off`, `steps`, `layers` or `probe`."""
     arrays = trace.arrays()
-    if len(arrays.get("probe_step", ())):
+    if len(arrays["probe_step"]):
         return "probe"
-    if len(arrays.get("drift", ())):
+    if len(arrays["drift"]):
         return "layers"
     return "steps" if len(arrays["plan"]) else "off"
 

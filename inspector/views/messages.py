@@ -18,12 +18,15 @@ Title = Callable[[Mapping[str, Any]], str]
 
 
 class Feed:
-    """Turns batches of events into messages that carry only what is new."""
+    """Turns batches of events into messages that carry only what is new.
 
-    def __init__(self, record: Record, title: Title) -> None:
+    `begun` says that the page has the race's first lane already and must not begin anew.
+    """
+
+    def __init__(self, record: Record, title: Title, begun: bool = False) -> None:
         self._record = record
         self._title = title
-        self._begun = False
+        self._begun = begun
         self._places: dict[Lane, np.ndarray] = {}
 
     def message(self, batch: Iterable[tuple[Lane, Event]], state: str) -> str:
@@ -77,7 +80,7 @@ def whole(record: Record, title: Title) -> str:
             if trace.meta["reason"] != "running":
                 lanes[lane]["end"] = lane_end(trace)
         out = {"run": record.run_id, "state": record.state, "reset": True, "lanes": lanes}
-        out["recorded"] = record.version
+        out |= {"recorded": record.version, "parent": record.parent}
         if record.state not in ("running", "paused"):
             out["summary"] = compare.summarise(record.started(), record.expected)
             out["question"] = _question(record)

@@ -6,11 +6,32 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.trace import Trace
+from inspector.views.candidates import candidates
 from inspector.views.drift import drift
+from inspector.views.error import error
 from inspector.views.frame import frame
+from inspector.views.queries import queries
+from inspector.views.scatter import scatter
+from inspector.views.schedule import schedule
+from inspector.views.similarity import similarity
+from inspector.views.time import rho, time
+from inspector.views.why import why
 
 View = Callable[[Trace], dict[str, Any]]
-VIEWS: dict[str, View] = {"frame": frame, "drift": drift}
+VIEWS: dict[str, View] = {
+    "frame": frame,
+    "why": why,
+    "time": time,
+    "rho": rho,
+    "candidates": candidates,
+    "drift": drift,
+    "schedule": schedule,
+    "queries": queries,
+    "error": error,
+    "similarity": similarity,
+    "scatter": scatter,
+}
+TIMED = frozenset({"time", "rho"})  # views of the run whose clocks are true
 
 
 def draw(trace: Trace, name: str) -> dict[str, Any]:

@@ -41,8 +41,11 @@ SCRIPTS = {
     "race": RACE,
     "learn": (*RACE, "learn.js"),
     "theorem": ("format.js", "charts.js", "theorem_plots.js", "theorem.js"),
+    "methods": ("format.js", "methods.js"),
 }
-SHEETS = ("page.css", "race.css", "inspect/inspect.css", "learn.css", "theorem.css")
+SHEETS = (
+    "page.css", "race.css", "inspect/inspect.css", "learn.css", "theorem.css", "methods.css",
+)  # fmt: skip
 BARE: dict[str, Any] = {"apply_default_css": False, "js_on_load": None}
 FONT = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")
 MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")

@@ -18,18 +18,23 @@ def generation(trace: Trace) -> np.ndarray:
 
 
 def lane_start(trace: Trace, title: str) -> dict[str, Any]:
-    """What the page must know of a lane before its first step."""
+    """What the page must know of a lane before its first step.
+
+    `canvas` holds the answer tokens that are known by then, by place.
+    """
     arrays, model, spec = trace.arrays(), trace.meta["model"], trace.meta["spec"]
-    shown = generation(trace)
-    canvas, fixed = arrays["canvas"][shown], arrays["fixed_mask"][shown]
+    shown, mask = generation(trace), _whole(model.get("mask_id"))
+    canvas, known = arrays["canvas"][shown], arrays["fixed_mask"][shown]
+    if mask is not None:  # a branch knows what its parent has decoded
+        known = known | (canvas != mask)
     return {
         "title": title,
         "prompt": arrays["canvas"][arrays["prompt_mask"]].tolist(),
-        "canvas": {int(i): int(canvas[i]) for i in np.flatnonzero(fixed)},
+        "canvas": {int(i): int(canvas[i]) for i in np.flatnonzero(known)},
         "length": len(shown),
         "block": _whole(spec.get("block_length")) or max(len(shown), 1),
         "record": _short(spec.get("record")),
-        "mask": _whole(model.get("mask_id")),
+        "mask": mask,
         "stop": stop_ids(model),
         "model": _short(model.get("name")),
         "environment": environment(trace.meta["environment"]),

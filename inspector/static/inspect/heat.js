@@ -109,7 +109,7 @@ function heatRuns(count, name, merge, take) {
 
 function heatLines(pen, spec, place) {
   if (!spec.under || place.high < 3) return;
-  const thick = Math.max(place.high * 0.22, 1);
+  const thick = Math.min(Math.max(place.high * 0.22, 1), 3);
   for (let y = 0; y < spec.y.count; y++) {
     const ink = (x) => (spec.value(x, y) !== null && spec.under(x, y) ? inkOn(spec.colour(spec.value(x, y))) : "");
     heatRuns(spec.x.count, ink, true, (from, to, colour) => {

@@ -1,6 +1,6 @@
 const COUNT_NAMES = { k: "K", v: "V", attn: "attention output", ffn: "feed-forward output", q0: "query of head 0" };
 const SHARE_SCALE = {
-  kind: "scale", name: "share of the rows evaluated", colour: cividis,
+  kind: "scale", name: "drifted", colour: cividis,
   ticks: [[0, "≤ 0.1 %"], [1 / 3, "1 %"], [2 / 3, "10 %"], [1, "100 %"]],
 };
 

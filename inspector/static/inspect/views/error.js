@@ -47,7 +47,7 @@ function errorSteps(panel, { steps, probe, data }) {
   const flipped = Array.from(data.flips.values).reduce((sum, n) => sum + n, 0);
   const all = data.tv.values.length;
   const worst = Math.max(0, ...data.tv.values);
-  errorBlock(panel, "sum", "Over the " + plural(steps.length, "probed step") + ", " + flipped + " of " + plural(all, "prediction") + " had another best token than the exact network; the largest total variation was " + worst.toFixed(3) + ". The step nearest to the cursor is shown.");
+  errorBlock(panel, "sum", "Over the " + plural(steps.length, "probed step") + ", " + flipped + " of " + plural(all, "prediction") + " had another best token than the exact network; the largest total variation was " + errorTv(worst) + ". The step nearest to the cursor is shown.");
 }
 
 function errorKey(panel, step) {
@@ -143,6 +143,10 @@ function errorMean(values) {
   return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : NaN;
 }
 
+function errorTv(value) {
+  return value >= 0.001 || value === 0 ? String(+value.toFixed(3)) : "below 0.001";
+}
+
 function errorShare(value) {
   return Number.isNaN(value) ? "no data" : value.toFixed(2);
 }
@@ -182,33 +186,34 @@ function errorPredictions(panel, scene) {
     height: 280,
   });
   const mean = data.mean_tv.values[probe];
-  const head = shown + ": " + plural(found.length, "prediction") + ", mean total variation " + (Number.isNaN(mean) ? "–" : mean.toFixed(3)) + ". ";
+  const head = shown + ": " + plural(found.length, "prediction") + ", mean total variation " + (Number.isNaN(mean) ? "–" : errorTv(mean)) + ". ";
   const named = flips.slice(0, 8).map(errorPrediction).join("; ");
-  errorBlock(panel, "flips", head + (flips.length ? plural(flips.length, "best token") + " would differ: " + named + (flips.length > 8 ? "; …" : "") + "." : "Every best token is the exact one."));
+  errorBlock(panel, "flips", head + (flips.length ? plural(flips.length, "best token") + " would differ: " + named + (flips.length > 8 ? "; …" : "") + "." : "Every best token is the exact one."), "");
 }
 
 function errorPrediction({ place, tv, flip, mine, exact }) {
-  return "answer token " + (place + 1) + ": " + (flip ? "the run's best is " + mine + ", the exact one " + exact : "best " + mine + " in both") + " (total variation " + tv.toFixed(3) + ")";
+  return "answer token " + (place + 1) + ": " + (flip ? "the run's best is " + mine + ", the exact one " + exact : "best " + mine + " in both") + " (total variation " + errorTv(tv) + ")";
 }
 
 function errorBound(panel, { data, frame, probe, layer, shown }) {
   const figure = panel.figure("error-bound");
   figure.root.hidden = !data.proxy;
   errorBlock(panel, "bound", data.proxy
-    ? "DARE bounds a layer's error by what its queries drifted while a row was reused, up to constants. Drifts below 0.000015 are recorded as 0, so the sum may be too small by 0.003 a step."
-    : "DARE's bound is not given: it needs the drift of the queries of reused rows, and this run's method computes none.");
+    ? "DARE bounds a layer's error, up to constants, by what the queries of reused rows drifted since their last renewal. Drifts are recorded in steps, the first from 0 to 0.000015, so the sum is known to lie between the two dashed lines."
+    : "DARE's bound is not given: it needs the drift of the queries of reused rows, and this run's method computes none.", "");
   if (!data.proxy) return;
   const xs = Array.from({ length: frame.layers }, (_, l) => l + 1);
-  const [proxy, exact] = [data.proxy, data.true].map((array) => xs.map((_, l) => at(array, probe, l)));
+  const [least, most] = [0, 1].map((end) => xs.map((_, l) => at(data.proxy, probe, l, end)));
+  const exact = xs.map((_, l) => at(data.true, probe, l));
   const place = (x) => Math.min(Math.max(Math.round(x) - 1, 0), frame.layers - 1);
-  const lines = [["drift of the query since the last renewal, summed", "#d55e00", [6, 3], proxy], ["true error of the attention output", "#0072b2", [], exact]];
+  const lines = [["summed query drift, at least", "#e69f00", [6, 3], least], ["at most", "#d55e00", [2, 3], most], ["true error of the attention output", "#0072b2", [], exact]];
   figure.show({
     title: shown + ": DARE's proxy and the true error, means over rows of √(s / (2 − s)), s = 1 − cosine",
     x: { name: "layer", from: 0.5, to: frame.layers + 0.5, whole: true },
-    y: { name: "√(s / (2 − s))", from: 1e-4, to: 10, log: true },
+    y: { name: "√(s / (2 − s))", from: 1e-4, to: 10, log: true, tick: (v) => (v < 2e-4 ? "≤ 10⁻⁴" : String(+v.toPrecision(1))) },
     series: lines.flatMap(([name, colour, dash, ys]) => [{ name, colour, dash, xs, ys }, { name: "", kind: "points", colour, size: 3.5, xs, ys }]),
     at: layer + 1,
-    words: (x) => "Layer " + (place(x) + 1) + ": proxy " + proxy[place(x)].toPrecision(2) + ", true error " + exact[place(x)].toPrecision(2),
+    words: (x) => "Layer " + (place(x) + 1) + ": proxy " + least[place(x)].toPrecision(2) + " to " + most[place(x)].toPrecision(2) + ", true error " + exact[place(x)].toPrecision(2),
     pick: (x, _, pin) => panel.pick({ layer: place(x) }, pin),
     leave: () => panel.pick(null, false),
     height: 280,

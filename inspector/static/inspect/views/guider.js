@@ -28,7 +28,7 @@ INSPECT_VIEWS.guider = {
       pick: (x, y, pin) => panel.pick({ position: frame.prompt + x, step: y }, pin),
       leave: () => panel.pick(null, false),
       at: { x: place < 0 ? null : place, y: spot.step },
-      height: 320,
+      height: Math.min(Math.max(frame.steps * 12 + 44, 240), 680),
     });
   },
 };

@@ -116,7 +116,7 @@ function queryHistogram(panel, { data, site, layer, limit, name }) {
   const lines = [["reused", "#0072b2", share(kept)], ["recomputed", "#e69f00", share(fresh), share(kept)]];
   panel.figure("queries-histogram").show({
     title: "Layer " + (layer + 1) + ": rows by drift of their query, over the run" + (all ? "" : " (none was compared)"),
-    x: { name: "1 − cosine", from: edges[0], to: 2.05, log: true, tick: (v) => (v < 1e-3 ? v.toExponential(0) : String(+v.toPrecision(1))) },
+    x: { name: "1 − cosine", from: edges[0], to: 2.05, log: true, tick: (v) => ({ "-5": "10⁻⁵", "-4": "10⁻⁴" })[Math.round(Math.log10(v))] || String(+v.toPrecision(1)) },
     y: { name: "% of rows", from: 0, to: 100 },
     series: lines.map(([text, colour, ys, base]) => ({ name: name + " " + text, kind: "bars", colour, xs, ends, ys, base })),
     rules: limit === null ? [] : [{ x: limit, dash: [5, 3], text: "τ" }],
@@ -138,7 +138,7 @@ function queryProfile(panel, { data, frame, site, layer, name }) {
   if (aimed) series.push({ name: "aimed at", colour: "#d55e00", dash: [5, 3], xs, ys: aimed }, { name: "", kind: "points", colour: "#d55e00", size: 4, xs, ys: aimed });
   const place = (x) => Math.min(Math.max(Math.round(x) - 1, 0), frame.layers - 1);
   panel.figure("queries-profile").show({
-    title: name + " reused by layer, as a share of " + of,
+    title: "Reused by layer, " + name + ": share of " + of,
     x: { name: "layer", from: 0.4, to: frame.layers + 0.6, whole: true },
     y: { name: "% reused", from: 0, to: 100 },
     series,

@@ -76,7 +76,7 @@ function scatterName(name) {
 
 function scatterAxis(name, size, up) {
   const edge = (i) => 10 ** (-4 + (4 * i) / size);
-  const ticks = SCATTER_TICKS.map((text, k) => [(up ? 4 - k : k) * (size / 4), up && !k ? "≤ " + text : text]);
+  const ticks = SCATTER_TICKS.map((text, k) => (up ? [size - Math.max(k * (size / 4), 1), k ? text : "≤ " + text] : [k * (size / 4), text]));
   return { name: "1 − cos, " + name, count: size, ticks, up, edge, tick: (i) => edge(up ? size - 1 - i : i).toPrecision(3) };
 }
 

@@ -14,7 +14,7 @@ INSPECT_VIEWS.similarity = {
   about:
     "How alike K or V of any two steps are, the cosine averaged over the tokens of a group, layer by layer (Fast-dLLM, figure 3; DARE, figure 4). " +
     "A dark block along the diagonal is a stretch of steps over which a cache may be kept; on the papers' own scale it is bright. " +
-    "It is estimated from 64 random projections of some tokens of each group, and a row that was reused is compared as it was kept.",
+    "Some tokens stand for their group, vectors wider than 64 are projected at random, and a row that was reused is compared as it was kept.",
   controls: [
     { name: "kind", label: "Of", value: "v", options: [["k", "K"], ["v", "V"]] },
     { name: "group", label: "Group", value: "0", options: [["0", "prompt"]] },

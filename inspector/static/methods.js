@@ -1,0 +1,156 @@
+const book = element.querySelector("[data-methods]");
+const slot = (name) => book.querySelector("[data-method-" + name + "]");
+const ARXIV = /^arXiv (\d{4}\.\d{4,5})$/;
+const KIND = { cache: "Cache: which rows are recomputed", unmasker: "Unmasker: which tokens are committed" };
+const BELOW = matchMedia("(max-width: 899px)");
+const pages = new Map();
+
+function paperLink(paper) {
+  const found = ARXIV.exec(paper);
+  if (!found) return [];
+  const link = make("a", "", paper);
+  link.href = "https://arxiv.org/abs/" + found[1];
+  link.rel = "noopener";
+  return [link, " · "];
+}
+
+function inText(name) {
+  return make("code", "", name);
+}
+
+function methodKey({ name, title }, className, after) {
+  const key = make("button", className, title);
+  key.type = "button";
+  key.dataset.method = name;
+  key.addEventListener("click", () => {
+    turnTo(name);
+    after();
+  });
+  return key;
+}
+
+function readFromTop() {
+  slot("title").focus();
+}
+
+function bringUp() {
+  if (BELOW.matches) slot("page").scrollIntoView();
+}
+
+function stackWords({ name, stands_on: beneath, carries: above }) {
+  const parts = [];
+  if (beneath.length) {
+    parts.push("Stands alone or on ", ...keys(beneath), "; written ", inText(beneath[0].name + "+" + name), ". ");
+  }
+  if (above.length) {
+    parts.push("May carry ", ...keys(above), "; written ", inText(name + "+" + above[0].name), ".");
+  }
+  return parts;
+}
+
+function keys(methods) {
+  return methods.flatMap((method, i) => [...(i ? [", "] : []), methodKey(method, "ds-method-jump", readFromTop)]);
+}
+
+function cell(tag, text, role, className = "") {
+  const out = make(tag, className, text);
+  out.setAttribute("role", role);
+  return out;
+}
+
+function lineOf(role, ...cells) {
+  const out = make("tr");
+  out.setAttribute("role", role);
+  out.append(...cells);
+  return out;
+}
+
+function knobRow({ key, label, default: value, range, help }) {
+  const head = cell("th", label, "rowheader");
+  head.scope = "row";
+  head.append(inText(key));
+  const row = lineOf("row", head, cell("td", value, "cell"), cell("td", range, "cell"), cell("td", help, "cell"));
+  row.dataset.knob = key;
+  return row;
+}
+
+function knobTable(knobs) {
+  const table = make("table", "ds-method-knobs");
+  table.setAttribute("role", "table");
+  table.setAttribute("aria-labelledby", "ds-methods-knobs-title");
+  const names = ["Knob", "Default", "Range", "What it does"].map((name) => cell("th", name, "columnheader"));
+  const [head, body] = [make("thead"), make("tbody")];
+  for (const part of [head, body]) part.setAttribute("role", "rowgroup");
+  head.append(lineOf("row", ...names));
+  body.append(...knobs.map(knobRow));
+  table.append(head, body);
+  return table;
+}
+
+function measuredTable({ head, rows }) {
+  const table = make("table", "ds-method-measured");
+  const names = make("tr");
+  for (const name of head) names.append(make("th", "", name));
+  for (const name of names.children) name.scope = "col";
+  const body = make("tbody");
+  for (const [name, ...values] of rows) {
+    const line = make("tr");
+    const first = make("th", "", name);
+    first.scope = "row";
+    line.append(first, ...values.map((value) => make("td", "", value)));
+    body.append(line);
+  }
+  const top = make("thead");
+  top.append(names);
+  table.append(top, body);
+  return table;
+}
+
+function quotedFigure({ figure, conditions, where }) {
+  const out = make("li");
+  out.append(make("strong", "", figure), make("span", "", conditions), make("small", "", where));
+  return out;
+}
+
+function turnTo(name) {
+  const page = pages.get(name);
+  slot("kind").textContent = KIND[page.kind];
+  for (const part of ["title", "summary"]) slot(part).textContent = page[part];
+  slot("paper").replaceChildren(...paperLink(page.paper), inText(name));
+  slot("try").href = "?" + page.query;
+  slot("account").replaceChildren(...page.account.map((part) => make("p", "", part)));
+  slot("stack").replaceChildren(...stackWords(page));
+  slot("stack").hidden = !slot("stack").childNodes.length;
+  slot("knobs").replaceChildren(...(page.knobs.length ? [knobTable(page.knobs)] : []));
+  slot("knobless").hidden = page.knobs.length > 0;
+  slot("published").replaceChildren(...page.published.map(quotedFigure));
+  slot("unpublished").hidden = page.published.length > 0;
+  slot("measured-part").hidden = !page.measured;
+  slot("measured").replaceChildren(...(page.measured ? [measuredTable(page.measured)] : []));
+  slot("page").hidden = false;
+  book.dataset.method = name;
+  for (const key of slot("list").querySelectorAll("button")) {
+    key.setAttribute("aria-current", key.dataset.method === name ? "page" : "false");
+  }
+}
+
+function listed({ title, methods }) {
+  const rows = make("ul");
+  for (const method of methods) {
+    pages.set(method.name, method);
+    const [row, key] = [make("li"), methodKey(method, "", bringUp)];
+    key.id = "ds-method-" + method.name;
+    row.append(key);
+    rows.append(row);
+  }
+  return [make("h3", "", title), rows];
+}
+
+async function openBook() {
+  const { groups, note } = JSON.parse(await server.methods());
+  slot("list").replaceChildren(...groups.flatMap(listed));
+  slot("note").textContent = note;
+  turnTo(pages.keys().next().value);
+}
+
+openBook();

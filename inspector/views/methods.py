@@ -1,0 +1,136 @@
+"""Every method's page as data: account, knobs, published and measured figures, a race to try."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from engine.spec import RaceSpec, RunSpec
+
+Row = Mapping[str, Any]
+KINDS = {"cache": "Caches", "unmasker": "Unmaskers"}
+HEAD = (
+    "Setting", "Right", "p", "Forwards", "GFLOPs a token", "Recomputed", "Tokens as plain",
+    "A step", "A run",
+)  # fmt: skip
+
+
+def document(catalog: Mapping[str, Any], plain: RunSpec, table: Row | None) -> dict[str, Any]:
+    """The pages of all methods of a catalog, caches first, in its order.
+
+    `plain` is the plain run that each method's race is tried on; `table` is what
+    `engine.evaluate --specs` wrote of this repository's own measurements, None where there is none.
+    """
+    groups = []
+    for kind, title in KINDS.items():
+        rows = catalog[f"{kind}s"]
+        pages = [_page(kind, row, rows, plain) | {"measured": _measured(kind, row, table)}
+                 for row in rows]  # fmt: skip
+        groups.append({"title": title, "methods": pages})
+    return {"groups": groups, "note": _note(table)}
+
+
+def trial(kind: str, name: str, plain: RunSpec) -> RaceSpec:
+    """The race that shows a method at its defaults in lane B, plain decoding in lane A."""
+    return RaceSpec(plain, RunSpec.from_dict(plain.to_dict() | {kind: name}))
+
+
+def _page(kind: str, row: Row, rows: Sequence[Row], plain: RunSpec) -> dict[str, Any]:
+    titles = {other["name"]: other["title"] for other in rows}
+    beneath = [name for name in row.get("stackable_on", ()) if name != "none"]
+    above = [other["name"] for other in rows if row["name"] in other.get("stackable_on", ())]
+    plainly = {name: row[name] for name in ("name", "title", "paper", "summary", "published")}
+    return plainly | {
+        "kind": kind,
+        "account": [part for part in row["account"].split("\n\n") if part],
+        "knobs": [_knob(row["name"], knob) for knob in row["knobs"]],
+        "stands_on": _named(beneath, titles),
+        "carries": _named(above if row["name"] != "none" else [], titles),
+        "query": trial(kind, row["name"], plain).to_query(),
+    }
+
+
+def _named(names: Sequence[str], titles: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "title": titles[name]} for name in names]
+
+
+def _knob(owner: str, knob: Row) -> dict[str, str]:
+    return {
+        "key": f"{owner}.{knob['name']}",
+        "label": str(knob["label"])[:1].upper() + str(knob["label"])[1:],
+        "default": _said(knob["default"]),
+        "range": _range(knob),
+        "help": knob["help"],
+    }
+
+
+def _range(knob: Row) -> str:
+    if knob["choices"]:
+        return ", ".join(knob["choices"])
+    if knob["type"] == "bool":
+        return "yes or no"
+    span = "any" if knob["lo"] is None else f"{_said(knob['lo'])} to {_said(knob['hi'])}"
+    return f"{span}, or empty" if knob["optional"] else span
+
+
+def _said(value: Any) -> str:
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _measured(kind: str, row: Row, table: Row | None) -> dict[str, Any] | None:
+    """The rows in which a method was measured, the baseline first; None where it was not."""
+    if table is None:
+        return None
+    base, *others = table["rows"]
+    found = [one for one in others if row["name"] in _shown_by(kind, one["spec"])]
+    if not found and row["name"] != base["spec"][kind]:
+        return None
+    return {"head": HEAD, "rows": [_cells(one) for one in (base, *found)]}
+
+
+def _shown_by(kind: str, spec: Row) -> list[str]:
+    """The methods that a measured row stands for: its caches; its unmasker where it has none."""
+    if spec["cache"] == "none":
+        return [spec["unmasker"]] if kind == "unmasker" else []
+    return spec["cache"].split("+") if kind == "cache" else []
+
+
+def _cells(row: Row) -> list[str]:
+    speed = row["speed"]
+    ratios = [f"{speed[name]:.2f}×" for name in ("step_ratio", "speed_up")] if speed else ["–"] * 2
+    return [
+        row["name"],
+        f"{100 * row['accuracy']:.1f} ± {100 * row['standard_error']:.1f} %",
+        f"{row['p']:.2g}",
+        f"{row['nfe']:.1f}",
+        f"{row['gflops_per_token']:.2f}",
+        f"{row['recomputed']:.0%}",
+        f"{row['agreement']:.1%}",
+        *ratios,
+    ]
+
+
+def _note(table: Row | None) -> str:
+    """What the measured rows were measured on."""
+    if table is None:
+        return ""
+    first, where = table["rows"][0], table["environment"]
+    spec, speed = first["spec"], first["speed"]
+    timed = (
+        "A step and a run are ratios of time to plain decoding, above 1 is faster, on another, "
+        f"longer task ({speed['nfe']} forwards of plain decoding, {speed['prompts']} prompts, one "
+        "at a time). "
+        if speed
+        else ""
+    )
+    return (
+        f"{first['problems']} held-out problems of this repository's corpus, the same for every "
+        f"row, on {spec['model']}; answer of {spec['gen_length']} in blocks of "
+        f"{spec['block_length']}. p is McNemar's exact test against the first row. {timed}"
+        f"{where['device_name']}, {where['threads']} thread, {where['dtype']}, torch "
+        f"{where['torch']}."
+    )

@@ -1,0 +1,111 @@
+"""Queries: how far head 0's query moved, and what was reused by it (DARE, figures 3 and 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from engine.events import QUANTITIES, SITES
+from engine.logcode import NOTHING, decode
+from engine.trace import Trace
+from inspector.views.packing import packed
+
+REUSED = {"dare_kv": SITES.index("k"), "dare_o": SITES.index("attn")}
+PER_DECADE = 6
+
+
+def queries(trace: Trace) -> dict[str, Any]:
+    """Query drift of a run recorded at level `layers`; ValueError where it was not.
+
+    `q0` [S, L, T] are the drift's codes; `threshold` and `aimed` [L] are what DARE derived (-1 and
+    0: the layer reuses nothing), None for other methods; `site` is the site that it reuses, V
+    where there is no DARE. `edges` are the bins of `counts` [L, 4, 2, bins], rows by drift, first
+    those recomputed at a site, then those reused. `reuse` [L, 4] is the share of rows reused: with
+    DARE of those whose query was compared, else of all rows after the first step. `anchor`:
+    DARE compared with the row's last renewal, not with the step before as `q0` does.
+    """
+    arrays = trace.arrays()
+    if not len(arrays["drift"]) or not len(arrays["plan"]):
+        raise ValueError("This run kept no drift: press Record to see how far queries moved.")
+    codes = arrays["drift"][:, :, QUANTITIES.index("q0")]
+    kept, part = ~trace.recompute_map(), dare_part(trace)
+    found = trace.meta.get("facts")
+    facts: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
+    edges = bins()
+    return {
+        "q0": packed(codes),
+        "threshold": _of_layers(facts.get("threshold"), codes.shape[1]),
+        "aimed": _of_layers(facts.get("reuse"), codes.shape[1]),
+        "dare": part is not None,
+        "site": REUSED.get(part or "", SITES.index("v")),
+        "anchor": _anchor(trace, part),
+        "edges": packed(_drifts(edges)),
+        "counts": packed(histogram(codes, kept, edges)),
+        "reuse": packed(reuse(codes, kept) if part else _rest(kept)),
+    }
+
+
+def dare_part(trace: Trace) -> str | None:
+    """The name of DARE in the run's cache, alone or on another one; None where it is not there."""
+    parts = str(trace.meta["spec"].get("cache", "none"))[:60].split("+")
+    return next((part for part in parts if part in REUSED), None)
+
+
+def bins() -> np.ndarray:
+    """Edges of the histogram as codes, about PER_DECADE a decade but no finer than the codes."""
+    edges, last = [0], decode(0.5)
+    for code in range(1, NOTHING):
+        low = decode(code - 0.5)
+        if code == 1 or low / last >= 10 ** (1 / PER_DECADE):
+            edges.append(code)
+            last = low
+    return np.array([*edges, NOTHING])
+
+
+def histogram(codes: np.ndarray, kept: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Rows by drift, int32 [L, 4, 2, bins]: recomputed, reused; `kept` bool [S, L, 4, T]."""
+    layers, sites = codes.shape[1], kept.shape[2]
+    out = np.zeros((layers, sites, 2, len(edges) - 1), np.int32)
+    place = np.searchsorted(edges, np.arange(NOTHING), "right") - 1
+    for layer in range(layers):
+        seen = codes[:, layer] != NOTHING
+        where = place[codes[:, layer][seen]]
+        for site in range(sites):
+            reused = kept[:, layer, site][seen]
+            for flag in (False, True):
+                out[layer, site, int(flag)] = np.bincount(
+                    where[reused == flag], None, len(edges) - 1
+                )
+    return out
+
+
+def reuse(codes: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """Share of the rows with a drift that were kept, float32 [L, 4]; NaN where there are none."""
+    seen = (codes != NOTHING)[:, :, None]
+    count = seen.sum((0, 3))
+    hits = (kept & seen).sum((0, 3))
+    return np.where(count > 0, hits / np.maximum(count, 1), np.nan).astype(np.float32)
+
+
+def _rest(kept: np.ndarray) -> np.ndarray:
+    if len(kept) < 2:
+        return np.full(kept.shape[1:3], np.nan, np.float32)
+    return kept[1:].mean((0, 3), dtype=np.float32)
+
+
+def _drifts(edges: np.ndarray) -> np.ndarray:
+    """The drifts at which bins begin and end; the first, which holds 0, at a third of its end."""
+    inner = decode(edges[1:] - 0.5)
+    return np.array([inner[0] / 3, *inner], np.float32)
+
+
+def _of_layers(found: Any, layers: int) -> list[float] | None:
+    fits = isinstance(found, list) and len(found) == layers
+    return found if fits else None
+
+
+def _anchor(trace: Trace, part: str | None) -> bool:
+    knobs = trace.meta["spec"].get("knobs")
+    return isinstance(knobs, Mapping) and knobs.get(f"{part}.ref") == "anchor"

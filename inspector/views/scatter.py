@@ -1,0 +1,99 @@
+"""Scatter: whether the drift of one quantity foretells the drift of another, row by row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from engine.events import QUANTITIES
+from engine.logcode import NOTHING, decode
+from engine.trace import Trace
+from inspector.views.packing import packed
+
+FLOOR, BINS = 1e-4, 48  # twelve bins a decade: the finest in which every bin holds a code
+PAIRS = (("v", "attn"), ("v", "ffn"), ("q0", "k"), ("q0", "v"), ("q0", "attn"))
+TOGETHER = (("v", "attn", "ffn"), ("q0", "k", "v", "attn"))  # pairs of one picture, same rows
+DRIFTS = decode(np.arange(NOTHING))
+LOGS = np.log10(np.maximum(DRIFTS, FLOOR))
+BIN_OF = np.minimum((BINS * (LOGS / -np.log10(FLOOR) + 1)).astype(int), BINS - 1)
+
+
+def scatter(trace: Trace) -> dict[str, Any]:
+    """Joint histograms and correlations of PAIRS (dLLM-Cache, figure 2; DARE, figure 2).
+
+    `counts` [P, L, BINS, BINS] int32 counts rows by log 1 - cosine, FLOOR to 1, first of the pair
+    by row; `stats` [P, L + 1, 3] float32 is Pearson's r of the drifts, of their logarithms and
+    Spearman's, NaN where there is none, the last layer being all of them; `rows` [P, L + 1] are
+    those counted, `most` as many as plain decoding gives in a layer. ValueError where nothing was
+    evaluated.
+    """
+    drift = trace.arrays()["drift"]
+    if not drift.size:
+        raise ValueError("This run kept no drifts: press Record to see them.")
+    found = [of_pair(drift, *pair) for pair in PAIRS]
+    counts, stats, rows = (np.stack(parts) for parts in zip(*found, strict=True))
+    return {
+        "pairs": [list(pair) for pair in PAIRS],
+        "counts": packed(counts),
+        "stats": packed(stats.astype(np.float32)),
+        "rows": packed(rows.astype(np.int32)),
+        "most": (len(drift) - 1) * drift.shape[-1],
+    }
+
+
+def of_pair(drift: np.ndarray, x: str, y: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Counts [L, BINS, BINS], correlations [L + 1, 3] and rows [L + 1] of two quantities.
+
+    `drift` [S, L, Q, T]; only rows count in which all quantities of their picture are known.
+    """
+    names = next(together for together in TOGETHER if {x, y} <= set(together))
+    known = (drift[:, :, [QUANTITIES.index(name) for name in names]] != NOTHING).all(2)
+    whole = np.zeros((NOTHING, NOTHING), np.int64)
+    counts, stats, rows = [], [], []
+    for layer in range(drift.shape[1]):
+        first, second = (
+            drift[:, layer, QUANTITIES.index(name)][known[:, layer]] for name in (x, y)
+        )
+        codes = first.astype(np.int64) * NOTHING + second
+        joint = np.bincount(codes, minlength=whole.size).reshape(whole.shape)
+        whole += joint
+        counts.append(binned(joint))
+        stats.append(correlations(joint))
+        rows.append(joint.sum())
+    return np.stack(counts), np.array([*stats, correlations(whole)]), np.array([*rows, whole.sum()])
+
+
+def binned(joint: np.ndarray) -> np.ndarray:
+    """Counts by code [NOTHING, NOTHING] as counts by bin [BINS, BINS] int32."""
+    starts = np.searchsorted(BIN_OF, np.arange(BINS))
+    return np.add.reduceat(np.add.reduceat(joint, starts, 0), starts, 1).astype(np.int32)
+
+
+def correlations(joint: np.ndarray) -> tuple[float, float, float]:
+    """Pearson's r of the drifts and of their logarithms, and Spearman's rank correlation.
+
+    `joint` [NOTHING, NOTHING] counts rows by the codes of both; NaN where one of them is constant.
+    """
+    return (
+        pearson(joint, DRIFTS, DRIFTS),
+        pearson(joint, LOGS, LOGS),
+        pearson(joint, ranks(joint.sum(1)), ranks(joint.sum(0))),
+    )
+
+
+def pearson(joint: np.ndarray, x: np.ndarray, y: np.ndarray) -> float:
+    """Pearson's r of values x [n] and y [m] that occur together `joint` [n, m] times."""
+    total = joint.sum()
+    if not total:
+        return float("nan")
+    wide, high = joint.sum(1), joint.sum(0)
+    x, y = x - wide @ x / total, y - high @ y / total
+    spread = (wide @ x**2) * (high @ y**2)
+    constant = min((wide > 0).sum(), (high > 0).sum()) < 2
+    return float("nan") if constant or not spread > 0 else float(x @ joint @ y / spread**0.5)
+
+
+def ranks(counts: np.ndarray) -> np.ndarray:
+    """The mean rank of each value that occurs `counts` [n] times, in rising order."""
+    return np.cumsum(counts) - (counts - 1) / 2

@@ -1,0 +1,62 @@
+"""Schedule: what each step renewed of each region and layer, beside what the clock planned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from engine.regions import REGIONS, regions
+from engine.trace import Trace
+from inspector.views.packing import packed
+
+
+def schedule(trace: Trace) -> dict[str, Any]:
+    """Plans of a run recorded at level `steps` or above; ValueError where none were kept.
+
+    `planned`, `done` [S, 3] are codes into events.KINDS by `regions`, `planned` empty where the
+    trace has none; `differs` [n, 2] names the steps and regions in which they are not the same.
+    `portion` [S, 3] is the share of a region's token-layers that was recomputed (NaN: an empty
+    region), `share` [S, L, 4] that of a layer's rows by site, `running` [S] the percentage of
+    token-layers recomputed up to each step, all sites and guidance branches together.
+    """
+    arrays = trace.arrays()
+    if not len(arrays["plan"]):
+        raise ValueError("This run kept no plans: press Record to see what each step recomputed.")
+    planned, done, bits = arrays["planned"], trace.done(), trace.recompute_map()
+    known = planned != done if len(planned) else np.zeros(done.shape, bool)
+    return {
+        "regions": list(REGIONS),
+        "planned": packed(planned),
+        "done": packed(done),
+        "differs": packed(np.argwhere(known).astype(np.int32)),
+        "portion": packed(portion(bits, areas(trace, np.arange(trace.steps)))),
+        "share": packed(bits.mean(-1, dtype=np.float32)),
+        "running": packed(running(arrays["recomputed"])),
+    }
+
+
+def areas(trace: Trace, steps: np.ndarray) -> np.ndarray:
+    """The rows of prompt, current block and rest in some steps, bool [n, 3, T]."""
+    arrays, size = trace.arrays(), trace.meta["spec"].get("block_length")
+    if type(size) is not int or size < 1:
+        raise ValueError("This trace does not say how long its blocks are (spec.block_length).")
+    prompt, length = int(arrays["prompt_mask"].sum()), len(arrays["canvas"])
+    shift = int(trace.meta["model"].get("logit_shift") == 1)
+    starts = [prompt + size * int(index) for index in arrays["block"][steps]]
+    found = [regions(prompt, slice(lo, lo + size), length, shift) for lo in starts]
+    return np.reshape(np.array(found, bool), (-1, 3, length))
+
+
+def portion(bits: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Share of each region recomputed, float32 [S, 3]: `bits` [S, L, 4, T], `places` [S, 3, T]."""
+    by_row = bits.mean((1, 2), dtype=np.float32)[:, None]
+    rows = places.sum(-1)
+    sums = np.where(places, by_row, 0).sum(-1)
+    return np.where(rows > 0, sums / np.maximum(rows, 1), np.nan).astype(np.float32)
+
+
+def running(recomputed: np.ndarray) -> np.ndarray:
+    """Mean of the shares [S] up to each step, as a percentage, float32."""
+    counts = np.arange(1, len(recomputed) + 1)
+    return (100 * np.cumsum(recomputed) / counts).astype(np.float32)

@@ -1,0 +1,45 @@
+"""Time: what each step of a timed run took, and what it computed; and the sweep over rho."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.events import PARTS
+from engine.trace import Trace
+from inspector.views.packing import packed
+
+SWEEP = Path(__file__).parents[2] / "assets" / "table" / "rho.json"
+RECORDING = ("steps", "layers", "probe")
+
+
+def time(trace: Trace) -> dict[str, Any]:
+    """Milliseconds and GFLOPs of every step; ValueError for a run that was made to be recorded.
+
+    `forward_ms`, `decide_ms` [S]; `gflops` [S, parts] by `parts`; all float32.
+    """
+    if trace.meta["spec"].get("record") in RECORDING:
+        raise ValueError(
+            "Recorded runs show no times, for the recorder's work would be in them. Run the race "
+            "again to see what each step takes."
+        )
+    arrays = trace.arrays()
+    return {
+        "forward_ms": packed(arrays["forward_ms"].astype(np.float32)),
+        "decide_ms": packed(arrays["decide_ms"].astype(np.float32)),
+        "gflops": packed((arrays["flops"] / 1e9).astype(np.float32)),
+        "parts": list(PARTS),
+    }
+
+
+def rho(trace: Trace) -> dict[str, Any]:
+    """The recorded sweep of dLLM-Cache's ratio (see engine.sweep), the same for every run.
+
+    ValueError where this copy of the program holds none.
+    """
+    if not SWEEP.is_file():
+        raise ValueError("No sweep is recorded here; python -m engine.sweep makes one.")
+    return dict(json.loads(SWEEP.read_text("utf-8")))

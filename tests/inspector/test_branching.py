@@ -1,0 +1,135 @@
+"""Branches: what is run on, what it stands beside, and what a refused wish leaves as it was."""
+
+import json
+
+import gradio as gr
+import numpy as np
+import pytest
+
+from inspector.branching import Branching, offspring, trace_id
+from inspector.lens import Lens
+from inspector.shelf import Record
+
+
+@pytest.fixture
+def record(handlers, traces, request_of):
+    made = Record(state="done", expected=45, traces=traces)
+    handlers.shelf.put(made)
+    handlers.desk.show("visitor", made.run_id)
+    return made
+
+
+def asked(**data):
+    return gr.EventData(None, data)
+
+
+def values_of(handlers, **changes):
+    form = handlers.form
+    found = dict(zip(form.widgets, form.values(form.words.default), strict=True))
+    return list((found | changes).values())
+
+
+def ran(handlers, request_of, **data):
+    values = values_of(handlers, **data.pop("values", {}))
+    messages = list(Branching(handlers).branch(asked(**data), request_of(), *values))
+    return [json.loads(message[0]) for message in messages]
+
+
+def test_a_branch_stands_beside_its_parent_which_stays(handlers, record, traces, request_of):
+    before = record.traces["a"].to_bytes()
+    step, prompt = 5, int(traces["a"].arrays()["prompt_mask"].sum())
+    canvas = traces["a"].canvas_at(step)
+    mask = traces["a"].meta["model"]["mask_id"]
+    place = int(np.flatnonzero(canvas[prompt:] == mask)[0])
+    said = ran(
+        handlers, request_of, run=record.run_id, lane="a", step=step, edits=[[place, 351]],
+        settings="parent",
+    )  # fmt: skip
+    last = said[-1]
+    assert last["state"] == "done"
+    assert last["parent"] == record.run_id
+    assert last["run"] != record.run_id
+    assert set(said[0]["lanes"]) == {"a"}
+    assert last["summary"]["speedup"] is None
+    child = handlers.shelf.get(last["run"])
+    assert child.traces["a"] is traces["a"]
+    assert handlers.current(request_of()) is child
+    start = child.traces["b"].arrays()["canvas"]
+    expected = canvas.copy()
+    expected[prompt + place] = 351
+    assert np.array_equal(start, expected)
+    assert record.traces["a"].to_bytes() == before
+    assert last["lanes"]["b"]["start"]["title"] == "Plain decoding, from step 6"
+
+
+def test_without_an_edit_the_branch_repeats_the_parent(handlers, record, traces, request_of):
+    last = ran(handlers, request_of, run=record.run_id, lane="a", step=9, edits=[])[-1]
+    tokens = handlers.shelf.get(last["run"]).traces["b"].canvas_at(999)
+    assert np.array_equal(tokens, traces["a"].canvas_at(999))
+
+
+def test_the_form_may_give_the_settings_but_not_the_prompt(handlers, record, request_of):
+    form = {"b.cache": "prefix", "b.unmasker": "threshold", "prompt": "Other?", "gen_length": 64,
+            "block_length": 16}  # fmt: skip
+    last = ran(
+        handlers, request_of, run=record.run_id, lane="a", step=3, edits=[], settings="form",
+        values=form,
+    )[-1]  # fmt: skip
+    spec = handlers.shelf.get(last["run"]).traces["b"].meta["spec"]
+    parent = record.traces["a"].meta["spec"]
+    assert (spec["cache"], spec["unmasker"]) == ("prefix", "threshold")
+    assert (spec["prompt"], spec["gen_length"]) == (parent["prompt"], parent["gen_length"])
+    assert spec["start"] == {"trace": trace_id(record, "a"), "step": 3, "edits": []}
+
+
+def test_back_shows_the_parent_again(handlers, record, request_of):
+    ran(handlers, request_of, run=record.run_id, lane="b", step=2, edits=[])
+    assert handlers.current(request_of()) is not record
+    back = ran(handlers, request_of, back=record.run_id)[-1]
+    assert (back["run"], back["state"], back["parent"]) == (record.run_id, "done", "")
+    assert handlers.current(request_of()) is record
+
+
+def test_a_branch_can_be_recorded(handlers, record, request_of):
+    last = ran(handlers, request_of, run=record.run_id, lane="a", step=6, edits=[])[-1]
+    said = list(Lens(handlers).record(asked(level="layers"), request_of()))
+    assert json.loads(said[-1][0])["message"] == ""
+    child = handlers.shelf.get(last["run"])
+    assert set(child.recorded) == {"a", "b"}
+    assert np.array_equal(child.recorded["b"].canvas_at(99), child.traces["b"].canvas_at(99))
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"run": "unknown", "lane": "a", "step": 1}, {"lane": "c", "step": 1},
+        {"lane": ["a"], "step": 1}, {"lane": "a", "step": -1}, {"lane": "a", "step": "1"},
+        {"lane": "a", "step": 99}, {"lane": "a", "step": 1, "edits": [[99, 3]]},
+        {"lane": "a", "step": 1, "edits": "x"}, {"lane": "a", "step": 1, "edits": [[0, 10**9]]},
+        {"back": 3}, {"back": "unknown"}, {},
+    ],
+)  # fmt: skip
+def test_an_impossible_wish_changes_nothing(handlers, record, request_of, wish):
+    said = ran(handlers, request_of, **{"run": record.run_id} | wish)
+    assert said[-1]["state"] == "failed"
+    assert said[-1]["message"]
+    assert "Something failed" not in said[-1]["message"]
+    held = handlers.current(request_of())
+    assert held is record or held.parent == record.run_id
+
+
+def test_a_parent_that_is_gone_is_named(handlers, record, request_of):
+    ran(handlers, request_of, run=record.run_id, lane="a", step=6, edits=[])
+    handlers.shelf.drop(record.run_id)
+    said = list(Lens(handlers).record(asked(level="layers"), request_of()))
+    assert "start.trace" in json.loads(said[-1][0])["message"]
+    back = ran(handlers, request_of, back=record.run_id)[-1]
+    assert "no longer held" in back["message"]
+
+
+def test_the_offspring_keeps_what_was_recorded_of_the_parent(record, traces):
+    record.recorded = {"b": traces["a"]}
+    child = offspring(record, "b")
+    assert (child.expected, child.parent) == (45, record.run_id)
+    assert child.traces["a"] is traces["b"]
+    assert child.recorded == {"a": traces["a"]}

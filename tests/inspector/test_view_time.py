@@ -1,0 +1,68 @@
+"""Times are those of the timed run, FLOPs those of its steps; the sweep's fit is exact."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from engine.sweep import INTERVALS, RATIOS, fit, settings
+from inspector.lens import Lens
+from inspector.shelf import Record
+from inspector.views import time
+from tests.inspector.unpacked import unpacked
+
+
+def test_the_bars_are_the_steps_of_the_trace(traces):
+    found, arrays = time.time(traces["b"]), traces["b"].arrays()
+    for name in ("forward_ms", "decide_ms"):
+        assert unpacked(found[name]) == pytest.approx(arrays[name], rel=1e-6)
+    gflops = unpacked(found["gflops"])
+    assert gflops.shape == (traces["b"].steps, len(found["parts"]))
+    assert gflops.sum() == pytest.approx(traces["b"].meta["metrics"]["gflops"], rel=1e-5)
+
+
+@pytest.mark.parametrize("level", ["steps", "layers", "probe"])
+def test_a_recorded_run_shows_no_times(traces, level):
+    traces["a"].meta["spec"] = traces["a"].meta["spec"] | {"record": level}
+    with pytest.raises(ValueError, match="no times"):
+        time.time(traces["a"])
+
+
+def test_the_lens_reads_the_clocks_of_the_timed_run(handlers, traces):
+    record = Record(state="done", traces=traces, recorded={"a": traces["b"]})
+    handlers.shelf.put(record)
+    shown = Lens(handlers).view([record.run_id, "a", "time"])
+    assert shown == Lens(handlers).view([record.run_id, "a", "time"])
+    assert record.seen("a", timed=True) is traces["a"]
+    assert record.seen("a") is traces["b"]
+    assert f'"shape":[{traces["a"].steps}]' in shown
+
+
+def test_the_fit_finds_its_own_line():
+    def tpot(rho):
+        return 2.0 + 0.5 * (rho > 0) + 3.0 * rho
+
+    found = fit([{"rho": rho, "tpot_ms": tpot(rho)} for rho in RATIOS])
+    assert [found[name] for name in ("a0", "a1", "b", "r2")] == pytest.approx([2, 0.5, 3, 1])
+    bent = fit([{"rho": rho, "tpot_ms": tpot(rho) + rho**2} for rho in RATIOS])
+    assert bent["r2"] < 0.9999
+
+
+def test_the_sweep_asks_for_every_setting_once(session):
+    specs = settings(session.default_race().a)
+    assert len(specs) == len(RATIOS) * len(INTERVALS)
+    for (ratio, interval), spec in specs.items():
+        assert spec.cache == "dllm_cache"
+        assert spec.knobs["dllm_cache.recompute_ratio"] == ratio
+        assert spec.knobs["dllm_cache.response_interval"] == interval
+
+
+def test_the_recorded_sweep_fits_its_own_points():
+    if not time.SWEEP.is_file():
+        pytest.skip("no sweep is recorded")
+    found = time.rho(SimpleNamespace())
+    assert len(found["points"]) == len(RATIOS) * len(INTERVALS)
+    for line in found["fits"]:
+        points = [p for p in found["points"] if p["interval"] == line["interval"]]
+        assert fit(points)["a1"] == pytest.approx(line["a1"])
+        assert np.isfinite(line["r2"])

@@ -1,0 +1,181 @@
+"""The inspector on the bundled example: exact colours, one cursor, no requests, every width."""
+
+import numpy as np
+import pytest
+
+from engine.trace import Trace
+from tests.browser import ROOT
+from tests.test_browser_views import cividis, luminance
+
+pytest_plugins = ["tests.chromium"]
+pytestmark = pytest.mark.browser
+EXAMPLES = ROOT / "assets" / "examples"
+LAYER, V = 4, 1
+
+
+@pytest.fixture(scope="module")
+def golden():
+    return Trace.load(EXAMPLES / "b-recorded.npz")
+
+
+def inspect(race, view="drift"):
+    """Open a view of the example and wait until it is drawn."""
+    page = race.page
+    page.locator(f'#ds-race [data-tab="{view}"]').click()
+    page.wait_for_function(
+        "v => document.querySelector('#ds-race [data-inspect]').dataset.ready === v", arg=view
+    )
+    return page
+
+
+def pixel(page, figure, x, y):
+    """RGB at the middle of a cell of a heat map."""
+    script = """([figure, x, y]) => {
+      const canvas = document.querySelector(`#ds-race [data-figure=${figure}] canvas`);
+      const [left, top, right, bottom] = canvas.dataset.box.split(',').map(Number);
+      const [wide, high] = canvas.dataset.cells.split(',').map(Number);
+      const px = left + (x + 0.5) * (right - left) / wide;
+      const py = top + (y + 0.5) * (bottom - top) / high;
+      return [...canvas.getContext('2d').getImageData(px, py, 1, 1).data.slice(0, 3)];
+    }"""
+    return page.evaluate(script, [figure, x, y])
+
+
+def cursor(page):
+    return page.locator("#ds-race [data-inspect]").evaluate(
+        "e => [e.dataset.lane, +e.dataset.step, +e.dataset.layer, e.dataset.position]"
+    )
+
+
+def colour_of(code):
+    """The colour of a drift code: cividis over four decades of 1 - cosine."""
+    drift = 1e-3 * np.expm1(code / 254 * np.log1p(2e3))
+    return cividis(min(max((np.log10(max(drift, 1e-12)) + 4) / 4, 0), 1))
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_cells_have_the_colour_of_their_number(app, new_page, golden, theme):
+    race = new_page(1440).open(f"{app.url}/?__theme={theme}")
+    page = inspect(race)
+    page.locator("#ds-race [data-inspect-lane-b]").click()
+    page.locator("#ds-race [data-inspect-step]").fill("0")
+    page.locator("#ds-race [data-inspect-layer]").fill(str(LAYER))
+    codes = golden.arrays()["drift"][:, LAYER, V]
+    shown, unmasked = np.argwhere(codes != 255), golden.step_map()
+    clear = [(s, x) for s, x in shown.tolist() if abs(unmasked[x] - s) > 1 and s > 1]
+    loud = sorted(clear, key=lambda cell: codes[cell[0], cell[1]])
+    for step, position in (loud[-1], loud[len(loud) // 2], loud[0]):
+        got = pixel(page, "drift-steps", position, step)
+        want = colour_of(int(codes[step, position]))
+        assert all(abs(a - b) <= 2 for a, b in zip(got, want, strict=True))
+    paper = (255, 255, 255) if theme == "light" else (24, 32, 44)
+    blank = [(s, x) for s, x in np.argwhere(codes == 255).tolist() if s > 1]
+    hatch = {tuple(pixel(page, "drift-steps", x, s)) for s, x in blank[: 40 * 7 : 7]}
+    assert paper in hatch
+    assert len(hatch) > 1, "no data is hatched, not a plain colour"
+
+
+def test_one_cursor_moves_everything_and_asks_nothing(app, new_page, golden):
+    race = new_page(1440).open(app.url)
+    page = inspect(race, "schedule")
+    inspect(race, "drift")
+    page.locator("#ds-race [data-inspect-lane-b]").click()
+    asked = len(race.watch.requests)
+    step = page.locator("#ds-race [data-inspect-step]")
+    step.focus()
+    page.keyboard.press("Home")
+    for _ in range(12):
+        page.keyboard.press("ArrowRight")
+    assert cursor(page)[:2] == ["b", 12]
+    assert race.data("frame-b") == 13
+    page.keyboard.press("]")
+    canvas = page.locator('#ds-race [data-figure="drift-steps"] canvas')
+    canvas.focus()
+    before = cursor(page)
+    for key in ("ArrowRight", "Shift+ArrowRight", "ArrowDown"):
+        page.keyboard.press(key)
+    page.keyboard.press("Enter")
+    lane, now, layer, position = cursor(page)
+    assert (lane, layer) == ("b", before[2])
+    assert now == before[1] + 1
+    assert position == "11"
+    code = golden.arrays()["drift"][now, layer, V, 11]
+    said = page.locator('#ds-race [data-figure="drift-steps"] .ds-words').inner_text()
+    drift = 1e-3 * np.expm1(float(code) / 254 * np.log1p(2e3))
+    value = "not evaluated" if code == 255 else "below" if drift < 1e-4 else f"{drift:.2g}"
+    assert "Position 12, " in said
+    assert value in said
+    assert page.locator("#ds-race [data-inspect-card]").is_visible()
+    page.locator("#ds-race [data-tab=schedule]").click()
+    assert cursor(page)[3] == "11"
+    page.keyboard.press("Escape")
+    assert page.locator("#ds-race [data-inspect-card]").is_hidden()
+    assert len(race.watch.requests) == asked
+
+
+@pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (768, "light"), (1440, "dark")])
+def test_every_view_fits_reads_and_has_names(app, new_page, width, theme):
+    race = new_page(width, 900, reduced_motion="reduce").open(f"{app.url}/?__theme={theme}")
+    page = inspect(race)
+    page.locator("#ds-race [data-inspect-lane-b]").click()
+    for tab in page.locator("#ds-race [data-tab]").all():
+        inspect(race, tab.get_attribute("data-tab"))
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        faults = page.evaluate(
+            """() => {
+              const inside = document.querySelector('#ds-race [data-inspect]');
+              const shown = [...inside.querySelectorAll('*')].filter((e) => e.offsetParent);
+              const nameless = shown.filter((e) => e.matches('button,input,select,canvas,a'))
+                .filter((e) => !(e.innerText || e.ariaLabel || (e.labels || []).length));
+              const back = (e) => {
+                for (; e; e = e.parentElement) {
+                  const colour = getComputedStyle(e).backgroundColor;
+                  if (!/, 0\\)$|transparent/.test(colour)) return colour;
+                }
+                return 'rgb(255, 255, 255)';
+              };
+              const says = (e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+              const inks = shown.filter(says).filter((e) => !e.closest(':disabled, select'))
+                .map((e) => [e.className || e.tagName, getComputedStyle(e).color, back(e)]);
+              return [nameless.map((e) => e.outerHTML.slice(0, 100)), inks];
+            }"""
+        )
+        assert faults[0] == []
+        for name, ink, ground in faults[1]:
+            high, low = sorted((luminance(ink), luminance(ground)), reverse=True)
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (name, ink, ground)
+
+
+def test_a_recording_opens_the_views_and_keeps_the_times(app, new_page):
+    race = new_page(1440).open(app.link())
+    race.finish()
+    took, page = race.text("[data-lane=a] [data-stats]"), race.page
+    page.locator('#ds-race [data-tab="error"]').click()
+    page.wait_for_function(
+        "document.querySelector('#ds-race [data-view=error] .ds-note').innerText.includes('Record')"
+    )
+    page.locator('#ds-race [data-record="probe"]').click()
+    page.wait_for_function(
+        "document.querySelector('#ds-race [data-inspect]').dataset.ready === 'error'"
+    )
+    race.wait_state("done")
+    assert race.text("[data-lane=a] [data-stats]") == took
+    assert "×" in race.text("[data-headline]")
+    asked = page.locator('#ds-race [data-record="probe"]')
+    asked.click()
+    race.wait_state("recording")
+    race.press("stop")
+    race.wait_state("done")
+    assert "stopped" in race.text("[data-note]")
+    assert page.locator("#ds-run").is_enabled()
+
+
+def test_thirty_runs_in_one_page(app, new_page):
+    race = new_page().open(app.link(gen_length="16", block_length="16", **{"a.steps": "4"}))
+    held = []
+    for _ in range(30):
+        race.finish()
+        race.wait_state("done")
+        held.append(race.page.evaluate("[performance.memory.usedJSHeapSize, document.all.length]"))
+    assert abs(held[-1][1] - held[4][1]) < 50, "nodes pile up"
+    assert held[-1][0] < held[4][0] + 30e6, "memory piles up"

@@ -1,0 +1,42 @@
+"""The log code: exact round trips, its centres and its resolution, the same on both sides."""
+
+import numpy as np
+import pytest
+import torch
+
+from engine import latest, logcode
+
+CODES = np.arange(255)
+
+
+def test_every_code_comes_back_from_its_centre():
+    assert np.array_equal(logcode.encode(logcode.decode(CODES)), CODES)
+    assert logcode.decode(0) == 0
+    assert logcode.decode(254) == pytest.approx(2)
+    assert np.isnan(logcode.decode(255))
+    assert logcode.encode(np.nan) == 255
+
+
+def test_the_codes_are_those_of_the_formula():
+    drift = np.array([0.0, 1.4e-5, 1.6e-5, 1e-3, 0.1, 1.0, 2.0])
+    expected = np.round(254 * np.log(1 + drift / 1e-3) / np.log(1 + 2 / 1e-3))
+    assert logcode.encode(drift).tolist() == expected.tolist()
+    assert logcode.encode([1.4e-5, 1.6e-5]).tolist() == [0, 1]
+    steps = np.diff(logcode.decode(CODES[100:])) / logcode.decode(CODES[100:-1])
+    assert 0.029 < steps.min() <= steps.max() < 0.034
+
+
+def test_what_rounding_leaves_outside_the_range_is_clipped():
+    assert logcode.encode([-1e-7, 2.5]).tolist() == [0, 254]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_device_gives_the_same_codes(dtype):
+    drift = np.append(logcode.decode(CODES), [np.nan, -1e-7, 3.0])
+    assert np.array_equal(
+        latest.encode(torch.from_numpy(drift).to(dtype)).numpy(), logcode.encode(drift)
+    )
+
+
+def test_a_code_apart_is_noticed():
+    assert not np.array_equal(logcode.encode(logcode.decode(CODES) * 1.05), CODES)
