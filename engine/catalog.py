@@ -78,7 +78,7 @@ def derive_plan(spec: RunSpec) -> tuple[DerivedPlan, bool]:
     unmasker = make_unmasker(spec)
     make_policy(spec)
     check_knobs(spec)
-    return derive(spec, unmasker.scheduled), unmasker.scheduled
+    return derive(spec, unmasker.scheduled, unmasker.shares), unmasker.scheduled
 
 
 def check_knobs(spec: RunSpec) -> None:

@@ -27,7 +27,6 @@ from engine.trace import Trace
 ASSETS = Path(__file__).parent.parent / "assets"
 PLAIN = "plain"
 PROBLEM, LENGTH, BLOCK = 3, 64, 32
-PROBES = RunSpec().probe_steps
 
 
 def gather(events: Iterable[tuple[str, Event]]) -> dict[str, Trace]:
@@ -45,7 +44,7 @@ def gather(events: Iterable[tuple[str, Event]]) -> dict[str, Trace]:
 def record(session: Session, level: str = "off") -> dict[str, Trace]:
     """The traces of both lanes of the session's default race, recorded at a level."""
     race = session.default_race()
-    lanes = (replace(spec, record=level, probe_steps=PROBES) for spec in (race.a, race.b))
+    lanes = (replace(spec, record=level) for spec in (race.a, race.b))
     return gather(session.race(RaceSpec(*lanes)))
 
 
@@ -58,7 +57,6 @@ def method_specs(session: Session) -> dict[str, RunSpec]:
         block_length=BLOCK,
         steps=LENGTH,
         record="probe",
-        probe_steps=PROBES,
     )
     specs = {PLAIN: base}
     specs |= {name: replace(base, cache=name) for name in catalog.policies() if name != base.cache}

@@ -53,8 +53,8 @@ def split(job: Job) -> list[Job]:
     some may finish a block early and the policy counts the steps that they would wait.
     """
     batch, spec, policy = len(job.canvas), job.spec, job.make_policy()
-    most = -(-spec.block_length // max(spec.steps // spec.blocks, 1))
-    in_step = job.unmasker.scheduled and spec.eos == "official" and policy.offers(most)
+    shares = job.unmasker.shares(spec.block_length, max(spec.steps // spec.blocks, 1))
+    in_step = shares is not None and spec.eos == "official" and policy.offers(max(shares))
     if batch == 1 or in_step or policy.waits:
         return [job]
     return [

@@ -31,8 +31,8 @@ def apart(a: Tensor, b: Tensor) -> Tensor:
 class Latest:
     """Values of QUANTITIES of one sequence, [layers, T, width] each; 0 before the first.
 
-    `drift` [QUANTITIES, layers, T] is 1 - cosine between what was computed since `clear` and what
-    was computed last before it, NaN where one of them is missing.
+    `codes` [QUANTITIES, layers, T] uint8: 1 - cosine between what was computed since `clear` and
+    what was computed last before it, 255 where one of them is missing (engine.logcode).
     """
 
     def __init__(
@@ -47,12 +47,12 @@ class Latest:
         }
         options["dtype"] = torch.promote_types(dtype, torch.float32)
         self._norms = {name: torch.zeros(shape, **options) for name in QUANTITIES}
-        self.drift = torch.empty((len(QUANTITIES), *shape), **options)
+        self.codes = torch.empty((len(QUANTITIES), *shape), dtype=torch.uint8, device=device)
         self._length = length
 
     def clear(self) -> None:
         """Begin a step."""
-        self.drift.fill_(torch.nan)
+        self.codes.fill_(NOTHING)
 
     def renew(self, name: str, rows: Sequence[Rows], give: Callable[[int], Tensor]) -> None:
         """Take new values of a quantity: of layer i the global `rows[i]`, `give(i)` [n, ...].
@@ -81,7 +81,7 @@ class Latest:
         norm = torch.linalg.vector_norm(fresh, dim=-1)
         both = norm * norms[where]
         product = wide(values[where]).mul_(fresh)  # in place: the old value is of no more use
-        self.drift[QUANTITIES.index(name)][where] = 1 - product.sum(-1) / both
+        self.codes[QUANTITIES.index(name)][where] = encode(1 - product.sum(-1) / both)
         values[where], norms[where] = new, norm
 
 

@@ -14,7 +14,7 @@ from engine.cache.base import StepPlan, StepView
 from engine.cache.store import ActivationStore
 from engine.decode.base import Candidates
 from engine.events import SITES, Recording, Similarity
-from engine.latest import Latest, encode
+from engine.latest import Latest
 from engine.models.base import ModelAdapter
 from engine.recorder import StepRecorder
 from engine.rows import ALL, Rows, take
@@ -72,8 +72,8 @@ class LayerRecorder(StepRecorder):
         changed = np.unpackbits(computed, count=view.run.length).astype(bool)
         self._sketch.take(view.step, changed, latest)
         self._tap.forget()
-        drift = encode(latest.drift).cpu().numpy().transpose(1, 0, 2)
-        return replace(recording, drift=np.ascontiguousarray(drift))
+        codes = latest.codes.cpu().numpy().transpose(1, 0, 2)
+        return replace(recording, drift=np.ascontiguousarray(codes))
 
     @torch.inference_mode()
     def finish(self) -> Similarity | None:

@@ -10,25 +10,44 @@ from typing import Any
 import torch
 
 from engine.lane import LoadedModel
-from engine.models.llada import LladaAdapter, read_info
+from engine.models.base import ModelInfo
+from engine.models.dream import DreamAdapter
+from engine.models.llada import LladaAdapter
+from engine.models.pretrained import Pretrained
 from engine.models.weights import Checkpoint, CheckpointError, read_json
 from engine.spec import RunSpec
 from engine.text import Tokenizer
 
 IN_MEMORY = 2
+ADAPTERS: dict[str, type[Pretrained]] = {"llada": LladaAdapter, "Dream": DreamAdapter}
 
 
 def embedded_models(assets: Path) -> dict[str, Path]:
-    """Checkpoint folders under `assets/models` that an adapter can read, by name."""
+    """Checkpoint folders under `assets/models` that an adapter can read, the default first."""
     found = {}
     for config in sorted((assets / "models").glob("*/config.json")):
         try:
-            family = read_json(config).get("model_type")
+            known = read_json(config).get("model_type") in tuple(ADAPTERS)
         except CheckpointError:
-            family = "llada"  # listed, so that its error is shown when it is chosen
-        if family == "llada":
+            known = True  # listed, so that its error is shown when it is chosen
+        if known:
             found[config.parent.name] = config.parent
-    return found
+    return dict(sorted(found.items(), key=lambda item: item[0] != RunSpec().model))
+
+
+def adapter_of(folder: Path) -> type[Pretrained]:
+    """The adapter of a checkpoint's family; CheckpointError names `model_type` if there is none."""
+    family = read_json(folder / "config.json").get("model_type")
+    if family not in tuple(ADAPTERS):
+        raise CheckpointError(
+            f"config.json: model_type is {family!r}; the engine reads {' and '.join(ADAPTERS)}"
+        )
+    return ADAPTERS[family]
+
+
+def info_of(folder: Path) -> ModelInfo:
+    """Sizes and ids of a checkpoint, from its config alone."""
+    return adapter_of(folder).read_info(read_json(folder / "config.json"))
 
 
 class Library:
@@ -54,7 +73,7 @@ class Library:
 
     def context(self, name: str) -> int:
         """Positions that a model can hold."""
-        return read_info(read_json(self._folder(name) / "config.json")).max_length
+        return info_of(self._folder(name)).max_length
 
     def is_loaded(self, spec: RunSpec) -> bool:
         """Whether the model of a spec is in memory."""
@@ -69,8 +88,9 @@ class Library:
             dtype = getattr(torch, spec.dtype)
             while len(self._loaded) >= IN_MEMORY:
                 self._loaded.popitem(last=False)
-            adapter = LladaAdapter.from_folder(folder, dtype, device, tokenizer.stop_ids)
-            self._loaded[key] = LoadedModel(adapter, tokenizer, Checkpoint(folder).digest(), folder)
+            reader, files = adapter_of(folder), Checkpoint(folder)
+            adapter = reader.from_checkpoint(files, dtype, device, tokenizer.stop_ids)
+            self._loaded[key] = LoadedModel(adapter, tokenizer, files.digest(), folder)
         self._loaded.move_to_end(key)
         return self._loaded[key]
 
@@ -84,7 +104,7 @@ class Library:
     def _describe(self, name: str) -> dict[str, Any]:
         row = {"name": name, "title": name, "family": "", "max_length": 0}
         try:
-            info = read_info(read_json(self._folders[name] / "config.json"))
+            info = info_of(self._folders[name])
         except CheckpointError as error:
             return row | {"error": str(error)}
         title = f"{name} ({info.layers} layers, context {info.max_length:,})"

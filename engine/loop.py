@@ -192,7 +192,8 @@ class Denoiser:
 
     def _candidates(self, logits: Tensor, view: StepView) -> Candidates:
         spec = self.job.spec
-        found = propose(logits, view.real, self.job.unmasker.score, spec.temperature, self.noise)
+        rule = self.job.unmasker
+        found = propose(logits, view.real, rule.score, spec.temperature, self.noise, rule.shaping)
         if spec.eos_suppress == "confidence":
             return eos.suppress_confidence(found, self.run.info.stop_ids)
         return found
@@ -207,7 +208,7 @@ class Denoiser:
             branch.policy.end_step(view, candidates.confidence, chosen)
         chosen_host, needs = chosen.cpu().numpy(), view.needs.cpu().numpy()
         idle = view.real.cpu().numpy().any(1) & ~chosen_host.any(1)
-        if idle.any() and not self.job.unmasker.may_skip:
+        if idle.any() and not self.job.unmasker.may_skip(view):
             raise RuntimeError("nothing could be committed; the logits may not be finite numbers")
         sequences, places = np.nonzero(chosen_host)
         positions = needs[sequences, places]

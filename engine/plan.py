@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.spec import MAX_LENGTH, RunSpec
@@ -13,8 +14,9 @@ class DerivedPlan:
     """What the settings come to before anything is run.
 
     `steps_per_block` and `tokens_per_step` (of a block with nothing given) are None where the
-    unmasker decides by confidence. The forwards lie between the two bounds, which are equal
-    where a schedule runs to its end. Of a branch they hold whatever its parent has decoded.
+    unmasker decides by confidence, the tokens also where chance decides. The forwards lie between
+    the two bounds, which are equal where a schedule runs to its end. Of a branch they hold
+    whatever its parent has decoded.
     """
 
     blocks: int
@@ -29,9 +31,14 @@ def quota(masked: int, steps: int) -> tuple[int, ...]:
     return tuple(masked // steps + (i < masked % steps) for i in range(steps))
 
 
-def derive(spec: RunSpec, scheduled: bool) -> DerivedPlan:
-    """The plan of a spec; `scheduled` says that the unmasker spends `steps` as a quota.
+def derive(
+    spec: RunSpec,
+    scheduled: bool,
+    shares: Callable[[int, int], tuple[int, ...] | None] = quota,
+) -> DerivedPlan:
+    """The plan of a spec; `scheduled` says that the unmasker spends `steps`, `shares` how.
 
+    It gives the tokens of each step for (masks, steps), or None where chance decides.
     Raises ValueError naming `steps` and its nearest valid values.
     """
     blocks, masks = spec.blocks, _masks(spec)
@@ -49,11 +56,17 @@ def derive(spec: RunSpec, scheduled: bool) -> DerivedPlan:
             f"nearest valid: {' or '.join(map(str, near))}"
         )
     steps = spec.steps // blocks
-    most = sum(min(n, steps) for n in masks)
-    owed = quota(spec.block_length, steps)
-    if spec.start is None and spec.eos == "official":
+    most = sum(_forwards(n, steps, shares) for n in masks)
+    owed = shares(spec.block_length, steps)
+    if owed is not None and spec.start is None and spec.eos == "official":
         least = most
     return DerivedPlan(blocks, steps, owed, least, most)
+
+
+def _forwards(masked: int, steps: int, shares: Callable[[int, int], tuple[int, ...] | None]) -> int:
+    """Most steps that a block of `masked` masks takes: to the last that owes anything."""
+    owed = shares(masked, steps) if masked else ()
+    return steps if owed is None else max((i + 1 for i, n in enumerate(owed) if n), default=0)
 
 
 def _masks(spec: RunSpec) -> list[int]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, Qwen2Tokenizer
 
-from engine.models.weights import CheckpointError
+from engine.models.weights import CheckpointError, read_json
 from engine.spec import RunSpec
 
 STOP_TOKENS = ("<|eot_id|>", "<|im_end|>")
@@ -21,21 +21,48 @@ def _byte_alphabet() -> dict[str, int]:
     return shown | {chr(256 + i): b for i, b in enumerate(others)}
 
 
+def _read(folder: Path) -> PreTrainedTokenizerFast:
+    """The tokenizer of a folder: `tokenizer.json`, or the vocabulary and merges of a Qwen2 one.
+
+    Dream's folders hold the latter, with a tokenizer class of their own that adds nothing to it.
+    """
+    reader: type[PreTrainedTokenizerFast] = PreTrainedTokenizerFast
+    name, merges = "tokenizer.json", folder / "merges.txt"
+    if not (folder / name).is_file():
+        if not (folder / "vocab.json").is_file() or not merges.is_file():
+            raise CheckpointError(
+                f"{name}: missing in {folder.name}; copy the whole checkpoint folder"
+            )
+        reader, name = Qwen2Tokenizer, "vocab.json and merges.txt"
+    try:
+        found = reader.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # the library raises bare Exceptions for damaged files
+        raise CheckpointError(f"{name}: cannot be read ({error})") from None
+    if reader is Qwen2Tokenizer:
+        _check_added(folder, found)
+    return found
+
+
+def _check_added(folder: Path, found: PreTrainedTokenizerFast) -> None:
+    """Added tokens follow the vocabulary, so their ids tell whether it is whole."""
+    added = read_json(folder / "tokenizer_config.json").get("added_tokens_decoder", {})
+    for number, token in added.items():
+        name = token["content"]
+        if (got := found.get_added_vocab().get(name)) != int(number):
+            raise CheckpointError(
+                f"vocab.json: {name} comes out as {got}, not {number} as tokenizer_config.json "
+                "has it; copy the file again"
+            )
+
+
 class Tokenizer:
     """A checkpoint folder's own fast tokenizer; no code of the folder is run.
 
-    Raises CheckpointError naming `tokenizer.json` where it is missing or damaged.
+    Raises CheckpointError naming the file that is missing or damaged.
     """
 
     def __init__(self, folder: Path) -> None:
-        if not (folder / "tokenizer.json").is_file():
-            raise CheckpointError(
-                f"tokenizer.json: missing in {folder.name}; copy the whole checkpoint folder"
-            )
-        try:
-            self._inner = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
-        except Exception as error:  # the library raises bare Exceptions for damaged files
-            raise CheckpointError(f"tokenizer.json: cannot be read ({error})") from None
+        self._inner = _read(folder)
         self._alphabet = _byte_alphabet()
         self._special = set(self._inner.all_special_ids) | set(self._inner.added_tokens_decoder)
 
@@ -74,7 +101,7 @@ class Tokenizer:
     def piece(self, token: int) -> bytes:
         """Raw bytes of one token; a special token's are its name."""
         name = self._inner.convert_ids_to_tokens(int(token))
-        if name is None:
+        if not isinstance(name, str):
             return f"<{token}>".encode()
         if token in self._special or any(c not in self._alphabet for c in name):
             return name.encode()

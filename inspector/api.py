@@ -1,7 +1,8 @@
-"""Typed endpoints beside the page: `/methods`, `/plan` and `/run`."""
+"""Typed endpoints beside the page: `/methods`, `/plan`, `/run` and `/trace`."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -11,9 +12,12 @@ import gradio as gr
 from engine.events import Event, RunFinished, StepEvent
 from engine.spec import RaceSpec
 from inspector.handlers import MAX_HZ, Handlers, plain_words, visitor
+from inspector.lens import Lens
 from inspector.shelf import Record
 from inspector.throttle import coalesce
-from inspector.views import compare, messages, tokens
+from inspector.views import compare, messages, registry, tokens
+
+MAX_VIEW_CHARS = 16_000_000
 
 
 class Endpoints:
@@ -25,6 +29,7 @@ class Endpoints:
     def __init__(self, handlers: Handlers) -> None:
         self._handlers = handlers
         self._session = handlers.session
+        self._lens = Lens(handlers)
 
     def methods(self) -> dict:
         """List the models, unmaskers, caches and fields, with ranges and defaults."""
@@ -75,6 +80,29 @@ class Endpoints:
             handlers.desk.end(who, record.run_id)
             handlers.desk.leave(who)
 
+    def trace(self, run: str, lane: str, view: str) -> dict:
+        """Give one view of a run that `/run` or the page has made, while it is held.
+
+        Arrays come as type, shape and data: little-endian bytes, deflated, in base64.
+
+        Args:
+            run: the id that the run was given.
+            lane: `a` or `b`.
+            view: `frame`, `drift` and so on; an unknown one is answered with their names.
+        """
+        if view not in registry.VIEWS:
+            names = ", ".join(registry.VIEWS)
+            raise refused(ValueError(f"view: choose from {names}"))
+        text = self._lens.view([run, lane, view])
+        if len(text) > MAX_VIEW_CHARS:
+            raise refused(
+                ValueError(f"view: larger than {MAX_VIEW_CHARS // 1_000_000} MB; export the trace")
+            )
+        found = json.loads(text)
+        if "missing" in found:
+            raise refused(ValueError(f"{view}: {found['missing']}"))
+        return found
+
     def _race(self, race: Any) -> RaceSpec:
         return RaceSpec.from_dict(race) if race else self._session.default_race()
 
@@ -123,3 +151,4 @@ def add_api(handlers: Handlers) -> None:
     gr.api(endpoints.methods, api_name="methods")
     gr.api(endpoints.plan, api_name="plan")
     gr.api(endpoints.run, api_name="run", concurrency_limit=8, concurrency_id="runs")
+    gr.api(endpoints.trace, api_name="trace")

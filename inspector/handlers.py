@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -25,8 +23,8 @@ from inspector.throttle import coalesce
 from inspector.views import charts, messages, plan, tokens
 
 MAX_HZ = 8.0
-KEPT_EXPORTS = 16
-RESERVED = ("view", "deep_link", "logs", "lesson")  # keys of a link that are no settings
+UNTIMED = ("layers", "probe")  # recorders that are in the clocks
+RESERVED = ("view", "deep_link", "logs", "lesson", "cursor", "look")  # no settings
 BUTTONS = ("run", "pause", "step", "resume", "stop")
 ENABLED = {
     "idle": {"run"},
@@ -48,7 +46,6 @@ class Handlers:
         self.desk = Desk()
         self.answers = Answers()
         self._example = ""
-        self._folder = tempfile.TemporaryDirectory(prefix="driftscope-")
         for example in session.examples():
             self.answers.learn(example["prompt"], example.get("answer"))
 
@@ -156,32 +153,6 @@ class Handlers:
             text = f"The link's settings were not taken ({error}). The defaults are shown."
             return [messages.notice("failed", text), *[gr.skip()] * len(self.form.widgets)]
 
-    def export(self, request: gr.Request) -> tuple[list[str] | None, str]:
-        """The visitor's last race as files."""
-        record = self.current(request)
-        if record is None or not record.started():
-            return None, "Nothing to export: press Run first."
-        root = Path(self._folder.name)
-        kept = sorted(root.iterdir(), key=lambda path: path.stat().st_mtime)
-        for old in kept[: max(0, len(kept) - KEPT_EXPORTS + 1)]:
-            shutil.rmtree(old, ignore_errors=True)
-        folder = root / secrets.token_hex(8)
-        folder.mkdir()
-        return export.write_race(record, folder), "Ready: one trace a lane, .npz and .json."
-
-    def import_files(self, request: gr.Request, paths: list[str] | None) -> tuple[Any, str]:
-        """Look at traces from files; nothing is computed."""
-        if not paths:
-            return gr.skip(), ""
-        try:
-            record = export.read_race(paths)
-            document = messages.whole(record, self.form.words.title)
-        except Exception as error:
-            return gr.skip(), f"Not imported. {plain_words(error)}"
-        self.shelf.put(record)
-        self.desk.show(visitor(request), record.run_id)
-        return document, "Imported. Nothing is computed; the times are those of the file."
-
     def current(self, request: gr.Request) -> Record | None:
         """The visitor's last race, or the recorded example."""
         return self.shelf.get(self.desk.last(visitor(request)) or self._example)
@@ -202,10 +173,15 @@ class Handlers:
         return messages.whole(record, self.form.words.title)
 
     def time_chart(self, request: gr.Request) -> Any:
-        """The chart of the visitor's last race, or of the recorded example."""
+        """The chart of the visitor's last race, or of the example; untimed runs are not in it."""
         record = self.current(request)
         started = record.started() if record else {}
-        return charts.time_figure(started) if started else None
+        timed = {
+            lane: trace
+            for lane, trace in started.items()
+            if trace.meta["spec"].get("record") not in UNTIMED
+        }
+        return charts.time_figure(timed) if timed else None
 
     def _plans(self, race: RaceSpec) -> dict[str, Any]:
         """Both lanes' plans in words; ValueError names the lane where only one is at fault."""

@@ -10,6 +10,7 @@ import gradio as gr
 from inspector.api import add_api
 from inspector.handlers import Handlers
 from inspector.learn import build_learn
+from inspector.methods import build_methods
 from inspector.protocol import Session
 from inspector.run_tab import FLAG, build_run
 from inspector.settings import Form
@@ -33,6 +34,8 @@ def build(session: Session, examples: Path | None = None) -> gr.Blocks:
             if examples is not None:
                 with gr.Tab("Learn", id="learn"):
                     build_learn(handlers, examples / "lessons")
+            with gr.Tab("Methods", id="methods"):
+                build_methods(handlers, examples and examples.parent / "table" / "table.json")
         demo.load(first_tab, None, tabs, **FLAG)
     demo.queue(max_size=64, default_concurrency_limit=16)
     return demo

@@ -25,7 +25,7 @@ def build_methods(handlers: Handlers, table: Path | None = None) -> None:
     plain = handlers.session.default_race().a
     pages = dump(view.document(handlers.session.catalog(), plain, _read(table)))
 
-    def methods() -> str:
+    def methods(asked: Any) -> str:
         return pages
 
     gr.HTML(

@@ -10,6 +10,7 @@ import gradio as gr
 from gradio.components import Component
 
 from inspector.branching import Branching
+from inspector.files import Files
 from inspector.handlers import BUTTONS, Handlers
 from inspector.lens import Lens
 from inspector.protocol import LANES
@@ -24,13 +25,14 @@ VARIANTS: dict[str, Literal["primary", "stop"]] = {"run": "primary", "stop": "st
 
 def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> None:
     """Components and wiring of the tab; `examples` is a folder with recorded races."""
-    form, lens = handlers.form, Lens(handlers)
+    form, lens, files = handlers.form, Lens(handlers), Files(handlers, examples)
     plan = gr.HTML(
         "", html_template=theme.static("plan.html"), elem_id="ds-plan",
         **theme.BARE | {"js_on_load": theme.script("plan")},
     )  # fmt: skip
     shots, example = _settings(form, handlers)
     keys = _buttons()
+    recorded = _recorded(files)
 
     def replay(run_id: Any) -> str:
         return handlers.replay(run_id)
@@ -45,7 +47,9 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Non
     )  # fmt: skip
     with gr.Accordion("Time per step", open=False, elem_id="ds-time"):
         chart = gr.Plot(show_label=False, elem_id="ds-chart")
-    _files(handlers, race, chart)
+    _files(files, handlers, race, chart)
+    shown = recorded.input(files.show_recorded, recorded, race, **FLAG)
+    shown.then(handlers.time_chart, None, chart, **FLAG)
     planned = _wire_settings(demo, handlers, plan, race, keys["run"])
     _wire_run(demo, handlers, race, keys, chart, planned)
     race.record(
@@ -92,24 +96,34 @@ def _settings(form: Form, handlers: Handlers) -> tuple[gr.Slider, gr.Dropdown]:
     return shots, example
 
 
-def _files(handlers: Handlers, race: gr.HTML, chart: gr.Plot) -> None:
+def _recorded(files: Files) -> gr.Dropdown:
+    return gr.Dropdown(
+        files.recorded(), value=None, label="Recorded runs", elem_id="ds-recorded",
+        info="Plain decoding beside a method on a short problem, with every view; nothing is run.",
+    )  # fmt: skip
+
+
+def _files(files: Files, handlers: Handlers, race: gr.HTML, chart: gr.Plot) -> None:
     with gr.Accordion("Export and import", open=False, elem_id="ds-files"), gr.Row():
         with gr.Column(min_width=280):
             gr.Markdown(
                 "Take the last race away as files: everything drawn above, no model needed."
             )
             ready = gr.Button("Prepare files", elem_id="ds-export")
-            files = gr.File(label="Files", file_count="multiple", interactive=False)
+            made = gr.File(label="Files", file_count="multiple", interactive=False)
             said = gr.Textbox(label="Export", interactive=False, elem_id="ds-export-note")
         with gr.Column(min_width=280):
-            gr.Markdown("Look at one trace, or at two side by side. Nothing is computed.")
+            gr.Markdown(
+                "Look at one trace, or at two side by side, each with its `-recorded` one if "
+                "there is one. Nothing is computed."
+            )
             given = gr.File(
                 label="Traces (.npz or .json)", file_count="multiple",
                 file_types=[".npz", ".json"], elem_id="ds-import",
             )  # fmt: skip
             note = gr.Textbox(label="Import", interactive=False, elem_id="ds-import-note")
-    ready.click(handlers.export, None, [files, said], **PRIVATE)
-    shown = given.upload(handlers.import_files, given, [race, note], **PRIVATE)
+    ready.click(files.export, None, [made, said], **PRIVATE)
+    shown = given.upload(files.import_files, given, [race, note], **PRIVATE)
     shown.then(handlers.time_chart, None, chart, **FLAG)
 
 

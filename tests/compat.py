@@ -5,10 +5,14 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import torch
 
-from engine.cache.base import CachePolicy
+from engine.cache.base import CachePolicy, StepView
 from engine.cache.d2_cache import D2Cache
+from engine.cache.fast_dllm import DualCache, PrefixCache
 from engine.cache.spa_cache import SpaCache
+from engine.decode.base import Candidates, Commit, Unmasker
+from engine.decode.dream import Dream
 from engine.decode.quota import Quota
+from engine.decode.threshold import Threshold
 from engine.events import StepEvent
 from engine.flops import Ledger
 from engine.loop import Denoiser
@@ -82,6 +86,52 @@ class GivenBudget(SpaCache):
 
     def ratios(self, info) -> tuple[float, ...]:
         return self.recorded
+
+
+class ForcedFirst(Unmasker):
+    """Fast-dLLM's sampler for Dream: a block's first step takes its leftmost token, and no other.
+
+    The cached steps then owe what Dream's schedule says from its second step on.
+    """
+
+    def commit(self, candidates: Candidates, view: StepView) -> Commit:
+        if view.block_step > 0:
+            return super().commit(candidates, view)
+        return Commit(view.real & (view.needs == view.block.start), candidates.ids)
+
+
+class ForcedThreshold(ForcedFirst, Threshold):
+    pass
+
+
+class ForcedDream(ForcedFirst, Dream):
+    pass
+
+
+class OwnRowsPrefix(PrefixCache):
+    """A window without the row before the block, which predicts its first token."""
+
+    def window(self, view: StepView) -> slice:
+        return slice(view.block.start, view.run.length)
+
+
+class OwnRowsDual(DualCache):
+    """As OwnRowsPrefix."""
+
+    def window(self, view: StepView) -> slice:
+        return slice(view.block.start, view.block.stop)
+
+
+def forced(unmasker: Unmasker) -> Unmasker:
+    """The rule as Fast-dLLM's sampler for Dream runs it: by negative entropy whatever is asked."""
+    if isinstance(unmasker, Threshold):
+        return ForcedThreshold(**asdict(unmasker))
+    return ForcedDream(alg="entropy", schedule="released")
+
+
+def unshifted(policy: CachePolicy) -> CachePolicy:
+    """The policy as Fast-dLLM's sampler for Dream runs it."""
+    return {"prefix": OwnRowsPrefix, "dual": OwnRowsDual}[policy.name]()
 
 
 def released(policy: CachePolicy, settings: dict) -> CachePolicy:

@@ -14,20 +14,22 @@ import torch
 
 from engine.cache.base import CachePolicy, LayerPlan, StepPlan, StepView
 from engine.catalog import make_policy, make_unmasker
+from engine.decode.base import Unmasker
 from engine.job import Job
+from engine.library import adapter_of
 from engine.loop import Denoiser, denoise
-from engine.models.llada import LladaAdapter
+from engine.models.weights import Checkpoint
 from engine.recorder import Recorder, overhear
 from engine.rows import to_mask
 from engine.spec import RunSpec
-from tests.compat import IdleCallDenoiser, RecordedOrder, released
+from tests.compat import IdleCallDenoiser, RecordedOrder, forced, released, unshifted
 
 ATOL, RTOL, ROLLOUT_ATOL = 1e-2, 1e-4, 1e-3
 METHODS = (
     "llada_vanilla", "fastdllm_llada", "dllm_fast", "dllm_cache", "dkv_decode", "dkv_greedy",
-    "d2", "spa",
+    "d2", "spa", "dream_vanilla", "dream_fast",
 )  # fmt: skip
-FED = ("fastdllm_llada", "dllm_fast", "dkv_decode", "dkv_greedy", "d2")
+FED = ("fastdllm_llada", "dllm_fast", "dkv_decode", "dkv_greedy", "d2", "dream_fast")
 
 
 class GoldenRecorder(Recorder):
@@ -125,6 +127,9 @@ def spec_of(case: dict) -> RunSpec:
     rules = {"threshold": "threshold", "factor": "factor", "sigma": "certainty"}
     rule = next((name for name in rules if name in settings), None)
     unmasker = "quota" if rule is None else rules[rule]
+    if rule is None and case["method"].startswith("dream_"):
+        unmasker = "dream"
+        knobs |= {"dream.alg": settings["alg"], "dream.schedule": "released"}
     if rule is not None:
         knobs[f"{unmasker}.{rule}"] = float(settings[rule])
     return RunSpec(
@@ -141,9 +146,8 @@ def spec_of(case: dict) -> RunSpec:
 def run_case(case: dict, folder: Path) -> list[str]:
     """Differences between the engine's run of a case and the recorded one; empty if none."""
     golden = np.load(folder / f"{case['id']}.npz", allow_pickle=False)
-    adapter = LladaAdapter.from_folder(
-        folder / "models" / case["model"], torch.float32, torch.device("cpu")
-    )
+    files = Checkpoint(folder / "models" / case["model"])
+    adapter = adapter_of(files.folder).from_checkpoint(files, torch.float32, torch.device("cpu"))
     spec, prompt = spec_of(case), torch.from_numpy(golden["prompt"]).long()
     masks = torch.full((spec.gen_length,), adapter.info.mask_id)
     recorder = GoldenRecorder(golden)
@@ -152,8 +156,8 @@ def run_case(case: dict, folder: Path) -> list[str]:
         spec=spec,
         canvas=torch.cat((prompt, masks))[None],
         prompt_length=len(prompt),
-        make_policy=lambda: released(make_policy(spec), case["settings"]),
-        unmasker=RecordedOrder(golden["x_rand"]) if "x_rand" in golden else make_unmasker(spec),
+        make_policy=lambda: _policy(case, spec),
+        unmasker=_unmasker(case, spec, golden),
         recorder=recorder,
     )
     quirk = case["method"] == "fastdllm_llada" and spec.cache != "none"
@@ -163,6 +167,22 @@ def run_case(case: dict, folder: Path) -> list[str]:
         order[event.positions - len(prompt)] = event.step
     fed = case["method"] in FED
     return list(_differences(golden, state, order, recorder, fed))
+
+
+def _policy(case: dict, spec: RunSpec) -> CachePolicy:
+    """The cache of a case as its authors released it."""
+    policy = make_policy(spec)
+    return (
+        unshifted(policy) if case["method"] == "dream_fast" else released(policy, case["settings"])
+    )
+
+
+def _unmasker(case: dict, spec: RunSpec, golden) -> Unmasker:
+    """The rule of a case as its authors released it."""
+    if "x_rand" in golden:
+        return RecordedOrder(golden["x_rand"])
+    unmasker = make_unmasker(spec)
+    return forced(unmasker) if case["method"] == "dream_fast" else unmasker
 
 
 def _differences(

@@ -5,12 +5,14 @@ import math
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 
 from tests.browser import PROMPT, running_app
+from tests.inspector.unpacked import unpacked
 
 UPDATE_BYTES = 5_000
 START_BYTES = 20_000
@@ -34,9 +36,9 @@ def race(**changes):
     return {"a": shape, "b": shape | fast}
 
 
-def test_three_endpoints_with_types(client):
+def test_four_endpoints_with_types(client):
     named = client.view_api(return_format="dict")["named_endpoints"]
-    assert set(named) == {"/methods", "/plan", "/run"}
+    assert set(named) == {"/methods", "/plan", "/run", "/trace"}
     assert named["/run"]["parameters"][0]["parameter_name"] == "race"
 
 
@@ -167,6 +169,25 @@ def test_the_page_s_stream_is_light(app, record_property):
     assert max(live) < START_BYTES
     assert whole < 60_000
     assert total < STREAM_BYTES
+
+
+def test_a_view_of_a_run_by_its_id(client):
+    ran = client.predict(race(record="steps"), api_name="/run")
+    ask = partial(client.predict, api_name="/trace")
+    found = ask(ran["run"], "b", "candidates")
+    assert unpacked(found["ids"]).shape == (*unpacked(found["step"]).shape, 5)
+    shape = unpacked(ask(ran["run"], "a", "frame")["plan"]).shape
+    assert shape[:3] == (32, 8, 4)
+    assert len(ran["run"]) >= 20
+    for run, lane, view, said in [
+        (ran["run"][:-1], "a", "frame", "no longer held"),
+        ("../../etc/passwd" * 99, "a", "frame", "no longer held"),
+        (ran["run"], "c", "frame", "no longer held"),
+        (ran["run"], "a", "__class__", "choose from frame"),
+        (ran["run"], "a", "similarity", "compared no steps"),
+    ]:
+        with pytest.raises(AppError, match=said):
+            ask(run, lane, view)
 
 
 def test_the_app_is_still_well(app, client):

@@ -129,7 +129,7 @@ def test_no_width_scrolls_sideways(app, new_page, width, theme):
     page.locator("#ds-files > button").click()
     page.locator("#ds-export").wait_for()
     assert page.evaluate(fits)
-    lanes = [page.locator(f"[data-lane={lane}]").bounding_box() for lane in "ab"]
+    lanes = [page.locator(f".ds-lane[data-lane={lane}]").bounding_box() for lane in "ab"]
     assert (lanes[0]["y"] == lanes[1]["y"]) == (width >= 900)
     stands = race.data("frame-a")
     time.sleep(0.5)

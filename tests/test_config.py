@@ -1,18 +1,12 @@
 """A checkpoint's config.json: what does not fit is refused by the name of its field."""
 
 import pytest
-import torch
 
-from engine.models.llada import LladaAdapter
+from engine.library import info_of
 from engine.models.weights import CheckpointError
-from tests.micro import configure
+from tests.micro import configure, write_checkpoint
 
-
-def load(folder):
-    return LladaAdapter.from_folder(folder, torch.float32, torch.device("cpu"))
-
-
-CONFIGS = [
+LLADA = [
     ({"n_layers": ...}, "n_layers should be a whole number"),
     ({"d_model": 32.0}, "d_model should be a whole number"),
     ({"mask_token_id": None}, "mask_token_id should be a whole number"),
@@ -32,21 +26,57 @@ CONFIGS = [
     ({"rope_theta": 0}, "rope_theta"),
     ({"rms_norm_eps": None}, "rms_norm_eps"),
     ({"n_kv_heads": "four"}, "n_kv_heads"),
+    ({"d_model": 36}, "heads of an even width"),
+]
+DREAM = [
+    ({"num_hidden_layers": ...}, "num_hidden_layers should be a whole number"),
+    ({"hidden_size": 32.0}, "hidden_size should be a whole number"),
+    ({"num_attention_heads": 5}, "num_attention_heads must divide hidden_size"),
+    ({"num_key_value_heads": 3}, "num_key_value_heads num_attention_heads"),
+    ({"intermediate_size": 0}, "intermediate_size"),
+    ({"max_position_embeddings": None}, "max_position_embeddings"),
+    ({"vocab_size": True}, "vocab_size"),
+    ({"mask_token_id": None}, "mask_token_id should be a whole number"),
+    ({"mask_token_id": 768}, "mask_token_id is 768"),
+    ({"eos_token_id": [1, 5]}, "eos_token_id"),
+    ({"pad_token_id": -1}, "pad_token_id"),
+    ({"rope_theta": -1}, "rope_theta"),
+    ({"rms_norm_eps": "small"}, "rms_norm_eps"),
+    ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; 'silu' expected"),
+    ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_scaling is .*; None expected"),
+    ({"use_sliding_window": True, "sliding_window": 64}, "use_sliding_window is True"),
+    ({"use_mrope": True}, "use_mrope"),
 ]
 
 
-@pytest.mark.parametrize(("change", "message"), CONFIGS)
-def test_a_config_that_does_not_fit_names_its_field(folder, change, message):
+@pytest.mark.parametrize(("change", "message"), LLADA)
+def test_a_config_that_is_not_llada_names_its_field(folder, change, message):
     configure(folder, **change)
     with pytest.raises(CheckpointError, match=message):
-        load(folder)
+        info_of(folder)
+
+
+@pytest.mark.parametrize(("change", "message"), DREAM)
+def test_a_config_that_is_not_dream_names_its_field(tmp_path, change, message):
+    folder = write_checkpoint(tmp_path / "micro", kind="dream")
+    configure(folder, **change)
+    with pytest.raises(CheckpointError, match=message):
+        info_of(folder)
+
+
+def test_what_a_config_may_leave_out(tmp_path):
+    folder = write_checkpoint(tmp_path / "micro", kind="dream")
+    left = ("rope_scaling", "use_mrope", "pad_token_id", "rms_norm_eps", "tie_word_embeddings")
+    configure(folder, **dict.fromkeys(left, ...))
+    info = info_of(folder)
+    assert (info.pad_id, info.norm_eps, info.tied) == (info.eos_id, 1e-6, False)
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "[1]", "[" * 100_000])
 def test_a_damaged_config_is_refused_by_name(folder, text):
     (folder / "config.json").write_text(text)
     with pytest.raises(CheckpointError, match=r"config\.json"):
-        load(folder)
+        info_of(folder)
     (folder / "config.json").unlink()
     with pytest.raises(CheckpointError, match=r"config\.json: missing in micro"):
-        load(folder)
+        info_of(folder)

@@ -14,7 +14,7 @@ PLAIN = {f"engine.{name}" for name in ("spec", "events", "trace", "fields", "pla
     "engine.regions",
 }
 LEVELS = [
-    {"fields", "events", "control", "logcode"},
+    {"fields", "events", "control", "logcode", "accounts"},
     {"spec", "rows", "regions"},
     {"schema"},
     {"document", "columns"},
@@ -88,9 +88,14 @@ POLICY = {f"engine.cache.{name}" for name in ("base", "store", "select", "profil
     "engine.regions",
     "engine.rows",
 }
-UNMASKER = {"engine.cache.base", "engine.cache.density", "engine.fields", "engine.models.ops"} | {
-    f"engine.decode.{name}" for name in ("base", "prefix_rule", "schedule", "score")
-}
+UNMASKER = (
+    {f"engine.{name}" for name in ("fields", "models.ops", "plan")}
+    | {
+        f"engine.{name}"
+        for name in ("cache.base", "cache.density", "decode.base", "decode.prefix_rule")
+    }
+    | {f"engine.decode.{name}" for name in ("quota", "schedule", "score")}
+)
 ADAPTER = {"engine.models", "engine.rows"}
 
 

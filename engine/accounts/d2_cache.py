@@ -8,10 +8,10 @@ D2_CACHE = Account(
     """
 One forward over the whole canvas keeps the keys and values of all positions. Each step after it
 recomputes three sets of rows, in every layer the same: the masks most likely to be decoded next, by
-their confidence times the certainty density around them; the tokens decoded in the last step; and
-of all other rows those that attention flows to most, the fewest that together gather a given share
-of the attention roll-out. Rows in small gaps between them may be filled in. All others keep
-their keys and values.
+their confidence times the certainty density around them (`current_k` of them); the tokens decoded
+in the last step; and of all other rows those that attention flows to most, the fewest that together
+gather a share of the attention roll-out (`rollout_p`). Rows in small gaps between them may be
+filled in. All others keep their keys and values.
 
 The paper's reasons: the keys and values of a mask change fast only shortly before it is decoded and
 those of a token soon settle after it, and of the rest only what much attention flows to matters to

@@ -5,14 +5,18 @@ from __future__ import annotations
 from engine.accounts.account import Account, Published
 
 TABLE = "paper, tables of reuse and accuracy"
-FULL = "LLaDA-8B, prefix cache and parallel decoding beneath; batch 1, answer of 256, blocks of 32"
-FAST = "LLaDA-8B on Fast-dLLM; batch 1, answer of 256, blocks of 32"
+FULL = (
+    "LLaDA-8B, before and after on a prefix cache with parallel decoding; batch 1, answer of 256 "
+    "in blocks of 32"
+)
+FAST = "LLaDA-8B, before and after on Fast-dLLM; batch 1, answer of 256 in blocks of 32"
 SHARED = """
 The paper's code was not to be had and its text has lost formulas, so the engine follows a
-reconstruction: the layers share out the reuse quantile by a softmax of their mean drift, steady
-layers reusing more, and a layer's threshold is that quantile of the drifts of a calibration run of
-the cache beneath. The cap of 0.95 on a layer's quantile and the floor of 1e-5 under a threshold are
-this engine's own. Reuse makes rows drift less, so more is reused than the quantile says.
+reconstruction: the layers share out the reuse quantile (`qbar`) by a softmax of their mean drift
+(`temperature`), steady layers reusing more, and a layer's threshold is that quantile of the drifts
+of a calibration run of the cache beneath. The cap of 0.95 on a layer's quantile and the floor of
+0.00001 under a threshold are this engine's own. Reuse makes rows drift less, so more is reused than
+the quantile says.
 """
 
 DARE_KV = Account(

@@ -10,10 +10,11 @@ CARD = "one RTX 4090, update ratio 0.25, tokens/s over the whole answer, TFLOPs 
 DLLM_CACHE = Account(
     """
 Keeps keys, values, attention outputs and feed-forward outputs of every layer, for the prompt and
-the answer apart. The prompt is recomputed every K_p steps, the answer every K_r. In between, V
-is computed for the whole answer and compared with the step before by cosine (V-verify); the update
-ratio's share of rows, those whose V moved most, get new keys, attention and feed-forward outputs.
-All others add their old outputs to a fresh residual stream.
+the answer apart. The prompt is recomputed every K_p steps (`prompt_interval`), the answer every K_r
+(`response_interval`). In between, V is computed for the whole answer and compared with the step
+before by cosine (V-verify); the rows whose V moved most, as many as the update ratio ρ says
+(`recompute_ratio`), get new keys, attention and feed-forward outputs. All others add their old
+outputs to a fresh residual stream.
 
 The paper finds that the prompt's features stand almost still over many steps and that most of the
 answer's change slowly, a few tokens excepted, and that how far V moved tells how far attention and

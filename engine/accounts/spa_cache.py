@@ -11,9 +11,9 @@ SPA_CACHE = Account(
     """
 In every layer and step a singular proxy tells which rows moved: the input of V's projection,
 projected on the few strongest right singular directions of its weight and scaled by their singular
-values. The proxy is compared with the step before by cosine, and the rows that moved most are
-recomputed, as many as the layer's budget allows; all others keep what they added to the residual
-stream.
+values (`rank`). The proxy is compared with the step before by cosine, and the rows that moved most
+are recomputed, as many as the layer's budget allows; all others keep what they added to the
+residual stream.
 
 At full rank the proxy's cosine is V's own, so it tells as much as dLLM-Cache's V-verify at a part
 of the cost; the paper bounds the error at a lower rank by the ratio of the singular values at the

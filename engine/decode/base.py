@@ -14,6 +14,7 @@ from torch import Tensor
 from engine.cache.base import RunInfo, StepView
 from engine.decode.schedule import Begun, Schedule
 from engine.fields import check_fields
+from engine.plan import quota
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class Candidates:
     """The proposal at each of `view.needs`, [B, n] each.
 
     `ids` proposed tokens; `confidence` their probability in the unshaped distribution (what the
-    authors of LLaDA rank by); `score` what this run ranks by, -inf where a row is padding.
+    authors of LLaDA rank by; that after `Unmasker.shaping` where there is one); `score` what this
+    run ranks by, -inf where a row is padding.
     """
 
     ids: Tensor
@@ -46,11 +48,25 @@ class Commit:
     ids: Tensor
 
 
+@dataclass(frozen=True)
+class Shaping:
+    """What is done to a distribution before anything is drawn from it or measured on it.
+
+    It is tempered, cut to the likeliest tokens that reach `top_p` and then to the `top_k` (0: all)
+    likeliest. With `alg_temp` above 0 candidates are ranked by a draw without replacement, in
+    proportion to exp(score / alg_temp).
+    """
+
+    top_p: float = 1.0
+    top_k: int = 0
+    alg_temp: float = 0.0
+
+
 @dataclass
 class Unmasker(ABC):
     """A rule for committing tokens; its knobs are its dataclass fields, one instance a run.
 
-    `scheduled` rules spend the `steps` of a spec; `may_skip` rules may commit nothing in a step.
+    `scheduled` rules spend the `steps` of a spec.
     """
 
     name: ClassVar[str]
@@ -58,7 +74,6 @@ class Unmasker(ABC):
     paper: ClassVar[str] = ""
     summary: ClassVar[str] = ""
     scheduled: ClassVar[bool] = False
-    may_skip: ClassVar[bool] = False
     score: str = "confidence"
 
     def __post_init__(self) -> None:
@@ -72,12 +87,25 @@ class Unmasker(ABC):
     ) -> None:
         """Called once before the first step; `begun` as Schedule takes it."""
         steps = steps_per_block
-        self.schedule = None if steps is None else Schedule(steps, begun or {})
+        self.pace = None if steps is None else Schedule(steps, begun or {})
+
+    @property
+    def shaping(self) -> Shaping | None:
+        """How distributions are shaped before they are measured; None where they are not."""
+        return None
 
     @property
     def foretells(self) -> bool:
-        """Whether `order` knows what a step commits."""
+        """Whether `order` knows what a step commits, which is something in every step."""
         return False
+
+    def may_skip(self, view: StepView) -> bool:
+        """Whether a step may commit nothing."""
+        return False
+
+    def shares(self, masked: int, steps: int) -> tuple[int, ...] | None:
+        """Tokens committed in each of a block's `steps` steps; None where that is not foreseen."""
+        return quota(masked, steps) if self.scheduled else None
 
     def order(
         self,

@@ -50,12 +50,12 @@ class Quota(Unmasker):
         """The positions owed now, by falling random number; ties go to the lower position."""
         if not self.foretells:
             return None
-        assert self.schedule is not None
+        assert self.pace is not None
         if block_step == 0:
             self._numbers = self.draw(block, noise)
         free = masked if eligible is None else eligible
         ranked = np.where(free[:, block], -self._numbers, np.inf).argsort(1, kind="stable")
-        due = self.schedule.owed(torch.from_numpy(masked.sum(1)), block, block_step).numpy()
+        due = self.pace.owed(torch.from_numpy(masked.sum(1)), block, block_step).numpy()
         counts = np.minimum(due, free.sum(1))
         return tuple(
             block.start + places[:count] for places, count in zip(ranked, counts, strict=True)
@@ -68,10 +68,10 @@ class Quota(Unmasker):
 
     def commit(self, candidates: Candidates, view: StepView) -> Commit:
         """The best, as many as the step owes and may be committed."""
-        assert self.schedule is not None
+        assert self.pace is not None
         if view.due is not None:
             mask = torch.from_numpy(view.due).to(view.needs.device).gather(1, view.needs)
             return Commit(mask & view.real, candidates.ids)
         left = view.masked[:, view.block].sum(1)
-        counts = self.schedule.owed(left, view.block, view.block_step)
+        counts = self.pace.owed(left, view.block, view.block_step)
         return Commit(candidates.leading(counts), candidates.ids)

@@ -32,7 +32,37 @@ class Schedule:
         before = self.begun.get(block.start)
         if step == 0:
             self._opened = left if before is None else torch.full_like(left, before.opened)
-        return owed(self._opened, left, self.steps, step + (before.steps if before else 0))
+        return owed(self._opened, left, self.steps, self.place(block, step))
+
+    def place(self, block: slice, step: int) -> int:
+        """The number of a block's step in its whole schedule, a parent's steps included."""
+        before = self.begun.get(block.start)
+        return step + (before.steps if before else 0)
+
+
+@dataclass
+class Falling(Schedule):
+    """Dream's schedule: of M masks a step reveals the share r = 1 - t(i+1) / t(i), rounded down.
+
+    t falls evenly from 1 to `eps` (Dream, generation_utils.py); the last step owes all that is
+    left. Rounding makes the first step of a block as long as its steps owe none, the last two.
+    """
+
+    eps: float
+
+    def __post_init__(self) -> None:
+        self._times = torch.linspace(1, self.eps, self.steps + 1)
+
+    def share(self, place: int) -> Tensor:
+        """The r of a step, a float32 scalar."""
+        if place >= self.steps - 1:
+            return torch.ones(())
+        return 1 - self._times[place + 1] / self._times[place]
+
+    def owed(self, left: Tensor, block: slice, step: int) -> Tensor:
+        """Tokens [B] that step `step` of a block owes, M being those that are masked still."""
+        share = self.share(self.place(block, step)).to(left.device)
+        return (left.float() * share).floor().long()
 
 
 def owed(opened: Tensor, left: Tensor, steps: int, step: int) -> Tensor:

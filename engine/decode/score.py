@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from engine.decode.base import Candidates
+from engine.decode.base import Candidates, Shaping
 from engine.fields import Scalar
 from engine.models.ops import wide
 
@@ -24,20 +24,46 @@ def propose(
     score: str,
     temperature: float,
     noise: Sequence[torch.Generator],
+    shaping: Shaping | None = None,
 ) -> Candidates:
     """Candidates of raw logits [B, n, V], of which `real` [B, n] bool are not padding.
 
     A `random` score is an order that the unmasker knows; the candidates keep their confidence.
 
     With a temperature the token is the argmax of logits + temperature * Gumbel noise, drawn in
-    float64 (LLaDA, generate.py); the confidence stays that of the distribution as it is.
+    float64 (LLaDA, generate.py); the confidence stays that of the distribution as it is. With a
+    `shaping` the token is drawn from the shaped distribution, and all is measured on that (Dream,
+    generation_utils.py).
     """
     z = wide(logits)
+    if shaping is not None:
+        z, temperature = shaped(z, shaping, temperature), float(temperature > 0)
     ids = z.argmax(-1) if temperature == 0 else _sample(z, real, temperature, noise)
     probabilities = z.softmax(-1)
     confidence = probabilities.gather(-1, ids[..., None])[..., 0]
     values = _score(probabilities, confidence, score)
+    if shaping is not None and shaping.alg_temp > 0:
+        u = _uniform(real, 1, noise)[..., 0]
+        values = values.double() / shaping.alg_temp + _gumbel(u)
     return Candidates(ids, confidence, values.masked_fill(~real, -torch.inf))
+
+
+def shaped(z: Tensor, shaping: Shaping, temperature: float) -> Tensor:
+    """Logits [B, n, V] at a temperature (0: as they are), cut to `top_p`, then to `top_k`.
+
+    The token that crosses `top_p` stays, and so do those equal to the last of `top_k`.
+    """
+    if temperature > 0:
+        z = z / temperature
+    if shaping.top_p < 1:
+        ordered, places = z.sort(dim=-1, descending=True, stable=True)
+        out = ordered.softmax(-1).cumsum(-1) > shaping.top_p
+        out = out.roll(1, -1)
+        out[..., 0] = False
+        z = z.masked_fill(torch.zeros_like(out).scatter(-1, places, out), -torch.inf)
+    if 0 < shaping.top_k < z.shape[-1]:
+        z = z.masked_fill(z < z.topk(shaping.top_k, -1).values[..., -1:], -torch.inf)
+    return z
 
 
 def _score(p: Tensor, confidence: Tensor, score: str) -> Tensor:
@@ -53,12 +79,18 @@ def _sample(
     z: Tensor, real: Tensor, temperature: float, noise: Sequence[torch.Generator]
 ) -> Tensor:
     u = _uniform(real, z.shape[-1], noise)
-    return (z.double() - temperature * (-u.clamp_min(1e-300).log()).log()).argmax(-1)
+    return (z.double() + temperature * _gumbel(u)).argmax(-1)
+
+
+def _gumbel(u: Tensor) -> Tensor:
+    """Gumbel noise of uniform numbers."""
+    return -(-u.clamp_min(1e-300).log()).log()
 
 
 def _uniform(real: Tensor, width: int, noise: Sequence[torch.Generator]) -> Tensor:
     """Uniform numbers [B, n, width] in float64, drawn for real rows only, in position order."""
     out = torch.full((*real.shape, width), 0.5, dtype=torch.float64)
-    for i, (generator, count) in enumerate(zip(noise, real.sum(1).tolist(), strict=True)):
-        out[i, :count] = torch.rand((count, width), dtype=torch.float64, generator=generator)
+    for row, here, generator in zip(out, real.cpu(), noise, strict=True):
+        shape = (int(here.sum()), width)
+        row[here] = torch.rand(shape, dtype=torch.float64, generator=generator)
     return out.to(real.device)

@@ -43,6 +43,7 @@ class Checkpoint:
     """
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self._where: dict[str, Path] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
         files = sorted(folder.glob("*.safetensors"))

@@ -15,6 +15,12 @@ ABOUT = {
         "A masked diffusion language model in the layout of LLaDA checkpoints. It started from "
         "the weights of `tiny-qwen2` and reads its canvas in both directions.",
     ),
+    "dream": (
+        "tiny-dream",
+        "A masked diffusion language model in the layout of Dream checkpoints: each position is "
+        "predicted by the row before it. It started from the weights of `tiny-qwen2` and reads "
+        "its canvas in both directions.",
+    ),
     "qwen2": (
         "tiny-qwen2",
         "A causal language model in the layout of Qwen2 checkpoints, for "

@@ -1,4 +1,4 @@
-"""Write a trained network as a checkpoint folder of the LLaDA or the Qwen2 layout."""
+"""Write a trained network as a checkpoint folder of the LLaDA, the Qwen2 or the Dream layout."""
 
 from __future__ import annotations
 
@@ -11,43 +11,28 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from engine.models import llada
+from engine.models.layout import LLAMA, Layout
 from engine.tiny import tokenizer
 from engine.tiny.network import Shape
 
 HISTORY = "training.json"
-TOP = {
-    "llada": {
-        "embed": "model.transformer.wte.weight", "norm": "model.transformer.ln_f.weight",
-        "head": "model.transformer.ff_out.weight",
-    },
-    "qwen2": {
-        "embed": "model.embed_tokens.weight", "norm": "model.norm.weight",
-        "head": "lm_head.weight",
-    },
-}  # fmt: skip
-PREFIX = {"llada": "model.transformer.blocks.{}.", "qwen2": "model.layers.{}."}
-LAYER = {
-    "llada": {
-        "norm1": ("attn_norm",), "norm2": ("ff_norm",), "qkv": ("q_proj", "k_proj", "v_proj"),
-        "out": ("attn_out",), "gate_up": ("ff_proj", "up_proj"), "down": ("ff_out",),
-    },
-    "qwen2": {
-        "norm1": ("input_layernorm",), "norm2": ("post_attention_layernorm",),
-        "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-        "out": ("self_attn.o_proj",), "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
-        "down": ("mlp.down_proj",),
-    },
+LAYOUTS = {"llada": llada.OWN, "qwen2": LLAMA, "dream": LLAMA}
+OURS = {
+    "norm1": "attn_norm", "norm2": "ff_norm", "qkv": "qkv.weight",
+    "out": "out.weight", "gate_up": "gate_up.weight", "down": "down.weight",
 }  # fmt: skip
 
 
 def tensors(weights: dict[str, Tensor], shape: Shape, family: str) -> dict[str, Tensor]:
-    """Name the network's weights as the checkpoints of a family do; Qwen2's biases are zero."""
+    """Name the network's weights as the checkpoints of a family do; biases are zero."""
     out: dict[str, Tensor] = {}
-    for name, parts in _names(shape, family).items():
+    names = _names(shape, LAYOUTS[family])
+    for name, parts in names.items():
         fused = weights[name] if len(parts) > 1 else weights[name][None]
         out |= dict(zip(parts, fused, strict=True))
-    if family == "qwen2":
-        triples = (parts for parts in _names(shape, family).values() if len(parts) == 3)
+    if family != "llada":
+        triples = (parts for parts in names.values() if len(parts) == 3)
         biased = [part.removesuffix("weight") + "bias" for parts in triples for part in parts]
         out |= {name: torch.zeros(shape.width) for name in biased}
     return out
@@ -56,21 +41,23 @@ def tensors(weights: dict[str, Tensor], shape: Shape, family: str) -> dict[str, 
 def read(folder: Path, shape: Shape) -> dict[str, Tensor]:
     """Return the weights of an exported folder under the network's names, in float32."""
     found = load_file(folder / "model.safetensors")
-    family = "llada" if TOP["llada"]["embed"] in found else "qwen2"
+    names = _names(shape, llada.OWN if llada.OWN.embedding in found else LLAMA)
     stacked = {
-        name: torch.stack([found[part].float() for part in parts])
-        for name, parts in _names(shape, family).items()
+        name: torch.stack([found[part].float() for part in parts]) for name, parts in names.items()
     }
     return {n: t[0] if len(t) == 1 else t for n, t in stacked.items()}
 
 
-def _names(shape: Shape, family: str) -> dict[str, tuple[str, ...]]:
+def _names(shape: Shape, layout: Layout) -> dict[str, tuple[str, ...]]:
     """The checkpoint's tensors that make up each of the network's."""
-    out: dict[str, tuple[str, ...]] = {ours: (theirs,) for ours, theirs in TOP[family].items()}
+    out: dict[str, tuple[str, ...]] = {
+        "embed": (layout.embedding,), "norm": (layout.norm,), "head": (layout.head,)
+    }  # fmt: skip
     for i in range(shape.layers):
-        prefix = PREFIX[family].format(i)
-        for ours, theirs in LAYER[family].items():
-            out[f"blocks.{i}.{ours}"] = tuple(f"{prefix}{part}.weight" for part in theirs)
+        prefix = layout.block.format(i)
+        for name, ours in OURS.items():
+            parts = tuple(f"{prefix}{part}.weight" for part in layout.leaves[ours])
+            out[f"blocks.{i}.{name}"] = parts
     return out
 
 
@@ -152,6 +139,23 @@ def qwen2_config(shape: Shape) -> dict[str, Any]:
     }
 
 
+def dream_config(shape: Shape) -> dict[str, Any]:
+    """Return `config.json` with the fields of the published Dream checkpoints."""
+    return qwen2_config(shape) | {
+        "architectures": ["DreamModel"],
+        "auto_map": {
+            "AutoConfig": "configuration_dream.DreamConfig",
+            "AutoModel": "modeling_dream.DreamModel",
+        },
+        "eos_token_id": tokenizer.EOS,
+        "mask_token_id": tokenizer.MASK,
+        "model_type": "Dream",
+        "rope_scaling": None,
+        "use_cache": False,
+        "use_mrope": False,
+    }
+
+
 def export(
     weights: dict[str, Tensor],
     shape: Shape,
@@ -160,9 +164,9 @@ def export(
     phases: list[dict[str, Any]],
 ) -> None:
     """Write tokenizer, config, bfloat16 weights and the phases of the training."""
-    config = llada_config if family == "llada" else qwen2_config
+    configs = {"llada": llada_config, "qwen2": qwen2_config, "dream": dream_config}
     tokenizer.write(folder, family)
-    for file, content in (("config.json", config(shape)), (HISTORY, phases)):
+    for file, content in (("config.json", configs[family](shape)), (HISTORY, phases)):
         text = json.dumps(content, indent=2) + "\n"
         (folder / file).write_text(text, encoding="utf-8")
     named = tensors(weights, shape, family)

@@ -30,7 +30,16 @@ SPECIALS = {
         "<|object_ref_start|>", "<|endoftext|>", "<|object_ref_end|>",
         "<|im_start|>", "<|box_start|>", "<|im_end|>",
     ),
+    "dream": (
+        "<|beginoftext|>", "<|endoftext|>", "<|mask|>",
+        "<|im_start|>", "<|box_start|>", "<|im_end|>",
+    ),
 }  # fmt: skip
+CHATML = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
 TEMPLATES = {
     "llada": (
         "{{ bos_token }}{% for message in messages %}"
@@ -38,11 +47,8 @@ TEMPLATES = {
         "{{ message['content'] | trim }}{{ '<|eot_id|>' }}{% endfor %}"
         "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}"
     ),
-    "qwen2": (
-        "{% for message in messages %}"
-        "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
-        "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-    ),
+    "qwen2": CHATML,
+    "dream": CHATML,  # without Dream's system line: the training has none
 }
 # A run of line ends, or a word, a number or marks with the space before them.
 _SPLIT = r"\n+| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|[^\S\n]+(?!\S)|\s"
@@ -50,7 +56,7 @@ _EXTRA = ("user", "assistant", "system", "\n", "\n\n", "Question", "Answer", ":"
 
 
 def build(family: str) -> Tokenizer:
-    """Build the tokenizer of a family ("llada" or "qwen2"); ids do not depend on it."""
+    """Build the tokenizer of a family ("llada", "qwen2" or "dream"); ids do not depend on it."""
     split = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(_SPLIT), "isolated"),
@@ -102,12 +108,12 @@ def write(folder: Path, family: str) -> None:
         },
         "chat_template": TEMPLATES[family],
         "clean_up_tokenization_spaces": False,
-        "eos_token": names[EOS] if family == "llada" else names[EOT],
+        "eos_token": names[EOT] if family == "qwen2" else names[EOS],
         "pad_token": names[EOS],
         "model_max_length": 1024,
         "tokenizer_class": "PreTrainedTokenizerFast",
     }  # fmt: skip
-    if family == "llada":
+    if family != "qwen2":
         config |= {"bos_token": names[BOS], "mask_token": names[MASK]}
     text = json.dumps(config, indent=2, ensure_ascii=False)
     (folder / "tokenizer_config.json").write_text(text + "\n", encoding="utf-8")

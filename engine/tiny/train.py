@@ -207,7 +207,7 @@ def parser() -> argparse.ArgumentParser:
     for name, text in (("export", "write config, tokenizer and weights"), ("card", "write README")):
         other = commands.add_parser(name, help=text)
         other.add_argument("--folder", type=Path, required=True)
-        other.add_argument("--family", choices=("llada", "qwen2"), required=True)
+        other.add_argument("--family", choices=tuple(layout.LAYOUTS), required=True)
         if name == "export":
             other.add_argument("--run", type=Path, required=True)
         else:

@@ -18,6 +18,16 @@ function inText(name) {
   return make("code", "", name);
 }
 
+function proseOf(text) {
+  return text.split("`").map((part, i) => (i % 2 ? inText(part) : part));
+}
+
+function paragraph(text) {
+  const out = make("p");
+  out.append(...proseOf(text));
+  return out;
+}
+
 function methodKey({ name, title }, className, after) {
   const key = make("button", className, title);
   key.type = "button";
@@ -108,7 +118,9 @@ function measuredTable({ head, rows }) {
 
 function quotedFigure({ figure, conditions, where }) {
   const out = make("li");
-  out.append(make("strong", "", figure), make("span", "", conditions), make("small", "", where));
+  const held = make("span");
+  held.append(...proseOf(conditions));
+  out.append(make("strong", "", figure), held, make("small", "", where));
   return out;
 }
 
@@ -118,7 +130,7 @@ function turnTo(name) {
   for (const part of ["title", "summary"]) slot(part).textContent = page[part];
   slot("paper").replaceChildren(...paperLink(page.paper), inText(name));
   slot("try").href = "?" + page.query;
-  slot("account").replaceChildren(...page.account.map((part) => make("p", "", part)));
+  slot("account").replaceChildren(...page.account.map(paragraph));
   slot("stack").replaceChildren(...stackWords(page));
   slot("stack").hidden = !slot("stack").childNodes.length;
   slot("knobs").replaceChildren(...(page.knobs.length ? [knobTable(page.knobs)] : []));
@@ -147,7 +159,7 @@ function listed({ title, methods }) {
 }
 
 async function openBook() {
-  const { groups, note } = JSON.parse(await server.methods());
+  const { groups, note } = JSON.parse(await server.methods(""));
   slot("list").replaceChildren(...groups.flatMap(listed));
   slot("note").textContent = note;
   turnTo(pages.keys().next().value);

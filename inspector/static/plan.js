@@ -1,4 +1,6 @@
 const find = (selector) => element.querySelector(selector);
+let query = "";
+let look = {};
 
 function line(row) {
   const out = document.createElement("p");
@@ -36,10 +38,22 @@ function show() {
   find("[data-before]").textContent = before
     ? "after " + before + (before === 1 ? " worked example" : " worked examples")
     : "";
-  find("#ds-link-field").value = location.origin + location.pathname + "?" + plan.query;
+  query = plan.query;
+  link();
   document.dispatchEvent(new CustomEvent("driftscope-question", { detail: plan.question }));
 }
 
+function link() {
+  if (!query) return;
+  const parts = Object.entries(look).filter(([, value]) => value);
+  const where = parts.map(([name, value]) => "&" + name + "=" + encodeURIComponent(value)).join("");
+  find("#ds-link-field").value = location.origin + location.pathname + "?" + query + where;
+}
+
+document.addEventListener("driftscope-look", (event) => {
+  look = event.detail;
+  link();
+});
 find("[data-dice]").addEventListener("click", () => trigger("click"));
 find("[data-copy]").addEventListener("click", async () => {
   const field = find("#ds-link-field");

@@ -169,6 +169,7 @@ function details() {
     ? "Model " + lane.start.model + ". Measured by the engine's own clock on " + lane.start.environment + "; drawing is not in it."
     : "";
   if (find("prompt-box").open) promptView(find("prompt"), store);
+  if (find("numbers").open) cardText(inspector).then((text) => (find("run-card").textContent = text));
 }
 
 function come() {
@@ -216,12 +217,14 @@ document.addEventListener("click", (event) => {
   drawHead();
 });
 find("prompt-box").addEventListener("toggle", details);
+find("numbers").addEventListener("toggle", details);
 document.addEventListener("driftscope-question", (event) => {
   if (main) view.question = event.detail;
   drawHead();
 });
 new ResizeObserver(() => drawCharts(transport.frames())).observe(root);
 new MutationObserver(() => drawCharts(transport.frames())).observe(document.body, { attributeFilter: ["class"] });
+if (main) new Link(inspector);
 watch("value", () => take(props.value));
 take(props.value);
 draw();

@@ -142,8 +142,7 @@ function recordWords(store, frames) {
   const levels = store.started.map((lane) => frames[lane.name]?.level);
   const found = levels.filter(Boolean)[0];
   const recorded = { layers: "Recorded: plans and drift of every layer.", probe: "Recorded with probe: beside it, the exact values at chosen steps." }[found];
-  return (
-    (recorded || "Only each step's tokens and rows were kept.") +
-    " Record runs the same settings once more, untimed; probe adds up to 8 exact forwards a lane."
-  );
+  const kept = recorded || "Only each step's tokens and rows were kept.";
+  if (props.offline) return kept;
+  return kept + " Record runs the same settings once more, untimed; probe adds up to 8 exact forwards a lane.";
 }

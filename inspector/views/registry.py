@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.trace import Trace
+from inspector.run_card import lane_card
 from inspector.views.candidates import candidates
 from inspector.views.drift import drift
 from inspector.views.error import error
@@ -23,6 +24,7 @@ VIEWS: dict[str, View] = {
     "why": why,
     "time": time,
     "rho": rho,
+    "run_card": lane_card,
     "candidates": candidates,
     "drift": drift,
     "schedule": schedule,
@@ -31,7 +33,7 @@ VIEWS: dict[str, View] = {
     "similarity": similarity,
     "scatter": scatter,
 }
-TIMED = frozenset({"time", "rho"})  # views of the run whose clocks are true
+TIMED = frozenset({"time", "rho", "run_card"})  # views of the run whose clocks are true
 
 
 def draw(trace: Trace, name: str) -> dict[str, Any]:

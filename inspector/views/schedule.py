@@ -30,7 +30,7 @@ def schedule(trace: Trace) -> dict[str, Any]:
         "planned": packed(planned),
         "done": packed(done),
         "differs": packed(np.argwhere(known).astype(np.int32)),
-        "portion": packed(portion(bits, areas(trace, np.arange(trace.steps)))),
+        "portion": packed(portion(bits, areas(trace, np.arange(len(bits))))),
         "share": packed(bits.mean(-1, dtype=np.float32)),
         "running": packed(running(arrays["recomputed"])),
     }

@@ -34,11 +34,14 @@ RACE = (
     "report.js",
     "transport.js",
     *INSPECT,
+    "link.js",
+    "run_card.js",
     "race.js",
 )
 SCRIPTS = {
     "plan": ("plan.js",),
     "race": RACE,
+    "replay": ("replay.js", *RACE),
     "learn": (*RACE, "learn.js"),
     "theorem": ("format.js", "charts.js", "theorem_plots.js", "theorem.js"),
     "methods": ("format.js", "methods.js"),

@@ -65,6 +65,19 @@ def traces(events):
     return out
 
 
+@pytest.fixture(scope="session")
+def recorded(session):
+    """A small run as it was timed, and the same run recorded at level `layers`."""
+    base = small_race(session, gen_length=16, block_length=16, steps=4).a
+    out = []
+    for level in ("off", "layers"):
+        trace = Trace()
+        for event in session.run(replace(base, cache="dual", record=level)):
+            trace.append(event)
+        out.append(trace)
+    return out
+
+
 @pytest.fixture
 def request_of():
     return lambda name="visitor", **params: gr.Request(session_hash=name, query_params=params)

@@ -11,19 +11,31 @@ import pytest
 from inspector.export import read_example, read_race, write_race
 from inspector.shelf import Record
 from inspector.views import messages
+from inspector.views.frame import level_of
+
+
+FILES = [
+    "a-steps.csv", "a-tokens.csv", "a.json", "a.npz", "b-steps.csv", "b-tokens.csv", "b.json",
+    "b.npz", "replay.html", "run-card.json",
+]  # fmt: skip
 
 
 @pytest.fixture
 def written(traces, tmp_path):
-    return write_race(Record(traces=traces), tmp_path)
+    return write_race(Record(traces=traces), tmp_path, lambda spec: "x")
+
+
+def of(paths, suffix):
+    return [path for path in paths if path.endswith((f"-a.{suffix}", f"-b.{suffix}"))]
+
+
+def test_what_is_written(written):
+    assert sorted(path.rpartition("driftscope-")[2][9:] for path in written) == FILES
 
 
 def test_what_is_written_is_read_back(written, traces):
-    assert sorted(path.rsplit("-", 1)[1] for path in written) == [
-        "a.json", "a.npz", "b.json", "b.npz",
-    ]  # fmt: skip
     for suffix in ("npz", "json"):
-        record = read_race([path for path in written if path.endswith(suffix)])
+        record = read_race(of(written, suffix))
         for lane in "ab":
             for name, array in traces[lane].arrays().items():
                 np.testing.assert_array_equal(record.traces[lane].arrays()[name], array)
@@ -32,7 +44,7 @@ def test_what_is_written_is_read_back(written, traces):
 
 def test_an_import_draws_what_the_run_drew(written, traces):
     title = str.upper
-    imported = read_race([path for path in written if path.endswith("npz")])
+    imported = read_race(of(written, "npz"))
     ran = Record(traces=traces, state="done")
     one, other = (
         json.loads(messages.whole(record, lambda spec: title("x"))) for record in (imported, ran)
@@ -49,9 +61,35 @@ def test_one_file_fills_one_lane(written):
 
 
 def test_the_number_of_files(written):
-    for paths in ([], written[:3]):
+    for paths in ([], of(written, "npz") + of(written, "json")):
         with pytest.raises(ValueError, match="one file, or two"):
             read_race(paths)
+
+
+@pytest.fixture
+def pair(recorded, tmp_path):
+    """Lane A as it was timed and as it was recorded, as files."""
+    timed, kept = recorded
+    record = Record(traces={"a": timed}, recorded={"a": kept})
+    paths = write_race(record, tmp_path, lambda spec: "x")
+    return [path for path in paths if path.endswith("npz")]
+
+
+def test_a_timed_run_and_its_record_come_back_as_one(pair, recorded, tmp_path):
+    assert [path.rpartition("-a")[2] for path in pair] == [".npz", "-recorded.npz"]
+    record = read_race(pair)
+    assert list(record.started()) == ["a"]
+    assert record.seen("a").meta["spec"]["record"] == "layers"
+    assert record.seen("a", timed=True).meta["spec"]["record"] == "off"
+    alone = read_race(pair[1:])
+    assert not alone.recorded
+    assert alone.started()["a"].meta["spec"]["record"] == "layers"
+
+
+def test_a_record_of_another_run_is_refused(pair, traces, tmp_path):
+    traces["b"].save(pair[0])
+    with pytest.raises(ValueError, match="lane A is not the timed one"):
+        read_race(pair)
 
 
 def hostile(kind, good):
@@ -111,3 +149,11 @@ def test_the_example_folder(traces, tmp_path):
     for lane in "ab":
         traces[lane].save(tmp_path / f"{lane}.npz")
     assert read_example(tmp_path).state == "example"
+    assert not read_example(tmp_path).recorded
+
+
+def test_the_shipped_example_comes_with_its_record():
+    record = read_example(Path(__file__).parents[2] / "assets" / "examples")
+    assert {lane: level_of(record.seen(lane)) for lane in "ab"} == {"a": "probe", "b": "probe"}
+    assert not {trace.meta["spec"]["record"] for trace in record.started().values()} - {"off"}
+    assert json.loads(messages.whole(record, lambda spec: "x"))["summary"]["speedup"] > 0

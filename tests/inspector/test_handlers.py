@@ -4,7 +4,6 @@ import json
 import shutil
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -163,6 +162,7 @@ def test_links(handlers, form, session, request_of):
     race = small_race(session, seed=5)
     assert handlers.restore(request_of(__theme="dark"))[1].get("__type__") == "update"
     params = {"gen_length": "64", "seed": "5", "prompt": race.a.prompt, "b.cache": "dual"}
+    params |= {"cursor": "b.12.3.40", "look": "drift"}
     skip, *restored = handlers.restore(request_of(**params))
     assert skip.get("__type__") == "update"
     found = dict(zip(form.widgets, restored, strict=True))
@@ -180,22 +180,6 @@ def test_dice_and_examples_know_their_answers(handlers, session):
     example = session.examples()[0]
     assert handlers.example(example["label"]) == example["prompt"]
     assert handlers.answers.expected(example["prompt"]) == example["answer"]
-
-
-def test_export_then_import(handlers, small, request_of):
-    assert handlers.export(request_of("new"))[0] is None
-    list(handlers.run(request_of(), *small))
-    paths, note = handlers.export(request_of())
-    assert "Ready" in note
-    document, note = handlers.import_files(
-        request_of("other"), [path for path in paths if path.endswith(".npz")]
-    )
-    assert json.loads(document)["state"] == "imported"
-    bad = Path(paths[0]).with_name("bad.npz")
-    bad.write_bytes(b"PK nonsense")
-    skipped, note = handlers.import_files(request_of("other"), [str(bad)])
-    assert note.startswith("Not imported. trace")
-    assert skipped.get("__type__") == "update"
 
 
 def test_replay_takes_only_ids_it_gave_out(handlers, small, request_of):

@@ -1,6 +1,7 @@
 """Views are pure: what they say of a run is what the run did."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -213,3 +214,9 @@ def test_scripts_write_text_only_as_text():
         script = theme.script(name).replace("http://www.w3.org/2000/svg", "")
         for mark in ("innerHTML", "insertAdjacentHTML", "eval(", "document.write", "http"):
             assert mark not in script
+
+
+def test_no_selector_hides_a_comma_that_gradio_would_split_at():
+    inside = re.compile(r":(is|not|where|has)\([^)]*,")
+    assert not inside.search(theme.css())
+    assert inside.search(".a :is(th, td) {}")

@@ -30,6 +30,7 @@ class HeatPixels {
       }
     }
     pen.putImageData(pixels, 0, 0);
+    this.lines = heatLines(spec);
     this.key = spec.key;
     return this.image;
   }
@@ -73,7 +74,7 @@ function drawHeat(pen, spec, box, inks, pixels) {
   pen.imageSmoothingEnabled = false;
   pen.drawImage(pixels.of(spec), box.left, box.top, box.right - box.left, box.bottom - box.top);
   heatGlyphs(pen, spec, place);
-  heatLines(pen, spec, place);
+  heatUnder(pen, pixels.lines, place);
   heatMarks(pen, spec, box, inks, place);
   heatDots(pen, spec, place);
   axisTicks(pen, spec.x, box, inks, place.left, place.wide, "x");
@@ -107,15 +108,21 @@ function heatRuns(count, name, merge, take) {
   }
 }
 
-function heatLines(pen, spec, place) {
-  if (!spec.under || place.high < 3) return;
-  const thick = Math.min(Math.max(place.high * 0.22, 1), 3);
-  for (let y = 0; y < spec.y.count; y++) {
+function heatLines(spec) {
+  const lines = [];
+  for (let y = 0; spec.under && y < spec.y.count; y++) {
     const ink = (x) => (spec.value(x, y) !== null && spec.under(x, y) ? inkOn(spec.colour(spec.value(x, y))) : "");
-    heatRuns(spec.x.count, ink, true, (from, to, colour) => {
-      pen.fillStyle = colour;
-      pen.fillRect(place.left(from), place.top(y + 1) - thick, place.left(to) - place.left(from), thick);
-    });
+    heatRuns(spec.x.count, ink, true, (from, to, colour) => lines.push([y, from, to, colour]));
+  }
+  return lines;
+}
+
+function heatUnder(pen, lines, place) {
+  if (place.high < 3) return;
+  const thick = Math.min(Math.max(place.high * 0.22, 1), 3);
+  for (const [y, from, to, colour] of lines) {
+    pen.fillStyle = colour;
+    pen.fillRect(place.left(from), place.top(y + 1) - thick, place.left(to) - place.left(from), thick);
   }
 }
 

@@ -56,6 +56,14 @@ class Inspector {
     this.find("step").addEventListener("input", (event) => this.cursor.move({ step: +event.target.value }));
     this.root.addEventListener("keydown", (event) => this.keys(event));
     new ResizeObserver(() => this.draw()).observe(this.root);
+    this.seen = false;
+    const watch = new IntersectionObserver((entries) => {
+      if (!entries.some((entry) => entry.isIntersecting)) return;
+      watch.disconnect();
+      this.seen = true;
+      this.load();
+    });
+    watch.observe(this.root);
     new MutationObserver(() => this.draw()).observe(document.body, { attributeFilter: ["class"] });
   }
 
@@ -117,7 +125,7 @@ class Inspector {
   async load() {
     const key = this.key;
     const lanes = this.store.started.map((lane) => lane.name);
-    if (!lanes.length || this.store.live) return this.draw();
+    if (!lanes.length || this.store.live || !this.seen) return this.draw();
     for (const lane of lanes) {
       const frame = await this.fetch(lane, "frame");
       if (key !== this.key) return;
@@ -170,7 +178,8 @@ class Inspector {
     if (!this.store.started.length) return "Nothing has been run yet.";
     if (!frame) return "Reading …";
     if (RECORD_LEVELS[view.level] > RECORD_LEVELS[frame.level]) {
-      return "This run kept no record of " + LEVEL_WORDS[RECORD_LEVELS[view.level]] + ". Press Record above to run it once more, untimed, with the recorder on.";
+      const lacks = "This run kept no record of " + LEVEL_WORDS[RECORD_LEVELS[view.level]] + ".";
+      return props.offline ? lacks : lacks + " Press Record above to run it once more, untimed, with the recorder on.";
     }
     if (!view.source) return "";
     const found = this.given(this.cursor.now.lane, view.source);

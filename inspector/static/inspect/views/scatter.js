@@ -12,7 +12,7 @@ INSPECT_VIEWS.scatter = {
   source: "scatter",
   about:
     "Every row that was evaluated in all quantities at once, by how far two of them moved: dLLM-Cache selects rows by V because the drift of V should foretell that of the attention and feed-forward outputs (its figure 2), " +
-    "and DARE goes by the query of head 0 (its figure 2). The closer to a rising line, the better the guide; the correlations are exact.",
+    "and DARE goes by the query of head 0 (its figure 2). The closer to a rising line, the better the guide; the correlations are over every row.",
   controls: [
     { name: "of", label: "Guide", value: "v", options: [["v", "V"], ["q0", "query of head 0"]] },
     { name: "layers", label: "Layers", value: "all", options: [["one", "the cursor's"], ["all", "all"]] },

@@ -1,0 +1,42 @@
+"""Dream: Dream-org/Dream-v0-Base-7B and -Instruct-7B, and anything in their layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from engine.models.base import ModelInfo
+from engine.models.config import Fields
+from engine.models.layout import LLAMA
+from engine.models.pretrained import Pretrained
+
+FIELDS = Fields(
+    layers="num_hidden_layers",
+    d_model="hidden_size",
+    n_heads="num_attention_heads",
+    n_kv_heads="num_key_value_heads",
+    ffn="intermediate_size",
+    max_length="max_position_embeddings",
+    tied="tie_word_embeddings",
+    required={
+        "hidden_act": "silu", "rope_scaling": None, "use_sliding_window": False,
+        "use_mrope": False, "full_attn": True,
+    },
+    norm_eps=1e-6,
+    max_context=2048,
+)  # fmt: skip
+
+
+class DreamAdapter(Pretrained):
+    """Dream (arXiv 2508.15487): Qwen2.5's network read in both directions.
+
+    Grouped keys and values, biases on q, k and v, and hidden row p predicts token p + 1.
+    """
+
+    family = "dream"
+    layouts = (LLAMA,)
+
+    @classmethod
+    def read_info(cls, config: Mapping[str, Any], stop_ids: tuple[int, ...] = ()) -> ModelInfo:
+        """As Pretrained has it; the context is at most the 2,048 positions of the training."""
+        return FIELDS.read(config, cls.family, stop_ids, logit_shift=1, qkv_bias=True)

@@ -1,0 +1,66 @@
+"""What visitors take away and bring back, and the recorded runs that the app holds."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from inspector.files import Files
+from tests.inspector.conftest import ASSETS, small_race
+
+
+@pytest.fixture
+def files(handlers):
+    return Files(handlers, ASSETS / "examples")
+
+
+@pytest.fixture
+def small(session, form):
+    return form.values(small_race(session))
+
+
+def test_export_then_import(files, handlers, small, request_of):
+    assert files.export(request_of("new"))[0] is None
+    list(handlers.run(request_of(), *small))
+    paths, note = files.export(request_of())
+    assert "Ready" in note
+    document, note = files.import_files(
+        request_of("other"), [path for path in paths if path.endswith(("a.npz", "b.npz"))]
+    )
+    assert json.loads(document)["state"] == "imported"
+    bad = Path(paths[0]).with_name("bad.npz")
+    bad.write_bytes(b"PK nonsense")
+    skipped, note = files.import_files(request_of("other"), [str(bad)])
+    assert note.startswith("Not imported. trace")
+    assert skipped.get("__type__") == "update"
+
+
+def test_every_method_can_be_chosen_and_is_shown_beside_plain_decoding(files, request_of):
+    caches = {"d2_cache", "dare_kv", "dkv_cache", "dllm_cache", "dual", "freecache", "prefix"}
+    names = {name for _, name in files.recorded()}
+    assert caches | {"dare_o", "spa_cache", "threshold", "factor", "frechet"} <= names
+    shown = json.loads(files.show_recorded(request_of(), "dual"))
+    assert shown["state"] == "example"
+    assert [shown["lanes"][lane]["start"]["title"] for lane in "ab"] == [
+        "Plain decoding", "Fast-dLLM dual cache + Quota",
+    ]  # fmt: skip
+    assert shown["lanes"]["b"]["start"]["record"] == "probe"
+    assert shown["summary"]["speedup"] is None
+    assert shown["summary"]["expected"] is not None
+    paths, _ = files.export(request_of())
+    assert any(path.endswith("-b.npz") for path in paths)
+
+
+def test_no_times_are_drawn_of_recorded_runs(files, handlers, request_of):
+    files.show_recorded(request_of(), "dual")
+    assert handlers.time_chart(request_of()) is None
+
+
+@pytest.mark.parametrize("name", ["plain", "none", "../a", "", None, 3, ["dual"], {"a": 1}])
+def test_only_names_of_the_list_are_read(files, request_of, name):
+    assert files.show_recorded(request_of(), name).get("__type__") == "update"
+
+
+def test_without_recorded_runs_there_is_no_choice(handlers, tmp_path):
+    assert Files(handlers).recorded() == []
+    assert Files(handlers, tmp_path).recorded() == []

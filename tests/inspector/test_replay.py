@@ -1,0 +1,77 @@
+"""The replay file: data and script keep to their places, whatever the model wrote."""
+
+import base64
+import copy
+import hashlib
+import json
+import re
+
+import pytest
+
+from inspector.replay import replay_page
+from inspector.shelf import Record
+from inspector.views import messages, registry
+
+HOSTILE = "</script><script>window.hit=1</script><!-- <script> -->${window.hit=2}\u2028\u202eabc\u2069`'\""
+
+
+@pytest.fixture
+def record(recorded):
+    return Record(state="done", traces={"a": recorded[0]}, recorded={"a": recorded[1]})
+
+
+def data_of(page):
+    return json.loads(re.search(r'id="ds-data">(.*?)</script>', page, re.S)[1])
+
+
+def test_the_data_are_those_of_the_page(record):
+    data = data_of(replay_page(record, str))
+    assert data["race"] == json.loads(messages.whole(record, str))
+    assert set(data["views"]["a"]) == set(registry.VIEWS)
+    for name, found in data["views"]["a"].items():
+        trace = record.seen("a", name in registry.TIMED)
+        assert found == json.loads(json.dumps(registry.draw(trace, name)))
+    assert data["views"]["a"]["frame"]["level"] == "layers"
+    assert "missing" not in data["views"]["a"]["time"]
+
+
+def test_the_policy_allows_the_one_script_and_no_request(record):
+    page = replay_page(record, str)
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    (script,) = re.findall(r"<script>(.*?)</script>", page, re.S)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert rules["script-src"] == f"'sha256-{digest}'"
+    assert rules["default-src"] == "'none'"
+    assert rules["img-src"] == "data: blob:"
+    assert rules["style-src"] == "'unsafe-inline'"
+    assert "connect-src" not in rules
+    assert not re.search(r"""(src|href)\s*=\s*["'](?!#)""", page.replace(script, ""))
+    assert page.count("<script") == page.count("</script") == 2
+    assert "<!--" not in script
+
+
+def test_hostile_text_opens_nothing(record):
+    hostile = {lane: copy.deepcopy(trace) for lane, trace in record.traces.items()}
+    for trace in hostile.values():
+        trace.meta["texts"] = [HOSTILE]
+        trace.meta["model"]["name"] = HOSTILE
+        trace._pieces = {i: HOSTILE.encode() for i in trace.pieces}
+    page = replay_page(Record(state="done", traces=hostile), lambda spec: HOSTILE)
+    assert page.count("<script") == page.count("</script") == 2
+    assert "\u2028" not in re.search(r'id="ds-data">(.*?)</script>', page, re.S)[1]
+    assert data_of(page)["race"]["lanes"]["a"]["end"]["text"] == HOSTILE
+    assert data_of(page)["race"]["lanes"]["a"]["start"]["title"] == HOSTILE
+
+
+def test_what_is_too_large_is_left_out_and_said(record):
+    whole = replay_page(record, str)
+    assert "It holds everything that was recorded." in whole
+    limit = len(whole.encode()) - 10
+    page = replay_page(record, str, limit)
+    assert len(page.encode()) <= limit
+    views = data_of(page)["views"]["a"]
+    sizes = {name: len(json.dumps(view)) for name, view in data_of(whole)["views"]["a"].items()}
+    gone = set(sizes) - set(views)
+    assert gone == {max(sizes, key=sizes.get)}
+    assert f"Left out, to keep the file under {limit / 1e6:g} MB: {gone.pop()} of lane A." in page

@@ -1,0 +1,65 @@
+"""The run card: it holds what repeats a run, and repeating it gives the same."""
+
+import copy
+import json
+
+import pytest
+
+from engine.models.weights import Checkpoint
+from engine.repeat import differences, repeat, specs_of
+from engine.spec import RunSpec
+from inspector.run_card import run_card
+from inspector.shelf import Record
+from tests.inspector.conftest import ASSETS
+
+
+@pytest.fixture
+def card(recorded):
+    return json.loads(json.dumps(run_card(Record(state="done", traces={"b": recorded[0]}))))
+
+
+def test_what_a_card_says(card, recorded):
+    row, meta = card["lanes"]["b"], recorded[0].meta
+    assert RunSpec.from_dict(row["spec"]) == RunSpec.from_dict(meta["spec"])
+    assert row["seed"] == 0
+    assert row["model"]["digest"] == Checkpoint(ASSETS / "models" / "tiny-llada").digest()
+    assert row["versions"]["torch"] == meta["environment"]["torch"]
+    assert row["device"]["device"] == "cpu"
+    assert row["results"]["text"] == meta["texts"][0]
+    assert row["results"]["steps"] == 4
+    assert card["repeat"] == f"python -m engine.repeat driftscope-{card['run']}-run-card.json"
+
+
+def test_repeating_a_card_gives_the_same(card, session):
+    traces = repeat(session, specs_of(card))
+    assert list(traces) == ["b"]
+    assert differences(card, traces) == []
+    other = copy.deepcopy(card)
+    other["lanes"]["b"]["results"]["text"] += "!"
+    other["lanes"]["b"]["model"]["digest"] = "0"
+    assert len(differences(other, traces)) == 2
+
+
+def test_a_branch_is_not_repeated_from_a_card(card, recorded):
+    start = {"trace": "x.a", "step": 1, "edits": []}
+    card["lanes"]["b"]["spec"]["start"] = start
+    with pytest.raises(ValueError, match="goes on from another run"):
+        specs_of(card)
+    trace = copy.deepcopy(recorded[0])
+    trace.meta["spec"] |= {"start": start}
+    assert run_card(Record(traces={"b": trace}))["repeat"] is None
+
+
+@pytest.mark.parametrize("odd", [None, [], {}, {"lanes": {}}, {"lanes": {"a": 1}}, {"lanes": "a"}])
+def test_another_document_is_refused(odd):
+    with pytest.raises(ValueError, match="card"):
+        specs_of(odd)
+
+
+def test_odd_metadata_is_cut_to_plain_values(recorded):
+    trace = copy.deepcopy(recorded[0])
+    trace.meta["environment"] = {"torch": ["x"] * 999, "threads": float("nan"), "checkpoint": {}}
+    row = run_card(Record(traces={"a": trace}))["lanes"]["a"]
+    assert len(row["versions"]["torch"]) == 200
+    assert row["device"]["threads"] is None
+    json.dumps(row, allow_nan=False)

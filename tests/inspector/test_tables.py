@@ -1,0 +1,68 @@
+"""The tables of a trace: each number is the trace's, and no cell is a formula."""
+
+import csv
+import io
+
+import numpy as np
+import pytest
+
+from inspector.tables import safe, steps_table, tokens_table
+
+
+def read(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_one_row_a_step(recorded):
+    trace = recorded[1]
+    rows, arrays = read(steps_table(trace)), trace.arrays()
+    assert [int(row["step"]) for row in rows] == list(range(1, trace.steps + 1))
+    for name in ("rows", "forwards", "masks_left"):
+        assert [int(row[name]) for row in rows] == arrays[name].tolist()
+    assert [float(row["forward_ms"]) for row in rows] == arrays["forward_ms"].tolist()
+    assert [int(row["flops_ffn"]) for row in rows] == arrays["flops"][:, 2].tolist()
+    assert sum(int(row["committed"]) for row in rows) == len(arrays["commit_id"])
+    counted = np.unpackbits(arrays["plan"], axis=-1, count=len(arrays["canvas"]))[:, :, 1]
+    shares = counted.sum((1, 2)) / counted[0].size
+    assert [float(row["share_v"]) for row in rows] == pytest.approx(shares.tolist())
+    assert rows[0]["done_prompt"] == rows[0]["kind"] == "full"
+    assert rows[1]["done_prompt"] == "frozen"
+    assert "share_v" not in read(steps_table(recorded[0]))[0]
+
+
+def test_one_row_a_position(recorded):
+    trace = recorded[1]
+    rows, arrays = read(tokens_table(trace)), trace.arrays()
+    assert [int(row["id"]) for row in rows] == trace.canvas_at(trace.steps).tolist()
+    prompt = int(arrays["prompt_mask"].sum())
+    assert [row["part"] for row in rows] == ["prompt"] * prompt + ["answer"] * 16
+    assert {row["step"] for row in rows[:prompt]} == {""}
+    for step, position, sure in zip(
+        arrays["commit_step"], arrays["commit_position"], arrays["commit_confidence"], strict=True
+    ):
+        assert int(rows[position]["step"]) == step + 1
+        assert np.float32(rows[position]["confidence"]) == sure
+    counted = trace.recompute_map()[:, :, 0].sum((0, 1))
+    assert [int(row["recomputed_k"]) for row in rows] == counted.tolist()
+
+
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+1", "-2", "@SUM(A1)", "\t=1", "  =1", "\r1", '=HYPERLINK("x")']
+)
+def test_no_cell_is_a_formula(text, recorded):
+    assert safe(text) == "'" + text
+    trace = recorded[1]
+    before = trace._pieces
+    trace._pieces = {i: text.encode() for i in before}
+    try:
+        cells = {row["text"] for row in read(tokens_table(trace))}
+    finally:
+        trace._pieces = before
+    (cell,) = cells
+    assert cell[0] == "'" or cell.startswith("\\")
+
+
+def test_other_cells_stay_as_they_are():
+    given = ["a=1", "1-2", -2, -0.5, 7, ""]
+    assert [safe(cell) for cell in given] == given
+    assert [safe(float("nan")), safe(None)] == ["", ""]

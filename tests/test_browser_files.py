@@ -1,0 +1,198 @@
+"""The replay file, the recorded runs and links to a cursor, in a real headless Chromium."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine import logcode
+from engine.trace import Trace
+from inspector.replay import replay_page
+from inspector.shelf import Record
+from tests.chromium import RacePage, Watch
+from tests.test_browser_settings import exported
+from tests.test_browser_views import cividis, pixel
+
+pytest_plugins = ["tests.chromium"]
+pytestmark = pytest.mark.browser
+
+METHODS = Path(__file__).parents[1] / "assets" / "examples" / "methods"
+HOSTILE = "</script><img src=x onerror=window.hit=1><!--<script>${window.hit=2}\u202eabc\u2028`"
+LANES = {"a": "plain", "b": "threshold"}
+CURSOR = ("lane", "view", "step", "layer", "position")
+
+
+@pytest.fixture
+def from_disk(browser):
+    """Open a file; at the end nothing may have failed, nor anything been asked for."""
+    opened = []
+
+    def make(path, **options):
+        context = browser.new_context(viewport={"width": 1280, "height": 900}, **options)
+        watch, page = Watch(), context.new_page()
+        watch.attach(page)
+        opened.append((context, watch, path))
+        page.goto(path.as_uri())
+        return RacePage(page, watch)
+
+    yield make
+    for context, watch, path in opened:
+        context.close()
+        assert watch.errors == []
+        assert watch.requests == [path.as_uri()]
+
+
+def choose(race, title):
+    """Show a recorded run of the app's."""
+    race.page.locator("#ds-recorded input").click()
+    race.page.get_by_role("option", name=title, exact=True).click()
+    race.page.wait_for_function(
+        "t => document.querySelector('[data-lane=b] [data-title]').textContent.startsWith(t)",
+        arg=title,
+    )
+
+
+def inspect(race, view):
+    """Open a view and wait until it is drawn."""
+    race.page.locator("[data-inspect]").scroll_into_view_if_needed()
+    race.page.locator(f"#ds-race [data-tab={view}]").click()
+    race.page.locator(f"#ds-race [data-inspect][data-ready={view}]").wait_for()
+
+
+def cell(race, figure, x, y):
+    """RGB in the middle of a figure's cell."""
+    return race.page.evaluate(
+        """([name, x, y]) => {
+          const canvas = document.querySelector(`#ds-race [data-figure=${name}] canvas`);
+          const [left, top, right, bottom] = canvas.dataset.box.split(',').map(Number);
+          const [wide, high] = canvas.dataset.cells.split(',').map(Number);
+          const at = [left + (x + 0.5) * (right - left) / wide, top + (y + 0.5) * (bottom - top) / high];
+          const scale = canvas.width / canvas.clientWidth;
+          const data = canvas.getContext('2d').getImageData(at[0] * scale, at[1] * scale, 1, 1).data;
+          return [...data.slice(0, 3)];
+        }""",
+        [figure, x, y],
+    )
+
+
+def drift_cell(trace):
+    """A row and layer whose drift of V is in the middle of the scale, at the last step."""
+    codes = trace.arrays()["drift"][trace.steps - 1, :, 1].astype(int)
+    value = np.where(codes == logcode.NOTHING, 0, logcode.decode(codes.astype(np.uint8)))
+    layer, position = np.unravel_index(np.nan_to_num(value).argmax(), value.shape)
+    return int(layer), int(position), float(value[layer, position])
+
+
+def test_the_replay_file_shows_what_the_page_shows(app, new_page, from_disk, tmp_path):
+    served = new_page(color_scheme="light").open(app.url)
+    choose(served, "Fast-dLLM dual cache")
+    inspect(served, "drift")
+    path = next(path for path in exported(served, tmp_path) if path.name.endswith("replay.html"))
+    trace = Trace.load(METHODS / "plain.npz")
+    layer, position, value = drift_cell(trace)
+    colour = cividis(min(max((np.log10(value) + 4) / 4, 0), 1))
+    replayed = from_disk(path, color_scheme="light")
+    inspect(replayed, "drift")
+    for race in (served, replayed):
+        got = cell(race, "drift-layers", position, layer)
+        assert all(abs(a - b) <= 2 for a, b in zip(got, colour, strict=True))
+    step = int(trace.step_map()[trace.arrays()["prompt_mask"].sum() + 5])
+    one, other = (pixel(race.page, "a", 5, step, 64, 64) for race in (served, replayed))
+    assert one == other
+    assert one != pixel(replayed.page, "a", 5, (step + 32) % 64, 64, 64)
+    assert replayed.text("[data-lane=b] .ds-answer") == served.text("[data-lane=b] .ds-answer")
+    for hidden in ("[data-record=probe]", "[data-back]"):
+        assert not replayed.page.locator(f"#ds-race {hidden}").first.is_visible()
+
+
+def test_the_replay_file_replays_in_its_own_theme(from_disk, tmp_path):
+    record = Record(state="done")
+    record.traces = {lane: Trace.load(METHODS / f"{name}.npz") for lane, name in LANES.items()}
+    path = tmp_path / "replay.html"
+    path.write_text(replay_page(record, str), "utf-8")
+    race = from_disk(path, color_scheme="dark")
+    bar = race.page.locator("[data-scrub]")
+    bar.focus()
+    race.page.keyboard.press("Home")
+    assert race.shown("a") == 0
+    for _ in range(3):
+        race.page.keyboard.press("ArrowRight")
+    assert race.data("frame-a") == "3"
+    assert race.shown("a") == 3
+    race.page.keyboard.press("End")
+    assert race.shown("a") == 64
+    paper = race.page.locator(".ds-lane-a").evaluate(
+        "node => getComputedStyle(node).backgroundColor"
+    )
+    assert paper == "rgb(24, 32, 44)"
+    inspect(race, "candidates")
+    assert race.page.locator("#ds-race [data-branch]:visible").count() == 0
+    race.page.locator("#ds-race [data-numbers] summary").click()
+    race.page.locator("#ds-race [data-run-card]", has_text="engine.repeat").wait_for()
+
+
+def test_hostile_text_in_a_replay_file_is_only_text(from_disk, tmp_path):
+    trace = Trace.load(METHODS / "threshold.npz")
+    trace._pieces = {i: HOSTILE.encode() for i in trace.pieces}
+    trace.meta["texts"] = [HOSTILE]
+    trace.meta["environment"]["device_name"] = HOSTILE
+    path = tmp_path / "replay.html"
+    page = replay_page(Record(state="done", traces={"a": trace}), lambda spec: HOSTILE)
+    path.write_text(page, "utf-8")
+    race = from_disk(path)
+    inspect(race, "candidates")
+    assert "<img src=x" in race.text("[data-lane=a] h2")
+    assert "<img src=x" in race.text("[data-lane=a] .ds-cell >> nth=0")
+    assert race.page.evaluate("() => window.hit ?? null") is None
+    assert race.page.locator("img").count() == 0
+    assert race.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+
+
+def where(race):
+    node = race.page.locator("#ds-race [data-inspect]")
+    return {name: node.get_attribute(f"data-{name}") for name in CURSOR}
+
+
+def test_a_link_brings_the_cursor_and_the_view_back(app, new_page):
+    first = new_page().open(app.url)
+    inspect(first, "drift")
+    first.page.locator("#ds-race [data-inspect-lane-b]").click()
+    layers = first.page.locator("#ds-race [data-figure=drift-layers] canvas")
+    layers.click(position={"x": 300, "y": 100})
+    first.page.locator("#ds-race [data-inspect-step]").fill("4")
+    first.page.locator("#ds-race [data-tab=counts]").click()
+    first.page.wait_for_function(
+        "document.querySelector('#ds-link-field').value.endsWith('&look=counts')"
+    )
+    link = first.page.locator("#ds-link-field").input_value()
+    set_ = where(first)
+    assert set_["lane"] == "b"
+    assert set_["step"] == "4"
+    numbers = [str(int(set_[name]) + 1) for name in ("step", "layer", "position")]
+    assert f"cursor=b.{'.'.join(numbers)}&" in link
+    second = new_page().open(link)
+    second.page.locator("#ds-race [data-inspect][data-ready=counts]").wait_for()
+    second.page.locator("#ds-race [data-inspect][data-lane=b][data-step='4']").wait_for()
+    assert where(second) == set_
+    assert second.data("frame-b") == "5"
+    second.page.wait_for_function(
+        "link => document.querySelector('#ds-link-field').value === link", arg=link
+    )
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["cursor=b.999.1.1&look=nonsense", "cursor=c.1.1.1&look=card", "cursor=<b>&look=__proto__"],
+)
+def test_an_odd_cursor_changes_nothing(app, new_page, query):
+    race = new_page().open(f"{app.url}/?{query}")
+    inspect(race, "drift")
+    race.page.locator("#ds-race [data-inspect][data-lane=a][data-position='']").wait_for()
+    assert where(race) == {
+        "lane": "a",
+        "view": "drift",
+        "step": "127",
+        "layer": "4",
+        "position": "",
+    }
+    assert not race.page.locator("#ds-race [data-note]").is_visible()

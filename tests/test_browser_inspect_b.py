@@ -1,0 +1,178 @@
+"""Refresh schedule, query drift, guider and error: what the page says against the trace."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from engine.events import KINDS, QUANTITIES
+from engine.library import embedded_models
+from engine.logcode import NOTHING, decode
+from engine.session import Session
+from engine.trace import Trace
+from tests.browser import PROMPT, ROOT
+
+pytest_plugins = ["tests.chromium"]
+pytestmark = pytest.mark.browser
+
+SHAPE = {"prompt": PROMPT, "gen_length": 32, "block_length": 16, "steps": 32, "record": "probe"}
+Q0 = QUANTITIES.index("q0")
+BOX = "#ds-race [data-inspect]"
+
+
+@pytest.fixture(scope="module")
+def lanes():
+    session = Session(embedded_models(ROOT / "assets"))
+    race, out = session.default_race(), {}
+    for lane, cache in (("a", "dllm_cache"), ("b", "dare_o")):
+        out[lane] = Trace()
+        for event in session.run(replace(race.a, cache=cache, **SHAPE)):
+            out[lane].append(event)
+    return out
+
+
+@pytest.fixture
+def race(app, new_page, lanes, tmp_path):
+    paths = [str(tmp_path / f"{name}.npz") for name in lanes]
+    for path, trace in zip(paths, lanes.values(), strict=True):
+        trace.save(path)
+    race = new_page(1440, 1000).open(app.link())
+    race.page.locator("#ds-files button").first.click()
+    race.page.locator("#ds-import input[type=file]").set_input_files(paths)
+    race.wait_state("imported")
+    return race
+
+
+def show(race, view, lane, layer, step):
+    page = race.page
+    page.locator(f"{BOX} [data-inspect-lane-{lane}]").click()
+    page.locator(f"{BOX} [data-tab={view}]").click()
+    page.locator(f"{BOX}[data-ready={view}]").wait_for()
+    page.locator(f"{BOX} [data-inspect-step]").fill(str(step))
+    page.locator(f"{BOX} [data-inspect-layer]").fill(str(layer))
+
+
+def point(race, figure, x, y, click=False):
+    """What a figure says at a share of its width and height."""
+    root = race.page.locator(f"{BOX} [data-figure={figure}]")
+    canvas = root.locator("canvas")
+    canvas.evaluate("e => e.scrollIntoView({block: 'center'})")
+    left, top, right, bottom = map(float, canvas.get_attribute("data-box").split(","))
+    place = {"x": left + x * (right - left), "y": top + y * (bottom - top)}
+    canvas.hover(position=place)
+    if click:
+        canvas.click(position=place)
+    return root.locator(".ds-words").inner_text()
+
+
+def cell(race, figure, x, y, click=False):
+    """The same at the middle of a heat's cell."""
+    canvas = race.page.locator(f"{BOX} [data-figure={figure}] canvas")
+    wide, high = map(int, canvas.get_attribute("data-cells").split(","))
+    return point(race, figure, (x + 0.5) / wide, (y + 0.5) / high, click)
+
+
+def percentages(text):
+    return [float(n) for n in re.findall(r"([\d.]+) %", text)]
+
+
+def block(race, view, name):
+    return race.text(f".ds-view[data-view={view}] [data-block={name}]")
+
+
+def test_schedule_and_queries_are_those_of_the_trace(race, lanes):
+    trace = lanes["b"]
+    arrays, plan = trace.arrays(), trace.recompute_map()
+    planned, done = arrays["planned"], trace.done()
+    show(race, "schedule", "b", 4, 9)
+    places = np.argwhere(planned != done)
+    said = block(race, "schedule", "differs")
+    assert said.startswith(f"Done differs from planned in {len(places)} of {planned.size} cells")
+    step, region = places[0]
+    for row in (region, region + 3):
+        text = cell(race, "schedule-kinds", step, row)
+        words = re.search(r"planned (\w+), done (\w+);", text).groups()
+        assert words == (KINDS[planned[step, region]], KINDS[done[step, region]])
+    prompt = plan[12][..., : int(arrays["prompt_mask"].sum())].mean()
+    assert percentages(cell(race, "schedule-kinds", 12, 0)) == [
+        pytest.approx(100 * prompt, abs=0.06)
+    ]
+    text = cell(race, "schedule-layers", 12, 5)
+    assert percentages(text) == pytest.approx(100 * plan[12, 5].mean(-1), abs=0.06)
+    assert not plan[12, 5].all()
+    text = point(race, "schedule-running", 12.5 / 32, 0.5)
+    so_far = [100 * lanes[lane].arrays()["recomputed"][:13].mean() for lane in "ab"]
+    assert percentages(text) == pytest.approx(so_far, abs=0.06)
+    cell(race, "schedule-layers", 20, 6, click=True)
+    assert race.page.locator(f"{BOX}[data-step='20'][data-layer='6']").count() == 1
+
+    show(race, "queries", "b", 6, 9)
+    drift, limit = arrays["drift"][:, 6, Q0], trace.meta["facts"]["threshold"][6]
+    kept = ~plan[:, 6, 2]
+    for x, y in ((40, 5), (8, 20), (50, 20)):
+        text = cell(race, "queries-drift", x, y)
+        tau = float(re.search(r"\(threshold ([\d.]+)\)", text)[1])
+        assert tau == pytest.approx(limit, rel=0.06)
+        assert text.endswith("reused" if kept[y, x] else "recomputed")
+        code = int(drift[y, x])
+        shown = re.search(r"query drift (below )?([\d.]+)", text)
+        assert (shown[1] is not None) == (code == 0)
+        if code:
+            assert float(shown[2]) == pytest.approx(float(decode(code)), rel=0.06)
+        age = 0
+        while kept[y - age, x]:
+            age += 1
+        old = re.search(r"(\d+) steps? old", cell(race, "queries-stale", x, y))
+        assert (int(old[1]) if old else 0) == age
+    seen = drift != NOTHING
+    share = percentages(point(race, "queries-profile", (7 - 0.4) / 8.2, 0.5))
+    aimed = trace.meta["facts"]["reuse"][6]
+    assert share == pytest.approx([100 * (kept & seen).sum() / seen.sum(), 100 * aimed], abs=0.06)
+    assert 0 < (kept & seen).sum() < seen.sum()
+    show(race, "queries", "a", 6, 9)
+    assert "there is no threshold" in block(race, "queries", "said")
+
+
+def test_errors_are_those_of_the_probed_steps(race, lanes):
+    trace = lanes["a"]
+    arrays, plan = trace.arrays(), trace.recompute_map()
+    steps, wrong = arrays["probe_step"], arrays["probe_top"][:, 0] != arrays["probe_top"][:, 1]
+    assert wrong.any()
+    show(race, "error", "a", 5, int(steps[3]) + 1)
+    keys = race.page.locator(f"{BOX} [data-probe]")
+    assert keys.all_inner_texts() == [str(s + 1) for s in steps]
+    assert race.text("[data-probe][aria-pressed=true]") == str(steps[3] + 1)
+    assert f"{wrong.sum()} of {len(wrong)} predictions" in block(race, "error", "sum")
+    for x, y in ((5, 6), (40, 6)):
+        text = cell(race, "error-rows", x, y)
+        code = int(arrays["probe_error"][3, y, 2, x])
+        if decode(code) >= 1e-4:
+            found = float(re.search(r"attention output ([\d.]+)", text)[1])
+            assert found == pytest.approx(float(decode(code)), rel=0.06)
+        assert ("recomputed" in text) == bool(plan[steps[3], y, 2, x])
+    codes = arrays["probe_error"][6, 7, 2]
+    want = decode(codes[codes != NOTHING]).mean()
+    text = cell(race, "error-means", 6, 7, click=True)
+    assert float(re.search(r"attention output ([\d.]+)", text)[1]) == pytest.approx(want, rel=0.06)
+    assert race.page.locator(f"{BOX}[data-step='{steps[6]}'][data-layer='7']").count() == 1
+
+    probe = int(arrays["probe_row"][wrong][0])
+    race.page.locator(f"{BOX} [data-probe='{steps[probe]}']").click()
+    here = arrays["probe_row"] == probe
+    said = block(race, "error", "flips")
+    assert f"{here.sum()} predictions" in said
+    flipped = [arrays["probe_position"][i] for i in np.flatnonzero(here & wrong)]
+    prompt = arrays["prompt_mask"].sum()
+    named = [int(n) for n in re.findall(r"answer token (\d+): the run", said)]
+    assert named == [p - prompt + 1 for p in flipped][:8]
+    first = np.flatnonzero(here & wrong)[0]
+    pieces = [trace.pieces[int(i)].decode().strip() for i in arrays["probe_top"][first]]
+    assert all(piece in said for piece in pieces)
+    assert "bound is not given" in block(race, "error", "bound")
+
+    show(race, "guider", "a", 5, 3)
+    assert "No guider was asked" in block(race, "guider", "said")
+    assert cell(race, "guider", 4, 2).endswith("no guider was asked")
+    legend = race.page.locator(f"{BOX} [data-figure=guider] .ds-legend li").all_inner_texts()
+    assert [re.sub(r"\W", "", text) for text in legend[:3]] == ["accepted", "mismatch", "notasked"]

@@ -1,0 +1,220 @@
+"""The Methods tab in a real Chromium: every page, its link, its widths, names and contrast."""
+
+import re
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+import pytest
+
+from engine.catalog import describe
+from engine.spec import RaceSpec
+
+pytest_plugins = ["tests.chromium"]
+pytestmark = pytest.mark.browser
+
+METHODS = {row["name"]: row for kind in ("caches", "unmaskers") for row in describe()[kind]}
+FITS = "document.documentElement.scrollWidth <= innerWidth"
+
+
+class Book:
+    """The tab as a person uses it."""
+
+    def __init__(self, race, url):
+        self.race, self.page = race.open(url), race.page
+        self.page.get_by_role("tab", name="Methods", exact=True).click()
+        self.page.wait_for_selector("#ds-methods [data-methods][data-method]")
+
+    def turn(self, name):
+        self.page.locator(f"#ds-method-{name}").click()
+        self.shows(name)
+
+    def shows(self, name):
+        self.page.wait_for_selector(f"[data-methods][data-method={name}]")
+
+    def part(self, name):
+        return self.page.locator(f"[data-method-{name}]")
+
+    @property
+    def link(self):
+        return self.part("try").evaluate("node => node.href")
+
+
+@pytest.fixture
+def new_book(app, new_page):
+    def make(width=1280, height=900, theme="light", **options):
+        return Book(new_page(width, height, **options), f"{app.url}/?__theme={theme}")
+
+    return make
+
+
+@pytest.fixture
+def book(new_book):
+    return new_book()
+
+
+def test_every_method_has_its_page(book):
+    listed = book.page.locator("[data-method-list] button").evaluate_all(
+        "keys => keys.map((key) => [key.dataset.method, key.textContent])"
+    )
+    assert listed == [[name, row["title"]] for name, row in METHODS.items()]
+    for name, row in METHODS.items():
+        book.turn(name)
+        assert book.part("title").inner_text() == row["title"]
+        paragraphs = book.page.locator("[data-method-account] p").all_text_contents()
+        assert paragraphs == [part.replace("`", "") for part in row["account"].split("\n\n")]
+        knobs = book.page.locator("[data-knob]").evaluate_all(
+            "rows => rows.map(r => r.dataset.knob)"
+        )
+        assert knobs == [f"{name}.{knob['name']}" for knob in row["knobs"]]
+        figures = book.page.locator("[data-method-published] strong").all_text_contents()
+        assert figures == [one["figure"] for one in row["published"]]
+        assert book.part("unpublished").is_visible() == (not figures)
+        current = book.page.locator("[data-method-list] [aria-current=page]").all_text_contents()
+        assert current == [row["title"]]
+
+
+def test_papers_are_linked_by_their_number(book):
+    for name, row in METHODS.items():
+        book.turn(name)
+        link = book.page.locator("[data-method-paper] a")
+        assert link.count() == bool(row["paper"])
+        if row["paper"]:
+            assert link.inner_text() == row["paper"]
+            number = row["paper"].removeprefix("arXiv ")
+            assert link.get_attribute("href") == f"https://arxiv.org/abs/{number}"
+            assert link.get_attribute("rel") == "noopener"
+
+
+def test_links_bring_plain_decoding_and_the_method(book):
+    races = {}
+    for name in METHODS:
+        book.turn(name)
+        races[name] = RaceSpec.from_query(urlsplit(book.link).query)
+    plain = races["none"].a
+    assert plain == races["none"].b
+    for name, race in races.items():
+        kind = "cache" if "stackable_on" in METHODS[name] else "unmasker"
+        assert race == RaceSpec(plain, replace(plain, **{kind: name}))
+
+
+@pytest.mark.parametrize(
+    ("name", "title", "cache", "unmasker"),
+    [("dare_o", "DARE-O", "DARE-O", "Quota"),
+     ("threshold", "Threshold 0.9", "No cache", "Threshold")],
+)  # fmt: skip
+def test_try_it_opens_the_race(book, name, title, cache, unmasker):
+    book.turn(name)
+    link, page = book.link, book.page
+    book.part("try").click()
+    page.wait_for_url(link)
+    page.wait_for_function(
+        "title => document.querySelectorAll('#ds-plan .ds-plan-row strong')[1]?.textContent"
+        ".startsWith(title)",
+        arg=title,
+    )
+    assert page.locator("#ds-plan .ds-plan-row strong").first.text_content() == "Plain decoding"
+    page.locator("#ds-settings > button").click()
+    for field, value in (("cache", cache), ("unmasker", unmasker)):
+        assert page.locator(f"#ds-b-{field} input").input_value() == value
+    assert page.locator("#ds-a-cache input").input_value() == "No cache"
+    assert page.locator("#ds-run").is_enabled()
+
+
+def test_what_stands_on_what_leads_to_its_page(book):
+    book.turn("dare_kv")
+    assert "written prefix+dare_kv" in book.part("stack").inner_text()
+    book.part("stack").get_by_role("button", name="Fast-dLLM dual cache").click()
+    book.shows("dual")
+    assert book.page.evaluate("document.activeElement.id") == "ds-methods-title"
+    book.turn("spa_cache")
+    assert book.part("stack").is_hidden()
+
+
+def test_own_measurements_stand_beside_the_baseline(book):
+    book.turn("spa_cache")
+    rows = book.page.locator("[data-method-measured] tbody th").all_text_contents()
+    assert rows[:2] == ["plain decoding", "SPA-Cache 50/7"]
+    assert "McNemar" in book.part("note").inner_text()
+    book.turn("frechet")
+    assert book.part("measured-part").is_hidden()
+
+
+def test_the_keyboard_reaches_every_method(book):
+    first, second = list(METHODS)[:2]
+    book.page.locator(f"#ds-method-{first}").focus()
+    book.page.keyboard.press("Tab")
+    assert book.page.evaluate("document.activeElement.id") == f"ds-method-{second}"
+    book.page.keyboard.press("Enter")
+    book.shows(second)
+
+
+def test_everything_has_a_name(book):
+    book.turn("dllm_cache")
+    snapshot = book.page.locator("#ds-methods").aria_snapshot()
+    for name in (
+        'navigation "All methods"', 'button "dLLM-Cache"', 'article "dLLM-Cache"',
+        'heading "Published figures"', 'table "Knobs"', 'columnheader "Default"',
+        'rowheader "Prompt interval', 'link "arXiv 2506.06295"', 'link "Try it',
+        'region "Measured here"',
+    ):  # fmt: skip
+        assert name in snapshot
+    assert "undefined" not in snapshot
+
+
+@pytest.mark.parametrize("width", [390, 768, 1440])
+def test_no_width_scrolls_sideways(new_book, width):
+    book = new_book(width, 844)
+    for name in ("none", "spa_cache", "dare_o", "frechet"):
+        book.turn(name)
+        assert book.page.evaluate(FITS)
+        if width < 900:
+            top = book.part("page").bounding_box()["y"]
+            assert -1 <= top <= 844
+
+
+def test_fingers_have_room(new_book):
+    book = new_book(390, 844, has_touch=True, is_mobile=True)
+    book.turn("dare_o")
+    targets = book.page.locator("#ds-methods button, [data-method-try]").all()
+    assert len(targets) == len(METHODS) + 4
+    for target in targets:
+        assert target.bounding_box()["height"] >= 44
+
+
+def luminance(colour):
+    parts = [int(x) / 255 for x in re.findall(r"\d+", colour)[:3]]
+    lin = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * lin[0] + 0.7152 * lin[1] + 0.0722 * lin[2]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_is_legible(new_book, theme):
+    book = new_book(theme=theme)
+    book.turn("dual")
+    script = """() => {
+      const back = (e) => {
+        for (; e; e = e.parentElement) {
+          const colour = getComputedStyle(e).backgroundColor;
+          if (!/, 0\\)$|transparent/.test(colour)) return colour;
+        }
+        return 'rgb(255, 255, 255)';
+      };
+      const says = (e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+      return [...document.querySelectorAll('.ds-methods *')]
+        .filter((e) => e.offsetParent && says(e))
+        .map((e) => [e.className || e.tagName, getComputedStyle(e).color, back(e)]) }"""
+    found = book.page.evaluate(script)
+    assert len(found) > 60
+    poor = set()
+    for name, ink, ground in found:
+        high, low = sorted((luminance(ink), luminance(ground)), reverse=True)
+        if (high + 0.05) / (low + 0.05) < 4.5:
+            poor.add((str(name), ink, ground))
+    assert poor == set()
+
+
+def test_nothing_of_it_is_loaded_before_it_is_opened(app, new_page):
+    race = new_page().open(app.url)
+    assert race.page.locator("[data-methods]").count() == 0
+    race.page.get_by_role("tab", name="Methods", exact=True).click()
+    race.page.wait_for_selector("[data-methods][data-method]")
