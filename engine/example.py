@@ -4,8 +4,9 @@
 
 Writes `assets/examples`: `a.npz` and `b.npz`, the default race as it was timed; `a-recorded.npz`
 and `b-recorded.npz`, the same race once more at level `probe`; `methods/<name>.npz`, a short
-problem under plain decoding, every cache policy and every unmasker, at level `probe`. Run twice,
-it writes the same arrays but for the clocks.
+problem under plain decoding, every cache policy and every unmasker, at level `probe`;
+`lessons/<name>.npz`, the runs that the lessons ask about. Run twice, it writes the same arrays but
+for the clocks.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,7 +28,26 @@ from engine.trace import Trace
 
 ASSETS = Path(__file__).parent.parent / "assets"
 PLAIN = "plain"
-PROBLEM, LENGTH, BLOCK = 3, 64, 32
+PROBLEM, LESSON, LENGTH, BLOCK = 3, 13, 64, 32
+LESSONS: dict[str, dict[str, Any]] = {
+    PLAIN: {},
+    "dual": {"cache": "dual"},
+    "dllm_25_5": {"cache": "dllm_cache"},
+    "dllm_25_50": {"cache": "dllm_cache", "knobs": {"dllm_cache.response_interval": 50}},
+    "dllm_100_20_0": {
+        "cache": "dllm_cache",
+        "knobs": {
+            "dllm_cache.prompt_interval": 100,
+            "dllm_cache.response_interval": 20,
+            "dllm_cache.recompute_ratio": 0.0,
+        },
+    },
+    "threshold_95": {"unmasker": "threshold", "knobs": {"threshold.threshold": 0.95}},
+    "threshold_70": {"unmasker": "threshold", "knobs": {"threshold.threshold": 0.7}},
+    "threshold_50": {"unmasker": "threshold", "knobs": {"threshold.threshold": 0.5}},
+    "spa_cache": {"cache": "spa_cache"},
+    "freecache": {"cache": "freecache", "knobs": {"freecache.block": 32}},
+}
 
 
 def gather(events: Iterable[tuple[str, Event]]) -> dict[str, Trace]:
@@ -48,23 +69,34 @@ def record(session: Session, level: str = "off") -> dict[str, Trace]:
     return gather(session.race(RaceSpec(*lanes)))
 
 
-def method_specs(session: Session) -> dict[str, RunSpec]:
-    """A short problem, alone, under each method at its defaults: name of its file to spec."""
-    base = RunSpec(
+def short_run(session: Session, problem: int) -> RunSpec:
+    """Plain decoding of a problem alone, at level `probe`."""
+    return RunSpec(
         model=session.default_race().a.model,
-        prompt=session.problem(PROBLEM)["prompt"],
+        prompt=session.problem(problem)["prompt"],
         gen_length=LENGTH,
         block_length=BLOCK,
         steps=LENGTH,
         record="probe",
     )
+
+
+def lesson_specs(session: Session) -> dict[str, RunSpec]:
+    """The runs of the lessons: name of its file to spec."""
+    base = short_run(session, LESSON)
+    return {name: replace(base, **changes) for name, changes in LESSONS.items()}
+
+
+def method_specs(session: Session) -> dict[str, RunSpec]:
+    """A short problem, alone, under each method at its defaults: name of its file to spec."""
+    base = short_run(session, PROBLEM)
     specs = {PLAIN: base}
     specs |= {name: replace(base, cache=name) for name in catalog.policies() if name != base.cache}
     others = [name for name in catalog.unmaskers() if name != base.unmasker]
     return specs | {name: replace(base, unmasker=name) for name in others}
 
 
-def record_methods(session: Session, specs: Mapping[str, RunSpec]) -> dict[str, Trace]:
+def record_runs(session: Session, specs: Mapping[str, RunSpec]) -> dict[str, Trace]:
     """The recorded run of each spec, by name."""
     return {
         name: gather((name, event) for event in session.run(spec))[name]
@@ -90,7 +122,8 @@ def main() -> None:
     write(record(session), folder)
     recorded = record(session, "probe")
     write({f"{lane}-recorded": trace for lane, trace in recorded.items()}, folder)
-    write(record_methods(session, method_specs(session)), folder / "methods")
+    write(record_runs(session, method_specs(session)), folder / "methods")
+    write(record_runs(session, lesson_specs(session)), folder / "lessons")
 
 
 if __name__ == "__main__":

@@ -17,13 +17,13 @@ from engine.events import Event
 from engine.spec import MAX_PROMPT_CHARS, RaceSpec, RunSpec
 from inspector import export
 from inspector.protocol import Control, Lane, Session
+from inspector.run_card import UNTIMED
 from inspector.settings import Form
 from inspector.shelf import Answers, Desk, Record, Shelf
 from inspector.throttle import coalesce
 from inspector.views import charts, messages, plan, tokens
 
 MAX_HZ = 8.0
-UNTIMED = ("layers", "probe")  # recorders that are in the clocks
 RESERVED = ("view", "deep_link", "logs", "lesson", "cursor", "look")  # no settings
 BUTTONS = ("run", "pause", "step", "resume", "stop")
 ENABLED = {

@@ -14,6 +14,10 @@ from inspector.views.tokens import answer_text
 REPEAT = "python -m engine.repeat driftscope-{name}-run-card.json"
 VERSIONS = ("torch", "python", "system")
 PLACE = ("device", "device_name", "dtype", "threads", "cores")
+UNTIMED = ("layers", "probe")
+CLOCKED = (
+    "total_ms", "forward_ms", "decide_ms", "ms_per_step", "tokens_per_s", "positions_per_s",
+)  # fmt: skip
 MAX_TEXT = 200
 
 
@@ -36,7 +40,7 @@ def lane_card(trace: Trace) -> dict[str, Any]:
             "reason": meta["reason"],
             "steps": trace.steps,
             "text": answer_text(trace),
-            "metrics": compare.clean_metrics(trace),
+            "metrics": _metrics(trace),
         },
     }
 
@@ -52,6 +56,13 @@ def run_card(record: Record) -> dict[str, Any]:
         "summary": compare.summarise(lanes, record.expected),
         "repeat": REPEAT.format(name=name) if whole else None,
     }
+
+
+def _metrics(trace: Trace) -> dict[str, float | None]:
+    """The metrics, without those of clocks that had a recorder in them."""
+    timed = trace.meta["spec"].get("record") not in UNTIMED
+    found = compare.clean_metrics(trace)
+    return {name: value for name, value in found.items() if timed or name not in CLOCKED}
 
 
 def _few(found: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from engine.tiny.network import Shape
 from engine.tiny.tokenizer import SPECIALS, TEMPLATES
 
 ROOT = Path(__file__).parent.parent
-TINY = ROOT / "assets" / "models" / "tiny-llada"
+TINY, FILES = ROOT / "assets/models/tiny-llada", ("tokenizer.json", "tokenizer_config.json")
 VOCAB, MASK, EOS, EOT = 40, 39, 1, 2
 ATOL = 1e-9
 NONE = slice(0, 0)
@@ -200,7 +200,7 @@ def random_rows(seed: int, batch: int, choices: torch.Tensor, n: int) -> torch.T
 def write_checkpoint(folder: Path, seed=0, layers=2, scale=1.0, kind="llada", **changes) -> Path:
     """A small random checkpoint in the layout of a family with the embedded models' tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
-    config = {"llada": _as_llada, "dream": _as_dream}[kind](folder, layers) | changes
+    config = (_as_dream if kind == "dream" else _as_llada)(folder, layers) | changes
     (folder / "config.json").write_text(json.dumps(config))
     save_file(random_tensors(config, seed, scale), folder / "model.safetensors")
     return folder
@@ -208,26 +208,23 @@ def write_checkpoint(folder: Path, seed=0, layers=2, scale=1.0, kind="llada", **
 
 def _as_llada(folder: Path, layers: int) -> dict:
     """LLaDA's tokenizer written, and its config."""
-    for name in ("tokenizer.json", "tokenizer_config.json"):
+    for name in FILES:
         (folder / name).write_bytes((TINY / name).read_bytes())
-    for template in TINY.glob("*.jinja"):
-        (folder / template.name).write_bytes(template.read_bytes())
     config = json.loads((TINY / "config.json").read_text())
-    config |= {"d_model": 32, "n_heads": 4, "n_kv_heads": 4, "mlp_hidden_size": 48}
-    return config | {"n_layers": layers}
+    sizes = {"d_model": 32, "n_heads": 4, "n_kv_heads": 4, "mlp_hidden_size": 48}
+    return config | sizes | {"n_layers": layers}
 
 
 def _as_dream(folder: Path, layers: int) -> dict:
     """The same tokenizer under Dream's names written, and a config with grouped heads."""
-    for name in ("tokenizer.json", "tokenizer_config.json"):
+    for name in FILES:
         text = (TINY / name).read_text()
         for ours, theirs in zip(SPECIALS["llada"], SPECIALS["dream"], strict=True):
             text = text.replace(f'"{ours}"', f'"{theirs}"')
         (folder / name).write_text(text)
-    path = folder / "tokenizer_config.json"
-    path.write_text(
-        json.dumps(json.loads(path.read_text()) | {"chat_template": TEMPLATES["dream"]})
-    )
+    path = folder / FILES[1]
+    config = json.loads(path.read_text()) | {"chat_template": TEMPLATES["dream"]}
+    path.write_text(json.dumps(config))
     shape = Shape(vocab=768, width=32, heads=4, hidden=48, layers=layers)
     return dream_config(shape) | {"num_key_value_heads": 2}
 
@@ -240,15 +237,14 @@ def configure(folder: Path, **changes) -> None:
 
 
 def random_tensors(config: dict, seed: int, scale=1.0) -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    family = ADAPTERS[config["model_type"]]
+    generator, family = torch.Generator().manual_seed(seed), ADAPTERS[config["model_type"]]
     info, layout = family.read_info(config), family.layouts[0]
     shapes = layout.expected(info, family.embedding_rows(config, info))
-    return {
-        name: torch.ones(shape)
-        if name.endswith("weight") and len(shape) == 1
-        else torch.randn(shape, generator=generator)
-        * scale
-        * (1 if name == layout.embedding else 0.3)
-        for name, shape in shapes.items()
-    }
+
+    def tensor(name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        if len(shape) == 1 and name.endswith("weight"):
+            return torch.ones(shape)
+        noise = torch.randn(shape, generator=generator) * scale
+        return noise if name == layout.embedding else noise * 0.3
+
+    return {name: tensor(name, shape) for name, shape in shapes.items()}

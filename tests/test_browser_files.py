@@ -66,10 +66,10 @@ def cell(race, figure, x, y):
           const canvas = document.querySelector(`#ds-race [data-figure=${name}] canvas`);
           const [left, top, right, bottom] = canvas.dataset.box.split(',').map(Number);
           const [wide, high] = canvas.dataset.cells.split(',').map(Number);
-          const at = [left + (x + 0.5) * (right - left) / wide, top + (y + 0.5) * (bottom - top) / high];
           const scale = canvas.width / canvas.clientWidth;
-          const data = canvas.getContext('2d').getImageData(at[0] * scale, at[1] * scale, 1, 1).data;
-          return [...data.slice(0, 3)];
+          const px = scale * (left + (x + 0.5) * (right - left) / wide);
+          const py = scale * (top + (y + 0.5) * (bottom - top) / high);
+          return [...canvas.getContext('2d').getImageData(px, py, 1, 1).data.slice(0, 3)];
         }""",
         [figure, x, y],
     )

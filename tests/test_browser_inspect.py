@@ -34,8 +34,8 @@ def pixel(page, figure, x, y):
       const canvas = document.querySelector(`#ds-race [data-figure=${figure}] canvas`);
       const [left, top, right, bottom] = canvas.dataset.box.split(',').map(Number);
       const [wide, high] = canvas.dataset.cells.split(',').map(Number);
-      const px = left + (x + 0.5) * (right - left) / wide;
-      const py = top + (y + 0.5) * (bottom - top) / high;
+      const px = devicePixelRatio * (left + (x + 0.5) * (right - left) / wide);
+      const py = devicePixelRatio * (top + (y + 0.5) * (bottom - top) / high);
       return [...canvas.getContext('2d').getImageData(px, py, 1, 1).data.slice(0, 3)];
     }"""
     return page.evaluate(script, [figure, x, y])
@@ -55,19 +55,27 @@ def colour_of(code):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_cells_have_the_colour_of_their_number(app, new_page, golden, theme):
-    race = new_page(1440).open(f"{app.url}/?__theme={theme}")
+    race = new_page(1440, device_scale_factor=3).open(f"{app.url}/?__theme={theme}")
     page = inspect(race)
     page.locator("#ds-race [data-inspect-lane-b]").click()
     page.locator("#ds-race [data-inspect-step]").fill("0")
     page.locator("#ds-race [data-inspect-layer]").fill(str(LAYER))
     codes = golden.arrays()["drift"][:, LAYER, V]
     shown, unmasked = np.argwhere(codes != 255), golden.step_map()
-    clear = [(s, x) for s, x in shown.tolist() if abs(unmasked[x] - s) > 1 and s > 1]
+    dots, prompt = np.argwhere(unmasked >= 0)[:, 0], int(golden.arrays()["prompt_mask"].sum())
+    clear = [
+        (s, x)
+        for s, x in shown.tolist()
+        if s > 1
+        and 4 < (x - prompt) % 32 < 28
+        and not ((abs(dots - x) < 6) & (abs(unmasked[dots] - s) < 2)).any()
+    ]
     loud = sorted(clear, key=lambda cell: codes[cell[0], cell[1]])
     for step, position in (loud[-1], loud[len(loud) // 2], loud[0]):
         got = pixel(page, "drift-steps", position, step)
         want = colour_of(int(codes[step, position]))
-        assert all(abs(a - b) <= 2 for a, b in zip(got, want, strict=True))
+        close = all(abs(a - b) <= 2 for a, b in zip(got, want, strict=True))
+        assert close, (step, position, got, want)
     paper = (255, 255, 255) if theme == "light" else (24, 32, 44)
     blank = [(s, x) for s, x in np.argwhere(codes == 255).tolist() if s > 1]
     hatch = {tuple(pixel(page, "drift-steps", x, s)) for s, x in blank[: 40 * 7 : 7]}
@@ -87,7 +95,7 @@ def test_one_cursor_moves_everything_and_asks_nothing(app, new_page, golden):
     for _ in range(12):
         page.keyboard.press("ArrowRight")
     assert cursor(page)[:2] == ["b", 12]
-    assert race.data("frame-b") == 13
+    assert race.data("frame-b") == "13"
     page.keyboard.press("]")
     canvas = page.locator('#ds-race [data-figure="drift-steps"] canvas')
     canvas.focus()
@@ -130,12 +138,13 @@ def test_every_view_fits_reads_and_has_names(app, new_page, width, theme):
               const back = (e) => {
                 for (; e; e = e.parentElement) {
                   const colour = getComputedStyle(e).backgroundColor;
-                  if (!/, 0\\)$|transparent/.test(colour)) return colour;
+                  if (!/^rgba\\(.*, 0\\)$|transparent/.test(colour)) return colour;
                 }
                 return 'rgb(255, 255, 255)';
               };
               const says = (e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
               const inks = shown.filter(says).filter((e) => !e.closest(':disabled, select'))
+                .filter((e) => getComputedStyle(e).backgroundImage === 'none')
                 .map((e) => [e.className || e.tagName, getComputedStyle(e).color, back(e)]);
               return [nameless.map((e) => e.outerHTML.slice(0, 100)), inks];
             }"""
@@ -152,7 +161,7 @@ def test_a_recording_opens_the_views_and_keeps_the_times(app, new_page):
     took, page = race.text("[data-lane=a] [data-stats]"), race.page
     page.locator('#ds-race [data-tab="error"]').click()
     page.wait_for_function(
-        "document.querySelector('#ds-race [data-view=error] .ds-note').innerText.includes('Record')"
+        "document.querySelector('#ds-race .ds-view[data-view=error] .ds-note')?.innerText.includes('Record')"
     )
     page.locator('#ds-race [data-record="probe"]').click()
     page.wait_for_function(

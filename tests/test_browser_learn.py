@@ -67,7 +67,7 @@ def test_each_action_is_marked_and_back_restores_the_cursor(app, new_page):
     before = cursor(page)
     page.locator('[data-lessons] [data-key="drift"]').click()
     page.wait_for_function(READY.format("counts"))
-    slider = page.locator('#ds-learn [data-view="counts"] input[type="range"]').first
+    slider = page.locator('#ds-learn .ds-view[data-view="counts"] input[type="range"]').first
     assert not page.evaluate(DONE)
     slider.focus()
     slider.press("Home")

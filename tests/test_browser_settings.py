@@ -107,7 +107,9 @@ def exported(race, tmp_path):
     race.page.locator("#ds-export").click()
     links = race.page.locator("#ds-files a[download]")
     links.first.wait_for()
-    race.page.wait_for_function("document.querySelector('#ds-files')?.textContent.includes('replay')")
+    race.page.wait_for_function(
+        "document.querySelector('#ds-files')?.textContent.includes('replay')"
+    )
     paths = []
     for i in range(links.count()):
         with race.page.expect_download() as waiting:

@@ -153,7 +153,7 @@ def test_text_is_legible(app, new_page, theme):
       const back = (e) => {
         for (; e; e = e.parentElement) {
           const colour = getComputedStyle(e).backgroundColor;
-          if (!/, 0\\)$|transparent/.test(colour)) return colour;
+          if (!/^rgba\\(.*, 0\\)$|transparent/.test(colour)) return colour;
         }
         return 'rgb(255, 255, 255)';
       };

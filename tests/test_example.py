@@ -9,7 +9,7 @@ import pytest
 
 from engine import catalog
 from engine.events import RunFinished
-from engine.example import PLAIN, gather, method_specs, record_methods
+from engine.example import PLAIN, gather, method_specs, record_runs
 from engine.library import embedded_models
 from engine.models.weights import Checkpoint
 from engine.session import Session
@@ -38,9 +38,9 @@ def test_a_recording_made_again_is_the_same_but_for_the_clocks(session, name):
     spec = replace(
         method_specs(session)[name], gen_length=16, block_length=8, steps=16, probe_steps=2
     )
-    one, again = (record_methods(session, {name: spec})[name] for _ in range(2))
+    one, again = (record_runs(session, {name: spec})[name] for _ in range(2))
     assert apart(one, again) <= CLOCKS
-    other = record_methods(session, {name: replace(spec, temperature=1.0)})[name]
+    other = record_runs(session, {name: replace(spec, temperature=1.0)})[name]
     assert apart(one, other) - CLOCKS
 
 

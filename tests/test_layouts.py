@@ -7,10 +7,12 @@ import torch
 from accelerate import init_empty_weights
 from safetensors.torch import load_file, save_file
 
-from engine.library import ADAPTERS, info_of
+from engine.library import ADAPTERS, embedded_models, info_of
 from engine.models.dream import DreamAdapter
 from engine.models.llada import LladaAdapter
 from engine.models.weights import CheckpointError
+from engine.session import Session
+from engine.spec import RunSpec
 from tests.micro import configure, write_checkpoint
 from tests.test_loader import load, logits, tensors
 
@@ -171,3 +173,17 @@ def test_a_family_that_the_engine_lacks_is_named(folder, family):
     configure(folder, model_type=family)
     with pytest.raises(CheckpointError, match=r"model_type is .* the engine reads llada and Dream"):
         info_of(folder)
+
+
+def test_embedded_models_are_of_either_family_the_default_first(tmp_path):
+    for name, kind in (("tiny-llada", "llada"), ("tiny-dream", "dream"), ("another", "dream")):
+        write_checkpoint(tmp_path / "models" / name, kind=kind)
+    configure(write_checkpoint(tmp_path / "models" / "guider"), model_type="qwen2")
+    found = embedded_models(tmp_path)
+    assert list(found) == ["tiny-llada", "another", "tiny-dream"]
+    session = Session(found)
+    assert session.default_race().a.model == "tiny-llada"
+    assert [row["family"] for row in session.catalog()["models"]] == ["llada", "dream", "dream"]
+    events = list(session.run(RunSpec(model="tiny-dream", prompt="Hello", gen_length=8,
+                                      block_length=8, steps=8, unmasker="dream")))  # fmt: skip
+    assert events[-1].reason == "done"

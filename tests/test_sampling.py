@@ -80,6 +80,19 @@ def test_padding_rows_rank_last_and_draw_nothing():
     assert torch.equal(noise[0].get_state(), _after_drawing(1, 2 * 6).get_state())
 
 
+def test_rows_that_are_not_real_may_stand_between_those_that_are():
+    real = torch.tensor([[True, False, True, True]])
+    found = proposals_of(LOGITS.expand(1, 4, 6), real, 4)
+    alone = proposals_of(LOGITS.expand(1, 3, 6), torch.ones(1, 3, dtype=torch.bool), 4)
+    assert torch.equal(found.ids[real], alone.ids[0])
+    ids = [int(proposals_of(LOGITS.expand(1, 4, 6), real, s).ids[0, 3]) for s in range(20)]
+    assert len(set(ids)) > 1
+
+
+def proposals_of(logits, real, seed):
+    return propose(logits, real, "confidence", 1.0, [torch.Generator().manual_seed(seed)])
+
+
 def _after_drawing(seed, n):
     generator = torch.Generator().manual_seed(seed)
     torch.rand(n, dtype=torch.float64, generator=generator)

@@ -15,7 +15,8 @@ from engine.forward import forward
 from engine.library import Library
 from engine.rows import ALL
 from engine.spec import RunSpec
-from engine.tiny import layout, tokenizer
+from engine.text import Tokenizer as EngineTokenizer
+from engine.tiny import corpus, layout, tokenizer
 from engine.tiny.network import Network, Shape
 from engine.tiny.source import Source
 from engine.tiny.states import Recipe
@@ -46,10 +47,11 @@ def test_an_interrupted_run_ends_where_an_unbroken_one_does(tmp_path):
         torch.testing.assert_close(tensor, state["model"][name], atol=1e-5, rtol=1e-4)
 
 
-def test_an_export_gives_the_logits_of_the_network(tmp_path):
+@pytest.mark.parametrize("family", ["llada", "dream"])
+def test_an_export_gives_the_logits_of_the_network(tmp_path, family):
     train("run", "--kind", "masked", "--steps", "2", "--out", str(tmp_path / "run"), *SMALL)
     folder = tmp_path / "tiny"
-    train("export", "--run", str(tmp_path / "run"), "--folder", str(folder), "--family", "llada")
+    train("export", "--run", str(tmp_path / "run"), "--folder", str(folder), "--family", family)
     adapter = Library({"tiny": folder}).load(RunSpec(model="tiny")).adapter
     network = Network(Shape(vocab=tokenizer.VOCAB))
     network.load_state_dict(
@@ -61,6 +63,22 @@ def test_an_export_gives_the_logits_of_the_network(tmp_path):
     with torch.no_grad():
         theirs = network(ids, torch.arange(20), torch.arange(20), None, False)
     torch.testing.assert_close(ours, theirs[:, : ours.shape[-1]], atol=2e-4, rtol=1e-4)
+    assert (adapter.info.family, adapter.info.logit_shift) == (family, int(family == "dream"))
+    assert (adapter.info.mask_id, adapter.info.eos_id) == (tokenizer.MASK, tokenizer.EOS)
+
+
+def test_a_dream_export_asks_as_the_shifted_training_does(tmp_path):
+    tokenizer.write(tmp_path, "dream")
+    asked = EngineTokenizer(tmp_path)
+    problem = corpus.draw(3, 1)[0]
+    prompt = asked.encode_spec(RunSpec(prompt=problem.question))
+    source = Source(tokenizer.build("qwen2"), Recipe(shift=1), "qwen2", 3)
+    chat = [*corpus.chat(problem), {"role": "assistant", "content": problem.solution}]
+    sample = source._encode([chat])[0]
+    assert prompt == sample.ids[: sample.spans[-1][0]]
+    assert asked.stop_ids == (tokenizer.EOT,)
+    special = [asked.piece(i).decode() for i in range(6)]
+    assert special == list(tokenizer.SPECIALS["dream"])
 
 
 def test_masked_states_hide_what_they_ask_for():

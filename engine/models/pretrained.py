@@ -49,7 +49,7 @@ class Pretrained(ModelAdapter):
         for target, names in layout.sources(info).items():
             parts = [checkpoint.load(name, dtype, device) for name in names]
             tensor = torch.cat(parts) if len(parts) > 1 else parts[0]
-            if target in ("embedding.weight", "head.weight"):
+            if target in ("embedding.weight", "head.weight") and len(tensor) > info.vocab_size:
                 tensor = tensor[: info.vocab_size].clone()
             module, _, leaf = target.rpartition(".")
             adapter.get_submodule(module).register_parameter(

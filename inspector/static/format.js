@@ -59,7 +59,8 @@ function rgb(parts) {
 }
 
 function inkOn(parts) {
-  return 0.299 * parts[0] + 0.587 * parts[1] + 0.114 * parts[2] > 120 ? "#111" : "#fff";
+  const linear = parts.map((c) => (c <= 10 ? c / 3294 : ((c / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] > 0.18 ? "#111" : "#fff";
 }
 
 function duration(ms) {

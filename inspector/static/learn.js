@@ -161,7 +161,7 @@ for (const key of board.querySelectorAll("[data-strip]")) {
   });
 }
 spot("lesson-form").addEventListener("submit", judge);
-watchers.push(() => {
+inspector.watchers.push(() => {
   if (!course.now) return;
   strip();
   note();

@@ -10,7 +10,6 @@ const inspector = new Inspector(
   moveTo,
 );
 const main = Boolean(element.closest("#ds-race"));
-const watchers = [];
 const lanes = {};
 for (const name of ["a", "b"]) {
   const box = root.querySelector('[data-lane="' + name + '"]');
@@ -41,7 +40,7 @@ function moveTo(cursor) {
   const place = cursor.position === null ? -1 : cursor.position - lane.start.prompt.length;
   view.pinned = place < 0 ? null : [cursor.lane, place];
   markPinned();
-  if (transport.frames()[cursor.lane] === cursor.step + 1) return showInspector();
+  if (transport.frames()[cursor.lane] === cursor.step + 1) return inspector.draw();
   transport.show(lane, cursor.step + 1);
 }
 
@@ -146,12 +145,7 @@ function drawInspector(frames) {
   const busy = store.live || store.state === "recording" || !store.started.length;
   for (const key of root.querySelectorAll("[data-record]")) key.disabled = busy;
   if (!store.live && store.state !== "recording") inspector.refresh(store.version);
-  showInspector();
-}
-
-function showInspector() {
   inspector.draw();
-  for (const watcher of watchers) watcher();
 }
 
 function drawCharts(frames) {
@@ -166,7 +160,7 @@ function details() {
   table(find("table"), store);
   const lane = store.started[0];
   find("env").textContent = lane
-    ? "Model " + lane.start.model + ". Measured by the engine's own clock on " + lane.start.environment + "; drawing is not in it."
+    ? "Model " + lane.start.model + ". " + (store.timed ? "Measured by the engine's own clock on " : "Recorded, not timed, on ") + lane.start.environment + (store.timed ? "; drawing is not in it." : ".")
     : "";
   if (find("prompt-box").open) promptView(find("prompt"), store);
   if (find("numbers").open) cardText(inspector).then((text) => (find("run-card").textContent = text));

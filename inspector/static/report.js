@@ -92,12 +92,14 @@ function pill(lane, frame) {
   return row ? "step " + frame + " · " + kind + " · " + plural(row.rows, "row") : kind;
 }
 
+const CLOCKED = ["total_ms", "forward_ms", "decide_ms", "ms_per_step", "tokens_per_s", "positions_per_s"];
+
 function table(target, store) {
   const head = make("tr");
   head.append(make("th", "", "Measure"));
   const lanes = store.started;
   for (const lane of lanes) head.append(make("th", "", lane.name.toUpperCase() + ": " + lane.start.title));
-  const rows = ROWS.map(([name, label]) => {
+  const rows = ROWS.filter(([name]) => store.timed || !CLOCKED.includes(name)).map(([name, label]) => {
     const row = make("tr");
     row.append(make("th", "", label));
     for (const lane of lanes) row.append(make("td", "", number(lane.end?.metrics[name])));

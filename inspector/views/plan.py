@@ -14,7 +14,8 @@ def sentence(spec: RunSpec, plan: Mapping[str, Any]) -> str:
     owed = plan["tokens_per_step"]
     if not owed:
         shape = f"{_count(blocks, 'block')} of {spec.block_length}"
-        return f"{shape}, confidence decides: between {low} and {_count(high, 'forward')}"
+        judge = "chance" if plan["steps_per_block"] else "confidence"
+        return f"{shape}, {judge} decides: between {low} and {_count(high, 'forward')}"
     few, many = min(owed), max(owed)
     tokens = _count(many, "token") if few == many else f"{few} to {_count(many, 'token')}"
     return (

@@ -13,7 +13,6 @@ from inspector.shelf import Record
 from inspector.views import messages
 from inspector.views.frame import level_of
 
-
 FILES = [
     "a-steps.csv", "a-tokens.csv", "a.json", "a.npz", "b-steps.csv", "b-tokens.csv", "b.json",
     "b.npz", "replay.html", "run-card.json",

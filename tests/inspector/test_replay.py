@@ -12,7 +12,10 @@ from inspector.replay import replay_page
 from inspector.shelf import Record
 from inspector.views import messages, registry
 
-HOSTILE = "</script><script>window.hit=1</script><!-- <script> -->${window.hit=2}\u2028\u202eabc\u2069`'\""
+HOSTILE = (
+    "</script><script>window.hit=1</script><!-- <script> -->${window.hit=2}"
+    "\u2028\u202eabc\u2069`'\""
+)
 
 
 @pytest.fixture

@@ -30,6 +30,14 @@ def test_what_a_card_says(card, recorded):
     assert card["repeat"] == f"python -m engine.repeat driftscope-{card['run']}-run-card.json"
 
 
+def test_times_with_the_recorder_in_them_are_not_told(recorded):
+    timed, kept = (run_card(Record(traces={"a": trace}))["lanes"]["a"] for trace in recorded)
+    gone = set(timed["results"]["metrics"]) - set(kept["results"]["metrics"])
+    assert gone == {
+        "total_ms", "forward_ms", "decide_ms", "ms_per_step", "tokens_per_s", "positions_per_s",
+    }  # fmt: skip
+
+
 def test_repeating_a_card_gives_the_same(card, session):
     traces = repeat(session, specs_of(card))
     assert list(traces) == ["b"]

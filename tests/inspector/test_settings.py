@@ -119,6 +119,10 @@ def test_the_plan_in_words(session):
     assert "1 to 2 tokens a step" in sentence(uneven, session.plan(uneven))
     one = replace(race.a, gen_length=32, steps=1)
     assert "1 step / 1 block" in sentence(one, session.plan(one))
+    dream = replace(race.a, unmasker="dream", knobs={"dream.schedule": "released"})
+    assert "0 to 2 tokens a step, 128 forwards" in sentence(dream, session.plan(dream))
+    origin = replace(dream, knobs={"dream.alg": "origin"})
+    assert "chance decides: between 4 and 128 forwards" in sentence(origin, session.plan(origin))
     assert "answer 128 of" in room(race.a, session.plan(race.a))
     assert room(race.a, {}) == ""
 

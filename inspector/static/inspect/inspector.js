@@ -9,6 +9,7 @@ class Inspector {
     this.store = store;
     this.ask = ask;
     this.onMove = onMove;
+    this.watchers = [];
     this.cursor = new Cursor((how) => this.moved(how));
     this.frames = {};
     this.data = new Map();
@@ -79,7 +80,8 @@ class Inspector {
   }
 
   follow(name) {
-    return { step: Math.max(Math.min(this.cursor.pinned.step, (this.frames[name]?.steps || 1) - 1), 0) };
+    const last = this.store.lanes[name].rows.length - 1;
+    return { step: Math.max(Math.min(this.cursor.pinned.step, last), 0) };
   }
 
   get frame() {
@@ -88,6 +90,7 @@ class Inspector {
 
   open(name) {
     this.name = name;
+    this.seen = true;
     this.markTab();
     this.load();
   }
@@ -195,6 +198,7 @@ class Inspector {
     if (lack) panel.say(lack);
     else panel.draw(view.source && this.given(this.cursor.now.lane, view.source));
     this.drawCard();
+    for (const watcher of this.watchers) watcher();
   }
 
   drawCard() {

@@ -102,7 +102,7 @@ function save(name, blob) {
 function csvCell(value) {
   if (value === null || value === undefined) return "";
   const text = String(value);
-  const safe = /^[=+\-@\t\r]/.test(text) && typeof value !== "number" ? "'" + text : text;
+  const safe = /^\s*[=+\-@]|^[\t\r\n]/.test(text) && typeof value !== "number" ? "'" + text : text;
   return /[",\n\r]/.test(safe) ? '"' + safe.replaceAll('"', '""') + '"' : safe;
 }
 

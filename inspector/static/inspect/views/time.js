@@ -146,10 +146,11 @@ function rhoWords(data, x) {
 }
 
 function rhoSentence(data) {
-  const costs = data.fits.map((fit) => fit.a1.toFixed(2) + " ms of " + (fit.a0 + fit.a1).toFixed(2) + " ms at K_r = " + fit.interval);
+  const costs = data.fits.map((fit) => fit.a1.toFixed(2) + " of " + (fit.a0 + fit.a1).toFixed(2) + " ms at K_r = " + fit.interval);
+  const worst = Math.min(...data.fits.map((fit) => fit.r2));
   return (
-    "The points at ρ = 0 stand off the lines: as soon as anything is selected, a step costs a fixed a₁ more, however few rows are renewed (" + costs.join("; ") + " a token). " +
-    "Lines are 1 / (a₀ + a₁ + b ρ) by least squares. " +
+    "The fixed cost a₁ of a token, paid as soon as anything is selected however few rows are renewed, out of the time at the smallest ρ: " + costs.join("; ") + ". " +
+    "Lines are 1 / (a₀ + a₁ + b ρ) by least squares, at ρ = 0 without a₁; for every K_r they explain at least " + Math.floor(100 * worst) + " % of the variance. " +
     data.model + ", prompt of " + data.prompt_tokens + " tokens, answer of " + data.gen_length + ", median of " + plural(data.rounds, "round") + " on " + data.environment.device_name + ", " + plural(data.environment.threads, "thread") + "."
   );
 }
