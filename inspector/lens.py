@@ -54,9 +54,13 @@ class Lens:
             ]
             return
         control, before = handlers.session.control(), record.state
+        if before == "example":
+            record = record.copy()
+            handlers.shelf.put(record)
+            yield [messages.whole(record, handlers.form.words.title), *buttons("running")]
         handlers.desk.begin(who, record.run_id, control)
         try:
-            yield [progress(record, "starting"), *buttons("running")]
+            yield [progress(record, "recording"), *buttons("running")]
             yield from self._stream(record, str(level), control)
         except Exception as error:
             yield [progress(record, before, plain_words(error)), *buttons("idle")]

@@ -32,6 +32,14 @@ class Record:
     recorded: dict[Lane, Trace] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def copy(self) -> Record:
+        """The same traces under an id of their own, for a visitor who adds to them."""
+        with self.lock:
+            return Record(
+                expected=self.expected, state=self.state, message=self.message,
+                traces=dict(self.traces), recorded=dict(self.recorded),
+            )  # fmt: skip
+
     def append(self, lane: Lane, event: Event) -> None:
         """Take an event into the lane's trace."""
         with self.lock:

@@ -160,9 +160,7 @@ def test_a_recording_opens_the_views_and_keeps_the_times(app, new_page):
     race.finish()
     took, page = race.text("[data-lane=a] [data-stats]"), race.page
     page.locator('#ds-race [data-tab="error"]').click()
-    page.wait_for_function(
-        "document.querySelector('#ds-race .ds-view[data-view=error] .ds-note')?.innerText.includes('Record')"
-    )
+    page.locator("#ds-race .ds-view[data-view=error] .ds-note", has_text="Press Record").wait_for()
     page.locator('#ds-race [data-record="probe"]').click()
     page.wait_for_function(
         "document.querySelector('#ds-race [data-inspect]').dataset.ready === 'error'"

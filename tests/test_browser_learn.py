@@ -30,7 +30,7 @@ def answer(page, given):
 
 def cursor(page):
     return page.locator("#ds-learn [data-inspect]").evaluate(
-        "node => [node.dataset.lane, +node.dataset.step, +node.dataset.layer, node.dataset.position]"
+        "({ dataset: d }) => [d.lane, +d.step, +d.layer, d.position]"
     )
 
 
