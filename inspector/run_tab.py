@@ -19,6 +19,7 @@ from inspector.views import theme
 
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 FLAG: dict[str, Any] = {**PRIVATE, "queue": False}
+RECORDED = "Recorded runs: choose a method to see it beside plain decoding, nothing is run"
 LABELS = {"run": "Run", "pause": "Pause", "step": "Step", "resume": "Resume", "stop": "Stop"}
 VARIANTS: dict[str, Literal["primary", "stop"]] = {"run": "primary", "stop": "stop"}
 
@@ -98,8 +99,8 @@ def _settings(form: Form, handlers: Handlers) -> tuple[gr.Slider, gr.Dropdown]:
 
 def _recorded(files: Files) -> gr.Dropdown:
     return gr.Dropdown(
-        files.recorded(), value=None, label="Recorded runs", elem_id="ds-recorded",
-        info="Plain decoding beside a method on a short problem, with every view; nothing is run.",
+        [(RECORDED, ""), *files.recorded()], value="", label="Recorded runs",
+        elem_id="ds-recorded", container=False, visible=bool(files.recorded()),
     )  # fmt: skip
 
 

@@ -26,10 +26,16 @@ LONG = {"gen_length": "512", "block_length": "32", "a.steps": "512"}
 
 @dataclass
 class App:
-    """A running app: its address and the file that takes its log."""
+    """A running app: its address, the file that takes its log and its process."""
 
     url: str
     log: Path
+    pid: int = 0
+
+    def held(self) -> int:
+        """Megabytes that the process holds in memory."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(next(line for line in status.splitlines() if "VmRSS" in line).split()[1]) // 1024
 
     def link(self, **changes: str) -> str:
         """The page with the small race's settings, and `changes`."""
@@ -50,6 +56,7 @@ def running_app(folder: Path, **env: str) -> Iterator[App]:
             [sys.executable, "app.py"], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT,
             env=os.environ | threads | settings | env,
         )  # fmt: skip
+    app.pid = process.pid
     try:
         _wait(app, process)
         yield app

@@ -183,6 +183,9 @@ def test_thirty_runs_in_one_page(app, new_page):
     for _ in range(30):
         race.finish()
         race.wait_state("done")
-        held.append(race.page.evaluate("[performance.memory.usedJSHeapSize, document.all.length]"))
-    assert abs(held[-1][1] - held[4][1]) < 50, "nodes pile up"
-    assert held[-1][0] < held[4][0] + 30e6, "memory piles up"
+        counts = race.page.evaluate("[performance.memory.usedJSHeapSize, document.all.length]")
+        held.append([*counts, app.held()])
+    heap, nodes, server = zip(held[4], held[-1], strict=True)
+    assert abs(nodes[1] - nodes[0]) < 50, "nodes pile up"
+    assert heap[1] < heap[0] + 30e6, "the page's memory piles up"
+    assert server[1] < server[0] + 60, "the server's memory piles up"
