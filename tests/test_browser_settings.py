@@ -42,7 +42,7 @@ def test_a_broken_link_is_said_and_harmless(app, new_page):
 def test_impossible_settings_are_refused_in_place(app, new_page):
     race = new_page().open(app.link())
     page = race.page
-    page.locator("#ds-settings > button").click()
+    race.settings()
     length = page.locator("#ds-gen_length input")
     for bad in ("30", "0", "-5", "99999"):
         length.fill(bad)
@@ -93,7 +93,7 @@ def test_hostile_text_is_shown_as_text(app, new_page):
         "document.querySelector('#ds-race [data-prompt]').innerText.includes('onerror')"
     )
     long = "<b>${x}</b>`\u202e😀" * 350
-    race.page.locator("#ds-settings > button").click()
+    race.settings()
     race.page.locator("#ds-prompt textarea").fill(long)
     race.page.wait_for_function("document.querySelector('#ds-run').disabled")
     assert "prompt" in race.page.locator("#ds-plan [data-error]").inner_text()

@@ -171,7 +171,7 @@ def test_text_is_legible(app, new_page, theme):
 
 
 def test_everything_has_a_name(small):
-    small.page.locator("#ds-settings > button").click()
+    small.settings()
     nameless = small.page.evaluate(
         """() => [...document.querySelectorAll(
           'button, input, select, textarea, [role=img], [tabindex="0"]')]
