@@ -54,8 +54,8 @@ class RacePage:
         """Open the settings; Gradio writes its fields once more just after they are mounted."""
         self.page.locator("#ds-settings > button").click()
         self.page.locator("#ds-prompt textarea").wait_for()
-        idle = "done => requestIdleCallback(done)"
-        self.page.evaluate(f"async () => {{ for (let i = 0; i < 5; i++) await new Promise({idle}) }}")
+        for _ in range(5):
+            self.page.evaluate("new Promise((done) => requestIdleCallback(done))")
 
     def press(self, name: str) -> None:
         """Press one of Run, Pause, Step, Resume, Stop once it can be pressed."""

@@ -161,15 +161,16 @@ def test_everything_has_a_name(book):
     assert "undefined" not in snapshot
 
 
-@pytest.mark.parametrize("width", [390, 768, 1440])
-def test_no_width_scrolls_sideways(new_book, width):
-    book = new_book(width, 844)
-    for name in ("none", "spa_cache", "dare_o", "frechet"):
-        book.turn(name)
-        assert book.page.evaluate(FITS)
-        if width < 900:
-            top = book.part("page").bounding_box()["y"]
-            assert -1 <= top <= 844
+def test_no_width_scrolls_sideways(new_book):
+    book = new_book(390, 844)
+    for width in (390, 768, 1440):
+        book.page.set_viewport_size({"width": width, "height": 844})
+        for name in ("none", "spa_cache", "dare_o", "frechet"):
+            book.turn(name)
+            assert book.page.evaluate(FITS)
+            if width < 900:
+                top = book.part("page").bounding_box()["y"]
+                assert -1 <= top <= 844
 
 
 def test_fingers_have_room(new_book):

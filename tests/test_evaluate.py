@@ -8,6 +8,7 @@ import pytest
 
 from engine.bench import measure, table
 from engine.comparison import mcnemar, read_entries
+from engine.evaluate import main
 from engine.library import Library, embedded_models
 from engine.sitting import sit, summarise
 from engine.spec import RunSpec
@@ -48,10 +49,10 @@ def test_the_exam_ends_with_one_json_line():
     ("flags", "named"),
     [(("--cache", "nope"), "cache"), (("--steps", "7"), "steps"), (("--block", "48"), "block")],
 )
-def test_the_exam_refuses_by_name(flags, named):
-    code, _, error = command("engine.evaluate", "--problems", "1", *flags)
-    assert code == 1
-    assert error.startswith(f"error: {named}")
+def test_the_exam_refuses_by_name(monkeypatch, flags, named):
+    monkeypatch.setattr(sys, "argv", ["evaluate", "--problems", "1", *flags])
+    with pytest.raises(SystemExit, match=f"^error: {named}"):
+        main()
 
 
 def test_a_batch_gives_the_answers_of_single_problems(model):

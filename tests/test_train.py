@@ -1,6 +1,5 @@
 """Training: resumes exactly, masks as decoding does, exports what the adapter reads."""
 
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -20,13 +19,16 @@ from engine.tiny import corpus, layout, tokenizer
 from engine.tiny.network import Network, Shape
 from engine.tiny.source import Source
 from engine.tiny.states import Recipe
+from engine.tiny.train import main
 from tests.micro import ROOT
 
 SMALL = ("--tokens", "300", "--save-every", "2", "--wordings", "1", "--operations", "1", "1")
 
 
 def train(*words):
-    subprocess.run([sys.executable, "-m", "engine.tiny.train", *words], cwd=ROOT, check=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["train", *words])
+        main()
 
 
 def weights_of(folder):
