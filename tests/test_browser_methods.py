@@ -52,31 +52,45 @@ def book(new_book):
     return new_book()
 
 
-def test_every_method_has_its_page(book):
-    listed = book.page.locator("[data-method-list] button").evaluate_all(
+@pytest.fixture(scope="module")
+def reader(app, browser):
+    """One open tab for the tests that only turn pages."""
+    from tests.chromium import RacePage, Watch
+
+    context, watch = browser.new_context(viewport={"width": 1280, "height": 900}), Watch()
+    page = context.new_page()
+    watch.attach(page)
+    yield Book(RacePage(page, watch), app.url)
+    context.close()
+    assert watch.errors == []
+    assert watch.offsite() == []
+
+
+def test_every_method_has_its_page(reader):
+    listed = reader.page.locator("[data-method-list] button").evaluate_all(
         "keys => keys.map((key) => [key.dataset.method, key.textContent])"
     )
     assert listed == [[name, row["title"]] for name, row in METHODS.items()]
     for name, row in METHODS.items():
-        book.turn(name)
-        assert book.part("title").inner_text() == row["title"]
-        paragraphs = book.page.locator("[data-method-account] p").all_text_contents()
+        reader.turn(name)
+        assert reader.part("title").inner_text() == row["title"]
+        paragraphs = reader.page.locator("[data-method-account] p").all_text_contents()
         assert paragraphs == [part.replace("`", "") for part in row["account"].split("\n\n")]
-        knobs = book.page.locator("[data-knob]").evaluate_all(
+        knobs = reader.page.locator("[data-knob]").evaluate_all(
             "rows => rows.map(r => r.dataset.knob)"
         )
         assert knobs == [f"{name}.{knob['name']}" for knob in row["knobs"]]
-        figures = book.page.locator("[data-method-published] strong").all_text_contents()
+        figures = reader.page.locator("[data-method-published] strong").all_text_contents()
         assert figures == [one["figure"] for one in row["published"]]
-        assert book.part("unpublished").is_visible() == (not figures)
-        current = book.page.locator("[data-method-list] [aria-current=page]").all_text_contents()
+        assert reader.part("unpublished").is_visible() == (not figures)
+        current = reader.page.locator("[data-method-list] [aria-current=page]").all_text_contents()
         assert current == [row["title"]]
 
 
-def test_papers_are_linked_by_their_number(book):
+def test_papers_are_linked_by_their_number(reader):
     for name, row in METHODS.items():
-        book.turn(name)
-        link = book.page.locator("[data-method-paper] a")
+        reader.turn(name)
+        link = reader.page.locator("[data-method-paper] a")
         assert link.count() == bool(row["paper"])
         if row["paper"]:
             assert link.inner_text() == row["paper"]
@@ -85,11 +99,11 @@ def test_papers_are_linked_by_their_number(book):
             assert link.get_attribute("rel") == "noopener"
 
 
-def test_links_bring_plain_decoding_and_the_method(book):
+def test_links_bring_plain_decoding_and_the_method(reader):
     races = {}
     for name in METHODS:
-        book.turn(name)
-        races[name] = RaceSpec.from_query(urlsplit(book.link).query)
+        reader.turn(name)
+        races[name] = RaceSpec.from_query(urlsplit(reader.link).query)
     plain = races["none"].a
     assert plain == races["none"].b
     for name, race in races.items():
@@ -120,23 +134,23 @@ def test_try_it_opens_the_race(book, name, title, cache, unmasker):
     assert page.locator("#ds-run").is_enabled()
 
 
-def test_what_stands_on_what_leads_to_its_page(book):
-    book.turn("dare_kv")
-    assert "written prefix+dare_kv" in book.part("stack").inner_text()
-    book.part("stack").get_by_role("button", name="Fast-dLLM dual cache").click()
-    book.shows("dual")
-    assert book.page.evaluate("document.activeElement.id") == "ds-methods-title"
-    book.turn("spa_cache")
-    assert book.part("stack").is_hidden()
+def test_what_stands_on_what_leads_to_its_page(reader):
+    reader.turn("dare_kv")
+    assert "written prefix+dare_kv" in reader.part("stack").inner_text()
+    reader.part("stack").get_by_role("button", name="Fast-dLLM dual cache").click()
+    reader.shows("dual")
+    assert reader.page.evaluate("document.activeElement.id") == "ds-methods-title"
+    reader.turn("spa_cache")
+    assert reader.part("stack").is_hidden()
 
 
-def test_own_measurements_stand_beside_the_baseline(book):
-    book.turn("spa_cache")
-    rows = book.page.locator("[data-method-measured] tbody th").all_text_contents()
+def test_own_measurements_stand_beside_the_baseline(reader):
+    reader.turn("spa_cache")
+    rows = reader.page.locator("[data-method-measured] tbody th").all_text_contents()
     assert rows[:2] == ["plain decoding", "SPA-Cache 50/7"]
-    assert "McNemar" in book.part("note").inner_text()
-    book.turn("frechet")
-    assert book.part("measured-part").is_hidden()
+    assert "McNemar" in reader.part("note").inner_text()
+    reader.turn("frechet")
+    assert reader.part("measured-part").is_hidden()
 
 
 def test_the_keyboard_reaches_every_method(book):
@@ -148,9 +162,9 @@ def test_the_keyboard_reaches_every_method(book):
     book.shows(second)
 
 
-def test_everything_has_a_name(book):
-    book.turn("dllm_cache")
-    snapshot = book.page.locator("#ds-methods").aria_snapshot()
+def test_everything_has_a_name(reader):
+    reader.turn("dllm_cache")
+    snapshot = reader.page.locator("#ds-methods").aria_snapshot()
     for name in (
         'navigation "All methods"', 'button "dLLM-Cache"', 'article "dLLM-Cache"',
         'heading "Published figures"', 'table "Knobs"', 'columnheader "Default"',
