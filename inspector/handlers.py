@@ -118,8 +118,9 @@ class Handlers:
         return press
 
     def leave(self, request: gr.Request) -> None:
-        """The tab is closed: stop what it ran."""
-        self.desk.leave(visitor(request))
+        """The tab is closed: stop what it ran and forget its runs."""
+        for run_id in self.desk.leave(visitor(request)):
+            self.shelf.drop(run_id)
         log.info("visitor left")
 
     def replay(self, run_id: Any) -> str:

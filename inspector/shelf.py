@@ -13,6 +13,7 @@ from inspector.protocol import LANES, Control, Lane
 
 SHELF_BYTES = 256_000_000
 KNOWN_ANSWERS = 2_000
+KEPT_RUNS = 63
 
 
 @dataclass
@@ -108,11 +109,11 @@ class Shelf:
 
 
 class Desk:
-    """The live run and the last run of each visitor."""
+    """The live run of each visitor, and the latest runs that each has seen."""
 
     def __init__(self) -> None:
         self._live: dict[str, tuple[str, Control]] = {}
-        self._last: OrderedDict[str, str] = OrderedDict()
+        self._seen: OrderedDict[str, list[str]] = OrderedDict()
         self._lock = threading.Lock()
 
     def begin(self, visitor: str, run_id: str, control: Control) -> None:
@@ -142,21 +143,22 @@ class Desk:
 
     def last(self, visitor: str) -> str | None:
         """The id of the visitor's latest run."""
-        return self._last.get(visitor)
+        return self._seen.get(visitor, [None])[-1]
 
-    def leave(self, visitor: str) -> None:
-        """The visitor is gone: stop what runs."""
+    def leave(self, visitor: str) -> list[str]:
+        """The visitor is gone: stop what runs, and say which runs nobody will ask for again."""
         control = self.control(visitor)
         if control:
             control.stop()
         with self._lock:
-            self._last.pop(visitor, None)
+            return self._seen.pop(visitor, [])
 
     def _remember(self, visitor: str, run_id: str) -> None:
-        self._last[visitor] = run_id
-        self._last.move_to_end(visitor)
-        while len(self._last) > 10_000:
-            self._last.popitem(last=False)
+        earlier = [run for run in self._seen.get(visitor, []) if run != run_id]
+        self._seen[visitor] = [*earlier[-KEPT_RUNS:], run_id]
+        self._seen.move_to_end(visitor)
+        while len(self._seen) > 10_000:
+            self._seen.popitem(last=False)
 
 
 class Answers:
