@@ -130,14 +130,23 @@ class Trace:
         region; `partial`: some; `reuse`: none; `frozen`: none, nor in any later step of the run.
         An empty region is `full`. ValueError where the run's block length is not known.
         """
+        arrays = self.arrays()
+        areas = self.areas(np.arange(len(arrays["plan"])))
+        return done(arrays["plan"], areas, len(arrays["canvas"]))
+
+    def areas(self, steps: np.ndarray) -> np.ndarray:
+        """The rows of prompt, current block and rest in some steps, bool [n, 3, T].
+
+        Raises ValueError where the run's block length is not known.
+        """
         arrays, size = self.arrays(), self.meta["spec"].get("block_length")
         if type(size) is not int or not 1 <= size <= MAX_POSITIONS:
             raise ValueError("trace: meta.spec.block_length is missing")
         prompt, length = int(arrays["prompt_mask"].sum()), len(arrays["canvas"])
         shift = int(self.meta["model"].get("logit_shift") == 1)
-        starts = [prompt + size * int(index) for index in arrays["block"][: len(arrays["plan"])]]
-        areas = (regions(prompt, slice(lo, lo + size), length, shift) for lo in starts)
-        return done(arrays["plan"], areas, length)
+        starts = [prompt + size * int(index) for index in arrays["block"][steps]]
+        found = [regions(prompt, slice(lo, lo + size), length, shift) for lo in starts]
+        return np.reshape(np.array(found, bool), (-1, 3, length))
 
     def to_bytes(self) -> bytes:
         """The trace as a compressed .npz document; ValueError where none could read it again."""

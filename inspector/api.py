@@ -60,12 +60,14 @@ class Endpoints:
             self._session.plan(spec.b)
         except Exception as error:
             raise refused(error) from None
-        handlers, control = self._handlers, self._session.control()
+        handlers = self._handlers
         record = Record(expected=handlers.answers.expected(spec.a.prompt))
         who = f"api:{visitor(request)}:{record.run_id}"
-        handlers.desk.begin(who, record.run_id, control)
         try:
-            with closing(self._session.race(spec, control)) as events:  # type: ignore[type-var]
+            with (
+                handlers.live(who, record) as control,
+                closing(self._session.race(spec, control)) as events,  # type: ignore[type-var]
+            ):
                 for batch in coalesce(events, MAX_HZ):
                     yield self._progress(record, batch)
             record.state, record.message = messages.final_state(record)
@@ -76,8 +78,6 @@ class Endpoints:
         except Exception as error:
             raise refused(error) from None
         finally:
-            control.stop()
-            handlers.desk.end(who, record.run_id)
             handlers.desk.leave(who)
 
     def trace(self, run: str, lane: str, view: str) -> dict:

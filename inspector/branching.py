@@ -46,10 +46,8 @@ class Branching:
 
     def _run(self, record: Record, spec: RunSpec, who: str) -> Iterator[list[Any]]:
         handlers = self._handlers
-        control = handlers.session.control()
-        handlers.desk.begin(who, record.run_id, control)
-        handlers.shelf.put(record)
-        try:
+        with handlers.live(who, record) as control:
+            handlers.shelf.put(record)
             yield [messages.whole(record, handlers.form.words.title), *buttons("running")]
             parents = parents_of(handlers.shelf, [spec])
             feed = messages.Feed(record, handlers.form.words.title, begun=True)
@@ -59,11 +57,6 @@ class Branching:
                 record,
                 control,
             )
-        finally:
-            control.stop()
-            handlers.desk.end(who, record.run_id)
-            if record.state == "running":
-                handlers.shelf.drop(record.run_id)
 
     def _back(self, run_id: Any, who: str) -> list[Any]:
         record = self._held(run_id)
@@ -71,8 +64,7 @@ class Branching:
         return [messages.whole(record, self._handlers.form.words.title), *buttons("idle")]
 
     def _held(self, run_id: Any) -> Record:
-        known = isinstance(run_id, str) and len(run_id) < 64
-        record = self._handlers.shelf.get(run_id) if known else None
+        record = self._handlers.shelf.get(run_id)
         if record is None:
             raise ValueError(GONE)
         return record

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,11 @@ def _checked(trace: Trace) -> Trace:
         raise ValueError("trace: nothing in it was decoded; export it again after a run")
     RunSpec.from_dict(trace.meta["spec"])
     return trace
+
+
+def reader(folder: Path) -> Callable[[str], Trace]:
+    """A function that reads a bundled trace of a folder by name, and keeps the latest read."""
+    return lru_cache(32)(lambda name: Trace.load(folder / f"{name}.npz"))
 
 
 def read_example(folder: Path) -> Record | None:

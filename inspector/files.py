@@ -5,13 +5,11 @@ from __future__ import annotations
 import secrets
 import shutil
 import tempfile
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from engine.trace import Trace
 from inspector import export
 from inspector.handlers import Handlers, plain_words, visitor
 from inspector.shelf import Record
@@ -29,7 +27,7 @@ class Files:
         self._handlers = handlers
         self._folder = tempfile.TemporaryDirectory(prefix="driftscope-")
         self._methods = examples / "methods" if examples else None
-        self._trace = lru_cache(32)(self._read)
+        self._trace = export.reader(self._methods or Path())
 
     def export(self, request: gr.Request) -> tuple[list[str] | None, str]:
         """The visitor's last race as files."""
@@ -81,7 +79,3 @@ class Files:
         self._handlers.shelf.put(record)
         self._handlers.desk.show(visitor(request), record.run_id)
         return document
-
-    def _read(self, name: str) -> Trace:
-        assert self._methods is not None
-        return Trace.load(self._methods / f"{name}.npz")

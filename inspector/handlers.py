@@ -6,7 +6,7 @@ import json
 import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -17,11 +17,10 @@ from engine.events import Event
 from engine.spec import MAX_PROMPT_CHARS, RaceSpec, RunSpec
 from inspector import export
 from inspector.protocol import Control, Lane, Session
-from inspector.run_card import UNTIMED
 from inspector.settings import Form
 from inspector.shelf import Answers, Desk, Record, Shelf
 from inspector.throttle import coalesce
-from inspector.views import charts, messages, plan, tokens
+from inspector.views import charts, compare, messages, plan, tokens
 
 MAX_HZ = 8.0
 RESERVED = ("view", "deep_link", "logs", "lesson", "cursor", "look")  # no settings
@@ -67,13 +66,18 @@ class Handlers:
         except Exception as error:
             yield [messages.notice("failed", plain_words(error)), *buttons("idle")]
             return
-        control = self.session.control()
         record = Record(expected=self.answers.expected(race.a.prompt))
-        who = visitor(request)
-        self.desk.begin(who, record.run_id, control)
-        self.shelf.put(record)
-        try:
+        with self.live(visitor(request), record) as control:
+            self.shelf.put(record)
             yield from self._stream(race, record, control)
+
+    @contextmanager
+    def live(self, who: str, record: Record) -> Iterator[Control]:
+        """Flags for the visitor's live run; at its end it is stopped, and dropped if unfinished."""
+        control = self.session.control()
+        self.desk.begin(who, record.run_id, control)
+        try:
+            yield control
         finally:
             control.stop()
             self.desk.end(who, record.run_id)
@@ -126,7 +130,7 @@ class Handlers:
     def replay(self, run_id: Any) -> str:
         """Everything so far of a run, for a page that missed a message."""
         run_id = run_id[0] if isinstance(run_id, list) and run_id else run_id
-        record = self.shelf.get(run_id) if isinstance(run_id, str) and len(run_id) < 64 else None
+        record = self.shelf.get(run_id)
         if record is None:
             return messages.notice("failed", "This run is no longer held; run it again.")
         return messages.whole(record, self.form.words.title)
@@ -177,11 +181,7 @@ class Handlers:
         """The chart of the visitor's last race, or of the example; untimed runs are not in it."""
         record = self.current(request)
         started = record.started() if record else {}
-        timed = {
-            lane: trace
-            for lane, trace in started.items()
-            if trace.meta["spec"].get("record") not in UNTIMED
-        }
+        timed = {lane: trace for lane, trace in started.items() if compare.timed(trace)}
         return charts.time_figure(timed) if timed else None
 
     def _plans(self, race: RaceSpec) -> dict[str, Any]:

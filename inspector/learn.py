@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from engine.trace import Trace
+from inspector.export import reader
 from inspector.handlers import Handlers, dump
 from inspector.lens import Lens
 from inspector.lessons import LESSONS, Lesson, described
@@ -22,8 +21,7 @@ class Classroom:
 
     def __init__(self, handlers: Handlers, folder: Path) -> None:
         self._handlers = handlers
-        self._folder = folder
-        self._trace = lru_cache(32)(self._read)
+        self._trace = reader(folder)
 
     def titles(self) -> str:
         """All lessons as the page may know them."""
@@ -59,9 +57,6 @@ class Classroom:
         if lesson is None or asked[1] not in _names(lesson):
             raise ValueError("lesson: there is no such lesson")
         return (lesson, *asked[1:])
-
-    def _read(self, name: str) -> Trace:
-        return Trace.load(self._folder / f"{name}.npz")
 
 
 def _names(lesson: Lesson) -> list[str]:

@@ -33,7 +33,7 @@ class Lens:
         if not (isinstance(asked, list) and len(asked) == 3 and all(type(a) is str for a in asked)):
             return dump({"missing": "The view was asked for in an unknown form."})
         run_id, lane, name = asked
-        record = self._handlers.shelf.get(run_id[:64])
+        record = self._handlers.shelf.get(run_id)
         timed = name in registry.TIMED
         trace = record.seen(lane, timed) if record else None
         if trace is None or name not in registry.VIEWS:
@@ -53,20 +53,17 @@ class Lens:
                 *buttons("idle"),
             ]
             return
-        control, before = handlers.session.control(), record.state
+        before = record.state
         if before == "example":
             record = record.copy()
             handlers.shelf.put(record)
             yield [messages.whole(record, handlers.form.words.title), *buttons("running")]
-        handlers.desk.begin(who, record.run_id, control)
-        try:
-            yield [progress(record, "recording"), *buttons("running")]
-            yield from self._stream(record, str(level), control)
-        except Exception as error:
-            yield [progress(record, before, plain_words(error)), *buttons("idle")]
-        finally:
-            control.stop()
-            handlers.desk.end(who, record.run_id)
+        with handlers.live(who, record) as control:
+            try:
+                yield [progress(record, "recording"), *buttons("running")]
+                yield from self._stream(record, str(level), control)
+            except Exception as error:
+                yield [progress(record, before, plain_words(error)), *buttons("idle")]
 
     def _stream(self, record: Record, level: str, control: Control) -> Iterator[list[Any]]:
         specs = {

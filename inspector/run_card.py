@@ -14,7 +14,6 @@ from inspector.views.tokens import answer_text
 REPEAT = "python -m engine.repeat driftscope-{name}-run-card.json"
 VERSIONS = ("torch", "python", "system")
 PLACE = ("device", "device_name", "dtype", "threads", "cores")
-UNTIMED = ("layers", "probe")
 CLOCKED = (
     "total_ms", "forward_ms", "decide_ms", "ms_per_step", "tokens_per_s", "positions_per_s",
 )  # fmt: skip
@@ -60,8 +59,7 @@ def run_card(record: Record) -> dict[str, Any]:
 
 def _metrics(trace: Trace) -> dict[str, float | None]:
     """The metrics, without those of clocks that had a recorder in them."""
-    timed = trace.meta["spec"].get("record") not in UNTIMED
-    found = compare.clean_metrics(trace)
+    found, timed = compare.clean_metrics(trace), compare.timed(trace)
     return {name: value for name, value in found.items() if timed or name not in CLOCKED}
 
 

@@ -88,10 +88,10 @@ class Shelf:
             while len(self._records) > 1 and self._held() > self._budget:
                 self._records.popitem(last=False)
 
-    def get(self, run_id: str) -> Record | None:
-        """The record of that id, if it is still held."""
+    def get(self, run_id: object) -> Record | None:
+        """The record of that id, if it is one and still held; ids may come from anybody."""
         with self._lock:
-            if run_id not in self._records:
+            if not isinstance(run_id, str) or run_id not in self._records:
                 return None
             self._records.move_to_end(run_id)
             return self._records[run_id][0]

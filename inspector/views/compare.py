@@ -12,6 +12,7 @@ import numpy as np
 from engine.trace import Trace
 from inspector.views.tokens import answer_text, generation, stop_ids
 
+UNTIMED = ("layers", "probe")
 _NUMBER = re.compile(r"\d+")
 
 
@@ -19,6 +20,11 @@ def final_number(text: str) -> int | None:
     """The last whole number of a text."""
     found = _NUMBER.findall(text)
     return int(found[-1][:18]) if found else None
+
+
+def timed(trace: Trace) -> bool:
+    """Whether a run's times may be shown: no recorder of layers worked beside it."""
+    return trace.meta["spec"].get("record") not in UNTIMED
 
 
 def clean_metrics(trace: Trace) -> dict[str, float | None]:
@@ -52,9 +58,8 @@ def summarise(traces: Mapping[str, Trace], expected: int | None) -> dict[str, An
     if not done:
         return out
     times = [clean_metrics(t).get("total_ms") for t in both]
-    timed = all(t.meta["spec"].get("record") not in ("layers", "probe") for t in both)
     same_start = both[0].meta["spec"].get("start") == both[1].meta["spec"].get("start")
-    if times[0] and times[1] and timed and same_start:
+    if times[0] and times[1] and all(map(timed, both)) and same_start:
         out["speedup"] = round(times[0] / times[1], 3)
     out |= _agreement(*(answer_ids(t) for t in both))
     out["same_answer"] = out["same_text"] or (numbers[0] is not None and numbers[0] == numbers[1])

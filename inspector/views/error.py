@@ -11,7 +11,6 @@ from engine.logcode import NOTHING, decode
 from engine.trace import Trace
 from inspector.views.packing import packed
 from inspector.views.queries import REUSED, dare_part
-from inspector.views.schedule import areas
 from inspector.views.tokens import pieces
 
 ATTENTION = SITES.index("attn")
@@ -83,7 +82,7 @@ def recalls(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
     free = np.ones((len(steps), moved.shape[-1]), bool)
     if len(arrays["planned"]):
         due = arrays["planned"][steps] == KINDS.index("full")
-        free = ~(areas(trace, steps) & due[:, :, None]).any(1)
+        free = ~(trace.areas(steps) & due[:, :, None]).any(1)
     out = np.full((2, *moved.shape[:3]), np.nan, np.float32)
     for place in np.ndindex(moved.shape[:3]):
         open_ = free[place[0]] & (moved[place] != NOTHING)

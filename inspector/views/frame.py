@@ -8,6 +8,7 @@ import numpy as np
 
 from engine.trace import Trace
 from inspector.views.packing import packed
+from inspector.views.tokens import known
 
 
 def level_of(trace: Trace) -> str:
@@ -28,8 +29,6 @@ def frame(trace: Trace) -> dict[str, Any]:
     """
     arrays, spec = trace.arrays(), trace.meta["spec"]
     prompt = arrays["prompt_mask"]
-    mask = trace.meta["model"].get("mask_id")
-    known = ~prompt & (arrays["fixed_mask"] | (arrays["canvas"] != mask))
     layers = trace.meta["model"].get("layers")
     block = spec.get("block_length")
     return {
@@ -40,7 +39,7 @@ def frame(trace: Trace) -> dict[str, Any]:
         "layers": arrays["plan"].shape[1] or (layers if type(layers) is int else 0),
         "steps": trace.steps,
         "revealed": packed(trace.step_map()),
-        "before": packed(known),
+        "before": packed(known(trace)),
         "ids": packed(trace.canvas_at(trace.steps).astype(np.int32)),
         "blocks": packed(arrays["block"]),
         "kinds": packed(arrays["kind"]),

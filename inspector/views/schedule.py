@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.regions import REGIONS, regions
+from engine.regions import REGIONS
 from engine.trace import Trace
 from inspector.views.packing import packed
 
@@ -30,22 +30,10 @@ def schedule(trace: Trace) -> dict[str, Any]:
         "planned": packed(planned),
         "done": packed(done),
         "differs": packed(np.argwhere(known).astype(np.int32)),
-        "portion": packed(portion(bits, areas(trace, np.arange(len(bits))))),
+        "portion": packed(portion(bits, trace.areas(np.arange(len(bits))))),
         "share": packed(bits.mean(-1, dtype=np.float32)),
         "running": packed(running(arrays["recomputed"])),
     }
-
-
-def areas(trace: Trace, steps: np.ndarray) -> np.ndarray:
-    """The rows of prompt, current block and rest in some steps, bool [n, 3, T]."""
-    arrays, size = trace.arrays(), trace.meta["spec"].get("block_length")
-    if type(size) is not int or size < 1:
-        raise ValueError("This trace does not say how long its blocks are (spec.block_length).")
-    prompt, length = int(arrays["prompt_mask"].sum()), len(arrays["canvas"])
-    shift = int(trace.meta["model"].get("logit_shift") == 1)
-    starts = [prompt + size * int(index) for index in arrays["block"][steps]]
-    found = [regions(prompt, slice(lo, lo + size), length, shift) for lo in starts]
-    return np.reshape(np.array(found, bool), (-1, 3, length))
 
 
 def portion(bits: np.ndarray, places: np.ndarray) -> np.ndarray:

@@ -17,24 +17,32 @@ def generation(trace: Trace) -> np.ndarray:
     return np.flatnonzero(~trace.arrays()["prompt_mask"])
 
 
+def known(trace: Trace) -> np.ndarray:
+    """Answer tokens known before the first step, bool [T]: given, or decoded by a branch's parent.
+
+    Only those given where the model's mask id is not known.
+    """
+    arrays, mask = trace.arrays(), _whole(trace.meta["model"].get("mask_id"))
+    decoded = np.False_ if mask is None else arrays["canvas"] != mask
+    return ~arrays["prompt_mask"] & (arrays["fixed_mask"] | decoded)
+
+
 def lane_start(trace: Trace, title: str) -> dict[str, Any]:
     """What the page must know of a lane before its first step.
 
     `canvas` holds the answer tokens that are known by then, by place.
     """
     arrays, model, spec = trace.arrays(), trace.meta["model"], trace.meta["spec"]
-    shown, mask = generation(trace), _whole(model.get("mask_id"))
-    canvas, known = arrays["canvas"][shown], arrays["fixed_mask"][shown]
-    if mask is not None:  # a branch knows what its parent has decoded
-        known = known | (canvas != mask)
+    shown = generation(trace)
+    canvas, before = arrays["canvas"][shown], known(trace)[shown]
     return {
         "title": title,
         "prompt": arrays["canvas"][arrays["prompt_mask"]].tolist(),
-        "canvas": {int(i): int(canvas[i]) for i in np.flatnonzero(known)},
+        "canvas": {int(i): int(canvas[i]) for i in np.flatnonzero(before)},
         "length": len(shown),
         "block": _whole(spec.get("block_length")) or max(len(shown), 1),
         "record": _short(spec.get("record")),
-        "mask": mask,
+        "mask": _whole(model.get("mask_id")),
         "stop": stop_ids(model),
         "model": _short(model.get("name")),
         "environment": environment(trace.meta["environment"]),

@@ -38,8 +38,10 @@ function decade(value) {
   return Math.min(Math.max((log - DECADES[0]) / (DECADES[1] - DECADES[0]), 0), 1);
 }
 
+const DRIFT_COLOURS = Array.from(DRIFT.subarray(0, NO_DATA), (drift) => cividis(decade(drift)));
+
 function driftColour(code) {
-  return cividis(decade(DRIFT[code]));
+  return DRIFT_COLOURS[code];
 }
 
 function driftText(code) {

@@ -22,7 +22,15 @@ INSPECT_VIEWS.drift = {
       const found = at(data.drift, s, l, quantity, x);
       return found === NO_DATA ? null : found;
     };
-    const shared = { colour: driftColour, legend: DRIFT_SCALE, unit: "1 - cosine", plain: (c) => DRIFT[c] };
+    const shared = {
+      x: panel.positions(),
+      colour: driftColour,
+      legend: DRIFT_SCALE,
+      unit: "1 - cosine",
+      plain: (c) => DRIFT[c],
+      leave: () => panel.pick(null, false),
+      height: 320,
+    };
     const words = (x, y, s, l) =>
       "Position " + (x + 1) + ", " + panel.text(x, s) + ", step " + (s + 1) + ", layer " + (l + 1) + ": " + driftText(at(data.drift, s, l, quantity, x));
     const dots = [];
@@ -31,28 +39,22 @@ INSPECT_VIEWS.drift = {
       ...shared,
       title: "Layer " + (layer + 1) + ": step by position",
       key: "s" + quantity + "," + layer + "," + cursor.lane + panel.inspector.key,
-      x: panel.positions(),
       y: { name: "step", count: frame.steps },
       value: (x, y) => code(y, layer, x),
       words: (x, y) => words(x, y, y, layer),
       pick: (x, y, pin) => panel.pick({ position: x, step: y }, pin),
-      leave: () => panel.pick(null, false),
       at: { x: cursor.position, y: step },
       dots,
-      height: 320,
     });
     panel.figure("drift-layers").show({
       ...shared,
       title: "Step " + (step + 1) + ": layer by position",
       key: "l" + quantity + "," + step + "," + cursor.lane + panel.inspector.key,
-      x: panel.positions(),
       y: { name: "layer", count: frame.layers },
       value: (x, y) => code(step, y, x),
       words: (x, y) => words(x, y, step, y),
       pick: (x, y, pin) => panel.pick({ position: x, layer: y }, pin),
-      leave: () => panel.pick(null, false),
       at: { x: cursor.position, y: layer },
-      height: 320,
     });
   },
 };
