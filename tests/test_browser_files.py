@@ -10,6 +10,7 @@ from engine.trace import Trace
 from inspector.replay import replay_page
 from inspector.shelf import Record
 from tests.chromium import RacePage, Watch
+from tests.looking import cell_colour, show
 from tests.test_browser_settings import exported
 from tests.test_browser_views import cividis, pixel
 
@@ -52,29 +53,6 @@ def choose(race, title):
     )
 
 
-def inspect(race, view):
-    """Open a view and wait until it is drawn."""
-    race.page.locator("[data-inspect]").scroll_into_view_if_needed()
-    race.page.locator(f"#ds-race [data-tab={view}]").click()
-    race.page.locator(f"#ds-race [data-inspect][data-ready={view}]").wait_for()
-
-
-def cell(race, figure, x, y):
-    """RGB in the middle of a figure's cell."""
-    return race.page.evaluate(
-        """([name, x, y]) => {
-          const canvas = document.querySelector(`#ds-race [data-figure=${name}] canvas`);
-          const [left, top, right, bottom] = canvas.dataset.box.split(',').map(Number);
-          const [wide, high] = canvas.dataset.cells.split(',').map(Number);
-          const scale = canvas.width / canvas.clientWidth;
-          const px = scale * (left + (x + 0.5) * (right - left) / wide);
-          const py = scale * (top + (y + 0.5) * (bottom - top) / high);
-          return [...canvas.getContext('2d').getImageData(px, py, 1, 1).data.slice(0, 3)];
-        }""",
-        [figure, x, y],
-    )
-
-
 def drift_cell(trace):
     """A row and layer whose drift of V is in the middle of the scale, at the last step."""
     codes = trace.arrays()["drift"][trace.steps - 1, :, 1].astype(int)
@@ -86,15 +64,15 @@ def drift_cell(trace):
 def test_the_replay_file_shows_what_the_page_shows(app, new_page, from_disk, tmp_path):
     served = new_page(color_scheme="light").open(app.url)
     choose(served, "Fast-dLLM dual cache")
-    inspect(served, "drift")
+    show(served, "drift")
     path = next(path for path in exported(served, tmp_path) if path.name.endswith("replay.html"))
     trace = Trace.load(METHODS / "plain.npz")
     layer, position, value = drift_cell(trace)
     colour = cividis(min(max((np.log10(value) + 4) / 4, 0), 1))
     replayed = from_disk(path, color_scheme="light")
-    inspect(replayed, "drift")
+    show(replayed, "drift")
     for race in (served, replayed):
-        got = cell(race, "drift-layers", position, layer)
+        got = cell_colour(race, "drift-layers", position, layer)
         assert all(abs(a - b) <= 2 for a, b in zip(got, colour, strict=True))
     step = int(trace.step_map()[trace.arrays()["prompt_mask"].sum() + 5])
     one, other = (pixel(race.page, "a", 5, step, 64, 64) for race in (served, replayed))
@@ -125,7 +103,7 @@ def test_the_replay_file_replays_in_its_own_theme(from_disk, tmp_path):
         "node => getComputedStyle(node).backgroundColor"
     )
     assert paper == "rgb(24, 32, 44)"
-    inspect(race, "candidates")
+    show(race, "candidates")
     assert race.page.locator("#ds-race [data-branch]:visible").count() == 0
     race.page.locator("#ds-race [data-numbers] summary").click()
     race.page.locator("#ds-race [data-run-card]", has_text="engine.repeat").wait_for()
@@ -140,7 +118,7 @@ def test_hostile_text_in_a_replay_file_is_only_text(from_disk, tmp_path):
     page = replay_page(Record(state="done", traces={"a": trace}), lambda spec: HOSTILE)
     path.write_text(page, "utf-8")
     race = from_disk(path)
-    inspect(race, "candidates")
+    show(race, "candidates")
     assert "<img src=x" in race.text("[data-lane=a] h2")
     assert "<img src=x" in race.text("[data-lane=a] .ds-cell >> nth=0")
     assert race.page.evaluate("() => window.hit ?? null") is None
@@ -155,7 +133,7 @@ def where(race):
 
 def test_a_link_brings_the_cursor_and_the_view_back(app, new_page):
     first = new_page().open(app.url)
-    inspect(first, "drift")
+    show(first, "drift")
     first.page.locator("#ds-race [data-inspect-lane-b]").click()
     layers = first.page.locator("#ds-race [data-figure=drift-layers] canvas")
     layers.click(position={"x": 300, "y": 100})
@@ -186,7 +164,7 @@ def test_a_link_brings_the_cursor_and_the_view_back(app, new_page):
 )
 def test_an_odd_cursor_changes_nothing(app, new_page, query):
     race = new_page().open(f"{app.url}/?{query}")
-    inspect(race, "drift")
+    show(race, "drift")
     race.page.locator("#ds-race [data-inspect][data-lane=a][data-position='']").wait_for()
     assert where(race) == {
         "lane": "a",

@@ -1,7 +1,6 @@
 """Similarity, drift counts and the scatter: numbers on the page against the recorded trace."""
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,47 +9,27 @@ from engine.events import QUANTITIES
 from engine.library import embedded_models
 from engine.logcode import NOTHING, decode
 from engine.session import Session
-from engine.trace import Trace
 from inspector.views import registry
-from tests.browser import PROMPT, ROOT
+from tests.browser import ROOT
 from tests.inspector.unpacked import unpacked
+from tests.looking import bring, recorded_lanes, show_at
 
 pytest_plugins = ["tests.chromium"]
 pytestmark = pytest.mark.browser
 
-SHAPE = {"prompt": PROMPT, "gen_length": 32, "block_length": 16, "steps": 32, "record": "layers"}
-
 
 @pytest.fixture(scope="module")
 def lanes():
-    session = Session(embedded_models(ROOT / "assets"))
-    race, out = session.default_race(), {}
-    for lane, cache in (("a", "none"), ("b", "spa_cache")):
-        out[lane] = Trace()
-        for event in session.run(replace(race.a, cache=cache, **SHAPE)):
-            out[lane].append(event)
-    return out
+    return recorded_lanes(
+        Session(embedded_models(ROOT / "assets")), "layers", a="none", b="spa_cache"
+    )
 
 
 @pytest.fixture
 def race(app, new_page, lanes, tmp_path):
-    paths = [str(tmp_path / f"{name}.npz") for name in lanes]
-    for path, trace in zip(paths, lanes.values(), strict=True):
-        trace.save(path)
     race = new_page().open(app.link())
-    race.page.locator("#ds-files button").first.click()
-    race.page.locator("#ds-import input[type=file]").set_input_files(paths)
-    race.wait_state("imported")
+    bring(race, lanes, tmp_path)
     return race
-
-
-def show(race, view, lane, layer, step):
-    page = race.page
-    page.locator(f"#ds-race [data-inspect-lane-{lane}]").click()
-    page.locator(f"#ds-race [data-tab={view}]").click()
-    page.locator(f"#ds-race [data-inspect][data-ready={view}]").wait_for()
-    page.locator("#ds-race [data-inspect-step]").fill(str(step))
-    page.locator("#ds-race [data-inspect-layer]").fill(str(layer))
 
 
 def control(race, view, name, value):
@@ -97,7 +76,7 @@ def test_drift_counts_are_those_of_the_trace(race, lanes):
         codes = arrays["drift"][:, :, QUANTITIES.index(quantity), first:]
         far, seen = decode(codes), codes != NOTHING
         above = far > tau
-        show(race, "counts", lane, 4, 9)
+        show_at(race, "counts", lane, 4, 9)
         control(race, "counts", "quantity", quantity)
         control(race, "counts", "tau", str(round(float(np.log10(tau)) * 20) / 20))
         control(race, "counts", "rows", rows)
@@ -136,13 +115,13 @@ def test_similarity_and_scatter_are_those_of_the_trace(race, lanes):
     def cosines(text):
         return [float(n) for n in re.findall(r"cosine (-?[\d.]+) \(", text)]
 
-    show(race, "similarity", "a", 3, 20)
+    show_at(race, "similarity", "a", 3, 20)
     control(race, "similarity", "kind", "k")
     control(race, "similarity", "group", "1")
     for x, y in ((7, 18), (18, 7)):
         want = 1 - codes[pair(x, y), 0, 3, 1]
         assert cosines(cell(race, "similarity-steps", x, y)) == [pytest.approx(want, abs=1e-4)]
-    show(race, "similarity", "a", 3, 20)
+    show_at(race, "similarity", "a", 3, 20)
     text = at(race, "similarity-distance", 5 / 31)
     assert "step 21 against step 16" in text.lower()
     assert cosines(text) == pytest.approx((1 - codes[pair(20, 15), 0, 3]).tolist(), abs=1e-4)
@@ -157,7 +136,7 @@ def test_similarity_and_scatter_are_those_of_the_trace(race, lanes):
     for lane, missing in (("a", False), ("b", True)):
         view = registry.draw(lanes[lane], "scatter")
         stats, counts = unpacked(view["stats"]), unpacked(view["counts"])
-        show(race, "scatter", lane, 3, 20)
+        show_at(race, "scatter", lane, 3, 20)
         control(race, "scatter", "layers", "one")
         shown = numbers(re.sub(r"of layer 4 ", "", said(race, "scatter")))
         assert shown[0] == counts[0, 3].sum()

@@ -1,7 +1,6 @@
 """Refresh schedule, query drift, guider and error: what the page says against the trace."""
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,47 +9,28 @@ from engine.events import KINDS, QUANTITIES
 from engine.library import embedded_models
 from engine.logcode import NOTHING, decode
 from engine.session import Session
-from engine.trace import Trace
-from tests.browser import PROMPT, ROOT
+from tests.browser import ROOT
+from tests.looking import bring, recorded_lanes, show_at
 
 pytest_plugins = ["tests.chromium"]
 pytestmark = pytest.mark.browser
 
-SHAPE = {"prompt": PROMPT, "gen_length": 32, "block_length": 16, "steps": 32, "record": "probe"}
 Q0 = QUANTITIES.index("q0")
 BOX = "#ds-race [data-inspect]"
 
 
 @pytest.fixture(scope="module")
 def lanes():
-    session = Session(embedded_models(ROOT / "assets"))
-    race, out = session.default_race(), {}
-    for lane, cache in (("a", "dllm_cache"), ("b", "dare_o")):
-        out[lane] = Trace()
-        for event in session.run(replace(race.a, cache=cache, **SHAPE)):
-            out[lane].append(event)
-    return out
+    return recorded_lanes(
+        Session(embedded_models(ROOT / "assets")), "probe", a="dllm_cache", b="dare_o"
+    )
 
 
 @pytest.fixture
 def race(app, new_page, lanes, tmp_path):
-    paths = [str(tmp_path / f"{name}.npz") for name in lanes]
-    for path, trace in zip(paths, lanes.values(), strict=True):
-        trace.save(path)
     race = new_page(1440, 1000).open(app.link())
-    race.page.locator("#ds-files button").first.click()
-    race.page.locator("#ds-import input[type=file]").set_input_files(paths)
-    race.wait_state("imported")
+    bring(race, lanes, tmp_path)
     return race
-
-
-def show(race, view, lane, layer, step):
-    page = race.page
-    page.locator(f"{BOX} [data-inspect-lane-{lane}]").click()
-    page.locator(f"{BOX} [data-tab={view}]").click()
-    page.locator(f"{BOX}[data-ready={view}]").wait_for()
-    page.locator(f"{BOX} [data-inspect-step]").fill(str(step))
-    page.locator(f"{BOX} [data-inspect-layer]").fill(str(layer))
 
 
 def point(race, figure, x, y, click=False):
@@ -85,7 +65,7 @@ def test_schedule_and_queries_are_those_of_the_trace(race, lanes):
     trace = lanes["b"]
     arrays, plan = trace.arrays(), trace.recompute_map()
     planned, done = arrays["planned"], trace.done()
-    show(race, "schedule", "b", 4, 9)
+    show_at(race, "schedule", "b", 4, 9)
     places = np.argwhere(planned != done)
     said = block(race, "schedule", "differs")
     assert said.startswith(f"Done differs from planned in {len(places)} of {planned.size} cells")
@@ -107,7 +87,7 @@ def test_schedule_and_queries_are_those_of_the_trace(race, lanes):
     cell(race, "schedule-layers", 20, 6, click=True)
     assert race.page.locator(f"{BOX}[data-step='20'][data-layer='6']").count() == 1
 
-    show(race, "queries", "b", 6, 9)
+    show_at(race, "queries", "b", 6, 9)
     drift, limit = arrays["drift"][:, 6, Q0], trace.meta["facts"]["threshold"][6]
     kept = ~plan[:, 6, 2]
     for x, y in ((40, 5), (8, 20), (50, 20)):
@@ -130,7 +110,7 @@ def test_schedule_and_queries_are_those_of_the_trace(race, lanes):
     aimed = trace.meta["facts"]["reuse"][6]
     assert share == pytest.approx([100 * (kept & seen).sum() / seen.sum(), 100 * aimed], abs=0.06)
     assert 0 < (kept & seen).sum() < seen.sum()
-    show(race, "queries", "a", 6, 9)
+    show_at(race, "queries", "a", 6, 9)
     assert "there is no threshold" in block(race, "queries", "said")
 
 
@@ -139,7 +119,7 @@ def test_errors_are_those_of_the_probed_steps(race, lanes):
     arrays, plan = trace.arrays(), trace.recompute_map()
     steps, wrong = arrays["probe_step"], arrays["probe_top"][:, 0] != arrays["probe_top"][:, 1]
     assert wrong.any()
-    show(race, "error", "a", 5, int(steps[3]) + 1)
+    show_at(race, "error", "a", 5, int(steps[3]) + 1)
     keys = race.page.locator(f"{BOX} [data-probe]")
     assert keys.all_inner_texts() == [str(s + 1) for s in steps]
     assert race.text("[data-probe][aria-pressed=true]") == str(steps[3] + 1)
@@ -171,7 +151,7 @@ def test_errors_are_those_of_the_probed_steps(race, lanes):
     assert all(piece in said for piece in pieces)
     assert "bound is not given" in block(race, "error", "bound")
 
-    show(race, "guider", "a", 5, 3)
+    show_at(race, "guider", "a", 5, 3)
     assert "No guider was asked" in block(race, "guider", "said")
     assert cell(race, "guider", 4, 2).endswith("no guider was asked")
     legend = race.page.locator(f"{BOX} [data-figure=guider] .ds-legend li").all_inner_texts()

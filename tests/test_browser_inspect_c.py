@@ -10,9 +10,9 @@ from engine.library import embedded_models
 from engine.logcode import decode
 from engine.session import Session
 from engine.spec import RunSpec
-from engine.trace import Trace
 from inspector.views import registry, theme
 from tests.browser import PROMPT, ROOT
+from tests.looking import bring, recorded, show
 
 pytest_plugins = ["tests.chromium"]
 pytestmark = pytest.mark.browser
@@ -38,13 +38,9 @@ def session():
     return Session(embedded_models(ROOT / "assets"))
 
 
-def recorded(session, **changes):
+def small_run(session, **changes):
     spec = RunSpec(prompt=PROMPT, gen_length=32, block_length=8, steps=32, record="layers")
-    trace = Trace()
-    for event in session.run(replace(spec, **changes)):
-        trace.append(event)
-    assert trace.meta["reason"] == "done", trace.meta
-    return trace
+    return recorded(session, replace(spec, **changes))
 
 
 def sentences(page, trace):
@@ -127,7 +123,7 @@ def test_the_sentence_says_what_the_plan_did_under_every_method(session, new_pag
               "dual": check_blocks, "spa_cache": check_spa}  # fmt: skip
     told = {}
     for cache in METHODS:
-        trace = recorded(session, cache=cache)
+        trace = small_run(session, cache=cache)
         told[cache] = said = sentences(page, trace)
         check_heads(said, trace.recompute_map())
         if cache in checks:
@@ -141,27 +137,21 @@ def test_the_sentence_says_what_the_plan_did_under_every_method(session, new_pag
     assert "the dual cache keeps everything" in both
     assert "more than this layer's threshold" in both
     with pytest.raises(AssertionError):
-        check_heads(told["none"], ~recorded(session).recompute_map())
+        check_heads(told["none"], ~small_run(session).recompute_map())
 
 
 def test_a_branch_runs_beside_its_parent_and_the_parent_comes_back(
     app, new_page, session, tmp_path
 ):
-    lanes = {"a": recorded(session), "b": recorded(session, cache="dllm_cache")}
-    paths = [str(tmp_path / f"{name}.npz") for name in lanes]
-    for path, trace in zip(paths, lanes.values(), strict=True):
-        trace.save(path)
+    lanes = {"a": small_run(session), "b": small_run(session, cache="dllm_cache")}
     race = new_page().open(app.link())
     page = race.page
-    page.locator("#ds-files button").first.click()
-    page.locator("#ds-import input[type=file]").set_input_files(paths)
-    race.wait_state("imported")
+    bring(race, lanes, tmp_path)
     before = race.text("[data-lane=b] [data-answer]")
     page.locator("#ds-race [data-tab=time]").click()
     page.get_by_text("Recorded runs show no times").first.wait_for()
     page.locator("#ds-race [data-inspect-lane-b]").click()
-    page.locator("#ds-race [data-tab=candidates]").click()
-    page.locator("#ds-race [data-inspect][data-ready=candidates]").wait_for()
+    show(race, "candidates")
     trace = lanes["b"]
     arrays, prompt = trace.arrays(), int(trace.arrays()["prompt_mask"].sum())
     row = next(

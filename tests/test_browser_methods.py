@@ -1,6 +1,5 @@
 """The Methods tab in a real Chromium: every page, its link, its widths, names and contrast."""
 
-import re
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -8,6 +7,7 @@ import pytest
 
 from engine.catalog import describe
 from engine.spec import RaceSpec
+from tests.looking import illegible, inks
 
 pytest_plugins = ["tests.chromium"]
 pytestmark = pytest.mark.browser
@@ -196,36 +196,13 @@ def test_fingers_have_room(new_book):
         assert target.bounding_box()["height"] >= 44
 
 
-def luminance(colour):
-    parts = [int(x) / 255 for x in re.findall(r"\d+", colour)[:3]]
-    lin = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
-    return 0.2126 * lin[0] + 0.7152 * lin[1] + 0.0722 * lin[2]
-
-
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_text_is_legible(new_book, theme):
     book = new_book(theme=theme)
     book.turn("dual")
-    script = """() => {
-      const back = (e) => {
-        for (; e; e = e.parentElement) {
-          const colour = getComputedStyle(e).backgroundColor;
-          if (!/, 0\\)$|transparent/.test(colour)) return colour;
-        }
-        return 'rgb(255, 255, 255)';
-      };
-      const says = (e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
-      return [...document.querySelectorAll('.ds-methods *')]
-        .filter((e) => e.offsetParent && says(e))
-        .map((e) => [e.className || e.tagName, getComputedStyle(e).color, back(e)]) }"""
-    found = book.page.evaluate(script)
+    found = inks(book.page, ".ds-methods *")
     assert len(found) > 60
-    poor = set()
-    for name, ink, ground in found:
-        high, low = sorted((luminance(ink), luminance(ground)), reverse=True)
-        if (high + 0.05) / (low + 0.05) < 4.5:
-            poor.add((str(name), ink, ground))
-    assert poor == set()
+    assert illegible(found) == set()
 
 
 def test_nothing_of_it_is_loaded_before_it_is_opened(app, new_page):

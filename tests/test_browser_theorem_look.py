@@ -1,8 +1,8 @@
 """The theorem widget's drawing, widths, targets and contrast in a real Chromium."""
 
-import re
-
 import pytest
+
+from tests.looking import illegible, inks
 
 pytest_plugins = ["tests.chromium", "tests.theorem"]
 pytestmark = pytest.mark.browser
@@ -67,33 +67,10 @@ def test_fingers_have_room(new_widget):
         assert target.bounding_box()["height"] >= 44
 
 
-def luminance(colour):
-    parts = [int(x) / 255 for x in re.findall(r"\d+", colour)[:3]]
-    lin = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
-    return 0.2126 * lin[0] + 0.7152 * lin[1] + 0.0722 * lin[2]
-
-
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_text_is_legible(new_widget, theme):
     page = new_widget(theme=theme).page
     page.locator("summary").click()
-    script = """() => {
-      const back = (e) => {
-        for (; e; e = e.parentElement) {
-          const colour = getComputedStyle(e).backgroundColor;
-          if (!/, 0\\)$|transparent/.test(colour)) return colour;
-        }
-        return 'rgb(255, 255, 255)';
-      };
-      const says = (e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
-      return [...document.querySelectorAll('.ds-theorem *')]
-        .filter((e) => e.offsetParent && says(e))
-        .map((e) => [e.className || e.tagName, getComputedStyle(e).color, back(e)]) }"""
-    found = page.evaluate(script)
+    found = inks(page, ".ds-theorem *")
     assert len(found) > 30
-    poor = set()
-    for name, ink, ground in found:
-        high, low = sorted((luminance(ink), luminance(ground)), reverse=True)
-        if (high + 0.05) / (low + 0.05) < 4.5:
-            poor.add((str(name), ink, ground))
-    assert poor == set()
+    assert illegible(found) == set()

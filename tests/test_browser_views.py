@@ -5,6 +5,8 @@ import time
 
 import pytest
 
+from tests.looking import illegible, inks
+
 pytest_plugins = ["tests.chromium"]
 pytestmark = pytest.mark.browser
 
@@ -137,12 +139,6 @@ def test_no_width_scrolls_sideways(app, new_page, theme):
     assert race.data("frame-a") == stands
 
 
-def luminance(color):
-    parts = [int(x) / 255 for x in re.findall(r"\d+", color)[:3]]
-    lin = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
-    return 0.2126 * lin[0] + 0.7152 * lin[1] + 0.0722 * lin[2]
-
-
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_text_is_legible(app, new_page, theme):
     race = new_page().open(app.link() + f"&__theme={theme}")
@@ -150,25 +146,10 @@ def test_text_is_legible(app, new_page, theme):
     race.page.locator("[data-scrub]").focus()
     for _ in range(4):
         race.page.keyboard.press("ArrowLeft")
-    script = """() => {
-      const back = (e) => {
-        for (; e; e = e.parentElement) {
-          const colour = getComputedStyle(e).backgroundColor;
-          if (!/^rgba\\(.*, 0\\)$|transparent/.test(colour)) return colour;
-        }
-        return 'rgb(255, 255, 255)';
-      };
-      const says = (e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
-      return [...document.querySelectorAll('.ds *, .ds-plan *, .ds-title *')]
-        .filter((e) => e.offsetParent && says(e))
-        .filter((e) => !e.closest('.ds-beyond, :disabled, .ds-gap, select'))
-        .map((e) => [e.className || e.tagName, getComputedStyle(e).color, back(e)]) }"""
-    poor = set()
-    for name, ink, ground in race.page.evaluate(script):
-        high, low = sorted((luminance(ink), luminance(ground)), reverse=True)
-        if (high + 0.05) / (low + 0.05) < 4.5:
-            poor.add((str(name), ink, ground))
-    assert poor == set()
+    found = inks(
+        race.page, ".ds *, .ds-plan *, .ds-title *", ".ds-beyond, :disabled, .ds-gap, select"
+    )
+    assert illegible(found) == set()
 
 
 def test_everything_has_a_name(small):

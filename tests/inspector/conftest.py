@@ -13,9 +13,10 @@ from engine.trace import Trace
 from inspector.handlers import Handlers
 from inspector.settings import Form, build_lane, build_prompt, build_shared
 from inspector.vocabulary import Vocabulary
+from tests import looking
+from tests.browser import PROMPT
 
 ASSETS = Path(__file__).parents[2] / "assets"
-PROMPT = "Nuts cost 9 dollars each. Lily buys 5 nuts. How much does she pay?"
 
 
 def small_race(session, **changes):
@@ -69,13 +70,8 @@ def traces(events):
 def recorded(session):
     """A small run as it was timed, and the same run recorded at level `layers`."""
     base = small_race(session, gen_length=16, block_length=16, steps=4).a
-    out = []
-    for level in ("off", "layers"):
-        trace = Trace()
-        for event in session.run(replace(base, cache="dual", record=level)):
-            trace.append(event)
-        out.append(trace)
-    return out
+    specs = (replace(base, cache="dual", record=level) for level in ("off", "layers"))
+    return [looking.recorded(session, spec) for spec in specs]
 
 
 @pytest.fixture

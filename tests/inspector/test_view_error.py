@@ -8,10 +8,10 @@ import pytest
 
 from engine.events import QUANTITIES
 from engine.logcode import NOTHING, decode
-from engine.trace import Trace
 from inspector.views.error import bounds, error, means, recall_at_k, recalls
 from tests.inspector.conftest import small_race
 from tests.inspector.unpacked import unpacked
+from tests.looking import recorded
 
 Q0 = QUANTITIES.index("q0")
 
@@ -23,10 +23,7 @@ def record(session):
     def make(cache, **knobs):
         if cache not in held:
             spec = replace(small_race(session).a, cache=cache, knobs=knobs, record="probe")
-            held[cache] = Trace()
-            for event in session.run(spec):
-                held[cache].append(event)
-            assert held[cache].meta["reason"] == "done"
+            held[cache] = recorded(session, spec)
         return held[cache]
 
     return make

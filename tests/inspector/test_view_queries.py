@@ -7,10 +7,10 @@ import pytest
 
 from engine.events import QUANTITIES
 from engine.logcode import NOTHING, decode
-from engine.trace import Trace
 from inspector.views.queries import bins, histogram, queries, reuse
 from tests.inspector.conftest import small_race
 from tests.inspector.unpacked import unpacked
+from tests.looking import recorded
 
 Q0 = QUANTITIES.index("q0")
 
@@ -23,10 +23,7 @@ def record(session):
         key = cache, *knobs.items()
         if key not in held:
             spec = replace(small_race(session).a, cache=cache, knobs=knobs, record="layers")
-            held[key] = Trace()
-            for event in session.run(spec):
-                held[key].append(event)
-            assert held[key].meta["reason"] == "done"
+            held[key] = recorded(session, spec)
         return held[key]
 
     return make

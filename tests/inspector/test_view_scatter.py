@@ -8,10 +8,10 @@ import pytest
 
 from engine.events import QUANTITIES
 from engine.logcode import NOTHING, decode
-from engine.trace import Trace
 from inspector.views.scatter import BIN_OF, BINS, FLOOR, PAIRS, TOGETHER, scatter
 from tests.inspector.conftest import small_race
 from tests.inspector.unpacked import unpacked
+from tests.looking import recorded
 
 
 def hand_made(seed=5, shape=(4, 3, 5, 60)):
@@ -89,10 +89,8 @@ def test_what_never_moves_correlates_with_nothing():
 def test_plain_decoding_misses_no_row_and_a_cache_does(session):
     share = {}
     for cache in ("none", "dllm_cache"):
-        trace = Trace()
-        for event in session.run(replace(small_race(session).a, cache=cache, record="layers")):
-            trace.append(event)
-        view = scatter(trace)
+        spec = replace(small_race(session).a, cache=cache, record="layers")
+        view = scatter(recorded(session, spec))
         share[cache] = unpacked(view["rows"])[:, :-1] / view["most"]
     assert (share["none"] == 1).all()
     assert (share["dllm_cache"][:, 1:] < 0.5).all()

@@ -8,17 +8,14 @@ import pytest
 from engine.events import KINDS
 from engine.trace import Trace
 from inspector.views.schedule import portion, running, schedule
+from tests import looking
 from tests.inspector.conftest import small_race
 from tests.inspector.unpacked import unpacked
 
 
 def recorded(session, cache, **knobs):
     spec = replace(small_race(session).a, cache=cache, knobs=knobs, record="steps")
-    trace = Trace()
-    for event in session.run(spec):
-        trace.append(event)
-    assert trace.meta["reason"] == "done"
-    return trace
+    return looking.recorded(session, spec)
 
 
 @pytest.fixture(scope="module")

@@ -6,18 +6,15 @@ import numpy as np
 import pytest
 
 from engine.logcode import decode
-from engine.trace import Trace
 from inspector.views.similarity import similarity
 from tests.inspector.conftest import small_race
 from tests.inspector.unpacked import unpacked
+from tests.looking import recorded
 
 
 @pytest.fixture(scope="module")
 def trace(session):
-    trace = Trace()
-    for event in session.run(replace(small_race(session).a, cache="none", record="layers")):
-        trace.append(event)
-    return trace
+    return recorded(session, replace(small_race(session).a, cache="none", record="layers"))
 
 
 def test_the_pair_of_a_step_and_the_one_before_is_the_mean_drift(trace):

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.trace import Trace
 from inspector.views.candidates import candidates
 from inspector.views.why import renewals, why
+from tests import looking
 from tests.inspector.conftest import small_race
 from tests.inspector.unpacked import unpacked
 
@@ -15,11 +15,7 @@ from tests.inspector.unpacked import unpacked
 def recorded(session, cache, **knobs):
     spec = small_race(session).a
     named = {f"{cache}.{name}": value for name, value in knobs.items()}
-    trace = Trace()
-    for event in session.run(replace(spec, cache=cache, knobs=named, record="steps")):
-        trace.append(event)
-    assert trace.meta["reason"] == "done"
-    return trace
+    return looking.recorded(session, replace(spec, cache=cache, knobs=named, record="steps"))
 
 
 @pytest.mark.parametrize("named", [True, False])
