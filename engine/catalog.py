@@ -61,7 +61,9 @@ def make_policy(spec: RunSpec) -> CachePolicy:
     policy = _make(policies(), window, "cache", spec)
     if plus:
         policy = Stack(policy, _make(policies(), reuse, "cache", spec))
-    policy.check(spec.block_length, make_unmasker(spec).foretells)
+    unmasker = make_unmasker(spec)
+    policy.check(spec.block_length, unmasker.foretells)
+    unmasker.check(policy, spec.block_length, spec.eos_suppress)
     return policy
 
 
@@ -78,7 +80,8 @@ def derive_plan(spec: RunSpec) -> tuple[DerivedPlan, bool]:
     unmasker = make_unmasker(spec)
     make_policy(spec)
     check_knobs(spec)
-    return derive(spec, unmasker.scheduled, unmasker.shares), unmasker.scheduled
+    plan = derive(spec, unmasker.scheduled, unmasker.shares, unmasker.guided)
+    return plan, unmasker.scheduled
 
 
 def check_knobs(spec: RunSpec) -> None:
@@ -93,8 +96,11 @@ def check_knobs(spec: RunSpec) -> None:
 
 def describe() -> dict[str, list[dict[str, Any]]]:
     """Unmaskers, caches and the fields of a spec as plain data."""
+    rules = unmaskers().values()
     return {
-        "unmaskers": [_described(c) | {"scheduled": c.scheduled} for c in unmaskers().values()],
+        "unmaskers": [
+            _described(c) | {"scheduled": c.scheduled, "guided": c.guided} for c in rules
+        ],
         "caches": [_described(c) | {"stackable_on": c.stackable_on} for c in policies().values()],
         "fields": describe_fields(RunSpec),
     }

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+import unicodedata
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.fields import Scalar
 from engine.start import REMASK, Start
 
 MAX_STEP = 2**31 - 1
+MAX_NAME = 300
 _ID = re.compile(r"[A-Za-z0-9_.~-]{1,64}")
+
+
+def check_name(field: str, name: str) -> None:
+    """ValueError where a name of a model, or a path of one, is no line of text or too long."""
+    if len(name) > MAX_NAME:
+        raise ValueError(f"{field}: {len(name)} characters; at most {MAX_NAME}")
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
+        raise ValueError(f"{field}: {name!r} holds a control character; type it again")
 
 
 def check_divides(length: int, block: int) -> None:
@@ -107,10 +117,13 @@ def checked_messages(messages: Any) -> tuple[tuple[str, str], ...]:
     return turns
 
 
-def check_unicode(texts: Iterable[str]) -> None:
-    """ValueError for text that cannot be written as UTF-8."""
+def check_texts(texts: Sequence[str], most: int) -> None:
+    """ValueError naming `prompt` for text that UTF-8 cannot hold, and for too much of it."""
     for text in texts:
         try:
             text.encode()
         except UnicodeEncodeError:
             raise ValueError("prompt: holds half a character (a lone surrogate)") from None
+    length = sum(map(len, texts))
+    if length > most:
+        raise ValueError(f"prompt: {length} characters; at most {most}")

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from engine.events import KINDS, Recording, ShadowStep, Similarity, StepEvent
+from engine.events import (
+    GUIDED,
+    KINDS,
+    GuidedStep,
+    Recording,
+    ShadowStep,
+    Similarity,
+    StepEvent,
+    Verdicts,
+)
 from engine.schema import SCHEMA
 
 
@@ -24,7 +35,7 @@ def of_step(event: StepEvent, probes: int) -> dict[str, np.ndarray]:
         new |= _recorded(event.recording, event.step)
         if event.recording.shadow is not None:
             new |= _shadowed(event.recording.shadow, event.step, probes)
-    return new
+    return new if event.guided is None else new | _guided(event.guided, event.step)
 
 
 def of_similarity(found: Similarity) -> dict[str, np.ndarray]:
@@ -34,6 +45,25 @@ def of_similarity(found: Similarity) -> dict[str, np.ndarray]:
         "similarity_step": found.steps,
         "similarity_group": found.groups,
     }
+
+
+def of_pieces(prefix: str, pieces: Mapping[int, bytes]) -> dict[str, np.ndarray]:
+    """The three arrays, named with a prefix, of the bytes of token ids."""
+    ids = sorted(pieces)
+    data = [pieces[i] for i in ids]
+    return {
+        f"{prefix}piece_id": np.array(ids, np.int32),
+        f"{prefix}piece_end": np.cumsum([len(b) for b in data], dtype=np.int32),
+        f"{prefix}piece_bytes": np.frombuffer(b"".join(data), np.uint8),
+    }
+
+
+def to_pieces(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[int, bytes]:
+    """The bytes of token ids again."""
+    ends = [0, *arrays[f"{prefix}piece_end"].tolist()]
+    raw = arrays[f"{prefix}piece_bytes"].tobytes()
+    spans = zip(arrays[f"{prefix}piece_id"].tolist(), ends, ends[1:], strict=False)
+    return {i: raw[lo:hi] for i, lo, hi in spans}
 
 
 def _recorded(seen: Recording, step: int) -> dict[str, np.ndarray]:
@@ -53,4 +83,35 @@ def _shadowed(seen: ShadowStep, step: int, row: int) -> dict[str, np.ndarray]:
         "probe_position": seen.positions,
         "probe_tv": seen.tv,
         "probe_top": seen.top,
+    }
+
+
+def _guided(seen: GuidedStep, step: int) -> dict[str, np.ndarray]:
+    new: dict[str, np.ndarray] = {
+        "guided_count": np.array([[getattr(seen, name) for name in GUIDED]], np.int32),
+        "guided_nll": np.array([seen.nll], np.float32),
+        "guided_ms": np.array([[seen.ms, seen.prefill_ms]], np.float64),
+        "guided_flops": np.array([[seen.flops, seen.prefill_flops]], np.int64),
+    }
+    return new if seen.verdicts is None else new | _judged(seen.verdicts, step)
+
+
+def _judged(seen: Verdicts, step: int) -> dict[str, np.ndarray]:
+    return {
+        "draft_step": np.full(len(seen.ids), step, np.int32),
+        "draft_position": seen.positions,
+        "draft_id": seen.ids,
+        "draft_end": seen.ends,
+        "draft_p_f": seen.p_f,
+        "draft_p_g": seen.p_g,
+        "draft_ok": seen.ok,
+        "draft_kl": seen.kl,
+        "guider_step": np.full(len(seen.guider_ids), step, np.int32),
+        "guider_id": seen.guider_ids,
+        "guider_end": seen.guider_ends,
+        "guider_p": seen.guider_p,
+        "guider_ok": seen.guider_ok,
+        "guider_rank": seen.guider_rank,
+        "guider_top": seen.top_ids,
+        "guider_top_p": seen.top_p,
     }

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from engine.events import REASONS
-from engine.schema import LATER, MAX_LAYERS, SCHEMA, empty_arrays
+from engine.events import PARTS, REASONS
+from engine.schema import LATER, MAX_LAYERS, OLD_PARTS, SCHEMA, empty_arrays
 
-VERSION = 2
+VERSION = 3
 MAX_BYTES = 64_000_000
-MAX_FACTS, MAX_NAME = 16, 32
+MAX_FACTS, MAX_NAME, MAX_TEXT = 16, 32, 1_000
 
 
 def read(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -28,12 +28,22 @@ def read(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     except Exception:  # zipfile, numpy and json raise a dozen kinds on damaged bytes
         raise ValueError("trace: the file is damaged or not a trace; export it again") from None
     meta = _checked_meta(meta)
-    if meta["version"] == 1:
-        odd, new = sorted(set(arrays) & set(LATER)), empty_arrays()
-        if odd:
-            raise ValueError(f"trace: version 1 has no field {odd[0]!r}")
-        arrays |= {name: new[name] for name in LATER}
-    return meta | {"version": VERSION}, arrays
+    return meta | {"version": VERSION}, _renewed(arrays, meta["version"])
+
+
+def _renewed(arrays: dict[str, np.ndarray], version: int) -> dict[str, np.ndarray]:
+    """The arrays of an older version as of this one; ValueError for a field it did not know."""
+    later = LATER.get(version, ())
+    odd, new = sorted(set(arrays) & set(later)), empty_arrays()
+    if odd:
+        raise ValueError(f"trace: version {version} has no field {odd[0]!r}")
+    arrays = arrays | {name: new[name] for name in later}
+    if version < 3 and "flops" in arrays:
+        flops = arrays["flops"] if len(arrays["flops"]) else new["flops"][:, :OLD_PARTS]
+        if flops.shape[1:] != (OLD_PARTS,):
+            raise ValueError(f"trace: version {version} has {OLD_PARTS} parts of flops")
+        arrays["flops"] = np.pad(flops, ((0, 0), (0, len(PARTS) - OLD_PARTS)))
+    return arrays
 
 
 def _read_npz(data: bytes) -> tuple[Any, dict[str, np.ndarray]]:
@@ -72,7 +82,19 @@ def _checked_meta(meta: Any) -> dict[str, Any]:
         if not isinstance(meta.get(name, kind()), kind):
             raise ValueError(f"trace: meta.{name} should be a {kind.__name__}")
     _check_facts(meta.setdefault("facts", {}))
+    _check_guider(meta.setdefault("guider", {}))
     return meta
+
+
+def _check_guider(guider: Any) -> None:
+    few = isinstance(guider, dict) and len(guider) <= MAX_FACTS
+    if not few or not all(len(n) <= MAX_NAME and _is_plain(x) for n, x in guider.items()):
+        raise ValueError(f"trace: meta.guider should be a dict of at most {MAX_FACTS} plain values")
+
+
+def _is_plain(x: Any) -> bool:
+    short = isinstance(x, str) and len(x) <= MAX_TEXT
+    return short or type(x) is bool or (type(x) is int and abs(x) < 2**53)
 
 
 def _check_facts(facts: Any) -> None:

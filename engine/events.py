@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 
 KINDS = ("full", "partial", "reuse", "frozen")
-PARTS = ("projections", "attention", "ffn", "head", "selection")  # what FLOPs are spent on
+PARTS = (  # what FLOPs are spent on; guider: all of the other model's
+    "projections", "attention", "ffn", "head", "selection", "guider",
+)  # fmt: skip
+GUIDED = (  # columns of a trace's guided_count; the fields of GuidedStep of these names
+    "drafted", "accepted", "judged", "top1", "top2", "top5", "fell_back", "stopped",
+    "straddle_loss", "forwards", "fed", "prefilled",
+)  # fmt: skip
 SITES = ("k", "v", "attn", "ffn")
 QUANTITIES = (*SITES, "q0")  # q0: head 0's query
 REASONS = ("done", "stopped", "failed")
@@ -17,9 +23,17 @@ REASONS = ("done", "stopped", "failed")
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Nothing is computed for the moment: `state` is `lock`, `loading`, `warmup` or `paused`."""
+    """Nothing is computed for the moment.
+
+    `state` is `lock`, `fetching` (a model from the Hub), `loading` (from disk), `warmup` or
+    `paused`. Of the two in between `done` of `total` bytes are there, total 0 where it is not
+    known yet, and `what` is the name of the model.
+    """
 
     state: str
+    done: int = 0
+    total: int = 0
+    what: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +43,8 @@ class RunStarted:
     `canvas` [B, T] int32 ids; `prompt_mask`, `fixed_mask`, `pad_mask` [B, T] bool (prompt,
     given answer tokens, real positions); `spec` as RunSpec.to_dict; `environment` as
     environment.describe; `model` as ModelInfo.to_dict; `pieces` id -> bytes of every id shown;
-    `facts` as CachePolicy.facts.
+    `facts` as CachePolicy.facts; `guider` as Guider.describe where one guides the run: name,
+    shared (vocabulary), prompt (shared or own_template), vocab_size, layers, parameters, digest.
     """
 
     spec: Mapping[str, Any]
@@ -41,6 +56,78 @@ class RunStarted:
     pad_mask: np.ndarray
     pieces: Mapping[int, bytes] = field(default_factory=dict)
     facts: Mapping[str, list[float]] = field(default_factory=dict)
+    guider: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """The draft of a step token by token, and the guider's tokens (levels `steps` and above).
+
+    The draft's [n], masked positions judged, in order: `positions` int32, `ids` int32, `ends`
+    int32 (the byte of the draft's text that each ends before), `p_f` float32 its probability by
+    the model that drafts, `p_g` float32 by the guider (of several guider tokens the product, NaN
+    where it was not told), `ok` bool whether the rule accepts it by itself, beyond the first
+    mismatch too, `kl` float32 KL(p_f || p_g) in nats, NaN where the vocabularies differ.
+
+    The guider's [m], in its own vocabulary: `guider_ids` int32 the tokens that spell the draft,
+    `guider_ends` int32 in the same bytes, `guider_p` float32 their probabilities, `guider_ok` bool,
+    `guider_rank` uint8 (0 is its first choice, 5 and above are 5), `top_ids` int32 and `top_p`
+    float32 its first choice. With a shared vocabulary both halves go token by token, m = n. A STOP
+    has no bytes: its end is that of the token before.
+    """
+
+    positions: np.ndarray
+    ids: np.ndarray
+    ends: np.ndarray
+    p_f: np.ndarray
+    p_g: np.ndarray
+    ok: np.ndarray
+    kl: np.ndarray
+    guider_ids: np.ndarray
+    guider_ends: np.ndarray
+    guider_p: np.ndarray
+    guider_ok: np.ndarray
+    guider_rank: np.ndarray
+    top_ids: np.ndarray
+    top_p: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class GuidedStep:
+    """What a guider made of one step's draft (unmasker `guided`); of sequence 0 but for the costs.
+
+    `drafted` masked positions were judged and `accepted` of them agreed to, in an unbroken run;
+    the first mismatch is the one after. Of the `judged` guider tokens that spell them `top1`,
+    `top2` and `top5` are among the guider's first choices, and `nll` is the mean of -log p, in
+    nats (NaN: nothing was judged). `fell_back`: nothing was accepted, one token was committed by
+    the fallback; `stopped`: the text was ended. `straddle_loss` bytes were agreed to without
+    making up a whole token of the draft.
+
+    The costs, all sequences together: `forwards` of the guider over `fed` tokens, and `prefilled`
+    tokens before the first of them; `ms` and `flops` hold all of it, `prefill_ms` and
+    `prefill_flops` the prefill's part. They are already counted in StepEvent.decide_ms and flops.
+    `pieces` guider id -> bytes of ids shown for the first time.
+    """
+
+    drafted: int
+    accepted: int
+    judged: int
+    top1: int
+    top2: int
+    top5: int
+    nll: float
+    fell_back: bool
+    stopped: bool
+    straddle_loss: int
+    forwards: int
+    fed: int
+    prefilled: int
+    ms: float
+    prefill_ms: float
+    flops: int
+    prefill_flops: int
+    verdicts: Verdicts | None = None
+    pieces: Mapping[int, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +192,8 @@ class StepEvent:
     KINDS; `rows` is how many rows of [0, T) entered the network; `forwards` counts branch
     forwards too (CFG); the clocks are milliseconds of the engine alone; `flops` int64 by part
     (PARTS), all sequences together; `recomputed` is the share of token-layers recomputed,
-    the mean over K, V, attention and feed-forward.
+    the mean over K, V, attention and feed-forward; `guided` is there where a guider judged the
+    step's draft, its clocks and FLOPs are inside the step's.
     """
 
     step: int
@@ -125,6 +213,7 @@ class StepEvent:
     recomputed: float
     recording: Recording | None = None
     pieces: Mapping[int, bytes] = field(default_factory=dict)
+    guided: GuidedStep | None = None
 
     @property
     def step_ms(self) -> float:

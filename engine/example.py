@@ -21,7 +21,7 @@ import torch
 
 from engine import catalog
 from engine.events import Event, Waiting
-from engine.library import embedded_models
+from engine.families import embedded_models
 from engine.session import Session
 from engine.spec import RaceSpec, RunSpec
 from engine.trace import Trace
@@ -47,6 +47,10 @@ LESSONS: dict[str, dict[str, Any]] = {
     "threshold_50": {"unmasker": "threshold", "knobs": {"threshold.threshold": 0.5}},
     "spa_cache": {"cache": "spa_cache"},
     "freecache": {"cache": "freecache", "knobs": {"freecache.block": 32}},
+    "guided": {"unmasker": "guided"},
+    "freecache_guided": {
+        "cache": "freecache", "unmasker": "guided", "knobs": {"freecache.block": 32},
+    },
 }
 
 

@@ -17,7 +17,7 @@ from engine.models.base import ModelInfo
 
 @dataclass
 class Ledger:
-    """One step's FLOPs [layers + 1, PARTS] (the last row is the head's) and recomputed rows.
+    """One step's FLOPs [layers + 1, PARTS] (the last row is the head's and the guider's), and rows.
 
     `rows` [layers, 4] counts K, V, attention and FFN rows over all sequences.
     """
@@ -57,6 +57,10 @@ class Ledger:
     def select(self, layer: int, amount: int) -> None:
         """Products that a policy spends on its decision."""
         self.flops[layer][4] += amount
+
+    def guide(self, amount: int) -> None:
+        """Products of another model that judges the step."""
+        self.flops[-1][PARTS.index("guider")] += amount
 
     def add(self, other: Ledger) -> None:
         """Take in what another forward of the step spent."""

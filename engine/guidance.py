@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from engine.cache.base import CachePolicy, StepView
+from engine.cache.store import ActivationStore
+from engine.models.base import ModelAdapter
+
+
+@dataclass
+class Branch:
+    """A guidance branch: its own policy and store, so that nothing is shared."""
+
+    policy: CachePolicy
+    store: ActivationStore
+    adapter: ModelAdapter
 
 
 class Guide:

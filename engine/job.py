@@ -11,6 +11,7 @@ from torch import Tensor
 from engine.cache.base import CachePolicy
 from engine.decode.base import Unmasker
 from engine.decode.schedule import Begun
+from engine.guider.guiding import Guiding
 from engine.models.base import ModelAdapter
 from engine.recorder import Recorder
 from engine.spec import RunSpec
@@ -25,7 +26,8 @@ class Job:
     marks given answer tokens; `first` is the number of its first sequence, which seeds its
     noise; `make_policy` gives a fresh policy, one a guidance branch. Of a branch, which is one
     sequence, `known_mask` [1, T] bool marks the answer tokens that are known, and `begun` says by
-    the first position of a block how far its schedule has come.
+    the first position of a block how far its schedule has come. `guiding` is there where the
+    unmasker is guided.
     """
 
     adapter: ModelAdapter
@@ -40,6 +42,7 @@ class Job:
     first: int = 0
     known_mask: Tensor | None = None
     begun: Mapping[int, Begun] = field(default_factory=dict)
+    guiding: Guiding | None = None
 
     def steps_before(self, block: slice) -> int:
         """Steps of its schedule that a block has had before this run."""
@@ -60,6 +63,7 @@ def split(job: Job) -> list[Job]:
     return [
         replace(
             job,
+            guiding=job.guiding and job.guiding.alone(i),
             canvas=job.canvas[i : i + 1],
             pad_mask=None if job.pad_mask is None else job.pad_mask[i : i + 1],
             fixed_mask=None if job.fixed_mask is None else job.fixed_mask[i : i + 1],

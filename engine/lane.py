@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,10 @@ from engine.cache.base import CachePolicy, Ground
 from engine.cache.profile import DriftProfile
 from engine.cache.stack import Stack
 from engine.calibration import measure
-from engine.catalog import make_policy, make_unmasker
+from engine.catalog import make_policy, make_unmasker, unmaskers
 from engine.eos import text_length
-from engine.events import RunFinished, RunStarted, StepEvent
+from engine.events import GuidedStep, RunFinished, RunStarted, StepEvent
+from engine.guider.guiding import Guiding
 from engine.job import Job
 from engine.levels import make_recorder
 from engine.loop import Denoiser, denoise
@@ -33,7 +34,8 @@ from engine.text import Tokenizer
 class LoadedModel:
     """A checkpoint in memory with its tokenizer, its digest and the drifts measured on it.
 
-    `kept` holds what policies made of it.
+    `kept` holds what policies made of it; `guide` sets a guider on a run, given the specs of its
+    sequences and their prompts' ids (Guiders.guiding).
     """
 
     adapter: ModelAdapter
@@ -42,6 +44,7 @@ class LoadedModel:
     folder: Path | None = None
     profiles: dict[tuple[str, str], DriftProfile] = field(default_factory=dict, compare=False)
     kept: dict[str, Any] = field(default_factory=dict, compare=False)
+    guide: Callable[[Sequence[RunSpec], list[list[int]]], Guiding] | None = None
 
 
 def check_context(tokens: int, spec: RunSpec, context: int) -> None:
@@ -59,11 +62,13 @@ def make_job(
     prompts: list[list[int]],
     recorder: Recorder | None = None,
     point: BranchPoint | None = None,
+    asked: Sequence[RunSpec] = (),
 ) -> Job:
     """A job of a spec over prompts [B] of ids, padded on the left to one length.
 
-    `point` is where a branch goes on. Raises ValueError naming `prompt`, `fixed` or `start` where
-    they do not fit the model.
+    `point` is where a branch goes on; `asked` are the specs of the single sequences, where their
+    prompts are not the spec's, for a guider that reads them in its own template. Raises
+    ValueError naming `prompt`, `fixed` or `start` where they do not fit the model.
     """
     if spec.start is not None and point is None:
         raise ValueError("start: the trace to go on from is not at hand; leave start out")
@@ -92,8 +97,23 @@ def make_job(
         pad_mask=None if bool(pad_mask.all()) else pad_mask,
         fixed_mask=fixed_mask,
         recorder=recorder or Recorder(),
+        guiding=guiding_of(model, asked or [spec] * len(prompts), prompts),
     )
     return job if point is None else branched(job, point)
+
+
+def guiding_of(
+    model: LoadedModel, asked: Sequence[RunSpec], prompts: list[list[int]]
+) -> Guiding | None:
+    """The guider of a run, loaded; None where its unmasker asks none.
+
+    Raises ValueError naming `guided.guider`.
+    """
+    if not unmaskers()[asked[0].unmasker].guided:
+        return None
+    if model.guide is None:
+        raise ValueError("guided.guider: no guider is at hand here; choose another unmasker")
+    return model.guide(asked, prompts)
 
 
 def ground_of(model: LoadedModel, name: str) -> Ground:
@@ -129,6 +149,7 @@ class Lane:
         self._steps: Iterator[StepEvent] = iter(())
         self._tally = Tally(self._job.canvas.shape[1])
         self._seen: set[int] = set()
+        self._heard: set[int] = set()
 
     @property
     def clock(self) -> float:
@@ -162,6 +183,7 @@ class Lane:
             pad_mask=pad,
             pieces=self._pieces(canvas),
             facts=self._state.branches[0].policy.facts(),
+            guider={} if job.guiding is None else job.guiding.about,
         )
 
     def advance(self) -> StepEvent | RunFinished:
@@ -175,7 +197,8 @@ class Lane:
             ids.append(event.recording.top_ids.ravel())
             if event.recording.shadow is not None:
                 ids.append(event.recording.shadow.top.ravel())
-        return replace(event, pieces=self._pieces(np.concatenate(ids)))
+        event = replace(event, pieces=self._pieces(np.concatenate(ids)))
+        return event if event.guided is None else replace(event, guided=self._new(event.guided))
 
     def finish(self, reason: str) -> RunFinished:
         """End the run and free what it held."""
@@ -188,9 +211,12 @@ class Lane:
         if job.known_mask is not None:  # what the parent decoded is not this run's work
             own = own & ~job.known_mask[0, job.prompt_length :].numpy()[:tokens]
         held: dict[str, int | None] = {
-            "cache_bytes": sum(branch.store.nbytes() for branch in state.branches),
+            "cache_bytes": state.held(),
             "peak_memory_bytes": memory.peak(job.adapter.device),
         }
+        if job.guiding is not None:
+            held["guider_cache_bytes"] = job.unmasker.held()
+            held["guider_weight_bytes"] = job.guiding.weight_bytes
         self._state, self._steps = None, iter(())
         return RunFinished(
             reason=reason,
@@ -199,6 +225,12 @@ class Lane:
             metrics=self._tally.metrics(int(own.sum()), held),
             similarity=job.recorder.finish(),
         )
+
+    def _new(self, step: GuidedStep) -> GuidedStep:
+        """A guided step with the pieces that are shown for the first time alone."""
+        new = {i: piece for i, piece in step.pieces.items() if i not in self._heard}
+        self._heard |= set(new)
+        return replace(step, pieces=new)
 
     def _pieces(self, ids: np.ndarray) -> dict[int, bytes]:
         new = set(np.unique(ids).tolist()) - self._seen

@@ -1,120 +1,218 @@
-"""Library: the checkpoints a session may use, listed by name and loaded on demand."""
+"""Library: the checkpoints a session may use, by name; found, fetched and loaded on demand."""
 
 from __future__ import annotations
 
+import gc
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Generator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from engine.lane import LoadedModel
+from engine.cache.files import cache_path
+from engine.families import adapter_for, adapter_of, info_of
+from engine.guider.guiders import Guiders
+from engine.hub import Hub
+from engine.lane import LoadedModel, check_context
 from engine.models.base import ModelInfo
-from engine.models.dream import DreamAdapter
-from engine.models.llada import LladaAdapter
-from engine.models.pretrained import Pretrained
-from engine.models.weights import Checkpoint, CheckpointError, read_json
+from engine.models.estimate import check_fits, fits, free_bytes, main_of, parameters, weights_bytes
+from engine.models.place import plan_placing
+from engine.models.pretrained import Progress
+from engine.models.weights import Checkpoint, CheckpointError
+from engine.registry import REGISTERED
+from engine.room import Room, bytes_of_run, dtype_of, held_bytes, measure
 from engine.spec import RunSpec
-from engine.text import Tokenizer
+from engine.stock import Stock
+from engine.text import Tokenizer, turns_of
 
-IN_MEMORY = 2
-ADAPTERS: dict[str, type[Pretrained]] = {"llada": LladaAdapter, "Dream": DreamAdapter}
-
-
-def embedded_models(assets: Path) -> dict[str, Path]:
-    """Checkpoint folders under `assets/models` that an adapter can read, the default first."""
-    found = {}
-    for config in sorted((assets / "models").glob("*/config.json")):
-        try:
-            known = read_json(config).get("model_type") in tuple(ADAPTERS)
-        except CheckpointError:
-            known = True  # listed, so that its error is shown when it is chosen
-        if known:
-            found[config.parent.name] = config.parent
-    return dict(sorted(found.items(), key=lambda item: item[0] != RunSpec().model))
-
-
-def adapter_of(folder: Path) -> type[Pretrained]:
-    """The adapter of a checkpoint's family; CheckpointError names `model_type` if there is none."""
-    family = read_json(folder / "config.json").get("model_type")
-    if family not in tuple(ADAPTERS):
-        raise CheckpointError(
-            f"config.json: model_type is {family!r}; the engine reads {' and '.join(ADAPTERS)}"
-        )
-    return ADAPTERS[family]
-
-
-def info_of(folder: Path) -> ModelInfo:
-    """Sizes and ids of a checkpoint, from its config alone."""
-    return adapter_of(folder).read_info(read_json(folder / "config.json"))
+IN_MEMORY = 2  # models that are kept beside the embedded ones, where memory allows
+Key = tuple[str, str, str]
 
 
 class Library:
-    """Checkpoints by name; the last few used stay in memory.
+    """The models of a stock; the embedded ones stay in memory, of the others the last few.
 
     Raises ValueError naming `model` or `device`, CheckpointError naming file or tensor.
     """
 
-    def __init__(self, folders: Mapping[str, Path]) -> None:
-        self._folders = dict(folders)
-        self._loaded: OrderedDict[tuple[str, str, str], LoadedModel] = OrderedDict()
-        self._tokenizers: dict[str, Tokenizer] = {}
+    def __init__(
+        self, folders: Mapping[str, Path], hub: Hub | None = None, public: bool = False
+    ) -> None:
+        self._stock = Stock(folders, hub, public)
+        self.guiders = Guiders.of(hub, public)
+        self._loaded: OrderedDict[Key, LoadedModel] = OrderedDict()
+        self._tokenizers: dict[Path, Tokenizer] = {}
 
     def describe(self) -> list[dict[str, Any]]:
-        """Name, title, family and context of each; `error` where its config is unusable."""
-        return [self._describe(name) for name in self._folders]
+        """What may be chosen, as plain data; `error` where a config cannot be used.
+
+        `available`: on disk now; `parameters` are 0 where they are unknown.
+        """
+        return [self._describe(name) for name in self._stock.names]
+
+    def find(self, name: str) -> Path | None:
+        """The folder of a model; None where it must be fetched first."""
+        return self._stock.find(name)
+
+    def info(self, name: str) -> ModelInfo | None:
+        """Sizes and ids of a model, on disk or registered; None where they are not known yet."""
+        folder = self.find(name)
+        if folder is None:
+            known = REGISTERED.get(name)
+            return adapter_for(known.config).read_info(known.config) if known else None
+        return info_of(folder)
 
     def tokenizer(self, name: str) -> Tokenizer:
-        """The tokenizer of a model."""
-        if name not in self._tokenizers:
-            self._tokenizers[name] = Tokenizer(self._folder(name))
-        return self._tokenizers[name]
+        """The tokenizer of a model that is on disk."""
+        folder = self.find(name)
+        if folder is None:
+            raise ValueError(f"model: {name} is not on this machine yet; run it to fetch it")
+        if folder not in self._tokenizers:
+            self._tokenizers[folder] = Tokenizer(folder)
+        return self._tokenizers[folder]
 
-    def context(self, name: str) -> int:
-        """Positions that a model can hold."""
-        return info_of(self._folder(name)).max_length
+    def prompt(self, spec: RunSpec) -> list[int] | None:
+        """The prompt of a spec as ids of its model; None where that is not on disk yet.
 
-    def is_loaded(self, spec: RunSpec) -> bool:
-        """Whether the model of a spec is in memory."""
-        return (spec.model, spec.dtype, spec.device) in self._loaded
+        Raises ValueError naming `prompt`, or `chat` where the template asks for more than the
+        model's vocabulary.
+        """
+        folder = self.find(spec.model)
+        if folder is None:
+            turns_of(spec)
+            return None
+        return encoded(spec, self.tokenizer(spec.model), info_of(folder))
+
+    def fetch_bytes(self, name: str) -> int | None:
+        """Bytes to fetch before a model can be loaded, published at 16 bits; None if unknown."""
+        if self.find(name) is not None:
+            return 0
+        info = self.info(name)
+        return None if info is None else weights_bytes(info, torch.bfloat16)
+
+    def room(self, spec: RunSpec, tokens: int) -> Room | None:
+        """What a spec with a prompt of so many tokens takes; None where that is not known yet.
+
+        What is free counts what would be given up to load the model, and the model itself where
+        it is loaded. Raises MemoryShort naming `model` where it does not fit.
+        """
+        info = self.info(spec.model)
+        free = self._free({_key(spec)})
+        main_of(spec.device, free)
+        beside = self.guiders.bytes_of(spec, tokens)
+        return None if info is None else measure(spec, info, tokens, free, beside)
+
+    def fetch(self, spec: RunSpec) -> Generator[Progress, None, None]:
+        """Bring the model of a spec to this machine, where it is not; see Hub.fetch.
+
+        Whether the run fits is asked again once the model's config and tokenizer are here.
+        """
+
+        def fits_here(folder: Path) -> None:
+            info = info_of(folder)
+            prompt = encoded(spec, Tokenizer(folder), info)
+            check_context(len(prompt), spec, info.max_length)
+            measure(spec, info, len(prompt), self._free(set()))
+
+        yield from self._stock.fetch(spec.model, fits_here)
+        yield from self.guiders.fetch(spec)
 
     def load(self, spec: RunSpec) -> LoadedModel:
         """The model of a spec in its number format on its device."""
-        key = (spec.model, spec.dtype, spec.device)
-        folder = self._folder(spec.model)
+        loading = self.loading(spec)
+        while True:
+            try:
+                next(loading)
+            except StopIteration as end:
+                return end.value
+
+    def loading(
+        self, spec: RunSpec, tokens: int = 1, beside: Collection[RunSpec] = ()
+    ) -> Generator[Progress, None, LoadedModel]:
+        """`load`, told as it goes, with room for a prompt of so many tokens.
+
+        The models of the specs `beside` are not given up for it.
+        """
+        key, folder = _key(spec), self.find(spec.model)
+        tokenizer = self.tokenizer(spec.model)
+        assert folder is not None, "a tokenizer lies beside its model"
         if key not in self._loaded:
-            device, tokenizer = usable_device(spec.device), self.tokenizer(spec.model)
-            dtype = getattr(torch, spec.dtype)
-            while len(self._loaded) >= IN_MEMORY:
-                self._loaded.popitem(last=False)
-            reader, files = adapter_of(folder), Checkpoint(folder)
-            adapter = reader.from_checkpoint(files, dtype, device, tokenizer.stop_ids)
-            self._loaded[key] = LoadedModel(adapter, tokenizer, files.digest(), folder)
+            info, dtype, files = info_of(folder), dtype_of(spec), Checkpoint(folder)
+            run = bytes_of_run(spec, info, tokens) + self.guiders.bytes_of(spec, tokens)
+            self._make_room(spec, info, run, {_key(other) for other in beside})
+            digest = files.digest()
+            spill = cache_path(digest, f"offload-{spec.dtype}")
+            placing = plan_placing(info, dtype, spec.device, spill, run)
+            adapter = yield from adapter_of(folder).load(files, dtype, placing, tokenizer.stop_ids)
+            guide = partial(self.guiders.guiding, tokenizer, info)
+            self._loaded[key] = LoadedModel(adapter, tokenizer, digest, folder, guide=guide)
         self._loaded.move_to_end(key)
+        yield from self.guiders.loading(spec)
         return self._loaded[key]
 
-    def _folder(self, name: str) -> Path:
-        if not self._folders:
-            raise ValueError("model: there is none; put a checkpoint folder under assets/models")
-        if name not in self._folders:
-            raise ValueError(f"model: {name!r} is unknown; choose from {', '.join(self._folders)}")
-        return self._folders[name]
+    def _others(self, kept: Collection[Key]) -> list[Key]:
+        """Loaded models that may be given up, the oldest first."""
+        return [key for key in list(self._loaded) if key not in kept and not _ships(key[0])]
+
+    def _free(self, kept: Collection[Key]) -> dict[str, int]:
+        """Bytes free by device, once what may be given up is, and the models `kept` are as well.
+
+        Asked by plans while another thread may load: it looks at a copy.
+        """
+        leaving = [
+            one for key, one in list(self._loaded.items()) if key in kept or not _ships(key[0])
+        ]
+        held = held_bytes(one.adapter for one in leaving)
+        return {name: count + held.get(name, 0) for name, count in free_bytes().items()}
+
+    def _make_room(self, spec: RunSpec, info: ModelInfo, run: int, kept: Collection[Key]) -> None:
+        """Give up models, the oldest first, until another fits; MemoryShort where it never does."""
+        dtype, main = dtype_of(spec), main_of(spec.device, free_bytes())
+        while others := self._others(kept):
+            if len(others) < IN_MEMORY and fits(info, dtype, main, run):
+                break
+            del self._loaded[others[0]]
+            gc.collect()  # an adapter refers to itself
+            torch.cuda.empty_cache()
+        check_fits(info, dtype, spec.device, run)
 
     def _describe(self, name: str) -> dict[str, Any]:
-        row = {"name": name, "title": name, "family": "", "max_length": 0}
+        known = REGISTERED.get(name)
+        row: dict[str, Any] = {
+            "name": name, "title": known.title if known else name, "family": "", "max_length": 0,
+            "licence": known.licence if known else "", "parameters": 0, "embedded": _ships(name),
+            "available": False, "registered": known is not None, "fetch_bytes": 0,
+            "presets": [preset.to_dict() for preset in known.presets] if known else [],
+        }  # fmt: skip
         try:
-            info = info_of(self._folders[name])
+            row["available"] = self.find(name) is not None
+            info = self.info(name)
         except CheckpointError as error:
             return row | {"error": str(error)}
-        title = f"{name} ({info.layers} layers, context {info.max_length:,})"
-        return row | {"title": title, "family": info.family, "max_length": info.max_length}
+        assert info is not None, "what is listed is on disk or registered"
+        return row | {
+            "family": info.family, "max_length": info.max_length,
+            "parameters": parameters(info), "fetch_bytes": self.fetch_bytes(name),
+        }  # fmt: skip
 
 
-def usable_device(name: str) -> torch.device:
-    """The device called `name`; ValueError names `device` where it is not there."""
-    cuda = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
-    present = ["cpu", *(["cuda"] if cuda else []), *cuda]
-    if name not in present:
-        raise ValueError(f"device: {name!r} is not available; choose from {', '.join(present)}")
-    return torch.device(name)
+def encoded(spec: RunSpec, tokenizer: Tokenizer, info: ModelInfo) -> list[int]:
+    """The prompt of a spec; ValueError naming `chat` where an id is beyond the model's."""
+    ids = tokenizer.encode_spec(spec)
+    if max(ids, default=0) >= info.vocab_size:
+        raise ValueError(
+            f"chat: the prompt's token {max(ids)} is beyond the model's {info.vocab_size}; switch "
+            "the template off"
+        )
+    return ids
+
+
+def _key(spec: RunSpec) -> Key:
+    return spec.model, spec.dtype, spec.device
+
+
+def _ships(name: str) -> bool:
+    """Whether the repository ships a model of this name."""
+    return name in REGISTERED and REGISTERED[name].embedded

@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from engine import eos
-from engine.cache.base import CachePolicy, RunInfo, StepPlan, StepView
+from engine.cache.base import RunInfo, StepPlan, StepView
 from engine.cache.store import ActivationStore
+from engine.clock import now
 from engine.decode.base import Candidates
 from engine.decode.score import propose
 from engine.events import StepEvent
 from engine.flops import Ledger
 from engine.forward import forward
-from engine.guidance import Guide
+from engine.guidance import Branch, Guide
 from engine.job import Job
-from engine.models.base import ModelAdapter
 from engine.recorder import Recorder
 from engine.rows import count, mark, pack
-
-
-@dataclass
-class Branch:
-    """A guidance branch: its own policy and store, so that nothing is shared."""
-
-    policy: CachePolicy
-    store: ActivationStore
-    adapter: ModelAdapter
 
 
 class Denoiser:
@@ -69,7 +59,12 @@ class Denoiser:
         self.guide = Guide(spec.cfg_scale, self.branches[0].policy)
         self.step_index = 0
         per_block = spec.steps // spec.blocks if job.unmasker.scheduled else None
+        job.unmasker.equip(job.guiding)
         job.unmasker.start(self.run, per_block, job.begun)
+
+    def held(self) -> int:
+        """Bytes that the run keeps: the caches of its branches, and the guider's."""
+        return sum(b.store.nbytes() for b in self.branches) + self.job.unmasker.held()
 
     def open_rows(self, block: slice) -> np.ndarray:
         """Masked positions [B, T] of a block."""
@@ -81,14 +76,16 @@ class Denoiser:
     def step(self, block: slice, block_index: int, block_step: int) -> StepEvent:
         """One forward and one commit."""
         job = self.job
-        started = self._now()
+        started = now(self.canvas.device)
         view = self._view(block, block_index, block_step)
         ledger = Ledger(self.run.info)
         plan, logits = self._logits(view, ledger)
-        forwarded = self._now()
+        forwarded = now(self.canvas.device)
         candidates = self._candidates(logits, view)
         sequences, positions, ids, confidence = self._commit(candidates, view)
-        decided = self._now()
+        decided = now(self.canvas.device)
+        guided = job.unmasker.report(job.spec.record != "off")
+        ledger.guide(guided.flops if guided else 0)
         event = StepEvent(
             step=self.step_index,
             block=block_index,
@@ -106,6 +103,7 @@ class Denoiser:
             flops=ledger.parts(),
             recomputed=ledger.recomputed() / (self.canvas.numel() * len(self.branches)),
             recording=job.recorder.record(view, plan, logits, candidates),
+            guided=guided,
         )
         self.step_index += 1
         return event
@@ -121,15 +119,10 @@ class Denoiser:
         )
         return Branch(policy, store, job.recorder.tap(adapter, store) if index == 0 else adapter)
 
-    def _now(self) -> float:
-        if self.canvas.device.type == "cuda":
-            torch.cuda.synchronize(self.canvas.device)
-        return time.perf_counter()
-
     def _view(self, block: slice, block_index: int, block_step: int) -> StepView:
         device = self.canvas.device
-        rows, masked = self.open_rows(block), self.masked.copy()
-        policy = self.branches[0].policy
+        policy, masked = self.branches[0].policy, self.masked.copy()
+        rows = self.job.unmasker.rows(masked, block, policy.edge(masked, block))
         watched = policy.watch(self.step_index, masked, block)
         eligible = rows if watched is None else rows & watched
         assert (eligible.any(1) == rows.any(1)).all(), "a policy left an open block out"
@@ -167,6 +160,7 @@ class Denoiser:
         z[..., self.run.info.mask_id] = -torch.inf
         if self.job.spec.eos_suppress == "logits":
             eos.suppress_logits(z, self.run.info.eos_id)
+        self.job.unmasker.restrict(z)
         return plan, z
 
     def _forward(
@@ -196,7 +190,7 @@ class Denoiser:
         found = propose(logits, view.real, rule.score, spec.temperature, self.noise, rule.shaping)
         if spec.eos_suppress == "confidence":
             return eos.suppress_confidence(found, self.run.info.stop_ids)
-        return found
+        return replace(found, logits=logits) if rule.guided else found
 
     def _commit(
         self, candidates: Candidates, view: StepView
@@ -216,9 +210,8 @@ class Denoiser:
         confidence = candidates.confidence.float().cpu().numpy()[sequences, places]
         self._write(sequences, positions, ids)
         info = self.run.info
-        fill = eos.ended_rows(
-            self.job.spec.eos, self.ids, self.masked, info.stop_ids, self.run.prompt_length
-        )
+        rule = self.job.unmasker.ending(self.job.spec.eos)
+        fill = eos.ended_rows(rule, self.ids, self.masked, info.stop_ids, self.run.prompt_length)
         if fill.any():
             more, where = np.nonzero(fill)
             self._write(more, where, np.full(len(more), info.eos_id))

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from engine.events import PARTS, StepEvent
+
+SUMMED = (
+    "ms", "prefill_ms", "forwards", "fed", "prefilled", "prefill_flops", "accepted",
+    "fell_back", "straddle_loss",
+)  # fmt: skip
 
 
 @dataclass
@@ -24,6 +30,7 @@ class Tally:
     decide_ms: float = 0.0
     recomputed: float = 0.0
     flops: np.ndarray = field(default_factory=lambda: np.zeros(len(PARTS), np.int64))
+    guided: Counter[str] = field(default_factory=Counter)
 
     def add(self, event: StepEvent) -> None:
         """Take one step."""
@@ -36,6 +43,8 @@ class Tally:
         self.decide_ms += event.decide_ms
         self.recomputed += event.recomputed
         self.flops = self.flops + event.flops
+        if event.guided is not None:
+            self.guided.update({name: getattr(event.guided, name) for name in SUMMED})
 
     @property
     def total_ms(self) -> float:
@@ -64,5 +73,25 @@ class Tally:
             "gflops": float(self.flops.sum()) / 1e9,
             "gflops_per_position": float(self.flops.sum()) / 1e9 / max(self.committed, 1),
             **{f"gflops_{part}": float(n) / 1e9 for part, n in zip(PARTS, self.flops, strict=True)},
+            **self._guider(tokens),
             **memory,
+        }
+
+    def _guider(self, tokens: int) -> dict[str, Any]:
+        """What a guider did and cost; its times and FLOPs are in the totals too."""
+        if not self.guided:
+            return {}
+        sums, forwards = self.guided, max(self.guided["forwards"], 1)
+        return {
+            "guider_ms": sums["ms"],
+            "guider_prefill_ms": sums["prefill_ms"],
+            "guider_share": sums["ms"] / self.total_ms if self.total_ms else 0.0,
+            "guider_forwards": sums["forwards"],
+            "guider_tokens": sums["fed"] + sums["prefilled"],
+            "gflops_guider_prefill": sums["prefill_flops"] / 1e9,
+            "tokens_per_nfe": tokens / self.steps,
+            "tokens_per_guider_forward": tokens / forwards,
+            "accepted": sums["accepted"] / self.steps,
+            "fallback_rate": sums["fell_back"] / self.steps,
+            "straddle_loss": sums["straddle_loss"],
         }

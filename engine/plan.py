@@ -35,16 +35,18 @@ def derive(
     spec: RunSpec,
     scheduled: bool,
     shares: Callable[[int, int], tuple[int, ...] | None] = quota,
+    jumps: bool = False,
 ) -> DerivedPlan:
     """The plan of a spec; `scheduled` says that the unmasker spends `steps`, `shares` how.
 
-    It gives the tokens of each step for (masks, steps), or None where chance decides.
-    Raises ValueError naming `steps` and its nearest valid values.
+    It gives the tokens of each step for (masks, steps), or None where chance decides; `jumps`
+    says that a step may fill several blocks. Raises ValueError naming `steps` and its nearest
+    valid values.
     """
     blocks, masks = spec.blocks, _masks(spec)
     sure = masks if spec.start is None else _remasked(spec)
     least = sum(n > 0 for n in sure)
-    if spec.eos != "official":
+    if spec.eos != "official" or jumps:
         least = min(least, 1)
     if not scheduled:
         return DerivedPlan(blocks, None, None, least, sum(masks))

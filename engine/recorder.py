@@ -139,6 +139,9 @@ class _Overheard(CachePolicy):
     def start(self, run: RunInfo) -> None:
         self._inner.start(run)
 
+    def edge(self, masked: np.ndarray, block: slice) -> np.ndarray:
+        return self._inner.edge(masked, block)
+
     def guides(self, step: int) -> bool:
         return self._inner.guides(step)
 

@@ -3,7 +3,7 @@
     python -m engine.repeat driftscope-1a2b3c4d-run-card.json --out traces
 
 Another model than the embedded ones is named by its folder with --model. Exits with 1 where an
-answer or a checkpoint is not that of the card.
+answer, a checkpoint or a guider is not that of the card.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from engine.example import ASSETS, gather, write
-from engine.library import embedded_models
+from engine.families import embedded_models
 from engine.session import Session
 from engine.spec import RaceSpec, RunSpec
 from engine.trace import Trace
@@ -51,6 +51,8 @@ def differences(card: Any, traces: dict[str, Trace]) -> list[str]:
         row = card["lanes"][lane]
         if row["model"].get("digest") != trace.meta["environment"]["checkpoint"]:
             lines.append(f"lane {lane}: another checkpoint than the card's")
+        if (row.get("guider") or {}).get("digest") != trace.meta["guider"].get("digest"):
+            lines.append(f"lane {lane}: another guider than the card's")
         if row["results"].get("text") != trace.meta["texts"][0]:
             lines.append(f"lane {lane}: another answer: {trace.meta['texts'][0]}")
     return lines

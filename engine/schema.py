@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.events import KINDS, PARTS, QUANTITIES, SITES
+from engine.events import GUIDED, KINDS, PARTS, QUANTITIES, SITES
 from engine.regions import REGIONS
 
 SCHEMA: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -45,12 +45,41 @@ SCHEMA: dict[str, tuple[str, tuple[str, ...]]] = {
     "probe_position": ("int32", ("M",)),
     "probe_tv": ("float32", ("M",)),
     "probe_top": ("int32", ("M", "2")),
+    "guided_count": ("int32", ("U", "guided")),
+    "guided_nll": ("float32", ("U",)),
+    "guided_ms": ("float64", ("U", "2")),
+    "guided_flops": ("int64", ("U", "2")),
+    "draft_step": ("int32", ("J",)),
+    "draft_position": ("int32", ("J",)),
+    "draft_id": ("int32", ("J",)),
+    "draft_end": ("int32", ("J",)),
+    "draft_p_f": ("float32", ("J",)),
+    "draft_p_g": ("float32", ("J",)),
+    "draft_ok": ("bool", ("J",)),
+    "draft_kl": ("float32", ("J",)),
+    "guider_step": ("int32", ("H",)),
+    "guider_id": ("int32", ("H",)),
+    "guider_end": ("int32", ("H",)),
+    "guider_p": ("float32", ("H",)),
+    "guider_ok": ("bool", ("H",)),
+    "guider_rank": ("uint8", ("H",)),
+    "guider_top": ("int32", ("H",)),
+    "guider_top_p": ("float32", ("H",)),
+    "guider_piece_id": ("int32", ("Q",)),
+    "guider_piece_end": ("int32", ("Q",)),
+    "guider_piece_bytes": ("uint8", ("V",)),
 }
-LATER = tuple(SCHEMA)[tuple(SCHEMA).index("planned") :]  # unknown to version 1
+_NAMES = tuple(SCHEMA)
+LATER = {  # what a version did not know
+    1: _NAMES[_NAMES.index("planned") :],
+    2: _NAMES[_NAMES.index("guided_count") :],
+}
+OLD_PARTS = 5  # events.PARTS up to version 2
 FIXED = {
     "sites": len(SITES), "parts": len(PARTS), "quantities": len(QUANTITIES),
-    "regions": len(REGIONS), "2": 2,
+    "regions": len(REGIONS), "2": 2, "guided": len(GUIDED),
 }  # fmt: skip
+RANKS = 6  # guider_rank: 0 is the first choice, 5 the sixth or less
 MAX_POSITIONS = 16_384
 MAX_ID = 2**24
 MAX_LAYERS = 1_024
@@ -94,7 +123,8 @@ def _check_sizes(sizes: dict[str, int]) -> None:
     for symbol, name, most in (("L", "layers", MAX_LAYERS), ("S", "steps", MAX_STEPS)):
         if sizes.get(symbol, 0) > most:
             raise ValueError(f"trace: at most {most} {name} expected")
-    for symbol, name in (("R", "plan"), ("A", "planned"), ("D", "drift")):
+    per_step = (("R", "plan"), ("A", "planned"), ("D", "drift"), ("U", "guided_count"))
+    for symbol, name in per_step:
         if sizes[symbol] not in (0, steps):
             raise ValueError(f"trace: {name} does not fit the steps and positions")
     if sizes["R"] and sizes["W"] != -(-positions // 8):
@@ -115,23 +145,38 @@ def _check_ranges(arrays: dict[str, np.ndarray], sizes: dict[str, int], vocab: i
         "probe_row": sizes["E"], "kind": len(KINDS), "planned": len(KINDS),
         "rows": positions + 1, "forwards": 1_000, "masks_left": positions + 1,
         "block": positions, "block_step": max(steps, positions), "piece_end": sizes["Z"] + 1,
+        "guided_count": MAX_ID, "draft_step": steps, "draft_position": positions,
+        "draft_id": vocab, "draft_end": MAX_ID, "guider_step": steps, "guider_id": MAX_ID,
+        "guider_end": MAX_ID, "guider_rank": RANKS, "guider_top": MAX_ID,
+        "guider_piece_id": MAX_ID, "guider_piece_end": sizes["V"] + 1,
     }  # fmt: skip
     for name, bound in bounds.items():
         array = arrays[name]
         if array.size and not (array.min() >= 0 and array.max() < bound):
             raise ValueError(f"trace: {name} holds a value outside 0 to {bound - 1}")
-    if (arrays["flops"] < 0).any():
-        raise ValueError("trace: flops holds a negative count")
-    for name in ("recomputed", "probe_tv"):
+    _check_amounts(arrays)
+
+
+def _check_amounts(arrays: dict[str, np.ndarray]) -> None:
+    for name in ("flops", "guided_flops"):
+        if (arrays[name] < 0).any():
+            raise ValueError(f"trace: {name} holds a negative count")
+    for name in ("recomputed", "probe_tv", "draft_p_f", "guider_p", "guider_top_p"):
         if not ((arrays[name] >= 0) & (arrays[name] <= 1)).all():
             raise ValueError(f"trace: {name} holds a share outside 0 to 1")
-    for name in ("forward_ms", "decide_ms"):
+    if ((arrays["draft_p_g"] < 0) | (arrays["draft_p_g"] > 1)).any():
+        raise ValueError("trace: draft_p_g holds a share outside 0 to 1")
+    for name in ("guided_nll", "draft_kl"):
+        if (np.isinf(arrays[name]) | (arrays[name] < 0)).any():
+            raise ValueError(f"trace: {name} holds a number that is infinite or negative")
+    for name in ("forward_ms", "decide_ms", "guided_ms"):
         if not (np.isfinite(arrays[name]) & (arrays[name] >= 0)).all():
             raise ValueError(f"trace: {name} holds a time that is not finite and positive")
 
 
 def _check_order(arrays: dict[str, np.ndarray]) -> None:
-    for name in ("commit_step", "piece_end", "probe_row"):
+    rising = ("commit_step", "piece_end", "probe_row")
+    for name in (*rising, "draft_step", "guider_step", "guider_piece_end"):
         if (np.diff(arrays[name]) < 0).any():
             raise ValueError(f"trace: {name} must not decrease")
     for name in ("similarity_step", "probe_step"):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,27 +16,46 @@ from engine import catalog
 from engine.branch import BranchPoint, branch_point
 from engine.control import Control
 from engine.events import Event, RunFinished, Waiting
+from engine.hub import Hub
 from engine.lane import Lane, check_context
-from engine.library import Library, usable_device
+from engine.library import Library
+from engine.progress import told
 from engine.race import Turn, claim, drive
+from engine.room import FIGURES, present_devices
 from engine.spec import RaceSpec, RunSpec
 from engine.tiny.exam import exam
 from engine.trace import Trace
 
+T = TypeVar("T")
 NOTHING = np.zeros((1, 0), np.int32)
 DEFAULT_SEED, MANY_SHOTS = 3, 8
 
 
 class Session:
-    """What the page and the API use; one model lock, any number of runs waiting for it."""
+    """What the page and the API use; one model lock, any number of runs waiting for it.
 
-    def __init__(self, folders: Mapping[str, Path]) -> None:
-        self._library = Library(folders)
+    `folders` are models by name. A `hub` adds those registered there and, unless the page is
+    `public`, any other of its models; unless `public` a spec may also name a folder.
+    """
+
+    def __init__(
+        self, folders: Mapping[str, Path], hub: Hub | None = None, public: bool = False
+    ) -> None:
+        self._library = Library(folders, hub, public)
         self._lock = threading.Lock()
+        self._public = public
 
     def catalog(self) -> dict[str, Any]:
-        """Models, unmaskers, caches and spec fields as plain data."""
-        return {"models": self._library.describe()} | catalog.describe()
+        """Models, devices, unmaskers, caches and spec fields as plain data.
+
+        Each of the `models` has name, title, family, max_length, licence, parameters, embedded,
+        available, registered, fetch_bytes, presets, and error where it cannot be read;
+        `guiders` are the names that `guided.guider` may have; `any_model` says that others may be
+        named too, of models and guiders.
+        """
+        own: dict[str, Any] = {"models": self._library.describe(), "devices": present_devices()}
+        own["guiders"] = self._library.guiders.names
+        return own | {"any_model": not self._public} | catalog.describe()
 
     def control(self) -> Control:
         """A fresh control for a run."""
@@ -44,17 +64,29 @@ class Session:
     def plan(self, spec: RunSpec) -> dict[str, Any]:
         """The derived plan, the prompt's tokens and the model's context.
 
-        `probe_forwards` is how many exact forwards level `probe` adds at most.
+        `probe_forwards` is how many exact forwards level `probe` adds at most; `weights_bytes`,
+        `memory_bytes` (weights and run) and `free_bytes` are of the device, `fetch_bytes` are to
+        come from the Hub; `guider_bytes` are the guider's part of memory, None where it must be
+        fetched first. The network is not asked: of a model that is not on disk
+        `prompt_tokens` is None, and of one that is not registered either the rest of these is.
         Raises ValueError naming the field that makes the run impossible.
         """
         derived, scheduled = catalog.derive_plan(spec)
-        usable_device(spec.device)
-        tokens = len(self._library.tokenizer(spec.model).encode_spec(spec))
-        context = self._library.context(spec.model)
-        check_context(tokens, spec, context)
+        info, prompt = self._library.info(spec.model), self._library.prompt(spec)
+        tokens = None if prompt is None else len(prompt)
+        context = None if info is None else info.max_length
+        if context is not None:
+            check_context(tokens or 1, spec, context)
+        if prompt is not None and info is not None:
+            tokenizer = self._library.tokenizer(spec.model)
+            self._library.guiders.check(spec, tokenizer, info, prompt)
+        room = self._library.room(spec, tokens or 1)
         probes = min(spec.probe_steps, derived.max_forwards) if spec.record == "probe" else 0
         counted = {"prompt_tokens": tokens, "context": context, "scheduled": scheduled}
-        return dataclasses.asdict(derived) | counted | {"probe_forwards": probes}
+        memory = dict.fromkeys(FIGURES) if room is None else room.to_dict()
+        memory["fetch_bytes"] = self._library.fetch_bytes(spec.model)
+        memory["guider_bytes"] = self._library.guiders.planned_bytes(spec, tokens or 1)
+        return dataclasses.asdict(derived) | counted | memory | {"probe_forwards": probes}
 
     def run(
         self,
@@ -81,6 +113,14 @@ class Session:
         lanes = {"a": race.a, "b": race.b}
         return self._stream(lanes, control or Control(), parents or {})
 
+    def preload(self, name: str) -> None:
+        """Fetch a model and load it, at 16 bits to the GPU where there is one."""
+        place = {"device": "cuda", "dtype": "bfloat16"} if torch.cuda.is_available() else {}
+        spec = RunSpec.from_dict({"model": name, "prompt": name} | place)
+        deque(self._library.fetch(spec), maxlen=0)
+        with self._lock:
+            self._library.load(spec)
+
     def problem(self, seed: int, shots: int = 0) -> dict[str, Any]:
         """A word problem of the embedded corpus with `shots` worked examples, and its answer."""
         one, prompt = exam(1, seed, shots)[0]
@@ -96,9 +136,9 @@ class Session:
 
     def default_race(self) -> RaceSpec:
         """Plain decoding against Fast-dLLM's dual cache with threshold 0.9."""
-        names = [row["name"] for row in self._library.describe()]
+        names = [row["name"] for row in self._library.describe() if row["available"]]
         base = RunSpec(
-            model=names[0] if names else "tiny-llada",
+            model=names[0] if names else RunSpec().model,
             prompt=self.problem(DEFAULT_SEED, MANY_SHOTS)["prompt"],
         )
         knobs = {"threshold.threshold": 0.9}
@@ -109,14 +149,10 @@ class Session:
     def _stream(
         self, specs: Mapping[str, RunSpec], control: Control, parents: Mapping[str, Trace]
     ) -> Iterator[tuple[str, Event]]:
-        points = {}
-        for name, spec in specs.items():
-            self.plan(spec)
-            prompt = self._library.tokenizer(spec.model).encode_spec(spec)
-            points[name] = branch_point(spec, parents, prompt)
+        points = {name: self._point(spec, parents) for name, spec in specs.items()}
         turn, running, failure = Turn(self._lock), list(specs), ""
         try:
-            for name, event in self._events(specs, points, turn, control):
+            for name, event in self._events(specs, points, parents, turn, control):
                 if isinstance(event, RunFinished):
                     running.remove(name)
                 yield name, event
@@ -127,26 +163,50 @@ class Session:
         for name in running:
             yield name, RunFinished("failed" if failure else "stopped", NOTHING, message=failure)
 
+    def _point(self, spec: RunSpec, parents: Mapping[str, Trace]) -> BranchPoint | None:
+        """Where a spec goes on, checked; of a model that is not on disk yet nothing is known."""
+        self.plan(spec)
+        prompt = self._library.prompt(spec)
+        return None if prompt is None else branch_point(spec, parents, prompt)
+
     def _events(
         self,
         specs: Mapping[str, RunSpec],
-        points: Mapping[str, BranchPoint | None],
+        points: dict[str, BranchPoint | None],
+        parents: Mapping[str, Trace],
         turn: Turn,
         control: Control,
     ) -> Iterator[tuple[str, Event]]:
         lanes: dict[str, Lane] = {}
-        for beat in claim(turn, control):
-            yield next(iter(specs)), beat
-        for name, spec in specs.items():
+        for name, spec in specs.items():  # outside the lock: others run meanwhile
+            for wait in told(self._library.fetch(spec), "fetching", spec.model, control):
+                yield name, wait
             if control.state == "stopped":
                 return
-            if not self._library.is_loaded(spec):
-                yield name, Waiting("loading")
-            lanes[name] = Lane(self._library.load(spec), spec, points[name])
+            if spec.start is not None and points[name] is None:
+                points[name] = self._point(spec, parents)
+        for wait in claim(turn, control):
+            yield next(iter(specs)), wait
+        for name, spec in specs.items():
+            tokens = len(self._library.prompt(spec) or ())
+            loading = self._library.loading(spec, tokens, beside=list(specs.values()))
+            model = yield from _lane(name, told(loading, "loading", spec.model, control))
+            if model is None:
+                return
+            lanes[name] = Lane(model, spec, points[name])
             lanes[name].warm_up()
         for name, lane in lanes.items():
             yield name, lane.start()
         yield from drive(lanes, turn, control)
+
+
+def _lane(name: str, waits: Generator[Waiting, None, T]) -> Generator[tuple[str, Event], None, T]:
+    """Events of a lane, with the value of what it waits for."""
+    while True:
+        try:
+            yield name, next(waits)
+        except StopIteration as end:
+            return end.value
 
 
 def explain(error: Exception) -> str:

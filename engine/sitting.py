@@ -52,7 +52,8 @@ def sit(
     for start in range(0, len(questions), batch):
         group = questions[start : start + batch]
         asked = [dataclasses.replace(spec, prompt=prompt) for _, prompt in group]
-        jobs = split(make_job(model, spec, [model.tokenizer.encode_spec(one) for one in asked]))
+        prompts = [model.tokenizer.encode_spec(one) for one in asked]
+        jobs = split(make_job(model, spec, prompts, asked=asked))
         for job in jobs:
             state, tally = Denoiser(job), Tally(job.canvas.shape[1])
             for event in denoise(state):
@@ -65,7 +66,7 @@ def _mark(
     model: LoadedModel, state: Denoiser, tally: Tally, problems: list[corpus.Problem]
 ) -> Iterator[Sitting]:
     size = len(problems)
-    kept = sum(branch.store.nbytes() for branch in state.branches)
+    kept = state.held()
     for row, problem in enumerate(problems):
         answer = state.ids[row, state.run.prompt_length :]
         ids = answer[: text_length(answer, state.run.info.stop_ids)].tolist()

@@ -11,7 +11,8 @@ from urllib.parse import parse_qsl, urlencode
 
 from engine.checks import (
     check_divides,
-    check_unicode,
+    check_name,
+    check_texts,
     checked_fixed,
     checked_knobs,
     checked_messages,
@@ -35,7 +36,7 @@ class RunSpec:
     `start` is where a branch of another run goes on. Raises ValueError naming the field.
     """
 
-    model: str = knob("tiny-llada", label="Model", help="A name from the list of models.")
+    model: str = knob("tiny-llada", label="Model", help="A listed name; or a folder, a Hub name.")
     prompt: str = knob("", label="Prompt", help="What the model is asked.")
     messages: tuple[tuple[str, str], ...] = ()
     chat: bool = knob(True, label="Chat template", help="Wrap the prompt in the model's template.")
@@ -84,7 +85,7 @@ class RunSpec:
         label="Number format",
         help="Format of weights and activations.",
     )
-    device: str = knob("cpu", label="Device", help="cpu or cuda.")
+    device: str = knob("cpu", label="Device", help="cpu, cuda, cuda:1, or auto: placed over all.")
     record: str = knob(
         "off",
         choices=("off", "steps", "layers", "probe"),
@@ -102,11 +103,9 @@ class RunSpec:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        check_name("model", self.model)
         object.__setattr__(self, "messages", checked_messages(self.messages))
-        check_unicode((self.prompt, *(text for _, text in self.messages)))
-        length = len(self.prompt) + sum(len(text) for _, text in self.messages)
-        if length > MAX_PROMPT_CHARS:
-            raise ValueError(f"prompt: {length} characters; at most {MAX_PROMPT_CHARS}")
+        check_texts((self.prompt, *(text for _, text in self.messages)), MAX_PROMPT_CHARS)
         if self.prompt and self.messages:
             raise ValueError("prompt: give either a prompt or messages, not both")
         check_divides(self.gen_length, self.block_length)

@@ -27,7 +27,8 @@ import torch
 
 from engine import environment
 from engine.bench import measure
-from engine.library import Library, embedded_models
+from engine.families import embedded_models
+from engine.library import Library
 from engine.session import Session
 from engine.spec import RunSpec
 

@@ -5,15 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from transformers import PreTrainedTokenizerFast, Qwen2Tokenizer
+import tokenizers
+from jinja2 import TemplateError
+from transformers import AddedToken, PreTrainedTokenizerFast, Qwen2Tokenizer
 
 from engine.models.weights import CheckpointError, read_json
 from engine.spec import RunSpec
 
 STOP_TOKENS = ("<|eot_id|>", "<|im_end|>")
+HEADERS = ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")  # LLaDA's, by rising id
 
 
-def _byte_alphabet() -> dict[str, int]:
+def turns_of(spec: RunSpec) -> tuple[tuple[str, str], ...]:
+    """The turns (role, text) of a spec; ValueError naming `prompt` where nothing is asked."""
+    turns = spec.messages or ((("user", spec.prompt),) if spec.prompt else ())
+    if not any(text.strip() for _, text in turns):
+        raise ValueError("prompt: it is empty; type a question or pick an example")
+    return turns
+
+
+def byte_alphabet() -> dict[str, int]:
     """The printable stand-ins of byte-level BPE, character -> byte (GPT-2's table)."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [b for b in range(256) if b not in plain]
@@ -40,7 +51,18 @@ def _read(folder: Path) -> PreTrainedTokenizerFast:
         raise CheckpointError(f"{name}: cannot be read ({error})") from None
     if reader is Qwen2Tokenizer:
         _check_added(folder, found)
+    if any(token in str(found.chat_template) for token in HEADERS):
+        _add_headers(found)
     return found
+
+
+def _add_headers(found: PreTrainedTokenizerFast) -> None:
+    """Register what LLaDA's template is made of where a vocabulary lacks it, as the Base one does.
+
+    The ids follow the vocabulary's, in the order in which the Instruct models have them.
+    """
+    known = found.get_vocab()
+    found.add_tokens([AddedToken(t, special=True) for t in HEADERS if t not in known])
 
 
 def _check_added(folder: Path, found: PreTrainedTokenizerFast) -> None:
@@ -63,7 +85,7 @@ class Tokenizer:
 
     def __init__(self, folder: Path) -> None:
         self._inner = _read(folder)
-        self._alphabet = _byte_alphabet()
+        self._alphabet = byte_alphabet()
         self._special = set(self._inner.all_special_ids) | set(self._inner.added_tokens_decoder)
 
     @property
@@ -72,21 +94,46 @@ class Tokenizer:
         known = self._inner.get_added_vocab()
         return tuple(known[token] for token in STOP_TOKENS if token in known)
 
+    @property
+    def specials(self) -> dict[str, int]:
+        """Ids of the tokens that stand for no text, by name."""
+        return {name: i for name, i in self._inner.get_vocab().items() if i in self._special}
+
+    @property
+    def ordinary(self) -> dict[str, int]:
+        """Ids of all other tokens, by their spelling in the byte-level alphabet."""
+        return {name: i for name, i in self._inner.get_vocab().items() if i not in self._special}
+
+    @property
+    def backend(self) -> tokenizers.Tokenizer:
+        """The tokenizer proper; not to be changed."""
+        return self._inner.backend_tokenizer
+
     def encode_spec(self, spec: RunSpec) -> list[int]:
         """The prompt of a spec as ids, in the chat template where the spec asks for it.
 
         Raises ValueError naming `prompt` where it is empty or `chat` where there is no template.
         """
-        turns = spec.messages or ((("user", spec.prompt),) if spec.prompt else ())
-        if not any(text.strip() for _, text in turns):
-            raise ValueError("prompt: it is empty; type a question or pick an example")
+        turns = turns_of(spec)
         if not spec.chat:
             return self.encode("\n".join(text for _, text in turns))
         if not self._inner.chat_template:
             raise ValueError("chat: this model has no chat template; switch the template off")
-        messages = [{"role": role, "content": text} for role, text in turns]
-        text = self._inner.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        messages = [{"role": role, "content": self._said(role, text)} for role, text in turns]
+        try:
+            text = self._inner.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=True
+            )
+        except TemplateError as error:
+            raise ValueError(
+                f"chat: the model's template takes no such turns ({error}); switch it off"
+            ) from None
         return self.encode(str(text))
+
+    def _said(self, role: str, text: str) -> str:
+        """A turn as it goes into the template: of an answer without the end that was decoded."""
+        end = self._inner.eos_token
+        return text.replace(end, "") if role == "assistant" and isinstance(end, str) else text
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, nothing added."""

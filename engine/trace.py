@@ -1,9 +1,10 @@
 """Trace: a finished or growing run as arrays, replayable and saved without pickle.
 
-One schema, version 2. S steps, T positions, C commits, L layers, N candidates, P pieces, Z bytes;
-X steps whose K and V are compared, G groups of positions, E shadowed steps, M rows of logits.
-Codes are those of engine.logcode. What was not recorded is empty; version 1 had nothing after
-candidate_prob and is read as such.
+One schema, version 3. S steps, T positions, C commits, L layers, N candidates, P pieces, Z bytes;
+X steps whose K and V are compared, G groups of positions, E shadowed steps, M rows of logits;
+U guided steps, J drafted tokens, H guider tokens, Q guider pieces of V bytes. Codes are those of
+engine.logcode. What was not recorded is empty; version 1 had nothing after candidate_prob,
+version 2 nothing after probe_top and no FLOPs of a guider, and they are read as such.
 
 | field | dtype | shape | unit |
 |---|---|---|---|
@@ -13,7 +14,7 @@ candidate_prob and is read as such.
 | kind | uint8 | S | index into events.KINDS |
 | rows, forwards, masks_left | int32 | S | count |
 | forward_ms, decide_ms | float64 | S | milliseconds |
-| flops | int64 | S, 5 | FLOPs by part (events.PARTS), all sequences and guidance branches |
+| flops | int64 | S, 6 | FLOPs by part (events.PARTS), all sequences and guidance branches |
 | recomputed | float64 | S | share of token-layers recomputed |
 | commit_step, commit_position, commit_id | int32 | C | step, position, token id |
 | commit_confidence | float32 | C | probability; NaN where filled |
@@ -35,9 +36,23 @@ candidate_prob and is read as such.
 | probe_row, probe_position | int32 | M | index into probe_step; position |
 | probe_tv | float32 | M | total variation between the run's prediction and the exact one |
 | probe_top | int32 | M, 2 | best token id of the run, and the exact one |
+| guided_count | int32 | U, 12 | events.GUIDED, counts and bytes; U is S or 0 |
+| guided_nll | float32 | U | mean -log p of the draft by the guider, nats; NaN: none judged |
+| guided_ms, guided_flops | float64, int64 | U, 2 | of the guider: all, and of that the prefill |
+| draft_step, draft_position, draft_id | int32 | J | step, position, token id |
+| draft_end, guider_end | int32 | J, H | byte of the draft's text before which a token ends |
+| draft_p_f, draft_p_g | float32 | J | probability by the model and by the guider (NaN: untold) |
+| draft_ok, guider_ok | bool | J, H | whether the rule accepts it by itself |
+| draft_kl | float32 | J | KL(p_f, p_g) in nats; NaN where the vocabularies differ |
+| guider_step, guider_id, guider_top | int32 | H | step; the draft, and the guider's first choice |
+| guider_p, guider_top_p | float32 | H | their probabilities |
+| guider_rank | uint8 | H | rank among the guider's choices, 0 to 4; 5: below |
+| guider_piece_id, guider_piece_end | int32 | Q | guider token id, end offset |
+| guider_piece_bytes | uint8 | V | raw bytes of the guider's tokens |
 
-`meta` (JSON): version, spec, model, environment, facts, reason, texts, metrics, message. Of a
-branch `meta.spec.start` names the parent, and `canvas` holds what was known at that step.
+`meta` (JSON): version, spec, model, environment, facts, guider (RunStarted.guider), reason, texts,
+metrics, message. Of a branch `meta.spec.start` names the parent, and `canvas` holds what was known
+at that step.
 """
 
 from __future__ import annotations
@@ -67,6 +82,7 @@ class Trace:
         self._parts: dict[str, list[np.ndarray]] = {}
         self._arrays: dict[str, np.ndarray] = {}
         self._pieces: dict[int, bytes] = {}
+        self._guider_pieces: dict[int, bytes] = {}
 
     def append(self, event: Waiting | RunStarted | StepEvent | RunFinished) -> None:
         """Take the next event of the run; `Waiting` leaves no trace."""
@@ -90,18 +106,18 @@ class Trace:
         """Raw bytes of every token id that the run has shown."""
         return self._pieces
 
+    @property
+    def guider_pieces(self) -> Mapping[int, bytes]:
+        """Raw bytes of every token id of the guider's vocabulary that the run has shown."""
+        return self._guider_pieces
+
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array of the schema; see the module's table."""
         if self._parts:
             self._parts = {name: [_joined(parts)] for name, parts in self._parts.items()}
             self._arrays = empty_arrays() | {name: part for name, (part,) in self._parts.items()}
-        ids = sorted(self._pieces)
-        data = [self._pieces[i] for i in ids]
-        return self._arrays | {
-            "piece_id": np.array(ids, np.int32),
-            "piece_end": np.cumsum([len(b) for b in data], dtype=np.int32),
-            "piece_bytes": np.frombuffer(b"".join(data), np.uint8),
-        }
+        spelt = columns.of_pieces("", self._pieces)
+        return self._arrays | spelt | columns.of_pieces("guider_", self._guider_pieces)
 
     def canvas_at(self, step: int) -> np.ndarray:
         """Token ids [T] before step `step` (so `steps` gives the last canvas)."""
@@ -191,12 +207,8 @@ class Trace:
         trace = cls()
         trace.meta = meta
         trace._arrays = check_arrays(arrays, trace.meta["model"].get("vocab_size"))
-        ends = [0, *trace._arrays["piece_end"].tolist()]
-        raw = trace._arrays["piece_bytes"].tobytes()
-        trace._pieces = {
-            int(i): raw[lo:hi]
-            for i, lo, hi in zip(trace._arrays["piece_id"], ends, ends[1:], strict=False)
-        }
+        trace._pieces = columns.to_pieces("", trace._arrays)
+        trace._guider_pieces = columns.to_pieces("guider_", trace._arrays)
         return trace
 
     def _start(self, event: RunStarted) -> None:
@@ -204,6 +216,7 @@ class Trace:
             raise ValueError("trace: one sequence a trace; record the runs of a batch apart")
         self.meta |= {"spec": dict(event.spec), "model": dict(event.model)}
         self.meta |= {"environment": dict(event.environment), "facts": dict(event.facts)}
+        self.meta |= {"guider": dict(event.guider)}
         for name in ("canvas", "prompt_mask", "fixed_mask"):
             self._parts[name] = [getattr(event, name)[0]]
         self._pieces |= event.pieces
@@ -211,6 +224,8 @@ class Trace:
     def _step(self, event: StepEvent) -> None:
         self._add(columns.of_step(event, self._count("probe_step")))
         self._pieces |= event.pieces
+        if event.guided is not None:
+            self._guider_pieces |= event.guided.pieces
 
     def _add(self, new: Mapping[str, np.ndarray]) -> None:
         for name, value in new.items():

@@ -9,7 +9,7 @@ from typing import Any
 
 import gradio as gr
 
-from engine.events import Event, RunFinished, StepEvent
+from engine.events import Event, RunFinished, StepEvent, Waiting
 from engine.spec import RaceSpec
 from inspector.handlers import MAX_HZ, Handlers, plain_words, visitor
 from inspector.lens import Lens
@@ -50,6 +50,8 @@ class Endpoints:
 
     def run(self, race: dict, request: gr.Request) -> Iterator[dict]:
         """Run a race; stream the steps, then the texts, the metrics of both lanes and a run id.
+
+        While a model is fetched or loaded `state` says so, and `wait` its bytes, done and total.
 
         Args:
             race: the two lanes, `a` and `b`; empty for the page's own race.
@@ -107,9 +109,10 @@ class Endpoints:
         return RaceSpec.from_dict(race) if race else self._session.default_race()
 
     def _progress(self, record: Record, batch: list[tuple[str, Event]]) -> dict[str, Any]:
-        steps = []
+        steps, waiting = [], None
         for lane, event in batch:
             record.append(lane, event)
+            waiting = event if isinstance(event, Waiting) else None
             if isinstance(event, StepEvent):
                 steps.append(
                     {
@@ -121,7 +124,10 @@ class Endpoints:
                 )  # fmt: skip
             elif isinstance(event, RunFinished) and event.reason == "failed":
                 raise gr.Error(event.message[:1_000] or "The run failed.", print_exception=False)
-        return {"run": record.run_id, "state": "running", "steps": steps}
+        out: dict[str, Any] = {"run": record.run_id, "state": "running", "steps": steps}
+        if waiting:
+            out |= {"state": waiting.state, "wait": messages.wait(waiting)}
+        return out
 
     def _result(self, record: Record) -> dict[str, Any]:
         lanes = {

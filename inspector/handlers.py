@@ -186,10 +186,11 @@ class Handlers:
 
     def _plans(self, race: RaceSpec) -> dict[str, Any]:
         """Both lanes' plans in words; ValueError names the lane where only one is at fault."""
-        rows, faults = [], {}
+        rows, plans, faults = [], [], {}
         for lane, spec in (("a", race.a), ("b", race.b)):
             try:
-                rows.append(self._plan_row(lane, spec))
+                plans.append(self.session.plan(spec))
+                rows.append(self._plan_row(lane, spec, plans[-1]))
             except ValueError as error:
                 faults[lane] = str(error)
         if len(set(faults.values())) == 1 and len(faults) == 2:
@@ -198,10 +199,10 @@ class Handlers:
             lane, fault = next(iter(faults.items()))
             raise ValueError(f"Lane {lane.upper()}, {fault}")
         text, before = tokens.question(race.a.prompt)
-        return {"lanes": rows, "question": text, "before": before}
+        memory = plan.memory(plans)
+        return {"lanes": rows, "memory": memory, "question": text, "before": before}
 
-    def _plan_row(self, lane: str, spec: RunSpec) -> dict[str, str]:
-        found = self.session.plan(spec)
+    def _plan_row(self, lane: str, spec: RunSpec, found: Mapping[str, Any]) -> dict[str, str]:
         title = self.form.words.title(spec.to_dict())
         text, room = plan.sentence(spec, found), plan.room(spec, found)
         return {"lane": lane, "title": title, "plan": text, "room": room}

@@ -9,7 +9,7 @@ from typing import Any
 
 import gradio as gr
 
-from engine.events import StepEvent
+from engine.events import Event, StepEvent, Waiting
 from engine.spec import RaceSpec, RunSpec
 from engine.trace import Trace
 from inspector.branching import parents_of
@@ -77,7 +77,8 @@ class Lens:
                 for lane, event in batch:
                     traces[lane].append(event)
                     steps += isinstance(event, StepEvent)
-                yield [progress(record, "recording", f"{steps} steps recorded"), *idle]
+                said = f"{steps} steps recorded"
+                yield [progress(record, "recording", said, batch[-1][1]), *idle]
         said = fault(record, traces)
         if not said:
             record.recorded = traces
@@ -112,11 +113,16 @@ def fault(record: Record, traces: dict[str, Trace]) -> str:
     return ""
 
 
-def progress(record: Record, state: str, message: str = "") -> str:
-    """A message that changes nothing of the lanes; `recorded` counts the recordings held."""
+def progress(record: Record, state: str, message: str = "", event: Event | None = None) -> str:
+    """A message that changes nothing of the lanes; `recorded` counts the recordings held.
+
+    With how far the model is, where `event` says that it is waited for.
+    """
+    wait = {"wait": messages.wait(event)} if isinstance(event, Waiting) else {}
     return dump(
         {
             "run": record.run_id, "state": state, "message": message, "lanes": {},
             "recorded": record.version,
         }
+        | wait
     )  # fmt: skip

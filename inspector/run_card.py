@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.trace import Trace
 from inspector.shelf import Record
-from inspector.views import compare
+from inspector.views import compare, guider
 from inspector.views.tokens import answer_text
 
 REPEAT = "python -m engine.repeat driftscope-{name}-run-card.json"
@@ -16,12 +16,13 @@ VERSIONS = ("torch", "python", "system")
 PLACE = ("device", "device_name", "dtype", "threads", "cores")
 CLOCKED = (
     "total_ms", "forward_ms", "decide_ms", "ms_per_step", "tokens_per_s", "positions_per_s",
+    "guider_ms", "guider_prefill_ms", "guider_share",
 )  # fmt: skip
 MAX_TEXT = 200
 
 
 def lane_card(trace: Trace) -> dict[str, Any]:
-    """One lane: its spec, versions, device, model with digest, and results.
+    """One lane: its spec, versions, device, model and guider with digests, and results.
 
     A trace that came as a file says these itself; its short facts are cut to plain scalars.
     """
@@ -35,6 +36,7 @@ def lane_card(trace: Trace) -> dict[str, Any]:
         "versions": _few(place, VERSIONS),
         "device": _few(place, PLACE),
         "model": _few(model, sizes) | {"digest": _plain(place.get("checkpoint"))},
+        "guider": guider.about(trace) if len(trace.arrays()["guided_count"]) else None,
         "results": {
             "reason": meta["reason"],
             "steps": trace.steps,

@@ -10,9 +10,11 @@ import gradio as gr
 from gradio.components import Component
 
 from inspector.branching import Branching
+from inspector.chooser import build_chooser, renewed_models
 from inspector.files import Files
 from inspector.handlers import BUTTONS, Handlers
 from inspector.lens import Lens
+from inspector.presets import NONE_CHOSEN, Presets
 from inspector.protocol import LANES
 from inspector.settings import Form, build_lane, build_prompt, build_shared
 from inspector.views import theme
@@ -31,7 +33,7 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Non
         "", html_template=theme.static("plan.html"), elem_id="ds-plan",
         **theme.BARE | {"js_on_load": theme.script("plan")},
     )  # fmt: skip
-    shots, example = _settings(form, handlers)
+    presets, shots, example = _settings(form, handlers)
     keys = _buttons()
     recorded = _recorded(files)
 
@@ -52,6 +54,7 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Non
     shown = recorded.input(files.show_recorded, recorded, race, **FLAG)
     shown.then(handlers.time_chart, None, chart, **FLAG)
     planned = _wire_settings(demo, handlers, plan, race, keys["run"])
+    _wire_presets(form, presets, planned)
     _wire_run(demo, handlers, race, keys, chart, planned)
     race.record(
         lens.record, None, [race, *keys.values()],
@@ -77,23 +80,28 @@ def _buttons() -> dict[str, gr.Button]:
         }  # fmt: skip
 
 
-def _settings(form: Form, handlers: Handlers) -> tuple[gr.Slider, gr.Dropdown]:
-    with gr.Accordion("Settings", open=False, elem_id="ds-settings"), gr.Row():
-        with gr.Column(scale=2, min_width=300):
-            example = gr.Dropdown(
-                [row["label"] for row in handlers.session.examples()],
-                value=None, label="Examples", elem_id="ds-example",
-            )  # fmt: skip
-            build_prompt(form)
-            shots = gr.Slider(
-                0, 8, 0, step=1, label="Worked examples in a new problem", elem_id="ds-shots"
-            )
-        with gr.Column(scale=1, min_width=260):
-            gr.Markdown("#### Both lanes")
-            build_shared(form)
-        for lane in LANES:
+def _settings(form: Form, handlers: Handlers) -> tuple[gr.HTML, gr.Slider, gr.Dropdown]:
+    with gr.Accordion("Settings", open=False, elem_id="ds-settings"):
+        presets = build_chooser(form)
+        with gr.Row():
+            with gr.Column(scale=2, min_width=300):
+                shots, example = _problem(form, handlers)
             with gr.Column(scale=1, min_width=260):
-                build_lane(form, lane)
+                gr.Markdown("#### Both lanes")
+                build_shared(form)
+            for lane in LANES:
+                with gr.Column(scale=1, min_width=260):
+                    build_lane(form, lane)
+    return presets, shots, example
+
+
+def _problem(form: Form, handlers: Handlers) -> tuple[gr.Slider, gr.Dropdown]:
+    example = gr.Dropdown(
+        [row["label"] for row in handlers.session.examples()],
+        value=None, label="Examples", elem_id="ds-example",
+    )  # fmt: skip
+    build_prompt(form)
+    shots = gr.Slider(0, 8, 0, step=1, label="Worked examples in a new problem", elem_id="ds-shots")
     return shots, example
 
 
@@ -147,6 +155,19 @@ def _wire_settings(
     return planned
 
 
+def _wire_presets(form: Form, offered: gr.HTML, planned: dict[str, Any]) -> None:
+    """A preset fills the form; what is then set by hand makes it none again."""
+    model, every = form.widgets["model"], {"trigger_mode": "multiple", **FLAG}
+    changed = model.change  # type: ignore[attr-defined]
+    presets = Presets(form)
+    changed(presets.offer, model, offered, **FLAG)
+    taken = offered.take(presets.take, model, [offered, *form.inputs], **every)
+    taken.then(**planned)
+    named = [widget for key, widget in form.widgets.items() if key != "prompt"]
+    by_hand = [widget.input for widget in named]  # type: ignore[attr-defined]
+    gr.on(by_hand, None, offered, offered, js=NONE_CHOSEN, **every)
+
+
 def _on_change(widgets: list[Component], listener: dict[str, Any]) -> None:
     changes = [widget.change for widget in widgets]  # type: ignore[attr-defined]
     gr.on(changes, trigger_mode="always_last", **listener)
@@ -161,12 +182,14 @@ def _wire_run(
     planned: dict[str, Any],
 ) -> None:
     outputs = [race, *keys.values()]
-    demo.load(handlers.time_chart, None, chart, **FLAG)
+    model = handlers.form.widgets["model"]
+    models = {"fn": partial(renewed_models, handlers.session), "outputs": model, **FLAG}
+    demo.load(handlers.time_chart, None, chart, **FLAG).then(**models)
     run = keys["run"].click(
         handlers.run, handlers.form.inputs, outputs,
         concurrency_limit=8, concurrency_id="runs", **PRIVATE,
     )  # fmt: skip
-    run.then(**planned).then(handlers.time_chart, None, chart, **FLAG)
+    run.then(**planned).then(handlers.time_chart, None, chart, **FLAG).then(**models)
     for name in BUTTONS[1:]:
         keys[name].click(handlers.flag(name), None, None, trigger_mode="multiple", **FLAG)
     demo.unload(handlers.leave)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -14,12 +15,13 @@ from inspector.protocol import LANES, Lane
 from inspector.vocabulary import Vocabulary
 
 MAIN = ("gen_length", "block_length", "temperature", "seed")
-ADVANCED = ("cfg_scale", "eos", "eos_suppress", "chat", "dtype")
-SHARED = ("model", "prompt", *MAIN, *ADVANCED)
+ADVANCED = ("cfg_scale", "eos", "eos_suppress", "chat")
+SHARED = ("model", "dtype", "device", "prompt", *MAIN, *ADVANCED)
 STEPS_INFO = {
     True: "Forwards in all, shared evenly by the blocks.",
-    False: "Not spent: confidence decides how many forwards are made.",
+    False: "Not spent: the unmasker decides how many forwards are made.",
 }
+GUIDER = "guided.guider"
 LANE_NAMES = {"a": "Lane A, the baseline", "b": "Lane B, the challenger"}
 
 
@@ -39,6 +41,7 @@ class Form:
     def race(self, values: Sequence[Any]) -> RaceSpec:
         """The race that the widgets' values say; ValueError names the field."""
         found = dict(zip(self.widgets, values, strict=True))
+        found["model"] = _stripped(found["model"])
         shared = {name: _plain(found[name], self.words.fields[name]) for name in SHARED}
         lanes = {lane: self._lane(lane, found) for lane in LANES}
         return RaceSpec(
@@ -48,7 +51,7 @@ class Form:
     def values(self, race: RaceSpec) -> list[Any]:
         """The widgets' values for a race; ValueError where the page cannot show it.
 
-        Device and recording are not among them: those are the server's own.
+        Recording is not among them: the page records in a run of its own.
         """
         self._check_shown(race)
         specs = {"a": race.a, "b": race.b}
@@ -88,7 +91,7 @@ class Form:
             for part in self.words.parts(kind, out[kind]):
                 for row in part["knobs"]:
                     name = f"{part['name']}.{row['name']}"
-                    knobs[name] = _plain(found[f"{lane}.{name}"], row)
+                    knobs[name] = _plain(_stripped(found[f"{lane}.{name}"]), row)
         return out | {"knobs": knobs}
 
     def _knob(self, name: str) -> Mapping[str, Any]:
@@ -104,8 +107,17 @@ class Form:
         for lane, spec in (("a", race.a), ("b", race.b)):
             if spec.messages or spec.fixed:
                 raise ValueError("messages, fixed: the page takes one prompt; use the API instead")
-            if spec.model not in [row["name"] for row in self.words.models]:
+            known = [row["name"] for row in self.words.models]
+            if spec.model not in known and not self.words.any_model:
                 raise ValueError(f"model: {spec.model!r} is not on this server")
+            guider = spec.knobs.get(GUIDER)
+            if guider and guider not in self.words.guiders and not self.words.any_model:
+                raise ValueError(f"{lane}.{GUIDER}: {guider!r} is not on this server")
+            if spec.device not in self.words.devices:
+                raise ValueError(
+                    f"device: {spec.device!r} is not on this server; "
+                    f"choose from {', '.join(self.words.devices)}"
+                )
             for kind in ("unmasker", "cache"):
                 if not self.words.parts(kind, getattr(spec, kind)):
                     names = ", ".join(name for _, name in self.words.choices(kind))
@@ -115,12 +127,8 @@ class Form:
 
 
 def build_shared(form: Form) -> None:
-    """Widgets of what both lanes share, but for the prompt."""
+    """Widgets of what both lanes share, but for the model, where it runs, and the prompt."""
     fields, default = form.words.fields, form.words.default.a
-    choices = [(row["title"], row["name"]) for row in form.words.models]
-    form.widgets["model"] = gr.Dropdown(
-        choices, value=default.model if choices else None, label="Model", elem_id="ds-model"
-    )
     for name in MAIN:
         form.widgets[name] = widget(fields[name], getattr(default, name), f"ds-{name}")
     with gr.Accordion("Advanced", open=False):
@@ -170,8 +178,20 @@ def _build_knobs(form: Form, lane: Lane, kind: str, row: Mapping[str, Any], show
             labelled = knob | {"label": f"{knob['label'].capitalize()} {lane.upper()}"}
             value = spec.knobs.get(key, knob["default"])
             elem_id = f"ds-{lane}-{key.replace('.', '-')}"
-            form.widgets[f"{lane}.{key}"] = widget(labelled, value, elem_id)
+            made = partial(guider_widget, form.words) if key == GUIDER else widget
+            form.widgets[f"{lane}.{key}"] = made(labelled, value, elem_id)
     form.groups[lane, kind, row["name"]] = group
+
+
+def guider_widget(
+    words: Vocabulary, row: Mapping[str, Any], value: Any, elem_id: str
+) -> gr.Dropdown:
+    """The chooser of a guider: those known, and where any model may be named, another's name."""
+    names = list(dict.fromkeys([*words.guiders, value]))
+    return gr.Dropdown(
+        names, value=value, label=row["label"], info=row["help"], elem_id=elem_id,
+        allow_custom_value=words.any_model,
+    )  # fmt: skip
 
 
 def widget(row: Mapping[str, Any], value: Any, elem_id: str, interactive: bool = True) -> Component:
@@ -212,6 +232,10 @@ def _plain(value: Any, row: Mapping[str, Any]) -> Any:
     if row["optional"] and isinstance(value, str):
         return _read(value.strip(), row["type"])
     return value
+
+
+def _stripped(value: Any) -> Any:
+    return value.strip() if isinstance(value, str) else value
 
 
 def _typed_in(value: Any) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.events import KINDS, PARTS, SITES
+from engine.events import GUIDED, KINDS, PARTS, SITES
 from engine.regions import REGIONS
 from engine.spec import RunSpec
 from engine.trace import Trace
@@ -39,7 +39,8 @@ def written(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 def steps_table(trace: Trace) -> str:
     """Every array that has one value, or a few, a step; steps and blocks count from 1.
 
-    Times are in ms. Shares by site and kinds by region are there where plans were recorded.
+    Times are in ms. Shares by site and kinds by region are there where plans were recorded, what
+    a guider did where one was asked.
     """
     arrays = trace.arrays()
     columns: dict[str, list[Any]] = {}
@@ -52,8 +53,19 @@ def steps_table(trace: Trace) -> str:
     columns["committed"] = np.bincount(arrays["commit_step"], minlength=trace.steps).tolist()
     for i, part in enumerate(PARTS):
         columns[f"flops_{part}"] = arrays["flops"][:, i].tolist()
-    columns |= _planned(trace, arrays)
+    columns |= _guided(arrays) | _planned(trace, arrays)
     return written([*columns], zip(*columns.values(), strict=True))
+
+
+def _guided(arrays: dict[str, np.ndarray]) -> dict[str, list[Any]]:
+    """Columns of what a guider made of each draft, where one was asked."""
+    if not len(arrays["guided_count"]):
+        return {}
+    out = {f"guider_{name}": arrays["guided_count"][:, i].tolist() for i, name in enumerate(GUIDED)}
+    out["guider_nll"] = arrays["guided_nll"].astype(float).tolist()
+    for i, part in enumerate(("", "prefill_")):
+        out[f"guider_{part}ms"] = arrays["guided_ms"][:, i].tolist()
+    return out
 
 
 def _planned(trace: Trace, arrays: dict[str, np.ndarray]) -> dict[str, list[Any]]:

@@ -14,8 +14,15 @@ class Vocabulary:
     def __init__(self, catalog: Mapping[str, Any], default: RaceSpec) -> None:
         self.default = default
         self.models: list[dict[str, Any]] = list(catalog["models"])
+        self.any_model: bool = catalog["any_model"]
+        self.guiders: list[str] = list(catalog.get("guiders", ()))
+        self.devices: list[str] = list(catalog["devices"])
         self.methods = {kind: list(catalog[kind + "s"]) for kind in ("unmasker", "cache")}
         self.fields = {row["name"]: row for row in catalog["fields"]}
+
+    def presets(self, model: Any) -> list[Mapping[str, Any]]:
+        """The named settings of a model; none where it is not on the list."""
+        return [one for row in self.models if row["name"] == model for one in row["presets"]]
 
     def choices(self, kind: str) -> list[tuple[str, str]]:
         """Title and name of every unmasker, or of every cache and every pair that may stack."""

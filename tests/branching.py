@@ -8,6 +8,7 @@ from engine.events import RunFinished
 from engine.lane import Lane, LoadedModel
 from engine.spec import RunSpec, Start
 from engine.trace import Trace
+from tests.guiding import guide
 from tests.micro import make_profile, make_prompts, model_of
 
 PROMPT = make_prompts(6)[0]
@@ -35,7 +36,8 @@ def make(**changes):
 
 def loaded(family="mha"):
     profiles = {(b, q): make_profile(base=b, quantity=q) for b in BASES for q in ("q0", "v")}
-    return LoadedModel(model_of(family), Words(), "", profiles=profiles)
+    model = model_of(family)
+    return LoadedModel(model, Words(), "", profiles=profiles, guide=guide(model.info))
 
 
 def record(spec, parent=None, family="mha", most=99):

@@ -14,8 +14,8 @@ from engine.cache.base import CachePolicy, LayerPlan, StepPlan
 from engine.cache.profile import DriftProfile, edges
 from engine.cache.store import Site
 from engine.calibration import BASES
+from engine.families import ADAPTERS
 from engine.lane import LoadedModel, make_job
-from engine.library import ADAPTERS
 from engine.loop import Denoiser, denoise
 from engine.models.base import ModelAdapter, ModelInfo
 from engine.recorder import Recorder
@@ -23,12 +23,12 @@ from engine.spec import RunSpec
 from engine.tiny.layout import dream_config
 from engine.tiny.network import Shape
 from engine.tiny.tokenizer import SPECIALS, TEMPLATES
+from tests.guiding import guide
 
 ROOT = Path(__file__).parent.parent
 TINY, FILES = ROOT / "assets/models/tiny-llada", ("tokenizer.json", "tokenizer_config.json")
 VOCAB, MASK, EOS, EOT = 40, 39, 1, 2
-ATOL = 1e-9
-NONE = slice(0, 0)
+ATOL, NONE = 1e-9, slice(0, 0)
 FAMILIES = {
     "mha": (0, 4, 11),
     "gqa": (0, 2, 12),
@@ -99,7 +99,7 @@ def micro_job(model, spec, prompts=None, recorder=None, policy=None):
         for base in BASES
         for quantity in ("q0", "v")
     }
-    loaded = LoadedModel(model, None, "", profiles=profiles)
+    loaded = LoadedModel(model, None, "", profiles=profiles, guide=guide(model.info))
     job = make_job(loaded, spec, prompts or make_prompts(6), recorder)
     if policy is not None:
         job.make_policy = policy

@@ -10,10 +10,10 @@ def reference_logits(model, canvas, pad_mask=None) -> torch.Tensor:
     info, x = model.info, model.embedding.weight[canvas]
     for layer in range(info.layers):
         block = model.block(layer)
-        x = x + _reference_attention(info, block, _norm(x, block.attn_norm), pad_mask)
-        gate, up = (_norm(x, block.ff_norm) @ block.gate_up.weight.T).split(info.ffn, -1)
+        x = x + _reference_attention(info, block, _norm(x, block.attn_norm.weight), pad_mask)
+        gate, up = (_norm(x, block.ff_norm.weight) @ block.gate_up.weight.T).split(info.ffn, -1)
         x = x + (gate * torch.sigmoid(gate) * up) @ block.down.weight.T
-    return _norm(x, model.norm) @ model.head.weight.T
+    return _norm(x, model.norm.weight) @ model.head.weight.T
 
 
 def _norm(x, weight):

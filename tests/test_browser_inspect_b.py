@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.events import KINDS, QUANTITIES
-from engine.library import embedded_models
+from engine.families import embedded_models
 from engine.logcode import NOTHING, decode
 from engine.session import Session
 from tests.browser import ROOT

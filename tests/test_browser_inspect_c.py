@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.library import embedded_models
+from engine.families import embedded_models
 from engine.logcode import decode
 from engine.session import Session
 from engine.spec import RunSpec

@@ -98,3 +98,24 @@ def test_the_strip_counts_what_causal_attention_keeps(app, new_page):
     page.locator("[data-strip=bidirectional]").click()
     page.wait_for_function(DONE)
     assert answer(page, str(count)).startswith("Right")
+
+
+def test_the_helper_lesson_shows_the_guider_of_each_choice(app, new_page):
+    page = at_lesson(new_page(), app, "helper", "guider")
+    said = page.locator("#ds-learn .ds-view[data-view=guider] [data-block=said]")
+    for name, words in (
+        ("freecache", "No guider was asked"), ("freecache_guided", "Guider tiny-qwen2"),
+        ("guided", "Guider tiny-qwen2"),
+    ):  # fmt: skip
+        page.locator(f"[data-choice={name}]").click()
+        said.get_by_text(words).wait_for()
+    page.wait_for_function(DONE)
+    trace = Trace.load(LESSONS / "freecache_guided.npz")
+    arrays, ids, wins = trace.arrays(), trace.canvas_at(trace.steps), 0
+    for step in np.unique(arrays["draft_step"][~arrays["draft_ok"]]):
+        mine, theirs = (np.flatnonzero(arrays[n] == step) for n in ("draft_step", "guider_step"))
+        first = int(arrays["draft_ok"][mine].argmin())
+        stands = trace.pieces[int(ids[arrays["draft_position"][mine[first]]])]
+        wins += stands == trace.guider_pieces[int(arrays["guider_top"][theirs[first]])]
+    assert answer(page, str(wins + 1)).startswith("Not yet")
+    assert answer(page, str(wins)).startswith(f"Right. At {wins} of")

@@ -2,14 +2,14 @@
 
 import pytest
 
-from engine.library import info_of
+from engine.families import info_of
 from engine.models.weights import CheckpointError
 from tests.micro import configure, write_checkpoint
 
 LLADA = [
     ({"n_layers": ...}, "n_layers should be a whole number"),
     ({"d_model": 32.0}, "d_model should be a whole number"),
-    ({"mask_token_id": None}, "mask_token_id should be a whole number"),
+    ({"mask_token_id": "2"}, "mask_token_id should be a whole number"),
     ({"n_heads": 5, "n_kv_heads": 5}, "n_heads must divide d_model"),
     ({"n_kv_heads": 3}, "n_kv_heads n_heads"),
     ({"n_heads": 0}, "n_heads"),

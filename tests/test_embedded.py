@@ -8,7 +8,7 @@ import torch
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM
 
-from engine.library import embedded_models
+from engine.families import embedded_models
 from engine.models.weights import Checkpoint
 from engine.session import Session
 from engine.text import Tokenizer

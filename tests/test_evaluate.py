@@ -9,7 +9,8 @@ import pytest
 from engine.bench import measure, table
 from engine.comparison import mcnemar, read_entries
 from engine.evaluate import main
-from engine.library import Library, embedded_models
+from engine.families import embedded_models
+from engine.library import Library
 from engine.sitting import sit, summarise
 from engine.spec import RunSpec
 from engine.tiny.exam import exam

@@ -10,14 +10,14 @@ import pytest
 from engine import catalog
 from engine.events import RunFinished
 from engine.example import PLAIN, gather, method_specs, record_runs
-from engine.library import embedded_models
+from engine.families import embedded_models
 from engine.models.weights import Checkpoint
 from engine.session import Session
 from engine.trace import Trace
 
 ASSETS = Path(__file__).parents[1] / "assets"
 FOLDER = ASSETS / "examples"
-CLOCKS = {"forward_ms", "decide_ms"}
+CLOCKS = {"forward_ms", "decide_ms", "guided_ms"}
 METHODS = [*catalog.policies(), *catalog.unmaskers()]
 BASE = ("none", "quota")
 
@@ -33,7 +33,7 @@ def apart(one, other):
     return {n for n in a if a[n].shape != b[n].shape or a[n].tobytes() != b[n].tobytes()}
 
 
-@pytest.mark.parametrize("name", [PLAIN, "dual", "spa_cache", "threshold"])
+@pytest.mark.parametrize("name", [PLAIN, "dual", "spa_cache", "threshold", "guided"])
 def test_a_recording_made_again_is_the_same_but_for_the_clocks(session, name):
     spec = replace(
         method_specs(session)[name], gen_length=16, block_length=8, steps=16, probe_steps=2

@@ -82,9 +82,9 @@ def test_an_empty_array_promises_no_sizes(trace):
     assert Trace.from_bytes(rewritten(trace, odd)).arrays()["similarity"].shape == (0, 2, 0, 0)
 
 
-@pytest.mark.parametrize("name", LATER)
+@pytest.mark.parametrize("name", LATER[1])
 def test_version_1_knows_no_later_field(trace, name):
-    arrays = {other: None for other in LATER if other != name}
+    arrays = {other: None for other in LATER[1] if other != name}
     refused(rewritten(trace, arrays, version=1))
 
 

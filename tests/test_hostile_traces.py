@@ -178,7 +178,7 @@ def test_arrays_that_do_not_fit(trace, wrong):
 
 @pytest.mark.parametrize(
     "meta",
-    [{"version": 3}, {"version": 0}, {"version": True}, {"version": None},
+    [{"version": 4}, {"version": 0}, {"version": True}, {"version": None},
      {"reason": "won"}, {"reason": []}, {"spec": 3}, {"model": {}},
      {"model": {"vocab_size": "40"}}, {"model": {"vocab_size": 10**9}}, {"model": []},
      {"environment": None}, {"model": {"vocab_size": True}},

@@ -14,16 +14,16 @@ PLAIN = {f"engine.{name}" for name in ("spec", "events", "trace", "fields", "pla
     "engine.regions",
 }
 LEVELS = [
-    {"fields", "events", "control", "logcode", "accounts"},
-    {"spec", "rows", "regions"},
+    {"fields", "events", "control", "logcode", "accounts", "presets", "clock"},
+    {"spec", "rows", "regions", "registry", "progress"},
     {"schema"},
     {"document", "columns"},
     {"plan", "trace", "models"},
-    {"flops"},
-    {"cache"},
-    {"decode"},
+    {"flops", "download"},
+    {"cache", "hub"},
+    {"decode", "stock", "families"},
     {"catalog", "forward", "guidance", "recorder", "eos", "metrics", "text", "tap"},
-    {"latest", "sketch"},
+    {"latest", "sketch", "room"},
     {"layers"},
     {"shadow"},
     {"job", "environment"},
@@ -95,6 +95,7 @@ UNMASKER = (
         for name in ("cache.base", "cache.density", "decode.base", "decode.prefix_rule")
     }
     | {f"engine.decode.{name}" for name in ("quota", "schedule", "score")}
+    | {"engine.events.GuidedStep", "engine.guider"}
 )
 ADAPTER = {"engine.models", "engine.rows"}
 
@@ -164,6 +165,10 @@ def loaded_by(module):
 
 def test_traces_are_read_without_torch():
     assert "torch" not in loaded_by("engine.trace, engine.spec, engine.events, engine.plan")
+
+
+def test_the_registered_models_are_known_without_torch():
+    assert not loaded_by("engine.registry") & {"torch", "numpy", "transformers"}
 
 
 def test_the_session_is_made_without_the_page():

@@ -7,7 +7,7 @@ import torch
 from accelerate import init_empty_weights
 from safetensors.torch import load_file, save_file
 
-from engine.library import ADAPTERS, embedded_models, info_of
+from engine.families import ADAPTERS, embedded_models, info_of
 from engine.models.dream import DreamAdapter
 from engine.models.llada import LladaAdapter
 from engine.models.weights import CheckpointError

@@ -50,11 +50,9 @@ def test_nonsense_is_never_right(traces, lesson):
         assert not judge(traces, lesson.key, given)
 
 
-def test_seven_lessons_with_views_that_exist():
-    assert len(LESSONS) == len(BY_KEY) == 7
-    named = {"candidates", "schedule", "counts", "compare", "drift", "error"}
-    assert {lesson.view for lesson in LESSONS} <= named
-    assert "drift" in VIEWS
+def test_eight_lessons_with_views_that_exist():
+    assert len(LESSONS) == len(BY_KEY) == 8
+    assert {lesson.view for lesson in LESSONS} <= {*VIEWS, "counts", "compare"}
 
 
 def test_the_last_word(traces):
@@ -135,3 +133,29 @@ def test_when_the_first_block_freezes(traces):
     assert last + 1 < trace.steps, "the block must freeze before the end"
     assert judge(traces, "freezing", str(last + 2))
     assert not judge(traces, "freezing", str(last + 1))
+
+
+def test_who_wins_where_draft_and_guider_disagree(traces):
+    trace = traces["freecache_guided"]
+    arrays, ids = trace.arrays(), trace.canvas_at(trace.steps)
+    assert trace.meta["guider"]["shared"], "else the guider's tokens are not the draft's, in order"
+    wins = losses = 0
+    for step in range(trace.steps):
+        mine, theirs = (np.flatnonzero(arrays[n] == step) for n in ("draft_step", "guider_step"))
+        ok = arrays["draft_ok"][mine]
+        if ok.all():
+            continue
+        first = int(ok.argmin())
+        stands = trace.pieces[int(ids[arrays["draft_position"][mine[first]]])]
+        choice = trace.guider_pieces[int(arrays["guider_top"][theirs[first]])]
+        wins, losses = wins + (stands == choice), losses + (stands != choice)
+    assert wins > 1, "the lesson needs mismatches"
+    assert judge(traces, "helper", str(wins))
+    assert not judge(traces, "helper", str(wins + 1))
+    assert not judge(traces, "helper", str(wins - 1))
+
+
+def test_a_guider_saves_forwards_and_changes_no_answer(traces):
+    texts = {name: traces[name].meta["texts"][0] for name in ("plain", "freecache_guided")}
+    assert texts["plain"].split()[-1] == texts["freecache_guided"].split()[-1]
+    assert 4 * traces["freecache_guided"].steps < traces["plain"].steps

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from engine.library import adapter_of
+from engine.families import adapter_of
 from engine.models.weights import Checkpoint, CheckpointError
 from engine.text import Tokenizer
 from tests.micro import configure, write_checkpoint
@@ -19,7 +19,7 @@ TIED = {"llada": "weight_tying", "dream": "tie_word_embeddings"}
 OURS = {
     "gate": ("gate_up.weight", 0), "up": ("gate_up.weight", 1), "down": ("down.weight", 0),
     "q": ("qkv.weight", 0), "k": ("qkv.weight", 1), "v": ("qkv.weight", 2),
-    "out": ("out.weight", 0), "norm1": ("attn_norm", 0), "norm2": ("ff_norm", 0),
+    "out": ("out.weight", 0), "norm1": ("attn_norm.weight", 0), "norm2": ("ff_norm.weight", 0),
 }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from engine.plan import derive
 from engine.spec import MAX_PROMPT_CHARS, RaceSpec, RunSpec, Start
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+NAMES = st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=40)
 KNOBS = st.fixed_dictionaries(
     {},
     optional={
@@ -38,7 +39,7 @@ def specs(draw):
     turns = st.tuples(st.sampled_from(["system", "user", "assistant"]), TEXT)
     offsets = draw(st.lists(st.integers(0, 15), unique=True, max_size=3))
     return RunSpec(
-        model=draw(TEXT),
+        model=draw(NAMES),
         **draw(
             st.fixed_dictionaries({"prompt": TEXT})
             | st.fixed_dictionaries({"messages": st.lists(turns, max_size=3).map(tuple)})
@@ -114,6 +115,10 @@ REFUSALS = [
     ({"prompt": 7}, "prompt: expected str"),
     ({"prompt": "a \ud800 b"}, "prompt: holds half a character"),
     ({"messages": [["user", "\udfff"]]}, "prompt: holds half a character"),
+    ({"model": "x" * 301}, "model: 301 characters; at most 300"),
+    ({"model": "a\0b"}, r"model: 'a\\x00b' holds a control character"),
+    ({"model": "a\nb"}, "model: .* holds a control character"),
+    ({"model": "\ud800"}, "model: .* holds a control character"),
     ({"prompt": "x" * (MAX_PROMPT_CHARS + 1)}, f"prompt: .* at most {MAX_PROMPT_CHARS}"),
     ({"prompt": "x", "messages": [["user", "y"]]}, "prompt: give either"),
     ({"messages": [["robot", "x"]]}, "messages: role 'robot' should be system, user or assistant"),

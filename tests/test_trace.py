@@ -9,7 +9,7 @@ import pytest
 
 from engine.events import RunFinished, RunStarted, Waiting
 from engine.recorder import Recorder, StepRecorder
-from engine.schema import LATER, SCHEMA
+from engine.schema import LATER, OLD_PARTS, SCHEMA
 from engine.shadow import ShadowRecorder
 from engine.trace import MAX_BYTES, SMALL_BYTES, Trace
 from tests.micro import MASK, make_prompts, make_spec, model_of, run
@@ -141,17 +141,19 @@ def test_a_file_of_version_1_is_read(tmp_path, suffix):
     path = tmp_path / f"old.{suffix}"
     if suffix == "json":
         document = json.loads(trace.to_json())
-        document["arrays"] = {k: v for k, v in document["arrays"].items() if k not in LATER}
+        document["arrays"] = {k: v for k, v in document["arrays"].items() if k not in LATER[1]}
+        flops = trace.arrays()["flops"][:, :OLD_PARTS]
+        document["arrays"]["flops"] = {"shape": flops.shape, "data": flops.ravel().tolist()}
         path.write_text(json.dumps(document))
     else:
         meta = np.frombuffer(json.dumps(trace.meta).encode(), np.uint8)
-        old = {name: a for name, a in trace.arrays().items() if name not in LATER}
-        np.savez(path, meta=meta, **old)
+        old = {name: a for name, a in trace.arrays().items() if name not in LATER[1]}
+        np.savez(path, meta=meta, **old | {"flops": old["flops"][:, :OLD_PARTS]})
     loaded = Trace.load(path)
-    assert loaded.meta["version"] == 2
+    assert loaded.meta["version"] == 3
     assert loaded.meta["facts"] == {}
     for name, array in loaded.arrays().items():
-        if name in LATER:
+        if name in LATER[1]:
             assert len(array) == 0
         else:
             assert np.array_equal(array, trace.arrays()[name], equal_nan=array.dtype.kind == "f")

@@ -181,6 +181,13 @@ class CachePolicy(ABC):
         """
         return None
 
+    def edge(self, masked: np.ndarray, block: slice) -> np.ndarray:
+        """Position [B] before which a step gives logits of every mask from the block's first on.
+
+        `masked` [B, T] bool. For unmaskers that look beyond the block.
+        """
+        return np.full(len(masked), masked.shape[1])
+
     def offers(self, count: int) -> bool:
         """Whether each step lets `count` tokens of a block be committed, if so many are masked."""
         return True

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from engine.cache.base import CachePolicy, RunInfo, StepPlan, StepView
 from engine.cache.store import Site
 from engine.fields import knob
@@ -29,6 +31,10 @@ class BlockCache(CachePolicy):
     def sites(self, run: RunInfo) -> tuple[Site, ...]:
         """K and V."""
         return Site("k"), Site("v")
+
+    def edge(self, masked: np.ndarray, block: slice) -> np.ndarray:
+        """The block's end: what lies behind it is renewed when its turn comes."""
+        return np.full(len(masked), block.stop)
 
     def begin_step(self, view: StepView) -> StepPlan:
         """All rows at a refresh, else the window."""

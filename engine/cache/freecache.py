@@ -65,6 +65,15 @@ class FreeCache(CachePolicy):
         self._frontier = np.full(run.batch, run.prompt_length)
         self._fed = slice(0, run.length)
 
+    def edge(self, masked: np.ndarray, block: slice) -> np.ndarray:
+        """The window's right edge, in the first step too: what is revealed is computed once more.
+
+        The whole canvas where nothing slides.
+        """
+        if self.window is None:
+            return super().edge(masked, block)
+        return np.minimum(_frontier(masked) - 1 + self.window, masked.shape[1])
+
     def begin_step(self, view: StepView) -> StepPlan:
         """All rows once, then the window."""
         frontier = _frontier(view.masked_host)

@@ -58,7 +58,9 @@ def obtain(ground: Ground, rank: int) -> tuple[Proxy, ...]:
     adapter = ground.adapter
     name = f"singular-r{rank}-{str(adapter.dtype).removeprefix('torch.')}.safetensors"
     if name not in ground.kept:
-        ground.kept[name] = tuple(p.like(adapter.norm) for p in _from_disk(ground, rank, name))
+        ground.kept[name] = tuple(
+            p.like(adapter.norm.weight) for p in _from_disk(ground, rank, name)
+        )
     kept: tuple[Proxy, ...] = ground.kept[name]
     return kept
 

@@ -67,6 +67,10 @@ class Stack(CachePolicy):
         """What the window watches; a policy within layers watches nothing."""
         return self.window.watch(step, masked, block)
 
+    def edge(self, masked: np.ndarray, block: slice) -> np.ndarray:
+        """As the window does."""
+        return self.window.edge(masked, block)
+
     def offers(self, count: int) -> bool:
         """As the window does."""
         return self.window.offers(count)

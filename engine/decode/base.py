@@ -11,9 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.cache.base import RunInfo, StepView
+from engine.cache.base import CachePolicy, RunInfo, StepView
 from engine.decode.schedule import Begun, Schedule
+from engine.events import GuidedStep
 from engine.fields import check_fields
+from engine.guider.guiding import Guiding
 from engine.plan import quota
 
 
@@ -23,12 +25,14 @@ class Candidates:
 
     `ids` proposed tokens; `confidence` their probability in the unshaped distribution (what the
     authors of LLaDA rank by; that after `Unmasker.shaping` where there is one); `score` what this
-    run ranks by, -inf where a row is padding.
+    run ranks by, -inf where a row is padding; `logits` [B, n, V] are those that they come from,
+    for unmaskers that are `guided`.
     """
 
     ids: Tensor
     confidence: Tensor
     score: Tensor
+    logits: Tensor | None = None
 
     def ranking(self) -> Tensor:
         """Indices [B, n] by falling score; ties go to the lower position."""
@@ -66,7 +70,7 @@ class Shaping:
 class Unmasker(ABC):
     """A rule for committing tokens; its knobs are its dataclass fields, one instance a run.
 
-    `scheduled` rules spend the `steps` of a spec.
+    `scheduled` rules spend the `steps` of a spec, `guided` ones ask another model.
     """
 
     name: ClassVar[str]
@@ -74,10 +78,17 @@ class Unmasker(ABC):
     paper: ClassVar[str] = ""
     summary: ClassVar[str] = ""
     scheduled: ClassVar[bool] = False
+    guided: ClassVar[bool] = False
     score: str = "confidence"
 
     def __post_init__(self) -> None:
         check_fields(self, f"{self.name}.")
+
+    def check(self, policy: CachePolicy, block_length: int, eos_suppress: str) -> None:
+        """Raise ValueError naming the knob or field that makes such a run impossible."""
+
+    def equip(self, guiding: Guiding | None) -> None:
+        """Take the guider of a run, before `start`; None where the rule is not guided."""
 
     def start(
         self,
@@ -98,6 +109,30 @@ class Unmasker(ABC):
     def foretells(self) -> bool:
         """Whether `order` knows what a step commits, which is something in every step."""
         return False
+
+    def rows(self, masked: np.ndarray, block: slice, edge: np.ndarray) -> np.ndarray:
+        """Positions [B, T] bool that a step may commit, out of `masked` [B, T]: the block's.
+
+        Before `edge` [B] a step gives logits of every mask (CachePolicy.edge).
+        """
+        rows = np.zeros_like(masked)
+        rows[:, block] = masked[:, block]
+        return rows
+
+    def restrict(self, logits: Tensor) -> None:
+        """Rule out what is never proposed, in place on [B, n, V]."""
+
+    def ending(self, asked: str) -> str:
+        """The end-of-text rule of a run that asks for one (RunSpec.eos)."""
+        return asked
+
+    def report(self, detail: bool) -> GuidedStep | None:
+        """What a guider made of the last step; called once a step, outside the clocks."""
+        return None
+
+    def held(self) -> int:
+        """Bytes that the rule keeps beside the cache of the model."""
+        return 0
 
     def may_skip(self, view: StepView) -> bool:
         """Whether a step may commit nothing."""

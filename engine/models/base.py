@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
+from accelerate.utils import align_module_device
 from torch import Tensor, nn
 
 from engine.models.ops import Rotary, attention, attention_weighed, rms_norm
@@ -56,16 +57,41 @@ class ModelInfo:
         return dataclasses.asdict(self) | {"stop_ids": list(self.stop_ids)}
 
 
+class Norm(nn.Module):
+    """RMSNorm of the last dimension."""
+
+    def __init__(self, info: ModelInfo) -> None:
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.empty(info.d_model)), info.norm_eps
+
+    def forward(self, h: Tensor) -> Tensor:
+        """[..., D] -> [..., D]."""
+        return rms_norm(h, self.weight, self.eps)
+
+
+class Fused(nn.Linear):
+    """Several projections of one input, of which a run of rows is computed at a time."""
+
+    def forward(self, input: Tensor, lo: int = 0, hi: int | None = None) -> Tensor:
+        """[..., D] -> [..., hi - lo]: the outputs lo to hi."""
+        bias = None if self.bias is None else self.bias[lo:hi]
+        return F.linear(input, self.weight[lo:hi], bias)
+
+
 class Block(nn.Module):
-    """The weights of one layer, fused: q|k|v and gate|up."""
+    """The weights of one layer, fused: q|k|v and gate|up.
+
+    Each weight is used through a call of the leaf module that owns it and in no other way, so a
+    leaf may lie on another device or be fetched when it is called (engine.models.place).
+    """
 
     def __init__(self, info: ModelInfo) -> None:
         super().__init__()
         d, kv = info.d_model, info.d_kv
-        self.attn_norm = nn.Parameter(torch.empty(d))
-        self.qkv = nn.Linear(d, d + 2 * kv, bias=info.qkv_bias)
+        self.attn_norm = Norm(info)
+        self.ff_norm = Norm(info)
+        self.qkv = Fused(d, d + 2 * kv, bias=info.qkv_bias)
         self.out = nn.Linear(d, d, bias=False)
-        self.ff_norm = nn.Parameter(torch.empty(d))
         self.gate_up = nn.Linear(d, 2 * info.ffn, bias=False)
         self.down = nn.Linear(info.ffn, d, bias=False)
 
@@ -82,9 +108,9 @@ class ModelAdapter(nn.Module):
     def __init__(self, info: ModelInfo) -> None:
         super().__init__()
         self.info = info
-        self.embedding = nn.Embedding(info.vocab_size, info.d_model)
+        self.norm = Norm(info)
+        self.embedding = nn.Embedding.from_pretrained(torch.empty(info.vocab_size, info.d_model))
         self.blocks = nn.ModuleList(Block(info) for _ in range(info.layers))
-        self.norm = nn.Parameter(torch.empty(info.d_model))
         self.head = nn.Linear(info.d_model, info.vocab_size, bias=False)
         if info.tied:
             self.head.weight = self.embedding.weight
@@ -93,13 +119,13 @@ class ModelAdapter(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
-        return self.norm.device
+        """The main device: activations lie there, and the weights unless they were placed."""
+        return self.norm.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
         """The weights' number format."""
-        return self.norm.dtype
+        return self.norm.weight.dtype
 
     def block(self, layer: int) -> Block:
         """The weights of one layer."""
@@ -113,7 +139,7 @@ class ModelAdapter(nn.Module):
 
     def attn_norm(self, layer: int, h: Tensor) -> Tensor:
         """The input of a layer's projections, [B, n, D]."""
-        return rms_norm(h, self.block(layer).attn_norm, self.info.norm_eps)
+        return self.block(layer).attn_norm(h)
 
     def project(
         self, layer: int, names: str, x: Tensor, rows: Rows, length: int, heads: slice | None = None
@@ -123,14 +149,13 @@ class ModelAdapter(nn.Module):
         `names` is a run of "qkv", computed as one product; q and k come back rotated to their
         global positions `rows` of a canvas of `length`. `heads` restricts a single projection.
         """
-        info, weights = self.info, self.block(layer).qkv
+        info = self.info
         widths = {"q": info.d_model, "k": info.d_kv, "v": info.d_kv}
         starts = {"q": 0, "k": info.d_model, "v": info.d_model + info.d_kv}
         lo, hi = starts[names[0]], starts[names[-1]] + widths[names[-1]]
         if heads is not None:
             lo, hi = lo + heads.start * info.head_dim, lo + heads.stop * info.head_dim
-        bias = None if weights.bias is None else weights.bias[lo:hi]
-        out = F.linear(x, weights.weight[lo:hi], bias).unflatten(-1, (-1, info.head_dim))
+        out = self.block(layer).qkv(x, lo, hi).unflatten(-1, (-1, info.head_dim))
         if names == "v":
             return (out,)
         parts = [hi - lo] if heads is not None else [widths[n] for n in names]
@@ -158,17 +183,19 @@ class ModelAdapter(nn.Module):
     def value_weight(self, layer: int) -> tuple[Tensor, Tensor | None]:
         """Weight [d_kv, D] and bias [d_kv] (None where there is none) of the V projection."""
         linear, start = self.block(layer).qkv, self.info.d_model + self.info.d_kv
-        return linear.weight[start:], None if linear.bias is None else linear.bias[start:]
+        with align_module_device(linear):
+            bias = None if linear.bias is None else linear.bias[start:]
+            return linear.weight[start:], bias
 
     def mlp(self, layer: int, h: Tensor) -> Tensor:
         """Feed-forward branch of the residual stream `h` [B, n, D], its norm included."""
         block = self.block(layer)
-        gate, up = block.gate_up(rms_norm(h, block.ff_norm, self.info.norm_eps)).chunk(2, -1)
+        gate, up = block.gate_up(block.ff_norm(h)).chunk(2, -1)
         return block.down(F.silu(gate) * up)
 
     def logits(self, h: Tensor) -> Tensor:
         """[B, n, D] -> [B, n, V], raw: neither shifted nor masked."""
-        return self.head(rms_norm(h, self.norm, self.info.norm_eps))
+        return self.head(self.norm(h))
 
     def _make_rotary(self, length: int, dtype: torch.dtype, device: torch.device) -> Rotary:
         return Rotary(length, self.info.head_dim, self.info.rope_theta, dtype, device)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from engine.models.base import ModelInfo
-from engine.models.weights import CheckpointError
+from engine.models.weights import CheckpointError, read_json
+
+MASK_TOKEN = "<|mdm_mask|>"
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,33 @@ class Fields:
             qkv_bias=qkv_bias,
             tied=bool(config.get(self.tied, False)),
         )
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The `config.json` of a checkpoint folder, its mask id from the tokenizer where it has none.
+
+    LLaDA-V's says nothing of the mask, which its tokenizer names. No id is ever assumed.
+    Raises CheckpointError naming a file that is missing or not readable.
+    """
+    config = read_json(folder / "config.json")
+    if config.get("mask_token_id") is None and (found := _named_id(folder, MASK_TOKEN)) is not None:
+        return config | {"mask_token_id": found}
+    return config
+
+
+def _named_id(folder: Path, token: str) -> int | None:
+    """The id of an added token by the tokenizer's files; None where they do not have it."""
+    path = folder / "tokenizer_config.json"
+    decoder = read_json(path).get("added_tokens_decoder") if path.is_file() else None
+    for number, row in decoder.items() if isinstance(decoder, dict) else ():
+        if isinstance(row, dict) and row.get("content") == token and number.isdecimal():
+            return int(number)
+    path = folder / "tokenizer.json"
+    added = read_json(path).get("added_tokens") if path.is_file() else None
+    for row in added if isinstance(added, list) else ():
+        if isinstance(row, dict) and row.get("content") == token and type(row.get("id")) is int:
+            return int(row["id"])
+    return None
 
 
 def whole(config: Mapping[str, Any], field: str, lo: int, end: int = 2**31) -> int:

@@ -13,7 +13,8 @@ class Layout:
     """The names of a checkpoint's tensors.
 
     `block` has a place for the number of the layer; `leaves` goes from a tensor of ours in a
-    layer to the modules of theirs that it joins, in that order.
+    layer to the modules of theirs that it joins, in that order. Tensors whose names begin with
+    one of `skipped` are left unread.
     """
 
     embedding: str
@@ -21,6 +22,7 @@ class Layout:
     head: str
     block: str
     leaves: Mapping[str, tuple[str, ...]]
+    skipped: tuple[str, ...] = ()
 
     def sources(self, info: ModelInfo) -> dict[str, tuple[str, ...]]:
         """For every parameter of the adapter the tensors of the checkpoint that make it up."""
@@ -32,7 +34,7 @@ class Layout:
             if info.qkv_bias:
                 biases = tuple(f"{stem}{leaf}.bias" for leaf in self.leaves["qkv.weight"])
                 out[f"blocks.{layer}.qkv.bias"] = biases
-        out |= {"embedding.weight": (self.embedding,), "norm": (self.norm,)}
+        out |= {"embedding.weight": (self.embedding,), "norm.weight": (self.norm,)}
         return out if info.tied else out | {"head.weight": (self.head,)}
 
     def expected(self, info: ModelInfo, embedding_rows: int) -> dict[str, tuple[int, ...]]:
@@ -55,10 +57,10 @@ def _shapes(info: ModelInfo, rows: int) -> dict[str, tuple[tuple[int, ...], ...]
     d, kv, ffn = info.d_model, info.d_kv, info.ffn
     return {
         "embedding.weight": ((rows, d),),
-        "norm": ((d,),),
+        "norm.weight": ((d,),),
         "head.weight": ((rows, d),),
-        "attn_norm": ((d,),),
-        "ff_norm": ((d,),),
+        "attn_norm.weight": ((d,),),
+        "ff_norm.weight": ((d,),),
         "qkv.weight": ((d, d), (kv, d), (kv, d)),
         "qkv.bias": ((d,), (kv,), (kv,)),
         "out.weight": ((d, d),),
@@ -73,8 +75,8 @@ LLAMA = Layout(
     head="lm_head.weight",
     block="model.layers.{}.",
     leaves={
-        "attn_norm": ("input_layernorm",),
-        "ff_norm": ("post_attention_layernorm",),
+        "attn_norm.weight": ("input_layernorm",),
+        "ff_norm.weight": ("post_attention_layernorm",),
         "qkv.weight": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
         "out.weight": ("self_attn.o_proj",),
         "gate_up.weight": ("mlp.gate_proj", "mlp.up_proj"),

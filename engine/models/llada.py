@@ -1,8 +1,9 @@
-"""LLaDA: GSAI-ML/LLaDA-8B-Base, -Instruct and LLaDA-1.5, and anything in their layout."""
+"""LLaDA: LLaDA-8B-Base and -Instruct, LLaDA-1.5 and LLaDA-V, and anything in their layouts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from engine.models.base import ModelInfo
@@ -25,14 +26,31 @@ FIELDS = Fields(
     },
     norm_eps=1e-5,
 )  # fmt: skip
+LLAMA_FIELDS = Fields(
+    layers="num_hidden_layers",
+    d_model="hidden_size",
+    n_heads="num_attention_heads",
+    n_kv_heads="num_key_value_heads",
+    ffn="intermediate_size",
+    max_length="max_position_embeddings",
+    tied="tie_word_embeddings",
+    required={
+        "hidden_act": "silu", "rope_scaling": None, "attention_bias": False, "mlp_bias": False,
+    },
+    norm_eps=1e-5,
+)  # fmt: skip
+# What LLaDA-V sees with: its vision tower, and what turns that tower's output into embeddings.
+# No text passes through them, and the engine's canvases are text.
+VISION = ("model.vision_tower.", "model.mm_projector.", "model.vision_resampler.",
+          "model.image_newline")  # fmt: skip
 OWN = Layout(
     embedding="model.transformer.wte.weight",
     norm="model.transformer.ln_f.weight",
     head="model.transformer.ff_out.weight",
     block="model.transformer.blocks.{}.",
     leaves={
-        "attn_norm": ("attn_norm",),
-        "ff_norm": ("ff_norm",),
+        "attn_norm.weight": ("attn_norm",),
+        "ff_norm.weight": ("ff_norm",),
         "qkv.weight": ("q_proj", "k_proj", "v_proj"),
         "out.weight": ("attn_out",),
         "gate_up.weight": ("ff_proj", "up_proj"),
@@ -44,16 +62,18 @@ OWN = Layout(
 class LladaAdapter(Pretrained):
     """LLaDA on its own modules: bidirectional, no biases, logits unshifted.
 
-    Tensors may have its own names or those that LLaDA-V's converter gives them.
+    Config and tensors may have its own names or those that LLaDA-V's converter gives them; of
+    LLaDA-V the language model is read, its eyes are left out.
     """
 
     family = "llada"
-    layouts = (OWN, LLAMA)
+    layouts = (OWN, replace(LLAMA, skipped=VISION))
 
     @classmethod
     def read_info(cls, config: Mapping[str, Any], stop_ids: tuple[int, ...] = ()) -> ModelInfo:
         """As Pretrained has it."""
-        info = FIELDS.read(config, cls.family, stop_ids)
+        own = "d_model" in config or "hidden_size" not in config
+        info = (FIELDS if own else LLAMA_FIELDS).read(config, cls.family, stop_ids)
         cls.embedding_rows(config, info)
         return info
 

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from accelerate import init_empty_weights
+from torch import Tensor, nn
 
 from engine.models.base import ModelAdapter, ModelInfo
+from engine.models.config import read_config
 from engine.models.layout import Layout
-from engine.models.weights import Checkpoint, read_json
+from engine.models.place import DISK, Offloaded, Placing, attach, holder, leaves
+from engine.models.weights import Checkpoint
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How much of a checkpoint has been read, in bytes of its files."""
+
+    done: int
+    total: int
 
 
 class Pretrained(ModelAdapter):
@@ -32,6 +43,58 @@ class Pretrained(ModelAdapter):
         return info.vocab_size
 
     @classmethod
+    def load(
+        cls,
+        checkpoint: Checkpoint,
+        dtype: torch.dtype,
+        placing: Placing,
+        stop_ids: tuple[int, ...] = (),
+    ) -> Generator[Progress, None, Pretrained]:
+        """Read a checkpoint piece by piece, each weight straight to its place; returns the adapter.
+
+        Nothing is held twice: beside the weights there is one chunk on its way, and a tensor that
+        goes to disk. Raises CheckpointError naming what is missing or does not fit, MemoryShort
+        where the disk is full.
+        """
+        config = read_config(checkpoint.folder)
+        info = cls.read_info(config, stop_ids)
+        layout = next((x for x in cls.layouts if x.embedding in checkpoint.shapes), cls.layouts[0])
+        checkpoint.check(layout.expected(info, cls.embedding_rows(config, info)), layout.skipped)
+        with torch.device("meta"):
+            adapter = cls(info)
+        adapter.to(dtype)
+        offloaded = Offloaded(placing.folder)
+        places = {name: place for name, _, place in leaves(adapter, placing)}
+        parts = {
+            target: _parts(checkpoint, names, len(adapter.get_parameter(target)))
+            for target, names in layout.sources(info).items()
+        }
+        done, total = 0, sum(checkpoint.nbytes(*part) for found in parts.values() for part in found)
+        for target, found in parts.items():
+            module, _, leaf = target.rpartition(".")
+            like, place = adapter.get_parameter(target), places[module]
+            if place == DISK and offloaded.stored(target, like):
+                done += sum(checkpoint.nbytes(*part) for part in found)
+                yield Progress(done, total)
+                continue
+            device = holder(place, placing.main)
+            tensor = torch.empty_like(like, device=device or torch.device("cpu"))
+            for count in _fill(checkpoint, found, tensor):
+                done += count
+                yield Progress(done, total)
+            if device is not None:
+                owner = adapter.get_submodule(module)
+                owner.register_parameter(leaf, nn.Parameter(tensor, requires_grad=False))
+            elif place == DISK:
+                offloaded.write(target, tensor)
+            else:
+                offloaded.keep(target, tensor)
+        if info.tied:
+            adapter.head.weight = adapter.embedding.weight
+        attach(adapter, placing, offloaded)
+        return adapter.eval()
+
+    @classmethod
     def from_checkpoint(
         cls,
         checkpoint: Checkpoint,
@@ -39,22 +102,30 @@ class Pretrained(ModelAdapter):
         device: torch.device,
         stop_ids: tuple[int, ...] = (),
     ) -> Pretrained:
-        """Read a checkpoint; CheckpointError names what is missing or does not fit."""
-        config = read_json(checkpoint.folder / "config.json")
-        info = cls.read_info(config, stop_ids)
-        layout = next((x for x in cls.layouts if x.embedding in checkpoint.shapes), cls.layouts[0])
-        checkpoint.check(layout.expected(info, cls.embedding_rows(config, info)))
-        with init_empty_weights():
-            adapter = cls(info)
-        for target, names in layout.sources(info).items():
-            parts = [checkpoint.load(name, dtype, device) for name in names]
-            tensor = torch.cat(parts) if len(parts) > 1 else parts[0]
-            if target in ("embedding.weight", "head.weight") and len(tensor) > info.vocab_size:
-                tensor = tensor[: info.vocab_size].clone()
-            module, _, leaf = target.rpartition(".")
-            adapter.get_submodule(module).register_parameter(
-                leaf, torch.nn.Parameter(tensor, requires_grad=False)
-            )
-        if info.tied:
-            adapter.head.weight = adapter.embedding.weight
-        return adapter.eval()
+        """`load` to one device, without a word on the way."""
+        loading = cls.load(checkpoint, dtype, Placing(device), stop_ids)
+        while True:
+            try:
+                next(loading)
+            except StopIteration as end:
+                return end.value
+
+
+def _parts(checkpoint: Checkpoint, names: tuple[str, ...], rows: int) -> list[tuple[str, int]]:
+    """Tensors that make up one of `rows` rows, with the rows taken of each: spare ones are left."""
+    out = []
+    for name in names:
+        taken = min(checkpoint.shapes[name][0], rows)
+        out.append((name, taken))
+        rows -= taken
+    return out
+
+
+def _fill(checkpoint: Checkpoint, parts: list[tuple[str, int]], out: Tensor) -> Iterator[int]:
+    """Fill `out` with tensors one below the other; yields the bytes read each time."""
+    start = 0
+    for name, rows in parts:
+        for chunk in checkpoint.read(name, out.device, rows):
+            out[start : start + len(chunk)].copy_(chunk)
+            start += len(chunk)
+            yield chunk.nbytes

@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.tiny import corpus
 from engine.tiny.layout import HISTORY
+from engine.tiny.progress import vocabulary_of
 
 ABOUT = {
     "llada": (
@@ -26,17 +27,23 @@ ABOUT = {
         "A causal language model in the layout of Qwen2 checkpoints, for "
         "`transformers.AutoModelForCausalLM`. It guides and starts the masked models.",
     ),
+    "digits": (
+        "tiny-qwen2-digits",
+        "A causal language model in the layout of Qwen2 checkpoints with a vocabulary of its own: "
+        "512 tokens, each digit one of them, marks joined to the word before. It guides masked "
+        "models whose tokens end elsewhere. It started from the blocks of `tiny-qwen2`.",
+    ),
 }
 _LIMITS = """\
 It knows short arithmetic word problems of its own corpus and nothing else: no world knowledge,
-numbers from 0 to 199 written with a space before them, answers of at most about 60 tokens. It is
-made to be looked at while it decodes."""
+numbers from 0 to 199 written with a space before them, answers of at most about 60 words, numbers
+and marks. It is made to be looked at while it decodes."""
 
 
 def write(folder: Path, family: str, exams: list[Path]) -> None:
     """Write `README.md`; `exams` are files whose last line is a JSON result of the evaluation."""
     phases = json.loads((folder / HISTORY).read_text(encoding="utf-8"))
-    name, about = ABOUT[family]
+    name, about = ABOUT["digits" if vocabulary_of(phases) == "digits" else family]
     example = corpus.draw(phases[0]["seed"], 1)[0]
     tokens = sum(phase["tokens"] for phase in phases)
     minutes = sum(phase["seconds"] for phase in phases) / 60
@@ -79,7 +86,7 @@ def _exams(files: list[Path]) -> str:
             spec = row["spec"]
             rows.append(
                 [
-                    row.get("name", ", ".join((spec["cache"], spec["unmasker"]))),
+                    row.get("name") or ", ".join((spec["cache"], spec["unmasker"])),
                     spec["gen_length"], spec["block_length"],
                     row.get("shots", 0), row["problems"],
                     f"{row['accuracy']:.1%} ± {row['standard_error']:.1%}",

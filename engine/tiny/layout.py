@@ -19,7 +19,7 @@ from engine.tiny.network import Shape
 HISTORY = "training.json"
 LAYOUTS = {"llada": llada.OWN, "qwen2": LLAMA, "dream": LLAMA}
 OURS = {
-    "norm1": "attn_norm", "norm2": "ff_norm", "qkv": "qkv.weight",
+    "norm1": "attn_norm.weight", "norm2": "ff_norm.weight", "qkv": "qkv.weight",
     "out": "out.weight", "gate_up": "gate_up.weight", "down": "down.weight",
 }  # fmt: skip
 
@@ -162,10 +162,11 @@ def export(
     family: str,
     folder: Path,
     phases: list[dict[str, Any]],
+    vocabulary: str = "words",
 ) -> None:
     """Write tokenizer, config, bfloat16 weights and the phases of the training."""
     configs = {"llada": llada_config, "qwen2": qwen2_config, "dream": dream_config}
-    tokenizer.write(folder, family)
+    tokenizer.write(folder, family, vocabulary)
     for file, content in (("config.json", configs[family](shape)), (HISTORY, phases)):
         text = json.dumps(content, indent=2) + "\n"
         (folder / file).write_text(text, encoding="utf-8")

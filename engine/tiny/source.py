@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from engine.tiny import corpus
 from engine.tiny.scenes import SMALL, WIDE
 from engine.tiny.states import Batch, Recipe, Sample, canvas, causal, copies
-from engine.tiny.tokenizer import BOS, EOS, EOT, HEAD, HEAD_END, number_ids
+from engine.tiny.tokenizer import BOS, EOS, EOT, HEAD, HEAD_END, digit_ids
 
 
 class Source:
@@ -24,7 +24,7 @@ class Source:
         self.equals = tokenizer.encode(" =").ids[0]
         self.ranges = WIDE if recipe.wide else SMALL
         self.weights = torch.ones(tokenizer.get_vocab_size() + 64)
-        self.weights[number_ids(tokenizer)] = recipe.number_weight
+        self.weights[digit_ids(tokenizer)] = recipe.number_weight
         self.weights[EOS] = 0.5
 
     def batches(self, start: int = 0) -> Iterator[Batch]:

@@ -1,9 +1,11 @@
-"""The byte-level BPE tokenizer of the embedded models, in the files of each family.
+"""The byte-level BPE tokenizers of the embedded models, in the files of each family.
 
-Ids are the same in both layouts, role for role, so that weights carry over: the six special
-tokens, the 256 bytes, some common pieces, the numbers " 0" to " 199", the words of the corpus.
-A pre-token that is a vocabulary entry is taken whole (`ignore_merges`); any other text falls
-back to pieces and bytes, so every text comes back unchanged.
+Two vocabularies. `words`: the six special tokens, the 256 bytes, some common pieces, the numbers
+" 0" to " 199", the words of the corpus; a pre-token that is an entry is taken whole
+(`ignore_merges`), any other text falls back to pieces and bytes. `digits`: plain BPE learnt on the
+corpus, each digit a token of its own, marks joined to the word before them; for a guider that
+writes the same text in other tokens. Ids are the same in all layouts, role for role, so that
+weights carry over; every text comes back unchanged.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from engine.tiny.scenes import WIDE
 BOS, EOS, MASK, HEAD, HEAD_END, EOT = range(6)  # ids of the roles in every layout
 NUMBERS = 200
 VOCAB = 768  # rows of the embedding; the last ones may be unused
+ROWS = {"words": VOCAB, "digits": 512}  # of each vocabulary
 SPECIALS = {
     "llada": (
         "<|startoftext|>", "<|endoftext|>", "<|mdm_mask|>",
@@ -50,42 +53,71 @@ TEMPLATES = {
     "qwen2": CHATML,
     "dream": CHATML,  # without Dream's system line: the training has none
 }
-# A run of line ends, or a word, a number or marks with the space before them.
-_SPLIT = r"\n+| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|[^\S\n]+(?!\S)|\s"
+_SPLIT = {
+    # A run of line ends, or a word, a number or marks with the space before them.
+    "words": r"\n+| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|[^\S\n]+(?!\S)|\s",
+    # A word takes the mark that follows it along, a digit stands alone.
+    "digits": r"\n+| ?\p{L}+[.,:?]?| ?\p{N}| ?[^\s\p{L}\p{N}]+|[^\S\n]+(?!\S)|\s",
+}
 _EXTRA = ("user", "assistant", "system", "\n", "\n\n", "Question", "Answer", ":", " Question")
 
 
-def build(family: str) -> Tokenizer:
-    """Build the tokenizer of a family ("llada", "qwen2" or "dream"); ids do not depend on it."""
+def build(family: str, vocabulary: str = "words") -> Tokenizer:
+    """Build the tokenizer of a family ("llada", "qwen2" or "dream") with one of the ROWS' names.
+
+    Ids do not depend on the family.
+    """
     split = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(_SPLIT), "isolated"),
+            pre_tokenizers.Split(Regex(_SPLIT[vocabulary]), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
-    words = _words(split)
-    trainer = trainers.BpeTrainer(
-        vocab_size=256 + 80, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False, max_token_length=4,
-    )  # fmt: skip
-    base = Tokenizer(models.BPE())
-    base.pre_tokenizer = split
-    base.train_from_iterator(words, trainer)
-    learned = json.loads(base.to_str())["model"]
-    vocabulary = {name: i for i, name in enumerate(SPECIALS[family])}
+    special = {name: i for i, name in enumerate(SPECIALS[family])}
+    make = {"words": _words_model, "digits": _digits_model}[vocabulary]
+    out = Tokenizer(make(special, split))
+    out.pre_tokenizer = split
+    out.decoder = decoders.ByteLevel()
+    out.add_special_tokens(list(special))
+    return out
+
+
+def _words_model(special: dict[str, int], split: pre_tokenizers.PreTokenizer) -> models.BPE:
+    words = [word for word in _counted(split) if not word.strip().isdigit()]
+    pieces, merges = _learn([*_EXTRA, *words], split, 256 + 80, 4)
     numbers = [_visible(f" {n}", split) for n in range(NUMBERS)]
-    spelled = [_visible(word, split) for word in words]
-    pieces = sorted(learned["vocab"], key=learned["vocab"].get)
+    spelled = [_visible(word, split) for word in (*_EXTRA, *words)]
+    vocabulary = dict(special)
     for piece in (*pieces, *numbers, *spelled):
         vocabulary.setdefault(piece, len(vocabulary))
     if len(vocabulary) > VOCAB:
         raise ValueError(f"{len(vocabulary)} entries do not fit a vocabulary of {VOCAB}")
+    return models.BPE(vocab=vocabulary, merges=merges, ignore_merges=True)
+
+
+def _digits_model(special: dict[str, int], split: pre_tokenizers.PreTokenizer) -> models.BPE:
+    counted = _counted(split)
+    counted |= dict.fromkeys(_EXTRA, 300)  # words of prompts, rare or absent in the sample
+    text = [word for word, count in counted.items() for _ in range(count)]
+    pieces, merges = _learn(text, split, ROWS["digits"] - len(special), None)
+    vocabulary = special | {piece: i for i, piece in enumerate(pieces, len(special))}
+    return models.BPE(vocab=vocabulary, merges=merges)
+
+
+def _learn(
+    text: list[str], split: pre_tokenizers.PreTokenizer, size: int, longest: int | None
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """Learn `size` pieces of at most `longest` bytes, the 256 bytes first, and their merges."""
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False, max_token_length=longest,
+    )  # fmt: skip
+    base = Tokenizer(models.BPE())
+    base.pre_tokenizer = split
+    base.train_from_iterator(text, trainer)
+    learned = json.loads(base.to_str())["model"]
     merges = [tuple(m) if isinstance(m, list) else tuple(m.split(" ")) for m in learned["merges"]]
-    out = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=True))
-    out.pre_tokenizer = split
-    out.decoder = decoders.ByteLevel()
-    out.add_special_tokens(list(SPECIALS[family]))
-    return out
+    return sorted(learned["vocab"], key=learned["vocab"].get), merges
 
 
 def number_ids(tokenizer: Tokenizer) -> list[int]:
@@ -93,10 +125,16 @@ def number_ids(tokenizer: Tokenizer) -> list[int]:
     return [tokenizer.encode(f" {n}").ids[0] for n in range(NUMBERS)]
 
 
-def write(folder: Path, family: str) -> None:
+def digit_ids(tokenizer: Tokenizer) -> list[int]:
+    """Return the ids of all tokens that write a number or a digit of one."""
+    entries = tokenizer.get_vocab().items()
+    return sorted(i for name, i in entries if name.removeprefix("Ġ").isdecimal())
+
+
+def write(folder: Path, family: str, vocabulary: str = "words") -> None:
     """Write `tokenizer.json` and `tokenizer_config.json` of a family into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    build(family).save(str(folder / "tokenizer.json"))
+    build(family, vocabulary).save(str(folder / "tokenizer.json"))
     names = SPECIALS[family]
     config: dict[str, Any] = {
         "added_tokens_decoder": {
@@ -124,12 +162,11 @@ def _visible(text: str, split: pre_tokenizers.PreTokenizer) -> str:
     return "".join(piece for piece, _ in split.pre_tokenize_str(text))
 
 
-def _words(split: pre_tokenizers.PreTokenizer) -> list[str]:
-    """Return the pre-tokens of a sample of the corpus without its numbers, the frequent first."""
+def _counted(split: pre_tokenizers.PreTokenizer) -> dict[str, int]:
+    """Return the pre-tokens of a sample of the corpus with their counts, the frequent first."""
     seen: Counter[str] = Counter()
     for one in corpus.draw(0, 6000, exam=False, operations=(1, 5), wordings=None, ranges=WIDE):
         for text in (one.question, one.solution):
             for _, (start, end) in split.pre_tokenize_str(text):
                 seen[text[start:end]] += 1
-    words = [word for word, _ in sorted(seen.items(), key=lambda item: (-item[1], item[0]))]
-    return [*_EXTRA, *(word for word in words if not word.strip().isdigit())]
+    return dict(sorted(seen.items(), key=lambda item: (-item[1], item[0])))

@@ -4,20 +4,19 @@
     python -m engine.tiny.train run --copies 0.8 --steps 3000 --out runs/masked --init runs/causal
     python -m engine.tiny.train run --steps 6000 --out runs/masked
     python -m engine.tiny.train export --run runs/masked --family llada --folder tiny-llada
+    python -m engine.tiny.train run --kind causal --vocabulary digits --init tiny-qwen2 --out runs/b
     python -m engine.tiny.train card --family llada --folder tiny-llada --exams results.json
 
 A run folder holds `state.pt` and `log.csv`. `run` goes on from the state it finds there: an
 interrupted phase from its last saved step, a finished one with a new phase (options may differ).
-`--init` starts a new run from the weights of another run or of an exported LLaDA folder. Works on
-a CPU (one thread) and on CUDA; `--bf16` pays on processors that multiply bfloat16.
+`--init` starts a new run from the weights of another run or of an exported folder. Works on a CPU
+(one thread) and on CUDA; `--bf16` pays on processors that multiply bfloat16.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -30,6 +29,7 @@ import torch.nn.functional as F
 from engine.tiny import card, layout, tokenizer
 from engine.tiny.muon import optimizers
 from engine.tiny.network import Network, Shape
+from engine.tiny.progress import save, start, vocabulary_of
 from engine.tiny.source import Source
 from engine.tiny.states import Batch, Recipe
 
@@ -40,22 +40,6 @@ def rate(step: int, steps: int, warm: int, decay: float) -> float:
     return min(1.0, (step + 1) / max(1, warm), left)
 
 
-def new_network(seed: int) -> Network:
-    """Make a fresh network whose number tokens start from their digits."""
-    torch.manual_seed(seed)
-    model = Network(Shape(vocab=tokenizer.VOCAB))
-    model.seed_numbers(tokenizer.number_ids(tokenizer.build("llada")))
-    return model
-
-
-def save(path: Path, state: dict[str, Any]) -> None:
-    """Write a state so that an interruption leaves the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    torch.save(state, part)
-    os.replace(part, path)
-
-
 def loss_of(
     model: Callable[..., torch.Tensor], batch: Batch, causal: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -64,22 +48,6 @@ def loss_of(
     each = F.cross_entropy(logits.float(), batch.targets, reduction="none")
     right = (logits.argmax(-1) == batch.targets).float().mean()
     return (each * batch.weights).sum() / batch.weights.sum(), right
-
-
-def start(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the state to go on from: this run's, another run's weights, or a fresh one."""
-    path = args.out / "state.pt"
-    if path.exists():
-        return torch.load(path, map_location="cpu", weights_only=True)
-    blank: dict[str, Any] = {"optimizers": None, "step": 0, "phases": []}
-    if args.init is None:
-        return blank | {"model": new_network(args.seed).state_dict()}
-    if (args.init / layout.HISTORY).exists():
-        phases = json.loads((args.init / layout.HISTORY).read_text(encoding="utf-8"))
-        weights = layout.read(args.init, Shape(vocab=tokenizer.VOCAB))
-        return blank | {"model": weights, "phases": phases}
-    old = torch.load(args.init / "state.pt", map_location="cpu", weights_only=True)
-    return blank | {"model": old["model"], "phases": old["phases"]}
 
 
 def phase_of(args: argparse.Namespace, state: dict[str, Any]) -> dict[str, Any]:
@@ -98,7 +66,8 @@ def phase_of(args: argparse.Namespace, state: dict[str, Any]) -> dict[str, Any]:
         shift=args.shift,
     )  # fmt: skip
     phase = {
-        "recipe": asdict(recipe), "steps": args.steps, "step": 0, "tokens": 0, "seconds": 0.0,
+        "recipe": asdict(recipe), "vocabulary": args.vocabulary,
+        "steps": args.steps, "step": 0, "tokens": 0, "seconds": 0.0,
         "seed": args.seed + 1000 * len(phases), "lr": args.lr, "matrix_lr": args.matrix_lr,
         "warm": args.warm, "decay": args.decay, "curve": [],
     }  # fmt: skip
@@ -110,11 +79,11 @@ def run(args: argparse.Namespace) -> None:
     """Train one phase; save now and then, and at its end."""
     if args.device == "cpu":
         torch.set_num_threads(1)
-    state = start(args)
+    state = start(args.out, args.init, args.seed, args.vocabulary)
     phase = phase_of(args, state)
-    recipe = Recipe(**phase["recipe"])
+    recipe, vocabulary = Recipe(**phase["recipe"]), vocabulary_of(state["phases"])
     causal = recipe.kind == "causal"
-    model = Network(Shape(vocab=tokenizer.VOCAB)).to(args.device)
+    model = Network(Shape(vocab=tokenizer.ROWS[vocabulary])).to(args.device)
     model.load_state_dict(state["model"])
     optims = optimizers(model, phase["lr"], phase["matrix_lr"])
     forward = torch.compile(model, dynamic=True) if args.compile else model
@@ -122,7 +91,7 @@ def run(args: argparse.Namespace) -> None:
         for optim, saved in zip(optims, state["optimizers"], strict=True):
             optim.load_state_dict(saved)
     family = "qwen2" if causal or recipe.shift else "llada"
-    source = Source(tokenizer.build(family), recipe, family, phase["seed"])
+    source = Source(tokenizer.build(family, vocabulary), recipe, family, phase["seed"])
     args.out.mkdir(parents=True, exist_ok=True)
     clock, sums = time.time(), [0.0, 0.0, 0]
     for batch in source.batches(phase["step"]):
@@ -179,6 +148,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True)
     one = commands.add_parser("run", help="train one phase, or go on with an interrupted one")
     one.add_argument("--kind", choices=("causal", "masked"), default="masked")
+    one.add_argument("--vocabulary", choices=tuple(tokenizer.ROWS), default="words")
     one.add_argument("--copies", type=float, default=0.0, help="masked: share of block states")
     one.add_argument("--out", type=Path, required=True, help="folder of the run")
     one.add_argument("--init", type=Path, help="folder of the run whose weights to start from")
@@ -225,8 +195,9 @@ def main() -> None:
         card.write(args.folder, args.family, args.exams)
     else:
         state = torch.load(args.run / "state.pt", map_location="cpu", weights_only=True)
-        shape = Shape(vocab=tokenizer.VOCAB)
-        layout.export(state["model"], shape, args.family, args.folder, state["phases"])
+        phases, vocabulary = state["phases"], vocabulary_of(state["phases"])
+        shape = Shape(vocab=tokenizer.ROWS[vocabulary])
+        layout.export(state["model"], shape, args.family, args.folder, phases, vocabulary)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,13 @@ function line(row) {
   return out;
 }
 
+function small(text) {
+  const out = document.createElement("p");
+  out.className = "ds-room";
+  out.textContent = text;
+  return out;
+}
+
 function show() {
   let plan;
   try {
@@ -29,10 +36,8 @@ function show() {
   find("[data-plans]").hidden = !plan.ok;
   if (!plan.ok) return;
   const rows = plan.lanes.map(line);
-  const room = document.createElement("p");
-  room.className = "ds-room";
-  room.textContent = plan.lanes[0].room;
-  find("[data-plans]").replaceChildren(...rows, room);
+  const room = [plan.lanes[0].room, plan.memory].filter(Boolean).map(small);
+  find("[data-plans]").replaceChildren(...rows, ...room);
   find("[data-question]").textContent = plan.question;
   const before = plan.before;
   find("[data-before]").textContent = before

@@ -2,7 +2,7 @@ const store = new Store();
 const root = element.querySelector(".ds");
 const find = (name) => root.querySelector("[data-" + name + "]");
 const transport = new Transport(root, store, () => draw());
-const view = { pinned: null, pointed: null, spoken: 0, asking: false, queued: false, question: null };
+const view = { pinned: null, pointed: null, spoken: 0, due: 0, asking: false, queued: false, question: null };
 const inspector = new Inspector(
   root.querySelector("[data-inspect]"),
   store,
@@ -100,6 +100,7 @@ function drawHead() {
   const finished = ["example", "done"].includes(store.state) && where && store.timed ? " · measured on " + where : "";
   find("state").textContent = label + finished;
   find("headline").textContent = headline(store, transport.frames());
+  drawFetch(find("fetch"), find("fetch-bar"), find("fetch-words"), store.wait);
   find("chips").replaceChildren(...chips(store).map((text) => make("li", "", text)));
   const failures = store.started.filter((lane) => lane.end && lane.end.message);
   const said = store.message || failures.map((lane) => lane.end.message)[0] || "";
@@ -113,11 +114,17 @@ function drawHead() {
 }
 
 function speak(frames) {
-  const now = performance.now();
-  if (store.live && now - view.spoken < 1000) return;
-  view.spoken = now;
+  const left = view.spoken + 1000 - performance.now();
+  clearTimeout(view.due);
+  if (store.live && left > 0) {
+    view.due = setTimeout(() => speak(transport.frames()), left);
+    return;
+  }
+  view.spoken = performance.now();
   const counts = store.started.map((lane) => lane.name.toUpperCase() + " " + plural(lane.masksLeft(frames[lane.name]), "mask") + " left");
-  const words = [STATES[store.state], headline(store, transport.frames()), ...chips(store), ...counts].filter(Boolean).join(". ");
+  const told = spokenFetch(store.wait);
+  const rest = told ? [told] : [headline(store, transport.frames()), ...chips(store), ...counts];
+  const words = [STATES[store.state], ...rest].filter(Boolean).join(". ");
   if (find("spoken").textContent !== words) find("spoken").textContent = words;
 }
 

@@ -6,6 +6,7 @@ const STATES = {
   starting: "Starting …",
   running: "Racing: the lane whose clock is behind takes the next step",
   lock: "Waiting for another run to finish …",
+  fetching: "Fetching the model …",
   loading: "Loading the model …",
   warmup: "Warming up (not timed) …",
   recording: "Recording: the same run once more, its times are not kept",
@@ -24,6 +25,13 @@ const ROWS = [
   ["rows_plain", "Rows without a cache"], ["recomputed", "Share of token-layers recomputed"],
   ["gflops", "GFLOPs"], ["gflops_per_position", "GFLOPs per position"],
   ["cache_bytes", "Cache, bytes"], ["peak_memory_bytes", "Peak memory, bytes"],
+];
+const GUIDED_ROWS = [
+  ["guider_ms", "Guider, ms (part of deciding)"], ["guider_prefill_ms", "… of it for its prompt, ms"],
+  ["gflops_guider", "Guider, GFLOPs"], ["guider_forwards", "Guider, forwards"], ["guider_tokens", "Guider, tokens fed"],
+  ["tokens_per_nfe", "Tokens before the end a step"], ["tokens_per_guider_forward", "… a guider forward"],
+  ["accepted", "Tokens accepted a step"], ["fallback_rate", "Share of steps by fallback"],
+  ["guider_weight_bytes", "Guider, weights in bytes"], ["guider_cache_bytes", "Guider, cache in bytes"],
 ];
 
 function headline(store, frames) {
@@ -92,14 +100,15 @@ function pill(lane, frame) {
   return row ? "step " + frame + " · " + kind + " · " + plural(row.rows, "row") : kind;
 }
 
-const CLOCKED = ["total_ms", "forward_ms", "decide_ms", "ms_per_step", "tokens_per_s", "positions_per_s"];
+const CLOCKED = ["total_ms", "forward_ms", "decide_ms", "ms_per_step", "tokens_per_s", "positions_per_s", "guider_ms", "guider_prefill_ms"];
 
 function table(target, store) {
   const head = make("tr");
   head.append(make("th", "", "Measure"));
   const lanes = store.started;
   for (const lane of lanes) head.append(make("th", "", lane.name.toUpperCase() + ": " + lane.start.title));
-  const rows = ROWS.filter(([name]) => store.timed || !CLOCKED.includes(name)).map(([name, label]) => {
+  const guided = lanes.some((lane) => (lane.end?.metrics.guider_forwards ?? null) !== null);
+  const rows = [...ROWS, ...(guided ? GUIDED_ROWS : [])].filter(([name]) => store.timed || !CLOCKED.includes(name)).map(([name, label]) => {
     const row = make("tr");
     row.append(make("th", "", label));
     for (const lane of lanes) row.append(make("td", "", number(lane.end?.metrics[name])));

@@ -94,6 +94,7 @@ class Store {
     this.summary = null;
     this.state = "empty";
     this.pending = false;
+    this.wait = null;
     this.message = "";
     this.question = null;
     this.version = "";
@@ -112,6 +113,7 @@ class Store {
     this.pending = news.run !== this.run;
     let whole = true;
     this.state = news.state;
+    this.wait = news.wait || null;
     if (this.pending) return true;
     this.message = news.message || "";
     if (news.parent !== undefined) this.parent = news.parent;

@@ -15,6 +15,7 @@ from inspector.shelf import Record
 from inspector.views import compare, timeline, tokens
 
 Title = Callable[[Mapping[str, Any]], str]
+EARLY = "Stopped before the first step: nothing was computed."
 
 
 class Feed:
@@ -32,12 +33,17 @@ class Feed:
     def message(self, batch: Iterable[tuple[Lane, Event]], state: str) -> str:
         """Take a batch into the record and say what is new in it."""
         lanes: dict[Lane, dict[str, Any]] = {}
-        waiting = ""
+        waiting: Waiting | None = None
         for lane, event in batch:
             self._record.append(lane, event)
-            waiting = event.state if isinstance(event, Waiting) else ""
+            waiting = event if isinstance(event, Waiting) else None
             self._add(lanes.setdefault(lane, {}), lane, event)
-        head = {"run": self._record.run_id, "state": waiting or state}
+        head: dict[str, Any] = {
+            "run": self._record.run_id,
+            "state": waiting.state if waiting else state,
+        }
+        if waiting:
+            head["wait"] = wait(waiting)
         news = {lane: part for lane, part in lanes.items() if part}
         first = bool(news) and not self._begun
         self._begun = self._begun or first
@@ -55,6 +61,11 @@ class Feed:
             part["end"] = lane_end(self._record.traces[lane])
         if isinstance(event, RunStarted | StepEvent) and event.pieces:
             part.setdefault("pieces", {}).update(tokens.pieces(event.pieces, event.pieces))
+
+
+def wait(event: Waiting) -> dict[str, Any]:
+    """How far a download or a loading is: bytes `done` of `total` (0: unknown) of `what`."""
+    return {"done": event.done, "total": event.total, "what": event.what[:120]}
 
 
 def lane_end(trace: Trace) -> dict[str, Any]:
@@ -99,7 +110,8 @@ def final_state(record: Record) -> tuple[str, str]:
     state = "failed" if "failed" in reasons else "stopped"
     if all(reason == "done" for reason in reasons):
         state = "done"
-    return state, next(filter(None, said), "")[:1_000]
+    early = EARLY if state == "stopped" and not record.started() else ""
+    return state, next(filter(None, said), early)[:1_000]
 
 
 def _question(record: Record) -> str:

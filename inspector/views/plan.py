@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from engine.spec import RunSpec
+from inspector.views.sizes import size
 
 
 def sentence(spec: RunSpec, plan: Mapping[str, Any]) -> str:
@@ -15,6 +16,7 @@ def sentence(spec: RunSpec, plan: Mapping[str, Any]) -> str:
     if not owed:
         shape = f"{_count(blocks, 'block')} of {spec.block_length}"
         judge = "chance" if plan["steps_per_block"] else "confidence"
+        judge = "the guider" if spec.unmasker == "guided" else judge
         return f"{shape}, {judge} decides: between {low} and {_count(high, 'forward')}"
     few, many = min(owed), max(owed)
     tokens = _count(many, "token") if few == many else f"{few} to {_count(many, 'token')}"
@@ -30,6 +32,23 @@ def room(spec: RunSpec, plan: Mapping[str, Any]) -> str:
     if prompt is None or context is None:
         return ""
     return f"prompt {prompt} + answer {spec.gen_length} of {context} tokens"
+
+
+def memory(plans: Iterable[Mapping[str, Any]]) -> str:
+    """What weights, held once, and both runs take of the device, and what is fetched first."""
+    rows = list(plans)
+    weights, free, fetched = (rows[0][f"{name}_bytes"] for name in ("weights", "free", "fetch"))
+    parts = []
+    if weights is not None:
+        runs = sum(row["memory_bytes"] - row["weights_bytes"] for row in rows)
+        guider = sum(row.get("guider_bytes") or 0 for row in rows)
+        of = f" ({size(guider)} a guider's)" if guider else ""
+        parts.append(f"weights {size(weights)} + runs {size(runs)}{of} of {size(free)} free")
+    if fetched != 0:
+        parts.append(f"{size(fetched) if fetched else 'the model'} to be fetched first")
+    if any(row.get("guider_bytes", 0) is None for row in rows):
+        parts.append("the guider to be fetched first")
+    return "; ".join(parts)
 
 
 def _count(number: int, noun: str) -> str:

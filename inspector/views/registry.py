@@ -11,6 +11,7 @@ from inspector.views.candidates import candidates
 from inspector.views.drift import drift
 from inspector.views.error import error
 from inspector.views.frame import frame
+from inspector.views.guider import guider
 from inspector.views.queries import queries
 from inspector.views.scatter import scatter
 from inspector.views.schedule import schedule
@@ -32,6 +33,7 @@ VIEWS: dict[str, View] = {
     "error": error,
     "similarity": similarity,
     "scatter": scatter,
+    "guider": guider,
 }
 TIMED = frozenset({"time", "rho", "run_card"})  # views of the run whose clocks are true
 

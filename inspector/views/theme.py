@@ -23,6 +23,8 @@ INSPECT = (
     "inspect/panel.js",
     "inspect/tally.js",
     "inspect/why.js",
+    "inspect/ruling.js",
+    "inspect/acceptance.js",
     *(f"inspect/views/{name}.js" for name in VIEWS),
     "inspect/inspector.js",
 )
@@ -32,6 +34,7 @@ RACE = (
     "tokens.js",
     "charts.js",
     "report.js",
+    "fetch.js",
     "transport.js",
     *INSPECT,
     "link.js",
@@ -40,6 +43,7 @@ RACE = (
 )
 SCRIPTS = {
     "plan": ("plan.js",),
+    "preset": ("preset.js",),
     "race": RACE,
     "replay": ("replay.js", *RACE),
     "learn": (*RACE, "learn.js"),

@@ -10,6 +10,7 @@ import numpy as np
 
 from engine.events import PARTS
 from engine.trace import Trace
+from inspector.views.guider import break_even
 from inspector.views.packing import packed
 
 SWEEP = Path(__file__).parents[2] / "assets" / "table" / "rho.json"
@@ -19,7 +20,9 @@ RECORDING = ("steps", "layers", "probe")
 def time(trace: Trace) -> dict[str, Any]:
     """Milliseconds and GFLOPs of every step; ValueError for a run that was made to be recorded.
 
-    `forward_ms`, `decide_ms` [S]; `gflops` [S, parts] by `parts`; all float32.
+    `forward_ms`, `decide_ms` [S]; `gflops` [S, parts] by `parts`; all float32. `guider_ms` [S, 2]
+    is the guider's part of `decide_ms` and, of that, its prefill; `needed` [S] the tokens a step
+    that make it good by the clock (see guider.break_even); both are empty without a guider.
     """
     if trace.meta["spec"].get("record") in RECORDING:
         raise ValueError(
@@ -27,7 +30,11 @@ def time(trace: Trace) -> dict[str, Any]:
             "again to see what each step takes."
         )
     arrays = trace.arrays()
+    spent = arrays["guided_ms"]
+    other = (arrays["forward_ms"] + arrays["decide_ms"])[: len(spent)] - spent[:, 0]
     return {
+        "guider_ms": packed(spent.astype(np.float32)),
+        "needed": packed(break_even(spent[:, 0], other)),
         "forward_ms": packed(arrays["forward_ms"].astype(np.float32)),
         "decide_ms": packed(arrays["decide_ms"].astype(np.float32)),
         "gflops": packed((arrays["flops"] / 1e9).astype(np.float32)),

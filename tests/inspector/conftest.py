@@ -6,10 +6,11 @@ from pathlib import Path
 import gradio as gr
 import pytest
 
-from engine.library import embedded_models
+from engine.families import embedded_models
 from engine.session import Session
 from engine.spec import RaceSpec
 from engine.trace import Trace
+from inspector.chooser import build_chooser
 from inspector.handlers import Handlers
 from inspector.settings import Form, build_lane, build_prompt, build_shared
 from inspector.vocabulary import Vocabulary
@@ -28,6 +29,7 @@ def small_race(session, **changes):
 def make_form(session):
     form = Form(Vocabulary(session.catalog(), session.default_race()))
     with gr.Blocks():
+        build_chooser(form)
         build_prompt(form)
         build_shared(form)
         for lane in "ab":

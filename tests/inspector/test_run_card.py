@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,8 @@ from engine.repeat import differences, repeat, specs_of
 from engine.spec import RunSpec
 from inspector.run_card import run_card
 from inspector.shelf import Record
-from tests.inspector.conftest import ASSETS
+from tests import looking
+from tests.inspector.conftest import ASSETS, small_race
 
 
 @pytest.fixture
@@ -71,3 +73,17 @@ def test_odd_metadata_is_cut_to_plain_values(recorded):
     assert len(row["versions"]["torch"]) == 200
     assert row["device"]["threads"] is None
     json.dumps(row, allow_nan=False)
+
+
+def test_a_guider_is_named_with_its_digest_and_repeated(session):
+    spec = replace(small_race(session).a, unmasker="guided", cache="freecache")
+    trace = looking.recorded(session, spec)
+    card = json.loads(json.dumps(run_card(Record(state="done", traces={"a": trace}))))
+    row = card["lanes"]["a"]["guider"]
+    assert row["name"] == "tiny-qwen2"
+    assert row["digest"] == Checkpoint(ASSETS / "models" / "tiny-qwen2").digest()
+    assert differences(card, repeat(session, specs_of(card))) == []
+    card["lanes"]["a"]["guider"]["digest"] = "0"
+    assert differences(card, {"a": trace}) == ["lane a: another guider than the card's"]
+    plain = run_card(Record(traces={"a": looking.recorded(session, small_race(session).a)}))
+    assert plain["lanes"]["a"]["guider"] is None

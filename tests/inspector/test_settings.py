@@ -6,7 +6,8 @@ import pytest
 
 from engine.spec import RaceSpec
 from inspector import settings
-from inspector.views.plan import room, sentence
+from inspector.views.plan import memory, room, sentence
+from tests.inspector.conftest import make_form
 
 
 def filled(form, race, **changes):
@@ -152,3 +153,51 @@ def test_a_cache_on_another_has_the_knobs_of_both(form):
     assert again.b.cache == "dual+dare_o"
     assert again.b.knobs["dare_o.qbar"] == 0.25
     assert form.words.parts("cache", "dual+dllm_cache") == []
+
+
+def test_the_guider_is_chosen_by_name(form, session):
+    chooser = form.widgets["b.guided.guider"]
+    assert [name for _, name in chooser.choices] == session.catalog()["guiders"]
+    assert chooser.allow_custom_value, "here any model may be named"
+    typed = {"b.unmasker": "guided", "b.guided.guider": " Qwen/Qwen2.5-0.5B-Instruct "}
+    race = form.race(filled(form, session.default_race(), **typed))
+    assert race.b.knobs["guided.guider"] == "Qwen/Qwen2.5-0.5B-Instruct"
+
+
+def test_a_public_page_shows_no_unknown_guider(session):
+    closed = make_form(Closed(session))
+    assert not closed.widgets["a.guided.guider"].allow_custom_value
+    race = session.default_race()
+    b = replace(race.b, unmasker="guided", knobs={"guided.guider": "/etc"})
+    with pytest.raises(ValueError, match=r"b\.guided\.guider: '/etc' is not on this server"):
+        closed.values(RaceSpec(race.a, b))
+    known = replace(b, knobs={"guided.guider": "tiny-qwen2"})
+    assert closed.values(RaceSpec(race.a, known))
+
+
+class Closed:
+    """The session of a public page."""
+
+    def __init__(self, inner):
+        self.default_race = inner.default_race
+        self.catalog = lambda: inner.catalog() | {"any_model": False}
+
+
+def test_the_plan_says_what_a_guider_takes():
+    row = {"weights_bytes": 7e6, "memory_bytes": 9e6, "free_bytes": 8e9, "fetch_bytes": 0}
+    guided = row | {"memory_bytes": 16e6, "guider_bytes": 7e6}
+    assert memory([row | {"guider_bytes": 0}]) == "weights 7.00 MB + runs 2.00 MB of 8.00 GB free"
+    assert memory([row, guided]) == (
+        "weights 7.00 MB + runs 11.0 MB (7.00 MB a guider's) of 8.00 GB free"
+    )
+    assert memory([row | {"guider_bytes": None}]).endswith("; the guider to be fetched first")
+
+
+def test_the_plan_names_who_decides(form, session):
+    plan = {"blocks": 2, "min_forwards": 1, "max_forwards": 64, "tokens_per_step": None,
+            "steps_per_block": None}  # fmt: skip
+    for unmasker, judge in (("guided", "the guider"), ("threshold", "confidence")):
+        spec = replace(session.default_race().b, unmasker=unmasker, knobs={}, block_length=32)
+        assert sentence(spec, plan) == (
+            f"2 blocks of 32, {judge} decides: between 1 and 64 forwards"
+        )

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from inspector.tables import safe, steps_table, tokens_table
+from tests.guided import GUIDER_FLOPS, GUIDER_MS, PREFILL_MS, STEPS, guided_trace
 
 
 def read(text):
@@ -44,6 +45,16 @@ def test_one_row_a_position(recorded):
         assert np.float32(rows[position]["confidence"]) == sure
     counted = trace.recompute_map()[:, :, 0].sum((0, 1))
     assert [int(row["recomputed_k"]) for row in rows] == counted.tolist()
+
+
+def test_what_a_guider_did_is_in_the_steps(recorded):
+    rows = read(steps_table(guided_trace("off")))
+    assert [int(row["guider_accepted"]) for row in rows] == [k for _, _, k in STEPS]
+    assert [int(row["guider_drafted"]) for row in rows] == [len(ids) for ids, _, _ in STEPS]
+    assert [float(row["guider_ms"]) for row in rows] == [GUIDER_MS] * 3
+    assert [float(row["guider_prefill_ms"]) for row in rows] == [PREFILL_MS, 0, 0]
+    assert [int(row["flops_guider"]) for row in rows] == [GUIDER_FLOPS] * 3
+    assert "guider_ms" not in read(steps_table(recorded[0]))[0]
 
 
 @pytest.mark.parametrize(

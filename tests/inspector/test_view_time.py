@@ -1,13 +1,17 @@
 """Times are those of the timed run, FLOPs those of its steps; the sweep's fit is exact."""
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from engine.schema import LATER, OLD_PARTS
 from engine.sweep import INTERVALS, RATIOS, fit, settings
+from engine.trace import Trace
 from inspector.lens import Lens
 from inspector.shelf import Record
+from inspector.views import guider as view
 from inspector.views import time
 from tests.inspector.unpacked import unpacked
 
@@ -19,6 +23,20 @@ def test_the_bars_are_the_steps_of_the_trace(traces):
     gflops = unpacked(found["gflops"])
     assert gflops.shape == (traces["b"].steps, len(found["parts"]))
     assert gflops.sum() == pytest.approx(traces["b"].meta["metrics"]["gflops"], rel=1e-5)
+
+
+def test_a_file_from_before_guiders_is_drawn(traces):
+    document = json.loads(traces["a"].to_json())
+    document["meta"]["version"] = 2
+    arrays = {n: a for n, a in document["arrays"].items() if n not in LATER[2]}
+    steps, flops = traces["a"].steps, traces["a"].arrays()["flops"][:, :OLD_PARTS]
+    arrays["flops"] = {"shape": flops.shape, "data": flops.ravel().tolist()}
+    old = Trace.from_bytes(json.dumps(document | {"arrays": arrays}).encode())
+    found = time.time(old)
+    assert unpacked(found["gflops"]).shape == (steps, len(found["parts"]))
+    assert unpacked(found["gflops"]).sum() == pytest.approx(flops.sum() / 1e9, rel=1e-5)
+    assert found["guider_ms"]["shape"] == [0, 2]
+    assert view.guider(old) == {"asked": False}
 
 
 @pytest.mark.parametrize("level", ["steps", "layers", "probe"])

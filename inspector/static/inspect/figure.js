@@ -99,17 +99,18 @@ class Figure {
   point(event, pin) {
     if (!this.spec || !this.box) return;
     const [px, py] = this.inside(event);
-    if (this.spec.series) return this.pointPlot(px, pin);
+    if (this.spec.series) return this.pointPlot(px, py, pin);
     const cell = heatPlaces(this.spec, this.box).cell(px, py);
     if (!cell) return this.say("");
     this.choose(cell, pin);
   }
 
-  pointPlot(px, pin) {
+  pointPlot(px, py, pin) {
     const value = plotScale(this.spec.x, this.box.left, this.box.right).back(px);
+    const high = plotScale(this.spec.y, this.box.bottom, this.box.top).back(py);
     if (value < this.spec.x.from || value > this.spec.x.to) return this.say("");
-    this.say(this.spec.words ? this.spec.words(value) : "");
-    if (this.spec.pick) this.spec.pick(value, null, pin);
+    this.say(this.spec.words ? this.spec.words(value, high) : "");
+    if (this.spec.pick) this.spec.pick(value, high, pin);
   }
 
   choose(cell, pin) {
@@ -215,6 +216,11 @@ function legendItems(spec) {
 }
 
 function lineSwatch(node, line) {
+  if (line.mark) {
+    node.classList.add("ds-mark");
+    node.style.color = line.colour;
+    return void (node.textContent = line.mark === "cross" ? "✕" : "●");
+  }
   node.classList.add("ds-line");
   node.style.borderTopColor = line.colour;
   node.style.borderTopStyle = line.dash?.length ? "dashed" : "solid";

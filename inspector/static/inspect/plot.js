@@ -112,9 +112,16 @@ function plotPoints(pen, line, x, y) {
   pen.globalAlpha = line.alpha ?? 1;
   line.xs.forEach((value, i) => {
     if (line.ys[i] === null || Number.isNaN(line.ys[i])) return;
+    const [px, py, size] = [x.to(value), y.to(line.ys[i]), line.size || 2.5];
     pen.beginPath();
-    pen.arc(x.to(value), y.to(line.ys[i]), line.size || 2.5, 0, 7);
-    pen.fill();
+    if (line.mark === "cross") {
+      pen.moveTo(px - size, py - size), pen.lineTo(px + size, py + size);
+      pen.moveTo(px - size, py + size), pen.lineTo(px + size, py - size);
+      pen.stroke();
+    } else {
+      pen.arc(px, py, size, 0, 7);
+      pen.fill();
+    }
   });
   pen.globalAlpha = 1;
 }

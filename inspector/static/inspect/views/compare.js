@@ -8,7 +8,11 @@ const DIFFERENT = [213, 94, 0];
 const RATIOS = [
   ["forwards", "Forwards"], ["nfe", "Steps"], ["total_ms", "Engine time, ms", "timed"],
   ["tokens_per_s", "Tokens before the end per second", "timed"], ["positions_per_s", "Positions per second", "timed"],
-  ["gflops", "GFLOPs"], ["recomputed", "Token-layers recomputed, %", "share"],
+  ["gflops", "GFLOPs"], ["gflops_guider", "… of the guider", "guided"], ["guider_ms", "Guider time, ms", "guided-timed"],
+  ["tokens_per_nfe", "Tokens before the end a step", "guided"], ["tokens_per_guider_forward", "… a guider forward", "guided"],
+  ["accepted", "Tokens accepted a step", "guided"], ["fallback_rate", "Steps by fallback, %", "guided-share"],
+  ["guider_weight_bytes", "Guider's weights, bytes", "guided"], ["guider_cache_bytes", "Guider's cache, bytes", "guided"],
+  ["recomputed", "Token-layers recomputed, %", "share"],
   ["cache_bytes", "Cache, bytes"], ["peak_memory_bytes", "Peak memory, bytes"],
 ];
 const ALIGNED = {
@@ -198,9 +202,11 @@ function compareTable(panel, store) {
   if (node.dataset.key === key) return;
   node.dataset.key = key;
   const rows = [["Measure", "A: " + a.start.title, "B: " + b.start.title, "B / A"]];
-  for (const [name, label, kind] of RATIOS) {
-    const hidden = kind === "timed" && !store.timed;
-    const scale = kind === "share" ? 100 : 1;
+  const guided = [a, b].some((lane) => (lane.end?.metrics.guider_forwards ?? null) !== null);
+  for (const [name, label, kind = ""] of RATIOS) {
+    if (kind.startsWith("guided") && !guided) continue;
+    const hidden = kind.endsWith("timed") && !store.timed;
+    const scale = kind.endsWith("share") ? 100 : 1;
     const found = [a, b].map((lane) => (hidden ? null : lane.end?.metrics[name] ?? null));
     const ratio = found[0] && found[1] !== null ? (found[1] / found[0]).toPrecision(3) + "×" : "–";
     rows.push([label, ...found.map((value) => number(value === null ? null : value * scale)), ratio]);

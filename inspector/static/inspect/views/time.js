@@ -1,5 +1,5 @@
-const PART_COLOURS = { projections: "#0072b2", attention: "#e69f00", ffn: "#009e73", head: "#cc79a7", selection: "#d55e00" };
-const PART_NAMES = { projections: "projections", attention: "attention", ffn: "feed-forward", head: "head", selection: "selection" };
+const PART_COLOURS = { projections: "#0072b2", attention: "#e69f00", ffn: "#009e73", head: "#cc79a7", selection: "#d55e00", guider: "#56b4e9" };
+const PART_NAMES = { projections: "projections", attention: "attention", ffn: "feed-forward", head: "head", selection: "selection", guider: "guider" };
 
 INSPECT_VIEWS.time = {
   title: "Time",
@@ -34,8 +34,8 @@ function timeBars(data, unit) {
   if (data.bars[unit]) return data.bars[unit];
   const steps = data.forward_ms.values.length;
   const parts = unit === "ms"
-    ? [["network", "#0072b2", Array.from(data.forward_ms.values)], ["deciding", "#e69f00", Array.from(data.decide_ms.values)]]
-    : data.parts.map((name, i) => [PART_NAMES[name], PART_COLOURS[name], Array.from({ length: steps }, (_, s) => at(data.gflops, s, i))]);
+    ? timeClocks(data)
+    : timeParts(data, steps);
   const total = new Array(steps).fill(0);
   const stacked = parts.map(([name, colour, ys]) => {
     const base = total.slice();
@@ -45,6 +45,20 @@ function timeBars(data, unit) {
   let sum = 0;
   data.bars[unit] = { stacked, total, running: total.map((y) => (sum += y)) };
   return data.bars[unit];
+}
+
+function timeClocks(data) {
+  const [network, deciding] = [Array.from(data.forward_ms.values), Array.from(data.decide_ms.values)];
+  const parts = [["network", "#0072b2", network], ["deciding", "#e69f00", deciding]];
+  if (!data.guider_ms.shape[0]) return parts;
+  const [whole, prompt] = [0, 1].map((i) => network.map((_, s) => at(data.guider_ms, s, i)));
+  parts[1][2] = deciding.map((ms, s) => Math.max(ms - whole[s], 0));
+  return [...parts, ["guider", PART_COLOURS.guider, whole.map((ms, s) => ms - prompt[s])], ["guider's prompt, once", "#009e73", prompt]];
+}
+
+function timeParts(data, steps) {
+  const parts = data.parts.map((name, i) => [PART_NAMES[name], PART_COLOURS[name], Array.from({ length: steps }, (_, s) => at(data.gflops, s, i))]);
+  return data.guider_ms.shape[0] ? parts : parts.filter(([name]) => name !== PART_NAMES.guider);
 }
 
 function timeUnit(panel) {

@@ -1,0 +1,222 @@
+"""Download: one model on its way from the Hugging Face Hub into its cache.
+
+Only weights in safetensors, configs and tokenizer files are ever fetched: no code, no pickles.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import threading
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from huggingface_hub import HfApi, hf_hub_download, snapshot_download, try_to_load_from_cache
+from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
+from tqdm.std import tqdm
+
+from engine.models.pretrained import Progress
+from engine.models.weights import INDEX, read_json
+
+T = TypeVar("T")
+
+SMALL = (
+    "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+    "vocab.json", "merges.txt", "special_tokens_map.json", "added_tokens.json",
+    "chat_template.jinja", INDEX,
+)  # fmt: skip
+BEAT = 0.1  # seconds between two looks at a download
+
+
+class Stopped(Exception):
+    """A download that is no longer wanted."""
+
+
+class Meter:
+    """Bytes that a download has brought; counted by its own thread, read by another."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._before, self._now, self._size = 0, 0, 0
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """Let the download end at its next bytes."""
+        self._stopped.set()
+
+    def expect(self, total: int) -> None:
+        """Count afresh, up to `total` bytes."""
+        self.total, self._before, self._now, self._size = total, 0, 0, 0
+
+    def begin(self, size: int) -> None:
+        """Go on to the next file; Stopped where it is no longer wanted."""
+        self.add(0)
+        self._before += self._size
+        self._now, self._size = 0, size
+
+    def add(self, count: float) -> None:
+        """Count bytes of the file, fewer where a part is begun again; Stopped as in `begin`."""
+        if self._stopped.is_set():
+            raise Stopped
+        self._now += int(count)
+
+    def reading(self) -> Progress:
+        """How far it is now."""
+        done = self._before + max(0, min(self._now, self._size))
+        return Progress(min(done, self.total), self.total)
+
+
+class Download:
+    """One model on its way; every step may run in a thread of its own."""
+
+    def __init__(self, name: str, cache: Path, endpoint: str | None, meter: Meter) -> None:
+        self._name, self._cache, self._endpoint, self._meter = name, cache, endpoint, meter
+        self._commit: str | None = None
+        self._sizes: dict[str, int] = {}
+
+    def ask(self) -> None:
+        """Ask for the commit and for the files with their sizes."""
+        api = HfApi(endpoint=self._endpoint)
+        with _told(self._name):
+            found = api.model_info(self._name, files_metadata=True, timeout=10)
+        self._commit = found.sha
+        self._sizes = {row.rfilename: row.size or 0 for row in found.siblings or ()}
+
+    def take_small(self) -> Path:
+        """Fetch configs and tokenizer; the folder that they are in."""
+        small = [file for file in self._sizes if file in SMALL]
+        if "config.json" not in small:
+            raise ValueError(f"model: {self._name} has no config.json; choose another model")
+        return [self._take(file) for file in small][-1].parent
+
+    def check_disk(self) -> None:
+        """Refuse what the disk of the cache does not hold."""
+        self._meter.expect(sum(self._sizes[file] for file in self._coming()))
+        there = next(p for p in (self._cache, *self._cache.absolute().parents) if p.exists())
+        if (free := shutil.disk_usage(there).free) < self._meter.total:
+            raise ValueError(
+                f"model: {self._name} takes {self._meter.total / 1e9:.1f} GB on disk and "
+                f"{free / 1e9:.1f} GB are free in {self._cache}; make room there, or choose a "
+                "smaller model"
+            )
+
+    def take_weights(self) -> None:
+        """Fetch the weights, and note in the cache that the model is there."""
+        for file in self._coming():
+            self._take(file)
+        with _told(self._name):
+            snapshot_download(
+                self._name, cache_dir=self._cache, endpoint=self._endpoint, max_workers=1,
+                allow_patterns=[*SMALL, *self._weights()], tqdm_class=_bar(self._meter),
+            )  # fmt: skip
+
+    def _weights(self) -> list[str]:
+        """The weight files: those that the index names, or all where there is no index."""
+        files = [f for f in self._sizes if f.endswith(".safetensors") and "/" not in f]
+        index = self._cached(INDEX)
+        named = None if index is None else indexed_files(index.parent)
+        return sorted(file for file in files if named is None or file in named)
+
+    def _coming(self) -> list[str]:
+        return [file for file in self._weights() if self._cached(file) is None]
+
+    def _cached(self, file: str) -> Path | None:
+        found = try_to_load_from_cache(
+            self._name, file, cache_dir=self._cache, revision=self._commit
+        )
+        return Path(found) if isinstance(found, str) else None
+
+    def _take(self, file: str) -> Path:
+        self._meter.begin(self._sizes[file])
+        with _told(self._name):
+            found = hf_hub_download(
+                self._name, file, revision=self._commit, cache_dir=self._cache,
+                endpoint=self._endpoint, tqdm_class=_bar(self._meter),
+            )  # fmt: skip
+        return Path(found)
+
+
+def _bar(meter: Meter) -> type[tqdm]:
+    """A progress bar of the Hub library's kind that draws nothing and counts for `meter`."""
+
+    class Bar(tqdm):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **{**named, "disable": True})
+
+        def update(self, n: float | None = 1) -> None:
+            meter.add(n or 0)
+
+        def update_transfer(self, n: float | None = 1) -> None:
+            """Bytes on the wire of a file that comes in chunks: `update` counts them on disk."""
+            meter.add(0)
+
+    return Bar
+
+
+def beside(task: Callable[[], T], meter: Meter) -> Generator[Progress, None, T]:
+    """The value of a task that runs in a thread of its own, beating until it is there.
+
+    Where the generator is closed the thread is left to end by itself.
+    """
+    future: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(task())
+        except BaseException as error:  # whatever it is, the waiting side raises it
+            future.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    while not wait([future], BEAT).done:
+        yield meter.reading()
+    yield meter.reading()
+    return future.result()
+
+
+@contextmanager
+def _told(name: str) -> Iterator[None]:
+    """Failures of the Hub library as ValueErrors naming `model` and the remedy."""
+    try:
+        yield
+    except Stopped:
+        raise
+    except GatedRepoError:
+        raise ValueError(
+            f"model: {name} asks for its terms to be accepted; do so on its page of the Hub and "
+            "log in on this machine with `hf auth login`"
+        ) from None
+    except HfHubHTTPError as error:
+        status = error.response.status_code
+        if isinstance(error, RepositoryNotFoundError) or status in (401, 403, 404):
+            raise ValueError(
+                f"model: the Hub has no {name}, or keeps it private; check the spelling, or log "
+                "in on this machine with `hf auth login`"
+            ) from None
+        raise ValueError(f"model: the Hub answered {status} for {name}; try again later") from None
+    except Exception as error:
+        raise ValueError(f"model: {_reason(name, error)}") from None
+
+
+def _reason(name: str, error: Exception) -> str:
+    """Why a download failed that the Hub did not refuse, with the remedy."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"the disk is full while {name} is fetched; make room and run it again"
+    if isinstance(error, PermissionError):
+        return f"the cache of the Hub cannot be written ({error}); change its permissions"
+    if "Consistency check failed" in str(error):
+        return f"{name} came incomplete; run it again to go on"
+    return (
+        f"{name} is not on this machine and the Hub cannot be reached "
+        f"({type(error).__name__}); connect to it, or choose a model that is on this machine"
+    )
+
+
+def indexed_files(folder: Path) -> set[str] | None:
+    """The files that the index of a folder names; None where it has no index."""
+    if not (folder / INDEX).is_file():
+        return None
+    found = read_json(folder / INDEX).get("weight_map")
+    return set(map(str, found.values())) if isinstance(found, dict) else set()

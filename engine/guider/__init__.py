@@ -1,0 +1,1 @@
+"""The autoregressive guider of guided diffusion: its judgement of drafts."""

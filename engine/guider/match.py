@@ -1,0 +1,109 @@
+"""Match: a drafting model and a guider's folder, as far as both are known without weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from transformers import PretrainedConfig
+
+from engine.decode.guided import Guided
+from engine.guider.guider import Guider, read_config, stop_ids
+from engine.guider.guiding import Guiding
+from engine.guider.pair import Pair, make_pair, reads_alike
+from engine.guider.reader import Reader
+from engine.models.base import ModelInfo
+from engine.spec import RunSpec
+from engine.text import Tokenizer
+
+
+@dataclass(frozen=True)
+class Match:
+    """What can be said of a run with a guider before anything is loaded."""
+
+    dlm: Tokenizer
+    guider: Tokenizer
+    config: PretrainedConfig
+    pair: Pair
+
+    @classmethod
+    def of(cls, dlm: Tokenizer, info: ModelInfo, folder: Path) -> Match:
+        """Both vocabularies read and compared.
+
+        Raises CheckpointError naming the file, ValueError naming `guided.guider`.
+        """
+        guider, config = Tokenizer(folder), read_config(folder)
+        stops = dict.fromkeys((*info.stop_ids, *dlm.stop_ids))  # a config names one of them
+        pair = make_pair(
+            dlm, tuple(stops), info.vocab_size,
+            guider, stop_ids(guider, config), config.vocab_size,
+        )  # fmt: skip
+        return cls(dlm, guider, config, pair)
+
+    def own_template(self, rule: Guided, ids: Sequence[int]) -> bool:
+        """Whether the guider reads a prompt, of ids `ids`, in its own template.
+
+        `auto` shares the ids where all of them, specials included, name the same token in both.
+        Raises ValueError naming `guided.prompt` where they are to be shared and do not.
+        """
+        alike = self.pair.shared and reads_alike(ids, self.dlm, self.guider)
+        if rule.prompt == "shared" and not alike:
+            raise ValueError(
+                "guided.prompt: shared needs a prompt whose ids name the same tokens in both "
+                "vocabularies, and these differ; choose own_template or auto"
+            )
+        return rule.prompt == "own_template" or not alike
+
+    def prompt(self, rule: Guided, spec: RunSpec, ids: Sequence[int]) -> tuple[int, ...]:
+        """What the guider reads before the answer, of a spec whose model reads `ids`.
+
+        Raises ValueError naming `guided.prompt` as above, or `guided.guider` where the guider has
+        no chat template, or too short a context.
+        """
+        found = tuple(ids)
+        if self.own_template(rule, ids):
+            try:
+                found = tuple(self.guider.encode_spec(spec))
+            except ValueError as error:
+                raise ValueError(f"guided.guider: {error}") from None
+        most = getattr(self.config, "max_position_embeddings", None)
+        if most is not None and len(found) + spec.gen_length > most:
+            raise ValueError(
+                f"guided.guider: its prompt of {len(found)} tokens and an answer of "
+                f"{spec.gen_length} exceed its context of {most}; shorten the prompt or lower "
+                "gen_length"
+            )
+        return found
+
+    def check(self, rule: Guided) -> None:
+        """Raise ValueError naming `guided.fallback` where it asks for what cannot be committed."""
+        if rule.fallback == "ar" and not self.pair.shared:
+            raise ValueError(
+                "guided.fallback: ar commits a token of the guider, which the model's vocabulary "
+                "does not have; choose dlm, or a guider with the same vocabulary"
+            )
+
+    def guiding(
+        self, guider: Guider, rule: Guided, asked: Sequence[RunSpec], prompts: list[list[int]]
+    ) -> Guiding:
+        """A guider set on a run of these specs, one a sequence, whose model reads `prompts`."""
+        pair, named = self.pair, set(self.guider.specials.values())
+        if guider.rows != self.config.vocab_size:  # rows beyond the config's are no tokens either
+            beyond = range(self.config.vocab_size, guider.rows)
+            pair = replace(pair, guider_barred=(*pair.guider_barred, *beyond))
+        own = self.own_template(rule, prompts[0])
+        about: dict[str, Any] = guider.describe() | {
+            "shared": pair.shared,
+            "prompt": "own_template" if own else "shared",
+        }
+        return Guiding(
+            pair,
+            tuple(self.prompt(rule, spec, ids) for spec, ids in zip(asked, prompts, strict=True)),
+            lambda: Reader(guider),
+            self.guider.piece,
+            lambda token: b"" if token in named else self.guider.piece(token),
+            about,
+            guider.weight_bytes(),
+        )

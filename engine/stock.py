@@ -1,0 +1,78 @@
+"""Stock: the models that may be chosen by name, and the folders where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from pathlib import Path
+
+from engine.hub import Hub, is_name
+from engine.models.pretrained import Progress
+from engine.registry import REGISTERED
+
+REGISTERED_NAMES = tuple(name for name, model in REGISTERED.items() if not model.embedded)
+
+
+class Stock:
+    """Names to folders: those given, those registered on the Hub, and, unless `public`, any.
+
+    On a public page a visitor chooses among the given and the registered alone, and no text of
+    theirs is ever taken for a path. Registered are the `listed`, by default the masked models.
+    Without a `hub` nothing is looked for there.
+    Raises ValueError naming `model`.
+    """
+
+    def __init__(
+        self,
+        folders: Mapping[str, Path],
+        hub: Hub | None,
+        public: bool,
+        listed: Sequence[str] = REGISTERED_NAMES,
+    ) -> None:
+        self._folders, self._hub, self.public = dict(folders), hub, public
+        self._listed = tuple(listed)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the models given, then of those registered on the Hub."""
+        return list(dict.fromkeys([*self._folders, *(self._listed if self._hub else [])]))
+
+    def find(self, name: str) -> Path | None:
+        """The folder of a model; None where it must be fetched first."""
+        if name in self._folders:
+            return self._folders[name]
+        if self._hub is not None and name in self.names:
+            return self._hub.find(name)
+        if not self.public:
+            folder = _typed(name)
+            if folder is not None:
+                return folder
+            if self._hub is not None and is_name(name):
+                return self._hub.find(name)
+        raise ValueError(self._refusal(name))
+
+    def fetch(self, name: str, fits: Callable[[Path], None]) -> Generator[Progress, None, None]:
+        """Fetch a model that is not on disk; see Hub.fetch."""
+        if self.find(name) is None:
+            assert self._hub is not None, "only the Hub's models are found without a folder"
+            yield from self._hub.fetch(name, fits)
+
+    def _refusal(self, name: str) -> str:
+        if not self.names:
+            return "model: there is none; put a checkpoint folder under assets/models"
+        known = f"model: {name!r} is unknown; choose from {', '.join(self.names)}"
+        if self.public:
+            return known
+        return known + (", or give a folder" if self._hub is None else
+                        ", or give a folder or a name of the Hub, owner/name")  # fmt: skip
+
+
+def _typed(text: str) -> Path | None:
+    """The folder that a text names; of a text that could be a Hub name only one with a config."""
+    if not text.strip():
+        return None
+    try:
+        folder = Path(text).expanduser().resolve()
+        there = (folder / "config.json").is_file() if is_name(text) else folder.is_dir()
+    except (OSError, ValueError, RuntimeError):  # too long, a NUL, no home
+        return None
+    return folder if there else None

@@ -1,0 +1,138 @@
+"""Guider: how far an autoregressive model agreed to each step's draft, and what that cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from engine.events import PARTS
+from engine.trace import Trace
+from inspector.views import verdicts
+from inspector.views.packing import packed
+from inspector.views.tokens import pieces
+from inspector.views.verdicts import column
+
+RULE = {  # the defaults of the unmasker's knobs, for a spec that leaves them out
+    "guider": "tiny-qwen2", "rule": "rel", "k": 2, "tau": 0.5, "fallback": "dlm", "block": 32,
+    "multi_chunk": True,
+}  # fmt: skip
+DRAFTS = ("step", "position", "id", "p_f", "p_g", "ok", "kl")
+TOKENS = ("id", "p", "ok", "rank", "top", "top_p")
+PART = PARTS.index("guider")
+
+
+def guider(trace: Trace) -> dict[str, Any]:
+    """The guided steps of a run; `asked` alone, false, where no guider was.
+
+    `cells` [S, G] are codes into `names` by step and answer token, 255 where nothing was drafted.
+    `accepted`, `drafted` [S]; `mean` [S] the mean of the accepted so far; `histogram` [K + 1]
+    counts steps by accepted length and `survival` [K + 1] is Pr(k >= j). `reached` [S] are the
+    tokens a step so far, `needed` [S] those at which the guider's FLOPs are made good (see
+    `break_even`). `numbers` are sums and shares of the run. Where the verdicts were recorded,
+    `draft_*` [J] and `guider_*` [H] are those of the trace and `span` [J, 2] says which guider
+    tokens spell which drafted token. ValueError where they do not fit the answer.
+    """
+    arrays = trace.arrays()
+    if not len(arrays["guided_count"]):
+        return {"asked": False}
+    verdicts.check(trace)
+    accepted, tokens = column(trace, "accepted"), own_commits(trace)
+    flops = arrays["flops"].sum(1) - arrays["flops"][:, PART]
+    counts = np.bincount(accepted)
+    steps = np.arange(1, trace.steps + 1)
+    ids = np.unique(np.concatenate((arrays["guider_id"], arrays["guider_top"]))).tolist()
+    found = {
+        "asked": True,
+        "about": about(trace),
+        "rule": rule(trace),
+        "names": list(verdicts.NAMES),
+        "recorded": bool(len(arrays["draft_step"])),
+        "cells": packed(verdicts.cells(trace)),
+        "drafted": packed(column(trace, "drafted").astype(np.int32)),
+        "accepted": packed(accepted.astype(np.int32)),
+        "mean": packed((np.cumsum(accepted) / steps).astype(np.float32)),
+        "histogram": packed(counts.astype(np.int32)),
+        "survival": packed((counts[::-1].cumsum()[::-1] / len(accepted)).astype(np.float32)),
+        "reached": packed((np.cumsum(tokens) / steps).astype(np.float32)),
+        "needed": packed(break_even(arrays["guided_flops"][:, 0], flops)),
+        "numbers": numbers(trace),
+        "pieces": pieces(trace.pieces, np.unique(arrays["draft_id"]).tolist()),
+        "guider_pieces": pieces(trace.guider_pieces, ids),
+        "span": packed(verdicts.spans(trace)),
+    }
+    found |= {f"draft_{name}": packed(arrays[f"draft_{name}"]) for name in DRAFTS}
+    return found | {f"guider_{name}": packed(arrays[f"guider_{name}"]) for name in TOKENS}
+
+
+def break_even(guided: np.ndarray, rest: np.ndarray) -> np.ndarray:
+    """Tokens a step at which a guider is made good, up to each step, float32 [S].
+
+    1 + cost of the guider / cost of all else [S]: below it, one token a step without a guider would
+    have cost less. NaN where all else cost nothing.
+    """
+    other = np.cumsum(rest.astype(float))
+    share = np.cumsum(guided.astype(float)) / np.where(other > 0, other, np.nan)
+    return (1 + share).astype(np.float32)
+
+
+def own_commits(trace: Trace) -> np.ndarray:
+    """Tokens of each step [S] but for those filled in after the end of the text, int64."""
+    arrays = trace.arrays()
+    own = np.isfinite(arrays["commit_confidence"])
+    return np.bincount(arrays["commit_step"][own], minlength=trace.steps)
+
+
+def numbers(trace: Trace) -> dict[str, float | int | None]:
+    """Sums and shares over all steps; None where there is nothing to divide by.
+
+    `top1` and so on are shares of the judged guider tokens, `nll` and `kl` means in nats,
+    `flops_share` and `prefill_share` the guider's and its prefill's parts of all FLOPs.
+    """
+    arrays = trace.arrays()
+    names = ("drafted", "accepted", "judged", "straddle_loss", "forwards", "fed", "prefilled")
+    sums: dict[str, float | int | None] = {name: int(column(trace, name).sum()) for name in names}
+    judged, tokens = column(trace, "judged"), int(own_commits(trace).sum())
+    kl, nll = arrays["draft_kl"], arrays["guided_nll"].astype(float)
+    weighed = np.where(np.isnan(nll), 0, nll) @ judged
+    total = float(arrays["flops"].astype(float).sum())
+    shares = {
+        name: ratio(float(column(trace, name).sum()), judged.sum())
+        for name in ("top1", "top2", "top5")
+    }
+    spent = arrays["guided_flops"].astype(float).sum(0)
+    return sums | shares | {
+        "tokens": tokens,
+        "fallback_rate": ratio(float(column(trace, "fell_back").sum()), trace.steps),
+        "nll": ratio(weighed, judged[~np.isnan(nll)].sum()),
+        "kl": ratio(float(np.nansum(kl.astype(float))), np.isfinite(kl).sum()),
+        "per_forward": ratio(tokens, int(arrays["forwards"].sum())),
+        "per_guider_forward": ratio(tokens, int(column(trace, "forwards").sum())),
+        "flops_share": ratio(spent[0], total),
+        "prefill_share": ratio(spent[1], total),
+    }  # fmt: skip
+
+
+def rule(trace: Trace) -> dict[str, Any]:
+    """How the guider was asked: the knobs of the unmasker, as plain scalars."""
+    knobs = trace.meta["spec"].get("knobs")
+    given: Mapping[str, Any] = knobs if isinstance(knobs, Mapping) else {}
+    said = {name: given.get(f"guided.{name}", default) for name, default in RULE.items()}
+    odd = [name for name, value in said.items() if type(value) not in (type(RULE[name]), int)]
+    return said | {name: RULE[name] for name in odd}
+
+
+def about(trace: Trace) -> dict[str, Any]:
+    """Who guided: name, whether the vocabulary is shared, its sizes and digest, cut to scalars."""
+    told = trace.meta.get("guider")
+    found: Mapping[str, Any] = told if isinstance(told, Mapping) else {}
+    sizes = {n: found.get(n) for n in ("vocab_size", "layers", "parameters")}
+    names = {n: str(found.get(n) or "")[:120] for n in ("name", "prompt", "digest")}
+    whole = {n: value if type(value) is int else None for n, value in sizes.items()}
+    return names | whole | {"shared": found.get("shared") is True}
+
+
+def ratio(part: float, whole: float) -> float | None:
+    """A quotient, None where it has none."""
+    return float(part) / float(whole) if whole > 0 else None

@@ -1,0 +1,200 @@
+"""The guider in a real headless Chromium: a guided race, its views and what they say of a token."""
+
+import re
+from urllib.parse import urlencode
+
+import numpy as np
+import pytest
+
+from tests import guided as hand
+from tests.guided import guided_trace
+from tests.looking import bring, illegible, inks, show
+
+pytest_plugins = ["tests.chromium"]
+pytestmark = pytest.mark.browser
+BOX = "#ds-race [data-inspect]"
+FLASH = "FlashDLM, guider tiny-qwen2 (FlashDLM, released rule)"
+SETTINGS = {
+    "prompt": "Tom has 9 pears. Max has 2 times as many pears. How many pears do they have?",
+    "gen_length": "64", "block_length": "32", "a.steps": "64",
+    "b.unmasker": "guided", "b.cache": "freecache",
+}  # fmt: skip
+
+
+def at(race, figure, x, y, click=False):
+    """What a figure says at a share of its width and height."""
+    root = race.page.locator(f"{BOX} [data-figure={figure}]")
+    canvas = root.locator("canvas")
+    canvas.evaluate("e => e.scrollIntoView({ block: 'center' })")
+    box = [float(edge) for edge in (canvas.get_attribute("data-box") or "").split(",")]
+    place = {"x": box[0] + x * (box[2] - box[0]), "y": box[1] + y * (box[3] - box[1])}
+    canvas.hover(position=place)
+    if click:
+        canvas.click(position=place)
+    return root.locator(".ds-words").inner_text()
+
+
+def cell(race, x, y, click=False):
+    shape = race.page.locator(f"{BOX} [data-figure=guider] canvas").get_attribute("data-cells")
+    wide, high = (int(n) for n in shape.split(","))
+    return at(race, "guider", (x + 0.5) / wide, (y + 0.5) / high, click)
+
+
+def block(race, name):
+    return race.text(f".ds-view[data-view=guider] [data-block={name}]")
+
+
+def lane_b(race, view):
+    race.page.locator(f"{BOX} [data-inspect-lane-b]").click()
+    show(race, view)
+
+
+def brought(app, new_page, folder, **options):
+    race = new_page(**options).open(app.link())
+    traces = {"a": guided_trace(), "b": guided_trace(shared=False)}
+    bring(race, traces, folder)
+    show(race, "guider")
+    return race
+
+
+def numbers(text):
+    return [float(n) for n in re.findall(r"\d+(?:\.\d+)?", text)]
+
+
+@pytest.fixture
+def guided(app, new_page):
+    race = new_page().open(f"{app.url}/?{urlencode(SETTINGS)}")
+    race.finish()
+    return race
+
+
+def test_a_preset_sets_the_guider_and_its_cache(app, new_page):
+    race = new_page().open(app.link())
+    race.settings()
+    page = race.page
+    page.locator("#ds-preset-names").select_option(label=FLASH)
+    page.wait_for_function(
+        "document.querySelector('#ds-plan').innerText.includes('FreeCache + Guided diffusion')"
+    )
+    assert page.locator("#ds-b-guided-guider input").input_value() == "tiny-qwen2"
+    assert "a guider's" in page.locator("#ds-plan").inner_text()
+
+
+def test_a_guided_race_is_seen_from_its_counts_and_then_recorded(guided):
+    race = guided
+    assert race.state == "done"
+    lane_b(race, "guider")
+    said = block(race, "said")
+    assert said.startswith("Guider tiny-qwen2 (1,807,488 parameters, the same vocabulary)")
+    drafted, accepted = re.search(r"(\d+) tokens of (\d+) drafted", said).groups()[::-1]
+    assert 0 < int(accepted) < int(drafted)
+    assert "leaves out the answer tokens from" in said
+    assert "not each token's verdict" in block(race, "lack")
+    legend = race.text("[data-figure=guider] .ds-legend")
+    assert "verdict not recorded" in legend
+    assert race.page.locator(f"{BOX} [data-figure=guider-scatter]").is_hidden()
+    assert "% of the run" in block(race, "numbers")
+    race.page.locator("#ds-race [data-record=layers]").click()
+    race.page.locator(f"{BOX} [data-figure=guider-scatter]").wait_for()
+    assert f"{accepted} tokens of {drafted} drafted" in block(race, "said")
+    assert race.page.locator(f"{BOX} [data-block=lack]").is_hidden()
+    assert "verdict not recorded" not in race.text("[data-figure=guider] .ds-legend")
+    said = cell(race, 0, 0, click=True)
+    assert re.search(r"Step 1, answer token 1: “.+”, diffusion model [01]\.\d+, guider", said)
+    assert block(race, "ruling").startswith("Step 1, answer token 1: the diffusion model drafts")
+    lane_a = race.page.locator(f"{BOX} [data-inspect-lane-a]")
+    lane_a.click()
+    assert "No guider was asked" in block(race, "said")
+    assert race.page.locator(f"{BOX} [data-block=ruling]").is_hidden()
+
+
+def test_the_guider_has_its_part_of_the_time(guided):
+    lane_b(guided, "time")
+    legend = guided.page.locator(f"{BOX} [data-figure=time-b] .ds-legend")
+    legend.get_by_text("guider's prompt, once").wait_for()
+    assert "guider" not in guided.text("[data-figure=time-a] .ds-legend")
+    said = at(guided, "time-b", 0.5 / 64, 0.5)
+    whole, *parts = numbers(said.split("step 1: ")[1].split(")")[0])
+    assert len(parts) == 4
+    assert sum(parts) == pytest.approx(whole, abs=0.01)
+    assert parts[2] > 0
+    assert parts[3] > 0
+    unit = guided.page.locator(f"{BOX} .ds-view[data-view=time] [data-control=unit]")
+    unit.select_option("flops")
+    assert "guider" in guided.text("[data-figure=time-b] .ds-legend")
+    assert "guider" not in guided.text("[data-figure=time-a] .ds-legend")
+    show(guided, "compare")
+    table = guided.text("[data-block=numbers]")
+    assert "Guider time, ms" in table
+    assert "Guider's weights, bytes" in table
+
+
+def test_every_cell_says_the_verdict_and_both_probabilities(app, new_page, tmp_path):
+    race = brought(app, new_page, tmp_path)
+    words = {
+        "accepted": "accepted", "mismatch": "not accepted, the first mismatch",
+        "agreed": "not committed in this step", "refused": "not accepted",
+        "fallback": "committed all the same", "stop": "accepted: the end of the text",
+    }  # fmt: skip
+    for step, codes in enumerate(hand.CODES):
+        first = min(i for i, code in enumerate(codes) if code)
+        for place, code in enumerate(codes):
+            said = cell(race, place, step)
+            if code in words:
+                assert said.endswith(": " + words[code]), (step, place, said)
+                assert numbers(said)[-2:] == [hand.P_F, hand.p_g(step, place - first)]
+            elif not code:
+                assert said.endswith("known before this step, so it was not drafted.")
+    assert "filled in after the end" in cell(race, 6, 2)
+
+
+@pytest.mark.parametrize(
+    ("lane", "step", "place", "parts"),
+    [
+        ("a", 0, 0, ["its first choice. Accepted", "is at least 0.5 × its best 0.050"]),
+        ("a", 0, 1, ["“<img src=x onerror=alert(1)>”", "(rule rel, k = 2, τ = 0.5)."]),
+        ("a", 0, 2, ["its fifth choice after “w35 ” with 0.970", "it is not one of its 2 first"]),
+        ("a", 0, 3, ["but an earlier one, answer token 3, was the first mismatch."]),
+        ("a", 1, 2, ["Committed all the same", "(fallback dlm)."]),
+        ("a", 2, 5, ["drafts the end of the text with", "Accepted: the end of the text"]),
+        ("b", 0, 0, ["In its own tokens it reads “w10 ” 0.050, “w11 ” 0.050."]),
+        ("b", 2, 5, ["the end of the text"]),
+    ],
+)
+def test_the_sentence_says_why(app, new_page, tmp_path, lane, step, place, parts):
+    race = brought(app, new_page, tmp_path)
+    race.page.locator(f"{BOX} [data-inspect-lane-{lane}]").click()
+    race.page.locator(f"{BOX}[data-lane={lane}][data-ready=guider]").wait_for()
+    cell(race, place, step, click=True)
+    said = block(race, "ruling")
+    for part in parts:
+        assert part in said
+    assert race.page.locator(f"{BOX} [data-block=ruling] *").count() == 0
+
+
+def test_figures_say_the_counts_of_the_steps(app, new_page, tmp_path):
+    race = brought(app, new_page, tmp_path)
+    for step, (ids, _, taken) in enumerate(hand.STEPS):
+        said = at(race, "guider-rate", (step + 0.5) / 3, 0.5)
+        mean = np.mean([k for _, _, k in hand.STEPS[: step + 1]])
+        assert numbers(said) == [step + 1, taken, len(ids), pytest.approx(mean, abs=0.01)]
+    assert numbers(at(race, "guider-histogram", 2.5 / 4, 0.5)) == [1, 2]
+    assert numbers(at(race, "guider-survival", 2.5 / 4, 0.5)) == [67, 2]
+    said = at(race, "guider-even", 0.5, 0.5)
+    assert numbers(said) == [2, 1.5, 1.25]
+    assert "by the clock" not in race.text("[data-figure=guider-even] .ds-legend")
+    said = at(race, "guider-scatter", hand.P_F, 1 - hand.p_g(0, 6))
+    assert said.startswith("Step 1, answer token 7")
+    at(race, "guider-scatter", hand.P_F, 1 - hand.p_g(0, 4), click=True)
+    assert race.page.locator(f"{BOX}[data-step='0'][data-position='7']").count() == 1
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_it_fits_and_reads_in_both_themes(app, new_page, tmp_path, theme, width):
+    race = new_page(width=width).open(app.link(__theme=theme))
+    bring(race, {"a": guided_trace(shared=False)}, tmp_path)
+    show(race, "guider")
+    cell(race, 2, 0, click=True)
+    assert race.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert illegible(inks(race.page, f"{BOX} *", unless=".ds-swatch")) == set()

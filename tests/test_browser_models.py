@@ -1,0 +1,271 @@
+"""Choosing a model, a preset and a device in the page; a download as it is seen, and stopped."""
+
+import threading
+from urllib.parse import urlencode
+
+import pytest
+
+from engine.families import embedded_models
+from engine.hub import Hub
+from engine.session import Session
+from tests.browser import PROMPT, ROOT, SMALL
+from tests.inspector import fake
+from tests.looking import illegible, inks
+from tests.micro import write_checkpoint
+
+pytest_plugins = ["tests.chromium"]
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def big():
+    return fake.Session(Session(embedded_models(ROOT / "assets")))
+
+
+@pytest.fixture(scope="module")
+def url(big):
+    with fake.serving(big) as url:
+        yield url
+
+
+@pytest.fixture(autouse=True)
+def nothing_fetched(big):
+    big.fetched.clear()
+
+
+@pytest.fixture
+def held(big):
+    """The download stands at its half until the gate is opened."""
+    big.held_at, big.gate = 3, threading.Event()
+    yield big
+    big.gate.set()
+    big.held_at = -1
+
+
+def opened(new_page, url, *size, **changes):
+    return new_page(*size).open(f"{url}/?{urlencode(SMALL | changes)}")
+
+
+def choose(page, field, label):
+    page.locator(f"#ds-{field} input").click()
+    page.get_by_role("option", name=label).click()
+
+
+def preset(page):
+    """What the chooser of presets shows."""
+    return page.locator("#ds-preset-names option:checked").text_content()
+
+
+def take(page, label):
+    page.locator("#ds-preset-names").select_option(label=label)
+
+
+def wait_preset(page, name):
+    page.wait_for_function(
+        "name => document.querySelector('#ds-preset-names').value === name", arg=name
+    )
+
+
+def value(page, field):
+    return page.locator(f"#ds-{field} input, #ds-{field} textarea").first.input_value()
+
+
+def wait_value(page, field, expected):
+    page.wait_for_function(
+        "([id, value]) => document.querySelector(id + ' input')?.value === value",
+        arg=[f"#ds-{field}", expected],
+    )
+
+
+def type_model(page, name):
+    box = page.locator("#ds-model input")
+    box.fill(name)
+    box.press("Enter")
+    box.press("Tab")
+
+
+def wait_plan(page, words):
+    page.wait_for_function(
+        "words => document.querySelector('#ds-plan').innerText.includes(words)", arg=words
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A micro checkpoint of the family whose logits are shifted."""
+    return write_checkpoint(tmp_path_factory.mktemp("models") / "micro-dream", kind="dream")
+
+
+@pytest.fixture(scope="module")
+def own(folder):
+    """The page on the real session: the embedded models and another folder by name."""
+    models = {**embedded_models(ROOT / "assets"), "micro": folder}
+    with fake.serving(Session(models)) as url:
+        yield url
+
+
+def test_a_preset_fills_lane_b_and_runs(new_page, url):
+    race = opened(new_page, url, model=fake.BIG)
+    page = race.page
+    race.settings()
+    take(page, "Fast-dLLM, dual (paper, table 2)")
+    wait_value(page, "gen_length", "64")
+    wait_plan(page, "Threshold 0.8")
+    assert (value(page, "prompt"), value(page, "b-cache")) == (PROMPT, "Fast-dLLM dual cache")
+    assert (value(page, "a-unmasker"), value(page, "a-cache")) == ("Quota", "No cache")
+    assert preset(page) == "Fast-dLLM, dual (paper, table 2)"
+    link = page.locator("#ds-link-field").input_value()
+    assert "b.threshold.threshold=0.8" in link
+    assert "preset" not in link
+    race.finish()
+    assert race.state == "done"
+    assert race.shown("b") == 64
+    page.wait_for_function(
+        "document.querySelector('#ds-model input').value.includes('on this machine')"
+    )
+    assert preset(page) == "Fast-dLLM, dual (paper, table 2)"
+
+
+def test_an_edit_by_hand_or_another_model_takes_the_preset_away(new_page, url):
+    race = opened(new_page, url, model=fake.BIG)
+    page = race.page
+    race.settings()
+    take(page, "dLLM-Cache, GSM8K (paper, table 1)")
+    wait_plan(page, "256 steps / 32 blocks")
+    page.locator("#ds-prompt textarea").fill("Another one?")
+    wait_plan(page, "Another one?")
+    assert preset(page).startswith("dLLM-Cache")
+    page.locator("#ds-gen_length input").fill("64")
+    wait_preset(page, "")
+    take(page, "dLLM-Cache, GSM8K (paper, table 1)")
+    wait_value(page, "gen_length", "256")
+    choose(page, "model", fake.DREAM)
+    wait_preset(page, "")
+    take(page, "Dream with dLLM-Cache (paper, table 3)")
+    wait_value(page, "a-unmasker", "Dream")
+    wait_value(page, "b-unmasker", "Dream")
+
+
+def test_the_plan_says_what_is_fetched_and_what_does_not_fit(new_page, url):
+    race = opened(new_page, url, model=fake.BIG, device="cuda")
+    page = race.page
+    wait_plan(page, "weights 16.0 GB + runs 600 MB of 80.0 GB free; 16.0 GB to be fetched first")
+    race.settings()
+    assert value(page, "device") == "cuda"
+    type_model(page, fake.HUGE)
+    wait_plan(page, "Cannot run. model: needs 140 GB")
+    page.wait_for_selector("#ds-run[disabled]")
+    type_model(page, fake.BIG)
+    page.wait_for_selector("#ds-run:not([disabled])")
+
+
+@pytest.mark.parametrize(("wide", "theme"), [(1280, "light"), (1280, "dark"), (390, "light")])
+def test_a_download_is_seen_heard_and_stopped(new_page, url, held, wide, theme):
+    race = opened(new_page, url, wide, model=fake.BIG, __theme=theme)
+    page = race.page
+    race.press("run")
+    race.wait_state("fetching")
+    page.wait_for_function(
+        "document.querySelector('[data-fetch-words]').textContent.includes(' · 50 % · ')"
+    )
+    assert race.text("[data-fetch]") == fake.BIG + " · 50 % · 8.00 of 16.0 GB"
+    assert page.evaluate("document.querySelector('[data-fetch-bar]').value") == 0.5
+    page.wait_for_function(
+        "document.querySelector('#ds-race [data-spoken]').textContent"
+        " === 'Fetching the model …. 50 % of 16.0 GB'"
+    )
+    found = inks(page, "#ds-race .ds-fetch *")
+    assert found
+    assert not illegible(found)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    race.press("stop")
+    race.wait_state("stopped")
+    assert page.locator("#ds-race [data-fetch]").is_hidden()
+    assert "nothing was computed" in race.text("[data-note]")
+    page.wait_for_selector("#ds-run:not([disabled])")
+
+
+def test_a_download_goes_on_into_the_race(new_page, url, held):
+    race = opened(new_page, url, model=fake.BIG)
+    race.press("run")
+    race.wait_state("fetching")
+    held.gate.set()
+    race.wait_state("done")
+    assert race.page.locator("#ds-race [data-fetch]").is_hidden()
+    wait_plan(race.page, "of 80.0 GB free")
+    race.page.wait_for_function(
+        "!document.querySelector('#ds-plan').innerText.includes('to be fetched')"
+    )
+    race.settings()
+    race.page.wait_for_function(
+        "document.querySelector('#ds-model input').value.includes('on this machine')"
+    )
+
+
+def test_the_bar_rises_and_hostile_names_are_text(new_page, url, held):
+    held.waits = fake.download("<img src=x onerror=window.hit=1>\u202e")
+    race = opened(new_page, url, model=fake.BIG)
+    race.press("run")
+    race.wait_state("fetching")
+    race.page.wait_for_function(
+        "document.querySelector('[data-fetch-words]').textContent.includes('⟨U+202E⟩ · 50 %')"
+    )
+    assert race.page.locator("#ds-race img").count() == 0
+    assert race.page.evaluate("window.hit") is None
+    held.waits = fake.download()
+
+
+def test_another_model_of_the_list_runs(new_page, own):
+    race = opened(new_page, own)
+    race.settings()
+    choose(race.page, "model", "micro ·")
+    wait_plan(race.page, "tokens")
+    race.finish()
+    assert race.state == "done"
+    race.page.locator("#ds-race [data-numbers] summary").click()
+    assert "Model micro" in race.text("[data-env]")
+    race.page.wait_for_function(
+        "document.querySelector('#ds-race [data-run-card]').textContent.includes('\"micro\"')"
+    )
+    assert '"device": "cpu"' in race.text("[data-run-card]")
+
+
+def test_a_preset_of_the_embedded_model_runs(new_page, own):
+    race = opened(new_page, own)
+    race.settings()
+    options = race.page.locator("#ds-preset-names option")
+    take(race.page, options.nth(options.count() - 1).text_content())
+    race.page.wait_for_function("document.querySelector('#ds-preset-names').value !== ''")
+    wait_plan(race.page, "Copy")
+    race.finish()
+    assert race.state == "done"
+
+
+def test_a_typed_folder_is_loaded_and_run(new_page, own, folder):
+    race = opened(new_page, own)
+    race.settings()
+    type_model(race.page, f" {folder} ")
+    race.page.wait_for_function(
+        "document.querySelector('#ds-link-field').value.includes('micro-dream')"
+    )
+    assert race.page.locator("#ds-preset-names").is_disabled()
+    race.finish()
+    assert race.state == "done"
+    link = race.page.locator("#ds-link-field").input_value()
+    again = new_page().open(link)
+    again.page.wait_for_function(
+        "link => document.querySelector('#ds-link-field').value === link", arg=link
+    )
+    type_wrong = str(folder.parent / "gone")
+    type_model(race.page, type_wrong)
+    wait_plan(race.page, "Cannot run. model:")
+    race.page.wait_for_selector("#ds-run[disabled]")
+
+
+def test_a_public_page_takes_no_folder(new_page, folder):
+    session = Session(embedded_models(ROOT / "assets"), Hub(folder.parent / "hub"), public=True)
+    with fake.serving(session) as url:
+        race = opened(new_page, url, model=str(folder))
+        assert "is not on this server" in race.text("[data-note]")
+        race.settings()
+        assert "Hub" not in race.page.locator("#ds-model").inner_text()
