@@ -49,7 +49,9 @@ LESSONS: dict[str, dict[str, Any]] = {
     "freecache": {"cache": "freecache", "knobs": {"freecache.block": 32}},
     "guided": {"unmasker": "guided"},
     "freecache_guided": {
-        "cache": "freecache", "unmasker": "guided", "knobs": {"freecache.block": 32},
+        "cache": "freecache",
+        "unmasker": "guided",
+        "knobs": {"freecache.block": 32},
     },
 }
 

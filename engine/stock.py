@@ -67,12 +67,19 @@ class Stock:
 
 
 def _typed(text: str) -> Path | None:
-    """The folder that a text names; of a text that could be a Hub name only one with a config."""
+    """The checkpoint folder that a text names, if any.
+
+    Raises ValueError naming `model` for another folder, unless the text may be a Hub name.
+    """
     if not text.strip():
         return None
     try:
         folder = Path(text).expanduser().resolve()
-        there = (folder / "config.json").is_file() if is_name(text) else folder.is_dir()
+        if (folder / "config.json").is_file():
+            return folder
+        other = folder.is_dir()
     except (OSError, ValueError, RuntimeError):  # too long, a NUL, no home
         return None
-    return folder if there else None
+    if other and not is_name(text):
+        raise ValueError(f"model: {text!r} holds no config.json; give a checkpoint folder")
+    return None

@@ -15,8 +15,8 @@ import torch
 from engine.cache.base import CachePolicy, LayerPlan, StepPlan, StepView
 from engine.catalog import make_policy, make_unmasker
 from engine.decode.base import Unmasker
-from engine.job import Job
 from engine.families import adapter_of
+from engine.job import Job
 from engine.loop import Denoiser, denoise
 from engine.models.weights import Checkpoint
 from engine.recorder import Recorder, overhear

@@ -6,12 +6,10 @@ from urllib.parse import urlencode
 import pytest
 
 from engine.families import embedded_models
-from engine.hub import Hub
 from engine.session import Session
 from tests.browser import PROMPT, ROOT, SMALL
 from tests.inspector import fake
 from tests.looking import illegible, inks
-from tests.micro import write_checkpoint
 
 pytest_plugins = ["tests.chromium"]
 pytestmark = pytest.mark.browser
@@ -88,20 +86,6 @@ def wait_plan(page, words):
     page.wait_for_function(
         "words => document.querySelector('#ds-plan').innerText.includes(words)", arg=words
     )
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A micro checkpoint of the family whose logits are shifted."""
-    return write_checkpoint(tmp_path_factory.mktemp("models") / "micro-dream", kind="dream")
-
-
-@pytest.fixture(scope="module")
-def own(folder):
-    """The page on the real session: the embedded models and another folder by name."""
-    models = {**embedded_models(ROOT / "assets"), "micro": folder}
-    with fake.serving(Session(models)) as url:
-        yield url
 
 
 def test_a_preset_fills_lane_b_and_runs(new_page, url):
@@ -182,6 +166,7 @@ def test_a_download_is_seen_heard_and_stopped(new_page, url, held, wide, theme):
     race.wait_state("stopped")
     assert page.locator("#ds-race [data-fetch]").is_hidden()
     assert "nothing was computed" in race.text("[data-note]")
+    assert page.locator("#ds-race .ds-cell:visible").count() == 0
     page.wait_for_selector("#ds-run:not([disabled])")
 
 
@@ -213,59 +198,3 @@ def test_the_bar_rises_and_hostile_names_are_text(new_page, url, held):
     assert race.page.locator("#ds-race img").count() == 0
     assert race.page.evaluate("window.hit") is None
     held.waits = fake.download()
-
-
-def test_another_model_of_the_list_runs(new_page, own):
-    race = opened(new_page, own)
-    race.settings()
-    choose(race.page, "model", "micro ·")
-    wait_plan(race.page, "tokens")
-    race.finish()
-    assert race.state == "done"
-    race.page.locator("#ds-race [data-numbers] summary").click()
-    assert "Model micro" in race.text("[data-env]")
-    race.page.wait_for_function(
-        "document.querySelector('#ds-race [data-run-card]').textContent.includes('\"micro\"')"
-    )
-    assert '"device": "cpu"' in race.text("[data-run-card]")
-
-
-def test_a_preset_of_the_embedded_model_runs(new_page, own):
-    race = opened(new_page, own)
-    race.settings()
-    options = race.page.locator("#ds-preset-names option")
-    take(race.page, options.nth(options.count() - 1).text_content())
-    race.page.wait_for_function("document.querySelector('#ds-preset-names').value !== ''")
-    wait_plan(race.page, "Copy")
-    race.finish()
-    assert race.state == "done"
-
-
-def test_a_typed_folder_is_loaded_and_run(new_page, own, folder):
-    race = opened(new_page, own)
-    race.settings()
-    type_model(race.page, f" {folder} ")
-    race.page.wait_for_function(
-        "document.querySelector('#ds-link-field').value.includes('micro-dream')"
-    )
-    assert race.page.locator("#ds-preset-names").is_disabled()
-    race.finish()
-    assert race.state == "done"
-    link = race.page.locator("#ds-link-field").input_value()
-    again = new_page().open(link)
-    again.page.wait_for_function(
-        "link => document.querySelector('#ds-link-field').value === link", arg=link
-    )
-    type_wrong = str(folder.parent / "gone")
-    type_model(race.page, type_wrong)
-    wait_plan(race.page, "Cannot run. model:")
-    race.page.wait_for_selector("#ds-run[disabled]")
-
-
-def test_a_public_page_takes_no_folder(new_page, folder):
-    session = Session(embedded_models(ROOT / "assets"), Hub(folder.parent / "hub"), public=True)
-    with fake.serving(session) as url:
-        race = opened(new_page, url, model=str(folder))
-        assert "is not on this server" in race.text("[data-note]")
-        race.settings()
-        assert "Hub" not in race.page.locator("#ds-model").inner_text()

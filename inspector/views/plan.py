@@ -27,11 +27,12 @@ def sentence(spec: RunSpec, plan: Mapping[str, Any]) -> str:
 
 
 def room(spec: RunSpec, plan: Mapping[str, Any]) -> str:
-    """How much of the model's context the run takes."""
+    """How much of the model's context the run takes; without the prompt until it can be read."""
     prompt, context = plan.get("prompt_tokens"), plan.get("context")
-    if prompt is None or context is None:
+    if context is None:
         return ""
-    return f"prompt {prompt} + answer {spec.gen_length} of {context} tokens"
+    before = "" if prompt is None else f"prompt {prompt} + "
+    return f"{before}answer {spec.gen_length} of {context} tokens"
 
 
 def memory(plans: Iterable[Mapping[str, Any]]) -> str:
