@@ -166,12 +166,19 @@ def _shown(knob: dict[str, Any]) -> str:
 
 def with_table(readme: str) -> str:
     """The text of a README with its table of methods renewed, between its two marks."""
-    start, end = "<!-- methods -->\n", "<!-- end of methods -->"
-    before, _, rest = readme.partition(start)
-    _, found, after = rest.partition(end)
-    if not found:
-        raise ValueError("README.md: the marks around the table of methods are missing")
-    return before + start + table() + end + after
+    return renewed(readme, table(), ("<!-- methods -->\n", "<!-- end of methods -->"))
+
+
+def renewed(readme: str, text: str, marks: tuple[str, str]) -> str:
+    """A README with `text` between two marks; ValueError names one that is missing."""
+    start, end = marks
+    before, found, rest = readme.partition(start)
+    _, ended, after = rest.partition(end)
+    if not found or not ended:
+        raise ValueError(
+            f"README.md: {(end if found else start).strip()} is missing; add the marks"
+        )
+    return before + start + text + end + after
 
 
 def main() -> None:

@@ -15,10 +15,12 @@ WARM_UP_STEPS = 2
 
 def describe(spec: RunSpec, checkpoint: str) -> dict[str, Any]:
     """Device, number format, threads, versions, seed, recorder level and checkpoint digest."""
-    cuda = spec.device.startswith("cuda")
+    main = "cuda" if spec.device == "auto" and torch.cuda.is_available() else spec.device
     return {
         "device": spec.device,
-        "device_name": torch.cuda.get_device_name(spec.device) if cuda else platform.machine(),
+        "device_name": (
+            torch.cuda.get_device_name(main) if main.startswith("cuda") else platform.machine()
+        ),
         "dtype": spec.dtype,
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),

@@ -164,10 +164,11 @@ def test_a_download_is_seen_heard_and_stopped(new_page, url, held, wide, theme):
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     race.press("stop")
     race.wait_state("stopped")
-    assert page.locator("#ds-race [data-fetch]").is_hidden()
+    page.locator("#ds-race [data-fetch]").wait_for(state="hidden")
+    page.locator("#ds-race [data-note]").wait_for()
+    page.wait_for_selector("#ds-run:not([disabled])")
     assert "nothing was computed" in race.text("[data-note]")
     assert page.locator("#ds-race .ds-cell:visible").count() == 0
-    page.wait_for_selector("#ds-run:not([disabled])")
 
 
 def test_a_download_goes_on_into_the_race(new_page, url, held):
