@@ -157,6 +157,22 @@ def _agreement(a: tuple[int, ...], b: tuple[int, ...]) -> float:
     return sum(x == y for x, y in zip(a, b, strict=False)) / longest if longest else 1.0
 
 
+def added(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """A table with the rows of another whose first row came out alike; rows of a name renewed.
+
+    Raises ValueError where the first rows differ, so that the pairs would not be the same.
+    """
+    for key in ("correct", "problems", "nfe", "spec"):
+        if old["rows"][0][key] != new["rows"][0][key]:
+            raise ValueError(f"add: the first rows differ in {key}; make the whole table anew")
+    if old["environment"]["checkpoint"] != new["environment"]["checkpoint"]:
+        raise ValueError("add: the tables are of two checkpoints; make the whole table anew")
+    fresh = {row["name"] for row in new["rows"][1:]}
+    kept = [row for row in old["rows"] if row["name"] not in fresh]
+    commands = dict.fromkeys([*old["command"].splitlines(), new["command"]])
+    return old | {"rows": [*kept, *new["rows"][1:]], "command": "\n".join(commands)}
+
+
 def markdown(document: dict[str, Any]) -> str:
     """The table, with the command that made it and where."""
     where, rows = document["environment"], document["rows"]
@@ -174,7 +190,8 @@ def markdown(document: dict[str, Any]) -> str:
         f"{where['device_name']}, {where['threads']} thread, {where['dtype']}, torch "
         f"{where['torch']}, checkpoint `{where['checkpoint'][:12]}`."
     )
-    return f"{table}\n\n{notes}\n\n`{document['command']}`\n"
+    commands = "\n\n".join(f"`{line}`" for line in document["command"].splitlines())
+    return f"{table}\n\n{notes}\n\n{commands}\n"
 
 
 def _prompts(rows: list[dict[str, Any]]) -> int:

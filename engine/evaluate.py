@@ -10,7 +10,8 @@ with --json, one JSON document as the last line: {"environment", "rows": [{"accu
 
 --specs reads a JSON list of {"name", "title", fields of a spec}, the first of them the baseline:
 every row is compared with it problem by problem, and all are timed in turn on long prompts
-(engine.comparison). --out writes table.json and table.md, with the command, into a folder.
+(engine.comparison). --out writes table.json and table.md, with the command, into a folder; --add
+puts the rows beside those of the table there, whose first row must come out the same.
 """
 
 from __future__ import annotations
@@ -96,6 +97,8 @@ def _compare(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     command = shlex.join(["python", "-m", "engine.evaluate", *sys.argv[1:]])
     rows = [row | {"speed": speed.get(row["name"])} for row in rows]
     document = {"environment": where, "command": command, "rows": rows}
+    if args.add:
+        document = comparison.added(_saved(args.out), document)
     text = comparison.markdown(document)
     print(text)
     if args.out:
@@ -103,6 +106,15 @@ def _compare(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         (args.out / "table.json").write_text(json.dumps(document) + "\n", "utf-8")
         (args.out / "table.md").write_text(text, "utf-8")
     return document
+
+
+def _saved(folder: Path | None) -> dict[str, Any]:
+    """The table of a folder; ValueError naming `add` where there is none."""
+    try:
+        assert folder is not None
+        return json.loads((folder / "table.json").read_text("utf-8"))
+    except (AssertionError, OSError, ValueError):
+        raise ValueError("add: --out should be a folder with a table.json") from None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -121,6 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--timed-shots", type=int, default=8, help="worked examples in each")
     parser.add_argument("--out", type=Path, help="--specs: folder for table.json and table.md")
+    parser.add_argument("--add", action="store_true", help="--out: add the rows to its table")
     add_spec_flags(parser)
     return parser
 

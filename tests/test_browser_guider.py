@@ -68,7 +68,7 @@ def guided(app, new_page):
     return race
 
 
-def test_a_preset_sets_the_guider_and_its_cache(app, new_page):
+def test_the_preset_sets_guider_and_cache_and_is_run(app, new_page):
     race = new_page().open(app.link())
     race.settings()
     page = race.page
@@ -78,6 +78,9 @@ def test_a_preset_sets_the_guider_and_its_cache(app, new_page):
     )
     assert page.locator("#ds-b-guided-guider input").input_value() == "tiny-qwen2"
     assert "a guider's" in page.locator("#ds-plan").inner_text()
+    race.finish()
+    lane_b(race, "guider")
+    assert block(race, "said").startswith("Guider tiny-qwen2")
 
 
 def test_a_guided_race_is_seen_from_its_counts_and_then_recorded(guided):

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from engine.bench import measure, table
-from engine.comparison import mcnemar, read_entries
+from engine.comparison import added, mcnemar, read_entries
 from engine.evaluate import main
 from engine.families import embedded_models
 from engine.library import Library
@@ -105,6 +105,26 @@ def test_many_settings_are_compared_with_the_first(tmp_path):
     assert rash["speed"]["speed_up"] > 4
     assert json.loads((tmp_path / "table.json").read_text())["rows"] == document["rows"]
     assert "| again |" in (tmp_path / "table.md").read_text()
+
+
+def a_table(command, **changes):
+    row = {"name": "plain", "correct": 2, "problems": 3, "nfe": 4.0, "spec": {}} | changes
+    others = [{"name": "kept"}, {"name": "anew", "old": True}]
+    where = {"checkpoint": "c"}
+    return {"environment": where, "command": command, "rows": [row, *others]}
+
+
+def test_rows_are_added_to_a_table_whose_first_row_comes_out_alike():
+    new = a_table("second") | {"rows": [a_table("")["rows"][0], {"name": "anew"}, {"name": "more"}]}
+    whole = added(a_table("first"), new)
+    assert [row["name"] for row in whole["rows"]] == ["plain", "kept", "anew", "more"]
+    assert whole["rows"][2] == {"name": "anew"}
+    assert whole["command"] == "first\nsecond"
+    for changes in ({"correct": 1}, {"nfe": 4.5}, {"spec": {"cache": "dual"}}):
+        with pytest.raises(ValueError, match=f"add: .* {next(iter(changes))}"):
+            added(a_table("first", **changes), new)
+    with pytest.raises(ValueError, match=r"add: .* checkpoints"):
+        added(a_table("first") | {"environment": {"checkpoint": "d"}}, new)
 
 
 @pytest.mark.parametrize(
