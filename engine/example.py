@@ -53,6 +53,11 @@ LESSONS: dict[str, dict[str, Any]] = {
         "unmasker": "guided",
         "knobs": {"freecache.block": 32},
     },
+    "freecache_guided_digits": {
+        "cache": "freecache",
+        "unmasker": "guided",
+        "knobs": {"freecache.block": 32, "guided.guider": "tiny-qwen2-digits"},
+    },
 }
 
 

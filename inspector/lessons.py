@@ -113,16 +113,19 @@ LESSONS = (
     ),
     Lesson(
         "helper", "A helper model (FlashDLM's guided diffusion)",
-        "Put FreeCache alone in lane B, then the guider with it, then the guider without a cache.",
+        "Put FreeCache alone in lane B, then the guider with it, then one that spells numbers "
+        "digit by digit, then a guider without a cache.",
         "An autoregressive model reads the whole draft in one forward and agrees to it up to the "
         "first mismatch (✗): some steps commit many tokens, others one. Every token committed is "
-        "the diffusion model's.",
+        "the diffusion model's. A guider with other tokens agrees byte by byte, as far as the "
+        "draft has whole tokens.",
         "Where do they disagree, and who wins? With FreeCache and the guider: at how many of the "
         "first mismatches does the guider's first choice stand in the answer at the end?",
         ("plain", "freecache_guided"), "choices", "guider", {"lane": "b", "step": 1, "layer": 4},
         "number", who_wins,
         (
             ("FreeCache only", "freecache"), ("FreeCache + guider", "freecache_guided"),
+            ("FreeCache + guider of another vocabulary", "freecache_guided_digits"),
             ("Guider only", "guided"),
         ),
     ),

@@ -19,10 +19,22 @@ ASSETS = Path(__file__).parents[1] / "assets"
 MODELS = ASSETS / "models"
 
 
-@pytest.mark.parametrize(("name", "family"), [("tiny-llada", "llada"), ("tiny-qwen2", "qwen2")])
-def test_the_shipped_tokenizer_is_the_one_that_the_code_builds(name, family):
+FAMILIES = {
+    "tiny-llada": ("llada",), "tiny-dream": ("dream",), "tiny-qwen2": ("qwen2",),
+    "tiny-qwen2-digits": ("qwen2", "digits"),
+}  # fmt: skip
+GUIDERS = ("tiny-qwen2", "tiny-qwen2-digits")
+
+
+def test_nothing_else_is_shipped():
+    assert {folder.name for folder in MODELS.iterdir()} == set(FAMILIES)
+    assert list(embedded_models(ASSETS)) == ["tiny-llada", "tiny-dream"]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_shipped_tokenizer_is_the_one_that_the_code_builds(name):
     shipped = json.loads((MODELS / name / "tokenizer.json").read_text())
-    assert shipped == json.loads(tiny_tokenizer.build(family).to_str())
+    assert shipped == json.loads(tiny_tokenizer.build(*FAMILIES[name]).to_str())
 
 
 @pytest.mark.parametrize(
@@ -41,19 +53,25 @@ def test_numbers_to_199_are_single_tokens():
     assert len(tokenizer.encode(" 1234")) > 1
 
 
-def test_the_guider_loads_with_transformers_and_shares_the_vocabulary():
-    guider = AutoModelForCausalLM.from_pretrained(MODELS / "tiny-qwen2", dtype=torch.float32)
+@pytest.mark.parametrize("name", GUIDERS)
+def test_a_guider_loads_with_transformers(name):
+    guider = AutoModelForCausalLM.from_pretrained(MODELS / name, dtype=torch.float32)
     assert guider.config.model_type == "qwen2"
-    a, b = (Tokenizer(MODELS / name) for name in ("tiny-llada", "tiny-qwen2"))
+
+
+def test_one_guider_shares_the_vocabulary_and_the_other_does_not():
     text = "Mia has 12 pens and 30 books."
-    assert a.encode(text) == b.encode(text)
+    ids = {name: Tokenizer(MODELS / name).encode(text) for name in FAMILIES}
+    assert ids["tiny-llada"] == ids["tiny-dream"] == ids["tiny-qwen2"]
+    assert ids["tiny-llada"] != ids["tiny-qwen2-digits"]
 
 
 def test_files_are_small_and_weights_are_bfloat16():
     for path in ASSETS.rglob("*"):
         assert not path.is_file() or path.stat().st_size < 8_000_000, path.name
-    with safe_open(MODELS / "tiny-llada" / "model.safetensors", framework="pt") as file:
-        assert {file.get_tensor(name).dtype for name in file.keys()} == {torch.bfloat16}  # noqa: SIM118
+    for name in FAMILIES:
+        with safe_open(MODELS / name / "model.safetensors", framework="pt") as file:
+            assert {file.get_tensor(key).dtype for key in file.keys()} == {torch.bfloat16}  # noqa: SIM118
 
 
 def test_the_recorded_example_is_the_default_race_of_the_shipped_model():
@@ -66,7 +84,7 @@ def test_the_recorded_example_is_the_default_race_of_the_shipped_model():
         assert trace.meta["reason"] == "done"
 
 
-@pytest.mark.parametrize("name", ["tiny-llada", "tiny-qwen2"])
+@pytest.mark.parametrize("name", FAMILIES)
 def test_a_model_card_states_corpus_training_and_exam(name):
     card = (MODELS / name / "README.md").read_text()
     for heading in ("## Exam", "## Corpus", "## Training"):
