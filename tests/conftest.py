@@ -30,6 +30,11 @@ def family(request):
     return request.param
 
 
+@pytest.fixture(params=["llada", "dream"])
+def kind(request):
+    return request.param
+
+
 @pytest.fixture
 def model(family):
     return model_of(family)

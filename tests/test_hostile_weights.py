@@ -21,11 +21,6 @@ ONE = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
 TWO = ONE | {"data_offsets": [16, 32]}
 
 
-@pytest.fixture(params=["llada", "dream"])
-def kind(request):
-    return request.param
-
-
 @pytest.fixture
 def folder(kind, tmp_path):
     return write_checkpoint(tmp_path / "micro", kind=kind)

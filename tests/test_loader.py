@@ -23,11 +23,6 @@ OURS = {
 }  # fmt: skip
 
 
-@pytest.fixture(params=["llada", "dream"])
-def kind(request):
-    return request.param
-
-
 @pytest.fixture
 def folder(kind, tmp_path):
     return write_checkpoint(tmp_path / "micro", kind=kind)

@@ -52,11 +52,6 @@ def whole(folder, dtype=F64):
     return adapter_of(folder).from_checkpoint(Checkpoint(folder), dtype, CPU, (5,))
 
 
-@pytest.fixture(params=["llada", "dream"])
-def kind(request):
-    return request.param
-
-
 @pytest.fixture
 def folder(kind, tmp_path):
     return write_checkpoint(tmp_path / "micro", kind=kind)

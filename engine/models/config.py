@@ -108,6 +108,24 @@ def _named_id(folder: Path, token: str) -> int | None:
     return None
 
 
+def llama_fields(
+    required: Mapping[str, Any], norm_eps: float, context: int | None = None
+) -> Fields:
+    """Fields of a config that names its sizes as `transformers` does for Llama and Qwen2."""
+    return Fields(
+        layers="num_hidden_layers",
+        d_model="hidden_size",
+        n_heads="num_attention_heads",
+        n_kv_heads="num_key_value_heads",
+        ffn="intermediate_size",
+        max_length="max_position_embeddings",
+        tied="tie_word_embeddings",
+        required={"hidden_act": "silu", "rope_scaling": None, **required},
+        norm_eps=norm_eps,
+        max_context=context,
+    )
+
+
 def whole(config: Mapping[str, Any], field: str, lo: int, end: int = 2**31) -> int:
     """A whole number of a config in [lo, end); CheckpointError names the field."""
     value = config.get(field)

@@ -6,25 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.models.base import ModelInfo
-from engine.models.config import Fields
+from engine.models.config import llama_fields
 from engine.models.layout import LLAMA
 from engine.models.pretrained import Pretrained
 
-FIELDS = Fields(
-    layers="num_hidden_layers",
-    d_model="hidden_size",
-    n_heads="num_attention_heads",
-    n_kv_heads="num_key_value_heads",
-    ffn="intermediate_size",
-    max_length="max_position_embeddings",
-    tied="tie_word_embeddings",
-    required={
-        "hidden_act": "silu", "rope_scaling": None, "use_sliding_window": False,
-        "use_mrope": False, "full_attn": True,
-    },
+FIELDS = llama_fields(
+    {"use_sliding_window": False, "use_mrope": False, "full_attn": True},
     norm_eps=1e-6,
-    max_context=2048,
-)  # fmt: skip
+    context=2048,
+)
 
 
 class DreamAdapter(Pretrained):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from engine.models.base import ModelInfo
-from engine.models.config import Fields, whole
+from engine.models.config import Fields, llama_fields, whole
 from engine.models.layout import LLAMA, Layout
 from engine.models.pretrained import Pretrained
 
@@ -26,19 +26,7 @@ FIELDS = Fields(
     },
     norm_eps=1e-5,
 )  # fmt: skip
-LLAMA_FIELDS = Fields(
-    layers="num_hidden_layers",
-    d_model="hidden_size",
-    n_heads="num_attention_heads",
-    n_kv_heads="num_key_value_heads",
-    ffn="intermediate_size",
-    max_length="max_position_embeddings",
-    tied="tie_word_embeddings",
-    required={
-        "hidden_act": "silu", "rope_scaling": None, "attention_bias": False, "mlp_bias": False,
-    },
-    norm_eps=1e-5,
-)  # fmt: skip
+LLAMA_FIELDS = llama_fields({"attention_bias": False, "mlp_bias": False}, norm_eps=1e-5)
 # What LLaDA-V sees with: its vision tower, and what turns that tower's output into embeddings.
 # No text passes through them, and the engine's canvases are text.
 VISION = ("model.vision_tower.", "model.mm_projector.", "model.vision_resampler.",
