@@ -157,16 +157,22 @@ def _agreement(a: tuple[int, ...], b: tuple[int, ...]) -> float:
     return sum(x == y for x, y in zip(a, b, strict=False)) / longest if longest else 1.0
 
 
+def check_same(old: dict[str, Any], spec: RunSpec, checkpoint: str) -> None:
+    """Raise ValueError where rows compared with `spec` would not stand in a table."""
+    if RunSpec.from_dict(old["rows"][0]["spec"]) != spec:
+        raise ValueError("add: the first rows differ in their settings; make the table anew")
+    if old["environment"]["checkpoint"] != checkpoint:
+        raise ValueError("add: the table is of another checkpoint; make the table anew")
+
+
 def added(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """A table with the rows of another whose first row came out alike; rows of a name renewed.
 
-    Raises ValueError where the first rows differ, so that the pairs would not be the same.
+    Raises ValueError where it did not, so that the pairs would not be the same.
     """
-    for key in ("correct", "problems", "nfe", "spec"):
+    for key in ("correct", "problems", "nfe"):
         if old["rows"][0][key] != new["rows"][0][key]:
-            raise ValueError(f"add: the first rows differ in {key}; make the whole table anew")
-    if old["environment"]["checkpoint"] != new["environment"]["checkpoint"]:
-        raise ValueError("add: the tables are of two checkpoints; make the whole table anew")
+            raise ValueError(f"add: the first rows differ in {key}; make the table anew")
     fresh = {row["name"] for row in new["rows"][1:]}
     kept = [row for row in old["rows"] if row["name"] not in fresh]
     commands = dict.fromkeys([*old["command"].splitlines(), new["command"]])

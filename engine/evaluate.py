@@ -89,6 +89,9 @@ def _compare(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     base = spec_from_flags(args, EXAM)
     entries = comparison.read_entries(args.specs, base)
     model = Library({folder.name: folder}).load(base)
+    saved = _saved(args.out) if args.add else None
+    if saved is not None:
+        comparison.check_same(saved, entries[0].spec, model.digest)
     questions = exam(args.problems, base.seed, args.shots)
     load = partial(Library({folder.name: folder}).load, base)
     rows = comparison.compare(load, entries, questions, args.batch, args.workers)
@@ -97,8 +100,8 @@ def _compare(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     command = shlex.join(["python", "-m", "engine.evaluate", *sys.argv[1:]])
     rows = [row | {"speed": speed.get(row["name"])} for row in rows]
     document = {"environment": where, "command": command, "rows": rows}
-    if args.add:
-        document = comparison.added(_saved(args.out), document)
+    if saved is not None:
+        document = comparison.added(saved, document)
     text = comparison.markdown(document)
     print(text)
     if args.out:

@@ -21,24 +21,23 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def own(folder):
-    """The page on the real session: the embedded models and another folder by name."""
-    models = {**embedded_models(ROOT / "assets"), "micro": folder}
-    with fake.serving(Session(models)) as url:
+def own():
+    """The page on the real session, of the embedded models."""
+    with fake.serving(Session(embedded_models(ROOT / "assets"))) as url:
         yield url
 
 
 def test_another_model_of_the_list_runs(new_page, own):
     race = opened(new_page, own)
     race.settings()
-    choose(race.page, "model", "micro ·")
+    choose(race.page, "model", "Tiny Dream ·")
     wait_plan(race.page, "tokens")
     race.finish()
     assert race.state == "done"
     race.page.locator("#ds-race [data-numbers] summary").click()
-    assert "Model micro" in race.text("[data-env]")
+    assert "Model tiny-dream" in race.text("[data-env]")
     race.page.wait_for_function(
-        "document.querySelector('#ds-race [data-run-card]').textContent.includes('\"micro\"')"
+        "document.querySelector('#ds-race [data-run-card]').textContent.includes('\"tiny-dream\"')"
     )
     assert '"device": "cpu"' in race.text("[data-run-card]")
 

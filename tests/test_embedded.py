@@ -8,15 +8,23 @@ import torch
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM
 
+from engine.catalog import policies, unmaskers
 from engine.families import embedded_models
 from engine.models.weights import Checkpoint
 from engine.session import Session
+from engine.spec import RunSpec
 from engine.text import Tokenizer
 from engine.tiny import tokenizer as tiny_tokenizer
 from engine.trace import Trace
 
 ASSETS = Path(__file__).parents[1] / "assets"
 MODELS = ASSETS / "models"
+SUM = "Nuts cost 9 dollars each. Lily buys 5 nuts. How much does she pay?"
+
+
+@pytest.fixture(scope="module")
+def session():
+    return Session(embedded_models(ASSETS))
 
 
 FAMILIES = {
@@ -64,6 +72,24 @@ def test_one_guider_shares_the_vocabulary_and_the_other_does_not():
     ids = {name: Tokenizer(MODELS / name).encode(text) for name in FAMILIES}
     assert ids["tiny-llada"] == ids["tiny-dream"] == ids["tiny-qwen2"]
     assert ids["tiny-llada"] != ids["tiny-qwen2-digits"]
+
+
+@pytest.mark.parametrize("cache", policies())
+@pytest.mark.parametrize("model", ["tiny-llada", "tiny-dream"])
+def test_every_cache_decodes_an_answer(session, model, cache):
+    spec = RunSpec(
+        model=model, prompt=SUM, gen_length=32, block_length=16, steps=32, cache=cache
+    )  # fmt: skip
+    assert "45" in list(session.run(spec))[-1].texts[0]
+
+
+@pytest.mark.parametrize("unmasker", unmaskers())
+@pytest.mark.parametrize("model", ["tiny-llada", "tiny-dream"])
+def test_every_unmasker_decodes_an_answer(session, model, unmasker):
+    spec = RunSpec(
+        model=model, prompt=SUM, gen_length=32, block_length=16, steps=32, unmasker=unmasker
+    )  # fmt: skip
+    assert "45" in list(session.run(spec))[-1].texts[0]
 
 
 def test_files_are_small_and_weights_are_bfloat16():

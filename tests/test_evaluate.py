@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from engine.bench import measure, table
-from engine.comparison import added, mcnemar, read_entries
+from engine.comparison import added, check_same, mcnemar, read_entries
 from engine.evaluate import main
 from engine.families import embedded_models
 from engine.library import Library
@@ -120,11 +120,17 @@ def test_rows_are_added_to_a_table_whose_first_row_comes_out_alike():
     assert [row["name"] for row in whole["rows"]] == ["plain", "kept", "anew", "more"]
     assert whole["rows"][2] == {"name": "anew"}
     assert whole["command"] == "first\nsecond"
-    for changes in ({"correct": 1}, {"nfe": 4.5}, {"spec": {"cache": "dual"}}):
+    for changes in ({"correct": 1}, {"nfe": 4.5}):
         with pytest.raises(ValueError, match=f"add: .* {next(iter(changes))}"):
             added(a_table("first", **changes), new)
-    with pytest.raises(ValueError, match=r"add: .* checkpoints"):
-        added(a_table("first") | {"environment": {"checkpoint": "d"}}, new)
+
+
+def test_rows_are_not_added_to_a_table_of_other_settings_or_weights():
+    check_same(a_table(""), RunSpec(), "c")
+    with pytest.raises(ValueError, match=r"add: .* settings"):
+        check_same(a_table("", spec={"cache": "dual"}), RunSpec(), "c")
+    with pytest.raises(ValueError, match=r"add: .* checkpoint"):
+        check_same(a_table(""), RunSpec(), "d")
 
 
 @pytest.mark.parametrize(

@@ -94,9 +94,9 @@ def test_a_registered_model_is_planned_before_it_is_here(public_session, public_
 
 
 @pytest.fixture(scope="module")
-def shifted(open_session, folder):
-    """A race of the shifted model, its lane B recorded with probe."""
-    base = small_race(open_session, model=str(folder), **SHORT).a
+def shifted(open_session):
+    """A race of the embedded Dream, its lane B recorded with probe."""
+    base = small_race(open_session, model="tiny-dream", **SHORT).a
     spec = replace(base, cache="dual", unmasker="dream")
     timed = looking.recorded(open_session, spec)
     probed = looking.recorded(open_session, replace(spec, record="probe"))
