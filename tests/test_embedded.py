@@ -78,7 +78,7 @@ def test_one_guider_shares_the_vocabulary_and_the_other_does_not():
 @pytest.mark.parametrize("model", ["tiny-llada", "tiny-dream"])
 def test_every_cache_decodes_an_answer(session, model, cache):
     spec = RunSpec(
-        model=model, prompt=SUM, gen_length=32, block_length=16, steps=32, cache=cache
+        model=model, prompt=SUM, gen_length=64, block_length=32, steps=64, cache=cache
     )  # fmt: skip
     assert "45" in list(session.run(spec))[-1].texts[0]
 
@@ -87,7 +87,7 @@ def test_every_cache_decodes_an_answer(session, model, cache):
 @pytest.mark.parametrize("model", ["tiny-llada", "tiny-dream"])
 def test_every_unmasker_decodes_an_answer(session, model, unmasker):
     spec = RunSpec(
-        model=model, prompt=SUM, gen_length=32, block_length=16, steps=32, unmasker=unmasker
+        model=model, prompt=SUM, gen_length=64, block_length=32, steps=64, unmasker=unmasker
     )  # fmt: skip
     assert "45" in list(session.run(spec))[-1].texts[0]
 
