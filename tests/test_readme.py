@@ -40,8 +40,9 @@ def test_the_table_of_methods_is_fresh():
         with_table("# no marks")
 
 
-def test_the_readme_shows_the_saved_table():
-    table = (ROOT / "assets" / "table" / "table.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("folder", ["table", "table/dream"])
+def test_the_readme_shows_the_saved_tables(folder):
+    table = (ROOT / "assets" / folder / "table.md").read_text(encoding="utf-8")
     assert table in README
 
 
