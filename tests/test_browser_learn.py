@@ -104,8 +104,9 @@ def test_the_helper_lesson_shows_the_guider_of_each_choice(app, new_page):
     page = at_lesson(new_page(), app, "helper", "guider")
     said = page.locator("#ds-learn .ds-view[data-view=guider] [data-block=said]")
     for name, words in (
-        ("freecache", "No guider was asked"), ("freecache_guided", "Guider tiny-qwen2"),
-        ("guided", "Guider tiny-qwen2"),
+        ("freecache", "No guider was asked"),
+        ("freecache_guided_digits", "Guider tiny-qwen2-digits ("),
+        ("freecache_guided", "Guider tiny-qwen2 ("), ("guided", "Guider tiny-qwen2 ("),
     ):  # fmt: skip
         page.locator(f"[data-choice={name}]").click()
         said.get_by_text(words).wait_for()
