@@ -6,7 +6,6 @@ Only weights in safetensors, configs and tokenizer files are ever fetched: no co
 from __future__ import annotations
 
 import errno
-import shutil
 import threading
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, wait
@@ -18,6 +17,7 @@ from huggingface_hub import HfApi, hf_hub_download, snapshot_download, try_to_lo
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 from tqdm.std import tqdm
 
+from engine.files import free_on_disk
 from engine.models.pretrained import Progress
 from engine.models.weights import INDEX, read_json
 
@@ -70,9 +70,15 @@ class Meter:
 
 
 class Download:
-    """One model on its way; every step may run in a thread of its own."""
+    """One model on its way; every step may run in a thread of its own.
 
-    def __init__(self, name: str, cache: Path, endpoint: str | None, meter: Meter) -> None:
+    Raises ValueError naming `field`, what the model's name was given for.
+    """
+
+    def __init__(
+        self, name: str, cache: Path, endpoint: str | None, meter: Meter, field: str
+    ) -> None:
+        self._field = field
         self._name, self._cache, self._endpoint, self._meter = name, cache, endpoint, meter
         self._commit: str | None = None
         self._sizes: dict[str, int] = {}
@@ -80,7 +86,7 @@ class Download:
     def ask(self) -> None:
         """Ask for the commit and for the files with their sizes."""
         api = HfApi(endpoint=self._endpoint)
-        with _told(self._name):
+        with _told(self._name, self._field):
             found = api.model_info(self._name, files_metadata=True, timeout=10)
         self._commit = found.sha
         self._sizes = {row.rfilename: row.size or 0 for row in found.siblings or ()}
@@ -89,16 +95,17 @@ class Download:
         """Fetch configs and tokenizer; the folder that they are in."""
         small = [file for file in self._sizes if file in SMALL]
         if "config.json" not in small:
-            raise ValueError(f"model: {self._name} has no config.json; choose another model")
+            raise ValueError(
+                f"{self._field}: {self._name} has no config.json; choose another model"
+            )
         return [self._take(file) for file in small][-1].parent
 
     def check_disk(self) -> None:
         """Refuse what the disk of the cache does not hold."""
         self._meter.expect(sum(self._sizes[file] for file in self._coming()))
-        there = next(p for p in (self._cache, *self._cache.absolute().parents) if p.exists())
-        if (free := shutil.disk_usage(there).free) < self._meter.total:
+        if (free := free_on_disk(self._cache)) < self._meter.total:
             raise ValueError(
-                f"model: {self._name} takes {self._meter.total / 1e9:.1f} GB on disk and "
+                f"{self._field}: {self._name} takes {self._meter.total / 1e9:.1f} GB on disk and "
                 f"{free / 1e9:.1f} GB are free in {self._cache}; make room there, or choose a "
                 "smaller model"
             )
@@ -107,7 +114,7 @@ class Download:
         """Fetch the weights, and note in the cache that the model is there."""
         for file in self._coming():
             self._take(file)
-        with _told(self._name):
+        with _told(self._name, self._field):
             snapshot_download(
                 self._name, cache_dir=self._cache, endpoint=self._endpoint, max_workers=1,
                 allow_patterns=[*SMALL, *self._weights()], tqdm_class=_bar(self._meter),
@@ -131,7 +138,7 @@ class Download:
 
     def _take(self, file: str) -> Path:
         self._meter.begin(self._sizes[file])
-        with _told(self._name):
+        with _told(self._name, self._field):
             found = hf_hub_download(
                 self._name, file, revision=self._commit, cache_dir=self._cache,
                 endpoint=self._endpoint, tqdm_class=_bar(self._meter),
@@ -177,27 +184,29 @@ def beside(task: Callable[[], T], meter: Meter) -> Generator[Progress, None, T]:
 
 
 @contextmanager
-def _told(name: str) -> Iterator[None]:
-    """Failures of the Hub library as ValueErrors naming `model` and the remedy."""
+def _told(name: str, field: str) -> Iterator[None]:
+    """Failures of the Hub library as ValueErrors naming `field` and the remedy."""
     try:
         yield
     except Stopped:
         raise
     except GatedRepoError:
         raise ValueError(
-            f"model: {name} asks for its terms to be accepted; do so on its page of the Hub and "
+            f"{field}: {name} asks for its terms to be accepted; do so on its page of the Hub and "
             "log in on this machine with `hf auth login`"
         ) from None
     except HfHubHTTPError as error:
         status = error.response.status_code
         if isinstance(error, RepositoryNotFoundError) or status in (401, 403, 404):
             raise ValueError(
-                f"model: the Hub has no {name}, or keeps it private; check the spelling, or log "
+                f"{field}: the Hub has no {name}, or keeps it private; check the spelling, or log "
                 "in on this machine with `hf auth login`"
             ) from None
-        raise ValueError(f"model: the Hub answered {status} for {name}; try again later") from None
+        raise ValueError(
+            f"{field}: the Hub answered {status} for {name}; try again later"
+        ) from None
     except Exception as error:
-        raise ValueError(f"model: {_reason(name, error)}") from None
+        raise ValueError(f"{field}: {_reason(name, error)}") from None
 
 
 def _reason(name: str, error: Exception) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from engine.models.estimate import free_bytes, main_of
 from engine.spec import RunSpec
 
 WARM_UP_STEPS = 2
@@ -15,7 +16,7 @@ WARM_UP_STEPS = 2
 
 def describe(spec: RunSpec, checkpoint: str) -> dict[str, Any]:
     """Device, number format, threads, versions, seed, recorder level and checkpoint digest."""
-    main = "cuda" if spec.device == "auto" and torch.cuda.is_available() else spec.device
+    main = main_of(spec.device, free_bytes())
     return {
         "device": spec.device,
         "device_name": (

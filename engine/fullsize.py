@@ -43,17 +43,12 @@ def random_adapter(
     kind = adapter_for(config)
     with torch.device("meta"):
         adapter = kind(kind.read_info(config))
-    adapter.to(dtype)
-    draw = torch.Generator(device).manual_seed(seed)
-    for name, like in list(adapter.named_parameters()):
-        owner, _, leaf = name.rpartition(".")
-        tensor = torch.empty_like(like, device=device)
-        tensor = tensor.normal_(0, SPREAD, generator=draw) if like.dim() > 1 else tensor.fill_(1)
-        adapter.get_submodule(owner).register_parameter(
-            leaf, torch.nn.Parameter(tensor, requires_grad=False)
-        )
+    adapter.to(dtype).to_empty(device=device)
     if adapter.info.tied:
         adapter.head.weight = adapter.embedding.weight
+    draw = torch.Generator(device).manual_seed(seed)
+    for tensor in adapter.parameters():
+        tensor.normal_(0, SPREAD, generator=draw) if tensor.dim() > 1 else tensor.fill_(1)
     return adapter.eval()
 
 

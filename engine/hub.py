@@ -50,7 +50,9 @@ class Hub:
         folder = Path(found).parent if isinstance(found, str) else None
         return folder if folder is not None and is_whole(folder) else None
 
-    def fetch(self, name: str, fits: Callable[[Path], None]) -> Generator[Progress, None, Path]:
+    def fetch(
+        self, name: str, fits: Callable[[Path], None], field: str = "model"
+    ) -> Generator[Progress, None, Path]:
         """Fetch a model; its folder is the generator's value.
 
         The small files come first. Then `fits` is given their folder and may raise ValueError,
@@ -58,10 +60,10 @@ class Hub:
         Closing the generator ends the download at its next bytes; where the Hub sends a file in
         chunks by its own protocol, after that file.
 
-        Raises ValueError naming `model` for what the Hub, the network or the disk refuses.
+        Raises ValueError naming `field` for what the Hub, the network or the disk refuses.
         """
         meter = Meter()
-        download = Download(name, self._cache, self._endpoint, meter)
+        download = Download(name, self._cache, self._endpoint, meter, field)
         try:
             yield from beside(download.ask, meter)
             folder = yield from beside(download.take_small, meter)
@@ -73,7 +75,7 @@ class Hub:
         found = self.find(name)
         if found is None:
             raise ValueError(
-                f"model: {name} lacks its config, its tokenizer or weights in safetensors on the "
+                f"{field}: {name} lacks its config, its tokenizer or weights in safetensors on the "
                 "Hub; choose another model"
             )
         return found

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from engine.cache.files import cache_path
 from engine.families import adapter_for, adapter_of, info_of
+from engine.files import cache_path
 from engine.guider.guiders import Guiders
 from engine.hub import Hub
 from engine.lane import LoadedModel, check_context
@@ -21,6 +21,7 @@ from engine.models.estimate import check_fits, fits, free_bytes, main_of, parame
 from engine.models.place import plan_placing
 from engine.models.pretrained import Progress
 from engine.models.weights import Checkpoint, CheckpointError
+from engine.progress import outcome
 from engine.registry import REGISTERED
 from engine.room import Room, bytes_of_run, dtype_of, held_bytes, measure
 from engine.spec import RunSpec
@@ -69,9 +70,7 @@ class Library:
         folder = self.find(name)
         if folder is None:
             raise ValueError(f"model: {name} is not on this machine yet; run it to fetch it")
-        if folder not in self._tokenizers:
-            self._tokenizers[folder] = Tokenizer(folder)
-        return self._tokenizers[folder]
+        return self._tokenizer_of(folder)
 
     def prompt(self, spec: RunSpec) -> list[int] | None:
         """The prompt of a spec as ids of its model; None where that is not on disk yet.
@@ -105,28 +104,28 @@ class Library:
         return None if info is None else measure(spec, info, tokens, free, beside)
 
     def fetch(self, spec: RunSpec) -> Generator[Progress, None, None]:
-        """Bring the model of a spec to this machine, where it is not; see Hub.fetch.
+        """Bring the model of a spec and its guider to this machine, where they are not.
 
-        Whether the run fits is asked again once the model's config and tokenizer are here.
+        Whether the run fits is asked again once config and tokenizer of either are here; see
+        Hub.fetch.
         """
 
-        def fits_here(folder: Path) -> None:
-            info = info_of(folder)
-            prompt = encoded(spec, Tokenizer(folder), info)
+        def fits_here(model: Path, guider: Path | None = None) -> None:
+            info, tokenizer = info_of(model), self._tokenizer_of(model)
+            prompt = encoded(spec, tokenizer, info)
             check_context(len(prompt), spec, info.max_length)
-            measure(spec, info, len(prompt), self._free(set()))
+            self.guiders.check(spec, tokenizer, info, prompt, guider)
+            beside = self.guiders.bytes_of(spec, len(prompt), guider)
+            measure(spec, info, len(prompt), self._free({_key(spec)}), beside)
 
         yield from self._stock.fetch(spec.model, fits_here)
-        yield from self.guiders.fetch(spec)
+        model = self.find(spec.model)
+        assert model is not None, "it has been fetched"
+        yield from self.guiders.fetch(spec, partial(fits_here, model))
 
     def load(self, spec: RunSpec) -> LoadedModel:
         """The model of a spec in its number format on its device."""
-        loading = self.loading(spec)
-        while True:
-            try:
-                next(loading)
-            except StopIteration as end:
-                return end.value
+        return outcome(self.loading(spec))
 
     def loading(
         self, spec: RunSpec, tokens: int = 1, beside: Collection[RunSpec] = ()
@@ -151,6 +150,11 @@ class Library:
         self._loaded.move_to_end(key)
         yield from self.guiders.loading(spec)
         return self._loaded[key]
+
+    def _tokenizer_of(self, folder: Path) -> Tokenizer:
+        if folder not in self._tokenizers:
+            self._tokenizers[folder] = Tokenizer(folder)
+        return self._tokenizers[folder]
 
     def _others(self, kept: Collection[Key]) -> list[Key]:
         """Loaded models that may be given up, the oldest first."""

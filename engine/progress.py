@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Generator
 from contextlib import closing
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from engine.control import Control
 from engine.events import Waiting
@@ -25,6 +25,16 @@ class Step(Protocol):
     @property
     def total(self) -> int:
         """Bytes in all."""
+
+
+def outcome(steps: Generator[Any, None, T]) -> T:
+    """The value of `steps`, without a word on the way."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            value: T = end.value
+            return value
 
 
 def told(

@@ -66,9 +66,10 @@ class Session:
 
         `probe_forwards` is how many exact forwards level `probe` adds at most; `weights_bytes`,
         `memory_bytes` (weights and run) and `free_bytes` are of the device, `fetch_bytes` are to
-        come from the Hub; `guider_bytes` are the guider's part of memory, None where it must be
-        fetched first. The network is not asked: of a model that is not on disk
-        `prompt_tokens` is None, and of one that is not registered either the rest of these is.
+        come from the Hub, a guider's among them where they are known; `guider_bytes` are the
+        guider's part of memory, None where that is not known before it is fetched. The network is
+        not asked: of a model that is not on disk `prompt_tokens` is None, and of one that is not
+        registered either the rest of these is.
         Raises ValueError naming the field that makes the run impossible.
         """
         derived, scheduled = catalog.derive_plan(spec)
@@ -84,8 +85,9 @@ class Session:
         probes = min(spec.probe_steps, derived.max_forwards) if spec.record == "probe" else 0
         counted = {"prompt_tokens": tokens, "context": context, "scheduled": scheduled}
         memory = dict.fromkeys(FIGURES) if room is None else room.to_dict()
-        memory["fetch_bytes"] = self._library.fetch_bytes(spec.model)
-        memory["guider_bytes"] = self._library.guiders.planned_bytes(spec, tokens or 1)
+        guiders, coming = self._library.guiders, self._library.fetch_bytes(spec.model)
+        memory["fetch_bytes"] = None if coming is None else coming + guiders.fetch_bytes(spec)
+        memory["guider_bytes"] = guiders.planned_bytes(spec, tokens or 1)
         return dataclasses.asdict(derived) | counted | memory | {"probe_forwards": probes}
 
     def run(

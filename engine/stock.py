@@ -18,7 +18,7 @@ class Stock:
     On a public page a visitor chooses among the given and the registered alone, and no text of
     theirs is ever taken for a path. Registered are the `listed`, by default the masked models.
     Without a `hub` nothing is looked for there.
-    Raises ValueError naming `model`.
+    Raises ValueError naming `field`, what a name was given for.
     """
 
     def __init__(
@@ -27,9 +27,10 @@ class Stock:
         hub: Hub | None,
         public: bool,
         listed: Sequence[str] = REGISTERED_NAMES,
+        field: str = "model",
     ) -> None:
         self._folders, self._hub, self.public = dict(folders), hub, public
-        self._listed = tuple(listed)
+        self._listed, self._field = tuple(listed), field
 
     @property
     def names(self) -> list[str]:
@@ -43,7 +44,7 @@ class Stock:
         if self._hub is not None and name in self.names:
             return self._hub.find(name)
         if not self.public:
-            folder = _typed(name)
+            folder = _typed(name, self._field)
             if folder is not None:
                 return folder
             if self._hub is not None and is_name(name):
@@ -54,22 +55,22 @@ class Stock:
         """Fetch a model that is not on disk; see Hub.fetch."""
         if self.find(name) is None:
             assert self._hub is not None, "only the Hub's models are found without a folder"
-            yield from self._hub.fetch(name, fits)
+            yield from self._hub.fetch(name, fits, self._field)
 
     def _refusal(self, name: str) -> str:
         if not self.names:
-            return "model: there is none; put a checkpoint folder under assets/models"
-        known = f"model: {name!r} is unknown; choose from {', '.join(self.names)}"
+            return f"{self._field}: there is none; put a checkpoint folder under assets/models"
+        known = f"{self._field}: {name!r} is unknown; choose from {', '.join(self.names)}"
         if self.public:
             return known
         return known + (", or give a folder" if self._hub is None else
                         ", or give a folder or a name of the Hub, owner/name")  # fmt: skip
 
 
-def _typed(text: str) -> Path | None:
+def _typed(text: str, field: str) -> Path | None:
     """The checkpoint folder that a text names, if any.
 
-    Raises ValueError naming `model` for another folder, unless the text may be a Hub name.
+    Raises ValueError naming `field` for another folder, unless the text may be a Hub name.
     """
     if not text.strip():
         return None
@@ -81,5 +82,5 @@ def _typed(text: str) -> Path | None:
     except (OSError, ValueError, RuntimeError):  # too long, a NUL, no home
         return None
     if other and not is_name(text):
-        raise ValueError(f"model: {text!r} holds no config.json; give a checkpoint folder")
+        raise ValueError(f"{field}: {text!r} holds no config.json; give a checkpoint folder")
     return None

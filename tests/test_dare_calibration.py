@@ -9,13 +9,13 @@ from engine import calibrate, calibration
 from engine.cache.base import Ground
 from engine.cache.dare import DareKv, DareO
 from engine.cache.fast_dllm import DualCache
-from engine.cache.files import cache_path
 from engine.cache.none import NoCache
 from engine.cache.profile import BINS, DriftProfile, load, obtain, save, shipped_path
 from engine.cache.stack import Stack
 from engine.cache.thresholds import CAP, FLOOR, allocate
 from engine.calibration import Meter
 from engine.catalog import make_policy
+from engine.files import cache_path
 from engine.lane import ground_of
 from engine.library import Library
 from engine.loop import Denoiser

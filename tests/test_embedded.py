@@ -74,21 +74,14 @@ def test_one_guider_shares_the_vocabulary_and_the_other_does_not():
     assert ids["tiny-llada"] != ids["tiny-qwen2-digits"]
 
 
-@pytest.mark.parametrize("cache", policies())
-@pytest.mark.parametrize("model", ["tiny-llada", "tiny-dream"])
-def test_every_cache_decodes_an_answer(session, model, cache):
-    spec = RunSpec(
-        model=model, prompt=SUM, gen_length=64, block_length=32, steps=64, cache=cache
-    )  # fmt: skip
-    assert "45" in list(session.run(spec))[-1].texts[0]
+METHODS = [("cache", name) for name in policies()] + [("unmasker", name) for name in unmaskers()]
 
 
-@pytest.mark.parametrize("unmasker", unmaskers())
+@pytest.mark.parametrize(("kind", "name"), METHODS)
 @pytest.mark.parametrize("model", ["tiny-llada", "tiny-dream"])
-def test_every_unmasker_decodes_an_answer(session, model, unmasker):
-    spec = RunSpec(
-        model=model, prompt=SUM, gen_length=64, block_length=32, steps=64, unmasker=unmasker
-    )  # fmt: skip
+def test_every_method_decodes_an_answer(session, model, kind, name):
+    size = {"gen_length": 64, "block_length": 32, "steps": 64}
+    spec = RunSpec(model=model, prompt=SUM, **size, **{kind: name})
     assert "45" in list(session.run(spec))[-1].texts[0]
 
 

@@ -7,6 +7,7 @@ import torch
 from transformers import Qwen2Config
 
 from engine.guider.guider import count_parameters, load_guider, stop_ids
+from engine.guider.guiders import HUB, Size
 from engine.models.weights import CheckpointError
 from tests.guiding import qwen
 from tests.micro import TINY
@@ -42,6 +43,10 @@ def test_parameters_of_the_published_guiders(size):
     expected = layers * block + hidden + rows * hidden * (1 if tied else 2)
     assert count_parameters(config(size)) == expected
     assert round(expected / 1e9, 1) == {"0.5B": 0.5, "1.5B": 1.5, "3B": 3.1, "7B": 7.6}[size]
+    names = [f"Qwen/Qwen2.5-{kind}{size}-Instruct" for kind in ("", "Math-")]
+    listed = [HUB[name] for name in names if name in HUB]
+    assert set(listed) == {Size(expected, 2 * layers * wide)}
+    assert len(listed) == {"1.5B": 2, "7B": 2}.get(size, 1)
 
 
 def written(folder, **changes):

@@ -17,6 +17,7 @@ from engine.spec import RaceSpec, RunSpec
 from tests.hub_stub import NAME, SPEC, files_of, offline, serving
 from tests.micro import configure, write_checkpoint
 from tests.test_loader import sharded
+from tests.test_place import drained
 from tests.test_turns import is_free
 
 SHARDS = [f"model-{n + 1:05}-of-00003.safetensors" for n in range(3)]
@@ -58,13 +59,7 @@ def session(stub, cache):
 
 
 def fetch(hub, fits=lambda folder: None):
-    steps = hub.fetch(NAME, fits)
-    readings = []
-    while True:
-        try:
-            readings.append(next(steps))
-        except StopIteration as end:
-            return end.value, readings
+    return drained(hub.fetch(NAME, fits))
 
 
 def test_a_model_is_fetched_loaded_and_run(session, stub):

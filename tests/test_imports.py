@@ -14,7 +14,7 @@ PLAIN = {f"engine.{name}" for name in ("spec", "events", "trace", "fields", "pla
     "engine.regions",
 }
 LEVELS = [
-    {"fields", "events", "control", "logcode", "accounts", "presets", "clock"},
+    {"fields", "events", "control", "logcode", "accounts", "presets", "clock", "files"},
     {"spec", "rows", "regions", "registry", "progress"},
     {"schema"},
     {"document", "columns"},
@@ -97,7 +97,7 @@ UNMASKER = (
     | {f"engine.decode.{name}" for name in ("quota", "schedule", "score")}
     | {"engine.events.GuidedStep", "engine.guider"}
 )
-ADAPTER = {"engine.models", "engine.rows"}
+ADAPTER = {f"engine.{name}" for name in ("models", "rows", "progress", "files")}
 
 
 def plugins(folder, *shared):

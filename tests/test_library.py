@@ -16,6 +16,7 @@ from engine.room import present_devices
 from engine.session import Session
 from engine.spec import RaceSpec, RunSpec
 from tests.micro import write_checkpoint
+from tests.test_place import drained
 from tests.test_turns import is_free
 
 SPEC = RunSpec(model="a", prompt="Hello", gen_length=8, block_length=8, steps=8)
@@ -154,19 +155,10 @@ def steps(closed):
         closed.append(True)
 
 
-def drained(stream):
-    out = []
-    while True:
-        try:
-            out.append(next(stream))
-        except StopIteration as end:
-            return out, end.value
-
-
 def test_words_come_no_more_often_than_asked(monkeypatch):
     clock = iter(i / 10 for i in range(100))
     monkeypatch.setattr(engine.progress.time, "monotonic", lambda: next(clock))
-    waits, value = drained(told(steps([]), "loading", "x", Control(), beat=0.35))
+    value, waits = drained(told(steps([]), "loading", "x", Control(), beat=0.35))
     assert value == "value"
     assert 1 < len(waits) < 10
     assert waits[0] == Waiting("loading", 0, 9, "x")
@@ -177,7 +169,7 @@ def test_a_stop_closes_what_is_told():
     stream = told(steps(closed), "loading", "x", control, beat=0)
     next(stream)
     control.stop()
-    assert drained(stream) == ([], None)
+    assert drained(stream) == (None, [])
     assert closed == [True]
 
 

@@ -12,6 +12,7 @@ from engine.models.base import ModelAdapter, Norm
 from engine.models.estimate import MemoryShort
 from engine.models.place import Offloaded, Placing, attach, leaves
 from engine.models.weights import Checkpoint, CheckpointError
+from engine.progress import outcome
 from tests.micro import (
     configure,
     make_info,
@@ -33,19 +34,19 @@ MAPS = {
 }
 
 
-def drained(loading):
-    """What a loader returns, and all that it said on the way."""
+def drained(steps):
+    """The value of a generator, and all that it said on the way."""
     told = []
     while True:
         try:
-            told.append(next(loading))
+            told.append(next(steps))
         except StopIteration as end:
             return end.value, told
 
 
 def split(folder, places, where, dtype=F64):
     placing = Placing(CPU, places, where)
-    return drained(adapter_of(folder).load(Checkpoint(folder), dtype, placing, (5,)))[0]
+    return outcome(adapter_of(folder).load(Checkpoint(folder), dtype, placing, (5,)))
 
 
 def whole(folder, dtype=F64):

@@ -9,10 +9,11 @@ from engine.models.estimate import MemoryShort, needed_bytes, weights_bytes
 from engine.models.llada import LladaAdapter
 from engine.models.place import Placing, leaves, plan_placing
 from engine.models.weights import Checkpoint
+from engine.progress import outcome
 from tests.micro import make_info, make_model
 from tests.test_forward import full
 from tests.test_layouts import LLADA_8B
-from tests.test_place import CPU, F64, IDS, drained, whole
+from tests.test_place import CPU, F64, IDS, whole
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:1", "auto"])
@@ -52,7 +53,7 @@ def test_a_model_larger_than_memory_goes_to_disk_and_decodes_the_same(folder, tm
     assert set(shares) == {"cpu", "disk"}
     assert shares["cpu"] <= free["cpu"] - spare
     assert sum(shares.values()) == weights_bytes(info, F64)
-    adapter = drained(adapter_of(folder).load(Checkpoint(folder), F64, placing))[0]
+    adapter = outcome(adapter_of(folder).load(Checkpoint(folder), F64, placing))
     assert torch.equal(full(adapter, IDS), full(whole(folder), IDS))
 
 

@@ -6,7 +6,7 @@ import torch
 
 from engine.cache import singular
 from engine.cache.base import Ground
-from engine.cache.files import cache_path
+from engine.files import cache_path
 from tests.micro import make_model, model_of
 
 

@@ -87,7 +87,9 @@ def test_a_typed_folder_runs_locally_and_is_refused_on_a_public_page(folder, hub
 
 
 def test_a_path_never_reaches_the_disk_of_a_public_page(hub, monkeypatch):
-    monkeypatch.setattr("engine.stock._typed", lambda text: pytest.fail(f"{text} was looked at"))
+    monkeypatch.setattr(
+        "engine.stock._typed", lambda text, field: pytest.fail(f"{text} was looked at")
+    )
     with pytest.raises(ValueError, match="is unknown"):
         Stock({}, hub, public=True).find("/etc")
     with pytest.raises(pytest.fail.Exception):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.cache.files import cache_path, write_whole
+from engine.files import cache_path, write_whole
 
 BINS = 1024
 LOWEST = 1e-7  # left edge of bin 1; bin 0 holds what is below, drifts end at 2

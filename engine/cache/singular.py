@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from engine.cache.base import Ground
-from engine.cache.files import cache_path, write_whole
+from engine.files import cache_path, write_whole
 from engine.models.base import ModelAdapter
 
 

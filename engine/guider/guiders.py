@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 from collections import OrderedDict
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 
@@ -32,10 +34,28 @@ from engine.stock import Stock
 from engine.text import Tokenizer
 
 ASSETS = Path(__file__).parents[2] / "assets"
-SIZES = ("0.5B", "1.5B", "3B", "7B", "Math-1.5B", "Math-7B")
-HUB = tuple(f"Qwen/Qwen2.5-{size}-Instruct" for size in SIZES)
 IN_MEMORY = 2
 CAUSAL = "ForCausalLM"
+Key = tuple[Path, str, str]
+
+
+@dataclass(frozen=True)
+class Size:
+    """Numbers in a guider's weights, and in its keys and values of one token."""
+
+    weights: int
+    cached: int
+
+
+_SMALL, _LARGE = Size(1_543_714_304, 14_336), Size(7_615_616_512, 28_672)
+HUB: Mapping[str, Size] = MappingProxyType({  # as published, at 16 bits
+    "Qwen/Qwen2.5-0.5B-Instruct": Size(494_032_768, 6_144),
+    "Qwen/Qwen2.5-1.5B-Instruct": _SMALL,
+    "Qwen/Qwen2.5-3B-Instruct": Size(3_085_938_688, 18_432),
+    "Qwen/Qwen2.5-7B-Instruct": _LARGE,
+    "Qwen/Qwen2.5-Math-1.5B-Instruct": _SMALL,
+    "Qwen/Qwen2.5-Math-7B-Instruct": _LARGE,
+})  # fmt: skip
 
 
 def embedded_guiders(assets: Path = ASSETS) -> dict[str, Path]:
@@ -59,13 +79,13 @@ class Guiders:
 
     def __init__(self, stock: Stock) -> None:
         self._stock = stock
-        self._loaded: OrderedDict[tuple[Path, str, str], Guider] = OrderedDict()
+        self._loaded: OrderedDict[Key, Guider] = OrderedDict()
         self._matches: dict[tuple[Path, Tokenizer, ModelInfo], Match] = {}
 
     @classmethod
     def of(cls, hub: Hub | None, public: bool) -> Guiders:
         """The embedded guiders and those of the Hub; on a `public` page those of HUB alone."""
-        return cls(Stock(embedded_guiders(), hub, public, HUB))
+        return cls(Stock(embedded_guiders(), hub, public, tuple(HUB), "guided.guider"))
 
     @property
     def names(self) -> list[str]:
@@ -74,56 +94,70 @@ class Guiders:
 
     def find(self, name: str) -> Path | None:
         """The folder of a guider; None where it must be fetched first."""
-        try:
-            return self._stock.find(name)
-        except ValueError as error:
-            raise ValueError(_renamed(error)) from None
+        return self._stock.find(name)
 
-    def fetch(self, spec: RunSpec) -> Generator[Progress, None, None]:
-        """Bring the guider of a spec to this machine, where it has one that is not."""
+    def fetch(self, spec: RunSpec, fits: Callable[[Path], None]) -> Generator[Progress, None, None]:
+        """Bring the guider of a spec to this machine, where it has one that is not.
+
+        `fits` is given its folder before the weights come; see Hub.fetch.
+        """
         rule = rule_of(spec)
-        if rule is not None and self.find(rule.guider) is None:
-            yield from self._stock.fetch(rule.guider, _readable)
+        if rule is not None:
+            yield from self._stock.fetch(rule.guider, fits)
+
+    def fetch_bytes(self, spec: RunSpec) -> int:
+        """Bytes to fetch before the guider of a spec can be loaded, where they are known."""
+        rule, folder = self._asked(spec)
+        if rule is None or folder is not None or rule.guider not in HUB:
+            return 0
+        return HUB[rule.guider].weights * torch.bfloat16.itemsize
 
     def check(
-        self, spec: RunSpec, tokenizer: Tokenizer, info: ModelInfo, prompt: list[int]
+        self,
+        spec: RunSpec,
+        tokenizer: Tokenizer,
+        info: ModelInfo,
+        prompt: list[int],
+        folder: Path | None = None,
     ) -> None:
-        """Refuse a spec whose guider cannot guide its model, nothing loaded."""
-        rule = rule_of(spec)
-        folder = None if rule is None else self.find(rule.guider)
+        """Refuse a spec whose guider cannot guide its model, nothing loaded.
+
+        `folder` is that of a guider whose weights are not there yet.
+        """
+        rule, folder = self._asked(spec, folder)
         if rule is None or folder is None:
             return
         match = self._match(tokenizer, info, folder)
         match.check(rule)
         match.prompt(rule, spec, prompt)
 
-    def bytes_of(self, spec: RunSpec, tokens: int) -> int:
-        """What the guider of a spec needs yet, with its cache; 0 where there is none, or unknown.
+    def bytes_of(self, spec: RunSpec, tokens: int, folder: Path | None = None) -> int:
+        """`planned_bytes`, 0 where they are not known."""
+        return self.planned_bytes(spec, tokens, folder) or 0
 
-        A prompt of so many tokens; weights that are in memory are not needed again.
+    def planned_bytes(self, spec: RunSpec, tokens: int, folder: Path | None = None) -> int | None:
+        """What the guider of a spec needs yet, with its cache; None where it is not known.
+
+        A prompt of so many tokens; weights that are in memory are not needed again. `folder` as
+        in `check`.
         """
-        rule = rule_of(spec)
-        folder = None if rule is None else self.find(rule.guider)
-        if rule is None or folder is None:
+        rule, folder = self._asked(spec, folder)
+        if rule is None:
             return 0
-        numbers = cached_numbers(read_config(folder)) * (tokens + spec.gen_length)
-        if self._key(spec, rule) not in self._loaded:
-            numbers += _parameters(folder)
+        size = HUB.get(rule.guider) if folder is None else _size(folder)
+        if size is None:
+            return None
+        numbers = size.cached * (tokens + spec.gen_length)
+        if folder is None or _key(spec, folder) not in self._loaded:
+            numbers += size.weights
         return numbers * dtype_of(spec).itemsize
-
-    def planned_bytes(self, spec: RunSpec, tokens: int) -> int | None:
-        """`bytes_of`, but None for a guider that must be fetched before they are known."""
-        rule = rule_of(spec)
-        unknown = rule is not None and self.find(rule.guider) is None
-        return None if unknown else self.bytes_of(spec, tokens)
 
     def loading(self, spec: RunSpec) -> Generator[Progress, None, None]:
         """Load the guider of a spec where it has one that is not in memory; one word before."""
-        rule = rule_of(spec)
-        folder = None if rule is None else self.find(rule.guider)
-        if rule is None or folder is None or self._key(spec, rule) in self._loaded:
+        rule, folder = self._asked(spec)
+        if rule is None or folder is None or _key(spec, folder) in self._loaded:
             return
-        yield Progress(0, _parameters(folder) * dtype_of(spec).itemsize)
+        yield Progress(0, _size(folder).weights * dtype_of(spec).itemsize)
         self._load(spec, rule, folder)
 
     def guiding(
@@ -135,17 +169,26 @@ class Guiders:
     ) -> Guiding:
         """The guider of a run, loaded where it is not; `asked` are the specs of its sequences."""
         spec = asked[0]
-        rule = rule_of(spec)
+        rule, folder = self._asked(spec)
         assert rule is not None, "asked for guided runs only"
-        folder = self.find(rule.guider)
         if folder is None:
             raise ValueError(f"guided.guider: {rule.guider} is not on this machine; run it first")
         match = self._match(tokenizer, info, folder)
         match.check(rule)
         return match.guiding(self._load(spec, rule, folder), rule, asked, prompts)
 
+    def _asked(
+        self, spec: RunSpec, folder: Path | None = None
+    ) -> tuple[Guided | None, Path | None]:
+        """The rule of a guided spec and its guider's folder, `folder` where that is given.
+
+        None for what is not there.
+        """
+        rule = rule_of(spec)
+        return rule, None if rule is None else folder or self.find(rule.guider)
+
     def _load(self, spec: RunSpec, rule: Guided, folder: Path) -> Guider:
-        key = self._key(spec, rule)
+        key = _key(spec, folder)
         if key not in self._loaded:
             while len(self._loaded) >= IN_MEMORY:
                 self._loaded.popitem(last=False)
@@ -168,9 +211,6 @@ class Guiders:
                 raise ValueError(f"guided.guider: {error}") from None
         return self._matches[key]
 
-    def _key(self, spec: RunSpec, rule: Guided) -> tuple[Path, str, str]:
-        return self.find(rule.guider) or Path(), spec.dtype, spec.device
-
 
 def rule_of(spec: RunSpec) -> Guided | None:
     """The unmasker of a spec where a guider is part of it."""
@@ -178,16 +218,11 @@ def rule_of(spec: RunSpec) -> Guided | None:
     return rule if isinstance(rule, Guided) else None
 
 
-def _readable(folder: Path) -> None:
-    """CheckpointError where a folder's config is not a guider's."""
-    read_config(folder)
+def _key(spec: RunSpec, folder: Path) -> Key:
+    return folder, spec.dtype, spec.device
 
 
 @cache
-def _parameters(folder: Path) -> int:
-    return count_parameters(read_config(folder))
-
-
-def _renamed(error: ValueError) -> str:
-    """A refusal of the stock, which speaks of models, for the knob that named one."""
-    return "guided.guider:" + str(error).removeprefix("model:")
+def _size(folder: Path) -> Size:
+    config = read_config(folder)
+    return Size(count_parameters(config), cached_numbers(config))

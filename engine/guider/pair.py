@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -140,7 +139,7 @@ def make_pair(
     return Pair(
         stops,
         guider_stops,
-        tuple(np.asarray(ours.barred(rows)).tolist()),
-        tuple(np.asarray(theirs.barred(guider_rows)).tolist()),
+        ours.barred(rows),
+        theirs.barred(guider_rows),
         Alignment(ours, theirs),
     )

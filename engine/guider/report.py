@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
@@ -42,7 +42,7 @@ class Report:
 
     def written(self, guiding: Guiding, detail: bool) -> GuidedStep:
         """The event; with the verdicts token by token where `detail`."""
-        settled, cost = self.settled, self.cost
+        settled = self.settled
         chunks = [] if settled is None else _chunks(settled, guiding)
         judged = [chunk.heard.judged[: chunk.tokens] for chunk in chunks]
         log_p, rank = (
@@ -66,15 +66,9 @@ class Report:
             fell_back=settled is not None and settled.k == 0,
             stopped=settled is not None and settled.stopped,
             straddle_loss=settled.rulings[-1][1].straddle_loss if settled else 0,
-            forwards=cost.forwards,
-            fed=cost.fed,
-            prefilled=cost.prefilled,
-            ms=cost.ms,
-            prefill_ms=cost.prefill_ms,
-            flops=cost.flops,
-            prefill_flops=cost.prefill_flops,
             verdicts=verdicts,
             pieces={} if verdicts is None else _pieces(guiding, verdicts),
+            **asdict(self.cost),
         )
 
 

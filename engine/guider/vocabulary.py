@@ -56,13 +56,12 @@ class Vocabulary:
         """
         return self._encoder.encode(text, add_special_tokens=False).ids
 
-    def barred(self, rows: int) -> NDArray[np.int64]:
+    def barred(self, rows: int) -> tuple[int, ...]:
         """Ids below `rows`, those of a model's logits, that are never drafted.
 
         They have no bytes and are no stop.
         """
-        odd = [i for i in range(rows) if not self.spell(i) and i not in self.stops]
-        return np.array(odd, np.int64)
+        return tuple(i for i in range(rows) if not self.spell(i) and i not in self.stops)
 
 
 def _spellings(tokenizer: Tokenizer) -> list[bytes]:

@@ -8,8 +8,6 @@ time of its call.
 
 from __future__ import annotations
 
-import shutil
-import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +19,7 @@ from accelerate.hooks import AlignDevicesHook, add_hook_to_module
 from accelerate.utils import OffloadedWeightsLoader, PrefixedDataset
 from torch import Tensor, nn
 
+from engine.files import free_on_disk, write_whole
 from engine.models import estimate
 from engine.models.base import Block, ModelAdapter, ModelInfo, Norm
 from engine.models.estimate import HEADROOM, MemoryShort, gigabytes
@@ -130,14 +129,8 @@ class Offloaded(OffloadedWeightsLoader):
     def write(self, name: str, tensor: Tensor) -> None:
         """Put a tensor of the host into its file; MemoryShort where that cannot be written."""
         path = self._path(name)
-        part = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                part.write_bytes(tensor.view(torch.uint8).numpy().data)
-                part.replace(path)
-            finally:
-                part.unlink(missing_ok=True)
+            write_whole(path, tensor.view(torch.uint8).numpy().data)
         except OSError as error:
             raise MemoryShort(
                 f"model: {path.parent} cannot take its weights ({error}); free some space there, "
@@ -214,9 +207,7 @@ def _check_disk(info: ModelInfo, dtype: torch.dtype, placing: Placing, folder: P
         for leaf, tensor in module.named_parameters(recurse=False):
             if place == DISK and not known.stored(f"{name}.{leaf}", tensor):
                 need += tensor.numel() * dtype.itemsize
-    parent = next(p for p in (folder, *folder.absolute().parents) if p.exists())
-    free = shutil.disk_usage(parent).free
-    if need > free:
+    if need > (free := free_on_disk(folder)):
         raise MemoryShort(
             f"model: {gigabytes(need)} of it would go to {folder}, where {gigabytes(free)} are "
             f"free; make room there, or choose a smaller model"

@@ -14,6 +14,7 @@ from engine.models.config import read_config
 from engine.models.layout import Layout
 from engine.models.place import DISK, Offloaded, Placing, attach, holder, leaves
 from engine.models.weights import Checkpoint
+from engine.progress import outcome
 
 
 @dataclass(frozen=True)
@@ -103,12 +104,7 @@ class Pretrained(ModelAdapter):
         stop_ids: tuple[int, ...] = (),
     ) -> Pretrained:
         """`load` to one device, without a word on the way."""
-        loading = cls.load(checkpoint, dtype, Placing(device), stop_ids)
-        while True:
-            try:
-                next(loading)
-            except StopIteration as end:
-                return end.value
+        return outcome(cls.load(checkpoint, dtype, Placing(device), stop_ids))
 
 
 def _parts(checkpoint: Checkpoint, names: tuple[str, ...], rows: int) -> list[tuple[str, int]]:

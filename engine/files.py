@@ -1,8 +1,9 @@
-"""Files that the engine makes once for a checkpoint and keeps in the user's cache folder."""
+"""Files that the engine keeps: the user's cache folder, whole writes, and room on a disk."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import uuid
 from pathlib import Path
@@ -19,7 +20,13 @@ def cache_path(digest: str, name: str) -> Path:
     return Path(root) / "driftscope" / digest / name
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def free_on_disk(folder: Path) -> int:
+    """Bytes free where a folder lies, or would lie: it need not exist yet."""
+    there = next(p for p in (folder, *folder.absolute().parents) if p.exists())
+    return shutil.disk_usage(there).free
+
+
+def write_whole(path: Path, data: bytes | memoryview) -> None:
     """Write a file so that it appears whole or not at all; OSError where it cannot be written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
