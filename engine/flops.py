@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine.events import PARTS
+from engine.events import PARTS, SITES
 from engine.models.base import ModelInfo
 
 
@@ -19,7 +19,8 @@ from engine.models.base import ModelInfo
 class Ledger:
     """One step's FLOPs [layers + 1, PARTS] (the last row is the head's and the guider's), and rows.
 
-    `rows` [layers, 4] counts K, V, attention and FFN rows over all sequences.
+    `rows` [layers, 4] counts the K, V, attention and FFN rows that a policy renews, over all
+    sequences; branches that nobody reads are among them and cost nothing.
     """
 
     info: ModelInfo
@@ -49,6 +50,10 @@ class Ledger:
         """The gated feed-forward at `rows` rows."""
         self.flops[layer][2] += 6 * rows * self.info.d_model * self.info.ffn
         self.rows[layer][3] += rows
+
+    def unread(self, layer: int, site: str, rows: int) -> None:
+        """Rows of a branch, `attn` or `ffn`, that are not computed because nobody reads them."""
+        self.rows[layer][SITES.index(site)] += rows
 
     def head(self, rows: int) -> None:
         """Logits of `rows` rows."""

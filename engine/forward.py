@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Literal
+
 from torch import Tensor
 
 from engine.cache.base import CachePolicy, StepPlan
@@ -9,7 +12,9 @@ from engine.cache.probe import LayerPlan, LayerProbe
 from engine.cache.store import ActivationStore
 from engine.flops import Ledger
 from engine.models.base import ModelAdapter
-from engine.rows import ALL, Rows, is_empty, same, take, within
+from engine.rows import ALL, Rows, count, is_empty, same, take, within
+
+Unread = Literal["skip", "aside", "carry"]  # not computed; computed aside; as all others are
 
 
 def forward(
@@ -21,11 +26,13 @@ def forward(
     pad_mask: Tensor | None,
     logit_rows: Rows,
     ledger: Ledger | None = None,
+    unread: Unread = "skip",
 ) -> Tensor:
     """Raw logits [B, n, V] of the hidden rows `logit_rows`, a subset of `plan.rows`.
 
     `canvas` [B, T] ids; `pad_mask` [B, T] bool, True at real positions, None where all are;
-    `ledger` takes the FLOPs.
+    `ledger` takes the FLOPs. `unread` says what becomes of a plan's rows that neither this step
+    nor a later one reads.
     """
     ledger = ledger or Ledger(adapter.info)
     rows, length = plan.rows, canvas.shape[1]
@@ -33,15 +40,24 @@ def forward(
     visible = _key_mask(plan, pad_mask)
     for layer in range(adapter.info.layers):
         probe = LayerProbe(adapter, store, layer, h, rows, length, plan.keys, visible, ledger)
-        layer_plan = policy.plan(layer, probe)
-        if store.keeps("branch"):
-            h = h + _whole(probe, layer_plan)
-        else:
-            h = h + _attention(probe, layer_plan)
-            h = h + _mlp(probe, layer_plan, h)
+        layer_plan = lean = policy.plan(layer, probe)
+        if unread != "carry":
+            lean = _narrowed(probe, layer_plan, _read(plan, store, layer, logit_rows))
+        h = _advanced(probe, lean, take(h, within(rows, probe.out)))
+        rows = probe.out
+        if unread == "aside" and lean is not layer_plan:
+            _carry_out(probe, layer_plan)
     wanted = take(h, within(rows, logit_rows))
     ledger.head(wanted.shape[0] * wanted.shape[1])
     return adapter.logits(wanted)
+
+
+def _advanced(probe: LayerProbe, plan: LayerPlan, h: Tensor) -> Tensor:
+    """The residual stream `h` at `probe.out` after the layer."""
+    if probe.store.keeps("branch"):
+        return h + _whole(probe, plan)
+    h = h + _attention(probe, plan)
+    return h.add_(_mlp(probe, plan, h))
 
 
 def _key_mask(plan: StepPlan, pad_mask: Tensor | None) -> Tensor | None:
@@ -51,19 +67,59 @@ def _key_mask(plan: StepPlan, pad_mask: Tensor | None) -> Tensor | None:
     return masks[0] if masks else None
 
 
+def _read(plan: StepPlan, store: ActivationStore, layer: int, logit_rows: Rows) -> Rows | None:
+    """Rows whose residual stream is read after a layer; None: all that entered it.
+
+    A feed-forward output of the last layer that is kept may be read in a later step.
+    """
+    if layer == store.layers - 1 and not (store.keeps("ffn") or store.keeps("branch")):
+        return logit_rows
+    return plan.onward if layer == 0 else None
+
+
+def _narrowed(probe: LayerProbe, plan: LayerPlan, read: Rows | None) -> LayerPlan:
+    """The plan of a layer of whose output only `read` is wanted, which becomes `probe.out`.
+
+    An attention output that is kept by itself is computed as planned: it may be wanted later.
+    """
+    if read is None or same(read, probe.rows):
+        return plan
+    store, (batch, active) = probe.store, probe.h.shape[:2]
+    alone = store.keeps("attn") and not store.keeps("ffn")
+    probe.out = read
+    for name in ("attn", "ffn"):
+        asked = getattr(plan, name)
+        complete = asked is ALL or same(asked, probe.rows)
+        assert complete or store.keeps(name), f"{name}: rows left out need a kept {name}"
+        if not complete or (name == "attn" and alone):
+            continue
+        plan = replace(plan, ffn=read) if name == "ffn" else replace(plan, attn=read)
+        if name == "ffn" or not probe.attended:
+            probe.ledger.unread(probe.layer, name, batch * (active - count(read, active)))
+    return plan
+
+
+def _carry_out(probe: LayerProbe, plan: LayerPlan) -> None:
+    """Compute all that a plan says, for who listens to the adapter; it goes nowhere else."""
+    probe.ledger = Ledger(probe.adapter.info)
+    whole = plan.attn is ALL or same(plan.attn, probe.rows)
+    attn = probe.attn(plan) if whole else probe.store.read(probe.layer, "attn", probe.rows)
+    _feed(probe, take(probe.h + attn, within(probe.rows, plan.ffn)))
+
+
 def _attention(probe: LayerProbe, plan: LayerPlan) -> Tensor:
-    """Attention branch of every active row, [B, R, D]."""
+    """Attention branch at `probe.out`, [B, n, D]."""
     if is_empty(plan.attn):
         probe.renew(plan)
-        return probe.store.read(probe.layer, "attn", probe.rows)
+        return probe.store.read(probe.layer, "attn", probe.out)
     return _branch(probe, "attn", plan.attn, probe.attn(plan), plan.idle)
 
 
 def _mlp(probe: LayerProbe, plan: LayerPlan, h: Tensor) -> Tensor:
-    """Feed-forward branch of every active row, [B, R, D]."""
+    """Feed-forward branch at `probe.out`, whose residual stream is `h`, [B, n, D]."""
     if is_empty(plan.ffn):
-        return probe.store.read(probe.layer, "ffn", probe.rows)
-    out = _feed(probe, take(h, within(probe.rows, plan.ffn)))
+        return probe.store.read(probe.layer, "ffn", probe.out)
+    out = _feed(probe, take(h, within(probe.out, plan.ffn)))
     return _branch(probe, "ffn", plan.ffn, out, plan.idle)
 
 
@@ -73,22 +129,22 @@ def _feed(probe: LayerProbe, h: Tensor) -> Tensor:
 
 
 def _whole(probe: LayerProbe, plan: LayerPlan) -> Tensor:
-    """Both branches of every active row in one sum, [B, R, D], where only that sum is kept."""
+    """Both branches at `probe.out` in one sum, [B, n, D], where only that sum is kept."""
     assert same(plan.attn, plan.ffn), "branch: attention and FFN renew the same rows"
     if is_empty(plan.attn):
         probe.renew(plan)
-        return probe.store.read(probe.layer, "branch", probe.rows)
+        return probe.store.read(probe.layer, "branch", probe.out)
     fresh = probe.attn(plan)
     fresh = fresh + _feed(probe, take(probe.h, within(probe.rows, plan.attn)) + fresh)
     return _branch(probe, "branch", plan.attn, fresh, plan.idle)
 
 
 def _branch(probe: LayerProbe, name: str, rows: Rows, fresh: Tensor, idle: Tensor | None) -> Tensor:
-    """A branch output at every active row: fresh where recomputed, kept elsewhere."""
-    everything = rows is ALL or same(rows, probe.rows)
+    """A branch output at `probe.out`: `fresh` at the `rows` recomputed, kept elsewhere."""
+    rows = probe.rows if rows is ALL else rows
+    wanted = same(rows, probe.out)
     if not probe.store.keeps(name):
-        assert everything, f"{name}: rows left out need a kept {name}"
+        assert wanted, f"{name}: rows left out need a kept {name}"
         return fresh
-    where = probe.rows if everything else rows
-    probe.store.write(probe.layer, name, where, fresh, None if everything else idle)
-    return fresh if everything else probe.store.read(probe.layer, name, probe.rows)
+    probe.store.write(probe.layer, name, rows, fresh, None if same(rows, probe.rows) else idle)
+    return fresh if wanted else probe.store.read(probe.layer, name, probe.out)

@@ -30,6 +30,8 @@ class LayerRecorder(StepRecorder):
     `forwards` is the most steps that the run may take.
     """
 
+    unread = "aside"
+
     def __init__(self, forwards: int) -> None:
         super().__init__()
         self._forwards = forwards

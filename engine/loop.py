@@ -179,6 +179,7 @@ class Denoiser:
             self.pad_mask,
             wanted,
             ledger,
+            recorder.unread if extra is None else "carry",
         )
         if extra is not None:
             recorder.see(view, z[:, rows.shape[1] :].clone())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from torch import Tensor
 
@@ -17,6 +19,7 @@ from engine.cache.base import (
 from engine.cache.store import ActivationStore, Site
 from engine.decode.base import Candidates
 from engine.events import KINDS, SITES, Recording, Similarity
+from engine.forward import Unread
 from engine.models.base import ModelAdapter
 from engine.models.ops import wide
 from engine.rows import ALL, Rows, to_mask
@@ -25,7 +28,12 @@ TOP = 5
 
 
 class Recorder:
-    """Level `off`: no code in the forward, no code in the step."""
+    """Level `off`: no code in the forward, no code in the step.
+
+    `unread` says what is to become of rows that nothing but the recorder asks for.
+    """
+
+    unread: ClassVar[Unread] = "skip"
 
     def watch(self, policy: CachePolicy) -> CachePolicy:
         """The policy to run: itself, or one that is listened to."""

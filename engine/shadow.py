@@ -90,7 +90,9 @@ class ShadowRecorder(LayerRecorder):
         tap, run = Tap(self._tap.inner), view.run
         store = ActivationStore(tap.info, (), 1, run.length, tap.dtype, tap.device)
         real = torch.from_numpy(_real(run))[None].to(tap.device) if any(run.padding[:1]) else None
-        logits = forward(tap, store, NoCache(), StepPlan(), canvas, real, view.logit_rows[:1])
+        logits = forward(
+            tap, store, NoCache(), StepPlan(), canvas, real, view.logit_rows[:1], unread="carry"
+        )
         layers = range(tap.info.layers)
         whole = {
             site: torch.stack([tap.given[site, layer][0].flatten(1) for layer in layers])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from engine.cache.base import CachePolicy, LayerPlan, StepPlan, StepView
 from engine.catalog import make_policy, make_unmasker
@@ -18,6 +19,7 @@ from engine.decode.base import Unmasker
 from engine.families import adapter_of
 from engine.job import Job
 from engine.loop import Denoiser, denoise
+from engine.models.base import ModelAdapter
 from engine.models.weights import Checkpoint
 from engine.recorder import Recorder, overhear
 from engine.rows import to_mask
@@ -149,8 +151,21 @@ def run_case(case: dict, folder: Path) -> list[str]:
     files = Checkpoint(folder / "models" / case["model"])
     adapter = adapter_of(files.folder).from_checkpoint(files, torch.float32, torch.device("cpu"))
     spec, prompt = spec_of(case), torch.from_numpy(golden["prompt"]).long()
-    masks = torch.full((spec.gen_length,), adapter.info.mask_id)
     recorder = GoldenRecorder(golden)
+    fed = case["method"] in FED
+    found, order = _decoded(case, golden, adapter, spec, prompt, recorder)
+    alone, same_order = _decoded(case, golden, adapter, spec, prompt, Recorder())
+    differences = list(_differences(golden, found, order, recorder, fed))
+    if not (np.array_equal(found.ids, alone.ids) and np.array_equal(order, same_order)):
+        differences.append("without the recorder the run differs")
+    return differences
+
+
+def _decoded(
+    case: dict, golden, adapter: ModelAdapter, spec: RunSpec, prompt: Tensor, recorder: Recorder
+) -> tuple[Denoiser, np.ndarray]:
+    """The state at the end of a run, and the step at which each position was revealed."""
+    masks = torch.full((spec.gen_length,), adapter.info.mask_id)
     job = Job(
         adapter=adapter,
         spec=spec,
@@ -165,8 +180,7 @@ def run_case(case: dict, folder: Path) -> list[str]:
     order = np.full(spec.gen_length, -1, np.int32)
     for event in denoise(state):
         order[event.positions - len(prompt)] = event.step
-    fed = case["method"] in FED
-    return list(_differences(golden, state, order, recorder, fed))
+    return state, order
 
 
 def _policy(case: dict, spec: RunSpec) -> CachePolicy:

@@ -161,6 +161,8 @@ class TaggedAdapter(MicroAdapter):
 
     def project(self, layer, names, x, rows, length, heads=None):
         parts = list(super().project(layer, names, x, rows, length, heads))
+        if "k" not in names:
+            return tuple(parts)
         at = torch.arange(length) if rows is ALL else torch.arange(length)[rows]
         k = parts[names.index("k")]
         k[..., 0] = at[:, None]

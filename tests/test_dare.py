@@ -167,7 +167,7 @@ def test_skipped_layers_reuse_nothing(model, form):
     run(model, make_spec(), policy=lambda: policy)
     for layer, _, plan, ages in notes[3:]:
         assert bool(recomputed(plan, form, ALL).all()) == (layer == 0) == (not ages.any())
-    assert gap(model, lambda: dare(form, ALWAYS, skip_first_layers=3)) == 0
+    assert gap(model, lambda: dare(form, ALWAYS, skip_first_layers=3)) < 1e-12
     assert gap(model, lambda: dare(form, ALWAYS, skip_first_layers=2)) > 1e-6
 
 

@@ -58,7 +58,7 @@ def test_the_store_of_a_policy_is_what_it_allocates(cache):
     ids=["layers", "logits"],
 )  # fmt: skip
 def test_a_run_takes_about_what_is_estimated(changes, rows):
-    model = make_model(layers=1, max_length=8192, **changes)
+    model = make_model(layers=2, max_length=8192, **changes)
     prompt = [[7] * (4096 if rows == 64 else 64)]
     spec = make_spec(gen_length=rows, block_length=rows, steps=1, cache="prefix", temperature=1.0)
     run(model, make_spec(), [[7] * 8])

@@ -78,6 +78,8 @@ def noted(family, **changes):
         for name, layer, where, values in calls:
             if where is None:
                 where = np.flatnonzero(plan[layer, SITES.index(name)])
+                if len(values) < len(where):
+                    continue  # what is read; all that is planned comes in a later call
             rows = zip(where, values, strict=True)
             new |= {(name, layer, int(at)): row for at, row in rows}
         for name, layer, at in list(new):

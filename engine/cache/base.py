@@ -123,13 +123,16 @@ class StepView:
 class StepPlan:
     """`rows` enter the network and attend to `keys` (ALL, or a slice of positions).
 
-    `key_mask` [B, T] bool narrows the keys further; `kind` is one of events.KINDS.
+    `key_mask` [B, T] bool narrows the keys further; `kind` is one of events.KINDS. Of the layers
+    after the first only `onward` is read (None: all of `rows`), so the other rows end with the
+    first layer's K and V.
     """
 
     rows: Rows = ALL
     keys: Rows = ALL
     key_mask: Tensor | None = None
     kind: str = "full"
+    onward: Rows | None = None
 
 
 @dataclass

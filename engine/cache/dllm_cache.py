@@ -77,12 +77,14 @@ class DllmCache(CachePolicy):
         self._noise = [torch.Generator().manual_seed(row) for row in range(run.batch)]
 
     def begin_step(self, view: StepView) -> StepPlan:
-        """Which regions are due."""
+        """Which regions are due; the prompt's rows go on past layer 0 only where it is."""
         self._renew_prompt = due(view.step, self.prompt_interval)
         self._renew_response = due(view.step, self.response_interval)
         full = self._renew_prompt and self._renew_response
         idle = not (self._renew_prompt or self._renew_response or self.recompute_ratio)
-        return StepPlan(kind="full" if full else "reuse" if idle else "partial")
+        onward = None if self._renew_prompt else self._response
+        kind = "full" if full else "reuse" if idle else "partial"
+        return StepPlan(kind=kind, onward=onward)
 
     def planned(self, view: StepView) -> tuple[str, str, str]:
         """Prompt and answer by their intervals; a dense first layer renews some of both."""

@@ -31,7 +31,8 @@ class LayerProbe:
     """A layer's input as a policy sees it; what it computes to decide, the forward reuses.
 
     `rows` are the rows that entered the step, `h` [B, R, D] their residual stream; `key_mask`
-    [B, keys] bool says which keys may be seen, None: all.
+    [B, keys] bool says which keys may be seen, None: all. `out` are the rows whose residual
+    stream is wanted of the layer.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class LayerProbe:
     ) -> None:
         self.adapter, self.store, self.layer = adapter, store, layer
         self.h, self.rows, self.length = h, rows, length
+        self.out = rows
         self.ledger = ledger or Ledger(adapter.info)
         self._keys, self.key_mask = keys, key_mask
         self._normed: Tensor | None = None
@@ -92,10 +94,12 @@ class LayerProbe:
         takes the result as it is.
         """
         known = self._attended
-        if known and all(same(getattr(known[0], n), getattr(plan, n)) for n in ("k", "v", "attn")):
-            return known[1]
-        if plan.k is ALL and plan.v is ALL and plan.attn is ALL:
-            self.project_all()
+        if known and same(known[0].k, plan.k) and same(known[0].v, plan.v):
+            if same(known[0].attn, plan.attn):
+                return known[1]
+            if known[0].attn is ALL:
+                return take(known[1], within(self.rows, plan.attn))
+        self._project_together(plan)
         k, v = self._renewed("k", plan.k, plan.idle), self._renewed("v", plan.v, plan.idle)
         q = self.project("q", plan.attn)
         self.ledger.attend(self.layer, q.shape[0] * q.shape[1], k.shape[2])
@@ -105,6 +109,11 @@ class LayerProbe:
             out = self.adapter.attend(self.layer, q, k, v, self.key_mask)
         self._attended = plan, out
         return out
+
+    @property
+    def attended(self) -> bool:
+        """Whether attention has been computed already."""
+        return self._attended is not None
 
     def weights(self, plan: LayerPlan) -> Tensor:
         """Attention weights of the rows `plan.attn`, mean over the heads, [B, n, keys].
@@ -135,6 +144,17 @@ class LayerProbe:
         old = None if old is None else old.clone()
         self.store.write(self.layer, site, rows, new)
         return old
+
+    def _project_together(self, plan: LayerPlan) -> None:
+        """One product for the projections that a plan asks for at the same rows."""
+        asked = {"q": plan.attn, "k": plan.k, "v": plan.v}
+        for names in ("qkv", "qk", "kv"):
+            rows = asked[names[0]]
+            alike = all(same(asked[n], rows) and n not in self._memo for n in names)
+            if alike and not is_empty(rows):
+                values = self._compute(names, rows)
+                self._memo |= {n: (rows, v) for n, v in zip(names, values, strict=True)}
+                return
 
     def _compute(self, names: str, rows: Rows, heads: slice | None = None) -> tuple[Tensor, ...]:
         local = within(self.rows, rows)

@@ -41,7 +41,7 @@ class ActivationStore:
         device: torch.device,
     ) -> None:
         self._sites = {site.name: site for site in sites}
-        self._length = length
+        self.layers, self._length = info.layers, length
         self._written: set[tuple[int, str]] = set()
         self._data: dict[tuple[int, str], Tensor] = {}
         for site in sites:
