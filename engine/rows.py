@@ -50,15 +50,27 @@ def take(x: Tensor, rows: Rows, dim: int = 1) -> Tensor:
         return x
     if isinstance(rows, slice):
         return x.narrow(dim, rows.start, rows.stop - rows.start)
+    if len(rows) == 1:
+        return x.index_select(dim, rows[0])
     return x.gather(dim, _expanded(rows, x, dim))
 
 
 def put(x: Tensor, rows: Rows, values: Tensor, dim: int = 1) -> None:
     """Write `values` [B, ..., n, ...] into `x` at `rows` of `dim`, in place."""
-    if isinstance(rows, Tensor):
-        x.scatter_(dim, _expanded(rows, x, dim), values)
-    else:
+    if not isinstance(rows, Tensor):
         take(x, rows, dim).copy_(values)
+    elif len(rows) == 1:
+        x.index_copy_(dim, rows[0], values)
+    else:
+        x.scatter_(dim, _expanded(rows, x, dim), values)
+
+
+def once(rows: Rows, like: Tensor) -> Tensor:
+    """1 where an index row is not the repetition of the one before it, 0 where it is: as `like`."""
+    ones = torch.ones_like(like)
+    if isinstance(rows, Tensor):
+        ones[:, 1:] = rows[:, 1:] != rows[:, :-1]
+    return ones
 
 
 def within(active: Rows, rows: Rows) -> Rows:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.cache.store import ActivationStore, Site
-from engine.rows import ALL, count, is_empty, pack, put, same, take, to_mask, within
+from engine.rows import ALL, count, is_empty, once, pack, put, same, take, to_mask, within
 from tests.micro import make_info
 
 CPU = torch.device("cpu")
@@ -17,6 +17,26 @@ SETS = [ALL, slice(2, 6), INDEX]
 
 def values(*shape):
     return torch.arange(np.prod(shape), dtype=torch.float64).view(shape)
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+def test_one_sequence_is_taken_and_put_like_the_first_of_two(dim):
+    x = values(2, 8, 8, 5)
+    rows = torch.tensor([[1, 4, 4]])
+    both = torch.cat((rows, rows))
+    assert torch.equal(take(x[:1], rows, dim), take(x, both, dim)[:1])
+    one, two = torch.zeros(1, 8, 8, 5, dtype=torch.float64), torch.zeros_like(x)
+    put(one, rows, take(x[:1], rows, dim), dim)
+    put(two, both, take(x, both, dim), dim)
+    assert torch.equal(one, two[:1])
+    assert one.any()
+
+
+def test_repeated_rows_count_once():
+    like = torch.zeros(2, 3)
+    rows = torch.tensor([[1, 4, 4], [2, 3, 7]])
+    assert once(rows, like).tolist() == [[1, 1, 0], [1, 1, 1]]
+    assert once(slice(2, 5), like).tolist() == [[1, 1, 1], [1, 1, 1]]
 
 
 @pytest.mark.parametrize("dim", [1, 2])

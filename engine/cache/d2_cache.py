@@ -13,7 +13,7 @@ from engine.cache.base import CachePolicy, LayerPlan, LayerProbe, RunInfo, StepP
 from engine.cache.density import density
 from engine.cache.store import Site
 from engine.fields import knob
-from engine.rows import pack, put, take, to_mask
+from engine.rows import once, pack, put, take, to_mask
 
 
 @dataclass
@@ -150,21 +150,25 @@ class D2Cache(CachePolicy):
         return free[free < start + (last // size + 1) * size]
 
     def _roll(self, layer: int, probe: LayerProbe, weights: Tensor) -> None:
-        """R <- M R with M = rownorm(E + I), E being `weights` [B, n, T] at the rows fed, else I.
+        """After the last layer: how much of each row flows into all rows that are not padding.
 
-        After the last layer: the column sums of R over all rows that are not padding.
+        That are the column sums of M_L ... M_1 with M = rownorm(E + I), E being `weights` [B, n, T]
+        at the rows fed, else 0. Taken from the last layer down, no product is wider than a vector.
         """
         if layer == 0:
-            eye = torch.eye(probe.length, dtype=weights.dtype, device=weights.device)
-            self._flow = eye.repeat(len(weights), 1, 1)
+            self._weights = []
             if probe.key_mask is not None:
                 self._seen = probe.key_mask
-        mixed = weights @ self._flow + take(self._flow, probe.rows)
-        put(self._flow, probe.rows, mixed / (weights.sum(-1, keepdim=True) + 1))
-        probe.ledger.select(layer, 2 * weights.numel() * probe.length)
-        if layer == self.run.info.layers - 1:
-            seen = self._seen.to(self._flow)
-            self.influence = (self._flow * seen[..., None]).sum(1)
+        self._weights.append(weights)
+        probe.ledger.select(layer, 2 * weights.numel())
+        if layer < self.run.info.layers - 1:
+            return
+        flow = self._seen.to(weights)
+        for of_layer in reversed(self._weights):
+            fed = take(flow, probe.rows) / (of_layer.sum(-1) + 1)
+            put(flow, probe.rows, fed)
+            flow += (fed * once(probe.rows, fed))[:, None].matmul(of_layer)[:, 0]
+        self._weights, self.influence = [], flow
 
     def _full(self, step: int) -> bool:
         every = self.refresh_interval

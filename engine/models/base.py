@@ -13,7 +13,7 @@ from accelerate.utils import align_module_device
 from torch import Tensor, nn
 
 from engine.models.ops import Rotary, attention, attention_weighed, rms_norm
-from engine.rows import ALL, Rows, take
+from engine.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -110,12 +110,17 @@ class ModelAdapter(nn.Module):
         self.info = info
         self.norm = Norm(info)
         self.embedding = nn.Embedding.from_pretrained(torch.empty(info.vocab_size, info.d_model))
-        self.blocks = nn.ModuleList(Block(info) for _ in range(info.layers))
+        self._layers = tuple(Block(info) for _ in range(info.layers))
+        self.blocks = nn.ModuleList(self._layers)
         self.head = nn.Linear(info.d_model, info.vocab_size, bias=False)
         if info.tied:
             self.head.weight = self.embedding.weight
         self.requires_grad_(False)
         self._rotary = lru_cache(maxsize=4)(self._make_rotary)
+        sizes = {"q": info.n_heads, "k": info.n_kv_heads, "v": info.n_kv_heads}
+        starts = {"q": 0, "k": info.n_heads, "v": info.n_heads + info.n_kv_heads}
+        runs = ("q", "k", "v", "qk", "kv", "qkv")
+        self._spans = {run: [starts[run[0]], *(sizes[n] for n in run)] for run in runs}
 
     @property
     def device(self) -> torch.device:
@@ -129,9 +134,7 @@ class ModelAdapter(nn.Module):
 
     def block(self, layer: int) -> Block:
         """The weights of one layer."""
-        block = self.blocks[layer]
-        assert isinstance(block, Block)
-        return block
+        return self._layers[layer]
 
     def embed(self, ids: Tensor) -> Tensor:
         """[B, n] ids -> [B, n, D]."""
@@ -149,23 +152,19 @@ class ModelAdapter(nn.Module):
         `names` is a run of "qkv", computed as one product; q and k come back rotated to their
         global positions `rows` of a canvas of `length`. `heads` restricts a single projection.
         """
-        info = self.info
-        widths = {"q": info.d_model, "k": info.d_kv, "v": info.d_kv}
-        starts = {"q": 0, "k": info.d_model, "v": info.d_model + info.d_kv}
-        lo, hi = starts[names[0]], starts[names[-1]] + widths[names[-1]]
+        width = self.info.head_dim
+        lo, *counts = self._spans[names]
         if heads is not None:
-            lo, hi = lo + heads.start * info.head_dim, lo + heads.stop * info.head_dim
-        out = self.block(layer).qkv(x, lo, hi).unflatten(-1, (-1, info.head_dim))
+            lo, counts = lo + heads.start, [heads.stop - heads.start]
+        hi = lo + sum(counts)
+        out = self.block(layer).qkv(x, lo * width, hi * width).unflatten(-1, (-1, width))
         if names == "v":
             return (out,)
-        parts = [hi - lo] if heads is not None else [widths[n] for n in names]
-        split = out.split([width // info.head_dim for width in parts], 2)
+        turning = counts[:-1] if names[-1] == "v" else counts
         rotary = self._rotary(length, self.dtype, self.device)
-        cos, sin = self._angles(rotary, rows, len(x))
-        return tuple(
-            part if name == "v" else rotary(part, cos, sin)
-            for name, part in zip(names, split, strict=True)
-        )
+        turned = rotary(out.narrow(2, 0, sum(turning)), *rotary.angles(rows))
+        rest = () if turning is counts else (out.narrow(2, sum(turning), counts[-1]),)
+        return (*turned.split(turning, 2), *rest)
 
     def attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None
@@ -191,7 +190,7 @@ class ModelAdapter(nn.Module):
         """Feed-forward branch of the residual stream `h` [B, n, D], its norm included."""
         block = self.block(layer)
         gate, up = block.gate_up(block.ff_norm(h)).chunk(2, -1)
-        return block.down(F.silu(gate) * up)
+        return block.down(F.silu(gate, inplace=True).mul_(up))
 
     def logits(self, h: Tensor) -> Tensor:
         """[B, n, D] -> [B, n, V], raw: neither shifted nor masked."""
@@ -199,9 +198,3 @@ class ModelAdapter(nn.Module):
 
     def _make_rotary(self, length: int, dtype: torch.dtype, device: torch.device) -> Rotary:
         return Rotary(length, self.info.head_dim, self.info.rope_theta, dtype, device)
-
-    @staticmethod
-    def _angles(rotary: Rotary, rows: Rows, batch: int) -> tuple[Tensor, Tensor]:
-        if rows is ALL or isinstance(rows, slice):
-            return take(rotary.cos, rows), take(rotary.sin, rows)
-        return rotary.cos[0, rows.expand(batch, -1)], rotary.sin[0, rows.expand(batch, -1)]
