@@ -16,12 +16,12 @@ from typing import Any
 import torch
 
 from engine import catalog
-from engine.bench import run_once
 from engine.events import RunFinished
 from engine.lane import Lane, LoadedModel
 from engine.sitting import Sitting, sit, summarise
 from engine.spec import RunSpec
 from engine.tiny import corpus
+from engine.trial import run_once
 
 TIMED_LENGTH = 128
 Questions = list[tuple[corpus.Problem, str]]

@@ -18,6 +18,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,11 +27,11 @@ import numpy as np
 import torch
 
 from engine import environment
-from engine.bench import measure
 from engine.families import embedded_models
 from engine.library import Library
 from engine.session import Session
 from engine.spec import RunSpec
+from engine.trial import interleaved, run_once
 
 RATIOS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0)
 INTERVALS = (2, 4, 8, 16)
@@ -80,10 +81,13 @@ def main() -> None:
     session = Session(folders)
     base = session.default_race().a
     model = Library(folders).load(base)
-    specs = {f"{rho} {every}": spec for (rho, every), spec in settings(base).items()}
-    runs = measure(model, specs, args.rounds)
+    works = {
+        f"{rho} {every}": partial(run_once, model, spec)
+        for (rho, every), spec in settings(base).items()
+    }
+    runs = interleaved(works, args.rounds + 1)
     points = []
-    for name, events in runs.items():
+    for name, (_, *events) in runs.items():
         rho, every = name.split()
         took = [event.metrics["total_ms"] / event.metrics["positions"] for event in events]
         points.append(

@@ -1,4 +1,4 @@
-"""The exam and the benchmark as commands."""
+"""The exam as a command."""
 
 import json
 import subprocess
@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from engine.bench import measure, table
 from engine.comparison import added, check_same, mcnemar, read_entries
 from engine.evaluate import main
 from engine.families import embedded_models
@@ -72,15 +71,6 @@ def test_the_summary_counts(model):
     assert row["tokens_per_s"] == pytest.approx(
         1e3 * sum(s.tokens for s in sittings) / sum(s.ms for s in sittings)
     )
-
-
-def test_the_benchmark_compares_within_a_round(model):
-    base = RunSpec(prompt="Mia has 4 pens.", gen_length=16, block_length=8, steps=16)
-    again = RunSpec(prompt="Mia has 4 pens.", gen_length=16, block_length=8, steps=16)
-    rows = table(measure(model, {"plain": base, "again": again}, rounds=2), 4)
-    assert [row["nfe"] for row in rows] == [16, 16]
-    assert rows[0]["speed_up"] == 1
-    assert rows[1]["same_text"]
 
 
 def test_many_settings_are_compared_with_the_first(tmp_path):

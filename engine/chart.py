@@ -1,0 +1,95 @@
+"""Chart: lines over logarithmic axes as one SVG that reads in light and in dark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from xml.sax.saxutils import escape
+
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 230, 240, 34, 12, 30, 40
+COLOURS = ("#7a7f87", "#d9730d", "#2f7fd1", "#2b9a66")  # seen on white and on near-black
+STYLE = (
+    "text{font:11px system-ui,sans-serif;fill:#333}.t{font-weight:600}"
+    ".g{stroke:#8884;stroke-width:1}.l{fill:none;stroke-width:2}"
+    "@media(prefers-color-scheme:dark){text{fill:#ddd}}"
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A named line of points (x, y), all above 0."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Lines over one axis; `title` names what lies along x."""
+
+    title: str
+    lines: Sequence[Line]
+
+
+def svg(panels: Sequence[Panel], unit: str) -> str:
+    """Panels side by side over the same y axis of `unit`, with one legend; both axes logarithmic.
+
+    Grid lines of y stand at powers of ten, marks of x at the points' own values.
+    """
+    heights = [y for panel in panels for line in panel.lines for _, y in line.points]
+    low = 10.0 ** math.floor(math.log10(min(heights)))
+    high = 10.0 ** math.ceil(math.log10(max(heights)))
+    span = (low, high if high > low else 10 * low)
+    width, height = WIDTH * len(panels), HEIGHT + 20
+    body = [_panel(panel, index, span, unit) for index, panel in enumerate(panels)]
+    names = [line.name for line in panels[0].lines]
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
+        f'width="{width}" height="{height}"><title>{escape(unit)}</title><style>{STYLE}</style>\n'
+        + "\n".join([*body, _legend(names, height - 8)])
+        + "\n</svg>\n"
+    )
+
+
+def _panel(panel: Panel, index: int, span: tuple[float, float], unit: str) -> str:
+    xs = sorted({x for line in panel.lines for x, _ in line.points})
+    left, right = index * WIDTH + LEFT, (index + 1) * WIDTH - RIGHT
+    top, bottom = TOP, HEIGHT - BOTTOM
+    parts = [_text(left, TOP - 12, f"{unit}, by {panel.title}", "start", "t")]
+    for power in range(round(math.log10(span[0])), round(math.log10(span[1])) + 1):
+        y = _along(10.0**power, span, bottom, top)
+        parts.append(f'<line class="g" x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(_text(left - 4, y + 4, f"{10.0**power:g}", "end"))
+    ends = (xs[0], xs[-1] if len(xs) > 1 else 2 * xs[0])
+    for x in xs:
+        parts.append(_text(_along(x, ends, left, right), bottom + 15, f"{x:g}", "middle"))
+    for line, colour in zip(panel.lines, COLOURS, strict=False):
+        places = [
+            (_along(x, ends, left, right), _along(y, span, bottom, top)) for x, y in line.points
+        ]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        parts.append(f'<polyline class="l" stroke="{colour}" points="{path}"/>')
+        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
+    return "\n".join(parts)
+
+
+def _legend(names: Sequence[str], y: float) -> str:
+    parts = []
+    for index, (name, colour) in enumerate(zip(names, COLOURS, strict=False)):
+        x = LEFT + 120 * index
+        parts.append(f'<line x1="{x}" x2="{x + 18}" y1="{y - 4}" y2="{y - 4}" stroke="{colour}" '
+                     'stroke-width="3"/>')  # fmt: skip
+        parts.append(_text(x + 24, y, name, "start"))
+    return "\n".join(parts)
+
+
+def _along(value: float, span: tuple[float, float], start: float, end: float) -> float:
+    """Where a value lies between two places, on a logarithmic scale."""
+    share = math.log(value / span[0]) / math.log(span[1] / span[0])
+    return start + share * (end - start)
+
+
+def _text(x: float, y: float, text: str, anchor: str, kind: str = "") -> str:
+    extra = f' class="{kind}"' if kind else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{extra}>{escape(text)}</text>'

@@ -1,0 +1,146 @@
+"""Figures: what trials come to, as plain data and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from engine.events import KINDS
+from engine.floor import Product
+from engine.trial import Trial
+
+HEAD = (
+    "method", "forwards", "ms a forward", "speed-up", "x floor", "full step", "partial step",
+    "reuse step", "tokens/s", "GFLOP/s", "GB/s", "cache", "peak memory",
+)  # fmt: skip
+NOT_RUN = "not run"
+
+
+def rows(trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    """A row a trial; ratios are medians of the rounds' ratios, with their range.
+
+    `speed_up` is the time of the case beside over its own; `tokens_per_s` counts every position
+    that was committed; `same` is the share of the answer's tokens that are those of the case
+    beside; bytes a second are those of weights, keys and values, read once by each product.
+    """
+    known = {(one.case.group, one.case.name): one for one in reversed(trials)}
+    first = {one.case.group: one for one in reversed(trials)}
+    out = []
+    for one in trials:
+        case = one.case
+        base = known[case.group, case.beside] if case.beside else first[case.group]
+        out.append(_row(one, base))
+    return out
+
+
+def _row(one: Trial, base: Trial) -> dict[str, Any]:
+    case, done = one.case, one.rehearsal
+    start = len(case.prompts[0])
+    totals = [sum(times) for times in one.runs]
+    took, count = median(totals), len(done.kinds)
+    answers = done.ids[:, start:], base.rehearsal.ids[:, start:]
+    products = [product for step in done.products for product in step]
+    speeds = [sum(a) / sum(b) for a, b in zip(base.runs, one.runs, strict=True)]
+    return {
+        "group": case.group, "name": case.name, "beside": case.beside,
+        "spec": case.spec.to_dict(), "prompt_tokens": start, "rounds": len(totals), "nfe": count,
+        "ms": 1e3 * took / count,
+        "ms_range": [1e3 * edge(totals) / count for edge in (min, max)],
+        "speed_up": median(speeds), "speed_up_range": [min(speeds), max(speeds)],
+        "same": float((answers[0] == answers[1]).mean()) if _alike(answers) else None,
+        "floor": _floor(one),
+        "kinds": {kind: _kind(one, kind) for kind in KINDS if kind in done.kinds},
+        "tokens_per_s": done.positions / took,
+        "gflops_per_s": sum(done.flops) / took / 1e9,
+        "gbytes_per_s": _read(products) / took / 1e9 if products else None,
+        "cache_bytes": done.cache_bytes, "peak_bytes": done.peak_bytes,
+    }  # fmt: skip
+
+
+def _alike(answers: Sequence[Any]) -> bool:
+    return bool(answers[0].shape == answers[1].shape)
+
+
+def _read(products: Sequence[Product]) -> int:
+    return sum(product.read for product in products)
+
+
+def _floor(one: Trial) -> dict[str, Any] | None:
+    """The bare products: ms a forward, and how many times as long the run takes."""
+    if not one.floors:
+        return None
+    ratios = [sum(a) / sum(b) for a, b in zip(one.runs, one.floors, strict=True)]
+    took = median(map(sum, one.floors)) / len(one.rehearsal.kinds)
+    return {"ms": 1e3 * took, "ratio": median(ratios), "range": [min(ratios), max(ratios)]}
+
+
+def _kind(one: Trial, kind: str) -> dict[str, Any]:
+    """Steps of a kind: their median time over the floor's, and what such a step takes."""
+    done = one.rehearsal
+    steps = [index for index, name in enumerate(done.kinds) if name == kind]
+
+    def middle(rounds: Sequence[Sequence[float]]) -> list[float]:
+        return [median(times[index] for index in steps) for times in rounds]
+
+    runs, floors = middle(one.runs), middle(one.floors)
+    ratios = [a / b for a, b in zip(runs, floors, strict=False)]
+    row = {
+        "steps": len(steps),
+        "ms": 1e3 * median(runs),
+        "floor": median(ratios) if ratios else None,
+        "flops": median(done.flops[index] for index in steps),
+    }
+    if done.products:
+        taken = [done.products[index] for index in steps]
+        weights = [[p for p in step if p.weight is not None] for step in taken]
+        row["bytes"] = median(map(_read, taken))
+        row["weight_bytes"] = median(map(_read, weights))
+    return row
+
+
+def cells(row: Mapping[str, Any] | None) -> list[str]:
+    """What a table shows of a row beside its name; None: it was not run."""
+    if row is None:
+        return [NOT_RUN, *[""] * (len(HEAD) - 2)]
+    low, high = row["ms_range"]
+    speed = f"{row['speed_up']:.2f}x" + (f" of {row['beside']}" if row["beside"] else "")
+    floor = row["floor"]
+    return [
+        f"{row['nfe']}",
+        f"{row['ms']:.2f} ({low:.2f} to {high:.2f})",
+        speed,
+        f"{floor['ratio']:.2f}" if floor else "",
+        *(_step(row["kinds"].get(kind)) for kind in ("full", "partial", "reuse")),
+        f"{row['tokens_per_s']:.1f}",
+        f"{row['gflops_per_s']:.1f}",
+        "" if row["gbytes_per_s"] is None else f"{row['gbytes_per_s']:.2f}",
+        f"{row['cache_bytes'] / 1e6:.1f} MB",
+        f"{row['peak_bytes'] / 1e6:.0f} MB" if row["peak_bytes"] else "",
+    ]
+
+
+def _step(kind: Mapping[str, Any] | None) -> str:
+    if kind is None:
+        return ""
+    return f"{kind['ms']:.2f}" + (f" ({kind['floor']:.2f})" if kind["floor"] else "")
+
+
+def table(names: Sequence[tuple[str, str]], found: Sequence[Mapping[str, Any]]) -> str:
+    """Markdown: a line for every (group, name), "not run" where no row is found."""
+    known = {(row["group"], row["name"]): row for row in found}
+    groups = any(group for group, _ in names)
+    head = ["", *HEAD] if groups else list(HEAD)
+    lines = [head, ["---"] * len(head)]
+    for group, name in names:
+        shown = [group, name] if groups else [name]
+        lines.append([*shown, *cells(known.get((group, name)))])
+    return aligned(lines)
+
+
+def aligned(lines: Sequence[Sequence[str]]) -> str:
+    """Cells as Markdown, in columns."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    rules = [["-" * width if cell == "---" else cell.ljust(width) for cell, width in
+              zip(line, widths, strict=True)] for line in lines]  # fmt: skip
+    return "".join("| " + " | ".join(line) + " |\n" for line in rules)

@@ -1,0 +1,181 @@
+"""The floor of a run: its matrix products alone, noted while it runs and then multiplied again.
+
+A product's weight is kept itself, so that the replay reads as many cold bytes as the run did; of
+activations only shapes are kept. Attention counts as two products, QK^T and PV, written out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from engine.clock import now
+
+ATEN = torch.ops.aten
+PAIRS = {ATEN.mm: 0, ATEN.bmm: 0, ATEN.matmul: 0, ATEN.addmm: 1, ATEN.baddbmm: 1}
+Call = tuple[Callable[..., Tensor], tuple[Tensor, ...], Tensor]
+
+
+@dataclass(frozen=True)
+class Product:
+    """[batch, rows, inner] times [batch, inner, columns].
+
+    `weight` [columns, inner] is the right operand where it belongs to a model, `bias` [columns]
+    what is added; of an activation `flipped` says that it lies as [batch, columns, inner]. `role`
+    is "scores" for QK^T, "sums" for PV, whose left operand is the scores, else empty.
+    """
+
+    batch: int
+    rows: int
+    inner: int
+    columns: int
+    dtype: torch.dtype
+    weight: Tensor | None = None
+    bias: Tensor | None = None
+    flipped: bool = False
+    role: str = ""
+
+    @property
+    def flops(self) -> int:
+        """A multiply-add counts as two."""
+        return 2 * self.batch * self.rows * self.inner * self.columns
+
+    @property
+    def read(self) -> int:
+        """Bytes of the right operand: a weight, or keys or values."""
+        return self.batch * self.inner * self.columns * self.dtype.itemsize
+
+    def buffers(self, place: int) -> dict[str, int]:
+        """Numbers in its activations, by the buffer each lies in; `place` is that in the step."""
+        left, right, out = self.names(place)
+        sizes = {left: self.rows * self.inner, out: self.rows * self.columns}
+        if self.weight is None:
+            sizes[right] = self.inner * self.columns
+        return {name: self.batch * size for name, size in sizes.items()}
+
+    def names(self, place: int) -> tuple[str, str, str]:
+        """The buffers of left operand, right operand and result.
+
+        What a product has just made is read while it is warm, so these share one; keys and values
+        lie at a place of their own, as they do in a store.
+        """
+        left = "scores" if self.role == "sums" else "left"
+        return left, f"right {place}", "scores" if self.role == "scores" else "out"
+
+
+class Products(TorchDispatchMode):
+    """Notes in order what is multiplied under it; `cut` ends a step, `steps` holds the ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[list[Product]] = []
+        self._open: list[Product] = []
+
+    def cut(self) -> None:
+        """The next product belongs to a new step."""
+        self.steps.append(self._open)
+        self._open = []
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run what was called, and note it where it multiplies."""
+        out = func(*args, **(kwargs or {}))
+        packet = func.overloadpacket
+        if packet is ATEN.linear:
+            self._open.append(_linear(out, *args))
+        elif packet is ATEN.scaled_dot_product_attention:
+            self._open += _attention(*args[:3])
+        elif packet in PAIRS:
+            left, right = args[PAIRS[packet] :][:2]
+            self._open.append(_pair(left, right, out))
+        return out
+
+
+def _linear(out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Product:
+    columns, inner = weight.shape
+    rows = x.numel() // inner
+    return Product(1, rows, inner, columns, out.dtype, weight, bias)
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor) -> tuple[Product, Product]:
+    """Queries of a group of heads are rows of one product with the keys that they share."""
+    batch, keys = k.shape[0] * k.shape[1], k.shape[2]
+    rows = q[..., 0].numel() // batch
+    return (
+        Product(batch, rows, q.shape[3], keys, q.dtype, flipped=True, role="scores"),
+        Product(batch, rows, keys, v.shape[3], q.dtype, role="sums"),
+    )
+
+
+def _pair(left: Tensor, right: Tensor, out: Tensor) -> Product:
+    """The right operand's leading dimensions are a batch, unless it is one matrix for all."""
+    inner, columns = right.shape[-2:]
+    batch = 1 if right.dim() == 2 else math.prod(out.shape[:-2])
+    rows = out.numel() // (batch * columns)
+    return Product(batch, rows, inner, columns, left.dtype, flipped=right.stride(-1) != 1)
+
+
+class Buffers:
+    """Memory for the activations of any of `steps`: a flat tensor a name, as large as is needed."""
+
+    def __init__(self, steps: Iterable[Sequence[Product]], device: torch.device) -> None:
+        sizes: dict[tuple[str, torch.dtype], int] = {}
+        for step in steps:
+            for place, product in enumerate(step):
+                for name, size in product.buffers(place).items():
+                    key = name, product.dtype
+                    sizes[key] = max(size, sizes.get(key, 0))
+        draw = torch.Generator(device).manual_seed(0)
+        self._flat = {
+            key: torch.empty(size, dtype=key[1], device=device).normal_(generator=draw)
+            for key, size in sizes.items()
+        }
+        self.device = device
+
+    def call(self, product: Product, place: int) -> Call:
+        """The function that multiplies, its operands and where the result goes."""
+        batch, rows, inner, columns = product.batch, product.rows, product.inner, product.columns
+        left, right, out = product.names(place)
+        if product.weight is not None:
+            pair = self._at(product, left, rows, inner), product.weight.T
+            result = self._at(product, out, rows, columns)
+            if product.bias is None:
+                return torch.mm, pair, result
+            return torch.addmm, (product.bias, *pair), result
+        shape = (columns, inner) if product.flipped else (inner, columns)
+        other = self._at(product, right, batch, *shape)
+        pair = self._at(product, left, batch, rows, inner), other.mT if product.flipped else other
+        return torch.bmm, pair, self._at(product, out, batch, rows, columns)
+
+    def _at(self, product: Product, name: str, *shape: int) -> Tensor:
+        return self._flat[name, product.dtype][: math.prod(shape)].view(shape)
+
+
+class Replay:
+    """Steps of products, ready to be multiplied again into memory that is there already."""
+
+    def __init__(self, steps: Iterable[Sequence[Product]], buffers: Buffers) -> None:
+        self._device = buffers.device
+        self._steps = [[buffers.call(p, place) for place, p in enumerate(step)] for step in steps]
+
+    @torch.inference_mode()
+    def run(self) -> list[float]:
+        """Multiply all; the seconds of each step."""
+        times = []
+        for step in self._steps:
+            started = now(self._device)
+            for multiply, operands, out in step:
+                multiply(*operands, out=out)
+            times.append(now(self._device) - started)
+        return times

@@ -1,0 +1,101 @@
+"""Suites: the rows that the README's tables of speed are made of, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from engine.catalog import policies
+from engine.shelf import Shelf
+from engine.spec import RunSpec
+from engine.trial import Case
+
+CPU_SHAPE = "llada:layers=12,d=256,heads=8,ffn=688,vocab=2048"
+CPU_PROMPTS = (64, 512)
+PLAIN, DUAL = "plain decoding", "dual cache"
+METHODS: Mapping[str, Mapping[str, Any]] = {
+    PLAIN: {},
+    "prefix cache": {"cache": "prefix"},
+    DUAL: {"cache": "dual"},
+    "dLLM-Cache 25/5/0.25": {
+        "cache": "dllm_cache",
+        "dllm_cache.prompt_interval": 25,
+        "dllm_cache.response_interval": 5,
+        "dllm_cache.recompute_ratio": 0.25,
+    },
+    "SPA-Cache 50/7, rank 8": {
+        "cache": "spa_cache",
+        "spa_cache.rank": 8,
+        "spa_cache.refresh_interval": 50,
+        "spa_cache.response_interval": 7,
+    },
+    "dKV-Cache-Decode 4": {"cache": "dkv_cache", "dkv_cache.reload_interval": 4},
+    "d2Cache 32": {"cache": "d2_cache", "d2_cache.current_k": 32},
+}
+GPU_MODELS = {"llada": "LLaDA-8B", "dream": "Dream-7B"}
+GPU_PROMPT = 896  # with an answer of 128: 1,024 positions
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A row before its model is there; `tokens` are those of a random prompt. See Case."""
+
+    name: str
+    spec: RunSpec
+    tokens: int
+    group: str = ""
+    beside: str = ""
+
+    def case(self, shelf: Shelf) -> Case:
+        """The row with its model and its prompt."""
+        model = shelf.model(self.spec, self.tokens)
+        spec, prompt = shelf.prompt(self.spec, self.tokens)
+        return Case(self.name, model, spec, [prompt], self.group, self.beside)
+
+
+def changed(spec: RunSpec, changes: Mapping[str, Any]) -> RunSpec:
+    """A spec with other fields; keys with a dot are knobs."""
+    return RunSpec.from_dict(spec.to_dict() | dict(changes))
+
+
+def methods(base: RunSpec, tokens: int, group: str = "") -> Iterator[Setting]:
+    """The methods on a model."""
+    for name, changes in METHODS.items():
+        yield Setting(name, changed(base, changes), tokens, group)
+
+
+def recorded(one: Setting, level: str) -> Setting:
+    """A setting with the recorder at a level, beside itself without."""
+    spec = replace(one.spec, record=level)
+    return replace(one, name=f"{one.name}, recording {level}", spec=spec, beside=one.name)
+
+
+def narrowed(one: Setting) -> Setting:
+    """A setting in bfloat16, beside itself."""
+    spec = replace(one.spec, dtype="bfloat16")
+    return replace(one, name=f"{one.name}, bfloat16", spec=spec, beside=one.name)
+
+
+def cpu(device: str) -> Iterator[Setting]:
+    """The methods on a small network, a short and a long prompt; bfloat16; what recording costs."""
+    base = RunSpec(model=CPU_SHAPE, device=device)
+    for tokens in CPU_PROMPTS:
+        for one in methods(base, tokens, f"prompt {tokens}"):
+            yield one
+            if one.name in (PLAIN, DUAL):
+                yield from (narrowed(one), recorded(one, "steps"))
+
+
+def gpu(device: str) -> Iterator[Setting]:
+    """Every cache on the published sizes in bfloat16, over 1,024 positions."""
+    for model, group in GPU_MODELS.items():
+        base = RunSpec(model=model, device=device, dtype="bfloat16", steps=64)
+        for cache in caches():
+            yield Setting(cache, replace(base, cache=cache), GPU_PROMPT, group)
+
+
+def caches() -> list[str]:
+    """Every cache, alone or, where it stands on nothing, on the dual cache too."""
+    stacked = [f"dual+{name}" for name, one in policies().items() if "dual" in one.stackable_on]
+    return [*policies(), *stacked]

@@ -1,0 +1,159 @@
+"""Trials: runs timed in turn beside the bare products that they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from engine import memory
+from engine.clock import now
+from engine.events import RunFinished
+from engine.floor import Buffers, Product, Products, Replay
+from engine.lane import Lane, LoadedModel, make_job
+from engine.levels import make_recorder
+from engine.loop import Denoiser, denoise
+from engine.spec import RunSpec
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is timed: a spec over prompts of ids, decoded together.
+
+    Its speed is compared with that of the case `beside` of the same `group`, empty: the group's
+    first.
+    """
+
+    name: str
+    model: LoadedModel
+    spec: RunSpec
+    prompts: list[list[int]]
+    group: str = ""
+    beside: str = ""
+
+    @property
+    def recorded(self) -> bool:
+        """Whether a recorder runs along; its own products are no part of the floor."""
+        return self.spec.record != "off"
+
+    def start(self) -> Denoiser:
+        """A fresh run."""
+        recorder = make_recorder(self.spec)
+        return Denoiser(make_job(self.model, self.spec, self.prompts, recorder))
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What a run does, apart from time.
+
+    For each step its kind, FLOPs and products (none for a recorded case); `ids` [B, T] at the end,
+    positions committed, bytes of the caches and at the device's peak.
+    """
+
+    kinds: list[str]
+    flops: list[int]
+    products: list[list[Product]]
+    ids: np.ndarray
+    positions: int
+    cache_bytes: int
+    peak_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A case with its times in seconds, [rounds][steps]; `floors` is empty where none was noted."""
+
+    case: Case
+    rehearsal: Rehearsal
+    runs: list[list[float]]
+    floors: list[list[float]]
+
+
+def rehearse(case: Case) -> Rehearsal:
+    """Run a case once, untimed: the warm-up, in which its products are noted."""
+    device = case.model.adapter.device
+    memory.reset_peak(device)
+    state, noted = case.start(), Products()
+    if case.recorded:
+        events = list(denoise(state))
+    else:
+        with noted:
+            events = []
+            for event in denoise(state):
+                events.append(event)
+                noted.cut()
+    return Rehearsal(
+        kinds=[event.kind for event in events],
+        flops=[int(event.flops.sum()) for event in events],
+        products=noted.steps,
+        ids=state.ids,
+        positions=sum(len(event.positions) for event in events),
+        cache_bytes=state.held(),
+        peak_bytes=memory.peak(device),
+    )
+
+
+def seconds(case: Case, most: int | None = None) -> list[float]:
+    """Wall time of each step of a run, recording included, its start and end not.
+
+    `most` is after how many steps to stop.
+    """
+    device = case.model.adapter.device
+    steps = denoise(case.start())
+    times: list[float] = []
+    started = now(device)
+    while len(times) != most and next(steps, None) is not None:
+        stopped = now(device)
+        times.append(stopped - started)
+        started = stopped
+    return times
+
+
+def interleaved(works: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
+    """Every work once in each round, in turn; what they gave, by name."""
+    found: dict[str, list[T]] = {name: [] for name in works}
+    for _ in range(rounds):
+        for name, work in works.items():
+            found[name].append(work())
+    return found
+
+
+def measure(
+    cases: Sequence[Case], rounds: int, others: Mapping[str, Callable[[], float]]
+) -> tuple[list[Trial], dict[str, list[float]]]:
+    """Every case run and its products replayed, one after the other, in each of the rounds.
+
+    The cases lie on one device; all are rehearsed first. `others` are measured in the same
+    rounds, by name.
+    """
+    known = [rehearse(case) for case in cases]
+    buffers = Buffers(
+        (step for one in known for step in one.products), cases[0].model.adapter.device
+    )
+    works: dict[str, Callable[[], Any]] = {}
+    for index, (case, rehearsal) in enumerate(zip(cases, known, strict=True)):
+        works[f"run {index}"] = partial(seconds, case)
+        if rehearsal.products:
+            replay = Replay(rehearsal.products, buffers)
+            replay.run()
+            works[f"floor {index}"] = replay.run
+    found = interleaved(works | dict(others), rounds)
+    trials = [
+        Trial(case, rehearsal, found[f"run {index}"], found.get(f"floor {index}", []))
+        for index, (case, rehearsal) in enumerate(zip(cases, known, strict=True))
+    ]
+    return trials, {name: found[name] for name in others}
+
+
+def run_once(model: LoadedModel, spec: RunSpec) -> RunFinished:
+    """One run from its first canvas to its end."""
+    lane = Lane(model, spec)
+    lane.start()
+    while not isinstance(event := lane.advance(), RunFinished):
+        pass
+    return event
