@@ -24,6 +24,7 @@ from engine.tiny import corpus
 from engine.trial import run_once
 
 TIMED_LENGTH = 128
+Load = Callable[[RunSpec], LoadedModel]
 Questions = list[tuple[corpus.Problem, str]]
 
 
@@ -61,7 +62,7 @@ def read_entries(path: Path, base: RunSpec) -> list[Entry]:
 
 
 def compare(
-    load: Callable[[], LoadedModel],
+    load: Load,
     entries: Sequence[Entry],
     questions: Questions,
     batch: int,
@@ -69,7 +70,8 @@ def compare(
 ) -> list[dict[str, Any]]:
     """Sit all questions with every entry; each row is paired with the first, one by one.
 
-    `workers` processes share the entries, each with a model of its own from `load`.
+    `workers` processes share the entries, each with models of its own: `load` gives that of a
+    spec, in its number format.
     """
     work = [(load, entry.spec, questions, batch) for entry in entries]
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
@@ -80,11 +82,9 @@ def compare(
     ]
 
 
-def _sit(
-    load: Callable[[], LoadedModel], spec: RunSpec, questions: Questions, batch: int
-) -> list[Sitting]:
+def _sit(load: Load, spec: RunSpec, questions: Questions, batch: int) -> list[Sitting]:
     torch.set_num_threads(1)
-    return list(sit(load(), spec, questions, batch))
+    return list(sit(load(spec), spec, questions, batch))
 
 
 def mcnemar(gained: int, lost: int) -> float:
@@ -95,7 +95,7 @@ def mcnemar(gained: int, lost: int) -> float:
 
 
 def time_prompts(
-    model: LoadedModel, entries: Sequence[Entry], questions: Questions
+    load: Load, entries: Sequence[Entry], questions: Questions
 ) -> dict[str, dict[str, Any]]:
     """Decode each long prompt with every entry in turn, one at a time; figures by entry name.
 
@@ -103,12 +103,14 @@ def time_prompts(
     a few steps of every entry that are thrown away.
     """
     runs: dict[str, list[RunFinished]] = {entry.name: [] for entry in entries}
+    models: dict[str, LoadedModel] = {}
     for index, (_, prompt) in enumerate(questions):
         for entry in entries:
             spec = _stretched(entry.spec, prompt)
             if index == 0:
-                Lane(model, spec).warm_up()
-            runs[entry.name].append(run_once(model, spec))
+                models[entry.name] = load(spec)
+                Lane(models[entry.name], spec).warm_up()
+            runs[entry.name].append(run_once(models[entry.name], spec))
     base = [dict(event.metrics) for event in runs[entries[0].name]]
     return {
         name: _times([dict(e.metrics) for e in events], base)

@@ -29,6 +29,7 @@ import torch
 
 from engine import catalog, comparison, environment
 from engine.fields import Scalar, describe_fields
+from engine.lane import LoadedModel
 from engine.library import Library
 from engine.sitting import sit, summarise
 from engine.spec import RunSpec
@@ -88,15 +89,17 @@ def _sit(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
 def _compare(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     base = spec_from_flags(args, EXAM)
     entries = comparison.read_entries(args.specs, base)
-    model = Library({folder.name: folder}).load(base)
+    library = Library({folder.name: folder})
+    digest = library.load(base).digest
     saved = _saved(args.out) if args.add else None
     if saved is not None:
-        comparison.check_same(saved, entries[0].spec, model.digest)
+        comparison.check_same(saved, entries[0].spec, digest)
     questions = exam(args.problems, base.seed, args.shots)
-    load = partial(Library({folder.name: folder}).load, base)
-    rows = comparison.compare(load, entries, questions, args.batch, args.workers)
-    speed = comparison.time_prompts(model, entries, exam(args.timed, base.seed, args.timed_shots))
-    where = environment.describe(base, model.digest)
+    rows = comparison.compare(partial(_load, folder), entries, questions, args.batch, args.workers)
+    speed = comparison.time_prompts(
+        library.load, entries, exam(args.timed, base.seed, args.timed_shots)
+    )
+    where = environment.describe(base, digest)
     command = shlex.join(["python", "-m", "engine.evaluate", *sys.argv[1:]])
     rows = [row | {"speed": speed.get(row["name"])} for row in rows]
     document = {"environment": where, "command": command, "rows": rows}
@@ -109,6 +112,10 @@ def _compare(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         (args.out / "table.json").write_text(json.dumps(document) + "\n", "utf-8")
         (args.out / "table.md").write_text(text, "utf-8")
     return document
+
+
+def _load(folder: Path, spec: RunSpec) -> LoadedModel:
+    return Library({folder.name: folder}).load(spec)
 
 
 def _saved(folder: Path | None) -> dict[str, Any]:

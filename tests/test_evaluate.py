@@ -3,10 +3,11 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
-from engine.comparison import added, check_same, mcnemar, read_entries
+from engine.comparison import Entry, _sit, added, check_same, mcnemar, read_entries, time_prompts
 from engine.evaluate import main
 from engine.families import embedded_models
 from engine.library import Library
@@ -137,3 +138,19 @@ def test_a_specs_file_is_refused_by_name(tmp_path, text, named):
 @pytest.mark.parametrize(("gained", "lost", "p"), [(0, 0, 1), (0, 5, 0.0625), (3, 3, 1)])
 def test_the_paired_test_is_exact(gained, lost, p):
     assert mcnemar(gained, lost) == pytest.approx(p)
+
+
+def test_every_entry_is_sat_and_timed_in_its_own_number_format(model):
+    asked = []
+
+    def load(spec):
+        asked.append(spec.dtype)
+        return model
+
+    base = RunSpec(gen_length=32, steps=32, knobs={})
+    entries = [Entry(d, replace(base, dtype=d)) for d in ("float32", "bfloat16")]
+    questions = exam(1, 7, 0)
+    for entry in entries:
+        _sit(load, entry.spec, questions, 1)
+    time_prompts(load, entries, questions)
+    assert asked == ["float32", "bfloat16"] * 2
