@@ -40,7 +40,7 @@ class Branching:
             child = offspring(record, lane)
             self._handlers.session.plan(spec)
         except Exception as error:
-            yield [messages.notice("failed", plain_words(error)), *buttons("idle")]
+            yield [messages.notice("failed", plain_words(error)), *buttons("over")]
             return
         yield from self._run(child, spec, visitor(request))
 
@@ -61,7 +61,7 @@ class Branching:
     def _back(self, run_id: Any, who: str) -> list[Any]:
         record = self._held(run_id)
         self._handlers.desk.show(who, record.run_id)
-        return [messages.whole(record, self._handlers.form.words.title), *buttons("idle")]
+        return [messages.whole(record, self._handlers.form.words.title), *buttons("over")]
 
     def _held(self, run_id: Any) -> Record:
         record = self._handlers.shelf.get(run_id)

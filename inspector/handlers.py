@@ -26,8 +26,7 @@ MAX_HZ = 8.0
 RESERVED = ("view", "deep_link", "logs", "lesson", "cursor", "look")  # no settings
 BUTTONS = ("run", "pause", "step", "resume", "stop")
 ENABLED = {
-    "idle": {"run"},
-    "busy": set(),
+    "over": set(),
     "running": {"pause", "stop"},
     "paused": {"step", "resume", "stop"},
     "stopped": set(),
@@ -64,7 +63,7 @@ class Handlers:
             race = self.form.race(values)
             self._plans(race)
         except Exception as error:
-            yield [messages.notice("failed", plain_words(error)), *buttons("idle")]
+            yield [messages.notice("failed", plain_words(error)), *buttons("over")]
             return
         record = Record(expected=self.answers.expected(race.a.prompt))
         with self.live(visitor(request), record) as control:
@@ -109,7 +108,7 @@ class Handlers:
         except Exception as error:
             record.state, record.message = "failed", plain_words(error)
         self.shelf.put(record)
-        yield [messages.whole(record, self.form.words.title), *buttons("idle")]
+        yield [messages.whole(record, self.form.words.title), *buttons("over")]
 
     def flag(self, name: str) -> Any:
         """A handler that sets one flag of the visitor's live run."""
@@ -209,7 +208,7 @@ class Handlers:
 
 
 def buttons(state: str) -> list[Any]:
-    """Which buttons can be pressed in a state."""
+    """Which buttons can be pressed in a state; Run only once its plan says so (see `plan`)."""
     return [gr.update(interactive=name in ENABLED[state]) for name in BUTTONS]
 
 

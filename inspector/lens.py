@@ -50,7 +50,7 @@ class Lens:
         if record is None or not record.started() or level not in LEVELS:
             yield [
                 messages.notice("failed", "Nothing to record: press Run first."),
-                *buttons("idle"),
+                *buttons("over"),
             ]
             return
         before = record.state
@@ -63,7 +63,7 @@ class Lens:
                 yield [progress(record, "recording"), *buttons("running")]
                 yield from self._stream(record, str(level), control)
             except Exception as error:
-                yield [progress(record, before, plain_words(error)), *buttons("idle")]
+                yield [progress(record, before, plain_words(error)), *buttons("over")]
 
     def _stream(self, record: Record, level: str, control: Control) -> Iterator[list[Any]]:
         specs = {
@@ -83,7 +83,7 @@ class Lens:
         if not said:
             record.recorded = traces
             self._handlers.shelf.put(record)
-        yield [progress(record, before, said), *buttons("idle")]
+        yield [progress(record, before, said), *buttons("over")]
 
     def _events(self, specs: dict[str, RunSpec], control: Control) -> Iterator[Any]:
         session = self._handlers.session

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import gradio as gr
 from gradio.components import Component
+from gradio.events import Dependency
 
 from inspector.branching import Branching
 from inspector.chooser import build_chooser, renewed_models
@@ -22,6 +23,7 @@ from inspector.views import theme
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 FLAG: dict[str, Any] = {**PRIVATE, "queue": False}
 RECORDED = "Recorded runs: choose a method to see it beside plain decoding, nothing is run"
+OVER = "() => { document.dispatchEvent(new CustomEvent('driftscope-over')); }"
 LABELS = {"run": "Run", "pause": "Pause", "step": "Step", "resume": "Resume", "stop": "Stop"}
 VARIANTS: dict[str, Literal["primary", "stop"]] = {"run": "primary", "stop": "stop"}
 
@@ -55,15 +57,19 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Non
     shown.then(handlers.time_chart, None, chart, **FLAG)
     planned = _wire_settings(demo, handlers, plan, race, keys["run"])
     _wire_presets(form, presets, planned)
-    _wire_run(demo, handlers, race, keys, chart, planned)
-    race.record(
+    renewed = _renewing(handlers, chart)
+    demo.load(**renewed)
+    _wire_run(demo, handlers, race, keys, planned, renewed)
+    recording = race.record(
         lens.record, None, [race, *keys.values()],
         concurrency_limit=8, concurrency_id="runs", **PRIVATE,
-    ).then(**planned)  # fmt: skip
-    race.branch(
+    )  # fmt: skip
+    _once_over(recording, planned)
+    branch = race.branch(
         Branching(handlers).branch, form.inputs, [race, *keys.values()],
         concurrency_limit=8, concurrency_id="runs", **PRIVATE,
-    ).then(**planned).then(handlers.time_chart, None, chart, **FLAG)  # fmt: skip
+    )  # fmt: skip
+    _once_over(branch, planned).then(**renewed)
     prompt = form.widgets["prompt"]
     plan.click(handlers.dice, shots, prompt, **FLAG).then(**planned)
     example.input(handlers.example, example, prompt, **FLAG).then(**planned)
@@ -178,18 +184,35 @@ def _wire_run(
     handlers: Handlers,
     race: gr.HTML,
     keys: dict[str, gr.Button],
-    chart: gr.Plot,
     planned: dict[str, Any],
+    renewed: dict[str, Any],
 ) -> None:
-    outputs = [race, *keys.values()]
-    model = handlers.form.widgets["model"]
-    models = {"fn": partial(renewed_models, handlers.session), "outputs": model, **FLAG}
-    demo.load(handlers.time_chart, None, chart, **FLAG).then(**models)
     run = keys["run"].click(
-        handlers.run, handlers.form.inputs, outputs,
+        handlers.run, handlers.form.inputs, [race, *keys.values()],
         concurrency_limit=8, concurrency_id="runs", **PRIVATE,
     )  # fmt: skip
-    run.then(**planned).then(handlers.time_chart, None, chart, **FLAG).then(**models)
+    _once_over(run, planned).then(**renewed)
     for name in BUTTONS[1:]:
         keys[name].click(handlers.flag(name), None, None, trigger_mode="multiple", **FLAG)
     demo.unload(handlers.leave)
+
+
+def _renewing(handlers: Handlers, chart: gr.Plot) -> dict[str, Any]:
+    """What asks for the chart of the last race and for the models, one of which it may have got."""
+
+    def renewed(request: gr.Request) -> tuple[Any, Any]:
+        return handlers.time_chart(request), renewed_models(handlers.session)
+
+    return {"fn": renewed, "outputs": [chart, handlers.form.widgets["model"]], **FLAG}
+
+
+def _once_over(event: Dependency, planned: dict[str, Any]) -> Dependency:
+    """Let the page's buttons go when an event is over, and not before.
+
+    Gradio drops a second click on a button whose event is still under way, and it is until after
+    its last message. So Run waits for the plan that is asked for then, the race's own for `OVER`.
+    """
+    for follow in (event.then, event.failure):
+        follow(None, js=OVER, **FLAG)
+    event.failure(**planned)
+    return event.then(**planned)

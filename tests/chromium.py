@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from tests.browser import FINAL, running_app
+
+PATIENCE = 60_000  # milliseconds: a machine that builds may be busy
+LASTING = "/gradio_api/heartbeat/"  # open as long as the page is
+IDLE = "new Promise((done) => requestIdleCallback(done))"
 
 
 def chromium() -> str | None:
@@ -18,16 +23,24 @@ def chromium() -> str | None:
 
 @dataclass
 class Watch:
-    """What went wrong on a page while it was open, and what it asked for."""
+    """What went wrong on a page while it was open, what it asked for and what it waits for."""
 
     errors: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
+    unanswered: set[Any] = field(default_factory=set)
 
     def attach(self, page: Any) -> None:
         """Listen to the page's console, failures and requests."""
         page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("request", lambda request: self.requests.append(request.url))
+        page.on("request", self._asked)
+        for event in ("requestfinished", "requestfailed"):
+            page.on(event, lambda request: self.unanswered.discard(request))
+
+    def _asked(self, request: Any) -> None:
+        self.requests.append(request.url)
+        if LASTING not in request.url:
+            self.unanswered.add(request)
 
     def offsite(self) -> list[str]:
         """Requests that left the machine."""
@@ -40,6 +53,7 @@ class RacePage:
 
     def __init__(self, page: Any, watch: Watch) -> None:
         self.page, self.watch = page, watch
+        page.set_default_timeout(PATIENCE)
 
     def open(self, url: str) -> RacePage:
         """Load the page and wait for its plan."""
@@ -55,7 +69,7 @@ class RacePage:
         self.page.locator("#ds-settings > button").click()
         self.page.locator("#ds-prompt textarea").wait_for()
         for _ in range(5):
-            self.page.evaluate("new Promise((done) => requestIdleCallback(done))")
+            self.page.evaluate(IDLE)
 
     def press(self, name: str) -> None:
         """Press one of Run, Pause, Step, Resume, Stop once it can be pressed."""
@@ -96,12 +110,33 @@ class RacePage:
             "n => +document.querySelector('#ds-race .ds').dataset.frameA >= n", arg=steps
         )
 
+    @property
+    def begun(self) -> int:
+        """Runs and recordings that the page has asked for."""
+        return sum("/queue/join" in url for url in self.watch.requests)
+
     def finish(self) -> None:
-        """Run to the end."""
+        """Run to the end, and until the page has asked for all that it does after a run."""
         self.press("run")
-        self.wait_state("starting", "loading", "warmup", "lock", "running", *FINAL)
+        self.over()
         self.wait_state(*FINAL)
+
+    def over(self) -> None:
+        """Wait until what was begun on the page is over and its buttons can be pressed again."""
+        self.page.locator("#ds-race .ds[data-held=no]").wait_for(timeout=2 * PATIENCE)
         self.page.locator("#ds-run:not([disabled])").wait_for()
+        self.settled()
+
+    def settled(self) -> None:
+        """Wait until the page has stood idle five times running and asks for nothing."""
+        end, idle, asked = time.monotonic() + PATIENCE / 1000, 0, -1
+        while idle < 5:
+            if time.monotonic() > end:
+                raise TimeoutError(f"unanswered: {[one.url for one in self.watch.unanswered]}")
+            self.page.evaluate(IDLE)
+            at_rest = not self.watch.unanswered and len(self.watch.requests) == asked
+            idle = idle + 1 if at_rest else 0
+            asked = len(self.watch.requests)
 
 
 @pytest.fixture(scope="session")

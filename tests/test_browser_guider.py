@@ -98,6 +98,7 @@ def test_a_guided_race_is_seen_from_its_counts_and_then_recorded(guided):
     assert race.page.locator(f"{BOX} [data-figure=guider-scatter]").is_hidden()
     assert "% of the run" in block(race, "numbers")
     race.page.locator("#ds-race [data-record=layers]").click()
+    race.over()
     race.page.locator(f"{BOX} [data-figure=guider-scatter]").wait_for()
     assert f"{accepted} tokens of {drafted} drafted" in block(race, "said")
     assert race.page.locator(f"{BOX} [data-block=lack]").is_hidden()

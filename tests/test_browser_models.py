@@ -88,6 +88,13 @@ def wait_plan(page, words):
     )
 
 
+def wait_fetch(page, words):
+    page.wait_for_function(
+        "words => document.querySelector('[data-fetch-words]').textContent.includes(words)",
+        arg=words,
+    )
+
+
 def test_a_preset_fills_lane_b_and_runs(new_page, url):
     race = opened(new_page, url, model=fake.BIG)
     page = race.page
@@ -149,9 +156,7 @@ def test_a_download_is_seen_heard_and_stopped(new_page, url, held, wide, theme):
     page = race.page
     race.press("run")
     race.wait_state("fetching")
-    page.wait_for_function(
-        "document.querySelector('[data-fetch-words]').textContent.includes(' · 50 % · ')"
-    )
+    wait_fetch(page, " · 50 % · ")
     assert race.text("[data-fetch]") == fake.BIG + " · 50 % · 8.00 of 16.0 GB"
     assert page.evaluate("document.querySelector('[data-fetch-bar]').value") == 0.5
     page.wait_for_function(
@@ -188,14 +193,28 @@ def test_a_download_goes_on_into_the_race(new_page, url, held):
     )
 
 
+def test_a_stopped_recording_keeps_the_run_and_its_times(new_page, url, held):
+    held.gate.set()
+    race = opened(new_page, url, model=fake.BIG)
+    race.finish()
+    took = race.text("[data-lane=a] [data-stats]")
+    held.gate.clear()
+    race.page.locator("#ds-race [data-record=layers]").click()
+    wait_fetch(race.page, " · 50 % · ")
+    assert race.state == "recording"
+    race.press("stop")
+    race.over()
+    assert race.state == "done"
+    assert race.text("[data-lane=a] [data-stats]") == took
+    assert race.text("[data-note]") == "The recording was stopped; nothing of it is kept."
+
+
 def test_the_bar_rises_and_hostile_names_are_text(new_page, url, held):
     held.waits = fake.download("<img src=x onerror=window.hit=1>\u202e")
     race = opened(new_page, url, model=fake.BIG)
     race.press("run")
     race.wait_state("fetching")
-    race.page.wait_for_function(
-        "document.querySelector('[data-fetch-words]').textContent.includes('⟨U+202E⟩ · 50 %')"
-    )
+    wait_fetch(race.page, "⟨U+202E⟩ · 50 %")
     assert race.page.locator("#ds-race img").count() == 0
     assert race.page.evaluate("window.hit") is None
     held.waits = fake.download()

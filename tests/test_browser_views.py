@@ -56,6 +56,7 @@ def test_scrubbing_asks_the_server_nothing(small):
     small.finish()
     page, bar = small.page, small.page.locator("[data-scrub]")
     page.locator("[data-align]").select_option("step")
+    small.settled()
     asked = len(small.watch.requests)
     bar.focus()
     page.keyboard.press("Home")
@@ -76,6 +77,18 @@ def test_scrubbing_asks_the_server_nothing(small):
     page.wait_for_function("document.querySelector('[data-play]').textContent.includes('Replay')")
     assert small.shown("a") == 32
     assert len(small.watch.requests) == asked
+
+
+def test_a_run_ends_with_two_requests(small):
+    """The plan; then the chart of times together with the models."""
+
+    def asked():
+        return sum("/run/predict" in url for url in small.watch.requests)
+
+    small.settled()
+    before = asked()
+    small.finish()
+    assert asked() == before + 2
 
 
 def test_alignment_pairs_the_lanes(small):
@@ -191,8 +204,9 @@ def test_the_keyboard_reaches_everything(small):
         assert target in seen
     small.page.locator("#ds-run").focus()
     small.page.keyboard.press("Enter")
-    small.wait_state("starting", "running")
-    small.wait_state("done")
+    small.over()
+    assert small.begun == 2
+    assert small.state == "done"
 
 
 def test_colour_is_never_alone(small):

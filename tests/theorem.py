@@ -13,6 +13,7 @@ class Widget:
         self.page.goto(url)
         self.page.wait_for_selector("[data-theorem][data-k]")
         self.page.wait_for_function("document.querySelector('canvas[data-bars]').style.height")
+        made.settled()
 
     def slide(self, k, percent, part):
         for name, value in (("k", k), ("epsilon", percent / 100), ("strength", part)):

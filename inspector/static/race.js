@@ -93,6 +93,7 @@ function drawLane(name, frames) {
 function drawHead() {
   const refused = store.refusal;
   root.dataset.state = refused ? "refused" : store.state;
+  root.dataset.held = store.held ? "yes" : "no";
   root.classList.toggle("ds-stale", store.pending);
   const state = view.queued ? "queued" : store.state;
   const label = refused && !view.queued ? "Not started" : STATES[state] || state;
@@ -107,7 +108,7 @@ function drawHead() {
   find("note").hidden = !said;
   find("note").textContent = said;
   find("parent").hidden = !store.parent;
-  find("back").disabled = store.live || store.state === "recording";
+  find("back").disabled = store.busy;
   const elsewhere = view.question && store.question && store.question !== view.question;
   find("other").hidden = !elsewhere || store.live;
   find("other").textContent = elsewhere ? "These lanes answer another problem: " + store.question : "";
@@ -149,10 +150,20 @@ function draw() {
 function drawInspector(frames) {
   const { pinned } = inspector.cursor;
   pinned.step = Math.max(frames[pinned.lane] - 1, 0);
-  const busy = store.live || store.state === "recording" || !store.started.length;
-  for (const key of root.querySelectorAll("[data-record]")) key.disabled = busy;
+  for (const key of root.querySelectorAll("[data-record]")) key.disabled = store.busy || !store.started.length;
   if (!store.live && store.state !== "recording") inspector.refresh(store.version);
   inspector.draw();
+}
+
+function hold(held) {
+  store.held = main && held;
+  drawHead();
+  drawInspector(transport.frames());
+}
+
+function ask(name, wish) {
+  trigger(name, wish);
+  hold(true);
 }
 
 function drawCharts(frames) {
@@ -209,13 +220,17 @@ async function take(text) {
 
 find("colour").addEventListener("change", draw);
 for (const key of root.querySelectorAll("[data-record]")) {
-  key.addEventListener("click", () => trigger("record", { level: key.dataset.record }));
+  key.addEventListener("click", () => ask("record", { level: key.dataset.record }));
 }
-find("back").addEventListener("click", () => trigger("branch", { back: store.parent }));
+find("back").addEventListener("click", () => ask("branch", { back: store.parent }));
 document.addEventListener("click", (event) => {
   if (!main || !event.target.closest?.("#ds-run:not([disabled])")) return;
   view.queued = true;
-  drawHead();
+  hold(true);
+});
+document.addEventListener("driftscope-over", () => {
+  view.queued = false;
+  hold(false);
 });
 find("prompt-box").addEventListener("toggle", details);
 find("numbers").addEventListener("toggle", details);

@@ -85,6 +85,7 @@ class Lane {
 
 class Store {
   constructor() {
+    this.held = false;
     this.clear(null);
   }
 
@@ -138,6 +139,10 @@ class Store {
 
   get live() {
     return !["empty", "example", "imported", "recording", "done", "stopped", "failed"].includes(this.state);
+  }
+
+  get busy() {
+    return this.held || this.live || this.state === "recording";
   }
 
   get timed() {

@@ -34,7 +34,8 @@ def test_a_run_streams_and_ends_whole(handlers, small, request_of):
     assert last["reset"]
     assert len(last["lanes"]["a"]["rows"]) == 32
     assert last["summary"]["speedup"] > 0
-    assert pressable(updates[-1][1:]) == {"run"}
+    assert pressable(updates[-1][1:]) == set()
+    assert handlers.plan(request_of(), *small)[1]["interactive"]
     assert handlers.desk.control("visitor") is None
     assert handlers.shelf.get(last["run"]).state == "done"
 
@@ -145,7 +146,7 @@ def test_bad_settings_are_refused_in_place(handlers, form, session, request_of, 
     assert not button["interactive"]
     (update,) = handlers.run(request_of(), *values)
     assert json.loads(update[0])["state"] == "failed"
-    assert pressable(update[1:]) == {"run"}
+    assert pressable(update[1:]) == set()
 
 
 HOSTILE = "<img src=x onerror=alert(1)>${window.x=1}`{{value}}` \u202eשלום 😀\U000e0001" * 50

@@ -125,13 +125,13 @@ function candidateTable(panel, data, row, step, place) {
   return table;
 }
 
-function branchKey(panel, text, ask) {
+function branchKey(panel, text, edit) {
   const { inspector, cursor } = panel;
   const key = make("button", "ds-play", text);
   key.type = "button";
-  key.dataset.branch = ask.edits.length ? ask.edits[0].join() : "on";
-  key.disabled = inspector.store.live || inspector.store.state === "recording";
+  key.dataset.branch = edit.edits.length ? edit.edits[0].join() : "on";
+  key.disabled = inspector.store.busy;
   const lane = cursor.lane;
-  key.addEventListener("click", () => trigger("branch", { run: inspector.store.run, lane, settings: panel.values.settings, ...ask }));
+  key.addEventListener("click", () => ask("branch", { run: inspector.store.run, lane, settings: panel.values.settings, ...edit }));
   return key;
 }
