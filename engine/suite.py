@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from engine.catalog import policies
@@ -11,28 +14,14 @@ from engine.shelf import Shelf
 from engine.spec import RunSpec
 from engine.trial import Case
 
+ASSETS = Path(__file__).parent.parent / "assets"
 CPU_SHAPE = "llada:layers=12,d=256,heads=8,ffn=688,vocab=2048"
 CPU_PROMPTS = (64, 512)
 PLAIN, DUAL = "plain decoding", "dual cache"
-METHODS: Mapping[str, Mapping[str, Any]] = {
-    PLAIN: {},
-    "prefix cache": {"cache": "prefix"},
-    DUAL: {"cache": "dual"},
-    "dLLM-Cache 25/5/0.25": {
-        "cache": "dllm_cache",
-        "dllm_cache.prompt_interval": 25,
-        "dllm_cache.response_interval": 5,
-        "dllm_cache.recompute_ratio": 0.25,
-    },
-    "SPA-Cache 50/7, rank 8": {
-        "cache": "spa_cache",
-        "spa_cache.rank": 8,
-        "spa_cache.refresh_interval": 50,
-        "spa_cache.response_interval": 7,
-    },
-    "dKV-Cache-Decode 4": {"cache": "dkv_cache", "dkv_cache.reload_interval": 4},
-    "d2Cache 32": {"cache": "d2_cache", "d2_cache.current_k": 32},
-}
+METHODS: Mapping[str, Mapping[str, Any]] = MappingProxyType({
+    row["name"]: {key: value for key, value in row.items() if key != "name"}
+    for row in json.loads((ASSETS / "table" / "speed.json").read_text("utf-8"))
+})  # fmt: skip
 GPU_MODELS = {"llada": "LLaDA-8B", "dream": "Dream-7B"}
 GPU_PROMPT = 896  # with an answer of 128: 1,024 positions
 
