@@ -12,6 +12,10 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pytest
+from huggingface_hub import constants
+
+import engine.download
 from engine.hub import Hub
 from engine.spec import RunSpec
 
@@ -54,6 +58,26 @@ def serving(models: dict[str, Path]) -> Iterator[Stub]:
         stub.held.set()
         server.shutdown()
         server.server_close()
+
+
+@pytest.fixture
+def online(monkeypatch):
+    """The Hub may be asked, and downloads are looked at often."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(engine.download, "BEAT", 0.01)
+
+
+@pytest.fixture
+def stub(origin):
+    """A Hub whose one model is the folder `origin` of the test."""
+    with serving({NAME: origin}) as stub:
+        yield stub
+
+
+@pytest.fixture
+def cache(tmp_path):
+    """The folder of what is fetched."""
+    return tmp_path / "cache"
 
 
 def cached(folder: Path, cache: Path) -> Path:

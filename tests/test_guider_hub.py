@@ -1,9 +1,7 @@
 """Guiders of the Hub: fetched, loaded and run; refusals that name the knob of the guider."""
 
 import pytest
-from huggingface_hub import constants
 
-import engine.download
 from engine.events import RunStarted, Waiting
 from engine.families import embedded_models
 from engine.hub import Hub
@@ -13,25 +11,16 @@ from engine.spec import RunSpec
 from tests.hub_stub import NAME, offline, serving
 from tests.micro import ROOT, TINY, write_checkpoint
 
+pytest_plugins = ["tests.hub_stub"]
+pytestmark = pytest.mark.usefixtures("online")
+
 QWEN = TINY.parent / "tiny-qwen2"
 SUM = "Nuts cost 9 dollars each. Lily buys 5 nuts. How much does she pay?"
 
 
-@pytest.fixture(autouse=True)
-def online(monkeypatch):
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(engine.download, "BEAT", 0.01)
-
-
 @pytest.fixture
-def stub():
-    with serving({NAME: QWEN}) as stub:
-        yield stub
-
-
-@pytest.fixture
-def cache(tmp_path):
-    return tmp_path / "cache"
+def origin():
+    return QWEN
 
 
 @pytest.fixture

@@ -8,25 +8,21 @@ import threading
 import pytest
 from huggingface_hub import constants
 
-import engine.download
 from engine.control import Control
 from engine.events import RunFinished, RunStarted, Waiting
 from engine.hub import Hub
 from engine.session import Session
 from engine.spec import RaceSpec, RunSpec
-from tests.hub_stub import NAME, SPEC, files_of, offline, serving
+from tests.hub_stub import NAME, SPEC, files_of, offline
 from tests.micro import configure, write_checkpoint
 from tests.test_loader import sharded
 from tests.test_place import drained
 from tests.test_turns import is_free
 
+pytest_plugins = ["tests.hub_stub"]
+pytestmark = pytest.mark.usefixtures("online")
+
 SHARDS = [f"model-{n + 1:05}-of-00003.safetensors" for n in range(3)]
-
-
-@pytest.fixture(autouse=True)
-def online(monkeypatch):
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(engine.download, "BEAT", 0.01)
 
 
 @pytest.fixture
@@ -40,17 +36,6 @@ def origin(tmp_path):
     (folder / "original").mkdir()
     (folder / "original" / "model.safetensors").write_bytes(b"in a folder")
     return folder
-
-
-@pytest.fixture
-def stub(origin):
-    with serving({NAME: origin}) as stub:
-        yield stub
-
-
-@pytest.fixture
-def cache(tmp_path):
-    return tmp_path / "cache"
 
 
 @pytest.fixture

@@ -82,9 +82,7 @@ class LayerProbe:
 
     def project_all(self) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v of every row, as one product where none is known yet."""
-        if not self._memo:
-            values = self._compute("qkv", ALL)
-            self._memo = {n: (ALL, v) for n, v in zip("qkv", values, strict=True)}
+        self._project_together(LayerPlan())
         return self.project("q"), self.project("k"), self.project("v")
 
     def attn(self, plan: LayerPlan) -> Tensor:
