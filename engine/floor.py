@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,10 +17,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.clock import now
+from engine.models.projection import ONEDNN
 
 ATEN = torch.ops.aten
 PAIRS = {ATEN.mm: 0, ATEN.bmm: 0, ATEN.matmul: 0, ATEN.addmm: 1, ATEN.baddbmm: 1}
-Call = tuple[Callable[..., Tensor], tuple[Tensor, ...], Tensor]
+Call = Callable[[], Tensor]
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,9 @@ class Product:
     """[batch, rows, inner] times [batch, inner, columns].
 
     `weight` [columns, inner] is the right operand where it belongs to a model, `bias` [columns]
-    what is added; of an activation `flipped` says that it lies as [batch, columns, inner]. `role`
-    is "scores" for QK^T, "sums" for PV, whose left operand is the scores, else empty.
+    what is added, `onednn` whether that library multiplies; of an activation `flipped` says that
+    it lies as [batch, columns, inner]. `role` is "scores" for QK^T, "sums" for PV, whose left
+    operand is the scores, else empty.
     """
 
     batch: int
@@ -38,6 +41,7 @@ class Product:
     dtype: torch.dtype
     weight: Tensor | None = None
     bias: Tensor | None = None
+    onednn: bool = False
     flipped: bool = False
     role: str = ""
 
@@ -92,8 +96,8 @@ class Products(TorchDispatchMode):
         """Run what was called, and note it where it multiplies."""
         out = func(*args, **(kwargs or {}))
         packet = func.overloadpacket
-        if packet is ATEN.linear:
-            self._open.append(_linear(out, *args))
+        if packet in (ATEN.linear, ONEDNN):
+            self._open.append(_linear(packet is ONEDNN, out, *args[:3]))
         elif packet is ATEN.scaled_dot_product_attention:
             self._open += _attention(*args[:3])
         elif packet in PAIRS:
@@ -102,10 +106,12 @@ class Products(TorchDispatchMode):
         return out
 
 
-def _linear(out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Product:
+def _linear(
+    onednn: bool, out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None = None
+) -> Product:
     columns, inner = weight.shape
     rows = x.numel() // inner
-    return Product(1, rows, inner, columns, out.dtype, weight, bias)
+    return Product(1, rows, inner, columns, out.dtype, weight, bias, onednn)
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor) -> tuple[Product, Product]:
@@ -144,19 +150,24 @@ class Buffers:
         self.device = device
 
     def call(self, product: Product, place: int) -> Call:
-        """The function that multiplies, its operands and where the result goes."""
+        """What multiplies, into memory that is there already where the library can.
+
+        A product with a weight is taken by the same routine as in the run.
+        """
         batch, rows, inner, columns = product.batch, product.rows, product.inner, product.columns
         left, right, out = product.names(place)
         if product.weight is not None:
-            pair = self._at(product, left, rows, inner), product.weight.T
-            result = self._at(product, out, rows, columns)
-            if product.bias is None:
-                return torch.mm, pair, result
-            return torch.addmm, (product.bias, *pair), result
+            x, bias = self._at(product, left, rows, inner), product.bias
+            if product.onednn and ONEDNN is not None:
+                return partial(ONEDNN, x, product.weight, bias, "none", [], "")
+            pair, result = (x, product.weight.T), self._at(product, out, rows, columns)
+            if bias is None:
+                return partial(torch.mm, *pair, out=result)
+            return partial(torch.addmm, bias, *pair, out=result)
         shape = (columns, inner) if product.flipped else (inner, columns)
         other = self._at(product, right, batch, *shape)
         pair = self._at(product, left, batch, rows, inner), other.mT if product.flipped else other
-        return torch.bmm, pair, self._at(product, out, batch, rows, columns)
+        return partial(torch.bmm, *pair, out=self._at(product, out, batch, rows, columns))
 
     def _at(self, product: Product, name: str, *shape: int) -> Tensor:
         return self._flat[name, product.dtype][: math.prod(shape)].view(shape)
@@ -175,7 +186,7 @@ class Replay:
         times = []
         for step in self._steps:
             started = now(self._device)
-            for multiply, operands, out in step:
-                multiply(*operands, out=out)
+            for multiply in step:
+                multiply()
             times.append(now(self._device) - started)
         return times

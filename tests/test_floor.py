@@ -97,10 +97,11 @@ def test_a_product_comes_out_right():
     batched = Product(2, 5, 3, 4, torch.float32, flipped=True)
     buffers = Buffers([[plain, batched]], CPU)
     for place, product in enumerate((plain, batched)):
-        multiply, operands, out = buffers.call(product, place)
-        multiply(*operands, out=out)
-        *added, left, right = operands
+        multiply = buffers.call(product, place)
+        *added, left, right = multiply.args
+        out = multiply()
         assert torch.allclose(out, left @ right + sum(added))
+        assert out is multiply.keywords["out"]
         assert out.abs().sum() > 0
     assert right.shape == (2, 3, 4)
     assert right.mT.is_contiguous()

@@ -13,6 +13,7 @@ from accelerate.utils import align_module_device
 from torch import Tensor, nn
 
 from engine.models.ops import Rotary, attention, attention_weighed, rms_norm
+from engine.models.projection import Projection
 from engine.rows import Rows
 
 
@@ -69,15 +70,6 @@ class Norm(nn.Module):
         return rms_norm(h, self.weight, self.eps)
 
 
-class Fused(nn.Linear):
-    """Several projections of one input, of which a run of rows is computed at a time."""
-
-    def forward(self, input: Tensor, lo: int = 0, hi: int | None = None) -> Tensor:
-        """[..., D] -> [..., hi - lo]: the outputs lo to hi."""
-        bias = None if self.bias is None else self.bias[lo:hi]
-        return F.linear(input, self.weight[lo:hi], bias)
-
-
 class Block(nn.Module):
     """The weights of one layer, fused: q|k|v and gate|up.
 
@@ -90,10 +82,10 @@ class Block(nn.Module):
         d, kv = info.d_model, info.d_kv
         self.attn_norm = Norm(info)
         self.ff_norm = Norm(info)
-        self.qkv = Fused(d, d + 2 * kv, bias=info.qkv_bias)
-        self.out = nn.Linear(d, d, bias=False)
-        self.gate_up = nn.Linear(d, 2 * info.ffn, bias=False)
-        self.down = nn.Linear(info.ffn, d, bias=False)
+        self.qkv = Projection(d, d + 2 * kv, bias=info.qkv_bias)
+        self.out = Projection(d, d)
+        self.gate_up = Projection(d, 2 * info.ffn)
+        self.down = Projection(info.ffn, d)
 
 
 class ModelAdapter(nn.Module):
@@ -112,7 +104,7 @@ class ModelAdapter(nn.Module):
         self.embedding = nn.Embedding.from_pretrained(torch.empty(info.vocab_size, info.d_model))
         self._layers = tuple(Block(info) for _ in range(info.layers))
         self.blocks = nn.ModuleList(self._layers)
-        self.head = nn.Linear(info.d_model, info.vocab_size, bias=False)
+        self.head = Projection(info.d_model, info.vocab_size)
         if info.tied:
             self.head.weight = self.embedding.weight
         self.requires_grad_(False)
