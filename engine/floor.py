@@ -147,20 +147,22 @@ class Buffers:
             key: torch.empty(size, dtype=key[1], device=device).normal_(generator=draw)
             for key, size in sizes.items()
         }
+        self._opened: dict[int, tuple[Tensor, Tensor]] = {}
         self.device = device
 
-    def call(self, product: Product, place: int) -> Call:
-        """What multiplies, into memory that is there already where the library can.
+    def call(self, product: Product, place: int, own: bool = False) -> Call:
+        """What multiplies, by torch's own product into memory that is there already.
 
-        A product with a weight is taken by the same routine as in the run.
+        `own`: a product with a weight goes through the routine that the run took.
         """
         batch, rows, inner, columns = product.batch, product.rows, product.inner, product.columns
         left, right, out = product.names(place)
         if product.weight is not None:
             x, bias = self._at(product, left, rows, inner), product.bias
-            if product.onednn and ONEDNN is not None:
+            if own and product.onednn and ONEDNN is not None:
                 return partial(ONEDNN, x, product.weight, bias, "none", [], "")
-            pair, result = (x, product.weight.T), self._at(product, out, rows, columns)
+            pair = x, self._strided(product.weight).T
+            result = self._at(product, out, rows, columns)
             if bias is None:
                 return partial(torch.mm, *pair, out=result)
             return partial(torch.addmm, bias, *pair, out=result)
@@ -169,16 +171,28 @@ class Buffers:
         pair = self._at(product, left, batch, rows, inner), other.mT if product.flipped else other
         return partial(torch.bmm, *pair, out=self._at(product, out, batch, rows, columns))
 
+    def _strided(self, weight: Tensor) -> Tensor:
+        """A weight in rows and columns, however the library keeps it."""
+        if weight.layout == torch.strided:
+            return weight
+        if id(weight) not in self._opened:
+            self._opened[id(weight)] = weight, weight.to_dense()
+        return self._opened[id(weight)][1]
+
     def _at(self, product: Product, name: str, *shape: int) -> Tensor:
         return self._flat[name, product.dtype][: math.prod(shape)].view(shape)
 
 
 class Replay:
-    """Steps of products, ready to be multiplied again into memory that is there already."""
+    """Steps of products, ready to be multiplied again, as `Buffers.call` says."""
 
-    def __init__(self, steps: Iterable[Sequence[Product]], buffers: Buffers) -> None:
+    def __init__(
+        self, steps: Iterable[Sequence[Product]], buffers: Buffers, own: bool = False
+    ) -> None:
         self._device = buffers.device
-        self._steps = [[buffers.call(p, place) for place, p in enumerate(step)] for step in steps]
+        self._steps = [
+            [buffers.call(p, place, own) for place, p in enumerate(step)] for step in steps
+        ]
 
     @torch.inference_mode()
     def run(self) -> list[float]:

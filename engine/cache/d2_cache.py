@@ -153,7 +153,8 @@ class D2Cache(CachePolicy):
         """After the last layer: how much of each row flows into all rows that are not padding.
 
         That are the column sums of M_L ... M_1 with M = rownorm(E + I), E being `weights` [B, n, T]
-        at the rows fed, else 0. Taken from the last layer down, no product is wider than a vector.
+        at the rows fed, else 0; a row of weights sums to 1. Taken from the last layer down, no
+        product is wider than a vector.
         """
         if layer == 0:
             self._weights = []
@@ -164,10 +165,11 @@ class D2Cache(CachePolicy):
         if layer < self.run.info.layers - 1:
             return
         flow = self._seen.to(weights)
+        single = once(probe.rows, weights[..., 0])
         for of_layer in reversed(self._weights):
-            fed = take(flow, probe.rows) / (of_layer.sum(-1) + 1)
+            fed = take(flow, probe.rows) / 2
             put(flow, probe.rows, fed)
-            flow += (fed * once(probe.rows, fed))[:, None].matmul(of_layer)[:, 0]
+            flow += (fed * single)[:, None].matmul(of_layer)[:, 0]
         self._weights, self.influence = [], flow
 
     def _full(self, step: int) -> bool:

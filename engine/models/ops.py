@@ -18,10 +18,9 @@ def wide(x: Tensor) -> Tensor:
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """RMSNorm of the last dimension: statistics wide, cast back, then scaled (LLaDA's order)."""
-    if x.dtype in (torch.float16, torch.bfloat16):
-        y = x.float()
-        return (y * torch.rsqrt(y.square().mean(-1, keepdim=True) + eps)).to(x.dtype) * weight
-    return F.rms_norm(x, (x.shape[-1],), weight, eps)
+    y = wide(x)
+    scale = y.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
+    return (y * scale).to(x.dtype).mul_(weight)
 
 
 class Rotary:

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+LEAST = 1 << 19  # multiplications from which oneDNN, which takes 10 us a call, is the faster
 SMALL = 4 << 20  # bytes of a matrix up to which a copy in the order of oneDNN's kernels is kept
 FORMATS = (torch.float32, torch.bfloat16)
 CAPABLE = torch.backends.mkldnn.is_available() and (
@@ -33,18 +34,25 @@ class Projection(nn.Linear):
         """[..., D] -> [..., hi - lo]: the outputs lo to hi."""
         hi = self.out_features if hi is None else hi
         bias = None if self.bias is None else self.bias[lo:hi]
-        if ONEDNN is None or input.device.type != "cpu" or input.dtype not in FORMATS:
-            return F.linear(input, self.weight[lo:hi], bias)
-        return ONEDNN(input, self._weight(lo, hi), bias, "none", [], "")
+        if (
+            ONEDNN is None
+            or input.numel() * (hi - lo) < LEAST
+            or input.device.type != "cpu"
+            or input.dtype not in FORMATS
+        ):
+            return F.linear(input, self._run(lo, hi), bias)
+        weight = self._packed.get((lo, hi))
+        if weight is None:
+            weight = self._run(lo, hi)
+            if not self.fetched and weight.nbytes <= SMALL:
+                weight = torch.ops.mkldnn._reorder_linear_weight(weight.clone(), None)
+                self._packed[lo, hi] = weight
+        return ONEDNN(input, weight, bias, "none", [], "")
 
-    def _weight(self, lo: int, hi: int) -> Tensor:
-        if (known := self._packed.get((lo, hi))) is not None:
-            return known
-        weight = self.weight[lo:hi]
-        if self.fetched or weight.nbytes > SMALL:
-            return weight
-        self._packed[lo, hi] = torch.ops.mkldnn._reorder_linear_weight(weight.clone(), None)
-        return self._packed[lo, hi]
+    def _run(self, lo: int, hi: int) -> Tensor:
+        """The weights of the outputs lo to hi."""
+        weight = self.weight
+        return weight if hi - lo == len(weight) else weight[lo:hi]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         self._packed.clear()
