@@ -6,8 +6,9 @@
 
 A model is a folder, a listed name, or a shape with weights drawn at random on the device; sizes
 that a shape leaves out are those of LLaDA-8B or Dream-7B. Every case is run once untimed, which
-notes its matrix products; then each round runs every case and multiplies its products again into
-memory that is there already, which is the floor. Times are wall times of the steps; figures are
+notes its matrix products; then each round runs every case and multiplies its products again by
+torch's own routine into memory that is there already, which is the floor, and where the engine
+multiplies by another library, by that too. Times are wall times of the steps; figures are
 medians over the rounds, ratios medians of the rounds' ratios. Bytes a second are those of weights,
 keys and values, read once by each product; on a CPU the peak is that of the process. Prints a
 table and, last, one JSON document.

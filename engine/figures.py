@@ -11,8 +11,8 @@ from engine.floor import Product
 from engine.trial import Trial
 
 HEAD = (
-    "method", "forwards", "ms a forward", "speed-up", "x floor", "full step", "partial step",
-    "reuse step", "tokens/s", "GFLOP/s", "GB/s", "cache", "peak memory",
+    "method", "forwards", "ms a forward", "speed-up", "x floor", "x own", "full step",
+    "partial step", "reuse step", "tokens/s", "GFLOP/s", "GB/s", "cache", "peak memory",
 )  # fmt: skip
 NOT_RUN = "not run"
 
@@ -49,7 +49,7 @@ def _row(one: Trial, base: Trial) -> dict[str, Any]:
         "ms_range": [1e3 * edge(totals) / count for edge in (min, max)],
         "speed_up": median(speeds), "speed_up_range": [min(speeds), max(speeds)],
         "same": float((answers[0] == answers[1]).mean()) if _alike(answers) else None,
-        "floor": _floor(one),
+        "floor": _floor(one, one.floors), "own": _floor(one, one.owns),
         "kinds": {kind: _kind(one, kind) for kind in KINDS if kind in done.kinds},
         "tokens_per_s": done.positions / took,
         "gflops_per_s": sum(done.flops) / took / 1e9,
@@ -66,12 +66,12 @@ def _read(products: Sequence[Product]) -> int:
     return sum(product.read for product in products)
 
 
-def _floor(one: Trial) -> dict[str, Any] | None:
+def _floor(one: Trial, floors: Sequence[Sequence[float]]) -> dict[str, Any] | None:
     """The bare products: ms a forward, and how many times as long the run takes."""
-    if not one.floors:
+    if not floors:
         return None
-    ratios = [sum(a) / sum(b) for a, b in zip(one.runs, one.floors, strict=True)]
-    took = median(map(sum, one.floors)) / len(one.rehearsal.kinds)
+    ratios = [sum(a) / sum(b) for a, b in zip(one.runs, floors, strict=True)]
+    took = median(map(sum, floors)) / len(one.rehearsal.kinds)
     return {"ms": 1e3 * took, "ratio": median(ratios), "range": [min(ratios), max(ratios)]}
 
 
@@ -83,12 +83,16 @@ def _kind(one: Trial, kind: str) -> dict[str, Any]:
     def middle(rounds: Sequence[Sequence[float]]) -> list[float]:
         return [median(times[index] for index in steps) for times in rounds]
 
-    runs, floors = middle(one.runs), middle(one.floors)
-    ratios = [a / b for a, b in zip(runs, floors, strict=False)]
+    runs = middle(one.runs)
+    ratios = [
+        [a / b for a, b in zip(runs, middle(floors), strict=False)]
+        for floors in (one.floors, one.owns)
+    ]
     row = {
         "steps": len(steps),
         "ms": 1e3 * median(runs),
-        "floor": median(ratios) if ratios else None,
+        "floor": median(ratios[0]) if ratios[0] else None,
+        "own": median(ratios[1]) if ratios[1] else None,
         "flops": median(done.flops[index] for index in steps),
     }
     if done.products:
@@ -105,12 +109,11 @@ def cells(row: Mapping[str, Any] | None) -> list[str]:
         return [NOT_RUN, *[""] * (len(HEAD) - 2)]
     low, high = row["ms_range"]
     speed = f"{row['speed_up']:.2f}x" + (f" of {row['beside']}" if row["beside"] else "")
-    floor = row["floor"]
     return [
         f"{row['nfe']}",
         f"{row['ms']:.2f} ({low:.2f} to {high:.2f})",
         speed,
-        f"{floor['ratio']:.2f}" if floor else "",
+        *(f"{found['ratio']:.2f}" if found else "" for found in (row["floor"], row["own"])),
         *(_step(row["kinds"].get(kind)) for kind in ("full", "partial", "reuse")),
         f"{row['tokens_per_s']:.1f}",
         f"{row['gflops_per_s']:.1f}",
@@ -123,7 +126,8 @@ def cells(row: Mapping[str, Any] | None) -> list[str]:
 def _step(kind: Mapping[str, Any] | None) -> str:
     if kind is None:
         return ""
-    return f"{kind['ms']:.2f}" + (f" ({kind['floor']:.2f})" if kind["floor"] else "")
+    floors = ", ".join(f"{kind[name]:.2f}" for name in ("floor", "own") if kind[name])
+    return f"{kind['ms']:.2f}" + (f" ({floors})" if floors else "")
 
 
 def table(names: Sequence[tuple[str, str]], found: Sequence[Mapping[str, Any]]) -> str:

@@ -66,12 +66,17 @@ class Rehearsal:
 
 @dataclass(frozen=True)
 class Trial:
-    """A case with its times in seconds, [rounds][steps]; `floors` is empty where none was noted."""
+    """A case with its times in seconds, [rounds][steps]; empty lists where none was taken.
+
+    `floors` are those of its products by torch's own routine, `owns` by that of the engine where
+    it is another one.
+    """
 
     case: Case
     rehearsal: Rehearsal
     runs: list[list[float]]
     floors: list[list[float]]
+    owns: list[list[float]]
 
 
 def rehearse(case: Case) -> Rehearsal:
@@ -126,7 +131,7 @@ def interleaved(works: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, 
 def measure(
     cases: Sequence[Case], rounds: int, others: Mapping[str, Callable[[], float]]
 ) -> tuple[list[Trial], dict[str, list[float]]]:
-    """Every case run and its products replayed, one after the other, in each of the rounds.
+    """Every case run and its products multiplied again, in turn, in each of the rounds.
 
     The cases lie on one device; all are rehearsed first. `others` are measured in the same
     rounds, by name.
@@ -138,13 +143,20 @@ def measure(
     works: dict[str, Callable[[], Any]] = {}
     for index, (case, rehearsal) in enumerate(zip(cases, known, strict=True)):
         works[f"run {index}"] = partial(seconds, case)
-        if rehearsal.products:
-            replay = Replay(rehearsal.products, buffers)
+        products = rehearsal.products
+        kinds = {"floor": bool(products), "own": any(p.onednn for step in products for p in step)}
+        for kind in (name for name, wanted in kinds.items() if wanted):
+            replay = Replay(products, buffers, own=kind == "own")
             replay.run()
-            works[f"floor {index}"] = replay.run
+            works[f"{kind} {index}"] = replay.run
     found = interleaved(works | dict(others), rounds)
     trials = [
-        Trial(case, rehearsal, found[f"run {index}"], found.get(f"floor {index}", []))
+        Trial(
+            case,
+            rehearsal,
+            found[f"run {index}"],
+            *(found.get(f"{kind} {index}", []) for kind in ("floor", "own")),
+        )
         for index, (case, rehearsal) in enumerate(zip(cases, known, strict=True))
     ]
     return trials, {name: found[name] for name in others}

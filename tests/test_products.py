@@ -1,0 +1,91 @@
+"""Rows times weights by oneDNN: the same numbers, packed where small, torch's own elsewhere."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from engine.floor import Buffers, Products, Replay
+from engine.models.projection import LEAST, ONEDNN, SMALL, Projection
+from engine.shape import config_of, random_adapter
+
+pytestmark = pytest.mark.skipif(ONEDNN is None, reason="torch multiplies without oneDNN here")
+
+
+def projection(d_in=256, d_out=384, bias=True, dtype=torch.float32):
+    made = Projection(d_in, d_out, bias).requires_grad_(False)
+    draw = torch.Generator().manual_seed(0)
+    for tensor in made.parameters():
+        tensor.normal_(generator=draw)
+    return made.to(dtype)
+
+
+def rows(count, width=256, dtype=torch.float32):
+    return torch.randn(1, count, width, generator=torch.Generator().manual_seed(1)).to(dtype)
+
+
+def routine(call):
+    """The routine that a call multiplies by, by name."""
+    with Products() as noted, torch.inference_mode():
+        call()
+    noted.cut()
+    (product,) = noted.steps[0]
+    return "oneDNN" if product.onednn else "torch"
+
+
+@pytest.mark.parametrize(("lo", "hi"), [(0, None), (128, 384), (0, 256)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_outputs_are_those_of_torch(lo, hi, bias):
+    made, x = projection(bias=bias), rows(64)
+    added = made.bias[lo:hi] if bias else None
+    wanted = F.linear(x, made.weight[lo:hi], added)
+    found = made(x, lo, hi)
+    assert routine(lambda: made(x, lo, hi)) == "oneDNN"
+    assert torch.allclose(found, wanted, atol=1e-4)
+    assert not torch.allclose(found, F.linear(x, made.weight.roll(1, 0)[lo:hi], added), atol=1e-2)
+
+
+def test_few_rows_and_other_formats_are_multiplied_by_torch():
+    made = projection()
+    few = LEAST // (256 * 384) - 1
+    assert routine(lambda: made(rows(few))) == "torch"
+    assert torch.equal(made(rows(few)), F.linear(rows(few), made.weight, made.bias))
+    assert routine(lambda: made(rows(few + 2))) == "oneDNN"
+    exact = projection(dtype=torch.float64)
+    assert routine(lambda: exact(rows(64, dtype=torch.float64))) == "torch"
+    half = projection(dtype=torch.bfloat16)
+    assert routine(lambda: half(rows(64, dtype=torch.bfloat16))) == "oneDNN"
+
+
+def test_small_weights_are_packed_once_a_run_of_outputs():
+    made, x = projection(), rows(64)
+    made(x), made(x), made(x, 0, 128)
+    assert set(made._packed) == {(0, 384), (0, 128)}
+    large = projection(1024, SMALL // 4096 + 1)
+    large(rows(64, 1024))
+    fetched = projection()
+    fetched.fetched = True
+    fetched(x)
+    assert not large._packed
+    assert not fetched._packed
+
+
+def test_a_converted_model_multiplies_by_its_new_weights():
+    made, x = projection(), rows(64)
+    before = made(x)
+    made.apply(lambda module: module._apply(lambda tensor: 2 * tensor))
+    assert torch.allclose(made(x), 2 * before, atol=1e-3)
+
+
+def test_products_are_multiplied_again_by_either_routine():
+    shape = config_of("llada:layers=2,d=256,heads=4,ffn=512,vocab=1024")
+    adapter = random_adapter(shape, torch.float32, torch.device("cpu"))
+    with Products() as noted, torch.inference_mode():
+        adapter.mlp(0, rows(64))
+    noted.cut()
+    buffers = Buffers(noted.steps, torch.device("cpu"))
+    for own in (False, True):
+        with Products() as again:
+            Replay(noted.steps, buffers, own).run()
+        again.cut()
+        assert [p.onednn for p in again.steps[0]] == [own] * 2
+        assert [p.flops for p in again.steps[0]] == [p.flops for p in noted.steps[0]]
