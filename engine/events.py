@@ -27,13 +27,14 @@ class Waiting:
 
     `state` is `lock`, `fetching` (a model from the Hub), `loading` (from disk), `warmup` or
     `paused`. Of the two in between `done` of `total` bytes are there, total 0 where it is not
-    known yet, and `what` is the name of the model.
+    known yet, and `what` is the name of the model; of `lock`, `ahead` runs come first.
     """
 
     state: str
     done: int = 0
     total: int = 0
     what: str = ""
+    ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)

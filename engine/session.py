@@ -19,6 +19,7 @@ from engine.events import Event, RunFinished, Waiting
 from engine.hub import Hub
 from engine.lane import Lane, check_context
 from engine.library import Library
+from engine.line import Line
 from engine.progress import told
 from engine.race import Turn, claim, drive
 from engine.room import FIGURES, present_devices
@@ -43,6 +44,7 @@ class Session:
     ) -> None:
         self._library = Library(folders, hub, public)
         self._lock = threading.Lock()
+        self._line = Line(self._lock)
         self._public = public
 
     def catalog(self) -> dict[str, Any]:
@@ -152,7 +154,7 @@ class Session:
         self, specs: Mapping[str, RunSpec], control: Control, parents: Mapping[str, Trace]
     ) -> Iterator[tuple[str, Event]]:
         points = {name: self._point(spec, parents) for name, spec in specs.items()}
-        turn, running, failure = Turn(self._lock), list(specs), ""
+        turn, running, failure = Turn(self._line), list(specs), ""
         try:
             for name, event in self._events(specs, points, parents, turn, control):
                 if isinstance(event, RunFinished):

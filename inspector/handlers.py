@@ -23,6 +23,8 @@ from inspector.throttle import coalesce
 from inspector.views import charts, compare, messages, plan, tokens
 
 MAX_HZ = 8.0
+RUNS: dict[str, Any] = {"concurrency_limit": 32, "concurrency_id": "runs"}  # the rest queue
+MAX_WORDS = 1_000
 RESERVED = ("view", "deep_link", "logs", "lesson", "cursor", "look")  # no settings
 BUTTONS = ("run", "pause", "step", "resume", "stop")
 ENABLED = {
@@ -136,7 +138,7 @@ class Handlers:
 
     def dice(self, shots: Any) -> str:
         """A new problem with that many worked examples before it."""
-        count = min(max(int(shots or 0), 0), 8)
+        count = min(max(int(shots), 0), 8) if type(shots) in (int, float) else 0
         problem = self.session.problem(secrets.randbelow(2**31), count)
         self.answers.learn(problem["prompt"], problem.get("answer"))
         return problem["prompt"][:MAX_PROMPT_CHARS]
@@ -172,7 +174,7 @@ class Handlers:
             return messages.notice("empty")
         spec = record.traces["a"].meta["spec"]
         record.expected = self.answers.expected(str(spec.get("prompt", "")))
-        self.shelf.put(record)
+        self.shelf.pin(record)
         self._example = record.run_id
         return messages.whole(record, self.form.words.title)
 
@@ -213,8 +215,8 @@ def buttons(state: str) -> list[Any]:
 
 
 def visitor(request: gr.Request) -> str:
-    """The page load that asks."""
-    return request.session_hash or ""
+    """The page load that asks; one that does not say which it is shares nothing with another."""
+    return request.session_hash or f"unknown:{secrets.token_urlsafe(18)}"
 
 
 def known_key(key: str) -> bool:
@@ -225,7 +227,7 @@ def known_key(key: str) -> bool:
 def plain_words(error: Exception) -> str:
     """What to tell the visitor; what is not a refused value also goes to the log."""
     if isinstance(error, ValueError) and not isinstance(error, UnicodeError | json.JSONDecodeError):
-        return str(error)
+        return str(error)[:MAX_WORDS]
     log.error("unexpected failure", exc_info=error)
     return (
         f"Something failed in the app ({type(error).__name__}). Nothing is lost: "

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from starlette.middleware import Middleware
 
 from inspector.api import add_api
+from inspector.gate import Gate
 from inspector.handlers import Handlers
 from inspector.learn import build_learn
 from inspector.methods import build_methods
@@ -37,7 +39,7 @@ def build(session: Session, examples: Path | None = None) -> gr.Blocks:
             with gr.Tab("Methods", id="methods"):
                 build_methods(handlers, examples and examples.parent / "table" / "table.json")
         demo.load(first_tab, None, tabs, **FLAG)
-    demo.queue(max_size=64, default_concurrency_limit=16)
+    demo.queue(max_size=64, default_concurrency_limit=16, api_open=False)
     return demo
 
 
@@ -51,4 +53,6 @@ def launch_options() -> dict[str, Any]:
     return {
         "theme": theme.theme(), "css": theme.css(), "footer_links": ["api", "settings"],
         "ssr_mode": False, "run_history": False, "max_file_size": "64mb",
+        "state_session_capacity": 256, "max_threads": 64,
+        "app_kwargs": {"middleware": [Middleware(Gate)]},
     }  # fmt: skip

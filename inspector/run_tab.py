@@ -13,7 +13,7 @@ from gradio.events import Dependency
 from inspector.branching import Branching
 from inspector.chooser import build_chooser, renewed_models
 from inspector.files import Files
-from inspector.handlers import BUTTONS, Handlers
+from inspector.handlers import BUTTONS, RUNS, Handlers
 from inspector.lens import Lens
 from inspector.presets import NONE_CHOSEN, Presets
 from inspector.protocol import LANES
@@ -22,6 +22,7 @@ from inspector.views import theme
 
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 FLAG: dict[str, Any] = {**PRIVATE, "queue": False}
+RAW: dict[str, Any] = {"preprocess": False}  # values as they come: the settings name what is wrong
 RECORDED = "Recorded runs: choose a method to see it beside plain decoding, nothing is run"
 OVER = "() => { document.dispatchEvent(new CustomEvent('driftscope-over')); }"
 LABELS = {"run": "Run", "pause": "Pause", "step": "Step", "resume": "Resume", "stop": "Stop"}
@@ -53,7 +54,7 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Non
     with gr.Accordion("Time per step", open=False, elem_id="ds-time"):
         chart = gr.Plot(show_label=False, elem_id="ds-chart")
     _files(files, handlers, race, chart)
-    shown = recorded.input(files.show_recorded, recorded, race, **FLAG)
+    shown = recorded.input(files.show_recorded, recorded, race, **RAW, **FLAG)
     shown.then(handlers.time_chart, None, chart, **FLAG)
     planned = _wire_settings(demo, handlers, plan, race, keys["run"])
     _wire_presets(form, presets, planned)
@@ -62,17 +63,17 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Non
     _wire_run(demo, handlers, race, keys, planned, renewed)
     recording = race.record(
         lens.record, None, [race, *keys.values()],
-        concurrency_limit=8, concurrency_id="runs", **PRIVATE,
+        **RUNS, **PRIVATE,
     )  # fmt: skip
     _once_over(recording, planned)
     branch = race.branch(
         Branching(handlers).branch, form.inputs, [race, *keys.values()],
-        concurrency_limit=8, concurrency_id="runs", **PRIVATE,
+        **RUNS, **RAW, **PRIVATE,
     )  # fmt: skip
     _once_over(branch, planned).then(**renewed)
     prompt = form.widgets["prompt"]
-    plan.click(handlers.dice, shots, prompt, **FLAG).then(**planned)
-    example.input(handlers.example, example, prompt, **FLAG).then(**planned)
+    plan.click(handlers.dice, shots, prompt, **RAW, **FLAG).then(**planned)
+    example.input(handlers.example, example, prompt, **RAW, **FLAG).then(**planned)
 
 
 def _buttons() -> dict[str, gr.Button]:
@@ -147,7 +148,7 @@ def _wire_settings(
 ) -> dict[str, Any]:
     """Wire the form to its plan; return what asks for the plan anew."""
     form = handlers.form
-    planned = {"fn": handlers.plan, "inputs": form.inputs, "outputs": [plan, run], **FLAG}
+    planned = {"fn": handlers.plan, "inputs": form.inputs, "outputs": [plan, run], **RAW, **FLAG}
     restored = demo.load(handlers.restore, None, [race, *form.inputs], **FLAG)
     restored.then(**planned)
     _on_change(form.inputs, planned)
@@ -156,17 +157,17 @@ def _wire_settings(
         shown = [group for (owner, _, _), group in form.groups.items() if owner == lane]
         outputs = [*shown, form.widgets[f"{lane}.steps"]]
         shape = {"fn": partial(form.lane_updates, lane), "inputs": chosen, "outputs": outputs}
-        restored.then(**shape, **FLAG)
-        _on_change(chosen, shape | FLAG)
+        restored.then(**shape, **RAW, **FLAG)
+        _on_change(chosen, shape | RAW | FLAG)
     return planned
 
 
 def _wire_presets(form: Form, offered: gr.HTML, planned: dict[str, Any]) -> None:
     """A preset fills the form; what is then set by hand makes it none again."""
-    model, every = form.widgets["model"], {"trigger_mode": "multiple", **FLAG}
+    model, every = form.widgets["model"], {"trigger_mode": "multiple", **RAW, **FLAG}
     changed = model.change  # type: ignore[attr-defined]
     presets = Presets(form)
-    changed(presets.offer, model, offered, **FLAG)
+    changed(presets.offer, model, offered, **RAW, **FLAG)
     taken = offered.take(presets.take, model, [offered, *form.inputs], **every)
     taken.then(**planned)
     named = [widget for key, widget in form.widgets.items() if key != "prompt"]
@@ -189,7 +190,7 @@ def _wire_run(
 ) -> None:
     run = keys["run"].click(
         handlers.run, handlers.form.inputs, [race, *keys.values()],
-        concurrency_limit=8, concurrency_id="runs", **PRIVATE,
+        **RUNS, **RAW, **PRIVATE,
     )  # fmt: skip
     _once_over(run, planned).then(**renewed)
     for name in BUTTONS[1:]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from engine.events import Event
@@ -12,6 +14,7 @@ from engine.trace import Trace
 from inspector.protocol import LANES, Control, Lane
 
 SHELF_BYTES = 256_000_000
+SHELF_S = 6 * 3_600.0
 KNOWN_ANSWERS = 2_000
 KEPT_RUNS = 63
 
@@ -72,29 +75,44 @@ class Record:
 
 
 class Shelf:
-    """Records by id, the least recently used dropped when the byte budget is spent."""
+    """Records by id, with a byte budget and a time to live.
 
-    def __init__(self, budget: int = SHELF_BYTES) -> None:
-        self._budget = budget
-        self._records: OrderedDict[str, tuple[Record, int]] = OrderedDict()
+    The least recently used are dropped when the budget is spent, and any that nobody has used for
+    `life` seconds; what is pinned stays.
+    """
+
+    def __init__(
+        self,
+        budget: int = SHELF_BYTES,
+        life: float = SHELF_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._budget, self._life, self._clock = budget, life, clock
+        self._records: OrderedDict[str, tuple[Record, int, float]] = OrderedDict()
+        self._pinned: dict[str, Record] = {}
         self._lock = threading.Lock()
+
+    def pin(self, record: Record) -> None:
+        """Hold a record of the app's own for good, whoever drops it."""
+        self._pinned[record.run_id] = record
 
     def put(self, record: Record) -> None:
         """File a record, or weigh it again; the newest always stays."""
         size = record.nbytes()
         with self._lock:
-            self._records[record.run_id] = (record, size)
-            self._records.move_to_end(record.run_id)
+            self._use(record, size)
             while len(self._records) > 1 and self._held() > self._budget:
                 self._records.popitem(last=False)
 
     def get(self, run_id: object) -> Record | None:
         """The record of that id, if it is one and still held; ids may come from anybody."""
         with self._lock:
+            self._expire()
             if not isinstance(run_id, str) or run_id not in self._records:
-                return None
-            self._records.move_to_end(run_id)
-            return self._records[run_id][0]
+                return self._pinned.get(run_id) if isinstance(run_id, str) else None
+            record, size, _ = self._records[run_id]
+            self._use(record, size)
+            return record
 
     def drop(self, run_id: str) -> None:
         """Forget a record."""
@@ -104,8 +122,18 @@ class Shelf:
     def __len__(self) -> int:
         return len(self._records)
 
+    def _use(self, record: Record, size: int) -> None:
+        self._records[record.run_id] = (record, size, self._clock())
+        self._records.move_to_end(record.run_id)
+        self._expire()
+
+    def _expire(self) -> None:
+        oldest = self._clock() - self._life
+        while self._records and next(iter(self._records.values()))[2] < oldest:
+            self._records.popitem(last=False)
+
     def _held(self) -> int:
-        return sum(size for _, size in self._records.values())
+        return sum(size for _, size, _ in self._records.values())
 
 
 class Desk:
@@ -143,7 +171,8 @@ class Desk:
 
     def last(self, visitor: str) -> str | None:
         """The id of the visitor's latest run."""
-        return self._seen.get(visitor, [None])[-1]
+        with self._lock:
+            return self._seen.get(visitor, [None])[-1]
 
     def leave(self, visitor: str) -> list[str]:
         """The visitor is gone: stop what runs, and say which runs nobody will ask for again."""

@@ -7,6 +7,7 @@ import pytest
 
 from engine.control import Control
 from engine.events import RunFinished, RunStarted, StepEvent, Waiting
+from engine.line import Line
 from engine.loop import Denoiser, denoise
 from engine.race import Turn, drive
 from engine.spec import RaceSpec, RunSpec
@@ -37,7 +38,7 @@ class FakeLane:
 
 
 def order_of(a, b):
-    turn = Turn(threading.Lock())
+    turn = Turn(Line(threading.Lock()))
     events = drive({"a": FakeLane(*a), "b": FakeLane(*b)}, turn, Control())
     return [(name, event if isinstance(event, int) else event.reason) for name, event in events]
 

@@ -107,7 +107,7 @@ def test_a_run_stopped_before_it_starts_computes_nothing(session):
 def test_a_second_run_waits_for_the_lock_and_then_runs(session):
     first, _ = begun(session)
     second = session.run(FAST)
-    assert [next(second) for _ in range(3)] == [Waiting("lock")] * 3
+    assert [next(second) for _ in range(3)] == [Waiting("lock", ahead=1)] * 3
     assert until(first, RunFinished).reason == "done"
     assert next(first, None) is None
     assert until(second, RunFinished).reason == "done"
@@ -141,7 +141,7 @@ def test_a_resumed_run_waits_while_another_holds_the_lock(session):
     next(first)
     second, _ = begun(session, FAST, 1)
     control.resume()
-    assert next(first) == Waiting("lock")
+    assert next(first) == Waiting("lock", ahead=1)
     second.close()
     assert isinstance(next(first), StepEvent)
 

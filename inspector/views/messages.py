@@ -64,8 +64,12 @@ class Feed:
 
 
 def wait(event: Waiting) -> dict[str, Any]:
-    """How far a download or a loading is: bytes `done` of `total` (0: unknown) of `what`."""
-    return {"done": event.done, "total": event.total, "what": event.what[:120]}
+    """How far a download or a loading is: bytes `done` of `total` (0: unknown) of `what`.
+
+    And how many runs are `ahead` of one that waits for its turn.
+    """
+    known = {"done": event.done, "total": event.total, "what": event.what[:120]}
+    return known | ({"ahead": event.ahead} if event.ahead else {})
 
 
 def lane_end(trace: Trace) -> dict[str, Any]:

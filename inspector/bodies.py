@@ -1,0 +1,140 @@
+"""Bodies: the forms of the JSON documents that are posted to the app's routes."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+SESSION = re.compile(r"[A-Za-z0-9_-]{1,64}")
+MAX_DEPTH = 32
+PLAIN = ("batched", "simple_format", "oauth_token")  # a page's requests leave these empty
+
+
+class Refused(ValueError):
+    """A request that is not served; its text names the field, `status` is the HTTP status."""
+
+    def __init__(self, message: str, status: int = 422) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def check_body(app: Any, route: str, body: bytes) -> None:
+    """Raise Refused where a body is not one that the route can take.
+
+    `app` is Gradio's; `route` stands behind the API's prefix, such as `queue/join`.
+    """
+    document = _parsed(body)
+    _check_values(document, Path(app.uploaded_file_dir))
+    name, _, rest = route.partition("/")
+    checks: Mapping[str, Callable[[gr.Blocks, dict[str, Any], str], None]] = {
+        "queue": _check_event, "run": _check_event, "api": _check_event, "call": _check_call,
+        "component_server": _check_server_call,
+    }  # fmt: skip
+    if name in checks:
+        checks[name](app.get_blocks(), document, rest)
+
+
+def _parsed(body: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(body, parse_constant=_no_constant)
+        json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise Refused("body: half of a surrogate pair is no text", 400) from None
+    except RecursionError:
+        raise Refused(f"body: nested deeper than {MAX_DEPTH} levels", 400) from None
+    except ValueError:
+        raise Refused("body: not a JSON document", 400) from None
+    if not isinstance(document, dict):
+        raise Refused("body: expected an object")
+    return document
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(name)
+
+
+def _check_values(value: Any, folder: Path, depth: int = 0) -> None:
+    """Refuse what is nested too deeply, and files that are not in the upload folder."""
+    if depth > MAX_DEPTH:
+        raise Refused(f"body: nested deeper than {MAX_DEPTH} levels", 400)
+    if isinstance(value, dict):
+        if isinstance(value.get("meta"), dict) and value["meta"].get("_type"):
+            _check_file(value, folder)
+        value = list(value.values())
+    if isinstance(value, list):
+        for one in value:
+            _check_values(one, folder, depth + 1)
+
+
+def _check_file(value: Mapping[str, Any], folder: Path) -> None:
+    path = value.get("path")
+    try:
+        held = isinstance(path, str) and Path(path).resolve().is_relative_to(folder.resolve())
+        if not held or not Path(str(path)).resolve().is_file():
+            raise ValueError
+    except (ValueError, OSError):
+        raise Refused(
+            "data: the file was not uploaded here; upload it and name that", 422
+        ) from None
+
+
+def _check_event(blocks: gr.Blocks, document: dict[str, Any], rest: str) -> None:
+    """A call of one of the page's listeners, by its number or its name."""
+    session, number = document.get("session_hash"), document.get("fn_index")
+    if session is None and rest == "join":
+        raise Refused("session_hash: missing")
+    if session is not None and not (isinstance(session, str) and SESSION.fullmatch(session)):
+        raise Refused("session_hash: expected 1 to 64 letters, digits, - or _")
+    if number is None and rest != "join":
+        found = [fn for fn in blocks.fns.values() if fn.api_name == rest.rstrip("/")]
+    else:
+        found = [blocks.fns[number]] if type(number) is int and number in blocks.fns else []
+    if not found or found[0].fn is None:
+        raise Refused("fn_index: there is no such function; ask /gradio_api/info")
+    for name in PLAIN:
+        if document.get(name):
+            raise Refused(f"{name}: this app takes none; leave it out")
+    given, expected = document.get("data"), len(found[0].inputs)
+    if not isinstance(given, list) or len(given) != expected:
+        raise Refused(f"data: expected a list of {expected}")
+    if found[0].collects_event_data and not isinstance(document.get("event_data"), dict):
+        raise Refused("event_data: expected an object")
+
+
+def _check_call(blocks: gr.Blocks, document: dict[str, Any], rest: str) -> None:
+    """A call by name, its values in a list or, in the second form, under their names."""
+    version, _, name = rest.partition("/")
+    if version != "v2" or not name:
+        _check_event(blocks, {**document, "fn_index": None}, rest)
+        return
+    found = next((fn for fn in blocks.fns.values() if fn.api_name == name), None)
+    if found is None or found.fn is None:
+        raise Refused("path: there is no such endpoint; ask /gradio_api/info", 404)
+    known = list(inspect.signature(found.fn).parameters)[: len(found.inputs)]
+    for key in document:
+        if key not in known:
+            raise Refused(f"{key[:100]}: unknown; the values are {', '.join(known) or 'none'}")
+    for key in known:
+        if key not in document:
+            raise Refused(f"{key}: missing")
+
+
+def _check_server_call(blocks: gr.Blocks, document: dict[str, Any], rest: str) -> None:
+    """A call of a component's own function."""
+    session, number = document.get("session_hash"), document.get("component_id")
+    if not (isinstance(session, str) and SESSION.fullmatch(session)):
+        raise Refused("session_hash: expected 1 to 64 letters, digits, - or _")
+    if type(number) is not int or number not in blocks.blocks:
+        raise Refused("component_id: there is no such component")
+    name = document.get("fn_name")
+    found = getattr(blocks.blocks[number], name, None) if isinstance(name, str) else None
+    if not getattr(found, "_is_server_fn", False):
+        raise Refused("fn_name: the component has no such function", 404)
+    if "data" not in document:
+        raise Refused("data: missing")
