@@ -13,6 +13,7 @@ from engine.start import REMASK, Start
 
 MAX_STEP = 2**31 - 1
 MAX_NAME = 300
+LEAST_TEMPERATURE = 1e-3  # below it logits overflow when they are divided by it
 _ID = re.compile(r"[A-Za-z0-9_.~-]{1,64}")
 
 
@@ -35,11 +36,20 @@ def check_divides(length: int, block: int) -> None:
         )
 
 
+def check_temperature(temperature: float) -> None:
+    """ValueError where a temperature is above 0 and too small to divide by."""
+    if 0 < temperature < LEAST_TEMPERATURE:
+        raise ValueError(
+            f"temperature: {temperature!r} is neither 0 nor at least {LEAST_TEMPERATURE}; "
+            "the nearest valid value is 0"
+        )
+
+
 def checked_knobs(knobs: Mapping[str, Scalar]) -> dict[str, Scalar]:
     """The knobs, sorted; ValueError names one that is not component.knob to a single value."""
     for key, value in knobs.items():
-        if not isinstance(key, str) or not key.count(".") == 1:
-            raise ValueError(f"knobs: {key!r} should read component.knob")
+        if not isinstance(key, str) or not key.count(".") == 1 or len(key) > MAX_NAME:
+            raise ValueError(f"knobs: {str(key)[:60]!r} should read component.knob")
         if not isinstance(value, bool | int | float | str | None):
             raise ValueError(f"{key}: expected a single value, got {type(value).__name__}")
         if isinstance(value, float) and not math.isfinite(value):
@@ -117,8 +127,11 @@ def checked_messages(messages: Any) -> tuple[tuple[str, str], ...]:
     return turns
 
 
-def check_texts(texts: Sequence[str], most: int) -> None:
-    """ValueError naming `prompt` for text that UTF-8 cannot hold, and for too much of it."""
+def check_texts(prompt: str, turns: Sequence[str], most: int) -> None:
+    """ValueError naming `prompt` for text that UTF-8 cannot hold, for too much, and for both."""
+    if prompt and turns:
+        raise ValueError("prompt: give either a prompt or messages, not both")
+    texts = [prompt, *turns]
     for text in texts:
         try:
             text.encode()

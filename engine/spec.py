@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 from engine.checks import (
     check_divides,
     check_name,
+    check_temperature,
     check_texts,
     checked_fixed,
     checked_knobs,
@@ -104,10 +105,9 @@ class RunSpec:
     def __post_init__(self) -> None:
         check_fields(self)
         check_name("model", self.model)
+        check_temperature(self.temperature)
         object.__setattr__(self, "messages", checked_messages(self.messages))
-        check_texts((self.prompt, *(text for _, text in self.messages)), MAX_PROMPT_CHARS)
-        if self.prompt and self.messages:
-            raise ValueError("prompt: give either a prompt or messages, not both")
+        check_texts(self.prompt, [text for _, text in self.messages], MAX_PROMPT_CHARS)
         check_divides(self.gen_length, self.block_length)
         object.__setattr__(self, "knobs", checked_knobs(self.knobs))
         object.__setattr__(self, "fixed", checked_fixed(self.fixed, self.gen_length))
@@ -138,7 +138,7 @@ class RunSpec:
         unknown = sorted(str(k) for k in values if k not in names)
         if unknown:
             raise ValueError(
-                f"{unknown[0]}: unknown field; the fields are {', '.join(sorted(names))}"
+                f"{unknown[0][:60]}: unknown field; the fields are {', '.join(sorted(names))}"
             )
         return cls(**values, knobs={**knobs, **dotted})
 

@@ -53,6 +53,6 @@ def launch_options() -> dict[str, Any]:
     return {
         "theme": theme.theme(), "css": theme.css(), "footer_links": ["api", "settings"],
         "ssr_mode": False, "run_history": False, "max_file_size": "64mb",
-        "state_session_capacity": 256, "max_threads": 64,
+        "state_session_capacity": 64, "max_threads": 64,
         "app_kwargs": {"middleware": [Middleware(Gate)]},
     }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -36,6 +37,17 @@ class App:
         """Megabytes that the process holds in memory."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(next(line for line in status.splitlines() if "VmRSS" in line).split()[1]) // 1024
+
+    def children(self) -> list[int]:
+        """The processes that it has started and that still are."""
+        return [
+            int(found)
+            for found in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        ]
+
+    def kill(self) -> None:
+        """End it as `kill -9` does."""
+        os.kill(self.pid, signal.SIGKILL)
 
     def link(self, **changes: str) -> str:
         """The page with the small race's settings, and `changes`."""

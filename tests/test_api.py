@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -11,8 +12,13 @@ import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 
+from tests import visitors
 from tests.browser import PROMPT, running_app
+from tests.crash import BROKEN, write_broken
+from tests.endurance import endure
+from tests.fuzz_web import MODEL, Web, shares
 from tests.inspector.unpacked import unpacked
+from tests.micro import write_checkpoint
 
 UPDATE_BYTES = 5_000
 START_BYTES = 20_000
@@ -20,8 +26,21 @@ STREAM_BYTES = 1_500_000
 
 
 @pytest.fixture(scope="module")
-def app(tmp_path_factory):
-    with running_app(tmp_path_factory.mktemp("api")) as app:
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("api")
+
+
+@pytest.fixture(scope="module")
+def steps(folder):
+    """A broken checkpoint; the steps that a run of it gets through."""
+    return write_broken(folder / "models")
+
+
+@pytest.fixture(scope="module")
+def app(folder, steps):
+    models = [folder / "models" / BROKEN, write_checkpoint(folder / "models" / MODEL)]
+    env = {"DRIFTSCOPE_MODELS": os.pathsep.join(map(str, models))}
+    with running_app(folder, **env, GRADIO_TEMP_DIR=str(folder / "cache")) as app:
         yield app
 
 
@@ -189,6 +208,36 @@ def test_a_view_of_a_run_by_its_id(client):
     ]:
         with pytest.raises(AppError, match=said):
             ask(run, lane, view)
+
+
+def test_four_visitors_at_once(app):
+    assert visitors.at_once(app, 4)["lanes equal"] == 8
+
+
+def test_who_is_cut_off_frees_the_model(app):
+    visitors.left_by(app, "cut")
+
+
+def test_pages_see_their_own_races(app):
+    visitors.pages_apart(app)
+
+
+def test_a_crash_in_a_step_is_told_and_harms_nobody(app, steps):
+    visitors.crashed(app, steps)
+
+
+def test_runs_and_cancels_leave_nothing(app):
+    before = len(app.children())
+    tally = endure(app, 3, 4)
+    assert sum(tally.done.values()) == 7
+    assert len(app.children()) == before
+
+
+def test_hostile_requests(app, folder):
+    web = Web(app, folder)
+    for strategy, check, share in shares(web):
+        web.all_of(share // 4, strategy, check)
+    assert sum(web.tally.values()) > 20
 
 
 def test_the_app_is_still_well(app, client):

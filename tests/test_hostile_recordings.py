@@ -5,6 +5,8 @@ import pytest
 
 from engine.schema import LATER
 from engine.trace import Trace
+from tests import fuzz
+from tests.hostile import is_named
 from tests.test_hostile_traces import refused, rewritten
 from tests.test_trace import traced
 
@@ -102,3 +104,16 @@ def test_facts_that_are_not_lists_of_numbers(trace, facts):
 def test_facts_that_are(trace):
     facts = {"budget": [1, 0.5, -1.0]}
     assert Trace.from_bytes(rewritten(trace, {}, facts=facts)).meta["facts"] == facts
+
+
+def test_fuzzed_specs_links_and_traces_are_taken_or_named(tmp_path):
+    tally = fuzz.within(tmp_path, 40)
+    assert sum(tally.values()) >= 40
+    assert {"spec run", "spec refused", "trace drawn", "trace refused"} <= set(tally)
+
+
+def test_what_names_nothing_would_be_seen():
+    assert not is_named("The run failed: nothing could be committed.")
+    assert not is_named("Something failed in the app (KeyError).")
+    assert not is_named(None)
+    assert is_named("Lane B, b.threshold.threshold: 3 is outside 0 to 2.0")

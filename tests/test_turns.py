@@ -154,3 +154,23 @@ def test_a_run_paused_before_its_first_step_still_starts(session):
     assert next(events) == Waiting("paused")
     control.step()
     assert next(events).step == 0
+
+
+def test_a_run_that_is_paused_for_too_long_is_stopped(session, monkeypatch):
+    monkeypatch.setattr("engine.race.MAX_PAUSE", 0.02)
+    events, control = begun(session)
+    control.pause()
+    end = until(events, RunFinished)
+    assert (end.reason, end.metrics["positions"]) == ("stopped", 3)
+    assert next(events, None) is None
+    assert is_free(session)
+
+
+def test_a_waiting_run_that_is_given_up_leaves_the_line(session):
+    first, _ = begun(session)
+    second, third = session.run(FAST), session.run(FAST)
+    assert [next(second).ahead, next(third).ahead] == [1, 2]
+    second.close()
+    assert next(third).ahead == 1
+    first.close()
+    assert until(third, RunFinished).reason == "done"

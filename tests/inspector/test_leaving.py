@@ -1,8 +1,10 @@
 """What is left of visitors who have gone: nothing."""
 
 import json
+from types import SimpleNamespace
 
-from tests.inspector.conftest import small_race
+from inspector.branching import Branching
+from tests.inspector.conftest import ASSETS, small_race
 
 
 def test_twenty_visitors_leave_nothing_behind(handlers, session, form, request_of):
@@ -19,3 +21,20 @@ def test_twenty_visitors_leave_nothing_behind(handlers, session, form, request_o
     run_id = json.loads(staying[-1][0])["run"]
     assert json.loads(handlers.replay(run_id))["state"] == "done"
     assert handlers.desk.last("visitor 3") is None
+
+
+def test_a_visitor_who_went_back_to_the_example_leaves_it_to_the_others(handlers, request_of):
+    run_id = json.loads(handlers.first_view(ASSETS / "examples"))["run"]
+    event = SimpleNamespace(back=run_id)
+    list(Branching(handlers).branch(event, request_of("me")))
+    assert handlers.desk.last("me") == run_id
+    handlers.leave(request_of("me"))
+    assert json.loads(handlers.replay(run_id))["state"] == "example"
+
+
+def test_callers_without_a_session_share_nothing(handlers, session, form, request_of):
+    values = list(form.values(small_race(session, gen_length=16, block_length=16, steps=16)))
+    list(handlers.run(request_of(None), *values))
+    assert handlers.current(request_of(None)) is None
+    list(handlers.run(request_of("named"), *values))
+    assert handlers.current(request_of("named")) is not None

@@ -36,6 +36,30 @@ def test_the_newest_stays_even_over_budget(traces):
     assert shelf.get(record.run_id) is record
 
 
+def test_what_nobody_uses_for_its_life_is_dropped(traces):
+    now = [0.0]
+    shelf = Shelf(life=10, clock=lambda: now[0])
+    used, forgotten, pinned = (full_record(traces) for _ in range(3))
+    shelf.pin(pinned)
+    shelf.put(used)
+    shelf.put(forgotten)
+    now[0] = 6.0
+    assert shelf.get(used.run_id) is used
+    now[0] = 12.0
+    assert shelf.get(forgotten.run_id) is None
+    assert shelf.get(used.run_id) is used
+    assert shelf.get(pinned.run_id) is pinned
+    assert len(shelf) == 1
+
+
+def test_what_is_pinned_can_be_dropped_by_nobody(traces):
+    shelf, record = Shelf(budget=1), full_record(traces)
+    shelf.pin(record)
+    shelf.put(full_record(traces))
+    shelf.drop(record.run_id)
+    assert shelf.get(record.run_id) is record
+
+
 def test_run_ids_cannot_be_guessed():
     ids = {Record().run_id for _ in range(1000)}
     assert len(ids) == 1000
