@@ -15,6 +15,7 @@ from engine.schema import LATER, MAX_LAYERS, OLD_PARTS, SCHEMA, empty_arrays
 
 VERSION = 3
 MAX_BYTES = 64_000_000
+MAX_JSON_BYTES = 16_000_000  # what a trace that is small enough for JSON comes to, and more
 MAX_FACTS, MAX_NAME, MAX_TEXT = 16, 32, 1_000
 
 
@@ -23,8 +24,12 @@ def read(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
     Nothing is unpacked that exceeds MAX_BYTES. Raises ValueError saying what is wrong.
     """
+    packed = data[:2] == b"PK"
+    if not packed and len(data) > MAX_JSON_BYTES:
+        most = MAX_JSON_BYTES // 1_000_000
+        raise ValueError(f"trace: as JSON larger than {most} MB; export it as .npz")
     try:
-        meta, arrays = _read_npz(data) if data[:2] == b"PK" else _read_json(data)
+        meta, arrays = _read_npz(data) if packed else _read_json(data)
     except Exception:  # zipfile, numpy and json raise a dozen kinds on damaged bytes
         raise ValueError("trace: the file is damaged or not a trace; export it again") from None
     meta = _checked_meta(meta)

@@ -154,7 +154,8 @@ class Handlers:
         if not params:
             return [gr.skip()] * (1 + len(self.form.widgets))
         try:
-            return [gr.skip(), *self.form.values(RaceSpec.from_query(urlencode(params)))]
+            race = RaceSpec.from_query(urlencode(params, errors="replace"))
+            return [gr.skip(), *self.form.values(race)]
         except ValueError as error:
             text = f"The link's settings were not taken ({error}). The defaults are shown."
             return [messages.notice("failed", text), *[gr.skip()] * len(self.form.widgets)]

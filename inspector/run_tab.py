@@ -139,7 +139,7 @@ def _files(files: Files, handlers: Handlers, race: gr.HTML, chart: gr.Plot) -> N
             )  # fmt: skip
             note = gr.Textbox(label="Import", interactive=False, elem_id="ds-import-note")
     ready.click(files.export, None, [made, said], **PRIVATE)
-    shown = given.upload(files.import_files, given, [race, note], **PRIVATE)
+    shown = given.upload(files.import_files, given, [race, note], concurrency_limit=2, **PRIVATE)
     shown.then(handlers.time_chart, None, chart, **FLAG)
 
 

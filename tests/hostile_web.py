@@ -58,6 +58,6 @@ def spellings(path: Path) -> list[str]:
     return [
         plain, quote(plain, safe=""), up + plain[1:], quote(up + plain[1:], safe=""),
         "file://" + plain, "//" + plain, plain + "%00", plain + "%00.npz", "http://127.0.0.1:1/x",
-        "http://169.254.169.254/latest", "https://localhost/x", plain.replace("/", "\\"),
+        "http://127.1:1/latest", "https://localhost/x", plain.replace("/", "\\"),
         os.path.relpath(plain, ROOT), plain + "/.", "~/x", "." + plain, "%2e%2e%2f" * 9 + plain[1:],
     ]  # fmt: skip

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.document import MAX_JSON_BYTES
 from engine.trace import MAX_BYTES, Trace
 from tests.test_trace import traced
 
@@ -133,6 +134,7 @@ def test_an_encrypted_member(trace):
 
 def test_files_larger_than_allowed(tmp_path):
     refused(bytes(MAX_BYTES + 1), "larger than 64 MB")
+    refused(b"[" + b" " * MAX_JSON_BYTES, "as JSON larger than 16 MB")
     path = tmp_path / "huge.npz"
     with path.open("wb") as file:
         file.truncate(MAX_BYTES + 1)
