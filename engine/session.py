@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
@@ -19,9 +18,12 @@ from engine.events import Event, RunFinished, Waiting
 from engine.hub import Hub
 from engine.lane import Lane, check_context
 from engine.library import Library
+from engine.limits import AUTO, Limits
+from engine.line import Line
 from engine.progress import told
 from engine.race import Turn, claim, drive
 from engine.room import FIGURES, present_devices
+from engine.shortage import explain, give_back, is_shortage
 from engine.spec import RaceSpec, RunSpec
 from engine.tiny.exam import exam
 from engine.trace import Trace
@@ -35,15 +37,16 @@ class Session:
     """What the page and the API use; one model lock, any number of runs waiting for it.
 
     `folders` are models by name. A `hub` adds those registered there and, unless the page is
-    `public`, any other of its models; unless `public` a spec may also name a folder.
+    `public`, any other of its models; unless `public` a spec may also name a folder. A public
+    page has `Limits`, which bind whoever asks.
     """
 
     def __init__(
         self, folders: Mapping[str, Path], hub: Hub | None = None, public: bool = False
     ) -> None:
         self._library = Library(folders, hub, public)
-        self._lock = threading.Lock()
-        self._public = public
+        self._line = Line()
+        self._limits = Limits() if public else None
 
     def catalog(self) -> dict[str, Any]:
         """Models, devices, unmaskers, caches and spec fields as plain data.
@@ -55,7 +58,12 @@ class Session:
         """
         own: dict[str, Any] = {"models": self._library.describe(), "devices": present_devices()}
         own["guiders"] = self._library.guiders.names
-        return own | {"any_model": not self._public} | catalog.describe()
+        own["any_model"] = self._limits is None
+        described = catalog.describe()
+        if self._limits is not None:
+            own["devices"].remove(AUTO)
+            described["fields"] = self._limits.narrowed(described["fields"])
+        return own | described
 
     def control(self) -> Control:
         """A fresh control for a run."""
@@ -72,6 +80,8 @@ class Session:
         registered either the rest of these is.
         Raises ValueError naming the field that makes the run impossible.
         """
+        if self._limits is not None:
+            self._limits.check(spec)
         derived, scheduled = catalog.derive_plan(spec)
         info, prompt = self._library.info(spec.model), self._library.prompt(spec)
         tokens = None if prompt is None else len(prompt)
@@ -81,6 +91,8 @@ class Session:
         if prompt is not None and info is not None:
             tokenizer = self._library.tokenizer(spec.model)
             self._library.guiders.check(spec, tokenizer, info, prompt)
+        if self._limits is not None and info is not None:
+            self._limits.check_recording(spec, info, tokens or 1, derived.max_forwards)
         room = self._library.room(spec, tokens or 1)
         probes = min(spec.probe_steps, derived.max_forwards) if spec.record == "probe" else 0
         counted = {"prompt_tokens": tokens, "context": context, "scheduled": scheduled}
@@ -109,8 +121,9 @@ class Session:
         """Two runs in lanes `a` and `b`, each at its own true speed, never at the same time.
 
         `parents` holds the traces that a spec's `start` may name, by id; they are only read.
-        Raises ValueError before anything is computed where a spec is impossible; what fails
-        later is told by a RunFinished with reason `failed`.
+        Raises ValueError before anything is computed where a spec is impossible, or too many runs
+        wait; what fails later is told by a RunFinished with reason `failed`, or `memory` where
+        there was none left.
         """
         lanes = {"a": race.a, "b": race.b}
         return self._stream(lanes, control or Control(), parents or {})
@@ -120,8 +133,12 @@ class Session:
         place = {"device": "cuda", "dtype": "bfloat16"} if torch.cuda.is_available() else {}
         spec = RunSpec.from_dict({"model": name, "prompt": name} | place)
         deque(self._library.fetch(spec), maxlen=0)
-        with self._lock:
+        turn = Turn(self._line)
+        deque(claim(turn, Control()), maxlen=0)
+        try:
             self._library.load(spec)
+        finally:
+            turn.release()
 
     def problem(self, seed: int, shots: int = 0) -> dict[str, Any]:
         """A word problem of the embedded corpus with `shots` worked examples, and its answer."""
@@ -152,18 +169,27 @@ class Session:
         self, specs: Mapping[str, RunSpec], control: Control, parents: Mapping[str, Trace]
     ) -> Iterator[tuple[str, Event]]:
         points = {name: self._point(spec, parents) for name, spec in specs.items()}
-        turn, running, failure = Turn(self._lock), list(specs), ""
+        if self._line.full:
+            raise ValueError(
+                "queue: as many runs wait as may; try again in a minute, and look at the recorded "
+                "runs meanwhile"
+            )
+        most = sum(catalog.derive_plan(spec)[0].max_forwards for spec in specs.values())
+        turn, running, reason, failure = Turn(self._line, most), list(specs), "stopped", ""
         try:
             for name, event in self._events(specs, points, parents, turn, control):
                 if isinstance(event, RunFinished):
                     running.remove(name)
                 yield name, event
         except Exception as error:  # whatever broke, the page is told and the lock is freed
-            failure = explain(error)
+            reason = "memory" if is_shortage(error) else "failed"
+            failure = explain(error, specs.values(), self._library)
         finally:
             turn.release()
+        if reason == "memory":
+            give_back()
         for name in running:
-            yield name, RunFinished("failed" if failure else "stopped", NOTHING, message=failure)
+            yield name, RunFinished(reason, NOTHING, message=failure)
 
     def _point(self, spec: RunSpec, parents: Mapping[str, Trace]) -> BranchPoint | None:
         """Where a spec goes on, checked; of a model that is not on disk yet nothing is known."""
@@ -196,6 +222,7 @@ class Session:
             if model is None:
                 return
             lanes[name] = Lane(model, spec, points[name])
+            yield name, Waiting("warmup", what=spec.model)
             lanes[name].warm_up()
         for name, lane in lanes.items():
             yield name, lane.start()
@@ -209,13 +236,3 @@ def _lane(name: str, waits: Generator[Waiting, None, T]) -> Generator[tuple[str,
             yield name, next(waits)
         except StopIteration as end:
             return end.value
-
-
-def explain(error: Exception) -> str:
-    """A failure in plain words with its remedy."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "alloc" in str(error).lower():
-        return (
-            "The device ran out of memory: lower gen_length, shorten the prompt, or choose a "
-            "smaller number format or model. What was held has been given back."
-        )
-    return f"The run failed: {error}. Change the settings or run it again."

@@ -11,7 +11,7 @@ import gradio as gr
 
 from engine.events import Event, RunFinished, StepEvent, Waiting
 from engine.spec import RaceSpec
-from inspector.handlers import MAX_HZ, Handlers, plain_words, visitor
+from inspector.handlers import MAX_HZ, RUNS, Handlers, plain_words, visitor
 from inspector.lens import Lens
 from inspector.shelf import Record
 from inspector.throttle import coalesce
@@ -122,7 +122,7 @@ class Endpoints:
                         "ms": round(event.step_ms, 3),
                     }
                 )  # fmt: skip
-            elif isinstance(event, RunFinished) and event.reason == "failed":
+            elif isinstance(event, RunFinished) and event.reason in ("failed", "memory"):
                 raise gr.Error(event.message[:1_000] or "The run failed.", print_exception=False)
         out: dict[str, Any] = {"run": record.run_id, "state": "running", "steps": steps}
         if waiting:
@@ -156,5 +156,5 @@ def add_api(handlers: Handlers) -> None:
     endpoints = Endpoints(handlers)
     gr.api(endpoints.methods, api_name="methods")
     gr.api(endpoints.plan, api_name="plan")
-    gr.api(endpoints.run, api_name="run", concurrency_limit=8, concurrency_id="runs")
+    gr.api(endpoints.run, api_name="run", **RUNS)
     gr.api(endpoints.trace, api_name="trace")

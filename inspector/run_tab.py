@@ -13,7 +13,7 @@ from gradio.events import Dependency
 from inspector.branching import Branching
 from inspector.chooser import build_chooser, renewed_models
 from inspector.files import Files
-from inspector.handlers import BUTTONS, Handlers
+from inspector.handlers import BUTTONS, RUNS, Handlers
 from inspector.lens import Lens
 from inspector.presets import NONE_CHOSEN, Presets
 from inspector.protocol import LANES
@@ -62,12 +62,12 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Non
     _wire_run(demo, handlers, race, keys, planned, renewed)
     recording = race.record(
         lens.record, None, [race, *keys.values()],
-        concurrency_limit=8, concurrency_id="runs", **PRIVATE,
+        **RUNS, **PRIVATE,
     )  # fmt: skip
     _once_over(recording, planned)
     branch = race.branch(
         Branching(handlers).branch, form.inputs, [race, *keys.values()],
-        concurrency_limit=8, concurrency_id="runs", **PRIVATE,
+        **RUNS, **PRIVATE,
     )  # fmt: skip
     _once_over(branch, planned).then(**renewed)
     prompt = form.widgets["prompt"]
@@ -189,7 +189,7 @@ def _wire_run(
 ) -> None:
     run = keys["run"].click(
         handlers.run, handlers.form.inputs, [race, *keys.values()],
-        concurrency_limit=8, concurrency_id="runs", **PRIVATE,
+        **RUNS, **PRIVATE,
     )  # fmt: skip
     _once_over(run, planned).then(**renewed)
     for name in BUTTONS[1:]:

@@ -14,12 +14,12 @@ PLAIN = {f"engine.{name}" for name in ("spec", "events", "trace", "fields", "pla
     "engine.regions",
 }
 LEVELS = [
-    {"fields", "events", "control", "logcode", "accounts", "presets", "clock", "files"},
+    {"fields", "events", "control", "logcode", "accounts", "presets", "clock", "files", "line"},
     {"spec", "rows", "regions", "registry", "progress"},
     {"schema"},
     {"document", "columns"},
     {"plan", "trace", "models"},
-    {"flops", "download"},
+    {"flops", "download", "limits"},
     {"cache", "hub"},
     {"decode", "stock", "families"},
     {"catalog", "forward", "guidance", "recorder", "eos", "metrics", "text", "tap"},
@@ -32,7 +32,7 @@ LEVELS = [
     {"levels"},
     {"lane"},
     {"library", "race", "sitting", "trial"},
-    {"shelf", "calibrate", "figures", "comparison"},
+    {"shelf", "shortage", "calibrate", "figures", "comparison"},
     {"suite"},
     {"growth", "targets"},
     {"evaluate", "bench"},

@@ -1,12 +1,11 @@
 """The race: who takes the next step, and that lanes do not touch each other."""
 
-import threading
-
 import numpy as np
 import pytest
 
 from engine.control import Control
 from engine.events import RunFinished, RunStarted, StepEvent, Waiting
+from engine.line import Line
 from engine.loop import Denoiser, denoise
 from engine.race import Turn, drive
 from engine.spec import RaceSpec, RunSpec
@@ -37,7 +36,7 @@ class FakeLane:
 
 
 def order_of(a, b):
-    turn = Turn(threading.Lock())
+    turn = Turn(Line())
     events = drive({"a": FakeLane(*a), "b": FakeLane(*b)}, turn, Control())
     return [(name, event if isinstance(event, int) else event.reason) for name, event in events]
 

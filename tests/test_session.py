@@ -19,7 +19,7 @@ def events_of(session, **changes):
 
 def test_the_events_of_a_run_in_their_order(session):
     kinds = [type(event) for event in events_of(session)]
-    assert kinds == [Waiting, RunStarted, *[StepEvent] * 16, RunFinished]
+    assert kinds == [Waiting, Waiting, RunStarted, *[StepEvent] * 16, RunFinished]
 
 
 def test_a_model_is_loaded_once(session):
@@ -27,7 +27,7 @@ def test_a_model_is_loaded_once(session):
         [event.state for event in events_of(session, dtype=dtype) if isinstance(event, Waiting)]
         for dtype in ("float32", "float32", "float64")
     ]
-    assert states == [["loading"], [], ["loading"]]
+    assert states == [["loading", "warmup"], ["warmup"], ["loading", "warmup"]]
 
 
 @pytest.mark.parametrize("cache", ["none", "dual"])
@@ -90,7 +90,7 @@ def test_a_mask_token_typed_in_a_prompt_stays(session):
 
 
 def test_a_start_describes_its_run(session):
-    start = events_of(session, record="steps")[1]
+    start = events_of(session, record="steps")[2]
     assert RunSpec.from_dict(start.spec) == RunSpec(**BASE, record="steps")
     assert start.model["name"] == "micro"
     assert len(start.environment["checkpoint"]) == 16
@@ -160,7 +160,7 @@ def test_a_session_without_models_says_so():
 
 
 def test_the_plan_counts_the_prompt(session):
-    plan, start = session.plan(FAST), events_of(session)[1]
+    plan, start = session.plan(FAST), events_of(session)[2]
     assert plan["prompt_tokens"] == start.prompt_mask.sum()
     assert (plan["context"], plan["scheduled"], plan["blocks"]) == (1024, False, 2)
 
