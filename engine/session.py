@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
@@ -11,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from engine import catalog
+from engine import catalog, problems
 from engine.branch import BranchPoint, branch_point
 from engine.control import Control
 from engine.events import Event, RunFinished, Waiting
@@ -20,17 +21,16 @@ from engine.lane import Lane, check_context
 from engine.library import Library
 from engine.limits import AUTO, Limits
 from engine.line import Line
+from engine.pace import Card, run_seconds, start_seconds
 from engine.progress import told
 from engine.race import Turn, claim, drive
-from engine.room import FIGURES, present_devices
+from engine.room import FIGURES, dtype_of, present_devices
 from engine.shortage import explain, give_back, is_shortage
 from engine.spec import RaceSpec, RunSpec
-from engine.tiny.exam import exam
 from engine.trace import Trace
 
 T = TypeVar("T")
 NOTHING = np.zeros((1, 0), np.int32)
-DEFAULT_SEED, MANY_SHOTS = 3, 8
 
 
 class Session:
@@ -140,30 +140,34 @@ class Session:
         finally:
             turn.release()
 
+    def forked(self) -> Session:
+        """This session in a forked process: its models, a line of its own and one thread.
+
+        A lock may have been held, and threads of a library been at work, while it was forked.
+        """
+        torch.set_num_threads(1)
+        own = copy.copy(self)
+        own._line = Line()
+        return own
+
+    def seconds(self, card: Card, spec: RunSpec, plan: Mapping[str, Any]) -> float:
+        """Most seconds of a run with this plan on a GPU, a worker's start included; computed."""
+        info = self._library.info(spec.model)
+        assert info is not None, "what runs there is loaded"
+        return run_seconds(card, spec, info, plan) + start_seconds(info, dtype_of(spec))
+
     def problem(self, seed: int, shots: int = 0) -> dict[str, Any]:
         """A word problem of the embedded corpus with `shots` worked examples, and its answer."""
-        one, prompt = exam(1, seed, shots)[0]
-        return {"prompt": prompt, "answer": one.answer}
+        return problems.problem(seed, shots)
 
     def examples(self) -> list[dict[str, Any]]:
         """Prompts to start from."""
-        label = f"Word problem {DEFAULT_SEED} after {MANY_SHOTS} worked examples"
-        first = {"label": label} | self.problem(DEFAULT_SEED, MANY_SHOTS)
-        seeds = (DEFAULT_SEED, 1, 2, 4)
-        alone = [{"label": f"Word problem {seed} alone"} | self.problem(seed) for seed in seeds]
-        return [first, *alone]
+        return problems.examples()
 
     def default_race(self) -> RaceSpec:
         """Plain decoding against Fast-dLLM's dual cache with threshold 0.9."""
         names = [row["name"] for row in self._library.describe() if row["available"]]
-        base = RunSpec(
-            model=names[0] if names else RunSpec().model,
-            prompt=self.problem(DEFAULT_SEED, MANY_SHOTS)["prompt"],
-        )
-        knobs = {"threshold.threshold": 0.9}
-        return RaceSpec(
-            base, dataclasses.replace(base, unmasker="threshold", cache="dual", knobs=knobs)
-        )
+        return problems.default_race(names[0] if names else RunSpec().model)
 
     def _stream(
         self, specs: Mapping[str, RunSpec], control: Control, parents: Mapping[str, Trace]

@@ -27,6 +27,7 @@ LEVELS = [
     {"layers"},
     {"shadow"},
     {"job", "environment"},
+    {"pace"},
     {"loop"},
     {"calibration"},
     {"levels"},
