@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import argparse
 import base64
+import io
 import os
 import re
 import subprocess
+import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,35 +64,38 @@ def readme(text: str, kind: str) -> str:
 
 def files(kind: str) -> Iterator[tuple[str, bytes]]:
     """Path and bytes of every file of a Space, out of HEAD."""
-    for name in git("ls-tree", "-rz", "--name-only", "HEAD").decode().split("\0"):
-        if not (name in KEPT or name.startswith(FOLDERS)) or name.endswith(PICTURES):
-            continue
-        data = git("show", f"HEAD:{name}")
-        if name == "README.md":
-            data = readme(data.decode(), kind).encode()
-        if name == "requirements.txt" and kind == "zero":
-            data = re.sub(rb"(?m)^torch>=.*$", ZERO_TORCH.encode(), data)
-        yield (name + SUFFIX, packed(data)) if is_binary(data) else (name, data)
+    with tarfile.open(fileobj=io.BytesIO(git("archive", "HEAD"))) as found:
+        for member in found:
+            name, held = member.name, found.extractfile(member)
+            kept = name in KEPT or name.startswith(FOLDERS)
+            if held is None or not kept or name.endswith(PICTURES):
+                continue
+            data = held.read()
+            if name == "README.md":
+                data = readme(data.decode(), kind).encode()
+            if name == "requirements.txt" and kind == "zero":
+                data = re.sub(rb"(?m)^torch>=.*$", ZERO_TORCH.encode(), data)
+            yield (name + SUFFIX, packed(data)) if is_binary(data) else (name, data)
 
 
 def commit(kind: str) -> str:
     """Make the commit; gives its id. Neither the index nor the working tree is touched."""
     with tempfile.TemporaryDirectory() as folder:
-        index = str(Path(folder) / "index")
-        rows = []
+        tree, index = Path(folder) / "tree", {"GIT_INDEX_FILE": str(Path(folder) / "index")}
         for name, data in files(kind):
-            blob = git("hash-object", "-w", "--stdin", data=data).decode().strip()
-            rows.append(f"100644 {blob}\t{name}\0")
-        git("update-index", "-z", "--index-info", data="".join(rows).encode(), index=index)
-        tree = git("write-tree", index=index).decode().strip()
+            path = tree / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        git(f"--work-tree={tree}", "add", "--all", "--force", ".", **index)
+        written = git("write-tree", **index).decode().strip()
     source = git("rev-parse", "--short", "HEAD").decode().strip()
-    return git("commit-tree", tree, "-m", f"Driftscope {source}").decode().strip()
+    return git("commit-tree", written, "-m", f"Driftscope {source}").decode().strip()
 
 
-def git(*words: str, data: bytes = b"", index: str = "") -> bytes:
-    """What a git command prints; `index` is a file of its own. RuntimeError says why it failed."""
-    own = os.environ | ({"GIT_INDEX_FILE": index} if index else {})
-    ran = subprocess.run(["git", *words], cwd=ROOT, input=data, capture_output=True, env=own)
+def git(*words: str, **environment: str) -> bytes:
+    """What a git command prints; RuntimeError says why it failed."""
+    own = os.environ | environment
+    ran = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, env=own)
     if ran.returncode:
         raise RuntimeError(f"git {words[0]}: {ran.stderr.decode().strip()}")
     return ran.stdout

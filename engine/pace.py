@@ -26,17 +26,17 @@ class Card:
     """A GPU by its maker's figures: bytes, bytes a second, FLOPs a second (16 bits, dense)."""
 
     title: str
-    memory: float
+    memory: int
     bandwidth: float
     flops: float
 
 
 CARDS: Mapping[str, Card] = MappingProxyType({
-    "l4x1": Card("L4", 24e9, 300e9, 121e12),
-    "a10g-large": Card("A10G", 24e9, 600e9, 70e12),
-    "l40sx1": Card("L40S", 48e9, 864e9, 362e12),
-    "a100-large": Card("A100", 80e9, 2039e9, 312e12),
-    "zero-a10g": Card("ZeroGPU, half an RTX PRO 6000", 48e9, 896e9, 250e12),
+    "l4x1": Card("L4", 24_000_000_000, 300e9, 121e12),
+    "a10g-large": Card("A10G", 24_000_000_000, 600e9, 70e12),
+    "l40sx1": Card("L40S", 48_000_000_000, 864e9, 362e12),
+    "a100-large": Card("A100", 80_000_000_000, 2039e9, 312e12),
+    "zero-a10g": Card("ZeroGPU, half an RTX PRO 6000", 48_000_000_000, 896e9, 250e12),
 })  # fmt: skip
 
 

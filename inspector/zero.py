@@ -42,7 +42,7 @@ class Gpu:
     """
 
     loaded: frozenset[tuple[str, str]]
-    memory: float
+    memory: int
     seconds: Callable[[RunSpec, Mapping[str, Any]], float]
     device: str = GPU
 

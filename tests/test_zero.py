@@ -23,7 +23,7 @@ from tests.test_race import FAST, PLAIN
 
 CARD = CARDS["zero-a10g"]
 RACE = RaceSpec(PLAIN, FAST)
-QUICK = Gpu(frozenset({("micro", "float32")}), 48e9, lambda spec, plan: 2.0, device="cpu")
+QUICK = Gpu(frozenset({("micro", "float32")}), 48_000_000_000, lambda spec, plan: 2.0, device="cpu")
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def test_the_duration_is_computed_from_the_plan_and_shown_before(inner):
 REFUSED = [
     ({}, {"loaded": frozenset()}, "model: micro is not loaded .* set device to cpu"),
     ({"dtype": "bfloat16"}, {}, "dtype: micro is loaded for the shared GPU as float32"),
-    ({}, {"memory": 1000.0}, "model: its weights and the run take .* lower gen_length"),
+    ({}, {"memory": 1000}, "model: its weights and the run take .* lower gen_length"),
     ({}, {"seconds": lambda spec, plan: 61.0}, "device: this run may take 61 s .* lower gen"),
 ]
 
@@ -249,3 +249,12 @@ def test_a_flag_that_is_gone_stops(tmp_path):
     assert (flag.state, flag.take_turn()) == ("stopped", False)
     (tmp_path / "go").touch()
     assert (flag.state, flag.take_turn()) == ("running", True)
+
+
+def test_where_no_gpu_is_shared_the_package_changes_nothing():
+    real = pytest.importorskip("spaces")
+
+    def work():
+        yield 1
+
+    assert real.GPU(work, duration=lambda: 1) is work

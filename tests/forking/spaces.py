@@ -15,7 +15,8 @@ from pathlib import Path
 
 import gradio as gr
 
-IMPORTED_BEFORE_TORCH = "torch" not in sys.modules
+if __name__ == "spaces" and "torch" in sys.modules:
+    raise ImportError("torch was imported before spaces, which changes it")
 CONTEXT = multiprocessing.get_context("fork")
 LOG = os.environ.get("FORKING_LOG")
 LEFT = int(os.environ.get("FORKING_SECONDS", "100000"))
@@ -38,7 +39,7 @@ def GPU(task=None, *, duration=None, size=None, left=LEFT):
     @wraps(task)
     def handler(*args, **kwargs):
         asked = duration(*args, **kwargs) if callable(duration) else duration
-        note(asked=asked, before_torch=IMPORTED_BEFORE_TORCH, parent=os.getpid())
+        note(asked=asked, parent=os.getpid())
         if asked > left:
             said = (
                 f"You have exceeded your free ZeroGPU quota ({asked}s requested vs. {left}s left). "
