@@ -24,7 +24,7 @@ from engine.line import Line
 from engine.pace import Card, run_seconds, start_seconds
 from engine.progress import told
 from engine.race import Turn, claim, drive
-from engine.room import FIGURES, dtype_of, present_devices
+from engine.room import FIGURES, device_titles, dtype_of, present_devices
 from engine.shortage import explain, give_back, is_shortage
 from engine.spec import RaceSpec, RunSpec
 from engine.trace import Trace
@@ -49,7 +49,7 @@ class Session:
         self._limits = Limits() if public else None
 
     def catalog(self) -> dict[str, Any]:
-        """Models, devices, unmaskers, caches and spec fields as plain data.
+        """Models, devices with titles, unmaskers, caches and spec fields as plain data.
 
         Each of the `models` has name, title, family, max_length, licence, parameters, embedded,
         available, registered, fetch_bytes, presets, and error where it cannot be read;
@@ -57,6 +57,7 @@ class Session:
         named too, of models and guiders.
         """
         own: dict[str, Any] = {"models": self._library.describe(), "devices": present_devices()}
+        own["device_titles"] = device_titles()
         own["guiders"] = self._library.guiders.names
         own["any_model"] = self._limits is None
         described = catalog.describe()

@@ -84,7 +84,9 @@ class ZeroSession:
 
     def catalog(self) -> dict[str, Any]:
         """As the inner session's; the devices are the CPU and the shared GPU."""
-        return self._inner.catalog() | {"devices": ["cpu", self._gpu.device]}
+        title = {self._gpu.device: f"shared by ZeroGPU, {size(self._gpu.memory)}"}
+        devices = list(dict.fromkeys(["cpu", self._gpu.device]))
+        return self._inner.catalog() | {"devices": devices, "device_titles": title}
 
     def plan(self, spec: RunSpec) -> dict[str, Any]:
         """As the inner session's, with `gpu_seconds` to be asked for where a GPU is."""

@@ -2,14 +2,18 @@
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from engine.limits import Limits, recorded_bytes
+from engine.room import device_titles
 from engine.session import Session
 from engine.spec import RaceSpec, RunSpec
 from engine.stock import REGISTERED
 from engine.trace import Trace
+from inspector.vocabulary import Vocabulary
 from tests.test_race import PLAIN
 
 LIMITS = Limits()
@@ -82,3 +86,19 @@ def test_all_but_the_longest_presets_may_be_run_here():
             except ValueError as error:
                 refused.add((model.name, preset.name, re.match(r"\w+", str(error)).group()))
     assert refused == {("GSAI-ML/LLaDA-1.5", "math", "gen_length")}
+
+
+def test_the_gpus_are_named_as_they_are(session, monkeypatch):
+    assert session.catalog()["device_titles"] == {}
+    cards = [SimpleNamespace(name="NVIDIA L40S", total_memory=47_700_000_000, major=8),
+             SimpleNamespace(name="Tesla T4", total_memory=15_800_000_000, major=7)]  # fmt: skip
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(cards))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda i: cards[i])
+    found = device_titles()
+    assert found["cuda"] == found["cuda:0"] == "NVIDIA L40S, 47.7 GB"
+    assert found["cuda:1"] == "Tesla T4, 15.8 GB, bfloat16 emulated: choose float16"
+    words = Vocabulary(
+        session.catalog() | {"device_titles": found, "devices": ["cpu", "cuda:1"]},
+        session.default_race(),
+    )
+    assert words.device_choices == [("cpu", "cpu"), (f"cuda:1 · {found['cuda:1']}", "cuda:1")]
