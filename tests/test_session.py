@@ -17,6 +17,10 @@ def events_of(session, **changes):
     return list(session.run(RunSpec(**BASE | changes)))
 
 
+def started_of(session, **changes):
+    return next(e for e in events_of(session, **changes) if isinstance(e, RunStarted))
+
+
 def test_the_events_of_a_run_in_their_order(session):
     kinds = [type(event) for event in events_of(session)]
     assert kinds == [Waiting, Waiting, RunStarted, *[StepEvent] * 16, RunFinished]
@@ -90,7 +94,7 @@ def test_a_mask_token_typed_in_a_prompt_stays(session):
 
 
 def test_a_start_describes_its_run(session):
-    start = events_of(session, record="steps")[2]
+    start = started_of(session, record="steps")
     assert RunSpec.from_dict(start.spec) == RunSpec(**BASE, record="steps")
     assert start.model["name"] == "micro"
     assert len(start.environment["checkpoint"]) == 16
@@ -160,7 +164,7 @@ def test_a_session_without_models_says_so():
 
 
 def test_the_plan_counts_the_prompt(session):
-    plan, start = session.plan(FAST), events_of(session)[2]
+    plan, start = session.plan(FAST), started_of(session)
     assert plan["prompt_tokens"] == start.prompt_mask.sum()
     assert (plan["context"], plan["scheduled"], plan["blocks"]) == (1024, False, 2)
 
