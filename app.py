@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from inspector import space
 
 if TYPE_CHECKING:
     from engine.session import Session
+    from inspector.zero import ZeroSession
 
 ASSETS = Path(__file__).parent / "assets"
+ZERO_CARD, DTYPE = "zero-a10g", "bfloat16"
+log = logging.getLogger("driftscope")
 
 
 @dataclass(frozen=True)
@@ -20,15 +27,17 @@ class Settings:
 
     `folders`: checkpoints beside the embedded ones (DRIFTSCOPE_MODELS, parted as in PATH).
     `public`: the page is a Space (SPACE_ID), whose visitors choose among those and the registered
-    models only. `cache`: where models of the Hub are kept (HF_HUB_CACHE; None: the Hub library's
-    own place). `preload`: models that are fetched and loaded before the page opens
-    (DRIFTSCOPE_PRELOAD, parted by commas).
+    models only and are bound by engine.limits; `zero`: its GPU is shared (SPACES_ZERO_GPU).
+    `cache`: where models of the Hub are kept (HF_HUB_CACHE; None: the Hub library's own place).
+    `preload`: models that are fetched and loaded before the page opens (DRIFTSCOPE_PRELOAD,
+    parted by commas).
     """
 
     folders: tuple[Path, ...] = ()
     public: bool = False
     cache: Path | None = None
     preload: tuple[str, ...] = ()
+    zero: bool = False
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Settings:
@@ -41,6 +50,7 @@ class Settings:
             public=bool(environment.get("SPACE_ID")),
             cache=Path(cache).expanduser() if cache else None,
             preload=tuple(name.strip() for name in names if name.strip()),
+            zero=environment.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true"),
         )
 
 
@@ -56,19 +66,68 @@ def make_session(settings: Settings) -> Session:
     return Session(folders, Hub(settings.cache), settings.public)
 
 
+def preload(session: Session, settings: Settings) -> list[str]:
+    """Load models before the page opens; gives their names.
+
+    Those of the settings, which must work. Where there are none, a Space with a GPU loads what
+    its front matter had put on its disk, as far as that fits.
+    """
+    for name in settings.preload:
+        session.preload(name)
+    catalog = session.catalog()
+    if settings.preload or not settings.public or "cuda" not in catalog["devices"]:
+        return list(settings.preload)
+    loaded = []
+    for row in catalog["models"]:
+        if row["available"] and not row["embedded"]:
+            try:
+                session.preload(row["name"])
+            except ValueError as error:
+                log.warning("%s is not loaded: %s", row["name"], error)
+            else:
+                loaded.append(row["name"])
+    return loaded
+
+
+def shared(session: Session, loaded: list[str], decorate: Any) -> ZeroSession:
+    """The session whose GPU runs go through `decorate`, which is spaces.GPU."""
+    from engine.pace import CARDS
+    from inspector.zero import Gpu, ZeroSession
+
+    card = CARDS[ZERO_CARD]
+    gpu = Gpu(
+        loaded=frozenset((name, DTYPE) for name in loaded),
+        memory=card.memory,
+        seconds=lambda spec, plan: session.seconds(card, spec, plan),
+    )
+    return ZeroSession(session, gpu, decorate)
+
+
 def main() -> None:
     """Start the app; Gradio itself reads GRADIO_SERVER_NAME and GRADIO_SERVER_PORT."""
+    settings = Settings.of(os.environ)
+    space.unpack(ASSETS)
+    decorate = zero_decorator() if settings.zero else None  # before torch, which it changes
+
     import torch
 
     from engine.threads import best_threads
     from inspector.layout import build, launch_options
 
     torch.set_num_threads(best_threads())
-    settings = Settings.of(os.environ)
     session = make_session(settings)
-    for name in settings.preload:
-        session.preload(name)
-    build(session, ASSETS / "examples").launch(**launch_options())
+    loaded = preload(session, settings)
+    page = session if decorate is None else shared(session, loaded, decorate)
+    build(page, ASSETS / "examples").launch(**launch_options())
+
+
+def zero_decorator() -> Any:
+    """spaces.GPU, of the package that a Space with a shared GPU has."""
+    if find_spec("spaces") is None:
+        raise RuntimeError("SPACES_ZERO_GPU is set, but there is no package spaces; install it")
+    import spaces
+
+    return spaces.GPU
 
 
 if __name__ == "__main__":

@@ -18,16 +18,17 @@ GUIDED = (  # columns of a trace's guided_count; the fields of GuidedStep of the
 )  # fmt: skip
 SITES = ("k", "v", "attn", "ffn")
 QUANTITIES = (*SITES, "q0")  # q0: head 0's query
-REASONS = ("done", "stopped", "failed")
+REASONS = ("done", "stopped", "failed", "memory")  # memory: there was none left
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """Nothing is computed for the moment.
 
-    `state` is `lock`, `fetching` (a model from the Hub), `loading` (from disk), `warmup` or
-    `paused`. Of the two in between `done` of `total` bytes are there, total 0 where it is not
-    known yet, and `what` is the name of the model; of `lock`, `ahead` runs come first.
+    `state` is `lock`, `gpu`, `fetching` (a model from the Hub), `loading` (from disk), `warmup` or
+    `paused`. While fetching and loading `done` of `total` bytes are there, total 0 where it is not
+    known yet, and `what` is the name of the model. At the lock `ahead` runs come first, which need
+    about `seconds` at most (None: not known); at `gpu` a shared one is asked for, for `seconds`.
     """
 
     state: str
@@ -35,6 +36,7 @@ class Waiting:
     total: int = 0
     what: str = ""
     ahead: int = 0
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

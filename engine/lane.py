@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from engine.text import Tokenizer
 class LoadedModel:
     """A checkpoint in memory with its tokenizer, its digest and the drifts measured on it.
 
+    `loading` says what it took of its main device, in bytes: free_before_bytes, free_after_bytes.
     `kept` holds what policies made of it; `guide` sets a guider on a run, given the specs of its
     sequences and their prompts' ids (Guiders.guiding).
     """
@@ -45,6 +46,7 @@ class LoadedModel:
     profiles: dict[tuple[str, str], DriftProfile] = field(default_factory=dict, compare=False)
     kept: dict[str, Any] = field(default_factory=dict, compare=False)
     guide: Callable[[Sequence[RunSpec], list[list[int]]], Guiding] | None = None
+    loading: Mapping[str, int] = field(default_factory=dict, compare=False)
 
 
 def check_context(tokens: int, spec: RunSpec, context: int) -> None:
@@ -176,7 +178,8 @@ class Lane:
         return RunStarted(
             spec=self.spec.to_dict(),
             model={"name": self.spec.model} | job.adapter.info.to_dict(),
-            environment=environment.describe(self.spec, self.model.digest),
+            environment=environment.describe(self.spec, self.model.digest)
+            | dict(self.model.loading),
             canvas=canvas,
             prompt_mask=prompt,
             fixed_mask=job.fixed_mask.numpy(),

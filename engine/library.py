@@ -144,9 +144,13 @@ class Library:
             digest = files.digest()
             spill = cache_path(digest, f"offload-{spec.dtype}")
             placing = plan_placing(info, dtype, spec.device, spill, run)
+            before = free_bytes()
             adapter = yield from adapter_of(folder).load(files, dtype, placing, tokenizer.stop_ids)
             guide = partial(self.guiders.guiding, tokenizer, info)
-            self._loaded[key] = LoadedModel(adapter, tokenizer, digest, folder, guide=guide)
+            took = taken(spec.device, before, free_bytes())
+            self._loaded[key] = LoadedModel(
+                adapter, tokenizer, digest, folder, guide=guide, loading=took
+            )
         self._loaded.move_to_end(key)
         yield from self.guiders.loading(spec)
         return self._loaded[key]
@@ -211,6 +215,12 @@ def encoded(spec: RunSpec, tokenizer: Tokenizer, info: ModelInfo) -> list[int]:
             "the template off"
         )
     return ids
+
+
+def taken(device: str, before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
+    """Bytes free on the main device of `device` before and after a model was loaded."""
+    main = main_of(device, before)
+    return {"free_before_bytes": before[main], "free_after_bytes": after[main]}
 
 
 def _key(spec: RunSpec) -> Key:

@@ -8,41 +8,52 @@ from collections.abc import Iterator, Mapping
 from engine.control import Control
 from engine.events import Event, RunFinished, Waiting
 from engine.lane import Lane
-from engine.line import Line
+from engine.line import Line, Place
 
 HEARTBEAT = 0.2
 MAX_PAUSE = 1_800.0  # seconds: whoever forgets a paused run does not keep its place for ever
 
 
 class Turn:
-    """A run's place in the line for the model lock, which it gives up while it is paused."""
+    """A run's turn at the models: the line's lock, held by one run at a time.
 
-    def __init__(self, line: Line) -> None:
-        self._line, self._held = line, False
+    `forwards` is the most that the run needs. It is given up while the run is paused.
+    """
 
-    @property
-    def ahead(self) -> int:
-        """How many runs come first."""
-        return self._line.ahead(self)
+    def __init__(self, line: Line, forwards: int = 0) -> None:
+        self._line, self._place, self._held = line, Place(forwards), False
 
     def acquire(self, wait: float) -> bool:
-        """Whether the lock is held now, waiting at most so many seconds."""
-        self._held = self._held or self._line.acquire(self, wait)
+        """Whether it is this run's turn, standing in line at most so many seconds more for it."""
+        if not self._held and self._line.take(self._place, wait):
+            self._held = True
+            self._place.start()
         return self._held
 
     def release(self) -> None:
-        """Give the lock up, where it is held, or else the place in the line."""
-        if self._held:
-            self._held = False
-            self._line.release()
-        else:
-            self._line.leave(self)
+        """Give the lock up, or the place in line; who comes back stands at its end."""
+        self._held = False
+        self._line.leave(self._place)
+        self._place = Place(self._place.left)
+
+    def start(self) -> None:
+        """The first forward comes next: what went before is not in the run's pace."""
+        self._place.start()
+
+    def count(self) -> None:
+        """A forward has been made."""
+        self._place.done += 1
+
+    def waiting(self) -> Waiting:
+        """How many runs are before this one, and about how long they will take."""
+        ahead, seconds = self._line.wait_of(self._place)
+        return Waiting("lock", ahead=ahead, seconds=seconds)
 
 
 def claim(turn: Turn, control: Control) -> Iterator[Waiting]:
     """Beat until the lock is held or the run is stopped."""
     while not turn.acquire(HEARTBEAT) and control.state != "stopped":
-        yield Waiting("lock", ahead=turn.ahead)
+        yield turn.waiting()
 
 
 def hold(turn: Turn, control: Control) -> Iterator[Waiting]:
@@ -67,6 +78,7 @@ def drive(lanes: Mapping[str, Lane], turn: Turn, control: Control) -> Iterator[t
     Lanes never compute at the same time. While paused the lock is free and `Waiting` beats.
     """
     racing = dict(lanes)
+    turn.start()
     while racing:
         first = next(iter(racing))
         for wait in hold(turn, control):
@@ -76,4 +88,6 @@ def drive(lanes: Mapping[str, Lane], turn: Turn, control: Control) -> Iterator[t
         event = racing[name].finish("stopped") if stopped else racing[name].advance()
         if isinstance(event, RunFinished):
             del racing[name]
+        else:
+            turn.count()
         yield name, event

@@ -10,9 +10,16 @@ import torch
 from engine.cache.base import RunInfo
 from engine.catalog import make_policy
 from engine.models.base import ModelAdapter, ModelInfo
-from engine.models.estimate import check_fits, main_of, run_bytes, weights_bytes
+from engine.models.estimate import (
+    check_fits,
+    gigabytes,
+    main_of,
+    run_bytes,
+    weights_bytes,
+)
 from engine.spec import RunSpec
 
+BFLOAT16_SINCE = 8  # compute capability
 FIGURES = ("weights_bytes", "memory_bytes", "free_bytes")  # of a Room, as a plan has them
 
 
@@ -75,3 +82,13 @@ def present_devices() -> list[str]:
     """What a spec's `device` may be on this machine."""
     several = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
     return ["cpu", *(["cuda"] if several else []), *(several if len(several) > 1 else []), "auto"]
+
+
+def device_titles() -> dict[str, str]:
+    """What the GPUs that are there are called, their memory, and whether bfloat16 is their own."""
+    titles = {}
+    for i in range(torch.cuda.device_count()):
+        found = torch.cuda.get_device_properties(i)
+        own = "" if found.major >= BFLOAT16_SINCE else ", bfloat16 emulated: choose float16"
+        titles[f"cuda:{i}"] = f"{found.name}, {gigabytes(found.total_memory)}{own}"
+    return titles | ({"cuda": titles["cuda:0"]} if titles else {})

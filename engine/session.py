@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-import threading
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
@@ -12,43 +12,44 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from engine import catalog
+from engine import catalog, problems
 from engine.branch import BranchPoint, branch_point
 from engine.control import Control
 from engine.events import Event, RunFinished, Waiting
 from engine.hub import Hub
 from engine.lane import Lane, check_context
 from engine.library import Library
+from engine.limits import AUTO, Limits
 from engine.line import Line
+from engine.pace import Card, run_seconds, start_seconds
 from engine.progress import told
 from engine.race import Turn, claim, drive
-from engine.room import FIGURES, present_devices
+from engine.room import FIGURES, device_titles, dtype_of, present_devices
+from engine.shortage import explain, give_back, is_shortage
 from engine.spec import RaceSpec, RunSpec
-from engine.tiny.exam import exam
 from engine.trace import Trace
 
 T = TypeVar("T")
 NOTHING = np.zeros((1, 0), np.int32)
-DEFAULT_SEED, MANY_SHOTS = 3, 8
 
 
 class Session:
     """What the page and the API use; one model lock, any number of runs waiting for it.
 
     `folders` are models by name. A `hub` adds those registered there and, unless the page is
-    `public`, any other of its models; unless `public` a spec may also name a folder.
+    `public`, any other of its models; unless `public` a spec may also name a folder. A public
+    page has `Limits`, which bind whoever asks.
     """
 
     def __init__(
         self, folders: Mapping[str, Path], hub: Hub | None = None, public: bool = False
     ) -> None:
         self._library = Library(folders, hub, public)
-        self._lock = threading.Lock()
-        self._line = Line(self._lock)
-        self._public = public
+        self._line = Line()
+        self._limits = Limits() if public else None
 
     def catalog(self) -> dict[str, Any]:
-        """Models, devices, unmaskers, caches and spec fields as plain data.
+        """Models, devices with titles, unmaskers, caches and spec fields as plain data.
 
         Each of the `models` has name, title, family, max_length, licence, parameters, embedded,
         available, registered, fetch_bytes, presets, and error where it cannot be read;
@@ -56,8 +57,14 @@ class Session:
         named too, of models and guiders.
         """
         own: dict[str, Any] = {"models": self._library.describe(), "devices": present_devices()}
+        own["device_titles"] = device_titles()
         own["guiders"] = self._library.guiders.names
-        return own | {"any_model": not self._public} | catalog.describe()
+        own["any_model"] = self._limits is None
+        described = catalog.describe()
+        if self._limits is not None:
+            own["devices"].remove(AUTO)
+            described["fields"] = self._limits.narrowed(described["fields"])
+        return own | described
 
     def control(self) -> Control:
         """A fresh control for a run."""
@@ -74,6 +81,8 @@ class Session:
         registered either the rest of these is.
         Raises ValueError naming the field that makes the run impossible.
         """
+        if self._limits is not None:
+            self._limits.check(spec)
         derived, scheduled = catalog.derive_plan(spec)
         info, prompt = self._library.info(spec.model), self._library.prompt(spec)
         tokens = None if prompt is None else len(prompt)
@@ -83,6 +92,8 @@ class Session:
         if prompt is not None and info is not None:
             tokenizer = self._library.tokenizer(spec.model)
             self._library.guiders.check(spec, tokenizer, info, prompt)
+        if self._limits is not None and info is not None:
+            self._limits.check_recording(spec, info, tokens or 1, derived.max_forwards)
         room = self._library.room(spec, tokens or 1)
         probes = min(spec.probe_steps, derived.max_forwards) if spec.record == "probe" else 0
         counted = {"prompt_tokens": tokens, "context": context, "scheduled": scheduled}
@@ -111,8 +122,9 @@ class Session:
         """Two runs in lanes `a` and `b`, each at its own true speed, never at the same time.
 
         `parents` holds the traces that a spec's `start` may name, by id; they are only read.
-        Raises ValueError before anything is computed where a spec is impossible; what fails
-        later is told by a RunFinished with reason `failed`.
+        Raises ValueError before anything is computed where a spec is impossible, or too many runs
+        wait; what fails later is told by a RunFinished with reason `failed`, or `memory` where
+        there was none left.
         """
         lanes = {"a": race.a, "b": race.b}
         return self._stream(lanes, control or Control(), parents or {})
@@ -122,50 +134,67 @@ class Session:
         place = {"device": "cuda", "dtype": "bfloat16"} if torch.cuda.is_available() else {}
         spec = RunSpec.from_dict({"model": name, "prompt": name} | place)
         deque(self._library.fetch(spec), maxlen=0)
-        with self._lock:
+        turn = Turn(self._line)
+        deque(claim(turn, Control()), maxlen=0)
+        try:
             self._library.load(spec)
+        finally:
+            turn.release()
+
+    def forked(self) -> Session:
+        """This session in a forked process: its models, a line of its own and one thread.
+
+        A lock may have been held, and threads of a library been at work, while it was forked.
+        """
+        torch.set_num_threads(1)
+        own = copy.copy(self)
+        own._line = Line()
+        return own
+
+    def seconds(self, card: Card, spec: RunSpec, plan: Mapping[str, Any]) -> float:
+        """Most seconds of a run with this plan on a GPU, a worker's start included; computed."""
+        info = self._library.info(spec.model)
+        assert info is not None, "what runs there is loaded"
+        return run_seconds(card, spec, info, plan) + start_seconds(info, dtype_of(spec))
 
     def problem(self, seed: int, shots: int = 0) -> dict[str, Any]:
         """A word problem of the embedded corpus with `shots` worked examples, and its answer."""
-        one, prompt = exam(1, seed, shots)[0]
-        return {"prompt": prompt, "answer": one.answer}
+        return problems.problem(seed, shots)
 
     def examples(self) -> list[dict[str, Any]]:
         """Prompts to start from."""
-        label = f"Word problem {DEFAULT_SEED} after {MANY_SHOTS} worked examples"
-        first = {"label": label} | self.problem(DEFAULT_SEED, MANY_SHOTS)
-        seeds = (DEFAULT_SEED, 1, 2, 4)
-        alone = [{"label": f"Word problem {seed} alone"} | self.problem(seed) for seed in seeds]
-        return [first, *alone]
+        return problems.examples()
 
     def default_race(self) -> RaceSpec:
         """Plain decoding against Fast-dLLM's dual cache with threshold 0.9."""
         names = [row["name"] for row in self._library.describe() if row["available"]]
-        base = RunSpec(
-            model=names[0] if names else RunSpec().model,
-            prompt=self.problem(DEFAULT_SEED, MANY_SHOTS)["prompt"],
-        )
-        knobs = {"threshold.threshold": 0.9}
-        return RaceSpec(
-            base, dataclasses.replace(base, unmasker="threshold", cache="dual", knobs=knobs)
-        )
+        return problems.default_race(names[0] if names else RunSpec().model)
 
     def _stream(
         self, specs: Mapping[str, RunSpec], control: Control, parents: Mapping[str, Trace]
     ) -> Iterator[tuple[str, Event]]:
         points = {name: self._point(spec, parents) for name, spec in specs.items()}
-        turn, running, failure = Turn(self._line), list(specs), ""
+        if self._line.full:
+            raise ValueError(
+                "queue: as many runs wait as may; try again in a minute, and look at the recorded "
+                "runs meanwhile"
+            )
+        most = sum(catalog.derive_plan(spec)[0].max_forwards for spec in specs.values())
+        turn, running, reason, failure = Turn(self._line, most), list(specs), "stopped", ""
         try:
             for name, event in self._events(specs, points, parents, turn, control):
                 if isinstance(event, RunFinished):
                     running.remove(name)
                 yield name, event
         except Exception as error:  # whatever broke, the page is told and the lock is freed
-            failure = explain(error)
+            reason = "memory" if is_shortage(error) else "failed"
+            failure = explain(error, specs.values(), self._library)
         finally:
             turn.release()
+        if reason == "memory":
+            give_back()
         for name in running:
-            yield name, RunFinished("failed" if failure else "stopped", NOTHING, message=failure)
+            yield name, RunFinished(reason, NOTHING, message=failure)
 
     def _point(self, spec: RunSpec, parents: Mapping[str, Trace]) -> BranchPoint | None:
         """Where a spec goes on, checked; of a model that is not on disk yet nothing is known."""
@@ -198,6 +227,7 @@ class Session:
             if model is None:
                 return
             lanes[name] = Lane(model, spec, points[name])
+            yield name, Waiting("warmup", what=spec.model)
             lanes[name].warm_up()
         for name, lane in lanes.items():
             yield name, lane.start()
@@ -211,13 +241,3 @@ def _lane(name: str, waits: Generator[Waiting, None, T]) -> Generator[tuple[str,
             yield name, next(waits)
         except StopIteration as end:
             return end.value
-
-
-def explain(error: Exception) -> str:
-    """A failure in plain words with its remedy."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "alloc" in str(error).lower():
-        return (
-            "The device ran out of memory: lower gen_length, shorten the prompt, or choose a "
-            "smaller number format or model. What was held has been given back."
-        )
-    return f"The run failed: {error}. Change the settings or run it again."

@@ -122,7 +122,7 @@ class Endpoints:
                         "ms": round(event.step_ms, 3),
                     }
                 )  # fmt: skip
-            elif isinstance(event, RunFinished) and event.reason == "failed":
+            elif isinstance(event, RunFinished) and event.reason in ("failed", "memory"):
                 raise gr.Error(event.message[:1_000] or "The run failed.", print_exception=False)
         out: dict[str, Any] = {"run": record.run_id, "state": "running", "steps": steps}
         if waiting:

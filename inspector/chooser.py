@@ -37,7 +37,7 @@ def build_chooser(form: Form) -> gr.HTML:
             form.widgets["dtype"] = widget(words.fields["dtype"], default.dtype, "ds-dtype")
         with gr.Column(scale=2, min_width=170, visible=set(words.devices) > {"cpu"}):
             form.widgets["device"] = gr.Dropdown(
-                words.devices, value=default.device, label="Device", elem_id="ds-device",
+                words.device_choices, value=default.device, label="Device", elem_id="ds-device",
                 info=DEVICE if "auto" in words.devices else None,
             )  # fmt: skip
     return presets

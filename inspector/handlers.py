@@ -23,7 +23,7 @@ from inspector.throttle import coalesce
 from inspector.views import charts, compare, messages, plan, tokens
 
 MAX_HZ = 8.0
-RUNS: dict[str, Any] = {"concurrency_limit": 32, "concurrency_id": "runs"}  # the rest queue
+RUNS: dict[str, Any] = {"concurrency_limit": 32, "concurrency_id": "runs"}  # more than may wait
 MAX_WORDS = 1_000
 RESERVED = ("view", "deep_link", "logs", "lesson", "cursor", "look")  # no settings
 BUTTONS = ("run", "pause", "step", "resume", "stop")

@@ -13,7 +13,9 @@ from inspector.views.tokens import answer_text
 
 REPEAT = "python -m engine.repeat driftscope-{name}-run-card.json"
 VERSIONS = ("torch", "python", "system")
-PLACE = ("device", "device_name", "dtype", "threads", "cores")
+PLACE = (
+    "device", "device_name", "dtype", "threads", "cores", "free_before_bytes", "free_after_bytes",
+)  # fmt: skip
 CLOCKED = (
     "total_ms", "forward_ms", "decide_ms", "ms_per_step", "tokens_per_s", "positions_per_s",
     "guider_ms", "guider_prefill_ms", "guider_share",

@@ -16,7 +16,11 @@ class Vocabulary:
         self.models: list[dict[str, Any]] = list(catalog["models"])
         self.any_model: bool = catalog["any_model"]
         self.guiders: list[str] = list(catalog.get("guiders", ()))
+        titles = catalog.get("device_titles", {})
         self.devices: list[str] = list(catalog["devices"])
+        self.device_choices = [
+            (f"{name} · {titles[name]}" if name in titles else name, name) for name in self.devices
+        ]
         self.methods = {kind: list(catalog[kind + "s"]) for kind in ("unmasker", "cache")}
         self.fields = {row["name"]: row for row in catalog["fields"]}
 

@@ -43,3 +43,38 @@ def test_a_model_is_loaded_before_the_page_opens(tmp_path):
     assert [key[0] for key in session._library._loaded] == ["tiny-llada"]
     with pytest.raises(ValueError, match="model: 'gpt' is unknown"):
         session.preload("gpt")
+
+
+def test_a_space_is_known_by_its_environment():
+    for value, zero in (("true", True), ("1", True), ("", False), ("0", False)):
+        found = Settings.of({"SPACE_ID": "own/space", "SPACES_ZERO_GPU": value})
+        assert (found.public, found.zero) == (True, zero)
+
+
+class Shelf:
+    """A session of models of which some do not fit."""
+
+    def __init__(self, devices=("cpu", "cuda")):
+        self.devices, self.loaded = list(devices), []
+
+    def catalog(self):
+        rows = {"tiny": (True, True), "big": (True, False), "huge": (True, False),
+                "far": (False, False)}  # fmt: skip
+        models = [{"name": n, "available": a, "embedded": e} for n, (a, e) in rows.items()]
+        return {"devices": self.devices, "models": models}
+
+    def preload(self, name):
+        if name == "huge":
+            raise ValueError("model: too large")
+        self.loaded.append(name)
+
+
+def test_a_space_with_a_gpu_loads_what_is_on_its_disk_and_fits(caplog):
+    session = Shelf()
+    assert app.preload(session, Settings(public=True)) == session.loaded == ["big"]
+    assert "huge is not loaded: model: too large" in caplog.text
+    assert app.preload(Shelf(("cpu",)), Settings(public=True)) == []
+    assert app.preload(Shelf(), Settings()) == []
+    assert app.preload(Shelf(), Settings(public=True, preload=("tiny",))) == ["tiny"]
+    with pytest.raises(ValueError, match="too large"):
+        app.preload(Shelf(), Settings(preload=("huge",)))

@@ -52,7 +52,7 @@ def test_a_model_is_fetched_loaded_and_run(session, stub):
     events = list(session.run(SPEC))
     waits = [e for e in events if isinstance(e, Waiting)]
     states = [e.state for e in waits]
-    assert states == sorted(states, key=("fetching", "loading").index)
+    assert states == sorted(states, key=("fetching", "loading", "warmup").index)
     assert {"fetching", "loading"} <= set(states)
     assert {e.what for e in waits} == {NAME}
     done = [e.done for e in waits if e.state == "fetching"]

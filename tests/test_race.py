@@ -1,7 +1,5 @@
 """The race: who takes the next step, and that lanes do not touch each other."""
 
-import threading
-
 import numpy as np
 import pytest
 
@@ -38,7 +36,7 @@ class FakeLane:
 
 
 def order_of(a, b):
-    turn = Turn(Line(threading.Lock()))
+    turn = Turn(Line())
     events = drive({"a": FakeLane(*a), "b": FakeLane(*b)}, turn, Control())
     return [(name, event if isinstance(event, int) else event.reason) for name, event in events]
 

@@ -9,6 +9,7 @@ import torch
 from engine.cache.base import CachePolicy, LayerPlan, LayerProbe, RunInfo, StepPlan, StepView
 from engine.cache.store import Site
 from engine.catalog import with_table
+from engine.costs import with_costs
 from engine.fields import knob
 from tests.micro import ROOT, make_spec, model_of, run
 
@@ -44,6 +45,13 @@ def test_the_table_of_methods_is_fresh():
 def test_the_readme_shows_the_saved_tables(folder):
     table = (ROOT / "assets" / folder / "table.md").read_text(encoding="utf-8")
     assert table in README
+
+
+def test_the_table_of_costs_is_fresh():
+    assert with_costs(README) == README
+    assert "| LLaDA 8B Instruct | `l40sx1`" in README
+    with pytest.raises(ValueError, match="marks"):
+        with_costs(README.replace("<!-- costs -->", ""))
 
 
 def test_the_readme_has_its_two_lines_and_front_matter():

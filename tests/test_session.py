@@ -17,9 +17,13 @@ def events_of(session, **changes):
     return list(session.run(RunSpec(**BASE | changes)))
 
 
+def started_of(session, **changes):
+    return next(e for e in events_of(session, **changes) if isinstance(e, RunStarted))
+
+
 def test_the_events_of_a_run_in_their_order(session):
     kinds = [type(event) for event in events_of(session)]
-    assert kinds == [Waiting, RunStarted, *[StepEvent] * 16, RunFinished]
+    assert kinds == [Waiting, Waiting, RunStarted, *[StepEvent] * 16, RunFinished]
 
 
 def test_a_model_is_loaded_once(session):
@@ -27,7 +31,7 @@ def test_a_model_is_loaded_once(session):
         [event.state for event in events_of(session, dtype=dtype) if isinstance(event, Waiting)]
         for dtype in ("float32", "float32", "float64")
     ]
-    assert states == [["loading"], [], ["loading"]]
+    assert states == [["loading", "warmup"], ["warmup"], ["loading", "warmup"]]
 
 
 @pytest.mark.parametrize("cache", ["none", "dual"])
@@ -90,7 +94,7 @@ def test_a_mask_token_typed_in_a_prompt_stays(session):
 
 
 def test_a_start_describes_its_run(session):
-    start = events_of(session, record="steps")[1]
+    start = started_of(session, record="steps")
     assert RunSpec.from_dict(start.spec) == RunSpec(**BASE, record="steps")
     assert start.model["name"] == "micro"
     assert len(start.environment["checkpoint"]) == 16
@@ -160,7 +164,7 @@ def test_a_session_without_models_says_so():
 
 
 def test_the_plan_counts_the_prompt(session):
-    plan, start = session.plan(FAST), events_of(session)[1]
+    plan, start = session.plan(FAST), started_of(session)
     assert plan["prompt_tokens"] == start.prompt_mask.sum()
     assert (plan["context"], plan["scheduled"], plan["blocks"]) == (1024, False, 2)
 

@@ -24,10 +24,7 @@ def until(events, kind, times=1):
 
 
 def is_free(session):
-    got = session._lock.acquire(blocking=False)
-    if got:
-        session._lock.release()
-    return got
+    return session._line.free
 
 
 def begun(session, spec=PLAIN, steps=3):
@@ -107,7 +104,8 @@ def test_a_run_stopped_before_it_starts_computes_nothing(session):
 def test_a_second_run_waits_for_the_lock_and_then_runs(session):
     first, _ = begun(session)
     second = session.run(FAST)
-    assert [next(second) for _ in range(3)] == [Waiting("lock", ahead=1)] * 3
+    waits = [next(second) for _ in range(3)]
+    assert {(wait.state, wait.ahead) for wait in waits} == {("lock", 1)}
     assert until(first, RunFinished).reason == "done"
     assert next(first, None) is None
     assert until(second, RunFinished).reason == "done"
@@ -141,7 +139,7 @@ def test_a_resumed_run_waits_while_another_holds_the_lock(session):
     next(first)
     second, _ = begun(session, FAST, 1)
     control.resume()
-    assert next(first) == Waiting("lock", ahead=1)
+    assert next(first).state == "lock"
     second.close()
     assert isinstance(next(first), StepEvent)
 

@@ -13,6 +13,19 @@ function shareDone(wait) {
   return Math.min(Math.max(wait.done / wait.total, 0), 1);
 }
 
+function about(seconds) {
+  if (seconds < 90) return Math.max(1, Math.round(seconds)) + " s";
+  return Math.round(seconds / 60) + " min";
+}
+
+function queueWords(wait) {
+  if (wait.ahead === undefined) return "";
+  const time = wait.seconds === null ? "" : "at most about " + about(wait.seconds);
+  if (!wait.ahead) return time && "for " + time;
+  const runs = wait.ahead + (wait.ahead === 1 ? " run" : " runs") + " ahead of yours";
+  return runs + " · " + (time || "no estimate yet");
+}
+
 function fetchWords(wait) {
   const [scale, unit] = unitOf(wait.total || wait.done);
   const done = inUnit(wait.done, scale);
@@ -24,14 +37,17 @@ function fetchWords(wait) {
 }
 
 function spokenFetch(wait) {
+  if (wait && wait.ahead !== undefined) return queueWords(wait);
   if (!wait || !wait.total) return "";
   const [scale, unit] = unitOf(wait.total);
   return Math.floor(4 * shareDone(wait)) * 25 + " % of " + inUnit(wait.total, scale) + " " + unit;
 }
 
 function drawFetch(box, bar, words, wait) {
-  const told = wait ? fetchWords(wait) : "";
+  const bytes = wait && wait.ahead === undefined;
+  const told = wait ? (bytes ? fetchWords(wait) : queueWords(wait)) : "";
   box.hidden = !told;
+  bar.hidden = !bytes;
   if (!told) return;
   if (wait.total) bar.value = shareDone(wait);
   else bar.removeAttribute("value");

@@ -178,7 +178,7 @@ function details() {
   table(find("table"), store);
   const lane = store.started[0];
   find("env").textContent = lane
-    ? "Model " + lane.start.model + ". " + (store.timed ? "Measured by the engine's own clock on " : "Recorded, not timed, on ") + lane.start.environment + (store.timed ? "; drawing is not in it." : ".")
+    ? "Model " + lane.start.model + ". " + (store.timed ? "Measured by the engine's own clock on " : "Recorded, not timed, on ") + lane.start.environment + (store.timed ? "; drawing is not in it." : ".") + (lane.start.memory ? " " + lane.start.memory + "." : "")
     : "";
   if (find("prompt-box").open) promptView(find("prompt"), store);
   if (find("numbers").open) cardText(inspector).then((text) => (find("run-card").textContent = text));

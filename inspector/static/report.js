@@ -6,6 +6,7 @@ const STATES = {
   starting: "Starting …",
   running: "Racing: the lane whose clock is behind takes the next step",
   lock: "Waiting for another run to finish …",
+  gpu: "Asking for a shared GPU …",
   fetching: "Fetching the model …",
   loading: "Loading the model …",
   warmup: "Warming up (not timed) …",
@@ -13,6 +14,7 @@ const STATES = {
   paused: "Paused: Step takes one step, Resume goes on",
   stopped: "Stopped",
   failed: "Failed",
+  memory: "Out of memory: nothing is held any more",
   done: "Finished",
 };
 const ROWS = [
@@ -92,7 +94,7 @@ function stats(lane, frame, timed) {
 function pill(lane, frame) {
   if (lane.end && frame === lane.rows.length) {
     const when = lane.rows.length;
-    return { done: "done", stopped: "stopped at step " + when, failed: "failed" }[lane.end.reason] || "";
+    return { done: "done", stopped: "stopped at step " + when, failed: "failed", memory: "out of memory" }[lane.end.reason] || "";
   }
   if (!lane.start) return "";
   const row = lane.rows[frame - 1];

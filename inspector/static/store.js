@@ -138,7 +138,7 @@ class Store {
   }
 
   get live() {
-    return !["empty", "example", "imported", "recording", "done", "stopped", "failed"].includes(this.state);
+    return !["empty", "example", "imported", "recording", "done", "stopped", "failed", "memory"].includes(this.state);
   }
 
   get busy() {

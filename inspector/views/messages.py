@@ -64,12 +64,11 @@ class Feed:
 
 
 def wait(event: Waiting) -> dict[str, Any]:
-    """How far a download or a loading is: bytes `done` of `total` (0: unknown) of `what`.
-
-    And how many runs are `ahead` of one that waits for its turn.
-    """
-    known = {"done": event.done, "total": event.total, "what": event.what[:120]}
-    return known | ({"ahead": event.ahead} if event.ahead else {})
+    """What is waited for, as in Waiting: bytes `done` of `total`, or runs `ahead` and `seconds`."""
+    if event.state in ("lock", "gpu"):
+        seconds = None if event.seconds is None else round(event.seconds)
+        return {"ahead": event.ahead, "seconds": seconds}
+    return {"done": event.done, "total": event.total, "what": event.what[:120]}
 
 
 def lane_end(trace: Trace) -> dict[str, Any]:
@@ -111,7 +110,7 @@ def final_state(record: Record) -> tuple[str, str]:
     """What a race came to, and the message of a lane that failed."""
     reasons = [trace.meta["reason"] for trace in record.traces.values()]
     said = [str(trace.meta.get("message") or "") for trace in record.traces.values()]
-    state = "failed" if "failed" in reasons else "stopped"
+    state = next((bad for bad in ("memory", "failed") if bad in reasons), "stopped")
     if all(reason == "done" for reason in reasons):
         state = "done"
     early = EARLY if state == "stopped" and not record.started() else ""

@@ -49,6 +49,9 @@ def memory(plans: Iterable[Mapping[str, Any]]) -> str:
         parts.append(f"{size(fetched) if fetched else 'the model'} to be fetched first")
     if any(row.get("guider_bytes", 0) is None for row in rows):
         parts.append("the guider to be fetched first")
+    asked = sum(row.get("gpu_seconds", 0) for row in rows)
+    if asked:
+        parts.append(f"asks ZeroGPU for {asked} s of your share")
     return "; ".join(parts)
 
 

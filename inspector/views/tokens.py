@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from engine.trace import Trace
+from inspector.views.sizes import size
 
 TEXT_LIMIT = 20_000
 
@@ -46,6 +47,7 @@ def lane_start(trace: Trace, title: str) -> dict[str, Any]:
         "stop": stop_ids(model),
         "model": _short(model.get("name")),
         "environment": environment(trace.meta["environment"]),
+        "memory": memory(trace.meta["environment"]),
     }
 
 
@@ -69,6 +71,15 @@ def environment(found: Mapping[str, Any]) -> str:
     parts.append(None if threads is None else f"{threads} thread{'s' * (threads != 1)}")
     parts.append(f"torch {found['torch']}" if found.get("torch") else None)
     return " · ".join(_short(part) for part in parts if part)
+
+
+def memory(found: Mapping[str, Any]) -> str:
+    """What was free of the device before the model was loaded, and after; empty if unknown."""
+    counts = [_whole(found.get(f"free_{when}_bytes")) for when in ("before", "after")]
+    if None in counts:
+        return ""
+    before, after = (size(count or 0) for count in counts)
+    return f"{before} were free before the model was loaded, {after} after"
 
 
 def answer_text(trace: Trace) -> str:

@@ -81,10 +81,13 @@ def test_a_public_page_and_its_api_take_the_listed_only(
         next(Endpoints(handlers).run(race, request_of()))
 
 
-def test_a_registered_model_is_planned_before_it_is_here(public_session, public_form, request_of):
+def test_a_registered_model_is_planned_before_it_is_here(
+    public_session, public_form, request_of, monkeypatch
+):
+    monkeypatch.setattr("engine.library.free_bytes", lambda: {"cpu": 64 * 10**9})
     rows = {row["name"]: row for row in public_session.catalog()["models"]}
     assert rows["GSAI-ML/LLaDA-8B-Instruct"]["registered"]
-    roomy = {"model": "GSAI-ML/LLaDA-8B-Instruct", "dtype": "bfloat16", "device": "auto"}
+    roomy = {"model": "GSAI-ML/LLaDA-8B-Instruct", "dtype": "bfloat16"}
     values = values_of(public_form, small_race(public_session, **SHORT), **roomy)
     found = json.loads(Handlers(public_session, public_form).plan(request_of(), *values)[0])
     assert found["ok"], found
