@@ -5,7 +5,6 @@ import pickle
 import time
 from dataclasses import replace
 
-import gradio as gr
 import numpy as np
 import pytest
 
@@ -17,7 +16,7 @@ from engine.session import Session
 from engine.spec import RaceSpec
 from engine.start import Start
 from engine.trace import Trace
-from inspector.zero import Flag, Gpu, ZeroSession, explain
+from inspector.zero import Gpu, ZeroSession
 from tests.forking import spaces
 from tests.test_race import FAST, PLAIN
 
@@ -227,28 +226,6 @@ def test_what_breaks_in_the_worker_is_told(inner, zero, monkeypatch):
         ends = [e for _, e in zero.race(RACE, Control()) if isinstance(e, RunFinished)]
     assert "worker ended before the run did" in ends[0].message
     assert list(zero.run(PLAIN, Control()))[-1].reason == "done"
-
-
-@pytest.mark.parametrize(
-    ("title", "what"),
-    [("ZeroGPU illegal duration", "more GPU time than one call"),
-     ("ZeroGPU quota exceeded", "share of GPU time"),
-     ("ZeroGPU pending credits exceeded", "hold all the credits"),
-     ("ZeroGPU queue timeout", "free within a minute"),
-     ("ZeroGPU worker error", "worker ended"), ("ZeroGPU client error", "could not take")],
-)  # fmt: skip
-def test_every_refusal_of_the_package_has_its_words(title, what):
-    said = explain(gr.Error("Text of theirs.", title=title))
-    assert what in said
-    assert "Text of theirs. Lower steps" in said
-    assert "failed" in explain(OSError("broken pipe"))
-
-
-def test_a_flag_that_is_gone_stops(tmp_path):
-    flag = Flag(tmp_path / "go")
-    assert (flag.state, flag.take_turn()) == ("stopped", False)
-    (tmp_path / "go").touch()
-    assert (flag.state, flag.take_turn()) == ("running", True)
 
 
 def test_where_no_gpu_is_shared_the_package_changes_nothing():
