@@ -87,9 +87,10 @@ class Replaying:
 
 
 def place(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
+    return id(tensor) if tensor.is_mkldnn else tensor.untyped_storage().data_ptr()
 
 
 def saved(tensor: Tensor) -> Tensor | None:
     """A copy of what may be written; weights are not."""
-    return None if isinstance(tensor, nn.Parameter) else tensor.clone()
+    weight = isinstance(tensor, nn.Parameter) or tensor.is_mkldnn
+    return None if weight else tensor.clone()
