@@ -20,6 +20,7 @@ from engine.lane import Lane, LoadedModel, make_job
 from engine.levels import make_recorder
 from engine.loop import Denoiser, denoise
 from engine.spec import RunSpec
+from engine.underway import Underway
 from engine.waits import Waits, count_waits, warmed
 
 T = TypeVar("T")
@@ -86,12 +87,20 @@ class Trial:
     owns: list[list[float]]
 
 
+class Patient(Denoiser):
+    """Tells each step before it asks for the next, so that what is noted meanwhile is of one."""
+
+    def hurries(self, step: Underway) -> bool:
+        """Never."""
+        return False
+
+
 def rehearse(case: Case) -> Rehearsal:
     """Run a case once, untimed: the warm-up, in which its products are noted."""
     device = case.model.adapter.device
     memory.reset_peak(device)
     job, noted = case.job(), Products()
-    state = Denoiser(replace(job, capturer=None))
+    state = Patient(replace(job, capturer=None))
     if case.recorded:
         events = list(denoise(state))
     else:

@@ -11,6 +11,7 @@ from engine.cache.none import NoCache
 from engine.catalog import policies
 from engine.clock import Clock
 from engine.loop import Denoiser, denoise
+from engine.trial import Patient
 from engine.waits import STEP, Waits, counted
 from tests.apart import Apart, moved
 from tests.micro import make_model, make_prompts, make_spec, micro_job, run
@@ -142,6 +143,8 @@ def test_events_come_a_step_late_and_a_run_that_is_left_ends_with_its_last_event
         assert int(state.masked.sum()) == first.masks_left == 15
         steps.close()
         assert int((state.ids != state.run.info.mask_id).sum()) == 6 + 1
+        patient = Patient(micro_job(moved(make_model(11)), make_spec()))
+        assert (next(denoise(patient)).step, patient.step_index) == (0, 1)
 
 
 def test_a_commit_that_falls_short_is_told_one_step_late(monkeypatch):
