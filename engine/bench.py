@@ -33,7 +33,7 @@ from typing import Any
 
 import torch
 
-from engine import environment, figures, growth, suite, targets
+from engine import captures, environment, figures, growth, suite, targets
 from engine.catalog import renewed
 from engine.chart import svg
 from engine.comparison import read_entries
@@ -119,7 +119,8 @@ def speed_text(found: Sequence[dict[str, Any]], where: str) -> str:
 def size_text(found: Sequence[dict[str, Any]], goals: Sequence[dict[str, Any]], where: str) -> str:
     """The section that `--suite gpu` renews."""
     names = [(one.group, one.name) for one in suite.gpu("cuda")]
-    return f"{targets.table(goals)}\n{figures.table(names, found)}\n{where}\n"
+    tables = targets.table(goals), captures.table(found), figures.table(names, found)
+    return "\n".join(tables) + f"\n{where}\n"
 
 
 def growth_text(where: str) -> str:

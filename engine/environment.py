@@ -12,6 +12,7 @@ from engine.models.estimate import free_bytes, main_of
 from engine.spec import RunSpec
 
 WARM_UP_STEPS = 2
+CAPTURED_STEPS = 64  # where forwards are captured: each kind is met twice before
 
 
 def describe(spec: RunSpec, checkpoint: str) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from engine.decode.base import Candidates
 
 def suppress_logits(logits: Tensor, eos_id: int) -> None:
     """LLaDA's `logits_eos_inf`: the end of text is never proposed; in place on [B, n, V]."""
-    logits[..., eos_id] = -torch.inf
+    logits.select(-1, eos_id).fill_(-torch.inf)
 
 
 def suppress_confidence(candidates: Candidates, stop_ids: tuple[int, ...]) -> Candidates:
     """LLaDA's `confidence_eos_eot_inf` as intended: ends are proposed, but ranked last."""
-    stops = torch.isin(candidates.ids, candidates.ids.new_tensor(stop_ids))
+    stops = torch.stack([candidates.ids == one for one in stop_ids]).any(0)
     lowest = torch.finfo(candidates.score.dtype).min
     held = torch.where(stops & (candidates.score > -torch.inf), lowest, candidates.score)
     return Candidates(candidates.ids, candidates.confidence, held)

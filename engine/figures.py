@@ -22,7 +22,8 @@ def rows(trials: Sequence[Trial]) -> list[dict[str, Any]]:
 
     `speed_up` is the time of the case beside over its own; `tokens_per_s` counts every position
     that was committed; `same` is the share of the answer's tokens that are those of the case
-    beside; bytes a second are those of weights, keys and values, read once by each product.
+    beside; bytes a second are those of weights, keys and values, read once by each product;
+    `waits` are those of the host for a GPU (engine.waits).
     """
     known = {(one.case.group, one.case.name): one for one in reversed(trials)}
     first = {one.case.group: one for one in reversed(trials)}
@@ -54,7 +55,7 @@ def _row(one: Trial, base: Trial) -> dict[str, Any]:
         "tokens_per_s": done.positions / took,
         "gflops_per_s": sum(done.flops) / took / 1e9,
         "gbytes_per_s": _read(products) / took / 1e9 if products else None,
-        "cache_bytes": done.cache_bytes, "peak_bytes": done.peak_bytes,
+        "cache_bytes": done.cache_bytes, "peak_bytes": done.peak_bytes, "waits": done.waits,
     }  # fmt: skip
 
 

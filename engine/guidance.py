@@ -9,16 +9,16 @@ from torch import Tensor
 
 from engine.cache.base import CachePolicy, StepView
 from engine.cache.store import ActivationStore
-from engine.models.base import ModelAdapter
+from engine.graphs import Graphs
 
 
 @dataclass
 class Branch:
-    """A guidance branch: its own policy and store, so that nothing is shared."""
+    """A guidance branch: its own policy, store and captured forwards; nothing is shared."""
 
     policy: CachePolicy
     store: ActivationStore
-    adapter: ModelAdapter
+    graphs: Graphs
 
 
 class Guide:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from engine.cache.base import CachePolicy
+from engine.cache.base import CachePolicy, RunInfo
 from engine.decode.base import Unmasker
 from engine.decode.schedule import Begun
+from engine.graphs import Capturer
 from engine.guider.guiding import Guiding
 from engine.models.base import ModelAdapter
 from engine.recorder import Recorder
@@ -27,7 +28,7 @@ class Job:
     noise; `make_policy` gives a fresh policy, one a guidance branch. Of a branch, which is one
     sequence, `known_mask` [1, T] bool marks the answer tokens that are known, and `begun` says by
     the first position of a block how far its schedule has come. `guiding` is there where the
-    unmasker is guided.
+    unmasker is guided, `capturer` where forwards are captured and replayed.
     """
 
     adapter: ModelAdapter
@@ -43,6 +44,22 @@ class Job:
     known_mask: Tensor | None = None
     begun: Mapping[int, Begun] = field(default_factory=dict)
     guiding: Guiding | None = None
+    capturer: Capturer | None = None
+
+    def run_info(self) -> RunInfo:
+        """What a policy may know of the run."""
+        spec, pad_mask = self.spec, self.pad_mask
+        run = RunInfo(
+            self.adapter.info,
+            len(self.canvas),
+            self.prompt_length,
+            spec.gen_length,
+            spec.block_length,
+            spec.cfg_scale > 0,
+            () if pad_mask is None else tuple((~pad_mask).sum(1).tolist()),
+        )
+        assert self.canvas.shape[1] == run.length, "canvas: prompt and answer make the length"
+        return run
 
     def steps_before(self, block: slice) -> int:
         """Steps of its schedule that a block has had before this run."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from engine.calibration import measure
 from engine.catalog import make_policy, make_unmasker, unmaskers
 from engine.eos import text_length
 from engine.events import GuidedStep, RunFinished, RunStarted, StepEvent
+from engine.graphs import capturer_of
 from engine.guider.guiding import Guiding
 from engine.job import Job
 from engine.levels import make_recorder
@@ -89,17 +92,19 @@ def make_job(
             raise ValueError(f"fixed: token id {token} is not one of the model's {info.vocab_size}")
         canvas[:, width + offset] = token
         fixed_mask[:, width + offset] = True
+    recorder, unmasker = recorder or Recorder(), make_unmasker(spec)
     job = Job(
         adapter=model.adapter,
         spec=spec,
         canvas=canvas,
         prompt_length=width,
         make_policy=lambda: _prepared(make_policy(spec), ground_of(model, spec.model)),
-        unmasker=make_unmasker(spec),
+        unmasker=unmasker,
         pad_mask=None if bool(pad_mask.all()) else pad_mask,
         fixed_mask=fixed_mask,
-        recorder=recorder or Recorder(),
+        recorder=recorder,
         guiding=guiding_of(model, asked or [spec] * len(prompts), prompts),
+        capturer=capturer_of(model.adapter, recorder.listens, unmasker.guided),
     )
     return job if point is None else branched(job, point)
 
@@ -159,16 +164,22 @@ class Lane:
         return self._tally.total_ms
 
     def warm_up(self) -> None:
-        """A few steps that are thrown away, so that no first call is timed."""
-        job = replace(self._job, recorder=Recorder(), unmasker=make_unmasker(self.spec))
-        for _ in zip(range(environment.WARM_UP_STEPS), denoise(Denoiser(job)), strict=False):
-            pass
+        """Steps that are thrown away, so that no first call is timed; no recorder hears them."""
+        job = self._job
+        if job.recorder.listens:
+            job = replace(job, recorder=Recorder(), unmasker=make_unmasker(self.spec))
+        few = environment.WARM_UP_STEPS if job.capturer is None else environment.CAPTURED_STEPS
+        state = Denoiser(job)
+        deque(islice(denoise(state), few), maxlen=0)
+        if job is self._job:
+            state.rewind()
+            self._state = state
 
     def start(self) -> RunStarted:
         """Allocate the run and describe its first canvas."""
         job = self._job
         memory.reset_peak(job.adapter.device)
-        self._state = Denoiser(job)
+        self._state = self._state or Denoiser(job)
         self._steps = denoise(self._state)
         canvas = self._state.ids.astype(np.int32)
         prompt = np.zeros(canvas.shape, bool)

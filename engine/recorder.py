@@ -30,10 +30,12 @@ TOP = 5
 class Recorder:
     """Level `off`: no code in the forward, no code in the step.
 
-    `unread` says what is to become of rows that nothing but the recorder asks for.
+    `unread` says what is to become of rows that nothing but the recorder asks for, `listens` that
+    it follows the forward and looks at each step before the next.
     """
 
     unread: ClassVar[Unread] = "skip"
+    listens: ClassVar[bool] = False
 
     def watch(self, policy: CachePolicy) -> CachePolicy:
         """The policy to run: itself, or one that is listened to."""
@@ -66,6 +68,8 @@ class Recorder:
 
 class StepRecorder(Recorder):
     """Level `steps`: each layer's plan, and the top candidates with their probabilities."""
+
+    listens = True
 
     def __init__(self) -> None:
         self._plans: list[LayerPlan] = []

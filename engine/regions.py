@@ -40,6 +40,11 @@ def kept(again: bool) -> str:
     return "reuse" if again else "frozen"
 
 
+def due(step: int, interval: int | None) -> bool:
+    """Whether a region is renewed in a step; the first step always is."""
+    return step == 0 or (interval is not None and step % interval == 0)
+
+
 def renews(step: int, interval: int | None, left: int) -> bool:
     """Whether an interval ends once more within the `left` steps after `step`."""
     return interval is not None and step % interval + left >= interval

@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from engine.host import upload
+
 
 class _All(Enum):
     """The type of ALL."""
@@ -105,18 +107,33 @@ def mark(positions: Sequence[np.ndarray], length: int) -> np.ndarray:
     return mask
 
 
-def pack(mask: np.ndarray, device: torch.device) -> tuple[Tensor, Tensor]:
+def packed(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Rows of a bool mask [B, T] as an index [B, n] and which of them are real, [B, n] bool.
 
     A sequence with fewer rows repeats its last one (its row 0 where it has none).
     """
-    counts = mask.sum(1)
+    places, real = _ranks(mask.sum(1))
+    order = np.argsort(~mask, axis=1, kind="stable")
+    return np.take_along_axis(order, places, 1), real
+
+
+def pack(mask: np.ndarray, device: torch.device) -> Tensor:
+    """The index of `packed` on a device."""
+    return upload(packed(mask)[0], device)
+
+
+def pack_there(mask: Tensor, counts: np.ndarray) -> tuple[Tensor, np.ndarray]:
+    """`packed` of a mask on a device that has `counts` [B] rows; nobody looks at the mask."""
+    places, real = _ranks(counts)
+    order = (~mask).to(torch.uint8).argsort(dim=1, stable=True)
+    return order.gather(1, upload(places, mask.device)), real
+
+
+def _ranks(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Ranks [B, n] of `counts` [B] rows, the last repeated, and which are no repetition."""
     wide = max(int(counts.max()), 1)
     places = np.minimum(np.arange(wide), np.maximum(counts[:, None] - 1, 0))
-    order = np.argsort(~mask, axis=1, kind="stable")
-    rows = np.take_along_axis(order, places, 1)
-    real = np.arange(wide) < counts[:, None]
-    return torch.from_numpy(rows).to(device), torch.from_numpy(real).to(device)
+    return places, np.arange(wide) < counts[:, None]
 
 
 def _expanded(rows: Tensor, x: Tensor, dim: int) -> Tensor:

@@ -23,6 +23,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = MappingProxyType({
     for row in json.loads((ASSETS / "table" / "speed.json").read_text("utf-8"))
 })  # fmt: skip
 GPU_MODELS = {"llada": "LLaDA-8B", "dream": "Dream-7B"}
+CAPTURED = ("none", "dual", "dllm_cache", "spa_cache")  # timed with no forward captured, too
 GPU_PROMPT = 896  # with an answer of 128: 1,024 positions
 
 
@@ -35,12 +36,13 @@ class Setting:
     tokens: int
     group: str = ""
     beside: str = ""
+    eager: bool = False
 
     def case(self, shelf: Shelf) -> Case:
         """The row with its model and its prompt."""
         model = shelf.model(self.spec, self.tokens)
         spec, prompt = shelf.prompt(self.spec, self.tokens)
-        return Case(self.name, model, spec, [prompt], self.group, self.beside)
+        return Case(self.name, model, spec, [prompt], self.group, self.beside, self.eager)
 
 
 def changed(spec: RunSpec, changes: Mapping[str, Any]) -> RunSpec:
@@ -77,11 +79,14 @@ def cpu(device: str) -> Iterator[Setting]:
 
 
 def gpu(device: str) -> Iterator[Setting]:
-    """Every cache on the published sizes in bfloat16, over 1,024 positions."""
+    """Every cache on the published sizes in bfloat16, over 1,024 positions; some eager too."""
     for model, group in GPU_MODELS.items():
         base = RunSpec(model=model, device=device, dtype="bfloat16", steps=64)
         for cache in caches():
-            yield Setting(cache, replace(base, cache=cache), GPU_PROMPT, group)
+            one = Setting(cache, replace(base, cache=cache), GPU_PROMPT, group)
+            yield one
+            if cache in CAPTURED:
+                yield replace(one, name=f"{cache}, eager", beside=cache, eager=True)
 
 
 def caches() -> list[str]:

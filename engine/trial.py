@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,10 +15,13 @@ from engine import memory
 from engine.clock import now
 from engine.events import RunFinished
 from engine.floor import Buffers, Product, Products, Replay
+from engine.job import Job
 from engine.lane import Lane, LoadedModel, make_job
 from engine.levels import make_recorder
 from engine.loop import Denoiser, denoise
 from engine.spec import RunSpec
+from engine.underway import Underway
+from engine.waits import Waits, count_waits, warmed
 
 T = TypeVar("T")
 
@@ -26,7 +31,7 @@ class Case:
     """What is timed: a spec over prompts of ids, decoded together.
 
     Its speed is compared with that of the case `beside` of the same `group`, empty: the group's
-    first.
+    first. `eager`: no forward is captured, wherever it could be.
     """
 
     name: str
@@ -35,24 +40,26 @@ class Case:
     prompts: list[list[int]]
     group: str = ""
     beside: str = ""
+    eager: bool = False
 
     @property
     def recorded(self) -> bool:
         """Whether a recorder runs along; its own products are no part of the floor."""
         return self.spec.record != "off"
 
-    def start(self) -> Denoiser:
-        """A fresh run."""
-        recorder = make_recorder(self.spec)
-        return Denoiser(make_job(self.model, self.spec, self.prompts, recorder))
+    def job(self) -> Job:
+        """A fresh run, to be decoded."""
+        job = make_job(self.model, self.spec, self.prompts, make_recorder(self.spec))
+        return replace(job, capturer=None) if self.eager else job
 
 
 @dataclass(frozen=True)
 class Rehearsal:
     """What a run does, apart from time.
 
-    For each step its kind, FLOPs and products (none for a recorded case); `ids` [B, T] at the end,
-    positions committed, bytes of the caches and at the device's peak.
+    For each step its kind, FLOPs and products (none for a recorded case), all eager; `ids` [B, T]
+    at the end, positions committed, bytes of the caches and at the device's peak, how often the
+    host waited (None: on a CPU).
     """
 
     kinds: list[str]
@@ -62,6 +69,7 @@ class Rehearsal:
     positions: int
     cache_bytes: int
     peak_bytes: int | None
+    waits: Waits | None = None
 
 
 @dataclass(frozen=True)
@@ -79,11 +87,20 @@ class Trial:
     owns: list[list[float]]
 
 
+class Patient(Denoiser):
+    """Tells each step before it asks for the next, so that what is noted meanwhile is of one."""
+
+    def hurries(self, step: Underway) -> bool:
+        """Never."""
+        return False
+
+
 def rehearse(case: Case) -> Rehearsal:
     """Run a case once, untimed: the warm-up, in which its products are noted."""
     device = case.model.adapter.device
     memory.reset_peak(device)
-    state, noted = case.start(), Products()
+    job, noted = case.job(), Products()
+    state = Patient(replace(job, capturer=None))
     if case.recorded:
         events = list(denoise(state))
     else:
@@ -96,24 +113,31 @@ def rehearse(case: Case) -> Rehearsal:
         kinds=[event.kind for event in events],
         flops=[int(event.flops.sum()) for event in events],
         products=noted.steps,
-        ids=state.ids,
+        ids=state.ids if job.capturer is None else _answered(job),
         positions=sum(len(event.positions) for event in events),
         cache_bytes=state.held(),
         peak_bytes=memory.peak(device),
+        waits=count_waits(job) if device.type == "cuda" else None,
     )
 
 
-def seconds(case: Case, most: int | None = None) -> list[float]:
-    """Wall time of each step of a run, recording included, its start and end not.
+def _answered(job: Job) -> np.ndarray:
+    """What a job with captured forwards decodes."""
+    state = warmed(job)
+    deque(denoise(state), maxlen=0)
+    return state.ids
 
-    `most` is after how many steps to stop.
+
+def seconds(case: Case, most: int | None = None) -> list[float]:
+    """Wall time of each step of a run until it is told, recording included, its start and end not.
+
+    `most` is after how many steps to stop. Captures are made before.
     """
-    device = case.model.adapter.device
-    steps = denoise(case.start())
+    steps = denoise(warmed(case.job()))
     times: list[float] = []
-    started = now(device)
+    started = now(case.model.adapter.device)
     while len(times) != most and next(steps, None) is not None:
-        stopped = now(device)
+        stopped = time.perf_counter()
         times.append(stopped - started)
         started = stopped
     return times

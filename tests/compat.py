@@ -16,6 +16,7 @@ from engine.decode.threshold import Threshold
 from engine.events import StepEvent
 from engine.flops import Ledger
 from engine.loop import Denoiser
+from engine.underway import Underway
 
 
 class IdleCallDenoiser(Denoiser):
@@ -28,10 +29,10 @@ class IdleCallDenoiser(Denoiser):
         super().__init__(job)
         self.idle_calls: list[int] = []
 
-    def step(self, block: slice, block_index: int, block_step: int) -> StepEvent:
-        event = super().step(block, block_index, block_step)
-        if block_step == 0 and not self.open_rows(block).any():
-            self._idle(block, block_index)
+    def tell(self, step: Underway) -> StepEvent:
+        event, view = super().tell(step), step.view
+        if view.block_step == 0 and not self.left(view.block).any():
+            self._idle(view.block, view.block_index)
         return event
 
     @torch.inference_mode()
@@ -65,9 +66,12 @@ class StaleD2Cache(D2Cache):
     """
 
     def end_step(self, view, confidence, committed) -> None:
+        super().end_step(view, confidence, committed)
         self._block, self._found = view.block, int(view.masked_host[:, view.block].sum())
+
+    def renew(self, view, told) -> None:
         if view.step == 0:
-            super().end_step(view, confidence, committed)
+            super().renew(view, told)
 
     def choose(self, masked: np.ndarray, block: slice) -> np.ndarray:
         return super().choose(masked, self._block)

@@ -8,7 +8,7 @@ from xml.dom import minidom
 import pytest
 import torch
 
-from engine import bench, chart, growth, suite, targets
+from engine import bench, captures, chart, figures, growth, suite, targets
 from tests.micro import ROOT
 
 LLADA = "llada:layers=2,d=32,heads=4,ffn=48,vocab=900"
@@ -165,13 +165,26 @@ def test_every_cache_is_timed_at_the_published_layout(monkeypatch, shape, group)
         replace(one, spec=replace(one.spec, dtype="float32", **SHORT)) for one in suite.gpu("cpu")
     ]
     found, goals = bench.run_settings(settings, 1, rated=True)
-    assert [row["name"] for row in found] == suite.caches()
+    assert [row["name"] for row in found if not row["beside"]] == suite.caches()
+    eager = [row for row in found if row["name"].endswith(", eager")]
+    assert [row["beside"] for row in eager] == [n for n in suite.caches() if n in suite.CAPTURED]
+    assert all(row["same"] == 1 and row["waits"] is None for row in eager)
     assert {"dual", "spa_cache", "dual+dare_o"} <= set(suite.caches())
     assert all(row["kinds"]["full"]["ms"] > 0 and row["peak_bytes"] > 0 for row in found)
     assert [goal["cache"] for goal in goals] == ["none", "dual", "dllm_cache", "spa_cache"]
     assert all(goal["reached"] > 0 for goal in goals)
     text = bench.size_text(found, goals, "here")
     assert "not run" not in text
+
+
+def test_captured_forwards_stand_beside_eager_ones():
+    row = {"group": "LLaDA-8B", "name": "dual", "ms": 2.0, "waits": [0.0, 1.0]}
+    found = [row, row | {"name": "dual, eager", "ms": 5.0, "speed_up": 0.4, "same": 0.5}]
+    lines = captures.table(found).splitlines()
+    assert [cell.strip() for cell in lines[3].split("|")[1:-1]] == [
+        "LLaDA-8B", "dual", "2.00", "5.00", "2.50x", "50.0%", "0.00", "1.00",
+    ]  # fmt: skip
+    assert sum(figures.NOT_RUN in line for line in lines) == len(lines) - 3
 
 
 def test_targets_are_ratios_to_what_the_device_can():

@@ -170,7 +170,7 @@ def test_branches_of_guidance_share_candidates_but_not_the_roll_out(model):
     _, steps = tapped(model, make_spec(block_length=8, cfg_scale=1.0), policy=lambda: next(made))
     for (view, _, _, _), *chosen in zip(steps, *(p.chosen for p in policies), strict=True):
         assert all(rows[0, view.logit_rows[0]].all() for rows in chosen)
-    assert np.array_equal(policies[0]._confidence, policies[1]._confidence)
+    assert np.array_equal(policies[0].confidence, policies[1].confidence)
     assert (policies[0].influence - policies[1].influence).abs().max() > 1e-6
     assert not all(np.array_equal(a, b) for a, b in zip(*(p.chosen for p in policies), strict=True))
 

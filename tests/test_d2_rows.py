@@ -133,14 +133,14 @@ def naive_rows(policy, masked, block, shift):
     near = density(torch.from_numpy(~masked[:, P:]), policy.sigma)[0]
     free = [p for p in range(P, T) if masked[0, p]]
     end = T if len(free) < k else P + ((free[k - 1] - P) // size + 1) * size
-    score = {p: policy._confidence[0, p] * float(near[p - P]) for p in free if p < end}
+    score = {p: policy.confidence[0, p] * float(near[p - P]) for p in free if p < end}
     bonus = max(score.values(), default=0)
     for p in score:
         score[p] += bonus if p < block.stop else 0
     best = sorted(score, key=lambda p: (-score[p], p))[:k]
     rows = {p - shift for p in best} | {p for p in range(T) if policy._open[0, p] > masked[0, p]}
     rest = [p for p in range(T) if p not in rows]
-    rows |= set(held(policy.influence[0].tolist(), rest, policy.rollout_p))
+    rows |= set(held(policy.flow[0].tolist(), rest, policy.rollout_p))
     gaps = set()
     for p in range(T):
         before, after = [r for r in rows if r <= p], [r for r in rows if r >= p]
@@ -156,8 +156,8 @@ def test_the_rows_are_those_of_the_paper(shift, k, p, w):
     for start in (P, P + 4, P + 8) * 4:
         policy = D2Cache(k, p, 4.0, w)
         policy.start(RunInfo(make_info(shift), 1, P, T - P, 4))
-        policy._confidence[:] = noise.random(T)
-        policy.influence = torch.from_numpy(noise.random((1, T)))
+        policy.confidence[:] = noise.random(T)
+        policy.flow = noise.random((1, T))
         policy._open[0, start:] = noise.random(T - start) < 0.9
         masked = policy._open & (noise.random((1, T)) < 0.8)
         block = slice(start, start + 4)
@@ -197,7 +197,7 @@ def test_confidences_are_those_of_the_last_step_that_computed_them(model, kind, 
     class Told(kind):
         def end_step(self, view, confidence, committed):
             super().end_step(view, confidence, committed)
-            seen.append((self._confidence[0].copy(), view.masked_host[0]))
+            seen.append((self.confidence[0].copy(), view.masked_host[0]))
 
     spec = make_spec(block_length=8)
     result = run(model, spec, None, tap, lambda: Told(current_k=4))
@@ -214,6 +214,6 @@ def test_of_a_repeated_row_the_first_confidence_counts():
     """The repeats that even out a batch are proposed without noise."""
     policy = D2Cache()
     policy.start(RunInfo(make_info(), 1, P, T - P, 4))
-    view = SimpleNamespace(needs=torch.tensor([[8, 10, 10]]))
-    policy.end_step(view, torch.tensor([[0.25, 0.5, 0.75]]), view.needs > 10)
-    assert policy._confidence[0, [8, 9, 10]].tolist() == [0.25, 0, 0.5]
+    view = SimpleNamespace(needs_host=np.array([[8, 10, 10]]))
+    policy.end_step(view, torch.tensor([[0.25, 0.5, 0.75]]), torch.zeros(1, 3, dtype=torch.bool))
+    assert policy.confidence[0, [8, 9, 10]].tolist() == [0.25, 0, 0.5]

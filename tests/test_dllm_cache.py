@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from engine.cache.base import drift
-from engine.cache.dllm_cache import DllmCache, due
+from engine.cache.dllm_cache import DllmCache
 from engine.cache.select import most_drifted
 from engine.recorder import overhear
+from engine.regions import due
 from engine.rows import to_mask
 from tests.micro import ATOL, MASK, make_prompts, make_spec, model_of, run, tapped, widest_gap
 

@@ -229,8 +229,8 @@ def test_the_policy_itself_at_real_size_gives_the_known_teraflops(name, known):
             block = slice(PROMPT, N)
             view = StepView(
                 run=run, step=s, block=block, block_index=0, block_step=s, canvas=canvas,
-                masked=canvas.bool(), masked_host=np.zeros((1, N), bool), needs=needs,
-                real=needs > 0,
+                masked=canvas.bool(), needs=needs, real=needs > 0,
+                left=np.zeros(1, int), real_host=np.zeros((1, N), bool),
             )  # fmt: skip
             ledger = Ledger(info)
             plan = policy.begin_step(view)

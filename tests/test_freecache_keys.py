@@ -104,9 +104,9 @@ def test_who_waits_needs_no_row_before_a_window_that_has_moved_on():
     """A window inside the block being decoded, and a sequence that is through with that block."""
     spec = free(STALE | {"freecache.block": 3}, unmasker="threshold")
     state = Denoiser(micro_job(model_of("mha"), spec, make_prompts(6, 6)))
-    state.step(slice(6, 10), 0, 0)
+    state.tell(state.step(slice(6, 10), 0, 0))
     state.masked[:] = np.arange(T) >= np.array([[9], [10]])
-    event = state.step(slice(6, 10), 0, 1)
+    event = state.tell(state.step(slice(6, 10), 0, 1))
     assert (event.sequences.tolist(), event.positions.tolist()) == ([0], [9])
     assert event.rows == T - 9
 

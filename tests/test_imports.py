@@ -11,6 +11,7 @@ from tests.micro import ROOT
 PAGE = {"gradio", "plotly", "inspector", "app"}
 PLAIN = {f"engine.{name}" for name in ("spec", "events", "trace", "fields", "plan", "schema")} | {
     "engine.logcode",
+    "engine.host",
     "engine.regions",
 }
 LEVELS = [
@@ -81,17 +82,18 @@ def test_the_inspector_knows_only_plain_data_of_the_engine(path):
     assert strays(path.read_text(), {"engine", "torch", "transformers"}, PLAIN) == set()
 
 
-SHARED = ("base", "probe", "store", "profile", "singular")
+SHARED = ("base", "ground", "probe", "store", "profile", "singular")
 POLICY = {f"engine.cache.{name}" for name in ("base", "store", "select", "profile", "density")} | {
     "engine.cache.budget",
     "engine.cache.singular",
     "engine.cache.thresholds",
     "engine.fields",
+    "engine.host",
     "engine.regions",
     "engine.rows",
 }
 UNMASKER = (
-    {f"engine.{name}" for name in ("fields", "models.ops", "plan")}
+    {f"engine.{name}" for name in ("fields", "host", "models.ops", "plan")}
     | {
         f"engine.{name}"
         for name in ("cache.base", "cache.density", "decode.base", "decode.prefix_rule")

@@ -7,7 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.cache.store import ActivationStore, Site
-from engine.rows import ALL, count, is_empty, once, pack, put, same, take, to_mask, within
+from engine.rows import (
+    ALL,
+    count,
+    is_empty,
+    once,
+    pack,
+    pack_there,
+    packed,
+    put,
+    same,
+    take,
+    to_mask,
+    within,
+)
 from tests.micro import make_info
 
 CPU = torch.device("cpu")
@@ -87,11 +100,15 @@ def test_an_active_set_is_all_of_itself():
 @given(st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=4))
 def test_packed_masks_list_their_rows_in_order(mask):
     mask = np.array(mask)
-    rows, real = pack(mask, CPU)
+    rows, real = packed(mask)
     for i, row in enumerate(mask):
         assert rows[i, real[i]].tolist() == np.flatnonzero(row).tolist()
-        assert (rows[i].diff() >= 0).all()
+        assert (np.diff(rows[i]) >= 0).all()
     assert rows.shape[1] == max(mask.sum(1).max(), 1)
+    there, known = pack_there(torch.from_numpy(mask), mask.sum(1))
+    assert torch.equal(there, pack(mask, CPU))
+    assert np.array_equal(there.numpy(), rows)
+    assert np.array_equal(known, real)
 
 
 def store(*sites):

@@ -44,8 +44,8 @@ def test_runs_and_their_floors_alternate():
     order = []
     cases = [case("one", model_of("mha")), case("two", model_of("mha"), cache="dual")]
     for index, one in enumerate(cases):
-        start = one.start
-        object.__setattr__(one, "start", lambda s=start, i=index: order.append(i) or s())
+        job = one.job
+        object.__setattr__(one, "job", lambda s=job, i=index: order.append(i) or s())
     trials, others = measure(cases, 2, {"third": lambda: float(order.append(2) or 7)})
     assert order == [0, 1] + [0, 1, 2] * 2
     assert others == {"third": [7.0, 7.0]}

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from engine.cache.ground import Ground
 from engine.cache.probe import LayerPlan, LayerProbe
-from engine.cache.profile import DriftProfile, obtain
 from engine.cache.store import Site
 from engine.fields import check_fields
-from engine.models.base import ModelAdapter, ModelInfo
+from engine.models.base import ModelInfo
 from engine.regions import regions
 from engine.rows import ALL, Rows, mark
 
@@ -43,27 +41,11 @@ class RunInfo:
         return self.prompt_length + self.gen_length
 
 
-@dataclass(frozen=True)
-class Ground:
-    """What a policy may prepare itself from: the checkpoint, and drifts measured on it.
+class Told(NamedTuple):
+    """`masked` [B, T] and `needs` [B, n] of a StepView on the host."""
 
-    `digest` names the checkpoint, `folder` is where it lies (None: nowhere);
-    `measure(base, quantity)` decodes calibration problems by the cache `base` and returns how far
-    each layer's rows drift in `q0` (queries of head 0) or `v`. `base` is what the policy that is
-    being prepared stands on. What a policy makes of the checkpoint stays in `kept` for later runs.
-    """
-
-    adapter: ModelAdapter
-    digest: str
-    folder: Path | None
-    measure: Callable[[str, str], DriftProfile]
-    base: str = "none"
-    kept: dict[str, Any] = field(default_factory=dict, compare=False)
-
-    def profile(self, quantity: str) -> DriftProfile:
-        """The drifts under `base`: shipped with the checkpoint, kept from before, or measured."""
-        layers = self.adapter.info.layers
-        return obtain(self.folder, self.digest, self.base, quantity, layers, self.measure)
+    masked: np.ndarray
+    needs: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -73,10 +55,10 @@ class StepView:
     `masked` [B, T] bool, `canvas` [B, T] ids; `block` is [lo, hi) of the block being decoded;
     `needs` [B, n] are the positions whose logits are wanted and `real` [B, n] which of them may be
     committed (the others are watched or padding); `logit_rows` are the hidden rows that give
-    them; `masked_host` is `masked` on the host, for policies that pack rows of their own;
-    `order` holds, one array a sequence, the positions that the step will commit in the order of
-    their reveal, where the unmasker knows them beforehand; `renewal` says that the cache beneath
-    renews in this step all that it keeps.
+    them. On the host, `left` [B] is how many masks the block holds, `told` is what else is known
+    there, None where the step before is still under way; `order` holds, one array a sequence, the
+    positions that the step will commit in the order of their reveal, where the unmasker knows them
+    beforehand; `renewal` says that the cache beneath renews in this step all that it keeps.
     """
 
     run: RunInfo
@@ -88,7 +70,9 @@ class StepView:
     masked: Tensor
     needs: Tensor
     real: Tensor
-    masked_host: np.ndarray
+    left: np.ndarray
+    real_host: np.ndarray
+    told: Told | None = None
     order: tuple[np.ndarray, ...] | None = None
     renewal: bool = False
 
@@ -96,6 +80,21 @@ class StepView:
     def logit_rows(self) -> Tensor:
         """Hidden rows [B, n] that predict `needs`: the only place where the shift is applied."""
         return (self.needs - self.run.info.logit_shift).clamp_min(0)
+
+    @property
+    def masked_host(self) -> np.ndarray:
+        """`masked` on the host, for policies that pack rows of their own."""
+        return self._told.masked
+
+    @property
+    def needs_host(self) -> np.ndarray:
+        """`needs` on the host."""
+        return self._told.needs
+
+    @property
+    def _told(self) -> Told:
+        assert self.told is not None, "who looks at the canvas waits for the step before"
+        return self.told
 
     @property
     def due(self) -> np.ndarray | None:
@@ -137,11 +136,13 @@ class StepPlan:
 
 @dataclass
 class CachePolicy(ABC):
-    """A caching method; its knobs are its dataclass fields, one instance serves one run.
+    """A caching method; its knobs are its dataclass fields, one instance serves one run at a time.
 
     Some choose the rows that enter a step, others choose within a layer and may stand on one of
     `stackable_on`. `waits` says that a sequence of a batch which has finished its block may wait
-    for the others without a change to what it decodes.
+    for the others without a change to what it decodes; `slides` that a window of rows may be given
+    to the forward as an index, so that windows of one size are alike wherever they stand; `blind`,
+    once started, that a step's rows follow from its number and block and that nothing is watched.
     """
 
     name: ClassVar[str]
@@ -150,6 +151,8 @@ class CachePolicy(ABC):
     summary: ClassVar[str] = ""
     stackable_on: ClassVar[tuple[str, ...]] = ()
     waits: ClassVar[bool] = False
+    slides: ClassVar[bool] = False
+    blind = False
 
     def __post_init__(self) -> None:
         check_fields(self, f"{self.name}.")
@@ -173,8 +176,16 @@ class CachePolicy(ABC):
         return ()
 
     def start(self, run: RunInfo) -> None:
-        """Called once before the first step."""
+        """Called before the first step, and again where the same run begins anew."""
         self.run = run
+
+    def occasion(self) -> tuple[object, ...] | None:
+        """What, beside its StepPlan, tells the step begun last from others as `plan` sees it.
+
+        Steps alike in both run the same operations on the same memory, so that the forward of one
+        can be replayed for another. None: `plan` looks at data or draws numbers.
+        """
+        return None
 
     def watch(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
         """Masked positions [B, T] bool whose confidence `end_step` is told; None: the block's.

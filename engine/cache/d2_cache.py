@@ -13,7 +13,8 @@ from engine.cache.base import CachePolicy, LayerPlan, LayerProbe, RunInfo, StepP
 from engine.cache.density import density
 from engine.cache.store import Site
 from engine.fields import knob
-from engine.rows import once, pack, put, take, to_mask
+from engine.host import Landing
+from engine.rows import once, pack, put, take
 
 
 @dataclass
@@ -69,11 +70,15 @@ class D2Cache(CachePolicy):
 
     def start(self, run: RunInfo) -> None:
         """Nothing is known yet."""
+        if getattr(self, "run", None) != run:  # else the tensors stay: captured forwards use them
+            self.influence = torch.zeros(run.batch, run.length)
+            self._seen = torch.ones(run.batch, run.length, dtype=torch.bool)
         super().start(run)
         self._open = np.zeros((run.batch, run.length), bool)
-        self._confidence = np.zeros((run.batch, run.length))
-        self.influence = torch.zeros(run.batch, run.length)
-        self._seen = torch.ones(run.batch, run.length, dtype=torch.bool)
+        self._sure = np.zeros((run.batch, run.length))
+        self.flow = np.zeros((run.batch, run.length))
+        self.visible = np.ones((run.batch, run.length), bool)
+        self._late: tuple[StepView, Landing] | None = None
 
     def offers(self, count: int) -> bool:
         """The current block's masks are candidates before all others."""
@@ -90,12 +95,14 @@ class D2Cache(CachePolicy):
         self._weighing = not self._full(view.step + 1)
         rows = None
         if not self._full(view.step):
-            needed = to_mask(view.logit_rows, self.run.batch, self.run.length).numpy()
+            needed = np.zeros_like(view.masked_host)
+            rows = np.maximum(view.needs_host - self.run.info.logit_shift, 0)
+            np.put_along_axis(needed, rows, True, 1)
             rows = self.choose(view.masked_host, view.block) | needed
         self._open = view.masked_host
         if rows is None:
             return StepPlan()
-        return StepPlan(pack(rows, view.canvas.device)[0], kind="partial")
+        return StepPlan(pack(rows, view.canvas.device), kind="partial")
 
     def plan(self, layer: int, probe: LayerProbe) -> LayerPlan:
         """Every row that entered; their attention weights go into the roll-out."""
@@ -105,11 +112,24 @@ class D2Cache(CachePolicy):
         return plan
 
     def end_step(self, view: StepView, confidence: Tensor, committed: Tensor) -> None:
-        """Renew the confidences; of a repeated row the first counts."""
-        told = confidence.double().cpu().numpy()
-        for row, needs, new in zip(self._confidence, view.needs.cpu().numpy(), told, strict=True):
+        """Send for the confidences and the roll-out; the next step reads them."""
+        self._late = view, Landing(confidence.double(), self.influence.double(), self._seen)
+
+    def renew(self, view: StepView, told: np.ndarray) -> None:
+        """Take the confidences `told` [B, n] of a step; of a repeated row the first counts."""
+        for row, needs, new in zip(self._sure, view.needs_host, told, strict=True):
             places, first = np.unique(needs, return_index=True)
             row[places] = new[first]
+
+    @property
+    def confidence(self) -> np.ndarray:
+        """What is known of the confidences of all positions, [B, T]."""
+        self._hear()
+        return self._sure
+
+    def occasion(self) -> tuple[object, ...]:
+        """Whether the next step weighs."""
+        return (self._weighing,)
 
     def planned(self, view: StepView) -> tuple[str, str, str]:
         """Everything at a refresh; else rows of any region, chosen by what was seen of them."""
@@ -122,8 +142,8 @@ class D2Cache(CachePolicy):
         of the roll-out among all other rows, and small gaps between these.
         """
         rows = self._shifted(self._candidates(masked, block)) | (self._open & ~masked)
-        influence, seen = self.influence.cpu().double().numpy(), self._seen.cpu().numpy()
-        for row, weight, rest in zip(rows, influence, seen & ~rows, strict=True):
+        self._hear()
+        for row, weight, rest in zip(rows, self.flow, self.visible & ~rows, strict=True):
             row[nucleus(weight, rest, self.rollout_p)] = True
             for left, right in pairwise(np.flatnonzero(row)):
                 if right - left <= self.inflate_w:
@@ -134,8 +154,8 @@ class D2Cache(CachePolicy):
         """The `current_k` most certain masks, those of the block first, as a mask [B, T]."""
         start = self.run.prompt_length
         known = torch.from_numpy(~masked[:, start:])
-        score = np.zeros_like(self._confidence)
-        score[:, start:] = self._confidence[:, start:] * density(known, self.sigma).numpy()
+        score = np.zeros_like(self._sure)
+        score[:, start:] = self.confidence[:, start:] * density(known, self.sigma).numpy()
         found = np.zeros_like(masked)
         for row, free, certain in zip(found, map(np.flatnonzero, masked), score, strict=True):
             free = self._within_reach(free)
@@ -158,8 +178,8 @@ class D2Cache(CachePolicy):
         """
         if layer == 0:
             self._weights = []
-            if probe.key_mask is not None:
-                self._seen = probe.key_mask
+            seen = self._seen if probe.key_mask is None else probe.key_mask
+            self._seen = seen.to(weights.device, non_blocking=True)
         self._weights.append(weights)
         probe.ledger.select(layer, 2 * weights.numel())
         if layer < self.run.info.layers - 1:
@@ -170,7 +190,19 @@ class D2Cache(CachePolicy):
             fed = take(flow, probe.rows) / 2
             put(flow, probe.rows, fed)
             flow += (fed * single)[:, None].matmul(of_layer)[:, 0]
-        self._weights, self.influence = [], flow
+        self._weights = []
+        if self.influence.device == flow.device and self.influence.dtype == flow.dtype:
+            self.influence.copy_(flow)
+        else:
+            self.influence = flow
+
+    def _hear(self) -> None:
+        """Read what the last step sent."""
+        if self._late is not None:
+            view, landing = self._late
+            told, self.flow, self.visible = landing.get()
+            self._late = None
+            self.renew(view, told)
 
     def _full(self, step: int) -> bool:
         every = self.refresh_interval

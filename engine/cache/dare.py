@@ -56,6 +56,7 @@ class Dare(CachePolicy):
     """What both forms share: the drift, the thresholds and the count of a row's reuses."""
 
     paper = "arXiv 2605.08134"
+    blind = True
     stackable_on = ("none", "prefix", "dual", "freecache")
     _reused: ClassVar[tuple[str, ...]]
 

@@ -63,6 +63,10 @@ class DkvCache(CachePolicy):
         super().start(run)
         self._open = np.zeros((run.batch, run.length), bool)
 
+    def occasion(self) -> tuple[object, ...]:
+        """Every row that enters is recomputed."""
+        return ()
+
     def begin_step(self, view: StepView) -> StepPlan:
         """All rows at a reload, else those that the variant computes."""
         before, self._open = self._open, view.masked_host
@@ -72,7 +76,7 @@ class DkvCache(CachePolicy):
             rows = _predicting(before, view.run.info.logit_shift, beyond=True)
         else:
             rows = self._greedy(before, view)
-        return StepPlan(pack(rows, view.canvas.device)[0], kind="partial")
+        return StepPlan(pack(rows, view.canvas.device), kind="partial")
 
     def planned(self, view: StepView) -> tuple[str, str, str]:
         """Everything at a reload; else of the block and what follows it the rows still open."""

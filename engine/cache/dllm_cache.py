@@ -12,7 +12,7 @@ from engine.cache.base import CachePolicy, LayerPlan, LayerProbe, RunInfo, StepP
 from engine.cache.select import most_drifted, share
 from engine.cache.store import Site
 from engine.fields import knob
-from engine.regions import kept, renews
+from engine.regions import due, kept, renews
 from engine.rows import ALL, Rows
 
 NONE = slice(0, 0)
@@ -72,6 +72,7 @@ class DllmCache(CachePolicy):
     def start(self, run: RunInfo) -> None:
         """Note the regions."""
         super().start(run)
+        self.blind = not run.guided or self.cfg_interval == 1
         first = _first(run)
         self._prompt, self._response = slice(0, first), slice(first, run.length)
         self._noise = [torch.Generator().manual_seed(row) for row in range(run.batch)]
@@ -85,6 +86,12 @@ class DllmCache(CachePolicy):
         onward = None if self._renew_prompt else self._response
         kind = "full" if full else "reuse" if idle else "partial"
         return StepPlan(kind=kind, onward=onward)
+
+    def occasion(self) -> tuple[object, ...] | None:
+        """Which regions are due; a random selection draws numbers."""
+        if self.selector == "random":
+            return None
+        return self._renew_prompt, self._renew_response
 
     def planned(self, view: StepView) -> tuple[str, str, str]:
         """Prompt and answer by their intervals; a dense first layer renews some of both."""
@@ -168,8 +175,3 @@ class DllmCache(CachePolicy):
 def _first(run: RunInfo) -> int:
     """First row of the answer's region: the row that predicts its first token."""
     return max(run.prompt_length - run.info.logit_shift, 0)
-
-
-def due(step: int, interval: int | None) -> bool:
-    """Whether a region is renewed in a step; the first step always is."""
-    return step == 0 or (interval is not None and step % interval == 0)

@@ -18,6 +18,8 @@ class BlockCache(CachePolicy):
 
     paper = "arXiv 2505.22618"
     waits = True
+    slides = True
+    blind = True
 
     refresh_interval: int | None = knob(
         None,
@@ -35,6 +37,10 @@ class BlockCache(CachePolicy):
     def edge(self, masked: np.ndarray, block: slice) -> np.ndarray:
         """The block's end: what lies behind it is renewed when its turn comes."""
         return np.full(len(masked), block.stop)
+
+    def occasion(self) -> tuple[object, ...]:
+        """Every row that enters is recomputed."""
+        return ()
 
     def begin_step(self, view: StepView) -> StepPlan:
         """All rows at a refresh, else the window."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from engine.cache.base import CachePolicy, RunInfo, StepPlan, StepView
 from engine.cache.store import Site
 from engine.fields import knob
+from engine.host import upload
 from engine.regions import covered
 from engine.rows import ALL, Rows, pack
 
@@ -29,6 +29,7 @@ class FreeCache(CachePolicy):
     paper = "arXiv 2505.21467"
     summary = "Computes the whole canvas once; what lies before the current block is frozen."
     waits = True
+    slides = True
 
     block: int = knob(
         64, 1, 1024, help="Rows are frozen in blocks of this many positions of the answer."
@@ -74,6 +75,10 @@ class FreeCache(CachePolicy):
             return super().edge(masked, block)
         return np.minimum(_frontier(masked) - 1 + self.window, masked.shape[1])
 
+    def occasion(self) -> tuple[object, ...]:
+        """Every row that enters is recomputed."""
+        return ()
+
     def begin_step(self, view: StepView) -> StepPlan:
         """All rows once, then the window."""
         frontier = _frontier(view.masked_host)
@@ -101,7 +106,7 @@ class FreeCache(CachePolicy):
         starts, stops = np.maximum(last - width, 0), np.minimum(last + width, length)
         edge, seen = int(stops.max()), None
         if (stops < edge).any():
-            seen = torch.from_numpy(np.arange(length) < stops[:, None]).to(view.canvas.device)
+            seen = upload(np.arange(length) < stops[:, None], view.canvas.device)
         keys = ALL if edge == length else slice(0, edge)
         return StepPlan(self._span(starts, stops, view), keys, seen, "partial")
 
@@ -111,7 +116,7 @@ class FreeCache(CachePolicy):
         if (starts == starts[0]).all() and (stops == stops[0]).all():
             return self._fed
         at = np.arange(view.run.length)
-        return pack((at >= starts[:, None]) & (at < stops[:, None]), view.canvas.device)[0]
+        return pack((at >= starts[:, None]) & (at < stops[:, None]), view.canvas.device)
 
     @classmethod
     def exact(cls) -> None:

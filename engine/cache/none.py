@@ -14,7 +14,12 @@ class NoCache(CachePolicy):
     name = "none"
     title = "No cache"
     waits = True
+    blind = True
     summary = "Every position is recomputed in every step."
+
+    def occasion(self) -> tuple[object, ...]:
+        """All steps are alike."""
+        return ()
 
     @classmethod
     def exact(cls) -> NoCache:

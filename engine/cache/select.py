@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine.host import Landing, upload
 from engine.rows import ALL, Rows
 
 ROUNDING = 64
@@ -42,8 +44,8 @@ def most_drifted(moved: Tensor, count: int | Tensor, start: int) -> Tensor:
 
 def ranks(counts: Sequence[int], device: torch.device) -> Tensor:
     """Ranks 0 to count - 1 of each sequence, [B, largest count]; a shorter one repeats its last."""
-    last = torch.tensor(counts, device=device)[:, None] - 1
-    return torch.arange(max(counts), device=device).minimum(last)
+    last = np.array(counts)[:, None] - 1
+    return upload(np.minimum(np.arange(max(counts)), last), device)
 
 
 def marked(mask: Tensor, active: Rows) -> tuple[Rows, list[int]]:
@@ -52,7 +54,8 @@ def marked(mask: Tensor, active: Rows) -> tuple[Rows, list[int]]:
     ALL where every row is marked, `slice(0, 0)` where none is. The rows ascend; a sequence with
     fewer repeats its last one (its first active row where it has none). Waits for the device.
     """
-    counts = [int(n) for n in mask.sum(1).tolist()]
+    (told,) = Landing(mask.sum(1)).get()
+    counts = told.tolist()
     if min(counts) == mask.shape[1]:
         return ALL, counts
     if max(counts) == 0:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from engine.cache.base import (
@@ -26,7 +26,8 @@ from engine.cache.select import most_drifted, ranks, share, turned
 from engine.cache.singular import Proxy, make, obtain
 from engine.cache.store import Site
 from engine.fields import knob
-from engine.regions import kept, renews
+from engine.host import upload
+from engine.regions import due, kept, renews
 from engine.rows import ALL, take, within
 
 PROJECTED = {"query": "q", "key": "k"}
@@ -44,6 +45,7 @@ class SpaCache(CachePolicy):
     title = "SPA-Cache"
     paper = "arXiv 2602.02544"
     summary = "Renews the rows whose low-rank image of V moved most, by a budget for each layer."
+    blind = True
 
     refresh_interval: int | None = knob(
         50, 1, 1024, optional=True, help="Every row is renewed every so many steps."
@@ -120,6 +122,8 @@ class SpaCache(CachePolicy):
 
     def start(self, run: RunInfo) -> None:
         """Derive the rows of each layer; ValueError names a knob that the model cannot meet."""
+        if getattr(self, "run", None) != run:  # else they stay: captured forwards use them
+            self._ranks: dict[int, Tensor] = {}
         super().start(run)
         self._rows, shift = self._region(run), run.info.logit_shift
         self._answer = slice(max(run.prompt_length - shift, 0), run.length)
@@ -127,7 +131,6 @@ class SpaCache(CachePolicy):
         self._skipped = padding or (0,) * run.batch
         free = [self._rows.stop - self._rows.start - n for n in self._skipped]
         self._counts = [[share(ratio, n) for n in free] for ratio in self.ratios(run.info)]
-        self._ranks: dict[int, Tensor] = {}
 
     def ratios(self, info: ModelInfo) -> tuple[float, ...]:
         """The share of rows renewed in each layer, [layers]."""
@@ -173,14 +176,17 @@ class SpaCache(CachePolicy):
         kv = ALL if self._dense else chosen
         return LayerPlan(k=kv, v=kv, attn=chosen, ffn=chosen)
 
+    def occasion(self) -> tuple[object, ...]:
+        """What is renewed."""
+        return self._full, self._renew
+
     def planned(self, view: StepView) -> tuple[str, str, str]:
         """Prompt and answer by their intervals; in between a share of the rows selected from."""
         if self._full:
             return super().planned(view)
         answer = "full" if self._renew else "partial"
-        rests = self._dense or self._renew
         again = not self._dense or renews(view.step, self.refresh_interval, view.steps_left)
-        return kept(again) if rests else "partial", answer, answer
+        return kept(again) if self._dense or self._renew else "partial", answer, answer
 
     def facts(self) -> dict[str, list[float]]:
         """The share of rows renewed in each layer between refreshes."""
@@ -234,16 +240,11 @@ class SpaCache(CachePolicy):
             return most_drifted(moved, counts[0], first)
         if layer not in self._ranks:
             self._ranks[layer] = ranks(counts, moved.device)
-            pads = torch.tensor(self._skipped, device=moved.device)[:, None]
-            self._pads = torch.arange(moved.shape[1], device=moved.device) < pads
+            pads = np.arange(moved.shape[1]) < np.array(self._skipped)[:, None]
+            self._pads = upload(pads, moved.device)
         return most_drifted(moved.masked_fill(self._pads, -1.0), self._ranks[layer], first)
 
     @classmethod
     def exact(cls) -> SpaCache:
         """Every row renewed in every step."""
         return cls(refresh_interval=1)
-
-
-def due(step: int, interval: int | None) -> bool:
-    """Whether an interval ends at a step."""
-    return interval is not None and step % interval == 0

@@ -61,6 +61,7 @@ class Stack(CachePolicy):
         super().start(run)
         self.window.start(run)
         self.reuse.start(run)
+        self.blind = self.window.blind and self.reuse.blind
         self._keeps = bool(self.window.sites(run))
 
     def watch(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:

@@ -60,6 +60,19 @@ class ActivationStore:
         """Whether a site holds values."""
         return (layer, name) in self._written
 
+    @property
+    def declared(self) -> frozenset[tuple[int, str]]:
+        """The (layer, site) that hold values."""
+        return frozenset(self._written)
+
+    def forget(self) -> None:
+        """Take what is held as never written; it stays where it is."""
+        self._written.clear()
+
+    def declare(self, places: frozenset[tuple[int, str]]) -> None:
+        """Take note that (layer, site) hold values, written by a forward that is replayed."""
+        self._written |= places
+
     def write(
         self, layer: int, name: str, rows: Rows, values: Tensor, idle: Tensor | None = None
     ) -> None:

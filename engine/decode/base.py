@@ -16,6 +16,7 @@ from engine.decode.schedule import Begun, Schedule
 from engine.events import GuidedStep
 from engine.fields import check_fields
 from engine.guider.guiding import Guiding
+from engine.host import upload
 from engine.plan import quota
 
 
@@ -46,10 +47,15 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Commit:
-    """What a step commits: a mask over `view.needs` and the ids, [B, n] each."""
+    """What a step commits: a mask over `view.needs` and the ids, [B, n] each.
+
+    `counts` [B] is how many tokens a sequence that the mask holds, of finite scores, where that
+    owes nothing to the logits and the positions are left to them.
+    """
 
     mask: Tensor
     ids: Tensor
+    counts: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -157,6 +163,15 @@ class Unmasker(ABC):
         committed now (None: all), `noise` the generator of each sequence.
         """
         return None
+
+    def pay(self, candidates: Candidates, view: StepView) -> Commit:
+        """The best candidates, as many as the schedule owes and may be committed."""
+        assert self.pace is not None
+        left = torch.from_numpy(view.left)
+        owed = self.pace.owed(left, view.block, view.block_step).numpy()
+        counts = np.minimum(owed, view.real_host.sum(1))
+        mask = candidates.leading(upload(counts, candidates.ids.device))
+        return Commit(mask, candidates.ids, counts)
 
     @abstractmethod
     def commit(self, candidates: Candidates, view: StepView) -> Commit:

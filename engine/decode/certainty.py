@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -32,11 +32,7 @@ class Certainty(Unmasker):
 
     def commit(self, candidates: Candidates, view: StepView) -> Commit:
         """The best by confidence x density, as many as the step owes."""
-        assert self.pace is not None
         start = view.run.prompt_length
         weight = density(~view.masked[:, start:], self.sigma).gather(1, view.needs - start)
         score = (candidates.score * weight).masked_fill(~view.real, -torch.inf)
-        left = view.masked[:, view.block].sum(1)
-        counts = self.pace.owed(left, view.block, view.block_step)
-        ranked = Candidates(candidates.ids, candidates.confidence, score)
-        return Commit(ranked.leading(counts), candidates.ids)
+        return self.pay(replace(candidates, score=score), view)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from engine.cache.base import CachePolicy, StepView
@@ -18,6 +17,7 @@ from engine.guider.reader import Cost
 from engine.guider.report import Report
 from engine.guider.rule import RULES, Rule
 from engine.guider.settle import Draft, settle
+from engine.host import Landing, upload
 from engine.models.ops import wide
 
 
@@ -102,10 +102,9 @@ class Guided(Unmasker):
 
     def commit(self, candidates: Candidates, view: StepView) -> Commit:
         """The accepted run of each sequence, or the fallback's token."""
-        needs, real = view.needs.cpu().numpy(), view.real.cpu().numpy()
-        ids, mask = candidates.ids.cpu().numpy(), np.zeros_like(real)
-        places = [_leading(*row) for row in zip(real, needs, view.masked_host, strict=True)]
-        drafts = self._drafts(candidates, view, needs, places)
+        told = zip(view.real_host, view.needs_host, view.masked_host, strict=True)
+        places, mask = [_leading(*row) for row in told], np.zeros_like(view.real_host)
+        ids, drafts = self._drafts(candidates, view, places)
         found = {
             row: settle(self._judges[row], draft, self.block, self.multi_chunk, self.fallback)
             for row, draft in drafts.items()
@@ -113,12 +112,12 @@ class Guided(Unmasker):
         for row, settled in found.items():
             taken = places[row][: len(settled.ids)]
             mask[row, taken], ids[row, taken] = True, settled.ids
-        told = None if 0 not in found or candidates.logits is None else candidates.logits[0]
-        if told is not None:
-            told = told[torch.from_numpy(places[0]).to(told.device)]
-        self._report = Report(found.get(0), self._spent(), told)
+        kept = None if 0 not in found or candidates.logits is None else candidates.logits[0]
+        if kept is not None:
+            kept = kept[upload(places[0], kept.device)]
+        self._report = Report(found.get(0), self._spent(), kept)
         device = view.needs.device
-        return Commit(torch.from_numpy(mask).to(device), torch.from_numpy(ids).to(device))
+        return Commit(upload(mask, device), upload(ids, device))
 
     def ending(self, asked: str) -> str:
         """An end of text that is committed ends the run, whatever is asked (spec.eos official)."""
@@ -135,17 +134,18 @@ class Guided(Unmasker):
         return sum(judge.reader.held() for judge in self._judges)
 
     def _drafts(
-        self, candidates: Candidates, view: StepView, needs: np.ndarray, places: list[np.ndarray]
-    ) -> dict[int, Draft]:
-        """The draft of each sequence that has one."""
-        confidence = candidates.confidence
+        self, candidates: Candidates, view: StepView, places: list[np.ndarray]
+    ) -> tuple[np.ndarray, dict[int, Draft]]:
+        """The ids proposed [B, n], a copy, and the draft of each sequence that has one."""
+        confidence, needs = candidates.confidence, view.needs_host
         surest = confidence
         if self.rule == "rel_dlm":
             assert candidates.logits is not None, "the loop hands logits over"
             surest = wide(candidates.logits).softmax(-1).amax(-1)
-        ids, canvas = candidates.ids.cpu().numpy(), view.canvas.cpu().numpy()
-        sure, best = (p.double().cpu().numpy() for p in (confidence, surest))
-        return {
+        ids, canvas, sure, best = Landing(
+            candidates.ids, view.canvas, confidence.double(), surest.double()
+        ).get()
+        return ids.copy(), {
             row: Draft(
                 needs[row, at], ids[row, at], sure[row, at], best[row, at],
                 canvas[row], view.masked_host[row], view.run.prompt_length,

@@ -11,6 +11,7 @@ import torch
 from engine.cache.base import StepView
 from engine.decode.base import Candidates, Commit, Unmasker
 from engine.fields import knob
+from engine.host import upload
 
 
 @dataclass
@@ -68,10 +69,7 @@ class Quota(Unmasker):
 
     def commit(self, candidates: Candidates, view: StepView) -> Commit:
         """The best, as many as the step owes and may be committed."""
-        assert self.pace is not None
         if view.due is not None:
-            mask = torch.from_numpy(view.due).to(view.needs.device).gather(1, view.needs)
+            mask = upload(view.due, view.needs.device).gather(1, view.needs)
             return Commit(mask & view.real, candidates.ids)
-        left = view.masked[:, view.block].sum(1)
-        counts = self.pace.owed(left, view.block, view.block_step)
-        return Commit(candidates.leading(counts), candidates.ids)
+        return self.pay(candidates, view)

@@ -28,7 +28,10 @@ class Schedule:
     begun: Mapping[int, Begun]
 
     def owed(self, left: Tensor, block: slice, step: int) -> Tensor:
-        """Tokens [B] that this run's step `step` of a block owes; `left` [B] are masked still."""
+        """Tokens [B] that this run's step `step` of a block owes, on the CPU.
+
+        `left` [B] are masked still.
+        """
         before = self.begun.get(block.start)
         if step == 0:
             self._opened = left if before is None else torch.full_like(left, before.opened)
@@ -61,8 +64,7 @@ class Falling(Schedule):
 
     def owed(self, left: Tensor, block: slice, step: int) -> Tensor:
         """Tokens [B] that step `step` of a block owes, M being those that are masked still."""
-        share = self.share(self.place(block, step)).to(left.device)
-        return (left.float() * share).floor().long()
+        return (left.float() * self.share(self.place(block, step))).floor().long()
 
 
 def owed(opened: Tensor, left: Tensor, steps: int, step: int) -> Tensor:

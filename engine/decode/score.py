@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from engine.decode.base import Candidates, Shaping
 from engine.fields import Scalar
+from engine.host import Landing, upload
 from engine.models.ops import wide
 
 ALIASES: dict[str, Scalar] = {
@@ -25,9 +27,11 @@ def propose(
     temperature: float,
     noise: Sequence[torch.Generator],
     shaping: Shaping | None = None,
+    told: np.ndarray | None = None,
 ) -> Candidates:
     """Candidates of raw logits [B, n, V], of which `real` [B, n] bool are not padding.
 
+    `told` is `real` on the host; where it is left out and noise is drawn, the device is asked.
     A `random` score is an order that the unmasker knows; the candidates keep their confidence.
 
     With a temperature the token is the argmax of logits + temperature * Gumbel noise, drawn in
@@ -38,12 +42,12 @@ def propose(
     z = wide(logits)
     if shaping is not None:
         z, temperature = shaped(z, shaping, temperature), float(temperature > 0)
-    ids = z.argmax(-1) if temperature == 0 else _sample(z, real, temperature, noise)
+    ids = z.argmax(-1) if temperature == 0 else _sample(z, real, temperature, noise, told)
     probabilities = z.softmax(-1)
     confidence = probabilities.gather(-1, ids[..., None])[..., 0]
     values = _score(probabilities, confidence, score)
     if shaping is not None and shaping.alg_temp > 0:
-        u = _uniform(real, 1, noise)[..., 0]
+        u = _uniform(real, 1, noise, told)[..., 0]
         values = values.double() / shaping.alg_temp + _gumbel(u)
     return Candidates(ids, confidence, values.masked_fill(~real, -torch.inf))
 
@@ -76,9 +80,13 @@ def _score(p: Tensor, confidence: Tensor, score: str) -> Tensor:
 
 
 def _sample(
-    z: Tensor, real: Tensor, temperature: float, noise: Sequence[torch.Generator]
+    z: Tensor,
+    real: Tensor,
+    temperature: float,
+    noise: Sequence[torch.Generator],
+    told: np.ndarray | None,
 ) -> Tensor:
-    u = _uniform(real, z.shape[-1], noise)
+    u = _uniform(real, z.shape[-1], noise, told)
     return (z.double() + temperature * _gumbel(u)).argmax(-1)
 
 
@@ -87,10 +95,13 @@ def _gumbel(u: Tensor) -> Tensor:
     return -(-u.clamp_min(1e-300).log()).log()
 
 
-def _uniform(real: Tensor, width: int, noise: Sequence[torch.Generator]) -> Tensor:
+def _uniform(
+    real: Tensor, width: int, noise: Sequence[torch.Generator], told: np.ndarray | None
+) -> Tensor:
     """Uniform numbers [B, n, width] in float64, drawn for real rows only, in position order."""
+    (told,) = (told,) if told is not None else Landing(real).get()
     out = torch.full((*real.shape, width), 0.5, dtype=torch.float64)
-    for row, here, generator in zip(out, real.cpu(), noise, strict=True):
+    for row, here, generator in zip(out, torch.from_numpy(told), noise, strict=True):
         shape = (int(here.sum()), width)
         row[here] = torch.rand(shape, dtype=torch.float64, generator=generator)
-    return out.to(real.device)
+    return upload(out.numpy(), real.device)

@@ -153,10 +153,14 @@ class ModelAdapter(nn.Module):
         if names == "v":
             return (out,)
         turning = counts[:-1] if names[-1] == "v" else counts
-        rotary = self._rotary(length, self.dtype, self.device)
+        rotary = self.rotary(length)
         turned = rotary(out.narrow(2, 0, sum(turning)), *rotary.angles(rows))
         rest = () if turning is counts else (out.narrow(2, sum(turning), counts[-1]),)
         return (*turned.split(turning, 2), *rest)
+
+    def rotary(self, length: int) -> Rotary:
+        """The tables for canvases of `length`, out of a small cache."""
+        return self._rotary(length, self.dtype, self.device)
 
     def attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None
