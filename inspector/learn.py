@@ -90,5 +90,5 @@ def build_learn(handlers: Handlers, folder: Path) -> None:
         server_functions=[titles, lesson, check, view],
         **theme.BARE | {"js_on_load": theme.script("learn")},
     )  # fmt: skip
-    gr.Markdown("### When is parallel decoding safe?")
+    gr.Markdown("## When is parallel decoding safe?")
     build_theorem()

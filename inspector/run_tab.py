@@ -94,7 +94,7 @@ def _settings(form: Form, handlers: Handlers) -> tuple[gr.HTML, gr.Slider, gr.Dr
             with gr.Column(scale=2, min_width=300):
                 shots, example = _problem(form, handlers)
             with gr.Column(scale=1, min_width=260):
-                gr.Markdown("#### Both lanes")
+                gr.Markdown("## Both lanes")
                 build_shared(form)
             for lane in LANES:
                 with gr.Column(scale=1, min_width=260):
@@ -126,7 +126,7 @@ def _files(files: Files, handlers: Handlers, race: gr.HTML, chart: gr.Plot) -> N
                 "Take the last race away as files: everything drawn above, no model needed."
             )
             ready = gr.Button("Prepare files", elem_id="ds-export")
-            made = gr.File(label="Files", file_count="multiple", interactive=False)
+            made = gr.File(label="Files", file_count="multiple", interactive=False, visible=False)
             said = gr.Textbox(label="Export", interactive=False, elem_id="ds-export-note")
         with gr.Column(min_width=280):
             gr.Markdown(
@@ -138,7 +138,12 @@ def _files(files: Files, handlers: Handlers, race: gr.HTML, chart: gr.Plot) -> N
                 file_types=[".npz", ".json"], elem_id="ds-import",
             )  # fmt: skip
             note = gr.Textbox(label="Import", interactive=False, elem_id="ds-import-note")
-    ready.click(files.export, None, [made, said], **PRIVATE)
+
+    def export(request: gr.Request) -> tuple[Any, str]:
+        paths, told = files.export(request)
+        return gr.File(paths, visible=paths is not None), told
+
+    ready.click(export, None, [made, said], **PRIVATE)
     shown = given.upload(files.import_files, given, [race, note], concurrency_limit=2, **PRIVATE)
     shown.then(handlers.time_chart, None, chart, **FLAG)
 

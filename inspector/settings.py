@@ -149,7 +149,7 @@ def build_lane(form: Form, lane: Lane) -> None:
     """Widgets of one lane: its methods, their knobs and its steps."""
     words = form.words
     spec = words.default.a if lane == "a" else words.default.b
-    gr.Markdown(f"#### {LANE_NAMES[lane]}")
+    gr.Markdown(f"## {LANE_NAMES[lane]}")
     for kind in ("unmasker", "cache"):
         shown = [row["name"] for row in words.parts(kind, getattr(spec, kind))]
         form.widgets[f"{lane}.{kind}"] = gr.Dropdown(

@@ -18,7 +18,23 @@ function inks(canvas) {
   return { ink: read("--ds-soft"), rule: read("--ds-rule"), a: read("--ds-a"), b: read("--ds-b"), mask: read("--ds-mask") };
 }
 
+function raceName(store, frames) {
+  const told = store.started.map((lane) => {
+    const frame = frames[lane.name];
+    const when = store.timed ? ", " + duration(lane.clock[frame]) : "";
+    return lane.name.toUpperCase() + " " + lane.shown[frame] + " of " + lane.at.length + " after " + plural(frame, "step") + when;
+  });
+  return ["Tokens revealed, both lanes", ...told].join("; ");
+}
+
+function mapName(lane, frame) {
+  const places = lane.rows[frame - 1]?.places || [];
+  const last = places.length ? "; at step " + frame + " token " + places.map((place) => place + 1).join(", ") : "";
+  return "Lane " + lane.name.toUpperCase() + ": step by position, coloured by confidence" + last;
+}
+
 function drawRace(canvas, store, frames) {
+  canvas.ariaLabel = raceName(store, frames);
   const { pen, width, height } = surface(canvas, 150);
   const colours = inks(canvas);
   const box = { left: 34, right: width - 10, top: 12, bottom: height - 20 };
@@ -82,6 +98,7 @@ function drawLine(pen, lane, x, y, colour, frame) {
 }
 
 function drawMap(canvas, lane, frame, mostSteps) {
+  canvas.ariaLabel = mapName(lane, frame);
   const { pen, width, height } = surface(canvas, 150);
   const colours = inks(canvas);
   const box = { left: 34, right: width - 10, top: 12, bottom: height - 20 };

@@ -5,6 +5,12 @@ const CIVIDIS = [
   [138, 134, 120], [165, 156, 116], [195, 179, 105], [225, 204, 85], [254, 232, 56],
 ];
 
+function reachable(box) {
+  const over = box.scrollHeight > box.clientHeight + 1 || box.scrollWidth > box.clientWidth + 1;
+  if (over) box.tabIndex = 0;
+  else box.removeAttribute("tabindex");
+}
+
 function make(tag, name, text) {
   const out = document.createElement(tag);
   if (name) out.className = name;

@@ -61,7 +61,9 @@ async function enter(lesson) {
   spot("lesson-strip").hidden = lesson.action !== "strip";
   spot("lesson-verdict").textContent = "";
   spot("lesson-link").value = location.origin + location.pathname + "?lesson=" + lesson.key;
-  spot("lesson-last").hidden = course.lessons.indexOf(lesson) < course.lessons.length - 1;
+  const last = course.lessons.at(-1) === lesson;
+  spot("lesson-last").hidden = !last;
+  spot("lesson-next").hidden = last;
   spot("lesson-choices").replaceChildren(...lesson.choices.map(choiceKey));
   marks();
   await show(place.laneB || lesson.lane_b, place.cursor || lesson.start, place.held, place.view || lesson.view);
@@ -123,6 +125,13 @@ function strip() {
         : plural(left, "answer token") + " before it and " + right + " from it on moved by more than 0.001.");
 }
 
+function turnTo(lesson) {
+  const entered = enter(lesson);
+  spot("lesson-title").focus({ preventScroll: true });
+  board.querySelector("[data-lesson-box]").scrollIntoView({ block: "nearest" });
+  return entered;
+}
+
 async function judge(event) {
   event.preventDefault();
   const lesson = course.now;
@@ -144,7 +153,7 @@ async function openCourse() {
     key.type = "button";
     key.dataset.key = lesson.key;
     key.append(make("span", "ds-tick"));
-    key.addEventListener("click", () => enter(lesson));
+    key.addEventListener("click", () => turnTo(lesson));
     spot("lessons").append(key);
   });
   const wanted = new URLSearchParams(location.search).get("lesson");
@@ -161,6 +170,7 @@ for (const key of board.querySelectorAll("[data-strip]")) {
   });
 }
 spot("lesson-form").addEventListener("submit", judge);
+spot("lesson-next").addEventListener("click", () => turnTo(course.lessons[course.lessons.indexOf(course.now) + 1]));
 inspector.watchers.push(() => {
   if (!course.now) return;
   strip();

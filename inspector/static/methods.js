@@ -155,7 +155,7 @@ function listed({ title, methods }) {
     row.append(key);
     rows.append(row);
   }
-  return [make("h3", "", title), rows];
+  return [make("h2", "", title), rows];
 }
 
 async function openBook() {

@@ -39,6 +39,7 @@ function show() {
   const room = [plan.lanes[0].room, plan.memory].filter(Boolean).map(small);
   find("[data-plans]").replaceChildren(...rows, ...room);
   find("[data-question]").textContent = plan.question;
+  reachable(find("[data-question]"));
   const before = plan.before;
   find("[data-before]").textContent = before
     ? "after " + before + (before === 1 ? " worked example" : " worked examples")

@@ -2,7 +2,7 @@ const store = new Store();
 const root = element.querySelector(".ds");
 const find = (name) => root.querySelector("[data-" + name + "]");
 const transport = new Transport(root, store, () => draw());
-const view = { pinned: null, pointed: null, spoken: 0, due: 0, asking: false, queued: false, question: null };
+const view = { pinned: null, pointed: null, asking: false, queued: false, question: null };
 const inspector = new Inspector(
   root.querySelector("[data-inspect]"),
   store,
@@ -10,6 +10,8 @@ const inspector = new Inspector(
   moveTo,
 );
 const main = Boolean(element.closest("#ds-race"));
+const focus = new Focus(root, main ? "#ds-buttons" : null);
+const speech = new Speech(find("spoken"), store, () => headline(store, transport.frames()));
 const lanes = {};
 for (const name of ["a", "b"]) {
   const box = root.querySelector('[data-lane="' + name + '"]');
@@ -20,6 +22,8 @@ for (const name of ["a", "b"]) {
     (place) => pin(name, place),
   );
   lanes[name] = { box, part, grid };
+  part("grid").addEventListener("focus", () => (find("readout").ariaLive = "polite"));
+  part("grid").addEventListener("blur", () => (find("readout").ariaLive = "off"));
 }
 
 function point(name, place) {
@@ -114,21 +118,6 @@ function drawHead() {
   find("other").textContent = elsewhere ? "These lanes answer another problem: " + store.question : "";
 }
 
-function speak(frames) {
-  const left = view.spoken + 1000 - performance.now();
-  clearTimeout(view.due);
-  if (store.live && left > 0) {
-    view.due = setTimeout(() => speak(transport.frames()), left);
-    return;
-  }
-  view.spoken = performance.now();
-  const counts = store.started.map((lane) => lane.name.toUpperCase() + " " + plural(lane.masksLeft(frames[lane.name]), "mask") + " left");
-  const told = spokenFetch(store.wait);
-  const rest = told ? [told] : [headline(store, transport.frames()), ...chips(store), ...counts];
-  const words = [STATES[store.state], ...rest].filter(Boolean).join(". ");
-  if (find("spoken").textContent !== words) find("spoken").textContent = words;
-}
-
 function draw() {
   for (const lane of store.started) {
     const { grid } = lanes[lane.name];
@@ -153,6 +142,7 @@ function drawInspector(frames) {
   for (const key of root.querySelectorAll("[data-record]")) key.disabled = store.busy || !store.started.length;
   if (!store.live && store.state !== "recording") inspector.refresh(store.version);
   inspector.draw();
+  focus.check();
 }
 
 function hold(held) {
@@ -168,13 +158,17 @@ function ask(name, wish) {
 
 function drawCharts(frames) {
   const most = Math.max(1, ...store.started.map((lane) => lane.rows.length));
-  drawRace(root.querySelector('[data-chart="race"]'), store, frames);
-  for (const name of ["a", "b"]) {
-    drawMap(root.querySelector('[data-chart="' + name + '"]'), store.lanes[name], frames[name], most);
-  }
+  const chart = (name) => root.querySelector('[data-chart="' + name + '"]');
+  drawRace(chart("race"), store, frames);
+  for (const name of ["a", "b"]) drawMap(chart(name), store.lanes[name], frames[name], most);
+}
+
+function reach() {
+  for (const box of root.querySelectorAll("[data-answer], [data-note]")) reachable(box);
 }
 
 function details() {
+  reach();
   table(find("table"), store);
   const lane = store.started[0];
   find("env").textContent = lane
@@ -209,7 +203,7 @@ async function take(text) {
     if (store.live) store.question = view.question;
   }
   draw();
-  speak(transport.frames());
+  speech.tell();
   if (!store.live) details();
   if (whole || view.asking) return;
   view.asking = true;
@@ -238,7 +232,11 @@ document.addEventListener("driftscope-question", (event) => {
   if (main) view.question = event.detail;
   drawHead();
 });
-new ResizeObserver(() => drawCharts(transport.frames())).observe(root);
+inspector.watchers.push(() => focus.check());
+new ResizeObserver(() => {
+  drawCharts(transport.frames());
+  reach();
+}).observe(root);
 new MutationObserver(() => drawCharts(transport.frames())).observe(document.body, { attributeFilter: ["class"] });
 if (main) new Link(inspector);
 watch("value", () => take(props.value));

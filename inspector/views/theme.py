@@ -19,6 +19,8 @@ INSPECT = (
     "inspect/pen.js",
     "inspect/heat.js",
     "inspect/plot.js",
+    "inspect/legend.js",
+    "inspect/reading.js",
     "inspect/figure.js",
     "inspect/panel.js",
     "inspect/tally.js",
@@ -35,6 +37,9 @@ RACE = (
     "charts.js",
     "report.js",
     "fetch.js",
+    "speech.js",
+    "dropdown.js",
+    "focus.js",
     "transport.js",
     *INSPECT,
     "link.js",
@@ -42,7 +47,7 @@ RACE = (
     "race.js",
 )
 SCRIPTS = {
-    "plan": ("plan.js",),
+    "plan": ("format.js", "plan.js"),
     "preset": ("preset.js",),
     "race": RACE,
     "replay": ("replay.js", *RACE),
@@ -52,6 +57,7 @@ SCRIPTS = {
 }
 SHEETS = (
     "page.css", "race.css", "inspect/inspect.css", "learn.css", "theorem.css", "methods.css",
+    "access.css",
 )  # fmt: skip
 BARE: dict[str, Any] = {"apply_default_css": False, "js_on_load": None}
 FONT = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")
@@ -92,4 +98,6 @@ def theme() -> gr.themes.Base:
         button_primary_background_fill_hover_dark="#0d8466",
         button_primary_text_color="#ffffff",
         button_primary_text_color_dark="#ffffff",
+        body_text_color_subdued="#4d5867",
+        body_text_color_subdued_dark="#b3bdca",
     )

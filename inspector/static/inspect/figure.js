@@ -15,13 +15,13 @@ class Figure {
     this.name = name;
     this.spec = null;
     this.pixels = new HeatPixels();
-    this.selected = null;
+    this.selected = this.stop = null;
     this.root = make("figure", "ds-figure");
     this.root.dataset.figure = name;
     this.caption = make("figcaption");
     this.canvas = make("canvas");
     this.canvas.tabIndex = 0;
-    this.canvas.setAttribute("role", "img");
+    this.canvas.setAttribute("role", "application");
     this.legend = make("ul", "ds-legend");
     this.legend.setAttribute("aria-label", "Legend");
     this.readout = make("p", "ds-words");
@@ -56,7 +56,8 @@ class Figure {
   show(spec) {
     this.spec = spec;
     if (this.caption.textContent !== spec.title) this.caption.textContent = spec.title;
-    this.canvas.setAttribute("aria-label", spec.label || spec.title);
+    this.canvas.setAttribute("aria-roledescription", spec.series ? "chart" : "heat map");
+    this.canvas.setAttribute("aria-label", figureName(spec));
     for (const key of this.root.querySelectorAll("[data-save]")) {
       key.setAttribute("aria-label", "Save as " + key.textContent + ": " + spec.title);
     }
@@ -124,22 +125,41 @@ class Figure {
   }
 
   key(event) {
-    if (!this.spec || this.spec.series) return;
+    if (!this.spec) return;
     const far = event.shiftKey ? 10 : 1;
+    const moved = this.spec.series ? this.keyPlot(event.key, far) : this.keyHeat(event.key, far);
+    if (!moved) return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  keyPlot(key, far) {
+    const stops = plotStops(this.spec);
+    const moves = { ArrowRight: far, ArrowUp: far, ArrowLeft: -far, ArrowDown: -far, Enter: 0 };
+    const last = stops.length - 1;
+    const ends = { Home: 0, End: last };
+    if (last < 0 || !(key in moves || key in ends)) return false;
+    const from = plotPlace(this.spec, stops, this.stop);
+    this.stop = stops[Math.min(Math.max(ends[key] ?? from + moves[key], 0), last)];
+    this.say(this.spec.words(...this.stop));
+    this.spec.pick?.(...this.stop, true);
+    return true;
+  }
+
+  keyHeat(key, far) {
     const moves = { ArrowRight: [far, 0], ArrowLeft: [-far, 0], ArrowDown: [0, far], ArrowUp: [0, -far] };
     const at = this.spec.at || {};
     const from = { x: at.x ?? this.selected?.x ?? 0, y: at.y ?? this.selected?.y ?? 0 };
     const [wide, high] = [this.spec.x.count, this.spec.y.count];
-    if (event.key in moves) {
-      const [dx, dy] = moves[event.key];
+    if (key in moves) {
+      const [dx, dy] = moves[key];
       from.x = Math.min(Math.max(from.x + dx, 0), wide - 1);
       from.y = Math.min(Math.max(from.y + dy, 0), high - 1);
-    } else if (event.key === "Home") from.x = 0;
-    else if (event.key === "End") from.x = wide - 1;
-    else if (event.key !== "Enter") return;
-    event.preventDefault();
-    event.stopPropagation();
+    } else if (key === "Home") from.x = 0;
+    else if (key === "End") from.x = wide - 1;
+    else if (key !== "Enter") return false;
     this.choose(from, true);
+    return true;
   }
 
   file(ending) {
@@ -186,65 +206,4 @@ class Figure {
     }
     return out;
   }
-}
-
-function legendItems(spec) {
-  const items = [];
-  const key = (text, paint) => {
-    const item = make("li");
-    const swatch = make("span", "ds-swatch");
-    paint(swatch);
-    item.append(swatch, document.createTextNode(text));
-    items.push(item);
-  };
-  for (const line of spec.series || []) {
-    if (line.name) key(line.name, (node) => lineSwatch(node, line));
-  }
-  const legend = spec.legend;
-  if (legend?.kind === "scale") items.push(scaleItem(legend));
-  for (const [colour, text, glyph] of legend?.items || []) {
-    key(text, (node) => {
-      node.style.background = rgb(colour);
-      node.style.color = inkOn(colour);
-      node.textContent = glyph || "";
-    });
-  }
-  if (!spec.series) key(spec.blank || "no data", (node) => node.classList.add("ds-hatch"));
-  if (spec.under) key(spec.underName, (node) => node.classList.add("ds-under"));
-  if (spec.dots) key(spec.dotName || "unmasked here", (node) => node.classList.add("ds-dot"));
-  return items;
-}
-
-function lineSwatch(node, line) {
-  if (line.mark) {
-    node.classList.add("ds-mark");
-    node.style.color = line.colour;
-    return void (node.textContent = line.mark === "cross" ? "✕" : "●");
-  }
-  node.classList.add("ds-line");
-  node.style.borderTopColor = line.colour;
-  node.style.borderTopStyle = line.dash?.length ? "dashed" : "solid";
-  if (line.kind === "points" || line.kind === "bars") node.style.background = line.colour;
-}
-
-function scaleItem(legend) {
-  const item = make("li", "ds-legend-scale");
-  const bar = make("span", "ds-ramp");
-  const stops = Array.from({ length: 11 }, (_, i) => rgb(legend.colour(i / 10)));
-  bar.style.background = "linear-gradient(90deg, " + stops.join(", ") + ")";
-  const ticks = make("span", "ds-ramp-ticks");
-  for (const [place, text] of legend.ticks) {
-    const tick = make("i", "", text);
-    tick.style.left = place * 100 + "%";
-    ticks.append(tick);
-  }
-  for (const place of legend.marks || []) {
-    const mark = make("span", "ds-ramp-mark");
-    mark.style.left = place * 100 + "%";
-    bar.append(mark);
-  }
-  const frame = make("span", "ds-ramp-frame");
-  frame.append(bar, ticks);
-  item.append(document.createTextNode(legend.name), frame);
-  return item;
 }

@@ -74,7 +74,7 @@ function drawHeat(pen, spec, box, inks, pixels) {
   pen.imageSmoothingEnabled = false;
   pen.drawImage(pixels.of(spec), box.left, box.top, box.right - box.left, box.bottom - box.top);
   heatGlyphs(pen, spec, place);
-  heatUnder(pen, pixels.lines, place);
+  heatEdges(pen, pixels.lines, place);
   heatMarks(pen, spec, box, inks, place);
   heatDots(pen, spec, place);
   axisTicks(pen, spec.x, box, inks, place.left, place.wide, "x");
@@ -110,19 +110,21 @@ function heatRuns(count, name, merge, take) {
 
 function heatLines(spec) {
   const lines = [];
-  for (let y = 0; spec.under && y < spec.y.count; y++) {
-    const ink = (x) => (spec.value(x, y) !== null && spec.under(x, y) ? inkOn(spec.colour(spec.value(x, y))) : "");
-    heatRuns(spec.x.count, ink, true, (from, to, colour) => lines.push([y, from, to, colour]));
+  for (const edge of ["over", "under"]) {
+    for (let y = 0; spec[edge] && y < spec.y.count; y++) {
+      const ink = (x) => (spec.value(x, y) !== null && spec[edge](x, y) ? inkOn(spec.colour(spec.value(x, y))) : "");
+      heatRuns(spec.x.count, ink, true, (from, to, colour) => lines.push([y, from, to, colour, edge]));
+    }
   }
   return lines;
 }
 
-function heatUnder(pen, lines, place) {
+function heatEdges(pen, lines, place) {
   if (place.high < 3) return;
   const thick = Math.min(Math.max(place.high * 0.22, 1), 3);
-  for (const [y, from, to, colour] of lines) {
+  for (const [y, from, to, colour, edge] of lines) {
     pen.fillStyle = colour;
-    pen.fillRect(place.left(from), place.top(y + 1) - thick, place.left(to) - place.left(from), thick);
+    pen.fillRect(place.left(from), edge === "over" ? place.top(y) + thick : place.top(y + 1) - thick, place.left(to) - place.left(from), thick);
   }
 }
 

@@ -42,6 +42,7 @@ class Panel {
       input.append(option);
     }
     const shown = make("output");
+    shown.ariaLive = "off";
     const words = control.words || ((value) => String(value));
     if (!control.options) Object.assign(input, { type: "range", min: control.min, max: control.max, step: control.step });
     input.value = control.value;

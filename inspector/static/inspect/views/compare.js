@@ -33,7 +33,7 @@ INSPECT_VIEWS.compare = {
   also: [["candidates", "steps"]],
   about:
     "Where and why the two lanes part, and what each of them took. The strip compares them answer token by answer token: " +
-    "orange where lane B unmasked it earlier than lane A, purple where later, and below it whether both chose the same token.",
+    "orange, ◂ and lined above where lane B unmasked it earlier than lane A, purple, ▸ and lined below where later, and beneath it whether both chose the same token.",
   draw(panel) {
     const { store } = panel.inspector;
     if (store.started.length < 2) return panel.say("Only one lane was run: there is nothing to compare it with.");
@@ -169,11 +169,13 @@ function compareStrip(panel, store) {
     y: { name: "", count: 2, tick: (i) => ["step", "token"][i] },
     value: cell,
     colour: (v) => (v.later === undefined ? (v.same ? SAME : DIFFERENT) : puor(0.5 + v.later / (2 * STEP_RANGE))),
-    glyph: (v) => (v.later === undefined ? (v.same ? "=" : "≠") : ""),
+    glyph: (v) => (v.later === undefined ? (v.same ? "=" : "≠") : ["◂", "0", "▸"][Math.sign(v.later) + 1]),
+    over: (x, y) => cell(x, y).later < 0,
+    under: (x, y) => cell(x, y).later > 0,
     legend: {
       kind: "scale", name: "B's step − A's", colour: puor,
       ticks: [[0, "≤ −64"], [0.25, "−32"], [0.5, "0"], [0.75, "32"], [1, "≥ 64"]],
-      items: [[SAME, "same token", "="], [DIFFERENT, "different token", "≠"]],
+      items: [[puor(0.3), "earlier in B", "◂", "over"], [puor(0.7), "later in B", "▸", "under"], [SAME, "same token", "="], [DIFFERENT, "different token", "≠"]],
     },
     blank: "not committed in both",
     unit: "steps later in B; same",
@@ -221,6 +223,7 @@ function compareTable(panel, store) {
   const from = store.parent ? "Lane B goes on from a step of lane A: its numbers are those of the rest alone. " : "";
   const times = store.timed ? "" : "Recorded runs show no times.";
   node.replaceChildren(table, make("p", "ds-room", from + times));
+  Object.assign(node, { tabIndex: 0, role: "region", ariaLabel: "Numbers of both lanes" });
 }
 
 function compareAnswers(store) {
