@@ -23,7 +23,7 @@ def test_a_cache_of_the_hub_is_read_without_a_network(tmp_path, cache, kind):
     session = Session({}, offline(cache))
     assert session.plan(SPEC)["fetch_bytes"] == 0
     events = list(session.run(SPEC))
-    assert [e.state for e in events if isinstance(e, Waiting)] == ["loading"]
+    assert [e.state for e in events if isinstance(e, Waiting)] == ["loading", "warmup"]
     assert events[-1].reason == "done"
     assert Hub(cache).find(NAME) == folder
 
