@@ -92,6 +92,9 @@ class Endpoints:
             lane: `a` or `b`.
             view: `frame`, `drift` and so on; an unknown one is answered with their names.
         """
+        for name, given in (("run", run), ("lane", lane), ("view", view)):
+            if not isinstance(given, str):
+                raise refused(ValueError(f"{name}: expected text"))
         if view not in registry.VIEWS:
             names = ", ".join(registry.VIEWS)
             raise refused(ValueError(f"view: choose from {names}"))

@@ -15,6 +15,7 @@ from inspector.protocol import LANES, Control, Lane
 
 SHELF_BYTES = 256_000_000
 SHELF_S = 6 * 3_600.0
+TRACE_BYTES = 24_000  # what a trace takes beside its arrays: spec, pieces, objects; measured
 KNOWN_ANSWERS = 2_000
 KEPT_RUNS = 63
 
@@ -68,10 +69,11 @@ class Record:
         return recorded or self.started().get(lane)
 
     def nbytes(self) -> int:
-        """Bytes of the arrays held."""
+        """Bytes of the traces held, about."""
         with self.lock:
             held = [*self.started().values(), *self.recorded.values()]
-            return sum(array.nbytes for trace in held for array in trace.arrays().values())
+            arrays = [array.nbytes for trace in held for array in trace.arrays().values()]
+            return sum(arrays) + TRACE_BYTES * len(held)
 
 
 class Shelf:

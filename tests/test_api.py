@@ -203,6 +203,8 @@ def test_a_view_of_a_run_by_its_id(client):
         (ran["run"][:-1], "a", "frame", "no longer held"),
         ("../../etc/passwd" * 99, "a", "frame", "no longer held"),
         (ran["run"], "c", "frame", "no longer held"),
+        ([ran["run"]], "a", "frame", "run: expected text"),
+        (ran["run"], "a", {}, "view: expected text"),
         (ran["run"], "a", "__class__", "choose from frame"),
         (ran["run"], "a", "similarity", "compared no steps"),
     ]:
