@@ -22,7 +22,10 @@ SMALL = {
     "b.unmasker": "threshold", "b.cache": "dual", "b.threshold.threshold": "0.9",
 }  # fmt: skip
 FINAL = ("done", "stopped", "failed")
-LONG = {"gen_length": "512", "block_length": "32", "a.steps": "512"}
+LONG = {
+    "gen_length": "512", "block_length": "32", "a.steps": "512",
+    "b.unmasker": "quota", "b.cache": "none", "b.steps": "512",
+}  # fmt: skip
 
 
 @dataclass
