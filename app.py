@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.zero import on_zero
 from inspector import space
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Settings:
             public=bool(environment.get("SPACE_ID")),
             cache=Path(cache).expanduser() if cache else None,
             preload=tuple(name.strip() for name in names if name.strip()),
-            zero=environment.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true"),
+            zero=on_zero(environment),
         )
 
 

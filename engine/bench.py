@@ -33,8 +33,7 @@ from typing import Any
 
 import torch
 
-from engine import captures, environment, figures, growth, suite, targets
-from engine.catalog import renewed
+from engine import captures, environment, figures, growth, readme, suite, targets
 from engine.chart import svg
 from engine.comparison import read_entries
 from engine.shelf import Shelf
@@ -46,8 +45,6 @@ from engine.trial import measure, seconds
 LEVELS = ("steps", "layers", "probe")
 REHEARSED = 2  # forwards by which a number of threads is judged
 CHART = Path("assets/table/growth.svg")
-MARKS = {name: (f"<!-- {name} -->\n", f"<!-- end of {name} -->")
-         for name in ("speed", "full size", "growth")}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -197,9 +194,7 @@ def main() -> None:
         raise SystemExit(f"error: {error}") from None
     print(report.text)
     if args.write_readme:
-        readme = Path("README.md")
-        text = renewed(readme.read_text("utf-8"), report.text, MARKS[section])
-        readme.write_text(text, "utf-8")
+        readme.write(report.text, section)
     where = environment.describe(report.spec, "")
     document = {"suite": args.suite, "environment": where, "rounds": args.rounds}
     print(json.dumps(document | report.found))

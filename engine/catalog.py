@@ -6,12 +6,10 @@ python -m engine.catalog --write-readme   renews the one in README.md
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import pkgutil
 from dataclasses import asdict
 from functools import cache
-from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -25,6 +23,7 @@ from engine.decode.base import Unmasker
 from engine.decode.score import ALIASES
 from engine.fields import describe_fields
 from engine.plan import DerivedPlan, derive
+from engine.readme import print_or_write
 from engine.spec import RunSpec
 
 T = TypeVar("T")
@@ -164,33 +163,5 @@ def _shown(knob: dict[str, Any]) -> str:
     return str(knob["default"]).lower()
 
 
-def with_table(readme: str) -> str:
-    """The text of a README with its table of methods renewed, between its two marks."""
-    return renewed(readme, table(), ("<!-- methods -->\n", "<!-- end of methods -->"))
-
-
-def renewed(readme: str, text: str, marks: tuple[str, str]) -> str:
-    """A README with `text` between two marks; ValueError names one that is missing."""
-    start, end = marks
-    before, found, rest = readme.partition(start)
-    _, ended, after = rest.partition(end)
-    if not found or not ended:
-        raise ValueError(
-            f"README.md: {(end if found else start).strip()} is missing; add the marks"
-        )
-    return before + start + text + end + after
-
-
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description="The methods of the engine.")
-    parser.add_argument("--write-readme", action="store_true", help="renew README.md's table")
-    if parser.parse_args().write_readme:
-        readme = Path("README.md")
-        readme.write_text(with_table(readme.read_text("utf-8")), "utf-8")
-    else:
-        print(table(), end="")
-
-
 if __name__ == "__main__":
-    main()
+    print_or_write("The methods of the engine.", table, "methods")

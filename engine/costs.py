@@ -6,13 +6,11 @@ python -m engine.costs --write-readme   renews the one in README.md
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
-from engine.catalog import derive_plan, renewed
+from engine.catalog import derive_plan
 from engine.families import adapter_for
 from engine.models.estimate import gigabytes, needed_bytes, weights_bytes
 from engine.pace import CARDS, forward_seconds, run_seconds, start_seconds
+from engine.readme import print_or_write
 from engine.registry import REGISTERED
 from engine.room import bytes_of_run, dtype_of
 from engine.spec import RunSpec
@@ -23,7 +21,6 @@ HEAD = (
     "model", "Space hardware", "of memory", "weights", "plain run", "dLLM-Cache", "needed", "fits",
     "ms a forward", "s a plain run", "s to a fresh worker",
 )  # fmt: skip
-MARKS = ("<!-- costs -->\n", "<!-- end of costs -->")
 
 
 def rows() -> list[list[str]]:
@@ -63,21 +60,5 @@ def table() -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def with_costs(readme: str) -> str:
-    """The text of a README with its table of costs renewed, between its two marks."""
-    return renewed(readme, table(), MARKS)
-
-
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description="What big models cost on a Space, computed.")
-    parser.add_argument("--write-readme", action="store_true", help="renew README.md's table")
-    if parser.parse_args().write_readme:
-        readme = Path("README.md")
-        readme.write_text(with_costs(readme.read_text("utf-8")), "utf-8")
-    else:
-        print(table(), end="")
-
-
 if __name__ == "__main__":
-    main()
+    print_or_write("What big models cost on a Space, computed.", table, "costs")

@@ -21,6 +21,7 @@ from engine.flops import Ledger
 from engine.forward import Unread, forward
 from engine.models.base import ModelAdapter
 from engine.models.ops import Rotary
+from engine.zero import on_zero
 
 MOST = 24  # captured forwards kept at a time, for each branch
 BUCKET = 64  # index rows are padded to a multiple of so many
@@ -60,7 +61,7 @@ def why_eager(adapter: ModelAdapter, listens: bool, guided: bool) -> str:
     """
     if adapter.device.type != "cuda":
         return f"graphs are captured on cuda, the model lies on {adapter.device.type}"
-    if os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true"):
+    if on_zero(os.environ):
         return "on ZeroGPU each run has a process of its own, which would capture anew"
     if any(hasattr(module, "_hf_hook") for module in adapter.modules()):
         return "some weights lie elsewhere and are fetched when they are used"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections import OrderedDict
 from collections.abc import Collection, Generator, Mapping
 from functools import partial
@@ -16,6 +15,7 @@ from engine.files import cache_path
 from engine.guider.guiders import Guiders
 from engine.hub import Hub
 from engine.lane import LoadedModel, check_context
+from engine.memory import give_back
 from engine.models.base import ModelInfo
 from engine.models.estimate import check_fits, fits, free_bytes, main_of, parameters, weights_bytes
 from engine.models.place import plan_placing
@@ -182,8 +182,7 @@ class Library:
             if len(others) < IN_MEMORY and fits(info, dtype, main, run):
                 break
             del self._loaded[others[0]]
-            gc.collect()  # an adapter refers to itself
-            torch.cuda.empty_cache()
+            give_back()
         check_fits(info, dtype, spec.device, run)
 
     def _describe(self, name: str) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""memory: the most that a device held since a moment."""
+"""memory: the most that a device held since a moment, and what is held for nobody."""
 
 from __future__ import annotations
 
+import gc
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,3 +30,10 @@ def peak(device: torch.device) -> int | None:
         return None
     found = next((line for line in lines if line.startswith("VmHWM:")), None)
     return None if found is None else int(found.split()[1]) * 1024
+
+
+def give_back() -> None:
+    """Free what nobody refers to any more, what refers to itself as well; on the GPUs too."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

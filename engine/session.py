@@ -21,11 +21,12 @@ from engine.lane import Lane, check_context
 from engine.library import Library
 from engine.limits import AUTO, Limits
 from engine.line import Line
+from engine.memory import give_back
 from engine.pace import Card, run_seconds, start_seconds
 from engine.progress import told
 from engine.race import Turn, claim, drive
 from engine.room import FIGURES, device_titles, dtype_of, present_devices
-from engine.shortage import explain, give_back, is_shortage
+from engine.shortage import explain, is_shortage
 from engine.spec import RaceSpec, RunSpec
 from engine.trace import Trace
 

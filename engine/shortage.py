@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
@@ -22,13 +21,6 @@ def is_shortage(error: Exception) -> bool:
     """Whether a device or the host had no memory left."""
     short = isinstance(error, MemoryError | torch.OutOfMemoryError)
     return short or "alloc" in str(error).lower()
-
-
-def give_back() -> None:
-    """Free what nobody refers to any more, on the GPUs too."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 def explain(error: Exception, specs: Collection[RunSpec], library: Library) -> str:

@@ -9,23 +9,31 @@ import pytest
 import torch
 
 from engine import bench, captures, chart, figures, growth, suite, targets
+from engine.readme import marks
 from tests.micro import ROOT
 
 LLADA = "llada:layers=2,d=32,heads=4,ffn=48,vocab=900"
 DREAM = "dream:layers=2,d=32,heads=4,kv=2,ffn=48,vocab=900"
 SHORT = {"gen_length": 8, "block_length": 4, "steps": 8}
 README = (ROOT / "README.md").read_text("utf-8")
+SECTIONS = [section for section, _ in bench.SUITES.values()]
 
 
 @pytest.fixture(autouse=True)
 def threads_and_marks(monkeypatch, tmp_path):
     before = torch.get_num_threads()
-    text = "".join(f"{start}old\n{end}\n" for start, end in bench.MARKS.values())
+    text = "".join(f"{start}old\n{end}\n" for start, end in map(marks, SECTIONS))
     (tmp_path / "README.md").write_text(text, "utf-8")
     (tmp_path / "assets" / "table").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     yield
     torch.set_num_threads(before)
+
+
+def between(text, name):
+    """What stands between the marks of a name."""
+    start, end = marks(name)
+    return text.partition(start)[2].partition(end)[0]
 
 
 def command(monkeypatch, capsys, *words):
@@ -148,7 +156,7 @@ def test_the_suite_of_a_cpu_renews_its_table(monkeypatch, tmp_path, capsys):
     _, found = command(monkeypatch, capsys, "--suite", "cpu", "--write-readme")
     assert len(found["rows"]) == 3
     written = (tmp_path / "README.md").read_text("utf-8")
-    section = written.partition(bench.MARKS["speed"][0])[2].partition(bench.MARKS["speed"][1])[0]
+    section = between(written, "speed")
     assert section.count("| prompt 6 |") == 3
     assert "not run" not in section
     assert "1 round(s)" in section
@@ -249,11 +257,10 @@ def test_a_chart_escapes_names_and_is_straight_for_powers():
 
 def test_the_readme_has_a_line_for_every_row():
     for name, settings in (("speed", suite.cpu("cpu")), ("full size", suite.gpu("cuda"))):
-        start, end = bench.MARKS[name]
-        section = README.partition(start)[2].partition(end)[0]
+        section = between(README, name)
         lines = [[cell.strip() for cell in line.split("|")[1:3]] for line in section.splitlines()]
         for one in settings:
             assert [one.group, one.name] in lines
-    assert bench.MARKS["growth"][0] in README
+    assert marks("growth")[0] in README
     if str(bench.CHART) in README:
         assert (ROOT / bench.CHART).is_file()

@@ -16,7 +16,7 @@ PLAIN = {f"engine.{name}" for name in ("spec", "events", "trace", "fields", "pla
 }
 LEVELS = [
     {"fields", "events", "control", "logcode", "accounts", "presets", "clock", "files", "line"},
-    {"spec", "rows", "regions", "registry", "progress"},
+    {"spec", "rows", "regions", "registry", "progress", "memory", "readme", "zero"},
     {"schema"},
     {"document", "columns"},
     {"plan", "trace", "models"},

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from engine import catalog, costs
 from engine.cache.base import CachePolicy, LayerPlan, LayerProbe, RunInfo, StepPlan, StepView
 from engine.cache.store import Site
-from engine.catalog import with_table
-from engine.costs import with_costs
 from engine.fields import knob
+from engine.readme import renewed
 from tests.micro import ROOT, make_spec, model_of, run
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -34,24 +34,28 @@ def test_the_policy_of_the_readme_runs_and_is_exact_where_it_says():
     assert kinds == ["full", *["partial"] * 7] * 2
 
 
-def test_the_table_of_methods_is_fresh():
-    assert with_table(README) == README
-    assert "| cache `dkv_cache` |" in README
-    with pytest.raises(ValueError, match="marks"):
-        with_table("# no marks")
+@pytest.mark.parametrize(
+    ("module", "name", "row"),
+    [
+        (catalog, "methods", "| cache `dkv_cache` |"),
+        (costs, "costs", "| LLaDA 8B Instruct | `l40sx1`"),
+    ],
+)
+def test_a_computed_table_is_fresh(module, name, row):
+    assert renewed(README, module.table(), name) == README
+    assert row in module.table()
+
+
+@pytest.mark.parametrize("missing", ["<!-- costs -->", "<!-- end of costs -->"])
+def test_a_mark_that_is_missing_is_named(missing):
+    with pytest.raises(ValueError, match=missing):
+        renewed(README.replace(missing, ""), "", "costs")
 
 
 @pytest.mark.parametrize("folder", ["table", "table/dream"])
 def test_the_readme_shows_the_saved_tables(folder):
     table = (ROOT / "assets" / folder / "table.md").read_text(encoding="utf-8")
     assert table in README
-
-
-def test_the_table_of_costs_is_fresh():
-    assert with_costs(README) == README
-    assert "| LLaDA 8B Instruct | `l40sx1`" in README
-    with pytest.raises(ValueError, match="marks"):
-        with_costs(README.replace("<!-- costs -->", ""))
 
 
 def test_the_readme_has_its_two_lines_and_front_matter():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from engine.guider.guider import (
 from engine.guider.guiding import Guiding
 from engine.guider.match import Match
 from engine.hub import Hub
+from engine.memory import give_back
 from engine.models.base import ModelInfo
 from engine.models.estimate import free_bytes, main_of
 from engine.models.pretrained import Progress
@@ -192,8 +192,7 @@ class Guiders:
         if key not in self._loaded:
             while len(self._loaded) >= IN_MEMORY:
                 self._loaded.popitem(last=False)
-                gc.collect()
-                torch.cuda.empty_cache()
+                give_back()
             device = torch.device(main_of(spec.device, free_bytes()))
             try:
                 self._loaded[key] = load_guider(rule.guider, folder, dtype_of(spec), device)

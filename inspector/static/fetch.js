@@ -32,8 +32,7 @@ function fetchWords(wait) {
   const parts = wait.total
     ? [Math.floor(100 * shareDone(wait)) + " %", done + " of " + inUnit(wait.total, scale) + " " + unit]
     : wait.done ? [done + " " + unit] : [];
-  const first = wait.ahead > 1 && wait.ahead + " runs come first";
-  return [wait.what && visible(wait.what), ...parts, first].filter(Boolean).join(" · ");
+  return [wait.what && visible(wait.what), ...parts].filter(Boolean).join(" · ");
 }
 
 function spokenFetch(wait) {
