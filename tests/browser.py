@@ -73,11 +73,27 @@ def running_app(folder: Path, root: Path = ROOT, **env: str) -> Iterator[App]:
         )  # fmt: skip
     app.pid = process.pid
     try:
-        _wait(app, process)
-        yield app
+        with _ending_with(process):
+            _wait(app, process)
+            yield app
     finally:
         process.terminate()
         process.wait(20)
+
+
+@contextmanager
+def _ending_with(process: subprocess.Popen) -> Iterator[None]:
+    """End a process at once, and then this one, when this one is asked to end."""
+
+    def end(number: int, frame: object) -> None:
+        process.terminate()
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _wait(app: App, process: subprocess.Popen) -> None:
