@@ -74,15 +74,18 @@ class Handlers:
 
     @contextmanager
     def live(self, who: str, record: Record) -> Iterator[Control]:
-        """Flags for the visitor's live run; at its end it is stopped, and dropped if unfinished."""
+        """Flags for the visitor's live run; at its end it is stopped.
+
+        It is dropped where it is unfinished, or the visitor has left meanwhile.
+        """
         control = self.session.control()
         self.desk.begin(who, record.run_id, control)
         try:
             yield control
         finally:
             control.stop()
-            self.desk.end(who, record.run_id)
-            if record.state == "running":
+            here = self.desk.end(who, record.run_id)
+            if record.state == "running" or not here:
                 self.shelf.drop(record.run_id)
 
     def _stream(self, race: RaceSpec, record: Record, control: Control) -> Iterator[list[Any]]:

@@ -160,11 +160,12 @@ class Desk:
         with self._lock:
             self._remember(visitor, run_id)
 
-    def end(self, visitor: str, run_id: str) -> None:
-        """Forget the live run, if it is still this one."""
+    def end(self, visitor: str, run_id: str) -> bool:
+        """Forget the live run, if it is still this one; whether the visitor may ask for it yet."""
         with self._lock:
             if self._live.get(visitor, ("",))[0] == run_id:
                 del self._live[visitor]
+            return run_id in self._seen.get(visitor, [])
 
     def control(self, visitor: str) -> Control | None:
         """The flags of the visitor's live run."""

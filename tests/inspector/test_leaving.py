@@ -23,6 +23,16 @@ def test_twenty_visitors_leave_nothing_behind(handlers, session, form, request_o
     assert handlers.desk.last("visitor 3") is None
 
 
+def test_a_run_whose_visitor_left_meanwhile_is_not_kept(handlers, session, form, request_of):
+    stream = handlers.run(request_of(), *form.values(small_race(session)))
+    for update in stream:
+        if json.loads(update[0])["lanes"]:
+            break
+    handlers.leave(request_of())
+    assert json.loads(list(stream)[-1][0])["state"] == "stopped"
+    assert len(handlers.shelf) == 0
+
+
 def test_a_visitor_who_went_back_to_the_example_leaves_it_to_the_others(handlers, request_of):
     run_id = json.loads(handlers.first_view(ASSETS / "examples"))["run"]
     event = SimpleNamespace(back=run_id)

@@ -72,9 +72,9 @@ def test_a_second_run_stops_the_first():
     desk.begin("me", "run-2", second)
     assert first.stopped
     assert not second.stopped
-    desk.end("me", "run-1")
+    assert desk.end("me", "run-1")
     assert desk.control("me") is second
-    desk.end("me", "run-2")
+    assert desk.end("me", "run-2")
     assert desk.control("me") is None
     assert desk.last("me") == "run-2"
 
@@ -88,6 +88,8 @@ def test_leaving_stops_the_run_of_that_visitor_only():
     assert not yours.stopped
     assert desk.last("me") is None
     assert desk.last("you") == "run-2"
+    assert not desk.end("me", "run-1")
+    assert desk.end("you", "run-2")
 
 
 def test_the_shelf_survives_many_threads(traces):
