@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 230, 240, 34, 12, 30, 40
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 240, 260, 38, 16, 30, 40
 COLOURS = ("#7a7f87", "#d9730d", "#2f7fd1", "#2b9a66")  # seen on white and on near-black
 STYLE = (
     "text{font:11px system-ui,sans-serif;fill:#333}.t{font-weight:600}"
@@ -35,14 +35,12 @@ class Panel:
 def svg(panels: Sequence[Panel], unit: str) -> str:
     """Panels side by side over the same y axis of `unit`, with one legend; both axes logarithmic.
 
-    Grid lines of y stand at powers of ten, marks of x at the points' own values.
+    Grid lines of y stand at 1, 2 and 5 times powers of ten, marks of x at the points' own values.
     """
     heights = [y for panel in panels for line in panel.lines for _, y in line.points]
-    low = 10.0 ** math.floor(math.log10(min(heights)))
-    high = 10.0 ** math.ceil(math.log10(max(heights)))
-    span = (low, high if high > low else 10 * low)
     width, height = WIDTH * len(panels), HEIGHT + 20
-    body = [_panel(panel, index, span, unit) for index, panel in enumerate(panels)]
+    marks = _marks(min(heights), max(heights))
+    body = [_panel(panel, index, marks, unit) for index, panel in enumerate(panels)]
     names = [line.name for line in panels[0].lines]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
@@ -52,15 +50,24 @@ def svg(panels: Sequence[Panel], unit: str) -> str:
     )
 
 
-def _panel(panel: Panel, index: int, span: tuple[float, float], unit: str) -> str:
+def _marks(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times powers of ten, from the last one below `low` to the first above `high`."""
+    first, last = math.floor(math.log10(low)), math.floor(math.log10(high)) + 1
+    marks = [lead * 10.0**power for power in range(first, last + 1) for lead in (1, 2, 5)]
+    start = max(i for i, mark in enumerate(marks) if mark <= low)
+    return marks[start : next(i for i, mark in enumerate(marks) if mark > high) + 1]
+
+
+def _panel(panel: Panel, index: int, marks: Sequence[float], unit: str) -> str:
+    span = (marks[0], marks[-1])
     xs = sorted({x for line in panel.lines for x, _ in line.points})
     left, right = index * WIDTH + LEFT, (index + 1) * WIDTH - RIGHT
     top, bottom = TOP, HEIGHT - BOTTOM
     parts = [_text(left, TOP - 12, f"{unit}, by {panel.title}", "start", "t")]
-    for power in range(round(math.log10(span[0])), round(math.log10(span[1])) + 1):
-        y = _along(10.0**power, span, bottom, top)
+    for mark in marks:
+        y = _along(mark, span, bottom, top)
         parts.append(f'<line class="g" x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(_text(left - 4, y + 4, f"{10.0**power:g}", "end"))
+        parts.append(_text(left - 4, y + 4, f"{mark:g}", "end"))
     ends = (xs[0], xs[-1] if len(xs) > 1 else 2 * xs[0])
     for x in xs:
         parts.append(_text(_along(x, ends, left, right), bottom + 15, f"{x:g}", "middle"))

@@ -14,8 +14,8 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from urllib.parse import parse_qsl
 
+import fastapi
 import gradio as gr
 import numpy as np
 import torch
@@ -76,7 +76,7 @@ class Fuzz:
 
     def link(self, query: str) -> None:
         """A link fills the form with what can be planned, or is refused by name."""
-        request = gr.Request(session_hash="fuzz", query_params=_params(query))
+        request = gr.Request(fastapi.Request(_scope(query)), session_hash="fuzz")
         notice, *values = self.handlers.restore(request)
         if isinstance(notice, str):
             self._refused("link", json.loads(notice)["message"], query)
@@ -119,8 +119,9 @@ class Fuzz:
         self.tally[f"{kind} refused"] += 1
 
 
-def _params(query: str) -> dict[str, str]:
-    return dict(parse_qsl(query, keep_blank_values=True))
+def _scope(query: str) -> dict[str, object]:
+    """What a server makes of a request with this query."""
+    return {"type": "http", "headers": [], "query_string": query.encode("utf-8", "surrogatepass")}
 
 
 def changes() -> st.SearchStrategy:
