@@ -103,6 +103,8 @@ def _check_event(blocks: gr.Blocks, document: dict[str, Any], rest: str) -> None
     given, expected = document.get("data"), len(found[0].inputs)
     if not isinstance(given, list) or len(given) != expected:
         raise Refused(f"data: expected a list of {expected}")
+    for i, (part, value) in enumerate(zip(found[0].inputs, given, strict=True)):
+        _check_form(part, value, f"data[{i}]")
     if found[0].collects_event_data and not isinstance(document.get("event_data"), dict):
         raise Refused("event_data: expected an object")
 
@@ -120,9 +122,21 @@ def _check_call(blocks: gr.Blocks, document: dict[str, Any], rest: str) -> None:
     for key in document:
         if key not in known:
             raise Refused(f"{key[:100]}: unknown; the values are {', '.join(known) or 'none'}")
-    for key in known:
+    for key, part in zip(known, found.inputs, strict=False):
         if key not in document:
             raise Refused(f"{key}: missing")
+        _check_form(part, document[key], key)
+
+
+def _check_form(part: Any, value: Any, name: str) -> None:
+    """Refuse what is not in the form of a component's value, where it has one: a file's."""
+    form = getattr(part, "data_model", None)
+    if form is None or value is None:
+        return
+    try:
+        form.model_validate(value, context={"validate_meta": True})
+    except ValueError:
+        raise Refused(f"{name}: expected {form.__name__} as the upload gave it") from None
 
 
 def _check_server_call(blocks: gr.Blocks, document: dict[str, Any], rest: str) -> None:
