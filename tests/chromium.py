@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,7 +67,9 @@ class RacePage:
         return self
 
     def settings(self) -> None:
-        """Open the settings; Gradio writes its fields once more just after they are mounted."""
+        """Have the settings open; Gradio writes its fields once more just after they are mounted."""
+        if self.page.locator("#ds-prompt textarea").is_visible():
+            return
         self.page.locator("#ds-settings > button").click()
         self.page.locator("#ds-prompt textarea").wait_for()
         for _ in range(5):
@@ -158,24 +162,34 @@ def browser():
         browser.close()
 
 
+@contextmanager
+def opened(
+    browser: Any, width: int = 1280, height: int = 900, **options: Any
+) -> Iterator[RacePage]:
+    """A page of its own; in the end it may not have failed or asked another machine for anything."""
+    context = browser.new_context(viewport={"width": width, "height": height}, **options)
+    watch, page = Watch(), context.new_page()
+    watch.attach(page)
+    try:
+        yield RacePage(page, watch)
+    finally:
+        context.close()
+    assert watch.errors == []
+    assert watch.offsite() == []
+
+
 @pytest.fixture
 def new_page(browser):
-    """Make pages; at the end none may have failed or asked another machine for anything."""
-    opened = []
+    """Make pages that last for a test."""
+    with ExitStack() as pages:
+        yield lambda *size, **options: pages.enter_context(opened(browser, *size, **options))
 
-    def make(width=1280, height=900, **options):
-        context = browser.new_context(viewport={"width": width, "height": height}, **options)
-        watch = Watch()
-        page = context.new_page()
-        watch.attach(page)
-        opened.append((context, watch))
-        return RacePage(page, watch)
 
-    yield make
-    for context, watch in opened:
-        context.close()
-        assert watch.errors == []
-        assert watch.offsite() == []
+@pytest.fixture(scope="module")
+def lasting_page(browser):
+    """Make pages that the tests of a module share; each brings them into the state it needs."""
+    with ExitStack() as pages:
+        yield lambda *size, **options: pages.enter_context(opened(browser, *size, **options))
 
 
 @pytest.fixture
