@@ -66,12 +66,13 @@ class RacePage:
         )
         return self
 
-    def settings(self) -> None:
-        """Have the settings open; Gradio writes its fields once more just after they are mounted."""
-        if self.page.locator("#ds-prompt textarea").is_visible():
+    def settings(self, shown: bool = True) -> None:
+        """Open or close the settings; Gradio writes its fields once more just after they come."""
+        prompt = self.page.locator("#ds-prompt textarea")
+        if prompt.is_visible() == shown:
             return
         self.page.locator("#ds-settings > button").click()
-        self.page.locator("#ds-prompt textarea").wait_for()
+        prompt.wait_for(state="visible" if shown else "hidden")
         for _ in range(5):
             self.page.evaluate(IDLE)
 

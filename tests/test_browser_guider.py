@@ -1,12 +1,12 @@
 """The guider in a real headless Chromium: a guided race, its views and what they say of a token."""
 
 import re
-from urllib.parse import urlencode
 
 import numpy as np
 import pytest
 
 from tests import guided as hand
+from tests.axe import recolour
 from tests.guided import guided_trace
 from tests.looking import bring, illegible, inks, show
 
@@ -14,11 +14,7 @@ pytest_plugins = ["tests.chromium"]
 pytestmark = pytest.mark.browser
 BOX = "#ds-race [data-inspect]"
 FLASH = "FlashDLM, guider tiny-qwen2 (FlashDLM, released rule)"
-SETTINGS = {
-    "prompt": "Tom has 9 pears. Max has 2 times as many pears. How many pears do they have?",
-    "gen_length": "64", "block_length": "32", "a.steps": "64",
-    "b.unmasker": "guided", "b.cache": "freecache",
-}  # fmt: skip
+PROMPT = "Tom has 9 pears. Max has 2 times as many pears. How many pears do they have?"
 
 
 def at(race, figure, x, y, click=False):
@@ -44,49 +40,53 @@ def block(race, name):
     return race.text(f".ds-view[data-view=guider] [data-block={name}]")
 
 
-def lane_b(race, view):
-    race.page.locator(f"{BOX} [data-inspect-lane-b]").click()
+def lane(race, name, view):
+    race.page.locator(f"{BOX} [data-inspect-lane-{name}]").click()
     show(race, view)
-
-
-def brought(app, new_page, folder, **options):
-    race = new_page(**options).open(app.link())
-    traces = {"a": guided_trace(), "b": guided_trace(shared=False)}
-    bring(race, traces, folder)
-    show(race, "guider")
-    return race
+    race.page.locator(f"{BOX}[data-lane={name}][data-ready={view}]").wait_for()
 
 
 def numbers(text):
     return [float(n) for n in re.findall(r"\d+(?:\.\d+)?", text)]
 
 
-@pytest.fixture
-def guided(app, new_page):
-    race = new_page().open(f"{app.url}/?{urlencode(SETTINGS)}")
-    race.finish()
+@pytest.fixture(scope="module")
+def brought(app, lasting_page, tmp_path_factory):
+    """A page with two runs whose drafts were written by hand."""
+    race = lasting_page().open(app.link())
+    traces = {"a": guided_trace(), "b": guided_trace(shared=False)}
+    bring(race, traces, tmp_path_factory.mktemp("guided"))
     return race
 
 
-def test_the_preset_sets_guider_and_cache_and_is_run(app, new_page):
-    race = new_page().open(app.link())
+@pytest.fixture(scope="module")
+def guided(app, lasting_page):
+    """A page where the preset was chosen, made shorter, and run."""
+    race = lasting_page().open(app.link(prompt=PROMPT))
     race.settings()
     page = race.page
     page.locator("#ds-preset-names").select_option(label=FLASH)
     page.wait_for_function(
         "document.querySelector('#ds-plan').innerText.includes('FreeCache + Guided diffusion')"
     )
-    assert page.locator("#ds-b-guided-guider input").input_value() == "tiny-qwen2"
-    assert "a guider's" in page.locator("#ds-plan").inner_text()
+    for name, value in (("gen_length", "64"), ("a-steps", "64")):
+        page.locator(f"#ds-{name} input").first.fill(value)
+    page.wait_for_function("document.querySelector('#ds-plan').innerText.includes('64 steps')")
     race.finish()
-    lane_b(race, "guider")
-    assert block(race, "said").startswith("Guider tiny-qwen2")
+    return race
+
+
+def test_the_preset_sets_guider_and_cache_and_is_run(guided):
+    assert guided.page.locator("#ds-b-guided-guider input").input_value() == "tiny-qwen2"
+    assert "a guider's" in guided.page.locator("#ds-plan").inner_text()
+    lane(guided, "b", "guider")
+    assert block(guided, "said").startswith("Guider tiny-qwen2")
 
 
 def test_a_guided_race_is_seen_from_its_counts_and_then_recorded(guided):
     race = guided
     assert race.state == "done"
-    lane_b(race, "guider")
+    lane(race, "b", "guider")
     said = block(race, "said")
     assert said.startswith("Guider tiny-qwen2 (1,807,488 parameters, the same vocabulary)")
     drafted, accepted = re.search(r"(\d+) tokens of (\d+) drafted", said).groups()[::-1]
@@ -106,35 +106,36 @@ def test_a_guided_race_is_seen_from_its_counts_and_then_recorded(guided):
     said = cell(race, 0, 0, click=True)
     assert re.search(r"Step 1, answer token 1: “.+”, diffusion model [01]\.\d+, guider", said)
     assert block(race, "ruling").startswith("Step 1, answer token 1: the diffusion model drafts")
-    lane_a = race.page.locator(f"{BOX} [data-inspect-lane-a]")
-    lane_a.click()
+    lane(race, "a", "guider")
     assert "No guider was asked" in block(race, "said")
     assert race.page.locator(f"{BOX} [data-block=ruling]").is_hidden()
 
 
 def test_the_guider_has_its_part_of_the_time(guided):
-    lane_b(guided, "time")
+    lane(guided, "b", "time")
     legend = guided.page.locator(f"{BOX} [data-figure=time-b] .ds-legend")
     legend.get_by_text("guider's prompt, once").wait_for()
     assert "guider" not in guided.text("[data-figure=time-a] .ds-legend")
+    unit = guided.page.locator(f"{BOX} .ds-view[data-view=time] [data-control=unit]")
+    unit.select_option("ms")
     said = at(guided, "time-b", 0.5 / 64, 0.5)
     whole, *parts = numbers(said.split("step 1: ")[1].split(")")[0])
     assert len(parts) == 4
     assert sum(parts) == pytest.approx(whole, abs=0.01)
     assert parts[2] > 0
     assert parts[3] > 0
-    unit = guided.page.locator(f"{BOX} .ds-view[data-view=time] [data-control=unit]")
     unit.select_option("flops")
     assert "guider" in guided.text("[data-figure=time-b] .ds-legend")
     assert "guider" not in guided.text("[data-figure=time-a] .ds-legend")
     show(guided, "compare")
-    table = guided.text("[data-block=numbers]")
+    table = guided.text(".ds-view[data-view=compare] [data-block=numbers]")
     assert "Guider time, ms" in table
     assert "Guider's weights, bytes" in table
 
 
-def test_every_cell_says_the_verdict_and_both_probabilities(app, new_page, tmp_path):
-    race = brought(app, new_page, tmp_path)
+def test_every_cell_says_the_verdict_and_both_probabilities(brought):
+    race = brought
+    lane(race, "a", "guider")
     words = {
         "accepted": "accepted", "mismatch": "not accepted, the first mismatch",
         "agreed": "not committed in this step", "refused": "not accepted",
@@ -153,7 +154,7 @@ def test_every_cell_says_the_verdict_and_both_probabilities(app, new_page, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("lane", "step", "place", "parts"),
+    ("name", "step", "place", "parts"),
     [
         ("a", 0, 0, ["its first choice. Accepted", "is at least 0.5 × its best 0.050"]),
         ("a", 0, 1, ["“<img src=x onerror=alert(1)>”", "(rule rel, k = 2, τ = 0.5)."]),
@@ -165,10 +166,9 @@ def test_every_cell_says_the_verdict_and_both_probabilities(app, new_page, tmp_p
         ("b", 2, 5, ["the end of the text"]),
     ],
 )
-def test_the_sentence_says_why(app, new_page, tmp_path, lane, step, place, parts):
-    race = brought(app, new_page, tmp_path)
-    race.page.locator(f"{BOX} [data-inspect-lane-{lane}]").click()
-    race.page.locator(f"{BOX}[data-lane={lane}][data-ready=guider]").wait_for()
+def test_the_sentence_says_why(brought, name, step, place, parts):
+    race = brought
+    lane(race, name, "guider")
     cell(race, place, step, click=True)
     said = block(race, "ruling")
     for part in parts:
@@ -176,8 +176,9 @@ def test_the_sentence_says_why(app, new_page, tmp_path, lane, step, place, parts
     assert race.page.locator(f"{BOX} [data-block=ruling] *").count() == 0
 
 
-def test_figures_say_the_counts_of_the_steps(app, new_page, tmp_path):
-    race = brought(app, new_page, tmp_path)
+def test_figures_say_the_counts_of_the_steps(brought):
+    race = brought
+    lane(race, "a", "guider")
     for step, (ids, _, taken) in enumerate(hand.STEPS):
         said = at(race, "guider-rate", (step + 0.5) / 3, 0.5)
         mean = np.mean([k for _, _, k in hand.STEPS[: step + 1]])
@@ -193,12 +194,14 @@ def test_figures_say_the_counts_of_the_steps(app, new_page, tmp_path):
     assert race.page.locator(f"{BOX}[data-step='0'][data-position='7']").count() == 1
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_it_fits_and_reads_in_both_themes(app, new_page, tmp_path, theme, width):
-    race = new_page(width=width).open(app.link(__theme=theme))
-    bring(race, {"a": guided_trace(shared=False)}, tmp_path)
-    show(race, "guider")
-    cell(race, 2, 0, click=True)
-    assert race.page.evaluate("document.documentElement.scrollWidth") <= width
-    assert illegible(inks(race.page, f"{BOX} *", unless=".ds-swatch")) == set()
+def test_it_fits_and_reads_in_both_themes(brought, width):
+    page = brought.page
+    lane(brought, "b", "guider")
+    page.set_viewport_size({"width": width, "height": 900})
+    cell(brought, 2, 0, click=True)
+    for dark in (True, False):
+        recolour(page, dark)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert illegible(inks(page, f"{BOX} *", unless=".ds-swatch")) == set()
+    page.set_viewport_size({"width": 1280, "height": 900})

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from engine.trace import Trace
+from tests.axe import recolour
 from tests.browser import ROOT
 from tests.looking import cell_colour, illegible, inks, show
 from tests.test_browser_views import cividis
@@ -19,6 +20,24 @@ def golden():
     return Trace.load(EXAMPLES / "b-recorded.npz")
 
 
+@pytest.fixture(scope="module")
+def example(app, lasting_page):
+    """A page that shows the bundled example."""
+    return lasting_page(1440, reduced_motion="reduce").open(app.url)
+
+
+@pytest.fixture(scope="module")
+def crisp(app, lasting_page):
+    """The same, three times as fine."""
+    return lasting_page(1440, device_scale_factor=3).open(f"{app.url}/?__theme=light")
+
+
+@pytest.fixture(scope="module")
+def own(app, lasting_page):
+    """A page with the settings of the small race."""
+    return lasting_page(1440).open(app.link())
+
+
 def cursor(page):
     return page.locator("#ds-race [data-inspect]").evaluate(
         "e => [e.dataset.lane, +e.dataset.step, +e.dataset.layer, e.dataset.position]"
@@ -32,10 +51,10 @@ def colour_of(code):
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_cells_have_the_colour_of_their_number(app, new_page, golden, theme):
-    race = new_page(1440, device_scale_factor=3).open(f"{app.url}/?__theme={theme}")
+def test_cells_have_the_colour_of_their_number(crisp, golden, theme):
+    race, page = crisp, crisp.page
+    recolour(page, theme == "dark")
     show(race, "drift")
-    page = race.page
     page.locator("#ds-race [data-inspect-lane-b]").click()
     page.locator("#ds-race [data-inspect-step]").fill("0")
     page.locator("#ds-race [data-inspect-layer]").fill(str(LAYER))
@@ -62,10 +81,9 @@ def test_cells_have_the_colour_of_their_number(app, new_page, golden, theme):
     assert len(hatch) > 1, "no data is hatched, not a plain colour"
 
 
-def test_one_cursor_moves_everything_and_asks_nothing(app, new_page, golden):
-    race = new_page(1440).open(app.url)
+def test_one_cursor_moves_everything_and_asks_nothing(example, golden):
+    race, page = example, example.page
     show(race, "schedule")
-    page = race.page
     show(race, "drift")
     page.locator("#ds-race [data-inspect-lane-b]").click()
     race.settled()
@@ -103,10 +121,11 @@ def test_one_cursor_moves_everything_and_asks_nothing(app, new_page, golden):
 
 
 @pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (768, "light"), (1440, "dark")])
-def test_every_view_fits_reads_and_has_names(app, new_page, width, theme):
-    race = new_page(width, 900, reduced_motion="reduce").open(f"{app.url}/?__theme={theme}")
+def test_every_view_fits_reads_and_has_names(example, width, theme):
+    race, page = example, example.page
+    page.set_viewport_size({"width": width, "height": 900})
+    recolour(page, theme == "dark")
     show(race, "drift")
-    page = race.page
     page.locator("#ds-race [data-inspect-lane-b]").click()
     for tab in page.locator("#ds-race [data-tab]").all():
         show(race, tab.get_attribute("data-tab"))
@@ -120,10 +139,12 @@ def test_every_view_fits_reads_and_has_names(app, new_page, width, theme):
         assert nameless == []
         found = inks(page, "#ds-race [data-inspect] *", ":disabled, select", solid=True)
         assert illegible(found) == set()
+    page.set_viewport_size({"width": 1440, "height": 900})
+    recolour(page, False)
 
 
-def test_a_recording_opens_the_views_and_keeps_the_times(app, new_page):
-    race = new_page(1440).open(app.link())
+def test_a_recording_opens_the_views_and_keeps_the_times(own):
+    race = own
     race.finish()
     took, page = race.text("[data-lane=a] [data-stats]"), race.page
     page.locator('#ds-race [data-tab="error"]').click()
@@ -142,37 +163,41 @@ EAGER = """name => {
   const key = document.querySelector(name);
   const held = [];
   window.again = 0;
-  new MutationObserver(() => {
+  new MutationObserver((_, watch) => {
     held.push(key.disabled);
-    if (!key.disabled && held.includes(true) && !window.again++) key.click();
+    if (key.disabled || !held.includes(true)) return;
+    window.again = 1;
+    watch.disconnect();
+    key.click();
   }).observe(key, { attributeFilter: ['disabled'] });
 }"""
 
 
 @pytest.mark.parametrize("name", ["#ds-run", "#ds-race [data-record=layers]"])
-def test_a_click_at_the_moment_a_button_comes_back_is_taken(small, name):
-    small.finish()
-    before, page = small.begun, small.page
+def test_a_click_at_the_moment_a_button_comes_back_is_taken(own, name):
+    own.finish()
+    before, page = own.begun, own.page
     page.evaluate(EAGER, name)
     page.locator(name).click()
     page.wait_for_function("window.again")
-    small.over()
-    assert small.begun == before + 2
-    assert small.state == "done"
+    own.over()
+    assert own.begun == before + 2
+    assert own.state == "done"
 
 
-def test_thirty_runs_in_one_page(app, new_page):
+def test_many_runs_in_one_page(app, new_page):
+    """Seven runs after the first five; `python -m tests.endurance` is the long version."""
     race = new_page().open(app.link(gen_length="16", block_length="16", **{"a.steps": "4"}))
     held = []
     collector = race.page.context.new_cdp_session(race.page)
-    for _ in range(30):
+    for _ in range(12):
         race.finish()
         race.wait_state("done")
         collector.send("HeapProfiler.collectGarbage")
         counts = race.page.evaluate("[performance.memory.usedJSHeapSize, document.all.length]")
         held.append([*counts, app.held()])
-    assert race.begun == 30
+    assert race.begun == 12
     heap, nodes, server = zip(held[4], held[-1], strict=True)
-    assert abs(nodes[1] - nodes[0]) < 50, "nodes pile up"
-    assert heap[1] < heap[0] + 30e6, "the page's memory piles up"
-    assert server[1] < server[0] + 60, "the server's memory piles up"
+    assert abs(nodes[1] - nodes[0]) < 14, "nodes pile up"
+    assert heap[1] < heap[0] + 8e6, "the page's memory piles up"
+    assert server[1] < server[0] + 16, "the server's memory piles up"

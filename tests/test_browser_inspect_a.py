@@ -25,10 +25,10 @@ def lanes():
     )
 
 
-@pytest.fixture
-def race(app, new_page, lanes, tmp_path):
-    race = new_page().open(app.link())
-    bring(race, lanes, tmp_path)
+@pytest.fixture(scope="module")
+def race(app, lasting_page, lanes, tmp_path_factory):
+    race = lasting_page().open(app.link())
+    bring(race, lanes, tmp_path_factory.mktemp("lanes"))
     return race
 
 

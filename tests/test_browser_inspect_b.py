@@ -26,10 +26,10 @@ def lanes():
     )
 
 
-@pytest.fixture
-def race(app, new_page, lanes, tmp_path):
-    race = new_page(1440, 1000).open(app.link())
-    bring(race, lanes, tmp_path)
+@pytest.fixture(scope="module")
+def race(app, lasting_page, lanes, tmp_path_factory):
+    race = lasting_page(1440, 1000).open(app.link())
+    bring(race, lanes, tmp_path_factory.mktemp("lanes"))
     return race
 
 

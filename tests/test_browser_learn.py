@@ -13,10 +13,21 @@ READY = "document.querySelector('#ds-learn [data-inspect]')?.dataset.ready === '
 DONE = "document.querySelector('#ds-learn [data-learn]').dataset.done === 'yes'"
 
 
-def at_lesson(race, app, key, view):
-    race.page.goto(f"{app.url}/?lesson={key}")
-    race.page.wait_for_function(READY.format(view))
+@pytest.fixture(scope="module")
+def course(app, lasting_page):
+    """The lessons, opened by a link to one."""
+    race = lasting_page()
+    race.page.goto(f"{app.url}/?lesson=masks")
+    race.page.wait_for_function(READY.format("candidates"))
+    assert race.page.locator("#ds-learn [data-lesson=masks]").count() == 1
     return race.page
+
+
+def at_lesson(page, key, view):
+    page.locator(f'[data-lessons] [data-key="{key}"]').click()
+    page.locator(f"#ds-learn [data-lesson={key}]").wait_for()
+    page.wait_for_function(READY.format(view))
+    return page
 
 
 def answer(page, given):
@@ -34,8 +45,8 @@ def cursor(page):
     )
 
 
-def test_a_link_opens_a_lesson_and_its_question_is_checked(app, new_page):
-    page = at_lesson(new_page(), app, "masks", "candidates")
+def test_a_link_opens_a_lesson_and_its_question_is_checked(course):
+    page = at_lesson(course, "masks", "candidates")
     trace = Trace.load(LESSONS / "plain.npz")
     shown = ~trace.arrays()["prompt_mask"]
     ids = trace.canvas_at(trace.steps)[shown]
@@ -51,8 +62,8 @@ def test_a_link_opens_a_lesson_and_its_question_is_checked(app, new_page):
     page.wait_for_function(DONE)
 
 
-def test_each_action_is_marked_and_back_restores_the_cursor(app, new_page):
-    page = at_lesson(new_page(), app, "clocks", "schedule")
+def test_each_action_is_marked_and_back_restores_the_cursor(course):
+    page = at_lesson(course, "clocks", "schedule")
     for key in page.locator("[data-choice]").all():
         assert not page.evaluate(DONE)
         key.click()
@@ -80,8 +91,8 @@ def test_each_action_is_marked_and_back_restores_the_cursor(app, new_page):
     assert cursor(page) == before
 
 
-def test_the_strip_counts_what_causal_attention_keeps(app, new_page):
-    page = at_lesson(new_page(), app, "attention", "drift")
+def test_the_strip_counts_what_causal_attention_keeps(course):
+    page = at_lesson(course, "attention", "drift")
     trace = Trace.load(LESSONS / "plain.npz")
     codes = trace.arrays()["drift"][12, 7, 1].astype(float)
     moved = np.where(codes == 255, 0, 1e-3 * np.expm1(codes / 254 * np.log1p(2e3))) > 0.001
@@ -100,8 +111,8 @@ def test_the_strip_counts_what_causal_attention_keeps(app, new_page):
     assert answer(page, str(count)).startswith("Right")
 
 
-def test_the_helper_lesson_shows_the_guider_of_each_choice(app, new_page):
-    page = at_lesson(new_page(), app, "helper", "guider")
+def test_the_helper_lesson_shows_the_guider_of_each_choice(course):
+    page = at_lesson(course, "helper", "guider")
     said = page.locator("#ds-learn .ds-view[data-view=guider] [data-block=said]")
     for name, words in (
         ("freecache", "No guider was asked"),

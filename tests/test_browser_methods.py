@@ -7,6 +7,7 @@ import pytest
 
 from engine.catalog import describe
 from engine.spec import RaceSpec
+from tests.axe import recolour
 from tests.looking import illegible, inks
 
 pytest_plugins = ["tests.chromium"]
@@ -15,12 +16,28 @@ pytestmark = pytest.mark.browser
 METHODS = {row["name"]: row for kind in ("caches", "unmaskers") for row in describe()[kind]}
 FITS = "document.documentElement.scrollWidth <= innerWidth"
 
+READ = """() => {
+  const all = (what) => [...document.querySelectorAll(what)];
+  const texts = (what) => all(what).map((e) => e.textContent);
+  return {
+    title: document.querySelector('[data-method-title]').innerText,
+    paragraphs: texts('[data-method-account] p'),
+    knobs: all('[data-knob]').map((e) => e.dataset.knob),
+    figures: texts('[data-method-published] strong'),
+    unpublished: document.querySelector('[data-method-unpublished]').checkVisibility(),
+    current: texts('[data-method-list] [aria-current=page]'),
+  };
+}"""
+PAPER = """() => [...document.querySelectorAll('[data-method-paper] a')]
+  .map((e) => [e.innerText, e.getAttribute('href'), e.getAttribute('rel')])"""
+
 
 class Book:
     """The tab as a person uses it."""
 
     def __init__(self, race, url):
         self.race, self.page = race.open(url), race.page
+        self.early = self.page.locator("[data-methods]").count()
         self.page.get_by_role("tab", name="Methods", exact=True).click()
         self.page.wait_for_selector("#ds-methods [data-methods][data-method]")
 
@@ -39,31 +56,10 @@ class Book:
         return self.part("try").evaluate("node => node.href")
 
 
-@pytest.fixture
-def new_book(app, new_page):
-    def make(width=1280, height=900, theme="light", **options):
-        return Book(new_page(width, height, **options), f"{app.url}/?__theme={theme}")
-
-    return make
-
-
-@pytest.fixture
-def book(new_book):
-    return new_book()
-
-
 @pytest.fixture(scope="module")
-def reader(app, browser):
+def reader(app, lasting_page):
     """One open tab for the tests that only turn pages."""
-    from tests.chromium import RacePage, Watch
-
-    context, watch = browser.new_context(viewport={"width": 1280, "height": 900}), Watch()
-    page = context.new_page()
-    watch.attach(page)
-    yield Book(RacePage(page, watch), app.url)
-    context.close()
-    assert watch.errors == []
-    assert watch.offsite() == []
+    return Book(lasting_page(), f"{app.url}/?__theme=light")
 
 
 def test_every_method_has_its_page(reader):
@@ -73,30 +69,22 @@ def test_every_method_has_its_page(reader):
     assert listed == [[name, row["title"]] for name, row in METHODS.items()]
     for name, row in METHODS.items():
         reader.turn(name)
-        assert reader.part("title").inner_text() == row["title"]
-        paragraphs = reader.page.locator("[data-method-account] p").all_text_contents()
-        assert paragraphs == [part.replace("`", "") for part in row["account"].split("\n\n")]
-        knobs = reader.page.locator("[data-knob]").evaluate_all(
-            "rows => rows.map(r => r.dataset.knob)"
-        )
-        assert knobs == [f"{name}.{knob['name']}" for knob in row["knobs"]]
-        figures = reader.page.locator("[data-method-published] strong").all_text_contents()
-        assert figures == [one["figure"] for one in row["published"]]
-        assert reader.part("unpublished").is_visible() == (not figures)
-        current = reader.page.locator("[data-method-list] [aria-current=page]").all_text_contents()
-        assert current == [row["title"]]
+        assert reader.page.evaluate(READ) == {
+            "title": row["title"],
+            "paragraphs": [part.replace("`", "") for part in row["account"].split("\n\n")],
+            "knobs": [f"{name}.{knob['name']}" for knob in row["knobs"]],
+            "figures": [one["figure"] for one in row["published"]],
+            "unpublished": not row["published"],
+            "current": [row["title"]],
+        }
 
 
 def test_papers_are_linked_by_their_number(reader):
     for name, row in METHODS.items():
         reader.turn(name)
-        link = reader.page.locator("[data-method-paper] a")
-        assert link.count() == bool(row["paper"])
-        if row["paper"]:
-            assert link.inner_text() == row["paper"]
-            number = row["paper"].removeprefix("arXiv ")
-            assert link.get_attribute("href") == f"https://arxiv.org/abs/{number}"
-            assert link.get_attribute("rel") == "noopener"
+        number = row["paper"].removeprefix("arXiv ")
+        link = [row["paper"], f"https://arxiv.org/abs/{number}", "noopener"]
+        assert reader.page.evaluate(PAPER) == [link] * bool(row["paper"])
 
 
 def test_links_bring_plain_decoding_and_the_method(reader):
@@ -116,7 +104,8 @@ def test_links_bring_plain_decoding_and_the_method(reader):
     [("dare_o", "DARE-O", "DARE-O", "Quota"),
      ("threshold", "Threshold 0.9", "No cache", "Threshold")],
 )  # fmt: skip
-def test_try_it_opens_the_race(book, name, title, cache, unmasker):
+def test_try_it_opens_the_race(app, new_page, name, title, cache, unmasker):
+    book = Book(new_page(), app.url)
     book.turn(name)
     link, page = book.link, book.page
     book.part("try").click()
@@ -153,13 +142,13 @@ def test_own_measurements_stand_beside_the_baseline(reader):
     assert reader.part("measured-part").is_hidden()
 
 
-def test_the_keyboard_reaches_every_method(book):
+def test_the_keyboard_reaches_every_method(reader):
     first, second = list(METHODS)[:2]
-    book.page.locator(f"#ds-method-{first}").focus()
-    book.page.keyboard.press("Tab")
-    assert book.page.evaluate("document.activeElement.id") == f"ds-method-{second}"
-    book.page.keyboard.press("Enter")
-    book.shows(second)
+    reader.page.locator(f"#ds-method-{first}").focus()
+    reader.page.keyboard.press("Tab")
+    assert reader.page.evaluate("document.activeElement.id") == f"ds-method-{second}"
+    reader.page.keyboard.press("Enter")
+    reader.shows(second)
 
 
 def test_everything_has_a_name(reader):
@@ -175,8 +164,8 @@ def test_everything_has_a_name(reader):
     assert "undefined" not in snapshot
 
 
-def test_no_width_scrolls_sideways(new_book):
-    book = new_book(390, 844)
+def test_no_width_scrolls_sideways(reader):
+    book = reader
     for width in (390, 768, 1440):
         book.page.set_viewport_size({"width": width, "height": 844})
         for name in ("none", "spa_cache", "dare_o", "frechet"):
@@ -185,10 +174,11 @@ def test_no_width_scrolls_sideways(new_book):
             if width < 900:
                 top = book.part("page").bounding_box()["y"]
                 assert -1 <= top <= 844
+    book.page.set_viewport_size({"width": 1280, "height": 900})
 
 
-def test_fingers_have_room(new_book):
-    book = new_book(390, 844, has_touch=True, is_mobile=True)
+def test_fingers_have_room(app, new_page):
+    book = Book(new_page(390, 844, has_touch=True, is_mobile=True), app.url)
     book.turn("dare_o")
     targets = book.page.locator("#ds-methods button, [data-method-try]").all()
     assert len(targets) == len(METHODS) + 4
@@ -197,16 +187,15 @@ def test_fingers_have_room(new_book):
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_text_is_legible(new_book, theme):
-    book = new_book(theme=theme)
-    book.turn("dual")
-    found = inks(book.page, ".ds-methods *")
+def test_text_is_legible(reader, theme):
+    reader.turn("dual")
+    recolour(reader.page, theme == "dark")
+    found = inks(reader.page, ".ds-methods *")
+    recolour(reader.page, False)
     assert len(found) > 60
     assert illegible(found) == set()
 
 
-def test_nothing_of_it_is_loaded_before_it_is_opened(app, new_page):
-    race = new_page().open(app.url)
-    assert race.page.locator("[data-methods]").count() == 0
-    race.page.get_by_role("tab", name="Methods", exact=True).click()
-    race.page.wait_for_selector("[data-methods][data-method]")
+def test_nothing_of_it_is_loaded_before_it_is_opened(reader):
+    assert reader.early == 0
+    assert reader.page.locator("[data-methods]").count() > 0

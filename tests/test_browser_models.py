@@ -7,6 +7,7 @@ import pytest
 
 from engine.families import embedded_models
 from engine.session import Session
+from tests.axe import recolour
 from tests.browser import PROMPT, ROOT, SMALL
 from tests.inspector import fake
 from tests.looking import illegible, inks
@@ -42,6 +43,12 @@ def held(big):
 
 def opened(new_page, url, *size, **changes):
     return new_page(*size).open(f"{url}/?{urlencode(SMALL | changes)}")
+
+
+@pytest.fixture(scope="module")
+def shared(lasting_page, url):
+    """A page that asks for the big model, for the tests that only fetch it."""
+    return opened(lasting_page, url, model=fake.BIG)
 
 
 def choose(page, field, label):
@@ -150,10 +157,12 @@ def test_the_plan_says_what_is_fetched_and_what_does_not_fit(new_page, url):
     page.wait_for_selector("#ds-run:not([disabled])")
 
 
+@pytest.mark.usefixtures("held")
 @pytest.mark.parametrize(("wide", "theme"), [(1280, "light"), (1280, "dark"), (390, "light")])
-def test_a_download_is_seen_heard_and_stopped(new_page, url, held, wide, theme):
-    race = opened(new_page, url, wide, model=fake.BIG, __theme=theme)
-    page = race.page
+def test_a_download_is_seen_heard_and_stopped(shared, wide, theme):
+    race, page = shared, shared.page
+    page.set_viewport_size({"width": wide, "height": 900})
+    recolour(page, theme == "dark")
     race.press("run")
     race.wait_state("fetching")
     wait_fetch(page, " · 50 % · ")
@@ -174,6 +183,8 @@ def test_a_download_is_seen_heard_and_stopped(new_page, url, held, wide, theme):
     page.wait_for_selector("#ds-run:not([disabled])")
     assert "nothing was computed" in race.text("[data-note]")
     assert page.locator("#ds-race .ds-cell:visible").count() == 0
+    page.set_viewport_size({"width": 1280, "height": 900})
+    recolour(page, False)
 
 
 def test_a_download_goes_on_into_the_race(new_page, url, held):
@@ -193,9 +204,9 @@ def test_a_download_goes_on_into_the_race(new_page, url, held):
     )
 
 
-def test_a_stopped_recording_keeps_the_run_and_its_times(new_page, url, held):
+def test_a_stopped_recording_keeps_the_run_and_its_times(shared, held):
     held.gate.set()
-    race = opened(new_page, url, model=fake.BIG)
+    race = shared
     race.finish()
     took = race.text("[data-lane=a] [data-stats]")
     held.gate.clear()
@@ -209,12 +220,14 @@ def test_a_stopped_recording_keeps_the_run_and_its_times(new_page, url, held):
     assert race.text("[data-note]") == "The recording was stopped; nothing of it is kept."
 
 
-def test_the_bar_rises_and_hostile_names_are_text(new_page, url, held):
+def test_the_bar_rises_and_hostile_names_are_text(shared, held):
     held.waits = fake.download("<img src=x onerror=window.hit=1>\u202e")
-    race = opened(new_page, url, model=fake.BIG)
+    race = shared
     race.press("run")
     race.wait_state("fetching")
     wait_fetch(race.page, "⟨U+202E⟩ · 50 %")
     assert race.page.locator("#ds-race img").count() == 0
     assert race.page.evaluate("window.hit") is None
+    race.press("stop")
+    race.over()
     held.waits = fake.download()

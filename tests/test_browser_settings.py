@@ -10,6 +10,27 @@ pytestmark = pytest.mark.browser
 HOSTILE = "<img src=x onerror=window.hit=1>${window.hit=2}`{{value}}` שלום \u202eabc 😀 How many?"
 
 
+@pytest.fixture(scope="module")
+def own(app, lasting_page):
+    """A page with the settings of the small race; its tests change them."""
+    return lasting_page().open(app.link())
+
+
+@pytest.fixture(scope="module")
+def other(app, lasting_page):
+    """A page with the files open, to bring some in."""
+    race = lasting_page().open(app.url)
+    race.page.locator("#ds-files > button").click()
+    return race
+
+
+@pytest.fixture(scope="module")
+def paths(own, tmp_path_factory):
+    """What a finished race gives to take away."""
+    own.finish()
+    return exported(own, tmp_path_factory.mktemp("exported"))
+
+
 def test_a_link_brings_the_settings_back(app, new_page):
     first = new_page().open(app.link(seed="9", gen_length="64", **{"b.threshold.threshold": "0.7"}))
     first.page.wait_for_function(
@@ -39,10 +60,9 @@ def test_a_broken_link_is_said_and_harmless(app, new_page):
     assert race.enabled("run")
 
 
-def test_impossible_settings_are_refused_in_place(app, new_page):
-    race = new_page().open(app.link())
-    page = race.page
-    race.settings()
+def test_impossible_settings_are_refused_in_place(own):
+    page = own.page
+    own.settings()
     length = page.locator("#ds-gen_length input")
     for bad in ("30", "0", "-5", "99999"):
         length.fill(bad)
@@ -61,9 +81,9 @@ def test_impossible_settings_are_refused_in_place(app, new_page):
     assert page.locator("#ds-plan [data-error]").is_hidden()
 
 
-def test_only_the_chosen_knobs_are_shown(small):
-    page = small.page
-    page.locator("#ds-settings > button").click()
+def test_only_the_chosen_knobs_are_shown(own):
+    page = own.page
+    own.settings()
     page.locator("#ds-a-threshold-threshold").wait_for(state="hidden")
     page.locator("#ds-b-threshold-threshold").wait_for(state="visible")
     box = page.locator("#ds-a-unmasker input")
@@ -74,8 +94,8 @@ def test_only_the_chosen_knobs_are_shown(small):
     page.wait_for_function("document.querySelector('#ds-plan').innerText.includes('A')")
 
 
-def test_dice(small):
-    page = small.page
+def test_dice(own):
+    page = own.page
     before = page.locator("[data-question]").inner_text()
     page.locator("[data-dice]").click()
     page.wait_for_function(
@@ -120,45 +140,45 @@ def exported(race, tmp_path):
     return sorted(paths)
 
 
-def test_export_and_import_show_the_same(app, new_page, tmp_path):
-    race = new_page().open(app.link())
-    race.finish()
-    paths = [path for path in exported(race, tmp_path) if path.suffix == ".npz"]
-    assert len(paths) == 2
-    other = new_page().open(app.url)
-    other.page.locator("#ds-files > button").click()
-    chooser = other.page.locator("#ds-import input[type=file]")
-    chooser.set_input_files(paths)
-    other.wait_state("imported")
+def test_export_and_import_show_the_same(own, other, paths):
+    traces = [path for path in paths if path.suffix == ".npz"]
+    assert len(traces) == 2
+    other.page.locator("#ds-import input[type=file]").set_input_files(traces)
     cells = "[...document.querySelectorAll('.ds-cell')].map(c => c.className + c.textContent)"
-    assert other.page.evaluate(cells) == race.page.evaluate(cells)
-    assert other.text("[data-headline]") == race.text("[data-headline]")
+    want = own.page.evaluate(cells)
+    other.page.wait_for_function(f"want => {cells}.join() === want.join()", arg=want)
+    assert other.state == "imported"
+    assert other.text("[data-headline]") == own.text("[data-headline]")
+    clear(other)
 
 
-def test_hostile_tokens_and_files(app, new_page, tmp_path):
-    race = new_page().open(app.link())
-    race.finish()
-    good = next(path for path in exported(race, tmp_path) if path.name.endswith("a.npz"))
+def clear(race):
+    """Take the files back out of the field."""
+    race.page.locator(
+        "#ds-import button[aria-label*=lear], #ds-import button[title*=lear]"
+    ).first.click()
+
+
+def test_hostile_tokens_and_files(other, paths, tmp_path):
+    good = next(path for path in paths if path.name.endswith("a.npz"))
     trace = Trace.load(good)
     trace._pieces = {i: b"<img src=x onerror=window.hit=1>${window.hit=2}" for i in trace.pieces}
     trace.save(tmp_path / "hostile.npz")
     (tmp_path / "broken.npz").write_bytes(good.read_bytes()[:300])
-    other = new_page().open(app.url)
-    other.page.locator("#ds-files > button").click()
     chooser = other.page.locator("#ds-import input[type=file]")
     before = other.state
     chooser.set_input_files(tmp_path / "broken.npz")
-    note = other.page.locator("#ds-import-note textarea, #ds-import-note input")
     other.page.wait_for_function(
-        "document.querySelector('#ds-import-note textarea, #ds-import-note input').value"
+        "document.querySelector('#ds-import-note textarea, #ds-import-note input')"
+        "?.value.includes('damaged')"
     )
-    assert "damaged" in note.input_value()
     assert other.state == before
-    other.page.locator(
-        "#ds-import button[aria-label*=lear], #ds-import button[title*=lear]"
-    ).first.click()
+    clear(other)
     chooser.set_input_files(tmp_path / "hostile.npz")
-    other.wait_state("imported")
-    assert other.page.locator("[data-lane=a] .ds-cell").first.text_content().startswith("<img")
+    other.page.wait_for_function(
+        "document.querySelector('[data-lane=a] .ds-cell').textContent.startsWith('<img')"
+    )
+    assert other.state == "imported"
     assert other.page.evaluate("window.hit") is None
     assert other.page.locator(".ds img").count() == 0
+    clear(other)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.axe import recolour
 from tests.looking import illegible, inks
 
 pytest_plugins = ["tests.chromium", "tests.theorem"]
@@ -24,17 +25,17 @@ def area(page, name, colour):
 @pytest.mark.parametrize(
     ("theme", "blue"), [("light", "0,114,178"), ("dark", "86,180,233")], ids=["light", "dark"]
 )
-def test_the_bars_of_p_have_its_mass(new_widget, theme, blue):
+def test_the_bars_of_p_have_its_mass(widget, theme, blue):
     """The bars' lengths sum to 1, so their area is inverse to the scale's end: 0.5, then 1."""
-    widget = new_widget(theme=theme)
+    recolour(widget.page, theme == "dark")
     widget.slide(2, 30, 0)
     half = area(widget.page, "bars", blue)
     widget.slide(2, 5, 0)
     assert half / area(widget.page, "bars", blue) == pytest.approx(2, rel=0.04)
 
 
-def test_the_zone_ends_where_the_theorem_does(new_widget):
-    widget = new_widget(1440)
+def test_the_zone_ends_where_the_theorem_does(widget):
+    widget.page.set_viewport_size({"width": 1440, "height": 900})
     widget.slide(2, 60, 0)
     script = """(canvas, [k, epsilon]) => {
       const x = 30 + epsilon / 0.75 * (canvas.clientWidth - 44 - 30);
@@ -47,13 +48,18 @@ def test_the_zone_ends_where_the_theorem_does(new_widget):
             assert canvas.evaluate(script, [k, 1 / (k + 1) + shift]) == tinted, (k, shift)
 
 
+def unfold(page):
+    """Have the table of the outcomes open."""
+    page.locator("details").evaluate("e => { e.open = true; }")
+
+
 @pytest.mark.parametrize("width", [390, 768, 1440])
 @pytest.mark.parametrize("k", [2, 6])
-def test_no_width_scrolls_sideways(new_widget, width, k):
-    widget = new_widget(width, 844)
+def test_no_width_scrolls_sideways(widget, width, k):
+    widget.page.set_viewport_size({"width": width, "height": 844})
     fits = "document.documentElement.scrollWidth <= innerWidth"
     widget.slide(k, 40, 1)
-    widget.page.locator("summary").click()
+    unfold(widget.page)
     assert widget.page.evaluate(fits)
     widget.press("house")
     assert widget.page.evaluate(fits)
@@ -68,9 +74,10 @@ def test_fingers_have_room(new_widget):
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_text_is_legible(new_widget, theme):
-    page = new_widget(theme=theme).page
-    page.locator("summary").click()
+def test_text_is_legible(widget, theme):
+    page = widget.page
+    recolour(page, theme == "dark")
+    unfold(page)
     found = inks(page, ".ds-theorem *")
     assert len(found) > 30
     assert illegible(found) == set()

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from tests.axe import recolour
 from tests.looking import illegible, inks
 
 pytest_plugins = ["tests.chromium"]
@@ -33,10 +34,26 @@ def pixel(page, lane, token, step, tokens, steps):
     return page.evaluate(script, [lane, token, step, tokens, steps])
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_map_shows_confidence_exactly(app, new_page, theme):
-    race = new_page().open(app.link() + f"&__theme={theme}")
+@pytest.fixture(scope="module")
+def ran(app, lasting_page):
+    """A page that shows a finished race, light though the machine prefers dark."""
+    race = lasting_page(color_scheme="dark").open(app.link(__theme="light"))
+    assert not race.page.evaluate("document.body.classList.contains('dark')")
     race.finish()
+    return race
+
+
+@pytest.fixture(params=["light", "dark"])
+def theme(ran, request):
+    """Each theme in turn; the page is left light."""
+    recolour(ran.page, request.param == "dark")
+    yield request.param
+    recolour(ran.page, False)
+
+
+def test_the_map_shows_confidence_exactly(ran, theme):
+    race = ran
+    race.page.locator("[data-scrub]").press("End")
     race.page.locator("[data-lane=a] .ds-cell").nth(5).hover()
     read = race.text("[data-readout]")
     sure = float(re.search(r"confidence ([\d.]+)", read)[1])
@@ -52,48 +69,46 @@ def test_the_map_shows_confidence_exactly(app, new_page, theme):
     assert shade == ("rgb(214, 232, 245)" if theme == "light" else "rgb(27, 61, 87)")
 
 
-def test_scrubbing_asks_the_server_nothing(small):
-    small.finish()
-    page, bar = small.page, small.page.locator("[data-scrub]")
+def test_scrubbing_asks_the_server_nothing(ran):
+    page, bar = ran.page, ran.page.locator("[data-scrub]")
     page.locator("[data-align]").select_option("step")
-    small.settled()
-    asked = len(small.watch.requests)
+    ran.settled()
+    asked = len(ran.watch.requests)
     bar.focus()
     page.keyboard.press("Home")
-    assert small.shown("a") == 0
+    assert ran.shown("a") == 0
     seen = []
     for _ in range(20):
         page.keyboard.press("ArrowRight")
-        seen.append(int(small.data("frame-a")))
+        seen.append(int(ran.data("frame-a")))
     assert seen == list(range(1, 21))
     page.keyboard.press("Shift+ArrowLeft")
-    assert small.data("frame-a") == "10"
-    assert small.shown("a") == 10
+    assert ran.data("frame-a") == "10"
+    assert ran.shown("a") == 10
     assert page.locator("[data-lane=a] .ds-new").count() == 1
     page.keyboard.press("End")
-    assert small.shown("a") == 32
+    assert ran.shown("a") == 32
     page.keyboard.press(" ")
     page.wait_for_function("+document.querySelector('#ds-race .ds').dataset.frameA > 2")
     page.wait_for_function("document.querySelector('[data-play]').textContent.includes('Replay')")
-    assert small.shown("a") == 32
-    assert len(small.watch.requests) == asked
+    assert ran.shown("a") == 32
+    assert len(ran.watch.requests) == asked
 
 
-def test_a_run_ends_with_two_requests(small):
+def test_a_run_ends_with_two_requests(ran):
     """The plan; then the chart of times together with the models."""
 
     def asked():
-        return sum("/run/predict" in url for url in small.watch.requests)
+        return sum("/run/predict" in url for url in ran.watch.requests)
 
-    small.settled()
+    ran.settled()
     before = asked()
-    small.finish()
+    ran.finish()
     assert asked() == before + 2
 
 
-def test_alignment_pairs_the_lanes(small):
-    small.finish()
-    page, bar = small.page, small.page.locator("[data-scrub]")
+def test_alignment_pairs_the_lanes(ran):
+    page, bar = ran.page, ran.page.locator("[data-scrub]")
 
     def halves(mode):
         page.locator("[data-align]").select_option(mode)
@@ -101,41 +116,40 @@ def test_alignment_pairs_the_lanes(small):
         page.keyboard.press("Home")
         for _ in range(10):
             page.keyboard.press("ArrowRight")
-        return [int(small.data(f"{what}-{lane}")) for what in ("frame", "shown") for lane in "ab"]
+        return [int(ran.data(f"{what}-{lane}")) for what in ("frame", "shown") for lane in "ab"]
 
-    ends = int(small.data("frame-b"))
+    ends = int(ran.data("frame-b"))
     assert halves("step")[:2] == [10, min(10, ends)]
     revealed = halves("tokens")
     assert max(revealed[2:]) <= 10
     frame_a, frame_b, *_ = halves("time")
-    times = [small.text(f"[data-lane={lane}] .ds-stats div:nth-child(3) dd") for lane in "ab"]
+    times = [ran.text(f"[data-lane={lane}] .ds-stats div:nth-child(3) dd") for lane in "ab"]
     ms = [float(t.split()[0]) * (1000 if t.endswith(" s") else 1) for t in times]
-    where = small.text("[data-where]").split(" of ")[0]
+    where = ran.text("[data-where]").split(" of ")[0]
     now = float(where.split()[0]) * (1000 if where.endswith(" s") else 1)
     assert frame_a + frame_b == 10
     assert max(ms) == pytest.approx(now, rel=0.02)
 
 
-def test_tokens_can_be_read_by_mouse_and_keys(small):
-    small.finish()
-    page = small.page
+def test_tokens_can_be_read_by_mouse_and_keys(ran):
+    page = ran.page
+    page.locator("[data-scrub]").press("End")
     page.locator("[data-lane=b] .ds-cell").nth(3).click()
     page.mouse.move(5, 5)
-    pinned = small.text("[data-readout]")
+    pinned = ran.text("[data-readout]")
     assert pinned.startswith("B · token 4 ·")
     assert re.search(r"\(id \d+\) · confidence [\d.]+ · unmasked at step \d+", pinned)
     page.locator("[data-lane=a] [data-grid]").focus()
     for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
         page.keyboard.press(key)
-    assert small.text("[data-readout]").startswith("A · token 10 ·")
+    assert ran.text("[data-readout]").startswith("A · token 10 ·")
     assert page.locator("[data-lane=a] .ds-selected").count() == 1
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_no_width_scrolls_sideways(app, new_page, theme):
-    race = new_page(390, 844, reduced_motion="reduce").open(app.link() + f"&__theme={theme}")
+def test_no_width_scrolls_sideways(app, new_page):
+    race = new_page(390, 844, reduced_motion="reduce").open(app.link(__theme="dark"))
     page = race.page
-    assert page.evaluate("document.body.classList.contains('dark')") == (theme == "dark")
+    assert page.evaluate("document.body.classList.contains('dark')")
     fits = "document.documentElement.scrollWidth <= innerWidth"
     assert page.evaluate(fits)
     race.finish()
@@ -144,7 +158,9 @@ def test_no_width_scrolls_sideways(app, new_page, theme):
     page.locator("#ds-export").wait_for()
     for width in (390, 768, 1440):
         page.set_viewport_size({"width": width, "height": 844})
-        assert page.evaluate(fits)
+        for dark in (False, True):
+            recolour(page, dark)
+            assert page.evaluate(fits)
         lanes = [page.locator(f".ds-lane[data-lane={lane}]").bounding_box() for lane in "ab"]
         assert (lanes[0]["y"] == lanes[1]["y"]) == (width >= 900)
     stands = race.data("frame-a")
@@ -152,11 +168,10 @@ def test_no_width_scrolls_sideways(app, new_page, theme):
     assert race.data("frame-a") == stands
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_text_is_legible(app, new_page, theme):
-    race = new_page().open(app.link() + f"&__theme={theme}")
-    race.finish()
-    race.page.locator("[data-scrub]").focus()
+@pytest.mark.usefixtures("theme")
+def test_text_is_legible(ran):
+    race = ran
+    race.page.locator("[data-scrub]").press("End")
     for _ in range(4):
         race.page.keyboard.press("ArrowLeft")
     found = inks(
@@ -165,9 +180,9 @@ def test_text_is_legible(app, new_page, theme):
     assert illegible(found) == set()
 
 
-def test_everything_has_a_name(small):
-    small.settings()
-    nameless = small.page.evaluate(
+def test_everything_has_a_name(ran):
+    ran.settings()
+    nameless = ran.page.evaluate(
         """() => [...document.querySelectorAll(
           'button, input, select, textarea, [role=img], [tabindex="0"]')]
         .filter((e) => e.offsetParent && e.type !== 'file')
@@ -176,7 +191,7 @@ def test_everything_has_a_name(small):
         .map((e) => e.outerHTML.slice(0, 120))"""
     )
     assert nameless == []
-    snapshot = small.page.locator("body").aria_snapshot()
+    snapshot = ran.page.locator("body").aria_snapshot()
     for name in (
         'button "Run"',
         'button "Stop"',
@@ -187,14 +202,14 @@ def test_everything_has_a_name(small):
     assert "undefined" not in snapshot
 
 
-def test_the_keyboard_reaches_everything(small):
-    small.finish()
-    reached = []
-    small.page.locator("[data-dice]").focus()
+def test_the_keyboard_reaches_everything(ran):
+    ran.settings(shown=False)
+    reached, before = [], ran.begun
+    ran.page.locator("[data-dice]").focus()
     for _ in range(40):
-        small.page.keyboard.press("Tab")
+        ran.page.keyboard.press("Tab")
         reached.append(
-            small.page.evaluate(
+            ran.page.evaluate(
                 "(document.activeElement.closest('[id^=ds-]') || {}).id + ' ' +"
                 " JSON.stringify(document.activeElement.dataset)"
             )
@@ -202,17 +217,16 @@ def test_the_keyboard_reaches_everything(small):
     seen = " ".join(reached)
     for target in ("ds-run", "ds-settings", "ds-files", '"scrub"', '"align"', '"grid"'):
         assert target in seen
-    small.page.locator("#ds-run").focus()
-    small.page.keyboard.press("Enter")
-    small.over()
-    assert small.begun == 2
-    assert small.state == "done"
+    ran.page.locator("#ds-run").focus()
+    ran.page.keyboard.press("Enter")
+    ran.over()
+    assert ran.begun == before + 1
+    assert ran.state == "done"
 
 
-def test_colour_is_never_alone(small):
-    small.finish()
-    page = small.page
-    small.page.locator("[data-scrub]").focus()
+def test_colour_is_never_alone(ran):
+    page = ran.page
+    page.locator("[data-scrub]").press("End")
     page.keyboard.press("ArrowLeft")
     new = page.locator(".ds-lane .ds-new").first
     assert "underline" in new.evaluate("e => getComputedStyle(e).textDecorationLine")

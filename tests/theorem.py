@@ -4,6 +4,10 @@ import socket
 
 import pytest
 
+from tests.axe import recolour
+
+OPENED = (3, 30, 0.8)
+
 
 class Widget:
     """The widget as a person uses it, and its own account of what it shows."""
@@ -61,14 +65,23 @@ def url():
 
 @pytest.fixture
 def new_widget(url, new_page):
-    """Open the widget on a page of some size and theme."""
+    """Open the widget on a page of its own."""
 
-    def make(width=1280, height=900, theme="light", **options):
-        return Widget(new_page(width, height, **options), f"{url}?__theme={theme}")
+    def make(*size, **options):
+        return Widget(new_page(*size, **options), f"{url}?__theme=light")
 
     return make
 
 
+@pytest.fixture(scope="module")
+def shared(url, lasting_page):
+    return Widget(lasting_page(), f"{url}?__theme=light")
+
+
 @pytest.fixture
-def widget(new_widget):
-    return new_widget()
+def widget(shared):
+    """The one that the tests of a module share, as it is when it is opened."""
+    shared.page.set_viewport_size({"width": 1280, "height": 900})
+    recolour(shared.page, False)
+    shared.slide(*OPENED)
+    return shared
