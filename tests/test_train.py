@@ -49,15 +49,22 @@ def test_an_interrupted_run_ends_where_an_unbroken_one_does(tmp_path):
         torch.testing.assert_close(tensor, state["model"][name], atol=1e-5, rtol=1e-4)
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A masked run of two steps."""
+    folder = tmp_path_factory.mktemp("trained")
+    train("run", "--kind", "masked", "--steps", "2", "--out", str(folder), *SMALL)
+    return folder
+
+
 @pytest.mark.parametrize("family", ["llada", "dream"])
-def test_an_export_gives_the_logits_of_the_network(tmp_path, family):
-    train("run", "--kind", "masked", "--steps", "2", "--out", str(tmp_path / "run"), *SMALL)
+def test_an_export_gives_the_logits_of_the_network(trained, tmp_path, family):
     folder = tmp_path / "tiny"
-    train("export", "--run", str(tmp_path / "run"), "--folder", str(folder), "--family", family)
+    train("export", "--run", str(trained), "--folder", str(folder), "--family", family)
     adapter = Library({"tiny": folder}).load(RunSpec(model="tiny")).adapter
     network = Network(Shape(vocab=tokenizer.VOCAB))
     network.load_state_dict(
-        {k: v.bfloat16().float() for k, v in weights_of(tmp_path / "run").items()}
+        {k: v.bfloat16().float() for k, v in weights_of(trained).items()}
     )
     ids = torch.randint(0, 700, (1, 20), generator=torch.Generator().manual_seed(1))
     store = ActivationStore(adapter.info, (), 1, 20, adapter.dtype, adapter.device)
@@ -85,8 +92,9 @@ def test_a_dream_export_asks_as_the_shifted_training_does(tmp_path):
 
 def test_masked_states_hide_what_they_ask_for():
     recipe = Recipe(kind="masked", regions=(64,), tokens=600)
+    built = tokenizer.build("llada")
     for seed in range(3):
-        source = Source(tokenizer.build("llada"), replace(recipe, copies=0.0), "llada", seed)
+        source = Source(built, replace(recipe, copies=0.0), "llada", seed)
         batch = next(iter(source.batches()))
         assert (batch.ids.flatten()[batch.rows] == tokenizer.MASK).all()
         assert (batch.targets != tokenizer.MASK).all()
