@@ -167,7 +167,7 @@ def browser():
 def opened(
     browser: Any, width: int = 1280, height: int = 900, **options: Any
 ) -> Iterator[RacePage]:
-    """A page of its own; in the end it may not have failed or asked another machine for anything."""
+    """A page of its own; in the end it may not have failed or asked another machine for a thing."""
     context = browser.new_context(viewport={"width": width, "height": height}, **options)
     watch, page = Watch(), context.new_page()
     watch.attach(page)

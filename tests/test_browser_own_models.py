@@ -27,9 +27,16 @@ def own():
         yield url
 
 
-def test_another_model_of_the_list_runs(new_page, own):
-    race = opened(new_page, own)
+@pytest.fixture(scope="module")
+def shared(own, lasting_page):
+    """A page of the session with its settings open, on which each test chooses its model."""
+    race = opened(lasting_page, own)
     race.settings()
+    return race
+
+
+def test_another_model_of_the_list_runs(shared):
+    race = shared
     choose(race.page, "model", "Tiny Dream ·")
     wait_plan(race.page, "tokens")
     race.finish()
@@ -42,9 +49,10 @@ def test_another_model_of_the_list_runs(new_page, own):
     assert '"device": "cpu"' in race.text("[data-run-card]")
 
 
-def test_a_preset_of_the_embedded_model_runs(new_page, own):
-    race = opened(new_page, own)
-    race.settings()
+def test_a_preset_of_the_embedded_model_runs(shared):
+    race = shared
+    choose(race.page, "model", "Tiny LLaDA ·")
+    race.settled()
     options = race.page.locator("#ds-preset-names option")
     take(race.page, options.nth(options.count() - 1).text_content())
     race.page.wait_for_function("document.querySelector('#ds-preset-names').value !== ''")
@@ -53,9 +61,8 @@ def test_a_preset_of_the_embedded_model_runs(new_page, own):
     assert race.state == "done"
 
 
-def test_a_typed_folder_is_loaded_and_run(new_page, own, folder):
-    race = opened(new_page, own)
-    race.settings()
+def test_a_typed_folder_is_loaded_and_run(shared, new_page, folder):
+    race = shared
     type_model(race.page, f" {folder} ")
     race.page.wait_for_function(
         "document.querySelector('#ds-link-field').value.includes('micro-dream')"

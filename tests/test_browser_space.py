@@ -32,11 +32,17 @@ def site(public, tmp_path_factory):
         yield App(url, tmp_path_factory.mktemp("site") / "log")
 
 
-def test_who_waits_sees_a_place_and_an_estimate(public, site, new_page):
+@pytest.fixture(scope="module")
+def visitor(site, lasting_page):
+    """A small screen with the settings of the small race."""
+    return lasting_page(390, 844).open(site.link())
+
+
+def test_who_waits_sees_a_place_and_an_estimate(public, visitor):
     other = Place(100)
     assert public._line.take(other, 0)
     at_pace(other, 20, 8.0)
-    race = new_page(390, 844).open(site.link())
+    race = visitor
     race.press("run")
     race.wait_state("lock")
     words = race.page.locator("#ds-race [data-fetch-words]")
@@ -61,11 +67,11 @@ def test_what_is_beyond_is_refused_in_the_page_and_by_the_api(site, new_page):
         Client(site.url, verbose=False).predict({"a": shape, "b": shape}, api_name="/plan")
 
 
-def test_no_memory_left_is_a_state_with_a_remedy(site, new_page, monkeypatch):
+def test_no_memory_left_is_a_state_with_a_remedy(visitor, monkeypatch):
     def fail(self):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    race = new_page().open(site.link())
+    race = visitor
     with monkeypatch.context() as patch:
         patch.setattr(engine.lane.Lane, "advance", fail)
         race.press("run")

@@ -63,9 +63,7 @@ def test_an_export_gives_the_logits_of_the_network(trained, tmp_path, family):
     train("export", "--run", str(trained), "--folder", str(folder), "--family", family)
     adapter = Library({"tiny": folder}).load(RunSpec(model="tiny")).adapter
     network = Network(Shape(vocab=tokenizer.VOCAB))
-    network.load_state_dict(
-        {k: v.bfloat16().float() for k, v in weights_of(trained).items()}
-    )
+    network.load_state_dict({k: v.bfloat16().float() for k, v in weights_of(trained).items()})
     ids = torch.randint(0, 700, (1, 20), generator=torch.Generator().manual_seed(1))
     store = ActivationStore(adapter.info, (), 1, 20, adapter.dtype, adapter.device)
     ours = forward(adapter, store, NoCache(), StepPlan(), ids, None, ALL)[0]
