@@ -112,6 +112,7 @@ def wait_fetch(page, words):
 
 def test_a_preset_fills_lane_b_and_runs(chooser):
     race, page = chooser, chooser.page
+    race.settled()
     take(page, "Fast-dLLM, dual (paper, table 2)")
     wait_value(page, "gen_length", "64")
     wait_plan(page, "Threshold 0.8")

@@ -50,9 +50,5 @@ def loaded_after(statement, *modules):
     return done.stdout.strip().splitlines()[-1]
 
 
-def test_the_inspector_does_not_load_torch():
-    assert loaded_after("import inspector.layout", "torch", "transformers") == "[]"
-
-
 def test_importing_the_app_starts_nothing():
     assert loaded_after("import app", "torch", "gradio", "engine.session") == "[]"
