@@ -51,14 +51,6 @@ def shared(lasting_page, url):
     return opened(lasting_page, url, model=fake.BIG)
 
 
-@pytest.fixture(scope="module")
-def chooser(lasting_page, url):
-    """A page with the settings open, for the tests that leave the big model chosen."""
-    race = opened(lasting_page, url, model=fake.BIG, device="cuda")
-    race.settings()
-    return race
-
-
 def choose(page, field, label):
     page.locator(f"#ds-{field} input").click()
     page.get_by_role("option", name=label).click()
@@ -110,9 +102,10 @@ def wait_fetch(page, words):
     )
 
 
-def test_a_preset_fills_lane_b_and_runs(chooser):
-    race, page = chooser, chooser.page
-    race.settled()
+def test_a_preset_fills_lane_b_and_runs(new_page, url):
+    race = opened(new_page, url, model=fake.BIG)
+    page = race.page
+    race.settings()
     take(page, "Fast-dLLM, dual (paper, table 2)")
     wait_value(page, "gen_length", "64")
     wait_plan(page, "Threshold 0.8")
@@ -151,15 +144,17 @@ def test_an_edit_by_hand_or_another_model_takes_the_preset_away(new_page, url):
     wait_value(page, "b-unmasker", "Dream")
 
 
-def test_the_plan_says_what_is_fetched_and_what_does_not_fit(chooser):
-    page = chooser.page
+def test_the_plan_says_what_is_fetched_and_what_does_not_fit(new_page, url):
+    race = opened(new_page, url, model=fake.BIG, device="cuda")
+    page = race.page
+    wait_plan(page, "weights 16.0 GB + runs 600 MB of 80.0 GB free; 16.0 GB to be fetched first")
+    race.settings()
     assert value(page, "device") == "cuda"
     type_model(page, fake.HUGE)
     wait_plan(page, "Cannot run. model: needs 140 GB")
     page.wait_for_selector("#ds-run[disabled]")
     type_model(page, fake.BIG)
     page.wait_for_selector("#ds-run:not([disabled])")
-    wait_plan(page, "weights 16.0 GB + runs 600 MB of 80.0 GB free; 16.0 GB to be fetched first")
 
 
 @pytest.mark.usefixtures("held")
