@@ -103,8 +103,8 @@ def _check_event(blocks: gr.Blocks, document: dict[str, Any], rest: str) -> None
     given, expected = document.get("data"), len(found[0].inputs)
     if not isinstance(given, list) or len(given) != expected:
         raise Refused(f"data: expected a list of {expected}")
-    for i, (part, value) in enumerate(zip(found[0].inputs, given, strict=True)):
-        _check_form(part, value, f"data[{i}]")
+    for part, value in zip(found[0].inputs, given, strict=True):
+        _check_form(part, value, "data")
     if found[0].collects_event_data and not isinstance(document.get("event_data"), dict):
         raise Refused("event_data: expected an object")
 
@@ -136,7 +136,7 @@ def _check_form(part: Any, value: Any, name: str) -> None:
     try:
         form.model_validate(value, context={"validate_meta": True})
     except ValueError:
-        raise Refused(f"{name}: expected {form.__name__} as the upload gave it") from None
+        raise Refused(f"{name}: expected {form.__name__}, as the upload gave it") from None
 
 
 def _check_server_call(blocks: gr.Blocks, document: dict[str, Any], rest: str) -> None:

@@ -168,14 +168,14 @@ def _wire_settings(
 
 
 def _wire_presets(form: Form, offered: gr.HTML, planned: dict[str, Any]) -> None:
-    """A preset fills the form; what is then set by hand makes it none again."""
+    """A preset fills the form; another model, or what is then set by hand, makes it none again."""
     model, every = form.widgets["model"], {"trigger_mode": "multiple", **RAW, **FLAG}
     changed = model.change  # type: ignore[attr-defined]
     presets = Presets(form)
     changed(presets.offer, model, offered, **RAW, **FLAG)
     taken = offered.take(presets.take, model, [offered, *form.inputs], **every)
     taken.then(**planned)
-    named = [widget for key, widget in form.widgets.items() if key != "prompt"]
+    named = [form.widgets[key] for key in form.widgets if key not in ("prompt", "model")]
     by_hand = [widget.input for widget in named]  # type: ignore[attr-defined]
     gr.on(by_hand, None, offered, offered, js=NONE_CHOSEN, **every)
 

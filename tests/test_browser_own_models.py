@@ -51,7 +51,11 @@ def test_another_model_of_the_list_runs(shared):
 
 def test_a_preset_of_the_embedded_model_runs(shared):
     race = shared
-    choose(race.page, "model", "Tiny LLaDA ·")
+    choose(race.page, "model", "Tiny Dream ·")
+    race.settled()
+    box = race.page.locator("#ds-model input")
+    box.fill("tiny-llada")
+    box.press("Enter")
     race.settled()
     options = race.page.locator("#ds-preset-names option")
     take(race.page, options.nth(options.count() - 1).text_content())
@@ -59,6 +63,7 @@ def test_a_preset_of_the_embedded_model_runs(shared):
     wait_plan(race.page, "Copy")
     race.finish()
     assert race.state == "done"
+    assert race.page.locator("#ds-preset-names").input_value()
 
 
 def test_a_typed_folder_is_loaded_and_run(shared, new_page, folder):

@@ -159,7 +159,7 @@ def test_only_uploaded_files_are_taken(client, path):
 def test_what_is_no_file_at_all_is_named(client, value):
     answer = client.post("/gradio_api/run/predict", json=right(fn_index=1, data=[value]))
     assert answer.status_code == 422
-    assert answer.json()["detail"].startswith("data[0]: expected FileData")
+    assert answer.json()["detail"].startswith("data: expected FileData, as")
 
 
 def test_an_uploaded_file_is_taken_but_no_link_out_of_the_folder(served, tmp_path):
