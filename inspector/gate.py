@@ -75,9 +75,11 @@ def _check_route(scope: Scope) -> None:
 async def _bounded(scope: Scope, receive: Receive) -> Receive:
     """The request's body, checked as far as it can be before it is handed on."""
     kind = Headers(scope=scope).get("content-type", "application/json").split(";")[0].strip()
-    if kind == "multipart/form-data":
-        if scope["path"].rstrip("/") != API + "upload":
-            raise Refused("Content-Type: expected application/json", 415)
+    files, uploads = kind == "multipart/form-data", scope["path"].rstrip("/") == API + "upload"
+    if files != uploads:
+        expected = "multipart/form-data" if uploads else "application/json"
+        raise Refused(f"Content-Type: expected {expected}", 415)
+    if uploads:
         _tidy(Path(scope["app"].uploaded_file_dir))
         return _counted(receive, _room(scope, MAX_UPLOAD_BYTES))
     body = await _read(receive, _room(scope, MAX_JSON_BYTES))

@@ -130,8 +130,10 @@ def test_an_upload_is_bounded_as_it_comes(client, monkeypatch):
     kind = {"Content-Type": "multipart/form-data; boundary=b"}
     answer = client.post("/gradio_api/upload", content=pieces(20_000), headers=kind)
     assert answer.status_code == 413
-    answer = client.post("/gradio_api/component_server", files=small)
-    assert answer.status_code == 415
+    for route, given in (("component_server", {"files": small}), ("upload", {"json": {}})):
+        answer = client.post("/gradio_api/" + route, **given)
+        assert answer.status_code == 415
+        assert answer.json()["detail"].startswith("Content-Type: expected")
 
 
 def test_what_a_cut_upload_left_is_cleared_and_a_full_folder_takes_none(served, monkeypatch):
