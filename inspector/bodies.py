@@ -121,7 +121,8 @@ def _check_call(blocks: gr.Blocks, document: dict[str, Any], rest: str) -> None:
     known = list(inspect.signature(found.fn).parameters)[: len(found.inputs)]
     for key in document:
         if key not in known:
-            raise Refused(f"{key[:100]}: unknown; the values are {', '.join(known) or 'none'}")
+            values = ", ".join(known) or "none"
+            raise Refused(f"body: {key[:100]!r} is unknown; the values are {values}")
     for key, part in zip(known, found.inputs, strict=False):
         if key not in document:
             raise Refused(f"{key}: missing")

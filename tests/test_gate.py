@@ -62,6 +62,15 @@ def test_what_a_page_sends_passes(client):
     assert client.get("/config").status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [({"x": 1, "": 2}, "body: '' is unknown; the values are x"), ({}, "x: missing")],
+)
+def test_values_by_name_are_those_of_the_function(client, document, said):
+    answer = client.post("/gradio_api/call/v2/double", json=document)
+    assert (answer.status_code, answer.json()["detail"]) == (422, said)
+
+
 WRONG = [
     ({"data": []}, "data: expected a list of 1"),
     ({"data": "x"}, "data: expected a list of 1"),
