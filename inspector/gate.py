@@ -48,11 +48,22 @@ class Gate:
         try:
             _check_route(scope)
             passed = await _bounded(scope, receive) if scope["method"] == "POST" else receive
+            await self._serve(scope, passed, send)
         except Refused as refusal:
             answer = JSONResponse({"detail": str(refusal)}, refusal.status)
             await answer(scope, receive, send)
-            return
-        await self._app(scope, passed, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except TypeError:  # what Gradio makes of a form's field that is no file
+            if not _uploads(scope):
+                raise
+            raise Refused("upload: expected files, each with a name") from None
+
+
+def _uploads(scope: Scope) -> bool:
+    return scope["path"].rstrip("/") == API + "upload"
 
 
 def _check_route(scope: Scope) -> None:
@@ -75,8 +86,8 @@ def _check_route(scope: Scope) -> None:
 async def _bounded(scope: Scope, receive: Receive) -> Receive:
     """The request's body, checked as far as it can be before it is handed on."""
     kind = Headers(scope=scope).get("content-type", "application/json").split(";")[0].strip()
-    files, uploads = kind == "multipart/form-data", scope["path"].rstrip("/") == API + "upload"
-    if files != uploads:
+    uploads = _uploads(scope)
+    if uploads != (kind == "multipart/form-data"):
         expected = "multipart/form-data" if uploads else "application/json"
         raise Refused(f"Content-Type: expected {expected}", 415)
     if uploads:

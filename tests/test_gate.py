@@ -143,6 +143,8 @@ def test_an_upload_is_bounded_as_it_comes(client, monkeypatch):
         answer = client.post("/gradio_api/" + route, **given)
         assert answer.status_code == 415
         assert answer.json()["detail"].startswith("Content-Type: expected")
+    answer = client.post("/gradio_api/upload", files={"files": ("", b"x")})
+    assert (answer.status_code, answer.json()["detail"][:7]) == (422, "upload:")
 
 
 def test_what_a_cut_upload_left_is_cleared_and_a_full_folder_takes_none(served, monkeypatch):
