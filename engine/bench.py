@@ -21,7 +21,6 @@ reach. --suite growth: cost by prompt, answer, layers and batch, as a chart.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import os
 from collections.abc import Sequence
@@ -36,6 +35,7 @@ import torch
 from engine import captures, environment, figures, growth, readme, suite, targets
 from engine.chart import svg
 from engine.comparison import read_entries
+from engine.memory import give_back
 from engine.shelf import Shelf
 from engine.spec import RunSpec
 from engine.suite import Setting
@@ -69,7 +69,7 @@ def run_settings(
         rows, rates = _rounds(list(some), rounds, rated)
         found += rows
         goals += targets.check(rows, rates) if rated else []
-        gc.collect()  # an adapter refers to itself, and the next may need its room
+        give_back()
     return found, goals
 
 
@@ -88,7 +88,7 @@ def set_threads(asked: str, setting: Setting) -> None:
     """Take a number of torch threads, or with `auto` the one fastest at a setting's forwards."""
     threads = _fastest(setting) if asked == "auto" else int(asked)
     torch.set_num_threads(threads)
-    gc.collect()
+    give_back()
     if asked == "auto":
         print(f"{threads} of {os.cpu_count()} threads are fastest here")
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from playwright.sync_api import sync_playwright
 
-from tests.axe import findings, recolour
+from tests.axe import findings
 from tests.browser import running_app
 from tests.chromium import RacePage, Watch, chromium
-from tests.looking import show
+from tests.looking import recolour, show
 
 LOOKS = [(width, dark) for width in (1440, 390) for dark in (False, True)]
 

@@ -26,9 +26,3 @@ def findings(page: Any, where: str = "", contrast: bool = True) -> list[str]:
         if found["impact"] in GRAVE
         for node in found["nodes"]
     ]
-
-
-def recolour(page: Any, dark: bool) -> None:
-    """Change the page's theme as Gradio does, and wait until its colours have come."""
-    page.evaluate("dark => document.body.classList.toggle('dark', dark)", dark)
-    page.wait_for_function("document.getAnimations().every((one) => one.playState !== 'running')")

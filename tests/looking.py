@@ -102,3 +102,9 @@ def luminance(colour: str) -> float:
     parts = [int(x) / 255 for x in re.findall(r"\d+", colour)[:3]]
     lin = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
     return 0.2126 * lin[0] + 0.7152 * lin[1] + 0.0722 * lin[2]
+
+
+def recolour(page: Any, dark: bool) -> None:
+    """Change the page's theme as Gradio does, and wait until its colours have come."""
+    page.evaluate("dark => document.body.classList.toggle('dark', dark)", dark)
+    page.wait_for_function("document.getAnimations().every((one) => one.playState !== 'running')")

@@ -3,9 +3,9 @@
 import pytest
 
 from engine.trace import Trace
-from tests.axe import findings, recolour
+from tests.axe import findings
 from tests.browser import ROOT
-from tests.looking import bring, show
+from tests.looking import bring, recolour, show
 
 pytest_plugins = ["tests.chromium"]
 pytestmark = pytest.mark.browser

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from tests import guided as hand
-from tests.axe import recolour
 from tests.guided import guided_trace
-from tests.looking import bring, illegible, inks, show
+from tests.looking import bring, illegible, inks, recolour, show
 
 pytest_plugins = ["tests.chromium"]
 pytestmark = pytest.mark.browser

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from engine.trace import Trace
-from tests.axe import recolour
 from tests.browser import ROOT
-from tests.looking import cell_colour, illegible, inks, show
+from tests.looking import cell_colour, illegible, inks, recolour, show
 from tests.test_browser_views import cividis
 
 pytest_plugins = ["tests.chromium"]

@@ -7,8 +7,7 @@ import pytest
 
 from engine.catalog import describe
 from engine.spec import RaceSpec
-from tests.axe import recolour
-from tests.looking import illegible, inks
+from tests.looking import illegible, inks, recolour
 
 pytest_plugins = ["tests.chromium"]
 pytestmark = pytest.mark.browser

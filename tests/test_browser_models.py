@@ -7,10 +7,9 @@ import pytest
 
 from engine.families import embedded_models
 from engine.session import Session
-from tests.axe import recolour
 from tests.browser import PROMPT, ROOT, SMALL
 from tests.inspector import fake
-from tests.looking import illegible, inks
+from tests.looking import illegible, inks, recolour
 
 pytest_plugins = ["tests.chromium"]
 pytestmark = pytest.mark.browser

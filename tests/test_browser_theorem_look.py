@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.axe import recolour
-from tests.looking import illegible, inks
+from tests.looking import illegible, inks, recolour
 
 pytest_plugins = ["tests.chromium", "tests.theorem"]
 pytestmark = pytest.mark.browser

@@ -5,8 +5,7 @@ import time
 
 import pytest
 
-from tests.axe import recolour
-from tests.looking import illegible, inks
+from tests.looking import illegible, inks, recolour
 
 pytest_plugins = ["tests.chromium"]
 pytestmark = pytest.mark.browser

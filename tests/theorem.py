@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from tests.axe import recolour
+from tests.looking import recolour
 
 OPENED = (3, 30, 0.8)
 
