@@ -66,6 +66,12 @@ class RacePage:
         )
         return self
 
+    def planned(self, words: str) -> None:
+        """Wait until the plan, or the refusal in its place, says `words`: a page plans twice."""
+        self.page.wait_for_function(
+            "words => document.querySelector('#ds-plan').innerText.includes(words)", arg=words
+        )
+
     def settings(self, shown: bool = True) -> None:
         """Open or close the settings; Gradio writes its fields once more just after they come."""
         prompt = self.page.locator("#ds-prompt textarea")

@@ -65,12 +65,10 @@ def guided(app, lasting_page):
     race.settings()
     page = race.page
     page.locator("#ds-preset-names").select_option(label=FLASH)
-    page.wait_for_function(
-        "document.querySelector('#ds-plan').innerText.includes('FreeCache + Guided diffusion')"
-    )
+    race.planned("FreeCache + Guided diffusion")
     for name, value in (("gen_length", "64"), ("a-steps", "64")):
         page.locator(f"#ds-{name} input").first.fill(value)
-    page.wait_for_function("document.querySelector('#ds-plan').innerText.includes('64 steps')")
+    race.planned("64 steps")
     race.finish()
     return race
 

@@ -88,12 +88,6 @@ def type_model(page, name):
     box.press("Tab")
 
 
-def wait_plan(page, words):
-    page.wait_for_function(
-        "words => document.querySelector('#ds-plan').innerText.includes(words)", arg=words
-    )
-
-
 def wait_fetch(page, words):
     page.wait_for_function(
         "words => document.querySelector('[data-fetch-words]').textContent.includes(words)",
@@ -107,7 +101,7 @@ def test_a_preset_fills_lane_b_and_runs(new_page, url):
     race.settings()
     take(page, "Fast-dLLM, dual (paper, table 2)")
     wait_value(page, "gen_length", "64")
-    wait_plan(page, "Threshold 0.8")
+    race.planned("Threshold 0.8")
     assert (value(page, "prompt"), value(page, "b-cache")) == (PROMPT, "Fast-dLLM dual cache")
     assert (value(page, "a-unmasker"), value(page, "a-cache")) == ("Quota", "No cache")
     assert preset(page) == "Fast-dLLM, dual (paper, table 2)"
@@ -128,9 +122,9 @@ def test_an_edit_by_hand_or_another_model_takes_the_preset_away(new_page, url):
     page = race.page
     race.settings()
     take(page, "dLLM-Cache, GSM8K (paper, table 1)")
-    wait_plan(page, "256 steps / 32 blocks")
+    race.planned("256 steps / 32 blocks")
     page.locator("#ds-prompt textarea").fill("Another one?")
-    wait_plan(page, "Another one?")
+    race.planned("Another one?")
     assert preset(page).startswith("dLLM-Cache")
     page.locator("#ds-gen_length input").fill("64")
     wait_preset(page, "")
@@ -146,11 +140,11 @@ def test_an_edit_by_hand_or_another_model_takes_the_preset_away(new_page, url):
 def test_the_plan_says_what_is_fetched_and_what_does_not_fit(new_page, url):
     race = opened(new_page, url, model=fake.BIG, device="cuda")
     page = race.page
-    wait_plan(page, "weights 16.0 GB + runs 600 MB of 80.0 GB free; 16.0 GB to be fetched first")
+    race.planned("weights 16.0 GB + runs 600 MB of 80.0 GB free; 16.0 GB to be fetched first")
     race.settings()
     assert value(page, "device") == "cuda"
     type_model(page, fake.HUGE)
-    wait_plan(page, "Cannot run. model: needs 140 GB")
+    race.planned("Cannot run. model: needs 140 GB")
     page.wait_for_selector("#ds-run[disabled]")
     type_model(page, fake.BIG)
     page.wait_for_selector("#ds-run:not([disabled])")
@@ -193,7 +187,7 @@ def test_a_download_goes_on_into_the_race(new_page, url, held):
     held.gate.set()
     race.wait_state("done")
     assert race.page.locator("#ds-race [data-fetch]").is_hidden()
-    wait_plan(race.page, "of 80.0 GB free")
+    race.planned("of 80.0 GB free")
     race.page.wait_for_function(
         "!document.querySelector('#ds-plan').innerText.includes('to be fetched')"
     )

@@ -8,7 +8,7 @@ from engine.session import Session
 from tests.browser import ROOT
 from tests.inspector import fake
 from tests.micro import write_checkpoint
-from tests.test_browser_models import choose, opened, take, type_model, wait_plan
+from tests.test_browser_models import choose, opened, take, type_model
 
 pytest_plugins = ["tests.chromium"]
 pytestmark = pytest.mark.browser
@@ -38,7 +38,7 @@ def shared(own, lasting_page):
 def test_another_model_of_the_list_runs(shared):
     race = shared
     choose(race.page, "model", "Tiny Dream ·")
-    wait_plan(race.page, "tokens")
+    race.planned("tokens")
     race.finish()
     assert race.state == "done"
     race.page.locator("#ds-race [data-numbers] summary").click()
@@ -60,7 +60,7 @@ def test_a_preset_of_the_embedded_model_runs(shared):
     options = race.page.locator("#ds-preset-names option")
     take(race.page, options.nth(options.count() - 1).text_content())
     race.page.wait_for_function("document.querySelector('#ds-preset-names').value !== ''")
-    wait_plan(race.page, "Copy")
+    race.planned("Copy")
     race.finish()
     assert race.state == "done"
     assert race.page.locator("#ds-preset-names").input_value()
@@ -82,7 +82,7 @@ def test_a_typed_folder_is_loaded_and_run(shared, new_page, folder):
     )
     type_wrong = str(folder.parent / "gone")
     type_model(race.page, type_wrong)
-    wait_plan(race.page, "Cannot run. model:")
+    race.planned("Cannot run. model:")
     race.page.wait_for_selector("#ds-run[disabled]")
 
 

@@ -91,7 +91,6 @@ def test_only_the_chosen_knobs_are_shown(own):
     page.get_by_role("option", name="Threshold", exact=True).click()
     page.locator("#ds-a-threshold-threshold").wait_for(state="visible")
     page.wait_for_function("document.querySelector('#ds-a-steps input').disabled")
-    page.wait_for_function("document.querySelector('#ds-plan').innerText.includes('A')")
 
 
 def test_dice(own):

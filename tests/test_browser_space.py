@@ -58,8 +58,7 @@ def test_who_waits_sees_a_place_and_an_estimate(public, visitor):
 
 def test_what_is_beyond_is_refused_in_the_page_and_by_the_api(site, new_page):
     race = new_page().open(site.link(gen_length="544", **{"a.steps": "544"}))
-    said = race.page.locator("#ds-plan [data-error]").inner_text()
-    assert "gen_length: 544 is more than this public page allows; at most 512" in said
+    race.planned("gen_length: 544 is more than this public page allows; at most 512")
     assert not race.enabled("run")
     shape = {k: v for k, v in SMALL.items() if "." not in k} | {"gen_length": 64, "steps": 64}
     shape |= {"block_length": 16, "prompt": PROMPT * 70}
@@ -90,7 +89,7 @@ def test_a_shared_gpu_says_what_it_asks_for_and_why_it_refuses(public, new_page,
 
     with serving(ZeroSession(public, SHARED, decorate), None) as url:
         race = new_page().open(App(url, tmp_path).link())
-        assert "asks ZeroGPU for 28 s of your share" in race.page.locator("#ds-plan").inner_text()
+        race.planned("asks ZeroGPU for 28 s of your share")
         race.finish()
         assert race.state == "done"
         assert race.text("[data-lane=a] [data-answer]").endswith("the answer is 45.")
