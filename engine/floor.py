@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.clock import now
@@ -74,10 +74,14 @@ class Product:
 
 
 class Products(TorchDispatchMode):
-    """Notes in order what is multiplied under it; `cut` ends a step, `steps` holds the ended."""
+    """Notes in order what is multiplied under it; `cut` ends a step, `steps` holds the ended.
 
-    def __init__(self) -> None:
+    What oneDNN is given as a weight belongs to `model` or is an activation.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
+        self._places = {p.untyped_storage().data_ptr() for p in model.parameters()}
         self.steps: list[list[Product]] = []
         self._open: list[Product] = []
 
@@ -96,7 +100,9 @@ class Products(TorchDispatchMode):
         """Run what was called, and note it where it multiplies."""
         out = func(*args, **(kwargs or {}))
         packet = func.overloadpacket
-        if packet in (ATEN.linear, ONEDNN):
+        if packet is ONEDNN and not self._owned(args[1]):
+            self._open.append(_of_head(*args[:2]))
+        elif packet in (ATEN.linear, ONEDNN):
             self._open.append(_linear(packet is ONEDNN, out, *args[:3]))
         elif packet is ATEN.scaled_dot_product_attention:
             self._open += _attention(*args[:3])
@@ -104,6 +110,18 @@ class Products(TorchDispatchMode):
             left, right = args[PAIRS[packet] :][:2]
             self._open.append(_pair(left, right, out))
         return out
+
+    def _owned(self, weight: Tensor) -> bool:
+        packed = weight.layout != torch.strided
+        return packed or weight.untyped_storage().data_ptr() in self._places
+
+
+def _of_head(x: Tensor, right: Tensor) -> Product:
+    """QK^T of a head, whose keys lie as they are, or PV, whose values are turned."""
+    columns, inner = right.shape
+    keys = right.stride(-1) == 1
+    role = "scores" if keys else "sums"
+    return Product(1, len(x), inner, columns, x.dtype, onednn=True, flipped=keys, role=role)
 
 
 def _linear(
@@ -153,22 +171,32 @@ class Buffers:
     def call(self, product: Product, place: int, own: bool = False) -> Call:
         """What multiplies, by torch's own product into memory that is there already.
 
-        `own`: a product with a weight goes through the routine that the run took.
+        `own`: by the routine that the run took.
         """
+        own = own and product.onednn
+        if product.weight is None:
+            return self._of_activations(product, place, own)
+        left, _, out = product.names(place)
+        x, bias = self._at(product, left, product.rows, product.inner), product.bias
+        if own:
+            return _onednn(x, product.weight, bias)
+        pair = x, self._strided(product.weight).T
+        result = self._at(product, out, product.rows, product.columns)
+        if bias is None:
+            return partial(torch.mm, *pair, out=result)
+        return partial(torch.addmm, bias, *pair, out=result)
+
+    def _of_activations(self, product: Product, place: int, own: bool) -> Call:
         batch, rows, inner, columns = product.batch, product.rows, product.inner, product.columns
         left, right, out = product.names(place)
-        if product.weight is not None:
-            x, bias = self._at(product, left, rows, inner), product.bias
-            if own and product.onednn and ONEDNN is not None:
-                return partial(ONEDNN, x, product.weight, bias, "none", [], "")
-            pair = x, self._strided(product.weight).T
-            result = self._at(product, out, rows, columns)
-            if bias is None:
-                return partial(torch.mm, *pair, out=result)
-            return partial(torch.addmm, bias, *pair, out=result)
         shape = (columns, inner) if product.flipped else (inner, columns)
-        other = self._at(product, right, batch, *shape)
-        pair = self._at(product, left, batch, rows, inner), other.mT if product.flipped else other
+        x, other = (
+            self._at(product, left, batch, rows, inner),
+            self._at(product, right, batch, *shape),
+        )
+        if own:
+            return _onednn(x[0], other[0] if product.flipped else other[0].mT)
+        pair = x, other.mT if product.flipped else other
         return partial(torch.bmm, *pair, out=self._at(product, out, batch, rows, columns))
 
     def _strided(self, weight: Tensor) -> Tensor:
@@ -181,6 +209,11 @@ class Buffers:
 
     def _at(self, product: Product, name: str, *shape: int) -> Tensor:
         return self._flat[name, product.dtype][: math.prod(shape)].view(shape)
+
+
+def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Call:
+    assert ONEDNN is not None
+    return partial(ONEDNN, x, weight, bias, "none", [], "")
 
 
 class Replay:

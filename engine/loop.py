@@ -21,6 +21,7 @@ from engine.graphs import Graphs
 from engine.guidance import Branch, Guide
 from engine.host import Landing, upload
 from engine.job import Job
+from engine.memory import keep_freed
 from engine.outlook import Outlook
 from engine.recorder import Recorder
 from engine.rows import count
@@ -44,6 +45,7 @@ class Denoiser:
             masked &= ~job.known_mask.numpy()
         self.tokens = Tokens(job.canvas, masked, adapter.device)
         self.clock = Clock(adapter.device)
+        keep_freed()
         self.pad_mask = None if job.pad_mask is None else job.pad_mask.to(adapter.device)
         self.branches = [self._branch(i) for i in range(2 if spec.cfg_scale else 1)]
         self._late: Underway | None = None

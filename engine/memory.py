@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+KEPT = 32_000_000  # bytes; glibc takes no block above 32 MiB as a measure
 _CLEAR, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 
 
@@ -30,6 +31,16 @@ def peak(device: torch.device) -> int | None:
         return None
     found = next((line for line in lines if line.startswith("VmHWM:")), None)
     return None if found is None else int(found.split()[1]) * 1024
+
+
+def keep_freed() -> None:
+    """Let the C library keep what is freed, up to twice KEPT, instead of giving it back at once.
+
+    A step frees and asks for the same megabytes in every layer; given back, they would be faulted
+    in again page by page, a sixth of the time of a plain step. glibc takes the largest block that
+    was freed as the measure of what it keeps.
+    """
+    torch.empty(KEPT, dtype=torch.uint8)
 
 
 def give_back() -> None:

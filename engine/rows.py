@@ -52,7 +52,7 @@ def take(x: Tensor, rows: Rows, dim: int = 1) -> Tensor:
         return x
     if isinstance(rows, slice):
         return x.narrow(dim, rows.start, rows.stop - rows.start)
-    if len(rows) == 1:
+    if rows.shape[0] == 1:
         return x.index_select(dim, rows[0])
     return x.gather(dim, _expanded(rows, x, dim))
 
@@ -61,7 +61,7 @@ def put(x: Tensor, rows: Rows, values: Tensor, dim: int = 1) -> None:
     """Write `values` [B, ..., n, ...] into `x` at `rows` of `dim`, in place."""
     if not isinstance(rows, Tensor):
         take(x, rows, dim).copy_(values)
-    elif len(rows) == 1:
+    elif rows.shape[0] == 1:
         x.index_copy_(dim, rows[0], values)
     else:
         x.scatter_(dim, _expanded(rows, x, dim), values)

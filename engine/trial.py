@@ -99,7 +99,7 @@ def rehearse(case: Case) -> Rehearsal:
     """Run a case once, untimed: the warm-up, in which its products are noted."""
     device = case.model.adapter.device
     memory.reset_peak(device)
-    job, noted = case.job(), Products()
+    job, noted = case.job(), Products(case.model.adapter)
     state = Patient(replace(job, capturer=None))
     if case.recorded:
         events = list(denoise(state))

@@ -9,7 +9,6 @@ from engine.cache.store import ActivationStore
 from engine.forward import forward
 from engine.job import Job
 from engine.loop import Denoiser
-from engine.models.ops import attention
 from engine.rows import ALL
 from tests.micro import ATOL, MASK, make_model, make_spec, model_of, tapped
 from tests.reference import reference_logits
@@ -73,17 +72,3 @@ def test_shifted_model_refuses_an_empty_prompt():
     job = Job(model, spec, torch.full((1, 16), MASK), 0, NoCache, None)
     with pytest.raises(ValueError, match="prompt"):
         Denoiser(job)
-
-
-@pytest.mark.parametrize(("kv", "keys"), [(8, 40), (2, 40), (2, 5000)])
-def test_bfloat16_attention_on_a_cpu_rounds_and_no_more(kv, keys):
-    draw = torch.Generator().manual_seed(0)
-    q = torch.randn(2, 50, 8, 16, generator=draw, dtype=torch.float64)
-    k, v = (torch.randn(2, kv, keys, 16, generator=draw, dtype=torch.float64) for _ in "kv")
-    seen = torch.rand(2, keys, generator=draw) > 0.3
-    exact = attention(q, k, v, seen)
-    rounded = attention(*(x.bfloat16() for x in (q, k, v)), seen)
-    assert rounded.dtype == torch.bfloat16
-    torch.testing.assert_close(rounded.double(), exact, atol=0.03, rtol=0)
-    assert (attention(q, k, v, None) - exact).abs().max() > 0.05
-    assert (attention(q, k.flip(1), v, seen) - exact).abs().max() > 0.05

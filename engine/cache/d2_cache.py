@@ -79,6 +79,7 @@ class D2Cache(CachePolicy):
         self.flow = np.zeros((run.batch, run.length))
         self.visible = np.ones((run.batch, run.length), bool)
         self._late: tuple[StepView, Landing] | None = None
+        self._chosen = -1, self._open
 
     def offers(self, count: int) -> bool:
         """The current block's masks are candidates before all others."""
@@ -88,7 +89,8 @@ class D2Cache(CachePolicy):
         """Every mask whose row is recomputed."""
         if self._full(step):
             return None if self._full(step + 1) else masked
-        return masked & self._shifted(self.choose(masked, block), forward=True)
+        self._chosen = step, self.choose(masked, block)
+        return masked & self._shifted(self._chosen[1], forward=True)
 
     def begin_step(self, view: StepView) -> StepPlan:
         """All rows at a refresh, else the chosen ones."""
@@ -98,7 +100,10 @@ class D2Cache(CachePolicy):
             needed = np.zeros_like(view.masked_host)
             rows = np.maximum(view.needs_host - self.run.info.logit_shift, 0)
             np.put_along_axis(needed, rows, True, 1)
-            rows = self.choose(view.masked_host, view.block) | needed
+            step, chosen = self._chosen  # by what watches, which not every branch does
+            if step != view.step:
+                chosen = self.choose(view.masked_host, view.block)
+            rows = chosen | needed
         self._open = view.masked_host
         if rows is None:
             return StepPlan()

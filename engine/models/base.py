@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from accelerate.utils import align_module_device
 from torch import Tensor, nn
 
-from engine.models.ops import Rotary, attention, attention_weighed, rms_norm
+from engine.models.attention import attention, attention_weighed
+from engine.models.ops import Rotary, rms_norm
 from engine.models.projection import Projection
 from engine.rows import Rows
 
