@@ -9,7 +9,7 @@ from torch import Tensor
 from engine.models.ops import wide
 from engine.models.projection import ONEDNN, multiply
 
-SCORES = 5 << 16  # attention scores held at a time, so that they stay in a core's cache
+SCORES = 1 << 19  # attention scores held at a time, so that they stay in a core's cache
 LEAST = 1 << 21  # multiplications of a head's product from which it pays to go head by head
 
 
