@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from engine.floor import Buffers, Products, Replay
-from engine.models.projection import LEAST, ONEDNN, SMALL, Projection
+from engine.models.projection import FEW, LEAST, ONEDNN, SMALL, Projection
 from engine.shape import config_of, random_adapter
 
 pytestmark = pytest.mark.skipif(ONEDNN is None, reason="torch multiplies without oneDNN here")
@@ -91,13 +91,13 @@ def test_products_are_multiplied_again_by_either_routine():
         assert [p.flops for p in again.steps[0]] == [p.flops for p in noted.steps[0]]
 
 
-@pytest.mark.parametrize("count", [57, 64])
-def test_rows_fill_up_a_stride_and_come_out_as_they_went_in(count):
+@pytest.mark.parametrize(("count", "multiplied"), [(57, 64), (64, 64), (FEW + 1, FEW + 1)])
+def test_few_rows_fill_up_a_stride_and_come_out_as_they_went_in(count, multiplied):
     made, x = projection(), rows(count)
     with Products(made) as noted, torch.inference_mode():
         found = made(x)
     noted.cut()
     ((product,),) = noted.steps
-    assert product.rows == 64
+    assert product.rows == multiplied
     assert found.shape == (1, count, 384)
     assert torch.allclose(found, F.linear(x, made.weight, made.bias), atol=1e-4)

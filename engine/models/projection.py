@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 LEAST = 1 << 19  # multiplications from which oneDNN, which takes 10 us a call, is the faster
-STRIDE = 8  # oneDNN writes a program for each number of rows that it meets, in 1 to 2 ms
+STRIDE, FEW = 8, 128  # oneDNN writes a program, in 1 to 2 ms, for each number of rows it meets
 SMALL = 4 << 20  # bytes of a matrix up to which a copy in the order of oneDNN's kernels is kept
 FORMATS = (torch.float32, torch.bfloat16)
 CAPABLE = torch.backends.mkldnn.is_available() and (
@@ -20,13 +20,14 @@ ONEDNN = torch.ops.mkldnn._linear_pointwise if CAPABLE else None
 
 
 def multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Rows [..., D] by `weight` [E, D] with oneDNN, [..., E]; rows of zeros fill up a STRIDE.
+    """Rows [..., D] by `weight` [E, D] with oneDNN, [..., E].
 
-    So a run whose steps differ in their rows waits for, and keeps, an eighth of the programs.
+    Zeros fill up a STRIDE where rows are few, as where every step has another number of them: so
+    a run waits for, and keeps, an eighth of the programs.
     """
     assert ONEDNN is not None
     rows = x.numel() // x.shape[-1]
-    if not rows % STRIDE:
+    if rows > FEW or not rows % STRIDE:
         return ONEDNN(x, weight, bias, "none", [], "")
     filled = F.pad(x.reshape(rows, -1), (0, 0, 0, -rows % STRIDE))
     return ONEDNN(filled, weight, bias, "none", [], "")[:rows].view(*x.shape[:-1], -1)
