@@ -58,6 +58,16 @@ def test_head_by_head_the_numbers_are_those_of_the_fused_kernel(kv, masked, rows
 
 
 @head_by_head
+def test_many_keys_make_many_parts():
+    q, k, v, _ = (x.float() for x in inputs(33, 1, SCORES // 15))
+    found = attention(q[:, :, :1], k, v, None)
+    exact = attention(*(x.double() for x in (q[:, :, :1], k, v)), None)
+    torch.testing.assert_close(found.double(), exact, atol=1e-5, rtol=0)
+    (products,) = noted(lambda: attention(q[:, :, :1], k, v, None))
+    assert [p.rows for p in products if p.role == "scores"] == [16] * 6
+
+
+@head_by_head
 def test_a_small_product_is_left_to_the_fused_kernel():
     for rows, routine in ((LEAST // (700 * WIDTH), False), (LEAST // (700 * WIDTH) + 1, True)):
         q, k, v, _ = (x.float() for x in inputs(rows, 2, 700))

@@ -64,14 +64,14 @@ def _by_head(
 ) -> Tensor:
     """`attention`, rows of a head at a time; `total` [B, n, T] takes the sum of its weights."""
     batch, n, heads, width = q.shape
-    shared, parts = heads // k.shape[1], -(-n * k.shape[2] // SCORES)
+    shared, rows = heads // k.shape[1], -(-n // -(-n * k.shape[2] // SCORES))
     out, scaled, k, v = torch.empty_like(q), q * width**-0.5, k.contiguous(), v.contiguous().mT
     for i in range(batch):
         hidden = None if key_mask is None else ~key_mask[i]
-        sums = [None] * parts if total is None else total[i].chunk(parts)
+        sums = [None] * -(-n // rows) if total is None else total[i].split(rows)
         for head in range(heads):
             keys, values = k[i, head // shared], v[i, head // shared]
-            queries, results = scaled[i, :, head].chunk(parts), out[i, :, head].chunk(parts)
+            queries, results = scaled[i, :, head].split(rows), out[i, :, head].split(rows)
             for query, result, added in zip(queries, results, sums, strict=True):
                 weights = multiply(query, keys)
                 if hidden is not None:
