@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-KEPT = 32_000_000  # bytes; glibc takes no block above 32 MiB as a measure
+KEPT = 8_000_000  # bytes, of which every thread that has run a model may keep twice as many
 _CLEAR, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 
 
@@ -34,11 +34,11 @@ def peak(device: torch.device) -> int | None:
 
 
 def keep_freed() -> None:
-    """Let the C library keep what is freed, up to twice KEPT, instead of giving it back at once.
+    """Let the C library keep what is freed, up to twice KEPT a thread, for what is asked for next.
 
     A step frees and asks for the same megabytes in every layer; given back, they would be faulted
     in again page by page, a sixth of the time of a plain step. glibc takes the largest block that
-    was freed as the measure of what it keeps.
+    was freed as the measure of what it keeps, of up to 32 MiB.
     """
     torch.empty(KEPT, dtype=torch.uint8)
 

@@ -74,9 +74,10 @@ def run_once(app: App, seed: int) -> str:
     """
     visitor = Visitor(app.url)
     visitor.stay()
-    unmasker, cache = METHODS[(seed + seed // 10) % len(METHODS)]
+    by_program, nth = seed % 10 == 9, seed // 10
+    unmasker, cache = METHODS[(nth if by_program else seed) % len(METHODS)]
     chosen = {"ds-b-unmasker": unmasker, "ds-b-cache": cache}
-    if seed % 10 == 9:
+    if by_program:
         race = races(1)[0] | {"b": races(1)[0]["b"] | {"unmasker": unmasker, "cache": cache}}
         texts(visitor.ask("run", [race])["data"][0])
     else:
