@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.clock import now
-from engine.models.projection import ONEDNN
+from engine.models.projection import ONEDNN, multiply
 
 ATEN = torch.ops.aten
 PAIRS = {ATEN.mm: 0, ATEN.bmm: 0, ATEN.matmul: 0, ATEN.addmm: 1, ATEN.baddbmm: 1}
@@ -179,7 +179,7 @@ class Buffers:
         left, _, out = product.names(place)
         x, bias = self._at(product, left, product.rows, product.inner), product.bias
         if own:
-            return _onednn(x, product.weight, bias)
+            return partial(multiply, x, product.weight, bias)
         pair = x, self._strided(product.weight).T
         result = self._at(product, out, product.rows, product.columns)
         if bias is None:
@@ -195,7 +195,7 @@ class Buffers:
             self._at(product, right, batch, *shape),
         )
         if own:
-            return _onednn(x[0], other[0] if product.flipped else other[0].mT)
+            return partial(multiply, x[0], other[0] if product.flipped else other[0].mT)
         pair = x, other.mT if product.flipped else other
         return partial(torch.bmm, *pair, out=self._at(product, out, batch, rows, columns))
 
@@ -209,11 +209,6 @@ class Buffers:
 
     def _at(self, product: Product, name: str, *shape: int) -> Tensor:
         return self._flat[name, product.dtype][: math.prod(shape)].view(shape)
-
-
-def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Call:
-    assert ONEDNN is not None
-    return partial(ONEDNN, x, weight, bias, "none", [], "")
 
 
 class Replay:
@@ -233,7 +228,7 @@ class Replay:
         times = []
         for step in self._steps:
             started = now(self._device)
-            for multiply in step:
-                multiply()
+            for call in step:
+                call()
             times.append(now(self._device) - started)
         return times
