@@ -5,30 +5,37 @@ import torch
 import torch.nn.functional as F
 
 from engine.floor import Buffers, Products, Replay
-from engine.models.projection import FEW, LEAST, ONEDNN, SMALL, Projection
+from engine.models.projection import FEW, LEAST, ONEDNN, SMALL, Gated, Projection
 from engine.shape import config_of, random_adapter
 
 pytestmark = pytest.mark.skipif(ONEDNN is None, reason="torch multiplies without oneDNN here")
 
 
-def projection(d_in=256, d_out=384, bias=True, dtype=torch.float32):
-    made = Projection(d_in, d_out, bias).requires_grad_(False)
+def drawn(made):
     draw = torch.Generator().manual_seed(0)
-    for tensor in made.parameters():
+    for tensor in made.requires_grad_(False).parameters():
         tensor.normal_(generator=draw)
-    return made.to(dtype)
+    return made
+
+
+def projection(d_in=256, d_out=384, bias=True, dtype=torch.float32):
+    return drawn(Projection(d_in, d_out, bias)).to(dtype)
 
 
 def rows(count, width=256, dtype=torch.float32):
     return torch.randn(1, count, width, generator=torch.Generator().manual_seed(1)).to(dtype)
 
 
-def routine(made, *given):
-    """The routine by which a projection multiplies, by name."""
+def products(made, *given):
     with Products(made) as noted, torch.inference_mode():
         made(*given)
     noted.cut()
-    (product,) = noted.steps[0]
+    return noted.steps[0]
+
+
+def routine(made, *given):
+    """The routine by which a projection multiplies, by name."""
+    (product,) = products(made, *given)
     return "oneDNN" if product.onednn else "torch"
 
 
@@ -42,6 +49,26 @@ def test_outputs_are_those_of_torch(lo, hi, bias):
     assert routine(made, x, lo, hi) == "oneDNN"
     assert torch.allclose(found, wanted, atol=1e-4)
     assert not torch.allclose(found, F.linear(x, made.weight.roll(1, 0)[lo:hi], added), atol=1e-2)
+
+
+@pytest.mark.parametrize("count", [3, 61, FEW + 3])
+def test_the_gate_is_that_of_torch(count):
+    made, x = drawn(Gated(256, 344)), rows(count)
+    gate, up = (x.double() @ made.weight.double().T).chunk(2, -1)
+    wanted, found = F.silu(gate) * up, made(x)
+    assert {p.onednn for p in products(made, x)} == {count > 3}
+    assert found.shape == wanted.shape
+    assert (found - wanted).abs().max() < 1e-4 * wanted.abs().max()
+    assert not torch.allclose(found.double(), gate * F.silu(up), rtol=0.1)
+
+
+def test_a_gate_in_bfloat16_rounds_once():
+    made, x = drawn(Gated(256, 344)).to(torch.bfloat16), rows(64, dtype=torch.bfloat16)
+    gate, up = (x.double() @ made.weight.double().T).chunk(2, -1)
+    wanted = F.silu(gate) * up
+    left, right = F.linear(x, made.weight).chunk(2, -1)
+    error, other = ((y - wanted).norm() for y in (made(x), F.silu(left) * right))
+    assert error < other
 
 
 def test_few_rows_and_other_formats_are_multiplied_by_torch():
@@ -87,7 +114,7 @@ def test_products_are_multiplied_again_by_either_routine():
         with Products(adapter) as again:
             Replay(noted.steps, buffers, own).run()
         again.cut()
-        assert [p.onednn for p in again.steps[0]] == [own] * 2
+        assert [p.onednn for p in again.steps[0]] == [own] * 3
         assert [p.flops for p in again.steps[0]] == [p.flops for p in noted.steps[0]]
 
 

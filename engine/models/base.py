@@ -8,13 +8,12 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from accelerate.utils import align_module_device
 from torch import Tensor, nn
 
 from engine.models.attention import attention, attention_weighed
 from engine.models.ops import Rotary, rms_norm
-from engine.models.projection import Projection
+from engine.models.projection import Gated, Projection
 from engine.rows import Rows
 
 
@@ -85,7 +84,7 @@ class Block(nn.Module):
         self.ff_norm = Norm(info)
         self.qkv = Projection(d, d + 2 * kv, bias=info.qkv_bias)
         self.out = Projection(d, d)
-        self.gate_up = Projection(d, 2 * info.ffn)
+        self.gate_up = Gated(d, info.ffn)
         self.down = Projection(info.ffn, d)
 
 
@@ -186,8 +185,7 @@ class ModelAdapter(nn.Module):
     def mlp(self, layer: int, h: Tensor) -> Tensor:
         """Feed-forward branch of the residual stream `h` [B, n, D], its norm included."""
         block = self.block(layer)
-        gate, up = block.gate_up(block.ff_norm(h)).chunk(2, -1)
-        return block.down(F.silu(gate, inplace=True).mul_(up))
+        return block.down(block.gate_up(block.ff_norm(h)))
 
     def logits(self, h: Tensor) -> Tensor:
         """[B, n, D] -> [B, n, V], raw: neither shifted nor masked."""

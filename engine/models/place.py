@@ -23,7 +23,7 @@ from engine.files import free_on_disk, write_whole
 from engine.models import estimate
 from engine.models.base import Block, ModelAdapter, ModelInfo, Norm
 from engine.models.estimate import HEADROOM, MemoryShort, gigabytes
-from engine.models.projection import Projection
+from engine.models.projection import Weights
 from engine.models.weights import CheckpointError
 
 DISK = "disk"
@@ -164,7 +164,7 @@ def attach(adapter: ModelAdapter, placing: Placing, offloaded: Offloaded) -> Non
         if device is None:
             owner = "embedding" if name == "head" and adapter.info.tied else name
             fetch = {"offload": True, "weights_map": PrefixedDataset(offloaded, f"{owner}.")}
-            if isinstance(module, Projection):
+            if isinstance(module, Weights):
                 module.fetched = True
         target = str(placing.main) if device is None else place
         hook = AlignDevicesHook(execution_device=target, io_same_device=True, **fetch)

@@ -20,24 +20,48 @@ ONEDNN = torch.ops.mkldnn._linear_pointwise if CAPABLE else None
 
 
 def multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Rows [..., D] by `weight` [E, D] with oneDNN, [..., E].
+    """Rows [..., D] by `weight` [E, D] with oneDNN, [..., E]."""
+    return _in_strides(lambda rows: _product(rows, weight, bias), x)
 
-    Zeros fill up a STRIDE where rows are few, as where every step has another number of them: so
-    a run waits for, and keeps, an eighth of the programs.
+
+def multiply_gated(x: Tensor, gate: Tensor, up: Tensor) -> Tensor:
+    """SiLU of rows [..., D] by `gate` [E, D], times the rows by `up` [E, D]; [..., E].
+
+    oneDNN does both to the products while they are in the processor's registers.
     """
-    assert ONEDNN is not None
+    return _in_strides(
+        lambda rows: _scaled_product(rows, _product(rows, gate, after="swish"), up), x
+    )
+
+
+def _in_strides(call: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """What `call` makes of the rows of `x` [..., D], zeros filling up a STRIDE where they are few.
+
+    Every step may have another number of them: so a run waits for, and keeps, an eighth of the
+    programs, of half a megabyte each.
+    """
     rows = x.numel() // x.shape[-1]
     if rows > FEW or not rows % STRIDE:
-        return ONEDNN(x, weight, bias, "none", [], "")
+        return call(x)
     filled = F.pad(x.reshape(rows, -1), (0, 0, 0, -rows % STRIDE))
-    return ONEDNN(filled, weight, bias, "none", [], "")[:rows].view(*x.shape[:-1], -1)
+    return call(filled)[:rows].view(*x.shape[:-1], -1)
 
 
-class Projection(nn.Linear):
-    """One projection, or several of one input, of which a run of outputs is computed at a time.
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None, after: str = "none") -> Tensor:
+    assert ONEDNN is not None
+    return ONEDNN(x, weight, bias, after, [], "")
+
+
+def _scaled_product(x: Tensor, factor: Tensor, weight: Tensor) -> Tensor:
+    assert ONEDNN is not None
+    return ONEDNN.binary(x, factor, weight, None, "mul")
+
+
+class Weights(nn.Linear):
+    """The weights of a module that multiplies by them or by a run of them.
 
     torch multiplies float32 by MKL, which leaves half of an AMD processor's speed unused; oneDNN
-    does not. The weights stay as they are once the module has been called.
+    does not. They stay as they are once the module has been called.
     """
 
     def __init__(self, d_in: int, d_out: int, bias: bool = False) -> None:
@@ -45,26 +69,26 @@ class Projection(nn.Linear):
         self.fetched = False  # the weights are here for the time of a call only
         self._packed: dict[tuple[int, int], Tensor] = {}
 
-    def forward(self, input: Tensor, lo: int = 0, hi: int | None = None) -> Tensor:
-        """[..., D] -> [..., hi - lo]: the outputs lo to hi."""
-        hi = self.out_features if hi is None else hi
-        bias = None if self.bias is None else self.bias[lo:hi]
-        if (
-            ONEDNN is None
-            or input.numel() * (hi - lo) < LEAST
-            or input.device.type != "cpu"
-            or input.dtype not in FORMATS
-        ):
-            return F.linear(input, self._run(lo, hi), bias)
+    def onednn_pays(self, x: Tensor, outputs: int) -> bool:
+        """Whether a product of `x` with so many outputs is faster by oneDNN."""
+        return (
+            ONEDNN is not None
+            and x.numel() * outputs >= LEAST
+            and x.device.type == "cpu"
+            and x.dtype in FORMATS
+        )
+
+    def packed(self, lo: int, hi: int) -> Tensor:
+        """The weights of the outputs lo to hi, where they are small as oneDNN's kernels read."""
         weight = self._packed.get((lo, hi))
         if weight is None:
-            weight = self._run(lo, hi)
+            weight = self.run(lo, hi)
             if not self.fetched and weight.nbytes <= SMALL:
                 weight = torch.ops.mkldnn._reorder_linear_weight(weight.clone(), None)
                 self._packed[lo, hi] = weight
-        return multiply(input, weight, bias)
+        return weight
 
-    def _run(self, lo: int, hi: int) -> Tensor:
+    def run(self, lo: int, hi: int) -> Tensor:
         """The weights of the outputs lo to hi."""
         weight = self.weight
         return weight if hi - lo == len(weight) else weight[lo:hi]
@@ -72,3 +96,31 @@ class Projection(nn.Linear):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         self._packed.clear()
         return super()._apply(fn, recurse)
+
+
+class Projection(Weights):
+    """One projection, or several of one input, of which a run of outputs is computed at a time."""
+
+    def forward(self, input: Tensor, lo: int = 0, hi: int | None = None) -> Tensor:
+        """[..., D] -> [..., hi - lo]: the outputs lo to hi."""
+        hi = self.out_features if hi is None else hi
+        bias = None if self.bias is None else self.bias[lo:hi]
+        if self.onednn_pays(input, hi - lo):
+            return multiply(input, self.packed(lo, hi), bias)
+        return F.linear(input, self.run(lo, hi), bias)
+
+
+class Gated(Weights):
+    """Two projections of one input: the first one's outputs through SiLU, times the second's."""
+
+    def __init__(self, d_in: int, d_out: int) -> None:
+        super().__init__(d_in, 2 * d_out)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """[..., D] -> [..., E]."""
+        both = self.out_features
+        half = both // 2
+        if self.onednn_pays(input, half):
+            return multiply_gated(input, self.packed(0, half), self.packed(half, both))
+        gate, up = F.linear(input, self.weight).chunk(2, -1)
+        return F.silu(gate, inplace=True).mul_(up)
