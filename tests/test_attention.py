@@ -58,6 +58,18 @@ def test_head_by_head_the_numbers_are_those_of_the_fused_kernel(kv, masked, rows
 
 
 @head_by_head
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_scores_far_from_zero_leave_no_range(kind, monkeypatch):
+    q, k, v, seen = inputs(203, 2, 700)
+    far = [x.to(kind) for x in (100 * q, k, v)]
+    exact = attention(*(x.double() for x in far), seen)
+    error = (attention(*far, seen) - exact).abs().mean()
+    assert error < (1e-3 if kind == torch.float32 else 0.2)
+    monkeypatch.setattr("engine.models.attention.RANGE", torch.inf)
+    assert not attention(*far, seen).isfinite().all()
+
+
+@head_by_head
 def test_many_keys_make_many_parts():
     q, k, v, _ = (x.float() for x in inputs(33, 1, SCORES // 15))
     found = attention(q[:, :, :1], k, v, None)
