@@ -149,14 +149,15 @@ class ModelAdapter(nn.Module):
         if heads is not None:
             lo, counts = lo + heads.start, [heads.stop - heads.start]
         hi = lo + sum(counts)
-        out = self.block(layer).qkv(x, lo * width, hi * width).unflatten(-1, (-1, width))
+        out = self.block(layer).qkv(x, lo * width, hi * width)
+        out = out.view(*x.shape[:-1], -1, width)
         if names == "v":
             return (out,)
         turning = counts[:-1] if names[-1] == "v" else counts
-        rotary = self.rotary(length)
+        rotary = self._rotary(length, x.dtype, x.device)
         turned = rotary(out.narrow(2, 0, sum(turning)), *rotary.angles(rows))
         rest = () if turning is counts else (out.narrow(2, sum(turning), counts[-1]),)
-        return (*turned.split(turning, 2), *rest)
+        return (*turned.split_with_sizes(turning, 2), *rest)
 
     def rotary(self, length: int) -> Rotary:
         """The tables for canvases of `length`, out of a small cache."""
