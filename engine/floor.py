@@ -100,7 +100,7 @@ class Products(TorchDispatchMode):
         """Run what was called, and note it where it multiplies."""
         out = func(*args, **(kwargs or {}))
         packet = func.overloadpacket
-        if packet is ONEDNN and func._overloadname == "binary":
+        if packet is ONEDNN and func is ONEDNN.binary:
             args = args[0], *args[2:]  # without the factor of the product
         if packet is ONEDNN and not self._owned(args[1]):
             self._open.append(_of_head(*args[:2]))

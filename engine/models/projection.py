@@ -91,7 +91,7 @@ class Weights(nn.Linear):
     def run(self, lo: int, hi: int) -> Tensor:
         """The weights of the outputs lo to hi."""
         weight = self.weight
-        return weight if hi - lo == len(weight) else weight[lo:hi]
+        return weight if hi - lo == self.out_features else weight[lo:hi]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         self._packed.clear()
