@@ -86,6 +86,10 @@ class RacePage:
         """Press one of Run, Pause, Step, Resume, Stop once it can be pressed."""
         self.page.locator(f"#ds-{name}:not([disabled])").click()
 
+    def ready(self) -> None:
+        """Wait until Run can be pressed."""
+        self.page.locator("#ds-run:not([disabled])").wait_for()
+
     def enabled(self, name: str) -> bool:
         """Whether a button can be pressed."""
         return self.page.locator(f"#ds-{name}").is_enabled()
@@ -135,7 +139,7 @@ class RacePage:
     def over(self) -> None:
         """Wait until what was begun on the page is over and its buttons can be pressed again."""
         self.page.locator("#ds-race .ds[data-held=no]").wait_for(timeout=2 * PATIENCE)
-        self.page.locator("#ds-run:not([disabled])").wait_for()
+        self.ready()
         self.settled()
 
     def settled(self) -> None:

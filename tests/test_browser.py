@@ -17,7 +17,7 @@ def test_the_first_view(app, new_page):
     page = race.page
     assert page.title() == "Driftscope"
     assert "?" in page.locator("[data-question]").inner_text()
-    assert race.enabled("run")
+    race.ready()
     assert not any(race.enabled(name) for name in ("pause", "step", "resume", "stop"))
     race.planned("128 steps / 4 blocks = 32 per block")
     race.planned("between 4 and 128 forwards")
@@ -48,7 +48,7 @@ def test_the_default_race(app, new_page):
     assert re.search(r"Lane B is [\d.]+× (faster|slower)", race.text("[data-headline]"))
     assert re.search(r"\d+ forwards instead of 128", race.text("[data-chips]"))
     assert "right" in race.text("[data-chips]")
-    assert race.enabled("run") or race.page.locator("#ds-run:not([disabled])").wait_for() is None
+    race.ready()
 
 
 def test_the_text_is_the_one_of_the_api(app, small):

@@ -147,7 +147,7 @@ def test_the_plan_says_what_is_fetched_and_what_does_not_fit(new_page, url):
     race.planned("Cannot run. model: needs 140 GB")
     page.wait_for_selector("#ds-run[disabled]")
     type_model(page, fake.BIG)
-    page.wait_for_selector("#ds-run:not([disabled])")
+    race.ready()
 
 
 @pytest.mark.usefixtures("held")
@@ -173,7 +173,7 @@ def test_a_download_is_seen_heard_and_stopped(shared, wide, theme):
     race.wait_state("stopped")
     page.locator("#ds-race [data-fetch]").wait_for(state="hidden")
     page.locator("#ds-race [data-note]").wait_for()
-    page.wait_for_selector("#ds-run:not([disabled])")
+    race.ready()
     assert "nothing was computed" in race.text("[data-note]")
     assert page.locator("#ds-race .ds-cell:visible").count() == 0
     page.set_viewport_size({"width": 1280, "height": 900})

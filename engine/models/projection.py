@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 LEAST = 1 << 19  # multiplications from which oneDNN, which takes 10 us a call, is the faster
-STRIDE, FEW = 8, 128  # oneDNN writes a program, in 1 to 2 ms, for each number of rows it meets
+STRIDE, FEW = 8, 128  # oneDNN writes a program, in 1 to 4 ms, for each number of rows it meets
+OFTEN = 4  # inputs of as many rows on end, after which their number is worth a program of its own
 SMALL = 4 << 20  # bytes of a matrix up to which a copy in the order of oneDNN's kernels is kept
 FORMATS = (torch.float32, torch.bfloat16)
 CAPABLE = torch.backends.mkldnn.is_available() and (
@@ -19,32 +20,39 @@ CAPABLE = torch.backends.mkldnn.is_available() and (
 ONEDNN = torch.ops.mkldnn._linear_pointwise if CAPABLE else None
 
 
-def multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Rows [..., D] by `weight` [E, D] with oneDNN, [..., E]."""
-    return _in_strides(lambda rows: _product(rows, weight, bias), x)
+def multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None, recurs: bool = False) -> Tensor:
+    """Rows [..., D] by `weight` [E, D] with oneDNN, [..., E].
+
+    `recurs` says that their number is a frequent one.
+    """
+    return _in_strides(lambda rows: _product(rows, weight, bias), x, recurs)
 
 
-def multiply_gated(x: Tensor, gate: Tensor, up: Tensor) -> Tensor:
+def multiply_gated(x: Tensor, gate: Tensor, up: Tensor, recurs: bool = False) -> Tensor:
     """SiLU of rows [..., D] by `gate` [E, D], times the rows by `up` [E, D]; [..., E].
 
     oneDNN does both to the products while they are in the processor's registers.
     """
     return _in_strides(
-        lambda rows: _scaled_product(rows, _product(rows, gate, after="swish"), up), x
+        lambda rows: _scaled_product(rows, _product(rows, gate, after="swish"), up), x, recurs
     )
 
 
-def _in_strides(call: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+def _in_strides(call: Callable[[Tensor], Tensor], x: Tensor, recurs: bool) -> Tensor:
     """What `call` makes of the rows of `x` [..., D], zeros filling up a STRIDE where they are few.
 
     Every step may have another number of them: so a run waits for, and keeps, an eighth of the
     programs, of half a megabyte each.
     """
     rows = x.numel() // x.shape[-1]
-    if rows > FEW or not rows % STRIDE:
+    if recurs or _even(rows):
         return call(x)
     filled = F.pad(x.reshape(rows, -1), (0, 0, 0, -rows % STRIDE))
     return call(filled)[:rows].view(*x.shape[:-1], -1)
+
+
+def _even(rows: int) -> bool:
+    return rows > FEW or not rows % STRIDE
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None, after: str = "none") -> Tensor:
@@ -68,6 +76,7 @@ class Weights(nn.Linear):
         super().__init__(d_in, d_out, bias)
         self.fetched = False  # the weights are here for the time of a call only
         self._packed: dict[tuple[int, int], Tensor] = {}
+        self._rows = self._times = 0
 
     def onednn_pays(self, x: Tensor, outputs: int) -> bool:
         """Whether a product of `x` with so many outputs is faster by oneDNN."""
@@ -77,6 +86,14 @@ class Weights(nn.Linear):
             and x.device.type == "cpu"
             and x.dtype in FORMATS
         )
+
+    def recurs(self, x: Tensor) -> bool:
+        """Whether the OFTEN inputs before `x` that were to be filled up had as many rows as it."""
+        rows = x.numel() // x.shape[-1]
+        if not _even(rows):
+            self._times = self._times + 1 if rows == self._rows else 0
+            self._rows = rows
+        return self._times >= OFTEN
 
     def packed(self, lo: int, hi: int) -> Tensor:
         """The weights of the outputs lo to hi, where they are small as oneDNN's kernels read."""
@@ -106,7 +123,7 @@ class Projection(Weights):
         hi = self.out_features if hi is None else hi
         bias = None if self.bias is None else self.bias[lo:hi]
         if self.onednn_pays(input, hi - lo):
-            return multiply(input, self.packed(lo, hi), bias)
+            return multiply(input, self.packed(lo, hi), bias, self.recurs(input))
         return F.linear(input, self.run(lo, hi), bias)
 
 
@@ -121,6 +138,7 @@ class Gated(Weights):
         both = self.out_features
         half = both // 2
         if self.onednn_pays(input, half):
-            return multiply_gated(input, self.packed(0, half), self.packed(half, both))
+            gate, up = self.packed(0, half), self.packed(half, both)
+            return multiply_gated(input, gate, up, self.recurs(input))
         gate, up = F.linear(input, self.weight).chunk(2, -1)
         return F.silu(gate, inplace=True).mul_(up)
