@@ -154,9 +154,9 @@ class ModelAdapter(nn.Module):
         if names == "v":
             return (out,)
         turning = counts[:-1] if names[-1] == "v" else counts
+        turned, *rest = out.split_with_sizes([sum(turning), *counts[len(turning) :]], 2)
         rotary = self._rotary(length, x.dtype, x.device)
-        turned = rotary(out.narrow(2, 0, sum(turning)), *rotary.angles(rows))
-        rest = () if turning is counts else (out.narrow(2, sum(turning), counts[-1]),)
+        turned = rotary(turned, *rotary.angles(rows))
         return (*turned.split_with_sizes(turning, 2), *rest)
 
     def rotary(self, length: int) -> Rotary:

@@ -20,49 +20,41 @@ CAPABLE = torch.backends.mkldnn.is_available() and (
 ONEDNN = torch.ops.mkldnn._linear_pointwise if CAPABLE else None
 
 
-def multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None, recurs: bool = False) -> Tensor:
+def multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None, fill: bool = True) -> Tensor:
     """Rows [..., D] by `weight` [E, D] with oneDNN, [..., E].
 
-    `recurs` says that their number is a frequent one.
+    `fill` says whether zeros fill up a STRIDE where the rows are few.
     """
-    return _in_strides(lambda rows: _product(rows, weight, bias), x, recurs)
+    assert ONEDNN is not None
+    if fill and _uneven(x.numel() // x.shape[-1]):
+        return _in_strides(lambda rows: multiply(rows, weight, bias), x)
+    return ONEDNN(x, weight, bias, "none", [], "")
 
 
-def multiply_gated(x: Tensor, gate: Tensor, up: Tensor, recurs: bool = False) -> Tensor:
+def multiply_gated(x: Tensor, gate: Tensor, up: Tensor, fill: bool) -> Tensor:
     """SiLU of rows [..., D] by `gate` [E, D], times the rows by `up` [E, D]; [..., E].
 
     oneDNN does both to the products while they are in the processor's registers.
     """
-    return _in_strides(
-        lambda rows: _scaled_product(rows, _product(rows, gate, after="swish"), up), x, recurs
-    )
+    assert ONEDNN is not None
+    if fill:
+        return _in_strides(lambda rows: multiply_gated(rows, gate, up, False), x)
+    return ONEDNN.binary(x, ONEDNN(x, gate, None, "swish", [], ""), up, None, "mul")
 
 
-def _in_strides(call: Callable[[Tensor], Tensor], x: Tensor, recurs: bool) -> Tensor:
-    """What `call` makes of the rows of `x` [..., D], zeros filling up a STRIDE where they are few.
+def _uneven(rows: int) -> bool:
+    return rows <= FEW and rows % STRIDE != 0
+
+
+def _in_strides(call: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """What `call` makes of the rows of `x` [..., D] when zeros fill up a STRIDE.
 
     Every step may have another number of them: so a run waits for, and keeps, an eighth of the
     programs, of half a megabyte each.
     """
     rows = x.numel() // x.shape[-1]
-    if recurs or _even(rows):
-        return call(x)
     filled = F.pad(x.reshape(rows, -1), (0, 0, 0, -rows % STRIDE))
     return call(filled)[:rows].view(*x.shape[:-1], -1)
-
-
-def _even(rows: int) -> bool:
-    return rows > FEW or not rows % STRIDE
-
-
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None, after: str = "none") -> Tensor:
-    assert ONEDNN is not None
-    return ONEDNN(x, weight, bias, after, [], "")
-
-
-def _scaled_product(x: Tensor, factor: Tensor, weight: Tensor) -> Tensor:
-    assert ONEDNN is not None
-    return ONEDNN.binary(x, factor, weight, None, "mul")
 
 
 class Weights(nn.Linear):
@@ -75,40 +67,40 @@ class Weights(nn.Linear):
     def __init__(self, d_in: int, d_out: int, bias: bool = False) -> None:
         super().__init__(d_in, d_out, bias)
         self.fetched = False  # the weights are here for the time of a call only
-        self._packed: dict[tuple[int, int], Tensor] = {}
+        self._packed: dict[tuple[int, int], tuple[Tensor, Tensor | None]] = {}
         self._rows = self._times = 0
 
     def onednn_pays(self, x: Tensor, outputs: int) -> bool:
         """Whether a product of `x` with so many outputs is faster by oneDNN."""
         return (
-            ONEDNN is not None
-            and x.numel() * outputs >= LEAST
-            and x.device.type == "cpu"
-            and x.dtype in FORMATS
+            ONEDNN is not None and x.numel() * outputs >= LEAST and x.is_cpu and x.dtype in FORMATS
         )
 
-    def recurs(self, x: Tensor) -> bool:
-        """Whether the OFTEN inputs before `x` that were to be filled up had as many rows as it."""
-        rows = x.numel() // x.shape[-1]
-        if not _even(rows):
-            self._times = self._times + 1 if rows == self._rows else 0
-            self._rows = rows
-        return self._times >= OFTEN
+    def fills(self, x: Tensor) -> bool:
+        """Whether zeros fill up a STRIDE: not where the OFTEN inputs before had as many rows."""
+        rows = x.numel() // self.in_features
+        if not _uneven(rows):
+            return False
+        self._times = self._times + 1 if rows == self._rows else 0
+        self._rows = rows
+        return self._times < OFTEN
 
-    def packed(self, lo: int, hi: int) -> Tensor:
-        """The weights of the outputs lo to hi, where they are small as oneDNN's kernels read."""
-        weight = self._packed.get((lo, hi))
-        if weight is None:
-            weight = self.run(lo, hi)
-            if not self.fetched and weight.nbytes <= SMALL:
-                weight = torch.ops.mkldnn._reorder_linear_weight(weight.clone(), None)
-                self._packed[lo, hi] = weight
-        return weight
+    def packed(self, lo: int, hi: int) -> tuple[Tensor, Tensor | None]:
+        """`run`, the weights where they are small in the order that oneDNN's kernels read."""
+        known = self._packed.get((lo, hi))
+        if known is not None:
+            return known
+        weight, bias = self.run(lo, hi)
+        if not self.fetched and weight.nbytes <= SMALL:
+            weight = torch.ops.mkldnn._reorder_linear_weight(weight.clone(), None)
+            self._packed[lo, hi] = weight, bias
+        return weight, bias
 
-    def run(self, lo: int, hi: int) -> Tensor:
-        """The weights of the outputs lo to hi."""
-        weight = self.weight
-        return weight if hi - lo == self.out_features else weight[lo:hi]
+    def run(self, lo: int, hi: int) -> tuple[Tensor, Tensor | None]:
+        """Weights and, where there is one, bias of the outputs lo to hi."""
+        if hi - lo == self.out_features:
+            return self.weight, self.bias
+        return self.weight[lo:hi], None if self.bias is None else self.bias[lo:hi]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         self._packed.clear()
@@ -121,10 +113,9 @@ class Projection(Weights):
     def forward(self, input: Tensor, lo: int = 0, hi: int | None = None) -> Tensor:
         """[..., D] -> [..., hi - lo]: the outputs lo to hi."""
         hi = self.out_features if hi is None else hi
-        bias = None if self.bias is None else self.bias[lo:hi]
         if self.onednn_pays(input, hi - lo):
-            return multiply(input, self.packed(lo, hi), bias, self.recurs(input))
-        return F.linear(input, self.run(lo, hi), bias)
+            return multiply(input, *self.packed(lo, hi), self.fills(input))
+        return F.linear(input, *self.run(lo, hi))
 
 
 class Gated(Weights):
@@ -138,7 +129,7 @@ class Gated(Weights):
         both = self.out_features
         half = both // 2
         if self.onednn_pays(input, half):
-            gate, up = self.packed(0, half), self.packed(half, both)
-            return multiply_gated(input, gate, up, self.recurs(input))
+            gate, up = self.packed(0, half)[0], self.packed(half, both)[0]
+            return multiply_gated(input, gate, up, self.fills(input))
         gate, up = F.linear(input, self.weight).chunk(2, -1)
         return F.silu(gate, inplace=True).mul_(up)
