@@ -167,8 +167,7 @@ class Unmasker(ABC):
     def pay(self, candidates: Candidates, view: StepView) -> Commit:
         """The best candidates, as many as the schedule owes and may be committed."""
         assert self.pace is not None
-        left = torch.from_numpy(view.left)
-        owed = self.pace.owed(left, view.block, view.block_step).numpy()
+        owed = self.pace.owed(view.left, view.block, view.block_step)
         counts = np.minimum(owed, view.real_host.sum(1))
         mask = candidates.leading(upload(counts, candidates.ids.device))
         return Commit(mask, candidates.ids, counts)

@@ -125,7 +125,7 @@ class Dream(Quota):
             return super().shares(masked, steps)
         falling, left, found = Falling(steps, {}, self.eps), masked, []
         for step in range(steps):
-            found.append(int(falling.owed(torch.tensor([left]), slice(0, masked), step)))
+            found.append(int(falling.owed(np.array([left]), slice(0, masked), step)[0]))
             left -= found[-1]
         return tuple(found)
 

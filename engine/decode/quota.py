@@ -56,7 +56,7 @@ class Quota(Unmasker):
             self._numbers = self.draw(block, noise)
         free = masked if eligible is None else eligible
         ranked = np.where(free[:, block], -self._numbers, np.inf).argsort(1, kind="stable")
-        due = self.pace.owed(torch.from_numpy(masked.sum(1)), block, block_step).numpy()
+        due = self.pace.owed(masked.sum(1), block, block_step)
         counts = np.minimum(due, free.sum(1))
         return tuple(
             block.start + places[:count] for places, count in zip(ranked, counts, strict=True)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
-from torch import Tensor
 
 
 class Begun(NamedTuple):
@@ -27,14 +27,11 @@ class Schedule:
     steps: int
     begun: Mapping[int, Begun]
 
-    def owed(self, left: Tensor, block: slice, step: int) -> Tensor:
-        """Tokens [B] that this run's step `step` of a block owes, on the CPU.
-
-        `left` [B] are masked still.
-        """
+    def owed(self, left: np.ndarray, block: slice, step: int) -> np.ndarray:
+        """Tokens [B] that this run's step `step` of a block owes; `left` [B] are masked still."""
         before = self.begun.get(block.start)
         if step == 0:
-            self._opened = left if before is None else torch.full_like(left, before.opened)
+            self._opened = left if before is None else np.full_like(left, before.opened)
         return owed(self._opened, left, self.steps, self.place(block, step))
 
     def place(self, block: slice, step: int) -> int:
@@ -54,31 +51,33 @@ class Falling(Schedule):
     eps: float
 
     def __post_init__(self) -> None:
-        self._times = torch.linspace(1, self.eps, self.steps + 1)
+        self._times = torch.linspace(1, self.eps, self.steps + 1).numpy()
 
-    def share(self, place: int) -> Tensor:
-        """The r of a step, a float32 scalar."""
+    def share(self, place: int) -> np.float32:
+        """The r of a step."""
+        one = np.float32(1)
         if place >= self.steps - 1:
-            return torch.ones(())
-        return 1 - self._times[place + 1] / self._times[place]
+            return one
+        return one - self._times[place + 1] / self._times[place]
 
-    def owed(self, left: Tensor, block: slice, step: int) -> Tensor:
+    def owed(self, left: np.ndarray, block: slice, step: int) -> np.ndarray:
         """Tokens [B] that step `step` of a block owes, M being those that are masked still."""
-        return (left.float() * self.share(self.place(block, step))).floor().long()
+        share = self.share(self.place(block, step))
+        return np.floor(left.astype(np.float32) * share).astype(np.int64)
 
 
-def owed(opened: Tensor, left: Tensor, steps: int, step: int) -> Tensor:
+def owed(opened: np.ndarray, left: np.ndarray, steps: int, step: int) -> np.ndarray:
     """Tokens [B] that step `step` (from 0) of a block owes.
 
     q_i = floor(M / s) + [i < M mod s] for M masks `opened` at the block's start and s `steps`, and
     what earlier steps did not find to commit; `left` [B] are masked still.
     """
     before = _through(opened, steps, step)
-    behind = (before - (opened - left)).clamp_min(0)
+    behind = np.maximum(before - (opened - left), 0)
     return _through(opened, steps, step + 1) - before + behind
 
 
-def _through(opened: Tensor, steps: int, count: int) -> Tensor:
+def _through(opened: np.ndarray, steps: int, count: int) -> np.ndarray:
     """The quotas of the first `count` steps together."""
     count = min(count, steps)
-    return opened // steps * count + (opened % steps).clamp_max(count)
+    return opened // steps * count + np.minimum(opened % steps, count)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -35,12 +37,18 @@ class Rotary:
         self.cos = angle.cos().repeat(1, 2)[None, :, None]  # [1, T, 1, dh]
         sin = angle.sin()
         self.sin = torch.cat((-sin, sin), -1)[None, :, None]  # [1, T, 1, dh]
+        self._between = lru_cache(maxsize=8)(self._taken)
 
     def angles(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """Table rows [1 or B, n, 1, dh] of global positions."""
+        if isinstance(rows, slice):
+            return self._between(rows.start, rows.stop)
         if isinstance(rows, Tensor) and rows.shape[0] > 1:
             return self.cos[0, rows], self.sin[0, rows]
         return take(self.cos, rows), take(self.sin, rows)
+
+    def _taken(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        return self.cos[:, start:stop], self.sin[:, start:stop]
 
     def __call__(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Rotate `x` [B, n, H, dh] by the table rows given; computed in the tables' format."""
