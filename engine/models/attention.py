@@ -50,7 +50,7 @@ def attention_weighed(
 def _onednn_pays(q: Tensor, k: Tensor) -> bool:
     """Whether products by oneDNN, one a head, outweigh the fused kernel, which multiplies by MKL.
 
-    So they do on an AMD processor, of whose speed MKL leaves half unused.
+    So they do on an AMD processor, of whose speed MKL leaves up to half unused.
     """
     return (
         ONEDNN is not None

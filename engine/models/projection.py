@@ -60,8 +60,8 @@ def _in_strides(call: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 class Weights(nn.Linear):
     """The weights of a module that multiplies by them or by a run of them.
 
-    torch multiplies float32 by MKL, which leaves half of an AMD processor's speed unused; oneDNN
-    does not. They stay as they are once the module has been called.
+    torch multiplies float32 by MKL, which leaves up to half of an AMD processor's speed unused;
+    oneDNN does not. They stay as they are once the module has been called.
     """
 
     def __init__(self, d_in: int, d_out: int, bias: bool = False) -> None:
