@@ -12,7 +12,7 @@ from engine.models.ops import wide
 from engine.models.projection import ONEDNN, multiply
 
 SCORES = 1 << 19  # attention scores held at a time, so that they stay in a core's cache
-LEAST = 1 << 21  # multiplications of a head's product from which it pays to go head by head
+LEAST = 1 << 22  # multiplications of a head's product from which it pays to go head by head
 TO_TWO = math.log2(math.e)  # powers of two take a third of the time of powers of e
 RANGE = 90  # a score up to which neither its power of two nor a sum of such leaves float32
 
