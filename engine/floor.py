@@ -181,7 +181,7 @@ class Buffers:
         left, _, out = product.names(place)
         x, bias = self._at(product, left, product.rows, product.inner), product.bias
         if own:
-            return partial(multiply, x, product.weight, bias, fill=False)
+            return partial(multiply, x, product.weight, bias)
         pair = x, self._strided(product.weight).T
         result = self._at(product, out, product.rows, product.columns)
         if bias is None:

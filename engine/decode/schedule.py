@@ -55,10 +55,9 @@ class Falling(Schedule):
 
     def share(self, place: int) -> np.float32:
         """The r of a step."""
-        one = np.float32(1)
         if place >= self.steps - 1:
-            return one
-        return one - self._times[place + 1] / self._times[place]
+            return np.float32(1)
+        return np.float32(1 - self._times[place + 1] / self._times[place])
 
     def owed(self, left: np.ndarray, block: slice, step: int) -> np.ndarray:
         """Tokens [B] that step `step` of a block owes, M being those that are masked still."""

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.models.ops import wide
-from engine.models.projection import ONEDNN, multiply
+from engine.models.projection import ONEDNN, multiply, uneven
 
 SCORES = 1 << 19  # attention scores held at a time, so that they stay in a core's cache
 LEAST = 1 << 22  # multiplications of a head's product from which it pays to go head by head
@@ -76,9 +76,10 @@ def _by_head(
             keys, values = k[i, head // shared], v[i, head // shared]
             queries, results = scaled[i, :, head].split(rows), out[i, :, head].split(rows)
             for query, result, added in zip(queries, results, sums, strict=True):
-                weights = _powers(multiply(query, keys), hidden, far)
+                fill = uneven(len(query))
+                weights = _powers(multiply(query, keys, fill=fill), hidden, far)
                 whole = weights.sum(-1, keepdim=True)
-                torch.div(multiply(weights, values), whole, out=result)
+                torch.div(multiply(weights, values, fill=fill), whole, out=result)
                 if added is not None:
                     added.addcdiv_(weights, whole)
     return out.flatten(2)

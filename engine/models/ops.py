@@ -9,19 +9,17 @@ from torch import Tensor
 
 from engine.rows import Rows, take
 
-HALVES = (torch.float16, torch.bfloat16)
-
 
 def wide(x: Tensor) -> Tensor:
     """`x` in at least float32: statistics are never taken in a half format."""
-    return x.float() if x.dtype in HALVES else x
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """RMSNorm of the last dimension: statistics wide, cast back, then scaled (LLaDA's order)."""
     y = wide(x)
-    scaled = y * y.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
-    return (scaled if y is x else scaled.to(x.dtype)).mul_(weight)
+    scale = y.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
+    return (y * scale).to(x.dtype).mul_(weight)
 
 
 class Rotary:
@@ -33,7 +31,6 @@ class Rotary:
         kind = torch.float64 if dtype == torch.float64 else torch.float32
         power = torch.arange(0, head_dim, 2, dtype=kind, device=device) / head_dim
         angle = torch.arange(length, dtype=kind, device=device)[:, None] * theta**-power
-        self._half = head_dim // 2
         self.cos = angle.cos().repeat(1, 2)[None, :, None]  # [1, T, 1, dh]
         sin = angle.sin()
         self.sin = torch.cat((-sin, sin), -1)[None, :, None]  # [1, T, 1, dh]
@@ -52,7 +49,6 @@ class Rotary:
 
     def __call__(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Rotate `x` [B, n, H, dh] by the table rows given; computed in the tables' format."""
-        same = x.dtype == cos.dtype
-        y = x if same else x.to(cos.dtype)
-        turned = (y * cos).add_(y.roll(self._half, -1).mul_(sin))
-        return turned if same else turned.to(x.dtype)
+        y = x.to(cos.dtype)
+        turned = y.roll(x.shape[-1] // 2, -1)
+        return (y * cos).add_(turned.mul_(sin)).to(x.dtype)

@@ -20,29 +20,27 @@ CAPABLE = torch.backends.mkldnn.is_available() and (
 ONEDNN = torch.ops.mkldnn._linear_pointwise if CAPABLE else None
 
 
-def multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None, fill: bool = True) -> Tensor:
-    """Rows [..., D] by `weight` [E, D] with oneDNN, [..., E].
-
-    `fill` says whether zeros fill up a STRIDE where the rows are few.
-    """
+def multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None, fill: bool = False) -> Tensor:
+    """Rows [..., D] by `weight` [E, D] with oneDNN, [..., E]; `fill`: zeros fill up a STRIDE."""
     assert ONEDNN is not None
-    if fill and _uneven(x.numel() // x.shape[-1]):
+    if fill:
         return _in_strides(lambda rows: multiply(rows, weight, bias), x)
     return ONEDNN(x, weight, bias, "none", [], "")
 
 
-def multiply_gated(x: Tensor, gate: Tensor, up: Tensor, fill: bool) -> Tensor:
+def multiply_gated(x: Tensor, gate: Tensor, up: Tensor, fill: bool = False) -> Tensor:
     """SiLU of rows [..., D] by `gate` [E, D], times the rows by `up` [E, D]; [..., E].
 
     oneDNN does both to the products while they are in the processor's registers.
     """
     assert ONEDNN is not None
     if fill:
-        return _in_strides(lambda rows: multiply_gated(rows, gate, up, False), x)
+        return _in_strides(lambda rows: multiply_gated(rows, gate, up), x)
     return ONEDNN.binary(x, ONEDNN(x, gate, None, "swish", [], ""), up, None, "mul")
 
 
-def _uneven(rows: int) -> bool:
+def uneven(rows: int) -> bool:
+    """Whether so many rows are few and fill no STRIDE."""
     return rows <= FEW and rows % STRIDE != 0
 
 
@@ -79,7 +77,7 @@ class Weights(nn.Linear):
     def fills(self, x: Tensor) -> bool:
         """Whether zeros fill up a STRIDE: not where the OFTEN inputs before had as many rows."""
         rows = x.numel() // self.in_features
-        if not _uneven(rows):
+        if not uneven(rows):
             return False
         self._times = self._times + 1 if rows == self._rows else 0
         self._rows = rows
