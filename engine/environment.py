@@ -11,8 +11,7 @@ import torch
 from engine.models.estimate import free_bytes, main_of
 from engine.spec import RunSpec
 
-WARM_UP_STEPS = 2
-CAPTURED_STEPS = 64  # where forwards are captured: each kind is met twice before
+WARM_UP_STEPS = 3  # of the kind that is met most, one is captured among them
 
 
 def describe(spec: RunSpec, checkpoint: str) -> dict[str, Any]:

@@ -67,11 +67,18 @@ class Ledger:
         """Products of another model that judges the step."""
         self.flops[-1][PARTS.index("guider")] += amount
 
-    def add(self, other: Ledger) -> None:
-        """Take in what another forward of the step spent."""
+    def add(self, other: Ledger, times: int = 1) -> None:
+        """Take in what another forward of the step spent, `times` over."""
         for mine, theirs in ((self.flops, other.flops), (self.rows, other.rows)):
             for row, extra in zip(mine, theirs, strict=True):
-                row[:] = [a + b for a, b in zip(row, extra, strict=True)]
+                row[:] = [a + times * b for a, b in zip(row, extra, strict=True)]
+
+    def each(self, rows: int) -> Ledger:
+        """What is spent on one of `rows` rows a sequence that are all alike."""
+        one = Ledger(self.info)
+        one.flops = [[amount // rows for amount in row] for row in self.flops]
+        one.rows = [[amount // rows for amount in row] for row in self.rows]
+        return one
 
     def recomputed(self) -> float:
         """Token-layers recomputed, as the mean over layers and the four sites, in rows."""

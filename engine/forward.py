@@ -1,9 +1,14 @@
-"""forward: rows through the layers to the logits of the rows asked for; the hot path."""
+"""forward: rows through the layers to the logits of the rows asked for; the hot path.
+
+It has two parts, so that the first, whose shapes recur, can be captured and replayed (see
+engine.graphs): the last layer computes only rows whose logits are wanted, fewer in each step.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Literal
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, NamedTuple
 
 from torch import Tensor
 
@@ -17,6 +22,75 @@ from engine.rows import ALL, Rows, count, is_empty, same, take, within
 Unread = Literal["skip", "aside", "carry"]  # not computed; computed aside; as all others are
 
 
+class Stream(NamedTuple):
+    """The residual stream `h` [B, n, D] at global `rows`."""
+
+    h: Tensor
+    rows: Rows
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What a forward goes by, apart from the rows whose logits it gives.
+
+    `canvas` [B, T] ids; `pad_mask` [B, T] bool, True at real positions, None where all are;
+    `ledger` takes the FLOPs. `unread` says what becomes of a plan's rows that neither this step
+    nor a later one reads.
+    """
+
+    adapter: ModelAdapter
+    store: ActivationStore
+    policy: CachePolicy
+    plan: StepPlan
+    canvas: Tensor
+    pad_mask: Tensor | None
+    ledger: Ledger
+    unread: Unread = "skip"
+
+    def begin(self) -> Stream:
+        """Rows through all layers but the last; which logits are wanted makes no difference."""
+        stream = Stream(self.adapter.embed(take(self.canvas, self.plan.rows)), self.plan.rows)
+        for layer in range(self.store.layers - 1):
+            stream = self._layer(layer, stream, self.plan.onward if layer == 0 else None)
+        return stream
+
+    def finish(self, stream: Stream, logit_rows: Rows) -> Tensor:
+        """Raw logits [B, n, V] of the hidden rows `logit_rows`: the last layer and the head.
+
+        A feed-forward output of the last layer that is kept may be read in a later step.
+        """
+        last = self.store.layers - 1
+        kept = self.store.keeps("ffn") or self.store.keeps("branch")
+        read = logit_rows if not kept else self.plan.onward if last == 0 else None
+        h, rows = self._layer(last, stream, read)
+        wanted = take(h, within(rows, logit_rows))
+        self.ledger.head(wanted.shape[0] * wanted.shape[1])
+        return self.adapter.logits(wanted)
+
+    def _layer(self, layer: int, stream: Stream, read: Rows | None) -> Stream:
+        """The stream after a layer, at the rows `read` of it; None: at all that entered it."""
+        probe = LayerProbe(
+            self.adapter, self.store, layer, *stream, self.canvas.shape[1], self.plan.keys,
+            self._visible, self.ledger,
+        )  # fmt: skip
+        layer_plan = lean = self.policy.plan(layer, probe)
+        if self.unread != "carry":
+            lean = _narrowed(probe, layer_plan, read)
+        h = _advanced(probe, lean, take(stream.h, within(stream.rows, probe.out)))
+        if self.unread == "aside" and lean is not layer_plan:
+            _carry_out(probe, layer_plan)
+        return Stream(h, probe.out)
+
+    @cached_property
+    def _visible(self) -> Tensor | None:
+        """Which keys may be seen, [B, keys] bool; None: all."""
+        plan = self.plan
+        masks = [take(m, plan.keys) for m in (self.pad_mask, plan.key_mask) if m is not None]
+        if len(masks) == 2:
+            return masks[0] & masks[1]
+        return masks[0] if masks else None
+
+
 def forward(
     adapter: ModelAdapter,
     store: ActivationStore,
@@ -28,28 +102,10 @@ def forward(
     ledger: Ledger | None = None,
     unread: Unread = "skip",
 ) -> Tensor:
-    """Raw logits [B, n, V] of the hidden rows `logit_rows`, a subset of `plan.rows`.
-
-    `canvas` [B, T] ids; `pad_mask` [B, T] bool, True at real positions, None where all are;
-    `ledger` takes the FLOPs. `unread` says what becomes of a plan's rows that neither this step
-    nor a later one reads.
-    """
+    """Raw logits [B, n, V] of the hidden rows `logit_rows`, a subset of `plan.rows`; see `Pass`."""
     ledger = ledger or Ledger(adapter.info)
-    rows, length = plan.rows, canvas.shape[1]
-    h = adapter.embed(take(canvas, rows))
-    visible = _key_mask(plan, pad_mask)
-    for layer in range(adapter.info.layers):
-        probe = LayerProbe(adapter, store, layer, h, rows, length, plan.keys, visible, ledger)
-        layer_plan = lean = policy.plan(layer, probe)
-        if unread != "carry":
-            lean = _narrowed(probe, layer_plan, _read(plan, store, layer, logit_rows))
-        h = _advanced(probe, lean, take(h, within(rows, probe.out)))
-        rows = probe.out
-        if unread == "aside" and lean is not layer_plan:
-            _carry_out(probe, layer_plan)
-    wanted = take(h, within(rows, logit_rows))
-    ledger.head(wanted.shape[0] * wanted.shape[1])
-    return adapter.logits(wanted)
+    step = Pass(adapter, store, policy, plan, canvas, pad_mask, ledger, unread)
+    return step.finish(step.begin(), logit_rows)
 
 
 def _advanced(probe: LayerProbe, plan: LayerPlan, h: Tensor) -> Tensor:
@@ -58,23 +114,6 @@ def _advanced(probe: LayerProbe, plan: LayerPlan, h: Tensor) -> Tensor:
         return h + _whole(probe, plan)
     h = h + _attention(probe, plan)
     return h.add_(_mlp(probe, plan, h))
-
-
-def _key_mask(plan: StepPlan, pad_mask: Tensor | None) -> Tensor | None:
-    masks = [take(m, plan.keys) for m in (pad_mask, plan.key_mask) if m is not None]
-    if len(masks) == 2:
-        return masks[0] & masks[1]
-    return masks[0] if masks else None
-
-
-def _read(plan: StepPlan, store: ActivationStore, layer: int, logit_rows: Rows) -> Rows | None:
-    """Rows whose residual stream is read after a layer; None: all that entered it.
-
-    A feed-forward output of the last layer that is kept may be read in a later step.
-    """
-    if layer == store.layers - 1 and not (store.keeps("ffn") or store.keeps("branch")):
-        return logit_rows
-    return plan.onward if layer == 0 else None
 
 
 def _narrowed(probe: LayerProbe, plan: LayerPlan, read: Rows | None) -> LayerPlan:

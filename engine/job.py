@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor
 
 from engine.cache.base import CachePolicy, RunInfo
+from engine.capturer import Capturer
 from engine.decode.base import Unmasker
 from engine.decode.schedule import Begun
-from engine.graphs import Capturer
 from engine.guider.guiding import Guiding
 from engine.models.base import ModelAdapter
 from engine.recorder import Recorder

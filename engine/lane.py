@@ -18,10 +18,10 @@ from engine.cache.base import CachePolicy, Ground
 from engine.cache.profile import DriftProfile
 from engine.cache.stack import Stack
 from engine.calibration import measure
+from engine.capturer import capturer_of
 from engine.catalog import make_policy, make_unmasker, unmaskers
 from engine.eos import text_length
 from engine.events import GuidedStep, RunFinished, RunStarted, StepEvent
-from engine.graphs import capturer_of
 from engine.guider.guiding import Guiding
 from engine.job import Job
 from engine.levels import make_recorder
@@ -168,7 +168,7 @@ class Lane:
         job = self._job
         if job.recorder.listens:
             job = replace(job, recorder=Recorder(), unmasker=make_unmasker(self.spec))
-        few = environment.WARM_UP_STEPS if job.capturer is None else environment.CAPTURED_STEPS
+        few = environment.WARM_UP_STEPS if job.capturer is None else job.capturer.warm_up
         state = Denoiser(job)
         deque(islice(denoise(state), few), maxlen=0)
         if job is self._job:

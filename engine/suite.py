@@ -68,14 +68,21 @@ def narrowed(one: Setting) -> Setting:
     return replace(one, name=f"{one.name}, bfloat16", spec=spec, beside=one.name)
 
 
+def uncaptured(one: Setting) -> Setting:
+    """A setting of whose forwards none is captured, beside itself."""
+    return replace(one, name=f"{one.name}, eager", beside=one.name, eager=True)
+
+
 def cpu(device: str) -> Iterator[Setting]:
-    """The methods on a small network, a short and a long prompt; bfloat16; what recording costs."""
+    """The methods on a small network, a short and a long prompt; bfloat16; recorded; eager."""
     base = RunSpec(model=CPU_SHAPE, device=device)
     for tokens in CPU_PROMPTS:
         for one in methods(base, tokens, f"prompt {tokens}"):
             yield one
             if one.name in (PLAIN, DUAL):
                 yield from (narrowed(one), recorded(one, "steps"))
+            if one.name == DUAL:
+                yield uncaptured(one)
 
 
 def gpu(device: str) -> Iterator[Setting]:
@@ -86,7 +93,7 @@ def gpu(device: str) -> Iterator[Setting]:
             one = Setting(cache, replace(base, cache=cache), GPU_PROMPT, group)
             yield one
             if cache in CAPTURED:
-                yield replace(one, name=f"{cache}, eager", beside=cache, eager=True)
+                yield uncaptured(one)
 
 
 def caches() -> list[str]:

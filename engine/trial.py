@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -13,12 +14,13 @@ import numpy as np
 
 from engine import memory
 from engine.clock import now
-from engine.events import RunFinished
+from engine.events import RunFinished, StepEvent
 from engine.floor import Buffers, Product, Products, Replay
 from engine.job import Job
 from engine.lane import Lane, LoadedModel, make_job
 from engine.levels import make_recorder
 from engine.loop import Denoiser, denoise
+from engine.models.projection import RECURRING
 from engine.spec import RunSpec
 from engine.underway import Underway
 from engine.waits import Waits, count_waits, warmed
@@ -101,14 +103,7 @@ def rehearse(case: Case) -> Rehearsal:
     memory.reset_peak(device)
     job, noted = case.job(), Products(case.model.adapter)
     state = Patient(replace(job, capturer=None))
-    if case.recorded:
-        events = list(denoise(state))
-    else:
-        with noted:
-            events = []
-            for event in denoise(state):
-                events.append(event)
-                noted.cut()
+    events = list(denoise(state)) if case.recorded else _noting(state, noted)
     return Rehearsal(
         kinds=[event.kind for event in events],
         flops=[int(event.flops.sum()) for event in events],
@@ -119,6 +114,22 @@ def rehearse(case: Case) -> Rehearsal:
         peak_bytes=memory.peak(device),
         waits=count_waits(job) if device.type == "cuda" else None,
     )
+
+
+def _noting(state: Denoiser, noted: Products) -> list[StepEvent]:
+    """The events of a run whose products are noted, without zeros that fill up few rows."""
+
+    def all_events() -> list[StepEvent]:
+        events = []
+        for event in denoise(state):
+            events.append(event)
+            noted.cut()
+        return events
+
+    context = copy_context()
+    context.run(RECURRING.set, True)
+    with noted:
+        return context.run(all_events)
 
 
 def _answered(job: Job) -> np.ndarray:
@@ -133,7 +144,7 @@ def seconds(case: Case, most: int | None = None) -> list[float]:
 
     `most` is after how many steps to stop. Captures are made before.
     """
-    steps = denoise(warmed(case.job()))
+    steps = denoise(warmed(case.job(), most=most))
     times: list[float] = []
     started = now(case.model.adapter.device)
     while len(times) != most and next(steps, None) is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from itertools import islice
 from typing import NamedTuple
 
 from torch.autograd import DeviceType
@@ -15,7 +16,7 @@ from engine.underway import Underway
 
 STEP = "denoising step"
 WAITING = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
-PASSES = 2  # a forward is captured when it is met again
+PASSES = 2  # a forward is captured when it is met again, at the latest in a second pass
 
 
 class Waits(NamedTuple):
@@ -33,11 +34,16 @@ class _Traced(Denoiser):
             return super().step(block, block_index, block_step)
 
 
-def warmed(job: Job, kind: type[Denoiser] = Denoiser) -> Denoiser:
-    """The start of a run whose forwards are captured, where they are captured at all."""
+def warmed(job: Job, kind: type[Denoiser] = Denoiser, most: int | None = None) -> Denoiser:
+    """The start of a run whose forwards are captured, where they are captured at all.
+
+    `most` is how many of its steps will be taken, None: all.
+    """
     state = kind(job)
-    for _ in range(PASSES if job.capturer is not None else 0):
-        deque(denoise(state), maxlen=0)
+    for passed in range(PASSES if job.capturer is not None else 0):
+        if passed and all(branch.graphs.settled for branch in state.branches):
+            break
+        deque(islice(denoise(state), most), maxlen=0)
         state.rewind()
     return state
 

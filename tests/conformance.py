@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from engine.cache.base import CachePolicy, LayerPlan, StepPlan, StepView
+from engine.capturer import Capturer, TapeCapturer
 from engine.catalog import make_policy, make_unmasker
 from engine.decode.base import Unmasker
 from engine.families import adapter_of
@@ -154,15 +155,21 @@ def run_case(case: dict, folder: Path) -> list[str]:
     recorder = GoldenRecorder(golden)
     fed = case["method"] in FED
     found, order = _decoded(case, golden, adapter, spec, prompt, recorder)
-    alone, same_order = _decoded(case, golden, adapter, spec, prompt, Recorder())
+    alone, same_order = _decoded(case, golden, adapter, spec, prompt, Recorder(), TapeCapturer())
     differences = list(_differences(golden, found, order, recorder, fed))
     if not (np.array_equal(found.ids, alone.ids) and np.array_equal(order, same_order)):
-        differences.append("without the recorder the run differs")
+        differences.append("captured, and without the recorder, the run differs")
     return differences
 
 
 def _decoded(
-    case: dict, golden, adapter: ModelAdapter, spec: RunSpec, prompt: Tensor, recorder: Recorder
+    case: dict,
+    golden,
+    adapter: ModelAdapter,
+    spec: RunSpec,
+    prompt: Tensor,
+    recorder: Recorder,
+    capturer: Capturer | None = None,
 ) -> tuple[Denoiser, np.ndarray]:
     """The state at the end of a run, and the step at which each position was revealed."""
     masks = torch.full((spec.gen_length,), adapter.info.mask_id)
@@ -174,6 +181,7 @@ def _decoded(
         make_policy=lambda: _policy(case, spec),
         unmasker=_unmasker(case, spec, golden),
         recorder=recorder,
+        capturer=capturer,
     )
     quirk = case["method"] == "fastdllm_llada" and spec.cache != "none"
     state = (IdleCallDenoiser if quirk else Denoiser)(job)

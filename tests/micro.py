@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -92,8 +92,11 @@ def make_profile(layers=3, lo=1e-3, hi=0.3, base="none", quantity="q0") -> Drift
     return DriftProfile(base, quantity, counts, (counts * left).sum(1))
 
 
-def micro_job(model, spec, prompts=None, recorder=None, policy=None):
-    """A job of the engine's own making; `policy` builds a policy that is not registered."""
+def micro_job(model, spec, prompts=None, recorder=None, policy=None, eager=False):
+    """A job of the engine's own making; `policy` builds a policy that is not registered.
+
+    `eager`: no forward is captured, for who listens to the model or counts what torch multiplies.
+    """
     profiles = {
         (base, quantity): make_profile(model.info.layers, base=base, quantity=quantity)
         for base in BASES
@@ -103,7 +106,7 @@ def micro_job(model, spec, prompts=None, recorder=None, policy=None):
     job = make_job(loaded, spec, prompts or make_prompts(6), recorder)
     if policy is not None:
         job.make_policy = policy
-    return job
+    return replace(job, capturer=None) if eager else job
 
 
 @dataclass
@@ -126,8 +129,8 @@ class Run:
         }
 
 
-def run(model, spec, prompts=None, recorder=None, policy=None) -> Run:
-    state = Denoiser(micro_job(model, spec, prompts, recorder, policy))
+def run(model, spec, prompts=None, recorder=None, policy=None, eager=False) -> Run:
+    state = Denoiser(micro_job(model, spec, prompts, recorder, policy, eager))
     return Run(state, list(denoise(state)))
 
 
@@ -144,9 +147,9 @@ class LogitTap(Recorder):
         self.steps.append((view, plan, logits.clone(), self._canvas))
 
 
-def tapped(model, spec, prompts=None, policy=None) -> tuple[Run, list]:
+def tapped(model, spec, prompts=None, policy=None, eager=False) -> tuple[Run, list]:
     tap = LogitTap()
-    return run(model, spec, prompts, tap, policy), tap.steps
+    return run(model, spec, prompts, tap, policy, eager), tap.steps
 
 
 def widest_gap(a: list, b: list) -> float:

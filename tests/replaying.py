@@ -1,6 +1,7 @@
 """Replaying: what CUDA graphs do, on a CPU: the same operations on the same memory, no Python.
 
 A capture leaves no trace in memory outside; memory that is gone when it is replayed is an error.
+Taping is what the engine does on a CPU, counted.
 """
 
 import weakref
@@ -9,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
+
+from engine.capturer import TapeCapturer
 
 GONE = "a replayed operation reads memory that was given back"
 
@@ -66,10 +69,13 @@ class Tape(TorchDispatchMode):
 
 
 class Replaying:
-    """A capturer for a CPU."""
+    """A capturer for a CPU that does as one for a GPU does."""
 
-    def __init__(self) -> None:
+    slides, warm_up = True, 64
+
+    def __init__(self, bucket: int = 64) -> None:
         self.captured = self.replayed = 0
+        self.bucket = bucket
 
     def capture(self, call):
         tape = Tape()
@@ -79,9 +85,30 @@ class Replaying:
         out.fill_(torch.nan)
         self.captured += 1
 
-        def replay() -> None:
+        def replay() -> Tensor:
             self.replayed += 1
             tape.replay()
+            return out
+
+        tape.replay()
+        return out, replay
+
+
+class Taping(TapeCapturer):
+    """The engine's own capturer for a CPU."""
+
+    def __init__(self, bucket: int = TapeCapturer.bucket) -> None:
+        self.captured = self.replayed = 0
+        self.bucket = bucket
+
+    def capture(self, call):
+        out, again = super().capture(call)
+        assert again is not None, "it looks at what a tensor holds"
+        self.captured += 1
+
+        def replay() -> Tensor:
+            self.replayed += 1
+            return again()
 
         return out, replay
 

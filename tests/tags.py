@@ -38,7 +38,7 @@ def mismatches(spec, expected, shift=0, kv=4, policy=None) -> list[int]:
     `masked` are the masks before each step so far.
     """
     model = make_model(21, shift, kv, cls=TaggedKeys)
-    state = Denoiser(micro_job(model, spec, PROMPTS, policy=policy))
+    state = Denoiser(micro_job(model, spec, PROMPTS, policy=policy, eager=True))
     model.canvas, model.seen = state.canvas.clone(), []
     history, wrong = [torch.from_numpy(state.masked.copy())], []
     tags = torch.zeros(*state.canvas.shape, 3, dtype=torch.long)

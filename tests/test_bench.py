@@ -141,6 +141,7 @@ def test_the_suite_of_a_cpu_holds_what_it_promises():
     spec = plain[0].spec
     assert (spec.gen_length, spec.block_length, spec.steps, spec.dtype) == (128, 32, 128, "float32")
     assert len(suite.METHODS) == 7
+    assert [one.beside for one in rows if one.eager] == [suite.DUAL] * 2
     beside = [(one.spec.dtype, one.spec.record, one.beside) for one in rows if one.beside]
     assert beside[:2] == [
         ("bfloat16", "off", suite.PLAIN), ("float32", "steps", suite.PLAIN),

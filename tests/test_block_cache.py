@@ -180,7 +180,7 @@ def tag_mismatches(cache, shift, kv, policy=None):
     model = make_model(21, shift, kv, cls=TaggedAdapter)
     prompts = make_prompts(6, 4)
     spec = make_spec(cache=cache, unmasker="threshold", knobs={"threshold.threshold": 0.3})
-    state = Denoiser(micro_job(model, spec, prompts, policy=policy))
+    state = Denoiser(micro_job(model, spec, prompts, policy=policy, eager=True))
     model.canvas, model.step, model.seen = state.canvas.clone(), 0, []
     tags, wrong = torch.zeros(2, 22, 3, dtype=torch.long), []
     for event in denoise(state):

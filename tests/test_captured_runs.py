@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import torch
 
+from engine.capturer import TapeCapturer, capturer_of, why_eager
 from engine.events import RunFinished
-from engine.graphs import capturer_of, why_eager
 from engine.lane import Lane, make_job
 from engine.loop import Denoiser, denoise
 from engine.session import Session
 from engine.spec import RunSpec
 from engine.trial import Case, rehearse, run_once, seconds
 from tests.micro import ROOT, make_model, make_spec, micro_job, model_of
-from tests.replaying import Replaying
+from tests.replaying import Replaying, Taping
 from tests.test_graphs import CAPTURED, counts, spec_of
 
 
@@ -25,13 +25,15 @@ def tiny():
     return session._library.load(RunSpec(model="tiny-llada"))
 
 
+@pytest.mark.parametrize("kind", [Replaying, Taping])
 @pytest.mark.parametrize("cache", CAPTURED)
-def test_on_a_trained_model_the_tokens_are_those_of_the_eager_run(tiny, cache):
+def test_on_a_trained_model_the_tokens_are_those_of_the_eager_run(tiny, cache, kind):
     sizes = {"gen_length": 12, "block_length": 4, "steps": 12}
     text = "Nuts cost 9 dollars each. Lily buys 5 nuts. How much does she pay?"
     spec = spec_of(cache, model="tiny-llada", dtype="float32", prompt=text, **sizes)
     job = make_job(tiny, spec, [tiny.tokenizer.encode_spec(spec)])
-    eager, state = Denoiser(job), Denoiser(replace(job, capturer=Replaying()))
+    eager = Denoiser(replace(job, capturer=None))
+    state = Denoiser(replace(job, capturer=kind()))
     list(denoise(eager))
     list(denoise(state))
     assert np.array_equal(state.ids, eager.ids)
@@ -70,7 +72,8 @@ def adapter(device="cuda", **more):
 def test_each_reason_against_capturing_has_its_words(monkeypatch):
     monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
     assert why_eager(adapter(), False, False) == ""
-    assert "cpu" in why_eager(adapter("cpu"), False, False)
+    assert why_eager(adapter("cpu"), False, False) == ""
+    assert isinstance(micro_job(model_of("mha"), make_spec()).capturer, TapeCapturer)
     assert "mps" in why_eager(adapter("mps"), False, False)
     assert "fetched" in why_eager(adapter(_hf_hook=object()), False, False)
     assert "recorder" in why_eager(adapter(), True, False)
@@ -78,7 +81,6 @@ def test_each_reason_against_capturing_has_its_words(monkeypatch):
     monkeypatch.setenv("SPACES_ZERO_GPU", "true")
     assert "ZeroGPU" in why_eager(adapter(), False, False)
     assert capturer_of(adapter(), False, False) is None
-    assert micro_job(model_of("mha"), make_spec()).capturer is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

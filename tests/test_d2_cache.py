@@ -181,7 +181,8 @@ def test_the_ledger_counts_what_torch_counts(family, changes):
     knobs = {"d2_cache.refresh_interval": changes.get("refresh")}
     changes = {k: v for k, v in changes.items() if k != "refresh"}
     model = model_of(family)
-    state = Denoiser(micro_job(model, d2(k=3, knobs=knobs, **changes), make_prompts(6, 9)))
+    spec = d2(k=3, knobs=knobs, **changes)
+    state = Denoiser(micro_job(model, spec, make_prompts(6, 9), eager=True))
     steps, branches, counts = denoise(state), len(state.branches), set()
     for _ in range(6):
         with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:

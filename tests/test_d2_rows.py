@@ -78,7 +78,7 @@ def full_product(layers, residual):
 
 def test_the_roll_out_is_the_product_of_whole_matrices(model):
     policy = Watched(current_k=3)
-    run(model, make_spec(block_length=8), policy=lambda: policy)
+    run(model, make_spec(block_length=8), policy=lambda: policy, eager=True)
     assert len(policy.rolled) == 16
     for layers, rolled in zip(policy.layers, policy.rolled, strict=True):
         torch.testing.assert_close(rolled, full_product(layers, 1), atol=ATOL, rtol=0)
@@ -88,7 +88,7 @@ def test_the_roll_out_is_the_product_of_whole_matrices(model):
 
 def test_the_weights_are_those_of_attention(model):
     policy = Watched()
-    run(model, make_spec(block_length=8), policy=lambda: policy)
+    run(model, make_spec(block_length=8), policy=lambda: policy, eager=True)
     info, block = model.info, model.block(0)
     ids = torch.tensor([make_prompts(6)[0] + [MASK] * 16])
     x = reference._norm(model.embedding.weight[ids], block.attn_norm.weight)

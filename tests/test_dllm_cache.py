@@ -26,7 +26,7 @@ def gap(model, spec, **knobs):
 def planned(model, spec, **knobs):
     """Events of a run and its layer plans, [steps][layers]."""
     plans = []
-    ran = run(model, spec, policy=lambda: overhear(DllmCache(**knobs), plans))
+    ran = run(model, spec, policy=lambda: overhear(DllmCache(**knobs), plans), eager=True)
     layers = model.info.layers
     return ran, [plans[i : i + layers] for i in range(0, len(plans), layers)]
 
@@ -148,7 +148,7 @@ def test_scale_does_not_matter_to_a_cosine():
 def test_rows_of_a_batch_are_chosen_apart(model):
     plans = []
     policy = overhear(DllmCache(layer0_dense=False), plans)
-    run(model, WHOLE, make_prompts(6, 6), policy=lambda: policy)
+    run(model, WHOLE, make_prompts(6, 6), policy=lambda: policy, eager=True)
     index = plans[model.info.layers].ffn
     assert index.shape == (2, ANSWER // 4)
     assert not torch.equal(index[0], index[1])

@@ -20,8 +20,8 @@ CACHES = [
 def noted(spec, family="mha", prompts=(6, 9)):
     """The steps' products, the FLOPs that the ledger has, and the weights' places in memory."""
     model = model_of(family)
-    state, found = Denoiser(micro_job(model, spec, make_prompts(*prompts))), Products(model)
-    flops = []
+    state = Denoiser(micro_job(model, spec, make_prompts(*prompts), eager=True))
+    found, flops = Products(model), []
     with found:
         for event in denoise(state):
             found.cut()

@@ -49,7 +49,7 @@ def published(name: str) -> ModelInfo:
 @pytest.mark.parametrize("family", ["mha", "shifted-gqa"])
 def test_the_ledger_counts_what_torch_counts(family, cache):
     spec = make_spec(cache=cache, knobs=KNOBS.get(cache, {}))
-    state = Denoiser(micro_job(model_of(family), spec, make_prompts(6, 9)))
+    state = Denoiser(micro_job(model_of(family), spec, make_prompts(6, 9), eager=True))
     steps = denoise(state)
     counts = []
     for _ in range(7):

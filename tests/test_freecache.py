@@ -151,8 +151,8 @@ def test_a_window_that_cuts_the_block_is_refused_and_the_least_one_named_runs(fa
 @pytest.mark.parametrize("knobs", [CLEAN, STALE, SLIDING, {"freecache.block": 1}])
 @pytest.mark.parametrize("family", ["mha", "shifted-gqa"])
 def test_the_ledger_counts_what_torch_counts(family, knobs):
-    steps = denoise(Denoiser(micro_job(model_of(family), free(knobs), make_prompts(6, 9))))
-    counts = []
+    job = micro_job(model_of(family), free(knobs), make_prompts(6, 9), eager=True)
+    steps, counts = denoise(Denoiser(job)), []
     for _ in range(7):
         with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
             event = next(steps)

@@ -67,7 +67,8 @@ class Noting(SpaCache):
 def noted(model, cls=Noting, prompts=None, spec=None, **knobs):
     """The run of a noting policy, and what it noted."""
     policy = cls(**knobs)
-    return run(model, spec or make_spec(), prompts, policy=lambda: policy), policy.notes
+    found = run(model, spec or make_spec(), prompts, policy=lambda: policy, eager=True)
+    return found, policy.notes
 
 
 @pytest.mark.parametrize("cfg_scale", [0.0, 1.5])

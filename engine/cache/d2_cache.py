@@ -65,8 +65,8 @@ class D2Cache(CachePolicy):
     )
 
     def sites(self, run: RunInfo) -> tuple[Site, ...]:
-        """K and V."""
-        return Site("k"), Site("v")
+        """K, V and, of the rows fed, how much they see of each row, [B, T, T]."""
+        return Site("k"), Site("v"), Site("weights", run.length)
 
     def start(self, run: RunInfo) -> None:
         """Nothing is known yet."""
@@ -182,20 +182,19 @@ class D2Cache(CachePolicy):
         product is wider than a vector.
         """
         if layer == 0:
-            self._weights = []
             seen = self._seen if probe.key_mask is None else probe.key_mask
             self._seen = seen.to(weights.device, non_blocking=True)
-        self._weights.append(weights)
+        probe.store.write(layer, "weights", probe.rows, weights.to(probe.h.dtype))
         probe.ledger.select(layer, 2 * weights.numel())
         if layer < self.run.info.layers - 1:
             return
         flow = self._seen.to(weights)
         single = once(probe.rows, weights[..., 0])
-        for of_layer in reversed(self._weights):
+        for below in range(layer, -1, -1):
             fed = take(flow, probe.rows) / 2
             put(flow, probe.rows, fed)
+            of_layer = probe.store.read(below, "weights", probe.rows).to(flow.dtype)
             flow += (fed * single)[:, None].matmul(of_layer)[:, 0]
-        self._weights = []
         if self.influence.device == flow.device and self.influence.dtype == flow.dtype:
             self.influence.copy_(flow)
         else:

@@ -40,8 +40,10 @@ class Rotary:
         """Table rows [1 or B, n, 1, dh] of global positions."""
         if isinstance(rows, slice):
             return self._between(rows.start, rows.stop)
-        if isinstance(rows, Tensor) and rows.shape[0] > 1:
-            return self.cos[0, rows], self.sin[0, rows]
+        if isinstance(rows, Tensor):
+            flat = rows.flatten()[None]
+            cos, sin = take(self.cos, flat), take(self.sin, flat)
+            return cos.view(*rows.shape, 1, -1), sin.view(*rows.shape, 1, -1)
         return take(self.cos, rows), take(self.sin, rows)
 
     def _taken(self, start: int, stop: int) -> tuple[Tensor, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -11,12 +12,12 @@ from torch import Tensor, nn
 
 LEAST = 1 << 19  # multiplications from which oneDNN, which takes 10 us a call, is the faster
 STRIDE, FEW = 8, 128  # oneDNN writes a program, in 1 to 4 ms, for each number of rows it meets
-OFTEN = 4  # inputs of as many rows on end, after which their number is worth a program of its own
 SMALL = 4 << 20  # bytes of a matrix up to which a copy in the order of oneDNN's kernels is kept
 FORMATS = (torch.float32, torch.bfloat16)
 CAPABLE = torch.backends.mkldnn.is_available() and (
     torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
 )
+RECURRING = ContextVar("RECURRING", default=False)  # whether what is done now is done often
 ONEDNN = torch.ops.mkldnn._linear_pointwise if CAPABLE else None
 
 
@@ -66,7 +67,6 @@ class Weights(nn.Linear):
         super().__init__(d_in, d_out, bias)
         self.fetched = False  # the weights are here for the time of a call only
         self._packed: dict[tuple[int, int], tuple[Tensor, Tensor | None]] = {}
-        self._rows = self._times = 0
 
     def onednn_pays(self, x: Tensor, outputs: int) -> bool:
         """Whether a product of `x` with so many outputs is faster by oneDNN."""
@@ -75,13 +75,8 @@ class Weights(nn.Linear):
         )
 
     def fills(self, x: Tensor) -> bool:
-        """Whether zeros fill up a STRIDE: not where the OFTEN inputs before had as many rows."""
-        rows = x.numel() // self.in_features
-        if not uneven(rows):
-            return False
-        self._times = self._times + 1 if rows == self._rows else 0
-        self._rows = rows
-        return self._times < OFTEN
+        """Whether zeros fill up a STRIDE: not where as many rows recur."""
+        return uneven(x.numel() // self.in_features) and not RECURRING.get()
 
     def packed(self, lo: int, hi: int) -> tuple[Tensor, Tensor | None]:
         """`run`, the weights where they are small in the order that oneDNN's kernels read."""
