@@ -182,8 +182,9 @@ class CachePolicy(ABC):
     def occasion(self) -> tuple[object, ...] | None:
         """What, beside its StepPlan, tells the step begun last from others as `plan` sees it.
 
-        Steps alike in both run the same operations on the same memory, so that the forward of one
-        can be replayed for another. None: `plan` looks at data or draws numbers.
+        Steps alike in both run the same operations on the same memory, so that all layers of one
+        but the last can be replayed for another; what `plan` keeps for a later layer lies in the
+        store. None: `plan` looks at data or draws numbers.
         """
         return None
 
