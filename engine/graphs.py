@@ -53,29 +53,32 @@ class _Call:
         canvas = fields.pop("canvas")
         return replace(self._plan, **fields), canvas
 
+    def cost(self, ledger: Ledger) -> Ledger:
+        """What a forward has spent, for a single row where rows are an index, perhaps filled up."""
+        return ledger.each(self.tensors["rows"].shape[1]) if self.indexed else ledger
+
+    def end(self, step: Pass, found: Stream, cost: Ledger) -> Stream:
+        """What a step goes on with, out of what such a forward has `found`; the cost is noted."""
+        if not self.indexed:
+            step.ledger.add(cost)
+            return found
+        size = count(step.plan.rows, 0)
+        step.ledger.add(cost, size)
+        return Stream(found.h[:, :size], step.plan.rows)
+
 
 @dataclass(frozen=True)
 class _Captured:
     """The first part of a forward on inputs of its own, where it ends and what it writes.
 
-    `ledger` is what it costs, that of a single row where rows are an index. Without a `replay`
-    it is done eagerly.
+    Without a `replay` it is done eagerly.
     """
 
     inputs: Mapping[str, Tensor]
     rows: Rows
     replay: Replay | None
-    ledger: Ledger
+    cost: Ledger
     written: frozenset[tuple[int, str]]
-
-    def end(self, step: Pass, h: Tensor) -> Stream:
-        """The stream of a step out of `h` [B, n, D], perhaps filled up; the cost is noted."""
-        if "rows" not in self.inputs:
-            step.ledger.add(self.ledger)
-            return Stream(h, self.rows)
-        size = count(step.plan.rows, 0)
-        step.ledger.add(self.ledger, size)
-        return Stream(h[:, :size], step.plan.rows)
 
 
 class Graphs:
@@ -124,7 +127,7 @@ class Graphs:
         return step.finish(stream, logit_rows)
 
     def _begun(self, step: Pass, occasion: Hashable) -> Stream:
-        """The first part of a step, eager when it is met first."""
+        """The first part of a step; met first, it is eager, in the shapes that will be captured."""
         assert self._capturer is not None
         call = _Call(
             step.plan,
@@ -140,25 +143,26 @@ class Graphs:
         if known is None and met:
             return self._capture(key, call, step)
         if known is None or known.replay is None:
-            return step.begin()
+            alike = self._alike(step, call, call.tensors)
+            found = alike.begin()
+            return call.end(step, found, call.cost(alike.ledger))
         for name, value in call.tensors.items():
             known.inputs[name].copy_(value)
         h = known.replay()
         self._store.declare(known.written)
-        return known.end(step, h)
+        return call.end(step, Stream(h, known.rows), known.cost)
 
     def _capture(self, key: Hashable, call: _Call, step: Pass) -> Stream:
         """Capture the first part of a step; where that fails, all is eager from now on."""
         assert self._capturer is not None
         inputs = {name: value.clone() for name, value in call.tensors.items()}
-        plan, canvas = call.arguments(inputs)
-        alike = replace(step, plan=plan, canvas=canvas, ledger=Ledger(self._adapter.info))
-        self._tables = self._adapter.rotary(canvas.shape[1])  # kept from its cache's end
-        after: list[Rows] = []
+        alike = self._alike(step, call, inputs)
+        self._tables = self._adapter.rotary(step.canvas.shape[1])  # kept from its cache's end
+        ends: list[Rows] = []
 
         def begin() -> Tensor:
             h, rows = alike.begin()
-            after.append(rows)
+            ends.append(rows)
             return h
 
         try:
@@ -167,10 +171,14 @@ class Graphs:
             self._capturer, self.why = None, str(error)
             self._known.clear()
             return step.begin()
-        ledger = alike.ledger.each(count(plan.rows, 0)) if call.indexed else alike.ledger
-        known = _Captured(inputs, after[0], again, ledger, self._store.declared)
-        self._known[key] = known
-        return known.end(step, h)
+        cost = call.cost(alike.ledger)
+        self._known[key] = _Captured(inputs, ends[0], again, cost, self._store.declared)
+        return call.end(step, Stream(h, ends[0]), cost)
+
+    def _alike(self, step: Pass, call: _Call, tensors: Mapping[str, Tensor]) -> Pass:
+        """The step on other tensors, with a ledger of its own."""
+        plan, canvas = call.arguments(tensors)
+        return replace(step, plan=plan, canvas=canvas, ledger=Ledger(self._adapter.info))
 
 
 def _padded(rows: Tensor, bucket: int, most: int) -> Tensor:

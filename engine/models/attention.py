@@ -14,7 +14,6 @@ from engine.models.projection import ONEDNN, multiply, uneven
 SCORES = 1 << 19  # attention scores held at a time, so that they stay in a core's cache
 LEAST = 1 << 22  # multiplications of a head's product from which it pays to go head by head
 TO_TWO = math.log2(math.e)  # powers of two take a third of the time of powers of e
-RANGE = 90  # a score up to which neither its power of two nor a sum of such leaves float32
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
@@ -68,7 +67,6 @@ def _by_head(
     shared, rows = heads // k.shape[1], -(-n // -(-n * k.shape[2] // SCORES))
     scaled = q * (width**-0.5 * TO_TWO)
     out, k, v = torch.empty_like(q), k.contiguous(), v.contiguous().mT
-    far = _far(scaled, k)
     for i in range(batch):
         hidden = None if key_mask is None else ~key_mask[i]
         sums = [None] * -(-n // rows) if total is None else total[i].split(rows)
@@ -77,7 +75,7 @@ def _by_head(
             queries, results = scaled[i, :, head].split(rows), out[i, :, head].split(rows)
             for query, result, added in zip(queries, results, sums, strict=True):
                 fill = uneven(len(query))
-                weights = _powers(multiply(query, keys, fill=fill), hidden, far)
+                weights = _powers(multiply(query, keys, fill=fill), hidden)
                 whole = weights.sum(-1, keepdim=True)
                 torch.div(multiply(weights, values, fill=fill), whole, out=result)
                 if added is not None:
@@ -88,29 +86,22 @@ def _by_head(
 def _in_parts(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
     """`attention`, some rows of all heads at a time."""
     k, v, queries = k.contiguous(), v.contiguous(), _grouped(q, k.shape[1], TO_TWO)
-    far, hidden = _far(queries, k), None if key_mask is None else ~key_mask[:, None, None]
+    hidden = None if key_mask is None else ~key_mask[:, None, None]
     parts = []
     for rows in queries.split(max(16, SCORES // (k.shape[1] * k.shape[2])), 2):
-        weights = _powers(rows @ k.mT, hidden, far)
+        weights = _powers(rows @ k.mT, hidden)
         parts.append((weights @ v).div_(weights.sum(-1, keepdim=True)))
     return _flat(torch.cat(parts, 2), q)
 
 
-def _far(queries: Tensor, keys: Tensor) -> bool:
-    """Whether a score might lie outside RANGE, by the lengths of queries and keys."""
-    longest = (torch.linalg.vector_norm(x, dim=-1).amax() for x in (queries, keys))
-    return not math.prod(map(float, longest)) <= RANGE
-
-
-def _powers(scores: Tensor, hidden: Tensor | None, far: bool) -> Tensor:
+def _powers(scores: Tensor, hidden: Tensor | None) -> Tensor:
     """2 to the power of `scores` [..., T], in place; 0 where `hidden`.
 
-    Where some may be `far` from 0 a row's largest is taken off first, which no share notices.
+    A row's largest is taken off first, which no share notices, so that none leaves the format.
     """
     if hidden is not None:
         scores.masked_fill_(hidden, -torch.inf)
-    if far:
-        scores -= scores.amax(-1, keepdim=True)
+    scores -= scores.amax(-1, keepdim=True)
     return scores.exp2_()
 
 
