@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextvars import copy_context
 from typing import Protocol
 
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from engine.environment import WARM_UP_STEPS
 from engine.models.base import ModelAdapter
-from engine.models.projection import RECURRING, STRIDE
+from engine.models.projection import STRIDE, recurring
 from engine.tape import Tape
 from engine.zero import on_zero
 
@@ -76,10 +75,8 @@ class TapeCapturer:
 
     def capture(self, call: Callable[[], Tensor]) -> tuple[Tensor, Replay | None]:
         """Do the call on a tape."""
-        tape, context = Tape(), copy_context()
-        context.run(RECURRING.set, True)
-        with tape:
-            out = context.run(call)
+        with Tape() as tape:
+            out = recurring(call)
         return out, None if tape.why else tape.again(out)
 
 

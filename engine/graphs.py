@@ -38,7 +38,7 @@ class _Call:
         elif isinstance(rows, Tensor):
             rows = _padded(rows, bucket, length)
         self.indexed = isinstance(rows, Tensor)
-        assert not (self.indexed and plan.onward), "rows of an index go through all layers"
+        assert not self.indexed or plan.onward is None, "rows of an index go through all layers"
         fields: dict[str, Any] = {"rows": rows, "keys": plan.keys, "key_mask": plan.key_mask}
         self._plan = replace(plan, **fields)
         self.tensors = {name: x for name, x in fields.items() if isinstance(x, Tensor)}

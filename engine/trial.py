@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -20,7 +19,7 @@ from engine.job import Job
 from engine.lane import Lane, LoadedModel, make_job
 from engine.levels import make_recorder
 from engine.loop import Denoiser, denoise
-from engine.models.projection import RECURRING
+from engine.models.projection import recurring
 from engine.spec import RunSpec
 from engine.underway import Underway
 from engine.waits import Waits, count_waits, warmed
@@ -126,10 +125,8 @@ def _noting(state: Denoiser, noted: Products) -> list[StepEvent]:
             noted.cut()
         return events
 
-    context = copy_context()
-    context.run(RECURRING.set, True)
     with noted:
-        return context.run(all_events)
+        return recurring(all_events)
 
 
 def _answered(job: Job) -> np.ndarray:

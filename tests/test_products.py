@@ -1,13 +1,11 @@
 """Rows times weights by oneDNN: the same numbers, packed where small, torch's own elsewhere."""
 
-from contextvars import copy_context
-
 import pytest
 import torch
 import torch.nn.functional as F
 
 from engine.floor import Buffers, Products, Replay
-from engine.models.projection import FEW, LEAST, ONEDNN, RECURRING, SMALL, Gated, Projection
+from engine.models.projection import FEW, LEAST, ONEDNN, SMALL, Gated, Projection, recurring
 from engine.shape import config_of, random_adapter
 
 pytestmark = pytest.mark.skipif(ONEDNN is None, reason="torch multiplies without oneDNN here")
@@ -134,8 +132,7 @@ def test_few_rows_fill_up_a_stride_and_come_out_as_they_went_in(count, multiplie
 
 @pytest.mark.parametrize("made", [projection(), drawn(Gated(256, 344))], ids=["plain", "gated"])
 def test_a_number_of_rows_that_recurs_is_not_filled_up(made):
-    x, filled, context = rows(57), made(rows(57)), copy_context()
-    context.run(RECURRING.set, True)
-    assert {p.rows for p in context.run(products, made, x)} == {57}
-    assert torch.equal(context.run(made, x), filled)
+    x, filled = rows(57), made(rows(57))
+    assert {p.rows for p in recurring(lambda: products(made, x))} == {57}
+    assert torch.equal(recurring(lambda: made(x)), filled)
     assert {p.rows for p in products(made, x)} == {64}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+T = TypeVar("T")
 
 LEAST = 1 << 19  # multiplications from which oneDNN, which takes 10 us a call, is the faster
 STRIDE, FEW = 8, 128  # oneDNN writes a program, in 1 to 4 ms, for each number of rows it meets
@@ -17,7 +19,7 @@ FORMATS = (torch.float32, torch.bfloat16)
 CAPABLE = torch.backends.mkldnn.is_available() and (
     torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
 )
-RECURRING = ContextVar("RECURRING", default=False)  # whether what is done now is done often
+RECURS = ContextVar("RECURS", default=False)  # whether what is done now is done often
 ONEDNN = torch.ops.mkldnn._linear_pointwise if CAPABLE else None
 
 
@@ -38,6 +40,15 @@ def multiply_gated(x: Tensor, gate: Tensor, up: Tensor, fill: bool = False) -> T
     if fill:
         return _in_strides(lambda rows: multiply_gated(rows, gate, up), x)
     return ONEDNN.binary(x, ONEDNN(x, gate, None, "swish", [], ""), up, None, "mul")
+
+
+def recurring(call: Callable[[], T]) -> T:
+    """What `call` gives, whose numbers of rows recur, so that none of them is filled up."""
+    token = RECURS.set(True)
+    try:
+        return call()
+    finally:
+        RECURS.reset(token)
 
 
 def uneven(rows: int) -> bool:
@@ -76,7 +87,7 @@ class Weights(nn.Linear):
 
     def fills(self, x: Tensor) -> bool:
         """Whether zeros fill up a STRIDE: not where as many rows recur."""
-        return uneven(x.numel() // self.in_features) and not RECURRING.get()
+        return uneven(x.numel() // self.in_features) and not RECURS.get()
 
     def packed(self, lo: int, hi: int) -> tuple[Tensor, Tensor | None]:
         """`run`, the weights where they are small in the order that oneDNN's kernels read."""
