@@ -7,7 +7,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from engine.rows import Rows, take
+from engine.rows import Rows
 
 
 def wide(x: Tensor) -> Tensor:
@@ -31,23 +31,26 @@ class Rotary:
         kind = torch.float64 if dtype == torch.float64 else torch.float32
         power = torch.arange(0, head_dim, 2, dtype=kind, device=device) / head_dim
         angle = torch.arange(length, dtype=kind, device=device)[:, None] * theta**-power
-        self.cos = angle.cos().repeat(1, 2)[None, :, None]  # [1, T, 1, dh]
-        sin = angle.sin()
-        self.sin = torch.cat((-sin, sin), -1)[None, :, None]  # [1, T, 1, dh]
+        cos, sin = angle.cos().repeat(1, 2), angle.sin()
+        self._table = torch.cat((cos, -sin, sin), 1)[None, :, None]  # [1, T, 1, 2 dh]
         self._between = lru_cache(maxsize=8)(self._taken)
 
     def angles(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Table rows [1 or B, n, 1, dh] of global positions."""
+        """Cosines and sines [1 or B, n, 1, dh] of global positions."""
         if isinstance(rows, slice):
             return self._between(rows.start, rows.stop)
-        if isinstance(rows, Tensor):
-            flat = rows.flatten()[None]
-            cos, sin = take(self.cos, flat), take(self.sin, flat)
-            return cos.view(*rows.shape, 1, -1), sin.view(*rows.shape, 1, -1)
-        return take(self.cos, rows), take(self.sin, rows)
+        if not isinstance(rows, Tensor):
+            return self._halves(self._table)
+        taken = self._table.index_select(1, rows.flatten())
+        return self._halves(taken.view(*rows.shape, 1, -1))
 
     def _taken(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        return self.cos[:, start:stop], self.sin[:, start:stop]
+        return self._halves(self._table[:, start:stop])
+
+    @staticmethod
+    def _halves(angles: Tensor) -> tuple[Tensor, Tensor]:
+        cos, sin = angles.chunk(2, -1)
+        return cos, sin
 
     def __call__(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Rotate `x` [B, n, H, dh] by the table rows given; computed in the tables' format."""
