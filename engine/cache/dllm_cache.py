@@ -164,7 +164,7 @@ class DllmCache(CachePolicy):
 
     def _note(self, probe: LayerProbe, rows: Rows) -> None:
         if self._separate:
-            probe.swap("v_ref", probe.project("v", rows).flatten(2), rows)
+            probe.keep("v_ref", probe.project("v", rows).flatten(2), rows)
 
     @classmethod
     def exact(cls) -> DllmCache:

@@ -136,12 +136,15 @@ class LayerProbe:
         return self.store.read(self.layer, site, rows)
 
     def swap(self, site: str, new: Tensor, rows: Rows = ALL) -> Tensor | None:
-        """Write `new` [B, n, width] and return what stood there; None at the first write."""
-        rows = self.rows if rows is ALL else rows
-        old = self.cached(site, rows)
+        """`keep` and return what stood there; None at the first write."""
+        old = self.cached(site, self.rows if rows is ALL else rows)
         old = None if old is None else old.clone()
-        self.store.write(self.layer, site, rows, new)
+        self.keep(site, new, rows)
         return old
+
+    def keep(self, site: str, new: Tensor, rows: Rows = ALL) -> None:
+        """Write `new` [B, n, width]; what `cached` gave of those rows before changes with it."""
+        self.store.write(self.layer, site, self.rows if rows is ALL else rows, new)
 
     def _project_together(self, plan: LayerPlan) -> None:
         """One product for the projections that a plan asks for at the same rows."""

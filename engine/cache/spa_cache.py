@@ -168,12 +168,13 @@ class SpaCache(CachePolicy):
             return LayerPlan(ffn=self._select(layer, turned(probe.attn(LayerPlan()), old)))
         region = self._answer if isinstance(probe.rows, slice) else self._rows
         new = self._identify(probe, region)
-        old = probe.cached("proxy", region)
-        chosen = None if self._renew or old is None else self._select(layer, turned(new, old))
-        probe.store.write(layer, "proxy", region, new)
         if self._renew:
+            probe.keep("proxy", new, region)
             return LayerPlan()
-        assert chosen is not None, "the first step is full"
+        old = probe.cached("proxy", region)
+        assert old is not None, "the first step is full"
+        chosen = self._select(layer, turned(new, old))
+        probe.keep("proxy", new, region)
         kv = ALL if self._dense else chosen
         return LayerPlan(k=kv, v=kv, attn=chosen, ffn=chosen)
 

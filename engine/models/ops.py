@@ -7,7 +7,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from engine.rows import Rows
+from engine.rows import ALL, Rows
 
 
 def wide(x: Tensor) -> Tensor:
@@ -37,23 +37,21 @@ class Rotary:
 
     def angles(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """Cosines and sines [1 or B, n, 1, dh] of global positions."""
-        if isinstance(rows, slice):
-            return self._between(rows.start, rows.stop)
-        if not isinstance(rows, Tensor):
-            return self._halves(self._table)
-        taken = self._table.index_select(1, rows.flatten())
-        return self._halves(taken.view(*rows.shape, 1, -1))
+        if isinstance(rows, Tensor):
+            taken = self._table.index_select(1, rows.flatten())
+            return _halves(taken.view(*rows.shape, 1, -1))
+        return self._between(*((0, None) if rows is ALL else (rows.start, rows.stop)))
 
-    def _taken(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        return self._halves(self._table[:, start:stop])
-
-    @staticmethod
-    def _halves(angles: Tensor) -> tuple[Tensor, Tensor]:
-        cos, sin = angles.chunk(2, -1)
-        return cos, sin
+    def _taken(self, start: int, stop: int | None) -> tuple[Tensor, Tensor]:
+        return _halves(self._table[:, start:stop])
 
     def __call__(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Rotate `x` [B, n, H, dh] by the table rows given; computed in the tables' format."""
         y = x.to(cos.dtype)
         turned = y.roll(x.shape[-1] // 2, -1)
         return (y * cos).add_(turned.mul_(sin)).to(x.dtype)
+
+
+def _halves(angles: Tensor) -> tuple[Tensor, Tensor]:
+    cos, sin = angles.chunk(2, -1)
+    return cos, sin
