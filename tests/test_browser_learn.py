@@ -131,3 +131,13 @@ def test_the_helper_lesson_shows_the_guider_of_each_choice(course):
         wins += stands == trace.guider_pieces[int(arrays["guider_top"][theirs[first]])]
     assert answer(page, str(wins + 1)).startswith("Not yet")
     assert answer(page, str(wins)).startswith(f"Right. At {wins} of")
+
+
+def test_a_lesson_left_before_it_was_shown_opens_with_its_own_view(course):
+    page = at_lesson(course, "masks", "candidates")
+    page.evaluate("""() => {
+        const key = (name) => document.querySelector(`[data-lessons] [data-key=${name}]`);
+        for (const name of ["thresholds", "masks", "thresholds"]) key(name).click();
+    }""")
+    page.wait_for_function(READY.format("compare"))
+    assert page.locator("#ds-learn [data-lesson=thresholds]").count() == 1

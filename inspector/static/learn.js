@@ -38,7 +38,7 @@ function marks() {
 }
 
 function leave() {
-  if (!course.now) return;
+  if (!course.now || !course.start) return; // not shown yet: there is nothing of its own to keep
   Object.assign(kept.get(course.now.key), {
     cursor: { ...inspector.cursor.pinned }, held: inspector.cursor.held, view: inspector.name,
     laneB: course.laneB, seen: course.seen, strip: course.stripUsed,
