@@ -10,12 +10,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.zero import on_zero
-from inspector import space
+from engine.core.zero_gpu import on_zero
+from inspector.space import publish
 
 if TYPE_CHECKING:
-    from engine.session import Session
-    from inspector.zero import ZeroSession
+    from engine.serve.session import Session
+    from inspector.space.zero import ZeroSession
 
 ASSETS = Path(__file__).parent / "assets"
 ZERO_CARD, DTYPE = "zero-a10g", "bfloat16"
@@ -28,7 +28,7 @@ class Settings:
 
     `folders`: checkpoints beside the embedded ones (DRIFTSCOPE_MODELS, parted as in PATH).
     `public`: the page is a Space (SPACE_ID), whose visitors choose among those and the registered
-    models only and are bound by engine.limits; `zero`: its GPU is shared (SPACES_ZERO_GPU).
+    models only and are bound by engine.serve.limits; `zero`: its GPU is shared (SPACES_ZERO_GPU).
     `cache`: where models of the Hub are kept (HF_HUB_CACHE; None: the Hub library's own place).
     `preload`: models that are fetched and loaded before the page opens (DRIFTSCOPE_PRELOAD,
     parted by commas).
@@ -57,9 +57,9 @@ class Settings:
 
 def make_session(settings: Settings) -> Session:
     """The session of the embedded models, those of the settings' folders and the Hub's."""
-    from engine.families import embedded_models
-    from engine.hub import Hub
-    from engine.session import Session
+    from engine.models.loading.families import embedded_models
+    from engine.models.loading.hub import Hub
+    from engine.serve.session import Session
 
     folders = embedded_models(ASSETS)
     for folder in settings.folders:
@@ -92,8 +92,8 @@ def preload(session: Session, settings: Settings) -> list[str]:
 
 def shared(session: Session, loaded: list[str], decorate: Any) -> ZeroSession:
     """The session whose GPU runs go through `decorate`, which is spaces.GPU."""
-    from engine.pace import CARDS
-    from inspector.zero import Gpu, ZeroSession
+    from engine.serve.gpu_time import CARDS
+    from inspector.space.zero import Gpu, ZeroSession
 
     card = CARDS[ZERO_CARD]
     gpu = Gpu(
@@ -107,13 +107,13 @@ def shared(session: Session, loaded: list[str], decorate: Any) -> ZeroSession:
 def main() -> None:
     """Start the app; Gradio itself reads GRADIO_SERVER_NAME and GRADIO_SERVER_PORT."""
     settings = Settings.of(os.environ)
-    space.unpack(ASSETS)
+    publish.unpack(ASSETS)
     decorate = zero_decorator() if settings.zero else None  # before torch, which it changes
 
     import torch
 
-    from engine.threads import best_threads
-    from inspector.layout import build, launch_options
+    from engine.core.threads import best_threads
+    from inspector.page.layout import build, launch_options
 
     torch.set_num_threads(best_threads())
     session = make_session(settings)

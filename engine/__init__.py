@@ -1,1 +1,1 @@
-"""The decoding engine; empty on purpose, so that `import engine.trace` loads no torch."""
+"""The decoding engine; empty on purpose, so that `import engine.trace.trace` loads no torch."""

@@ -1,7 +1,7 @@
 """The catalog: names and knobs to objects, and every method as plain data for forms and tables.
 
-python -m engine.catalog                  prints the table of methods
-python -m engine.catalog --write-readme   renews the one in README.md
+python -m engine catalog                  prints the table of methods
+python -m engine catalog --write-readme   renews the one in README.md
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 import engine.accounts
-import engine.cache
-import engine.decode
+import engine.cache.methods
+import engine.unmask.methods
 from engine.accounts.account import Account
 from engine.cache.base import CachePolicy
 from engine.cache.stack import Stack
-from engine.decode.base import Unmasker
-from engine.decode.score import ALIASES
-from engine.fields import describe_fields
-from engine.plan import DerivedPlan, derive
-from engine.readme import print_or_write
-from engine.spec import RunSpec
+from engine.config.knobs import describe_fields
+from engine.config.plan import DerivedPlan, derive
+from engine.config.spec import RunSpec
+from engine.core.tables import print_or_write
+from engine.unmask.base import Unmasker
+from engine.unmask.proposals import ALIASES
 
 T = TypeVar("T")
 
@@ -32,13 +32,13 @@ T = TypeVar("T")
 @cache
 def policies() -> dict[str, type[CachePolicy]]:
     """Every cache policy of the package by name; an import error in one is not caught."""
-    return _plugins(engine.cache, CachePolicy)  # type: ignore[type-abstract]
+    return _plugins(engine.cache.methods, CachePolicy)  # type: ignore[type-abstract]
 
 
 @cache
 def unmaskers() -> dict[str, type[Unmasker]]:
     """Every unmasker of the package by name."""
-    return _plugins(engine.decode, Unmasker)  # type: ignore[type-abstract]
+    return _plugins(engine.unmask.methods, Unmasker)  # type: ignore[type-abstract]
 
 
 @cache

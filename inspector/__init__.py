@@ -1,1 +1,1 @@
-"""The inspector: the page, its handlers and its API; it never imports torch."""
+"""The inspector: the web page, its handlers and its API. It does not import torch."""

@@ -1,68 +1,71 @@
-"""What the inspector asks of the engine's session, so that it needs no import of it."""
+"""Protocols of the engine's session and run control, so that the inspector does not import them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from engine.events import Event
-from engine.spec import RaceSpec, RunSpec
-from engine.trace import Trace
+from engine.config.spec import RaceSpec, RunSpec
+from engine.core.events import Event
+from engine.trace.trace import Trace
 
 Lane = str  # "a" or "b"
 LANES: tuple[Lane, ...] = ("a", "b")
 
 
 class Control(Protocol):
-    """The flags of one run; every method only sets a flag and may be called from any thread."""
+    """Control of one run. Every method only sets a flag and may be called from any thread."""
 
     @property
     def state(self) -> str:
         """`running`, `paused` or `stopped`."""
 
     def pause(self) -> None:
-        """Hold before the next step."""
+        """Pause before the next step."""
 
     def resume(self) -> None:
-        """Go on."""
+        """Continue after a pause."""
 
     def step(self) -> None:
-        """Take one step, then hold."""
+        """Take one step, then pause."""
 
     def stop(self) -> None:
         """End before the next step."""
 
 
 class Session(Protocol):
-    """The engine as the page sees it."""
+    """The part of the engine's session that the page uses."""
 
     def catalog(self) -> dict[str, Any]:
-        """Models, unmaskers and caches with their fields, as plain data."""
+        """The models, unmaskers, caches and their fields as plain data."""
 
     def plan(self, spec: RunSpec) -> dict[str, Any]:
-        """What a spec comes to; ValueError names the field and the remedy."""
+        """The plan derived from a spec: blocks, forwards, memory.
+
+        Raises ValueError, which names the field and how to correct it.
+        """
 
     def problem(self, seed: int, shots: int) -> dict[str, Any]:
-        """A word problem: `prompt` and `answer`."""
+        """A word problem as `prompt` and `answer`; `shots` worked examples precede it."""
 
     def default_race(self) -> RaceSpec:
-        """The race that the page opens with."""
+        """The race that the page's form shows at first."""
 
     def examples(self) -> list[dict[str, Any]]:
-        """Problems to start from: `label`, `prompt`, `answer`."""
+        """Example problems, each with `label`, `prompt` and `answer`."""
 
     def control(self) -> Control:
-        """Fresh flags for one run."""
+        """A new control for one run."""
 
     def race(
         self, race: RaceSpec, control: Any, parents: Mapping[str, Trace] | None = None
     ) -> Iterator[tuple[Lane, Event]]:
-        """Both runs, the lane whose own clock is behind taking the next step.
+        """Run both lanes and yield their events. The lane with the smaller run time steps next.
 
-        `parents` are the traces, by id, that a spec's `start` names.
+        `parents` maps the trace ids named by the specs' `start` to those traces.
         """
 
     def run(
         self, spec: RunSpec, control: Any, parents: Mapping[str, Trace] | None = None
     ) -> Iterator[Event]:
-        """One run."""
+        """Run one spec and yield its events; `parents` as in `race`."""

@@ -6,17 +6,17 @@ import numpy as np
 import torch
 
 from engine.cache.base import CachePolicy, StepView
-from engine.cache.d2_cache import D2Cache
-from engine.cache.fast_dllm import DualCache, PrefixCache
-from engine.cache.spa_cache import SpaCache
-from engine.decode.base import Candidates, Commit, Unmasker
-from engine.decode.dream import Dream
-from engine.decode.quota import Quota
-from engine.decode.threshold import Threshold
-from engine.events import StepEvent
-from engine.flops import Ledger
-from engine.loop import Denoiser
-from engine.underway import Underway
+from engine.cache.methods.d2_cache import D2Cache
+from engine.cache.methods.fast_dllm import DualCache, PrefixCache
+from engine.cache.methods.spa_cache import SpaCache
+from engine.core.events import StepEvent
+from engine.generate.loop import Denoiser
+from engine.generate.step_state import Underway
+from engine.models.flops import Ledger
+from engine.unmask.base import Candidates, Commit, Unmasker
+from engine.unmask.methods.dream import Dream
+from engine.unmask.methods.quota import Quota
+from engine.unmask.methods.threshold import Threshold
 
 
 class IdleCallDenoiser(Denoiser):

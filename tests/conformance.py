@@ -14,17 +14,17 @@ import torch
 from torch import Tensor
 
 from engine.cache.base import CachePolicy, LayerPlan, StepPlan, StepView
-from engine.capturer import Capturer, TapeCapturer
 from engine.catalog import make_policy, make_unmasker
-from engine.decode.base import Unmasker
-from engine.families import adapter_of
-from engine.job import Job
-from engine.loop import Denoiser, denoise
+from engine.config.spec import RunSpec
+from engine.core.rows import to_mask
+from engine.generate.capturers import Capturer, TapeCapturer
+from engine.generate.job import Job
+from engine.generate.loop import Denoiser, denoise
 from engine.models.base import ModelAdapter
-from engine.models.weights import Checkpoint
-from engine.recorder import Recorder, overhear
-from engine.rows import to_mask
-from engine.spec import RunSpec
+from engine.models.loading.checkpoint import Checkpoint
+from engine.models.loading.families import adapter_of
+from engine.record.recorder import Recorder, overhear
+from engine.unmask.base import Unmasker
 from tests.compat import IdleCallDenoiser, RecordedOrder, forced, released, unshifted
 
 ATOL, RTOL, ROLLOUT_ATOL = 1e-2, 1e-4, 1e-3

@@ -2,8 +2,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from engine.session import Session
-from tests.micro import FAMILIES, model_of, write_checkpoint
+from engine.serve.session import Session
+from tests.support.micro import FAMILIES, model_of, write_checkpoint
 
 settings.register_profile(
     "quick",

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from tests.browser import FINAL, LONG, PROMPT, ROOT
+from tests.support.browser import FINAL, LONG, PROMPT, ROOT
 
-pytest_plugins = ["tests.chromium"]
+pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
 RECORDED = (ROOT / "assets" / "examples" / "a.npz").is_file()
 

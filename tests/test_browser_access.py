@@ -2,12 +2,12 @@
 
 import pytest
 
-from engine.trace import Trace
-from tests.axe import findings
-from tests.browser import ROOT
-from tests.looking import bring, recolour, show
+from engine.trace.trace import Trace
+from tests.support.axe import findings
+from tests.support.browser import ROOT
+from tests.support.looking import bring, recolour, show
 
-pytest_plugins = ["tests.chromium"]
+pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
 LESSONS = ROOT / "assets" / "examples" / "lessons"
 PLANTED = """() => {

@@ -5,16 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine import logcode
-from engine.trace import Trace
-from inspector.replay import replay_page
-from inspector.shelf import Record
-from tests.chromium import RacePage, Watch
-from tests.looking import cell_colour, show
+from engine.core import drift_codes
+from engine.trace.trace import Trace
+from inspector.files.replay import replay_page
+from inspector.run_store import RaceRecord
+from tests.support.chromium import RacePage, Watch
+from tests.support.looking import cell_colour, show
 from tests.test_browser_settings import exported
 from tests.test_browser_views import cividis, pixel
 
-pytest_plugins = ["tests.chromium"]
+pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
 
 METHODS = Path(__file__).parents[1] / "assets" / "examples" / "methods"
@@ -56,7 +56,7 @@ def choose(race, title):
 def drift_cell(trace):
     """A row and layer whose drift of V is in the middle of the scale, at the last step."""
     codes = trace.arrays()["drift"][trace.steps - 1, :, 1].astype(int)
-    value = np.where(codes == logcode.NOTHING, 0, logcode.decode(codes.astype(np.uint8)))
+    value = np.where(codes == drift_codes.NOTHING, 0, drift_codes.decode(codes.astype(np.uint8)))
     layer, position = np.unravel_index(np.nan_to_num(value).argmax(), value.shape)
     return int(layer), int(position), float(value[layer, position])
 
@@ -84,7 +84,7 @@ def test_the_replay_file_shows_what_the_page_shows(app, new_page, from_disk, tmp
 
 
 def test_the_replay_file_replays_in_its_own_theme(from_disk, tmp_path):
-    record = Record(state="done")
+    record = RaceRecord(state="done")
     record.traces = {lane: Trace.load(METHODS / f"{name}.npz") for lane, name in LANES.items()}
     path = tmp_path / "replay.html"
     path.write_text(replay_page(record, str), "utf-8")
@@ -106,7 +106,7 @@ def test_the_replay_file_replays_in_its_own_theme(from_disk, tmp_path):
     show(race, "candidates")
     assert race.page.locator("#ds-race [data-branch]:visible").count() == 0
     race.page.locator("#ds-race [data-numbers] summary").click()
-    race.page.locator("#ds-race [data-run-card]", has_text="engine.repeat").wait_for()
+    race.page.locator("#ds-race [data-run-card]", has_text="engine.evaluate.repeat").wait_for()
 
 
 def test_hostile_text_in_a_replay_file_is_only_text(from_disk, tmp_path):
@@ -115,7 +115,7 @@ def test_hostile_text_in_a_replay_file_is_only_text(from_disk, tmp_path):
     trace.meta["texts"] = [HOSTILE]
     trace.meta["environment"]["device_name"] = HOSTILE
     path = tmp_path / "replay.html"
-    page = replay_page(Record(state="done", traces={"a": trace}), lambda spec: HOSTILE)
+    page = replay_page(RaceRecord(state="done", traces={"a": trace}), lambda spec: HOSTILE)
     path.write_text(page, "utf-8")
     race = from_disk(path)
     show(race, "candidates")

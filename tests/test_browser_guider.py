@@ -5,11 +5,11 @@ import re
 import numpy as np
 import pytest
 
-from tests import guided as hand
-from tests.guided import guided_trace
-from tests.looking import bring, illegible, inks, recolour, show
+from tests.support import guided as hand
+from tests.support.guided import guided_trace
+from tests.support.looking import bring, illegible, inks, recolour, show
 
-pytest_plugins = ["tests.chromium"]
+pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
 BOX = "#ds-race [data-inspect]"
 FLASH = "FlashDLM, guider tiny-qwen2 (FlashDLM, released rule)"

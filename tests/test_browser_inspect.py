@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from engine.trace import Trace
-from tests.browser import ROOT
-from tests.looking import cell_colour, illegible, inks, recolour, show
+from engine.trace.trace import Trace
+from tests.support.browser import ROOT
+from tests.support.looking import cell_colour, illegible, inks, recolour, show
 from tests.test_browser_views import cividis
 
-pytest_plugins = ["tests.chromium"]
+pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
 EXAMPLES = ROOT / "assets" / "examples"
 LAYER, V = 4, 1
@@ -185,7 +185,7 @@ def test_a_click_at_the_moment_a_button_comes_back_is_taken(own, name):
 
 
 def test_many_runs_in_one_page(app, new_page):
-    """Seven runs after the first five; `python -m tests.endurance` is the long version."""
+    """Seven runs after the first five; `python -m tests.proofs.endurance` is the long version."""
     race = new_page().open(app.link(gen_length="16", block_length="16", **{"a.steps": "4"}))
     held = []
     collector = race.page.context.new_cdp_session(race.page)

@@ -5,16 +5,16 @@ import re
 import numpy as np
 import pytest
 
-from engine.events import QUANTITIES
-from engine.families import embedded_models
-from engine.logcode import NOTHING, decode
-from engine.session import Session
+from engine.core.drift_codes import NOTHING, decode
+from engine.core.events import QUANTITIES
+from engine.models.loading.families import embedded_models
+from engine.serve.session import Session
 from inspector.views import registry
-from tests.browser import ROOT
+from tests.support.browser import ROOT
 from tests.inspector.unpacked import unpacked
-from tests.looking import bring, recorded_lanes, show_at
+from tests.support.looking import bring, recorded_lanes, show_at
 
-pytest_plugins = ["tests.chromium"]
+pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
 
 

@@ -5,14 +5,14 @@ import re
 import numpy as np
 import pytest
 
-from engine.events import KINDS, QUANTITIES
-from engine.families import embedded_models
-from engine.logcode import NOTHING, decode
-from engine.session import Session
-from tests.browser import ROOT
-from tests.looking import bring, recorded_lanes, show_at
+from engine.core.drift_codes import NOTHING, decode
+from engine.core.events import KINDS, QUANTITIES
+from engine.models.loading.families import embedded_models
+from engine.serve.session import Session
+from tests.support.browser import ROOT
+from tests.support.looking import bring, recorded_lanes, show_at
 
-pytest_plugins = ["tests.chromium"]
+pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
 
 Q0 = QUANTITIES.index("q0")

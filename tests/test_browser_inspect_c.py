@@ -6,15 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.families import embedded_models
-from engine.logcode import decode
-from engine.session import Session
-from engine.spec import RunSpec
-from inspector.views import registry, theme
-from tests.browser import PROMPT, ROOT
-from tests.looking import bring, recorded, show
+from engine.config.spec import RunSpec
+from engine.core.drift_codes import decode
+from engine.models.loading.families import embedded_models
+from engine.serve.session import Session
+from inspector import static_files
+from inspector.views import registry
+from tests.support.browser import PROMPT, ROOT
+from tests.support.looking import bring, recorded, show
 
-pytest_plugins = ["tests.chromium"]
+pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
 
 SCRIPTS = ("format.js", "inspect/codes.js", "inspect/why.js")
@@ -117,7 +118,7 @@ def check_spa(said, trace, prompt):
 
 def test_the_sentence_says_what_the_plan_did_under_every_method(session, new_page):
     page = new_page().page
-    page.add_script_tag(content="\n".join(theme.static(name) for name in SCRIPTS))
+    page.add_script_tag(content="\n".join(static_files.text(name) for name in SCRIPTS))
     page.evaluate("Object.assign(window, { unpack, Why })")
     checks = {"dllm_cache": check_dllm, "dare_kv": check_dare, "prefix": check_blocks,
               "dual": check_blocks, "spa_cache": check_spa}  # fmt: skip

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from engine.trace import Trace
-from tests.browser import ROOT
+from engine.trace.trace import Trace
+from tests.support.browser import ROOT
 
-pytest_plugins = ["tests.chromium"]
+pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
 LESSONS = ROOT / "assets" / "examples" / "lessons"
 READY = "document.querySelector('#ds-learn [data-inspect]')?.dataset.ready === '{}'"

@@ -6,10 +6,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from engine.catalog import describe
-from engine.spec import RaceSpec
-from tests.looking import illegible, inks, recolour
+from engine.config.spec import RaceSpec
+from tests.support.looking import illegible, inks, recolour
 
-pytest_plugins = ["tests.chromium"]
+pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
 
 METHODS = {row["name"]: row for kind in ("caches", "unmaskers") for row in describe()[kind]}

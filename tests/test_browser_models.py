@@ -5,13 +5,13 @@ from urllib.parse import urlencode
 
 import pytest
 
-from engine.families import embedded_models
-from engine.session import Session
-from tests.browser import PROMPT, ROOT, SMALL
+from engine.models.loading.families import embedded_models
+from engine.serve.session import Session
+from tests.support.browser import PROMPT, ROOT, SMALL
 from tests.inspector import fake
-from tests.looking import illegible, inks, recolour
+from tests.support.looking import illegible, inks, recolour
 
-pytest_plugins = ["tests.chromium"]
+pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
 
 

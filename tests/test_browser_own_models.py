@@ -2,15 +2,15 @@
 
 import pytest
 
-from engine.families import embedded_models
-from engine.hub import Hub
-from engine.session import Session
-from tests.browser import ROOT
+from engine.models.loading.families import embedded_models
+from engine.models.loading.hub import Hub
+from engine.serve.session import Session
+from tests.support.browser import ROOT
 from tests.inspector import fake
-from tests.micro import write_checkpoint
+from tests.support.micro import write_checkpoint
 from tests.test_browser_models import choose, opened, take, type_model
 
-pytest_plugins = ["tests.chromium"]
+pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
 
 

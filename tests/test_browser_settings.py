@@ -2,10 +2,10 @@
 
 import pytest
 
-from engine.trace import Trace
-from tests.browser import PROMPT
+from engine.trace.trace import Trace
+from tests.support.browser import PROMPT
 
-pytest_plugins = ["tests.chromium"]
+pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
 HOSTILE = "<img src=x onerror=window.hit=1>${window.hit=2}`{{value}}` שלום \u202eabc 😀 How many?"
 

@@ -5,18 +5,18 @@ import torch
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 
-import engine.lane
+import engine.serve.lane
 from app import ASSETS
-from engine.families import embedded_models
-from engine.line import Place
-from engine.session import Session
-from inspector.zero import Gpu, ZeroSession
-from tests.browser import PROMPT, SMALL, App
-from tests.forking import spaces
+from engine.models.loading.families import embedded_models
+from engine.serve.fair_queue import Place
+from engine.serve.session import Session
+from inspector.space.zero import Gpu, ZeroSession
+from tests.support.browser import PROMPT, SMALL, App
+from tests.support.forking import spaces
 from tests.inspector.fake import serving
-from tests.test_line import at_pace
+from tests.engine.serve.test_fair_queue import at_pace
 
-pytest_plugins = ["tests.chromium"]
+pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
 SHARED = Gpu(frozenset({("tiny-llada", "float32")}), 48_000_000_000, lambda s, p: 9.0, device="cpu")
 
@@ -72,7 +72,7 @@ def test_no_memory_left_is_a_state_with_a_remedy(visitor, monkeypatch):
 
     race = visitor
     with monkeypatch.context() as patch:
-        patch.setattr(engine.lane.Lane, "advance", fail)
+        patch.setattr(engine.serve.lane.Lane, "advance", fail)
         race.press("run")
         race.over()
     assert race.state == "memory"

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-pytest_plugins = ["tests.chromium", "tests.theorem"]
+pytest_plugins = ["tests.support.chromium", "tests.support.theorem"]
 pytestmark = pytest.mark.browser
 
 HANDS = {"high card": 0.25, "high pair": 0.15, "two pair": 0.1, "full house": 0.3,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.looking import illegible, inks, recolour
+from tests.support.looking import illegible, inks, recolour
 
-pytest_plugins = ["tests.chromium", "tests.theorem"]
+pytest_plugins = ["tests.support.chromium", "tests.support.theorem"]
 pytestmark = pytest.mark.browser
 
 

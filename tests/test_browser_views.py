@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from tests.looking import illegible, inks, recolour
+from tests.support.looking import illegible, inks, recolour
 
-pytest_plugins = ["tests.chromium"]
+pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
 
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from engine import catalog, costs
+from engine import catalog
+from engine.bench import space_costs
 from engine.cache.base import CachePolicy, LayerPlan, LayerProbe, RunInfo, StepPlan, StepView
 from engine.cache.store import Site
-from engine.fields import knob
-from engine.readme import renewed
-from tests.micro import ROOT, make_spec, model_of, run
+from engine.config.knobs import knob
+from engine.core.tables import renewed
+from tests.support.micro import ROOT, make_spec, model_of, run
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 NAMES = (
@@ -38,7 +39,7 @@ def test_the_policy_of_the_readme_runs_and_is_exact_where_it_says():
     ("module", "name", "row"),
     [
         (catalog, "methods", "| cache `dkv_cache` |"),
-        (costs, "costs", "| LLaDA 8B Instruct | `l40sx1`"),
+        (space_costs, "costs", "| LLaDA 8B Instruct | `l40sx1`"),
     ],
 )
 def test_a_computed_table_is_fresh(module, name, row):

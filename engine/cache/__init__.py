@@ -1,1 +1,1 @@
-"""Cache policies: one file a method."""
+"""Cache policies: what a step recomputes and what it reuses."""

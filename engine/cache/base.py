@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.cache.ground import Ground
-from engine.cache.probe import LayerPlan, LayerProbe
+from engine.cache.context import Ground
+from engine.cache.layer_probe import LayerPlan, LayerProbe
 from engine.cache.store import Site
-from engine.fields import check_fields
+from engine.config.knobs import check_fields
+from engine.core.regions import regions
+from engine.core.rows import ALL, Rows, mark
 from engine.models.base import ModelInfo
-from engine.regions import regions
-from engine.rows import ALL, Rows, mark
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class StepView:
 
     @property
     def regions(self) -> np.ndarray:
-        """The rows [3, T] bool of prompt, block and rest; see engine.regions."""
+        """The rows [3, T] bool of prompt, block and rest; see engine.core.regions."""
         run = self.run
         return regions(run.prompt_length, self.block, run.length, run.info.logit_shift)
 
@@ -223,7 +223,7 @@ class CachePolicy(ABC):
         """Called after the commit; `confidence` and `committed` [B, n] belong to `view.needs`."""
 
     def planned(self, view: StepView) -> tuple[str, str, str]:
-        """Kinds of prompt, block and rest (engine.regions) in the step begun with `view`.
+        """Kinds of prompt, block and rest (engine.core.regions) in the step begun with `view`.
 
         What the settings alone promise: where rows are chosen by what they hold, `partial`.
         """

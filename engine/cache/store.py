@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from engine.core.rows import ALL, Rows, put, take, within
 from engine.models.base import ModelInfo
-from engine.rows import ALL, Rows, put, take, within
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""The autoregressive guider of guided diffusion: its judgement of drafts."""
+"""The autoregressive guider of guided diffusion and its verification of drafts."""

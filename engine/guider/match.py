@@ -1,22 +1,50 @@
-"""Match: a drafting model and a guider's folder, as far as both are known without weights."""
+"""Guiding: what a run needs of its guider.
+
+Match: a drafting model and a guider's folder, as far as both are known without weights."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from transformers import PretrainedConfig
 
-from engine.decode.guided import Guided
-from engine.guider.guider import Guider, read_config, stop_ids
-from engine.guider.guiding import Guiding
-from engine.guider.pair import Pair, make_pair, reads_alike
-from engine.guider.reader import Reader
+from engine.config.spec import RunSpec
+from engine.guider.model import Guider, Reader, Reads, read_config, stop_ids
+from engine.guider.vocabularies import Pair, make_pair, reads_alike
 from engine.models.base import ModelInfo
-from engine.spec import RunSpec
-from engine.text import Tokenizer
+from engine.models.tokenizer import Tokenizer
+
+
+class GuidedSettings(Protocol):
+    """The knobs of guided decoding that decide how the guider reads a run."""
+
+    prompt: str
+    fallback: str
+
+
+@dataclass(frozen=True)
+class Guiding:
+    """A guider set on a run: `open` gives a fresh reader, one a sequence.
+
+    `prompts` are the guider's ids of each sequence's prompt; `name` gives what to show of one
+    of its tokens, `piece` the text that it stands for, none for a special one; `about` as
+    events.RunStarted.guider, `weight_bytes` what the guider itself takes.
+    """
+
+    pair: Pair
+    prompts: tuple[tuple[int, ...], ...]
+    open: Callable[[], Reads]
+    name: Callable[[int], bytes]
+    piece: Callable[[int], bytes]
+    about: Mapping[str, Any] = field(default_factory=dict)
+    weight_bytes: int = 0
+
+    def alone(self, row: int) -> Guiding:
+        """That of one sequence of a batch."""
+        return replace(self, prompts=self.prompts[row : row + 1])
 
 
 @dataclass(frozen=True)
@@ -42,7 +70,7 @@ class Match:
         )  # fmt: skip
         return cls(dlm, guider, config, pair)
 
-    def own_template(self, rule: Guided, ids: Sequence[int]) -> bool:
+    def own_template(self, rule: GuidedSettings, ids: Sequence[int]) -> bool:
         """Whether the guider reads a prompt, of ids `ids`, in its own template.
 
         `auto` shares the ids where all of them, specials included, name the same token in both.
@@ -56,7 +84,7 @@ class Match:
             )
         return rule.prompt == "own_template" or not alike
 
-    def prompt(self, rule: Guided, spec: RunSpec, ids: Sequence[int]) -> tuple[int, ...]:
+    def prompt(self, rule: GuidedSettings, spec: RunSpec, ids: Sequence[int]) -> tuple[int, ...]:
         """What the guider reads before the answer, of a spec whose model reads `ids`.
 
         Raises ValueError naming `guided.prompt` as above, or `guided.guider` where the guider has
@@ -77,7 +105,7 @@ class Match:
             )
         return found
 
-    def check(self, rule: Guided) -> None:
+    def check(self, rule: GuidedSettings) -> None:
         """Raise ValueError naming `guided.fallback` where it asks for what cannot be committed."""
         if rule.fallback == "ar" and not self.pair.shared:
             raise ValueError(
@@ -86,7 +114,11 @@ class Match:
             )
 
     def guiding(
-        self, guider: Guider, rule: Guided, asked: Sequence[RunSpec], prompts: list[list[int]]
+        self,
+        guider: Guider,
+        rule: GuidedSettings,
+        asked: Sequence[RunSpec],
+        prompts: list[list[int]],
     ) -> Guiding:
         """A guider set on a run of these specs, one a sequence, whose model reads `prompts`."""
         pair, named = self.pair, set(self.guider.specials.values())

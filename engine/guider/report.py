@@ -10,13 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.events import GuidedStep, Verdicts
-from engine.guider.alignment import Aligned
-from engine.guider.guiding import Guiding
-from engine.guider.judge import Heard
-from engine.guider.reader import Cost
-from engine.guider.same import Spelt
-from engine.guider.settle import Settled
+from engine.core.events import GuidedStep, Verdicts
+from engine.guider.byte_alignment import Aligned
+from engine.guider.match import Guiding
+from engine.guider.model import Cost
+from engine.guider.verification import Heard, Settled
+from engine.guider.vocabularies import Spelt
 
 
 @dataclass(frozen=True)

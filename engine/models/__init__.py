@@ -1,1 +1,1 @@
-"""Model adapters: the only code that knows a checkpoint."""
+"""Model adapters and the arithmetic they share."""

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine.models.linear import ONEDNN, multiply, uneven
 from engine.models.ops import wide
-from engine.models.projection import ONEDNN, multiply, uneven
 
 SCORES = 1 << 19  # attention scores held at a time, so that they stay in a core's cache
 LEAST = 1 << 22  # multiplications of a head's product from which it pays to go head by head

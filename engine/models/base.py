@@ -11,10 +11,10 @@ import torch
 from accelerate.utils import align_module_device
 from torch import Tensor, nn
 
+from engine.core.rows import Rows
 from engine.models.attention import attention, attention_weighed
+from engine.models.linear import Gated, Projection
 from engine.models.ops import Rotary, rms_norm
-from engine.models.projection import Gated, Projection
-from engine.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Block(nn.Module):
     """The weights of one layer, fused: q|k|v and gate|up.
 
     Each weight is used through a call of the leaf module that owns it and in no other way, so a
-    leaf may lie on another device or be fetched when it is called (engine.models.place).
+    leaf may lie on another device or be fetched when it is called (engine.models.loading.placement).
     """
 
     def __init__(self, info: ModelInfo) -> None:

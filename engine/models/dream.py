@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.models.base import ModelInfo
-from engine.models.config import llama_fields
-from engine.models.layout import LLAMA
-from engine.models.pretrained import Pretrained
+from engine.models.loading.config import llama_fields
+from engine.models.loading.layout import LLAMA
+from engine.models.loading.pretrained import Pretrained
 
 FIELDS = llama_fields(
     {"use_sliding_window": False, "use_mrope": False, "full_attn": True},

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from engine.models.base import ModelInfo
-from engine.models.config import Fields, llama_fields, whole
-from engine.models.layout import LLAMA, Layout
-from engine.models.pretrained import Pretrained
+from engine.models.loading.config import Fields, llama_fields, whole
+from engine.models.loading.layout import LLAMA, Layout
+from engine.models.loading.pretrained import Pretrained
 
 FIELDS = Fields(
     layers="n_layers",

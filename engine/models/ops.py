@@ -7,7 +7,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from engine.rows import ALL, Rows
+from engine.core.rows import ALL, Rows
 
 
 def wide(x: Tensor) -> Tensor:

@@ -1,1 +1,1 @@
-"""How the embedded models were made: corpus, tokenizer, network and training."""
+"""The embedded models: corpus, tokenizer, network and training."""

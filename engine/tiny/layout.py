@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from engine.models import llada
-from engine.models.layout import LLAMA, Layout
+from engine.models.loading.layout import LLAMA, Layout
 from engine.tiny import tokenizer
 from engine.tiny.network import Shape
 

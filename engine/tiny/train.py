@@ -1,11 +1,11 @@
 """Train the embedded models and write their folders.
 
-    python -m engine.tiny.train run --kind causal --steps 600 --out runs/causal
-    python -m engine.tiny.train run --copies 0.8 --steps 3000 --out runs/masked --init runs/causal
-    python -m engine.tiny.train run --steps 6000 --out runs/masked
-    python -m engine.tiny.train export --run runs/masked --family llada --folder tiny-llada
-    python -m engine.tiny.train run --kind causal --vocabulary digits --init tiny-qwen2 --out runs/b
-    python -m engine.tiny.train card --family llada --folder tiny-llada --exams results.json
+    python -m engine train run --kind causal --steps 600 --out runs/causal
+    python -m engine train run --copies 0.8 --steps 3000 --out runs/masked --init runs/causal
+    python -m engine train run --steps 6000 --out runs/masked
+    python -m engine train export --run runs/masked --family llada --folder tiny-llada
+    python -m engine train run --kind causal --vocabulary digits --init tiny-qwen2 --out runs/b
+    python -m engine train card --family llada --folder tiny-llada --exams results.json
 
 A run folder holds `state.pt` and `log.csv`. `run` goes on from the state it finds there: an
 interrupted phase from its last saved step, a finished one with a new phase (options may differ).
@@ -181,7 +181,7 @@ def parser() -> argparse.ArgumentParser:
         if name == "export":
             other.add_argument("--run", type=Path, required=True)
         else:
-            text = "outputs of engine.evaluate --json"
+            text = "outputs of engine.evaluate.__main__ --json"
             other.add_argument("--exams", type=Path, nargs="*", default=[], help=text)
     return top
 

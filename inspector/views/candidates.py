@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.trace import Trace
-from inspector.views.packing import packed
-from inspector.views.tokens import pieces
+from engine.trace.trace import Trace
+from inspector.page_data.packing import packed
+from inspector.page_data.tokens import pieces
 
 
 def candidates(trace: Trace) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.events import QUANTITIES
-from engine.trace import Trace
-from inspector.views.packing import packed
+from engine.core.events import QUANTITIES
+from engine.trace.trace import Trace
+from inspector.page_data.packing import packed
 
 
 def drift(trace: Trace) -> dict[str, Any]:

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from engine.events import KINDS, QUANTITIES, SITES
-from engine.logcode import NOTHING, decode
-from engine.trace import Trace
-from inspector.views.packing import packed
+from engine.core.drift_codes import NOTHING, decode
+from engine.core.events import KINDS, QUANTITIES, SITES
+from engine.trace.trace import Trace
+from inspector.page_data.packing import packed
+from inspector.page_data.tokens import pieces
 from inspector.views.queries import REUSED, dare_part
-from inspector.views.tokens import pieces
 
 ATTENTION = SITES.index("attn")
 

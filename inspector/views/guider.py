@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from engine.events import PARTS
-from engine.trace import Trace
+from engine.core.events import PARTS
+from engine.trace.trace import Trace
+from inspector.page_data.lane_card import guider_facts
+from inspector.page_data.packing import packed
+from inspector.page_data.tokens import pieces
 from inspector.views import verdicts
-from inspector.views.packing import packed
-from inspector.views.tokens import pieces
 from inspector.views.verdicts import column
 
 RULE = {  # the defaults of the unmasker's knobs, for a spec that leaves them out
@@ -45,7 +46,7 @@ def guider(trace: Trace) -> dict[str, Any]:
     ids = np.unique(np.concatenate((arrays["guider_id"], arrays["guider_top"]))).tolist()
     found = {
         "asked": True,
-        "about": about(trace),
+        "about": guider_facts(trace),
         "rule": rule(trace),
         "names": list(verdicts.NAMES),
         "recorded": bool(len(arrays["draft_step"])),
@@ -121,16 +122,6 @@ def rule(trace: Trace) -> dict[str, Any]:
     said = {name: given.get(f"guided.{name}", default) for name, default in RULE.items()}
     odd = [name for name, value in said.items() if type(value) not in (type(RULE[name]), int)]
     return said | {name: RULE[name] for name in odd}
-
-
-def about(trace: Trace) -> dict[str, Any]:
-    """Who guided: name, whether the vocabulary is shared, its sizes and digest, cut to scalars."""
-    told = trace.meta.get("guider")
-    found: Mapping[str, Any] = told if isinstance(told, Mapping) else {}
-    sizes = {n: found.get(n) for n in ("vocab_size", "layers", "parameters")}
-    names = {n: str(found.get(n) or "")[:120] for n in ("name", "prompt", "digest")}
-    whole = {n: value if type(value) is int else None for n, value in sizes.items()}
-    return names | whole | {"shared": found.get("shared") is True}
 
 
 def ratio(part: float, whole: float) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engine.spec import RaceSpec, RunSpec
+from engine.config.spec import RaceSpec, RunSpec
 
 Row = Mapping[str, Any]
 KINDS = {"cache": "Caches", "unmasker": "Unmaskers"}
@@ -19,7 +19,7 @@ def document(catalog: Mapping[str, Any], plain: RunSpec, table: Row | None) -> d
     """The pages of all methods of a catalog, caches first, in its order.
 
     `plain` is the plain run that each method's race is tried on; `table` is what
-    `engine.evaluate --specs` wrote of this repository's own measurements, None where there is none.
+    `engine.evaluate.__main__ --specs` wrote of this repository's own measurements, None where there is none.
     """
     groups = []
     for kind, title in KINDS.items():

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from engine.events import QUANTITIES, SITES
-from engine.logcode import NOTHING, decode
-from engine.trace import Trace
-from inspector.views.packing import packed
+from engine.core.drift_codes import NOTHING, decode
+from engine.core.events import QUANTITIES, SITES
+from engine.trace.trace import Trace
+from inspector.page_data.packing import packed
 
 REUSED = {"dare_kv": SITES.index("k"), "dare_o": SITES.index("attn")}
 PER_DECADE = 6

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from engine.trace import Trace
-from inspector.run_card import lane_card
+from engine.trace.trace import Trace
+from inspector.page_data.lane_card import lane_card
 from inspector.views.candidates import candidates
 from inspector.views.drift import drift
 from inspector.views.error import error

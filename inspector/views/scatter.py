@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from engine.events import QUANTITIES
-from engine.logcode import NOTHING, decode
-from engine.trace import Trace
-from inspector.views.packing import packed
+from engine.core.drift_codes import NOTHING, decode
+from engine.core.events import QUANTITIES
+from engine.trace.trace import Trace
+from inspector.page_data.packing import packed
 
 FLOOR, BINS = 1e-4, 48  # twelve bins a decade: the finest in which every bin holds a code
 PAIRS = (("v", "attn"), ("v", "ffn"), ("q0", "k"), ("q0", "v"), ("q0", "attn"))

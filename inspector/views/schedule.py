@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.regions import REGIONS
-from engine.trace import Trace
-from inspector.views.packing import packed
+from engine.core.regions import REGIONS
+from engine.trace.trace import Trace
+from inspector.page_data.packing import packed
 
 
 def schedule(trace: Trace) -> dict[str, Any]:

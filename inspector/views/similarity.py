@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.trace import Trace
-from inspector.views.packing import packed
+from engine.trace.trace import Trace
+from inspector.page_data.packing import packed
 
 
 def similarity(trace: Trace) -> dict[str, Any]:

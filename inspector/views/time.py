@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from engine.events import PARTS
-from engine.trace import Trace
+from engine.core.events import PARTS
+from engine.trace.trace import Trace
+from inspector.page_data.packing import packed
 from inspector.views.guider import break_even
-from inspector.views.packing import packed
 
 SWEEP = Path(__file__).parents[2] / "assets" / "table" / "rho.json"
 RECORDING = ("steps", "layers", "probe")
@@ -43,10 +43,10 @@ def time(trace: Trace) -> dict[str, Any]:
 
 
 def rho(trace: Trace) -> dict[str, Any]:
-    """The recorded sweep of dLLM-Cache's ratio (see engine.sweep), the same for every run.
+    """The recorded sweep of dLLM-Cache's ratio (see engine.bench.ratio_sweep), the same for every run.
 
     ValueError where this copy of the program holds none.
     """
     if not SWEEP.is_file():
-        raise ValueError("No sweep is recorded here; python -m engine.sweep makes one.")
+        raise ValueError("No sweep is recorded here; python -m engine sweep makes one.")
     return dict(json.loads(SWEEP.read_text("utf-8")))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.events import GUIDED
-from engine.trace import Trace
-from inspector.views.timeline import places
-from inspector.views.tokens import known, stop_ids
+from engine.core.events import GUIDED
+from engine.trace.trace import Trace
+from inspector.page_data.timeline import places
+from inspector.page_data.tokens import known, stop_ids
 
 NAMES = ("accepted", "mismatch", "agreed", "refused", "fallback", "stop", "filled", "untold")
 ACCEPTED, MISMATCH, AGREED, REFUSED, FALLBACK, STOP, FILLED, UNTOLD = range(len(NAMES))

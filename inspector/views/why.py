@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.events import KINDS
-from engine.trace import Trace
-from inspector.views.packing import packed
+from engine.core.events import KINDS
+from engine.trace.trace import Trace
+from inspector.page_data.packing import packed
 
 FULL = KINDS.index("full")
 CLOCKS = {

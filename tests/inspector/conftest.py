@@ -6,16 +6,16 @@ from pathlib import Path
 import gradio as gr
 import pytest
 
-from engine.families import embedded_models
-from engine.session import Session
-from engine.spec import RaceSpec
-from engine.trace import Trace
-from inspector.chooser import build_chooser
-from inspector.handlers import Handlers
-from inspector.settings import Form, build_lane, build_prompt, build_shared
-from inspector.vocabulary import Vocabulary
-from tests import looking
-from tests.browser import PROMPT
+from engine.config.spec import RaceSpec
+from engine.models.loading.families import embedded_models
+from engine.serve.session import Session
+from engine.trace.trace import Trace
+from inspector.catalog import Catalog
+from inspector.form.model_picker import build_model_picker
+from inspector.form.settings import Form, build_lane, build_prompt, build_shared
+from inspector.handlers.page_handlers import Handlers
+from tests.support import looking
+from tests.support.browser import PROMPT
 
 ASSETS = Path(__file__).parents[2] / "assets"
 
@@ -27,9 +27,9 @@ def small_race(session, **changes):
 
 
 def make_form(session):
-    form = Form(Vocabulary(session.catalog(), session.default_race()))
+    form = Form(Catalog(session.catalog(), session.default_race()))
     with gr.Blocks():
-        build_chooser(form)
+        build_model_picker(form)
         build_prompt(form)
         build_shared(form)
         for lane in "ab":

@@ -6,10 +6,10 @@ import threading
 from contextlib import contextmanager
 from dataclasses import replace
 
-from engine.events import RunFinished, Waiting
-from engine.session import NOTHING
-from engine.spec import RaceSpec
-from inspector.layout import build, launch_options
+from engine.config.spec import RaceSpec
+from engine.core.events import RunFinished, Waiting
+from engine.serve.session import NOTHING
+from inspector.page.layout import build, launch_options
 
 GB = 10**9
 BIG, DREAM, HUGE = "owner/big-8B", "owner/dream-7B", "owner/huge-70B"

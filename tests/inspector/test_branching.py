@@ -6,16 +6,16 @@ import gradio as gr
 import numpy as np
 import pytest
 
-from inspector.branching import Branching, offspring, trace_id
-from inspector.lens import Lens
-from inspector.shelf import Record
+from inspector.handlers.branching import Branching, child_record, trace_id
+from inspector.handlers.view_service import ViewService
+from inspector.run_store import RaceRecord
 
 
 @pytest.fixture
 def record(handlers, traces, request_of):
-    made = Record(state="done", expected=45, traces=traces)
-    handlers.shelf.put(made)
-    handlers.desk.show("visitor", made.run_id)
+    made = RaceRecord(state="done", expected=45, traces=traces)
+    handlers.store.put(made)
+    handlers.live_runs.show("visitor", made.run_id)
     return made
 
 
@@ -25,7 +25,7 @@ def asked(**data):
 
 def values_of(handlers, **changes):
     form = handlers.form
-    found = dict(zip(form.widgets, form.values(form.words.default), strict=True))
+    found = dict(zip(form.widgets, form.values(form.catalog.default), strict=True))
     return list((found | changes).values())
 
 
@@ -51,7 +51,7 @@ def test_a_branch_stands_beside_its_parent_which_stays(handlers, record, traces,
     assert last["run"] != record.run_id
     assert set(said[0]["lanes"]) == {"a"}
     assert last["summary"]["speedup"] is None
-    child = handlers.shelf.get(last["run"])
+    child = handlers.store.get(last["run"])
     assert child.traces["a"] is traces["a"]
     assert handlers.current(request_of()) is child
     start = child.traces["b"].arrays()["canvas"]
@@ -64,7 +64,7 @@ def test_a_branch_stands_beside_its_parent_which_stays(handlers, record, traces,
 
 def test_without_an_edit_the_branch_repeats_the_parent(handlers, record, traces, request_of):
     last = ran(handlers, request_of, run=record.run_id, lane="a", step=9, edits=[])[-1]
-    tokens = handlers.shelf.get(last["run"]).traces["b"].canvas_at(999)
+    tokens = handlers.store.get(last["run"]).traces["b"].canvas_at(999)
     assert np.array_equal(tokens, traces["a"].canvas_at(999))
 
 
@@ -75,7 +75,7 @@ def test_the_form_may_give_the_settings_but_not_the_prompt(handlers, record, req
         handlers, request_of, run=record.run_id, lane="a", step=3, edits=[], settings="form",
         values=form,
     )[-1]  # fmt: skip
-    spec = handlers.shelf.get(last["run"]).traces["b"].meta["spec"]
+    spec = handlers.store.get(last["run"]).traces["b"].meta["spec"]
     parent = record.traces["a"].meta["spec"]
     assert (spec["cache"], spec["unmasker"]) == ("prefix", "threshold")
     assert (spec["prompt"], spec["gen_length"]) == (parent["prompt"], parent["gen_length"])
@@ -92,9 +92,9 @@ def test_back_shows_the_parent_again(handlers, record, request_of):
 
 def test_a_branch_can_be_recorded(handlers, record, request_of):
     last = ran(handlers, request_of, run=record.run_id, lane="a", step=6, edits=[])[-1]
-    said = list(Lens(handlers).record(asked(level="layers"), request_of()))
+    said = list(ViewService(handlers).record(asked(level="layers"), request_of()))
     assert json.loads(said[-1][0])["message"] == ""
-    child = handlers.shelf.get(last["run"])
+    child = handlers.store.get(last["run"])
     assert set(child.recorded) == {"a", "b"}
     assert np.array_equal(child.recorded["b"].canvas_at(99), child.traces["b"].canvas_at(99))
 
@@ -120,8 +120,8 @@ def test_an_impossible_wish_changes_nothing(handlers, record, request_of, wish):
 
 def test_a_parent_that_is_gone_is_named(handlers, record, request_of):
     ran(handlers, request_of, run=record.run_id, lane="a", step=6, edits=[])
-    handlers.shelf.drop(record.run_id)
-    said = list(Lens(handlers).record(asked(level="layers"), request_of()))
+    handlers.store.drop(record.run_id)
+    said = list(ViewService(handlers).record(asked(level="layers"), request_of()))
     assert "start.trace" in json.loads(said[-1][0])["message"]
     back = ran(handlers, request_of, back=record.run_id)[-1]
     assert "no longer held" in back["message"]
@@ -129,7 +129,7 @@ def test_a_parent_that_is_gone_is_named(handlers, record, request_of):
 
 def test_the_offspring_keeps_what_was_recorded_of_the_parent(record, traces):
     record.recorded = {"b": traces["a"]}
-    child = offspring(record, "b")
+    child = child_record(record, "b")
     assert (child.expected, child.parent) == (45, record.run_id)
     assert child.traces["a"] is traces["b"]
     assert child.recorded == {"a": traces["a"]}

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from engine.events import KINDS
-from inspector.views.charts import time_figure
+from engine.core.events import KINDS
+from inspector.page_data.charts import time_figure
 
 
 def test_the_chart_holds_the_clocks_of_both_lanes(traces):

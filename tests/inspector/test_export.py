@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inspector.export import read_example, read_race, write_race
-from inspector.shelf import Record
-from inspector.views import messages
+from inspector.files.export import read_example, read_race, write_race
+from inspector.page_data import messages
+from inspector.run_store import RaceRecord
 from inspector.views.frame import level_of
 
 FILES = [
@@ -21,7 +21,7 @@ FILES = [
 
 @pytest.fixture
 def written(traces, tmp_path):
-    return write_race(Record(traces=traces), tmp_path, lambda spec: "x")
+    return write_race(RaceRecord(traces=traces), tmp_path, lambda spec: "x")
 
 
 def of(paths, suffix):
@@ -44,7 +44,7 @@ def test_what_is_written_is_read_back(written, traces):
 def test_an_import_draws_what_the_run_drew(written, traces):
     title = str.upper
     imported = read_race(of(written, "npz"))
-    ran = Record(traces=traces, state="done")
+    ran = RaceRecord(traces=traces, state="done")
     one, other = (
         json.loads(messages.whole(record, lambda spec: title("x"))) for record in (imported, ran)
     )
@@ -69,7 +69,7 @@ def test_the_number_of_files(written):
 def pair(recorded, tmp_path):
     """Lane A as it was timed and as it was recorded, as files."""
     timed, kept = recorded
-    record = Record(traces={"a": timed}, recorded={"a": kept})
+    record = RaceRecord(traces={"a": timed}, recorded={"a": kept})
     paths = write_race(record, tmp_path, lambda spec: "x")
     return [path for path in paths if path.endswith("npz")]
 
@@ -78,8 +78,8 @@ def test_a_timed_run_and_its_record_come_back_as_one(pair, recorded, tmp_path):
     assert [path.rpartition("-a")[2] for path in pair] == [".npz", "-recorded.npz"]
     record = read_race(pair)
     assert list(record.started()) == ["a"]
-    assert record.seen("a").meta["spec"]["record"] == "layers"
-    assert record.seen("a", timed=True).meta["spec"]["record"] == "off"
+    assert record.trace_for_views("a").meta["spec"]["record"] == "layers"
+    assert record.trace_for_views("a", timed=True).meta["spec"]["record"] == "off"
     alone = read_race(pair[1:])
     assert not alone.recorded
     assert alone.started()["a"].meta["spec"]["record"] == "layers"
@@ -153,6 +153,6 @@ def test_the_example_folder(traces, tmp_path):
 
 def test_the_shipped_example_comes_with_its_record():
     record = read_example(Path(__file__).parents[2] / "assets" / "examples")
-    assert {lane: level_of(record.seen(lane)) for lane in "ab"} == {"a": "probe", "b": "probe"}
+    assert {lane: level_of(record.trace_for_views(lane)) for lane in "ab"} == {"a": "probe", "b": "probe"}
     assert not {trace.meta["spec"]["record"] for trace in record.started().values()} - {"off"}
     assert json.loads(messages.whole(record, lambda spec: "x"))["summary"]["speedup"] > 0

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from inspector.files import Files
+from inspector.handlers.file_service import FileService
 from tests.inspector.conftest import ASSETS, small_race
 
 
 @pytest.fixture
 def files(handlers):
-    return Files(handlers, ASSETS / "examples")
+    return FileService(handlers, ASSETS / "examples")
 
 
 @pytest.fixture
@@ -62,5 +62,5 @@ def test_only_names_of_the_list_are_read(files, request_of, name):
 
 
 def test_without_recorded_runs_there_is_no_choice(handlers, tmp_path):
-    assert Files(handlers).recorded() == []
-    assert Files(handlers, tmp_path).recorded() == []
+    assert FileService(handlers).recorded() == []
+    assert FileService(handlers, tmp_path).recorded() == []

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from engine.session import Session
-from inspector.handlers import BUTTONS, Handlers
+from engine.serve.session import Session
+from inspector.handlers.page_handlers import BUTTONS, Handlers
 from tests.inspector.conftest import ASSETS, make_form, small_race
 
 
@@ -36,8 +36,8 @@ def test_a_run_streams_and_ends_whole(handlers, small, request_of):
     assert last["summary"]["speedup"] > 0
     assert pressable(updates[-1][1:]) == set()
     assert handlers.plan(request_of(), *small)[1]["interactive"]
-    assert handlers.desk.control("visitor") is None
-    assert handlers.shelf.get(last["run"]).state == "done"
+    assert handlers.live_runs.control("visitor") is None
+    assert handlers.store.get(last["run"]).state == "done"
 
 
 def test_stop_ends_within_a_step(handlers, small, request_of):
@@ -63,7 +63,7 @@ def test_pause_step_resume(handlers, form, session, request_of):
     thread.start()
 
     def steps():
-        record = handlers.shelf.get(handlers.desk.last("visitor") or "")
+        record = handlers.store.get(handlers.live_runs.last("visitor") or "")
         return sum(t.steps for t in record.traces.values()) if record else 0
 
     def wait_for(check):
@@ -93,8 +93,8 @@ def test_closing_the_stream_frees_the_engine(handlers, small, request_of):
         if json.loads(update[0])["lanes"]:
             break
     stream.close()
-    assert handlers.desk.control("visitor") is None
-    assert len(handlers.shelf) == 0
+    assert handlers.live_runs.control("visitor") is None
+    assert len(handlers.store) == 0
     assert json.loads(list(handlers.run(request_of("other"), *small))[-1][0])["state"] == "done"
 
 
@@ -174,13 +174,13 @@ def test_links(handlers, form, session, request_of):
 
 
 def test_dice_and_examples_know_their_answers(handlers, session):
-    prompt = handlers.dice(0)
-    assert handlers.answers.expected(prompt) is not None
-    assert handlers.dice(2) != handlers.dice(2)
-    assert isinstance(handlers.dice(None), str)
+    prompt = handlers.new_problem(0)
+    assert handlers.known_answers.expected(prompt) is not None
+    assert handlers.new_problem(2) != handlers.new_problem(2)
+    assert isinstance(handlers.new_problem(None), str)
     example = session.examples()[0]
     assert handlers.example(example["label"]) == example["prompt"]
-    assert handlers.answers.expected(example["prompt"]) == example["answer"]
+    assert handlers.known_answers.expected(example["prompt"]) == example["answer"]
 
 
 def test_replay_takes_only_ids_it_gave_out(handlers, small, request_of):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from inspector.layout import build, launch_options
+from inspector.page.layout import build, launch_options
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,4 +51,4 @@ def loaded_after(statement, *modules):
 
 
 def test_importing_the_app_starts_nothing():
-    assert loaded_after("import app", "torch", "gradio", "engine.session") == "[]"
+    assert loaded_after("import app", "torch", "gradio", "engine.serve.session") == "[]"

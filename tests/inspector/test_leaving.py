@@ -3,24 +3,24 @@
 import json
 from types import SimpleNamespace
 
-from inspector.branching import Branching
+from inspector.handlers.branching import Branching
 from tests.inspector.conftest import ASSETS, small_race
 
 
 def test_twenty_visitors_leave_nothing_behind(handlers, session, form, request_of):
     values = list(form.values(small_race(session, gen_length=16, block_length=16, steps=16)))
     staying = list(handlers.run(request_of("staying"), *values))
-    held = len(handlers.shelf)
+    held = len(handlers.store)
     for i in range(20):
         who = request_of(f"visitor {i}")
         for _ in handlers.run(who, *values):
             pass
-        assert len(handlers.shelf) == held + 1
+        assert len(handlers.store) == held + 1
         handlers.leave(who)
-        assert len(handlers.shelf) == held
+        assert len(handlers.store) == held
     run_id = json.loads(staying[-1][0])["run"]
     assert json.loads(handlers.replay(run_id))["state"] == "done"
-    assert handlers.desk.last("visitor 3") is None
+    assert handlers.live_runs.last("visitor 3") is None
 
 
 def test_a_run_whose_visitor_left_meanwhile_is_not_kept(handlers, session, form, request_of):
@@ -30,14 +30,14 @@ def test_a_run_whose_visitor_left_meanwhile_is_not_kept(handlers, session, form,
             break
     handlers.leave(request_of())
     assert json.loads(list(stream)[-1][0])["state"] == "stopped"
-    assert len(handlers.shelf) == 0
+    assert len(handlers.store) == 0
 
 
 def test_a_visitor_who_went_back_to_the_example_leaves_it_to_the_others(handlers, request_of):
     run_id = json.loads(handlers.first_view(ASSETS / "examples"))["run"]
     event = SimpleNamespace(back=run_id)
     list(Branching(handlers).branch(event, request_of("me")))
-    assert handlers.desk.last("me") == run_id
+    assert handlers.live_runs.last("me") == run_id
     handlers.leave(request_of("me"))
     assert json.loads(handlers.replay(run_id))["state"] == "example"
 

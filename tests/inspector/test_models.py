@@ -6,18 +6,18 @@ from dataclasses import replace
 import gradio as gr
 import pytest
 
-from engine.families import embedded_models
-from engine.hub import Hub
-from engine.session import Session
-from inspector.api import Endpoints
-from inspector.handlers import Handlers
-from inspector.lens import Lens
-from inspector.shelf import Record
+from engine.models.loading.families import embedded_models
+from engine.models.loading.hub import Hub
+from engine.serve.session import Session
+from inspector.handlers.api import Endpoints
+from inspector.handlers.page_handlers import Handlers
+from inspector.handlers.view_service import ViewService
+from inspector.run_store import RaceRecord
 from inspector.views import registry
-from tests import looking
+from tests.support import looking
 from tests.inspector.conftest import ASSETS, make_form, small_race
 from tests.inspector.test_handlers import values_of
-from tests.micro import write_checkpoint
+from tests.support.micro import write_checkpoint
 
 SHORT = {"gen_length": 16, "block_length": 16, "steps": 4}
 
@@ -84,7 +84,7 @@ def test_a_public_page_and_its_api_take_the_listed_only(
 def test_a_registered_model_is_planned_before_it_is_here(
     public_session, public_form, request_of, monkeypatch
 ):
-    monkeypatch.setattr("engine.library.free_bytes", lambda: {"cpu": 64 * 10**9})
+    monkeypatch.setattr("engine.serve.model_pool.free_bytes", lambda: {"cpu": 64 * 10**9})
     rows = {row["name"]: row for row in public_session.catalog()["models"]}
     assert rows["GSAI-ML/LLaDA-8B-Instruct"]["registered"]
     roomy = {"model": "GSAI-ML/LLaDA-8B-Instruct", "dtype": "bfloat16"}
@@ -103,13 +103,13 @@ def shifted(open_session):
     spec = replace(base, cache="dual", unmasker="dream")
     timed = looking.recorded(open_session, spec)
     probed = looking.recorded(open_session, replace(spec, record="probe"))
-    return Record(state="done", traces={"b": timed}, recorded={"b": probed})
+    return RaceRecord(state="done", traces={"b": timed}, recorded={"b": probed})
 
 
 @pytest.mark.parametrize("name", registry.VIEWS)
 def test_every_view_draws_a_model_with_shifted_logits(open_session, shifted, form, name):
     assert shifted.traces["b"].meta["model"]["logit_shift"] == 1
     handlers = Handlers(open_session, form)
-    handlers.shelf.put(shifted)
-    found = json.loads(Lens(handlers).view([shifted.run_id, "b", name]))
+    handlers.store.put(shifted)
+    found = json.loads(ViewService(handlers).view([shifted.run_id, "b", name]))
     assert set(found) - {"missing"}, found

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from engine.events import Waiting
-from inspector.api import Endpoints
-from inspector.handlers import Handlers
-from inspector.lens import progress
-from inspector.shelf import Record
-from inspector.views import messages
-from inspector.views.sizes import parameters, size
+from engine.core.events import Waiting
+from inspector.handlers.api import Endpoints
+from inspector.handlers.page_handlers import Handlers
+from inspector.handlers.view_service import progress_message
+from inspector.page_data import messages
+from inspector.page_data.sizes import parameters, size
+from inspector.run_store import RaceRecord
 from tests.inspector import fake
 from tests.inspector.conftest import make_form, small_race
 from tests.inspector.test_handlers import pressable, values_of
@@ -39,8 +39,8 @@ def values(handlers, big):
 @pytest.fixture
 def at_once(monkeypatch):
     """Every event in a message of its own."""
-    monkeypatch.setattr("inspector.handlers.MAX_HZ", 1e9)
-    monkeypatch.setattr("inspector.api.MAX_HZ", 1e9)
+    monkeypatch.setattr("inspector.handlers.page_handlers.MAX_HZ", 1e9)
+    monkeypatch.setattr("inspector.handlers.api.MAX_HZ", 1e9)
 
 
 def test_the_download_is_told_byte_by_byte(handlers, values, request_of, at_once):
@@ -65,7 +65,7 @@ def test_stop_while_fetching(handlers, values, request_of, at_once):
     assert last["lanes"] == {}
     assert "before the first step" in last["message"]
     assert pressable(rest[-1][1:]) == set()
-    assert handlers.desk.control("visitor") is None
+    assert handlers.live_runs.control("visitor") is None
     again = json.loads(list(handlers.run(request_of(), *values))[-1][0])
     assert again["state"] == "done"
     assert "message" not in again
@@ -83,10 +83,10 @@ def test_names_from_outside_are_cut():
 
 
 def test_a_recording_says_that_its_model_is_loaded():
-    record = Record()
-    said = json.loads(progress(record, "recording", "", Waiting("loading", 3, 9, "m")))
+    record = RaceRecord()
+    said = json.loads(progress_message(record, "recording", "", Waiting("loading", 3, 9, "m")))
     assert said["wait"] == {"done": 3, "total": 9, "what": "m"}
-    assert "wait" not in json.loads(progress(record, "recording", "", None))
+    assert "wait" not in json.loads(progress_message(record, "recording", "", None))
 
 
 def test_the_api_tells_the_download(handlers, big, request_of, at_once):

@@ -8,9 +8,10 @@ import re
 
 import pytest
 
-from inspector.replay import replay_page
-from inspector.shelf import Record
-from inspector.views import messages, registry
+from inspector.files.replay import replay_page
+from inspector.page_data import messages
+from inspector.run_store import RaceRecord
+from inspector.views import registry
 
 HOSTILE = (
     "</script><script>window.hit=1</script><!-- <script> -->${window.hit=2}"
@@ -20,7 +21,7 @@ HOSTILE = (
 
 @pytest.fixture
 def record(recorded):
-    return Record(state="done", traces={"a": recorded[0]}, recorded={"a": recorded[1]})
+    return RaceRecord(state="done", traces={"a": recorded[0]}, recorded={"a": recorded[1]})
 
 
 def data_of(page):
@@ -32,7 +33,7 @@ def test_the_data_are_those_of_the_page(record):
     assert data["race"] == json.loads(messages.whole(record, str))
     assert set(data["views"]["a"]) == set(registry.VIEWS)
     for name, found in data["views"]["a"].items():
-        trace = record.seen("a", name in registry.TIMED)
+        trace = record.trace_for_views("a", name in registry.TIMED)
         assert found == json.loads(json.dumps(registry.draw(trace, name)))
     assert data["views"]["a"]["frame"]["level"] == "layers"
     assert "missing" not in data["views"]["a"]["time"]
@@ -60,7 +61,7 @@ def test_hostile_text_opens_nothing(record):
         trace.meta["texts"] = [HOSTILE]
         trace.meta["model"]["name"] = HOSTILE
         trace._pieces = {i: HOSTILE.encode() for i in trace.pieces}
-    page = replay_page(Record(state="done", traces=hostile), lambda spec: HOSTILE)
+    page = replay_page(RaceRecord(state="done", traces=hostile), lambda spec: HOSTILE)
     assert page.count("<script") == page.count("</script") == 2
     assert "\u2028" not in re.search(r'id="ds-data">(.*?)</script>', page, re.S)[1]
     assert data_of(page)["race"]["lanes"]["a"]["end"]["text"] == HOSTILE

@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from engine.models.weights import Checkpoint
-from engine.repeat import differences, repeat, specs_of
-from engine.spec import RunSpec
-from inspector.run_card import run_card
-from inspector.shelf import Record
-from tests import looking
+from engine.config.spec import RunSpec
+from engine.evaluate.repeat import differences, repeat, specs_of
+from engine.models.loading.checkpoint import Checkpoint
+from inspector.files.run_card import run_card
+from inspector.run_store import RaceRecord
+from tests.support import looking
 from tests.inspector.conftest import ASSETS, small_race
 
 
 @pytest.fixture
 def card(recorded):
-    return json.loads(json.dumps(run_card(Record(state="done", traces={"b": recorded[0]}))))
+    return json.loads(json.dumps(run_card(RaceRecord(state="done", traces={"b": recorded[0]}))))
 
 
 def test_what_a_card_says(card, recorded):
@@ -29,11 +29,11 @@ def test_what_a_card_says(card, recorded):
     assert row["device"]["device"] == "cpu"
     assert row["results"]["text"] == meta["texts"][0]
     assert row["results"]["steps"] == 4
-    assert card["repeat"] == f"python -m engine.repeat driftscope-{card['run']}-run-card.json"
+    assert card["repeat"] == f"python -m engine repeat driftscope-{card['run']}-run-card.json"
 
 
 def test_times_with_the_recorder_in_them_are_not_told(recorded):
-    timed, kept = (run_card(Record(traces={"a": trace}))["lanes"]["a"] for trace in recorded)
+    timed, kept = (run_card(RaceRecord(traces={"a": trace}))["lanes"]["a"] for trace in recorded)
     gone = set(timed["results"]["metrics"]) - set(kept["results"]["metrics"])
     assert gone == {
         "total_ms", "forward_ms", "decide_ms", "ms_per_step", "tokens_per_s", "positions_per_s",
@@ -57,7 +57,7 @@ def test_a_branch_is_not_repeated_from_a_card(card, recorded):
         specs_of(card)
     trace = copy.deepcopy(recorded[0])
     trace.meta["spec"] |= {"start": start}
-    assert run_card(Record(traces={"b": trace}))["repeat"] is None
+    assert run_card(RaceRecord(traces={"b": trace}))["repeat"] is None
 
 
 @pytest.mark.parametrize("odd", [None, [], {}, {"lanes": {}}, {"lanes": {"a": 1}}, {"lanes": "a"}])
@@ -69,7 +69,7 @@ def test_another_document_is_refused(odd):
 def test_odd_metadata_is_cut_to_plain_values(recorded):
     trace = copy.deepcopy(recorded[0])
     trace.meta["environment"] = {"torch": ["x"] * 999, "threads": float("nan"), "checkpoint": {}}
-    row = run_card(Record(traces={"a": trace}))["lanes"]["a"]
+    row = run_card(RaceRecord(traces={"a": trace}))["lanes"]["a"]
     assert len(row["versions"]["torch"]) == 200
     assert row["device"]["threads"] is None
     json.dumps(row, allow_nan=False)
@@ -78,12 +78,12 @@ def test_odd_metadata_is_cut_to_plain_values(recorded):
 def test_a_guider_is_named_with_its_digest_and_repeated(session):
     spec = replace(small_race(session).a, unmasker="guided", cache="freecache")
     trace = looking.recorded(session, spec)
-    card = json.loads(json.dumps(run_card(Record(state="done", traces={"a": trace}))))
+    card = json.loads(json.dumps(run_card(RaceRecord(state="done", traces={"a": trace}))))
     row = card["lanes"]["a"]["guider"]
     assert row["name"] == "tiny-qwen2"
     assert row["digest"] == Checkpoint(ASSETS / "models" / "tiny-qwen2").digest()
     assert differences(card, repeat(session, specs_of(card))) == []
     card["lanes"]["a"]["guider"]["digest"] = "0"
     assert differences(card, {"a": trace}) == ["lane a: another guider than the card's"]
-    plain = run_card(Record(traces={"a": looking.recorded(session, small_race(session).a)}))
+    plain = run_card(RaceRecord(traces={"a": looking.recorded(session, small_race(session).a)}))
     assert plain["lanes"]["a"]["guider"] is None

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from engine.spec import RaceSpec
-from inspector import settings
-from inspector.views.plan import memory, room, sentence
+from engine.config.spec import RaceSpec
+from inspector.form import settings
+from inspector.page_data.plan import memory, room, sentence
 from tests.inspector.conftest import make_form
 
 
@@ -104,10 +104,10 @@ def test_every_widget_has_a_label_and_its_own_id(form):
 
 def test_titles(form, session):
     race = session.default_race()
-    assert form.words.title(race.a.to_dict()) == "Plain decoding"
-    assert "0.9" in form.words.title(race.b.to_dict())
-    assert form.words.title({"cache": "x", "unmasker": "y", "knobs": 3}) == "x + y"
-    assert form.words.title({}) is not None
+    assert form.catalog.title(race.a.to_dict()) == "Plain decoding"
+    assert "0.9" in form.catalog.title(race.b.to_dict())
+    assert form.catalog.title({"cache": "x", "unmasker": "y", "knobs": 3}) == "x + y"
+    assert form.catalog.title({}) is not None
 
 
 def test_the_plan_in_words(session):
@@ -142,17 +142,17 @@ def test_an_empty_knob_stays_empty(form, session):
 
 
 def test_a_cache_on_another_has_the_knobs_of_both(form):
-    assert ("dual+dare_o") in [name for _, name in form.words.choices("cache")]
+    assert ("dual+dare_o") in [name for _, name in form.catalog.choices("cache")]
     owned = [key for key in form.groups if key[0] == "b"]
     *groups, _ = form.lane_updates("b", "threshold", "dual+dare_o")
     shown = {key[2] for key, group in zip(owned, groups, strict=True) if group["visible"]}
     assert shown == {"threshold", "dual", "dare_o"}
-    stacked = replace(form.words.default.b, cache="dual+dare_o", knobs={"dare_o.qbar": 0.25})
-    race = replace(form.words.default, b=stacked)
+    stacked = replace(form.catalog.default.b, cache="dual+dare_o", knobs={"dare_o.qbar": 0.25})
+    race = replace(form.catalog.default, b=stacked)
     again = form.race(form.values(race))
     assert again.b.cache == "dual+dare_o"
     assert again.b.knobs["dare_o.qbar"] == 0.25
-    assert form.words.parts("cache", "dual+dllm_cache") == []
+    assert form.catalog.parts("cache", "dual+dllm_cache") == []
 
 
 def test_the_guider_is_chosen_by_name(form, session):

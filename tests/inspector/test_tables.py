@@ -6,8 +6,8 @@ import io
 import numpy as np
 import pytest
 
-from inspector.tables import safe, steps_table, tokens_table
-from tests.guided import GUIDER_FLOPS, GUIDER_MS, PREFILL_MS, STEPS, guided_trace
+from inspector.files.tables import safe, steps_table, tokens_table
+from tests.support.guided import GUIDER_FLOPS, GUIDER_MS, PREFILL_MS, STEPS, guided_trace
 
 
 def read(text):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from inspector.throttle import coalesce
+from inspector.server.throttle import coalesce
 
 
 class Clock:

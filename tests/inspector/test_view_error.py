@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.events import QUANTITIES
-from engine.logcode import NOTHING, decode
+from engine.core.drift_codes import NOTHING, decode
+from engine.core.events import QUANTITIES
 from inspector.views.error import bounds, error, means, recall_at_k, recalls
 from tests.inspector.conftest import small_race
 from tests.inspector.unpacked import unpacked
-from tests.looking import recorded
+from tests.support.looking import recorded
 
 Q0 = QUANTITIES.index("q0")
 

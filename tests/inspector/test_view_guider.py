@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from engine.events import PARTS
-from engine.trace import Trace
+from engine.core.events import PARTS
+from engine.trace.trace import Trace
 from inspector.views import guider as view
 from inspector.views import time, verdicts
-from tests import guided as hand
-from tests.guided import guided_trace
+from tests.support import guided as hand
+from tests.support.guided import guided_trace
 from tests.inspector.unpacked import unpacked
 
 

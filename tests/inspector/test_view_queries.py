@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.events import QUANTITIES
-from engine.logcode import NOTHING, decode
+from engine.core.drift_codes import NOTHING, decode
+from engine.core.events import QUANTITIES
 from inspector.views.queries import bins, histogram, queries, reuse
 from tests.inspector.conftest import small_race
 from tests.inspector.unpacked import unpacked
-from tests.looking import recorded
+from tests.support.looking import recorded
 
 Q0 = QUANTITIES.index("q0")
 

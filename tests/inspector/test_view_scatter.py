@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from engine.events import QUANTITIES
-from engine.logcode import NOTHING, decode
+from engine.core.drift_codes import NOTHING, decode
+from engine.core.events import QUANTITIES
 from inspector.views.scatter import BIN_OF, BINS, FLOOR, PAIRS, TOGETHER, scatter
 from tests.inspector.conftest import small_race
 from tests.inspector.unpacked import unpacked
-from tests.looking import recorded
+from tests.support.looking import recorded
 
 
 def hand_made(seed=5, shape=(4, 3, 5, 60)):

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.events import KINDS
-from engine.trace import Trace
+from engine.core.events import KINDS
+from engine.trace.trace import Trace
 from inspector.views.schedule import portion, running, schedule
-from tests import looking
+from tests.support import looking
 from tests.inspector.conftest import small_race
 from tests.inspector.unpacked import unpacked
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.logcode import decode
+from engine.core.drift_codes import decode
 from inspector.views.similarity import similarity
 from tests.inspector.conftest import small_race
 from tests.inspector.unpacked import unpacked
-from tests.looking import recorded
+from tests.support.looking import recorded
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from engine.schema import LATER, OLD_PARTS
-from engine.sweep import INTERVALS, RATIOS, fit, settings
-from engine.trace import Trace
-from inspector.lens import Lens
-from inspector.shelf import Record
+from engine.bench.ratio_sweep import INTERVALS, RATIOS, fit, settings
+from engine.trace.schema import LATER, OLD_PARTS
+from engine.trace.trace import Trace
+from inspector.handlers.view_service import ViewService
+from inspector.run_store import RaceRecord
 from inspector.views import guider as view
 from inspector.views import time
 from tests.inspector.unpacked import unpacked
@@ -47,12 +47,12 @@ def test_a_recorded_run_shows_no_times(traces, level):
 
 
 def test_the_lens_reads_the_clocks_of_the_timed_run(handlers, traces):
-    record = Record(state="done", traces=traces, recorded={"a": traces["b"]})
-    handlers.shelf.put(record)
-    shown = Lens(handlers).view([record.run_id, "a", "time"])
-    assert shown == Lens(handlers).view([record.run_id, "a", "time"])
-    assert record.seen("a", timed=True) is traces["a"]
-    assert record.seen("a") is traces["b"]
+    record = RaceRecord(state="done", traces=traces, recorded={"a": traces["b"]})
+    handlers.store.put(record)
+    shown = ViewService(handlers).view([record.run_id, "a", "time"])
+    assert shown == ViewService(handlers).view([record.run_id, "a", "time"])
+    assert record.trace_for_views("a", timed=True) is traces["a"]
+    assert record.trace_for_views("a") is traces["b"]
     assert f'"shape":[{traces["a"].steps}]' in shown
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from inspector.views.candidates import candidates
 from inspector.views.why import renewals, why
-from tests import looking
+from tests.support import looking
 from tests.inspector.conftest import small_race
 from tests.inspector.unpacked import unpacked
 

@@ -6,10 +6,11 @@ import re
 import numpy as np
 import pytest
 
-from engine.events import RunFinished, RunStarted, StepEvent
-from engine.trace import Trace
-from inspector.shelf import Record
-from inspector.views import compare, messages, theme, timeline, tokens
+from engine.core.events import RunFinished, RunStarted, StepEvent
+from engine.trace.trace import Trace
+from inspector import static_files
+from inspector.page_data import compare, messages, timeline, tokens
+from inspector.run_store import RaceRecord
 
 
 def hand_made(ids, stop=9, reason="done", total_ms=100.0, text="so 42"):
@@ -185,7 +186,7 @@ def replayed(documents):
 
 
 def test_the_news_add_up_to_the_whole(events):
-    record = Record()
+    record = RaceRecord()
     feed = messages.Feed(record, lambda spec: "title")
     stream = [feed.message([event], "running") for event in events]
     record.state, record.message = messages.final_state(record)
@@ -198,12 +199,12 @@ def test_the_news_add_up_to_the_whole(events):
 
 
 def test_a_failed_lane_says_why():
-    record = Record()
+    record = RaceRecord()
     record.append("a", RunFinished("failed", np.zeros((1, 0), np.int32), message="out of memory"))
     assert messages.final_state(record) == ("failed", "out of memory")
 
 
-TEMPLATES = sorted(set(theme.STATIC.rglob("*.html")) - {theme.STATIC / "replay.html"})
+TEMPLATES = sorted(set(static_files.STATIC.rglob("*.html")) - {static_files.STATIC / "replay.html"})
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
@@ -213,8 +214,8 @@ def test_templates_hold_no_placeholders(path):
 
 
 def test_scripts_write_text_only_as_text():
-    for name in theme.SCRIPTS:
-        script = theme.script(name)
+    for name in static_files.SCRIPTS:
+        script = static_files.script(name)
         for known in ("http://www.w3.org/2000/svg", "https://arxiv.org/abs/"):
             script = script.replace(known, "")
         for mark in ("innerHTML", "insertAdjacentHTML", "eval(", "document.write", "http"):
@@ -223,5 +224,5 @@ def test_scripts_write_text_only_as_text():
 
 def test_no_selector_hides_a_comma_that_gradio_would_split_at():
     inside = re.compile(r":(is|not|where|has)\([^)]*,")
-    assert not inside.search(theme.css())
+    assert not inside.search(static_files.css())
     assert inside.search(".a :is(th, td) {}")

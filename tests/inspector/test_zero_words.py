@@ -3,7 +3,7 @@
 import gradio as gr
 import pytest
 
-from inspector.zero import Flag, explain
+from inspector.space.zero import Flag, explain
 
 
 @pytest.mark.parametrize(

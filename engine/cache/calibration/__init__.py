@@ -1,0 +1,1 @@
+"""Quantities that policies derive from a checkpoint before a run."""

@@ -1,0 +1,99 @@
+"""Singular proxies: V cut down to the directions that it stretches most (arXiv 2602.02544).
+
+With W = U S R^T the V projection, a row x has the proxy S_r R_r^T x, computed here as U_r^T W x.
+U is orthonormal, so at full rank cosines of proxies are cosines of values; adding U_r^T b makes
+that true of a projection with a bias b.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import safetensors.torch
+import torch
+import torch.nn.functional as F
+from safetensors import SafetensorError
+from torch import Tensor
+
+from engine.cache.base import Ground
+from engine.core.files import cache_path, write_whole
+from engine.models.base import ModelAdapter
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """A layer's proxy: `weight` [rank, D] and, where V has one, `bias` [rank]."""
+
+    weight: Tensor
+    bias: Tensor | None = None
+
+    def __call__(self, x: Tensor, biased: bool) -> Tensor:
+        """[B, n, D] normed rows -> [B, n, rank]; `biased` adds the bias."""
+        return F.linear(x, self.weight, self.bias if biased else None)
+
+    def like(self, x: Tensor) -> Proxy:
+        """The proxy in the number format of `x` and where it lies."""
+        return Proxy(self.weight.to(x), None if self.bias is None else self.bias.to(x))
+
+
+def make(adapter: ModelAdapter, layer: int, rank: int) -> Proxy:
+    """The proxy of a layer, in at least float32."""
+    weight, bias = adapter.value_weight(layer)
+    kept = torch.float64 if weight.dtype == torch.float64 else torch.float32
+    weight = weight.double()
+    basis = torch.linalg.eigh(weight @ weight.T).eigenvectors.flip(1)[:, :rank].T
+    return Proxy(
+        (basis @ weight).to(kept), None if bias is None else (basis @ bias.double()).to(kept)
+    )
+
+
+def obtain(ground: Ground, rank: int) -> tuple[Proxy, ...]:
+    """The proxies of all layers: of an earlier run, out of the user's cache, or made.
+
+    What was made goes to the user's cache where that can be written. A file that is damaged or of
+    another shape counts as missing; with no digest there are no files.
+    """
+    adapter = ground.adapter
+    name = f"singular-r{rank}-{str(adapter.dtype).removeprefix('torch.')}.safetensors"
+    if name not in ground.kept:
+        ground.kept[name] = tuple(
+            p.like(adapter.norm.weight) for p in _from_disk(ground, rank, name)
+        )
+    kept: tuple[Proxy, ...] = ground.kept[name]
+    return kept
+
+
+def _from_disk(ground: Ground, rank: int, name: str) -> list[Proxy]:
+    path = cache_path(ground.digest, name) if ground.digest else None
+    found = _load(path, ground.adapter, rank) if path else None
+    if found is not None:
+        return found
+    layers = range(ground.adapter.info.layers)
+    made = [make(ground.adapter, layer, rank) for layer in layers]
+    if path:
+        with contextlib.suppress(OSError):
+            write_whole(path, _packed(made))
+    return made
+
+
+def _packed(proxies: list[Proxy]) -> bytes:
+    biases = [p.bias for p in proxies if p.bias is not None]
+    tensors = {"weight": torch.stack([p.weight for p in proxies])}
+    return safetensors.torch.save(tensors | ({"bias": torch.stack(biases)} if biases else {}))
+
+
+def _load(path: Path, adapter: ModelAdapter, rank: int) -> list[Proxy] | None:
+    try:
+        data = safetensors.torch.load(path.read_bytes())
+    except (OSError, SafetensorError):
+        return None
+    info = adapter.info
+    shapes: dict[str, tuple[int, ...]] = {"weight": (info.layers, rank, info.d_model)}
+    if info.qkv_bias:
+        shapes["bias"] = (info.layers, rank)
+    if {name: tuple(t.shape) for name, t in data.items()} != shapes:
+        return None
+    biases = data["bias"] if info.qkv_bias else [None] * info.layers
+    return [Proxy(w, b) for w, b in zip(data["weight"], biases, strict=True)]

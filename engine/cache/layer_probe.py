@@ -1,0 +1,177 @@
+"""LayerProbe: a layer's input as a policy sees it, and LayerPlan, what the policy answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from engine.cache.store import ActivationStore
+from engine.core.rows import ALL, Rows, is_empty, same, take, within
+from engine.models.base import ModelAdapter
+from engine.models.flops import Ledger
+
+
+@dataclass(frozen=True)
+class LayerPlan:
+    """Global rows that a layer recomputes per site.
+
+    ALL is every row that entered the step, `slice(0, 0)` none. `idle` [B] bool marks sequences
+    whose index rows are padding alone: they keep what is kept.
+    """
+
+    k: Rows = ALL
+    v: Rows = ALL
+    attn: Rows = ALL
+    ffn: Rows = ALL
+    idle: Tensor | None = field(default=None, kw_only=True)
+
+
+class LayerProbe:
+    """A layer's input as a policy sees it; what it computes to decide, the forward reuses.
+
+    `rows` are the rows that entered the step, `h` [B, R, D] their residual stream; `key_mask`
+    [B, keys] bool says which keys may be seen, None: all. `out` are the rows whose residual
+    stream is wanted of the layer.
+    """
+
+    def __init__(
+        self,
+        adapter: ModelAdapter,
+        store: ActivationStore,
+        layer: int,
+        h: Tensor,
+        rows: Rows,
+        length: int,
+        keys: Rows = ALL,
+        key_mask: Tensor | None = None,
+        ledger: Ledger | None = None,
+    ) -> None:
+        self.adapter, self.store, self.layer = adapter, store, layer
+        self.h, self.rows, self.length = h, rows, length
+        self.out = rows
+        self.ledger = ledger or Ledger(adapter.info)
+        self._keys, self.key_mask = keys, key_mask
+        self._normed: Tensor | None = None
+        self._memo: dict[str, tuple[Rows, Tensor]] = {}
+        self._attended: tuple[LayerPlan, Tensor] | None = None
+        self._weights: Tensor | None = None
+        self._weighed = False
+
+    @property
+    def normed(self) -> Tensor:
+        """The normed input [B, R, D]."""
+        if self._normed is None:
+            self._normed = self.adapter.attn_norm(self.layer, self.h)
+        return self._normed
+
+    def project(self, name: str, rows: Rows = ALL, heads: slice | None = None) -> Tensor:
+        """Projection `q`, `k` or `v` at global `rows`, [B, n, heads, dh], q and k rotated."""
+        if heads is not None:
+            out = self._compute(name, rows, heads)[0]
+            self.ledger.select(self.layer, 2 * self.h.shape[-1] * out.numel())
+            return out
+        if name not in self._memo:
+            self._memo[name] = rows, self._compute(name, rows)[0]
+        known, values = self._memo[name]
+        if same(known, rows):
+            return values
+        if known is ALL:
+            return take(values, within(self.rows, rows))
+        return self._compute(name, rows)[0]
+
+    def project_all(self) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v of every row, as one product where none is known yet."""
+        self._project_together(LayerPlan())
+        return self.project("q"), self.project("k"), self.project("v")
+
+    def attn(self, plan: LayerPlan) -> Tensor:
+        """Attention branch at `plan.attn`, [B, n, D], after `plan.k` and `plan.v` are renewed.
+
+        A policy that decides by it returns the same `plan` with its own `ffn`; the forward then
+        takes the result as it is.
+        """
+        known = self._attended
+        if known and same(known[0].k, plan.k) and same(known[0].v, plan.v):
+            if same(known[0].attn, plan.attn):
+                return known[1]
+            if known[0].attn is ALL:
+                return take(known[1], within(self.rows, plan.attn))
+        self._project_together(plan)
+        k, v = self._renewed("k", plan.k, plan.idle), self._renewed("v", plan.v, plan.idle)
+        q = self.project("q", plan.attn)
+        self.ledger.attend(self.layer, q.shape[0] * q.shape[1], k.shape[2])
+        if self._weighed:
+            out, self._weights = self.adapter.attend_weighed(self.layer, q, k, v, self.key_mask)
+        else:
+            out = self.adapter.attend(self.layer, q, k, v, self.key_mask)
+        self._attended = plan, out
+        return out
+
+    @property
+    def attended(self) -> bool:
+        """Whether attention has been computed already."""
+        return self._attended is not None
+
+    def weights(self, plan: LayerPlan) -> Tensor:
+        """Attention weights of the rows `plan.attn`, mean over the heads, [B, n, keys].
+
+        The branch itself is computed with them, once; asked for before `attn`.
+        """
+        assert self._attended is None, "weights are asked for before attention is computed"
+        self._weighed = True
+        self.attn(plan)
+        assert self._weights is not None
+        return self._weights
+
+    def renew(self, plan: LayerPlan) -> None:
+        """Write K and V at `plan.k` and `plan.v` without attending."""
+        self._renewed("k", plan.k, plan.idle)
+        self._renewed("v", plan.v, plan.idle)
+
+    def cached(self, site: str, rows: Rows = ALL) -> Tensor | None:
+        """What the store holds of a site; None before its first write."""
+        if not self.store.written(self.layer, site):
+            return None
+        return self.store.read(self.layer, site, rows)
+
+    def swap(self, site: str, new: Tensor, rows: Rows = ALL) -> Tensor | None:
+        """`keep` and return what stood there; None at the first write."""
+        old = self.cached(site, self.rows if rows is ALL else rows)
+        old = None if old is None else old.clone()
+        self.keep(site, new, rows)
+        return old
+
+    def keep(self, site: str, new: Tensor, rows: Rows = ALL) -> None:
+        """Write `new` [B, n, width]; what `cached` gave of those rows before changes with it."""
+        self.store.write(self.layer, site, self.rows if rows is ALL else rows, new)
+
+    def _project_together(self, plan: LayerPlan) -> None:
+        """One product for the projections that a plan asks for at the same rows."""
+        asked = {"q": plan.attn, "k": plan.k, "v": plan.v}
+        for names in ("qkv", "qk", "kv"):
+            rows = asked[names[0]]
+            alike = all(same(asked[n], rows) and n not in self._memo for n in names)
+            if alike and not is_empty(rows):
+                values = self._compute(names, rows)
+                self._memo |= {n: (rows, v) for n, v in zip(names, values, strict=True)}
+                return
+
+    def _compute(self, names: str, rows: Rows, heads: slice | None = None) -> tuple[Tensor, ...]:
+        local = within(self.rows, rows)
+        positions = self.rows if local is ALL else rows
+        x = take(self.normed, local)
+        if heads is None:
+            self.ledger.project(self.layer, names, x.shape[0] * x.shape[1])
+        return self.adapter.project(self.layer, names, x, positions, self.length, heads)
+
+    def _renewed(self, name: str, rows: Rows, idle: Tensor | None) -> Tensor:
+        """Keys or values to attend to, [B, Hkv, keys, dh], with `rows` renewed in the store."""
+        if not self.store.keeps(name):
+            complete = rows is ALL and self.rows is ALL
+            assert complete, f"{name}: rows left out need a kept {name}"
+            return take(self.project(name).transpose(1, 2), self._keys, 2)
+        if not is_empty(rows):
+            where = self.rows if rows is ALL else rows
+            self.store.write(self.layer, name, where, self.project(name, rows), idle)
+        return self.store.read(self.layer, name, self._keys)

@@ -1,0 +1,1 @@
+"""Cache policies, one Python file and one Markdown file a method."""

@@ -1,0 +1,260 @@
+"""SPA-Cache: low-rank proxies of V say which rows to renew, fewer of them in the outer layers.
+
+Follows the released code where the paper is silent: what is kept is the sum of both branches, so
+a row left out still moves with its residual stream, and regions are renewed at intervals.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from engine.cache.base import (
+    CachePolicy,
+    Ground,
+    LayerPlan,
+    LayerProbe,
+    ModelInfo,
+    RunInfo,
+    StepPlan,
+    StepView,
+)
+from engine.cache.calibration.layer_budget import (
+    DRIFTED,
+    PRESETS,
+    Curve,
+    adapt,
+    check_ends,
+    fit,
+    preset,
+)
+from engine.cache.calibration.singular_proxy import Proxy, make, obtain
+from engine.cache.selection import most_drifted, ranks, share, turned
+from engine.cache.store import Site
+from engine.config.knobs import knob
+from engine.core.device import upload
+from engine.core.regions import due, kept, renews
+from engine.core.rows import ALL, take, within
+
+PROJECTED = {"query": "q", "key": "k"}
+
+
+@dataclass
+class SpaCache(CachePolicy):
+    """Algorithm 1, with the refreshes of the released code.
+
+    Selection is among the rows that enter: between refreshes those of the answer and the row that
+    predicts its first token (`kv_mode` dense), or all (sparse).
+    """
+
+    name = "spa_cache"
+    title = "SPA-Cache"
+    paper = "arXiv 2602.02544"
+    summary = "Renews the rows whose low-rank image of V moved most, by a budget for each layer."
+    blind = True
+
+    refresh_interval: int | None = knob(
+        50, 1, 1024, optional=True, help="Every row is renewed every so many steps."
+    )
+    response_interval: int | None = knob(
+        7, 1, 1024, optional=True, help="The answer's rows are renewed every so many steps."
+    )
+    warm_up: int = knob(
+        0, 0, 1024, label="Warm-up", help="So many steps after the first also renew every row."
+    )
+    budget: str = knob(
+        "preset",
+        choices=("preset", *PRESETS, "uniform", "fitted"),
+        help="How the renewed share varies over the layers: as published for the model's family "
+        "or a named one, the same in all, or fitted to drifts measured on this checkpoint.",
+    )
+    peak_ratio: float | None = knob(
+        0.25, 0.001, 1.0, optional=True,
+        help="Share of the rows renewed in the layer that renews most; the other layers scale "
+        "with it. Empty: as the budget says.",
+    )  # fmt: skip
+    first_ratio: float | None = knob(
+        None, 0.001, 1.0, optional=True, help="Share in the first layer; empty: by the budget."
+    )
+    last_ratio: float | None = knob(
+        None, 0.001, 1.0, optional=True, help="Share in the last layer; empty: by the budget."
+    )
+    peak_position: float | None = knob(
+        None, 0.0, 1.0, optional=True,
+        help="Where the peak lies: 0 the first layer, 1 the last; empty: by the budget.",
+    )  # fmt: skip
+    identifier: str = knob(
+        "value",
+        choices=("value", "query", "key", "input", "attn_out"),
+        help="What is compared with the step before. value: its low-rank image; attn_out: "
+        "attention is computed for all rows and only the feed-forward is spared.",
+    )
+    rank: int | None = knob(
+        None, 1, 8192, optional=True,
+        help="Width of the low-rank image; empty: an eighth of V's width, at most 128.",
+    )  # fmt: skip
+    proxy_bias: bool = knob(
+        True, help="The low-rank image includes V's bias, where the model has one."
+    )
+    kv_mode: str = knob(
+        "dense",
+        choices=("dense", "sparse"),
+        label="Keys and values",
+        help="dense: those of the whole answer are renewed in every step, the prompt rests; "
+        "sparse: only the selected rows', out of prompt and answer.",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.peak_ratio is not None:
+            check_ends(self.first_ratio, self.last_ratio, self.peak_ratio)
+        self._proxies: dict[int, Proxy] = {}
+        self._fitted: Curve | None = None
+
+    def prepare(self, ground: Ground) -> None:
+        """Get the proxies and, where asked for, the budget fitted to the checkpoint's drifts."""
+        if self.identifier == "value":
+            self._proxies = dict(enumerate(obtain(ground, self._width(ground.adapter.info))))
+        if self.budget == "fitted":
+            self._fitted = fit(ground.profile("v").beyond(DRIFTED))
+
+    def sites(self, run: RunInfo) -> tuple[Site, ...]:
+        """K and V; of the rows selected from, what is compared and the branches' sum."""
+        start = self._region(run).start
+        outputs: tuple[Site, ...] = (Site("attn", start=start), Site("ffn", start=start))
+        if self.identifier != "attn_out":
+            outputs = (Site("proxy", self._width(run.info), start), Site("branch", start=start))
+        return Site("k"), Site("v"), *outputs
+
+    def start(self, run: RunInfo) -> None:
+        """Derive the rows of each layer; ValueError names a knob that the model cannot meet."""
+        if getattr(self, "run", None) != run:  # else they stay: captured forwards use them
+            self._ranks: dict[int, Tensor] = {}
+        super().start(run)
+        self._rows, shift = self._region(run), run.info.logit_shift
+        self._answer = slice(max(run.prompt_length - shift, 0), run.length)
+        padding = run.padding if self._rows.start == 0 else ()
+        self._skipped = padding or (0,) * run.batch
+        free = [self._rows.stop - self._rows.start - n for n in self._skipped]
+        self._counts = [[share(ratio, n) for n in free] for ratio in self.ratios(run.info)]
+
+    def ratios(self, info: ModelInfo) -> tuple[float, ...]:
+        """The share of rows renewed in each layer, [layers]."""
+        if self.budget == "fitted":
+            if self._fitted is None:
+                raise ValueError(
+                    "spa_cache.budget: fitted needs drifts measured on this model; prepare the "
+                    "policy first, or choose another budget"
+                )
+            curve = self._fitted
+        else:
+            curve = PRESETS.get(self.budget) or preset(info.family)
+        check_ends(self.first_ratio, self.last_ratio, self.peak_ratio or curve.peak)
+        given = {"first": self.first_ratio, "last": self.last_ratio, "position": self.peak_position}
+        even = self.budget == "uniform"
+        return adapt(curve, self.peak_ratio, even, given).ratios(info.layers)
+
+    def begin_step(self, view: StepView) -> StepPlan:
+        """All rows at a refresh, the answer's at theirs; else those selected from."""
+        self._full = view.step <= self.warm_up or due(view.step, self.refresh_interval)
+        self._renew = self._full or due(view.step, self.response_interval)
+        if self._full:
+            return StepPlan()
+        return StepPlan(rows=self._answer if self._renew or self._dense else ALL, kind="partial")
+
+    def plan(self, layer: int, probe: LayerProbe) -> LayerPlan:
+        """Every row at a refresh and in a dense first layer, else those that moved most."""
+        if layer == 0 and self._dense:
+            return LayerPlan()
+        if self.identifier == "attn_out":
+            if self._renew:
+                return LayerPlan()
+            old = probe.cached("attn", probe.rows)
+            assert old is not None, "the first step is full"
+            return LayerPlan(ffn=self._select(layer, turned(probe.attn(LayerPlan()), old)))
+        region = self._answer if isinstance(probe.rows, slice) else self._rows
+        new = self._identify(probe, region)
+        if self._renew:
+            probe.keep("proxy", new, region)
+            return LayerPlan()
+        old = probe.cached("proxy", region)
+        assert old is not None, "the first step is full"
+        chosen = self._select(layer, turned(new, old))
+        probe.keep("proxy", new, region)
+        kv = ALL if self._dense else chosen
+        return LayerPlan(k=kv, v=kv, attn=chosen, ffn=chosen)
+
+    def occasion(self) -> tuple[object, ...]:
+        """What is renewed."""
+        return self._full, self._renew
+
+    def planned(self, view: StepView) -> tuple[str, str, str]:
+        """Prompt and answer by their intervals; in between a share of the rows selected from."""
+        if self._full:
+            return super().planned(view)
+        answer = "full" if self._renew else "partial"
+        again = not self._dense or renews(view.step, self.refresh_interval, view.steps_left)
+        return kept(again) if self._dense or self._renew else "partial", answer, answer
+
+    def facts(self) -> dict[str, list[float]]:
+        """The share of rows renewed in each layer between refreshes."""
+        first, *others = self.ratios(self.run.info)
+        return {"budget": [1.0 if self._dense else first, *others]}
+
+    @property
+    def _dense(self) -> bool:
+        return self.kv_mode == "dense"
+
+    def _region(self, run: RunInfo) -> slice:
+        """Rows that selection is among."""
+        start = max(run.prompt_length - run.info.logit_shift, 0) if self._dense else 0
+        return slice(start, run.length)
+
+    def _width(self, info: ModelInfo) -> int:
+        """Width of what is compared; ValueError where the rank exceeds V's width."""
+        if self.identifier != "value":
+            return info.d_kv if self.identifier == "key" else info.d_model
+        if self.rank is not None and self.rank > info.d_kv:
+            raise ValueError(
+                f"spa_cache.rank: {self.rank} exceeds the width of the model's V; lower it to at "
+                f"most {info.d_kv}"
+            )
+        return self.rank or max(1, min(128, info.d_kv // 8))
+
+    def _identify(self, probe: LayerProbe, region: slice) -> Tensor:
+        """What is compared, at the rows of `region`, [B, n, width]."""
+        if self.identifier in PROJECTED:
+            if self._renew:
+                probe.project_all()
+            new = probe.project(PROJECTED[self.identifier]).flatten(2)
+            return take(new, within(probe.rows, region))
+        x = take(probe.normed, within(probe.rows, region))
+        if self.identifier == "input":
+            return x
+        if probe.layer not in self._proxies:
+            made = make(probe.adapter, probe.layer, self._width(probe.adapter.info))
+            self._proxies[probe.layer] = made.like(x)
+        new = self._proxies[probe.layer](x, self.proxy_bias)
+        probe.ledger.select(probe.layer, 2 * probe.h.shape[-1] * new.numel())
+        return new
+
+    def _select(self, layer: int, moved: Tensor) -> Tensor:
+        """The rows [B, k] of largest `moved` [B, n], ties to the lower, as global rows, ascending.
+
+        Padding is never selected.
+        """
+        first, counts = self._rows.start, self._counts[layer]
+        if not any(self._skipped):
+            return most_drifted(moved, counts[0], first)
+        if layer not in self._ranks:
+            self._ranks[layer] = ranks(counts, moved.device)
+            pads = np.arange(moved.shape[1]) < np.array(self._skipped)[:, None]
+            self._pads = upload(pads, moved.device)
+        return most_drifted(moved.masked_fill(self._pads, -1.0), self._ranks[layer], first)
+
+    @classmethod
+    def exact(cls) -> SpaCache:
+        """Every row renewed in every step."""
+        return cls(refresh_interval=1)

@@ -1,0 +1,69 @@
+"""Selection of rows by how much they moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.core.device import Landing, upload
+from engine.core.rows import ALL, Rows
+
+ROUNDING = 64
+
+
+def share(ratio: float, rows: int) -> int:
+    """Rows that a ratio above 0 comes to: floor, at least one."""
+    return max(1, int(ratio * rows))
+
+
+def turned(new: Tensor, old: Tensor) -> Tensor:
+    """1 - cosine of the last dimension, at least in float32: [B, n]; 0 within rounding.
+
+    As half the squared distance of unit vectors it tells apart drifts that a cosine cannot hold.
+    """
+    wide = torch.promote_types(new.dtype, torch.float32)
+    apart = F.normalize(new.to(wide), dim=-1) - F.normalize(old.to(wide), dim=-1)
+    moved = apart.square().sum(-1) / 2
+    return moved.masked_fill(moved < (ROUNDING * torch.finfo(wide).eps) ** 2, 0.0)
+
+
+def most_drifted(moved: Tensor, count: int | Tensor, start: int) -> Tensor:
+    """The `count` rows of largest `moved` [B, n], ties to the lower, as global rows [B, count].
+
+    `start` is the global position of row 0; the result ascends. Where counts differ over the
+    batch, `count` is `ranks` of them.
+    """
+    order = moved.argsort(dim=1, descending=True, stable=True)
+    first = order.gather(1, count) if isinstance(count, Tensor) else order[:, :count]
+    return first.sort(dim=1).values + start
+
+
+def ranks(counts: Sequence[int], device: torch.device) -> Tensor:
+    """Ranks 0 to count - 1 of each sequence, [B, largest count]; a shorter one repeats its last."""
+    last = np.array(counts)[:, None] - 1
+    return upload(np.minimum(np.arange(max(counts)), last), device)
+
+
+def marked(mask: Tensor, active: Rows) -> tuple[Rows, list[int]]:
+    """Global rows of the `active` ones that `mask` [B, R] marks, and their number by sequence.
+
+    ALL where every row is marked, `slice(0, 0)` where none is. The rows ascend; a sequence with
+    fewer repeats its last one (its first active row where it has none). Waits for the device.
+    """
+    (told,) = Landing(mask.sum(1)).get()
+    counts = told.tolist()
+    if min(counts) == mask.shape[1]:
+        return ALL, counts
+    if max(counts) == 0:
+        return slice(0, 0), counts
+    first = (~mask).to(torch.uint8).argsort(dim=1, stable=True)[:, : max(counts)]
+    last = (mask.sum(1, keepdim=True) - 1).clamp_min(0)
+    places = torch.arange(max(counts), device=mask.device).minimum(last)
+    local = first.gather(1, places)
+    if isinstance(active, Tensor):
+        return active.gather(1, local), counts
+    return local + (active.start if isinstance(active, slice) else 0), counts

@@ -1,0 +1,1 @@
+"""Settings of a run: specs, knobs, validation, derived plans and presets."""

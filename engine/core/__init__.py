@@ -1,0 +1,1 @@
+"""Types and helpers that every package uses: rows, events, devices, files, progress."""

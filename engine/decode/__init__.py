@@ -1,1 +1,0 @@
-"""Unmaskers: one file a rule for what is committed in a step."""

@@ -1,0 +1,1 @@
+"""Accuracy measurements and recorded examples."""

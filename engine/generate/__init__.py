@@ -1,0 +1,1 @@
+"""The decoding loop and what one step consists of."""

@@ -1,0 +1,1 @@
+"""Finding, downloading, reading and placing checkpoints."""

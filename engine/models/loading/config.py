@@ -1,0 +1,144 @@
+"""Fields: how a family's `config.json` names its sizes, and how they are read and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.models.base import ModelInfo
+from engine.models.loading.checkpoint import CheckpointError, read_json
+
+MASK_TOKEN = "<|mdm_mask|>"
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Names of the sizes in a family's `config.json`, and what it must be or may leave out.
+
+    `required` holds fields that may have no other value, `max_context` the positions that the
+    family is documented for, whatever its config allows.
+    """
+
+    layers: str
+    d_model: str
+    n_heads: str
+    n_kv_heads: str
+    ffn: str
+    max_length: str
+    tied: str
+    required: Mapping[str, Any]
+    norm_eps: float
+    max_context: int | None = None
+
+    def read(
+        self,
+        config: Mapping[str, Any],
+        family: str,
+        stop_ids: tuple[int, ...],
+        logit_shift: int = 0,
+        qkv_bias: bool = False,
+    ) -> ModelInfo:
+        """ModelInfo of a config; `stop_ids` are ids that end a text beside EOS.
+
+        Raises CheckpointError naming a field that is missing or asks for what the family lacks.
+        """
+        for field, value in self.required.items():
+            if config.get(field, value) != value:
+                raise CheckpointError(
+                    f"config.json: {field} is {config[field]!r}; {value!r} expected"
+                )
+        names = (self.d_model, self.layers, self.n_heads, self.ffn, self.max_length)
+        width, layers, heads, ffn, context = (whole(config, name, 1) for name in names)
+        vocab = whole(config, "vocab_size", 1)
+        kv = whole(config, self.n_kv_heads, 1) if config.get(self.n_kv_heads) else heads
+        if width % (2 * heads) or heads % kv:
+            raise CheckpointError(
+                f"config.json: {self.n_heads} must divide {self.d_model} into heads of an even "
+                f"width, and {self.n_kv_heads} {self.n_heads}"
+            )
+        eos = whole(config, "eos_token_id", 0, vocab)
+        padded = config.get("pad_token_id") is not None
+        return ModelInfo(
+            family=family,
+            layers=layers,
+            d_model=width,
+            n_heads=heads,
+            n_kv_heads=kv,
+            ffn=ffn,
+            vocab_size=vocab,
+            max_length=min(context, self.max_context or context),
+            rope_theta=positive(config, "rope_theta", 10_000.0),
+            norm_eps=positive(config, "rms_norm_eps", self.norm_eps),
+            mask_id=whole(config, "mask_token_id", 0, vocab),
+            eos_id=eos,
+            pad_id=whole(config, "pad_token_id", 0, vocab) if padded else eos,
+            stop_ids=(eos, *(i for i in stop_ids if i != eos)),
+            logit_shift=logit_shift,
+            qkv_bias=qkv_bias,
+            tied=bool(config.get(self.tied, False)),
+        )
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The `config.json` of a checkpoint folder, its mask id from the tokenizer where it has none.
+
+    LLaDA-V's says nothing of the mask, which its tokenizer names. No id is ever assumed.
+    Raises CheckpointError naming a file that is missing or not readable.
+    """
+    config = read_json(folder / "config.json")
+    if config.get("mask_token_id") is None and (found := _named_id(folder, MASK_TOKEN)) is not None:
+        return config | {"mask_token_id": found}
+    return config
+
+
+def _named_id(folder: Path, token: str) -> int | None:
+    """The id of an added token by the tokenizer's files; None where they do not have it."""
+    path = folder / "tokenizer_config.json"
+    decoder = read_json(path).get("added_tokens_decoder") if path.is_file() else None
+    for number, row in decoder.items() if isinstance(decoder, dict) else ():
+        if isinstance(row, dict) and row.get("content") == token and number.isdecimal():
+            return int(number)
+    path = folder / "tokenizer.json"
+    added = read_json(path).get("added_tokens") if path.is_file() else None
+    for row in added if isinstance(added, list) else ():
+        if isinstance(row, dict) and row.get("content") == token and type(row.get("id")) is int:
+            return int(row["id"])
+    return None
+
+
+def llama_fields(
+    required: Mapping[str, Any], norm_eps: float, context: int | None = None
+) -> Fields:
+    """Fields of a config that names its sizes as `transformers` does for Llama and Qwen2."""
+    return Fields(
+        layers="num_hidden_layers",
+        d_model="hidden_size",
+        n_heads="num_attention_heads",
+        n_kv_heads="num_key_value_heads",
+        ffn="intermediate_size",
+        max_length="max_position_embeddings",
+        tied="tie_word_embeddings",
+        required={"hidden_act": "silu", "rope_scaling": None, **required},
+        norm_eps=norm_eps,
+        max_context=context,
+    )
+
+
+def whole(config: Mapping[str, Any], field: str, lo: int, end: int = 2**31) -> int:
+    """A whole number of a config in [lo, end); CheckpointError names the field."""
+    value = config.get(field)
+    if type(value) is not int:
+        raise CheckpointError(f"config.json: {field} should be a whole number, got {value!r}")
+    if not lo <= value < end:
+        raise CheckpointError(f"config.json: {field} is {value}; {lo} to {end - 1} expected")
+    return value
+
+
+def positive(config: Mapping[str, Any], field: str, default: float) -> float:
+    """A positive number of a config; CheckpointError names the field."""
+    value = config.get(field, default)
+    if type(value) not in (int, float) or not 0 < value < 1e12:
+        raise CheckpointError(f"config.json: {field} should be a positive number, got {value!r}")
+    return float(value)

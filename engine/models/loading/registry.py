@@ -1,0 +1,79 @@
+"""Registry: the models that are known by name, each with its licence, sizes and presets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from engine.config.presets import (
+    DREAM_BASE,
+    DREAM_INSTRUCT,
+    LLADA_1_5,
+    LLADA_BASE,
+    LLADA_INSTRUCT,
+    TINY_DREAM,
+    TINY_LLADA,
+    Preset,
+)
+
+LLADA_8B: Mapping[str, Any] = MappingProxyType({
+    "model_type": "llada", "d_model": 4096, "n_layers": 32, "n_heads": 32, "n_kv_heads": 32,
+    "mlp_hidden_size": 12288, "vocab_size": 126464, "embedding_size": 126464,
+    "max_sequence_length": 4096, "block_type": "llama", "activation_type": "silu",
+    "layer_norm_type": "rms", "rms_norm_eps": 1e-5, "rope": True, "rope_theta": 500000.0,
+    "alibi": False, "include_bias": False, "include_qkv_bias": False, "input_emb_norm": False,
+    "attention_layer_norm": False, "weight_tying": False, "scale_logits": False,
+    "mask_token_id": 126336, "eos_token_id": 126081, "pad_token_id": 126081,
+})  # fmt: skip
+DREAM_7B: Mapping[str, Any] = MappingProxyType({
+    "model_type": "Dream", "hidden_size": 3584, "num_hidden_layers": 28,
+    "num_attention_heads": 28, "num_key_value_heads": 4, "intermediate_size": 18944,
+    "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "rope_scaling": None,
+    "vocab_size": 152064, "tie_word_embeddings": False, "max_position_embeddings": 131072,
+    "use_sliding_window": False, "mask_token_id": 151666, "bos_token_id": 151643,
+    "eos_token_id": 151643, "pad_token_id": 151643,
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A model that may be chosen by name, on a public page too.
+
+    `config` holds what the published `config.json` says of the network, so that sizes, context
+    and memory are known before anything is fetched; it is empty for the embedded models, whose
+    folders under `assets/models` have their own.
+    """
+
+    name: str
+    title: str
+    licence: str
+    presets: tuple[Preset, ...]
+    config: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the repository ships it."""
+        return not self.config
+
+
+REGISTERED: Mapping[str, Registered] = MappingProxyType({
+    model.name: model
+    for model in (
+        Registered("tiny-llada", "Tiny LLaDA", "MIT", TINY_LLADA),
+        Registered("tiny-dream", "Tiny Dream", "MIT", TINY_DREAM),
+        Registered(
+            "GSAI-ML/LLaDA-8B-Instruct", "LLaDA 8B Instruct", "MIT", LLADA_INSTRUCT, LLADA_8B
+        ),
+        Registered("GSAI-ML/LLaDA-1.5", "LLaDA 1.5", "MIT", LLADA_1_5, LLADA_8B),
+        Registered("GSAI-ML/LLaDA-8B-Base", "LLaDA 8B Base", "MIT", LLADA_BASE, LLADA_8B),
+        Registered(
+            "Dream-org/Dream-v0-Instruct-7B", "Dream 7B Instruct", "Apache-2.0", DREAM_INSTRUCT,
+            DREAM_7B,
+        ),
+        Registered(
+            "Dream-org/Dream-v0-Base-7B", "Dream 7B Base", "Apache-2.0", DREAM_BASE, DREAM_7B
+        ),
+    )
+})  # fmt: skip

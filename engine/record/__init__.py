@@ -1,0 +1,1 @@
+"""Recorders: what a run keeps beside its token events."""

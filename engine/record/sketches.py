@@ -1,0 +1,95 @@
+"""Sketch: K and V of a few positions over a run, kept as short random projections.
+
+The cosine of two projections is that of the vectors up to a standard error of (1 - c^2) / sqrt(m)
+for m dimensions; a value that was reused is compared with itself and comes out as 1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.cache.base import RunInfo
+from engine.core.events import Similarity
+from engine.models.ops import wide
+from engine.record.last_values import Latest, encode
+
+WIDTH, SEED = 64, 20_505
+STEPS, BLOCKS = 256, 5
+OF_PROMPT, OF_BLOCK = 32, 16
+
+
+def spread(start: int, stop: int, most: int) -> np.ndarray:
+    """At most `most` positions of [start, stop), evenly, the first and the last among them."""
+    return np.unique(np.linspace(start, stop - 1, min(most, stop - start)).round().astype(int))
+
+
+class Sketch:
+    """Sketches of groups of positions: the prompt and up to five blocks, first and last included.
+
+    Of a run of at most `forwards` steps every so many are kept that there are at most 256.
+    """
+
+    def __init__(self, run: RunInfo, forwards: int) -> None:
+        first = run.padding[0] if run.padding else 0
+        size, blocks = run.block_length, run.gen_length // run.block_length
+        starts = [run.prompt_length + size * int(b) for b in spread(0, blocks, BLOCKS)]
+        self._groups = [(lo, lo + size) for lo in starts]
+        sets = [spread(lo, hi, OF_BLOCK) for lo, hi in self._groups]
+        if first < run.prompt_length:
+            self._groups.insert(0, (first, run.prompt_length))
+            sets.insert(0, spread(first, run.prompt_length, OF_PROMPT))
+        self._positions, self._sizes = np.concatenate(sets), [len(s) for s in sets]
+        self._every = max(-(-forwards // STEPS), 1)
+        self._changed = np.zeros(run.length, bool)
+        self._matrix: Tensor | None = None
+        self._now: Tensor | None = None
+        self._kept: list[Tensor] = []
+        self._steps: list[int] = []
+
+    def take(self, step: int, changed: np.ndarray, latest: Latest) -> None:
+        """Take K and V after a step that computed anew the rows `changed` [T] bool."""
+        self._changed |= changed
+        if step % self._every or len(self._steps) == STEPS:
+            return
+        places = np.flatnonzero(self._changed[self._positions])
+        rows = torch.from_numpy(self._positions[places])
+        self._changed[:] = False
+        new = self._project(latest, rows)
+        if self._now is None:
+            assert len(places) == len(self._positions), "the first step computes every row"
+            self._now = new
+        elif len(places):
+            self._now[:, :, torch.from_numpy(places).to(new.device)] = new
+        self._kept.append(self._now.clone())
+        self._steps.append(step)
+
+    def result(self) -> Similarity:
+        """The mean cosines of all pairs of steps kept."""
+        steps, groups = np.array(self._steps, np.int32), np.array(self._groups, np.int32)
+        below = np.tril_indices(len(steps))
+        if not self._kept:
+            return Similarity(np.zeros((0, 2, 0, len(groups)), np.uint8), steps, groups)
+        parts = torch.stack(self._kept, 2).split(self._sizes, 3)  # [2, L, X, n, m] each
+        codes = [[encode(1 - _alike(layer)).cpu().numpy() for layer in p.unbind(1)] for p in parts]
+        whole = np.array(codes)[..., below[0], below[1]]  # [G, L, 2, pairs]
+        return Similarity(np.ascontiguousarray(whole.transpose(3, 2, 1, 0)), steps, groups)
+
+    def _project(self, latest: Latest, rows: Tensor) -> Tensor:
+        """Sketches [2, L, n, m] float16 of the K and V last computed at `rows` [n]."""
+        both = (latest.values["k"], latest.values["v"])
+        x = wide(torch.stack([values[:, rows.to(values.device)] for values in both]))
+        if x.shape[-1] > WIDTH:
+            if self._matrix is None:
+                generator = torch.Generator().manual_seed(SEED)
+                self._matrix = torch.randn(x.shape[-1], WIDTH, generator=generator).to(x)
+            x = x @ self._matrix
+        return F.normalize(x, dim=-1).half()
+
+
+def _alike(sketches: Tensor) -> Tensor:
+    """Mean cosine [2, X, X] over the positions of sketches [2, X, n, m]."""
+    rows = F.normalize(sketches.float(), dim=-1).flatten(2)
+    return rows @ rows.mT / sketches.shape[2]

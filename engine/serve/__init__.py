@@ -1,0 +1,1 @@
+"""Sessions: loaded models, queued runs, races and their limits."""

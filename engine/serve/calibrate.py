@@ -1,0 +1,55 @@
+"""calibrate: measure the drifts that DARE needs and ship them with a checkpoint.
+
+    python -m engine calibrate --model assets/models/tiny-llada --base none prefix dual
+
+Decodes a few training problems by each base cache and writes `calibration/BASE-q0.npz` into the
+checkpoint's folder; a run finds them there and need not measure. Files carry the digest of the
+weights and are ignored once those have changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from engine.cache.calibration.drift_profile import save, shipped_path
+from engine.catalog import policies
+from engine.config.spec import RunSpec
+from engine.serve.calibration import BASES
+from engine.serve.lane import ground_of
+from engine.serve.model_pool import Library
+
+
+def ship(folder: Path, bases: list[str]) -> list[Path]:
+    """Measure the head-0 query drifts of a checkpoint under each base; the files written."""
+    model = Library({folder.name: folder}).load(RunSpec(model=folder.name))
+    measure = ground_of(model, folder.name).measure
+    paths = []
+    for base in bases:
+        paths.append(shipped_path(folder, base, "q0"))
+        save(replace(measure(base, "q0"), checkpoint=model.digest), paths[-1])
+    return paths
+
+
+def main() -> None:
+    """The command line."""
+    bases = [base for base in BASES if base in policies()]
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", type=Path, default=Path("assets/models/tiny-llada"))
+    parser.add_argument("--base", nargs="+", default=bases, choices=bases)
+    parser.add_argument("--threads", type=int, default=1, help="torch threads")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    try:
+        ship(args.model, args.base)
+    except ValueError as error:
+        raise SystemExit(f"error: {error}") from None
+
+
+if __name__ == "__main__":
+    main()

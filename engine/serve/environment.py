@@ -1,0 +1,34 @@
+"""What a figure was measured on: machine, versions and the settings that touch speed."""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import Any
+
+import torch
+
+from engine.config.spec import RunSpec
+from engine.generate.capturers import WARM_UP_STEPS
+from engine.models.loading.memory_estimate import free_bytes, main_of
+
+
+def describe(spec: RunSpec, checkpoint: str) -> dict[str, Any]:
+    """Device, number format, threads, versions, seed, recorder level and checkpoint digest."""
+    main = main_of(spec.device, free_bytes())
+    return {
+        "device": spec.device,
+        "device_name": (
+            torch.cuda.get_device_name(main) if main.startswith("cuda") else platform.machine()
+        ),
+        "dtype": spec.dtype,
+        "threads": torch.get_num_threads(),
+        "cores": os.cpu_count(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "seed": spec.seed,
+        "record": spec.record,
+        "warmup_steps": WARM_UP_STEPS,
+        "checkpoint": checkpoint,
+    }

@@ -1,0 +1,253 @@
+"""Lane: one run of a session, from its spec to its finished event."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from engine.cache.base import CachePolicy, Ground
+from engine.cache.calibration.drift_profile import DriftProfile
+from engine.cache.stack import Stack
+from engine.catalog import make_policy, make_unmasker, unmaskers
+from engine.config.spec import RunSpec
+from engine.core.device import peak_memory, reset_peak_memory
+from engine.core.events import GuidedStep, RunFinished, RunStarted, StepEvent
+from engine.generate.branch import BranchPoint, branched
+from engine.generate.capturers import WARM_UP_STEPS, capturer_of
+from engine.generate.end_of_text import text_length
+from engine.generate.job import Job
+from engine.generate.loop import Denoiser, denoise
+from engine.guider.match import Guiding
+from engine.models.base import ModelAdapter
+from engine.models.tokenizer import Tokenizer
+from engine.record.levels import make_recorder
+from engine.record.recorder import Recorder
+from engine.serve import environment
+from engine.serve.calibration import measure
+from engine.trace.metrics import Tally
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A checkpoint in memory with its tokenizer, its digest and the drifts measured on it.
+
+    `loading` says what it took of its main device, in bytes: free_before_bytes, free_after_bytes.
+    `kept` holds what policies made of it; `guide` sets a guider on a run, given the specs of its
+    sequences and their prompts' ids (Guiders.guiding).
+    """
+
+    adapter: ModelAdapter
+    tokenizer: Tokenizer
+    digest: str
+    folder: Path | None = None
+    profiles: dict[tuple[str, str], DriftProfile] = field(default_factory=dict, compare=False)
+    kept: dict[str, Any] = field(default_factory=dict, compare=False)
+    guide: Callable[[Sequence[RunSpec], list[list[int]]], Guiding] | None = None
+    loading: Mapping[str, int] = field(default_factory=dict, compare=False)
+
+
+def check_context(tokens: int, spec: RunSpec, context: int) -> None:
+    """Raise ValueError naming `prompt` where its tokens and the answer exceed the context."""
+    if tokens + spec.gen_length > context:
+        raise ValueError(
+            f"prompt: {tokens} tokens and an answer of {spec.gen_length} exceed the context of "
+            f"{context}; shorten the prompt or lower gen_length"
+        )
+
+
+def make_job(
+    model: LoadedModel,
+    spec: RunSpec,
+    prompts: list[list[int]],
+    recorder: Recorder | None = None,
+    point: BranchPoint | None = None,
+    asked: Sequence[RunSpec] = (),
+) -> Job:
+    """A job of a spec over prompts [B] of ids, padded on the left to one length.
+
+    `point` is where a branch goes on; `asked` are the specs of the single sequences, where their
+    prompts are not the spec's, for a guider that reads them in its own template. Raises
+    ValueError naming `prompt`, `fixed` or `start` where they do not fit the model.
+    """
+    if spec.start is not None and point is None:
+        raise ValueError("start: the trace to go on from is not at hand; leave start out")
+    info = model.adapter.info
+    width = max(map(len, prompts))
+    check_context(width, spec, info.max_length)
+    canvas = torch.full((len(prompts), width + spec.gen_length), info.mask_id)
+    pad_mask = torch.ones(canvas.shape, dtype=torch.bool)
+    fixed_mask = torch.zeros(canvas.shape, dtype=torch.bool)
+    for row, ids in enumerate(prompts):
+        canvas[row, width - len(ids) : width] = torch.tensor(ids)
+        canvas[row, : width - len(ids)] = info.pad_id
+        pad_mask[row, : width - len(ids)] = False
+    for offset, token in spec.fixed:
+        if token >= info.vocab_size or token == info.mask_id:
+            raise ValueError(f"fixed: token id {token} is not one of the model's {info.vocab_size}")
+        canvas[:, width + offset] = token
+        fixed_mask[:, width + offset] = True
+    recorder, unmasker = recorder or Recorder(), make_unmasker(spec)
+    job = Job(
+        adapter=model.adapter,
+        spec=spec,
+        canvas=canvas,
+        prompt_length=width,
+        make_policy=lambda: _prepared(make_policy(spec), ground_of(model, spec.model)),
+        unmasker=unmasker,
+        pad_mask=None if bool(pad_mask.all()) else pad_mask,
+        fixed_mask=fixed_mask,
+        recorder=recorder,
+        guiding=guiding_of(model, asked or [spec] * len(prompts), prompts),
+        capturer=capturer_of(model.adapter, recorder.listens, unmasker.guided),
+    )
+    return job if point is None else branched(job, point)
+
+
+def guiding_of(
+    model: LoadedModel, asked: Sequence[RunSpec], prompts: list[list[int]]
+) -> Guiding | None:
+    """The guider of a run, loaded; None where its unmasker asks none.
+
+    Raises ValueError naming `guided.guider`.
+    """
+    if not unmaskers()[asked[0].unmasker].guided:
+        return None
+    if model.guide is None:
+        raise ValueError("guided.guider: no guider is at hand here; choose another unmasker")
+    return model.guide(asked, prompts)
+
+
+def ground_of(model: LoadedModel, name: str) -> Ground:
+    """What policies may prepare themselves from; a drift is measured once a loaded model."""
+
+    def make(calibration: RunSpec, meter: CachePolicy) -> Job:
+        prompt = model.tokenizer.encode_spec(calibration)
+        job = make_job(model, calibration, [prompt])
+        return replace(job, make_policy=lambda: Stack(make_policy(calibration), meter))
+
+    def drifts(base: str, quantity: str) -> DriftProfile:
+        known = model.profiles
+        if (base, quantity) not in known:
+            known[base, quantity] = measure(make, name, base, quantity)
+        return known[base, quantity]
+
+    return Ground(model.adapter, model.digest, model.folder, drifts, kept=model.kept)
+
+
+def _prepared(policy: CachePolicy, ground: Ground) -> CachePolicy:
+    policy.prepare(ground)
+    return policy
+
+
+class Lane:
+    """A run that is advanced one event at a time; `clock` is its own time in milliseconds."""
+
+    def __init__(self, model: LoadedModel, spec: RunSpec, point: BranchPoint | None = None) -> None:
+        self.model, self.spec = model, spec
+        prompt = model.tokenizer.encode_spec(spec)
+        self._job = make_job(model, spec, [prompt], make_recorder(spec), point)
+        self._state: Denoiser | None = None
+        self._steps: Iterator[StepEvent] = iter(())
+        self._tally = Tally(self._job.canvas.shape[1])
+        self._seen: set[int] = set()
+        self._heard: set[int] = set()
+
+    @property
+    def clock(self) -> float:
+        """Milliseconds that the engine has spent on this lane."""
+        return self._tally.total_ms
+
+    def warm_up(self) -> None:
+        """Steps that are thrown away, so that no first call is timed; no recorder hears them."""
+        job = self._job
+        if job.recorder.listens:
+            job = replace(job, recorder=Recorder(), unmasker=make_unmasker(self.spec))
+        few = WARM_UP_STEPS if job.capturer is None else job.capturer.warm_up
+        state = Denoiser(job)
+        deque(islice(denoise(state), few), maxlen=0)
+        if job is self._job:
+            state.rewind()
+            self._state = state
+
+    def start(self) -> RunStarted:
+        """Allocate the run and describe its first canvas."""
+        job = self._job
+        reset_peak_memory(job.adapter.device)
+        self._state = self._state or Denoiser(job)
+        self._steps = denoise(self._state)
+        canvas = self._state.ids.astype(np.int32)
+        prompt = np.zeros(canvas.shape, bool)
+        prompt[:, : job.prompt_length] = True
+        pad = np.ones(canvas.shape, bool) if job.pad_mask is None else job.pad_mask.numpy()
+        assert job.fixed_mask is not None
+        return RunStarted(
+            spec=self.spec.to_dict(),
+            model={"name": self.spec.model} | job.adapter.info.to_dict(),
+            environment=environment.describe(self.spec, self.model.digest)
+            | dict(self.model.loading),
+            canvas=canvas,
+            prompt_mask=prompt,
+            fixed_mask=job.fixed_mask.numpy(),
+            pad_mask=pad,
+            pieces=self._pieces(canvas),
+            facts=self._state.branches[0].policy.facts(),
+            guider={} if job.guiding is None else job.guiding.about,
+        )
+
+    def advance(self) -> StepEvent | RunFinished:
+        """The next step, or the end of the run."""
+        event = next(self._steps, None)
+        if event is None:
+            return self.finish("done")
+        self._tally.add(event)
+        ids = [event.ids]
+        if event.recording is not None:
+            ids.append(event.recording.top_ids.ravel())
+            if event.recording.shadow is not None:
+                ids.append(event.recording.shadow.top.ravel())
+        event = replace(event, pieces=self._pieces(np.concatenate(ids)))
+        return event if event.guided is None else replace(event, guided=self._new(event.guided))
+
+    def finish(self, reason: str) -> RunFinished:
+        """End the run and free what it held."""
+        state, job = self._state, self._job
+        assert state is not None, "a lane ends once, after its start"
+        answer = state.ids[0, job.prompt_length :]
+        masked = state.masked[0, job.prompt_length :]
+        tokens = text_length(answer, state.run.info.stop_ids)
+        own = ~masked[:tokens]
+        if job.known_mask is not None:  # what the parent decoded is not this run's work
+            own = own & ~job.known_mask[0, job.prompt_length :].numpy()[:tokens]
+        held: dict[str, int | None] = {
+            "cache_bytes": state.held(),
+            "peak_memory_bytes": peak_memory(job.adapter.device),
+        }
+        if job.guiding is not None:
+            held["guider_cache_bytes"] = job.unmasker.held()
+            held["guider_weight_bytes"] = job.guiding.weight_bytes
+        self._state, self._steps = None, iter(())
+        return RunFinished(
+            reason=reason,
+            canvas=state.ids.astype(np.int32),
+            texts=(self.model.tokenizer.decode(answer[:tokens][~masked[:tokens]].tolist()),),
+            metrics=self._tally.metrics(int(own.sum()), held),
+            similarity=job.recorder.finish(),
+        )
+
+    def _new(self, step: GuidedStep) -> GuidedStep:
+        """A guided step with the pieces that are shown for the first time alone."""
+        new = {i: piece for i, piece in step.pieces.items() if i not in self._heard}
+        self._heard |= set(new)
+        return replace(step, pieces=new)
+
+    def _pieces(self, ids: np.ndarray) -> dict[int, bytes]:
+        new = set(np.unique(ids).tolist()) - self._seen
+        self._seen |= new
+        return self.model.tokenizer.pieces(new)

@@ -1,0 +1,77 @@
+"""Limits: what one run may ask of a page that is open to anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from engine.config.spec import RunSpec
+from engine.core.events import QUANTITIES, SITES
+from engine.models.base import ModelInfo
+from engine.models.loading.memory_estimate import gigabytes
+
+AUTO = "auto"  # spreads a model over disks too, and takes as long as that takes
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Most that a run may ask; beyond it is refused by the field's name.
+
+    `prompt` counts characters, `recording` bytes that the recorder keeps of a run.
+    """
+
+    gen_length: int = 512
+    steps: int = 512
+    prompt: int = 4_000
+    recording: int = 64_000_000
+
+    def check(self, spec: RunSpec) -> None:
+        """Raise ValueError naming `device`, `gen_length`, `steps` or `prompt`, and what passes."""
+        if spec.device == AUTO:
+            raise ValueError(
+                f"device: {AUTO} is not offered on this public page, where others wait; set device "
+                "to cpu or cuda"
+            )
+        for name in ("gen_length", "steps"):
+            if (given := getattr(spec, name)) > (most := getattr(self, name)):
+                raise ValueError(
+                    f"{name}: {given} is more than this public page allows; at most {most}, or run "
+                    "a copy of your own"
+                )
+        length = len(spec.prompt) + sum(len(text) for _, text in spec.messages)
+        if length > self.prompt:
+            raise ValueError(
+                f"prompt: {length} characters are more than this public page allows; shorten it "
+                f"to {self.prompt}, or run a copy of your own"
+            )
+
+    def check_recording(self, spec: RunSpec, info: ModelInfo, tokens: int, forwards: int) -> None:
+        """Raise ValueError naming `record` where a run of so many forwards keeps too much."""
+        kept = recorded_bytes(spec, info, tokens, forwards)
+        if kept > self.recording:
+            lower = "off" if spec.record == "steps" else "steps"
+            raise ValueError(
+                f"record: level {spec.record} keeps about {gigabytes(kept)} of this run, and this "
+                f"public page at most {gigabytes(self.recording)}; set record to {lower}, or lower "
+                "gen_length"
+            )
+
+    def narrowed(self, fields: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Described fields of a RunSpec with these bounds in place of its own."""
+        most: Mapping[str, int] = {"gen_length": self.gen_length, "steps": self.steps}
+        return [row | {"hi": most.get(row["name"], row["hi"])} for row in fields]
+
+
+def recorded_bytes(spec: RunSpec, info: ModelInfo, tokens: int, forwards: int) -> int:
+    """Bytes that the recorder keeps of a run: plans from level `steps`, drifts from `layers` on."""
+    if spec.record == "off":
+        return 0
+    length = tokens + spec.gen_length
+    rows = info.layers * length
+    kept = forwards * info.layers * len(SITES) * -(-length // 8)
+    if spec.record == "steps":
+        return kept
+    kept += forwards * rows * len(QUANTITIES)
+    probes = min(spec.probe_steps, forwards) if spec.record == "probe" else 0
+    return kept + probes * rows * 2 * len(SITES)

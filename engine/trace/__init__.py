@@ -1,0 +1,1 @@
+"""Recorded runs: the trace, its file format and its metrics."""

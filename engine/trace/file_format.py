@@ -1,0 +1,117 @@
+"""Document: the bytes of a trace file, read into meta and arrays and checked in size and form."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import zipfile
+from typing import Any
+
+import numpy as np
+
+from engine.core.events import PARTS, REASONS
+from engine.trace.schema import LATER, MAX_LAYERS, OLD_PARTS, SCHEMA, empty_arrays
+
+VERSION = 3
+MAX_BYTES = 64_000_000
+MAX_JSON_BYTES = 16_000_000  # what a trace that is small enough for JSON comes to, and more
+MAX_FACTS, MAX_NAME, MAX_TEXT = 16, 32, 1_000
+
+
+def read(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The meta and the arrays of a document of either form and version, as of this version.
+
+    Nothing is unpacked that exceeds MAX_BYTES. Raises ValueError saying what is wrong.
+    """
+    packed = data[:2] == b"PK"
+    if not packed and len(data) > MAX_JSON_BYTES:
+        most = MAX_JSON_BYTES // 1_000_000
+        raise ValueError(f"trace: as JSON larger than {most} MB; export it as .npz")
+    try:
+        meta, arrays = _read_npz(data) if packed else _read_json(data)
+    except Exception:  # zipfile, numpy and json raise a dozen kinds on damaged bytes
+        raise ValueError("trace: the file is damaged or not a trace; export it again") from None
+    meta = _checked_meta(meta)
+    return meta | {"version": VERSION}, _renewed(arrays, meta["version"])
+
+
+def _renewed(arrays: dict[str, np.ndarray], version: int) -> dict[str, np.ndarray]:
+    """The arrays of an older version as of this one; ValueError for a field it did not know."""
+    later = LATER.get(version, ())
+    odd, new = sorted(set(arrays) & set(later)), empty_arrays()
+    if odd:
+        raise ValueError(f"trace: version {version} has no field {odd[0]!r}")
+    arrays = arrays | {name: new[name] for name in later}
+    if version < 3 and "flops" in arrays:
+        flops = arrays["flops"] if len(arrays["flops"]) else new["flops"][:, :OLD_PARTS]
+        if flops.shape[1:] != (OLD_PARTS,):
+            raise ValueError(f"trace: version {version} has {OLD_PARTS} parts of flops")
+        arrays["flops"] = np.pad(flops, ((0, 0), (0, len(PARTS) - OLD_PARTS)))
+    return arrays
+
+
+def _read_npz(data: bytes) -> tuple[Any, dict[str, np.ndarray]]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        if len(archive.infolist()) > len(SCHEMA) + 1:
+            raise ValueError
+        if sum(info.file_size for info in archive.infolist()) > MAX_BYTES:
+            raise ValueError
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        found = {name: arrays[name] for name in arrays.files}
+    if not all(isinstance(array, np.ndarray) for array in found.values()):
+        raise ValueError  # numpy hands a member that is no array over as bytes
+    return json.loads(found.pop("meta").tobytes()), found
+
+
+def _read_json(data: bytes) -> tuple[Any, dict[str, np.ndarray]]:
+    document = json.loads(data)
+    arrays = {}
+    for name, item in document["arrays"].items():
+        dtype = SCHEMA[name][0]
+        flat = [np.nan if x is None else x for x in item["data"]]
+        arrays[name] = np.array(flat, dtype).reshape(item["shape"])
+    return document["meta"], arrays
+
+
+def _checked_meta(meta: Any) -> dict[str, Any]:
+    version = meta.get("version") if isinstance(meta, dict) else None
+    if type(version) is not int or not 1 <= version <= VERSION:
+        raise ValueError(f"trace: version 1 to {VERSION} expected")
+    if meta.get("reason") not in (*REASONS, "running"):
+        raise ValueError("trace: meta.reason is unknown")
+    for name in ("spec", "model", "environment"):
+        if not isinstance(meta.get(name), dict):
+            raise ValueError(f"trace: meta.{name} is missing")
+    for name, kind in (("texts", list), ("metrics", dict), ("message", str)):
+        if not isinstance(meta.get(name, kind()), kind):
+            raise ValueError(f"trace: meta.{name} should be a {kind.__name__}")
+    _check_facts(meta.setdefault("facts", {}))
+    _check_guider(meta.setdefault("guider", {}))
+    return meta
+
+
+def _check_guider(guider: Any) -> None:
+    few = isinstance(guider, dict) and len(guider) <= MAX_FACTS
+    if not few or not all(len(n) <= MAX_NAME and _is_plain(x) for n, x in guider.items()):
+        raise ValueError(f"trace: meta.guider should be a dict of at most {MAX_FACTS} plain values")
+
+
+def _is_plain(x: Any) -> bool:
+    short = isinstance(x, str) and len(x) <= MAX_TEXT
+    return short or type(x) is bool or (type(x) is int and abs(x) < 2**53)
+
+
+def _check_facts(facts: Any) -> None:
+    if not isinstance(facts, dict) or len(facts) > MAX_FACTS:
+        raise ValueError(f"trace: meta.facts should be a dict of at most {MAX_FACTS} names")
+    for name, numbers in facts.items():
+        few = isinstance(numbers, list) and len(numbers) <= MAX_LAYERS
+        if len(name) > MAX_NAME or not few or not all(map(_is_finite, numbers)):
+            raise ValueError(
+                f"trace: meta.facts should hold lists of at most {MAX_LAYERS} finite numbers"
+            )
+
+
+def _is_finite(x: Any) -> bool:
+    return (type(x) is float and math.isfinite(x)) or (type(x) is int and abs(x) < 2**53)

@@ -1,0 +1,97 @@
+"""Metrics of a run, summed from its step events."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from engine.core.events import PARTS, StepEvent
+
+SUMMED = (
+    "ms", "prefill_ms", "forwards", "fed", "prefilled", "prefill_flops", "accepted",
+    "fell_back", "straddle_loss",
+)  # fmt: skip
+
+
+@dataclass
+class Tally:
+    """Running sums; times are milliseconds of the engine's own clocks."""
+
+    length: int
+    steps: int = 0
+    forwards: int = 0
+    full_steps: int = 0
+    rows: int = 0
+    committed: int = 0
+    forward_ms: float = 0.0
+    decide_ms: float = 0.0
+    recomputed: float = 0.0
+    flops: np.ndarray = field(default_factory=lambda: np.zeros(len(PARTS), np.int64))
+    guided: Counter[str] = field(default_factory=Counter)
+
+    def add(self, event: StepEvent) -> None:
+        """Take one step."""
+        self.steps += 1
+        self.forwards += event.forwards
+        self.full_steps += event.kind == "full"
+        self.rows += event.rows
+        self.committed += len(event.positions)
+        self.forward_ms += event.forward_ms
+        self.decide_ms += event.decide_ms
+        self.recomputed += event.recomputed
+        self.flops = self.flops + event.flops
+        if event.guided is not None:
+            self.guided.update({name: getattr(event.guided, name) for name in SUMMED})
+
+    @property
+    def total_ms(self) -> float:
+        """The run's own clock so far."""
+        return self.forward_ms + self.decide_ms
+
+    def metrics(self, tokens: int, memory: dict[str, int | None]) -> dict[str, Any]:
+        """Plain figures; `tokens` before the first end of text, `positions` all committed."""
+        seconds = self.total_ms / 1e3
+        return {
+            "nfe": self.steps,
+            "forwards": self.forwards,
+            "full_steps": self.full_steps,
+            "partial_steps": self.steps - self.full_steps,
+            "total_ms": self.total_ms,
+            "forward_ms": self.forward_ms,
+            "decide_ms": self.decide_ms,
+            "ms_per_step": self.total_ms / self.steps if self.steps else 0.0,
+            "tokens": tokens,
+            "positions": self.committed,
+            "tokens_per_s": tokens / seconds if seconds else 0.0,
+            "positions_per_s": self.committed / seconds if seconds else 0.0,
+            "rows": self.rows,
+            "rows_plain": self.steps * self.length,
+            "recomputed": self.recomputed / self.steps if self.steps else 0.0,
+            "gflops": float(self.flops.sum()) / 1e9,
+            "gflops_per_position": float(self.flops.sum()) / 1e9 / max(self.committed, 1),
+            **{f"gflops_{part}": float(n) / 1e9 for part, n in zip(PARTS, self.flops, strict=True)},
+            **self._guider(tokens),
+            **memory,
+        }
+
+    def _guider(self, tokens: int) -> dict[str, Any]:
+        """What a guider did and cost; its times and FLOPs are in the totals too."""
+        if not self.guided:
+            return {}
+        sums, forwards = self.guided, max(self.guided["forwards"], 1)
+        return {
+            "guider_ms": sums["ms"],
+            "guider_prefill_ms": sums["prefill_ms"],
+            "guider_share": sums["ms"] / self.total_ms if self.total_ms else 0.0,
+            "guider_forwards": sums["forwards"],
+            "guider_tokens": sums["fed"] + sums["prefilled"],
+            "gflops_guider_prefill": sums["prefill_flops"] / 1e9,
+            "tokens_per_nfe": tokens / self.steps,
+            "tokens_per_guider_forward": tokens / forwards,
+            "accepted": sums["accepted"] / self.steps,
+            "fallback_rate": sums["fell_back"] / self.steps,
+            "straddle_loss": sums["straddle_loss"],
+        }

@@ -1,0 +1,188 @@
+"""The arrays of a trace: dtype and shape of each, and the checks on arrays that come in."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.core.events import GUIDED, KINDS, PARTS, QUANTITIES, SITES
+from engine.core.regions import REGIONS
+
+SCHEMA: dict[str, tuple[str, tuple[str, ...]]] = {
+    "canvas": ("int32", ("T",)),
+    "prompt_mask": ("bool", ("T",)),
+    "fixed_mask": ("bool", ("T",)),
+    "block": ("int32", ("S",)),
+    "block_step": ("int32", ("S",)),
+    "kind": ("uint8", ("S",)),
+    "rows": ("int32", ("S",)),
+    "forwards": ("int32", ("S",)),
+    "masks_left": ("int32", ("S",)),
+    "forward_ms": ("float64", ("S",)),
+    "decide_ms": ("float64", ("S",)),
+    "flops": ("int64", ("S", "parts")),
+    "recomputed": ("float64", ("S",)),
+    "commit_step": ("int32", ("C",)),
+    "commit_position": ("int32", ("C",)),
+    "commit_id": ("int32", ("C",)),
+    "commit_confidence": ("float32", ("C",)),
+    "piece_id": ("int32", ("P",)),
+    "piece_end": ("int32", ("P",)),
+    "piece_bytes": ("uint8", ("Z",)),
+    "plan": ("uint8", ("R", "L", "sites", "W")),
+    "candidate_step": ("int32", ("N",)),
+    "candidate_position": ("int32", ("N",)),
+    "candidate_id": ("int32", ("N", "K")),
+    "candidate_prob": ("float32", ("N", "K")),
+    "planned": ("uint8", ("A", "regions")),
+    "drift": ("uint8", ("D", "L", "quantities", "T")),
+    "similarity": ("uint8", ("Y", "2", "L", "G")),
+    "similarity_step": ("int32", ("X",)),
+    "similarity_group": ("int32", ("G", "2")),
+    "probe_step": ("int32", ("E",)),
+    "probe_error": ("uint8", ("E", "L", "sites", "T")),
+    "probe_moved": ("uint8", ("E", "L", "sites", "T")),
+    "probe_row": ("int32", ("M",)),
+    "probe_position": ("int32", ("M",)),
+    "probe_tv": ("float32", ("M",)),
+    "probe_top": ("int32", ("M", "2")),
+    "guided_count": ("int32", ("U", "guided")),
+    "guided_nll": ("float32", ("U",)),
+    "guided_ms": ("float64", ("U", "2")),
+    "guided_flops": ("int64", ("U", "2")),
+    "draft_step": ("int32", ("J",)),
+    "draft_position": ("int32", ("J",)),
+    "draft_id": ("int32", ("J",)),
+    "draft_end": ("int32", ("J",)),
+    "draft_p_f": ("float32", ("J",)),
+    "draft_p_g": ("float32", ("J",)),
+    "draft_ok": ("bool", ("J",)),
+    "draft_kl": ("float32", ("J",)),
+    "guider_step": ("int32", ("H",)),
+    "guider_id": ("int32", ("H",)),
+    "guider_end": ("int32", ("H",)),
+    "guider_p": ("float32", ("H",)),
+    "guider_ok": ("bool", ("H",)),
+    "guider_rank": ("uint8", ("H",)),
+    "guider_top": ("int32", ("H",)),
+    "guider_top_p": ("float32", ("H",)),
+    "guider_piece_id": ("int32", ("Q",)),
+    "guider_piece_end": ("int32", ("Q",)),
+    "guider_piece_bytes": ("uint8", ("V",)),
+}
+_NAMES = tuple(SCHEMA)
+LATER = {  # what a version did not know
+    1: _NAMES[_NAMES.index("planned") :],
+    2: _NAMES[_NAMES.index("guided_count") :],
+}
+OLD_PARTS = 5  # events.PARTS up to version 2
+FIXED = {
+    "sites": len(SITES), "parts": len(PARTS), "quantities": len(QUANTITIES),
+    "regions": len(REGIONS), "2": 2, "guided": len(GUIDED),
+}  # fmt: skip
+RANKS = 6  # guider_rank: 0 is the first choice, 5 the sixth or less
+MAX_POSITIONS = 16_384
+MAX_ID = 2**24
+MAX_LAYERS = 1_024
+MAX_STEPS = 4_096
+
+
+def empty_arrays() -> dict[str, np.ndarray]:
+    """Arrays of a run that has recorded nothing."""
+    shapes = {name: [FIXED.get(s, 0) for s in shape] for name, (_, shape) in SCHEMA.items()}
+    return {name: np.zeros(shape, SCHEMA[name][0]) for name, shape in shapes.items()}
+
+
+def check_arrays(arrays: dict[str, np.ndarray], vocab: int | None) -> dict[str, np.ndarray]:
+    """The arrays, if names, types, shapes and ranges are those of a run; else ValueError.
+
+    An array without rows comes back in the shape that an empty one has.
+    """
+    if set(arrays) != set(SCHEMA):
+        odd = sorted(set(arrays) ^ set(SCHEMA))[0]
+        raise ValueError(f"trace: field {odd!r} is missing or unknown")
+    sizes, checked = dict(FIXED), empty_arrays()
+    for name, (dtype, shape) in SCHEMA.items():
+        array = arrays[name]
+        if array.dtype != np.dtype(dtype) or array.ndim != len(shape):
+            raise ValueError(f"trace: {name} should be {dtype} of {len(shape)} dimensions")
+        bound = shape if len(array) else shape[:1]
+        for symbol, size in zip(bound, array.shape, strict=False):
+            if sizes.setdefault(symbol, size) != size:
+                raise ValueError(f"trace: the length of {name} does not fit the other fields")
+        checked[name] = array if len(array) else checked[name]
+    _check_sizes(sizes)
+    _check_ranges(checked, sizes, vocab)
+    _check_order(checked)
+    return checked
+
+
+def _check_sizes(sizes: dict[str, int]) -> None:
+    steps, positions = sizes["S"], sizes["T"]
+    if not 0 < positions <= MAX_POSITIONS:
+        raise ValueError(f"trace: between 1 and {MAX_POSITIONS} positions expected")
+    for symbol, name, most in (("L", "layers", MAX_LAYERS), ("S", "steps", MAX_STEPS)):
+        if sizes.get(symbol, 0) > most:
+            raise ValueError(f"trace: at most {most} {name} expected")
+    per_step = (("R", "plan"), ("A", "planned"), ("D", "drift"), ("U", "guided_count"))
+    for symbol, name in per_step:
+        if sizes[symbol] not in (0, steps):
+            raise ValueError(f"trace: {name} does not fit the steps and positions")
+    if sizes["R"] and sizes["W"] != -(-positions // 8):
+        raise ValueError("trace: plan does not fit the steps and positions")
+    if sizes["Y"] != sizes["X"] * (sizes["X"] + 1) // 2:
+        raise ValueError("trace: similarity does not fit similarity_step")
+
+
+def _check_ranges(arrays: dict[str, np.ndarray], sizes: dict[str, int], vocab: int | None) -> None:
+    steps, positions = sizes["S"], sizes["T"]
+    if type(vocab) is not int or not 0 < vocab <= MAX_ID:
+        raise ValueError("trace: meta.model.vocab_size is missing")
+    bounds = {
+        "canvas": vocab, "commit_id": vocab, "candidate_id": vocab, "piece_id": vocab,
+        "probe_top": vocab, "commit_position": positions, "candidate_position": positions,
+        "probe_position": positions, "similarity_group": positions + 1, "commit_step": steps,
+        "candidate_step": steps, "similarity_step": steps, "probe_step": steps,
+        "probe_row": sizes["E"], "kind": len(KINDS), "planned": len(KINDS),
+        "rows": positions + 1, "forwards": 1_000, "masks_left": positions + 1,
+        "block": positions, "block_step": max(steps, positions), "piece_end": sizes["Z"] + 1,
+        "guided_count": MAX_ID, "draft_step": steps, "draft_position": positions,
+        "draft_id": vocab, "draft_end": MAX_ID, "guider_step": steps, "guider_id": MAX_ID,
+        "guider_end": MAX_ID, "guider_rank": RANKS, "guider_top": MAX_ID,
+        "guider_piece_id": MAX_ID, "guider_piece_end": sizes["V"] + 1,
+    }  # fmt: skip
+    for name, bound in bounds.items():
+        array = arrays[name]
+        if array.size and not (array.min() >= 0 and array.max() < bound):
+            raise ValueError(f"trace: {name} holds a value outside 0 to {bound - 1}")
+    _check_amounts(arrays)
+
+
+def _check_amounts(arrays: dict[str, np.ndarray]) -> None:
+    for name in ("flops", "guided_flops"):
+        if (arrays[name] < 0).any():
+            raise ValueError(f"trace: {name} holds a negative count")
+    for name in ("recomputed", "probe_tv", "draft_p_f", "guider_p", "guider_top_p"):
+        if not ((arrays[name] >= 0) & (arrays[name] <= 1)).all():
+            raise ValueError(f"trace: {name} holds a share outside 0 to 1")
+    if ((arrays["draft_p_g"] < 0) | (arrays["draft_p_g"] > 1)).any():
+        raise ValueError("trace: draft_p_g holds a share outside 0 to 1")
+    for name in ("guided_nll", "draft_kl"):
+        if (np.isinf(arrays[name]) | (arrays[name] < 0)).any():
+            raise ValueError(f"trace: {name} holds a number that is infinite or negative")
+    for name in ("forward_ms", "decide_ms", "guided_ms"):
+        if not (np.isfinite(arrays[name]) & (arrays[name] >= 0)).all():
+            raise ValueError(f"trace: {name} holds a time that is not finite and positive")
+
+
+def _check_order(arrays: dict[str, np.ndarray]) -> None:
+    rising = ("commit_step", "piece_end", "probe_row")
+    for name in (*rising, "draft_step", "guider_step", "guider_piece_end"):
+        if (np.diff(arrays[name]) < 0).any():
+            raise ValueError(f"trace: {name} must not decrease")
+    for name in ("similarity_step", "probe_step"):
+        if (np.diff(arrays[name]) <= 0).any():
+            raise ValueError(f"trace: {name} must rise")
+    if len(np.unique(arrays["commit_position"])) < len(arrays["commit_position"]):
+        raise ValueError("trace: a position is committed twice")
+    if (arrays["similarity_group"][:, 0] >= arrays["similarity_group"][:, 1]).any():
+        raise ValueError("trace: similarity_group holds a group without positions")

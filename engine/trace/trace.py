@@ -1,0 +1,245 @@
+"""Trace: a finished or growing run as arrays, replayable and saved without pickle.
+
+One schema, version 3. S steps, T positions, C commits, L layers, N candidates, P pieces, Z bytes;
+X steps whose K and V are compared, G groups of positions, E shadowed steps, M rows of logits;
+U guided steps, J drafted tokens, H guider tokens, Q guider pieces of V bytes. Codes are those of
+engine.core.drift_codes. What was not recorded is empty; version 1 had nothing after candidate_prob,
+version 2 nothing after probe_top and no FLOPs of a guider, and they are read as such.
+
+| field | dtype | shape | unit |
+|---|---|---|---|
+| canvas | int32 | T | token ids before the first step |
+| prompt_mask, fixed_mask | bool | T | prompt; given answer tokens |
+| block, block_step | int32 | S | index; a branch goes on in its parent's schedule |
+| kind | uint8 | S | index into events.KINDS |
+| rows, forwards, masks_left | int32 | S | count |
+| forward_ms, decide_ms | float64 | S | milliseconds |
+| flops | int64 | S, 6 | FLOPs by part (events.PARTS), all sequences and guidance branches |
+| recomputed | float64 | S | share of token-layers recomputed |
+| commit_step, commit_position, commit_id | int32 | C | step, position, token id |
+| commit_confidence | float32 | C | probability; NaN where filled |
+| piece_id | int32 | P | token id |
+| piece_end | int32 | P | end offset in piece_bytes |
+| piece_bytes | uint8 | Z | raw bytes of the tokens |
+| plan | uint8 | R, L, 4, ceil(T/8) | bits of recomputed rows, sites k v attn ffn; R is S or 0 |
+| candidate_step, candidate_position | int32 | N | step, position |
+| candidate_id | int32 | N, K | token ids, best first |
+| candidate_prob | float32 | N, K | probability |
+| planned | uint8 | S or 0, 3 | events.KINDS of prompt, block, rest by the policy's clock |
+| drift | uint8 | S or 0, L, 5, T | code: newly computed against computed last, events.QUANTITIES |
+| similarity | uint8 | X (X + 1) / 2, 2, L, G | code of 1 - mean cosine of two steps' K, V; j <= i |
+| similarity_step | int32 | X | step |
+| similarity_group | int32 | G, 2 | positions [lo, hi) |
+| probe_step | int32 | E | step |
+| probe_error | uint8 | E, L, 4, T | code: what the step used against the exact value |
+| probe_moved | uint8 | E, L, 4, T | code: what was computed last before it against that value |
+| probe_row, probe_position | int32 | M | index into probe_step; position |
+| probe_tv | float32 | M | total variation between the run's prediction and the exact one |
+| probe_top | int32 | M, 2 | best token id of the run, and the exact one |
+| guided_count | int32 | U, 12 | events.GUIDED, counts and bytes; U is S or 0 |
+| guided_nll | float32 | U | mean -log p of the draft by the guider, nats; NaN: none judged |
+| guided_ms, guided_flops | float64, int64 | U, 2 | of the guider: all, and of that the prefill |
+| draft_step, draft_position, draft_id | int32 | J | step, position, token id |
+| draft_end, guider_end | int32 | J, H | byte of the draft's text before which a token ends |
+| draft_p_f, draft_p_g | float32 | J | probability by the model and by the guider (NaN: untold) |
+| draft_ok, guider_ok | bool | J, H | whether the rule accepts it by itself |
+| draft_kl | float32 | J | KL(p_f, p_g) in nats; NaN where the vocabularies differ |
+| guider_step, guider_id, guider_top | int32 | H | step; the draft, and the guider's first choice |
+| guider_p, guider_top_p | float32 | H | their probabilities |
+| guider_rank | uint8 | H | rank among the guider's choices, 0 to 4; 5: below |
+| guider_piece_id, guider_piece_end | int32 | Q | guider token id, end offset |
+| guider_piece_bytes | uint8 | V | raw bytes of the guider's tokens |
+
+`meta` (JSON): version, spec, model, environment, facts, guider (RunStarted.guider), reason, texts,
+metrics, message. Of a branch `meta.spec.start` names the parent, and `canvas` holds what was known
+at that step.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.core.events import RunFinished, RunStarted, StepEvent, Waiting
+from engine.core.regions import done, regions
+from engine.trace import columns
+from engine.trace.file_format import MAX_BYTES, VERSION, read
+from engine.trace.schema import MAX_POSITIONS, check_arrays, empty_arrays
+
+SMALL_BYTES = 2_000_000
+
+
+class Trace:
+    """The record of one sequence's run; `append` its events, then read arrays and frames."""
+
+    def __init__(self) -> None:
+        self.meta: dict[str, Any] = {"version": VERSION, "reason": "running"}
+        self._parts: dict[str, list[np.ndarray]] = {}
+        self._arrays: dict[str, np.ndarray] = {}
+        self._pieces: dict[int, bytes] = {}
+        self._guider_pieces: dict[int, bytes] = {}
+
+    def append(self, event: Waiting | RunStarted | StepEvent | RunFinished) -> None:
+        """Take the next event of the run; `Waiting` leaves no trace."""
+        if isinstance(event, RunStarted):
+            self._start(event)
+        elif isinstance(event, StepEvent):
+            self._step(event)
+        elif isinstance(event, RunFinished):
+            self.meta |= {"reason": event.reason, "texts": list(event.texts)}
+            self.meta |= {"metrics": dict(event.metrics), "message": event.message}
+            if event.similarity is not None:
+                self._add(columns.of_similarity(event.similarity))
+
+    @property
+    def steps(self) -> int:
+        """Steps recorded so far."""
+        return self._count("rows") or len(self._arrays.get("rows", ()))
+
+    @property
+    def pieces(self) -> Mapping[int, bytes]:
+        """Raw bytes of every token id that the run has shown."""
+        return self._pieces
+
+    @property
+    def guider_pieces(self) -> Mapping[int, bytes]:
+        """Raw bytes of every token id of the guider's vocabulary that the run has shown."""
+        return self._guider_pieces
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every array of the schema; see the module's table."""
+        if self._parts:
+            self._parts = {name: [_joined(parts)] for name, parts in self._parts.items()}
+            self._arrays = empty_arrays() | {name: part for name, (part,) in self._parts.items()}
+        spelt = columns.of_pieces("", self._pieces)
+        return self._arrays | spelt | columns.of_pieces("guider_", self._guider_pieces)
+
+    def canvas_at(self, step: int) -> np.ndarray:
+        """Token ids [T] before step `step` (so `steps` gives the last canvas)."""
+        arrays = self.arrays()
+        canvas = arrays["canvas"].copy()
+        before = arrays["commit_step"] < step
+        canvas[arrays["commit_position"][before]] = arrays["commit_id"][before]
+        return canvas
+
+    def step_map(self) -> np.ndarray:
+        """Step [T] at which each position was committed; -1 where it never was."""
+        arrays = self.arrays()
+        steps = np.full(arrays["canvas"].shape, -1, np.int32)
+        steps[arrays["commit_position"]] = arrays["commit_step"]
+        return steps
+
+    def recompute_map(self) -> np.ndarray:
+        """Rows recomputed, bool [R, L, 4, T]; R is 0 unless the plans were recorded."""
+        arrays = self.arrays()
+        return np.unpackbits(arrays["plan"], axis=-1, count=len(arrays["canvas"])).astype(bool)
+
+    def done(self) -> np.ndarray:
+        """Kinds of prompt, block and rest by what was recomputed, uint8 [R, 3], into events.KINDS.
+
+        A row counts with the token that it predicts. `full`: every token, layer and site of the
+        region; `partial`: some; `reuse`: none; `frozen`: none, nor in any later step of the run.
+        An empty region is `full`. ValueError where the run's block length is not known.
+        """
+        arrays = self.arrays()
+        areas = self.areas(np.arange(len(arrays["plan"])))
+        return done(arrays["plan"], areas, len(arrays["canvas"]))
+
+    def areas(self, steps: np.ndarray) -> np.ndarray:
+        """The rows of prompt, current block and rest in some steps, bool [n, 3, T].
+
+        Raises ValueError where the run's block length is not known.
+        """
+        arrays, size = self.arrays(), self.meta["spec"].get("block_length")
+        if type(size) is not int or not 1 <= size <= MAX_POSITIONS:
+            raise ValueError("trace: meta.spec.block_length is missing")
+        prompt, length = int(arrays["prompt_mask"].sum()), len(arrays["canvas"])
+        shift = int(self.meta["model"].get("logit_shift") == 1)
+        starts = [prompt + size * int(index) for index in arrays["block"][steps]]
+        found = [regions(prompt, slice(lo, lo + size), length, shift) for lo in starts]
+        return np.reshape(np.array(found, bool), (-1, 3, length))
+
+    def to_bytes(self) -> bytes:
+        """The trace as a compressed .npz document; ValueError where none could read it again."""
+        if sum(array.nbytes for array in self.arrays().values()) > MAX_BYTES - SMALL_BYTES:
+            raise ValueError(
+                f"trace: larger than {MAX_BYTES // 1_000_000} MB; record at a lower level or "
+                "decode a shorter answer"
+            )
+        meta = np.frombuffer(json.dumps(self.meta).encode(), np.uint8)
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, meta=meta, **self.arrays())  # type: ignore[arg-type]
+        return buffer.getvalue()
+
+    def to_json(self) -> str:
+        """A small trace as one JSON document; ValueError where it is not small."""
+        arrays = self.arrays()
+        if sum(a.nbytes for a in arrays.values()) > SMALL_BYTES:
+            raise ValueError("trace: too large for JSON; save it as .npz")
+        rows = {k: {"shape": a.shape, "data": _plain(a)} for k, a in arrays.items()}
+        return json.dumps({"meta": self.meta, "arrays": rows})
+
+    def save(self, path: Path | str) -> None:
+        """Write `.npz`, or `.json` where the name ends so."""
+        path = Path(path)
+        data = self.to_json().encode() if path.suffix == ".json" else self.to_bytes()
+        path.write_bytes(data)
+
+    @classmethod
+    def load(cls, path: Path | str) -> Trace:
+        """Read what `save` wrote; ValueError says what is wrong with the file."""
+        path = Path(path)
+        if path.stat().st_size > MAX_BYTES:
+            raise ValueError(f"trace: the file is larger than {MAX_BYTES // 1_000_000} MB")
+        return cls.from_bytes(path.read_bytes())
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Trace:
+        """Read a document of either form, checked in size, names, types, shapes and ranges."""
+        if len(data) > MAX_BYTES:
+            raise ValueError(f"trace: the file is larger than {MAX_BYTES // 1_000_000} MB")
+        meta, arrays = read(data)
+        trace = cls()
+        trace.meta = meta
+        trace._arrays = check_arrays(arrays, trace.meta["model"].get("vocab_size"))
+        trace._pieces = columns.to_pieces("", trace._arrays)
+        trace._guider_pieces = columns.to_pieces("guider_", trace._arrays)
+        return trace
+
+    def _start(self, event: RunStarted) -> None:
+        if event.canvas.shape[0] != 1:
+            raise ValueError("trace: one sequence a trace; record the runs of a batch apart")
+        self.meta |= {"spec": dict(event.spec), "model": dict(event.model)}
+        self.meta |= {"environment": dict(event.environment), "facts": dict(event.facts)}
+        self.meta |= {"guider": dict(event.guider)}
+        for name in ("canvas", "prompt_mask", "fixed_mask"):
+            self._parts[name] = [getattr(event, name)[0]]
+        self._pieces |= event.pieces
+
+    def _step(self, event: StepEvent) -> None:
+        self._add(columns.of_step(event, self._count("probe_step")))
+        self._pieces |= event.pieces
+        if event.guided is not None:
+            self._guider_pieces |= event.guided.pieces
+
+    def _add(self, new: Mapping[str, np.ndarray]) -> None:
+        for name, value in new.items():
+            self._parts.setdefault(name, []).append(value)
+
+    def _count(self, name: str) -> int:
+        return sum(map(len, self._parts.get(name, ())))
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _plain(array: np.ndarray) -> list:
+    if array.dtype.kind != "f":
+        return array.ravel().tolist()
+    return [None if np.isnan(x) else x for x in array.ravel().tolist()]

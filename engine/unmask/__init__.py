@@ -1,0 +1,1 @@
+"""Unmaskers: which candidate tokens a step commits."""

@@ -1,0 +1,1 @@
+"""Unmaskers, one Python file and one Markdown file a method."""

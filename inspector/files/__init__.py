@@ -1,0 +1,1 @@
+"""Files of a race: traces, tables, the run card and the replay page."""

@@ -1,0 +1,89 @@
+"""Replay: a race and its views as one HTML file that needs no server and asks for nothing."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from typing import Any
+
+from inspector import static_files
+from inspector.page_data import messages
+from inspector.run_store import RaceRecord
+from inspector.views import registry
+
+MAX_BYTES, NOTE_BYTES = 8_000_000, 1_000
+FIRST = ("frame", "why", "candidates", "run_card")  # what the rest of the page stands on
+ESCAPES = {"<": "\\u003c", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+WHOLE = "It holds everything that was recorded."
+MARK = re.compile(r"<!-- (\w+) -->")
+
+
+def replay_page(record: RaceRecord, title: messages.Title, limit: int = MAX_BYTES) -> str:
+    """A page that replays a race with the views that its traces give.
+
+    Its policy allows the one script in it and no request. Views are left out, the largest first,
+    where the file would be larger than `limit` bytes; its head names them.
+    """
+    race = json.loads(messages.whole(record, title))
+    script = "(() => {\n" + static_files.script("replay") + "\n})();"
+    parts = {
+        "css": static_files.css() + static_files.text("replay.css"),
+        "race": static_files.template("race"),
+        "script": script,
+        "hash": "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    }
+    fixed = [*parts.values(), static_files.text("replay.html"), _data(race, {})]
+    room = limit - NOTE_BYTES - sum(len(part.encode()) for part in fixed)
+    views, missing = _views(record, room)
+    parts |= {"note": html.escape(_note(missing, limit)), "data": _data(race, views)}
+    return MARK.sub(lambda found: parts[found[1]], static_files.text("replay.html"))
+
+
+def _views(record: RaceRecord, room: int) -> tuple[dict[str, dict[str, str]], list[str]]:
+    """The views of each lane as escaped JSON, within so many bytes, and the names left out."""
+    found = {}
+    with record.lock:
+        for lane in record.started():
+            for name in registry.VIEWS:
+                trace = record.trace_for_views(lane, name in registry.TIMED)
+                assert trace is not None
+                found[lane, name] = _escaped(registry.draw(trace, name))
+    order = sorted(found, key=lambda key: (key[1] not in FIRST, len(found[key])))
+    views: dict[str, dict[str, str]] = {lane: {} for lane, _ in found}
+    missing = []
+    for lane, name in order:
+        size = len(found[lane, name].encode()) + len(name) + 4
+        if size > room:
+            missing.append(f"{name} of lane {lane.upper()}")
+            continue
+        room -= size
+        views[lane][name] = found[lane, name]
+    return views, missing
+
+
+def _note(missing: list[str], limit: int) -> str:
+    if not missing:
+        return WHOLE
+    return (
+        f"Left out, to keep the file under {limit / 1e6:g} MB: {', '.join(missing)}. "
+        "Import the traces into Driftscope to see them."
+    )
+
+
+def _data(race: dict[str, Any], views: dict[str, dict[str, str]]) -> str:
+    lanes = (
+        f'"{lane}":{{' + ",".join(f'"{name}":{text}' for name, text in own.items()) + "}"
+        for lane, own in views.items()
+    )
+    return f'{{"race":{_escaped(race)},"views":{{{",".join(lanes)}}}}}'
+
+
+def _escaped(document: Any) -> str:
+    """JSON that cannot end or open anything in the page that holds it."""
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    for char, escape in ESCAPES.items():
+        text = text.replace(char, escape)
+    return text

@@ -1,0 +1,119 @@
+"""Tables of a trace for a spreadsheet: one row a step, one row a position."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.config.spec import RunSpec
+from engine.core.events import GUIDED, KINDS, PARTS, SITES
+from engine.core.regions import REGIONS
+from engine.trace.trace import Trace
+
+FORMULA = ("=", "+", "-", "@")
+
+
+def safe(cell: Any) -> Any:
+    """A cell that no spreadsheet takes for a formula; numbers stay, unknown ones are empty."""
+    if isinstance(cell, str):
+        begins = cell.lstrip().startswith(FORMULA) or cell[:1] in ("\t", "\r", "\n")
+        return "'" + cell if begins else cell
+    if isinstance(cell, float) and not np.isfinite(cell):
+        return ""
+    return "" if cell is None else cell
+
+
+def written(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A table as CSV text."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(head)
+    writer.writerows([safe(cell) for cell in row] for row in rows)
+    return out.getvalue()
+
+
+def steps_table(trace: Trace) -> str:
+    """Every array that has one value, or a few, a step; steps and blocks count from 1.
+
+    Times are in ms. Shares by site and kinds by region are there where plans were recorded, what
+    a guider did where one was asked.
+    """
+    arrays = trace.arrays()
+    columns: dict[str, list[Any]] = {}
+    columns["step"] = [step + 1 for step in range(trace.steps)]
+    columns["block"] = (arrays["block"] + 1).tolist()
+    columns["block_step"] = (arrays["block_step"] + 1).tolist()
+    columns["kind"] = [KINDS[kind] for kind in arrays["kind"]]
+    for name in ("rows", "forwards", "masks_left", "forward_ms", "decide_ms", "recomputed"):
+        columns[name] = arrays[name].tolist()
+    columns["committed"] = np.bincount(arrays["commit_step"], minlength=trace.steps).tolist()
+    for i, part in enumerate(PARTS):
+        columns[f"flops_{part}"] = arrays["flops"][:, i].tolist()
+    columns |= _guided(arrays) | _planned(trace, arrays)
+    return written([*columns], zip(*columns.values(), strict=True))
+
+
+def _guided(arrays: dict[str, np.ndarray]) -> dict[str, list[Any]]:
+    """Columns of what a guider made of each draft, where one was asked."""
+    if not len(arrays["guided_count"]):
+        return {}
+    out = {f"guider_{name}": arrays["guided_count"][:, i].tolist() for i, name in enumerate(GUIDED)}
+    out["guider_nll"] = arrays["guided_nll"].astype(float).tolist()
+    for i, part in enumerate(("", "prefill_")):
+        out[f"guider_{part}ms"] = arrays["guided_ms"][:, i].tolist()
+    return out
+
+
+def _planned(trace: Trace, arrays: dict[str, np.ndarray]) -> dict[str, list[Any]]:
+    """Columns of what was recomputed, where plans were recorded."""
+    out: dict[str, list[Any]] = {}
+    if len(arrays["plan"]):
+        share = trace.recompute_map().mean((1, 3))
+        out |= {f"share_{site}": share[:, i].tolist() for i, site in enumerate(SITES)}
+        if "block_length" in trace.meta["spec"]:
+            out |= _kinds("done", trace.done())
+    if len(arrays["planned"]):
+        out |= _kinds("planned", arrays["planned"])
+    if len(arrays["probe_step"]):
+        probed = set(arrays["probe_step"].tolist())
+        out["probed"] = [int(step in probed) for step in range(trace.steps)]
+    return out
+
+
+def _kinds(name: str, codes: np.ndarray) -> dict[str, list[Any]]:
+    return {
+        f"{name}_{region}": [KINDS[code] for code in codes[:, i]]
+        for i, region in enumerate(REGIONS)
+    }
+
+
+def tokens_table(trace: Trace) -> str:
+    """One row a position, counted from 1: part, block, id, text, when and how surely revealed.
+
+    `recomputed_k` and so on count the layers and steps that computed the row, where recorded.
+    """
+    arrays = trace.arrays()
+    ids, when, prompt = trace.canvas_at(trace.steps), trace.step_map(), arrays["prompt_mask"]
+    sure = np.full(len(ids), np.nan)
+    sure[arrays["commit_position"]] = arrays["commit_confidence"]
+    size, start = RunSpec.from_dict(trace.meta["spec"]).block_length, int(prompt.sum())
+    counts = trace.recompute_map().sum((0, 1)) if len(arrays["plan"]) else None
+    head = ["position", "part", "block", "id", "text", "given", "step", "confidence"]
+    head += [f"recomputed_{site}" for site in SITES if counts is not None]
+    rows = []
+    for i, token in enumerate(ids.tolist()):
+        block = None if prompt[i] else (i - start) // size + 1
+        row = [i + 1, "prompt" if prompt[i] else "answer", block, token, _text(trace, token)]
+        row += [int(arrays["fixed_mask"][i]), int(when[i]) + 1 if when[i] >= 0 else None]
+        rows.append([*row, float(sure[i]), *([] if counts is None else counts[:, i].tolist())])
+    return written(head, rows)
+
+
+def _text(trace: Trace, token: int) -> str:
+    """A token as text, what is no character shown by its code."""
+    raw = trace.pieces.get(token, b"").decode(errors="backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in raw)

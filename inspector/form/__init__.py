@@ -1,0 +1,1 @@
+"""The settings form: widgets, presets and the choice of a model."""

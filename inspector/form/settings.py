@@ -1,0 +1,250 @@
+"""The settings form: widgets made from field descriptions, and their values as a RaceSpec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from engine.config.spec import MAX_PROMPT_CHARS, RaceSpec, RunSpec
+from inspector.catalog import Catalog
+from inspector.protocol import LANES, Lane
+
+MAIN = ("gen_length", "block_length", "temperature", "seed")
+ADVANCED = ("cfg_scale", "eos", "eos_suppress", "chat")
+SHARED = ("model", "dtype", "device", "prompt", *MAIN, *ADVANCED)
+STEPS_INFO = {
+    True: "Forwards in all, shared evenly by the blocks.",
+    False: "Not spent: the unmasker decides how many forwards are made.",
+}
+GUIDER = "guided.guider"
+LANE_NAMES = {"a": "Lane A, the baseline", "b": "Lane B, the challenger"}
+
+
+@dataclass
+class Form:
+    """The widgets by key: a shared field's name, or `a.steps`, `b.threshold.threshold`."""
+
+    catalog: Catalog
+    widgets: dict[str, Component] = field(default_factory=dict)
+    groups: dict[tuple[Lane, str, str], gr.Column] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> list[Component]:
+        """The widgets in a fixed order."""
+        return list(self.widgets.values())
+
+    def race(self, values: Sequence[Any]) -> RaceSpec:
+        """The race that the widgets' values say; ValueError names the field."""
+        found = dict(zip(self.widgets, values, strict=True))
+        found["model"] = _stripped(found["model"])
+        shared = {name: _plain(found[name], self.catalog.fields[name]) for name in SHARED}
+        lanes = {lane: self._lane(lane, found) for lane in LANES}
+        return RaceSpec(
+            *(RunSpec.from_dict(_merged(self.catalog, lane, shared, lanes)) for lane in LANES)
+        )
+
+    def values(self, race: RaceSpec) -> list[Any]:
+        """The widgets' values for a race; ValueError where the page cannot show it.
+
+        Recording is not among them: the page records in a run of its own.
+        """
+        self._check_shown(race)
+        specs = {"a": race.a, "b": race.b}
+        out = []
+        for key in self.widgets:
+            lane, _, name = key.partition(".")
+            if lane not in specs or not name:
+                out.append(getattr(race.a, key))
+            elif "." in name:
+                row = self._knob(name)
+                value = specs[lane].knobs.get(name, row["default"])
+                out.append(_typed_in(value) if row["optional"] else value)
+            else:
+                out.append(getattr(specs[lane], name))
+        return out
+
+    def lane_updates(self, lane: Lane, unmasker: Any, cache: Any) -> list[Any]:
+        """Show the knobs of the chosen methods; grey out `steps` where it is not spent."""
+        names = {"unmasker": unmasker, "cache": cache}
+        chosen = {
+            (kind, row["name"]) for kind in names for row in self.catalog.parts(kind, names[kind])
+        }
+        updates: list[Any] = [
+            gr.update(visible=(kind, name) in chosen)
+            for (owner, kind, name) in self.groups
+            if owner == lane
+        ]
+        spent = self.catalog.uses_steps(unmasker)
+        return [*updates, gr.update(interactive=spent, info=STEPS_INFO[spent])]
+
+    def _lane(self, lane: Lane, found: Mapping[str, Any]) -> dict[str, Any]:
+        out: dict[str, Any] = {kind: found[f"{lane}.{kind}"] for kind in ("unmasker", "cache")}
+        if self.catalog.uses_steps(out["unmasker"]):
+            out["steps"] = _plain(found[f"{lane}.steps"], self.catalog.fields["steps"])
+        knobs = {}
+        for kind in ("unmasker", "cache"):
+            for part in self.catalog.parts(kind, out[kind]):
+                for row in part["knobs"]:
+                    name = f"{part['name']}.{row['name']}"
+                    knobs[name] = _plain(_stripped(found[f"{lane}.{name}"]), row)
+        return out | {"knobs": knobs}
+
+    def _knob(self, name: str) -> Mapping[str, Any]:
+        component, knob = name.split(".")
+        methods = [row for rows in self.catalog.methods.values() for row in rows]
+        owner = next(row for row in methods if row["name"] == component)
+        return next(row for row in owner["knobs"] if row["name"] == knob)
+
+    def _check_shown(self, race: RaceSpec) -> None:
+        for name in SHARED:
+            if getattr(race.a, name) != getattr(race.b, name):
+                raise ValueError(f"{name}: the page gives both lanes the same; use the API instead")
+        for lane, spec in (("a", race.a), ("b", race.b)):
+            if spec.messages or spec.fixed:
+                raise ValueError("messages, fixed: the page takes one prompt; use the API instead")
+            known = [row["name"] for row in self.catalog.models]
+            if spec.model not in known and not self.catalog.any_model:
+                raise ValueError(f"model: {spec.model!r} is not on this server")
+            guider = spec.knobs.get(GUIDER)
+            if guider and guider not in self.catalog.guiders and not self.catalog.any_model:
+                raise ValueError(f"{lane}.{GUIDER}: {guider!r} is not on this server")
+            if spec.device not in self.catalog.devices:
+                raise ValueError(
+                    f"device: {spec.device!r} is not on this server; "
+                    f"choose from {', '.join(self.catalog.devices)}"
+                )
+            for kind in ("unmasker", "cache"):
+                if not self.catalog.parts(kind, getattr(spec, kind)):
+                    names = ", ".join(name for _, name in self.catalog.choices(kind))
+                    raise ValueError(
+                        f"{lane}.{kind}: {getattr(spec, kind)!r} is unknown; choose from {names}"
+                    )
+
+
+def build_shared(form: Form) -> None:
+    """Widgets of what both lanes share, but for the model, where it runs, and the prompt."""
+    fields, default = form.catalog.fields, form.catalog.default.a
+    for name in MAIN:
+        form.widgets[name] = widget(fields[name], getattr(default, name), f"ds-{name}")
+    with gr.Accordion("Advanced", open=False):
+        for name in ADVANCED:
+            form.widgets[name] = widget(fields[name], getattr(default, name), f"ds-{name}")
+
+
+def build_prompt(form: Form) -> None:
+    """The prompt's text box."""
+    form.widgets["prompt"] = gr.Textbox(
+        form.catalog.default.a.prompt, label="Prompt", lines=10, max_lines=14,
+        max_length=MAX_PROMPT_CHARS, elem_id="ds-prompt",
+        info="Worked examples first, if any; the last paragraph is the problem.",
+    )  # fmt: skip
+
+
+def build_lane(form: Form, lane: Lane) -> None:
+    """Widgets of one lane: its methods, their knobs and its steps."""
+    catalog = form.catalog
+    spec = catalog.default.a if lane == "a" else catalog.default.b
+    gr.Markdown(f"## {LANE_NAMES[lane]}")
+    for kind in ("unmasker", "cache"):
+        shown = [row["name"] for row in catalog.parts(kind, getattr(spec, kind))]
+        form.widgets[f"{lane}.{kind}"] = gr.Dropdown(
+            catalog.choices(kind), value=getattr(spec, kind),
+            label=f"{kind.capitalize()} {lane.upper()}", elem_id=f"ds-{lane}-{kind}",
+            info=catalog.fields[kind]["help"],
+        )  # fmt: skip
+        for row in catalog.methods[kind]:
+            if row["knobs"]:
+                _build_knobs(form, lane, kind, row, row["name"] in shown)
+        if kind == "unmasker":
+            _build_steps(form, lane, spec)
+
+
+def _build_steps(form: Form, lane: Lane, spec: RunSpec) -> None:
+    spent = form.catalog.uses_steps(spec.unmasker)
+    row = form.catalog.fields["steps"] | {"label": f"Steps {lane.upper()}", "help": STEPS_INFO[spent]}
+    form.widgets[f"{lane}.steps"] = widget(row, spec.steps, f"ds-{lane}-steps", interactive=spent)
+
+
+def _build_knobs(form: Form, lane: Lane, kind: str, row: Mapping[str, Any], shown: bool) -> None:
+    spec = form.catalog.default.a if lane == "a" else form.catalog.default.b
+    with gr.Column(visible=shown, elem_id=f"ds-{lane}-{kind}-{row['name']}") as group:
+        for knob in row["knobs"]:
+            key = f"{row['name']}.{knob['name']}"
+            labelled = knob | {"label": f"{knob['label'].capitalize()} {lane.upper()}"}
+            value = spec.knobs.get(key, knob["default"])
+            elem_id = f"ds-{lane}-{key.replace('.', '-')}"
+            made = partial(guider_widget, form.catalog) if key == GUIDER else widget
+            form.widgets[f"{lane}.{key}"] = made(labelled, value, elem_id)
+    form.groups[lane, kind, row["name"]] = group
+
+
+def guider_widget(
+    catalog: Catalog, row: Mapping[str, Any], value: Any, elem_id: str
+) -> gr.Dropdown:
+    """The chooser of a guider: those known, and where any model may be named, another's name."""
+    names = list(dict.fromkeys([*catalog.guiders, value]))
+    return gr.Dropdown(
+        names, value=value, label=row["label"], info=row["help"], elem_id=elem_id,
+        allow_custom_value=catalog.any_model,
+    )  # fmt: skip
+
+
+def widget(row: Mapping[str, Any], value: Any, elem_id: str, interactive: bool = True) -> Component:
+    """The widget that fits a described field."""
+    common: dict[str, Any] = {
+        "label": row["label"], "info": row["help"] or None, "elem_id": elem_id,
+        "interactive": interactive,
+    }  # fmt: skip
+    if row["choices"]:
+        return gr.Dropdown(list(row["choices"]), value=value, **common)
+    if row["type"] == "bool":
+        return gr.Checkbox(value, **common)
+    if row["type"] == "str":
+        return gr.Textbox(value, max_lines=1, max_length=200, **common)
+    span = None if row["lo"] is None or row["hi"] is None else row["hi"] - row["lo"]
+    if row["type"] == "float" and span is not None and not row["optional"]:
+        step = 0.01 if span <= 2 else 0.1
+        return gr.Slider(row["lo"], row["hi"], value, step=step, **common)
+    if row["optional"]:
+        return gr.Textbox(_typed_in(value), max_lines=1, max_length=20, **common)
+    return gr.Number(value, **common)
+
+
+def _merged(
+    catalog: Catalog, lane: Lane, shared: dict[str, Any], lanes: dict[Lane, dict[str, Any]]
+) -> dict[str, Any]:
+    base = (catalog.default.a if lane == "a" else catalog.default.b).to_dict()
+    base |= {"messages": [], "fixed": []}
+    return base | shared | lanes[lane]
+
+
+def _plain(value: Any, row: Mapping[str, Any]) -> Any:
+    """A widget's value in the field's type, where that loses nothing."""
+    if row["type"] == "int" and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if value is None and row["type"] == "str":
+        return ""
+    if row["optional"] and isinstance(value, str):
+        return _read(value.strip(), row["type"])
+    return value
+
+
+def _stripped(value: Any) -> Any:
+    return value.strip() if isinstance(value, str) else value
+
+
+def _typed_in(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _read(text: str, kind: str) -> Any:
+    """A number typed as text; None where nothing is; the text itself where it is no number."""
+    try:
+        return None if not text else {"int": int, "float": float}[kind](text)
+    except (ValueError, KeyError):
+        return text

@@ -1,0 +1,1 @@
+"""Handlers: what the page's buttons, its server functions and the API do."""

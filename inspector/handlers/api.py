@@ -1,0 +1,166 @@
+"""API endpoints: `/methods`, `/plan`, `/run` and `/trace`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import gradio as gr
+
+from engine.config.spec import RaceSpec
+from engine.core.events import Event, RunFinished, StepEvent, Waiting
+from inspector.handlers.page_handlers import MAX_HZ, RUNS, Handlers, error_text, visitor_id
+from inspector.handlers.view_service import ViewService
+from inspector.page_data import compare, messages, tokens
+from inspector.run_store import RaceRecord
+from inspector.server.throttle import coalesce
+from inspector.views import registry
+
+MAX_VIEW_CHARS = 16_000_000
+
+
+class Endpoints:
+    """The endpoints of the API.
+
+    A race is given as `{"a": {...}, "b": {...}}`, each lane with the fields of a run spec. Fields
+    that are left out take their defaults. An empty document stands for the page's default race.
+    """
+
+    def __init__(self, handlers: Handlers) -> None:
+        self._handlers = handlers
+        self._session = handlers.session
+        self._views = ViewService(handlers)
+
+    def methods(self) -> dict:
+        """List the models, unmaskers, caches and fields, with ranges and defaults."""
+        return self._session.catalog()
+
+    def plan(self, race: dict) -> dict:
+        """Derive the plan of a race without running it.
+
+        Args:
+            race: the two lanes, `a` and `b`; empty for the page's default race.
+        """
+        try:
+            spec = self._race(race)
+            plans = {"a": self._session.plan(spec.a), "b": self._session.plan(spec.b)}
+        except Exception as error:
+            raise refused(error) from None
+        return {"race": spec.to_dict(), "query": spec.to_query(), "plans": plans}
+
+    def run(self, race: dict, request: gr.Request) -> Iterator[dict]:
+        """Run a race; stream the steps, then the texts, the metrics of both lanes and a run id.
+
+        While a model is downloaded or loaded, `state` is not `running` and `wait` has the bytes
+        done and in total.
+
+        Args:
+            race: the two lanes, `a` and `b`; empty for the page's default race.
+        """
+        try:
+            spec = self._race(race)
+            self._session.plan(spec.a)
+            self._session.plan(spec.b)
+        except Exception as error:
+            raise refused(error) from None
+        handlers = self._handlers
+        record = RaceRecord(expected=handlers.known_answers.expected(spec.a.prompt))
+        who = f"api:{visitor_id(request)}:{record.run_id}"
+        try:
+            with (
+                handlers.live_run(who, record) as control,
+                closing(self._session.race(spec, control)) as events,  # type: ignore[type-var]
+            ):
+                for batch in coalesce(events, MAX_HZ):
+                    yield self._progress(record, batch)
+            record.state, record.message = messages.final_state(record)
+            handlers.store.put(record)
+            yield self._result(record)
+        except (GeneratorExit, gr.Error):
+            raise
+        except Exception as error:
+            raise refused(error) from None
+        finally:
+            handlers.live_runs.leave(who)
+
+    def trace(self, run: str, lane: str, view: str) -> dict:
+        """Return the data of one view of a run of `/run` or the page that is still in memory.
+
+        Arrays are given as type, shape and data: little-endian bytes, deflated, in base64.
+
+        Args:
+            run: the id of the run.
+            lane: `a` or `b`.
+            view: `frame`, `drift` and so on; the error for an unknown name lists all names.
+        """
+        for name, given in (("run", run), ("lane", lane), ("view", view)):
+            if not isinstance(given, str):
+                raise refused(ValueError(f"{name}: expected text"))
+        if view not in registry.VIEWS:
+            names = ", ".join(registry.VIEWS)
+            raise refused(ValueError(f"view: choose from {names}"))
+        text = self._views.view([run, lane, view])
+        if len(text) > MAX_VIEW_CHARS:
+            raise refused(
+                ValueError(f"view: larger than {MAX_VIEW_CHARS // 1_000_000} MB; export the trace")
+            )
+        found = json.loads(text)
+        if "missing" in found:
+            raise refused(ValueError(f"{view}: {found['missing']}"))
+        return found
+
+    def _race(self, race: Any) -> RaceSpec:
+        return RaceSpec.from_dict(race) if race else self._session.default_race()
+
+    def _progress(self, record: RaceRecord, batch: list[tuple[str, Event]]) -> dict[str, Any]:
+        steps, waiting = [], None
+        for lane, event in batch:
+            record.append(lane, event)
+            waiting = event if isinstance(event, Waiting) else None
+            if isinstance(event, StepEvent):
+                steps.append(
+                    {
+                        "lane": lane, "step": event.step, "block": event.block,
+                        "kind": event.kind, "rows": event.rows, "forwards": event.forwards,
+                        "committed": len(event.positions), "masks_left": event.masks_left,
+                        "ms": round(event.step_ms, 3),
+                    }
+                )  # fmt: skip
+            elif isinstance(event, RunFinished) and event.reason in ("failed", "memory"):
+                raise gr.Error(event.message[:1_000] or "The run failed.", print_exception=False)
+        out: dict[str, Any] = {"run": record.run_id, "state": "running", "steps": steps}
+        if waiting:
+            out |= {"state": waiting.state, "wait": messages.wait(waiting)}
+        return out
+
+    def _result(self, record: RaceRecord) -> dict[str, Any]:
+        lanes = {
+            lane: {
+                "reason": trace.meta["reason"],
+                "text": tokens.answer_text(trace),
+                "metrics": compare.clean_metrics(trace),
+                "environment": trace.meta["environment"],
+            }
+            for lane, trace in record.started().items()
+        }
+        summary = compare.summarise(record.started(), record.expected)
+        return {
+            "run": record.run_id, "state": record.state, "steps": [],
+            "lanes": lanes, "summary": summary,
+        }  # fmt: skip
+
+
+def refused(error: Exception) -> gr.Error:
+    """An error for the caller of the API, with the text of `error_text`."""
+    return gr.Error(error_text(error), print_exception=False)
+
+
+def add_api(handlers: Handlers) -> None:
+    """Register the endpoints in the current Blocks."""
+    endpoints = Endpoints(handlers)
+    gr.api(endpoints.methods, api_name="methods")
+    gr.api(endpoints.plan, api_name="plan")
+    gr.api(endpoints.run, api_name="run", **RUNS)
+    gr.api(endpoints.trace, api_name="trace")

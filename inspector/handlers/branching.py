@@ -1,0 +1,125 @@
+"""Branching: a new run that continues from a step of a finished lane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import gradio as gr
+
+from engine.config.spec import RunSpec
+from engine.trace.trace import Trace
+from inspector.handlers.page_handlers import Handlers, buttons, error_text, visitor_id
+from inspector.page_data import messages
+from inspector.protocol import LANES, Lane
+from inspector.run_store import RaceRecord, RunStore
+
+PARENT, FORM = "parent", "form"
+KEPT = ("model", "prompt", "messages", "chat", "gen_length", "fixed", "device", "record")
+GONE = "This run is no longer in memory. Run it again and branch from the new run."
+
+
+class Branching:
+    """Handlers that branch from the races in the run store."""
+
+    def __init__(self, handlers: Handlers) -> None:
+        self._handlers = handlers
+
+    def branch(self, event: gr.EventData, request: gr.Request, *values: Any) -> Iterator[list[Any]]:
+        """Run a branch and stream its messages, or return to an earlier race.
+
+        Args:
+            event: its attributes `run`, `lane`, `step`, `edits` and `settings` define the branch.
+                With an attribute `back`, a run id, that race is shown and nothing is run.
+            request: the visitor's request.
+            values: the values of the form.
+        """
+        back = getattr(event, "back", None)
+        try:
+            if back is not None:
+                yield self._back(back, visitor_id(request))
+                return
+            record, lane = self._parent(event)
+            spec = self._spec(event, record, lane, values)
+            child = child_record(record, lane)
+            self._handlers.session.plan(spec)
+        except Exception as error:
+            yield [messages.notice("failed", error_text(error)), *buttons("over")]
+            return
+        yield from self._run(child, spec, visitor_id(request))
+
+    def _run(self, record: RaceRecord, spec: RunSpec, who: str) -> Iterator[list[Any]]:
+        handlers = self._handlers
+        with handlers.live_run(who, record) as control:
+            handlers.store.put(record)
+            yield [messages.whole(record, handlers.form.catalog.title), *buttons("running")]
+            parents = parents_of(handlers.store, [spec])
+            feed = messages.Feed(record, handlers.form.catalog.title, begun=True)
+            yield from handlers.relay(
+                lambda: (("b", event) for event in handlers.session.run(spec, control, parents)),
+                feed,
+                record,
+                control,
+            )
+
+    def _back(self, run_id: Any, who: str) -> list[Any]:
+        record = self._held(run_id)
+        self._handlers.live_runs.show(who, record.run_id)
+        return [messages.whole(record, self._handlers.form.catalog.title), *buttons("over")]
+
+    def _held(self, run_id: Any) -> RaceRecord:
+        record = self._handlers.store.get(run_id)
+        if record is None:
+            raise ValueError(GONE)
+        return record
+
+    def _parent(self, event: gr.EventData) -> tuple[RaceRecord, Lane]:
+        record, lane = self._held(getattr(event, "run", None)), getattr(event, "lane", None)
+        if lane not in LANES or lane not in record.started():
+            raise ValueError("lane: choose lane A or B of the run to branch from")
+        if record.state in ("running", "paused"):
+            raise ValueError("start.trace: the run is not finished; wait for its end or stop it")
+        return record, str(lane)
+
+    def _spec(
+        self, event: gr.EventData, record: RaceRecord, lane: Lane, values: Sequence[Any]
+    ) -> RunSpec:
+        """The spec of the branch.
+
+        It has the parent's settings, or the form's lane B with the parent's prompt and length.
+        """
+        parent = RunSpec.from_dict(record.started()[lane].meta["spec"]).to_dict()
+        chosen = parent
+        if getattr(event, "settings", PARENT) == FORM:
+            form = self._handlers.form.race(values).b.to_dict()
+            chosen = form | {name: parent[name] for name in KEPT}
+        step, edits = getattr(event, "step", None), getattr(event, "edits", None)
+        start = {"trace": trace_id(record, lane), "step": step, "edits": edits or []}
+        return RunSpec.from_dict(chosen | {"record": "off", "start": start})
+
+
+def trace_id(record: RaceRecord, lane: Lane) -> str:
+    """The id by which a branch refers to its parent's trace."""
+    return f"{record.run_id}.{lane}"
+
+
+def parents_of(store: RunStore, specs: Iterable[RunSpec]) -> dict[str, Trace]:
+    """The parent traces of the specs that are in the store, by trace id."""
+    found = {}
+    for spec in specs:
+        if spec.start is None:
+            continue
+        run_id, _, lane = spec.start.trace.rpartition(".")
+        record = store.get(run_id)
+        if record is not None and lane in record.started():
+            found[spec.start.trace] = record.started()[lane]
+    return found
+
+
+def child_record(parent: RaceRecord, lane: Lane) -> RaceRecord:
+    """A new race with the parent's `lane` as lane A and an empty lane B for the branch."""
+    child = RaceRecord(expected=parent.expected, parent=parent.run_id)
+    child.traces["a"] = parent.started()[lane]
+    if lane in parent.recorded:
+        child.recorded["a"] = parent.recorded[lane]
+    return child

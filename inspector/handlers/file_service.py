@@ -1,0 +1,84 @@
+"""File service: export and import of races, and the bundled recorded runs."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from inspector.files import export
+from inspector.handlers.page_handlers import Handlers, error_text, visitor_id
+from inspector.page_data import messages
+from inspector.run_store import RaceRecord
+
+KEPT_EXPORTS = 16
+PLAIN = "plain"
+READY = "Ready: traces, tables, a run card, and a page that replays the race without a server."
+
+
+class FileService:
+    """Handlers of exports, imports and recorded runs.
+
+    `examples` is the folder of the bundled recorded runs, None if there are none.
+    """
+
+    def __init__(self, handlers: Handlers, examples: Path | None = None) -> None:
+        self._handlers = handlers
+        self._folder = tempfile.TemporaryDirectory(prefix="driftscope-")
+        self._methods = examples / "methods" if examples else None
+        self._trace = export.reader(self._methods or Path())
+
+    def export(self, request: gr.Request) -> tuple[list[str] | None, str]:
+        """Write the visitor's last race to files; returns their paths and a note."""
+        record = self._handlers.current(request)
+        if record is None or not record.started():
+            return None, "Nothing to export: press Run first."
+        root = Path(self._folder.name)
+        kept = sorted(root.iterdir(), key=lambda path: path.stat().st_mtime)
+        for old in kept[: max(0, len(kept) - KEPT_EXPORTS + 1)]:
+            shutil.rmtree(old, ignore_errors=True)
+        folder = root / secrets.token_hex(8)
+        folder.mkdir()
+        return export.write_race(record, folder, self._handlers.form.catalog.title), READY
+
+    def import_files(self, request: gr.Request, paths: list[str] | None) -> tuple[Any, str]:
+        """Show traces from uploaded files; returns a message for the page and a note."""
+        if not paths:
+            return gr.skip(), ""
+        try:
+            document = self._show(export.read_race(paths), request)
+        except Exception as error:
+            return gr.skip(), f"Not imported. {error_text(error)}"
+        return document, "Imported. Nothing is computed. The times are those in the file."
+
+    def recorded(self) -> list[tuple[str, str]]:
+        """(title, name) of every method with a recorded run, in the order of the catalog."""
+        paths = self._methods.glob("*.npz") if self._methods else ()
+        found = {path.stem for path in paths}
+        if PLAIN not in found:
+            return []
+        rows = [row for rows in self._handlers.form.catalog.methods.values() for row in rows]
+        return [(str(row["title"]), row["name"]) for row in rows if row["name"] in found]
+
+    def show_recorded(self, request: gr.Request, name: Any) -> Any:
+        """Show plain decoding in lane A and a method's recorded run in lane B."""
+        if name not in [known for _, known in self.recorded()]:
+            return gr.skip()
+        try:
+            record = RaceRecord(state="example")
+            record.traces = {"a": self._trace(PLAIN), "b": self._trace(name)}
+            prompt = str(record.traces["a"].meta["spec"].get("prompt", ""))
+            record.expected = self._handlers.known_answers.expected(prompt)
+            return self._show(record, request)
+        except (ValueError, OSError) as error:
+            return messages.notice("failed", f"This recorded run cannot be shown ({error}).")
+
+    def _show(self, record: RaceRecord, request: gr.Request) -> str:
+        document = messages.whole(record, self._handlers.form.catalog.title)
+        self._handlers.store.put(record)
+        self._handlers.live_runs.show(visitor_id(request), record.run_id)
+        return document

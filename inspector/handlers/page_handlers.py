@@ -1,0 +1,262 @@
+"""Handlers of the page's buttons: they take form values and return messages for the page."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import gradio as gr
+
+from engine.config.spec import MAX_PROMPT_CHARS, RaceSpec, RunSpec
+from engine.core.events import Event
+from inspector.files import export
+from inspector.form.settings import Form
+from inspector.page_data import charts, compare, messages, plan, tokens
+from inspector.protocol import Control, Lane, Session
+from inspector.run_store import KnownAnswers, LiveRuns, RaceRecord, RunStore
+from inspector.server.throttle import coalesce
+
+MAX_HZ = 8.0
+RUNS: dict[str, Any] = {"concurrency_limit": 32, "concurrency_id": "runs"}  # more than may wait
+MAX_ERROR_CHARS = 1_000
+RESERVED = ("view", "deep_link", "logs", "lesson", "cursor", "look")  # query keys, not settings
+BUTTONS = ("run", "pause", "step", "resume", "stop")
+ENABLED = {
+    "over": set(),
+    "running": {"pause", "stop"},
+    "paused": {"step", "resume", "stop"},
+    "stopped": set(),
+}
+log = logging.getLogger("driftscope")
+
+
+class Handlers:
+    """The logic behind the page. One object serves all visitors.
+
+    Args:
+        session: the engine's session.
+        form: the settings form.
+    """
+
+    def __init__(self, session: Session, form: Form) -> None:
+        self.session = session
+        self.form = form
+        self.store = RunStore()
+        self.live_runs = LiveRuns()
+        self.known_answers = KnownAnswers()
+        self._example = ""
+        for example in session.examples():
+            self.known_answers.learn(example["prompt"], example.get("answer"))
+
+    def plan(self, request: gr.Request, *values: Any) -> tuple[str, Any]:
+        """Derive the plan of the settings, or the error in them.
+
+        Returns the plan as a JSON document, and an update that enables or disables Run.
+        """
+        live = self.live_runs.control(visitor_id(request)) is not None
+        try:
+            race = self.form.race(values)
+            document = {"ok": True, "query": race.to_query(), **self._plans(race)}
+        except Exception as error:
+            document = {"ok": False, "error": error_text(error)}
+        return to_json(document), gr.update(interactive=document["ok"] and not live)
+
+    def run(self, request: gr.Request, *values: Any) -> Iterator[list[Any]]:
+        """Run both lanes and stream messages with the new steps, then the finished race."""
+        try:
+            race = self.form.race(values)
+            self._plans(race)
+        except Exception as error:
+            yield [messages.notice("failed", error_text(error)), *buttons("over")]
+            return
+        record = RaceRecord(expected=self.known_answers.expected(race.a.prompt))
+        with self.live_run(visitor_id(request), record) as control:
+            self.store.put(record)
+            yield from self._stream(race, record, control)
+
+    @contextmanager
+    def live_run(self, who: str, record: RaceRecord) -> Iterator[Control]:
+        """Context manager that registers a visitor's live run and yields its control.
+
+        On exit the run is stopped. Its record is dropped if it is unfinished or if the visitor
+        has left.
+        """
+        control = self.session.control()
+        self.live_runs.begin(who, record.run_id, control)
+        try:
+            yield control
+        finally:
+            control.stop()
+            here = self.live_runs.end(who, record.run_id)
+            if record.state == "running" or not here:
+                self.store.drop(record.run_id)
+
+    def _stream(self, race: RaceSpec, record: RaceRecord, control: Control) -> Iterator[list[Any]]:
+        feed = messages.Feed(record, self.form.catalog.title)
+        yield [feed.message((), "starting"), *buttons("running")]
+        yield from self.relay(lambda: self.session.race(race, control), feed, record, control)
+
+    def relay(
+        self,
+        source: Callable[[], Iterator[tuple[Lane, Event]]],
+        feed: messages.Feed,
+        record: RaceRecord,
+        control: Control,
+    ) -> Iterator[list[Any]]:
+        """Stream the events of `source` as messages, then one message with the whole race.
+
+        An exception in `source` ends the race with the state `failed`.
+        """
+        shown = "running"
+        try:
+            with closing(source()) as events:  # type: ignore[type-var]
+                for batch in coalesce(events, MAX_HZ):
+                    state, before = control.state, shown
+                    shown = state
+                    updates = buttons(state) if state != before else [gr.skip()] * len(BUTTONS)
+                    yield [feed.message(batch, state), *updates]
+            record.state, record.message = messages.final_state(record)
+        except Exception as error:
+            record.state, record.message = "failed", error_text(error)
+        self.store.put(record)
+        yield [messages.whole(record, self.form.catalog.title), *buttons("over")]
+
+    def flag(self, name: str) -> Any:
+        """A button handler that calls the method `name` of the visitor's live control."""
+
+        def press(request: gr.Request) -> None:
+            control = self.live_runs.control(visitor_id(request))
+            if control is not None:
+                getattr(control, name)()
+
+        return press
+
+    def leave(self, request: gr.Request) -> None:
+        """Handle a closed tab: stop its live run and drop its records."""
+        for run_id in self.live_runs.leave(visitor_id(request)):
+            self.store.drop(run_id)
+        log.info("visitor left")
+
+    def replay(self, run_id: Any) -> str:
+        """The whole race so far, for a page that missed a message."""
+        run_id = run_id[0] if isinstance(run_id, list) and run_id else run_id
+        record = self.store.get(run_id)
+        if record is None:
+            return messages.notice("failed", "This run is no longer in memory. Run it again.")
+        return messages.whole(record, self.form.catalog.title)
+
+    def new_problem(self, shots: Any) -> str:
+        """The prompt of a new random problem, preceded by `shots` worked examples (0 to 8)."""
+        count = min(max(int(shots), 0), 8) if type(shots) in (int, float) else 0
+        problem = self.session.problem(secrets.randbelow(2**31), count)
+        self.known_answers.learn(problem["prompt"], problem.get("answer"))
+        return problem["prompt"][:MAX_PROMPT_CHARS]
+
+    def example(self, label: Any) -> Any:
+        """The prompt of a named example."""
+        found = [row["prompt"] for row in self.session.examples() if row["label"] == label]
+        return found[0] if found else gr.skip()
+
+    def restore(self, request: gr.Request) -> list[Any]:
+        """Form values from the link's query, if it has any; otherwise no change."""
+        params = {k: v for k, v in dict(request.query_params).items() if known_key(k)}
+        if not params:
+            return [gr.skip()] * (1 + len(self.form.widgets))
+        try:
+            race = RaceSpec.from_query(urlencode(params, errors="replace"))
+            return [gr.skip(), *self.form.values(race)]
+        except ValueError as error:
+            text = f"The settings of the link are invalid ({error}). The defaults are shown."
+            return [messages.notice("failed", text), *[gr.skip()] * len(self.form.widgets)]
+
+    def current(self, request: gr.Request) -> RaceRecord | None:
+        """The visitor's last race, or the recorded example if there is none."""
+        return self.store.get(self.live_runs.last(visitor_id(request)) or self._example)
+
+    def first_view(self, folder: Path | None) -> str:
+        """The message that the page shows at first: the recorded example of `folder`, if any."""
+        try:
+            record = export.read_example(folder) if folder else None
+        except (ValueError, OSError) as error:
+            log.warning("the recorded example cannot be read: %s", error)
+            record = None
+        if record is None:
+            return messages.notice("empty")
+        spec = record.traces["a"].meta["spec"]
+        record.expected = self.known_answers.expected(str(spec.get("prompt", "")))
+        self.store.pin(record)
+        self._example = record.run_id
+        return messages.whole(record, self.form.catalog.title)
+
+    def time_chart(self, request: gr.Request) -> Any:
+        """The chart of times of the visitor's last race or the example; None without timed runs."""
+        record = self.current(request)
+        started = record.started() if record else {}
+        timed = {lane: trace for lane, trace in started.items() if compare.timed(trace)}
+        return charts.time_figure(timed) if timed else None
+
+    def _plans(self, race: RaceSpec) -> dict[str, Any]:
+        """The plans of both lanes in words.
+
+        Raises ValueError if a plan is refused; the message names the lane if only one is.
+        """
+        rows, plans, faults = [], [], {}
+        for lane, spec in (("a", race.a), ("b", race.b)):
+            try:
+                plans.append(self.session.plan(spec))
+                rows.append(self._plan_row(lane, spec, plans[-1]))
+            except ValueError as error:
+                faults[lane] = str(error)
+        if len(set(faults.values())) == 1 and len(faults) == 2:
+            raise ValueError(faults["a"])
+        if faults:
+            lane, fault = next(iter(faults.items()))
+            raise ValueError(f"Lane {lane.upper()}, {fault}")
+        text, before = tokens.question(race.a.prompt)
+        memory = plan.memory(plans)
+        return {"lanes": rows, "memory": memory, "question": text, "before": before}
+
+    def _plan_row(self, lane: str, spec: RunSpec, found: Mapping[str, Any]) -> dict[str, str]:
+        title = self.form.catalog.title(spec.to_dict())
+        text, context = plan.sentence(spec, found), plan.context_use(spec, found)
+        return {"lane": lane, "title": title, "plan": text, "room": context}
+
+
+def buttons(state: str) -> list[Any]:
+    """Updates that enable the buttons of a state. `Handlers.plan` enables Run."""
+    return [gr.update(interactive=name in ENABLED[state]) for name in BUTTONS]
+
+
+def visitor_id(request: gr.Request) -> str:
+    """An id of the page load that sent the request; a new random id if it sent none."""
+    return request.session_hash or f"unknown:{secrets.token_urlsafe(18)}"
+
+
+def known_key(key: str) -> bool:
+    """Whether a query key is a setting, and not one of Gradio's or the page's own keys."""
+    return not key.startswith("__") and key not in RESERVED
+
+
+def error_text(error: Exception) -> str:
+    """The text that the visitor sees for an error.
+
+    A ValueError shows its own message. Any other error is logged and shown as unexpected.
+    """
+    if isinstance(error, ValueError) and not isinstance(error, UnicodeError | json.JSONDecodeError):
+        return str(error)[:MAX_ERROR_CHARS]
+    log.error("unexpected failure", exc_info=error)
+    return (
+        f"Unexpected error in the app ({type(error).__name__}). Change a setting or press Run "
+        "again. The details are in the server's log."
+    )
+
+
+def to_json(document: Mapping[str, Any]) -> str:
+    """`document` as compact JSON."""
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))

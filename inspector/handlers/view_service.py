@@ -1,0 +1,146 @@
+"""ViewService: what the inspector asks of the server, views of a run and a recorded run of a spec."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import gradio as gr
+
+from engine.config.spec import RaceSpec, RunSpec
+from engine.core.events import Event, StepEvent, Waiting
+from engine.trace.trace import Trace
+from inspector.handlers.branching import parents_of
+from inspector.handlers.page_handlers import (
+    BUTTONS,
+    MAX_HZ,
+    Handlers,
+    buttons,
+    error_text,
+    to_json,
+    visitor_id,
+)
+from inspector.page_data import messages
+from inspector.protocol import Control
+from inspector.run_store import RaceRecord
+from inspector.server.throttle import coalesce
+from inspector.views import registry
+
+LEVELS = ("layers", "probe")
+
+
+class ViewService:
+    """Views and recordings of the races in the run store."""
+
+    def __init__(self, handlers: Handlers) -> None:
+        self._handlers = handlers
+
+    def view(self, asked: Any) -> str:
+        """The data of one view as JSON.
+
+        `asked` is the untrusted request of the page: [run id, lane, view name]. Without data the
+        document is `{"missing": reason}`.
+        """
+        if not (isinstance(asked, list) and len(asked) == 3 and all(type(a) is str for a in asked)):
+            return to_json({"missing": "Invalid request: expected run id, lane and view."})
+        run_id, lane, name = asked
+        record = self._handlers.store.get(run_id)
+        timed = name in registry.TIMED
+        trace = record.trace_for_views(lane, timed) if record else None
+        if trace is None or name not in registry.VIEWS:
+            return to_json({"missing": "This run is no longer in memory. Run it again."})
+        assert record is not None
+        with record.lock:
+            return to_json(registry.draw(trace, name))
+
+    def record(self, event: gr.EventData, request: gr.Request) -> Iterator[list[Any]]:
+        """Run the visitor's last race again with the recorder on, and stream its progress.
+
+        The times of this run are not used. `event.level` is the recording level.
+        """
+        handlers, who = self._handlers, visitor_id(request)
+        record = handlers.current(request)
+        level = getattr(event, "level", None)
+        if record is None or not record.started() or level not in LEVELS:
+            yield [
+                messages.notice("failed", "Nothing to record: press Run first."),
+                *buttons("over"),
+            ]
+            return
+        before = record.state
+        if before == "example":
+            record = record.copy()
+            handlers.store.put(record)
+            yield [messages.whole(record, handlers.form.catalog.title), *buttons("running")]
+        with handlers.live_run(who, record) as control:
+            try:
+                yield [progress_message(record, "recording"), *buttons("running")]
+                yield from self._stream(record, str(level), control)
+            except Exception as error:
+                yield [progress_message(record, before, error_text(error)), *buttons("over")]
+
+    def _stream(self, record: RaceRecord, level: str, control: Control) -> Iterator[list[Any]]:
+        specs = {
+            lane: replace(RunSpec.from_dict(trace.meta["spec"]), record=level)
+            for lane, trace in record.started().items()
+        }
+        traces, before, steps = {lane: Trace() for lane in specs}, record.state, 0
+        idle = [gr.skip()] * len(BUTTONS)
+        with closing(self._events(specs, control)) as events:  # type: ignore[type-var]
+            for batch in coalesce(events, MAX_HZ):
+                for lane, event in batch:
+                    traces[lane].append(event)
+                    steps += isinstance(event, StepEvent)
+                text = f"{steps} steps recorded"
+                yield [progress_message(record, "recording", text, batch[-1][1]), *idle]
+        problem = recording_problem(record, traces)
+        if not problem:
+            record.recorded = traces
+            self._handlers.store.put(record)
+        yield [progress_message(record, before, problem), *buttons("over")]
+
+    def _events(self, specs: dict[str, RunSpec], control: Control) -> Iterator[Any]:
+        session = self._handlers.session
+        parents = parents_of(self._handlers.store, specs.values())
+        if len(specs) == 2:
+            return session.race(RaceSpec(**specs), control, parents)
+        lane, spec = next(iter(specs.items()))
+        return ((lane, event) for event in session.run(spec, control, parents))
+
+
+def recording_problem(record: RaceRecord, traces: dict[str, Trace]) -> str:
+    """Why a recording is discarded; empty if it has the same tokens as the timed run."""
+    reasons = {trace.meta["reason"] for trace in traces.values()}
+    if reasons != {"done"}:
+        messages_ = [str(trace.meta.get("message") or "") for trace in traces.values()]
+        return next(filter(None, messages_), "The recording was stopped and is discarded.")
+    for lane, trace in record.started().items():
+        timed = trace.canvas_at(trace.steps)
+        if (
+            trace.meta["reason"] == "done"
+            and (traces[lane].canvas_at(traces[lane].steps) != timed).any()
+        ):
+            return (
+                f"Lane {lane.upper()}: the recorded run gave other tokens than the timed run, so "
+                "the recording is discarded. Run the race again."
+            )
+    return ""
+
+
+def progress_message(
+    record: RaceRecord, state: str, message: str = "", event: Event | None = None
+) -> str:
+    """A message that leaves the lanes as they are and carries the record's version.
+
+    If `event` is a Waiting event, the message also has its progress.
+    """
+    wait = {"wait": messages.wait(event)} if isinstance(event, Waiting) else {}
+    return to_json(
+        {
+            "run": record.run_id, "state": state, "message": message, "lanes": {},
+            "recorded": record.version,
+        }
+        | wait
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""The lessons of the Learn tab and the checks of their answers."""

@@ -1,0 +1,1 @@
+"""The page: its tabs, their components and the theme."""

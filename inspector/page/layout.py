@@ -1,0 +1,59 @@
+"""The page: its tabs, and what it must be launched with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from starlette.middleware import Middleware
+
+from inspector import static_files
+from inspector.catalog import Catalog
+from inspector.form.settings import Form
+from inspector.handlers.api import add_api
+from inspector.handlers.page_handlers import Handlers
+from inspector.page.learn_tab import build_learn
+from inspector.page.methods_tab import build_methods
+from inspector.page.run_tab import FLAG, build_run
+from inspector.page.theme import theme
+from inspector.protocol import Session
+from inspector.server.gate import Gate
+
+
+def build(session: Session, examples: Path | None = None) -> gr.Blocks:
+    """The page on a session; `examples` is a folder with a recorded race, `a.npz` and `b.npz`."""
+    form = Form(Catalog(session.catalog(), session.default_race()))
+    demo = gr.Blocks(
+        title="Driftscope", fill_width=True, analytics_enabled=False, delete_cache=(600, 3600)
+    )
+    with demo:
+        handlers = Handlers(session, form)
+        add_api(handlers)
+        gr.HTML(html_template=static_files.text("title.html"), elem_id="ds-title", **static_files.BARE)
+        with gr.Tabs(elem_id="ds-tabs") as tabs:
+            with gr.Tab("Run", id="run"):
+                build_run(demo, handlers, examples)
+            if examples is not None:
+                with gr.Tab("Learn", id="learn"):
+                    build_learn(handlers, examples / "lessons")
+            with gr.Tab("Methods", id="methods"):
+                build_methods(handlers, examples and examples.parent / "table" / "table.json")
+        demo.load(first_tab, None, tabs, **FLAG)
+    demo.queue(max_size=64, default_concurrency_limit=16, api_open=False)
+    return demo
+
+
+def first_tab(request: gr.Request) -> Any:
+    """The tab that a link asks for: a lesson's, else the first."""
+    return gr.Tabs(selected="learn") if "lesson" in request.query_params else gr.skip()
+
+
+def launch_options() -> dict[str, Any]:
+    """What `launch` must be told for this page to look and behave as meant."""
+    return {
+        "theme": theme(), "css": static_files.css(), "footer_links": ["api", "settings"],
+        "ssr_mode": False, "run_history": False, "max_file_size": "64mb",
+        "state_session_capacity": 64, "max_threads": 64,
+        "app_kwargs": {"middleware": [Middleware(Gate)]},
+    }  # fmt: skip

@@ -1,0 +1,39 @@
+"""The Learn tab: lessons on recorded runs, and the theorem widget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from inspector import static_files
+from inspector.handlers.lesson_service import LessonService
+from inspector.handlers.page_handlers import Handlers
+from inspector.handlers.view_service import ViewService
+from inspector.page.theorem import build_theorem
+
+
+def build_learn(handlers: Handlers, folder: Path) -> None:
+    """Components of the tab, on the lesson traces of a folder."""
+    room, lens = LessonService(handlers, folder), ViewService(handlers)
+
+    def titles(asked: Any) -> str:
+        return room.titles()
+
+    def lesson(asked: Any) -> str:
+        return room.lesson(asked)
+
+    def check(asked: Any) -> str:
+        return room.check(asked)
+
+    def view(asked: Any) -> str:
+        return lens.view(asked)
+
+    gr.HTML(
+        "", html_template=static_files.template("learn"), elem_id="ds-learn",
+        server_functions=[titles, lesson, check, view],
+        **static_files.BARE | {"js_on_load": static_files.script("learn")},
+    )  # fmt: skip
+    gr.Markdown("## When is parallel decoding safe?")
+    build_theorem()

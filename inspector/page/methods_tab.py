@@ -1,0 +1,45 @@
+"""The Methods tab: a page for every method of the catalog."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from inspector import static_files
+from inspector.handlers.page_handlers import Handlers, to_json
+from inspector.views import methods as view
+
+log = logging.getLogger("driftscope")
+
+
+def build_methods(handlers: Handlers, table: Path | None = None) -> None:
+    """The tab's component; call inside `gr.Tab`.
+
+    `table` is the `table.json` that `engine.evaluate.__main__ --specs` wrote; without one, or with one that
+    cannot be read, the pages show no measurements of this repository's own.
+    """
+    plain = handlers.session.default_race().a
+    pages = to_json(view.document(handlers.session.catalog(), plain, _read(table)))
+
+    def methods(asked: Any) -> str:
+        return pages
+
+    gr.HTML(
+        "", html_template=static_files.template("methods"), elem_id="ds-methods",
+        server_functions=[methods],
+        **static_files.BARE | {"js_on_load": static_files.script("methods")},
+    )  # fmt: skip
+
+
+def _read(path: Path | None) -> Any:
+    if path is None or not path.is_file():
+        return None
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        log.warning("the table of measurements cannot be read: %s", error)
+        return None

@@ -1,0 +1,224 @@
+"""The Run tab: settings, buttons, both lanes with the inspector beneath, files."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import gradio as gr
+from gradio.components import Component
+from gradio.events import Dependency
+
+from inspector import static_files
+from inspector.form.model_picker import build_model_picker, refreshed_models
+from inspector.form.presets import CLEAR_CHOICE_JS, Presets
+from inspector.form.settings import Form, build_lane, build_prompt, build_shared
+from inspector.handlers.branching import Branching
+from inspector.handlers.file_service import FileService
+from inspector.handlers.page_handlers import BUTTONS, RUNS, Handlers
+from inspector.handlers.view_service import ViewService
+from inspector.protocol import LANES
+
+PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+FLAG: dict[str, Any] = {**PRIVATE, "queue": False}
+RAW: dict[str, Any] = {"preprocess": False}  # values as they come: the settings name what is wrong
+RECORDED = "Recorded runs: choose a method to see it beside plain decoding, nothing is run"
+OVER = "() => { document.dispatchEvent(new CustomEvent('driftscope-over')); }"
+LABELS = {"run": "Run", "pause": "Pause", "step": "Step", "resume": "Resume", "stop": "Stop"}
+VARIANTS: dict[str, Literal["primary", "stop"]] = {"run": "primary", "stop": "stop"}
+
+
+def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> None:
+    """Components and wiring of the tab; `examples` is a folder with recorded races."""
+    form, lens, files = handlers.form, ViewService(handlers), FileService(handlers, examples)
+    plan = gr.HTML(
+        "", html_template=static_files.text("plan.html"), elem_id="ds-plan",
+        **static_files.BARE | {"js_on_load": static_files.script("plan")},
+    )  # fmt: skip
+    presets, shots, example = _settings(form, handlers)
+    keys = _buttons()
+    recorded = _recorded(files)
+
+    def replay(run_id: Any) -> str:
+        return handlers.replay(run_id)
+
+    def view(asked: Any) -> str:
+        return lens.view(asked)
+
+    race = gr.HTML(
+        handlers.first_view(examples), html_template=static_files.template("race"),
+        elem_id="ds-race", server_functions=[replay, view],
+        **static_files.BARE | {"js_on_load": static_files.script("race")},
+    )  # fmt: skip
+    with gr.Accordion("Time per step", open=False, elem_id="ds-time"):
+        chart = gr.Plot(show_label=False, elem_id="ds-chart")
+    _files(files, handlers, race, chart)
+    shown = recorded.input(files.show_recorded, recorded, race, **RAW, **FLAG)
+    shown.then(handlers.time_chart, None, chart, **FLAG)
+    planned = _wire_settings(demo, handlers, plan, race, keys["run"])
+    _wire_presets(form, presets, planned)
+    renewed = _renewing(handlers, chart)
+    demo.load(**renewed)
+    _wire_run(demo, handlers, race, keys, planned, renewed)
+    recording = race.record(
+        lens.record, None, [race, *keys.values()],
+        **RUNS, **PRIVATE,
+    )  # fmt: skip
+    _once_over(recording, planned)
+    branch = race.branch(
+        Branching(handlers).branch, form.inputs, [race, *keys.values()],
+        **RUNS, **RAW, **PRIVATE,
+    )  # fmt: skip
+    _once_over(branch, planned).then(**renewed)
+    prompt = form.widgets["prompt"]
+    plan.click(handlers.new_problem, shots, prompt, **RAW, **FLAG).then(**planned)
+    example.input(handlers.example, example, prompt, **RAW, **FLAG).then(**planned)
+
+
+def _buttons() -> dict[str, gr.Button]:
+    with gr.Row(elem_id="ds-buttons"):
+        return {
+            name: gr.Button(
+                LABELS[name], variant=VARIANTS.get(name, "secondary"),
+                elem_id=f"ds-{name}", interactive=name == "run", min_width=84,
+            )
+            for name in BUTTONS
+        }  # fmt: skip
+
+
+def _settings(form: Form, handlers: Handlers) -> tuple[gr.HTML, gr.Slider, gr.Dropdown]:
+    with gr.Accordion("Settings", open=False, elem_id="ds-settings"):
+        presets = build_model_picker(form)
+        with gr.Row():
+            with gr.Column(scale=2, min_width=300):
+                shots, example = _problem(form, handlers)
+            with gr.Column(scale=1, min_width=260):
+                gr.Markdown("## Both lanes")
+                build_shared(form)
+            for lane in LANES:
+                with gr.Column(scale=1, min_width=260):
+                    build_lane(form, lane)
+    return presets, shots, example
+
+
+def _problem(form: Form, handlers: Handlers) -> tuple[gr.Slider, gr.Dropdown]:
+    example = gr.Dropdown(
+        [row["label"] for row in handlers.session.examples()],
+        value=None, label="Examples", elem_id="ds-example",
+    )  # fmt: skip
+    build_prompt(form)
+    shots = gr.Slider(0, 8, 0, step=1, label="Worked examples in a new problem", elem_id="ds-shots")
+    return shots, example
+
+
+def _recorded(files: FileService) -> gr.Dropdown:
+    return gr.Dropdown(
+        [(RECORDED, ""), *files.recorded()], value="", label="Recorded runs",
+        elem_id="ds-recorded", container=False, visible=bool(files.recorded()),
+    )  # fmt: skip
+
+
+def _files(files: FileService, handlers: Handlers, race: gr.HTML, chart: gr.Plot) -> None:
+    with gr.Accordion("Export and import", open=False, elem_id="ds-files"), gr.Row():
+        with gr.Column(min_width=280):
+            gr.Markdown(
+                "Take the last race away as files: everything drawn above, no model needed."
+            )
+            ready = gr.Button("Prepare files", elem_id="ds-export")
+            made = gr.File(label="Files", file_count="multiple", interactive=False, visible=False)
+            said = gr.Textbox(label="Export", interactive=False, elem_id="ds-export-note")
+        with gr.Column(min_width=280):
+            gr.Markdown(
+                "Look at one trace, or at two side by side, each with its `-recorded` one if "
+                "there is one. Nothing is computed."
+            )
+            given = gr.File(
+                label="Traces (.npz or .json)", file_count="multiple",
+                file_types=[".npz", ".json"], elem_id="ds-import",
+            )  # fmt: skip
+            note = gr.Textbox(label="Import", interactive=False, elem_id="ds-import-note")
+
+    def export(request: gr.Request) -> tuple[Any, str]:
+        paths, told = files.export(request)
+        return gr.File(paths, visible=paths is not None), told
+
+    ready.click(export, None, [made, said], **PRIVATE)
+    shown = given.upload(files.import_files, given, [race, note], concurrency_limit=2, **PRIVATE)
+    shown.then(handlers.time_chart, None, chart, **FLAG)
+
+
+def _wire_settings(
+    demo: gr.Blocks, handlers: Handlers, plan: gr.HTML, race: gr.HTML, run: gr.Button
+) -> dict[str, Any]:
+    """Wire the form to its plan; return what asks for the plan anew."""
+    form = handlers.form
+    planned = {"fn": handlers.plan, "inputs": form.inputs, "outputs": [plan, run], **RAW, **FLAG}
+    restored = demo.load(handlers.restore, None, [race, *form.inputs], **FLAG)
+    restored.then(**planned)
+    _on_change(form.inputs, planned)
+    for lane in LANES:
+        chosen = [form.widgets[f"{lane}.unmasker"], form.widgets[f"{lane}.cache"]]
+        shown = [group for (owner, _, _), group in form.groups.items() if owner == lane]
+        outputs = [*shown, form.widgets[f"{lane}.steps"]]
+        shape = {"fn": partial(form.lane_updates, lane), "inputs": chosen, "outputs": outputs}
+        restored.then(**shape, **RAW, **FLAG)
+        _on_change(chosen, shape | RAW | FLAG)
+    return planned
+
+
+def _wire_presets(form: Form, offered: gr.HTML, planned: dict[str, Any]) -> None:
+    """A preset fills the form; another model, or what is then set by hand, makes it none again."""
+    model, every = form.widgets["model"], {"trigger_mode": "multiple", **RAW, **FLAG}
+    changed = model.change  # type: ignore[attr-defined]
+    presets = Presets(form)
+    changed(presets.offer, model, offered, **RAW, **FLAG)
+    taken = offered.take(presets.take, model, [offered, *form.inputs], **every)
+    taken.then(**planned)
+    named = [form.widgets[key] for key in form.widgets if key not in ("prompt", "model")]
+    by_hand = [widget.input for widget in named]  # type: ignore[attr-defined]
+    gr.on(by_hand, None, offered, offered, js=CLEAR_CHOICE_JS, **every)
+
+
+def _on_change(widgets: list[Component], listener: dict[str, Any]) -> None:
+    changes = [widget.change for widget in widgets]  # type: ignore[attr-defined]
+    gr.on(changes, trigger_mode="always_last", **listener)
+
+
+def _wire_run(
+    demo: gr.Blocks,
+    handlers: Handlers,
+    race: gr.HTML,
+    keys: dict[str, gr.Button],
+    planned: dict[str, Any],
+    renewed: dict[str, Any],
+) -> None:
+    run = keys["run"].click(
+        handlers.run, handlers.form.inputs, [race, *keys.values()],
+        **RUNS, **RAW, **PRIVATE,
+    )  # fmt: skip
+    _once_over(run, planned).then(**renewed)
+    for name in BUTTONS[1:]:
+        keys[name].click(handlers.flag(name), None, None, trigger_mode="multiple", **FLAG)
+    demo.unload(handlers.leave)
+
+
+def _renewing(handlers: Handlers, chart: gr.Plot) -> dict[str, Any]:
+    """What asks for the chart of the last race and for the models, one of which it may have got."""
+
+    def renewed(request: gr.Request) -> tuple[Any, Any]:
+        return handlers.time_chart(request), refreshed_models(handlers.session)
+
+    return {"fn": renewed, "outputs": [chart, handlers.form.widgets["model"]], **FLAG}
+
+
+def _once_over(event: Dependency, planned: dict[str, Any]) -> Dependency:
+    """Let the page's buttons go when an event is over, and not before.
+
+    Gradio drops a second click on a button whose event is still under way, and it is until after
+    its last message. So Run waits for the plan that is asked for then, the race's own for `OVER`.
+    """
+    for follow in (event.then, event.failure):
+        follow(None, js=OVER, **FLAG)
+    event.failure(**planned)
+    return event.then(**planned)

@@ -1,0 +1,19 @@
+"""The theorem widget: when decoding several tokens at once is sure to find the joint's best."""
+
+from __future__ import annotations
+
+import gradio as gr
+
+from inspector import static_files
+
+
+def build_theorem() -> None:
+    """Fast-dLLM's Theorem 1 (arXiv 2505.22618, section 3.3) to play with.
+
+    Sliders for the number of tokens, epsilon and the strength of the dependency between the
+    tokens; all numbers are computed in the browser. Call inside `gr.Blocks`.
+    """
+    gr.HTML(
+        "", html_template=static_files.template("theorem"), elem_id="ds-theorem",
+        **static_files.BARE | {"js_on_load": static_files.script("theorem")},
+    )  # fmt: skip

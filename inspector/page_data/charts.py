@@ -1,0 +1,47 @@
+"""The end-of-run chart: what each step took, and how it adds up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from engine.core.events import KINDS
+from engine.trace.trace import Trace
+
+INK = "#76808e"
+LANES = {"a": ("#76808e", "solid", "square"), "b": ("#129370", "dot", "circle")}
+
+
+def time_figure(traces: Mapping[str, Trace]) -> go.Figure:
+    """Milliseconds of each step (forward and decision, full steps marked) and their sum.
+
+    Lanes differ in colour, dash and marker; the backgrounds are clear, for light and dark pages.
+    """
+    titles = ("Time of each step (ms)", "Time so far (ms)")
+    figure = make_subplots(rows=1, cols=2, subplot_titles=titles, horizontal_spacing=0.09)
+    for lane, trace in traces.items():
+        arrays, (colour, dash, symbol) = trace.arrays(), LANES[lane]
+        took = arrays["forward_ms"] + arrays["decide_ms"]
+        full = arrays["kind"] == KINDS.index("full")
+        line = {"color": colour, "dash": dash, "width": 2}
+        kinds = [KINDS[kind] for kind in arrays["kind"]]
+        marks = {"color": colour, "symbol": symbol, "size": np.where(full, 7, 0).tolist()}
+        for column, values in ((1, took), (2, took.cumsum())):
+            figure.add_scatter(
+                x=np.arange(1, len(took) + 1), y=values.round(3), text=kinds, row=1, col=column,
+                name=f"Lane {lane.upper()}", legendgroup=lane, showlegend=column == 1,
+                mode="lines+markers" if column == 1 else "lines", line=line, marker=marks,
+                hovertemplate="step %{x}, %{text}: %{y:.1f} ms",
+            )  # fmt: skip
+    figure.update_xaxes(title_text="step", gridcolor="rgba(118,128,142,0.25)", zeroline=False)
+    figure.update_yaxes(gridcolor="rgba(118,128,142,0.25)", rangemode="tozero", zeroline=False)
+    figure.update_annotations(font={"color": INK, "size": 13})
+    figure.update_layout(
+        template=None, height=300, margin={"l": 50, "r": 16, "t": 36, "b": 44},
+        paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", font={"color": INK},
+        legend={"orientation": "h", "y": -0.22}, hovermode="closest",
+    )  # fmt: skip
+    return figure

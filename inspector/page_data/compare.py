@@ -1,0 +1,82 @@
+"""What a finished race comes to: speed-up, forwards, agreement and the answers."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from engine.trace.trace import Trace
+from inspector.page_data.tokens import answer_text, generation, stop_ids
+
+UNTIMED = ("layers", "probe")
+_NUMBER = re.compile(r"\d+")
+
+
+def final_number(text: str) -> int | None:
+    """The last whole number of a text."""
+    found = _NUMBER.findall(text)
+    return int(found[-1][:18]) if found else None
+
+
+def timed(trace: Trace) -> bool:
+    """Whether a run's times may be shown: no recorder of layers worked beside it."""
+    return trace.meta["spec"].get("record") not in UNTIMED
+
+
+def clean_metrics(trace: Trace) -> dict[str, float | None]:
+    """The metrics of a run, finite numbers only."""
+    found = trace.meta.get("metrics")
+    if not isinstance(found, Mapping):
+        return {}
+    return {str(name)[:40]: _number(value) for name, value in list(found.items())[:40]}
+
+
+def answer_ids(trace: Trace) -> list[int]:
+    """The answer's ids before the first end of text."""
+    ids = trace.canvas_at(trace.steps)[generation(trace)].tolist()
+    stops = set(stop_ids(trace.meta["model"]))
+    end = next((i for i, token in enumerate(ids) if token in stops), len(ids))
+    return ids[:end]
+
+
+def summarise(traces: Mapping[str, Trace], expected: int | None) -> dict[str, Any]:
+    """The summary of a race; fields are None where the race does not give them."""
+    both = [traces[lane] for lane in ("a", "b") if lane in traces]
+    done = len(both) == 2 and all(t.meta["reason"] == "done" for t in both)
+    numbers = [final_number(answer_text(t)) for t in both]
+    out: dict[str, Any] = {
+        "speedup": None, "agreement": None, "first_divergence": None, "same_text": None,
+        "forwards": [clean_metrics(t).get("forwards") for t in both],
+        "numbers": numbers, "expected": expected,
+        "right": [None if expected is None else n == expected for n in numbers],
+        "same_answer": None,
+    }  # fmt: skip
+    if not done:
+        return out
+    times = [clean_metrics(t).get("total_ms") for t in both]
+    same_start = both[0].meta["spec"].get("start") == both[1].meta["spec"].get("start")
+    if times[0] and times[1] and all(map(timed, both)) and same_start:
+        out["speedup"] = round(times[0] / times[1], 3)
+    out |= _agreement(*(answer_ids(t) for t in both))
+    out["same_answer"] = out["same_text"] or (numbers[0] is not None and numbers[0] == numbers[1])
+    return out
+
+
+def _agreement(a: list[int], b: list[int]) -> dict[str, Any]:
+    """Share of equal tokens, and the first place where the answers part."""
+    longest, shortest = max(len(a), len(b)), min(len(a), len(b))
+    same = np.array(a[:shortest]) == np.array(b[:shortest])
+    apart = np.flatnonzero(~same)
+    first = int(apart[0]) if len(apart) else (None if len(a) == len(b) else shortest)
+    share = float(same.sum()) / longest if longest else 1.0
+    return {"agreement": round(share, 4), "first_divergence": first, "same_text": a == b}
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return round(value, 4) if math.isfinite(value) else None

@@ -1,0 +1,62 @@
+"""The steps of a lane as compact rows, from events while it runs and from the trace after."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from engine.core.events import KINDS, StepEvent
+from engine.trace.trace import Trace
+from inspector.page_data.tokens import generation
+
+Row = list[Any]
+
+
+def places(trace: Trace) -> np.ndarray:
+    """Index within the answer of every position; -1 in the prompt."""
+    index = np.full(len(trace.arrays()["canvas"]), -1, np.int64)
+    shown = generation(trace)
+    index[shown] = np.arange(len(shown))
+    return index
+
+
+def event_row(event: StepEvent, index: np.ndarray) -> Row:
+    """One step: number, block, kind, rows, forwards, masks left, ms, commits.
+
+    The commits lie flat: place in the answer, id, confidence in thousandths (-1 where the
+    token was filled in), three by three.
+    """
+    commits = _commits(index[event.positions], event.ids, event.confidence)
+    head = [event.step, event.block, KINDS.index(event.kind), event.rows, event.forwards]
+    return [*head, event.masks_left, _ms(event.step_ms), commits]
+
+
+def trace_rows(trace: Trace) -> list[Row]:
+    """Every step of a trace, as `event_row` gives them."""
+    arrays, index = trace.arrays(), places(trace)
+    starts = np.searchsorted(arrays["commit_step"], np.arange(trace.steps + 1))
+    place = index[arrays["commit_position"]]
+    rows = []
+    for step in range(trace.steps):
+        part = slice(starts[step], starts[step + 1])
+        commits = _commits(
+            place[part], arrays["commit_id"][part], arrays["commit_confidence"][part]
+        )
+        head = [int(arrays[name][step]) for name in ("block", "kind", "rows", "forwards")]
+        took = float(arrays["forward_ms"][step] + arrays["decide_ms"][step])
+        rows.append([step, *head, int(arrays["masks_left"][step]), _ms(took), commits])
+    return rows
+
+
+def _commits(place: np.ndarray, ids: np.ndarray, confidence: np.ndarray) -> list[int]:
+    flat: list[int] = []
+    for where, token, sure in zip(place.tolist(), ids.tolist(), confidence.tolist(), strict=True):
+        if where >= 0:
+            flat += [where, token, round(sure * 1000) if math.isfinite(sure) else -1]
+    return flat
+
+
+def _ms(value: float) -> float:
+    return round(value, 2)

@@ -1,0 +1,112 @@
+"""The canvas of a lane as plain data: ids, regions and the text of each token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from engine.trace.trace import Trace
+from inspector.page_data.sizes import size
+
+TEXT_LIMIT = 20_000
+
+
+def generation(trace: Trace) -> np.ndarray:
+    """Positions that are decoded, in reading order."""
+    return np.flatnonzero(~trace.arrays()["prompt_mask"])
+
+
+def known(trace: Trace) -> np.ndarray:
+    """Answer tokens known before the first step, bool [T]: given, or decoded by a branch's parent.
+
+    Only those given where the model's mask id is not known.
+    """
+    arrays, mask = trace.arrays(), _whole(trace.meta["model"].get("mask_id"))
+    decoded = np.False_ if mask is None else arrays["canvas"] != mask
+    return ~arrays["prompt_mask"] & (arrays["fixed_mask"] | decoded)
+
+
+def lane_start(trace: Trace, title: str) -> dict[str, Any]:
+    """What the page must know of a lane before its first step.
+
+    `canvas` holds the answer tokens that are known by then, by place.
+    """
+    arrays, model, spec = trace.arrays(), trace.meta["model"], trace.meta["spec"]
+    shown = generation(trace)
+    canvas, before = arrays["canvas"][shown], known(trace)[shown]
+    return {
+        "title": title,
+        "prompt": arrays["canvas"][arrays["prompt_mask"]].tolist(),
+        "canvas": {int(i): int(canvas[i]) for i in np.flatnonzero(before)},
+        "length": len(shown),
+        "block": _whole(spec.get("block_length")) or max(len(shown), 1),
+        "record": _short(spec.get("record")),
+        "mask": _whole(model.get("mask_id")),
+        "stop": stop_ids(model),
+        "model": _short(model.get("name")),
+        "environment": environment(trace.meta["environment"]),
+        "memory": memory(trace.meta["environment"]),
+    }
+
+
+def stop_ids(model: Mapping[str, Any]) -> list[int]:
+    """Ids that end a text."""
+    given = model.get("stop_ids")
+    ids = [*given] if isinstance(given, list | tuple) else []
+    found = {_whole(i) for i in [*ids, model.get("eos_id")]}
+    return sorted(i for i in found if i is not None)
+
+
+def pieces(raw: Mapping[int, bytes], ids: Iterable[int]) -> dict[str, str | list[int]]:
+    """Token texts: a string where the bytes are whole characters, else the bytes themselves."""
+    return {str(i): _piece(raw[i]) for i in ids if i in raw}
+
+
+def environment(found: Mapping[str, Any]) -> str:
+    """Where a run was measured, in a line."""
+    threads = _whole(found.get("threads"))
+    parts = [found.get("device"), found.get("device_name"), found.get("dtype")]
+    parts.append(None if threads is None else f"{threads} thread{'s' * (threads != 1)}")
+    parts.append(f"torch {found['torch']}" if found.get("torch") else None)
+    return " · ".join(_short(part) for part in parts if part)
+
+
+def memory(found: Mapping[str, Any]) -> str:
+    """What was free of the device before the model was loaded, and after; empty if unknown."""
+    counts = [_whole(found.get(f"free_{when}_bytes")) for when in ("before", "after")]
+    if None in counts:
+        return ""
+    before, after = (size(count or 0) for count in counts)
+    return f"{before} were free before the model was loaded, {after} after"
+
+
+def answer_text(trace: Trace) -> str:
+    """The decoded answer of a finished run."""
+    texts = trace.meta.get("texts")
+    first = texts[0] if isinstance(texts, list) and texts else ""
+    return first[:TEXT_LIMIT] if isinstance(first, str) else ""
+
+
+def question(prompt: str) -> tuple[str, int]:
+    """The last paragraph of a prompt and how many stand before it."""
+    parts = [part.strip() for part in prompt.split("\n\n") if part.strip()]
+    if not parts:
+        return "", 0
+    return parts[-1].removeprefix("Question:").strip(), len(parts) - 1
+
+
+def _piece(raw: bytes) -> str | list[int]:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return list(raw)
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int else None
+
+
+def _short(value: Any) -> str:
+    return str(value or "")[:80]

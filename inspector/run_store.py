@@ -1,0 +1,225 @@
+"""Runs held in memory by the server: the store of races, live runs by visitor, known answers."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from engine.core.events import Event
+from engine.trace.trace import Trace
+from inspector.protocol import LANES, Control, Lane
+
+STORE_BYTES = 256_000_000
+LIFETIME_S = 6 * 3_600.0
+TRACE_BYTES = 24_000  # measured size of a trace beside its arrays: spec, token texts, objects
+KNOWN_ANSWERS = 2_000
+KEPT_RUNS = 63
+KEPT_VISITORS = 10_000
+
+
+@dataclass
+class RaceRecord:
+    """One race, running or finished.
+
+    Attributes:
+        run_id: random id; whoever knows it can read the race.
+        expected: the right answer to the prompt, if it is known.
+        state: `running`, `paused`, `done`, `stopped`, `failed`, `memory`, `example` or `imported`.
+        message: why the race failed, or empty.
+        parent: for a branch, the id of the race that lane A comes from; otherwise empty.
+        traces: the timed trace of each lane.
+        recorded: traces of the same specs, run again with the recorder on.
+        lock: guards the traces.
+    """
+
+    run_id: str = field(default_factory=lambda: secrets.token_urlsafe(18))
+    expected: int | None = None
+    state: str = "running"
+    message: str = ""
+    parent: str = ""
+    traces: dict[Lane, Trace] = field(default_factory=lambda: {lane: Trace() for lane in LANES})
+    recorded: dict[Lane, Trace] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def copy(self) -> RaceRecord:
+        """A new record with its own id and the same traces, so that recordings can be added."""
+        with self.lock:
+            return RaceRecord(
+                expected=self.expected, state=self.state, message=self.message,
+                traces=dict(self.traces), recorded=dict(self.recorded),
+            )  # fmt: skip
+
+    def append(self, lane: Lane, event: Event) -> None:
+        """Append an event to the lane's trace."""
+        with self.lock:
+            self.traces[lane].append(event)
+
+    def started(self) -> dict[Lane, Trace]:
+        """The traces of the lanes that have started, by lane."""
+        return {lane: trace for lane, trace in self.traces.items() if "spec" in trace.meta}
+
+    @property
+    def version(self) -> str:
+        """A string that changes whenever the data of the views changes."""
+        levels = [str(trace.meta["spec"].get("record")) for trace in self.recorded.values()]
+        return "-".join([self.state, *levels])
+
+    def trace_for_views(self, lane: Lane, timed: bool = False) -> Trace | None:
+        """The trace that the views of a lane draw: the recorded one if it exists.
+
+        With `timed`, the trace that was run without the recorder. Its times contain no recording.
+        """
+        recorded = None if timed else self.recorded.get(lane)
+        return recorded or self.started().get(lane)
+
+    def nbytes(self) -> int:
+        """Approximate size of all traces in bytes."""
+        with self.lock:
+            held = [*self.started().values(), *self.recorded.values()]
+            arrays = [array.nbytes for trace in held for array in trace.arrays().values()]
+            return sum(arrays) + TRACE_BYTES * len(held)
+
+
+class RunStore:
+    """Race records by id, with a limit in bytes and a lifetime.
+
+    The least recently used records are dropped when their sizes exceed `budget` bytes, and every
+    record is dropped when it was not used for `lifetime` seconds. Pinned records stay.
+    """
+
+    def __init__(
+        self,
+        budget: int = STORE_BYTES,
+        lifetime: float = LIFETIME_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._budget, self._lifetime, self._clock = budget, lifetime, clock
+        self._records: OrderedDict[str, tuple[RaceRecord, int, float]] = OrderedDict()
+        self._pinned: dict[str, RaceRecord] = {}
+        self._lock = threading.Lock()
+
+    def pin(self, record: RaceRecord) -> None:
+        """Keep a record for the lifetime of the store; `drop` does not remove it."""
+        self._pinned[record.run_id] = record
+
+    def put(self, record: RaceRecord) -> None:
+        """Add a record, or update its size. The newest record is never dropped."""
+        size = record.nbytes()
+        with self._lock:
+            self._use(record, size)
+            while len(self._records) > 1 and self._held() > self._budget:
+                self._records.popitem(last=False)
+
+    def get(self, run_id: object) -> RaceRecord | None:
+        """The record of an id, or None if there is none. `run_id` may be any untrusted value."""
+        with self._lock:
+            self._expire()
+            if not isinstance(run_id, str) or run_id not in self._records:
+                return self._pinned.get(run_id) if isinstance(run_id, str) else None
+            record, size, _ = self._records[run_id]
+            self._use(record, size)
+            return record
+
+    def drop(self, run_id: str) -> None:
+        """Remove a record, unless it is pinned."""
+        with self._lock:
+            self._records.pop(run_id, None)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def _use(self, record: RaceRecord, size: int) -> None:
+        self._records[record.run_id] = (record, size, self._clock())
+        self._records.move_to_end(record.run_id)
+        self._expire()
+
+    def _expire(self) -> None:
+        oldest = self._clock() - self._lifetime
+        while self._records and next(iter(self._records.values()))[2] < oldest:
+            self._records.popitem(last=False)
+
+    def _held(self) -> int:
+        return sum(size for _, size, _ in self._records.values())
+
+
+class LiveRuns:
+    """The live run of each visitor, and the ids of the latest runs that each visitor was shown."""
+
+    def __init__(self) -> None:
+        self._live: dict[str, tuple[str, Control]] = {}
+        self._seen: OrderedDict[str, list[str]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def begin(self, visitor: str, run_id: str, control: Control) -> None:
+        """Set the visitor's live run. An earlier live run of the same visitor is stopped."""
+        with self._lock:
+            earlier = self._live.pop(visitor, None)
+            self._live[visitor] = (run_id, control)
+            self._remember(visitor, run_id)
+        if earlier:
+            earlier[1].stop()
+
+    def show(self, visitor: str, run_id: str) -> None:
+        """Remember a run that the visitor is shown without running it."""
+        with self._lock:
+            self._remember(visitor, run_id)
+
+    def end(self, visitor: str, run_id: str) -> bool:
+        """Clear the live run if it is still this one.
+
+        Returns whether the visitor is still here and may request the run.
+        """
+        with self._lock:
+            if self._live.get(visitor, ("",))[0] == run_id:
+                del self._live[visitor]
+            return run_id in self._seen.get(visitor, [])
+
+    def control(self, visitor: str) -> Control | None:
+        """The control of the visitor's live run, if there is one."""
+        live = self._live.get(visitor)
+        return live[1] if live else None
+
+    def last(self, visitor: str) -> str | None:
+        """The id of the visitor's latest run."""
+        with self._lock:
+            return self._seen.get(visitor, [None])[-1]
+
+    def leave(self, visitor: str) -> list[str]:
+        """Stop the live run of a visitor who left; returns the ids of the visitor's runs."""
+        control = self.control(visitor)
+        if control:
+            control.stop()
+        with self._lock:
+            return self._seen.pop(visitor, [])
+
+    def _remember(self, visitor: str, run_id: str) -> None:
+        earlier = [run for run in self._seen.get(visitor, []) if run != run_id]
+        self._seen[visitor] = [*earlier[-KEPT_RUNS:], run_id]
+        self._seen.move_to_end(visitor)
+        while len(self._seen) > KEPT_VISITORS:
+            self._seen.popitem(last=False)
+
+
+class KnownAnswers:
+    """The right answers of the prompts that the app generated, by prompt."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def learn(self, prompt: str, answer: int | None) -> None:
+        """Store an answer; above the limit the oldest entries are removed. None is ignored."""
+        if answer is None:
+            return
+        with self._lock:
+            self._known[prompt.strip()] = answer
+            while len(self._known) > KNOWN_ANSWERS:
+                self._known.popitem(last=False)
+
+    def expected(self, prompt: str) -> int | None:
+        """The right answer to a prompt, or None if it is not known."""
+        return self._known.get(prompt.strip())

@@ -1,0 +1,1 @@
+"""Server guards: checks of incoming requests, and the rate of streamed messages."""

@@ -1,0 +1,161 @@
+"""Gate: stands before Gradio and refuses what no page of this app sends, naming what is wrong."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from urllib.parse import parse_qs
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from engine.trace.trace import MAX_BYTES
+from inspector.server.request_checks import SESSION, Refused, check_body
+
+API = "/gradio_api/"
+MAX_JSON_BYTES = 1_000_000
+MAX_UPLOAD_BYTES = 2 * MAX_BYTES + 1_000_000  # two races' worth of files and the form around them
+MAX_FOLDER_BYTES = 2_000_000_000
+STALE_S = 3_600
+SHUT = re.compile(  # what Gradio serves beside and this app has no use for
+    r"/(monitoring|login|logout|runs)(/|$)"
+    r"|/gradio_api/(proxy=|file=https?:|file/|stream/|process_recording|deep_link|dev/|profiling/"
+    r"|run-history|custom_component/|(undo-)?vibe-)",
+    re.I,
+)
+RANGE = re.compile(r"bytes=\d*-\d*")
+
+
+class Gate:
+    """ASGI middleware: shut routes, bounds of bodies before they are parsed, forms of bodies.
+
+    A JSON body is read up to MAX_JSON_BYTES and checked (`check_body`); an upload is counted as
+    it comes and cut at MAX_UPLOAD_BYTES, or refused while the upload folder holds
+    MAX_FOLDER_BYTES. A refusal is a 4xx whose `detail` names the field and the remedy.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            _check_route(scope)
+            passed = await _bounded(scope, receive) if scope["method"] == "POST" else receive
+            await self._serve(scope, passed, send)
+        except Refused as refusal:
+            answer = JSONResponse({"detail": str(refusal)}, refusal.status)
+            await answer(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except TypeError:  # what Gradio makes of a form's field that is no file
+            if not _uploads(scope):
+                raise
+            raise Refused("upload: expected files, each with a name") from None
+
+
+def _uploads(scope: Scope) -> bool:
+    return scope["path"].rstrip("/") == API + "upload"
+
+
+def _check_route(scope: Scope) -> None:
+    """Refuse a route that is shut, a session's id or a range of another form than Gradio's own."""
+    path, headers = scope["path"], Headers(scope=scope)
+    if SHUT.match(path):
+        raise Refused("path: this app does not serve it", 404)
+    if not RANGE.fullmatch(headers.get("range", "bytes=-")):
+        raise Refused("Range: expected bytes=FIRST-LAST", 416)
+    if path.startswith(API + "queue/data"):
+        given = parse_qs(scope["query_string"].decode("latin-1")).get("session_hash", [""])[0]
+    elif path.startswith(API + "heartbeat/"):
+        given = path.removeprefix(API + "heartbeat/")
+    else:
+        return
+    if not SESSION.fullmatch(given):
+        raise Refused("session_hash: expected 1 to 64 letters, digits, - or _", 422)
+
+
+async def _bounded(scope: Scope, receive: Receive) -> Receive:
+    """The request's body, checked as far as it can be before it is handed on."""
+    kind = Headers(scope=scope).get("content-type", "application/json").split(";")[0].strip()
+    uploads = _uploads(scope)
+    if uploads != (kind == "multipart/form-data"):
+        expected = "multipart/form-data" if uploads else "application/json"
+        raise Refused(f"Content-Type: expected {expected}", 415)
+    if uploads:
+        _tidy(Path(scope["app"].uploaded_file_dir))
+        return _counted(receive, _room(scope, MAX_UPLOAD_BYTES))
+    body = await _read(receive, _room(scope, MAX_JSON_BYTES))
+    check_body(scope["app"], scope["path"].rstrip("/").removeprefix(API), body)
+    return _replayed(body, receive)
+
+
+def _room(scope: Scope, most: int) -> int:
+    """`most`, unless the request says beforehand that it is larger."""
+    said = Headers(scope=scope).get("content-length", "0")
+    if not said.isdecimal() or int(said) > most:
+        raise Refused(f"body: larger than {most // 1_000_000} MB; send less", 413)
+    return most
+
+
+async def _read(receive: Receive, most: int) -> bytes:
+    parts, size, more = [], 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refused("body: cut short", 400)
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        more = message.get("more_body", False)
+        if size > most:
+            raise Refused(f"body: larger than {most // 1_000_000} MB; send less", 413)
+    return b"".join(parts)
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """A channel that gives a body that was read, then what comes after it."""
+    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return replay
+
+
+def _counted(receive: Receive, most: int) -> Receive:
+    """The channel, ended by a 413 once it has given more than so many bytes."""
+    size = 0
+
+    async def count() -> Message:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b""))
+        if size > most:
+            raise HTTPException(413, f"upload: larger than {most // 1_000_000} MB; send less")
+        return message
+
+    return count
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what uploads that were cut left; refuse another where the folder is full."""
+    held = 0
+    for path in folder.rglob("*"):
+        try:
+            found = path.lstat()
+            if path.parent == folder and path.is_file() and time.time() - found.st_mtime > STALE_S:
+                path.unlink()
+            else:
+                held += found.st_size
+        except FileNotFoundError:
+            continue  # Gradio clears old files meanwhile
+    if held > MAX_FOLDER_BYTES:
+        raise Refused("upload: no room for files now; try again in an hour", 413)

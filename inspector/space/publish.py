@@ -1,0 +1,100 @@
+"""Space: this repository as one commit of plain text, which the Hugging Face Hub takes as it is.
+
+The Hub refuses a git push with a binary file in any of its commits, unless that is kept by LFS or
+Xet, and any file over 10 MB. `python -m inspector.space` makes the branch `space`: one commit
+without a parent, with what the app needs and no tests, every binary file as base64 under its name
+and `.b64`. `unpack` writes them out again when the app starts.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import re
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SUFFIX = ".b64"
+KEPT = ("app.py", "LICENSE", "README.md", "requirements.txt")
+FOLDERS = ("assets/", "engine/", "inspector/")
+PICTURES = ".png"  # of the README alone
+LINE = 76 * 1024
+HARDWARE = {"cpu": "cpu-basic", "gpu": "l40sx1", "zero": "zero-a10g"}
+ZERO_TORCH = "torch>=2.9,<2.12"  # the newest that a shared GPU takes is 2.11
+MODELS = re.compile(r"^(models|preload_from_hub):\n(- .*\n)+", re.M)
+
+
+def unpack(folder: Path) -> None:
+    """Write out every packed file under a folder that is not there yet."""
+    for packed in folder.rglob("*" + SUFFIX):
+        plain = packed.with_name(packed.name.removesuffix(SUFFIX))
+        if not plain.exists():
+            part = plain.with_name(plain.name + ".part")
+            part.write_bytes(base64.b64decode(packed.read_bytes()))
+            part.replace(plain)
+
+
+def is_binary(data: bytes) -> bool:
+    """Whether git takes these bytes for no text: a NUL, or what UTF-8 does not know."""
+    try:
+        return "\0" in data.decode()
+    except UnicodeDecodeError:
+        return True
+
+
+def packed(data: bytes) -> bytes:
+    """Bytes as lines of base64."""
+    text = base64.b64encode(data)
+    return b"".join(text[i : i + LINE] + b"\n" for i in range(0, len(text), LINE))
+
+
+def readme(text: str, kind: str) -> str:
+    """The README with the front matter of a kind of Space: only those with a GPU have models."""
+    end = text.index("\n---\n") + 1
+    front, rest = text[:end], text[end:]
+    front = re.sub(r"(?m)^suggested_hardware: .*$", f"suggested_hardware: {HARDWARE[kind]}", front)
+    return (MODELS.sub("", front) if kind == "cpu" else front) + rest
+
+
+def files(kind: str) -> Iterator[tuple[str, bytes]]:
+    """Path and bytes of every file of a Space, out of HEAD."""
+    with tarfile.open(fileobj=io.BytesIO(git("archive", "HEAD"))) as found:
+        for member in found:
+            name, held = member.name, found.extractfile(member)
+            kept = name in KEPT or name.startswith(FOLDERS)
+            if held is None or not kept or name.endswith(PICTURES):
+                continue
+            data = held.read()
+            if name == "README.md":
+                data = readme(data.decode(), kind).encode()
+            if name == "requirements.txt" and kind == "zero":
+                data = re.sub(rb"(?m)^torch>=.*$", ZERO_TORCH.encode(), data)
+            yield (name + SUFFIX, packed(data)) if is_binary(data) else (name, data)
+
+
+def commit(kind: str) -> str:
+    """Make the commit; gives its id. Neither the index nor the working tree is touched."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree, index = Path(folder) / "tree", {"GIT_INDEX_FILE": str(Path(folder) / "index")}
+        for name, data in files(kind):
+            path = tree / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        git(f"--work-tree={tree}", "add", "--all", "--force", ".", **index)
+        written = git("write-tree", **index).decode().strip()
+    source = git("rev-parse", "--short", "HEAD").decode().strip()
+    return git("commit-tree", written, "-m", f"Driftscope {source}").decode().strip()
+
+
+def git(*words: str, **environment: str) -> bytes:
+    """What a git command prints; RuntimeError says why it failed."""
+    own = os.environ | environment
+    ran = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, env=own)
+    if ran.returncode:
+        raise RuntimeError(f"git {words[0]}: {ran.stderr.decode().strip()}")
+    return ran.stdout

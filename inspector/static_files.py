@@ -1,0 +1,82 @@
+"""The page's templates, scripts and style sheets, assembled from the folder `static`."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+STATIC = Path(__file__).parent / "static"
+VIEWS = (
+    "drift", "similarity", "counts", "schedule", "queries", "error", "scatter", "time", "compare",
+    "candidates", "guider", "card",
+)  # fmt: skip
+INSPECT = (
+    "inspect/codes.js",
+    "inspect/cursor.js",
+    "inspect/pen.js",
+    "inspect/heat.js",
+    "inspect/plot.js",
+    "inspect/legend.js",
+    "inspect/reading.js",
+    "inspect/figure.js",
+    "inspect/panel.js",
+    "inspect/tally.js",
+    "inspect/why.js",
+    "inspect/ruling.js",
+    "inspect/acceptance.js",
+    *(f"inspect/views/{name}.js" for name in VIEWS),
+    "inspect/inspector.js",
+)
+RACE = (
+    "format.js",
+    "store.js",
+    "tokens.js",
+    "charts.js",
+    "report.js",
+    "fetch.js",
+    "speech.js",
+    "dropdown.js",
+    "focus.js",
+    "transport.js",
+    *INSPECT,
+    "link.js",
+    "run_card.js",
+    "race.js",
+)
+SCRIPTS = {
+    "plan": ("format.js", "plan.js"),
+    "preset": ("preset.js",),
+    "race": RACE,
+    "replay": ("replay.js", *RACE),
+    "learn": (*RACE, "learn.js"),
+    "theorem": ("format.js", "charts.js", "theorem_plots.js", "theorem.js"),
+    "methods": ("format.js", "methods.js"),
+}
+SHEETS = (
+    "page.css", "race.css", "inspect/inspect.css", "learn.css", "theorem.css", "methods.css",
+    "access.css",
+)  # fmt: skip
+BARE: dict[str, Any] = {"apply_default_css": False, "js_on_load": None}
+
+
+@cache
+def text(name: str) -> str:
+    """The text of a static file."""
+    return (STATIC / name).read_text(encoding="utf-8")
+
+
+def template(name: str) -> str:
+    """A component's template, with the race's and the inspector's in their places."""
+    whole = text(f"{name}.html").replace("<!-- race -->", text("race.html"))
+    return whole.replace("<!-- inspector -->", text("inspect/inspect.html"))
+
+
+def script(name: str) -> str:
+    """A component's script, whole."""
+    return "\n".join(text(part) for part in SCRIPTS[name])
+
+
+def css() -> str:
+    """The page's style sheet."""
+    return "\n".join(text(sheet) for sheet in SHEETS)

@@ -1,0 +1,108 @@
+"""The floor: what a run multiplies is noted whole, and multiplied again whole."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from engine.bench.floor import Buffers, Product, Products, Replay
+from engine.catalog import policies
+from engine.generate.loop import Denoiser, denoise
+from tests.support.micro import make_prompts, make_spec, micro_job, model_of
+
+CPU = torch.device("cpu")
+CACHES = [
+    *policies(),
+    *(f"{base}+{name}" for name, kind in policies().items() for base in kind.stackable_on),
+]
+
+
+def noted(spec, family="mha", prompts=(6, 9)):
+    """The steps' products, the FLOPs that the ledger has, and the weights' places in memory."""
+    model = model_of(family)
+    state = Denoiser(micro_job(model, spec, make_prompts(*prompts), eager=True))
+    found, flops = Products(model), []
+    with found:
+        for event in denoise(state):
+            found.cut()
+            flops.append(int(event.flops.sum()))
+    return found.steps, flops, {p.untyped_storage().data_ptr() for p in model.parameters()}
+
+
+@pytest.mark.parametrize("cache", CACHES)
+@pytest.mark.parametrize("family", ["mha", "shifted-gqa"])
+def test_the_products_noted_are_those_of_the_ledger(family, cache):
+    steps, flops, _ = noted(make_spec(cache=cache), family)
+    assert [sum(p.flops for p in step) for step in steps] == flops
+    assert len(set(flops)) > 1
+
+
+@pytest.mark.parametrize("cache", ["none", "dual", "spa_cache", "d2_cache", "dare_kv"])
+def test_the_replay_multiplies_all_that_was_noted(cache):
+    steps, flops, _ = noted(make_spec(cache=cache), "shifted-gqa")
+    replay = Replay(steps, Buffers(steps, CPU))
+    with FlopCounterMode(display=False) as counter:
+        times = replay.run()
+    assert counter.get_total_flops() == sum(flops)
+    assert len(times) == len(steps)
+    less, again = [steps[0][1:]], Products(nn.Module())
+    with again:
+        Replay(less, Buffers(less, CPU)).run()
+    again.cut()
+    assert sum(p.flops for p in again.steps[0]) == flops[0] - steps[0][0].flops
+
+
+def test_weights_are_kept_themselves_and_activations_are_not():
+    steps, _, places = noted(make_spec(cache="dual"), "shifted-gqa")
+    weights = [p.weight for step in steps for p in step if p.weight is not None]
+    assert {w.untyped_storage().data_ptr() for w in weights} <= places
+    biases = [p.bias for step in steps for p in step if p.bias is not None]
+    assert biases
+    bare = [p for step in steps for p in step if p.weight is None]
+    assert {p.role for p in bare} == {"scores", "sums"}
+
+
+def test_heads_that_share_keys_read_them_once():
+    q, k = torch.ones(2, 4, 3, 8), torch.ones(2, 2, 5, 8)
+    found = Products(nn.Module())
+    with found, torch.inference_mode():
+        torch.nn.functional.scaled_dot_product_attention(q, k, k, enable_gqa=True)
+    found.cut()
+    scores, sums = found.steps[0]
+    assert (scores.batch, scores.rows, scores.inner, scores.columns) == (4, 6, 8, 5)
+    assert (sums.batch, sums.rows, sums.inner, sums.columns) == (4, 6, 5, 8)
+    assert scores.read == sums.read == k.nbytes
+    assert scores.flops + sums.flops == 4 * q.numel() * 5
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "sizes"),
+    [((5, 3), (3, 4), (1, 5, 3, 4)), ((2, 5, 3), (3, 4), (1, 10, 3, 4)),
+     ((2, 5, 3), (2, 3, 4), (2, 5, 3, 4)), ((2, 6, 5, 3), (2, 6, 3, 4), (12, 5, 3, 4)),
+     ((5, 3), (6, 3, 4), (6, 5, 3, 4))],
+)  # fmt: skip
+def test_any_pair_of_operands_comes_to_one_product(left, right, sizes):
+    found = Products(nn.Module())
+    with found, torch.inference_mode():
+        out = torch.ones(left) @ torch.ones(right)
+    found.cut()
+    ((one,),) = found.steps
+    assert (one.batch, one.rows, one.inner, one.columns) == sizes
+    assert one.flops == 2 * left[-1] * out.numel()
+    assert not one.flipped
+
+
+def test_a_product_comes_out_right():
+    weight, bias = torch.randn(4, 3), torch.randn(4)
+    plain = Product(1, 2, 3, 4, torch.float32, weight, bias)
+    batched = Product(2, 5, 3, 4, torch.float32, flipped=True)
+    buffers = Buffers([[plain, batched]], CPU)
+    for place, product in enumerate((plain, batched)):
+        multiply = buffers.call(product, place)
+        *added, left, right = multiply.args
+        out = multiply()
+        assert torch.allclose(out, left @ right + sum(added))
+        assert out is multiply.keywords["out"]
+        assert out.abs().sum() > 0
+    assert right.shape == (2, 3, 4)
+    assert right.mT.is_contiguous()

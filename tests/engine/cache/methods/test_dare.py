@@ -1,0 +1,180 @@
+"""DARE: where it is exact, what it reuses, and how it counts a row's reuses."""
+
+import numpy as np
+import pytest
+import torch
+
+from engine.cache.methods.dare import DareKv, DareO
+from engine.cache.methods.fast_dllm import DualCache, PrefixCache
+from engine.cache.methods.none import NoCache
+from engine.cache.stack import Stack
+from engine.catalog import policies
+from engine.core.rows import ALL, to_mask
+from engine.generate.loop import Denoiser, denoise
+from tests.support.micro import (
+    ATOL,
+    make_profile,
+    make_spec,
+    micro_job,
+    model_of,
+    run,
+    tapped,
+    widest_gap,
+)  # fmt: skip
+
+FORMS = [DareKv, DareO]
+ALWAYS, NEVER = {"lo": 1.96, "hi": 3}, {"lo": 0, "hi": 1e-7}  # thresholds of 2 and of the floor
+BASES = [NoCache, PrefixCache, DualCache, policies()["freecache"]]
+PAIRS = list(zip(FORMS * 2, BASES, strict=True)) + list(zip(FORMS[::-1] * 2, BASES, strict=True))
+
+
+def dare(form, drifts=None, layers=3, **knobs):
+    """A policy with thresholds that let through some rows: of every layer, DARE-O from layer 1."""
+    policy = form(**{"skip_first_layers": int(form is DareO)} | knobs)
+    policy.set_profile(make_profile(layers, **(drifts or {})))
+    return policy
+
+
+def gap(model, policy, base=NoCache, **spec):
+    """Largest difference in logits between a policy and the cache beneath it."""
+    spec = make_spec(**spec)
+    return widest_gap(*(tapped(model, spec, policy=p)[1] for p in (base, policy)))
+
+
+def overheard(policy, notes):
+    """The policy, with (layer, active rows, plan, staleness after it) appended to `notes`."""
+    plan = policy.plan
+
+    def listening(layer, probe):
+        result = plan(layer, probe)
+        notes.append((layer, probe.rows, result, policy.staleness(layer).clone()))
+        return result
+
+    policy.plan = listening
+    return policy
+
+
+@pytest.mark.parametrize(("form", "window"), PAIRS)
+def test_a_quantile_of_zero_is_the_cache_beneath_bitwise(family, form, window):
+    model = model_of(family)
+    assert gap(model, lambda: Stack(window(), form(qbar=0.0)), window) == 0
+    assert gap(model, lambda: Stack(window(), dare(form)), window) > 1e-6
+
+
+@pytest.mark.parametrize("cfg_scale", [0.0, 1.5])
+@pytest.mark.parametrize("form", FORMS)
+def test_renewing_in_every_step_is_the_base(model, form, cfg_scale):
+    assert gap(model, lambda: dare(form, ALWAYS, refresh_interval=1), cfg_scale=cfg_scale) < ATOL
+    assert gap(model, lambda: dare(form, ALWAYS, refresh_interval=2), cfg_scale=cfg_scale) > 1e-6
+
+
+def test_one_layer_reuses_exact_keys_of_unchanged_tokens(family):
+    """Queries of layer 0 depend on the token alone; at the floor only unchanged ones are kept."""
+    model = model_of(family, 1)
+    assert gap(model, lambda: dare(DareKv, NEVER, 1)) < ATOL
+    assert gap(model, lambda: dare(DareKv, ALWAYS, 1)) > 1e-6
+    assert gap(model, lambda: dare(DareO, NEVER, 1, skip_first_layers=0)) > 1e-6
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_guidance_branches_share_nothing(form):
+    spec = make_spec(cfg_scale=1.0)
+    state = Denoiser(micro_job(model_of("gqa"), spec, policy=lambda: dare(form)))
+    next(steps := denoise(state))
+    next(steps)
+    first, second = (branch.policy for branch in state.branches)
+    assert not torch.equal(first.staleness(2), second.staleness(2))
+    assert first.staleness(2).any()
+
+
+def kept_after_each_step(model, policy, sites):
+    state = Denoiser(micro_job(model, make_spec(), policy=lambda: policy))
+    for event in denoise(state):
+        data = state.branches[0].store._data
+        yield event, {key: t.clone() for key, t in data.items() if key[1] in sites}
+
+
+@pytest.mark.parametrize(("form", "sites"), [(DareKv, "kv"), (DareO, ("attn",))])
+@pytest.mark.parametrize("on_dual", [False, True])
+def test_with_no_threshold_nothing_changes_after_the_first_step(model, form, sites, on_dual):
+    def changes(drifts):
+        reuse = dare(form, drifts, skip_first_layers=0)
+        policy = Stack(DualCache(), reuse) if on_dual else reuse
+        before, found = {}, set()
+        for event, now in kept_after_each_step(model, policy, sites):
+            if event.block_step if on_dual else event.step:
+                found |= {key for key in now if not torch.equal(now[key], before[key])}
+            before = now
+        return found
+
+    assert changes(ALWAYS) == set()
+    assert len(changes(None)) == 3 * len(sites)
+
+
+def recomputed(plan, form, active):
+    rows = plan.k if form is DareKv else plan.attn
+    return to_mask(active if rows is ALL else rows, 1, 22)[0]
+
+
+@pytest.mark.parametrize("window", [NoCache, PrefixCache, DualCache])
+@pytest.mark.parametrize("form", FORMS)
+def test_staleness_counts_the_reuses_since_a_rows_renewal(model, form, window):
+    notes, policy = [], overheard(dare(form), [])
+    policy = overheard(policy, notes)
+    run(model, make_spec(), policy=lambda: Stack(window(), policy))
+    ages, reused, entered, oldest = np.zeros((3, 22), int), np.zeros(3), np.zeros(3), 0
+    for turn, (layer, active, plan, staleness) in enumerate(notes):
+        inside, fresh = to_mask(active, 1, 22)[0], recomputed(plan, form, active)
+        assert not (fresh & ~inside).any()
+        ages[layer] = np.where(fresh, 0, np.where(inside, ages[layer] + 1, ages[layer]))
+        assert np.array_equal(ages[layer], staleness[0])
+        assert ages[layer].max() <= turn // 3
+        entered[layer] += int(inside.sum())
+        reused[layer] += int((inside & ~fresh).sum())
+        oldest = max(oldest, ages[layer].max())
+    assert oldest > 1
+    assert np.allclose(policy.reuse_shares, reused / entered)
+    assert policy.reuse_shares[1:].min() > 0.05
+    assert policy.reuse_shares.max() < 0.95
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_block_start_of_the_cache_beneath_renews_every_row(model, form):
+    notes = []
+    policy = overheard(dare(form, ALWAYS), notes)
+    result = run(model, make_spec(), policy=lambda: Stack(DualCache(), policy))
+    for event in result.events:
+        for _, active, plan, ages in notes[3 * event.step + 1 : 3 * event.step + 3]:
+            reused = ~recomputed(plan, form, active) & to_mask(active, 1, 22)[0]
+            assert bool(reused.any()) == (event.block_step > 0) == (event.kind == "partial")
+            assert (ages.max() == 0) == (event.block_step == 0)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_due_renewal_resets_the_counts(model, form):
+    notes = []
+    policy = overheard(dare(form, refresh_interval=3), notes)
+    events = run(model, make_spec(), policy=lambda: policy).events
+    for event in events:
+        ages = torch.stack([note[3] for note in notes[3 * event.step : 3 * event.step + 3]])
+        assert bool(ages.any()) == (event.step % 3 > 0) == (event.kind == "partial")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_skipped_layers_reuse_nothing(model, form):
+    notes = []
+    policy = overheard(dare(form, ALWAYS, skip_first_layers=1), notes)
+    run(model, make_spec(), policy=lambda: policy)
+    for layer, _, plan, ages in notes[3:]:
+        assert bool(recomputed(plan, form, ALL).all()) == (layer == 0) == (not ages.any())
+    assert gap(model, lambda: dare(form, ALWAYS, skip_first_layers=3)) < 1e-12
+    assert gap(model, lambda: dare(form, ALWAYS, skip_first_layers=2)) > 1e-6
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_stack_and_a_stack_on_nothing_are_the_same(model, form):
+    alone, expected = tapped(model, make_spec(), policy=lambda: dare(form))
+    stacked, steps = tapped(model, make_spec(), policy=lambda: Stack(NoCache(), dare(form)))
+    assert widest_gap(expected, steps) == 0
+    assert [e.kind for e in stacked.events] == [e.kind for e in alone.events]
+    assert {e.kind for e in alone.events[1:]} == {"partial"}

@@ -1,0 +1,201 @@
+"""SPA-Cache: where it is exact, which rows it selects, when it renews, what it costs."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from engine.cache.methods.spa_cache import SpaCache
+from engine.core.events import PARTS
+from engine.generate.loop import Denoiser, denoise
+from tests.support.micro import (
+    ATOL,
+    FAMILIES,
+    LogitTap,
+    make_prompts,
+    make_spec,
+    micro_job,
+    model_of,
+    run,
+    tapped,
+    widest_gap,
+)  # fmt: skip
+
+IDENTIFIERS = ("value", "query", "key", "input", "attn_out")
+MODES = ("dense", "sparse")
+ALL_ROWS = {"budget": "uniform", "peak_ratio": 1.0}
+HALF = {"budget": "uniform", "peak_ratio": 0.5}
+NEVER = {"refresh_interval": None, "response_interval": None}
+
+
+def spa(**knobs):
+    return lambda: SpaCache(**knobs)
+
+
+def gap(model, policy, other=None, prompts=None, **spec):
+    """Largest difference in logits between two policies, or a policy and no cache."""
+    spec = make_spec(**spec)
+    taps = [tapped(model, spec, prompts, policy=p)[1] for p in (other, policy)]
+    return widest_gap(*taps)
+
+
+class Noting(SpaCache):
+    """Notes (step, layer, rows entered, plan, drifts by row) of every layer."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.notes, self._drifts = [], None
+
+    def begin_step(self, view):
+        self._step = view.step
+        return super().begin_step(view)
+
+    def plan(self, layer, probe):
+        self._drifts = None
+        plan = super().plan(layer, probe)
+        self.notes.append((self._step, layer, probe.rows, plan, self._drifts))
+        return plan
+
+    def _select(self, layer, moved):
+        self._drifts = moved
+        return super()._select(layer, moved)
+
+
+def noted(model, cls=Noting, prompts=None, spec=None, **knobs):
+    """The run of a noting policy, and what it noted."""
+    policy = cls(**knobs)
+    found = run(model, spec or make_spec(), prompts, policy=lambda: policy, eager=True)
+    return found, policy.notes
+
+
+@pytest.mark.parametrize("cfg_scale", [0.0, 1.5])
+@pytest.mark.parametrize("identifier", IDENTIFIERS)
+def test_every_row_of_every_layer_is_no_cache(model, identifier, cfg_scale):
+    knobs = {"identifier": identifier, "kv_mode": "sparse"} | NEVER
+    assert gap(model, spa(**knobs, **ALL_ROWS), cfg_scale=cfg_scale) < ATOL
+    assert gap(model, spa(**knobs, **HALF), cfg_scale=cfg_scale) > 1e-6
+
+
+@pytest.mark.parametrize("identifier", IDENTIFIERS)
+def test_every_row_of_the_answer_is_a_renewal_of_the_answer(model, identifier):
+    renewed = spa(identifier=identifier, refresh_interval=5, response_interval=1)
+    selected = {"identifier": identifier, "refresh_interval": 5, "response_interval": None}
+    assert gap(model, spa(**selected, **ALL_ROWS), renewed) < ATOL
+    assert gap(model, spa(**selected, **HALF), renewed) > 1e-6
+    assert gap(model, renewed) > 1e-6
+
+
+@pytest.mark.parametrize("cfg_scale", [0.0, 1.5])
+@pytest.mark.parametrize("mode", MODES)
+def test_refreshing_every_step_is_plain_decoding(model, mode, cfg_scale):
+    assert gap(model, spa(kv_mode=mode, refresh_interval=1), cfg_scale=cfg_scale) < ATOL
+    assert gap(model, spa(kv_mode=mode, refresh_interval=2), cfg_scale=cfg_scale) > 1e-6
+
+
+@pytest.mark.parametrize(("identifier", "mode"), [(i, m) for i in IDENTIFIERS for m in MODES])
+def test_every_identifier_recomputes_what_it_says(model, identifier, mode):
+    """Which sites follow the selection; K and V of all rows are needed to attend for all."""
+    spec = make_spec(unmasker="threshold", knobs={"threshold.threshold": 0.3})
+    result, notes = noted(model, identifier=identifier, kv_mode=mode, spec=spec)
+    assert (result.ids[0] < 39).all()
+    sparse = [(layer, plan) for _, layer, _, plan, drifts in notes if drifts is not None]
+    assert {layer for layer, _ in sparse} == set(range(mode == "dense", 3))
+    for _, plan in sparse:
+        assert isinstance(plan.ffn, torch.Tensor)
+        attn, kv = (plan.attn, plan.ffn), (plan.k, plan.v)
+        assert (attn[0] is attn[1]) == (identifier != "attn_out")
+        assert all((x is plan.ffn) == (mode == "sparse" and attn[0] is attn[1]) for x in kv)
+
+
+@pytest.mark.parametrize(
+    ("refresh", "response", "warm_up"), [(6, 3, 0), (None, 4, 2), (5, None, 0)]
+)
+@pytest.mark.parametrize("mode", MODES)
+def test_the_clock_of_the_renewals(model, mode, refresh, response, warm_up):
+    knobs = {"refresh_interval": refresh, "response_interval": response, "warm_up": warm_up}
+    result, notes = noted(model, kv_mode=mode, **knobs)
+    every = {(s, layer): drifts is None for s, layer, _, _, drifts in notes}
+    counts = {"full": 0, "response": 0}
+    for event in result.events:
+        full = event.step <= warm_up or (refresh and event.step % refresh == 0)
+        answer = not full and bool(response) and event.step % response == 0
+        rows = 16 + model.info.logit_shift if answer or mode == "dense" else 22
+        assert (event.kind, event.rows) == (("full", 22) if full else ("partial", rows))
+        assert all(every[event.step, layer] == bool(full or answer) for layer in (1, 2))
+        counts = {"full": counts["full"] + bool(full), "response": counts["response"] + answer}
+    at = lambda n: set(range(0, 16, n)) if n else {0}  # noqa: E731
+    full = at(refresh) | set(range(warm_up + 1))
+    expected = len(full), len(at(response) - full)
+    assert tuple(counts.values()) == expected
+
+
+PROMPTS = make_prompts(6, 2, 9)
+
+
+def logits_by_reveal(model, prompts, policy, **changes):
+    """(sequence, step, offset) -> logits of every masked position seen."""
+    tap, seen = LogitTap(), {}
+    result = run(model, make_spec(**changes), prompts, tap, policy)
+    start = result.state.run.prompt_length
+    for view, _, logits, _ in tap.steps:
+        for s, n in view.real.nonzero().tolist():
+            seen[s, view.step, int(view.needs[s, n]) - start] = logits[s, n, :-1]
+    return seen
+
+
+class Unpadded(SpaCache):
+    """Takes padding for rows like any other."""
+
+    def start(self, run):
+        super().start(replace(run, padding=()))
+
+
+def gap_to_single_runs(model, cls, **knobs):
+    policy, worst = lambda: cls(peak_ratio=0.6, **knobs), 0.0
+    together = logits_by_reveal(model, PROMPTS, policy)
+    for row, prompt in enumerate(PROMPTS):
+        alone = logits_by_reveal(model, [prompt], policy)
+        for (_, *key), logits in alone.items():
+            other = together.get((row, *key))
+            apart = math.inf if other is None else float((other - logits).abs().max())
+            worst = max(worst, apart)
+    return worst
+
+
+@pytest.mark.parametrize(("identifier", "mode"), [(i, m) for i in IDENTIFIERS for m in MODES])
+def test_a_padded_batch_equals_its_single_runs(identifier, mode):
+    family = list(FAMILIES)[IDENTIFIERS.index(identifier) % 4]
+    knobs = {"identifier": identifier, "kv_mode": mode, "response_interval": 5}
+    assert gap_to_single_runs(model_of(family), SpaCache, **knobs) < ATOL
+
+
+def test_padding_taken_for_rows_would_show():
+    assert gap_to_single_runs(model_of("mha"), Unpadded, kv_mode="sparse") > 1e-6
+    assert gap_to_single_runs(model_of("mha"), Unpadded, kv_mode="dense") < ATOL
+
+
+@pytest.mark.parametrize(("identifier", "mode"), [(i, m) for i in IDENTIFIERS for m in MODES])
+def test_the_ledger_counts_what_torch_counts(identifier, mode):
+    family = ("mha", "shifted-gqa")[IDENTIFIERS.index(identifier) % 2]
+    knobs = {"identifier": identifier, "kv_mode": mode, "refresh_interval": 6}
+    knobs |= {"response_interval": 4}
+    spec = make_spec(cache="spa_cache", knobs={f"spa_cache.{k}": v for k, v in knobs.items()})
+    steps = denoise(Denoiser(micro_job(model_of(family), spec, make_prompts(6, 9))))
+    counts = []
+    for _ in range(7):
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+            event = next(steps)
+        assert int(event.flops.sum()) == counter.get_total_flops()
+        assert (event.flops[PARTS.index("selection")] > 0) == (identifier == "value")
+        counts.append(counter.get_total_flops())
+    full, sparse, answer = counts[0], counts[1], counts[4]
+    assert counts[6] < full * 1.001
+    assert sparse < answer < full
+
+
+def test_proxies_are_made_on_the_spot_for_a_policy_that_was_not_prepared(model):
+    prepared = tapped(model, make_spec(cache="spa_cache"))[1]
+    assert widest_gap(prepared, tapped(model, make_spec(), policy=SpaCache)[1]) < ATOL

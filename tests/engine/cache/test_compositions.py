@@ -1,0 +1,78 @@
+"""Which caches go with which unmaskers, which stand on which, and what is refused."""
+
+import numpy as np
+import pytest
+
+from engine.catalog import derive_plan, make_policy, policies, unmaskers
+from engine.generate.job import split
+from engine.generate.loop import Denoiser, denoise
+from tests.support.micro import make_prompts, make_spec, micro_job, model_of, run
+
+STACKS = [
+    f"{base}+{name}"
+    for name, kind in policies().items()
+    for base in kind.stackable_on
+    if base != "none"
+]
+CACHES = [*policies(), *STACKS]
+FAMILIES = ("mha", "shifted-gqa")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("unmasker", unmaskers())
+@pytest.mark.parametrize("cache", CACHES)
+def test_every_cache_takes_every_unmasker(cache, unmasker, family):
+    spec = make_spec(cache=cache, unmasker=unmasker)
+    ran = run(model_of(family), spec, make_prompts(7))
+    assert not ran.state.masked.any()
+    assert (ran.ids[0, 7:] != model_of(family).info.mask_id).all()
+    assert len(ran.reveals) == 16
+    assert np.array_equal(ran.ids[0, :7], make_prompts(7)[0])
+
+
+@pytest.mark.parametrize("cache", CACHES)
+@pytest.mark.parametrize("change", [{"cfg_scale": 1.5}, {"eos": "fill_eager"}], ids=["cfg", "eos"])
+def test_every_cache_takes_guidance_and_an_early_end(cache, change):
+    ran = run(model_of("shifted-mha"), make_spec(cache=cache, **change), make_prompts(7))
+    assert not ran.state.masked.any()
+
+
+def decoded(model, spec, prompts):
+    """Answers [B, G] of a batch, split where the engine splits it, and the number of its parts."""
+    jobs = split(micro_job(model, spec, prompts))
+    answers = []
+    for job in jobs:
+        state = Denoiser(job)
+        for _ in denoise(state):
+            pass
+        answers.append(state.ids[:, job.prompt_length :])
+    return np.concatenate(answers), len(jobs)
+
+
+@pytest.mark.parametrize("cache", CACHES)
+@pytest.mark.parametrize("unmasker", ["quota", "threshold"])
+def test_a_padded_batch_decodes_what_its_sequences_do_alone(cache, unmasker):
+    model, prompts = model_of(FAMILIES[unmasker == "quota"]), make_prompts(6, 9, 7)
+    knobs = {"threshold.threshold": 0.3} if unmasker == "threshold" else {}
+    spec = make_spec(cache=cache, unmasker=unmasker, knobs=knobs)
+    together, parts = decoded(model, spec, prompts)
+    alone = np.concatenate([decoded(model, spec, [prompt])[0] for prompt in prompts])
+    assert np.array_equal(together, alone)
+    assert parts == (1 if unmasker == "quota" or make_policy(spec).waits else 3)
+    assert len({tuple(answer) for answer in alone.tolist()}) == 3
+
+
+@pytest.mark.parametrize(
+    "cache",
+    ["dual+dllm_cache", "prefix+spa_cache", "freecache+dllm_cache", "dual+prefix",
+     "dkv_cache+dare_o", "dllm_cache+dare_kv", "dual+dkv_cache", "prefix+d2_cache"],
+)  # fmt: skip
+def test_two_owners_of_the_same_rows_are_refused_with_the_reason(cache):
+    with pytest.raises(ValueError, match=r"^cache: .* cannot stand on .*: both would own"):
+        derive_plan(make_spec(cache=cache))
+
+
+@pytest.mark.parametrize("cache", ["dual+", "+dare_o", "dual+dare_o+dare_kv", "dual+nothing"])
+def test_what_is_no_stack_is_refused(cache):
+    with pytest.raises(ValueError, match=r"^cache: "):
+        derive_plan(make_spec(cache=cache))

@@ -1,0 +1,201 @@
+"""DARE's thresholds: quantiles of drifts, where they are measured, kept and found."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from engine.cache.base import Ground
+from engine.cache.calibration.drift_profile import (
+    BINS,
+    DriftProfile,
+    load,
+    obtain,
+    save,
+    shipped_path,
+)
+from engine.cache.calibration.thresholds import CAP, FLOOR, allocate
+from engine.cache.methods.dare import DareKv, DareO
+from engine.cache.methods.fast_dllm import DualCache
+from engine.cache.methods.none import NoCache
+from engine.cache.stack import Stack
+from engine.catalog import make_policy
+from engine.config.spec import RunSpec
+from engine.core.files import cache_path
+from engine.generate.loop import Denoiser
+from engine.serve import calibrate, calibration
+from engine.serve.calibration import Meter
+from engine.serve.lane import ground_of
+from engine.serve.model_pool import Library
+from tests.support.micro import make_profile, make_spec, micro_job, model_of, run
+from tests.engine.cache.methods.test_dare import FORMS
+
+MEANS = np.array([0.01, 0.12, 0.05, 0.03, 0.08])
+LOOSE = float("inf")
+
+
+@pytest.mark.parametrize("temperature", [0.02, 0.1, 3.0])
+@pytest.mark.parametrize("qbar", [0.1, 0.5, 0.9])
+def test_quantiles_average_to_qbar_in_the_order_opposite_to_drift(qbar, temperature):
+    for cap in (LOOSE, CAP):
+        shares = allocate(MEANS, qbar, temperature, cap)
+        assert shares.mean() == pytest.approx(qbar)
+        assert (np.diff(shares[np.argsort(MEANS)]) <= 0).all()
+        assert shares.max() <= cap
+    raw = allocate(MEANS, qbar, temperature, LOOSE)
+    assert (np.diff(raw[np.argsort(MEANS)]) < 0).all()
+
+
+def test_quantiles_flatten_with_the_temperature():
+    spreads = [np.ptp(allocate(MEANS, 0.5, t, LOOSE)) for t in (0.05, 0.1, 1.0, 100.0)]
+    assert spreads == sorted(spreads, reverse=True)
+    assert spreads[-1] < 1e-3 < spreads[0]
+    assert allocate(MEANS, 0.0, 0.1).max() == 0
+
+
+def test_the_excess_over_the_cap_goes_to_the_others_in_proportion():
+    raw, capped = (allocate(MEANS, 0.5, 0.02, cap) for cap in (LOOSE, CAP))
+    assert raw.max() > 1
+    assert capped[0] == CAP
+    free = capped < CAP
+    assert (capped[free] > raw[free]).all()
+    assert np.ptp(capped[free] / raw[free]) < 1e-12
+    assert allocate(MEANS, CAP, 0.001).tolist() == pytest.approx([CAP] * 5)
+    assert np.isfinite(allocate(1e4 * MEANS, 0.5, 0.001)).all()
+
+
+def test_thresholds_are_the_quantiles_of_each_layers_drifts():
+    policy, profile = DareKv(), make_profile(3)
+    policy.set_profile(profile)
+    assert policy.thresholds == (profile.quantile(0, 0.5),) * 3
+    assert 0.016 < policy.thresholds[0] < 0.019  # the geometric middle of 0.001 and 0.3
+    policy.set_profile(make_profile(3, 0, 1e-7))
+    assert policy.thresholds == (FLOOR,) * 3
+    eager = DareKv(qbar=0.9)
+    eager.set_profile(profile)
+    assert eager.thresholds[0] > profile.quantile(0, 0.5)
+    none = DareKv(qbar=0.0)
+    none.set_profile(profile)
+    assert max(none.thresholds) == -LOOSE
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_reuse_without_thresholds_is_refused(form):
+    for policy in (form(), form()):
+        with pytest.raises(ValueError, match=rf"{form.name}\.qbar: .*prepare .* or set it to 0"):
+            Denoiser(micro_job(model_of("gqa"), make_spec(), policy=lambda p=policy: p))
+        policy.set_profile(make_profile(2))
+    Denoiser(micro_job(model_of("gqa"), make_spec(), policy=lambda: form(qbar=0.0)))
+
+
+@pytest.mark.parametrize(
+    ("cache", "base"),
+    [
+        ("dare_o", "none"),
+        ("none+dare_kv", "none"),
+        ("dual+dare_o", "dual"),
+        ("prefix+dare_kv", "prefix"),
+    ],
+)
+def test_a_policy_asks_for_the_drifts_of_what_it_stands_on(cache, base):
+    asked = []
+
+    def measure(*what):
+        asked.append(what)
+        return make_profile(3)
+
+    make_policy(RunSpec(cache=cache)).prepare(Ground(model_of("gqa"), "", None, measure))
+    assert asked == [(base, "q0")]
+    knobs = {f"{cache.split('+')[-1]}.qbar": 0.0}
+    idle = make_policy(RunSpec(cache=cache, knobs=knobs))
+    idle.prepare(Ground(model_of("gqa"), "", None, measure))
+    assert len(asked) == 1
+
+
+def test_a_profile_survives_its_file(tmp_path):
+    path, profile = tmp_path / "a" / "none-q0.npz", make_profile(4)
+    profile = replace(profile, checkpoint="abc")
+    save(profile, path)
+    assert [p.name for p in path.parent.iterdir()] == ["none-q0.npz"]
+    found = load(path, 4)
+    for name in ("base", "quantity", "checkpoint"):
+        assert getattr(found, name) == getattr(profile, name)
+    assert np.array_equal(found.counts, profile.counts)
+    assert np.array_equal(found.totals, profile.totals)
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:300], lambda b: b"PK" + b[2:60], lambda b: b""])
+def test_a_damaged_profile_is_named_and_counts_as_missing(tmp_path, damage):
+    path = shipped_path(tmp_path, "none", "q0")
+    save(replace(make_profile(), checkpoint="damaged"), path)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ValueError, match=r"calibration: .*none-q0\.npz .*delete it"):
+        load(path, 3)
+    found = obtain(tmp_path, "damaged", "none", "q0", 3, lambda *_: make_profile())
+    assert found.counts.sum()
+    with pytest.raises(ValueError, match="another model"):
+        load(cache_path("damaged", "none-q0.npz"), 2)
+
+
+def test_profiles_are_found_shipped_then_kept_then_measured(tmp_path):
+    asked = []
+
+    def measure(base, quantity):
+        asked.append(base)
+        return make_profile(base=base, hi=0.2)
+
+    def found(digest, base="none"):
+        return obtain(tmp_path, digest, base, "q0", 3, measure)
+
+    assert found("one").checkpoint == "one"
+    assert found("one").counts.sum() == make_profile(hi=0.2).counts.sum()
+    assert asked == ["none"]
+    save(replace(make_profile(hi=0.1), checkpoint="two"), shipped_path(tmp_path, "none", "q0"))
+    assert found("two").counts.sum() == make_profile(hi=0.1).counts.sum()
+    assert asked == ["none"]
+    assert found("one").counts.sum() == make_profile(hi=0.2).counts.sum()
+    found("three")
+    found("two", "dual")
+    assert asked == ["none", "none", "dual"]
+    obtain(tmp_path, "", "none", "q0", 3, measure)
+    assert len(asked) == 4
+
+
+def test_a_cache_folder_that_cannot_be_written_does_no_harm(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert obtain(None, "four", "none", "q0", 3, lambda *_: make_profile()).checkpoint == "four"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_path("five", "x") == tmp_path / ".cache" / "driftscope" / "five" / "x"
+
+
+def test_the_meter_counts_only_steps_in_which_rows_could_be_reused(model):
+    for window, rows in ((NoCache, 15 * 22), (DualCache, 12 * (4 + model.info.logit_shift))):
+        meter = Meter("q0")
+        run(model, make_spec(), policy=lambda w=window, m=meter: Stack(w(), m))
+        assert [int(counts.sum()) for counts in meter.counts] == [rows] * 3
+    profile = DriftProfile("dual", "q0", np.stack(meter.counts), np.array(meter.totals))
+    assert profile.counts.shape == (3, BINS)
+    assert profile.quantile(0, 0.5) < 1e-6 < profile.quantile(2, 0.5)
+
+
+def test_shipped_drifts_are_measured_once_and_found(folder, monkeypatch):
+    monkeypatch.setattr(calibration, "PROBLEMS", 1)
+    paths = calibrate.ship(folder, ["none", "dual"])
+    assert [p.name for p in paths] == ["none-q0.npz", "dual-q0.npz"]
+    model = Library({"micro": folder}).load(RunSpec(model="micro"))
+    ground = ground_of(model, "micro")
+    refuse = replace(ground, measure=lambda *_: pytest.fail("measured again"))
+    for form in FORMS:
+        policy = Stack(DualCache(), form())
+        policy.prepare(refuse)
+        assert len(policy.reuse.thresholds) == model.adapter.info.layers
+    assert load(paths[0], 2).counts.sum() > load(paths[1], 2).counts.sum() > 0
+    again = ground.measure("none", "q0")
+    assert np.array_equal(again.counts, load(paths[0], 2).counts)
+    assert ground_of(model, "micro").measure("none", "q0") is again
+
+
+def test_dare_o_skips_layers_by_default_and_dare_kv_none():
+    assert (DareKv().skip_first_layers, DareO().skip_first_layers) == (0, 2)

@@ -1,0 +1,147 @@
+"""What a policy's clock plans, against what was done; and what it derived for its layers."""
+
+import math
+
+import numpy as np
+import pytest
+
+from engine.cache.calibration.layer_budget import preset
+from engine.core.events import KINDS
+from engine.core.regions import done, regions
+from engine.record.recorder import StepRecorder
+from engine.trace.trace import Trace
+from tests.support.micro import make_profile, make_spec, micro_job, model_of, run
+from tests.engine.trace.test_trace import ended, started
+
+PROMPT, LENGTH = 6, 22
+STATIC = ["none", "prefix", "dual", "freecache", "dkv_cache", "dllm_cache", "spa_cache"]
+
+
+def told(family, **changes):
+    """Kinds planned and done in each step, [S, 3] names."""
+    model, spec = model_of(family), make_spec(**changes)
+    events = run(model, spec, recorder=StepRecorder()).events
+    plans = np.stack([event.recording.plan for event in events])
+    starts = [PROMPT + spec.block_length * event.block for event in events]
+    shift = model.info.logit_shift
+    areas = [regions(PROMPT, slice(s, s + spec.block_length), LENGTH, shift) for s in starts]
+    planned = np.stack([event.recording.planned for event in events])
+    return np.array(KINDS)[planned], np.array(KINDS)[done(plans, areas, LENGTH)]
+
+
+@pytest.mark.parametrize("cache", STATIC)
+def test_static_policies_do_what_they_plan(family, cache):
+    planned, did = told(family, cache=cache)
+    assert np.array_equal(planned, did)
+
+
+KNOBS = [
+    ("prefix", {"refresh_interval": 2}),
+    ("dual", {"refresh_interval": 3}),
+    ("freecache", {"block": 4}),
+    ("freecache", {"block": 4, "freeze": "stale"}),
+    ("freecache", {"window": 6}),
+    ("dkv_cache", {"reload_interval": 2}),
+    ("dkv_cache", {"reload_interval": 1}),
+    ("dllm_cache", {"prompt_interval": 4, "response_interval": 2, "recompute_ratio": 0.125,
+                    "layer0_dense": False}),
+    ("dllm_cache", {"prompt_interval": 3, "case2": "paper"}),
+    ("dllm_cache", {"recompute_ratio": 0.0, "layer0_dense": False}),
+    ("dllm_cache", {"recompute_ratio": 0.0, "response_interval": None, "layer0_dense": False}),
+    ("dllm_cache", {"recompute_ratio": 1.0}),
+    ("spa_cache", {"refresh_interval": 6, "response_interval": 2, "warm_up": 1}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cache", "knobs"), KNOBS)
+@pytest.mark.parametrize("family", ["mha", "shifted-gqa"])
+def test_they_do_at_other_settings(family, cache, knobs):
+    named = {f"{cache}.{name}": value for name, value in knobs.items()}
+    planned, did = told(family, cache=cache, knobs=named)
+    assert np.array_equal(planned, did)
+
+
+def test_a_plan_of_another_run_would_be_noticed():
+    planned, _ = told("mha", cache="dual")
+    _, did = told("mha", cache="prefix")
+    assert (planned != did).any()
+
+
+@pytest.mark.parametrize("cache", STATIC)
+def test_steps_that_reveal_many_may_end_before_a_planned_renewal(cache):
+    planned, did = told("mha", cache=cache, unmasker="threshold")
+    for plan, was in zip(planned.ravel(), did.ravel(), strict=True):
+        assert plan == was or (plan, was) == ("reuse", "frozen")
+
+
+@pytest.mark.parametrize("cache", ["dare_kv", "dare_o", "d2_cache", "dual+dare_o"])
+def test_where_rows_are_chosen_by_what_they_hold_the_plan_says_partial(cache):
+    planned, did = told("mha", cache=cache)
+    assert (planned[0] == "full").all()
+    assert ((planned == "full") <= (did == "full")).all()
+    rests = np.isin(planned, ("reuse", "frozen"))
+    assert np.array_equal(planned[rests], did[rests])
+    assert (planned == "partial").any()
+
+
+def test_an_empty_rest_is_full():
+    planned, did = told("mha", cache="dual", block_length=16)
+    assert (planned[:, 2] == "full").all()
+    assert np.array_equal(planned, did)
+
+
+def test_a_trace_derives_what_was_done():
+    spec = make_spec(cache="dual")
+    trace = Trace()
+    model = model_of("shifted-mha")
+    result = run(model, spec, recorder=StepRecorder())
+    for event in [started(spec, logit_shift=1), *result.events, ended(result)]:
+        trace.append(event)
+    planned, _ = told("shifted-mha", cache="dual")
+    assert np.array_equal(np.array(KINDS)[trace.done()], planned)
+    trace.meta["model"] |= {"logit_shift": 0}
+    assert not np.array_equal(np.array(KINDS)[trace.done()], planned)
+    trace.meta["spec"] = {}
+    with pytest.raises(ValueError, match=r"meta\.spec\.block_length"):
+        trace.done()
+
+
+def facts(**changes):
+    policy = micro_job(model_of("mha"), make_spec(**changes)).make_policy()
+    state = run(model_of("mha"), make_spec(**changes), policy=lambda: policy).state
+    return state.branches[0].policy.facts()
+
+
+@pytest.mark.parametrize("cache", ["none", "dual", "freecache", "d2_cache", "dkv_cache"])
+def test_most_policies_derive_nothing(cache):
+    assert facts(cache=cache) == {}
+
+
+def test_budgets_are_the_share_of_each_layer():
+    assert facts(cache="dllm_cache") == {"budget": [1.0, 0.25, 0.25]}
+    sparse = {"dllm_cache.layer0_dense": False, "dllm_cache.recompute_ratio": 0.5}
+    assert facts(cache="dllm_cache", knobs=sparse) == {"budget": [0.5] * 3}
+    curve = preset("micro").scaled(0.25).ratios(3)
+    assert facts(cache="spa_cache") == {"budget": [1.0, *curve[1:]]}
+    assert facts(cache="spa_cache", knobs={"spa_cache.kv_mode": "sparse"}) == {
+        "budget": list(curve)
+    }
+
+
+@pytest.mark.parametrize("cache", ["dare_kv", "dare_o", "dual+dare_o"])
+def test_dare_tells_its_thresholds_and_the_share_it_aims_at(cache):
+    found = facts(cache=cache)
+    skipped = 2 if cache.endswith("dare_o") else 0
+    assert found["threshold"][:skipped] == [-1.0] * skipped
+    assert found["reuse"][:skipped] == [0.0] * skipped
+    profile = make_profile()
+    for threshold, share in zip(
+        found["threshold"][skipped:], found["reuse"][skipped:], strict=True
+    ):
+        assert share == pytest.approx(0.5)
+        assert threshold == pytest.approx(profile.quantile(0, 0.5))
+    assert all(math.isfinite(x) for numbers in found.values() for x in numbers)
+
+
+def test_nothing_reused_is_told_as_such():
+    assert facts(cache="dare_o", knobs={"dare_o.qbar": 0.0}) == {"threshold": [], "reuse": []}

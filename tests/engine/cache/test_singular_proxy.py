@@ -1,0 +1,103 @@
+"""Singular proxies: what they keep of V, and where they are kept."""
+
+import pytest
+import safetensors.torch
+import torch
+
+from engine.cache.base import Ground
+from engine.cache.calibration import singular_proxy
+from engine.core.files import cache_path
+from tests.support.micro import make_model, model_of
+
+
+def steep(seed, layers=3):
+    """A model whose V stretches few directions much: singular values 1, 1/2, 1/4, ..."""
+    model = make_model(seed, layers=layers)
+    for layer in range(layers):
+        weight = model.value_weight(layer)[0]
+        u, s, v = torch.linalg.svd(weight)
+        weight.copy_(u @ torch.diag(0.5 ** torch.arange(len(s)).double()) @ v)
+    return model
+
+
+@pytest.mark.parametrize("rank", [1, 4, 8])
+def test_proxies_are_the_strongest_directions(rank):
+    """Rows with no more weight on the other directions: cosines are off by at most the bound."""
+    model, noise = steep(3), torch.Generator().manual_seed(rank)
+    _, s, v = torch.linalg.svd(model.value_weight(1)[0])
+    proxy = singular_proxy.make(model, 1, rank)
+    expected = s[:rank, None] * v[:rank]
+    assert torch.allclose(proxy.weight.T @ proxy.weight, expected.T @ expected, atol=1e-12)
+    random = torch.linalg.qr(torch.randn(32, 32, generator=noise).double()).Q[:rank]
+    x = torch.randn(200, 2, 32, generator=noise).double()
+    x[..., rank:] *= x[..., :rank].norm(dim=-1, keepdim=True) / x[..., rank:].norm(
+        dim=-1, keepdim=True
+    )
+    cosines = [
+        torch.cosine_similarity(*(x @ v @ w.T).unbind(1), dim=-1)
+        for w in (model.value_weight(1)[0], proxy.weight, random)
+    ]
+    bound = 2 * float(s[rank] / s[rank - 1]) ** 2
+    assert (cosines[1] - cosines[0]).abs().max() <= bound
+    assert (cosines[2] - cosines[0]).abs().max() > bound
+
+
+def ground(model, digest="d" * 8, kept=None):
+    return Ground(model, digest, None, None, kept={} if kept is None else kept)
+
+
+def equal(a, b):
+    pairs = zip(a, b, strict=True)
+    return all(torch.equal(x.weight, y.weight) for x, y in pairs)
+
+
+@pytest.fixture
+def fresh(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("family", ["mha", "shifted-gqa"])
+def test_proxies_are_made_once_and_kept(family, fresh, monkeypatch):
+    model, kept, made = model_of(family), {}, []
+    make = singular_proxy.make
+    monkeypatch.setattr(singular_proxy, "make", lambda *a: made.append(a) or make(*a))
+    first = singular_proxy.obtain(ground(model, kept=kept), 2)
+    again = singular_proxy.obtain(ground(model, kept=kept), 2)
+    from_disk = singular_proxy.obtain(ground(model), 2)
+    assert again is first
+    assert equal(first, from_disk)
+    assert (from_disk[0].bias is None) == (family == "mha")
+    assert len(made) == 3
+    singular_proxy.obtain(ground(model), 3)
+    singular_proxy.obtain(ground(model, digest="e" * 8), 2)
+    assert len(made) == 9
+
+
+@pytest.mark.parametrize("damage", ["cut", "text", "shape", "name"])
+def test_a_damaged_file_of_proxies_is_made_again(damage, fresh):
+    model = model_of("mha")
+    expected = singular_proxy.obtain(ground(model), 2)
+    (path,) = cache_path("d" * 8, "").glob("*")
+    assert path.suffix == ".safetensors"
+    whole = path.read_bytes()
+    contents = {
+        "cut": whole[:-5],
+        "text": b"no such thing",
+        "shape": safetensors.torch.save({"weight": torch.zeros(3, 2, 31)}),
+        "name": safetensors.torch.save({"other": torch.zeros(3, 2, 32)}),
+    }
+    path.write_bytes(contents[damage])
+    assert equal(singular_proxy.obtain(ground(model), 2), expected)
+    assert path.read_bytes() == whole
+
+
+def test_proxies_need_no_place_to_be_kept(fresh, monkeypatch):
+    model = model_of("mha")
+    expected = singular_proxy.obtain(ground(model), 2)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(fresh / "file"))
+    (fresh / "file").write_text("in the way")
+    assert equal(singular_proxy.obtain(ground(model), 2), expected)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(fresh / "unused"))
+    assert equal(singular_proxy.obtain(ground(model, digest=""), 2), expected)
+    assert not (fresh / "unused").exists()

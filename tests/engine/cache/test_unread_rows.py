@@ -1,0 +1,89 @@
+"""Rows that nobody reads are not computed, and what is read stays as it was."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from engine.cache.methods.dllm_cache import DllmCache
+from engine.cache.methods.none import NoCache
+from engine.catalog import policies
+from engine.generate.loop import Denoiser, denoise
+from engine.record.recorder import Recorder
+from tests.support.micro import ATOL, make_profile, make_prompts, make_spec, micro_job, model_of, run
+
+FAMILIES = ("mha", "shifted-gqa")
+PROMPTS = make_prompts(11, 14)
+
+
+class Whole(Recorder):
+    """Wants every planned row."""
+
+    unread = "carry"
+
+
+class Listener(Recorder):
+    """Keeps the logits of each step."""
+
+    def __init__(self):
+        self.logits = []
+
+    def record(self, view, plan, logits, candidates):
+        self.logits.append(logits)
+
+
+class WholeListener(Whole, Listener):
+    pass
+
+
+def prepared(name):
+    def make():
+        policy = policies()[name]()
+        if name.startswith("dare"):
+            policy.set_profile(make_profile())
+        if name == "spa_cache":
+            policy.identifier = "key"
+        return policy
+
+    return make
+
+
+def flops(model, policy, recorder, prompts=PROMPTS):
+    state = Denoiser(micro_job(model, make_spec(), prompts, recorder, policy))
+    return np.array([event.flops.sum() for event in denoise(state)])
+
+
+@pytest.mark.parametrize("name", sorted(policies()))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_is_read_is_what_the_whole_plan_gives(family, name):
+    model, heard, whole = model_of(family), Listener(), WholeListener()
+    lean = run(model, make_spec(), PROMPTS, heard, prepared(name))
+    full = run(model, make_spec(), PROMPTS, whole, prepared(name))
+    assert lean.ids.tolist() == full.ids.tolist()
+    for a, b in zip(heard.logits, whole.logits, strict=True):
+        torch.testing.assert_close(a, b, atol=ATOL, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["none", "prefix", "dual", "dkv_cache", "d2_cache", "dllm_cache"])
+def test_what_is_not_read_is_not_paid_for(name):
+    model = model_of("mha")
+    lean = flops(model, prepared(name), Recorder())
+    whole = flops(model, prepared(name), Whole())
+    assert lean.sum() < 0.97 * whole.sum()
+
+
+def test_plain_decoding_renews_every_row_though_it_skips_some():
+    state = Denoiser(micro_job(model_of("mha"), make_spec(), PROMPTS, None, NoCache))
+    assert {event.recomputed for event in denoise(state)} == {1.0}
+
+
+def test_a_policy_that_lets_go_of_rows_which_it_reads_goes_astray():
+    class Hasty(DllmCache):
+        def begin_step(self, view):
+            plan = super().begin_step(view)
+            late = slice(view.block.start, view.run.length)
+            return plan if plan.onward is None else replace(plan, onward=late)
+
+    with pytest.raises((RuntimeError, AssertionError, IndexError)):
+        run(model_of("mha"), make_spec(gen_length=16, steps=16), PROMPTS, None, Hasty)

@@ -1,0 +1,56 @@
+"""Control: pause, step, resume and stop as a run reads them."""
+
+import threading
+import time
+
+from engine.core.control import Control
+
+
+def test_a_fresh_control_lets_every_step_pass():
+    control = Control()
+    assert control.state == "running"
+    assert all(control.take_turn() for _ in range(3))
+
+
+def test_a_pause_holds_until_it_is_resumed():
+    control = Control()
+    control.pause()
+    assert not control.take_turn()
+    control.resume()
+    assert control.take_turn()
+
+
+def test_a_step_is_one_turn_and_steps_add_up():
+    control = Control()
+    control.step()
+    control.step()
+    assert [control.take_turn() for _ in range(3)] == [True, True, False]
+    assert control.state == "paused"
+
+
+def test_stopping_is_final():
+    control = Control()
+    control.stop()
+    for change in (control.resume, control.pause, control.step):
+        change()
+        assert control.state == "stopped"
+        assert not control.take_turn()
+
+
+def test_waiting_ends_with_its_time():
+    control = Control()
+    control.pause()
+    began = time.perf_counter()
+    assert not control.take_turn(0.05)
+    assert 0.04 < time.perf_counter() - began < 2
+
+
+def test_a_waiting_run_wakes_at_once():
+    for wake, outcome in (("resume", True), ("step", True), ("stop", False)):
+        control, seen = Control(), []
+        control.pause()
+        waiter = threading.Thread(target=lambda c=control, s=seen: s.append(c.take_turn(30)))
+        waiter.start()
+        getattr(control, wake)()
+        waiter.join(10)
+        assert seen == [outcome]

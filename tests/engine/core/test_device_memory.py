@@ -1,0 +1,23 @@
+"""Peak memory: seen after it is given back, forgotten on request."""
+
+import sys
+
+import pytest
+import torch
+
+from engine.core.device import peak_memory, reset_peak_memory
+
+CPU = torch.device("cpu")
+BYTES = 200_000_000
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak of a process is Linux's to tell")
+def test_a_peak_is_remembered_until_it_is_reset():
+    reset_peak_memory(CPU)
+    before = peak_memory(CPU)
+    held = torch.ones(BYTES // 4)
+    del held
+    after = peak_memory(CPU)
+    assert after - before > 0.9 * BYTES
+    reset_peak_memory(CPU)
+    assert peak_memory(CPU) < after - 0.5 * BYTES

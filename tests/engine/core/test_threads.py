@@ -1,0 +1,31 @@
+"""The number of threads is measured, and the setting in force is left as it was."""
+
+import torch
+
+from engine.core import threads
+
+
+def test_more_threads_are_taken_only_where_they_pay(monkeypatch):
+    for last, best in ((0.5, 4), (2.0, 1)):
+        times = {1: 1.0, 2: 0.95, 4: last}
+        monkeypatch.setattr(threads, "_time", lambda n, _, times=times: times[n])
+        assert threads.best_threads(4) == best
+
+
+def test_powers_of_two_and_all_cores_are_tried():
+    assert [threads.counts(cores) for cores in (1, 2, 6, 8)] == [
+        [1], [1, 2], [1, 2, 4, 6], [1, 2, 4, 8],
+    ]  # fmt: skip
+
+
+def test_the_work_that_is_judged_is_the_one_that_was_given():
+    counted = []
+    threads.best_threads(1, [lambda: counted.append(torch.get_num_threads())])
+    assert set(counted) == {1}
+    assert len(counted) == threads.REPEATS
+
+
+def test_the_setting_is_left_as_it_was():
+    before = torch.get_num_threads()
+    assert 1 <= threads.best_threads(1) <= 1
+    assert torch.get_num_threads() == before

@@ -1,0 +1,131 @@
+"""A batch gives each sequence what it gets alone."""
+
+import numpy as np
+import pytest
+import torch
+
+from engine.cache.base import LayerPlan
+from engine.catalog import policies
+from engine.generate.loop import Denoiser, denoise
+from tests.support.micro import (
+    ATOL,
+    LogitTap,
+    Planned,
+    Run,
+    make_prompts,
+    make_spec,
+    micro_job,
+    model_of,
+    random_rows,
+    run,
+)  # fmt: skip
+
+PROMPTS = make_prompts(6, 2, 9)
+CASES = [
+    ("mha", {"cache": "none", "unmasker": "threshold", "temperature": 0.7}),
+    ("gqa", {"cache": "prefix", "unmasker": "threshold"}),
+    ("shifted-mha", {"cache": "dual", "unmasker": "threshold"}),
+    ("shifted-gqa", {"cache": "dual", "unmasker": "factor", "temperature": 1.0}),
+    ("mha", {"cache": "dual", "unmasker": "quota", "steps": 8, "knobs": {"quota.score": "random"}}),
+    ("gqa", {"cache": "dual", "unmasker": "frechet", "cfg_scale": 1.0}),
+    ("shifted-mha", {"cache": "prefix", "unmasker": "quota", "cfg_scale": 0.5}),
+    ("shifted-gqa", {"cache": "none", "unmasker": "quota", "fixed": ((2, 8), (5, 9))}),
+    ("mha", {"cache": "dual", "unmasker": "threshold", "eos": "fill_eager", "seed": 3}),
+    ("gqa", {"cache": "none", "unmasker": "quota", "eos": "fill_safe", "seed": 2}),
+]
+
+
+def loosened(changes):
+    if changes["unmasker"] != "threshold":
+        return changes
+    return changes | {"knobs": {"threshold.threshold": 0.25}}
+
+
+def alone(model, changes, row):
+    spec = make_spec(**changes)
+    return run(model, make_spec(**changes | {"seed": spec.seed + row}), [PROMPTS[row]])
+
+
+@pytest.mark.parametrize(("family", "changes"), CASES)
+def test_a_batch_with_unequal_prompts_equals_its_single_runs(family, changes):
+    model, changes = model_of(family), loosened(changes)
+    batch = run(model, make_spec(**changes), PROMPTS)
+    for row in range(3):
+        single = alone(model, changes, row)
+        assert np.array_equal(batch.ids[row, 9:], single.ids[0, len(PROMPTS[row]) :])
+        together = {place: what for (s, place), what in batch.reveals.items() if s == row}
+        assert together == {place: what for (_, place), what in single.reveals.items()}
+
+
+@pytest.mark.parametrize("cache", policies())
+def test_every_policy_keeps_the_rows_of_a_batch_apart(model, cache):
+    changes = {"cache": cache, "unmasker": "quota"}
+    batch = run(model, make_spec(**changes), PROMPTS)
+    for row in range(3):
+        single = alone(model, changes, row)
+        assert np.array_equal(batch.ids[row, 9:], single.ids[0, len(PROMPTS[row]) :])
+
+
+def logits_by_reveal(model, changes, prompts):
+    """(sequence, block, block step, offset) -> logits of every masked position seen."""
+    tap, seen = LogitTap(), {}
+    result = run(model, make_spec(**changes), prompts, tap)
+    start = result.state.run.prompt_length
+    for event, (view, _, logits, _) in zip(result.events, tap.steps, strict=True):
+        for s, n in view.real.nonzero().tolist():
+            place = int(view.needs[s, n]) - start
+            seen[s, event.block, event.block_step, place] = logits[s, n, :-1]
+    return seen
+
+
+@pytest.mark.parametrize("cache", ["none", "prefix", "dual"])
+@pytest.mark.parametrize("family", ["gqa", "shifted-mha"])
+def test_logits_of_a_batch_equal_those_of_single_runs(family, cache):
+    changes = {"cache": cache, "unmasker": "threshold", "knobs": {"threshold.threshold": 0.25}}
+    together = logits_by_reveal(model_of(family), changes, PROMPTS)
+    for row in range(3):
+        single = logits_by_reveal(model_of(family), changes, [PROMPTS[row]])
+        assert {key[1:] for key in together if key[0] == row} == {key[1:] for key in single}
+        for (_, *key), logits in single.items():
+            torch.testing.assert_close(together[(row, *key)], logits, atol=ATOL, rtol=0)
+
+
+def test_sequences_end_their_blocks_at_different_steps():
+    knobs = {"threshold.threshold": 0.25}
+    batch = run(model_of("gqa"), make_spec(unmasker="threshold", knobs=knobs), PROMPTS)
+    last = {}
+    for (sequence, _), (block, step, _) in batch.reveals.items():
+        last[sequence, block] = max(step, last.get((sequence, block), 0))
+    assert any(len({last[s, block] for s in range(3)}) > 1 for block in range(4))
+
+
+def test_unmasked_padding_would_show():
+    model, spec = model_of("mha"), make_spec()
+    job = micro_job(model, spec, PROMPTS, LogitTap())
+    job.pad_mask = None
+    wrong = Run(Denoiser(job), [])
+    wrong.events = list(denoise(wrong.state))
+    right = LogitTap()
+    run(model, spec, PROMPTS, right)
+    gap = (job.recorder.steps[0][2] - right.steps[0][2])[1, :, :-1].abs().max()
+    assert gap > 1e-3
+
+
+def per_sequence_plan(batch):
+    """Recompute, in each layer, another random half of the rows of each sequence."""
+
+    def rows_of(layer, probe):
+        rows = random_rows(100 + layer, batch, torch.arange(probe.length), probe.length // 2)
+        return LayerPlan(k=rows, v=rows, attn=rows, ffn=rows)
+
+    return rows_of
+
+
+def test_index_rows_of_one_sequence_do_not_reach_another(model):
+    """Two equal sequences with different rows: the first is as if it were alone."""
+    prompts = [make_prompts(6)[0]] * 2
+    first = run(model, make_spec(), prompts[:1], policy=lambda: Planned(None, per_sequence_plan(1)))
+    both = run(model, make_spec(), prompts, policy=lambda: Planned(None, per_sequence_plan(2)))
+    assert np.array_equal(first.ids[0], both.ids[0])
+    exact = run(model, make_spec(), prompts[:1])
+    assert not np.array_equal(first.ids[0], exact.ids[0])

@@ -1,0 +1,244 @@
+"""Captured forwards: what is replayed gives the tokens of the eager run, or is not replayed."""
+
+import gc
+import weakref
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from engine.cache.methods.dllm_cache import DllmCache
+from engine.cache.methods.spa_cache import SpaCache
+from engine.cache.stack import Stack
+from engine.catalog import policies
+from engine.generate import captured_forward
+from engine.generate.capturers import NotCaptured, TapeCapturer
+from engine.generate.loop import Denoiser, denoise
+from tests.support.micro import (
+    ATOL,
+    LogitTap,
+    make_model,
+    make_prompts,
+    make_spec,
+    micro_job,
+    model_of,
+    run,
+    tapped,
+    widest_gap,
+)
+from tests.support.replaying import GONE, Replaying, Taping
+
+CAPTURED = sorted(name for name in policies() if not name.startswith("dare"))
+ANSWER = {"gen_length": 24, "block_length": 8, "steps": 24}
+OFTEN = {
+    "dllm_cache": {"prompt_interval": 6, "response_interval": 3},
+    "spa_cache": {"refresh_interval": 8, "response_interval": 4, "kv_mode": "sparse"},
+    "dual": {"refresh_interval": 3},
+    "d2_cache": {"current_k": 6, "refresh_interval": 10},
+}
+
+
+def spec_of(cache, **changes):
+    knobs = {f"{cache}.{name}": value for name, value in OFTEN.get(cache, {}).items()}
+    return make_spec(**(ANSWER | {"cache": cache, "knobs": knobs} | changes))
+
+
+def captured(model, spec, prompts=None, policy=None, capturer=None):
+    """A run whose forwards are captured and replayed, and the logits of its steps."""
+    tap = LogitTap()
+    job = micro_job(model, spec, prompts or make_prompts(6), tap, policy)
+    return Denoiser(replace(job, capturer=capturer or Replaying())), tap.steps
+
+
+def counts(state):
+    return state.job.capturer.captured, state.job.capturer.replayed
+
+
+@pytest.mark.parametrize("kind", [Replaying, Taping])
+@pytest.mark.parametrize("cache", CAPTURED)
+def test_captured_forwards_give_the_tokens_and_logits_of_eager_ones(cache, kind):
+    """In a padded batch; begun anew, every forward but a few is a replay."""
+    model, spec, prompts = model_of("shifted-gqa"), spec_of(cache), make_prompts(6, 9)
+    plain, expected = tapped(model, spec, prompts, eager=True)
+    state, steps = captured(model, spec, prompts, capturer=kind())
+    first = list(denoise(state))
+    assert np.array_equal(state.ids, plain.ids)
+    assert widest_gap(expected, steps) < ATOL
+    before = counts(state)
+    state.rewind()
+    steps.clear()
+    again = list(denoise(state))
+    assert np.array_equal(state.ids, plain.ids)
+    assert widest_gap(expected, steps) < ATOL
+    assert counts(state)[1] - before[1] >= len(again) - 2
+    assert state.branches[0].graphs.why == ""
+    for a, b, c in zip(plain.events, first, again, strict=True):
+        assert (a.kind, a.rows, a.masks_left) == (b.kind, b.rows, b.masks_left)
+        assert np.array_equal(a.flops, b.flops)
+        assert np.array_equal(a.flops, c.flops)
+        assert a.recomputed == b.recomputed == c.recomputed
+        assert np.array_equal(a.positions, c.positions)
+
+
+@pytest.mark.parametrize("kind", [Replaying, Taping])
+@pytest.mark.parametrize(
+    ("cache", "unmasker"),
+    [("dkv_cache", "quota"), ("d2_cache", "threshold"), ("freecache", "threshold")],
+)
+def test_rows_that_depend_on_data_are_padded_to_few_sizes(cache, unmasker, kind):
+    """Their FLOPs are those of the rows themselves."""
+    model, spec = model_of("mha"), spec_of(cache, unmasker=unmasker)
+    state, _ = captured(model, spec, make_prompts(6, 9), capturer=kind(8))
+    events, eager = list(denoise(state)), run(model, spec, make_prompts(6, 9), eager=True)
+    assert np.array_equal(state.ids, eager.ids)
+    assert [e.flops.tolist() for e in events] == [e.flops.tolist() for e in eager.events]
+    sizes = {event.rows for event in events}
+    if cache != "freecache":
+        assert counts(state)[0] < len(sizes) + 2
+    if cache != "freecache" or kind is Replaying:
+        assert counts(state)[1] > len(events) // 3
+
+
+def test_both_branches_of_guidance_are_captured():
+    model, spec = model_of("mha"), spec_of("dllm_cache", cfg_scale=1.0)
+    state, _ = captured(model, spec)
+    list(denoise(state))
+    assert np.array_equal(state.ids, run(model, spec, eager=True).ids)
+    assert all(branch.graphs.held > 1 for branch in state.branches)
+
+
+class Blurred(DllmCache):
+    """Takes steps for alike that are not."""
+
+    def occasion(self):
+        return ()
+
+
+def test_steps_taken_for_alike_that_are_not_give_other_logits():
+    model, spec = model_of("mha"), spec_of("dllm_cache")
+    knobs = OFTEN["dllm_cache"]
+    for policy, alike in ((DllmCache, True), (Blurred, False)):
+        _, expected = tapped(model, spec, policy=lambda p=policy: p(**knobs), eager=True)
+        state, steps = captured(model, spec, policy=lambda p=policy: p(**knobs))
+        list(denoise(state))
+        assert (widest_gap(expected, steps) < ATOL) == alike
+
+
+class Fixed(DllmCache):
+    """Bakes a number of the host's into the forward."""
+
+    def plan(self, layer, probe):
+        probe.h.add_(float(self.step))
+        return super().plan(layer, probe)
+
+    def begin_step(self, view):
+        self.step = view.step
+        return super().begin_step(view)
+
+
+def test_a_number_of_the_host_that_is_baked_in_shows():
+    model, spec = model_of("mha"), spec_of("dllm_cache")
+    expected = tapped(model, spec, policy=Fixed, eager=True)[1]
+    state, steps = captured(model, spec, policy=Fixed)
+    list(denoise(state))
+    assert widest_gap(expected, steps) > 1e-6
+
+
+class Leaky(SpaCache):
+    """Gives back, with each beginning, what captured forwards read."""
+
+    def start(self, run):
+        super().start(run)
+        self._ranks = {}
+
+
+def test_memory_that_a_replay_reads_stays():
+    spec, prompts = spec_of("spa_cache"), make_prompts(6, 9)
+    state, _ = captured(model_of("mha"), spec, prompts, lambda: Leaky(**OFTEN["spa_cache"]))
+    list(denoise(state))
+    state.rewind()
+    with pytest.raises(AssertionError, match=GONE):
+        list(denoise(state))
+
+
+def test_the_rotary_tables_outlive_their_cache():
+    model, spec = make_model(3), spec_of("dual")
+    state, _ = captured(model, spec)
+    steps = denoise(state)
+    for _ in range(12):
+        next(steps)
+    for length in range(50, 60):
+        model.rotary(length)
+    gc.collect()
+    list(steps)
+    assert np.array_equal(state.ids, run(model, spec, eager=True).ids)
+
+
+def test_no_more_than_the_most_are_kept_those_used_last(monkeypatch):
+    monkeypatch.setattr(captured_forward, "MOST", 1)
+    model, spec = model_of("mha"), spec_of("dual")
+    state, _ = captured(model, spec)
+    for _ in denoise(state):
+        assert state.branches[0].graphs.held <= 1
+    assert counts(state)[0] > 2
+    assert np.array_equal(state.ids, run(model, spec, eager=True).ids)
+
+
+class Failing(Replaying):
+    def capture(self, call):
+        if self.captured == 1:
+            raise NotCaptured("out of memory")
+        return super().capture(call)
+
+
+def test_where_a_capture_fails_all_is_eager_from_then_on():
+    model, spec = model_of("mha"), spec_of("dllm_cache")
+    state = Denoiser(replace(micro_job(model, spec), capturer=Failing()))
+    list(denoise(state))
+    assert state.branches[0].graphs.why == "out of memory"
+    assert (state.branches[0].graphs.held, counts(state)[0]) == (0, 1)
+    assert np.array_equal(state.ids, run(model, spec, eager=True).ids)
+
+
+class Looking(DllmCache):
+    """Looks at what a tensor holds, in all but the partial steps."""
+
+    def plan(self, layer, probe):
+        if self._renew_response:
+            probe.h.add_(float(probe.h.sum() > 1e9))
+        return super().plan(layer, probe)
+
+
+def test_a_forward_that_looks_at_data_is_not_taped_and_the_others_are():
+    model, spec = model_of("mha"), spec_of("dllm_cache")
+    knobs = OFTEN["dllm_cache"]
+    expected = tapped(model, spec, policy=lambda: DllmCache(**knobs), eager=True)[1]
+    state, steps = captured(model, spec, policy=lambda: Looking(**knobs), capturer=TapeCapturer())
+    list(denoise(state))
+    known = state.branches[0].graphs._known.values()
+    assert {None if one is None else one.replay is None for one in known} >= {True, False}
+    assert widest_gap(expected, steps) < ATOL
+
+
+@pytest.mark.parametrize("kind", [Replaying, Taping])
+def test_captures_go_with_their_run(kind):
+    state, _ = captured(model_of("mha"), spec_of("dual"), capturer=kind())
+    list(denoise(state))
+    kept = [weakref.ref(x) for x in (state, state.branches[0].graphs, state.branches[0].store)]
+    gc.collect()
+    gc.disable()
+    try:
+        del state
+        assert [one() for one in kept] == [None] * 3
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("cache", ["dare_kv", "dual+dare_o"])
+def test_rows_that_each_layer_counts_are_never_captured(cache):
+    model, spec = model_of("mha"), make_spec(cache=cache, **ANSWER)
+    state, _ = captured(model, spec)
+    list(denoise(state))
+    assert counts(state) == (0, 0)
+    assert np.array_equal(state.ids, run(model, spec, eager=True).ids)
+    assert Stack.occasion is policies()["dare_kv"].occasion

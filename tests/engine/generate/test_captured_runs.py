@@ -1,0 +1,98 @@
+"""Captured forwards in whole runs: on a trained model, in a lane, in the benchmark, on a GPU."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from engine.bench.trial import Case, rehearse, run_once, seconds
+from engine.config.spec import RunSpec
+from engine.core.events import RunFinished
+from engine.generate.capturers import TapeCapturer, capturer_of, why_eager
+from engine.generate.loop import Denoiser, denoise
+from engine.serve.lane import Lane, make_job
+from engine.serve.session import Session
+from tests.support.micro import ROOT, make_model, make_spec, micro_job, model_of
+from tests.support.replaying import Replaying, Taping
+from tests.engine.generate.test_captured_forward import CAPTURED, counts, spec_of
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    session = Session({"tiny-llada": ROOT / "assets/models/tiny-llada"})
+    return session._library.load(RunSpec(model="tiny-llada"))
+
+
+@pytest.mark.parametrize("kind", [Replaying, Taping])
+@pytest.mark.parametrize("cache", CAPTURED)
+def test_on_a_trained_model_the_tokens_are_those_of_the_eager_run(tiny, cache, kind):
+    sizes = {"gen_length": 12, "block_length": 4, "steps": 12}
+    text = "Nuts cost 9 dollars each. Lily buys 5 nuts. How much does she pay?"
+    spec = spec_of(cache, model="tiny-llada", dtype="float32", prompt=text, **sizes)
+    job = make_job(tiny, spec, [tiny.tokenizer.encode_spec(spec)])
+    eager = Denoiser(replace(job, capturer=None))
+    state = Denoiser(replace(job, capturer=kind()))
+    list(denoise(eager))
+    list(denoise(state))
+    assert np.array_equal(state.ids, eager.ids)
+    assert state.branches[0].graphs.why == ""
+    assert counts(state)[1] > 3
+
+
+def test_what_a_run_replays_was_captured_in_its_warm_up(monkeypatch, tiny):
+    text = "Nuts cost 9 dollars each. Lily buys 5 nuts. How much does she pay?"
+    sizes = {"gen_length": 16, "block_length": 8, "steps": 16}
+    spec = RunSpec(model="tiny-llada", prompt=text, cache="dual", **sizes)
+    expected, made = run_once(tiny, spec), Replaying()
+    monkeypatch.setattr("engine.serve.lane.capturer_of", lambda *_: made)
+    lane = Lane(tiny, spec)
+    lane.warm_up()
+    assert made.captured == 2
+    before = made.replayed
+    lane.start()
+    while not isinstance(event := lane.advance(), RunFinished):
+        pass
+    assert np.array_equal(event.canvas, expected.canvas)
+    assert (made.captured, made.replayed - before) == (2, 16)
+    case = Case("dual", tiny, spec, [tiny.tokenizer.encode_spec(spec)])
+    assert replace(case, eager=True).job().capturer is None
+    before = made.replayed, made.captured
+    assert len(seconds(case, 5)) == 5
+    assert made.captured == before[1] + 2
+    assert np.array_equal(rehearse(case).ids, expected.canvas)
+
+
+def adapter(device="cuda", **more):
+    leaf = SimpleNamespace(**more)
+    return SimpleNamespace(device=torch.device(device), modules=lambda: [leaf])
+
+
+def test_each_reason_against_capturing_has_its_words(monkeypatch):
+    monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
+    assert why_eager(adapter(), False, False) == ""
+    assert why_eager(adapter("cpu"), False, False) == ""
+    assert isinstance(micro_job(model_of("mha"), make_spec()).capturer, TapeCapturer)
+    assert "mps" in why_eager(adapter("mps"), False, False)
+    assert "fetched" in why_eager(adapter(_hf_hook=object()), False, False)
+    assert "recorder" in why_eager(adapter(), True, False)
+    assert "another model" in why_eager(adapter(), False, True)
+    monkeypatch.setenv("SPACES_ZERO_GPU", "true")
+    assert "ZeroGPU" in why_eager(adapter(), False, False)
+    assert capturer_of(adapter(), False, False) is None
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("cache", CAPTURED)
+def test_on_a_gpu_the_tokens_are_those_of_the_eager_run(cache):
+    model = make_model(3).float().cuda()
+    job = micro_job(model, spec_of(cache, dtype="float32", device="cuda"))
+    assert job.capturer is not None
+    eager, state = Denoiser(replace(job, capturer=None)), Denoiser(job)
+    list(denoise(eager))
+    for _ in range(3):
+        state.rewind()
+        list(denoise(state))
+        assert np.array_equal(state.ids, eager.ids)
+    assert state.branches[0].graphs.held > 0

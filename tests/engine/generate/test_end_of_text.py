@@ -1,0 +1,150 @@
+"""End-of-text policies: what they fill, what they leave, what they cost."""
+
+import numpy as np
+import pytest
+import torch
+
+from engine.generate.end_of_text import (
+    ended_rows,
+    suppress_confidence,
+    suppress_logits,
+    text_length,
+)
+from engine.record.recorder import Recorder
+from engine.unmask.base import Candidates
+from tests.support.micro import EOS, EOT, VOCAB, make_model, make_prompts, make_spec, run
+
+STOPS = (EOS, EOT)
+POLICIES = ["official", "fill_safe", "fill_eager"]
+LEFT_TO_RIGHT = {"block_length": 1}
+
+
+def first_end(ids):
+    return text_length(ids, STOPS)
+
+
+def ending_model(shift=0):
+    """A model whose answer ends well before its canvas does."""
+    for seed in range(100):
+        model = make_model(seed, shift)
+        if 3 <= first_end(run(model, make_spec(**LEFT_TO_RIGHT)).ids[0, 6:]) <= 10:
+            return model
+    raise AssertionError("no seed ends its text in time")
+
+
+@pytest.fixture(scope="module", params=[0, 1])
+def ending(request):
+    return ending_model(request.param)
+
+
+@pytest.mark.parametrize("policy", ["fill_safe", "fill_eager"])
+def test_the_text_is_the_same_left_to_right_and_the_rest_is_filled(ending, policy):
+    official = run(ending, make_spec(**LEFT_TO_RIGHT))
+    filled = run(ending, make_spec(eos=policy, **LEFT_TO_RIGHT))
+    end = first_end(official.ids[0, 6:])
+    assert np.array_equal(official.ids[0, : 7 + end], filled.ids[0, : 7 + end])
+    assert (filled.ids[0, 7 + end :] == EOS).all()
+    assert not (official.ids[0, 7 + end :] == EOS).all()
+    assert len(filled.events) == end + 1 < len(official.events) == 16
+
+
+@pytest.mark.parametrize("policy", ["fill_safe", "fill_eager"])
+def test_filled_tokens_have_no_confidence(ending, policy):
+    last = run(ending, make_spec(eos=policy, **LEFT_TO_RIGHT)).events[-1]
+    assert np.isfinite(last.confidence[0])
+    assert np.isnan(last.confidence[1:]).all()
+    assert last.masks_left == 0
+
+
+def test_official_spends_the_same_forwards_whatever_is_decoded(ending):
+    assert len(run(ending, make_spec(steps=8)).events) == 8
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_end_in_the_prompt_stops_nothing(ending, policy):
+    prompt = [[EOS, *make_prompts(4)[0], EOT]]
+    filled = run(ending, make_spec(eos=policy), prompt)
+    plain = run(ending, make_spec(), prompt)
+    end = first_end(plain.ids[0, 6:])
+    assert end > 0
+    assert len(filled.events) > 1
+    assert filled.state.masked.sum() == 0
+
+
+CANVAS = np.array([[EOS, 5, 7, 0, EOT, 0, 0], [9, 9, 0, 0, 0, 0, 0], [9, 9, 7, 8, EOS, 0, 0]])
+MASKED = np.array([[0, 0, 0, 1, 0, 1, 1], [0, 0, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 1, 1]], bool)
+
+
+@pytest.mark.parametrize(
+    ("policy", "filled"),
+    [
+        ("official", [[], [], []]),
+        ("fill_eager", [[5, 6], [], [5, 6]]),
+        ("fill_safe", [[], [], [5, 6]]),
+    ],
+)
+def test_what_is_filled(policy, filled):
+    rows = ended_rows(policy, CANVAS, MASKED, STOPS, 2)
+    assert [np.flatnonzero(row).tolist() for row in rows] == filled
+
+
+def test_a_masked_position_that_holds_a_stop_id_ends_nothing():
+    masked = np.ones((1, 4), bool)
+    assert not ended_rows("fill_eager", np.full((1, 4), EOS), masked, STOPS, 0).any()
+
+
+def test_suppressed_logits_never_propose_the_end(ending):
+    result = run(ending, make_spec(eos_suppress="logits"))
+    assert EOS not in result.ids[0, 6:]
+
+
+def test_suppressed_logits_leave_other_stops_alone():
+    logits = torch.zeros(1, 1, VOCAB)
+    suppress_logits(logits, EOS)
+    assert logits[0, 0, EOS] == -torch.inf
+    assert (logits[0, 0, [EOT, 0, 5]] == 0).all()
+
+
+def test_suppressed_confidence_ranks_ends_last_but_keeps_their_probability():
+    ids, score = torch.tensor([[7, EOS, EOT, 8]]), torch.tensor([[0.2, 0.9, 0.8, -torch.inf]])
+    held = suppress_confidence(Candidates(ids, score, score), STOPS)
+    assert held.ranking()[0].tolist() == [0, 1, 2, 3]
+    assert torch.equal(held.confidence, score)
+    assert Candidates(ids, score, score).ranking()[0].tolist() == [1, 2, 0, 3]
+
+
+class ProposalTap(Recorder):
+    def __init__(self):
+        self.steps = []
+
+    def record(self, view, plan, logits, candidates):
+        self.steps.append(candidates.ids[view.real].numpy())
+
+
+def hasty_ends(model, **changes):
+    """Steps that commit an end although another token was proposed."""
+    tap = ProposalTap()
+    result = run(model, make_spec(block_length=16, seed=4, **changes), recorder=tap)
+    both = zip(result.events, tap.steps, strict=True)
+    return [
+        e.step for e, ids in both if np.isin(e.ids, STOPS).any() and not np.isin(ids, STOPS).all()
+    ]
+
+
+@pytest.mark.parametrize("unmasker", ["quota", "threshold"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_suppressed_confidence_commits_ends_last(ending, temperature, unmasker):
+    changes = {"temperature": temperature, "unmasker": unmasker}
+    assert hasty_ends(ending, eos_suppress="confidence", **changes) == []
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_ends_come_early_where_nothing_holds_them_back(shift):
+    assert any(hasty_ends(make_model(seed, shift)) for seed in range(20))
+
+
+@pytest.mark.parametrize(
+    ("ids", "length"), [([5, 6, 7], 3), ([5, EOT, EOS], 1), ([EOS], 0), ([], 0)]
+)
+def test_text_length_counts_to_the_first_end(ids, length):
+    assert text_length(np.array(ids, int), STOPS) == length

@@ -1,0 +1,145 @@
+"""Tapes: what is done again is what was done, on what is there by then."""
+
+import gc
+import weakref
+
+import pytest
+import torch
+
+from engine.generate.tape import Tape
+
+
+@pytest.fixture(autouse=True)
+def inference():
+    with torch.inference_mode():
+        yield
+
+
+def drawn(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+
+def taped(call):
+    """What `call` gives on a tape, and what does it again."""
+    tape = Tape()
+    with tape:
+        out = call()
+    assert tape.why == ""
+    return out, tape.again(out)
+
+
+def views(x, kept):
+    part = x[:, 2:6].transpose(0, 1)
+    return (part * 2).add_(kept.view(-1)[:3]).mT.contiguous()
+
+
+def several(x, kept):
+    left, right = x.split([3, 5], 1)
+    values, places = right.topk(2, 1)
+    return torch.cat((left, values, places.float()), 1) + kept.sum()
+
+
+def in_place(x, kept):
+    y = x.clone()
+    y[:, :3].mul_(kept[:, :3])
+    y.narrow(1, 3, 2).copy_(kept[:, 3:5])
+    return torch.div(y, kept.abs().amax(), out=y)
+
+
+def by_name(x, kept):
+    y = torch.zeros(3, 8, dtype=torch.float64) + torch.arange(8, dtype=torch.float64)
+    return (y + torch.sum(x * kept, dim=1, keepdim=True, dtype=torch.float64)).to(torch.float64)
+
+
+def formats(x, kept):
+    wide = torch.promote_types(x.dtype, torch.float64)
+    return x.to(wide).to(wide) * kept
+
+
+def attended(x, kept):
+    q = x.view(1, 1, 3, 8)
+    mask = (kept[:1] > -9).view(1, 1, 1, 8)[..., :3]
+    return torch.nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=mask, scale=0.5)
+
+
+@pytest.mark.parametrize("call", [views, several, in_place, by_name, formats, attended])
+def test_what_is_done_again_goes_by_what_is_there(call):
+    x, kept = drawn(3, 8), drawn(3, 8).roll(1, 1)
+    first, again = taped(lambda: call(x, kept))
+    before = first.clone()
+    assert torch.equal(again(), before)
+    x.mul_(1.5)
+    kept[:, 0] += 1
+    wanted = call(x, kept)
+    assert not torch.equal(wanted, before)
+    for _ in range(2):
+        assert torch.equal(again(), wanted)
+    assert torch.equal(first, before)
+
+
+def test_what_was_there_before_is_written_where_it_is():
+    x, kept = drawn(3, 8), torch.zeros(3, 8)
+    seen = kept[1:]
+
+    def call():
+        seen.copy_(x[1:])
+        return kept.index_copy_(0, torch.zeros(1, dtype=torch.int64), x[:1]).sum()
+
+    _, again = taped(call)
+    x.neg_()
+    assert torch.equal(again(), kept.sum())
+    assert torch.equal(kept, x)
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda x: float(x.sum()),
+        lambda x: bool((x > 0).all()),
+        lambda x: x.sum().item(),
+        lambda x: x.nonzero(),
+        lambda x: x[x > 0],
+        lambda x: torch.equal(x, x + 1),
+        lambda x: x.masked_select(x > 0),
+    ],
+)
+def test_what_looks_at_what_a_tensor_holds_says_so(look):
+    x, tape = drawn(3, 8), Tape()
+    with tape:
+        look(x)
+    assert "looks at what a tensor holds" in tape.why
+
+
+def test_nothing_made_inside_is_kept():
+    x, made = drawn(3, 8), []
+
+    def call():
+        y = x * 2
+        for _ in range(5):
+            y = y + 1
+            made.append(weakref.ref(y))
+        assert [one() is None for one in made] == [True] * 4 + [False]
+        return y * 3
+
+    _, again = taped(call)
+    again()
+    gc.collect()
+    assert {one() for one in made} == {None}
+
+
+def test_a_name_that_is_given_anew_is_another_tensor():
+    """The address of a tensor that is gone is soon another one's."""
+    x = drawn(3, 8)
+
+    def call():
+        total = torch.zeros(3, 8)
+        for _ in range(200):
+            total = total + torch.tensor(1.0) * x
+            del_me = x + 1
+            del del_me
+        return total
+
+    first, again = taped(call)
+    assert torch.equal(again(), first)
+    x.mul_(2)
+    assert torch.equal(again(), 2 * first)

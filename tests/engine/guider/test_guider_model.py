@@ -1,0 +1,189 @@
+"""A real causal model as guider: its cache, its price, its sizes, its files."""
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from engine.generate.loop import Denoiser, denoise
+from engine.guider.model import Guider, Reader
+from engine.guider.verification import Judge, Rule
+from engine.guider.vocabularies import Pair
+from tests.support.guiding import guiding, qwen
+from tests.support.micro import (
+    ATOL,
+    Run,
+    make_model,
+    make_prompts,
+    make_spec,
+    micro_job,
+    model_of,
+)  # fmt: skip
+
+P, G = 6, 16
+
+
+class Named:
+    """A tokenizer of numbers."""
+
+    specials = frozenset()
+    stop_ids = ()
+
+
+def made(**changes):
+    return Guider("micro", qwen(**changes), Named(), (2, 1), "")
+
+
+def read(cost):
+    return cost.fed + cost.prefilled
+
+
+class Whole(Reader):
+    """Reads everything anew each time."""
+
+    def read(self, ids, known):
+        self._crop(0)
+        return super().read(ids, known)
+
+
+class Watched(Reader):
+    """Notes how long its cache is, and which object, after every step."""
+
+    def __init__(self, guider):
+        super().__init__(guider)
+        self.seen = []
+
+    def keep(self, ids):
+        super().keep(ids)
+        assert self.cache.get_seq_length() == len(self.ids)
+        self.seen.append((id(self.cache), self.ids.copy(), list(ids)))
+
+
+def run_with(kind, model=None, guider=None, **changes):
+    model, guider = model or model_of("mha"), guider or made()
+    readers, prompt = [], make_prompts(P)
+
+    def opened():
+        readers.append(kind(guider))
+        return readers[-1]
+
+    settings = {"unmasker": "guided", "knobs": {"guided.rule": "topk", "guided.k": 12}}
+    job = micro_job(model, make_spec(**settings | changes), prompt)
+    job.guiding = guiding(model.info, prompt)
+    object.__setattr__(job.guiding, "open", opened)
+    state = Denoiser(job)
+    return Run(state, list(denoise(state))), readers[-1]
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_cached_reading_is_a_whole_one(tied):
+    guider = made(tied=tied)
+    cached, whole = Reader(guider), Whole(guider)
+    generator = torch.Generator().manual_seed(4)
+    text = torch.randint(3, 39, (6,), generator=generator).tolist()
+    for known in (6, 8, 8, 13):
+        draft = torch.randint(3, 39, (5,), generator=generator).tolist()
+        ids = [*text[:known], *draft]
+        a, b = cached.read(ids, known), whole.read(ids, known)
+        full = guider.model(torch.tensor([ids])).logits[0, known - 1 : -1]
+        assert (a - full).abs().max() < ATOL
+        assert (b - full).abs().max() < ATOL
+        text = [*ids, *draft]
+    assert read(cached.take()) < read(whole.take())
+
+
+def test_earlier_ids_that_change_are_read_again():
+    guider = made()
+    reader, fresh = Reader(guider), Reader(guider)
+    reader.read([5, 6, 7, 8, 9, 10], 4)
+    reader.take()
+    changed = [5, 6, 17, 8, 9, 10]
+    a, b = reader.read(changed, 4), fresh.read(changed, 4)
+    assert (a - b).abs().max() < ATOL
+    assert reader.take().fed == 3
+    stale = Reader(guider)
+    stale.read([5, 6, 7, 8, 9, 10], 4)
+    stale.ids = changed[:-1]  # a cache that is told a lie
+    assert (stale.read(changed, 4) - b).abs().max() > 1e-6
+
+
+def test_a_run_is_the_same_without_the_cache():
+    cached, whole = run_with(Reader)[0], run_with(Whole)[0]
+    assert cached.reveals == whole.reveals
+    assert len({event.guided.accepted for event in cached.events}) > 1
+    spent = [sum(read(e.guided) for e in ran.events) for ran in (cached, whole)]
+    assert spent[0] < spent[1]
+
+
+@pytest.mark.parametrize("fallback", ["dlm", "ar"])
+@pytest.mark.parametrize("fixed", [(), ((2, 9), (7, 8))])
+def test_one_cache_object_holds_the_prefix_but_for_its_last_token(fallback, fixed):
+    knobs = {"guided.rule": "topk", "guided.k": 6, "guided.fallback": fallback}
+    model = make_model(31, stop_ids=())
+    ran, reader = run_with(Watched, model, knobs=knobs, fixed=fixed)
+    assert len(reader.seen) == len(ran.events) > 2
+    assert len({which for which, _, _ in reader.seen}) == 1
+    for event, (_, held, prefix) in zip(ran.events, reader.seen, strict=True):
+        assert prefix == ran.ids[0, : len(prefix)].tolist()
+        assert len(prefix) > event.positions[-1]
+        assert held == prefix[: len(held)]
+        assert len(held) == len(prefix) - 1 or fixed
+        assert len(held) < P + G
+
+
+def test_the_prefill_is_told_apart():
+    first, second, *_ = [event.guided for event in run_with(Reader)[0].events]
+    assert first.prefilled == P - 1
+    assert second.prefilled == 0
+    assert 0 < first.prefill_flops < first.flops
+    assert second.prefill_flops == 0
+    assert 0 < first.prefill_ms < first.ms
+    assert first.fed == first.drafted == G
+
+
+def test_time_and_flops_lie_within_the_steps():
+    ran = run_with(Reader)[0]
+    for event in ran.events:
+        assert event.guided.ms <= event.decide_ms
+        assert event.flops[5] == event.guided.flops > 0
+    plain = Denoiser(micro_job(model_of("mha"), make_spec(), make_prompts(P)))
+    assert next(denoise(plain)).flops[5] == 0
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_price_is_what_torch_counts(tied):
+    guider = made(tied=tied)
+    reader = Reader(guider)
+    for ids, known in (([5, 6, 7, 8, 9, 10], 4), ([5, 6, 7, 8, 19, 20, 21], 5)):
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+            reader.read(ids, known)
+        assert reader.take().flops == counter.get_total_flops() > 0
+
+
+def test_the_ledger_of_a_guided_run_counts_what_torch_counts():
+    readers, model, prompt = [], model_of("shifted-gqa"), make_prompts(P)
+    job = micro_job(model, make_spec(unmasker="guided"), prompt)
+    guider = made()
+    job.guiding = guiding(model.info, prompt)
+    object.__setattr__(job.guiding, "open", lambda: readers.append(Reader(guider)) or readers[-1])
+    steps = denoise(Denoiser(job))
+    for _ in range(3):
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+            event = next(steps)
+        assert int(event.flops.sum()) == counter.get_total_flops()
+
+
+def test_a_guider_is_agreed_with_its_own_text():
+    """The draft is the guider's greedy text: all of it is accepted, and up to a flipped token."""
+    guider, prompt = made(), make_prompts(P)[0]
+    text = list(prompt)
+    for _ in range(G):
+        text.append(int(guider.model(torch.tensor([text])).logits[0, -1].argmax()))
+    pair = Pair((), (1,))
+    for flipped in (None, 0, 1, 7, 15):
+        draft = text[P:]
+        if flipped is not None:
+            draft[flipped] = 3 + (draft[flipped] + 4) % 30
+        judge = Judge(Reader(guider), prompt, pair, Rule("top1", 1, 1.0))
+        ruling = judge.rule_on([], draft, [True] * G, [1.0] * G, G)
+        assert ruling.accepted == (G if flipped is None else flipped)

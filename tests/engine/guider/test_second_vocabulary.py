@@ -1,0 +1,114 @@
+"""The second vocabulary: a guider whose tokens end elsewhere than those of the masked models."""
+
+import json
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from engine.config.spec import RunSpec
+from engine.evaluate.causal_exam import recite, row
+from engine.models.tokenizer import Tokenizer
+from engine.tiny import corpus, layout, tokenizer
+from engine.tiny.network import Shape
+from engine.tiny.progress import start
+from engine.tiny.source import Source
+from engine.tiny.states import Recipe
+from tests.support.micro import ROOT
+from tests.engine.tiny.test_train import SMALL, train
+
+QWEN = ROOT / "assets/models/tiny-qwen2"
+DIGITS = ("--kind", "causal", "--vocabulary", "digits", *SMALL)
+
+
+@pytest.fixture(scope="module")
+def built():
+    return tokenizer.build("qwen2", "digits")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Two steps from the blocks of the shipped causal model."""
+    folder = tmp_path_factory.mktemp("runs") / "digits"
+    train("run", *DIGITS, "--steps", "2", "--init", str(QWEN), "--out", str(folder))
+    return folder
+
+
+def pieces(built, text):
+    return [built.decode([i]) for i in built.encode(text, add_special_tokens=False).ids]
+
+
+def test_each_digit_is_a_token_and_a_mark_joins_its_word(built):
+    assert pieces(built, " 123 each.") == [" 1", "2", "3", " each."]
+    assert built.get_vocab_size() == tokenizer.ROWS["digits"]
+    named = {built.decode([i]) for i in tokenizer.digit_ids(built)}
+    assert named == {*"0123456789", *(f" {n}" for n in range(1, 10))}
+
+
+def test_neither_vocabulary_refines_the_other(built):
+    first, text = tokenizer.build("qwen2"), corpus.draw(3, 1)[0].solution + " 123 each."
+
+    def ends(one):
+        return {b for _, b in one.encode(text, add_special_tokens=False).offsets}
+
+    assert ends(first) - ends(built)
+    assert ends(built) - ends(first)
+
+
+@pytest.mark.parametrize(
+    "text", ["Mia has 12 pens.", "emoji 🐢 and עברית", "${x} <b>\n\t`", "\x00é"]
+)
+def test_any_text_comes_back(built, text):
+    assert built.decode(built.encode(text).ids) == text
+
+
+def test_the_training_asks_as_the_chat_template_does(built, tmp_path):
+    tokenizer.write(tmp_path, "qwen2", "digits")
+    problem = corpus.draw(3, 1)[0]
+    chat = [*corpus.chat(problem), {"role": "assistant", "content": problem.solution}]
+    sample = Source(built, Recipe(), "qwen2", 3)._encode([chat])[0]
+    asked = Tokenizer(tmp_path)
+    assert asked.encode_spec(RunSpec(prompt=problem.question)) == sample.ids[: sample.spans[0][0]]
+    assert asked.stop_ids == (tokenizer.EOT,)
+    assert sample.ids[sample.spans[0][1] - 1] == tokenizer.EOT
+
+
+def test_a_network_of_another_vocabulary_gives_its_blocks_alone(tmp_path):
+    state = start(tmp_path, QWEN, 1, "digits")
+    shipped = layout.read(QWEN, Shape())
+    for name, tensor in state["model"].items():
+        if name in ("embed", "head"):
+            assert tensor.shape[0] == tokenizer.ROWS["digits"]
+        else:
+            assert torch.equal(tensor, shipped[name])
+    assert torch.equal(start(tmp_path, QWEN, 1, "words")["model"]["embed"], shipped["embed"])
+
+
+def test_a_run_goes_on_in_its_own_vocabulary_only(run):
+    with pytest.raises(ValueError, match="give --vocabulary digits"):
+        train("run", "--kind", "causal", "--steps", "1", "--out", str(run), *SMALL)
+
+
+def test_an_export_has_the_vocabulary_and_the_weights_of_its_run(run, built, tmp_path):
+    folder = tmp_path / "model"
+    train("export", "--run", str(run), "--folder", str(folder), "--family", "qwen2")
+    assert json.loads((folder / "tokenizer.json").read_text()) == json.loads(built.to_str())
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    weights = torch.load(run / "state.pt", weights_only=True)["model"]
+    assert torch.equal(model.lm_head.weight, weights["head"].bfloat16().float())
+    train("card", "--folder", str(folder), "--family", "qwen2")
+    assert (folder / "README.md").read_text().startswith("# tiny-qwen2-digits\n")
+
+
+def test_the_exam_of_the_causal_model_is_that_of_the_corpus():
+    found = row(QWEN, problems=6, seed=7, shots=0, batch=3)
+    assert found["correct"] >= 5
+    assert found["accuracy"] == found["correct"] / 6
+
+
+def test_a_batch_is_answered_as_each_alone():
+    model = AutoModelForCausalLM.from_pretrained(QWEN, dtype=torch.float32).eval()
+    asked, prompts = Tokenizer(QWEN), [one.question for one in corpus.draw(5, 3)]
+    together = recite(model, asked, prompts, tokenizer.EOS)
+    assert together == [recite(model, asked, [one], tokenizer.EOS)[0] for one in prompts]
+    assert all(ids[-1] == tokenizer.EOT for ids in together)

@@ -1,0 +1,82 @@
+"""A checkpoint's config.json: what does not fit is refused by the name of its field."""
+
+import pytest
+
+from engine.models.loading.checkpoint import CheckpointError
+from engine.models.loading.families import info_of
+from tests.support.micro import configure, write_checkpoint
+
+LLADA = [
+    ({"n_layers": ...}, "n_layers should be a whole number"),
+    ({"d_model": 32.0}, "d_model should be a whole number"),
+    ({"mask_token_id": "2"}, "mask_token_id should be a whole number"),
+    ({"n_heads": 5, "n_kv_heads": 5}, "n_heads must divide d_model"),
+    ({"n_kv_heads": 3}, "n_kv_heads n_heads"),
+    ({"n_heads": 0}, "n_heads"),
+    ({"d_model": 0}, "d_model"),
+    ({"alibi": True}, "alibi is True; False expected"),
+    ({"activation_type": "gelu"}, "activation_type is 'gelu'; 'silu' expected"),
+    ({"include_qkv_bias": True}, "include_qkv_bias"),
+    ({"block_type": "sequential"}, "block_type"),
+    ({"mask_token_id": 10**6}, "mask_token_id"),
+    ({"eos_token_id": 10**6}, "eos_token_id"),
+    ({"pad_token_id": -5}, "pad_token_id"),
+    ({"embedding_size": 100}, "embedding_size"),
+    ({"rope_theta": "many"}, "rope_theta"),
+    ({"rope_theta": 0}, "rope_theta"),
+    ({"rms_norm_eps": None}, "rms_norm_eps"),
+    ({"n_kv_heads": "four"}, "n_kv_heads"),
+    ({"d_model": 36}, "heads of an even width"),
+]
+DREAM = [
+    ({"num_hidden_layers": ...}, "num_hidden_layers should be a whole number"),
+    ({"hidden_size": 32.0}, "hidden_size should be a whole number"),
+    ({"num_attention_heads": 5}, "num_attention_heads must divide hidden_size"),
+    ({"num_key_value_heads": 3}, "num_key_value_heads num_attention_heads"),
+    ({"intermediate_size": 0}, "intermediate_size"),
+    ({"max_position_embeddings": None}, "max_position_embeddings"),
+    ({"vocab_size": True}, "vocab_size"),
+    ({"mask_token_id": None}, "mask_token_id should be a whole number"),
+    ({"mask_token_id": 768}, "mask_token_id is 768"),
+    ({"eos_token_id": [1, 5]}, "eos_token_id"),
+    ({"pad_token_id": -1}, "pad_token_id"),
+    ({"rope_theta": -1}, "rope_theta"),
+    ({"rms_norm_eps": "small"}, "rms_norm_eps"),
+    ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; 'silu' expected"),
+    ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_scaling is .*; None expected"),
+    ({"use_sliding_window": True, "sliding_window": 64}, "use_sliding_window is True"),
+    ({"use_mrope": True}, "use_mrope"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), LLADA)
+def test_a_config_that_is_not_llada_names_its_field(folder, change, message):
+    configure(folder, **change)
+    with pytest.raises(CheckpointError, match=message):
+        info_of(folder)
+
+
+@pytest.mark.parametrize(("change", "message"), DREAM)
+def test_a_config_that_is_not_dream_names_its_field(tmp_path, change, message):
+    folder = write_checkpoint(tmp_path / "micro", kind="dream")
+    configure(folder, **change)
+    with pytest.raises(CheckpointError, match=message):
+        info_of(folder)
+
+
+def test_what_a_config_may_leave_out(tmp_path):
+    folder = write_checkpoint(tmp_path / "micro", kind="dream")
+    left = ("rope_scaling", "use_mrope", "pad_token_id", "rms_norm_eps", "tie_word_embeddings")
+    configure(folder, **dict.fromkeys(left, ...))
+    info = info_of(folder)
+    assert (info.pad_id, info.norm_eps, info.tied) == (info.eos_id, 1e-6, False)
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "[1]", "[" * 100_000])
+def test_a_damaged_config_is_refused_by_name(folder, text):
+    (folder / "config.json").write_text(text)
+    with pytest.raises(CheckpointError, match=r"config\.json"):
+        info_of(folder)
+    (folder / "config.json").unlink()
+    with pytest.raises(CheckpointError, match=r"config\.json: missing in micro"):
+        info_of(folder)

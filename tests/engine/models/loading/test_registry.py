@@ -1,0 +1,124 @@
+"""The registered models: sizes out of their configs, presets that can be run."""
+
+import json
+
+import pytest
+
+from engine.catalog import derive_plan
+from engine.config.spec import RunSpec
+from engine.models.loading.families import adapter_for
+from engine.models.loading.memory_estimate import parameters
+from engine.models.loading.registry import REGISTERED
+from engine.serve.session import Session
+from tests.support.hub_stub import offline
+from tests.support.micro import ROOT, write_checkpoint
+
+ON_HUB = [model for model in REGISTERED.values() if not model.embedded]
+PRESETS = [(model.name, preset) for model in REGISTERED.values() for preset in model.presets]
+SIZES = {  # parameters, context, mask, tokens that end a text, shift
+    "GSAI-ML/LLaDA-8B-Base": (8_015_581_184, 4096, 126336, 126081, 0),
+    "GSAI-ML/LLaDA-8B-Instruct": (8_015_581_184, 4096, 126336, 126081, 0),
+    "GSAI-ML/LLaDA-1.5": (8_015_581_184, 4096, 126336, 126081, 0),
+    "Dream-org/Dream-v0-Base-7B": (7_615_616_512, 2048, 151666, 151643, 1),
+    "Dream-org/Dream-v0-Instruct-7B": (7_615_616_512, 2048, 151666, 151643, 1),
+}
+LICENCES = {"GSAI-ML": "MIT", "Dream-org": "Apache-2.0"}
+
+
+def info_of(model):
+    return adapter_for(model.config).read_info(model.config)
+
+
+def test_the_models_of_the_hub_by_their_sizes():
+    found = {m.name: info_of(m) for m in ON_HUB}
+    assert {
+        name: (parameters(i), i.max_length, i.mask_id, i.eos_id, i.logit_shift)
+        for name, i in found.items()
+    } == SIZES
+    assert {m.name: m.licence for m in ON_HUB} == {n: LICENCES[n.split("/")[0]] for n in SIZES}
+
+
+def test_the_embedded_models_are_registered_with_the_repositorys_licence():
+    embedded = {name: m.licence for name, m in REGISTERED.items() if m.embedded}
+    assert {"tiny-llada", "tiny-dream"} == set(embedded)
+    assert set(embedded.values()) == {"MIT"}
+    assert (ROOT / "LICENSE").read_text().startswith("MIT")
+
+
+@pytest.mark.parametrize(("model", "preset"), PRESETS, ids=lambda x: getattr(x, "name", x))
+def test_a_preset_can_be_run(model, preset):
+    spec = RunSpec.from_dict({"model": model, "prompt": "x"} | dict(preset.fields))
+    plan, _ = derive_plan(spec)
+    assert plan.blocks == spec.gen_length // spec.block_length
+    known = REGISTERED[model]
+    if not known.embedded:
+        assert spec.gen_length < info_of(known).max_length
+
+
+def test_a_preset_that_asks_for_too_much_would_be_found():
+    fields = dict(REGISTERED["tiny-llada"].presets[0].fields) | {"quota.speed": 3}
+    with pytest.raises(ValueError, match=r"quota\.speed: unknown knob"):
+        derive_plan(RunSpec.from_dict({"model": "tiny-llada", "prompt": "x"} | fields))
+
+
+def test_presets_of_a_model_have_names_of_their_own_and_a_source():
+    for model in REGISTERED.values():
+        names = [preset.name for preset in model.presets]
+        assert len(set(names)) == len(names) > 0
+        assert all(preset.title and preset.source for preset in model.presets)
+
+
+def fields(model, preset):
+    return next(p.fields for p in REGISTERED[model].presets if p.name == preset)
+
+
+def test_the_figures_of_the_papers_and_demos():
+    shape = ("gen_length", "block_length", "steps", "temperature")
+    demo = fields("GSAI-ML/LLaDA-8B-Instruct", "demo")
+    assert [demo[name] for name in shape] == [128, 32, 128, 0.0]
+    dream = fields("Dream-org/Dream-v0-Instruct-7B", "demo")
+    assert [dream[name] for name in shape] == [512, 512, 512, 0.2]
+    assert (dream["dream.top_p"], dream["dream.alg"]) == (0.95, "entropy")
+    cached = fields("GSAI-ML/LLaDA-8B-Instruct", "dllm-cache-gsm8k")
+    names = ("prompt_interval", "response_interval", "recompute_ratio")
+    assert [cached[f"dllm_cache.{name}"] for name in names] == [50, 7, 0.25]
+    spa = fields("Dream-org/Dream-v0-Instruct-7B", "spa-cache-mbpp")
+    names = ("refresh_interval", "response_interval", "rank", "peak_ratio")
+    assert [spa[f"spa_cache.{name}"] for name in names] == [8, 3, 32, 0.25]
+    assert not fields("GSAI-ML/LLaDA-8B-Base", "demo")["chat"]
+
+
+def rows(session):
+    return {row["name"]: row for row in session.catalog()["models"]}
+
+
+def test_the_catalog_lists_what_may_be_chosen(tmp_path):
+    folder = write_checkpoint(tmp_path / "micro")
+    session = Session({"micro": folder, "tiny-llada": folder}, offline(tmp_path))
+    found = rows(session)
+    assert list(found) == ["micro", "tiny-llada", *(model.name for model in ON_HUB)]
+    assert json.loads(json.dumps(found)) == found
+    kinds = {n: (r["embedded"], r["available"], r["registered"]) for n, r in found.items()}
+    assert kinds["micro"] == (False, True, False)
+    assert kinds["tiny-llada"] == (True, True, True)
+    assert set(kinds.values()) - {kinds["micro"], kinds["tiny-llada"]} == {(False, False, True)}
+    assert found["micro"]["parameters"] == 66_720
+    big = found["GSAI-ML/LLaDA-8B-Instruct"]
+    assert (big["parameters"], big["fetch_bytes"]) == (8_015_581_184, 16_031_162_368)
+    assert big["presets"][0]["fields"]["gen_length"] == 128
+    assert list(rows(Session({"micro": folder}))) == ["micro"]
+
+
+def test_the_plan_of_a_registered_model_that_is_not_here(tmp_path, monkeypatch):
+    session = Session({}, offline(tmp_path))
+    spec = RunSpec(model="GSAI-ML/LLaDA-8B-Instruct", prompt="x", dtype="bfloat16")
+    monkeypatch.setattr("engine.serve.model_pool.free_bytes", lambda: {"cpu": 80 * 10**9})
+    plan = session.plan(spec)
+    assert (plan["weights_bytes"], plan["fetch_bytes"]) == (16_031_162_368, 16_031_162_368)
+    assert (plan["prompt_tokens"], plan["context"], plan["free_bytes"]) == (None, 4096, 80 * 10**9)
+    assert 0 < plan["memory_bytes"] - plan["weights_bytes"] < 2 * 10**9
+    monkeypatch.setattr("engine.serve.model_pool.free_bytes", lambda: {"cpu": 10**9})
+    with pytest.raises(
+        ValueError, match=r"model: its 8\.02 billion numbers at bfloat16 .* 1\.0 GB"
+    ):
+        session.plan(spec)

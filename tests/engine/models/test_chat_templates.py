@@ -1,0 +1,117 @@
+"""Chat templates shaped like the published ones: headers, turns, and what a history may hold."""
+
+import json
+
+import pytest
+
+from engine.config.spec import RunSpec
+from engine.models.tokenizer import HEADERS, Tokenizer
+from engine.serve.session import Session
+from tests.support.micro import write_checkpoint
+
+# As LLaDA's: a header always follows, whatever add_generation_prompt says.
+LLADA = (
+    "{% set loop_messages = messages %}{% for message in loop_messages %}"
+    "{% set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'"
+    " + message['content'] | trim + '<|eot_id|>' %}"
+    "{% if loop.index0 == 0 %}{% set content = bos_token + content %}{% endif %}{{ content }}"
+    "{% endfor %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}"
+)
+STRICT = "{{ raise_exception('only user and assistant') if messages[0].role == 'system' else 'x' }}"
+TURNS = (
+    ("user", " One? "), ("assistant", "1<|endoftext|><|endoftext|>"), ("user", "Two?"),
+    ("assistant", "2 <|endoftext|>"), ("user", "Three?"),
+)  # fmt: skip
+
+
+def edit(path, change):
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(data))
+
+
+def templated(folder, template):
+    """A checkpoint with another template, in a file of its own as newer folders have it."""
+    edit(folder / "tokenizer_config.json", lambda data: data.pop("chat_template"))
+    (folder / "chat_template.jinja").write_text(template)
+    return folder
+
+
+def as_base(folder):
+    """The vocabulary of a Base checkpoint: no headers and no end of turn, ids packed below."""
+    names = [f"<|spare_{i}|>" for i in range(len(HEADERS))]
+
+    def rename(data):
+        text = json.dumps(data)
+        for old, new in zip(HEADERS, names, strict=True):
+            text = text.replace(f'"{old}"', f'"{new}"')
+        data.clear()
+        data.update(json.loads(text))
+
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        edit(folder / name, rename)
+    return folder
+
+
+def shown(folder, **changes):
+    tokenizer = Tokenizer(folder)
+    return b"".join(map(tokenizer.piece, tokenizer.encode_spec(RunSpec(**changes)))).decode()
+
+
+def test_one_question(folder):
+    text = shown(templated(folder, LLADA), prompt=" Hello ")
+    user, assistant = (
+        f"<|start_header_id|>{r}<|end_header_id|>\n\n" for r in ("user", "assistant")
+    )
+    assert text == f"<|startoftext|>{user}Hello<|eot_id|>{assistant}"
+
+
+def test_turns_begin_once_and_keep_no_end_of_text(folder):
+    templated(folder, LLADA)
+    text = shown(folder, messages=TURNS)
+    assert text.count("<|startoftext|>") == 1
+    assert text.startswith("<|startoftext|>")
+    assert "<|endoftext|>" not in text
+    assert text.count("<|eot_id|>") == len(TURNS)
+    assert text.count("<|start_header_id|>assistant<|end_header_id|>") == 3
+    tokenizer = Tokenizer(folder)
+    assert tokenizer.encode("<|endoftext|>")[0] not in tokenizer.encode_spec(
+        RunSpec(messages=TURNS)
+    )
+
+
+def test_an_end_that_the_asker_types_is_kept(folder):
+    assert "<|endoftext|>" in shown(templated(folder, LLADA), prompt="What is <|endoftext|>?")
+
+
+def test_a_template_that_refuses_turns_is_told(folder):
+    templated(folder, STRICT)
+    assert shown(folder, prompt="Hello") == "x"
+    with pytest.raises(ValueError, match=r"chat: the model's template .*only user and assistant"):
+        shown(folder, messages=(("system", "Be brief."), ("user", "Hello")))
+
+
+def test_a_base_vocabulary_gets_the_tokens_of_its_template(tmp_path):
+    folder = templated(as_base(write_checkpoint(tmp_path / "base")), LLADA)
+    tokenizer = Tokenizer(folder)
+    assert [tokenizer.encode(name) for name in HEADERS] == [[756], [757], [758]]
+    assert tokenizer.stop_ids == (758,)
+    ids = tokenizer.encode_spec(RunSpec(prompt="Hello"))
+    assert [i for i in ids if i >= 756] == [756, 757, 758, 756, 757]
+    assert tokenizer.decode(ids) == "user\n\nHelloassistant\n\n"
+
+
+def test_a_base_vocabulary_without_a_template_stays_as_it_is(tmp_path):
+    folder = as_base(write_checkpoint(tmp_path / "base"))
+    edit(folder / "tokenizer_config.json", lambda data: data.pop("chat_template"))
+    assert len(Tokenizer(folder).encode(HEADERS[0])) > 1
+
+
+def test_tokens_beyond_the_models_vocabulary_are_refused(tmp_path):
+    small = write_checkpoint(tmp_path / "base", vocab_size=757, embedding_size=757)
+    folder = templated(as_base(small), LLADA)
+    session = Session({"base": folder})
+    spec = {"model": "base", "prompt": "Hello", "gen_length": 8, "block_length": 8, "steps": 8}
+    with pytest.raises(ValueError, match="chat: the prompt's token 758 is beyond the model's 757"):
+        session.plan(RunSpec(**spec))
+    assert list(session.run(RunSpec(**spec, chat=False)))[-1].reason == "done"

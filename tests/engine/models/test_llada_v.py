@@ -1,0 +1,114 @@
+"""LLaDA-V's checkpoints: Llama-style config and tensors, eyes that are left unread."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from engine.config.spec import RunSpec
+from engine.models.loading.checkpoint import CheckpointError
+from engine.models.loading.families import info_of
+from engine.serve.session import Session
+from tests.support.micro import configure
+from tests.engine.models.test_layouts import rename
+from tests.engine.models.loading.test_adapters_from_files import load, logits, tensors
+
+NAMES = {
+    "d_model": "hidden_size", "n_layers": "num_hidden_layers", "n_heads": "num_attention_heads",
+    "n_kv_heads": "num_key_value_heads", "mlp_hidden_size": "intermediate_size",
+    "weight_tying": "tie_word_embeddings",
+}  # fmt: skip
+KEPT = ("vocab_size", "rms_norm_eps", "rope_theta", "eos_token_id", "pad_token_id")
+EYES = {
+    "model.vision_tower.vision_tower.embeddings.patch.weight": (4, 3),
+    "model.mm_projector.0.weight": (32, 4), "model.mm_projector.0.bias": (32,),
+    "model.image_newline": (32,),
+}  # fmt: skip
+
+
+def llada_v(folder, eyes=True, **changes):
+    """Turn a LLaDA checkpoint into one as LLaDA-V publishes: config, names, vision tower."""
+    rename(folder)
+    old = json.loads((folder / "config.json").read_text())
+    config = {new: old[name] for name, new in NAMES.items()} | {name: old[name] for name in KEPT}
+    own = {
+        "model_type": "llava_llada", "architectures": ["LlavaLLaDAModelLM"], "hidden_act": "silu",
+        "max_position_embeddings": 16384, "attention_bias": False, "mlp_bias": False,
+        "rope_scaling": None, "mm_vision_tower": "google/siglip2-so400m-patch14-384",
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config | own | changes))
+    if eyes:
+        tensors(folder, lambda found: found.update({n: torch.ones(s) for n, s in EYES.items()}))
+    return folder
+
+
+@pytest.mark.parametrize("model_type", ["llava_llada", "llada"])
+def test_logits_are_those_of_lladas_own_layout(folder, model_type):
+    before, own = logits(folder), info_of(folder)
+    llada_v(folder, model_type=model_type)
+    assert torch.equal(logits(folder), before)
+    found = info_of(folder)
+    assert (found.max_length, found.family, found.mask_id) == (16384, "llada", own.mask_id)
+    gate = "model.layers.1.mlp.gate_proj.weight"
+    tensors(folder, lambda tensor: tensor.update({gate: tensor[gate] * 1.5}))
+    assert (logits(folder) - before).abs().max() > 1e-3
+
+
+def test_a_run_is_that_of_lladas_own_layout(folder):
+    spec = RunSpec(model="v", prompt="Hello", gen_length=8, block_length=8, steps=8)
+    before = list(Session({"v": folder}).run(spec))[-1]
+    after = list(Session({"v": llada_v(folder)}).run(spec))[-1]
+    assert before.canvas.tolist() == after.canvas.tolist()
+
+
+@pytest.mark.parametrize("name", ["model.ear.weight", "vision_tower.weight", "model.mm_projector2"])
+def test_any_other_tensor_is_refused(folder, name):
+    llada_v(folder)
+    tensors(folder, lambda found: found.update({name: torch.ones(3)}))
+    with pytest.raises(CheckpointError, match=f"{name}: unknown tensor"):
+        load(folder)
+
+
+def test_eyes_are_unknown_to_lladas_own_layout(folder):
+    path = folder / "model.safetensors"
+    save_file(load_file(path) | {"model.image_newline": torch.ones(32)}, path)
+    with pytest.raises(CheckpointError, match=r"model\.image_newline: unknown tensor"):
+        load(folder)
+
+
+def test_the_mask_is_of_the_config_else_of_the_tokenizer(folder):
+    llada_v(folder, mask_token_id=77)
+    assert info_of(folder).mask_id == 77
+    configure(folder, mask_token_id=...)
+    assert info_of(folder).mask_id == 2
+    path = folder / "tokenizer_config.json"
+    data = json.loads(path.read_text())
+    data["added_tokens_decoder"]["500"] = data["added_tokens_decoder"].pop("2")
+    path.write_text(json.dumps(data))
+    assert info_of(folder).mask_id == 500
+    path.write_text("{}")
+    assert info_of(folder).mask_id == 2  # of tokenizer.json
+
+
+def test_a_mask_that_nothing_names_is_refused(folder):
+    llada_v(folder)
+    for name in ("tokenizer_config.json", "tokenizer.json"):
+        text = (folder / name).read_text().replace("<|mdm_mask|>", "<|other|>")
+        (folder / name).write_text(text)
+    with pytest.raises(CheckpointError, match="mask_token_id should be a whole number, got None"):
+        info_of(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"hidden_size": 33}, "num_attention_heads must divide hidden_size"),
+     ({"attention_bias": True}, "attention_bias is True; False expected"),
+     ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+     ({"rope_scaling": {"type": "linear"}}, "rope_scaling"),
+     ({"num_hidden_layers": None}, "num_hidden_layers should be a whole number")],
+)  # fmt: skip
+def test_a_config_that_does_not_fit_names_its_field(folder, change, message):
+    llada_v(folder, **change)
+    with pytest.raises(CheckpointError, match=message):
+        info_of(folder)

@@ -1,0 +1,88 @@
+"""Levels in a session: a recorded run is the timed one, token by token, and tells more."""
+
+import time
+
+import numpy as np
+import pytest
+
+from engine.config.spec import RunSpec
+from engine.core.control import Control
+from engine.core.events import RunFinished, RunStarted, StepEvent
+from engine.record.layer_recorder import LayerRecorder
+from engine.trace.trace import Trace
+from tests.engine.serve.test_race import BASE
+
+CACHES = ["none", "dual", "dllm_cache", "spa_cache", "freecache+dare_kv", "d2_cache"]
+
+
+def traced(session, **changes):
+    trace = Trace()
+    for event in session.run(RunSpec(**BASE | {"temperature": 0.7} | changes)):
+        trace.append(event)
+    assert trace.meta["reason"] == "done", trace.meta["message"]
+    return trace
+
+
+def tokens(trace):
+    arrays = trace.arrays()
+    names = ("commit_step", "commit_position", "commit_id", "commit_confidence", "kind", "rows")
+    return [arrays[name].tolist() for name in names]
+
+
+@pytest.mark.parametrize("cache", CACHES)
+def test_a_recorded_run_equals_the_timed_one_token_by_token(session, cache):
+    timed = tokens(traced(session, cache=cache))
+    for level in ("steps", "layers", "probe"):
+        assert tokens(traced(session, cache=cache, record=level)) == timed
+    assert tokens(traced(session, cache=cache, record="probe", seed=8)) != timed
+
+
+@pytest.mark.parametrize("level", ["off", "steps", "layers", "probe"])
+def test_each_level_tells_what_it_promises(session, level):
+    trace = traced(session, cache="dual", record=level)
+    arrays = trace.arrays()
+    rank = ("off", "steps", "layers", "probe").index(level)
+    promised = {"plan": 1, "planned": 1, "drift": 2, "similarity_step": 2, "probe_step": 3}
+    for name, needed in promised.items():
+        assert bool(len(arrays[name])) == (rank >= needed), name
+    assert len(trace.done()) == (16 if rank else 0)
+    assert trace.meta["spec"]["record"] == level
+
+
+def test_a_plan_counts_the_exact_forwards(session):
+    spec = {"record": "probe", "probe_steps": 5}
+    assert session.plan(RunSpec(**BASE | spec))["probe_forwards"] == 5
+    assert len(traced(session, **spec).arrays()["probe_step"]) == 5
+    assert session.plan(RunSpec(**BASE | spec | {"probe_steps": 64}))["probe_forwards"] == 16
+    assert session.plan(RunSpec(**BASE | {"record": "layers"}))["probe_forwards"] == 0
+
+
+def test_a_run_tells_what_its_policy_derived(session):
+    events = list(session.run(RunSpec(**BASE | {"cache": "dllm_cache"})))
+    start = next(event for event in events if isinstance(event, RunStarted))
+    assert start.facts == {"budget": [1.0, 0.25]}
+
+
+def test_a_stopped_run_tells_how_alike_its_steps_were(session):
+    control, steps = Control(), 0
+    for event in session.run(RunSpec(**BASE | {"record": "layers"}), control):
+        steps += isinstance(event, StepEvent)
+        if steps == 3:
+            control.stop()
+    assert isinstance(event, RunFinished)
+    assert event.reason == "stopped"
+    assert event.similarity.steps.tolist() == [0, 1, 2]
+    assert event.similarity.codes.shape == (6, 2, 2, 3)
+
+
+def test_clocks_leave_the_recorder_out(session, monkeypatch):
+    slow = 0.05
+
+    def late(*args, **kwargs):
+        time.sleep(slow)
+        return recorded(*args, **kwargs)
+
+    recorded = LayerRecorder.record
+    monkeypatch.setattr(LayerRecorder, "record", late)
+    arrays = traced(session, record="layers").arrays()
+    assert np.median(arrays["forward_ms"] + arrays["decide_ms"]) < slow * 1e3

@@ -1,0 +1,217 @@
+"""Guided runs as the page makes them: embedded models, traces, plans, another vocabulary."""
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from engine.catalog import derive_plan
+from engine.config.branch_start import Start
+from engine.config.spec import RunSpec
+from engine.core.events import GUIDED, PARTS, RunStarted, StepEvent
+from engine.models.loading.families import embedded_models
+from engine.serve.session import Session
+from engine.trace.trace import Trace
+from tests.support.micro import ROOT, make_spec
+
+ASSETS = ROOT / "assets"
+PROMPT = "Mia has 8 cards. Leo has 5 more than Mia. How many cards do they have together?"
+
+
+@pytest.fixture(scope="module")
+def session():
+    return Session(embedded_models(ASSETS))
+
+
+def ask(**changes):
+    knobs = changes.pop("knobs", {})
+    size = {"gen_length": 48, "block_length": 16, "steps": 48, "prompt": PROMPT}
+    return RunSpec(**({"unmasker": "guided", "knobs": knobs} | size | changes))
+
+
+def events_of(session, spec, parents=None):
+    events = list(session.run(spec, parents=parents))
+    assert events[-1].reason == "done", events[-1].message
+    return events
+
+
+def trace_of(events):
+    trace = Trace()
+    for event in events:
+        trace.append(event)
+    return trace
+
+
+@pytest.fixture(scope="module")
+def recorded(session):
+    return events_of(session, ask(record="steps", cache="freecache"))
+
+
+def test_the_answer_comes_in_few_steps_and_ends_itself(session):
+    problem = session.problem(3)
+    plain = events_of(session, ask(unmasker="quota", prompt=problem["prompt"]))[-1]
+    guided = events_of(session, ask(prompt=problem["prompt"]))[-1]
+    told = {one.texts[0].split()[-1] for one in (plain, guided)}
+    assert told == {f"{problem['answer']}."}
+    assert guided.metrics["nfe"] * 3 < plain.metrics["nfe"] == 48
+    assert guided.metrics["guider_ms"] < guided.metrics["total_ms"]
+    assert guided.metrics["gflops_guider"] > 0
+    assert "guider_ms" not in plain.metrics
+    assert plain.metrics["gflops_guider"] == 0
+
+
+def test_the_run_says_who_guides_it(recorded):
+    started = next(event for event in recorded if isinstance(event, RunStarted))
+    told = dict(started.guider)
+    assert (told["name"], told["shared"], told["prompt"]) == ("tiny-qwen2", True, "own_template")
+    assert (told["layers"], told["vocab_size"]) == (8, 768)
+
+
+def test_memory_and_totals_hold_the_guider(recorded, session):
+    metrics = recorded[-1].metrics
+    steps = [event for event in recorded if isinstance(event, StepEvent)]
+    without = events_of(session, ask(unmasker="threshold", cache="freecache"))[-1].metrics
+    held = metrics["guider_cache_bytes"]
+    assert metrics["cache_bytes"] == without["cache_bytes"] + held
+    longest = 48 + 40  # an answer and a little more than its prompt
+    assert 0 < held <= longest * 2 * 8 * 128 * 4
+    assert metrics["guider_weight_bytes"] == 1_807_488 * 4
+    assert metrics["guider_ms"] == pytest.approx(sum(e.guided.ms for e in steps))
+    assert metrics["gflops_guider"] == pytest.approx(sum(e.guided.flops for e in steps) / 1e9)
+    assert metrics["guider_tokens"] == sum(e.guided.fed + e.guided.prefilled for e in steps)
+    assert metrics["fallback_rate"] == np.mean([e.guided.fell_back for e in steps])
+    assert metrics["accepted"] == np.mean([e.guided.accepted for e in steps])
+    assert metrics["gflops"] > metrics["gflops_guider"]
+
+
+def test_a_step_tells_what_its_tokens_tell(recorded):
+    for event in recorded:
+        if not isinstance(event, StepEvent):
+            continue
+        step, told = event.guided, event.guided.verdicts
+        assert len(told.positions) == step.drafted
+        assert step.judged == len(told.guider_ids)
+        ranks = [int((told.guider_rank < n).sum()) for n in (1, 2, 5)]
+        assert [step.top1, step.top2, step.top5] == ranks
+        k = step.accepted
+        assert told.ok[:k].all()
+        assert k == step.drafted or not told.ok[k]
+        assert event.positions[: max(k, 1)].tolist() == told.positions[: max(k, 1)].tolist()
+        assert event.ids[: max(k, 1)].tolist() == told.ids[: max(k, 1)].tolist()
+        assert np.allclose(event.confidence[: max(k, 1)], told.p_f[: max(k, 1)])
+        assert step.fell_back == (k == 0)
+        assert step.nll == pytest.approx(-np.log(told.guider_p.astype(float)).mean(), rel=1e-4)
+        assert np.array_equal(told.p_g, told.guider_p)
+        assert np.array_equal(told.ends, told.guider_ends)
+        assert (told.guider_p <= told.top_p).all()
+        assert ((told.guider_rank == 0) == (told.guider_ids == told.top_ids)).all()
+        assert np.isfinite(told.kl).all()
+
+
+def test_the_text_of_the_draft_is_as_long_as_it_is_said_to_be(recorded):
+    pieces = {}
+    for event in recorded:
+        if isinstance(event, RunStarted | StepEvent):
+            pieces |= event.pieces
+        if isinstance(event, StepEvent):
+            told = event.guided.verdicts
+            sizes = [len(pieces[i]) if i not in (1, 5) else 0 for i in told.ids.tolist()]
+            assert np.cumsum(sizes).tolist() == told.ends.tolist()
+            pieces |= event.pieces
+
+
+def test_a_trace_keeps_it_all_and_comes_back(recorded, tmp_path):
+    trace = trace_of(recorded)
+    steps = [event for event in recorded if isinstance(event, StepEvent)]
+    arrays = trace.arrays()
+    assert arrays["guided_count"].tolist() == [
+        [int(getattr(event.guided, name)) for name in GUIDED] for event in steps
+    ]
+    assert arrays["draft_id"].tolist() == [i for e in steps for i in e.guided.verdicts.ids]
+    assert set(np.append(arrays["guider_id"], arrays["guider_top"]).tolist()) == set(
+        trace.guider_pieces
+    )
+    assert arrays["flops"][:, PARTS.index("guider")].tolist() == [e.guided.flops for e in steps]
+    for name in ("t.npz", "t.json"):
+        trace.save(tmp_path / name)
+        again = Trace.load(tmp_path / name)
+        assert again.meta["guider"] == trace.meta["guider"]
+        assert again.guider_pieces == trace.guider_pieces
+        for field, array in again.arrays().items():
+            assert np.array_equal(array, arrays[field], equal_nan=array.dtype.kind == "f"), field
+
+
+def test_without_a_recording_only_the_numbers_are_kept(session):
+    events = events_of(session, ask())
+    arrays = trace_of(events).arrays()
+    assert len(arrays["guided_count"]) == trace_of(events).steps
+    assert len(arrays["draft_id"]) == len(arrays["guider_piece_id"]) == 0
+    assert pickle.loads(pickle.dumps(events[-2])).guided == events[-2].guided
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"cfg_scale": 0.5}, {"record": "layers"}, {"record": "probe", "cache": "freecache"},
+     {"cache": "dual"}, {"cache": "dllm_cache"}, {"temperature": 0.8}, {"dtype": "bfloat16"},
+     {"cache": "freecache", "knobs": {"freecache.window": 32}}, {"cache": "dkv_cache"},
+     {"knobs": {"guided.rule": "rel_dlm", "guided.multi_chunk": False, "guided.block": 8}},
+     {"knobs": {"guided.fallback": "ar"}}, {"fixed": ((3, 40), (20, 41))}],
+)  # fmt: skip
+def test_settings_that_run(session, changes):
+    events = events_of(session, ask(**changes))
+    steps = [event for event in events if isinstance(event, StepEvent)]
+    assert all(event.guided is not None for event in steps)
+    assert steps[-1].masks_left == 0
+    Trace.from_bytes(trace_of(events).to_bytes())
+
+
+def test_a_branch_goes_on_with_a_guider(session, recorded):
+    parent = trace_of(recorded)
+    spec = ask(record="steps", cache="freecache")
+    spec = replace(spec, start=Start("p", 2, ((0, -1),)))
+    branch = trace_of(events_of(session, spec, {"p": parent}))
+    known = parent.canvas_at(2)
+    width = len(known) - 48
+    assert branch.arrays()["canvas"][width] != known[width]
+    assert (branch.canvas_at(branch.steps)[width:] != 2).all()
+    assert branch.arrays()["commit_position"][0] == width
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"guided.guider": "nobody"}, r"^guided\.guider: 'nobody' is unknown; .*tiny-qwen2"),
+     ({"guided.guider": str(ASSETS / "models" / "tiny-llada")}, r"^guided\.guider: "),
+     ({"guided.prompt": "shared"}, r"^guided\.prompt: shared .* own_template or auto"),
+     ({"guided.rule": "best"}, r"^guided\.rule: "), ({"guided.k": 0}, r"^guided\.k: "),
+     ({"guided.tau": 1.5}, r"^guided\.tau: "), ({"guided.block": 0}, r"^guided\.block: ")],
+)  # fmt: skip
+def test_what_cannot_run_is_refused_by_name(session, changes, message):
+    with pytest.raises(ValueError, match=message):
+        session.plan(ask(knobs=changes))
+
+
+def test_a_plan_counts_the_guider_and_its_few_steps(session):
+    guided, plain = session.plan(ask()), session.plan(ask(unmasker="threshold"))
+    assert guided["memory_bytes"] > plain["memory_bytes"]
+    assert (guided["min_forwards"], guided["max_forwards"]) == (1, 48)
+    assert plain["min_forwards"] == 3
+
+
+def test_caches_that_may_leave_the_first_mask_out_are_refused():
+    spec = make_spec(unmasker="guided", cache="d2_cache", knobs={"d2_cache.current_k": 3})
+    with pytest.raises(ValueError, match=r"d2_cache\.current_k: guided .* least valid value is 4"):
+        derive_plan(spec)
+    derive_plan(make_spec(unmasker="guided", cache="d2_cache", knobs={"d2_cache.current_k": 4}))
+    with pytest.raises(ValueError, match="eos_suppress"):
+        derive_plan(make_spec(unmasker="guided", eos_suppress="confidence"))
+
+
+def test_the_same_draft_by_the_same_seed_twice(session):
+    spec = ask(temperature=0.7, seed=5)
+    first, again = (trace_of(events_of(session, spec)).arrays()["commit_id"] for _ in range(2))
+    assert np.array_equal(first, again)
+    other = trace_of(events_of(session, replace(spec, seed=6))).arrays()["commit_id"]
+    assert not np.array_equal(first, other)
+    assert torch.is_inference_mode_enabled() is False

@@ -1,0 +1,141 @@
+"""Guiders of the Hub: fetched, loaded and run; refusals that name the knob of the guider."""
+
+import pytest
+
+from engine.config.spec import RunSpec
+from engine.core.events import RunStarted, Waiting
+from engine.models.loading.checkpoint import Checkpoint
+from engine.models.loading.families import embedded_models
+from engine.models.loading.hub import Hub
+from engine.serve.session import Session
+from tests.support.hub_stub import NAME, offline, serving
+from tests.support.micro import ROOT, TINY, write_checkpoint
+
+pytest_plugins = ["tests.support.hub_stub"]
+pytestmark = pytest.mark.usefixtures("online")
+
+QWEN = TINY.parent / "tiny-qwen2"
+SUM = "Nuts cost 9 dollars each. Lily buys 5 nuts. How much does she pay?"
+
+
+@pytest.fixture
+def origin():
+    return QWEN
+
+
+@pytest.fixture
+def session(stub, cache):
+    return Session(embedded_models(ROOT / "assets"), Hub(cache, stub.endpoint))
+
+
+def ask(guider=NAME, **changes):
+    size = {"gen_length": 32, "block_length": 32, "steps": 32, "prompt": SUM}
+    guided = {"unmasker": "guided", "knobs": {"guided.guider": guider}}
+    return RunSpec(**(guided | size | changes))
+
+
+def weights(stub):
+    """Files with weights that were fetched."""
+    return [name for name in stub.names() if name.endswith(".safetensors")]
+
+
+def test_a_guider_is_fetched_loaded_and_guides_as_the_embedded_one(session, stub, cache):
+    events = list(session.run(ask()))
+    assert events[-1].reason == "done", events[-1].message
+    states = [event.state for event in events if isinstance(event, Waiting)]
+    assert {"fetching", "loading"} <= set(states)
+    started = next(event for event in events if isinstance(event, RunStarted))
+    told = dict(started.guider)
+    assert (told["name"], told["digest"]) == (NAME, Checkpoint(QWEN).digest())
+    embedded = list(session.run(ask("tiny-qwen2")))[-1]
+    assert events[-1].texts == embedded.texts
+    assert events[-1].metrics["accepted"] == embedded.metrics["accepted"]
+    assert weights(stub) == ["model.safetensors"]
+    assert "README.md" not in stub.names()
+    again = Session(embedded_models(ROOT / "assets"), offline(cache))
+    assert list(again.run(ask()))[-1].texts == embedded.texts
+
+
+@pytest.mark.parametrize(
+    ("knob", "spec"),
+    [("guided.guider", ask("own/absent")), ("model", ask("tiny-qwen2", model="own/absent"))],
+)
+def test_what_the_hub_does_not_have_is_refused_for_the_knob_that_named_it(session, knob, spec):
+    end = list(session.run(spec))[-1]
+    assert end.reason == "failed"
+    assert f"failed: {knob}: the Hub has no own/absent, or keeps it private" in end.message
+
+
+def test_a_guider_that_came_incomplete_is_refused_for_its_knob(session, stub):
+    stub.cut = "model.safetensors"
+    end = list(session.run(ask()))[-1]
+    assert f"failed: guided.guider: {NAME} came incomplete" in end.message
+
+
+def test_a_folder_without_a_config_is_refused_for_the_knob_that_named_it(session, tmp_path):
+    with pytest.raises(ValueError, match=r"^guided\.guider: .* holds no config\.json"):
+        session.plan(ask(str(tmp_path)))
+    with pytest.raises(ValueError, match=r"^model: .* holds no config\.json"):
+        session.plan(ask("tiny-qwen2", model=str(tmp_path)))
+
+
+def test_memory_is_asked_before_the_weights_of_a_guider_come(session, stub, monkeypatch):
+    alone = session.plan(ask(unmasker="threshold", knobs={}))
+    short = alone["weights_bytes"] * 21 // 20 + alone["memory_bytes"] - alone["weights_bytes"]
+    whole = short + session.plan(ask("tiny-qwen2"))["guider_bytes"]
+    monkeypatch.setattr("engine.serve.model_pool.free_bytes", lambda: {"cpu": whole - 1})
+    assert session.plan(ask())["guider_bytes"] is None
+    end = list(session.run(ask()))[-1]
+    assert "model: its 0.00 billion numbers at float32 and the run need" in end.message
+    assert "config.json" in stub.names()
+    assert weights(stub) == []
+    monkeypatch.setattr("engine.serve.model_pool.free_bytes", lambda: {"cpu": whole + 10_000})
+    assert list(session.run(ask()))[-1].reason == "done"
+
+
+def test_memory_for_a_guider_is_asked_before_the_weights_of_the_model_come(tmp_path, monkeypatch):
+    with serving({NAME: write_checkpoint(tmp_path / "origin")}) as stub:
+        session = Session({}, Hub(tmp_path / "cache", stub.endpoint))
+        monkeypatch.setattr("engine.serve.model_pool.free_bytes", lambda: {"cpu": 7_000_000})
+        end = list(session.run(ask("tiny-qwen2", model=NAME)))[-1]
+        assert "model: its 0.00 billion numbers" in end.message
+        assert weights(stub) == []
+        plain = ask(unmasker="threshold", knobs={}, model=NAME)
+        assert list(session.run(plain))[-1].reason == "done"
+
+
+@pytest.mark.parametrize(
+    ("folder", "changes", "message"),
+    [(TINY, {}, "failed: guided.guider: config.json: "),
+     (TINY.parent / "tiny-qwen2-digits", {"guided.fallback": "ar"}, "failed: guided.fallback: ")],
+)  # fmt: skip
+def test_a_guider_that_cannot_guide_is_refused_before_its_weights_come(
+    cache, folder, changes, message
+):
+    with serving({NAME: folder}) as stub:
+        session = Session(embedded_models(ROOT / "assets"), Hub(cache, stub.endpoint))
+        end = list(session.run(ask(knobs={"guided.guider": NAME} | changes)))[-1]
+    assert message in end.message
+    assert weights(stub) == []
+
+
+def test_the_plan_counts_what_is_fetched_for_a_guider_of_known_size(session, monkeypatch):
+    large, tokens = 7_615_616_512, session.plan(ask())["prompt_tokens"] + 32
+    spec = ask("Qwen/Qwen2.5-7B-Instruct")
+    monkeypatch.setattr("engine.serve.model_pool.free_bytes", lambda: {"cpu": 40 * 10**9})
+    plan = session.plan(spec)
+    assert plan["fetch_bytes"] == 2 * large
+    assert plan["guider_bytes"] == 4 * (large + 2 * 28 * 4 * 128 * tokens)
+    assert plan["memory_bytes"] > plan["guider_bytes"]
+    monkeypatch.setattr("engine.serve.model_pool.free_bytes", lambda: {"cpu": 30 * 10**9})
+    with pytest.raises(ValueError, match=r"model: its .* and the run need 30\.5 GB"):
+        session.plan(spec)
+
+
+def test_the_plan_leaves_out_what_it_does_not_know(session, monkeypatch):
+    found = [session.plan(ask(name)) for name in (NAME, "tiny-qwen2")]
+    assert [plan["fetch_bytes"] for plan in found] == [0, 0]
+    assert [plan["guider_bytes"] is None for plan in found] == [True, False]
+    monkeypatch.setattr("engine.serve.model_pool.free_bytes", lambda: {"cpu": 40 * 10**9})
+    big = session.plan(ask(model="GSAI-ML/LLaDA-8B-Instruct", dtype="bfloat16"))
+    assert big["fetch_bytes"] == 16_031_162_368

@@ -1,0 +1,187 @@
+"""Models in memory: what is given up for the next, what stays, and loading told as it goes."""
+
+import dataclasses
+
+import pytest
+
+import engine.core.progress
+import engine.serve.model_pool
+from engine.config.spec import RaceSpec, RunSpec
+from engine.core.control import Control
+from engine.core.events import RunFinished, RunStarted, Waiting
+from engine.core.progress import told
+from engine.models.loading.memory_estimate import MemoryShort
+from engine.models.loading.registry import REGISTERED
+from engine.serve.memory_budget import present_devices
+from engine.serve.model_pool import IN_MEMORY, Library
+from engine.serve.session import Session
+from tests.support.micro import write_checkpoint
+from tests.engine.models.loading.test_placement import drained
+from tests.engine.serve.test_turns import is_free
+
+SPEC = RunSpec(model="a", prompt="Hello", gen_length=8, block_length=8, steps=8)
+WEIGHTS = 66_720 * 4
+
+
+def spec_of(name, **changes):
+    return dataclasses.replace(SPEC, model=name, **changes)
+
+
+@pytest.fixture
+def folders(tmp_path):
+    names = ("a", "b", "c", "tiny-llada")
+    return {name: write_checkpoint(tmp_path / name, seed=i) for i, name in enumerate(names)}
+
+
+@pytest.fixture
+def library(folders):
+    return Library(folders)
+
+
+@pytest.fixture
+def memory(monkeypatch, library):
+    """A device of so many bytes, of which the library's models take theirs."""
+    size = {"bytes": 10**9}
+
+    def free():
+        held = engine.serve.model_pool.held_bytes(one.adapter for one in library._loaded.values())
+        return {"cpu": size["bytes"] - held.get("cpu", 0)}
+
+    monkeypatch.setattr(engine.serve.model_pool, "free_bytes", free)
+    monkeypatch.setattr("engine.models.loading.memory_estimate.free_bytes", free)
+    return size
+
+
+def loaded(library):
+    return [name for name, _, _ in library._loaded]
+
+
+def test_the_last_few_stay_and_the_embedded_always(library):
+    assert REGISTERED["tiny-llada"].embedded
+    for name in ("tiny-llada", "a", "b", "c"):
+        library.load(spec_of(name))
+    assert loaded(library) == ["tiny-llada", "b", "c"]
+    assert len(loaded(library)) - 1 == IN_MEMORY
+    library.load(spec_of("b"))
+    library.load(spec_of("a"))
+    assert loaded(library) == ["tiny-llada", "b", "a"]
+
+
+def test_the_oldest_is_given_up_before_the_next_is_loaded_where_both_do_not_fit(library, memory):
+    library.load(spec_of("a"))
+    memory["bytes"] = int(WEIGHTS * 1.9)
+    meanwhile = [loaded(library) for _ in library.loading(spec_of("b"), tokens=4)]
+    assert meanwhile
+    assert all(names == [] for names in meanwhile)
+    assert loaded(library) == ["b"]
+    memory["bytes"] = int(WEIGHTS * 3)
+    library.load(spec_of("a"))
+    assert loaded(library) == ["b", "a"]
+
+
+def test_what_never_fits_is_refused_by_name_and_says_what_would_help(library, memory):
+    library.load(spec_of("a"))
+    memory["bytes"] = int(WEIGHTS * 1.3)
+    with pytest.raises(MemoryShort, match=r"^model: .* float32 .* cpu, .* set dtype to bfloat16"):
+        library.load(spec_of("b"))
+    with pytest.raises(MemoryShort, match=r"^model: "):
+        library.room(spec_of("b"), 4)
+
+
+def test_a_plan_counts_what_would_be_given_up_as_free(library, memory):
+    memory["bytes"] = 3 * WEIGHTS
+    before = library.room(SPEC, 4)
+    assert (before.weights, before.free) == (WEIGHTS, 3 * WEIGHTS)
+    library.load(SPEC)
+    assert library.room(SPEC, 4) == before
+    assert library.room(spec_of("b"), 4).free == 3 * WEIGHTS
+    library.load(spec_of("tiny-llada"))
+    assert library.room(spec_of("b"), 4).free == 2 * WEIGHTS
+
+
+def test_the_lanes_of_a_race_do_not_push_each_other_out(folders, monkeypatch):
+    monkeypatch.setattr(engine.serve.model_pool, "IN_MEMORY", 1)
+    session = Session(folders)
+    ends = [
+        event.reason
+        for _, event in session.race(RaceSpec(spec_of("a"), spec_of("b")))
+        if isinstance(event, RunFinished)
+    ]
+    assert ends == ["done", "done"]
+    assert loaded(session._library) == ["a", "b"]
+    session._library.load(spec_of("c"))
+    assert loaded(session._library) == ["c"]
+
+
+def test_loading_is_told_with_growing_bytes(folders, monkeypatch):
+    monkeypatch.setattr("engine.serve.session.told", lambda *given: told(*given, beat=0))
+    events = list(Session(folders).run(SPEC))
+    waits = [event for event in events if isinstance(event, Waiting)]
+    done = [event.done for event in waits]
+    assert (waits.pop().state, done.pop()) == ("warmup", 0)
+    assert {(event.state, event.total, event.what) for event in waits} == {
+        ("loading", WEIGHTS, "a")
+    }
+    assert done == sorted(done)
+    assert len(set(done)) > 5
+    assert done[-1] == WEIGHTS
+    assert isinstance(events[len(waits) + 1], RunStarted)
+
+
+def test_a_stop_while_loading_leaves_the_lock_free_and_nothing_in_memory(folders, monkeypatch):
+    monkeypatch.setattr("engine.serve.session.told", lambda *given: told(*given, beat=0))
+    session, control, events = Session(folders), Control(), []
+    for event in session.run(SPEC, control):
+        events.append(event)
+        if len(events) == 3:
+            control.stop()
+    assert [type(event) for event in events] == [Waiting] * 3 + [RunFinished]
+    assert events[-1].reason == "stopped"
+    assert loaded(session._library) == []
+    assert is_free(session)
+    assert list(session.run(SPEC))[-1].reason == "done"
+
+
+class Step:
+    def __init__(self, done):
+        self.done, self.total = done, 9
+
+
+def steps(closed):
+    try:
+        for n in range(10):
+            yield Step(n)
+        return "value"
+    finally:
+        closed.append(True)
+
+
+def test_words_come_no_more_often_than_asked(monkeypatch):
+    clock = iter(i / 10 for i in range(100))
+    monkeypatch.setattr(engine.core.progress.time, "monotonic", lambda: next(clock))
+    value, waits = drained(told(steps([]), "loading", "x", Control(), beat=0.35))
+    assert value == "value"
+    assert 1 < len(waits) < 10
+    assert waits[0] == Waiting("loading", 0, 9, "x")
+
+
+def test_a_stop_closes_what_is_told():
+    closed, control = [], Control()
+    stream = told(steps(closed), "loading", "x", control, beat=0)
+    next(stream)
+    control.stop()
+    assert drained(stream) == (None, [])
+    assert closed == [True]
+
+
+def test_the_devices_of_this_machine():
+    devices = present_devices()
+    assert (devices[0], devices[-1]) == ("cpu", "auto")
+    assert Session({}).catalog()["devices"] == devices
+
+
+def test_auto_is_planned_and_run(folders):
+    session = Session(folders)
+    spec = spec_of("a", device="auto")
+    assert session.plan(spec)["memory_bytes"] > WEIGHTS
+    assert list(session.run(spec))[-1].reason == "done"

@@ -1,0 +1,120 @@
+"""The race: who takes the next step, and that lanes do not touch each other."""
+
+import numpy as np
+import pytest
+
+from engine.config.spec import RaceSpec, RunSpec
+from engine.core.control import Control
+from engine.core.events import RunFinished, RunStarted, StepEvent, Waiting
+from engine.generate.loop import Denoiser, denoise
+from engine.serve.fair_queue import Line
+from engine.serve.race import Turn, drive
+from tests.support.micro import micro_job
+
+BASE = {
+    "model": "micro", "prompt": "Ann has 3 apples.", "gen_length": 16, "block_length": 8,
+    "steps": 16,
+}  # fmt: skip
+PLAIN = RunSpec(**BASE)
+FAST = RunSpec(**BASE, cache="dual", unmasker="threshold", knobs={"threshold.threshold": 0.2})
+
+
+class FakeLane:
+    """Steps of known durations."""
+
+    def __init__(self, *durations):
+        self._left, self.clock = list(durations), 0
+
+    def advance(self):
+        if not self._left:
+            return self.finish("done")
+        self.clock += self._left[0]
+        return self._left.pop(0)
+
+    def finish(self, reason):
+        return RunFinished(reason, None)
+
+
+def order_of(a, b):
+    turn = Turn(Line())
+    events = drive({"a": FakeLane(*a), "b": FakeLane(*b)}, turn, Control())
+    return [(name, event if isinstance(event, int) else event.reason) for name, event in events]
+
+
+def test_the_lane_behind_takes_the_next_step():
+    expected = [("a", 4), ("b", 1), ("b", 1), ("b", 3), ("a", 1), ("a", "done"), ("b", "done")]
+    assert order_of((4, 1), (1, 1, 3)) == expected
+
+
+def test_a_tie_goes_to_the_first_lane():
+    assert [name for name, _ in order_of((1, 1), (1, 1))] == ["a", "b", "a", "b", "a", "b"]
+
+
+def test_a_lane_that_is_alone_runs_to_its_end():
+    assert [name for name, _ in order_of((), (2, 2))] == ["a", "b", "b", "b"]
+
+
+def lanes_of(events):
+    return {lane: [e for name, e in events if name == lane] for lane in "ab"}
+
+
+def assert_fair(events):
+    clocks = {"a": 0.0, "b": 0.0}
+    for name, event in events:
+        if isinstance(event, StepEvent):
+            assert clocks[name] == min(clocks.values())
+            clocks[name] += event.step_ms
+        elif isinstance(event, RunFinished):
+            assert clocks[name] == min(clocks.values())
+            del clocks[name]
+
+
+def test_events_tell_a_fair_race(session):
+    events = list(session.race(RaceSpec(PLAIN, FAST)))
+    assert_fair(events)
+    steps = [name for name, event in events if isinstance(event, StepEvent)]
+    assert steps != sorted(steps)
+    shuffled = sorted(events, key=lambda pair: (isinstance(pair[1], StepEvent), pair[0]))
+    with pytest.raises((AssertionError, KeyError)):
+        assert_fair(shuffled)
+
+
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 1.0, "seed": 5}])
+def test_each_lane_gives_what_it_gives_alone(session, sampling):
+    a, b = (RunSpec.from_dict(s.to_dict() | sampling) for s in (PLAIN, FAST))
+    together = lanes_of(list(session.race(RaceSpec(a, b))))
+    for lane, spec in (("a", a), ("b", b)):
+        alone = list(session.run(spec))
+        end, expected = together[lane][-1], alone[-1]
+        assert end.texts == expected.texts
+        assert np.array_equal(end.canvas, expected.canvas)
+        steps = [e.positions.tolist() for e in together[lane] if isinstance(e, StepEvent)]
+        assert steps == [e.positions.tolist() for e in alone if isinstance(e, StepEvent)]
+    assert not np.array_equal(together["a"][-1].canvas, together["b"][-1].canvas)
+
+
+@pytest.mark.parametrize("spec", [PLAIN, FAST], ids=["plain", "fast"])
+def test_a_session_gives_what_the_loop_gives(session, spec):
+    """So the steps that warm a lane up leave nothing behind."""
+    events = list(session.run(spec))
+    start = next(e for e in events if isinstance(e, RunStarted))
+    model = session._library.load(spec)
+    state = Denoiser(micro_job(model.adapter, spec, [model.tokenizer.encode_spec(spec)]))
+    assert np.array_equal(start.canvas, state.ids)
+    assert (start.canvas[0, -16:] == model.adapter.info.mask_id).all()
+    steps = list(denoise(state))
+    assert np.array_equal(events[-1].canvas, state.ids)
+    seen = [e for e in events if isinstance(e, StepEvent)]
+    assert [e.ids.tolist() for e in seen] == [e.ids.tolist() for e in steps]
+
+
+def test_both_lanes_start_before_either_steps(session):
+    kinds = [type(event) for _, event in session.race(RaceSpec(PLAIN, FAST))]
+    kinds = [kind for kind in kinds if kind is not Waiting]
+    assert kinds[:2] == [RunStarted, RunStarted]
+    assert kinds.count(RunFinished) == 2
+
+
+def test_equal_lanes_end_alike(session):
+    together = lanes_of(list(session.race(RaceSpec(FAST, FAST))))
+    assert together["a"][-1].texts == together["b"][-1].texts

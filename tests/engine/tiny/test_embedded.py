@@ -1,0 +1,113 @@
+"""The shipped checkpoints, their tokenizers, the recorded example and the model cards."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from transformers import AutoModelForCausalLM
+
+from engine.catalog import policies, unmaskers
+from engine.config.spec import RunSpec
+from engine.models.loading.checkpoint import Checkpoint
+from engine.models.loading.families import embedded_models
+from engine.models.tokenizer import Tokenizer
+from engine.serve.session import Session
+from engine.tiny import tokenizer as tiny_tokenizer
+from engine.trace.trace import Trace
+
+ASSETS = Path(__file__).parents[3] / "assets"
+MODELS = ASSETS / "models"
+LEFT = (
+    "There are 28 apples in the bag of Nora. She sells 5. She buys 2 more. "
+    "How many apples does Nora have now?"
+)
+
+
+@pytest.fixture(scope="module")
+def session():
+    return Session(embedded_models(ASSETS))
+
+
+FAMILIES = {
+    "tiny-llada": ("llada",), "tiny-dream": ("dream",), "tiny-qwen2": ("qwen2",),
+    "tiny-qwen2-digits": ("qwen2", "digits"),
+}  # fmt: skip
+GUIDERS = ("tiny-qwen2", "tiny-qwen2-digits")
+
+
+def test_nothing_else_is_shipped():
+    assert {folder.name for folder in MODELS.iterdir()} == set(FAMILIES)
+    assert list(embedded_models(ASSETS)) == ["tiny-llada", "tiny-dream"]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_shipped_tokenizer_is_the_one_that_the_code_builds(name):
+    shipped = json.loads((MODELS / name / "tokenizer.json").read_text())
+    assert shipped == json.loads(tiny_tokenizer.build(*FAMILIES[name]).to_str())
+
+
+@pytest.mark.parametrize(
+    "text", ["Mia has 12 pens.", "emoji 🐢 and עברית", "${x} <b>\n\t`", "\x00é"]
+)
+def test_any_text_comes_back_from_its_ids(text):
+    tokenizer = Tokenizer(MODELS / "tiny-llada")
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text
+    assert b"".join(map(tokenizer.piece, ids)).decode() == text
+
+
+def test_numbers_to_199_are_single_tokens():
+    tokenizer = Tokenizer(MODELS / "tiny-llada")
+    assert all(len(tokenizer.encode(f" {n}")) == 1 for n in range(200))
+    assert len(tokenizer.encode(" 1234")) > 1
+
+
+@pytest.mark.parametrize("name", GUIDERS)
+def test_a_guider_loads_with_transformers(name):
+    guider = AutoModelForCausalLM.from_pretrained(MODELS / name, dtype=torch.float32)
+    assert guider.config.model_type == "qwen2"
+
+
+def test_one_guider_shares_the_vocabulary_and_the_other_does_not():
+    text = "Mia has 12 pens and 30 books."
+    ids = {name: Tokenizer(MODELS / name).encode(text) for name in FAMILIES}
+    assert ids["tiny-llada"] == ids["tiny-dream"] == ids["tiny-qwen2"]
+    assert ids["tiny-llada"] != ids["tiny-qwen2-digits"]
+
+
+METHODS = [("cache", name) for name in policies()] + [("unmasker", name) for name in unmaskers()]
+
+
+@pytest.mark.parametrize(("kind", "name"), METHODS)
+@pytest.mark.parametrize("model", ["tiny-llada", "tiny-dream"])
+def test_every_method_decodes_an_answer(session, model, kind, name):
+    size = {"gen_length": 64, "block_length": 32, "steps": 64}
+    spec = RunSpec(model=model, prompt=LEFT, **size, **{kind: name})
+    assert "answer is 25" in list(session.run(spec))[-1].texts[0]
+
+
+def test_files_are_small_and_weights_are_bfloat16():
+    for path in ASSETS.rglob("*"):
+        assert not path.is_file() or path.stat().st_size < 8_000_000, path.name
+    for name in FAMILIES:
+        with safe_open(MODELS / name / "model.safetensors", framework="pt") as file:
+            assert {file.get_tensor(key).dtype for key in file.keys()} == {torch.bfloat16}  # noqa: SIM118
+
+
+def test_the_recorded_example_is_the_default_race_of_the_shipped_model():
+    race = Session(embedded_models(ASSETS)).default_race()
+    digest = Checkpoint(MODELS / "tiny-llada").digest()
+    for lane, spec in (("a", race.a), ("b", race.b)):
+        trace = Trace.load(ASSETS / "examples" / f"{lane}.npz")
+        assert trace.meta["environment"]["checkpoint"] == digest
+        assert trace.meta["spec"] == json.loads(spec.to_json())
+        assert trace.meta["reason"] == "done"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_model_card_states_corpus_training_and_exam(name):
+    card = (MODELS / name / "README.md").read_text()
+    for heading in ("## Exam", "## Corpus", "## Training"):
+        assert heading in card

@@ -1,0 +1,118 @@
+"""Training: resumes exactly, masks as decoding does, exports what the adapter reads."""
+
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from engine.cache.base import StepPlan
+from engine.cache.forward import forward
+from engine.cache.methods.none import NoCache
+from engine.cache.store import ActivationStore
+from engine.config.spec import RunSpec
+from engine.core.rows import ALL
+from engine.models.tokenizer import Tokenizer as EngineTokenizer
+from engine.serve.model_pool import Library
+from engine.tiny import corpus, layout, tokenizer
+from engine.tiny.network import Network, Shape
+from engine.tiny.source import Source
+from engine.tiny.states import Recipe
+from engine.tiny.train import main
+from tests.support.micro import ROOT
+
+SMALL = ("--tokens", "300", "--save-every", "2", "--wordings", "1", "--operations", "1", "1")
+
+
+def train(*words):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["train", *words])
+        main()
+
+
+def weights_of(folder):
+    return torch.load(folder / "state.pt", weights_only=True)["model"]
+
+
+def test_an_interrupted_run_ends_where_an_unbroken_one_does(tmp_path):
+    once, twice = tmp_path / "once", tmp_path / "twice"
+    train("run", "--kind", "causal", "--steps", "4", "--out", str(once), *SMALL)
+    state = torch.load(once / "state.pt", weights_only=True)
+    train("run", "--kind", "causal", "--steps", "2", "--out", str(twice), *SMALL)
+    halfway = torch.load(twice / "state.pt", weights_only=True)
+    assert any((halfway["model"][n] != t).any() for n, t in state["model"].items())
+    halfway["phases"][-1]["steps"] = 4
+    torch.save(halfway, twice / "state.pt")
+    train("run", "--kind", "causal", "--steps", "4", "--out", str(twice), *SMALL)
+    for name, tensor in weights_of(twice).items():
+        torch.testing.assert_close(tensor, state["model"][name], atol=1e-5, rtol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A masked run of two steps."""
+    folder = tmp_path_factory.mktemp("trained")
+    train("run", "--kind", "masked", "--steps", "2", "--out", str(folder), *SMALL)
+    return folder
+
+
+@pytest.mark.parametrize("family", ["llada", "dream"])
+def test_an_export_gives_the_logits_of_the_network(trained, tmp_path, family):
+    folder = tmp_path / "tiny"
+    train("export", "--run", str(trained), "--folder", str(folder), "--family", family)
+    adapter = Library({"tiny": folder}).load(RunSpec(model="tiny")).adapter
+    network = Network(Shape(vocab=tokenizer.VOCAB))
+    network.load_state_dict({k: v.bfloat16().float() for k, v in weights_of(trained).items()})
+    ids = torch.randint(0, 700, (1, 20), generator=torch.Generator().manual_seed(1))
+    store = ActivationStore(adapter.info, (), 1, 20, adapter.dtype, adapter.device)
+    ours = forward(adapter, store, NoCache(), StepPlan(), ids, None, ALL)[0]
+    with torch.no_grad():
+        theirs = network(ids, torch.arange(20), torch.arange(20), None, False)
+    torch.testing.assert_close(ours, theirs[:, : ours.shape[-1]], atol=2e-4, rtol=1e-4)
+    assert (adapter.info.family, adapter.info.logit_shift) == (family, int(family == "dream"))
+    assert (adapter.info.mask_id, adapter.info.eos_id) == (tokenizer.MASK, tokenizer.EOS)
+
+
+def test_a_dream_export_asks_as_the_shifted_training_does(tmp_path):
+    tokenizer.write(tmp_path, "dream")
+    asked = EngineTokenizer(tmp_path)
+    problem = corpus.draw(3, 1)[0]
+    prompt = asked.encode_spec(RunSpec(prompt=problem.question))
+    source = Source(tokenizer.build("qwen2"), Recipe(shift=1), "qwen2", 3)
+    chat = [*corpus.chat(problem), {"role": "assistant", "content": problem.solution}]
+    sample = source._encode([chat])[0]
+    assert prompt == sample.ids[: sample.spans[-1][0]]
+    assert asked.stop_ids == (tokenizer.EOT,)
+    special = [asked.piece(i).decode() for i in range(6)]
+    assert special == list(tokenizer.SPECIALS["dream"])
+
+
+def test_masked_states_hide_what_they_ask_for():
+    recipe = Recipe(kind="masked", regions=(64,), tokens=600)
+    built = tokenizer.build("llada")
+    for seed in range(3):
+        source = Source(built, replace(recipe, copies=0.0), "llada", seed)
+        batch = next(iter(source.batches()))
+        assert (batch.ids.flatten()[batch.rows] == tokenizer.MASK).all()
+        assert (batch.targets != tokenizer.MASK).all()
+
+
+@pytest.mark.parametrize(("name", "family"), [("tiny-llada", "llada"), ("tiny-qwen2", "qwen2")])
+def test_a_shipped_model_is_read_and_written_back_whole(name, family):
+    folder, shape = ROOT / "assets" / "models" / name, Shape(vocab=tokenizer.VOCAB)
+    shipped = load_file(folder / "model.safetensors")
+    back = layout.tensors(layout.read(folder, shape), shape, family)
+    assert set(back) == set(shipped)
+    assert all((back[n].to(torch.bfloat16) == shipped[n]).all() for n in shipped)
+
+
+def test_a_shifted_state_asks_the_row_before():
+    recipe = Recipe(kind="masked", operations=(1, 1), wordings=1, tokens=300)
+    built = tokenizer.build("qwen2")
+    one, other = (
+        next(Source(built, replace(recipe, shift=shift), "qwen2", 3).batches()) for shift in (0, 1)
+    )
+    assert (one.rows - other.rows == 1).all()
+    assert (one.targets == other.targets).all()
+    assert (one.ids == other.ids).all()

@@ -1,0 +1,119 @@
+"""Recordings that do not fit their run: refused as damaged files are."""
+
+import numpy as np
+import pytest
+
+from engine.trace.schema import LATER
+from engine.trace.trace import Trace
+from tests.proofs import fuzz
+from tests.support.hostile import is_named
+from tests.engine.trace.test_hostile_traces import refused, rewritten
+from tests.engine.trace.test_trace import traced
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return traced(level="probe")[0]
+
+
+WRONG = {
+    "planned kind": lambda a: {"planned": a["planned"] + 4},
+    "planned regions": lambda a: {"planned": a["planned"][:, :2].copy()},
+    "planned steps": lambda a: {"planned": a["planned"][1:]},
+    "drift steps": lambda a: {"drift": a["drift"][1:]},
+    "drift layers": lambda a: {"drift": a["drift"][:, :1].copy()},
+    "drift quantities": lambda a: {"drift": a["drift"][:, :, :4].copy()},
+    "drift positions": lambda a: {"drift": a["drift"][..., :-1].copy()},
+    "drift type": lambda a: {"drift": a["drift"].astype(np.int8)},
+    "steps of all": lambda a: {
+        n: np.repeat(a[n], 500, 0)
+        for n in (
+            "block",
+            "block_step",
+            "kind",
+            "rows",
+            "forwards",
+            "masks_left",
+            "forward_ms",
+            "decide_ms",
+            "flops",
+            "recomputed",
+            "plan",
+            "planned",
+            "drift",
+        )
+    },
+    "layers of all": lambda a: {
+        n: np.zeros((a[n].shape[0], 2000, *a[n].shape[2:]), np.uint8)[..., :1]
+        for n in ("plan", "drift")
+    },
+    "pairs": lambda a: {"similarity": a["similarity"][1:]},
+    "pairs of none": lambda a: {"similarity_step": a["similarity_step"][:0]},
+    "similarity step": lambda a: {"similarity_step": a["similarity_step"] + 1},
+    "similarity order": lambda a: {"similarity_step": a["similarity_step"][::-1].copy()},
+    "similarity layers": lambda a: {"similarity": a["similarity"][:, :, :1].copy()},
+    "groups": lambda a: {"similarity_group": a["similarity_group"][1:]},
+    "group outside": lambda a: {"similarity_group": a["similarity_group"] + 1},
+    "group turned": lambda a: {"similarity_group": a["similarity_group"][:, ::-1].copy()},
+    "probe step": lambda a: {"probe_step": a["probe_step"] + 99},
+    "probe order": lambda a: {"probe_step": a["probe_step"][::-1].copy()},
+    "probe twice": lambda a: {"probe_step": a["probe_step"] * 0},
+    "probe sites": lambda a: {"probe_error": a["probe_error"][:, :, :3].copy()},
+    "probe steps": lambda a: {"probe_moved": a["probe_moved"][1:]},
+    "probe row": lambda a: {"probe_row": a["probe_row"] + 1},
+    "probe row order": lambda a: {"probe_row": a["probe_row"][::-1].copy()},
+    "probe position": lambda a: {"probe_position": a["probe_position"] + 22},
+    "variation": lambda a: {"probe_tv": a["probe_tv"] + 1.5},
+    "no variation": lambda a: {"probe_tv": a["probe_tv"] * np.float32(np.nan)},
+    "probe id": lambda a: {"probe_top": a["probe_top"] + 40},
+    "probe ids": lambda a: {"probe_top": a["probe_top"][:, :1].copy()},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_arrays_that_do_not_fit(trace, wrong):
+    refused(rewritten(trace, WRONG[wrong](trace.arrays())))
+
+
+def test_an_empty_array_promises_no_sizes(trace):
+    odd = {"similarity": np.zeros((0, 2, 10**9, 7), np.uint8)}
+    odd |= {
+        "similarity_step": np.zeros(0, np.int32),
+        "similarity_group": np.zeros((0, 2), np.int32),
+    }
+    assert Trace.from_bytes(rewritten(trace, odd)).arrays()["similarity"].shape == (0, 2, 0, 0)
+
+
+@pytest.mark.parametrize("name", LATER[1])
+def test_version_1_knows_no_later_field(trace, name):
+    arrays = {other: None for other in LATER[1] if other != name}
+    refused(rewritten(trace, arrays, version=1))
+
+
+FACTS = [
+    [], {"a": 1}, {"a": ["1"]}, {"a": [True]}, {"a": [float("nan")]}, {"a": [float("inf")]},
+    {"a": [10**400]}, {"a": [0] * 1025}, {"a" * 33: [1]}, {str(n): [] for n in range(17)},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("facts", FACTS)
+def test_facts_that_are_not_lists_of_numbers(trace, facts):
+    refused(rewritten(trace, {}, facts=facts))
+
+
+def test_facts_that_are(trace):
+    facts = {"budget": [1, 0.5, -1.0]}
+    assert Trace.from_bytes(rewritten(trace, {}, facts=facts)).meta["facts"] == facts
+
+
+def test_fuzzed_specs_links_and_traces_are_taken_or_named(tmp_path):
+    tally = fuzz.within(tmp_path, 40)
+    assert sum(tally.values()) >= 40
+    assert {"spec run", "spec refused", "trace drawn", "trace refused"} <= set(tally)
+
+
+def test_what_names_nothing_would_be_seen():
+    assert not is_named("The run failed: nothing could be committed.")
+    assert not is_named("Something failed in the app (KeyError).")
+    assert not is_named(None)
+    assert is_named("Lane B, b.threshold.threshold: 3 is outside 0 to 2.0")

@@ -1,0 +1,241 @@
+"""Files that are not traces: a ValueError that says so, and nothing else."""
+
+import io
+import json
+import pickle
+import zipfile
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.trace.file_format import MAX_JSON_BYTES
+from engine.trace.trace import MAX_BYTES, Trace
+from tests.engine.trace.test_trace import traced
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return traced(level="probe")[0]
+
+
+def refused(data, match="trace: "):
+    with pytest.raises(ValueError, match=match):
+        Trace.from_bytes(data)
+
+
+def rewritten(trace, change, **meta):
+    """The document of a trace with some arrays replaced, or left out where None."""
+    arrays = {**trace.arrays(), **change}
+    document = json.dumps(trace.meta | meta).encode()
+    buffer = io.BytesIO()
+    kept = {name: array for name, array in arrays.items() if array is not None}
+    np.savez(buffer, meta=np.frombuffer(document, np.uint8), **kept)
+    return buffer.getvalue()
+
+
+def with_member(trace, name, data):
+    """The document of a trace with one raw member replaced."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(trace.to_bytes())) as old, zipfile.ZipFile(buffer, "w") as new:
+        for info in old.infolist():
+            if info.filename != name:
+                new.writestr(info.filename, old.read(info))
+        new.writestr(name, data)
+    return buffer.getvalue()
+
+
+def npy(array):
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=True)
+    return buffer.getvalue()
+
+
+def header_of(shape, dtype="<i4"):
+    """An array file whose header promises more than stands behind it."""
+    text = repr({"descr": dtype, "fortran_order": False, "shape": shape}).encode()
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+def test_an_unchanged_rewrite_is_accepted(trace):
+    assert Trace.from_bytes(rewritten(trace, {})).steps == trace.steps
+    kept = with_member(trace, "rows.npy", npy(trace.arrays()["rows"]))
+    assert Trace.from_bytes(kept).steps == trace.steps
+
+
+@pytest.mark.parametrize("keep", [0, 1, 2, 30, 0.3, 0.9, 0.999])
+def test_truncated_files(trace, keep):
+    for data in (trace.to_bytes(), trace.to_json().encode()):
+        refused(data[: keep if isinstance(keep, int) else int(len(data) * keep)])
+
+
+class Bomb:
+    def __reduce__(self):
+        return (pytest.fail, ("a pickle was run",))
+
+
+def test_object_arrays_and_pickles_are_not_run(trace):
+    objects = npy(np.array([Bomb()], object))
+    refused(with_member(trace, "rows.npy", objects))
+    refused(with_member(trace, "rows.npy", pickle.dumps(Bomb())))
+    refused(pickle.dumps(Bomb()))
+    refused(objects)
+
+
+@pytest.mark.parametrize(
+    "member",
+    [b"", b"junk", header_of((10**13,)), header_of((2**62, 4)), header_of((-1,)), header_of((9,)),
+     header_of((1,), "O"), header_of((1,), "<i4,<i8"), b"\x93NUMPY\x01\x00\x05\x00{'a':",
+     b"\x93NUMPY\x09\x09", b"\x93NUMPY\x01\x00\x04\x00((((", b"\x93NUMPY\x01\x00\x06\x00'''abc"],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["rows.npy", "rows", "meta.npy"])
+def test_members_that_are_not_arrays(trace, name, member):
+    document = with_member(trace, name, member)
+    if name == "rows":
+        document = _without(document, "rows.npy")
+    refused(document)
+
+
+def _without(document, name):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(document)) as old, zipfile.ZipFile(buffer, "w") as new:
+        for info in old.infolist():
+            if info.filename != name:
+                new.writestr(info.filename, old.read(info))
+    return buffer.getvalue()
+
+
+def test_a_zip_bomb_is_not_unpacked(trace):
+    buffer = io.BytesIO()
+    archive = zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED)
+    with archive, archive.open("rows.npy", "w") as member:
+        for _ in range(MAX_BYTES // 2**20 + 1):
+            member.write(bytes(2**20))
+    assert len(buffer.getvalue()) < 2**20
+    refused(buffer.getvalue())
+
+
+def test_too_many_members(trace):
+    buffer = io.BytesIO(trace.to_bytes())
+    with zipfile.ZipFile(buffer, "a") as archive:
+        for n in range(1000):
+            archive.writestr(f"{n}.npy", b"")
+    refused(buffer.getvalue())
+
+
+def test_an_encrypted_member(trace):
+    document = bytearray(trace.to_bytes())
+    for mark, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        document[document.find(mark) + flags] |= 1
+    refused(bytes(document))
+
+
+def test_files_larger_than_allowed(tmp_path):
+    refused(bytes(MAX_BYTES + 1), "larger than 64 MB")
+    refused(b"[" + b" " * MAX_JSON_BYTES, "as JSON larger than 16 MB")
+    path = tmp_path / "huge.npz"
+    with path.open("wb") as file:
+        file.truncate(MAX_BYTES + 1)
+    with pytest.raises(ValueError, match="larger than 64 MB"):
+        Trace.load(path)
+
+
+WRONG = {
+    "dtype": lambda a: {"rows": a["rows"].astype(np.int64)},
+    "byte order": lambda a: {"rows": a["rows"].astype(">i4")},
+    "float ids": lambda a: {"commit_id": a["commit_id"].astype(np.float32)},
+    "dimensions": lambda a: {"rows": a["rows"][None]},
+    "missing": lambda a: {"rows": None},
+    "unknown": lambda a: {"extra": a["rows"]},
+    "short": lambda a: {"rows": a["rows"][:-1]},
+    "commits": lambda a: {"commit_id": a["commit_id"][1:]},
+    "id too large": lambda a: {"commit_id": np.full_like(a["commit_id"], 40)},
+    "id negative": lambda a: {"canvas": np.full_like(a["canvas"], -1)},
+    "position": lambda a: {"commit_position": np.full_like(a["commit_position"], 22)},
+    "twice": lambda a: {"commit_position": np.zeros_like(a["commit_position"])},
+    "step": lambda a: {"commit_step": np.full_like(a["commit_step"], len(a["rows"]))},
+    "step order": lambda a: {"commit_step": a["commit_step"][::-1].copy()},
+    "kind": lambda a: {"kind": np.full_like(a["kind"], 9)},
+    "rows": lambda a: {"rows": np.full_like(a["rows"], 23)},
+    "block": lambda a: {"block": np.full_like(a["block"], 2**30)},
+    "time": lambda a: {"forward_ms": np.full_like(a["forward_ms"], np.nan)},
+    "negative time": lambda a: {"decide_ms": -1 - a["decide_ms"]},
+    "plan width": lambda a: {"plan": a["plan"][..., :1].copy()},
+    "plan steps": lambda a: {"plan": a["plan"][:1]},
+    "plan sites": lambda a: {"plan": a["plan"][:, :, :3].copy()},
+    "pieces": lambda a: {"piece_end": a["piece_end"] + 1},
+    "piece order": lambda a: {"piece_end": a["piece_end"][::-1].copy()},
+    "candidates": lambda a: {"candidate_id": a["candidate_id"][:, :2].copy()},
+    "empty": lambda a: {name: array[:0] for name, array in a.items()},
+    "no canvas": lambda a: {"canvas": a["canvas"][:0]},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_arrays_that_do_not_fit(trace, wrong):
+    refused(rewritten(trace, WRONG[wrong](trace.arrays())))
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [{"version": 4}, {"version": 0}, {"version": True}, {"version": None},
+     {"reason": "won"}, {"reason": []}, {"spec": 3}, {"model": {}},
+     {"model": {"vocab_size": "40"}}, {"model": {"vocab_size": 10**9}}, {"model": []},
+     {"environment": None}, {"model": {"vocab_size": True}},
+     {"texts": "x"}, {"metrics": [1]}, {"message": None}],
+)  # fmt: skip
+def test_meta_that_does_not_fit(trace, meta):
+    refused(rewritten(trace, {}, **meta))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda d: d.pop("meta"), lambda d: d.pop("arrays"), lambda d: d["arrays"].pop("rows"),
+     lambda d: d["arrays"].update(rows=3), lambda d: d["arrays"]["rows"].update(shape=[10**12]),
+     lambda d: d["arrays"]["rows"].update(data=[10**30]), lambda d: d.update(arrays=[1]),
+     lambda d: d["arrays"]["rows"].update(data=["x"]), lambda d: d.update(meta="x"),
+     lambda d: d["arrays"]["rows"].update(shape="ab"), lambda d: d["arrays"].update(odd={}),
+     lambda d: d["arrays"]["rows"].update(data=[[1, 2], [3]])],
+)  # fmt: skip
+def test_json_that_does_not_fit(trace, change):
+    document = json.loads(trace.to_json())
+    change(document)
+    refused(json.dumps(document).encode())
+
+
+def survives(data):
+    """Fails where a document is neither read nor refused with a ValueError."""
+    with suppress(ValueError):
+        Trace.from_bytes(data)
+
+
+@given(st.binary(max_size=200), st.sampled_from([b"", b"PK\x03\x04", b"\x93NUMPY", b"{", b"[["]))
+def test_random_bytes(data, start):
+    survives(start + data)
+
+
+@given(st.data())
+def test_flipped_bytes(trace, data):
+    document = bytearray(trace.to_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        document[data.draw(st.integers(0, len(document) - 1))] = data.draw(st.integers(0, 255))
+    survives(bytes(document))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4)
+    ),
+    max_leaves=8,
+)
+
+
+@given(JSON, st.sampled_from(["meta", "arrays", "rows", "canvas"]))
+def test_random_json(trace, value, place):
+    document = json.loads(trace.to_json())
+    (document if place in document else document["arrays"])[place] = value
+    survives(json.dumps(document).encode())
+    survives(b"[" * 100_000)

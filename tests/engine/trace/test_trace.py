@@ -1,0 +1,221 @@
+"""Trace: events in, arrays and frames out, the same after a file."""
+
+import json
+import pickle
+from functools import partial
+
+import numpy as np
+import pytest
+
+from engine.core.events import RunFinished, RunStarted, Waiting
+from engine.record.probe_recorder import ShadowRecorder
+from engine.record.recorder import Recorder, StepRecorder
+from engine.trace.schema import LATER, OLD_PARTS, SCHEMA
+from engine.trace.trace import MAX_BYTES, SMALL_BYTES, Trace
+from tests.support.micro import MASK, make_prompts, make_spec, model_of, run
+
+PIECES = {i: bytes([i, 200 + i % 5]) for i in range(40)}
+
+
+def started(spec, prompts=None, **model):
+    prompts = prompts or make_prompts(6)
+    canvas = np.array([[*prompts[0], *[MASK] * spec.gen_length]], np.int32)
+    for offset, token in spec.fixed:
+        canvas[0, len(prompts[0]) + offset] = token
+    prompt = np.arange(canvas.shape[1])[None] < len(prompts[0])
+    fixed = np.zeros_like(prompt)
+    fixed[0, [len(prompts[0]) + offset for offset, _ in spec.fixed]] = True
+    model = {"name": "micro", "vocab_size": 40, "layers": 3} | model
+    masks, facts = (prompt, fixed, np.ones_like(prompt)), {"budget": [1.0, 0.25]}
+    return RunStarted(spec.to_dict(), model, {"device": "cpu"}, canvas, *masks, PIECES, facts)
+
+
+def ended(result, recorder=None):
+    found = None if recorder is None else recorder.finish()
+    return RunFinished("done", result.ids.astype(np.int32), ("text",), {"nfe": 3}, "", found)
+
+
+def recorded(level="steps", **changes):
+    """Events of a run and its result."""
+    spec = make_spec(cache="dual", unmasker="threshold", **changes)
+    levels = {"steps": StepRecorder, "probe": partial(ShadowRecorder, 16, 4), "off": Recorder}
+    recorder = levels[level]()
+    result = run(model_of("gqa"), spec, recorder=recorder)
+    end = ended(result, recorder)
+    return [Waiting("lock"), started(spec), *result.events, end], result
+
+
+def traced(**changes):
+    events, result = recorded(**changes)
+    trace = Trace()
+    for event in events:
+        trace.append(event)
+    return trace, result
+
+
+def assert_equal(a, b):
+    assert a.meta == b.meta
+    assert a.pieces == b.pieces
+    assert a.steps == b.steps
+    for name, array in a.arrays().items():
+        other = b.arrays()[name]
+        assert array.dtype == other.dtype == np.dtype(SCHEMA[name][0])
+        assert np.array_equal(array, other, equal_nan=array.dtype.kind == "f")
+
+
+VARIANTS = [
+    {},
+    {"level": "off"},
+    {"level": "probe"},
+    {"fixed": ((1, 9), (2, 8))},
+    {"eos": "fill_eager", "temperature": 2.0, "seed": 3, "block_length": 16},
+]
+
+
+@pytest.mark.parametrize("changes", VARIANTS)
+@pytest.mark.parametrize("suffix", ["npz", "json"])
+def test_a_file_gives_back_the_trace(tmp_path, changes, suffix):
+    trace, _ = traced(**changes)
+    path = tmp_path / f"trace.{suffix}"
+    trace.save(path)
+    loaded = Trace.load(path)
+    assert_equal(trace, loaded)
+    assert_equal(loaded, Trace.from_bytes(loaded.to_bytes()))
+
+
+@pytest.mark.parametrize("changes", VARIANTS)
+def test_canvases_and_step_map_retell_the_events(changes):
+    trace, result = traced(**changes)
+    canvas = np.array([*make_prompts(6)[0], *[MASK] * 16])
+    for offset, token in changes.get("fixed", ()):
+        canvas[6 + offset] = token
+    for event in result.events:
+        assert np.array_equal(trace.canvas_at(event.step), canvas)
+        canvas[event.positions] = event.ids
+        assert (trace.step_map()[event.positions] == event.step).all()
+    assert np.array_equal(trace.canvas_at(trace.steps), canvas)
+    assert np.array_equal(canvas, result.ids[0])
+    given = trace.arrays()["prompt_mask"] | trace.arrays()["fixed_mask"]
+    assert np.array_equal(trace.step_map() == -1, given)
+
+
+def test_recompute_map_retells_the_windows():
+    trace, result = traced()
+    recomputed = trace.recompute_map()
+    assert recomputed.shape == (len(result.events), 3, 4, 22)
+    for event in result.events:
+        window = np.ones(22, bool)
+        if event.block_step:
+            window = np.isin(np.arange(22), np.arange(4) + 6 + 4 * event.block)
+        assert (recomputed[event.step] == window).all()
+
+
+def test_every_quantity_comes_back_as_it_was_recorded():
+    events, result = recorded(level="probe")
+    trace = Trace()
+    for event in events:
+        trace.append(event)
+    arrays = Trace.from_bytes(trace.to_bytes()).arrays()
+    seen = [event.recording for event in result.events]
+    assert np.array_equal(arrays["drift"], np.stack([r.drift for r in seen]))
+    assert np.array_equal(arrays["planned"], np.stack([r.planned for r in seen]))
+    assert np.array_equal(arrays["similarity"], events[-1].similarity.codes)
+    probed = [(n, r.shadow) for n, r in enumerate(seen) if r.shadow is not None]
+    assert arrays["probe_step"].tolist() == [n for n, _ in probed]
+    for row, (_, shadow) in enumerate(probed):
+        mine = arrays["probe_row"] == row
+        assert np.array_equal(arrays["probe_error"][row], shadow.error)
+        assert np.array_equal(arrays["probe_moved"][row], shadow.moved)
+        assert np.array_equal(arrays["probe_position"][mine], shadow.positions)
+        assert np.array_equal(arrays["probe_tv"][mine], shadow.tv)
+        assert np.array_equal(arrays["probe_top"][mine], shadow.top)
+    assert trace.meta["facts"] == {"budget": [1.0, 0.25]}
+
+
+@pytest.mark.parametrize("suffix", ["npz", "json"])
+def test_a_file_of_version_1_is_read(tmp_path, suffix):
+    trace, _ = traced()
+    for name in ("version", "facts"):
+        trace.meta.pop(name)
+    trace.meta["version"] = 1
+    path = tmp_path / f"old.{suffix}"
+    if suffix == "json":
+        document = json.loads(trace.to_json())
+        document["arrays"] = {k: v for k, v in document["arrays"].items() if k not in LATER[1]}
+        flops = trace.arrays()["flops"][:, :OLD_PARTS]
+        document["arrays"]["flops"] = {"shape": flops.shape, "data": flops.ravel().tolist()}
+        path.write_text(json.dumps(document))
+    else:
+        meta = np.frombuffer(json.dumps(trace.meta).encode(), np.uint8)
+        old = {name: a for name, a in trace.arrays().items() if name not in LATER[1]}
+        np.savez(path, meta=meta, **old | {"flops": old["flops"][:, :OLD_PARTS]})
+    loaded = Trace.load(path)
+    assert loaded.meta["version"] == 3
+    assert loaded.meta["facts"] == {}
+    for name, array in loaded.arrays().items():
+        if name in LATER[1]:
+            assert len(array) == 0
+        else:
+            assert np.array_equal(array, trace.arrays()[name], equal_nan=array.dtype.kind == "f")
+    assert_equal(loaded, Trace.from_bytes(loaded.to_bytes()))
+
+
+def test_a_trace_that_could_not_be_read_again_is_not_written():
+    trace, _ = traced()
+    trace._pieces = {0: bytes(MAX_BYTES)}
+    with pytest.raises(ValueError, match="trace: larger than 64 MB"):
+        trace.to_bytes()
+
+
+def test_without_plans_the_recompute_map_is_empty():
+    assert traced(level="off")[0].recompute_map().shape == (0, 0, 4, 22)
+
+
+def test_a_growing_trace_can_be_read_after_every_event():
+    events, _ = recorded()
+    trace = Trace()
+    trace.append(events[0])
+    for n, event in enumerate(events[1:-1]):
+        trace.append(event)
+        assert trace.steps == n
+        assert len(trace.arrays()["rows"]) == n
+        assert trace.meta["reason"] == "running"
+        assert_equal(trace, Trace.from_bytes(trace.to_bytes()))
+    trace.append(events[-1])
+    assert trace.meta["reason"] == "done"
+    assert trace.meta["texts"] == ["text"]
+
+
+def test_events_survive_pickling():
+    events, _ = recorded()
+    for event in events:
+        copy = pickle.loads(pickle.dumps(event))
+        assert type(copy) is type(event)
+        assert repr(copy) == repr(event)
+
+
+def test_pieces_come_back_as_their_bytes():
+    trace = Trace.from_bytes(traced()[0].to_bytes())
+    assert dict(trace.pieces) == PIECES
+
+
+def test_a_batch_is_refused():
+    event = started(make_spec(), make_prompts(6))
+    fields = {name: getattr(event, name) for name in event.__slots__}
+    wide = {name: np.repeat(fields[name], 2, 0) for name in ("canvas", "prompt_mask", "fixed_mask")}
+    with pytest.raises(ValueError, match="one sequence a trace"):
+        Trace().append(RunStarted(**fields | wide))
+
+
+def test_a_large_trace_is_not_written_as_json():
+    trace, _ = traced()
+    trace.append(RunFinished("done", np.zeros((1, 1), np.int32)))
+    trace._pieces = {0: bytes(SMALL_BYTES + 1)}
+    with pytest.raises(ValueError, match=r"too large for JSON; save it as \.npz"):
+        trace.to_json()
+
+
+def test_json_has_no_number_that_is_not_json():
+    trace, _ = traced(eos="fill_eager", temperature=2.0, seed=3, block_length=16)
+    assert np.isnan(trace.arrays()["commit_confidence"]).any()
+    json.loads(trace.to_json(), parse_constant=pytest.fail)

@@ -1,0 +1,80 @@
+"""Dream's sampler with every cache, in batches, in branches' schedules and beside the release's."""
+
+import numpy as np
+import pytest
+
+from engine.catalog import make_unmasker, policies
+from engine.unmask.schedule import Begun
+from tests.conformance import run_case
+from tests.support.micro import MASK, make_prompts, make_spec, model_of, run, tapped, widest_gap
+from tests.engine.cache.test_compositions import decoded
+from tests.test_conformance import CASES, GOLDENS
+
+HOT = {"dream.alg": "entropy", "dream.top_p": 0.9, "dream.alg_temp": 0.2}
+ORIGIN = {"dream.alg": "origin"}
+RELEASED = {"dream.alg": "topk_margin", "dream.schedule": "released"}
+SETTINGS = {"hot": HOT, "origin": ORIGIN, "released": RELEASED}
+
+
+def dream(knobs, **changes):
+    return make_spec(unmasker="dream", knobs=knobs, temperature=0.7, **changes)
+
+
+@pytest.mark.parametrize("knobs", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("cache", policies())
+def test_every_cache_takes_every_kind_of_step(cache, knobs):
+    ran = run(model_of("shifted-gqa"), dream(knobs, cache=cache, steps=8), make_prompts(7))
+    assert not ran.state.masked.any()
+    assert (ran.ids != MASK).all()
+    assert len(ran.reveals) == 16
+
+
+@pytest.mark.parametrize("knobs", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("cache", ["none", "dual", "dkv_cache", "d2_cache"])
+def test_a_batch_decodes_what_its_sequences_do_alone(cache, knobs):
+    model, prompts = model_of("shifted-gqa"), make_prompts(6, 9, 7)
+    alone = []
+    for i, prompt in enumerate(prompts):
+        alone.append(decoded(model, dream(knobs, cache=cache, seed=i), [prompt])[0])
+    together, _ = decoded(model, dream(knobs, cache=cache), prompts)
+    assert np.array_equal(together, np.concatenate(alone))
+    assert len({tuple(answer) for answer in together.tolist()}) == 3
+
+
+EXACT = [(name, kind.exact()) for name, kind in policies().items() if name != "none"]
+
+
+@pytest.mark.parametrize(("name", "exact"), [e for e in EXACT if e[1] is not None])
+def test_exact_settings_equal_no_cache_under_dreams_rules(name, exact):
+    model, spec = model_of("shifted-gqa"), make_spec(unmasker="dream", steps=8, knobs=RELEASED)
+    plain, expected = tapped(model, spec)
+    ran, steps = tapped(model, spec, policy=type(exact).exact)
+    assert np.array_equal(plain.ids, ran.ids)
+    assert widest_gap(expected, steps) < 1e-9
+
+
+def test_a_branch_goes_on_with_the_share_of_its_step():
+    rule = make_unmasker(make_spec(unmasker="dream", knobs=RELEASED))
+    rule.start(None, 8, {6: Begun(16, 7)})
+    assert rule.pace.owed(np.array([5]), slice(6, 22), 0).tolist() == [5]
+    assert rule.pace.owed(np.array([5]), slice(22, 38), 0).tolist() == [0]
+
+
+FAST = [case for case in CASES if case["method"] == "dream_fast"]
+
+
+@pytest.mark.parametrize("case", FAST, ids=lambda case: case["id"])
+def test_without_the_defects_of_the_release_its_recorded_runs_differ(case):
+    assert run_case(case, GOLDENS) == []
+    clean = run_case(case | {"method": "dream_vanilla"}, GOLDENS)
+    assert any(line.startswith("unmask_call differs") for line in clean)
+
+
+def test_the_first_token_of_a_block_obeys_the_rule():
+    """Fast-dLLM's sampler takes it in the block's first step, however unsure it is."""
+    model, firsts = model_of("shifted-gqa"), []
+    for seed in range(6):
+        ran = run(model, make_spec(unmasker="dream", cache="dual"), make_prompts(6, seed=seed))
+        firsts += [ran.reveals[0, offset][1] for offset in range(0, 16, 4)]
+    assert 0 in firsts
+    assert max(firsts) > 0

@@ -1,0 +1,247 @@
+"""The API as a program uses it, and what the page's stream weighs."""
+
+import json
+import math
+import os
+import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+
+from tests.proofs import visitors
+from tests.support.browser import PROMPT, running_app
+from tests.support.crash import BROKEN, write_broken
+from tests.proofs.endurance import endure
+from tests.proofs.fuzz_web import MODEL, Web, shares
+from tests.inspector.unpacked import unpacked
+from tests.support.micro import write_checkpoint
+
+UPDATE_BYTES = 5_000
+START_BYTES = 20_000
+STREAM_BYTES = 1_500_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("api")
+
+
+@pytest.fixture(scope="module")
+def steps(folder):
+    """A broken checkpoint; the steps that a run of it gets through."""
+    return write_broken(folder / "models")
+
+
+@pytest.fixture(scope="module")
+def app(folder, steps):
+    models = [folder / "models" / BROKEN, write_checkpoint(folder / "models" / MODEL)]
+    env = {"DRIFTSCOPE_MODELS": os.pathsep.join(map(str, models))}
+    with running_app(folder, **env, GRADIO_TEMP_DIR=str(folder / "cache")) as app:
+        yield app
+
+
+@pytest.fixture
+def client(app):
+    return Client(app.url, verbose=False)
+
+
+def race(**changes):
+    shape = {"prompt": PROMPT, "gen_length": 32, "block_length": 16, "steps": 32} | changes
+    fast = {"unmasker": "threshold", "cache": "dual", "threshold.threshold": 0.9}
+    return {"a": shape, "b": shape | fast}
+
+
+def test_four_endpoints_with_types(client):
+    named = client.view_api(return_format="dict")["named_endpoints"]
+    assert set(named) == {"/methods", "/plan", "/run", "/trace"}
+    assert named["/run"]["parameters"][0]["parameter_name"] == "race"
+
+
+def test_methods(client):
+    found = client.predict(api_name="/methods")
+    assert {"quota", "threshold"} <= {row["name"] for row in found["unmaskers"]}
+    assert {"none", "prefix", "dual"} <= {row["name"] for row in found["caches"]}
+    assert found["models"]
+
+
+def test_plan(client):
+    found = client.predict(race(), api_name="/plan")
+    assert found["plans"]["a"]["max_forwards"] == 32
+    assert found["plans"]["b"]["min_forwards"] == 2
+    assert client.predict({}, api_name="/plan")["plans"]["a"]["max_forwards"] == 128
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (race(prompt=""), "prompt"),
+        (race(prompt="x" * 9000), "prompt"),
+        (race(prompt="nuts " * 1500), "prompt"),
+        (race(gen_length=0), "gen_length"),
+        (race(gen_length=100_000), "gen_length"),
+        (race(steps=-1), "steps"),
+        (race(steps=31), "steps"),
+        (race(block_length=7), "block_length"),
+        (race(unmasker="magic"), "unmasker"),
+        (race(cache="magic"), "cache"),
+        (race(model="../../gone"), "model"),
+        (race(model="/etc"), "config.json"),
+        (race(device="tpu"), "device"),
+        (race(temperature="hot"), "temperature"),
+        (race(**{"quota.speed": 1}), "quota.speed"),
+        (race(colour="red"), "colour"),
+        ({"a": {}}, "race"),
+        ({"a": [], "b": 3}, "spec"),
+    ],
+)
+def test_impossible_races_are_refused_by_name(client, given, named):
+    with pytest.raises(AppError, match=named):
+        client.predict(given, api_name="/run")
+
+
+def test_nan_is_refused(client):
+    with pytest.raises((AppError, ValueError)):
+        client.predict(race(temperature=math.nan), api_name="/run")
+
+
+def test_a_run_streams_steps_and_ends_with_metrics(client):
+    job = client.submit(race(), api_name="/run")
+    last = job.result()
+    steps = {"a": [], "b": []}
+    for update in job.outputs():
+        for row in update["steps"]:
+            steps[row["lane"]].append(row["step"])
+    assert steps["a"] == list(range(32))
+    assert steps["b"] == list(range(len(steps["b"])))
+    assert last["state"] == "done"
+    assert last["lanes"]["a"]["metrics"]["forwards"] == 32
+    assert last["lanes"]["b"]["metrics"]["forwards"] == len(steps["b"])
+    assert last["summary"]["speedup"] > 0
+    assert len(last["run"]) >= 24
+    assert (
+        client.predict(race(), api_name="/run")["lanes"]["a"]["text"]
+        == (last["lanes"]["a"]["text"])
+    )
+
+
+def test_cancel_leaves_the_engine_free(client):
+    job = client.submit(race(prompt=PROMPT * 6, gen_length=256, steps=256), api_name="/run")
+    while not any(update["steps"] for update in job.outputs()):
+        time.sleep(0.05)
+    job.cancel()
+    start = time.monotonic()
+    assert client.predict(race(), api_name="/run")["state"] == "done"
+    assert time.monotonic() - start < 30
+
+
+def test_two_clients_do_not_mix(app):
+    def run(seed):
+        one = Client(app.url, verbose=False)
+        return one.predict(race(temperature=0.7, seed=seed), api_name="/run")
+
+    with ThreadPoolExecutor(3) as pool:
+        first, second, other = pool.map(run, (1, 1, 2))
+    assert len({first["run"], second["run"], other["run"]}) == 3
+    assert first["lanes"]["a"]["text"] == second["lanes"]["a"]["text"]
+    assert first["summary"]["forwards"] == second["summary"]["forwards"]
+
+
+def press_run(app, changes):
+    """Press the page's Run without a browser; the raw events of its stream."""
+    with urllib.request.urlopen(app.url + "/config") as answer:
+        config = json.load(answer)
+    parts = {part["id"]: part["props"] for part in config["components"]}
+    (run_id,) = (i for i, props in parts.items() if props.get("elem_id") == "ds-run")
+    (press,) = (d for d in config["dependencies"] if [run_id, "click"] in d["targets"])
+    ids = {parts[i].get("elem_id"): i for i in press["inputs"]}
+    values = {i: parts[i].get("value") for i in press["inputs"]}
+    values |= {ids[name]: value for name, value in changes.items()}
+    data = {"data": list(values.values()), "fn_index": press["id"], "session_hash": "weigher"}
+    join = urllib.request.Request(
+        app.url + "/gradio_api/queue/join", json.dumps(data).encode(),
+        {"Content-Type": "application/json"},
+    )  # fmt: skip
+    urllib.request.urlopen(join).close()
+    events = []
+    with urllib.request.urlopen(app.url + "/gradio_api/queue/data?session_hash=weigher") as stream:
+        for raw in stream:
+            if raw.startswith(b"data:"):
+                events.append((json.loads(raw[5:]), len(raw)))
+                if events[-1][0]["msg"] == "process_completed":
+                    return events
+    raise AssertionError("the stream ended early")
+
+
+def test_the_page_s_stream_is_light(app, record_property):
+    changes = {"ds-prompt": PROMPT, "ds-gen_length": 128, "ds-a-steps": 128}
+    events = press_run(app, changes)
+    updates = [size for event, size in events if event["msg"] == "process_generating"]
+    *live, whole = updates
+    total = sum(size for _, size in events)
+    record_property("bytes per update", sorted(live))
+    record_property("bytes of the last message", whole)
+    assert len(live) > 5
+    assert sorted(live)[-2] < UPDATE_BYTES
+    assert max(live) < START_BYTES
+    assert whole < 60_000
+    assert total < STREAM_BYTES
+
+
+def test_a_view_of_a_run_by_its_id(client):
+    ran = client.predict(race(record="steps"), api_name="/run")
+    ask = partial(client.predict, api_name="/trace")
+    found = ask(ran["run"], "b", "candidates")
+    assert unpacked(found["ids"]).shape == (*unpacked(found["step"]).shape, 5)
+    shape = unpacked(ask(ran["run"], "a", "frame")["plan"]).shape
+    assert shape[:3] == (32, 8, 4)
+    assert len(ran["run"]) >= 20
+    for run, lane, view, said in [
+        (ran["run"][:-1], "a", "frame", "no longer held"),
+        ("../../etc/passwd" * 99, "a", "frame", "no longer held"),
+        (ran["run"], "c", "frame", "no longer held"),
+        ([ran["run"]], "a", "frame", "run: expected text"),
+        (ran["run"], "a", {}, "view: expected text"),
+        (ran["run"], "a", "__class__", "choose from frame"),
+        (ran["run"], "a", "similarity", "compared no steps"),
+    ]:
+        with pytest.raises(AppError, match=said):
+            ask(run, lane, view)
+
+
+def test_four_visitors_at_once(app):
+    assert visitors.at_once(app, 4)["lanes equal"] == 8
+
+
+def test_who_is_cut_off_frees_the_model(app):
+    visitors.left_by(app, "cut")
+
+
+def test_pages_see_their_own_races(app):
+    visitors.pages_apart(app)
+
+
+def test_a_crash_in_a_step_is_told_and_harms_nobody(app, steps):
+    visitors.crashed(app, steps)
+
+
+def test_runs_and_cancels_leave_nothing(app):
+    before = len(app.children())
+    tally = endure(app, 3, 4)
+    assert sum(tally.done.values()) == 7
+    assert len(app.children()) == before
+
+
+def test_hostile_requests(app, folder):
+    web = Web(app, folder)
+    for strategy, check, share in shares(web):
+        web.all_of(share // 4, strategy, check)
+    assert sum(web.tally.values()) > 20
+
+
+def test_the_app_is_still_well(app, client):
+    assert client.predict(race(), api_name="/run")["state"] == "done"
+    assert "Traceback" not in app.log.read_text()

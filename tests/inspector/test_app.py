@@ -1,0 +1,80 @@
+"""The app's settings: what the environment says, and the session that comes of it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import app
+from app import Settings
+from tests.support.micro import write_checkpoint
+
+BIG = "GSAI-ML/LLaDA-8B-Instruct"
+
+
+def test_an_empty_environment_is_a_local_page():
+    assert Settings.of({}) == Settings((), public=False, cache=None, preload=())
+
+
+def test_what_the_environment_says():
+    found = Settings.of({
+        "DRIFTSCOPE_MODELS": os.pathsep.join(["/models/a", "", "~/b"]), "SPACE_ID": "own/space",
+        "HF_HUB_CACHE": "/data/hub", "DRIFTSCOPE_PRELOAD": f"{BIG}, tiny-llada,",
+    })  # fmt: skip
+    assert found == Settings(
+        (Path("/models/a"), Path.home() / "b"), True, Path("/data/hub"), (BIG, "tiny-llada")
+    )
+
+
+@pytest.mark.parametrize("public", [False, True])
+def test_the_session_has_the_given_models_and_those_of_the_hub(tmp_path, public):
+    folder = write_checkpoint(tmp_path / "mine")
+    session = app.make_session(Settings((folder,), public, tmp_path / "cache"))
+    rows = {row["name"]: row for row in session.catalog()["models"]}
+    assert {"tiny-llada", "mine", BIG} <= set(rows)
+    assert (rows["mine"]["available"], rows[BIG]["available"]) == (True, False)
+    assert session.catalog()["any_model"] is not public
+    assert session.default_race().a.model == "tiny-llada"
+
+
+def test_a_model_is_loaded_before_the_page_opens(tmp_path):
+    session = app.make_session(Settings(cache=tmp_path))
+    session.preload("tiny-llada")
+    assert [key[0] for key in session._library._loaded] == ["tiny-llada"]
+    with pytest.raises(ValueError, match="model: 'gpt' is unknown"):
+        session.preload("gpt")
+
+
+def test_a_space_is_known_by_its_environment():
+    for value, zero in (("true", True), ("1", True), ("", False), ("0", False)):
+        found = Settings.of({"SPACE_ID": "own/space", "SPACES_ZERO_GPU": value})
+        assert (found.public, found.zero) == (True, zero)
+
+
+class Shelf:
+    """A session of models of which some do not fit."""
+
+    def __init__(self, devices=("cpu", "cuda")):
+        self.devices, self.loaded = list(devices), []
+
+    def catalog(self):
+        rows = {"tiny": (True, True), "big": (True, False), "huge": (True, False),
+                "far": (False, False)}  # fmt: skip
+        models = [{"name": n, "available": a, "embedded": e} for n, (a, e) in rows.items()]
+        return {"devices": self.devices, "models": models}
+
+    def preload(self, name):
+        if name == "huge":
+            raise ValueError("model: too large")
+        self.loaded.append(name)
+
+
+def test_a_space_with_a_gpu_loads_what_is_on_its_disk_and_fits(caplog):
+    session = Shelf()
+    assert app.preload(session, Settings(public=True)) == session.loaded == ["big"]
+    assert "huge is not loaded: model: too large" in caplog.text
+    assert app.preload(Shelf(("cpu",)), Settings(public=True)) == []
+    assert app.preload(Shelf(), Settings()) == []
+    assert app.preload(Shelf(), Settings(public=True, preload=("tiny",))) == ["tiny"]
+    with pytest.raises(ValueError, match="too large"):
+        app.preload(Shelf(), Settings(preload=("huge",)))

@@ -1,0 +1,228 @@
+"""The gate before Gradio: what passes, what is refused and what is named."""
+
+import json
+import os
+import time
+
+import gradio as gr
+import pytest
+from gradio.routes import App
+from starlette.middleware import Middleware
+from starlette.testclient import TestClient
+
+from inspector.server import gate
+from inspector.server.gate import SHUT, Gate
+from inspector.server.request_checks import MAX_DEPTH
+
+JSON = {"Content-Type": "application/json"}
+
+
+def double(x):
+    return 2 * x
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A small page behind the gate: its client, and its upload folder."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRADIO_TEMP_DIR", str(folder))
+        with gr.Blocks(analytics_enabled=False) as page:
+            given = gr.Number()
+            file = gr.File()
+            given.change(double, given, given, queue=False)
+            file.change(lambda path: None, file, None, queue=False)
+            gr.HTML("", server_functions=[double])
+        page.max_file_size = None
+        app = App.create_app(page, app_kwargs={"middleware": [Middleware(Gate)]})
+        with TestClient(app) as client:
+            yield client, folder
+
+
+@pytest.fixture
+def client(served):
+    return served[0]
+
+
+def call_of(client, **changes):
+    """A call of the HTML component's function; ids depend on the pages made before."""
+    parts = client.get("/config").json()["components"]
+    (mine,) = [part["id"] for part in parts if part["type"] == "html"]
+    return {"data": 3, "component_id": mine, "fn_name": "double", "session_hash": "me"} | changes
+
+
+def right(**changes):
+    return {"data": [2], "fn_index": 0, "session_hash": "me"} | changes
+
+
+def test_what_a_page_sends_passes(client):
+    assert client.post("/gradio_api/run/predict", json=right()).json()["data"] == [4]
+    answer = client.post("/gradio_api/component_server", json=call_of(client))
+    assert answer.json() == 6
+    assert client.get("/config").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [({"x": 1, "": 2}, "body: '' is unknown; the values are x"), ({}, "x: missing")],
+)
+def test_values_by_name_are_those_of_the_function(client, document, said):
+    answer = client.post("/gradio_api/call/v2/double", json=document)
+    assert (answer.status_code, answer.json()["detail"]) == (422, said)
+
+
+WRONG = [
+    ({"data": []}, "data: expected a list of 1"),
+    ({"data": "x"}, "data: expected a list of 1"),
+    ({"fn_index": 9}, "fn_index: there is no such function"),
+    ({"fn_index": "0"}, "fn_index: there is no such function"),
+    ({"fn_index": None}, "fn_index: there is no such function"),
+    ({"session_hash": []}, "session_hash: expected"),
+    ({"session_hash": "a" * 65}, "session_hash: expected"),
+    ({"session_hash": "a/../b"}, "session_hash: expected"),
+    ({"batched": True}, "batched: this app takes none"),
+    ({"data": ["\ud800"]}, "body: half of a surrogate pair"),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), WRONG)
+@pytest.mark.parametrize("route", ["run/predict", "queue/join"])
+def test_a_wrong_event_is_named(client, route, change, said):
+    body = json.dumps(right(**change))
+    answer = client.post(f"/gradio_api/{route}", content=body, headers=JSON)
+    assert answer.status_code in (400, 422)
+    assert answer.json()["detail"].startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [(b"", "body: not a JSON"), (b"{", "body: not a JSON"), (b"[]", "body: expected an object"),
+     (b"\xff", "body: not a JSON"), (b'{"data":[NaN]}', "body: not a JSON"),
+     (b'{"a":' * 100_000, "body: nested"), (b"[" * 40 + b"]" * 40, "body: expected an object"),
+     (b'{"a":' + b"[" * MAX_DEPTH + b"1" + b"]" * MAX_DEPTH + b"}", "body: nested")],
+)  # fmt: skip
+def test_a_body_that_is_no_document(client, body, said):
+    answer = client.post("/gradio_api/run/predict", content=body, headers=JSON)
+    assert 400 <= answer.status_code < 500
+    assert answer.json()["detail"].startswith(said)
+
+
+@pytest.mark.parametrize("change", [{"component_id": 10**6}, {"fn_name": "value"}, {"fn_name": 3}])
+def test_a_wrong_call_of_a_component_is_named(client, change):
+    call = call_of(client, **change)
+    answer = client.post("/gradio_api/component_server", json=call)
+    assert answer.json()["detail"].startswith(f"{next(iter(change))}: ")
+
+
+def pieces(size):
+    """A body of which the request does not say how long it is."""
+    for _ in range(size // 1_000 + 1):
+        yield b" " * 1_000
+
+
+def test_a_body_is_bounded_before_it_is_read(client):
+    large = right(data=["x" * gate.MAX_JSON_BYTES])
+    assert client.post("/gradio_api/run/predict", json=large).status_code == 413
+    answer = client.post(
+        "/gradio_api/run/predict", content=pieces(gate.MAX_JSON_BYTES), headers=JSON
+    )
+    assert (answer.status_code, answer.json()["detail"][:5]) == (413, "body:")
+    said = JSON | {"Content-Length": "-1"}
+    assert client.post("/gradio_api/run/predict", content=b"{}", headers=said).status_code == 413
+
+
+def test_an_upload_is_bounded_as_it_comes(client, monkeypatch):
+    monkeypatch.setattr(gate, "MAX_UPLOAD_BYTES", 10_000)
+    small, large = {"files": ("a.npz", b"x" * 5_000)}, {"files": ("a.npz", b"x" * 20_000)}
+    assert client.post("/gradio_api/upload", files=small).status_code == 200
+    assert client.post("/gradio_api/upload", files=large).status_code == 413
+    kind = {"Content-Type": "multipart/form-data; boundary=b"}
+    answer = client.post("/gradio_api/upload", content=pieces(20_000), headers=kind)
+    assert answer.status_code == 413
+    for route, given in (("component_server", {"files": small}), ("upload", {"json": {}})):
+        answer = client.post("/gradio_api/" + route, **given)
+        assert answer.status_code == 415
+        assert answer.json()["detail"].startswith("Content-Type: expected")
+    answer = client.post("/gradio_api/upload", files={"files": ("", b"x")})
+    assert (answer.status_code, answer.json()["detail"][:7]) == (422, "upload:")
+
+
+def test_what_a_cut_upload_left_is_cleared_and_a_full_folder_takes_none(served, monkeypatch):
+    client, folder = served
+    stale, fresh = folder / "tmpstale", folder / "tmpfresh"
+    for path in (stale, fresh):
+        path.write_bytes(b"x")
+    os.utime(stale, (0, time.time() - gate.STALE_S - 9))
+    file = {"files": ("a.npz", b"x" * 5_000)}
+    assert client.post("/gradio_api/upload", files=file).status_code == 200
+    assert (stale.exists(), fresh.exists()) == (False, True)
+    monkeypatch.setattr(gate, "MAX_FOLDER_BYTES", 1_000)
+    assert client.post("/gradio_api/upload", files=file).status_code == 413
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "http://127.0.0.1/x", "a\0b", "..", None, 3])
+def test_only_uploaded_files_are_taken(client, path):
+    given = {"path": path, "meta": {"_type": "gradio.FileData"}}
+    answer = client.post("/gradio_api/run/predict", json=right(fn_index=1, data=[given]))
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith("data: the file was not uploaded here")
+
+
+@pytest.mark.parametrize("value", ["dual", 3, [], {}, {"path": 3}, {"path": "/etc/passwd"}])
+def test_what_is_no_file_at_all_is_named(client, value):
+    answer = client.post("/gradio_api/run/predict", json=right(fn_index=1, data=[value]))
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith("data: expected FileData, as")
+
+
+def test_an_uploaded_file_is_taken_but_no_link_out_of_the_folder(served, tmp_path):
+    client, folder = served
+    (path,) = client.post("/gradio_api/upload", files={"files": ("../a.npz", b"x")}).json()
+    secret = tmp_path / "secret"
+    secret.write_text("x")
+    (folder / "link").symlink_to(secret)
+    for name, status in ((path, 200), (str(folder / "link"), 422)):
+        given = {"path": name, "meta": {"_type": "gradio.FileData"}}
+        answer = client.post("/gradio_api/run/predict", json=right(fn_index=1, data=[given]))
+        assert answer.status_code == status
+
+
+OPEN = (
+    "/", "/config", "/static/", "/assets/", "/svelte/", "/favicon.ico", "/static_files.css", "/robots.txt",
+    "/pwa_icon", "/pwa_icon/", "/manifest.json", "/openapi.json",
+    *("/gradio_api/" + name for name in (
+        "user", "login_check", "token", "app_id", "runs", "info", "openapi.json", "file=", "reset",
+        "heartbeat/", "run/", "api/", "call/", "queue/", "cancel", "component_server",
+        "upload", "upload_progress", "startup-events", "static_files.css",
+    )),
+)  # fmt: skip
+
+
+def routes_of(routes):
+    for route in routes:
+        inner = getattr(route, "original_router", None)
+        yield from routes_of(inner.routes) if inner else [route.path]
+
+
+def test_every_route_of_gradio_is_known(client):
+    """A route that a new Gradio brings is either shut or added here on purpose."""
+    found = [path for path in routes_of(client.app.routes) if not SHUT.match(path)]
+    assert len(found) > 30
+    folders = tuple(path for path in OPEN if path.endswith(("/", "=")) and path != "/")
+    known = {path.rstrip("/") for path in OPEN}
+    assert [p for p in found if p.rstrip("/") not in known and not p.startswith(folders)] == []
+
+
+@pytest.mark.parametrize(
+    "path", ["/monitoring", "/gradio_api/proxy=http://a", "/gradio_api/file=http://a/b",
+             "/gradio_api/vibe-code", "/gradio_api/deep_link", "/GRADIO_API/dev/reload"],
+)  # fmt: skip
+def test_what_the_app_has_no_use_for_is_shut(client, path):
+    answer = client.get(path, params={"session_hash": "me"})
+    assert (answer.status_code, answer.json()["detail"][:5]) == (404, "path:")
+
+
+def test_odd_ranges_and_sessions_are_refused(client):
+    assert client.get("/config", headers={"Range": "bytes=1-2-3"}).status_code == 416
+    assert client.get("/gradio_api/heartbeat/a%00b").status_code == 422
+    assert client.get("/gradio_api/queue/data?session_hash=../x").status_code == 422

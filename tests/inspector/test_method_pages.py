@@ -1,0 +1,159 @@
+"""Every method's page: its account, its figures, its knobs, and the race that tries it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import gradio as gr
+import pytest
+
+from engine import catalog
+from engine.catalog import accounts, derive_plan, policies, unmaskers
+from engine.config.spec import RaceSpec, RunSpec
+from inspector.page.methods_tab import build_methods
+from inspector.views.methods import document, trial
+
+ROOT = Path(__file__).parents[2]
+TABLE = json.loads((ROOT / "assets" / "table" / "table.json").read_text("utf-8"))
+PLAIN = RunSpec(prompt="Mia has 3 pens & 4 = 7? “yes”\n+1 %2B")
+METHODS = [("cache", name) for name in policies()] + [("unmasker", name) for name in unmaskers()]
+UNREPORTED = {"none", "factor", "frechet", "certainty", "dream"}
+
+
+def pages(table=TABLE):
+    made = document(catalog.describe(), PLAIN, table)
+    json.dumps(made)
+    return {page["name"]: page for group in made["groups"] for page in group["methods"]}
+
+
+@pytest.mark.parametrize("name", [name for _, name in METHODS])
+def test_every_method_has_its_account(name):
+    parts = accounts()[name].text.split("\n\n")
+    assert 2 <= len(parts) <= 5
+    for part in parts:
+        assert len(part) > 100
+        assert part[0].isupper()
+        assert part.endswith(".")
+        assert "\n" not in part
+        assert part.count("`") % 2 == 0
+
+
+def test_no_account_is_of_an_unknown_method():
+    assert set(accounts()) == {name for _, name in METHODS}
+
+
+@pytest.mark.parametrize("name", sorted(accounts()))
+def test_a_published_figure_has_its_conditions_and_place(name):
+    found = accounts()[name].published
+    assert bool(found) != (name in UNREPORTED)
+    for one in found:
+        assert any(letter.isdigit() for letter in one.figure)
+        assert len(one.conditions) > 10
+        assert len(one.where) > 5
+
+
+def test_knobs_named_in_an_account_are_knobs_of_the_method():
+    for page in pages().values():
+        own = {row["key"].split(".")[1] for row in page["knobs"]}
+        quoted = {word for part in page["account"] for word in part.split("`")[1::2]}
+        assert quoted <= own, page["name"]
+
+
+def test_the_catalog_carries_accounts_and_figures():
+    caches = {row["name"]: row for row in catalog.describe()["caches"]}
+    assert caches["dual"]["account"] == accounts()["dual"].text
+    assert caches["dual"]["published"][0].keys() == {"figure", "conditions", "where"}
+    assert caches["dare_o"]["stackable_on"] == ("none", "prefix", "dual", "freecache")
+
+
+@pytest.mark.parametrize(("kind", "name"), METHODS)
+def test_a_link_restores_the_race_exactly(kind, name):
+    race = RaceSpec.from_query(pages()[name]["query"])
+    assert race == RaceSpec(PLAIN, replace(PLAIN, **{kind: name})) == trial(kind, name, PLAIN)
+    assert race.a == PLAIN
+    derive_plan(race.b)
+    plain = name in ("none", "quota")
+    assert (race.a == race.b) == plain
+
+
+def test_pages_stand_in_the_order_of_the_catalog():
+    assert list(pages()) == [name for _, name in METHODS]
+
+
+def test_a_page_shows_its_knobs_with_default_and_range():
+    rows = {row["key"]: row for row in pages()["dllm_cache"]["knobs"]}
+    assert len(rows) == 8
+    assert rows["dllm_cache.prompt_interval"]["default"] == "25"
+    assert rows["dllm_cache.prompt_interval"]["range"] == "1 to 1,024, or empty"
+    assert rows["dllm_cache.recompute_ratio"]["range"] == "0.0 to 1.0"
+    assert rows["dllm_cache.layer0_dense"] == {
+        "key": "dllm_cache.layer0_dense", "label": "Layer0 dense", "default": "yes",
+        "range": "yes or no", "help": "Layer 0 is always recomputed, as released.",
+    }  # fmt: skip
+    assert rows["dllm_cache.ref"]["range"] == "last_step, last_update"
+    assert pages()["dual"]["knobs"][0]["default"] == "empty"
+
+
+def test_what_stands_on_what():
+    found = pages()
+    assert [row["name"] for row in found["dare_o"]["stands_on"]] == ["prefix", "dual", "freecache"]
+    assert found["dare_o"]["stands_on"][1]["title"] == "Fast-dLLM dual cache"
+    assert [row["name"] for row in found["dual"]["carries"]] == ["dare_kv", "dare_o"]
+    for name in ("none", "spa_cache", "threshold"):
+        assert found[name]["stands_on"] == found[name]["carries"] == []
+
+
+def shown(name, table=TABLE):
+    measured = pages(table)[name]["measured"]
+    return measured and [row[0] for row in measured["rows"]]
+
+
+def test_measured_rows_are_the_methods_own_after_the_baseline():
+    assert shown("none") == ["plain decoding"]
+    assert shown("quota") == ["plain decoding", "plain decoding, bfloat16"]
+    assert shown("threshold") == ["plain decoding", "threshold 0.9", "threshold 0.5"]
+    assert shown("dare_o")[1:] == ["DARE-O on dual cache", "DARE-O on dual cache, threshold 0.9"]
+    assert shown("dual")[1] == "dual cache"
+    assert "DARE-O on dual cache" in shown("dual")
+    assert shown("frechet") is shown("certainty") is None
+    assert all(page["measured"] is None for page in pages(None).values())
+
+
+def test_measured_cells_are_those_of_the_saved_table():
+    head, row = (pages()["dllm_cache"]["measured"][part] for part in ("head", "rows"))
+    lines = (ROOT / "assets" / "table" / "table.md").read_text("utf-8").splitlines()
+    cells = next(line for line in lines if line.startswith("| dLLM-Cache 100/20/0"))
+    name, right, p, nfe, flops, again, agreed, _, _, _, step, whole, _ = cells.strip("| ").split(
+        " | "
+    )
+    wanted = [name, right, p, nfe, flops, again, agreed]
+    assert row[2] == [*wanted, step.replace("x", "×"), whole.replace("x", "×")]
+    assert len(head) == len(row[2])
+
+
+def test_a_row_that_was_not_timed_has_no_ratios():
+    rows = [row | {"speed": None} for row in TABLE["rows"]]
+    made = document(catalog.describe(), PLAIN, TABLE | {"rows": rows})
+    assert made["groups"][0]["methods"][0]["measured"]["rows"][0][-2:] == ["–", "–"]
+    assert "ratios" not in made["note"]
+    assert "ratios" in document(catalog.describe(), PLAIN, TABLE)["note"]
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"), [(json.dumps(TABLE), 2), ("{broken", None), (None, None)],
+    ids=["whole", "broken", "missing"],
+)  # fmt: skip
+def test_the_tab_does_without_measurements(tmp_path, text, rows):
+    path = tmp_path / "table.json"
+    if text is not None:
+        path.write_text(text, "utf-8")
+    session = SimpleNamespace(
+        default_race=lambda: RaceSpec(PLAIN, PLAIN), catalog=lambda: catalog.describe()
+    )
+    with gr.Blocks() as demo:
+        build_methods(SimpleNamespace(session=session), path)
+    (tab,) = (block for block in demo.blocks.values() if block.elem_id == "ds-methods")
+    made = json.loads(tab.methods(""))
+    measured = made["groups"][0]["methods"][1]["measured"]
+    assert (measured and len(measured["rows"][1:])) == rows

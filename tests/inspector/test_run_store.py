@@ -1,0 +1,117 @@
+"""The store keeps its budget, the live_runs knows who runs what, answers are remembered."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+from inspector.run_store import KnownAnswers, LiveRuns, RaceRecord, RunStore
+
+
+class Flags:
+    stopped = False
+
+    def stop(self):
+        self.stopped = True
+
+
+def full_record(traces):
+    return RaceRecord(traces=dict(traces))
+
+
+def test_the_least_recently_used_goes_first(traces):
+    size = full_record(traces).nbytes()
+    store = RunStore(budget=3 * size)
+    records = [full_record(traces) for _ in range(3)]
+    for record in records:
+        store.put(record)
+    assert store.get(records[0].run_id) is records[0]
+    store.put(full_record(traces))
+    assert len(store) == 3
+    assert store.get(records[1].run_id) is None
+    assert store.get(records[0].run_id) is records[0]
+
+
+def test_the_newest_stays_even_over_budget(traces):
+    store = RunStore(budget=1)
+    record = full_record(traces)
+    store.put(record)
+    assert store.get(record.run_id) is record
+
+
+def test_what_nobody_uses_for_its_life_is_dropped(traces):
+    now = [0.0]
+    store = RunStore(lifetime=10, clock=lambda: now[0])
+    used, forgotten, pinned = (full_record(traces) for _ in range(3))
+    store.pin(pinned)
+    store.put(used)
+    store.put(forgotten)
+    now[0] = 6.0
+    assert store.get(used.run_id) is used
+    now[0] = 12.0
+    assert store.get(forgotten.run_id) is None
+    assert store.get(used.run_id) is used
+    assert store.get(pinned.run_id) is pinned
+    assert len(store) == 1
+
+
+def test_what_is_pinned_can_be_dropped_by_nobody(traces):
+    store, record = RunStore(budget=1), full_record(traces)
+    store.pin(record)
+    store.put(full_record(traces))
+    store.drop(record.run_id)
+    assert store.get(record.run_id) is record
+
+
+def test_run_ids_cannot_be_guessed():
+    ids = {RaceRecord().run_id for _ in range(1000)}
+    assert len(ids) == 1000
+    assert min(map(len, ids)) >= 24
+
+
+def test_a_second_run_stops_the_first():
+    live_runs, first, second = LiveRuns(), Flags(), Flags()
+    live_runs.begin("me", "run-1", first)
+    live_runs.begin("me", "run-2", second)
+    assert first.stopped
+    assert not second.stopped
+    assert live_runs.end("me", "run-1")
+    assert live_runs.control("me") is second
+    assert live_runs.end("me", "run-2")
+    assert live_runs.control("me") is None
+    assert live_runs.last("me") == "run-2"
+
+
+def test_leaving_stops_the_run_of_that_visitor_only():
+    live_runs, mine, yours = LiveRuns(), Flags(), Flags()
+    live_runs.begin("me", "run-1", mine)
+    live_runs.begin("you", "run-2", yours)
+    live_runs.leave("me")
+    assert mine.stopped
+    assert not yours.stopped
+    assert live_runs.last("me") is None
+    assert live_runs.last("you") == "run-2"
+    assert not live_runs.end("me", "run-1")
+    assert live_runs.end("you", "run-2")
+
+
+def test_the_shelf_survives_many_threads(traces):
+    store = RunStore(budget=5 * full_record(traces).nbytes())
+
+    def work(_):
+        record = full_record(traces)
+        store.put(record)
+        return store.get(record.run_id) is not None
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(200)))
+    assert len(store) <= 5
+
+
+def test_answers():
+    answers = KnownAnswers()
+    answers.learn(" 1 + 1? ", 2)
+    answers.learn("open question", None)
+    assert answers.expected("1 + 1?") == 2
+    assert answers.expected("open question") is None
+    for i in range(3000):
+        answers.learn(f"problem {i}", i)
+    assert answers.expected("1 + 1?") is None
+    assert answers.expected("problem 2999") == 2999

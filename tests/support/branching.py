@@ -1,0 +1,73 @@
+"""Runs of a tiny model and branches of them, as traces."""
+
+from dataclasses import replace
+
+from engine.config.spec import RunSpec, Start
+from engine.core.events import RunFinished
+from engine.generate.branch import branch_point
+from engine.serve.calibration import BASES
+from engine.serve.lane import Lane, LoadedModel
+from engine.trace.trace import Trace
+from tests.support.guiding import guide
+from tests.support.micro import make_profile, make_prompts, model_of
+
+PROMPT = make_prompts(6)[0]
+WIDTH = len(PROMPT)
+RANDOM = {"quota.score": "random"}
+
+
+class Words:
+    """A tokenizer of numbers, with one prompt."""
+
+    def encode_spec(self, spec):
+        return PROMPT
+
+    def pieces(self, ids):
+        return {int(i): b"%d" % i for i in ids}
+
+    def decode(self, ids):
+        return " ".join(map(str, ids))
+
+
+def make(**changes):
+    size = {"gen_length": 16, "block_length": 8, "steps": 8, "dtype": "float64"}
+    return RunSpec(**(size | changes))
+
+
+def loaded(family="mha"):
+    profiles = {(b, q): make_profile(base=b, quantity=q) for b in BASES for q in ("q0", "v")}
+    model = model_of(family)
+    return LoadedModel(model, Words(), "", profiles=profiles, guide=guide(model.info))
+
+
+def record(spec, parent=None, family="mha", most=99):
+    """The trace of a run, stopped after `most` steps."""
+    lane = Lane(loaded(family), spec, branch_point(spec, {"p": parent}, PROMPT))
+    trace, event = Trace(), lane.start()
+    trace.append(event)
+    while not isinstance(event, RunFinished):
+        event = lane.advance() if trace.steps < most else lane.finish("stopped")
+        trace.append(event)
+    return trace
+
+
+def branch(parent, step, *edits, family="mha", most=99, **changes):
+    """The trace of a branch with the parent's settings but for `changes`."""
+    spec = RunSpec.from_dict(parent.meta["spec"])
+    spec = replace(spec, start=Start("p", step, edits), **changes)
+    return record(spec, parent, family, most)
+
+
+def tail(trace, step=0):
+    """Block, positions and ids of each step from `step` on."""
+    arrays = trace.arrays()
+    out = []
+    for i in range(step, trace.steps):
+        own = arrays["commit_step"] == i
+        commits = zip(arrays["commit_position"][own], arrays["commit_id"][own], strict=True)
+        out.append((int(arrays["block"][i]), sorted((int(p), int(t)) for p, t in commits)))
+    return out
+
+
+def paces(trace, step=0):
+    return [len(commits) for _, commits in tail(trace, step)]

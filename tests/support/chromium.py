@@ -1,0 +1,208 @@
+"""A headless Chromium on the running app, and a page of it as a person uses it."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.support.browser import FINAL, running_app
+
+PATIENCE = 60_000  # milliseconds: a machine that builds may be busy
+LASTING = "/gradio_api/heartbeat/"  # open as long as the page is
+IDLE = "new Promise((done) => requestIdleCallback(done))"
+
+
+def chromium() -> str | None:
+    """Path of a Chromium, if the machine has one."""
+    return shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@dataclass
+class Watch:
+    """What went wrong on a page while it was open, what it asked for and what it waits for."""
+
+    errors: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+    unanswered: set[Any] = field(default_factory=set)
+
+    def attach(self, page: Any) -> None:
+        """Listen to the page's console, failures and requests."""
+        page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("request", self._asked)
+        for event in ("requestfinished", "requestfailed"):
+            page.on(event, lambda request: self.unanswered.discard(request))
+
+    def _asked(self, request: Any) -> None:
+        self.requests.append(request.url)
+        if LASTING not in request.url:
+            self.unanswered.add(request)
+
+    def offsite(self) -> list[str]:
+        """Requests that left the machine."""
+        near = ("http://127.0.0.1", "data:", "blob:")
+        return [url for url in self.requests if not url.startswith(near)]
+
+
+class RacePage:
+    """The page as a person uses it."""
+
+    def __init__(self, page: Any, watch: Watch) -> None:
+        self.page, self.watch = page, watch
+        page.set_default_timeout(PATIENCE)
+
+    def open(self, url: str) -> RacePage:
+        """Load the page and wait for its plan."""
+        self.page.goto(url)
+        self.page.wait_for_selector("#ds-race .ds")
+        self.page.wait_for_function(
+            "document.querySelector('#ds-plan .ds-plan-row, #ds-plan [data-error]:not([hidden])')"
+        )
+        return self
+
+    def planned(self, words: str) -> None:
+        """Wait until the plan, or the refusal in its place, says `words`: a page plans twice."""
+        self.page.wait_for_function(
+            "words => document.querySelector('#ds-plan').innerText.includes(words)", arg=words
+        )
+
+    def settings(self, shown: bool = True) -> None:
+        """Open or close the settings; Gradio writes its fields once more just after they come."""
+        prompt = self.page.locator("#ds-prompt textarea")
+        if prompt.is_visible() == shown:
+            return
+        self.page.locator("#ds-settings > button").click()
+        prompt.wait_for(state="visible" if shown else "hidden")
+        for _ in range(5):
+            self.page.evaluate(IDLE)
+
+    def press(self, name: str) -> None:
+        """Press one of Run, Pause, Step, Resume, Stop once it can be pressed."""
+        self.page.locator(f"#ds-{name}:not([disabled])").click()
+
+    def ready(self) -> None:
+        """Wait until Run can be pressed."""
+        self.page.locator("#ds-run:not([disabled])").wait_for()
+
+    def enabled(self, name: str) -> bool:
+        """Whether a button can be pressed."""
+        return self.page.locator(f"#ds-{name}").is_enabled()
+
+    @property
+    def state(self) -> str:
+        """The race's state."""
+        return self.data("state")
+
+    def data(self, name: str) -> str:
+        """A data attribute of the race view."""
+        return self.page.locator("#ds-race .ds").get_attribute(f"data-{name}") or ""
+
+    def shown(self, lane: str) -> int:
+        """Tokens of a lane that are not masked on the canvas."""
+        return self.page.locator(f"[data-lane={lane}] .ds-cell:not(.ds-mask)").count()
+
+    def text(self, selector: str) -> str:
+        """Visible text of an element of the race view."""
+        return self.page.locator(f"#ds-race {selector}").first.inner_text()
+
+    def wait_state(self, *states: str, timeout: float = 120) -> None:
+        """Wait until the race is in one of the states."""
+        self.page.wait_for_function(
+            "s => s.includes(document.querySelector('#ds-race .ds').dataset.state)",
+            arg=list(states), timeout=timeout * 1000,
+        )  # fmt: skip
+
+    def wait_steps(self, steps: int) -> None:
+        """Wait until the race runs and lane A has taken so many steps."""
+        self.wait_state("running")
+        self.page.wait_for_function(
+            "n => +document.querySelector('#ds-race .ds').dataset.frameA >= n", arg=steps
+        )
+
+    @property
+    def begun(self) -> int:
+        """Runs and recordings that the page has asked for."""
+        return sum("/queue/join" in url for url in self.watch.requests)
+
+    def finish(self) -> None:
+        """Run to the end, and until the page has asked for all that it does after a run."""
+        self.press("run")
+        self.over()
+        self.wait_state(*FINAL)
+
+    def over(self) -> None:
+        """Wait until what was begun on the page is over and its buttons can be pressed again."""
+        self.page.locator("#ds-race .ds[data-held=no]").wait_for(timeout=2 * PATIENCE)
+        self.ready()
+        self.settled()
+
+    def settled(self) -> None:
+        """Wait until the page has stood idle five times running and asks for nothing."""
+        end, idle, asked = time.monotonic() + PATIENCE / 1000, 0, -1
+        while idle < 5:
+            if time.monotonic() > end:
+                raise TimeoutError(f"unanswered: {[one.url for one in self.watch.unanswered]}")
+            self.page.evaluate(IDLE)
+            at_rest = not self.watch.unanswered and len(self.watch.requests) == asked
+            idle = idle + 1 if at_rest else 0
+            asked = len(self.watch.requests)
+
+
+@pytest.fixture(scope="session")
+def app(tmp_path_factory):
+    with running_app(tmp_path_factory.mktemp("browser")) as app:
+        yield app
+        assert "Traceback" not in app.log.read_text()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    if chromium() is None:
+        pytest.skip("no Chromium on this machine")
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def opened(
+    browser: Any, width: int = 1280, height: int = 900, **options: Any
+) -> Iterator[RacePage]:
+    """A page of its own; in the end it may not have failed or asked another machine for a thing."""
+    context = browser.new_context(viewport={"width": width, "height": height}, **options)
+    watch, page = Watch(), context.new_page()
+    watch.attach(page)
+    try:
+        yield RacePage(page, watch)
+    finally:
+        context.close()
+    assert watch.errors == []
+    assert watch.offsite() == []
+
+
+@pytest.fixture
+def new_page(browser):
+    """Make pages that last for a test."""
+    with ExitStack() as pages:
+        yield lambda *size, **options: pages.enter_context(opened(browser, *size, **options))
+
+
+@pytest.fixture(scope="module")
+def lasting_page(browser):
+    """Make pages that the tests of a module share; each brings them into the state it needs."""
+    with ExitStack() as pages:
+        yield lambda *size, **options: pages.enter_context(opened(browser, *size, **options))
+
+
+@pytest.fixture
+def small(app, new_page):
+    return new_page().open(app.link())

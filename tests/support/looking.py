@@ -1,0 +1,110 @@
+"""What tests of the page share: recorded runs, how they are brought in, colours and contrast."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from engine.config.spec import RunSpec
+from engine.evaluate.record_examples import gather
+from engine.serve.session import Session
+from engine.trace.trace import Trace
+from tests.support.browser import PROMPT
+
+INKS = """([selector, unless, solid]) => {
+  const back = (e) => {
+    for (; e; e = e.parentElement) {
+      const colour = getComputedStyle(e).backgroundColor;
+      if (!/^rgba\\(.*, 0\\)$|transparent/.test(colour)) return colour;
+    }
+    return 'rgb(255, 255, 255)';
+  };
+  const says = (e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+  return [...document.querySelectorAll(selector)]
+    .filter((e) => e.offsetParent && says(e) && !(unless && e.closest(unless)))
+    .filter((e) => !solid || getComputedStyle(e).backgroundImage === 'none')
+    .map((e) => [String(e.className || e.tagName), getComputedStyle(e).color, back(e)]);
+}"""
+COLOUR = """([figure, x, y]) => {
+  const canvas = document.querySelector(`#ds-race [data-figure=${figure}] canvas`);
+  const [left, top, right, bottom] = canvas.dataset.box.split(',').map(Number);
+  const [wide, high] = canvas.dataset.cells.split(',').map(Number);
+  const px = devicePixelRatio * (left + (x + 0.5) * (right - left) / wide);
+  const py = devicePixelRatio * (top + (y + 0.5) * (bottom - top) / high);
+  return [...canvas.getContext('2d').getImageData(px, py, 1, 1).data.slice(0, 3)];
+}"""
+
+
+def recorded(session: Session, spec: RunSpec) -> Trace:
+    """The trace of a run, which must end well."""
+    return gather(("a", event) for event in session.run(spec))["a"]
+
+
+def recorded_lanes(session: Session, level: str, **caches: str) -> dict[str, Trace]:
+    """A small problem by lane under its cache, recorded at a level."""
+    shape: dict[str, Any] = {"gen_length": 32, "block_length": 16, "steps": 32, "record": level}
+    base = replace(session.default_race().a, prompt=PROMPT, **shape)
+    return {lane: recorded(session, replace(base, cache=name)) for lane, name in caches.items()}
+
+
+def bring(race: Any, lanes: Mapping[str, Trace], folder: Path) -> None:
+    """Import traces into an open page."""
+    paths = [str(folder / f"{name}.npz") for name in lanes]
+    for path, trace in zip(paths, lanes.values(), strict=True):
+        trace.save(path)
+    race.page.locator("#ds-files button").first.click()
+    race.page.locator("#ds-import input[type=file]").set_input_files(paths)
+    race.wait_state("imported")
+
+
+def show(race: Any, view: str) -> None:
+    """Open a view of the Run tab and wait until it is drawn."""
+    race.page.locator(f"#ds-race [data-tab={view}]").click()
+    race.page.locator(f"#ds-race [data-inspect][data-ready={view}]").wait_for()
+
+
+def show_at(race: Any, view: str, lane: str, layer: int, step: int) -> None:
+    """Open a view with the cursor at a place, counted from 0."""
+    race.page.locator(f"#ds-race [data-inspect-lane-{lane}]").click()
+    show(race, view)
+    race.page.locator("#ds-race [data-inspect-step]").fill(str(step))
+    race.page.locator("#ds-race [data-inspect-layer]").fill(str(layer))
+
+
+def cell_colour(race: Any, figure: str, x: int, y: int) -> list[int]:
+    """RGB in the middle of a heat map's cell."""
+    return race.page.evaluate(COLOUR, [figure, x, y])
+
+
+def inks(page: Any, selector: str, unless: str = "", solid: bool = False) -> list[list[str]]:
+    """Name, ink and ground of each shown element with text of its own, but those in `unless`.
+
+    `solid`: only where the ground is a plain colour.
+    """
+    return page.evaluate(INKS, [selector, unless, solid])
+
+
+def illegible(found: Iterable[list[str]]) -> set[tuple[str, ...]]:
+    """Those whose ink and ground have a contrast below 4.5 (WCAG)."""
+    poor = set()
+    for name, ink, ground in found:
+        high, low = sorted((luminance(ink), luminance(ground)), reverse=True)
+        if (high + 0.05) / (low + 0.05) < 4.5:
+            poor.add((name, ink, ground))
+    return poor
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of `rgb(...)`."""
+    parts = [int(x) / 255 for x in re.findall(r"\d+", colour)[:3]]
+    lin = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * lin[0] + 0.7152 * lin[1] + 0.0722 * lin[2]
+
+
+def recolour(page: Any, dark: bool) -> None:
+    """Change the page's theme as Gradio does, and wait until its colours have come."""
+    page.evaluate("dark => document.body.classList.toggle('dark', dark)", dark)
+    page.wait_for_function("document.getAnimations().every((one) => one.playState !== 'running')")

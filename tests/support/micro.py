@@ -1,0 +1,253 @@
+"""Tiny seeded models, jobs and recorders that the engine's tests share."""
+
+import json
+import math
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+from engine.cache.base import CachePolicy, LayerPlan, StepPlan
+from engine.cache.calibration.drift_profile import DriftProfile, edges
+from engine.cache.store import Site
+from engine.config.spec import RunSpec
+from engine.generate.loop import Denoiser, denoise
+from engine.models.base import ModelAdapter, ModelInfo
+from engine.models.loading.families import ADAPTERS
+from engine.record.recorder import Recorder
+from engine.serve.calibration import BASES
+from engine.serve.lane import LoadedModel, make_job
+from engine.tiny.layout import dream_config
+from engine.tiny.network import Shape
+from engine.tiny.tokenizer import SPECIALS, TEMPLATES
+from tests.support.guiding import guide
+
+ROOT = Path(__file__).parents[2]
+TINY, FILES = ROOT / "assets/models/tiny-llada", ("tokenizer.json", "tokenizer_config.json")
+VOCAB, MASK, EOS, EOT = 40, 39, 1, 2
+ATOL, NONE = 1e-9, slice(0, 0)
+FAMILIES = {
+    "mha": (0, 4, 11),
+    "gqa": (0, 2, 12),
+    "shifted-mha": (1, 4, 13),
+    "shifted-gqa": (1, 2, 14),
+}
+
+
+class MicroAdapter(ModelAdapter):
+    family = "micro"
+
+
+def make_info(shift=0, kv=4, layers=3, **changes) -> ModelInfo:
+    sizes = {
+        "family": "micro", "layers": layers, "d_model": 32, "n_heads": 4, "n_kv_heads": kv,
+        "ffn": 48, "vocab_size": VOCAB, "max_length": 128, "rope_theta": 1e4, "norm_eps": 1e-6,
+        "mask_id": MASK, "eos_id": EOS, "pad_id": EOS, "stop_ids": (EOS, EOT),
+        "logit_shift": shift, "qkv_bias": bool(shift),
+    }  # fmt: skip
+    return ModelInfo(**(sizes | changes))
+
+
+def fill(adapter: ModelAdapter, seed: int) -> ModelAdapter:
+    generator = torch.Generator().manual_seed(seed)
+    for name, tensor in adapter.named_parameters():
+        noise = torch.randn(tensor.shape, dtype=torch.float64, generator=generator)
+        if tensor.ndim == 1 and "norm" in name:
+            tensor.copy_(1 + noise / 5)
+        else:
+            tensor.copy_(noise if "embedding" in name else noise * 2 / math.sqrt(32))
+    return adapter
+
+
+def make_model(seed=0, shift=0, kv=4, layers=3, cls=MicroAdapter, **changes) -> ModelAdapter:
+    return fill(cls(make_info(shift, kv, layers, **changes)).double(), seed)
+
+
+@cache
+def model_of(family: str, layers: int = 3) -> ModelAdapter:
+    """A shared model; not to be changed."""
+    shift, kv, seed = FAMILIES[family]
+    return make_model(seed, shift, kv, layers)
+
+
+def make_spec(**changes) -> RunSpec:
+    return RunSpec(
+        **({"gen_length": 16, "block_length": 4, "steps": 16, "dtype": "float64"} | changes)
+    )
+
+
+def make_prompts(*lengths: int, seed: int = 5) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(3, MASK, (n,), generator=generator).tolist() for n in lengths]
+
+
+def make_profile(layers=3, lo=1e-3, hi=0.3, base="none", quantity="q0") -> DriftProfile:
+    """Drifts spread evenly, on a log scale, over lo to hi, the same in each layer."""
+    left = edges()[:-1]
+    inside = ((left >= lo) & (left < hi)).astype(np.int64)
+    counts = np.tile(inside, (layers, 1))
+    return DriftProfile(base, quantity, counts, (counts * left).sum(1))
+
+
+def micro_job(model, spec, prompts=None, recorder=None, policy=None, eager=False):
+    """A job of the engine's own making; `policy` builds a policy that is not registered.
+
+    `eager`: no forward is captured, for who listens to the model or counts what torch multiplies.
+    """
+    profiles = {
+        (base, quantity): make_profile(model.info.layers, base=base, quantity=quantity)
+        for base in BASES
+        for quantity in ("q0", "v")
+    }
+    loaded = LoadedModel(model, None, "", profiles=profiles, guide=guide(model.info))
+    job = make_job(loaded, spec, prompts or make_prompts(6), recorder)
+    if policy is not None:
+        job.make_policy = policy
+    return replace(job, capturer=None) if eager else job
+
+
+@dataclass
+class Run:
+    state: Denoiser
+    events: list
+
+    @property
+    def ids(self):
+        return self.state.ids
+
+    @property
+    def reveals(self) -> dict:
+        """(sequence, offset in the answer) -> (block, block step, token)."""
+        start = self.state.run.prompt_length
+        return {
+            (int(s), int(p) - start): (e.block, e.block_step, int(i))
+            for e in self.events
+            for s, p, i in zip(e.sequences, e.positions, e.ids, strict=True)
+        }
+
+
+def run(model, spec, prompts=None, recorder=None, policy=None, eager=False) -> Run:
+    state = Denoiser(micro_job(model, spec, prompts, recorder, policy, eager))
+    return Run(state, list(denoise(state)))
+
+
+class LogitTap(Recorder):
+    """Keeps each step's view and plan, the logits of its needed rows and the canvas it saw."""
+
+    def __init__(self):
+        self.steps = []
+
+    def extra_rows(self, view, plan):
+        self._canvas = view.canvas.clone()
+
+    def record(self, view, plan, logits, candidates):
+        self.steps.append((view, plan, logits.clone(), self._canvas))
+
+
+def tapped(model, spec, prompts=None, policy=None, eager=False) -> tuple[Run, list]:
+    tap = LogitTap()
+    return run(model, spec, prompts, tap, policy, eager), tap.steps
+
+
+def widest_gap(a: list, b: list) -> float:
+    """Largest difference between two taps' logits; inf where their needs differ."""
+    worst = 0.0 if len(a) == len(b) else math.inf
+    for (view, _, x, _), (other, _, y, _) in zip(a, b, strict=False):
+        if not torch.equal(view.needs, other.needs):
+            return math.inf
+        worst = max(worst, (x[..., :MASK] - y[..., :MASK])[view.real].abs().max().item())
+    return worst
+
+
+@dataclass
+class Planned(CachePolicy):
+    """Test policy: all rows at the first step, then what its functions say."""
+
+    name = "planned"
+
+    rows: object = None
+    layer_rows: object = None
+    kept: tuple = ("k", "v", "attn", "ffn")
+
+    def __post_init__(self):
+        self._view = None
+
+    def sites(self, run):
+        return tuple(Site(name) for name in self.kept)
+
+    def begin_step(self, view):
+        self._view = view
+        if view.step == 0 or self.rows is None:
+            return StepPlan()
+        return StepPlan(rows=self.rows(view), kind="partial")
+
+    def plan(self, layer, probe):
+        first = self._view.step == 0
+        return LayerPlan() if first or not self.layer_rows else self.layer_rows(layer, probe)
+
+    @classmethod
+    def exact(cls):
+        return cls()
+
+
+def random_rows(seed: int, batch: int, choices: torch.Tensor, n: int) -> torch.Tensor:
+    """`n` ascending rows a sequence out of `choices`, another set for each sequence."""
+    generator = torch.Generator().manual_seed(seed)
+    picks = [torch.randperm(len(choices), generator=generator)[:n] for _ in range(batch)]
+    return torch.stack([choices[p].sort().values for p in picks])
+
+
+def write_checkpoint(folder: Path, seed=0, layers=2, scale=1.0, kind="llada", **changes) -> Path:
+    """A small random checkpoint in the layout of a family with the embedded models' tokenizer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = (_as_dream if kind == "dream" else _as_llada)(folder, layers) | changes
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file(random_tensors(config, seed, scale), folder / "model.safetensors")
+    return folder
+
+
+def _as_llada(folder: Path, layers: int) -> dict:
+    """LLaDA's tokenizer written, and its config."""
+    for name in FILES:
+        (folder / name).write_bytes((TINY / name).read_bytes())
+    config = json.loads((TINY / "config.json").read_text())
+    sizes = {"d_model": 32, "n_heads": 4, "n_kv_heads": 4, "mlp_hidden_size": 48}
+    return config | sizes | {"n_layers": layers}
+
+
+def _as_dream(folder: Path, layers: int) -> dict:
+    """The same tokenizer under Dream's names written, and a config with grouped heads."""
+    for name in FILES:
+        text = (TINY / name).read_text()
+        for ours, theirs in zip(SPECIALS["llada"], SPECIALS["dream"], strict=True):
+            text = text.replace(f'"{ours}"', f'"{theirs}"')
+        (folder / name).write_text(text)
+    path = folder / FILES[1]
+    config = json.loads(path.read_text()) | {"chat_template": TEMPLATES["dream"]}
+    path.write_text(json.dumps(config))
+    shape = Shape(vocab=768, width=32, heads=4, hidden=48, layers=layers)
+    return dream_config(shape) | {"num_key_value_heads": 2}
+
+
+def configure(folder: Path, **changes) -> None:
+    """Change fields of a checkpoint's config; `...` takes one out."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({k: v for k, v in config.items() if v is not ...}))
+
+
+def random_tensors(config: dict, seed: int, scale=1.0) -> dict[str, torch.Tensor]:
+    generator, family = torch.Generator().manual_seed(seed), ADAPTERS[config["model_type"]]
+    info, layout = family.read_info(config), family.layouts[0]
+    shapes = layout.expected(info, family.embedding_rows(config, info))
+
+    def tensor(name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        if len(shape) == 1 and name.endswith("weight"):
+            return torch.ones(shape)
+        noise = torch.randn(shape, generator=generator) * scale
+        return noise if name == layout.embedding else noise * 0.3
+
+    return {name: tensor(name, shape) for name, shape in shapes.items()}

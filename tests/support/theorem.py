@@ -1,0 +1,88 @@
+"""The theorem widget alone on a page, and what it shows."""
+
+import socket
+
+import pytest
+
+from tests.support.looking import recolour
+
+OPENED = (3, 30, 0.8)
+
+
+class Widget:
+    """The widget as a person uses it, and its own account of what it shows."""
+
+    def __init__(self, made, url):
+        self.page, self.watch = made.page, made.watch
+        self.page.goto(url)
+        self.page.wait_for_selector("[data-theorem][data-k]")
+        self.page.wait_for_function("document.querySelector('canvas[data-bars]').style.height")
+        made.settled()
+
+    def slide(self, k, percent, part):
+        for name, value in (("k", k), ("epsilon", percent / 100), ("strength", part)):
+            self.page.locator(f"[data-in-{name}]").fill(str(value))
+
+    def press(self, key):
+        self.page.locator(f"[data-key={key}]").click()
+
+    @property
+    def data(self):
+        return self.page.locator("[data-theorem]").evaluate("node => ({ ...node.dataset })")
+
+    @property
+    def rows(self):
+        """P and Q of every outcome, by its name."""
+        rows = self.page.locator("[data-rows] tr").evaluate_all(
+            "rows => rows.map(({ dataset: d }) => [d.outcome, Number(d.p), Number(d.q)])"
+        )
+        return {name: (p, q) for name, p, q in rows}
+
+    @property
+    def verdict(self):
+        return self.page.locator("[data-verdict]").inner_text()
+
+
+@pytest.fixture(scope="module")
+def url():
+    import gradio as gr
+
+    from inspector import static_files
+    from inspector.page.theme import theme
+    from inspector.page.theorem import build_theorem
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with gr.Blocks(fill_width=True, analytics_enabled=False) as demo:
+        build_theorem()
+    demo.launch(
+        prevent_thread_lock=True, quiet=True, ssr_mode=False, theme=theme(), css=static_files.css(),
+        server_name="127.0.0.1", server_port=port, footer_links=["settings"],
+    )  # fmt: skip
+    yield f"http://127.0.0.1:{port}/"
+    demo.close()
+
+
+@pytest.fixture
+def new_widget(url, new_page):
+    """Open the widget on a page of its own."""
+
+    def make(*size, **options):
+        return Widget(new_page(*size, **options), f"{url}?__theme=light")
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def shared(url, lasting_page):
+    return Widget(lasting_page(), f"{url}?__theme=light")
+
+
+@pytest.fixture
+def widget(shared):
+    """The one that the tests of a module share, as it is when it is opened."""
+    shared.page.set_viewport_size({"width": 1280, "height": 900})
+    recolour(shared.page, False)
+    shared.slide(*OPENED)
+    return shared
