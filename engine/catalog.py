@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cache
 from types import ModuleType
@@ -22,7 +23,7 @@ from engine.cache.stack import Stack
 from engine.config.knobs import describe_fields
 from engine.config.plan import DerivedPlan, derive
 from engine.config.spec import RunSpec
-from engine.core.tables import print_or_write
+from engine.core.tables import table_command
 from engine.unmask.base import Unmasker
 from engine.unmask.proposals import ALIASES
 
@@ -163,5 +164,6 @@ def _shown(knob: dict[str, Any]) -> str:
     return str(knob["default"]).lower()
 
 
-if __name__ == "__main__":
-    print_or_write("The methods of the engine.", table, "methods")
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; `arguments` default to those of the process."""
+    table_command("catalog", "The methods of the engine.", table, "methods", arguments)

@@ -10,7 +10,7 @@ from app import ASSETS
 from engine.models.loading.families import embedded_models
 from engine.serve.fair_queue import Place
 from engine.serve.session import Session
-from inspector.space.zero import Gpu, ZeroSession
+from inspector.space.zero import SharedGpu, ZeroSession
 from tests.support.browser import PROMPT, SMALL, App
 from tests.support.forking import spaces
 from tests.inspector.fake import serving
@@ -18,7 +18,7 @@ from tests.engine.serve.test_fair_queue import at_pace
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
-SHARED = Gpu(frozenset({("tiny-llada", "float32")}), 48_000_000_000, lambda s, p: 9.0, device="cpu")
+SHARED = SharedGpu(frozenset({("tiny-llada", "float32")}), 48_000_000_000, lambda s, p: 9.0, device="cpu")
 
 
 @pytest.fixture(scope="module")

@@ -180,10 +180,10 @@ def _model(args: argparse.Namespace) -> Report:
 SUITES = {"cpu": ("speed", _cpu), "gpu": ("full size", _gpu), "growth": ("growth", _growth)}
 
 
-def main() -> None:
-    """The command line."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; `arguments` default to those of the process."""
     parser = _parser()
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     if args.suite and (args.specs or args.record):
         parser.error("--specs and --record go with --model; a suite has settings of its own")
     if args.write_readme and not args.suite:
@@ -203,7 +203,9 @@ def main() -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m engine bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--suite", choices=SUITES, help="the rows of a table of the README")

@@ -68,14 +68,16 @@ def fit(points: Sequence[dict[str, Any]]) -> dict[str, float]:
     return dict(zip(TERMS, found.tolist(), strict=True)) | {"r2": float(1 - rest)}
 
 
-def main() -> None:
-    """The command line."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; `arguments` default to those of the process."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m engine sweep",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=ASSETS / "table" / "rho.json")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     folders = embedded_models(ASSETS)
     session = Session(folders)
@@ -107,7 +109,3 @@ def main() -> None:
     }  # fmt: skip
     args.out.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
     print(json.dumps(document["fits"]))
-
-
-if __name__ == "__main__":
-    main()

@@ -6,9 +6,11 @@ python -m engine costs --write-readme   renews the one in README.md
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from engine.catalog import derive_plan
 from engine.config.spec import RunSpec
-from engine.core.tables import print_or_write
+from engine.core.tables import table_command
 from engine.models.loading.families import adapter_for
 from engine.models.loading.memory_estimate import gigabytes, needed_bytes, weights_bytes
 from engine.models.loading.registry import REGISTERED
@@ -60,5 +62,6 @@ def table() -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-if __name__ == "__main__":
-    print_or_write("What big models cost on a Space, computed.", table, "costs")
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; `arguments` default to those of the process."""
+    table_command("costs", "What big models cost on a Space, computed.", table, "costs", arguments)

@@ -38,11 +38,21 @@ def write(text: str, name: str) -> None:
     path.write_text(renewed(path.read_text("utf-8"), text, name), "utf-8")
 
 
-def print_or_write(about: str, table: Callable[[], str], name: str) -> None:
-    """The command line of a module whose table stands in README.md."""
-    parser = argparse.ArgumentParser(description=about)
+def table_command(
+    name: str,
+    about: str,
+    table: Callable[[], str],
+    section: str,
+    arguments: Sequence[str] | None = None,
+) -> None:
+    """Run a command that prints a table, or renews its section of README.md.
+
+    `name` is the command as `python -m engine NAME`, `about` its description for --help, and
+    `section` the name of the marks in README.md.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m engine {name}", description=about)
     parser.add_argument("--write-readme", action="store_true", help="renew README.md's table")
-    if parser.parse_args().write_readme:
-        write(table(), name)
+    if parser.parse_args(arguments).write_readme:
+        write(table(), section)
     else:
         print(table(), end="")

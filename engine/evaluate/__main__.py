@@ -21,6 +21,7 @@ import dataclasses
 import json
 import shlex
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -63,9 +64,9 @@ def spec_from_flags(args: argparse.Namespace, defaults: dict[str, Scalar]) -> Ru
     return spec
 
 
-def main() -> None:
-    """The command line."""
-    args = _parser().parse_args()
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; `arguments` default to those of the process."""
+    args = _parser().parse_args(arguments)
     folder = Path(args.model or "assets/models/tiny-llada")
     args.model = folder.name
     torch.set_num_threads(args.threads)
@@ -132,7 +133,9 @@ def _saved(folder: Path | None) -> dict[str, Any]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m engine evaluate",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--problems", type=int, default=500, help="how many to draw")
     parser.add_argument("--shots", type=int, default=0, help="worked examples before each")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +63,12 @@ def _cut(ids: list[int], stops: tuple[int, ...]) -> list[int]:
     return ids[: ends[0]] if ends else ids
 
 
-def main() -> None:
-    """The command line."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; `arguments` default to those of the process."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m engine causal-exam",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--folder", type=Path, required=True, help="folder of the model")
     parser.add_argument("--problems", type=int, default=300, help="how many to draw")
@@ -73,13 +76,9 @@ def main() -> None:
     parser.add_argument("--shots", type=int, default=0, help="worked examples before each")
     parser.add_argument("--batch", type=int, default=20, help="problems answered together")
     parser.add_argument("--json", action="store_true", help="end with one JSON line")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     found = row(args.folder, args.problems, args.seed, args.shots, args.batch)
     print(f"{args.folder.name}: {found['accuracy']:.1%} of {args.problems} right")
     if args.json:
         print(json.dumps({"rows": [found]}))
-
-
-if __name__ == "__main__":
-    main()

@@ -12,7 +12,7 @@ for the clocks.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -122,20 +122,18 @@ def write(traces: Mapping[str, Trace], folder: Path) -> None:
         trace.save(folder / f"{name}.npz")
 
 
-def main() -> None:
-    """The command line."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; `arguments` default to those of the process."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m engine examples",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--threads", type=int, default=1)
-    torch.set_num_threads(parser.parse_args().threads)
+    torch.set_num_threads(parser.parse_args(arguments).threads)
     session, folder = Session(embedded_models(ASSETS)), ASSETS / "examples"
     write(record(session), folder)
     recorded = record(session, "probe")
     write({f"{lane}-recorded": trace for lane, trace in recorded.items()}, folder)
     write(record_runs(session, method_specs(session)), folder / "methods")
     write(record_runs(session, lesson_specs(session)), folder / "lessons")
-
-
-if __name__ == "__main__":
-    main()

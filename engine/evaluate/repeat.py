@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,16 +60,18 @@ def differences(card: Any, traces: dict[str, Trace]) -> list[str]:
     return lines
 
 
-def main() -> None:
-    """The command line."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; `arguments` default to those of the process."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m engine repeat",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("card", type=Path, help="run card, as the page exports it")
     parser.add_argument("--model", type=Path, help="folder of the checkpoint, if not embedded")
     parser.add_argument("--out", type=Path, help="folder for the traces")
     parser.add_argument("--threads", type=int, default=1, help="torch threads")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     torch.set_num_threads(args.threads)
     folders = embedded_models(ASSETS) | ({args.model.name: args.model} if args.model else {})
     try:
@@ -83,7 +86,3 @@ def main() -> None:
         write(traces, args.out)
     print("\n".join(found) or "as on the card")
     sys.exit(bool(found))
-
-
-if __name__ == "__main__":
-    main()

@@ -10,6 +10,7 @@ weights and are ignored once those have changed.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,22 +35,20 @@ def ship(folder: Path, bases: list[str]) -> list[Path]:
     return paths
 
 
-def main() -> None:
-    """The command line."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; `arguments` default to those of the process."""
     bases = [base for base in BASES if base in policies()]
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m engine calibrate",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--model", type=Path, default=Path("assets/models/tiny-llada"))
     parser.add_argument("--base", nargs="+", default=bases, choices=bases)
     parser.add_argument("--threads", type=int, default=1, help="torch threads")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     torch.set_num_threads(args.threads)
     try:
         ship(args.model, args.base)
     except ValueError as error:
         raise SystemExit(f"error: {error}") from None
-
-
-if __name__ == "__main__":
-    main()

@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -143,7 +143,9 @@ def note(out: Path, phase: dict[str, Any], sums: list[float]) -> None:
 def parser() -> argparse.ArgumentParser:
     """Build the command line."""
     top = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        prog="python -m engine train",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
     )
     commands = top.add_subparsers(dest="command", required=True)
     one = commands.add_parser("run", help="train one phase, or go on with an interrupted one")
@@ -181,14 +183,14 @@ def parser() -> argparse.ArgumentParser:
         if name == "export":
             other.add_argument("--run", type=Path, required=True)
         else:
-            text = "outputs of engine.evaluate.__main__ --json"
+            text = "outputs of python -m engine.evaluate --json"
             other.add_argument("--exams", type=Path, nargs="*", default=[], help=text)
     return top
 
 
-def main() -> None:
-    """Run the command line."""
-    args = parser().parse_args()
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; `arguments` default to those of the process."""
+    args = parser().parse_args(arguments)
     if args.command == "run":
         run(args)
     elif args.command == "card":
@@ -198,7 +200,3 @@ def main() -> None:
         phases, vocabulary = state["phases"], vocabulary_of(state["phases"])
         shape = Shape(vocab=tokenizer.ROWS[vocabulary])
         layout.export(state["model"], shape, args.family, args.folder, phases, vocabulary)
-
-
-if __name__ == "__main__":
-    main()

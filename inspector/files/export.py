@@ -1,4 +1,4 @@
-"""Traces as files: what a visitor takes away and brings back."""
+"""Export and import of races: trace files, tables, the run card and the replay page."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ RECORDED = "-recorded"
 
 
 def write_race(record: RaceRecord, folder: Path, title: Title) -> list[str]:
-    """Write all that a race gives, and return the paths.
+    """Write the files of a race to `folder` and return their paths.
 
-    Of each lane the timed trace and the recorded one, as `.npz` and, where small, as `.json`,
-    and its numbers as two tables; of the race a run card and a page that replays it.
+    For each lane: the timed and the recorded trace as `.npz` and, if small enough, as `.json`,
+    and two tables. For the race: a run card and a replay page.
     """
     head = f"driftscope-{record.run_id[:8]}"
     with record.lock:
@@ -45,7 +45,7 @@ def write_race(record: RaceRecord, folder: Path, title: Title) -> list[str]:
 
 
 def _trace_files(name: str, trace: Trace) -> dict[str, bytes]:
-    """The forms of a trace that its size allows."""
+    """The files of a trace by name; a format that the trace is too large for is left out."""
     out = {}
     for suffix in ("npz", "json"):
         try:
@@ -62,9 +62,10 @@ def _write(path: Path, data: bytes) -> str:
 
 
 def read_race(paths: Iterable[str | Path]) -> RaceRecord:
-    """One or two trace files as a record; ValueError says what is wrong and the remedy.
+    """Read one or two traces as a race.
 
-    Beside each may be that of the same run recorded, which has its name and `-recorded`.
+    With each file its recorded trace may be given; it has the same name with `-recorded` added.
+    Raises ValueError, which says what is wrong and how to correct it.
     """
     files = sorted((Path(path) for path in paths), key=lambda path: path.name)
     if sum(path.stat().st_size for path in files) > 2 * MAX_BYTES:
@@ -72,7 +73,7 @@ def read_race(paths: Iterable[str | Path]) -> RaceRecord:
     timed, recorded = _pairs(files)
     if not 1 <= len(timed) <= len(LANES):
         raise ValueError(
-            "trace: give one file, or two to compare them, each with its -recorded one if you like"
+            "trace: give one file, or two to compare; each may come with its -recorded file"
         )
     record = RaceRecord(state="imported")
     for lane, path in zip(LANES, timed, strict=False):
@@ -84,7 +85,7 @@ def read_race(paths: Iterable[str | Path]) -> RaceRecord:
 
 
 def _pairs(files: list[Path]) -> tuple[list[Path], Mapping[str, Path]]:
-    """The files that fill a lane, and those recorded of one of them by its stem."""
+    """The files of the timed traces, and the recorded file of each by its stem."""
     stems = {path.stem for path in files}
     whose = {path: path.stem.removesuffix(RECORDED) for path in files}
     recorded = {whose[p]: p for p in files if whose[p] != p.stem and whose[p] in stems}
@@ -92,30 +93,30 @@ def _pairs(files: list[Path]) -> tuple[list[Path], Mapping[str, Path]]:
 
 
 def _check_same(lane: Lane, timed: Trace, recorded: Trace) -> None:
-    """Refuse a recording of another run than the one beside it."""
+    """Raise ValueError if `recorded` has other tokens than `timed`."""
     one, other = ([t.canvas_at(t.steps), t.step_map()] for t in (timed, recorded))
     if not all(np.array_equal(a, b) for a, b in zip(one, other, strict=True)):
         raise ValueError(
-            f"trace: the recorded run of lane {lane.upper()} is not the timed one, its tokens "
-            "differ; give the files apart"
+            f"trace: the recorded run of lane {lane.upper()} has other tokens than the timed run; "
+            "import the two files separately"
         )
 
 
 def _checked(trace: Trace) -> Trace:
-    """A trace that the views can draw: one with an answer and a readable spec."""
+    """The trace, if the views can draw it; ValueError if it has no answer or an invalid spec."""
     if trace.arrays()["prompt_mask"].all():
-        raise ValueError("trace: nothing in it was decoded; export it again after a run")
+        raise ValueError("trace: it has no decoded tokens; export it again after a run")
     RunSpec.from_dict(trace.meta["spec"])
     return trace
 
 
-def reader(folder: Path) -> Callable[[str], Trace]:
-    """A function that reads a bundled trace of a folder by name, and keeps the latest read."""
+def cached_reader(folder: Path) -> Callable[[str], Trace]:
+    """A function that reads a trace of `folder` by name and caches the latest 32."""
     return lru_cache(32)(lambda name: Trace.load(folder / f"{name}.npz"))
 
 
 def read_example(folder: Path) -> RaceRecord | None:
-    """The finished race that the page opens with, and its record, if they are there."""
+    """The recorded race that the page shows at first, or None if its files are missing."""
     paths = [folder / f"{lane}.npz" for lane in LANES]
     if not all(path.is_file() for path in paths):
         return None

@@ -1,4 +1,4 @@
-"""Replay: a race and its views as one HTML file that needs no server and asks for nothing."""
+"""Replay page: a race and its views as one HTML file that works without a server."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from inspector.run_store import RaceRecord
 from inspector.views import registry
 
 MAX_BYTES, NOTE_BYTES = 8_000_000, 1_000
-FIRST = ("frame", "why", "candidates", "run_card")  # what the rest of the page stands on
+FIRST = ("frame", "why", "candidates", "run_card")  # the rest of the page needs these
 ESCAPES = {"<": "\\u003c", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-WHOLE = "It holds everything that was recorded."
+WHOLE = "It contains everything that was recorded."
 MARK = re.compile(r"<!-- (\w+) -->")
 
 
 def replay_page(record: RaceRecord, title: messages.Title, limit: int = MAX_BYTES) -> str:
-    """A page that replays a race with the views that its traces give.
+    """An HTML page that replays a race with all views that its traces have.
 
-    Its policy allows the one script in it and no request. Views are left out, the largest first,
-    where the file would be larger than `limit` bytes; its head names them.
+    Its content security policy allows only its own script and no requests. If the file would be
+    larger than `limit` bytes, the largest views are left out and the page names them.
     """
     race = json.loads(messages.whole(record, title))
     script = "(() => {\n" + static_files.script("replay") + "\n})();"
@@ -43,7 +43,7 @@ def replay_page(record: RaceRecord, title: messages.Title, limit: int = MAX_BYTE
 
 
 def _views(record: RaceRecord, room: int) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """The views of each lane as escaped JSON, within so many bytes, and the names left out."""
+    """The views of each lane as escaped JSON, in at most `room` bytes, and the names left out."""
     found = {}
     with record.lock:
         for lane in record.started():
@@ -82,7 +82,7 @@ def _data(race: dict[str, Any], views: dict[str, dict[str, str]]) -> str:
 
 
 def _escaped(document: Any) -> str:
-    """JSON that cannot end or open anything in the page that holds it."""
+    """JSON that is safe inside a script element of an HTML page."""
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
     for char, escape in ESCAPES.items():
         text = text.replace(char, escape)

@@ -12,7 +12,7 @@ REPEAT = "python -m engine repeat driftscope-{name}-run-card.json"
 
 
 def run_card(record: RaceRecord) -> dict[str, Any]:
-    """A race as one JSON document; `repeat` is a command, None where it goes on from another."""
+    """A race as one JSON document; `repeat` is a command, or None for a branch."""
     lanes = record.started()
     whole = not any(trace.meta["spec"].get("start") for trace in lanes.values())
     name = record.run_id[:8]

@@ -1,4 +1,4 @@
-"""Tables of a trace for a spreadsheet: one row a step, one row a position."""
+"""Tables of a trace as CSV: one row per step, and one row per position."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ FORMULA = ("=", "+", "-", "@")
 
 
 def safe(cell: Any) -> Any:
-    """A cell that no spreadsheet takes for a formula; numbers stay, unknown ones are empty."""
+    """A cell value that a spreadsheet does not read as a formula.
+
+    Numbers stay as they are; None and numbers that are not finite become empty.
+    """
     if isinstance(cell, str):
         begins = cell.lstrip().startswith(FORMULA) or cell[:1] in ("\t", "\r", "\n")
         return "'" + cell if begins else cell
@@ -28,7 +31,7 @@ def safe(cell: Any) -> Any:
 
 
 def written(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A table as CSV text."""
+    """A table as CSV text with a header row."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(head)
@@ -37,10 +40,10 @@ def written(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def steps_table(trace: Trace) -> str:
-    """Every array that has one value, or a few, a step; steps and blocks count from 1.
+    """The table of steps: all arrays with one or a few values per step.
 
-    Times are in ms. Shares by site and kinds by region are there where plans were recorded, what
-    a guider did where one was asked.
+    Steps and blocks are numbered from 1. Times are in ms. The table has columns of shares by site
+    and kinds by region if plans were recorded, and columns of the guider if there was one.
     """
     arrays = trace.arrays()
     columns: dict[str, list[Any]] = {}
@@ -58,7 +61,7 @@ def steps_table(trace: Trace) -> str:
 
 
 def _guided(arrays: dict[str, np.ndarray]) -> dict[str, list[Any]]:
-    """Columns of what a guider made of each draft, where one was asked."""
+    """Columns of the guider's counts per step, if the run had a guider."""
     if not len(arrays["guided_count"]):
         return {}
     out = {f"guider_{name}": arrays["guided_count"][:, i].tolist() for i, name in enumerate(GUIDED)}
@@ -69,7 +72,7 @@ def _guided(arrays: dict[str, np.ndarray]) -> dict[str, list[Any]]:
 
 
 def _planned(trace: Trace, arrays: dict[str, np.ndarray]) -> dict[str, list[Any]]:
-    """Columns of what was recomputed, where plans were recorded."""
+    """Columns of what each step recomputed, if plans were recorded."""
     out: dict[str, list[Any]] = {}
     if len(arrays["plan"]):
         share = trace.recompute_map().mean((1, 3))
@@ -114,6 +117,6 @@ def tokens_table(trace: Trace) -> str:
 
 
 def _text(trace: Trace, token: int) -> str:
-    """A token as text, what is no character shown by its code."""
+    """A token as text; bytes and characters that cannot be printed are shown as escapes."""
     raw = trace.pieces.get(token, b"").decode(errors="backslashreplace")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in raw)

@@ -13,12 +13,15 @@ from inspector.form.settings import Form, widget
 from inspector.page_data.sizes import parameters, size
 from inspector.protocol import Session
 
-TYPED = "Or type a name of the Hub, owner/name, or a folder that holds a checkpoint."
-DEVICE = "auto: layers over GPUs, CPU memory and disk."
+TYPED = "Or type the name of a model on the Hub (owner/name), or a folder with a checkpoint."
+DEVICE = "auto: distributes the layers over GPUs, CPU memory and disk."
 
 
 def build_model_picker(form: Form) -> gr.HTML:
-    """The row of what is run and where; gives the presets, which are no setting themselves."""
+    """Build the row with model, presets, number format and device.
+
+    Returns the component of the presets, which is not one of the form's widgets.
+    """
     catalog, default = form.catalog, form.catalog.default.a
     choices = model_choices(catalog.models)
     with gr.Row(elem_id="ds-model-picker", equal_height=True):
@@ -44,21 +47,21 @@ def build_model_picker(form: Form) -> gr.HTML:
 
 
 def model_choices(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Label and name of every model: the embedded, then those on this machine, then the rest."""
+    """(label, name) of every model: embedded ones first, then those on this machine, then others."""
     ordered = sorted(rows, key=lambda row: (not row["embedded"], not row["available"]))
     return [(model_label(row), str(row["name"])) for row in ordered]
 
 
 def model_label(row: Mapping[str, Any]) -> str:
-    """A model's title, whether it must be fetched, its size and licence."""
+    """A model's title, whether it must be downloaded, its size and licence."""
     if row.get("error"):
         return f"{row['title']} · cannot be read"
     download = f", {size(row['fetch_bytes'])}" if row["fetch_bytes"] else ""
-    where = "on this machine" if row["available"] else f"to be fetched{download}"
+    where = "on this machine" if row["available"] else f"to be downloaded{download}"
     count = f"{parameters(row['parameters'])} parameters" if row["parameters"] else ""
     return " · ".join(filter(None, [row["title"], where, count, row["licence"]]))
 
 
 def refreshed_models(session: Session) -> Any:
-    """The models as they are by now: one that has been fetched is on this machine."""
+    """An update of the model dropdown, for models that were downloaded since it was built."""
     return gr.update(choices=model_choices(session.catalog()["models"]))

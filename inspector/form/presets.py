@@ -1,4 +1,4 @@
-"""Presets: a model's named settings, offered in the form and filled into it."""
+"""Presets: named settings of a model that fill the form."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from inspector.catalog import Catalog
 from inspector.form.settings import Form
 from inspector.handlers.page_handlers import to_json
 
-KEPT = ("prompt", "seed", "dtype", "device")  # the visitor's own, where a preset is silent on them
-NONE_KNOWN = "None is known for this model."
-INFO = "Settings of a paper or a demo: methods into lane B, lengths into both."
+KEPT = ("prompt", "seed", "dtype", "device")  # stay as the visitor set them unless the preset does
+NONE_KNOWN = "This model has no presets."
+INFO = "Settings of a paper or a demo. The methods go to lane B, the lengths to both lanes."
 CLEAR_CHOICE_JS = "(value) => JSON.stringify({ ...JSON.parse(value), chosen: '' })"
 
 
 class Presets:
-    """What a visitor may choose among, and what the choice does to the form."""
+    """The choice of presets and its effect on the form."""
 
     def __init__(self, form: Form) -> None:
         self._form = form
 
     def offer(self, model: Any, chosen: str = "") -> str:
-        """A model's presets for the page: names with titles and sources, and the one chosen."""
+        """The presets of a model as JSON: names, titles with sources, and the chosen one."""
         rows = self._form.catalog.presets(model)
         choices = [(row["name"], f"{row['title']} ({row['source']})") for row in rows]
         return to_json({"choices": choices, "chosen": chosen, "info": INFO if rows else NONE_KNOWN})
 
     def take(self, event: gr.EventData, model: Any) -> list[Any]:
-        """The event's `preset` shown as chosen, and the form's values as it sets them."""
+        """Apply the preset named by `event.preset`: the choice to show, and the form's values."""
         name = getattr(event, "preset", None)
         known = any(row["name"] == name for row in self._form.catalog.presets(model))
         shown = self.offer(model, str(name) if known else "")
@@ -40,9 +40,9 @@ class Presets:
 
 
 def preset_values(form: Form, model: Any, name: Any) -> list[Any]:
-    """The widgets' values that a preset sets; what it leaves alone, and all if unknown, is skipped.
+    """The widgets' values that a preset sets, in the order of `Form.inputs`.
 
-    The order is that of `Form.inputs`.
+    A value that the preset does not set is a skip; an unknown preset gives only skips.
     """
     found = next((row for row in form.catalog.presets(model) if row["name"] == name), None)
     if found is None:
@@ -55,11 +55,11 @@ def preset_values(form: Form, model: Any, name: Any) -> list[Any]:
 
 
 def preset_race(catalog: Catalog, model: str, fields: Mapping[str, Any]) -> RaceSpec:
-    """A preset as a race: lane B is it, lane A the same lengths decoded plainly.
+    """A race with the preset in lane B and plain decoding of the same lengths in lane A.
 
-    Lane A takes the preset's unmasker where that spends steps, so that only the cache differs;
-    a preset without a cache is set against the page's own baseline. Steps that a preset is
-    silent on are one for each token.
+    If the preset has a cache and its unmasker uses `steps`, lane A has the same unmasker, so that
+    the lanes differ only in the cache. Otherwise lane A has the page's default unmasker. If the
+    preset does not set `steps`, there is one step for each token.
     """
     b = RunSpec.from_dict({"model": model, **fields})
     b = replace(b, steps=b.steps if "steps" in fields else b.gen_length)

@@ -1,4 +1,4 @@
-"""The settings form: widgets made from field descriptions, and their values as a RaceSpec."""
+"""The settings form: widgets made from the catalog, and conversion of their values to a race."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MAIN = ("gen_length", "block_length", "temperature", "seed")
 ADVANCED = ("cfg_scale", "eos", "eos_suppress", "chat")
 SHARED = ("model", "dtype", "device", "prompt", *MAIN, *ADVANCED)
 STEPS_INFO = {
-    True: "Forwards in all, shared evenly by the blocks.",
-    False: "Not spent: the unmasker decides how many forwards are made.",
+    True: "Total number of forwards, divided evenly among the blocks.",
+    False: "Not used: this unmasker decides how many forwards are made.",
 }
 GUIDER = "guided.guider"
 LANE_NAMES = {"a": "Lane A, the baseline", "b": "Lane B, the challenger"}
@@ -27,7 +27,14 @@ LANE_NAMES = {"a": "Lane A, the baseline", "b": "Lane B, the challenger"}
 
 @dataclass
 class Form:
-    """The widgets by key: a shared field's name, or `a.steps`, `b.threshold.threshold`."""
+    """The widgets of the form.
+
+    Attributes:
+        catalog: models, methods and fields.
+        widgets: widgets by key. The key is the name of a field that both lanes share, or has a
+            lane in front: `a.steps`, `b.threshold.threshold`.
+        groups: the column with the knobs of a method, by lane, kind and method.
+    """
 
     catalog: Catalog
     widgets: dict[str, Component] = field(default_factory=dict)
@@ -35,23 +42,23 @@ class Form:
 
     @property
     def inputs(self) -> list[Component]:
-        """The widgets in a fixed order."""
+        """The widgets in the order of `widgets`."""
         return list(self.widgets.values())
 
     def race(self, values: Sequence[Any]) -> RaceSpec:
-        """The race that the widgets' values say; ValueError names the field."""
+        """The race given by the widgets' values. Raises ValueError, which names the field."""
         found = dict(zip(self.widgets, values, strict=True))
-        found["model"] = _stripped(found["model"])
-        shared = {name: _plain(found[name], self.catalog.fields[name]) for name in SHARED}
+        found["model"] = _strip(found["model"])
+        shared = {name: _as_field_type(found[name], self.catalog.fields[name]) for name in SHARED}
         lanes = {lane: self._lane(lane, found) for lane in LANES}
         return RaceSpec(
-            *(RunSpec.from_dict(_merged(self.catalog, lane, shared, lanes)) for lane in LANES)
+            *(RunSpec.from_dict(_spec_fields(self.catalog, lane, shared, lanes)) for lane in LANES)
         )
 
     def values(self, race: RaceSpec) -> list[Any]:
-        """The widgets' values for a race; ValueError where the page cannot show it.
+        """The widgets' values for a race. Raises ValueError if the form cannot show the race.
 
-        Recording is not among them: the page records in a run of its own.
+        The recording level is not in the form, because the page records in a separate run.
         """
         self._check_shown(race)
         specs = {"a": race.a, "b": race.b}
@@ -63,13 +70,13 @@ class Form:
             elif "." in name:
                 row = self._knob(name)
                 value = specs[lane].knobs.get(name, row["default"])
-                out.append(_typed_in(value) if row["optional"] else value)
+                out.append(_as_text(value) if row["optional"] else value)
             else:
                 out.append(getattr(specs[lane], name))
         return out
 
     def lane_updates(self, lane: Lane, unmasker: Any, cache: Any) -> list[Any]:
-        """Show the knobs of the chosen methods; grey out `steps` where it is not spent."""
+        """Updates that show the knobs of the chosen methods and disable `steps` if it is unused."""
         names = {"unmasker": unmasker, "cache": cache}
         chosen = {
             (kind, row["name"]) for kind in names for row in self.catalog.parts(kind, names[kind])
@@ -85,13 +92,13 @@ class Form:
     def _lane(self, lane: Lane, found: Mapping[str, Any]) -> dict[str, Any]:
         out: dict[str, Any] = {kind: found[f"{lane}.{kind}"] for kind in ("unmasker", "cache")}
         if self.catalog.uses_steps(out["unmasker"]):
-            out["steps"] = _plain(found[f"{lane}.steps"], self.catalog.fields["steps"])
+            out["steps"] = _as_field_type(found[f"{lane}.steps"], self.catalog.fields["steps"])
         knobs = {}
         for kind in ("unmasker", "cache"):
             for part in self.catalog.parts(kind, out[kind]):
                 for row in part["knobs"]:
                     name = f"{part['name']}.{row['name']}"
-                    knobs[name] = _plain(_stripped(found[f"{lane}.{name}"]), row)
+                    knobs[name] = _as_field_type(_strip(found[f"{lane}.{name}"]), row)
         return out | {"knobs": knobs}
 
     def _knob(self, name: str) -> Mapping[str, Any]:
@@ -103,7 +110,7 @@ class Form:
     def _check_shown(self, race: RaceSpec) -> None:
         for name in SHARED:
             if getattr(race.a, name) != getattr(race.b, name):
-                raise ValueError(f"{name}: the page gives both lanes the same; use the API instead")
+                raise ValueError(f"{name}: both lanes share it on the page; use the API instead")
         for lane, spec in (("a", race.a), ("b", race.b)):
             if spec.messages or spec.fixed:
                 raise ValueError("messages, fixed: the page takes one prompt; use the API instead")
@@ -127,7 +134,7 @@ class Form:
 
 
 def build_shared(form: Form) -> None:
-    """Widgets of what both lanes share, but for the model, where it runs, and the prompt."""
+    """Build the widgets of the fields that both lanes share, except model, device and prompt."""
     fields, default = form.catalog.fields, form.catalog.default.a
     for name in MAIN:
         form.widgets[name] = widget(fields[name], getattr(default, name), f"ds-{name}")
@@ -137,7 +144,7 @@ def build_shared(form: Form) -> None:
 
 
 def build_prompt(form: Form) -> None:
-    """The prompt's text box."""
+    """Build the text box of the prompt."""
     form.widgets["prompt"] = gr.Textbox(
         form.catalog.default.a.prompt, label="Prompt", lines=10, max_lines=14,
         max_length=MAX_PROMPT_CHARS, elem_id="ds-prompt",
@@ -146,7 +153,7 @@ def build_prompt(form: Form) -> None:
 
 
 def build_lane(form: Form, lane: Lane) -> None:
-    """Widgets of one lane: its methods, their knobs and its steps."""
+    """Build the widgets of one lane: its methods, their knobs and its steps."""
     catalog = form.catalog
     spec = catalog.default.a if lane == "a" else catalog.default.b
     gr.Markdown(f"## {LANE_NAMES[lane]}")
@@ -186,7 +193,7 @@ def _build_knobs(form: Form, lane: Lane, kind: str, row: Mapping[str, Any], show
 def guider_widget(
     catalog: Catalog, row: Mapping[str, Any], value: Any, elem_id: str
 ) -> gr.Dropdown:
-    """The chooser of a guider: those known, and where any model may be named, another's name."""
+    """The dropdown of guiders. If the session allows any model, other names can be typed."""
     names = list(dict.fromkeys([*catalog.guiders, value]))
     return gr.Dropdown(
         names, value=value, label=row["label"], info=row["help"], elem_id=elem_id,
@@ -195,7 +202,7 @@ def guider_widget(
 
 
 def widget(row: Mapping[str, Any], value: Any, elem_id: str, interactive: bool = True) -> Component:
-    """The widget that fits a described field."""
+    """The widget for a field or knob, chosen by its type and range."""
     common: dict[str, Any] = {
         "label": row["label"], "info": row["help"] or None, "elem_id": elem_id,
         "interactive": interactive,
@@ -211,11 +218,11 @@ def widget(row: Mapping[str, Any], value: Any, elem_id: str, interactive: bool =
         step = 0.01 if span <= 2 else 0.1
         return gr.Slider(row["lo"], row["hi"], value, step=step, **common)
     if row["optional"]:
-        return gr.Textbox(_typed_in(value), max_lines=1, max_length=20, **common)
+        return gr.Textbox(_as_text(value), max_lines=1, max_length=20, **common)
     return gr.Number(value, **common)
 
 
-def _merged(
+def _spec_fields(
     catalog: Catalog, lane: Lane, shared: dict[str, Any], lanes: dict[Lane, dict[str, Any]]
 ) -> dict[str, Any]:
     base = (catalog.default.a if lane == "a" else catalog.default.b).to_dict()
@@ -223,27 +230,27 @@ def _merged(
     return base | shared | lanes[lane]
 
 
-def _plain(value: Any, row: Mapping[str, Any]) -> Any:
-    """A widget's value in the field's type, where that loses nothing."""
+def _as_field_type(value: Any, row: Mapping[str, Any]) -> Any:
+    """A widget's value converted to the field's type if the conversion is exact."""
     if row["type"] == "int" and isinstance(value, float) and value.is_integer():
         return int(value)
     if value is None and row["type"] == "str":
         return ""
     if row["optional"] and isinstance(value, str):
-        return _read(value.strip(), row["type"])
+        return _parse_number(value.strip(), row["type"])
     return value
 
 
-def _stripped(value: Any) -> Any:
+def _strip(value: Any) -> Any:
     return value.strip() if isinstance(value, str) else value
 
 
-def _typed_in(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _read(text: str, kind: str) -> Any:
-    """A number typed as text; None where nothing is; the text itself where it is no number."""
+def _parse_number(text: str, kind: str) -> Any:
+    """Parse a number: None for empty text, and the text itself if it is not a number."""
     try:
         return None if not text else {"int": int, "float": float}[kind](text)
     except (ValueError, KeyError):

@@ -30,7 +30,7 @@ class FileService:
         self._handlers = handlers
         self._folder = tempfile.TemporaryDirectory(prefix="driftscope-")
         self._methods = examples / "methods" if examples else None
-        self._trace = export.reader(self._methods or Path())
+        self._trace = export.cached_reader(self._methods or Path())
 
     def export(self, request: gr.Request) -> tuple[list[str] | None, str]:
         """Write the visitor's last race to files; returns their paths and a note."""

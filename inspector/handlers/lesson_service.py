@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from inspector.files.export import reader
+from inspector.files.export import cached_reader
 from inspector.handlers.page_handlers import Handlers, to_json
 from inspector.lessons.lessons import LESSONS, Lesson, described
 from inspector.page_data import messages
@@ -20,7 +20,7 @@ class LessonService:
 
     def __init__(self, handlers: Handlers, folder: Path) -> None:
         self._handlers = handlers
-        self._trace = reader(folder)
+        self._trace = cached_reader(folder)
 
     def titles(self) -> str:
         """The texts of all lessons as JSON, without their answers."""

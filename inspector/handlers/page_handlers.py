@@ -23,7 +23,7 @@ from inspector.run_store import KnownAnswers, LiveRuns, RaceRecord, RunStore
 from inspector.server.throttle import coalesce
 
 MAX_HZ = 8.0
-RUNS: dict[str, Any] = {"concurrency_limit": 32, "concurrency_id": "runs"}  # more than may wait
+RUNS: dict[str, Any] = {"concurrency_limit": 32, "concurrency_id": "runs"}  # above the engine's limit of waiting runs
 MAX_ERROR_CHARS = 1_000
 RESERVED = ("view", "deep_link", "logs", "lesson", "cursor", "look")  # query keys, not settings
 BUTTONS = ("run", "pause", "step", "resume", "stop")
@@ -225,7 +225,7 @@ class Handlers:
     def _plan_row(self, lane: str, spec: RunSpec, found: Mapping[str, Any]) -> dict[str, str]:
         title = self.form.catalog.title(spec.to_dict())
         text, context = plan.sentence(spec, found), plan.context_use(spec, found)
-        return {"lane": lane, "title": title, "plan": text, "room": context}
+        return {"lane": lane, "title": title, "plan": text, "context": context}
 
 
 def buttons(state: str) -> list[Any]:

@@ -1,4 +1,4 @@
-"""ViewService: what the inspector asks of the server, views of a run and a recorded run of a spec."""
+"""View service: the data of the inspector's views, and runs with the recorder on."""
 
 from __future__ import annotations
 

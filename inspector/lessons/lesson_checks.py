@@ -1,4 +1,8 @@
-"""KnownAnswers: what a lesson's reader says, judged by the data of its recorded runs."""
+"""Checks of the lessons' answers against the data of the recorded runs.
+
+Each check has the signature `Check`: it gets the traces of the lesson by name, the answer as text
+and the pinned cell, and returns whether the answer is right with an explanation.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ DLLM_CHOICES = (
 
 
 def last_word(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
-    """Lesson 1: the answer token, before the end of the text, that was unmasked last."""
+    """Lesson 1: which answer token before the end of the text was unmasked last."""
     trace = traces["a"]
     shown, steps = generation(trace), trace.step_map()
     ids = trace.canvas_at(trace.steps)[shown]
@@ -34,62 +38,64 @@ def last_word(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdic
     arrays = trace.arrays()
     at = int(np.flatnonzero(arrays["commit_position"] == before[place])[0])
     sure = float(arrays["commit_confidence"][at])
-    told = f"Token {place + 1} came last, at step {steps[before[place]] + 1}, with confidence "
-    return number(given) == place + 1, told + f"{sure:.3f}."
+    step = steps[before[place]] + 1
+    text = f"Token {place + 1} was unmasked last, at step {step}, with confidence {sure:.3f}."
+    return number(given) == place + 1, text
 
 
 def kept_by_causal(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
-    """Lesson 2: answer tokens before the one just unmasked whose V moved all the same."""
+    """Lesson 2: number of answer tokens before the one just unmasked whose V changed."""
     trace, step, layer = traces["a"], 12, -1
     drift = drift_codes.decode(trace.arrays()["drift"][step, layer, QUANTITIES.index("v")])
     fresh = int(np.flatnonzero(trace.step_map() == step - 1)[0])
     before = generation(trace)
     before = before[before < fresh]
     count = int((drift[before] > MOVED).sum())
-    told = (
-        f"{count} of the {len(before)} answer tokens before it moved by more than {MOVED}. Under "
-        "causal attention none of them could see the new token, and their K and V would stand."
+    text = (
+        f"The V of {count} of the {len(before)} answer tokens before it drifted by more than "
+        f"{MOVED}. Under causal attention none of them could see the new token, and their K and V "
+        "would not change."
     )
-    return number(given) == count, told
+    return number(given) == count, text
 
 
 def drifted_share(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
-    """Lesson 3: share of the rows of layer 5 whose V moves by more than 0.05 in a step."""
+    """Lesson 3: percentage of the rows of layer 5 (index 4) whose V drifts by more than 0.05."""
     codes = traces["a"].arrays()["drift"][:, 4, QUANTITIES.index("v")]
     known = codes[codes != drift_codes.NOTHING]
     share = 100 * float((drift_codes.decode(known) > DRIFTED).mean())
-    said, found = f"{share:.1f} % of the rows of layer 5, over all steps.", number(given)
-    return found is not None and abs(found - share) <= 1, said
+    text, found = f"{share:.1f} % of the rows of layer 5, over all steps.", number(given)
+    return found is not None and abs(found - share) <= 1, text
 
 
 def cheapest_faithful(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
-    """Lesson 4: of the settings that change no token, the one that recomputes least."""
+    """Lesson 4: the setting that recomputes least among those that change no token."""
     plain = final(traces["a"])
     changed = {name: int((final(traces[name]) != plain).sum()) for _, name in DLLM_CHOICES}
     costs = {name: float(traces[name].arrays()["recomputed"].mean()) for _, name in DLLM_CHOICES}
     best = min((name for name in costs if not changed[name]), key=lambda name: costs[name])
-    told = "; ".join(
+    text = "; ".join(
         f"{label}: {changed[name]} tokens changed, {100 * costs[name]:.0f} % recomputed"
         for label, name in DLLM_CHOICES
     )
-    return given == best, told + "."
+    return given == best, text + "."
 
 
 def first_wrong(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
-    """Lesson 5: the first answer token that threshold 0.7 decodes otherwise than one by one."""
+    """Lesson 5: the first answer token that differs between threshold 0.7 and plain decoding."""
     plain, fast = final(traces["a"]), final(traces["threshold_70"])
     apart = np.flatnonzero(plain != fast)
     steps = {name: trace.steps for name, trace in traces.items()}
-    told = (
-        f"Token {apart[0] + 1} is the first of {len(apart)} that differ. 0.95 takes "
-        f"{steps['threshold_95']} forwards, 0.7 takes {steps['threshold_70']}, one by one "
-        f"{steps['a']}."
+    text = (
+        f"Token {apart[0] + 1} is the first of {len(apart)} that differ. Threshold 0.95 takes "
+        f"{steps['threshold_95']} forwards, 0.7 takes {steps['threshold_70']}, and plain decoding "
+        f"takes {steps['a']}."
     )
-    return number(given) == apart[0] + 1, told
+    return number(given) == apart[0] + 1, text
 
 
 def missed_row(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
-    """Lesson 6: a row that had moved as much as those chosen, and was not chosen."""
+    """Lesson 6: a row that drifted as much as the recomputed rows but was not recomputed."""
     trace = traces["b"]
     arrays = trace.arrays()
     step, layer, position = (pinned.get(name) for name in ("step", "layer", "position"))
@@ -106,52 +112,54 @@ def missed_row(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdi
     known = moved >= 0
     count = int((renewed & known).sum())
     if renewed[known].all() or not count:
-        return False, "In this layer and step everything, or nothing, was recomputed; take another."
+        return False, "In this layer and step all rows, or none, were recomputed; choose another."
     bar = np.sort(moved[known])[-count]
     code = moved[position]
-    told = f"Its attention output stood {drift_codes.decode(np.uint8(max(code, 0))):.4f} off"
+    drift = drift_codes.decode(np.uint8(max(code, 0)))
+    text = f"The drift of its attention output was {drift:.4f}"
     if renewed[position]:
-        return False, told + ", but it was recomputed."
+        return False, text + ", but the row was recomputed."
     right = code >= bar
-    tail = "at least" if right else "less than"
-    return bool(right), f"{told}, {tail} the least of the {count} that moved most. " + (
-        "It was passed over." if right else "It was rightly left alone."
+    order = "at least" if right else "less than"
+    return bool(right), f"{text}, {order} the smallest of the {count} largest drifts. " + (
+        "The row was missed." if right else "Reusing the row was right."
     )
 
 
 def frozen_from(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
-    """Lesson 7: the step from which no row of the first block is recomputed."""
+    """Lesson 7: the step from which on no row of the first block is recomputed."""
     trace = traces["b"]
     block = generation(trace)[: int(trace.meta["spec"]["block_length"])]
     renewed = trace.recompute_map()[:, :, :, block].any((1, 2, 3))
     first = int(np.flatnonzero(renewed)[-1]) + 1
     share = 100 * float(trace.arrays()["recomputed"].mean())
-    told = f"Block 1 is last renewed at step {first} and stands from step {first + 1} on. "
-    return number(given) == first + 1, told + f"In all, {share:.0f} % was recomputed."
+    text = f"Block 1 is last recomputed at step {first} and frozen from step {first + 1} on. "
+    return number(given) == first + 1, text + f"In total, {share:.0f} % was recomputed."
 
 
 def who_wins(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
-    """Lesson 8: first mismatches at which the guider's first choice stands in the end."""
+    """Lesson 8: number of first mismatches at which the final token is the guider's top choice."""
     trace = traces["freecache_guided"]
     arrays, ids, spelt = trace.arrays(), trace.canvas_at(trace.steps), spans(trace)
     stopped = set(stop_ids(trace.meta["model"]))
     rows = [first for first in first_mismatches(trace) if spelt[first, 0] >= 0]
-    wins, told = 0, []
+    wins, cases = 0, []
     for row in rows:
         position, drafted = arrays["draft_position"][row], int(arrays["draft_id"][row])
         became = int(ids[position])
         choice = trace.guider_pieces.get(int(arrays["guider_top"][spelt[row, 0]]), b"")
         wins += became not in stopped and trace.pieces[became] == choice
         place = position - arrays["prompt_mask"].sum() + 1
-        told.append(f"token {place}, {_word(trace, drafted)} became {_word(trace, became)}")
-    said = f"At {wins} of {len(rows)}: {'; '.join(told)}. No token is the guider's own: the "
-    return number(
-        given
-    ) == wins, said + "diffusion model drafts anew once what stands before is so."
+        cases.append(f"token {place}, {_quoted(trace, drafted)} became {_quoted(trace, became)}")
+    text = (
+        f"At {wins} of {len(rows)}: {'; '.join(cases)}. No committed token comes from the guider: "
+        "after each step the diffusion model drafts the rest again."
+    )
+    return number(given) == wins, text
 
 
 def first_mismatches(trace: Trace) -> list[int]:
-    """Rows of the draft's arrays at which a step's run of accepted tokens ended."""
+    """Indices into the draft arrays of each step's first token that the guider did not accept."""
     arrays, rows = trace.arrays(), []
     for step, taken in enumerate(arrays["guided_count"][:, GUIDED.index("accepted")].tolist()):
         lo, hi = np.searchsorted(arrays["draft_step"], [step, step + 1])
@@ -160,17 +168,17 @@ def first_mismatches(trace: Trace) -> list[int]:
     return rows
 
 
-def _word(trace: Trace, token: int) -> str:
+def _quoted(trace: Trace, token: int) -> str:
     return f"“{trace.pieces.get(token, b'').decode(errors='backslashreplace')}”"
 
 
 def final(trace: Trace) -> np.ndarray:
-    """The answer's ids at the end."""
+    """The token ids of the answer after the last step."""
     return trace.canvas_at(trace.steps)[generation(trace)]
 
 
 def number(text: str) -> float | None:
-    """A number as a reader types it; None where it is none."""
+    """Parse a number as readers type it (`12`, `3,5`, `7 %`); None if it is not a number."""
     try:
         return float(text.strip().rstrip("%").replace(",", "."))
     except ValueError:

@@ -1,4 +1,4 @@
-"""The lessons: what to do, what to see, and a question that the data answers."""
+"""The texts and settings of the lessons."""
 
 from __future__ import annotations
 
@@ -24,9 +24,17 @@ from inspector.lessons.lesson_checks import (
 class Lesson:
     """One lesson on recorded runs.
 
-    `lanes` names the traces of both lanes; `choices` (label, trace) may stand in lane B instead;
-    `action` names what the reader has to do before the mark is set; `view` and `start` set the
-    inspector; `answer` is `number`, `choice` or `pin`; `check` judges the answer by the traces.
+    Attributes:
+        key: name of the lesson in links.
+        title, do, see, ask: texts of the lesson. Layers and steps in them count from 1.
+        lanes: names of the traces of lanes A and B.
+        action: what the reader has to do before the lesson is marked as done: `scrub`, `strip`,
+            `threshold`, `choices` or `pin`.
+        view: the view of the inspector that is opened.
+        start: the cursor of the inspector; steps and layers in it count from 0.
+        answer: the form of the answer: `number`, `choice` or `pin`.
+        check: checks an answer against the traces.
+        choices: (label, trace) pairs that can be put in lane B.
     """
 
     key: str
@@ -47,8 +55,8 @@ LESSONS = (
     Lesson(
         "masks", "From masks to text",
         "Drag the replay bar to its very start, then on to its end.",
-        "All masks stand there from the start. Tokens appear out of order: the surest first, "
-        "wherever it is in the block.",
+        "Every position starts masked. Tokens do not appear from left to right: in each block the "
+        "token with the highest confidence comes first.",
         "Which answer token, of those before the end of the text, was unmasked last? "
         "Give its number.",
         ("plain", "threshold_95"), "scrub", "candidates", {"lane": "a", "step": 0, "layer": 0},
@@ -57,9 +65,10 @@ LESSONS = (
     Lesson(
         "attention", "Why there is no ordinary KV cache",
         "Go to step 13, layer 8, and switch the strip below between causal and bidirectional.",
-        "One token was unmasked in the step before. Every position sees it, so K and V move "
-        "before it as well as after it. Causal attention would have kept all that stands before.",
-        "At step 13, layer 8: how many answer tokens before the one just unmasked moved by more "
+        "One token was unmasked in the step before. Every position attends to it, so K and V "
+        "change before it as well as after it. With causal attention, K and V of all positions "
+        "before it would not change.",
+        "At step 13, layer 8: how many answer tokens before the one just unmasked drifted by more "
         "than 0.001? The strip counts them.",
         ("plain", "dual"), "strip", "drift", {"lane": "a", "step": 3, "layer": 3},
         "number", kept_by_causal,
@@ -67,17 +76,17 @@ LESSONS = (
     Lesson(
         "drift", "But most of it barely changes",
         "Move the threshold from one end to the other.",
-        "The counts fall to almost nothing long before the threshold reaches a tenth: most rows "
-        "come out nearly as they were.",
-        "What share of the rows of layer 5, in per cent, moves by more than 0.05 in V?",
+        "The counts are almost zero long before the threshold reaches 0.1: the values of most rows "
+        "barely change from one step to the next.",
+        "What percentage of the rows of layer 5 has a drift of V above 0.05?",
         ("plain", "dllm_25_5"), "threshold", "counts", {"lane": "a", "step": 20, "layer": 4},
         "number", drifted_share,
     ),
     Lesson(
         "clocks", "Refresh clocks (dLLM-Cache)",
         "Put each of the three settings in lane B.",
-        "The longer the intervals, the thinner the schedule, and the sooner the text parts from "
-        "plain decoding.",
+        "The longer the intervals, the fewer refreshes the schedule shows, and the earlier the "
+        "text differs from plain decoding.",
         "Which is the cheapest setting that changes no token?",
         ("plain", "dllm_25_5"), "choices", "schedule", {"lane": "b", "step": 20, "layer": 4},
         "choice", cheapest_faithful, DLLM_CHOICES,
@@ -85,9 +94,9 @@ LESSONS = (
     Lesson(
         "thresholds", "Blocks and thresholds (Fast-dLLM)",
         "Put 0.95, 0.7 and 0.5 in lane B.",
-        "A lower threshold commits more tokens a forward. Tokens that depend on each other are "
-        "then decided apart, and the text begins to differ.",
-        "Which answer token is the first that 0.7 decodes otherwise than plain decoding?",
+        "A lower threshold commits more tokens per forward. Tokens that depend on each other are "
+        "then chosen independently, and the text begins to differ.",
+        "Which answer token is the first that differs between threshold 0.7 and plain decoding?",
         ("plain", "threshold_95"), "choices", "compare", {"lane": "b", "step": 2, "layer": 4},
         "number", first_wrong,
         (("0.95", "threshold_95"), ("0.7", "threshold_70"), ("0.5", "threshold_50")),
@@ -95,32 +104,33 @@ LESSONS = (
     Lesson(
         "selection", "Choosing what to recompute (SPA-Cache)",
         "Look at the probed steps of lane B and pin a cell.",
-        "A layer recomputes the rows whose proxy moved most, as many as its budget allows. The "
-        "exact forward beside it shows which rows had truly moved.",
-        "Find a row that had moved as much as those chosen and was not recomputed: pin it at a "
-        "probed step, then press Check.",
+        "Each layer recomputes the rows whose proxy drifted most, as many as its budget allows. "
+        "The probe, an exact forward of the same step, shows which rows really drifted.",
+        "Find a row that drifted as much as the recomputed rows but was not recomputed. Pin it at "
+        "a probed step, then press Check.",
         ("plain", "spa_cache"), "pin", "error", {"lane": "b", "step": 20, "layer": 4},
         "pin", missed_row,
     ),
     Lesson(
         "freezing", "Freezing what is done (FlashDLM's FreeCache)",
         "Pin a cell of the schedule and move along the steps.",
-        "Once a block is decoded its K and V stand for good: no clock ever renews them. The "
-        "prompt is computed once.",
+        "Once a block is decoded, its K and V are frozen: they are never refreshed. The prompt is "
+        "computed once.",
         "From which step on is no row of block 1 recomputed any more?",
         ("plain", "freecache"), "pin", "schedule", {"lane": "b", "step": 10, "layer": 4},
         "number", frozen_from,
     ),
     Lesson(
         "helper", "A helper model (FlashDLM's guided diffusion)",
-        "Put FreeCache alone in lane B, then the guider with it, then one that spells numbers "
-        "digit by digit, then a guider without a cache.",
-        "An autoregressive model reads the whole draft in one forward and agrees to it up to the "
-        "first mismatch (✗): some steps commit many tokens, others one. Every token committed is "
-        "the diffusion model's. A guider with other tokens agrees byte by byte, as far as the "
-        "draft has whole tokens.",
-        "Where do they disagree, and who wins? With FreeCache and the guider: at how many of the "
-        "first mismatches does the guider's first choice stand in the answer at the end?",
+        "Put four runs in lane B, one after the other: FreeCache alone, FreeCache with the guider, "
+        "FreeCache with a guider that spells numbers digit by digit, and the guider without a "
+        "cache.",
+        "An autoregressive model reads the whole draft in one forward and accepts it up to the "
+        "first mismatch (✗). Some steps commit many tokens, others one. Every committed token was "
+        "proposed by the diffusion model. If the guider has another vocabulary, the two texts are "
+        "compared byte by byte, and only whole tokens of the draft are accepted.",
+        "Where do the two models disagree, and which one prevails? With FreeCache and the guider: "
+        "at how many of the first mismatches is the guider's top choice in the final answer?",
         ("plain", "freecache_guided"), "choices", "guider", {"lane": "b", "step": 1, "layer": 4},
         "number", who_wins,
         (
@@ -133,7 +143,7 @@ LESSONS = (
 
 
 def described(lesson: Lesson) -> dict[str, Any]:
-    """What the page may know of a lesson; the answer stays here."""
+    """The data of a lesson that is sent to the page; the answer is not part of it."""
     names = ("key", "title", "do", "see", "ask", "action", "view", "answer")
     choices = [{"label": label, "name": name} for label, name in lesson.choices]
     return {name: getattr(lesson, name) for name in names} | {

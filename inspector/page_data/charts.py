@@ -1,4 +1,4 @@
-"""The end-of-run chart: what each step took, and how it adds up."""
+"""The chart of a finished race: the time of each step, and the cumulative time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ LANES = {"a": ("#76808e", "solid", "square"), "b": ("#129370", "dot", "circle")}
 
 
 def time_figure(traces: Mapping[str, Trace]) -> go.Figure:
-    """Milliseconds of each step (forward and decision, full steps marked) and their sum.
+    """Milliseconds of each step (forward and decision) and their running sum.
 
-    Lanes differ in colour, dash and marker; the backgrounds are clear, for light and dark pages.
+    Steps of kind `full` have a marker. Lanes differ in colour, dash and marker. Backgrounds are
+    transparent, so that the chart fits light and dark pages.
     """
     titles = ("Time of each step (ms)", "Time so far (ms)")
     figure = make_subplots(rows=1, cols=2, subplot_titles=titles, horizontal_spacing=0.09)

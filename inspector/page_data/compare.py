@@ -1,4 +1,4 @@
-"""What a finished race comes to: speed-up, forwards, agreement and the answers."""
+"""Summary of a finished race: speed-up, forwards, agreement and answers."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _NUMBER = re.compile(r"\d+")
 
 
 def final_number(text: str) -> int | None:
-    """The last whole number of a text."""
+    """The last integer in a text, or None."""
     found = _NUMBER.findall(text)
     return int(found[-1][:18]) if found else None
 
 
 def timed(trace: Trace) -> bool:
-    """Whether a run's times may be shown: no recorder of layers worked beside it."""
+    """Whether a run's times may be shown, that is, layers were not recorded in it."""
     return trace.meta["spec"].get("record") not in UNTIMED
 
 
 def clean_metrics(trace: Trace) -> dict[str, float | None]:
-    """The metrics of a run, finite numbers only."""
+    """The metrics of a run; a value that is not a finite number becomes None."""
     found = trace.meta.get("metrics")
     if not isinstance(found, Mapping):
         return {}
@@ -36,7 +36,7 @@ def clean_metrics(trace: Trace) -> dict[str, float | None]:
 
 
 def answer_ids(trace: Trace) -> list[int]:
-    """The answer's ids before the first end of text."""
+    """The token ids of the answer before the first end-of-text token."""
     ids = trace.canvas_at(trace.steps)[generation(trace)].tolist()
     stops = set(stop_ids(trace.meta["model"]))
     end = next((i for i, token in enumerate(ids) if token in stops), len(ids))
@@ -44,7 +44,7 @@ def answer_ids(trace: Trace) -> list[int]:
 
 
 def summarise(traces: Mapping[str, Trace], expected: int | None) -> dict[str, Any]:
-    """The summary of a race; fields are None where the race does not give them."""
+    """The summary of a race; a field is None if the race has no data for it."""
     both = [traces[lane] for lane in ("a", "b") if lane in traces]
     done = len(both) == 2 and all(t.meta["reason"] == "done" for t in both)
     numbers = [final_number(answer_text(t)) for t in both]
@@ -67,7 +67,7 @@ def summarise(traces: Mapping[str, Trace], expected: int | None) -> dict[str, An
 
 
 def _agreement(a: list[int], b: list[int]) -> dict[str, Any]:
-    """Share of equal tokens, and the first place where the answers part."""
+    """Share of equal tokens, and the index of the first difference."""
     longest, shortest = max(len(a), len(b)), min(len(a), len(b))
     same = np.array(a[:shortest]) == np.array(b[:shortest])
     apart = np.flatnonzero(~same)

@@ -24,7 +24,7 @@ MAX_TEXT = 200
 def lane_card(trace: Trace) -> dict[str, Any]:
     """One lane: its spec, versions, device, model and guider with digests, and results.
 
-    A trace that came as a file says these itself; its short facts are cut to plain scalars.
+    The facts come from a trace, which may be an imported file, so each is reduced to a scalar.
     """
     meta = trace.meta
     place, model = meta["environment"], meta["model"]
@@ -60,7 +60,7 @@ def guider_facts(trace: Trace) -> dict[str, Any]:
 
 
 def _metrics(trace: Trace) -> dict[str, float | None]:
-    """The metrics, without those of clocks that had a recorder in them."""
+    """The metrics of a run, without times if layers were recorded in it."""
     found, timed = compare.clean_metrics(trace), compare.timed(trace)
     return {name: value for name, value in found.items() if timed or name not in CLOCKED}
 

@@ -1,4 +1,4 @@
-"""Messages to the page: small JSON documents, and one that holds a whole race."""
+"""Messages to the page: JSON documents with new steps, a whole race, or a notice."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from inspector.protocol import Lane
 from inspector.run_store import RaceRecord
 
 Title = Callable[[Mapping[str, Any]], str]
-EARLY = "Stopped before the first step: nothing was computed."
+EARLY = "Stopped before the first step. Nothing was computed."
 
 
 class Feed:
-    """Turns batches of events into messages that carry only what is new.
+    """Turns batches of events into messages that contain only the new data.
 
-    `begun` says that the page has the race's first lane already and must not begin anew.
+    With `begun`, the page already shows the race's first lane, so no message resets the page.
     """
 
     def __init__(self, record: RaceRecord, title: Title, begun: bool = False) -> None:
@@ -31,7 +31,7 @@ class Feed:
         self._places: dict[Lane, np.ndarray] = {}
 
     def message(self, batch: Iterable[tuple[Lane, Event]], state: str) -> str:
-        """Take a batch into the record and say what is new in it."""
+        """Append a batch of events to the record and return the message for them."""
         lanes: dict[Lane, dict[str, Any]] = {}
         waiting: Waiting | None = None
         for lane, event in batch:
@@ -64,7 +64,10 @@ class Feed:
 
 
 def wait(event: Waiting) -> dict[str, Any]:
-    """What is waited for, as in Waiting: bytes `done` of `total`, or runs `ahead` and `seconds`."""
+    """The progress of a Waiting event.
+
+    Either bytes `done` of `total` and `what` is loaded, or the runs `ahead` and `seconds` to wait.
+    """
     if event.state in ("lock", "gpu"):
         seconds = None if event.seconds is None else round(event.seconds)
         return {"ahead": event.ahead, "seconds": seconds}
@@ -72,7 +75,7 @@ def wait(event: Waiting) -> dict[str, Any]:
 
 
 def lane_end(trace: Trace) -> dict[str, Any]:
-    """How a lane ended."""
+    """The end of a lane: reason, message, text and metrics."""
     return {
         "reason": trace.meta["reason"],
         "message": str(trace.meta.get("message") or "")[:1_000],
@@ -82,7 +85,7 @@ def lane_end(trace: Trace) -> dict[str, Any]:
 
 
 def whole(record: RaceRecord, title: Title) -> str:
-    """Everything of a race, so that it can be replayed from this message alone."""
+    """A message with the whole race: lanes, steps, token texts, summary."""
     with record.lock:
         lanes = {}
         for lane, trace in record.started().items():
@@ -102,12 +105,12 @@ def whole(record: RaceRecord, title: Title) -> str:
 
 
 def notice(state: str, message: str = "") -> str:
-    """A message with no run in it: `empty` or `failed`; what is drawn stays."""
+    """A message without a run, with state `empty` or `failed`. The page keeps its lanes."""
     return _dump({"run": None, "state": state, "message": message[:1_000], "lanes": {}})
 
 
 def final_state(record: RaceRecord) -> tuple[str, str]:
-    """What a race came to, and the message of a lane that failed."""
+    """The final state of a race, and the message of a failed lane."""
     reasons = [trace.meta["reason"] for trace in record.traces.values()]
     said = [str(trace.meta.get("message") or "") for trace in record.traces.values()]
     state = next((bad for bad in ("memory", "failed") if bad in reasons), "stopped")

@@ -1,4 +1,4 @@
-"""Arrays as text for the page: raw bytes, deflated and in base64."""
+"""Encode arrays as text for the page: little-endian bytes, deflated, in base64."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ TYPES = ("u1", "u2", "i4", "f4")
 
 
 def packed(array: np.ndarray) -> dict[str, Any]:
-    """An array of one of TYPES as `{"type", "shape", "data"}`; bools travel as u1."""
+    """Encode an array as `{"type", "shape", "data"}`. Its type is one of TYPES, or bool as u1."""
     array = array.astype(np.uint8) if array.dtype == bool else array
     kind = array.dtype.str[1:]
-    assert kind in TYPES, f"{array.dtype} has no place in a view"
+    assert kind in TYPES, f"{array.dtype} cannot be sent to the page"
     raw = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
     data = base64.b64encode(zlib.compress(raw, 6)).decode()
     return {"type": kind, "shape": list(array.shape), "data": data}

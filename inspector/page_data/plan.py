@@ -1,4 +1,4 @@
-"""What the settings come to, in words, before anything is run."""
+"""The plan of a race in words, shown before it is run."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from inspector.page_data.sizes import size
 
 
 def sentence(spec: RunSpec, plan: Mapping[str, Any]) -> str:
-    """The derived plan of one lane in a line."""
+    """The derived plan of one lane in one line: blocks, steps, tokens and forwards."""
     blocks, low, high = plan["blocks"], plan["min_forwards"], plan["max_forwards"]
     owed = plan["tokens_per_step"]
     if not owed:
         shape = f"{_count(blocks, 'block')} of {spec.block_length}"
-        judge = "chance" if plan["steps_per_block"] else "confidence"
-        judge = "the guider" if spec.unmasker == "guided" else judge
-        return f"{shape}, {judge} decides: between {low} and {_count(high, 'forward')}"
+        criterion = "chance" if plan["steps_per_block"] else "confidence"
+        criterion = "the guider" if spec.unmasker == "guided" else criterion
+        return f"{shape}, {criterion} decides: between {low} and {_count(high, 'forward')}"
     few, many = min(owed), max(owed)
     tokens = _count(many, "token") if few == many else f"{few} to {_count(many, 'token')}"
     return (
@@ -26,8 +26,11 @@ def sentence(spec: RunSpec, plan: Mapping[str, Any]) -> str:
     )
 
 
-def room(spec: RunSpec, plan: Mapping[str, Any]) -> str:
-    """How much of the model's context the run takes; without the prompt until it can be read."""
+def context_use(spec: RunSpec, plan: Mapping[str, Any]) -> str:
+    """The tokens of prompt and answer, and the model's context length.
+
+    Empty if the context length is unknown; without the prompt if its length is unknown.
+    """
     prompt, context = plan.get("prompt_tokens"), plan.get("context")
     if context is None:
         return ""
@@ -36,22 +39,22 @@ def room(spec: RunSpec, plan: Mapping[str, Any]) -> str:
 
 
 def memory(plans: Iterable[Mapping[str, Any]]) -> str:
-    """What weights, held once, and both runs take of the device, and what is fetched first."""
+    """Memory of the weights (once) and of both runs, and the downloads needed before the race."""
     rows = list(plans)
     weights, free, fetched = (rows[0][f"{name}_bytes"] for name in ("weights", "free", "fetch"))
     parts = []
     if weights is not None:
         runs = sum(row["memory_bytes"] - row["weights_bytes"] for row in rows)
         guider = sum(row.get("guider_bytes") or 0 for row in rows)
-        of = f" ({size(guider)} a guider's)" if guider else ""
+        of = f" ({size(guider)} of it the guider)" if guider else ""
         parts.append(f"weights {size(weights)} + runs {size(runs)}{of} of {size(free)} free")
     if fetched != 0:
-        parts.append(f"{size(fetched) if fetched else 'the model'} to be fetched first")
+        parts.append(f"{size(fetched) if fetched else 'the model'} to download first")
     if any(row.get("guider_bytes", 0) is None for row in rows):
-        parts.append("the guider to be fetched first")
+        parts.append("the guider to download first")
     asked = sum(row.get("gpu_seconds", 0) for row in rows)
     if asked:
-        parts.append(f"asks ZeroGPU for {asked} s of your share")
+        parts.append(f"requests {asked} s of your ZeroGPU quota")
     return "; ".join(parts)
 
 

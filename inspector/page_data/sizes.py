@@ -1,4 +1,4 @@
-"""Sizes: bytes and numbers of parameters in words, decimal units."""
+"""Format numbers of bytes and of parameters, in decimal units."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ SCALES = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
 def size(count: float) -> str:
-    """Bytes as `16.0 GB`, three digits."""
+    """A number of bytes, for example `16.0 GB`, with three significant digits."""
     for scale, unit in UNITS:
         if count >= 0.9995 * scale:
             return f"{_three(count / scale)} {unit}"
@@ -15,7 +15,7 @@ def size(count: float) -> str:
 
 
 def parameters(count: int) -> str:
-    """A number of parameters as `8.02 B`, three digits."""
+    """A number of parameters, for example `8.02 B`, with three significant digits."""
     for scale, word in SCALES:
         if count >= 0.9995 * scale:
             return f"{_three(count / scale)} {word}"

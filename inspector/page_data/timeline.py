@@ -1,4 +1,4 @@
-"""The steps of a lane as compact rows, from events while it runs and from the trace after."""
+"""The steps of a lane as compact rows, made from events or from a trace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = list[Any]
 
 
 def places(trace: Trace) -> np.ndarray:
-    """Index within the answer of every position; -1 in the prompt."""
+    """Index within the answer of every position, int64 [T]; -1 in the prompt."""
     index = np.full(len(trace.arrays()["canvas"]), -1, np.int64)
     shown = generation(trace)
     index[shown] = np.arange(len(shown))
@@ -23,10 +23,14 @@ def places(trace: Trace) -> np.ndarray:
 
 
 def event_row(event: StepEvent, index: np.ndarray) -> Row:
-    """One step: number, block, kind, rows, forwards, masks left, ms, commits.
+    """One step as [number, block, kind, rows, forwards, masks left, ms, commits].
 
-    The commits lie flat: place in the answer, id, confidence in thousandths (-1 where the
-    token was filled in), three by three.
+    Args:
+        event: the step.
+        index: the index within the answer of every position; see `places`.
+
+    `commits` is a flat list of three values for each token: index in the answer, token id,
+    confidence in thousandths. The confidence is -1 for tokens filled in after the end of text.
     """
     commits = _commits(index[event.positions], event.ids, event.confidence)
     head = [event.step, event.block, KINDS.index(event.kind), event.rows, event.forwards]
@@ -34,7 +38,7 @@ def event_row(event: StepEvent, index: np.ndarray) -> Row:
 
 
 def trace_rows(trace: Trace) -> list[Row]:
-    """Every step of a trace, as `event_row` gives them."""
+    """All steps of a trace, each in the form of `event_row`."""
     arrays, index = trace.arrays(), places(trace)
     starts = np.searchsorted(arrays["commit_step"], np.arange(trace.steps + 1))
     place = index[arrays["commit_position"]]

@@ -1,4 +1,4 @@
-"""The canvas of a lane as plain data: ids, regions and the text of each token."""
+"""The canvas of a lane as plain data: token ids, regions and token texts."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ TEXT_LIMIT = 20_000
 
 
 def generation(trace: Trace) -> np.ndarray:
-    """Positions that are decoded, in reading order."""
+    """The positions of the answer, in reading order."""
     return np.flatnonzero(~trace.arrays()["prompt_mask"])
 
 
 def known(trace: Trace) -> np.ndarray:
-    """Answer tokens known before the first step, bool [T]: given, or decoded by a branch's parent.
+    """Answer tokens that are known before the first step, bool [T].
 
-    Only those given where the model's mask id is not known.
+    These are the fixed tokens and, in a branch, the tokens that the parent decoded. If the model's
+    mask id is unknown, only the fixed tokens.
     """
     arrays, mask = trace.arrays(), _whole(trace.meta["model"].get("mask_id"))
     decoded = np.False_ if mask is None else arrays["canvas"] != mask
@@ -29,9 +30,9 @@ def known(trace: Trace) -> np.ndarray:
 
 
 def lane_start(trace: Trace, title: str) -> dict[str, Any]:
-    """What the page must know of a lane before its first step.
+    """The data of a lane before its first step: title, prompt, sizes, model, environment.
 
-    `canvas` holds the answer tokens that are known by then, by place.
+    `canvas` maps indices in the answer to the token ids that are known before the first step.
     """
     arrays, model, spec = trace.arrays(), trace.meta["model"], trace.meta["spec"]
     shown = generation(trace)
@@ -52,7 +53,7 @@ def lane_start(trace: Trace, title: str) -> dict[str, Any]:
 
 
 def stop_ids(model: Mapping[str, Any]) -> list[int]:
-    """Ids that end a text."""
+    """The token ids that end a text."""
     given = model.get("stop_ids")
     ids = [*given] if isinstance(given, list | tuple) else []
     found = {_whole(i) for i in [*ids, model.get("eos_id")]}
@@ -60,12 +61,12 @@ def stop_ids(model: Mapping[str, Any]) -> list[int]:
 
 
 def pieces(raw: Mapping[int, bytes], ids: Iterable[int]) -> dict[str, str | list[int]]:
-    """Token texts: a string where the bytes are whole characters, else the bytes themselves."""
+    """Token texts by id: a string if the bytes are valid UTF-8, otherwise the list of bytes."""
     return {str(i): _piece(raw[i]) for i in ids if i in raw}
 
 
 def environment(found: Mapping[str, Any]) -> str:
-    """Where a run was measured, in a line."""
+    """Device, data type, threads and torch version of a run, in one line."""
     threads = _whole(found.get("threads"))
     parts = [found.get("device"), found.get("device_name"), found.get("dtype")]
     parts.append(None if threads is None else f"{threads} thread{'s' * (threads != 1)}")
@@ -74,7 +75,7 @@ def environment(found: Mapping[str, Any]) -> str:
 
 
 def memory(found: Mapping[str, Any]) -> str:
-    """What was free of the device before the model was loaded, and after; empty if unknown."""
+    """Free device memory before and after the model was loaded; empty if unknown."""
     counts = [_whole(found.get(f"free_{when}_bytes")) for when in ("before", "after")]
     if None in counts:
         return ""
@@ -90,7 +91,7 @@ def answer_text(trace: Trace) -> str:
 
 
 def question(prompt: str) -> tuple[str, int]:
-    """The last paragraph of a prompt and how many stand before it."""
+    """The last paragraph of a prompt, and the number of paragraphs before it."""
     parts = [part.strip() for part in prompt.split("\n\n") if part.strip()]
     if not parts:
         return "", 0

@@ -1,4 +1,4 @@
-"""Gate: stands before Gradio and refuses what no page of this app sends, naming what is wrong."""
+"""Gate: ASGI middleware in front of Gradio that refuses requests this app does not need."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from inspector.server.request_checks import SESSION, Refused, check_body
 
 API = "/gradio_api/"
 MAX_JSON_BYTES = 1_000_000
-MAX_UPLOAD_BYTES = 2 * MAX_BYTES + 1_000_000  # two races' worth of files and the form around them
+MAX_UPLOAD_BYTES = 2 * MAX_BYTES + 1_000_000  # the files of a race and the form around them
 MAX_FOLDER_BYTES = 2_000_000_000
 STALE_S = 3_600
-SHUT = re.compile(  # what Gradio serves beside and this app has no use for
+BLOCKED_PATHS = re.compile(  # Gradio routes that this app does not use
     r"/(monitoring|login|logout|runs)(/|$)"
     r"|/gradio_api/(proxy=|file=https?:|file/|stream/|process_recording|deep_link|dev/|profiling/"
     r"|run-history|custom_component/|(undo-)?vibe-)",
@@ -30,24 +30,24 @@ RANGE = re.compile(r"bytes=\d*-\d*")
 
 
 class Gate:
-    """ASGI middleware: shut routes, bounds of bodies before they are parsed, forms of bodies.
+    """ASGI middleware that checks routes, the size of bodies before parsing, and JSON bodies.
 
-    A JSON body is read up to MAX_JSON_BYTES and checked (`check_body`); an upload is counted as
-    it comes and cut at MAX_UPLOAD_BYTES, or refused while the upload folder holds
-    MAX_FOLDER_BYTES. A refusal is a 4xx whose `detail` names the field and the remedy.
+    A JSON body is read up to MAX_JSON_BYTES and checked by `check_body`. An upload is cut off at
+    MAX_UPLOAD_BYTES, and refused while the upload folder has more than MAX_FOLDER_BYTES. A refusal
+    has a 4xx status; its `detail` names the field and how to correct it.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it."""
+        """Pass a request to Gradio, or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         try:
             _check_route(scope)
-            passed = await _bounded(scope, receive) if scope["method"] == "POST" else receive
+            passed = await _checked_body(scope, receive) if scope["method"] == "POST" else receive
             await self._serve(scope, passed, send)
         except Refused as refusal:
             answer = JSONResponse({"detail": str(refusal)}, refusal.status)
@@ -56,7 +56,7 @@ class Gate:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await self._app(scope, receive, send)
-        except TypeError:  # what Gradio makes of a form's field that is no file
+        except TypeError:  # Gradio raises it for a form field that is not a file
             if not _uploads(scope):
                 raise
             raise Refused("upload: expected files, each with a name") from None
@@ -67,9 +67,9 @@ def _uploads(scope: Scope) -> bool:
 
 
 def _check_route(scope: Scope) -> None:
-    """Refuse a route that is shut, a session's id or a range of another form than Gradio's own."""
+    """Refuse a blocked route, an invalid session id and an invalid Range header."""
     path, headers = scope["path"], Headers(scope=scope)
-    if SHUT.match(path):
+    if BLOCKED_PATHS.match(path):
         raise Refused("path: this app does not serve it", 404)
     if not RANGE.fullmatch(headers.get("range", "bytes=-")):
         raise Refused("Range: expected bytes=FIRST-LAST", 416)
@@ -83,27 +83,28 @@ def _check_route(scope: Scope) -> None:
         raise Refused("session_hash: expected 1 to 64 letters, digits, - or _", 422)
 
 
-async def _bounded(scope: Scope, receive: Receive) -> Receive:
-    """The request's body, checked as far as it can be before it is handed on."""
+async def _checked_body(scope: Scope, receive: Receive) -> Receive:
+    """Check a POST request's body; returns the channel from which Gradio reads it."""
     kind = Headers(scope=scope).get("content-type", "application/json").split(";")[0].strip()
     uploads = _uploads(scope)
     if uploads != (kind == "multipart/form-data"):
         expected = "multipart/form-data" if uploads else "application/json"
         raise Refused(f"Content-Type: expected {expected}", 415)
     if uploads:
-        _tidy(Path(scope["app"].uploaded_file_dir))
-        return _counted(receive, _room(scope, MAX_UPLOAD_BYTES))
-    body = await _read(receive, _room(scope, MAX_JSON_BYTES))
+        _clean_upload_folder(Path(scope["app"].uploaded_file_dir))
+        _check_length(scope, MAX_UPLOAD_BYTES)
+        return _limited(receive, MAX_UPLOAD_BYTES)
+    _check_length(scope, MAX_JSON_BYTES)
+    body = await _read(receive, MAX_JSON_BYTES)
     check_body(scope["app"], scope["path"].rstrip("/").removeprefix(API), body)
     return _replayed(body, receive)
 
 
-def _room(scope: Scope, most: int) -> int:
-    """`most`, unless the request says beforehand that it is larger."""
-    said = Headers(scope=scope).get("content-length", "0")
-    if not said.isdecimal() or int(said) > most:
+def _check_length(scope: Scope, most: int) -> None:
+    """Refuse a request whose Content-Length header is above `most` bytes."""
+    given = Headers(scope=scope).get("content-length", "0")
+    if not given.isdecimal() or int(given) > most:
         raise Refused(f"body: larger than {most // 1_000_000} MB; send less", 413)
-    return most
 
 
 async def _read(receive: Receive, most: int) -> bytes:
@@ -111,7 +112,7 @@ async def _read(receive: Receive, most: int) -> bytes:
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Refused("body: cut short", 400)
+            raise Refused("body: incomplete", 400)
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         more = message.get("more_body", False)
@@ -121,7 +122,7 @@ async def _read(receive: Receive, most: int) -> bytes:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """A channel that gives a body that was read, then what comes after it."""
+    """A channel that gives a body that was already read, then continues with `receive`."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -130,8 +131,8 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-def _counted(receive: Receive, most: int) -> Receive:
-    """The channel, ended by a 413 once it has given more than so many bytes."""
+def _limited(receive: Receive, most: int) -> Receive:
+    """The channel `receive`, ended by a 413 error after `most` bytes."""
     size = 0
 
     async def count() -> Message:
@@ -145,8 +146,8 @@ def _counted(receive: Receive, most: int) -> Receive:
     return count
 
 
-def _tidy(folder: Path) -> None:
-    """Remove what uploads that were cut left; refuse another where the folder is full."""
+def _clean_upload_folder(folder: Path) -> None:
+    """Remove the remains of interrupted uploads; refuse the upload if the folder is full."""
     held = 0
     for path in folder.rglob("*"):
         try:
@@ -156,6 +157,6 @@ def _tidy(folder: Path) -> None:
             else:
                 held += found.st_size
         except FileNotFoundError:
-            continue  # Gradio clears old files meanwhile
+            continue  # Gradio removes old files at the same time
     if held > MAX_FOLDER_BYTES:
-        raise Refused("upload: no room for files now; try again in an hour", 413)
+        raise Refused("upload: the server has no space for files now; try again in an hour", 413)

@@ -1,4 +1,4 @@
-"""Bodies: the forms of the JSON documents that are posted to the app's routes."""
+"""Checks of the JSON bodies that are posted to the app's routes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import gradio as gr
 
 SESSION = re.compile(r"[A-Za-z0-9_-]{1,64}")
 MAX_DEPTH = 32
-PLAIN = ("batched", "simple_format", "oauth_token")  # a page's requests leave these empty
+EMPTY_KEYS = ("batched", "simple_format", "oauth_token")  # the page leaves these empty
 
 
 class Refused(ValueError):
-    """A request that is not served; its text names the field, `status` is the HTTP status."""
+    """A refused request. The message names the field; `status` is the HTTP status."""
 
     def __init__(self, message: str, status: int = 422) -> None:
         super().__init__(message)
@@ -25,9 +25,12 @@ class Refused(ValueError):
 
 
 def check_body(app: Any, route: str, body: bytes) -> None:
-    """Raise Refused where a body is not one that the route can take.
+    """Raise Refused if a body is invalid for its route.
 
-    `app` is Gradio's; `route` stands behind the API's prefix, such as `queue/join`.
+    Args:
+        app: Gradio's app.
+        route: the path after the API's prefix, for example `queue/join`.
+        body: the body of the request.
     """
     document = _parsed(body)
     _check_values(document, Path(app.uploaded_file_dir))
@@ -45,7 +48,7 @@ def _parsed(body: bytes) -> dict[str, Any]:
         document = json.loads(body, parse_constant=_no_constant)
         json.dumps(document, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise Refused("body: half of a surrogate pair is no text", 400) from None
+        raise Refused("body: it has a surrogate without its pair, which is not text", 400) from None
     except RecursionError:
         raise Refused(f"body: nested deeper than {MAX_DEPTH} levels", 400) from None
     except ValueError:
@@ -60,7 +63,7 @@ def _no_constant(name: str) -> None:
 
 
 def _check_values(value: Any, folder: Path, depth: int = 0) -> None:
-    """Refuse what is nested too deeply, and files that are not in the upload folder."""
+    """Refuse a value that is nested too deeply, or a file outside the upload folder."""
     if depth > MAX_DEPTH:
         raise Refused(f"body: nested deeper than {MAX_DEPTH} levels", 400)
     if isinstance(value, dict):
@@ -80,12 +83,12 @@ def _check_file(value: Mapping[str, Any], folder: Path) -> None:
             raise ValueError
     except (ValueError, OSError):
         raise Refused(
-            "data: the file was not uploaded here; upload it and name that", 422
+            "data: the file was not uploaded to this app; upload it and send that path", 422
         ) from None
 
 
 def _check_event(blocks: gr.Blocks, document: dict[str, Any], rest: str) -> None:
-    """A call of one of the page's listeners, by its number or its name."""
+    """Check a call of one of the page's listeners, by number or by name."""
     session, number = document.get("session_hash"), document.get("fn_index")
     if session is None and rest == "join":
         raise Refused("session_hash: missing")
@@ -96,10 +99,10 @@ def _check_event(blocks: gr.Blocks, document: dict[str, Any], rest: str) -> None
     else:
         found = [blocks.fns[number]] if type(number) is int and number in blocks.fns else []
     if not found or found[0].fn is None:
-        raise Refused("fn_index: there is no such function; ask /gradio_api/info")
-    for name in PLAIN:
+        raise Refused("fn_index: there is no such function; see /gradio_api/info")
+    for name in EMPTY_KEYS:
         if document.get(name):
-            raise Refused(f"{name}: this app takes none; leave it out")
+            raise Refused(f"{name}: not supported by this app; leave it out")
     given, expected = document.get("data"), len(found[0].inputs)
     if not isinstance(given, list) or len(given) != expected:
         raise Refused(f"data: expected a list of {expected}")
@@ -110,14 +113,14 @@ def _check_event(blocks: gr.Blocks, document: dict[str, Any], rest: str) -> None
 
 
 def _check_call(blocks: gr.Blocks, document: dict[str, Any], rest: str) -> None:
-    """A call by name, its values in a list or, in the second form, under their names."""
+    """Check a call by name, with its values in a list or, for `v2`, under their names."""
     version, _, name = rest.partition("/")
     if version != "v2" or not name:
         _check_event(blocks, {**document, "fn_index": None}, rest)
         return
     found = next((fn for fn in blocks.fns.values() if fn.api_name == name), None)
     if found is None or found.fn is None:
-        raise Refused("path: there is no such endpoint; ask /gradio_api/info", 404)
+        raise Refused("path: there is no such endpoint; see /gradio_api/info", 404)
     known = list(inspect.signature(found.fn).parameters)[: len(found.inputs)]
     for key in document:
         if key not in known:
@@ -130,18 +133,18 @@ def _check_call(blocks: gr.Blocks, document: dict[str, Any], rest: str) -> None:
 
 
 def _check_form(part: Any, value: Any, name: str) -> None:
-    """Refuse what is not in the form of a component's value, where it has one: a file's."""
+    """Refuse a value that does not fit the data model of its component, if it has one."""
     form = getattr(part, "data_model", None)
     if form is None or value is None:
         return
     try:
         form.model_validate(value, context={"validate_meta": True})
     except ValueError:
-        raise Refused(f"{name}: expected {form.__name__}, as the upload gave it") from None
+        raise Refused(f"{name}: expected {form.__name__}, as returned by the upload") from None
 
 
 def _check_server_call(blocks: gr.Blocks, document: dict[str, Any], rest: str) -> None:
-    """A call of a component's own function."""
+    """Check a call of a component's server function."""
     session, number = document.get("session_hash"), document.get("component_id")
     if not (isinstance(session, str) and SESSION.fullmatch(session)):
         raise Refused("session_hash: expected 1 to 64 letters, digits, - or _")

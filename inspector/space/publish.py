@@ -1,9 +1,9 @@
-"""Space: this repository as one commit of plain text, which the Hugging Face Hub takes as it is.
+"""Make one commit of this repository that can be pushed to a Hugging Face Space.
 
-The Hub refuses a git push with a binary file in any of its commits, unless that is kept by LFS or
-Xet, and any file over 10 MB. `python -m inspector.space` makes the branch `space`: one commit
-without a parent, with what the app needs and no tests, every binary file as base64 under its name
-and `.b64`. `unpack` writes them out again when the app starts.
+The Hub refuses a git push that contains a binary file outside LFS and Xet, or a file over 10 MB.
+`python -m inspector.space` makes the branch `space`: one commit without a parent, with the files
+that the app needs and without tests. Each binary file is stored as base64 text, with `.b64` added
+to its name. `unpack` restores these files when the app starts.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ ROOT = Path(__file__).parents[2]
 SUFFIX = ".b64"
 KEPT = ("app.py", "LICENSE", "README.md", "requirements.txt")
 FOLDERS = ("assets/", "engine/", "inspector/")
-PICTURES = ".png"  # of the README alone
+PICTURES = ".png"  # used only by the README
 LINE = 76 * 1024
 HARDWARE = {"cpu": "cpu-basic", "gpu": "l40sx1", "zero": "zero-a10g"}
-ZERO_TORCH = "torch>=2.9,<2.12"  # the newest that a shared GPU takes is 2.11
+ZERO_TORCH = "torch>=2.9,<2.12"  # ZeroGPU supports torch up to 2.11
 MODELS = re.compile(r"^(models|preload_from_hub):\n(- .*\n)+", re.M)
 
 
 def unpack(folder: Path) -> None:
-    """Write out every packed file under a folder that is not there yet."""
+    """Restore every packed file under a folder, unless the restored file already exists."""
     for packed in folder.rglob("*" + SUFFIX):
         plain = packed.with_name(packed.name.removesuffix(SUFFIX))
         if not plain.exists():
@@ -40,7 +40,7 @@ def unpack(folder: Path) -> None:
 
 
 def is_binary(data: bytes) -> bool:
-    """Whether git takes these bytes for no text: a NUL, or what UTF-8 does not know."""
+    """Whether bytes are not text: they contain a NUL or are not valid UTF-8."""
     try:
         return "\0" in data.decode()
     except UnicodeDecodeError:
@@ -48,13 +48,13 @@ def is_binary(data: bytes) -> bool:
 
 
 def packed(data: bytes) -> bytes:
-    """Bytes as lines of base64."""
+    """Encode bytes as lines of base64."""
     text = base64.b64encode(data)
     return b"".join(text[i : i + LINE] + b"\n" for i in range(0, len(text), LINE))
 
 
 def readme(text: str, kind: str) -> str:
-    """The README with the front matter of a kind of Space: only those with a GPU have models."""
+    """The README with the front matter of a kind of Space; a CPU Space lists no models."""
     end = text.index("\n---\n") + 1
     front, rest = text[:end], text[end:]
     front = re.sub(r"(?m)^suggested_hardware: .*$", f"suggested_hardware: {HARDWARE[kind]}", front)
@@ -62,7 +62,7 @@ def readme(text: str, kind: str) -> str:
 
 
 def files(kind: str) -> Iterator[tuple[str, bytes]]:
-    """Path and bytes of every file of a Space, out of HEAD."""
+    """Path and bytes of every file of a Space, taken from HEAD."""
     with tarfile.open(fileobj=io.BytesIO(git("archive", "HEAD"))) as found:
         for member in found:
             name, held = member.name, found.extractfile(member)
@@ -78,7 +78,7 @@ def files(kind: str) -> Iterator[tuple[str, bytes]]:
 
 
 def commit(kind: str) -> str:
-    """Make the commit; gives its id. Neither the index nor the working tree is touched."""
+    """Make the commit and return its id. The index and the working tree do not change."""
     with tempfile.TemporaryDirectory() as folder:
         tree, index = Path(folder) / "tree", {"GIT_INDEX_FILE": str(Path(folder) / "index")}
         for name, data in files(kind):
@@ -92,7 +92,7 @@ def commit(kind: str) -> str:
 
 
 def git(*words: str, **environment: str) -> bytes:
-    """What a git command prints; RuntimeError says why it failed."""
+    """The output of a git command. Raises RuntimeError with git's message if it fails."""
     own = os.environ | environment
     ran = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, env=own)
     if ran.returncode:

@@ -1,8 +1,9 @@
-"""ZeroGPU: runs on a shared GPU, in a forked worker that pickles what it yields.
+"""ZeroGPU: runs on a GPU that is shared between Spaces, in a forked worker process.
 
-What is asked of `spaces` is what 0.51 does: its decorator takes a generator function and a
-`duration` callable with the same arguments, forks a process that runs it, and yields here what
-was pickled there. Stopping is told by a file, since nothing else reaches a worker.
+This module relies on the behaviour of `spaces` 0.51: its decorator takes a generator function and
+a `duration` callable with the same arguments, forks a process that runs the generator, and yields
+the pickled values in this process. A run is stopped by deleting a file, because there is no other
+channel to the worker.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from inspector.protocol import Lane, Session
 from inspector.server.throttle import coalesce
 
 HZ = 8.0
-BEAT = 0.2
-MOST_SECONDS = 60  # of a lane: a visitor who is not signed in has 120 s a day
-FACTOR = 1.5  # spaces asks for so many times the seconds, for half a card
+PAUSE_POLL_S = 0.2
+MAX_LANE_SECONDS = 60  # a visitor who is not signed in has 120 s per day
+QUOTA_FACTOR = 1.5  # spaces multiplies the requested seconds by this for half a card
 GPU = "cuda"
 Specs = Mapping[Lane, RunSpec]
 Batch = list[tuple[Lane, Event]]
@@ -35,10 +36,14 @@ Decorator = Callable[..., Callable[..., Iterator[Batch]]]
 
 
 @dataclass(frozen=True)
-class Gpu:
-    """What the shared GPU offers: the models that are loaded for it, as (name, dtype).
+class SharedGpu:
+    """The shared GPU and the models that are loaded for it.
 
-    `memory` is in bytes; `seconds` says how long a run with its plan takes at most.
+    Attributes:
+        loaded: (name, dtype) of each loaded model.
+        memory: its memory in bytes.
+        seconds: a function of a spec and its plan that gives the longest time of the run.
+        device: its name in run specs.
     """
 
     loaded: frozenset[tuple[str, str]]
@@ -47,8 +52,8 @@ class Gpu:
     device: str = GPU
 
 
-class Flag:
-    """The control of a run in a worker: it goes on as long as a file is there."""
+class FileControl:
+    """The control of a run in a worker: the run continues as long as a file exists."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -64,18 +69,23 @@ class Flag:
 
 
 class ZeroSession:
-    """A session whose runs on the GPU go to a worker; all else, the CPU's too, is `inner`'s.
+    """A session that runs GPU specs in a ZeroGPU worker and everything else in `inner`.
 
-    `decorate` is spaces.GPU. Pausing holds what is shown: the worker goes on, so that no GPU is
-    held for nothing.
+    A pause stops only the display. The worker continues, so that the GPU is not reserved longer
+    than needed.
+
+    Args:
+        inner: the session in this process; it also runs CPU specs.
+        gpu: the shared GPU.
+        decorate: `spaces.GPU`.
     """
 
-    def __init__(self, inner: Any, gpu: Gpu, decorate: Decorator) -> None:
+    def __init__(self, inner: Any, gpu: SharedGpu, decorate: Decorator) -> None:
         self._inner: Session = inner
         self._gpu = gpu
 
         def work(specs: Specs, parents: Mapping[str, Trace], flag: str) -> Iterator[Batch]:
-            yield from coalesce(events_of(inner.forked(), specs, Flag(Path(flag)), parents), HZ)
+            yield from coalesce(events_of(inner.forked(), specs, FileControl(Path(flag)), parents), HZ)
 
         self._work = decorate(work, duration=self._duration)
 
@@ -83,35 +93,39 @@ class ZeroSession:
         return getattr(self._inner, name)
 
     def catalog(self) -> dict[str, Any]:
-        """As the inner session's; the devices are the CPU and the shared GPU."""
+        """The inner session's catalog with two devices: the CPU and the shared GPU."""
         title = {self._gpu.device: f"shared by ZeroGPU, {size(self._gpu.memory)}"}
         devices = list(dict.fromkeys(["cpu", self._gpu.device]))
         return self._inner.catalog() | {"devices": devices, "device_titles": title}
 
     def plan(self, spec: RunSpec) -> dict[str, Any]:
-        """As the inner session's, with `gpu_seconds` to be asked for where a GPU is."""
+        """The inner session's plan; for the GPU also `gpu_seconds`, the time to request.
+
+        Raises ValueError if the model is not loaded or the run needs too much time or memory.
+        """
         found = self._inner.plan(spec)
         if spec.device != self._gpu.device:
             return found
         self._check_loaded(spec, found)
         seconds = self._gpu.seconds(spec, found)
-        if seconds > MOST_SECONDS:
+        if seconds > MAX_LANE_SECONDS:
             raise ValueError(
-                f"device: this run may take {math.ceil(seconds)} s of a shared GPU, and a lane "
-                f"gets {MOST_SECONDS} s; lower gen_length or steps, or set device to cpu"
+                f"device: this run may take {math.ceil(seconds)} s of the shared GPU, and the "
+                f"limit is {MAX_LANE_SECONDS} s per lane; lower gen_length or steps, or set "
+                "device to cpu"
             )
-        return found | {"gpu_seconds": math.ceil(seconds * FACTOR), "free_bytes": self._gpu.memory}
+        return found | {"gpu_seconds": math.ceil(seconds * QUOTA_FACTOR), "free_bytes": self._gpu.memory}
 
     def run(
         self, spec: RunSpec, control: Any, parents: Mapping[str, Trace] | None = None
     ) -> Iterator[Event]:
-        """One run; see Session.run."""
+        """Run one spec and yield its events; see Session.run."""
         return (event for _, event in self._stream({"a": spec}, control, parents or {}))
 
     def race(
         self, race: RaceSpec, control: Any, parents: Mapping[str, Trace] | None = None
     ) -> Iterator[tuple[Lane, Event]]:
-        """Both runs, in one worker; see Session.race."""
+        """Run both lanes in one worker and yield their events; see Session.race."""
         return self._stream({"a": race.a, "b": race.b}, control, parents or {})
 
     def _stream(
@@ -122,12 +136,12 @@ class ZeroSession:
             yield from events_of(self._inner, specs, control, parents)
             return
         if len(devices) > 1:
-            raise ValueError("device: give both lanes the same; only one of them asks for a GPU")
+            raise ValueError("device: both lanes must have the same; only one of them is a GPU")
         for spec in specs.values():
             self.plan(spec)
         used = {spec.start.trace for spec in specs.values() if spec.start}
         running, failure = list(specs), ""
-        yield running[0], Waiting("gpu", seconds=self._duration(specs, {}, "") * FACTOR)
+        yield running[0], Waiting("gpu", seconds=self._duration(specs, {}, "") * QUOTA_FACTOR)
         try:
             with tempfile.TemporaryDirectory(prefix="driftscope-") as folder:
                 given = {name: trace for name, trace in parents.items() if name in used}
@@ -135,8 +149,8 @@ class ZeroSession:
                     if isinstance(event, RunFinished):
                         running.remove(name)
                     yield name, event
-        except Exception as error:  # what spaces refuses and what breaks in a worker
-            failure = explain(error)
+        except Exception as error:  # refusals of spaces, and errors in the worker
+            failure = zero_gpu_error_text(error)
         for name in running:
             nothing = np.zeros((1, 0), np.int32)
             yield name, RunFinished("failed" if failure else "stopped", nothing, message=failure)
@@ -151,7 +165,7 @@ class ZeroSession:
             with closing(self._work(specs, parents, str(flag))) as batches:  # type: ignore[type-var]
                 for batch in batches:
                     for name, event in batch:
-                        yield from held(name, control)
+                        yield from wait_while_paused(name, control)
                         if control.state == "stopped":
                             flag.unlink(missing_ok=True)
                         yield name, event
@@ -159,7 +173,7 @@ class ZeroSession:
             flag.unlink(missing_ok=True)
 
     def _duration(self, specs: Specs, parents: Mapping[str, Trace], flag: str) -> int:
-        """Seconds to ask for; spaces calls it with the arguments of the work."""
+        """Seconds to request; spaces calls it with the arguments of the worker's function."""
         plans = [(spec, self._inner.plan(spec)) for spec in specs.values()]
         return math.ceil(sum(self._gpu.seconds(spec, plan) for spec, plan in plans))
 
@@ -178,8 +192,8 @@ class ZeroSession:
             )
         if plan["fetch_bytes"]:
             raise ValueError(
-                "guided.guider: it is not in this Space yet, and none is fetched while a shared "
-                "GPU waits; choose another unmasker"
+                "guided.guider: it is not on this Space yet, and nothing is downloaded while a "
+                "shared GPU is reserved; choose another unmasker"
             )
         if plan["memory_bytes"] > self._gpu.memory:
             raise ValueError(
@@ -191,36 +205,36 @@ class ZeroSession:
 def events_of(
     session: Any, specs: Specs, control: Any, parents: Mapping[str, Trace]
 ) -> Iterator[tuple[Lane, Event]]:
-    """The events of one run or of a race, whichever the specs are."""
+    """The events of a race if there are two specs, otherwise of one run."""
     if len(specs) == 2:
         return session.race(RaceSpec(specs["a"], specs["b"]), control, parents)
     lane, spec = next(iter(specs.items()))
     return ((lane, event) for event in session.run(spec, control, parents))
 
 
-def held(lane: Lane, control: Any) -> Iterator[tuple[Lane, Waiting]]:
-    """Beat while the run is paused."""
-    while control.state == "paused" and not control.take_turn(BEAT):
+def wait_while_paused(lane: Lane, control: Any) -> Iterator[tuple[Lane, Waiting]]:
+    """Yield a Waiting event at every poll while the run is paused."""
+    while control.state == "paused" and not control.take_turn(PAUSE_POLL_S):
         yield lane, Waiting("paused")
 
 
 REFUSALS = (
-    ("illegal duration", "The run asks for more GPU time than one call may have."),
-    ("quota exceeded", "Your share of GPU time on ZeroGPU does not suffice for this run today."),
-    ("credits exceeded", "Your other runs on ZeroGPU hold all the credits you have."),
+    ("illegal duration", "The run needs more GPU time than one call may have."),
+    ("quota exceeded", "Your ZeroGPU quota does not suffice for this run today."),
+    ("credits exceeded", "Your other runs on ZeroGPU use all the credits you have."),
     ("queue timeout", "No GPU became free within a minute."),
-    ("client error", "ZeroGPU could not take the run."),
-    ("worker error", "The GPU's worker ended before the run did, out of its time or its memory."),
+    ("client error", "ZeroGPU could not accept the run."),
+    ("worker error", "The GPU worker ended before the run did: it ran out of time or memory."),
 )
 REMEDIES = (
-    "Lower steps or gen_length, sign in to Hugging Face for a larger share, try again later, or "
-    "choose an embedded model on the CPU, which asks for no GPU."
+    "Lower steps or gen_length, sign in to Hugging Face for a larger quota, try again later, or "
+    "choose an embedded model on the CPU, which needs no GPU."
 )
 
 
-def explain(error: Exception) -> str:
-    """A refusal of ZeroGPU in plain words: what it is, what was said, what can be done."""
-    said = str(getattr(error, "message", "") or error)
+def zero_gpu_error_text(error: Exception) -> str:
+    """The text that the visitor sees for an error of ZeroGPU: cause, its message, remedies."""
+    message = str(getattr(error, "message", "") or error)
     title = str(getattr(error, "title", "")).lower()
-    what = next((text for part, text in REFUSALS if part in title), "The run on the GPU failed.")
-    return f"{what} ZeroGPU says: {said.rstrip('. ')}. {REMEDIES}"
+    cause = next((text for part, text in REFUSALS if part in title), "The run on the GPU failed.")
+    return f"{cause} Message of ZeroGPU: {message.rstrip('. ')}. {REMEDIES}"

@@ -36,8 +36,8 @@ function show() {
   find("[data-plans]").hidden = !plan.ok;
   if (!plan.ok) return;
   const rows = plan.lanes.map(line);
-  const room = [plan.lanes[0].room, plan.memory].filter(Boolean).map(small);
-  find("[data-plans]").replaceChildren(...rows, ...room);
+  const notes = [plan.lanes[0].context, plan.memory].filter(Boolean).map(small);
+  find("[data-plans]").replaceChildren(...rows, ...notes);
   find("[data-question]").textContent = plan.question;
   reachable(find("[data-question]"));
   const before = plan.before;

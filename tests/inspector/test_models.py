@@ -91,7 +91,7 @@ def test_a_registered_model_is_planned_before_it_is_here(
     values = values_of(public_form, small_race(public_session, **SHORT), **roomy)
     found = json.loads(Handlers(public_session, public_form).plan(request_of(), *values)[0])
     assert found["ok"], found
-    assert found["lanes"][0]["room"] == "answer 16 of 4096 tokens"
+    assert found["lanes"][0]["context"] == "answer 16 of 4096 tokens"
     assert found["memory"].startswith("weights 16.0 GB + runs")
     assert found["memory"].endswith("16.0 GB to be fetched first")
 

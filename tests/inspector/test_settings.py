@@ -6,7 +6,7 @@ import pytest
 
 from engine.config.spec import RaceSpec
 from inspector.form import settings
-from inspector.page_data.plan import memory, room, sentence
+from inspector.page_data.plan import memory, context_use, sentence
 from tests.inspector.conftest import make_form
 
 
@@ -124,8 +124,8 @@ def test_the_plan_in_words(session):
     assert "0 to 2 tokens a step, 128 forwards" in sentence(dream, session.plan(dream))
     origin = replace(dream, knobs={"dream.alg": "origin"})
     assert "chance decides: between 4 and 128 forwards" in sentence(origin, session.plan(origin))
-    assert "answer 128 of" in room(race.a, session.plan(race.a))
-    assert room(race.a, {}) == ""
+    assert "answer 128 of" in context_use(race.a, session.plan(race.a))
+    assert context_use(race.a, {}) == ""
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("", None), (" 7 ", 7), ("3.5", "3.5"), ("x", "x")])
