@@ -92,10 +92,10 @@ def preload(session: Session, settings: Settings) -> list[str]:
 
 def shared(session: Session, loaded: list[str], decorate: Any) -> ZeroSession:
     """The session whose GPU runs go through `decorate`, which is spaces.GPU."""
-    from engine.serve.gpu_time import CARDS
+    from engine.serve.gpu_time import GPUS
     from inspector.space.zero import SharedGpu, ZeroSession
 
-    card = CARDS[ZERO_CARD]
+    card = GPUS[ZERO_CARD]
     gpu = SharedGpu(
         loaded=frozenset((name, DTYPE) for name in loaded),
         memory=card.memory,

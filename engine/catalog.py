@@ -62,7 +62,7 @@ def make_policy(spec: RunSpec) -> CachePolicy:
     if plus:
         policy = Stack(policy, _make(policies(), reuse, "cache", spec))
     unmasker = make_unmasker(spec)
-    policy.check(spec.block_length, unmasker.foretells)
+    policy.check(spec.block_length, unmasker.known_order)
     unmasker.check(policy, spec.block_length, spec.eos_suppress)
     return policy
 

@@ -11,8 +11,8 @@ from engine.cache.methods.fast_dllm import DualCache, PrefixCache
 from engine.cache.methods.spa_cache import SpaCache
 from engine.core.events import StepEvent
 from engine.generate.loop import Denoiser
-from engine.generate.step_state import Underway
-from engine.models.flops import Ledger
+from engine.generate.step_state import PendingStep
+from engine.models.flops import FlopCounter
 from engine.unmask.base import Candidates, Commit, Unmasker
 from engine.unmask.methods.dream import Dream
 from engine.unmask.methods.quota import Quota
@@ -29,8 +29,8 @@ class IdleCallDenoiser(Denoiser):
         super().__init__(job)
         self.idle_calls: list[int] = []
 
-    def tell(self, step: Underway) -> StepEvent:
-        event, view = super().tell(step), step.view
+    def finalize(self, step: PendingStep) -> StepEvent:
+        event, view = super().finalize(step), step.view
         if view.block_step == 0 and not self.left(view.block).any():
             self._idle(view.block, view.block_index)
         return event
@@ -38,7 +38,9 @@ class IdleCallDenoiser(Denoiser):
     @torch.inference_mode()
     def _idle(self, block: slice, block_index: int) -> None:
         view = self._view(block, block_index, 1)
-        self._forward(self.branches[0], view, self.canvas, self.job.recorder, Ledger(self.run.info))
+        self._forward(
+            self.branches[0], view, self.canvas, self.job.recorder, FlopCounter(self.run.info)
+        )
         self.idle_calls.append(self.step_index)
         self.step_index += 1
 

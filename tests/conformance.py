@@ -23,7 +23,7 @@ from engine.generate.loop import Denoiser, denoise
 from engine.models.base import ModelAdapter
 from engine.models.loading.checkpoint import Checkpoint
 from engine.models.loading.families import adapter_of
-from engine.record.recorder import Recorder, overhear
+from engine.record.recorder import Recorder, listen_to_plans
 from engine.unmask.base import Unmasker
 from tests.compat import IdleCallDenoiser, RecordedOrder, forced, released, unshifted
 
@@ -48,9 +48,9 @@ class GoldenRecorder(Recorder):
         self.worst = self.astray = 0.0
         self.influence = golden.get("x_global_importance", ())
 
-    def watch(self, policy: CachePolicy) -> CachePolicy:
+    def wrap_policy(self, policy: CachePolicy) -> CachePolicy:
         self._policy = policy
-        return overhear(policy, self._plans)
+        return listen_to_plans(policy, self._plans)
 
     def record(self, view, plan, logits, candidates) -> None:
         for layer, layer_plan in enumerate(self._plans):

@@ -10,8 +10,8 @@ from engine.core.events import QUANTITIES
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
 from inspector.views import registry
-from tests.support.browser import ROOT
 from tests.inspector.unpacked import unpacked
+from tests.support.browser import ROOT
 from tests.support.looking import bring, recorded_lanes, show_at
 
 pytest_plugins = ["tests.support.chromium"]

@@ -7,8 +7,8 @@ import pytest
 
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
-from tests.support.browser import PROMPT, ROOT, SMALL
 from tests.inspector import fake
+from tests.support.browser import PROMPT, ROOT, SMALL
 from tests.support.looking import illegible, inks, recolour
 
 pytest_plugins = ["tests.support.chromium"]

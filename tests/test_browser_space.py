@@ -8,17 +8,19 @@ from gradio_client.exceptions import AppError
 import engine.serve.lane
 from app import ASSETS
 from engine.models.loading.families import embedded_models
-from engine.serve.fair_queue import Place
+from engine.serve.fair_queue import Ticket
 from engine.serve.session import Session
 from inspector.space.zero import SharedGpu, ZeroSession
+from tests.engine.serve.test_fair_queue import at_pace
+from tests.inspector.fake import serving
 from tests.support.browser import PROMPT, SMALL, App
 from tests.support.forking import spaces
-from tests.inspector.fake import serving
-from tests.engine.serve.test_fair_queue import at_pace
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
-SHARED = SharedGpu(frozenset({("tiny-llada", "float32")}), 48_000_000_000, lambda s, p: 9.0, device="cpu")
+SHARED = SharedGpu(
+    frozenset({("tiny-llada", "float32")}), 48_000_000_000, lambda s, p: 9.0, device="cpu"
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +41,8 @@ def visitor(site, lasting_page):
 
 
 def test_who_waits_sees_a_place_and_an_estimate(public, visitor):
-    other = Place(100)
-    assert public._line.take(other, 0)
+    other = Ticket(100)
+    assert public._queue.take(other, 0)
     at_pace(other, 20, 8.0)
     race = visitor
     race.press("run")
@@ -50,7 +52,7 @@ def test_who_waits_sees_a_place_and_an_estimate(public, visitor):
     assert words.inner_text().startswith("1 run ahead of yours · at most about ")
     assert not race.page.locator("#ds-race [data-fetch-bar]").is_visible()
     assert race.page.evaluate("document.documentElement.scrollWidth") == 390
-    public._line.leave(other)
+    public._queue.leave(other)
     race.over()
     assert race.state == "done"
     assert not words.is_visible()

@@ -34,7 +34,7 @@ import torch
 
 from engine.bench import growth, report, suite, targets
 from engine.bench.chart import svg
-from engine.bench.models import Shelf
+from engine.bench.models import BenchModels
 from engine.bench.suite import Setting, read_entries
 from engine.bench.trial import measure, seconds
 from engine.config.spec import RunSpec
@@ -77,8 +77,8 @@ def run_settings(
 def _rounds(
     settings: Sequence[Setting], rounds: int, rated: bool
 ) -> tuple[list[dict[str, Any]], dict[str, list[float]]]:
-    shelf = Shelf()
-    cases = [one.case(shelf) for one in settings]
+    models = BenchModels()
+    cases = [one.case(models) for one in settings]
     adapter = cases[0].model.adapter
     others = targets.rates(adapter.device, adapter.dtype) if rated else {}
     trials, measured = measure(cases, rounds, others)
@@ -95,7 +95,7 @@ def set_threads(asked: str, setting: Setting) -> None:
 
 
 def _fastest(setting: Setting) -> int:
-    case = setting.case(Shelf())
+    case = setting.case(BenchModels())
     return best_threads(works=[partial(seconds, case, REHEARSED)])
 
 

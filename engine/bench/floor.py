@@ -73,7 +73,7 @@ class Product:
         return left, f"right {place}", "scores" if self.role == "scores" else "out"
 
 
-class Products(TorchDispatchMode):
+class ProductRecorder(TorchDispatchMode):
     """Notes in order what is multiplied under it; `cut` ends a step, `steps` holds the ended.
 
     What oneDNN is given as a weight belongs to `model` or is an activation.

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from engine.bench.chart import Line, Panel
-from engine.bench.models import Shelf
+from engine.bench.models import BenchModels
 from engine.bench.report import aligned
 from engine.bench.suite import CPU_SHAPE, changed, speed_settings
 from engine.bench.trial import Case, interleaved, seconds
@@ -50,15 +50,15 @@ def points() -> Iterator[Point]:
             yield Point(axis, BASE | {axis: value})
 
 
-def case(shelf: Shelf, point: Point, name: str, device: str) -> Case:
+def case(models: BenchModels, point: Point, name: str, device: str) -> Case:
     """A method at a point."""
     sizes = point.sizes
     model = CPU_SHAPE.replace(LAYERS, f"layers={sizes['layers']}")
     answer = sizes["answer"]
     base = RunSpec(model=model, device=device, gen_length=answer, steps=answer)
     spec = changed(base, speed_settings()[SHOWN[name]])
-    _, prompt = shelf.prompt(spec, sizes["prompt"])
-    return Case(name, shelf.model(spec, len(prompt)), spec, [prompt] * sizes["batch"])
+    _, prompt = models.prompt(spec, sizes["prompt"])
+    return Case(name, models.model(spec, len(prompt)), spec, [prompt] * sizes["batch"])
 
 
 def measured(
@@ -68,9 +68,9 @@ def measured(
 
     Of each run the first forward, which renews everything, is left out, and the first round.
     """
-    shelf, rows = Shelf(), []
+    models, rows = BenchModels(), []
     for point in chosen or tuple(points()):
-        cases = {name: case(shelf, point, name, device) for name in SHOWN}
+        cases = {name: case(models, point, name, device) for name in SHOWN}
         works = {name: partial(seconds, one, FEW) for name, one in cases.items()}
         for name, runs in interleaved(works, rounds + 1).items():
             took = [1e3 * median(times[1:]) for times in runs[1:]]

@@ -12,7 +12,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from engine.generate.job import Job
 from engine.generate.loop import Denoiser, denoise
-from engine.generate.step_state import Underway
+from engine.generate.step_state import PendingStep
 
 STEP = "denoising step"
 WAITING = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
@@ -29,7 +29,7 @@ class Waits(NamedTuple):
 class _Traced(Denoiser):
     """Its steps stand in a profiler's trace."""
 
-    def step(self, block: slice, block_index: int, block_step: int) -> Underway:
+    def step(self, block: slice, block_index: int, block_step: int) -> PendingStep:
         with record_function(STEP):
             return super().step(block, block_index, block_step)
 

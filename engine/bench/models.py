@@ -8,7 +8,7 @@ import torch
 
 from engine.config.spec import RunSpec
 from engine.core.files import ASSETS
-from engine.core.progress import outcome
+from engine.core.progress import run_to_end
 from engine.models.loading.families import adapter_for, embedded_models
 from engine.models.loading.hub import Hub
 from engine.models.loading.memory_estimate import check_fits, free_bytes, main_of
@@ -16,13 +16,13 @@ from engine.models.loading.random_weights import config_of, is_shape, random_ada
 from engine.models.tokenizer import Tokenizer
 from engine.serve.lane import LoadedModel
 from engine.serve.memory_budget import bytes_of_run, dtype_of
-from engine.serve.model_pool import Library
+from engine.serve.model_pool import ModelPool
 from engine.tiny.exam import exam
 
 SEED, SHOTS = 7, 8
 
 
-class Shelf:
+class BenchModels:
     """Models by spec: of a shape with random weights, else out of the library.
 
     Raises ValueError naming `model` or `device`.
@@ -31,7 +31,7 @@ class Shelf:
     def __init__(self) -> None:
         folders = embedded_models(ASSETS)
         self._folder = next(iter(folders.values()))
-        self._library = Library(folders, Hub())
+        self._models = ModelPool(folders, Hub())
         self._made: dict[tuple[str, str, str], LoadedModel] = {}
 
     def model(self, spec: RunSpec, tokens: int) -> LoadedModel:
@@ -40,8 +40,8 @@ class Shelf:
             raise ValueError("device: what is placed over several is not timed; name one")
         device = main_of(spec.device, free_bytes())
         if not is_shape(spec.model):
-            outcome(self._library.fetch(spec))
-            return self._library.load(spec)
+            run_to_end(self._models.fetch(spec))
+            return self._models.load(spec)
         key = spec.model, spec.dtype, device
         if key not in self._made:
             config, dtype = config_of(spec.model), dtype_of(spec)
@@ -62,6 +62,6 @@ class Shelf:
             return spec, random_prompt(self.model(spec, tokens).adapter.info, tokens)
         if not spec.prompt and not spec.messages:
             spec = replace(spec, prompt=exam(1, SEED, SHOTS)[0][1])
-        ids = self._library.prompt(spec)
+        ids = self._models.prompt(spec)
         assert ids is not None, "the model has been loaded"
         return spec, ids

@@ -31,7 +31,7 @@ from engine.config.spec import RunSpec
 from engine.core.files import ASSETS
 from engine.models.loading.families import embedded_models
 from engine.serve import environment
-from engine.serve.model_pool import Library
+from engine.serve.model_pool import ModelPool
 from engine.serve.session import Session
 
 RATIOS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0)
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     folders = embedded_models(ASSETS)
     session = Session(folders)
     base = session.default_race().a
-    model = Library(folders).load(base)
+    model = ModelPool(folders).load(base)
     works = {
         f"{rho} {every}": partial(run_once, model, spec)
         for (rho, every), spec in settings(base).items()

@@ -14,7 +14,7 @@ from engine.core.tables import table_command
 from engine.models.loading.families import adapter_for
 from engine.models.loading.memory_estimate import gigabytes, needed_bytes, weights_bytes
 from engine.models.loading.registry import REGISTERED
-from engine.serve.gpu_time import CARDS, forward_seconds, run_seconds, start_seconds
+from engine.serve.gpu_time import GPUS, forward_seconds, run_seconds, start_seconds
 from engine.serve.memory_budget import bytes_of_run, dtype_of
 
 MODELS = ("GSAI-ML/LLaDA-8B-Instruct", "Dream-org/Dream-v0-Instruct-7B")
@@ -31,7 +31,7 @@ def rows() -> list[list[str]]:
     for name in MODELS:
         known = REGISTERED[name]
         info = adapter_for(known.config).read_info(known.config)
-        for hardware, card in CARDS.items():
+        for hardware, card in GPUS.items():
             spec = RunSpec(model=name, dtype="bfloat16", device="cuda")
             most, dtype = bytes_of_run(_cached(spec), info, TOKENS), dtype_of(spec)
             plan = {

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from engine.bench.models import Shelf
+from engine.bench.models import BenchModels
 from engine.bench.trial import Case
 from engine.catalog import derive_plan, policies
 from engine.config.spec import RunSpec
@@ -44,10 +44,10 @@ class Setting:
     beside: str = ""
     eager: bool = False
 
-    def case(self, shelf: Shelf) -> Case:
+    def case(self, models: BenchModels) -> Case:
         """The row with its model and its prompt."""
-        model = shelf.model(self.spec, self.tokens)
-        spec, prompt = shelf.prompt(self.spec, self.tokens)
+        model = models.model(self.spec, self.tokens)
+        spec, prompt = models.prompt(self.spec, self.tokens)
         return Case(self.name, model, spec, [prompt], self.group, self.beside, self.eager)
 
 
@@ -95,10 +95,10 @@ def gpu(device: str) -> Iterator[Setting]:
     """Every cache on the published sizes in bfloat16, over 1,024 positions; some eager too."""
     for model, group in GPU_MODELS.items():
         base = RunSpec(model=model, device=device, dtype="bfloat16", steps=64)
-        for cache in caches():
-            one = Setting(cache, replace(base, cache=cache), GPU_PROMPT, group)
+        for name in caches():
+            one = Setting(name, replace(base, cache=name), GPU_PROMPT, group)
             yield one
-            if cache in CAPTURED:
+            if name in CAPTURED:
                 yield uncaptured(one)
 
 

@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from engine.bench.floor import Buffers, Product, Products, Replay
+from engine.bench.floor import Buffers, Product, ProductRecorder, Replay
 from engine.bench.host_waits import Waits, count_waits, warmed
 from engine.config.spec import RunSpec
 from engine.core.device import now, peak_memory, reset_peak_memory
 from engine.core.events import RunFinished, StepEvent
 from engine.generate.job import Job
 from engine.generate.loop import Denoiser, denoise
-from engine.generate.step_state import Underway
+from engine.generate.step_state import PendingStep
 from engine.models.linear import recurring
 from engine.record.levels import make_recorder
 from engine.serve.lane import Lane, LoadedModel, make_job
@@ -54,7 +54,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Rehearsal:
+class DryRun:
     """What a run does, apart from time.
 
     For each step its kind, FLOPs and products (none for a recorded case), all eager; `ids` [B, T]
@@ -81,28 +81,28 @@ class Trial:
     """
 
     case: Case
-    rehearsal: Rehearsal
+    rehearsal: DryRun
     runs: list[list[float]]
     floors: list[list[float]]
     owns: list[list[float]]
 
 
-class Patient(Denoiser):
+class SynchronousDenoiser(Denoiser):
     """Tells each step before it asks for the next, so that what is noted meanwhile is of one."""
 
-    def hurries(self, step: Underway) -> bool:
+    def can_run_ahead(self, step: PendingStep) -> bool:
         """Never."""
         return False
 
 
-def rehearse(case: Case) -> Rehearsal:
+def dry_run(case: Case) -> DryRun:
     """Run a case once, untimed: the warm-up, in which its products are noted."""
     device = case.model.adapter.device
     reset_peak_memory(device)
-    job, noted = case.job(), Products(case.model.adapter)
-    state = Patient(replace(job, capturer=None))
+    job, noted = case.job(), ProductRecorder(case.model.adapter)
+    state = SynchronousDenoiser(replace(job, capturer=None))
     events = list(denoise(state)) if case.recorded else _noting(state, noted)
-    return Rehearsal(
+    return DryRun(
         kinds=[event.kind for event in events],
         flops=[int(event.flops.sum()) for event in events],
         products=noted.steps,
@@ -114,7 +114,7 @@ def rehearse(case: Case) -> Rehearsal:
     )
 
 
-def _noting(state: Denoiser, noted: Products) -> list[StepEvent]:
+def _noting(state: Denoiser, noted: ProductRecorder) -> list[StepEvent]:
     """The events of a run whose products are noted, without zeros that fill up few rows."""
 
     def all_events() -> list[StepEvent]:
@@ -167,7 +167,7 @@ def measure(
     The cases lie on one device; all are rehearsed first. `others` are measured in the same
     rounds, by name.
     """
-    known = [rehearse(case) for case in cases]
+    known = [dry_run(case) for case in cases]
     buffers = Buffers(
         (step for one in known for step in one.products), cases[0].model.adapter.device
     )

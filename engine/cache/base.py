@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.cache.context import Ground
+from engine.cache.context import PolicyContext
 from engine.cache.layer_probe import LayerPlan, LayerProbe
 from engine.cache.store import Site
 from engine.config.knobs import check_fields
@@ -41,7 +41,7 @@ class RunInfo:
         return self.prompt_length + self.gen_length
 
 
-class Told(NamedTuple):
+class HostState(NamedTuple):
     """`masked` [B, T] and `needs` [B, n] of a StepView on the host."""
 
     masked: np.ndarray
@@ -55,7 +55,7 @@ class StepView:
     `masked` [B, T] bool, `canvas` [B, T] ids; `block` is [lo, hi) of the block being decoded;
     `needs` [B, n] are the positions whose logits are wanted and `real` [B, n] which of them may be
     committed (the others are watched or padding); `logit_rows` are the hidden rows that give
-    them. On the host, `left` [B] is how many masks the block holds, `told` is what else is known
+    them. On the host, `left` [B] is how many masks the block holds, `host_state` is what else is known
     there, None where the step before is still under way; `order` holds, one array a sequence, the
     positions that the step will commit in the order of their reveal, where the unmasker knows them
     beforehand; `renewal` says that the cache beneath renews in this step all that it keeps.
@@ -72,7 +72,7 @@ class StepView:
     real: Tensor
     left: np.ndarray
     real_host: np.ndarray
-    told: Told | None = None
+    host_state: HostState | None = None
     order: tuple[np.ndarray, ...] | None = None
     renewal: bool = False
 
@@ -92,9 +92,9 @@ class StepView:
         return self._told.needs
 
     @property
-    def _told(self) -> Told:
-        assert self.told is not None, "who looks at the canvas waits for the step before"
-        return self.told
+    def _told(self) -> HostState:
+        assert self.host_state is not None, "who looks at the canvas waits for the step before"
+        return self.host_state
 
     @property
     def due(self) -> np.ndarray | None:
@@ -123,7 +123,7 @@ class StepPlan:
     """`rows` enter the network and attend to `keys` (ALL, or a slice of positions).
 
     `key_mask` [B, T] bool narrows the keys further; `kind` is one of events.KINDS. Of the layers
-    after the first only `onward` is read (None: all of `rows`), so the other rows end with the
+    after the first only `output_rows` is read (None: all of `rows`), so the other rows end with the
     first layer's K and V.
     """
 
@@ -131,7 +131,7 @@ class StepPlan:
     keys: Rows = ALL
     key_mask: Tensor | None = None
     kind: str = "full"
-    onward: Rows | None = None
+    output_rows: Rows | None = None
 
 
 @dataclass
@@ -139,9 +139,9 @@ class CachePolicy(ABC):
     """A caching method; its knobs are its dataclass fields, one instance serves one run at a time.
 
     Some choose the rows that enter a step, others choose within a layer and may stand on one of
-    `stackable_on`. `waits` says that a sequence of a batch which has finished its block may wait
-    for the others without a change to what it decodes; `slides` that a window of rows may be given
-    to the forward as an index, so that windows of one size are alike wherever they stand; `blind`,
+    `stackable_on`. `may_wait` says that a sequence of a batch which has finished its block may wait
+    for the others without a change to what it decodes; `sliding_window` that a window of rows may be given
+    to the forward as an index, so that windows of one size are alike wherever they stand; `static_rows`,
     once started, that a step's rows follow from its number and block and that nothing is watched.
     """
 
@@ -150,9 +150,9 @@ class CachePolicy(ABC):
     paper: ClassVar[str] = ""
     summary: ClassVar[str] = ""
     stackable_on: ClassVar[tuple[str, ...]] = ()
-    waits: ClassVar[bool] = False
-    slides: ClassVar[bool] = False
-    blind = False
+    may_wait: ClassVar[bool] = False
+    sliding_window: ClassVar[bool] = False
+    static_rows = False
 
     def __post_init__(self) -> None:
         check_fields(self, f"{self.name}.")
@@ -162,13 +162,13 @@ class CachePolicy(ABC):
         """Whether logits are wanted only where the unmasker is about to commit."""
         return False
 
-    def check(self, block_length: int, foretells: bool) -> None:
+    def check(self, block_length: int, known_order: bool) -> None:
         """Raise ValueError naming a knob that a run of these settings makes impossible.
 
-        `foretells` says that the unmasker knows beforehand what a step commits.
+        `known_order` says that the unmasker knows beforehand what a step commits.
         """
 
-    def prepare(self, ground: Ground) -> None:
+    def prepare(self, context: PolicyContext) -> None:
         """Get what the policy needs to know of the checkpoint; called once, before `sites`."""
 
     def sites(self, run: RunInfo) -> tuple[Site, ...]:
@@ -179,7 +179,7 @@ class CachePolicy(ABC):
         """Called before the first step, and again where the same run begins anew."""
         self.run = run
 
-    def occasion(self) -> tuple[object, ...] | None:
+    def capture_key(self) -> tuple[object, ...] | None:
         """What, beside its StepPlan, tells the step begun last from others as `plan` sees it.
 
         Steps alike in both run the same operations on the same memory, so that all layers of one
@@ -188,7 +188,7 @@ class CachePolicy(ABC):
         """
         return None
 
-    def watch(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
+    def confidence_mask(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
         """Masked positions [B, T] bool whose confidence `end_step` is told; None: the block's.
 
         Their rows must enter the step. What they leave out of the block cannot be committed in
@@ -196,14 +196,14 @@ class CachePolicy(ABC):
         """
         return None
 
-    def edge(self, masked: np.ndarray, block: slice) -> np.ndarray:
+    def logits_end(self, masked: np.ndarray, block: slice) -> np.ndarray:
         """Position [B] before which a step gives logits of every mask from the block's first on.
 
         `masked` [B, T] bool. For unmaskers that look beyond the block.
         """
         return np.full(len(masked), masked.shape[1])
 
-    def offers(self, count: int) -> bool:
+    def can_commit(self, count: int) -> bool:
         """Whether each step lets `count` tokens of a block be committed, if so many are masked."""
         return True
 

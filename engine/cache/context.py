@@ -12,7 +12,7 @@ from engine.models.base import ModelAdapter
 
 
 @dataclass(frozen=True)
-class Ground:
+class PolicyContext:
     """What a policy may prepare itself from: the checkpoint, and drifts measured on it.
 
     `digest` names the checkpoint, `folder` is where it lies (None: nowhere);

@@ -17,12 +17,12 @@ from engine.cache.layer_probe import LayerPlan, LayerProbe
 from engine.cache.store import ActivationStore
 from engine.core.rows import ALL, Rows, count, is_empty, same, take, within
 from engine.models.base import ModelAdapter
-from engine.models.flops import Ledger
+from engine.models.flops import FlopCounter
 
-Unread = Literal["skip", "aside", "carry"]  # not computed; computed aside; as all others are
+UnreadRows = Literal["drop", "shadow", "full"]  # not computed; computed aside; as all others are
 
 
-class Stream(NamedTuple):
+class ResidualStream(NamedTuple):
     """The residual stream `h` [B, n, D] at global `rows`."""
 
     h: Tensor
@@ -30,11 +30,11 @@ class Stream(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Pass:
+class ForwardPass:
     """What a forward goes by, apart from the rows whose logits it gives.
 
     `canvas` [B, T] ids; `pad_mask` [B, T] bool, True at real positions, None where all are;
-    `ledger` takes the FLOPs. `unread` says what becomes of a plan's rows that neither this step
+    `counter` takes the FLOPs. `unread` says what becomes of a plan's rows that neither this step
     nor a later one reads.
     """
 
@@ -44,42 +44,44 @@ class Pass:
     plan: StepPlan
     canvas: Tensor
     pad_mask: Tensor | None
-    ledger: Ledger
-    unread: Unread = "skip"
+    counter: FlopCounter
+    unread: UnreadRows = "drop"
 
-    def begin(self) -> Stream:
+    def begin(self) -> ResidualStream:
         """Rows through all layers but the last; which logits are wanted makes no difference."""
-        stream = Stream(self.adapter.embed(take(self.canvas, self.plan.rows)), self.plan.rows)
+        stream = ResidualStream(
+            self.adapter.embed(take(self.canvas, self.plan.rows)), self.plan.rows
+        )
         for layer in range(self.store.layers - 1):
-            stream = self._layer(layer, stream, self.plan.onward if layer == 0 else None)
+            stream = self._layer(layer, stream, self.plan.output_rows if layer == 0 else None)
         return stream
 
-    def finish(self, stream: Stream, logit_rows: Rows) -> Tensor:
+    def finish(self, stream: ResidualStream, logit_rows: Rows) -> Tensor:
         """Raw logits [B, n, V] of the hidden rows `logit_rows`: the last layer and the head.
 
         A feed-forward output of the last layer that is kept may be read in a later step.
         """
         last = self.store.layers - 1
         kept = self.store.keeps("ffn") or self.store.keeps("branch")
-        read = logit_rows if not kept else self.plan.onward if last == 0 else None
+        read = logit_rows if not kept else self.plan.output_rows if last == 0 else None
         h, rows = self._layer(last, stream, read)
         wanted = take(h, within(rows, logit_rows))
-        self.ledger.head(wanted.shape[0] * wanted.shape[1])
+        self.counter.head(wanted.shape[0] * wanted.shape[1])
         return self.adapter.logits(wanted)
 
-    def _layer(self, layer: int, stream: Stream, read: Rows | None) -> Stream:
+    def _layer(self, layer: int, stream: ResidualStream, read: Rows | None) -> ResidualStream:
         """The stream after a layer, at the rows `read` of it; None: at all that entered it."""
         probe = LayerProbe(
             self.adapter, self.store, layer, *stream, self.canvas.shape[1], self.plan.keys,
-            self._visible, self.ledger,
+            self._visible, self.counter,
         )  # fmt: skip
         layer_plan = lean = self.policy.plan(layer, probe)
-        if self.unread != "carry":
+        if self.unread != "full":
             lean = _narrowed(probe, layer_plan, read)
         h = _advanced(probe, lean, take(stream.h, within(stream.rows, probe.out)))
-        if self.unread == "aside" and lean is not layer_plan:
+        if self.unread == "shadow" and lean is not layer_plan:
             _carry_out(probe, layer_plan)
-        return Stream(h, probe.out)
+        return ResidualStream(h, probe.out)
 
     @cached_property
     def _visible(self) -> Tensor | None:
@@ -99,12 +101,12 @@ def forward(
     canvas: Tensor,
     pad_mask: Tensor | None,
     logit_rows: Rows,
-    ledger: Ledger | None = None,
-    unread: Unread = "skip",
+    counter: FlopCounter | None = None,
+    unread: UnreadRows = "drop",
 ) -> Tensor:
-    """Raw logits [B, n, V] of the hidden rows `logit_rows`, a subset of `plan.rows`; see `Pass`."""
-    ledger = ledger or Ledger(adapter.info)
-    step = Pass(adapter, store, policy, plan, canvas, pad_mask, ledger, unread)
+    """Raw logits [B, n, V] of the hidden rows `logit_rows`, a subset of `plan.rows`; see `ForwardPass`."""
+    counter = counter or FlopCounter(adapter.info)
+    step = ForwardPass(adapter, store, policy, plan, canvas, pad_mask, counter, unread)
     return step.finish(step.begin(), logit_rows)
 
 
@@ -134,13 +136,13 @@ def _narrowed(probe: LayerProbe, plan: LayerPlan, read: Rows | None) -> LayerPla
             continue
         plan = replace(plan, ffn=read) if name == "ffn" else replace(plan, attn=read)
         if name == "ffn" or not probe.attended:
-            probe.ledger.unread(probe.layer, name, batch * (active - count(read, active)))
+            probe.counter.unread(probe.layer, name, batch * (active - count(read, active)))
     return plan
 
 
 def _carry_out(probe: LayerProbe, plan: LayerPlan) -> None:
     """Compute all that a plan says, for who listens to the adapter; it goes nowhere else."""
-    probe.ledger = Ledger(probe.adapter.info)
+    probe.counter = FlopCounter(probe.adapter.info)
     whole = plan.attn is ALL or same(plan.attn, probe.rows)
     attn = probe.attn(plan) if whole else probe.store.read(probe.layer, "attn", probe.rows)
     _feed(probe, take(probe.h + attn, within(probe.rows, plan.ffn)))
@@ -163,7 +165,7 @@ def _mlp(probe: LayerProbe, plan: LayerPlan, h: Tensor) -> Tensor:
 
 
 def _feed(probe: LayerProbe, h: Tensor) -> Tensor:
-    probe.ledger.feed_forward(probe.layer, h.shape[0] * h.shape[1])
+    probe.counter.feed_forward(probe.layer, h.shape[0] * h.shape[1])
     return probe.adapter.mlp(probe.layer, h)
 
 

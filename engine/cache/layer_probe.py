@@ -9,7 +9,7 @@ from torch import Tensor
 from engine.cache.store import ActivationStore
 from engine.core.rows import ALL, Rows, is_empty, same, take, within
 from engine.models.base import ModelAdapter
-from engine.models.flops import Ledger
+from engine.models.flops import FlopCounter
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class LayerProbe:
         length: int,
         keys: Rows = ALL,
         key_mask: Tensor | None = None,
-        ledger: Ledger | None = None,
+        counter: FlopCounter | None = None,
     ) -> None:
         self.adapter, self.store, self.layer = adapter, store, layer
         self.h, self.rows, self.length = h, rows, length
         self.out = rows
-        self.ledger = ledger or Ledger(adapter.info)
+        self.counter = counter or FlopCounter(adapter.info)
         self._keys, self.key_mask = keys, key_mask
         self._normed: Tensor | None = None
         self._memo: dict[str, tuple[Rows, Tensor]] = {}
@@ -69,7 +69,7 @@ class LayerProbe:
         """Projection `q`, `k` or `v` at global `rows`, [B, n, heads, dh], q and k rotated."""
         if heads is not None:
             out = self._compute(name, rows, heads)[0]
-            self.ledger.select(self.layer, 2 * self.h.shape[-1] * out.numel())
+            self.counter.select(self.layer, 2 * self.h.shape[-1] * out.numel())
             return out
         if name not in self._memo:
             self._memo[name] = rows, self._compute(name, rows)[0]
@@ -100,7 +100,7 @@ class LayerProbe:
         self._project_together(plan)
         k, v = self._renewed("k", plan.k, plan.idle), self._renewed("v", plan.v, plan.idle)
         q = self.project("q", plan.attn)
-        self.ledger.attend(self.layer, q.shape[0] * q.shape[1], k.shape[2])
+        self.counter.attend(self.layer, q.shape[0] * q.shape[1], k.shape[2])
         if self._weighed:
             out, self._weights = self.adapter.attend_weighed(self.layer, q, k, v, self.key_mask)
         else:
@@ -162,7 +162,7 @@ class LayerProbe:
         positions = self.rows if local is ALL else rows
         x = take(self.normed, local)
         if heads is None:
-            self.ledger.project(self.layer, names, x.shape[0] * x.shape[1])
+            self.counter.project(self.layer, names, x.shape[0] * x.shape[1])
         return self.adapter.project(self.layer, names, x, positions, self.length, heads)
 
     def _renewed(self, name: str, rows: Rows, idle: Tensor | None) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.core.device import Landing, upload
+from engine.core.device import HostCopy, upload
 from engine.core.rows import ALL, Rows
 
 ROUNDING = 64
@@ -20,7 +20,7 @@ def share(ratio: float, rows: int) -> int:
     return max(1, int(ratio * rows))
 
 
-def turned(new: Tensor, old: Tensor) -> Tensor:
+def cosine_drift(new: Tensor, old: Tensor) -> Tensor:
     """1 - cosine of the last dimension, at least in float32: [B, n]; 0 within rounding.
 
     As half the squared distance of unit vectors it tells apart drifts that a cosine cannot hold.
@@ -31,7 +31,7 @@ def turned(new: Tensor, old: Tensor) -> Tensor:
     return moved.masked_fill(moved < (ROUNDING * torch.finfo(wide).eps) ** 2, 0.0)
 
 
-def most_drifted(moved: Tensor, count: int | Tensor, start: int) -> Tensor:
+def top_drift(moved: Tensor, count: int | Tensor, start: int) -> Tensor:
     """The `count` rows of largest `moved` [B, n], ties to the lower, as global rows [B, count].
 
     `start` is the global position of row 0; the result ascends. Where counts differ over the
@@ -54,7 +54,7 @@ def marked(mask: Tensor, active: Rows) -> tuple[Rows, list[int]]:
     ALL where every row is marked, `slice(0, 0)` where none is. The rows ascend; a sequence with
     fewer repeats its last one (its first active row where it has none). Waits for the device.
     """
-    (told,) = Landing(mask.sum(1)).get()
+    (told,) = HostCopy(mask.sum(1)).get()
     counts = told.tolist()
     if min(counts) == mask.shape[1]:
         return ALL, counts

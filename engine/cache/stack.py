@@ -9,9 +9,9 @@ from torch import Tensor
 
 from engine.cache.base import (
     CachePolicy,
-    Ground,
     LayerPlan,
     LayerProbe,
+    PolicyContext,
     RunInfo,
     StepPlan,
     StepView,
@@ -41,15 +41,15 @@ class Stack(CachePolicy):
         """As the window does."""
         return self.window.follows_order
 
-    def check(self, block_length: int, foretells: bool) -> None:
+    def check(self, block_length: int, known_order: bool) -> None:
         """Check both."""
-        self.window.check(block_length, foretells)
-        self.reuse.check(block_length, foretells)
+        self.window.check(block_length, known_order)
+        self.reuse.check(block_length, known_order)
 
-    def prepare(self, ground: Ground) -> None:
+    def prepare(self, context: PolicyContext) -> None:
         """Prepare both; `reuse` is told what it stands on."""
-        self.window.prepare(ground)
-        self.reuse.prepare(replace(ground, base=self.window.name))
+        self.window.prepare(context)
+        self.reuse.prepare(replace(context, base=self.window.name))
 
     def sites(self, run: RunInfo) -> tuple[Site, ...]:
         """What either keeps."""
@@ -61,20 +61,20 @@ class Stack(CachePolicy):
         super().start(run)
         self.window.start(run)
         self.reuse.start(run)
-        self.blind = self.window.blind and self.reuse.blind
+        self.static_rows = self.window.static_rows and self.reuse.static_rows
         self._keeps = bool(self.window.sites(run))
 
-    def watch(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
+    def confidence_mask(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
         """What the window watches; a policy within layers watches nothing."""
-        return self.window.watch(step, masked, block)
+        return self.window.confidence_mask(step, masked, block)
 
-    def edge(self, masked: np.ndarray, block: slice) -> np.ndarray:
+    def logits_end(self, masked: np.ndarray, block: slice) -> np.ndarray:
         """As the window does."""
-        return self.window.edge(masked, block)
+        return self.window.logits_end(masked, block)
 
-    def offers(self, count: int) -> bool:
+    def can_commit(self, count: int) -> bool:
         """As the window does."""
-        return self.window.offers(count)
+        return self.window.can_commit(count)
 
     def begin_step(self, view: StepView) -> StepPlan:
         """The window's plan; `reuse` is told of the step, and whether the window renews itself."""

@@ -1,6 +1,6 @@
 """Clock: what a device took for a stretch of work, without holding it up; now, which does.
 
-host: crossings between a run's device and the host; of them only Landing.get waits.
+host: crossings between a run's device and the host; of them only HostCopy.get waits.
 
 memory: the most that a device held since a moment, and what is held for nobody."""
 
@@ -61,7 +61,7 @@ def upload(values: np.ndarray, device: torch.device) -> Tensor:
     return tensor.to(device, non_blocking=True)
 
 
-class Landing:
+class HostCopy:
     """Tensors on their way to the host, all from one device."""
 
     def __init__(self, *tensors: Tensor) -> None:

@@ -27,7 +27,7 @@ class Step(Protocol):
         """Bytes in all."""
 
 
-def outcome(steps: Generator[Any, None, T]) -> T:
+def run_to_end(steps: Generator[Any, None, T]) -> T:
     """The value of `steps`, without a word on the way."""
     while True:
         try:
@@ -37,7 +37,7 @@ def outcome(steps: Generator[Any, None, T]) -> T:
             return value
 
 
-def told(
+def with_progress(
     steps: Generator[Step, None, T], state: str, what: str, control: Control, beat: float = BEAT
 ) -> Generator[Waiting, None, T | None]:
     """The value of `steps`, told as Waiting events at most every `beat` seconds.

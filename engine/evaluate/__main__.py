@@ -36,7 +36,7 @@ from engine.evaluate import comparison
 from engine.evaluate.exam import sit, summarise
 from engine.serve import environment
 from engine.serve.lane import LoadedModel
-from engine.serve.model_pool import Library
+from engine.serve.model_pool import ModelPool
 from engine.tiny.exam import exam
 
 EXAM: dict[str, Scalar] = {"gen_length": 64, "block_length": 32}
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _sit(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     spec = spec_from_flags(args, EXAM)
-    model = Library({folder.name: folder}).load(spec)
+    model = ModelPool({folder.name: folder}).load(spec)
     sittings = list(sit(model, spec, exam(args.problems, spec.seed, args.shots), args.batch))
     row = summarise(spec, sittings) | {"shots": args.shots, "batch": args.batch}
     shown = ("problems", "accuracy", "standard_error", "nfe", "tokens_per_forward", "tokens_per_s")
@@ -93,7 +93,7 @@ def _sit(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
 def _compare(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     base = spec_from_flags(args, EXAM)
     entries = read_entries(args.specs, base)
-    library = Library({folder.name: folder})
+    library = ModelPool({folder.name: folder})
     digest = library.load(base).digest
     saved = _saved(args.out) if args.add else None
     if saved is not None:
@@ -119,7 +119,7 @@ def _compare(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 
 def _load(folder: Path, spec: RunSpec) -> LoadedModel:
-    return Library({folder.name: folder}).load(spec)
+    return ModelPool({folder.name: folder}).load(spec)
 
 
 def _saved(folder: Path | None) -> dict[str, Any]:

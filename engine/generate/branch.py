@@ -20,7 +20,7 @@ from engine.config.plan import quota
 from engine.config.spec import RunSpec
 from engine.generate.job import Job
 from engine.trace.trace import Trace
-from engine.unmask.schedule import Begun
+from engine.unmask.schedule import BlockProgress
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class BranchPoint:
     """
 
     answer: np.ndarray
-    begun: Mapping[int, Begun]
+    begun: Mapping[int, BlockProgress]
 
 
 def branch_point(
@@ -136,7 +136,7 @@ def _check_token(token: int, model: Mapping[str, object]) -> None:
 
 def _schedules(
     spec: RunSpec, parent: Trace, step: int, before: np.ndarray, answer: np.ndarray
-) -> dict[int, Begun]:
+) -> dict[int, BlockProgress]:
     """Where the schedule of each block stands, by its first offset; blocks not named are new.
 
     As the parent's arrays tell it; by the number of known tokens where they do not, and where
@@ -160,7 +160,7 @@ def _schedules(
     return {first: begun for first, begun in found.items() if begun.steps}
 
 
-def _told(spec: RunSpec, parent: Trace, step: int) -> dict[int, Begun]:
+def _told(spec: RunSpec, parent: Trace, step: int) -> dict[int, BlockProgress]:
     """What the parent's arrays tell of its blocks, by first offset, before its step `step`.
 
     Nothing where it kept another schedule; of a branch, only the blocks in which it took steps.
@@ -181,16 +181,16 @@ def _told(spec: RunSpec, parent: Trace, step: int) -> dict[int, Begun]:
         counts, earlier = arrays["block_step"][taken], int((taken < step).sum())
         if len(taken) == 0:
             if was.start is None:
-                told[block.start] = Begun(0, 0)
+                told[block.start] = BlockProgress(0, 0)
             continue
         opened = free[block]
         if counts[0] == 0:  # the block was new: what was known by then counts as given
             opened = never[block] | (revealed[block] >= taken[0])
         had = int(counts[earlier - 1]) + 1 if earlier else int(counts[0])
-        told[block.start] = Begun(int(opened.sum()), had)
+        told[block.start] = BlockProgress(int(opened.sum()), had)
     return told
 
 
-def _paced(opened: int, left: int, steps: int) -> Begun:
+def _paced(opened: int, left: int, steps: int) -> BlockProgress:
     """A schedule of `steps` steps at the last step by which it owes no more than is known."""
-    return Begun(opened, sum(n <= opened - left for n in accumulate(quota(opened, steps))))
+    return BlockProgress(opened, sum(n <= opened - left for n in accumulate(quota(opened, steps))))

@@ -1,6 +1,6 @@
 """Graphs: parts of a run's forwards that are captured once and replayed.
 
-What is captured is the first part of engine.cache.forward.Pass itself, on inputs that stay where they
+What is captured is the first part of engine.cache.forward.ForwardPass itself, on inputs that stay where they
 are: as CUDA graphs on a GPU, as tapes (engine.generate.tape) on a CPU. It is met eagerly once, captured
 when met again and replayed from then on.
 """
@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from engine.cache.base import CachePolicy, StepPlan
-from engine.cache.forward import Pass, Stream, Unread
+from engine.cache.forward import ForwardPass, ResidualStream, UnreadRows
 from engine.cache.store import ActivationStore
 from engine.core.rows import Rows, count
 from engine.generate.capturers import Capturer, NotCaptured, Replay
 from engine.models.base import ModelAdapter
-from engine.models.flops import Ledger
+from engine.models.flops import FlopCounter
 from engine.models.ops import Rotary
 
 MOST = 24  # captured forwards kept at a time, and forwards remembered, for each branch
@@ -30,22 +30,24 @@ MOST = 24  # captured forwards kept at a time, and forwards remembered, for each
 class _Call:
     """The tensors of a forward, in shapes that recur, and a key of all else that it is given."""
 
-    def __init__(self, plan: StepPlan, canvas: Tensor, bucket: int, slides: bool) -> None:
+    def __init__(self, plan: StepPlan, canvas: Tensor, bucket: int, sliding_window: bool) -> None:
         rows, length = plan.rows, canvas.shape[1]
-        if slides and isinstance(rows, slice):
+        if sliding_window and isinstance(rows, slice):
             places = torch.arange(rows.start, rows.stop, device=canvas.device)
             rows = places.expand(len(canvas), -1)
         elif isinstance(rows, Tensor):
             rows = _padded(rows, bucket, length)
         self.indexed = isinstance(rows, Tensor)
-        assert not self.indexed or plan.onward is None, "rows of an index go through all layers"
+        assert not self.indexed or plan.output_rows is None, (
+            "rows of an index go through all layers"
+        )
         fields: dict[str, Any] = {"rows": rows, "keys": plan.keys, "key_mask": plan.key_mask}
         self._plan = replace(plan, **fields)
         self.tensors = {name: x for name, x in fields.items() if isinstance(x, Tensor)}
         self.tensors["canvas"] = canvas
         shapes = ((name, tuple(x.shape)) for name, x in self.tensors.items())
         others = (None if isinstance(x, Tensor) else _plain(x) for x in fields.values())
-        self.key = plan.kind, tuple(shapes), tuple(others), _plain(plan.onward)
+        self.key = plan.kind, tuple(shapes), tuple(others), _plain(plan.output_rows)
 
     def arguments(self, tensors: Mapping[str, Tensor]) -> tuple[StepPlan, Tensor]:
         """Plan and canvas out of tensors like these."""
@@ -53,18 +55,18 @@ class _Call:
         canvas = fields.pop("canvas")
         return replace(self._plan, **fields), canvas
 
-    def cost(self, ledger: Ledger) -> Ledger:
+    def cost(self, counter: FlopCounter) -> FlopCounter:
         """What a forward has spent, for a single row where rows are an index, perhaps filled up."""
-        return ledger.each(self.tensors["rows"].shape[1]) if self.indexed else ledger
+        return counter.each(self.tensors["rows"].shape[1]) if self.indexed else counter
 
-    def end(self, step: Pass, found: Stream, cost: Ledger) -> Stream:
+    def end(self, step: ForwardPass, found: ResidualStream, cost: FlopCounter) -> ResidualStream:
         """What a step goes on with, out of what such a forward has `found`; the cost is noted."""
         if not self.indexed:
-            step.ledger.add(cost)
+            step.counter.add(cost)
             return found
         size = count(step.plan.rows, 0)
-        step.ledger.add(cost, size)
-        return Stream(found.h[:, :size], step.plan.rows)
+        step.counter.add(cost, size)
+        return ResidualStream(found.h[:, :size], step.plan.rows)
 
 
 @dataclass(frozen=True)
@@ -77,11 +79,11 @@ class _Captured:
     inputs: Mapping[str, Tensor]
     rows: Rows
     replay: Replay | None
-    cost: Ledger
+    cost: FlopCounter
     written: frozenset[tuple[int, str]]
 
 
-class Graphs:
+class CapturedForwards:
     """The forwards of one branch; without a `capturer` all are eager.
 
     At most MOST are kept, those used last. `why` says why capturing was given up.
@@ -115,27 +117,27 @@ class Graphs:
         canvas: Tensor,
         pad_mask: Tensor | None,
         logit_rows: Tensor,
-        ledger: Ledger,
-        unread: Unread,
+        counter: FlopCounter,
+        unread: UnreadRows,
     ) -> Tensor:
         """As engine.cache.forward.forward."""
-        step = Pass(
-            self._adapter, self._store, self._policy, plan, canvas, pad_mask, ledger, unread
+        step = ForwardPass(
+            self._adapter, self._store, self._policy, plan, canvas, pad_mask, counter, unread
         )
-        occasion = None if self._capturer is None else self._policy.occasion()
-        stream = step.begin() if occasion is None else self._begun(step, occasion)
+        capture_key = None if self._capturer is None else self._policy.capture_key()
+        stream = step.begin() if capture_key is None else self._begun(step, capture_key)
         return step.finish(stream, logit_rows)
 
-    def _begun(self, step: Pass, occasion: Hashable) -> Stream:
+    def _begun(self, step: ForwardPass, capture_key: Hashable) -> ResidualStream:
         """The first part of a step; met first, it is eager, in the shapes that will be captured."""
         assert self._capturer is not None
         call = _Call(
             step.plan,
             step.canvas,
             self._capturer.bucket,
-            self._capturer.slides and self._policy.slides,
+            self._capturer.sliding_window and self._policy.sliding_window,
         )
-        key = occasion, step.unread, call.key
+        key = capture_key, step.unread, call.key
         met, known = key in self._known, self._known.pop(key, None)
         self._known[key] = known
         while len(self._known) > MOST:
@@ -145,14 +147,14 @@ class Graphs:
         if known is None or known.replay is None:
             alike = self._alike(step, call, call.tensors)
             found = alike.begin()
-            return call.end(step, found, call.cost(alike.ledger))
+            return call.end(step, found, call.cost(alike.counter))
         for name, value in call.tensors.items():
             known.inputs[name].copy_(value)
         h = known.replay()
         self._store.declare(known.written)
-        return call.end(step, Stream(h, known.rows), known.cost)
+        return call.end(step, ResidualStream(h, known.rows), known.cost)
 
-    def _capture(self, key: Hashable, call: _Call, step: Pass) -> Stream:
+    def _capture(self, key: Hashable, call: _Call, step: ForwardPass) -> ResidualStream:
         """Capture the first part of a step; where that fails, all is eager from now on."""
         assert self._capturer is not None
         inputs = {name: value.clone() for name, value in call.tensors.items()}
@@ -171,14 +173,14 @@ class Graphs:
             self._capturer, self.why = None, str(error)
             self._known.clear()
             return step.begin()
-        cost = call.cost(alike.ledger)
+        cost = call.cost(alike.counter)
         self._known[key] = _Captured(inputs, ends[0], again, cost, self._store.declared)
-        return call.end(step, Stream(h, ends[0]), cost)
+        return call.end(step, ResidualStream(h, ends[0]), cost)
 
-    def _alike(self, step: Pass, call: _Call, tensors: Mapping[str, Tensor]) -> Pass:
+    def _alike(self, step: ForwardPass, call: _Call, tensors: Mapping[str, Tensor]) -> ForwardPass:
         """The step on other tensors, with a ledger of its own."""
         plan, canvas = call.arguments(tensors)
-        return replace(step, plan=plan, canvas=canvas, ledger=Ledger(self._adapter.info))
+        return replace(step, plan=plan, canvas=canvas, counter=FlopCounter(self._adapter.info))
 
 
 def _padded(rows: Tensor, bucket: int, most: int) -> Tensor:

@@ -26,13 +26,13 @@ class NotCaptured(RuntimeError):
 class Capturer(Protocol):
     """Makes a call repeatable.
 
-    Index rows are padded to a multiple of `bucket`, so that many calls are alike; `slides` says
+    Index rows are padded to a multiple of `bucket`, so that many calls are alike; `sliding_window` says
     that a window of rows is given as an index, so that one call serves windows of one size.
     `warm_up` is how many steps to take before a run that is timed.
     """
 
     bucket: int
-    slides: bool
+    sliding_window: bool
     warm_up: int
 
     def capture(self, call: Callable[[], Tensor]) -> tuple[Tensor, Replay | None]:
@@ -45,7 +45,7 @@ class Capturer(Protocol):
 class CudaCapturer:
     """CUDA graphs that share one pool of memory, which goes when the last of them does."""
 
-    bucket, slides, warm_up = 64, True, 64
+    bucket, sliding_window, warm_up = 64, True, 64
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._pool = device, torch.cuda.graph_pool_handle()
@@ -72,7 +72,7 @@ class CudaCapturer:
 class TapeCapturer:
     """Tapes of a CPU's operations, each replay of which makes its tensors anew."""
 
-    bucket, slides, warm_up = STRIDE, False, WARM_UP_STEPS
+    bucket, sliding_window, warm_up = STRIDE, False, WARM_UP_STEPS
 
     def capture(self, call: Callable[[], Tensor]) -> tuple[Tensor, Replay | None]:
         """Do the call on a tape."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from engine.cache.base import CachePolicy, StepView
 from engine.cache.store import ActivationStore
-from engine.generate.captured_forward import Graphs
+from engine.generate.captured_forward import CapturedForwards
 
 
 @dataclass
@@ -18,7 +18,7 @@ class Branch:
 
     policy: CachePolicy
     store: ActivationStore
-    graphs: Graphs
+    graphs: CapturedForwards
 
 
 class Guide:

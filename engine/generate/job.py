@@ -11,11 +11,11 @@ from torch import Tensor
 from engine.cache.base import CachePolicy, RunInfo
 from engine.config.spec import RunSpec
 from engine.generate.capturers import Capturer
-from engine.guider.match import Guiding
+from engine.guider.match import RunGuider
 from engine.models.base import ModelAdapter
 from engine.record.recorder import Recorder
 from engine.unmask.base import Unmasker
-from engine.unmask.schedule import Begun
+from engine.unmask.schedule import BlockProgress
 
 
 @dataclass
@@ -42,8 +42,8 @@ class Job:
     recorder: Recorder = field(default_factory=Recorder)
     first: int = 0
     known_mask: Tensor | None = None
-    begun: Mapping[int, Begun] = field(default_factory=dict)
-    guiding: Guiding | None = None
+    begun: Mapping[int, BlockProgress] = field(default_factory=dict)
+    guiding: RunGuider | None = None
     capturer: Capturer | None = None
 
     def run_info(self) -> RunInfo:
@@ -74,8 +74,8 @@ def split(job: Job) -> list[Job]:
     """
     batch, spec, policy = len(job.canvas), job.spec, job.make_policy()
     shares = job.unmasker.shares(spec.block_length, max(spec.steps // spec.blocks, 1))
-    in_step = shares is not None and spec.eos == "official" and policy.offers(max(shares))
-    if batch == 1 or in_step or policy.waits:
+    in_step = shares is not None and spec.eos == "official" and policy.can_commit(max(shares))
+    if batch == 1 or in_step or policy.may_wait:
         return [job]
     return [
         replace(

@@ -15,15 +15,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.cache.base import CachePolicy, RunInfo, StepView, Told
-from engine.core.device import Clock, Landing, Mark, upload
+from engine.cache.base import CachePolicy, HostState, RunInfo, StepView
+from engine.core.device import Clock, HostCopy, Mark, upload
 from engine.core.events import StepEvent
 from engine.core.rows import mark, pack_there, packed
 from engine.generate import end_of_text
 from engine.unmask.base import Unmasker
 
 
-class Tokens:
+class CanvasState:
     """`canvas` [B, T] int64 and `open` [B, T] bool (masked positions) are kept on the device.
 
     `ids` and `masked` are the same on the host; they change when a step is told, which may be
@@ -59,7 +59,7 @@ class Tokens:
         self._open.scatter_(1, places, False)
         return places
 
-    def tell(self, sequences: np.ndarray, positions: np.ndarray, ids: np.ndarray) -> None:
+    def record(self, sequences: np.ndarray, positions: np.ndarray, ids: np.ndarray) -> None:
         """Note on the host what was committed on the device, one entry a token."""
         self.ids[sequences, positions] = ids
         self.masked[sequences, positions] = False
@@ -73,15 +73,15 @@ class Tokens:
 
 
 @dataclass(frozen=True)
-class Outlook:
+class StepViewBuilder:
     """Makes the views of a run's steps; `policy` is that of its first branch."""
 
     run: RunInfo
-    tokens: Tokens
+    tokens: CanvasState
     policy: CachePolicy
     rule: Unmasker
 
-    def told(
+    def with_host_state(
         self,
         step: int,
         block: slice,
@@ -91,8 +91,8 @@ class Outlook:
     ) -> StepView:
         """The view of a step when the host knows all that was committed before it."""
         policy, masked, device = self.policy, self.tokens.masked.copy(), self.tokens.canvas.device
-        rows = self.rule.rows(masked, block, policy.edge(masked, block))
-        watched = policy.watch(step, masked, block)
+        rows = self.rule.rows(masked, block, policy.logits_end(masked, block))
+        watched = policy.confidence_mask(step, masked, block)
         eligible = rows if watched is None else rows & watched
         assert (eligible.any(1) == rows.any(1)).all(), "a policy left an open block out"
         order = self.rule.order(rows, block, block_step, noise, eligible)
@@ -114,11 +114,11 @@ class Outlook:
             real=upload(real, device),
             left=masked[:, block].sum(1),
             real_host=real,
-            told=Told(masked, needs),
+            host_state=HostState(masked, needs),
             order=order,
         )
 
-    def untold(
+    def without_host_state(
         self, step: int, block: slice, block_index: int, block_step: int, left: np.ndarray
     ) -> StepView:
         """The view of a step when the host knows but how many masks, `left` [B], the block holds.
@@ -146,7 +146,7 @@ class Outlook:
 
 
 @dataclass(frozen=True)
-class Underway:
+class PendingStep:
     """A step that the device has been asked for and the host has not been told of.
 
     `landing` brings the positions committed (T: none), the ids and the confidences, [B, n] each;
@@ -155,15 +155,17 @@ class Underway:
     """
 
     view: StepView
-    landing: Landing
+    landing: HostCopy
     counts: np.ndarray | None
     marks: tuple[Mark, Mark, Mark]
     known: dict[str, Any]
 
-    def tell(self, tokens: Tokens, clock: Clock, ending: str, skips: bool) -> StepEvent:
+    def finalize(
+        self, tokens: CanvasState, clock: Clock, end_of_text_policy: str, skips: bool
+    ) -> StepEvent:
         """Wait for the step and note on the host what it did.
 
-        `ending` is the end-of-text rule; `skips` says that a step may commit nothing. RuntimeError
+        `end_of_text_policy` is the end-of-text rule; `skips` says that a step may commit nothing. RuntimeError
         where it committed less than it must.
         """
         places, proposed, sure = self.landing.get()
@@ -173,10 +175,10 @@ class Underway:
         sequences, columns = np.nonzero(chosen)
         positions, ids = places[sequences, columns], proposed[sequences, columns]
         confidence = sure[sequences, columns]
-        tokens.tell(sequences, positions, ids)
+        tokens.record(sequences, positions, ids)
         info = run.info
         fill = end_of_text.ended_rows(
-            ending, tokens.ids, tokens.masked, info.stop_ids, run.prompt_length
+            end_of_text_policy, tokens.ids, tokens.masked, info.stop_ids, run.prompt_length
         )
         if fill.any():
             more, where = np.nonzero(fill)

@@ -2,9 +2,9 @@
 
 Alignment: what a guider of another vocabulary says about a draft, byte by byte.
 
-Each step, `Alignment.align` spells the response (R) and the draft (C) in the guider's tokens; the
+Each step, `ByteAlignment.align` spells the response (R) and the draft (C) in the guider's tokens; the
 caller feeds `[*prompt, *aligned.ids]` to the guider, decides for each token from `aligned.first`
-on whether the guider agrees with it given the tokens before it, and `Aligned.accept` turns these
+on whether the guider agrees with it given the tokens before it, and `AlignedDraft.accept` turns these
 flags into the number of masked positions to fill. Pure functions of ids, nothing kept between
 steps: equal inputs give equal ids, so a cache of the guider may be reused up to the longest
 common prefix (earlier text may be segmented anew when text is added after it).
@@ -114,7 +114,7 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Aligned:
+class AlignedDraft:
     """A response and a draft in the guider's tokens; offsets are bytes from the response's start.
 
     `ids` spell R then C, then a stop id where `stops`; token j ends at `ends[j]`. Tokens before
@@ -165,7 +165,7 @@ class Aligned:
         return np.concatenate((out, stop))
 
 
-class Alignment:
+class ByteAlignment:
     """Spells text of the draft model's vocabulary in the guider's.
 
     Text that is no UTF-8 cannot be spelt: a draft is cut before its first character that is
@@ -176,7 +176,9 @@ class Alignment:
     def __init__(self, dlm: Vocabulary, guider: Vocabulary) -> None:
         self.dlm, self.guider = dlm, guider
 
-    def align(self, prefix: Sequence[int], draft: Sequence[int], masked: Sequence[bool]) -> Aligned:
+    def align(
+        self, prefix: Sequence[int], draft: Sequence[int], masked: Sequence[bool]
+    ) -> AlignedDraft:
         """Spell the response before the first masked position and the draft from there on.
 
         `prefix` are the ids of the answer before it (the prompt left out; special tokens in it
@@ -201,7 +203,7 @@ class Alignment:
             ids.append(self.guider.stops[0])
             ends = np.append(ends, whole)
             judged = np.append(judged, flags[len(pieces)])
-        return Aligned(
+        return AlignedDraft(
             tuple(ids), ends, first, judged, stops, start, start + np.cumsum(sizes), flags
         )
 
@@ -225,7 +227,7 @@ def _whole(text: bytes) -> int:
     return len(text)
 
 
-def _nothing(prefix: int, masked: NDArray[np.bool_]) -> Aligned:
+def _nothing(prefix: int, masked: NDArray[np.bool_]) -> AlignedDraft:
     """An alignment of which nothing can be judged."""
     none = np.empty(0, np.int64)
-    return Aligned((), none, 0, none.astype(bool), False, prefix, none, masked)
+    return AlignedDraft((), none, 0, none.astype(bool), False, prefix, none, masked)

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from transformers import PretrainedConfig
 
 from engine.config.spec import RunSpec
-from engine.guider.model import Guider, Reader, Reads, read_config, stop_ids
-from engine.guider.vocabularies import Pair, make_pair, reads_alike
+from engine.guider.model import CachedReader, Guider, GuiderReader, read_config, stop_ids
+from engine.guider.vocabularies import VocabularyPair, pair_vocabularies, reads_alike
 from engine.models.base import ModelInfo
 from engine.models.tokenizer import Tokenizer
 
@@ -26,7 +26,7 @@ class GuidedSettings(Protocol):
 
 
 @dataclass(frozen=True)
-class Guiding:
+class RunGuider:
     """A guider set on a run: `open` gives a fresh reader, one a sequence.
 
     `prompts` are the guider's ids of each sequence's prompt; `name` gives what to show of one
@@ -34,37 +34,37 @@ class Guiding:
     events.RunStarted.guider, `weight_bytes` what the guider itself takes.
     """
 
-    pair: Pair
+    pair: VocabularyPair
     prompts: tuple[tuple[int, ...], ...]
-    open: Callable[[], Reads]
+    open: Callable[[], GuiderReader]
     name: Callable[[int], bytes]
     piece: Callable[[int], bytes]
     about: Mapping[str, Any] = field(default_factory=dict)
     weight_bytes: int = 0
 
-    def alone(self, row: int) -> Guiding:
+    def alone(self, row: int) -> RunGuider:
         """That of one sequence of a batch."""
         return replace(self, prompts=self.prompts[row : row + 1])
 
 
 @dataclass(frozen=True)
-class Match:
+class GuiderMatch:
     """What can be said of a run with a guider before anything is loaded."""
 
     dlm: Tokenizer
     guider: Tokenizer
     config: PretrainedConfig
-    pair: Pair
+    pair: VocabularyPair
 
     @classmethod
-    def of(cls, dlm: Tokenizer, info: ModelInfo, folder: Path) -> Match:
+    def of(cls, dlm: Tokenizer, info: ModelInfo, folder: Path) -> GuiderMatch:
         """Both vocabularies read and compared.
 
         Raises CheckpointError naming the file, ValueError naming `guided.guider`.
         """
         guider, config = Tokenizer(folder), read_config(folder)
         stops = dict.fromkeys((*info.stop_ids, *dlm.stop_ids))  # a config names one of them
-        pair = make_pair(
+        pair = pair_vocabularies(
             dlm, tuple(stops), info.vocab_size,
             guider, stop_ids(guider, config), config.vocab_size,
         )  # fmt: skip
@@ -119,7 +119,7 @@ class Match:
         rule: GuidedSettings,
         asked: Sequence[RunSpec],
         prompts: list[list[int]],
-    ) -> Guiding:
+    ) -> RunGuider:
         """A guider set on a run of these specs, one a sequence, whose model reads `prompts`."""
         pair, named = self.pair, set(self.guider.specials.values())
         if guider.rows != self.config.vocab_size:  # rows beyond the config's are no tokens either
@@ -130,10 +130,10 @@ class Match:
             "shared": pair.shared,
             "prompt": "own_template" if own else "shared",
         }
-        return Guiding(
+        return RunGuider(
             pair,
             tuple(self.prompt(rule, spec, ids) for spec, ids in zip(asked, prompts, strict=True)),
-            lambda: Reader(guider),
+            lambda: CachedReader(guider),
             self.guider.piece,
             lambda token: b"" if token in named else self.guider.piece(token),
             about,

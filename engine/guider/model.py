@@ -165,7 +165,7 @@ def load_guider(name: str, folder: Path, dtype: torch.dtype, device: torch.devic
 
 
 @dataclass
-class Cost:
+class GuiderCost:
     """What a guider has spent: forwards over `fed` tokens, `prefilled` before the first of them.
 
     Milliseconds and FLOPs hold the prefill's part.
@@ -179,12 +179,12 @@ class Cost:
     flops: int = 0
     prefill_flops: int = 0
 
-    def __add__(self, other: Cost) -> Cost:
+    def __add__(self, other: GuiderCost) -> GuiderCost:
         """Both together."""
-        return Cost(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        return GuiderCost(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
-class Reads(Protocol):
+class GuiderReader(Protocol):
     """What the judge asks of a guider."""
 
     def read(self, ids: Sequence[int], known: int) -> Tensor:
@@ -193,14 +193,14 @@ class Reads(Protocol):
     def keep(self, ids: Sequence[int]) -> None:
         """Forget what does not belong to `ids[:-1]`."""
 
-    def take(self) -> Cost:
+    def take(self) -> GuiderCost:
         """What was spent since this was last asked."""
 
     def held(self) -> int:
         """Bytes of keys and values at most."""
 
 
-class Reader:
+class CachedReader:
     """Reads with one cache object: before a read it holds ids of which the last is fed again.
 
     `ids` are those whose keys and values are held. The first read of a text computes the tokens
@@ -211,7 +211,7 @@ class Reader:
         self._guider = guider
         self.cache = DynamicCache()
         self.ids: list[int] = []
-        self._cost = Cost()
+        self._cost = GuiderCost()
         self._most = 0
 
     @torch.inference_mode()
@@ -241,9 +241,9 @@ class Reader:
         """See Reads."""
         self._crop(_common(self.ids, ids[:-1]))
 
-    def take(self) -> Cost:
+    def take(self) -> GuiderCost:
         """See Reads."""
-        spent, self._cost = self._cost, Cost()
+        spent, self._cost = self._cost, GuiderCost()
         return spent
 
     def held(self) -> int:

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.core.events import GuidedStep, Verdicts
-from engine.guider.byte_alignment import Aligned
-from engine.guider.match import Guiding
-from engine.guider.model import Cost
-from engine.guider.verification import Heard, Settled
-from engine.guider.vocabularies import Spelt
+from engine.guider.byte_alignment import AlignedDraft
+from engine.guider.match import RunGuider
+from engine.guider.model import GuiderCost
+from engine.guider.verification import Verification, VerifiedDraft
+from engine.guider.vocabularies import SharedDraft
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class _Chunk:
     begin: int
     masks: int
     tokens: int
-    heard: Heard
+    heard: Verification
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Report:
     `logits` [n, V] belong to the draft's masks. `settled` is None where sequence 0 drafted nothing.
     """
 
-    settled: Settled | None
-    cost: Cost
+    settled: VerifiedDraft | None
+    cost: GuiderCost
     logits: Tensor | None
 
-    def written(self, guiding: Guiding, detail: bool) -> GuidedStep:
+    def written(self, guiding: RunGuider, detail: bool) -> GuidedStep:
         """The event; with the verdicts token by token where `detail`."""
         settled = self.settled
         chunks = [] if settled is None else _chunks(settled, guiding)
@@ -64,19 +64,19 @@ class Report:
             nll=float(-log_p.mean()) if len(log_p) else float("nan"),
             fell_back=settled is not None and settled.k == 0,
             stopped=settled is not None and settled.stopped,
-            straddle_loss=settled.rulings[-1][1].straddle_loss if settled else 0,
+            straddle_loss=settled.verdicts[-1][1].straddle_loss if settled else 0,
             verdicts=verdicts,
             pieces={} if verdicts is None else _pieces(guiding, verdicts),
             **asdict(self.cost),
         )
 
 
-def _chunks(settled: Settled, guiding: Guiding) -> list[_Chunk]:
+def _chunks(settled: VerifiedDraft, guiding: RunGuider) -> list[_Chunk]:
     """The chunks that were judged; what a later one judged again counts there."""
     found, draft = [], settled.draft
-    begins = [begin for begin, _ in settled.rulings]
+    begins = [begin for begin, _ in settled.verdicts]
     size = len(draft.positions)
-    for number, (begin, ruling) in enumerate(settled.rulings):
+    for number, (begin, ruling) in enumerate(settled.verdicts):
         if ruling.heard is None:
             continue
         heard, last = ruling.heard, number + 1 == len(begins)
@@ -98,7 +98,7 @@ def _offsets(positions: NDArray[np.int64], begin: int, masks: int) -> NDArray[np
 
 
 def _verdicts(
-    guiding: Guiding, settled: Settled, chunks: Sequence[_Chunk], logits: Tensor | None
+    guiding: RunGuider, settled: VerifiedDraft, chunks: Sequence[_Chunk], logits: Tensor | None
 ) -> Verdicts:
     """The draft token by token, and the guider's tokens."""
     draft = settled.draft
@@ -129,7 +129,7 @@ def _verdicts(
 
 
 def _draft_rows(
-    guiding: Guiding, positions: NDArray[np.int64], chunk: _Chunk
+    guiding: RunGuider, positions: NDArray[np.int64], chunk: _Chunk
 ) -> tuple[NDArray, NDArray, NDArray]:
     """Of each mask: the byte where it ends, the guider's probability of it, the rule's flag."""
     spans, heard = chunk.heard.spans(), chunk.heard
@@ -143,7 +143,7 @@ def _draft_rows(
     return ends[np.minimum(offsets, len(ends) - 1)], p_g, ok
 
 
-def _guider_rows(guiding: Guiding, chunk: _Chunk) -> tuple[NDArray, ...]:
+def _guider_rows(guiding: RunGuider, chunk: _Chunk) -> tuple[NDArray, ...]:
     """Of each guider token that spells a mask: end, id, probability, flag, rank, first choice."""
     heard = chunk.heard
     kept = np.flatnonzero(heard.judged[: chunk.tokens])
@@ -153,7 +153,10 @@ def _guider_rows(guiding: Guiding, chunk: _Chunk) -> tuple[NDArray, ...]:
 
 
 def _divergences(
-    guiding: Guiding, positions: NDArray[np.int64], chunks: Sequence[_Chunk], logits: Tensor | None
+    guiding: RunGuider,
+    positions: NDArray[np.int64],
+    chunks: Sequence[_Chunk],
+    logits: Tensor | None,
 ) -> NDArray[np.float32]:
     """KL of each mask, NaN where it cannot be told."""
     found = []
@@ -168,29 +171,29 @@ def _divergences(
     return _joined(found).astype(np.float32)
 
 
-def _token_ends(guiding: Guiding, spelt: Aligned | Spelt) -> NDArray[np.int64]:
+def _token_ends(guiding: RunGuider, spelt: AlignedDraft | SharedDraft) -> NDArray[np.int64]:
     """Where each of the guider's tokens ends, in bytes of the response; a stop has none."""
-    if isinstance(spelt, Aligned):
+    if isinstance(spelt, AlignedDraft):
         return spelt.ends
     sizes = [len(guiding.piece(token) or b"") for token in spelt.ids]
     return np.cumsum(sizes)
 
 
-def _draft_ends(guiding: Guiding, spelt: Aligned | Spelt) -> NDArray[np.int64]:
+def _draft_ends(guiding: RunGuider, spelt: AlignedDraft | SharedDraft) -> NDArray[np.int64]:
     """Where each of the draft's positions ends; the last known end for those that have none."""
-    if isinstance(spelt, Aligned):
+    if isinstance(spelt, AlignedDraft):
         return np.append(spelt.draft_ends, [spelt.prefix, *spelt.draft_ends][-1])
     return _token_ends(guiding, spelt)[spelt.first :]
 
 
-def _start(guiding: Guiding, spelt: Aligned | Spelt) -> int:
+def _start(guiding: RunGuider, spelt: AlignedDraft | SharedDraft) -> int:
     """Bytes of the response before the draft."""
-    if isinstance(spelt, Aligned):
+    if isinstance(spelt, AlignedDraft):
         return spelt.prefix
     return int(_token_ends(guiding, spelt)[spelt.first - 1]) if spelt.first else 0
 
 
-def _pieces(guiding: Guiding, verdicts: Verdicts) -> dict[int, bytes]:
+def _pieces(guiding: RunGuider, verdicts: Verdicts) -> dict[int, bytes]:
     """The bytes of every guider token that the verdicts name."""
     ids = np.unique(np.append(verdicts.guider_ids, verdicts.top_ids)).tolist()
     return {i: guiding.name(i) for i in ids}

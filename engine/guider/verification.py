@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.guider.byte_alignment import Aligned
-from engine.guider.model import Reads
-from engine.guider.vocabularies import Pair, Spelt
+from engine.guider.byte_alignment import AlignedDraft
+from engine.guider.model import GuiderReader
+from engine.guider.vocabularies import SharedDraft, VocabularyPair
 
 RULES = ("top1", "topk", "rel", "rel_dlm")
 
@@ -60,7 +60,7 @@ RANKS = 5  # ranks told apart; lower ones are all RANKS
 
 
 @dataclass(frozen=True)
-class Heard:
+class Verification:
     """What the guider said of a chunk, token by token of its own, all [m] from `spelt.first` on.
 
     `ids` its tokens, `log_own` the logarithms of their probabilities, `rank` their places (at
@@ -68,7 +68,7 @@ class Heard:
     distributions.
     """
 
-    spelt: Aligned | Spelt
+    spelt: AlignedDraft | SharedDraft
     ids: NDArray[np.int64]
     log_own: NDArray[np.float64]
     rank: NDArray[np.int64]
@@ -88,18 +88,20 @@ class Heard:
 
 
 @dataclass(frozen=True)
-class Ruling:
+class Verdict:
     """How many masked positions of a chunk are accepted; `heard` is None: nothing was judged."""
 
     accepted: int
     straddle_loss: int
-    heard: Heard | None
+    heard: Verification | None
 
 
-class Judge:
+class Verifier:
     """A guider's reader with a rule; `prompt` are the guider's ids before the answer."""
 
-    def __init__(self, reader: Reads, prompt: Sequence[int], pair: Pair, rule: Rule) -> None:
+    def __init__(
+        self, reader: GuiderReader, prompt: Sequence[int], pair: VocabularyPair, rule: Rule
+    ) -> None:
         self.reader, self.pair, self.rule = reader, pair, rule
         self._prompt = list(prompt)
 
@@ -110,7 +112,7 @@ class Judge:
         masked: Sequence[bool],
         sure: Sequence[float],
         most: int,
-    ) -> Ruling:
+    ) -> Verdict:
         """Judge a draft after the answer's ids `prefix`, of which at most `most` are accepted.
 
         `draft` begins with a masked position; `masked` says which of it are, `sure` is the largest
@@ -118,12 +120,12 @@ class Judge:
         """
         spelt = self.pair.spell(prefix, draft, masked)
         if not spelt.judged.any():
-            return Ruling(0, 0, None)
+            return Verdict(0, 0, None)
         known = len(self._prompt) + spelt.first
         logits = self.reader.read([*self._prompt, *spelt.ids], known)
         heard = self._hear(spelt, self.pair.distribution(logits), sure)
         found = spelt.accept(heard.ok, most)
-        return Ruling(found.k, found.straddle_loss, heard)
+        return Verdict(found.k, found.straddle_loss, heard)
 
     def keep(self, prefix: Sequence[int]) -> None:
         """Crop the cache to what stays true of the answer's ids `prefix`, but for the last.
@@ -133,7 +135,9 @@ class Judge:
         if self.pair.shared:
             self.reader.keep([*self._prompt, *prefix])
 
-    def _hear(self, spelt: Aligned | Spelt, log_p: Tensor, sure: Sequence[float]) -> Heard:
+    def _hear(
+        self, spelt: AlignedDraft | SharedDraft, log_p: Tensor, sure: Sequence[float]
+    ) -> Verification:
         ids = torch.tensor(spelt.ids[spelt.first :], device=log_p.device)
         if spelt.stops:
             ids[-1] = self.pair.guider_stops[0]
@@ -142,12 +146,12 @@ class Judge:
         ok = self.rule.accepts(ids, log_p, self._surest(spelt, sure, len(ids)).to(log_p))
         numbers = torch.stack((own, top_p.exp())).double().cpu().numpy()
         whole = torch.stack((ids, rank(ids, log_p).clamp_max(RANKS), top, ok.long())).cpu().numpy()
-        return Heard(
+        return Verification(
             spelt, whole[0], numbers[0], whole[1], whole[2], numbers[1], whole[3] > 0, log_p
         )
 
     @staticmethod
-    def _surest(spelt: Aligned | Spelt, sure: Sequence[float], count: int) -> Tensor:
+    def _surest(spelt: AlignedDraft | SharedDraft, sure: Sequence[float], count: int) -> Tensor:
         """The model's largest probability for each guider token: where the token begins."""
         out = torch.ones(count, dtype=torch.float64)
         spans = (spelt.covers() - spelt.first).tolist()
@@ -200,38 +204,40 @@ class Draft:
 
 
 @dataclass(frozen=True)
-class Settled:
+class VerifiedDraft:
     """What came of a draft: the first masks get `ids`; `k` of them are accepted drafts.
 
-    `rulings` pair each chunk's first mask with what was said of it.
+    `verdicts` pair each chunk's first mask with what was said of it.
     """
 
     draft: Draft
     ids: NDArray[np.int64]
     k: int
     stopped: bool
-    rulings: tuple[tuple[int, Ruling], ...]
+    verdicts: tuple[tuple[int, Verdict], ...]
 
 
-def settle(judge: Judge, draft: Draft, block: int, several: bool, fallback: str) -> Settled:
+def verify_draft(
+    judge: Verifier, draft: Draft, block: int, several: bool, fallback: str
+) -> VerifiedDraft:
     """Judge a draft in chunks of `block` masks, on to the next while `several` and all is accepted.
 
     Where nothing is, one token is committed: the draft's (`fallback` dlm) or the guider's (ar).
     """
-    pair, rulings, k = judge.pair, [], 0
+    pair, verdicts, k = judge.pair, [], 0
     while True:
         begin = k
         ruling = judge.rule_on(*draft.chunk(begin, block + pair.tail), most=block)
-        rulings.append((begin, ruling))
+        verdicts.append((begin, ruling))
         k += ruling.accepted
         ended = k > 0 and draft.ids[k - 1] in pair.stops
         if not several or ruling.accepted < block or ended or k == len(draft.ids):
             break
     ids = draft.ids[: max(k, 1)].copy()
     if k == 0 and fallback == "ar":
-        heard = rulings[0][1].heard
+        heard = verdicts[0][1].heard
         assert heard is not None, "with a shared vocabulary every draft is judged"
         own = int(heard.top[0])
         ids[0] = pair.stops[0] if own == pair.guider_stops[0] else own
     judge.keep(draft.after(ids))
-    return Settled(draft, ids, k, bool(ids[-1] in pair.stops), tuple(rulings))
+    return VerifiedDraft(draft, ids, k, bool(ids[-1] in pair.stops), tuple(verdicts))

@@ -21,13 +21,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.guider.byte_alignment import TAIL, Accepted, Aligned, Alignment, Vocabulary
+from engine.guider.byte_alignment import TAIL, Accepted, AlignedDraft, ByteAlignment, Vocabulary
 from engine.models.ops import wide
 from engine.models.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
-class Spelt:
+class SharedDraft:
     """A response and a draft, of which `ids[first:]` is the draft up to its first end of text.
 
     `masked` [len(ids) - first] which of it is to be filled; `stops` says that the last id ends
@@ -57,23 +57,25 @@ class Spelt:
 
 
 @dataclass(frozen=True)
-class Same:
+class SharedVocabulary:
     """Passes ids on; any of `stops` is written as `stop`, the guider's own, and ends the draft."""
 
     stops: tuple[int, ...]
     stop: int
 
-    def align(self, prefix: Sequence[int], draft: Sequence[int], masked: Sequence[bool]) -> Spelt:
-        """See Alignment.align; the draft begins with a masked position."""
+    def align(
+        self, prefix: Sequence[int], draft: Sequence[int], masked: Sequence[bool]
+    ) -> SharedDraft:
+        """See ByteAlignment.align; the draft begins with a masked position."""
         end = next((i for i, token in enumerate(draft) if token in self.stops), None)
         kept = list(draft if end is None else draft[:end])
         kept += [] if end is None else [self.stop]
         flags = np.array(masked[: len(kept)], bool)
-        return Spelt((*prefix, *kept), len(prefix), flags, end is not None)
+        return SharedDraft((*prefix, *kept), len(prefix), flags, end is not None)
 
 
 @dataclass(frozen=True)
-class Pair:
+class VocabularyPair:
     """What may be drafted and judged.
 
     `stops` are the model's ids that end a text, `guider_stops` the guider's: one class, judged
@@ -85,7 +87,7 @@ class Pair:
     guider_stops: tuple[int, ...]
     barred: tuple[int, ...] = ()
     guider_barred: tuple[int, ...] = ()
-    alignment: Alignment | None = None
+    alignment: ByteAlignment | None = None
 
     @property
     def shared(self) -> bool:
@@ -99,11 +101,11 @@ class Pair:
 
     def spell(
         self, prefix: Sequence[int], draft: Sequence[int], masked: Sequence[bool]
-    ) -> Aligned | Spelt:
-        """A draft after `prefix` in the guider's tokens; see Alignment.align."""
+    ) -> AlignedDraft | SharedDraft:
+        """A draft after `prefix` in the guider's tokens; see ByteAlignment.align."""
         if self.alignment is not None:
             return self.alignment.align(prefix, draft, masked)
-        return Same(self.stops, self.guider_stops[0]).align(prefix, draft, masked)
+        return SharedVocabulary(self.stops, self.guider_stops[0]).align(prefix, draft, masked)
 
     def restrict(self, logits: Tensor) -> None:
         """Rule out what the guider cannot judge, in place on the model's logits [..., V]."""
@@ -157,14 +159,14 @@ def reads_alike(ids: Sequence[int], one: Tokenizer, other: Tokenizer) -> bool:
     return not strange.intersection(ids)
 
 
-def make_pair(
+def pair_vocabularies(
     dlm: Tokenizer,
     stops: Sequence[int],
     rows: int,
     guider: Tokenizer,
     guider_stops: Sequence[int],
     guider_rows: int,
-) -> Pair:
+) -> VocabularyPair:
     """The pair of two tokenizers; `stops` end a text, `rows` are those of the logits.
 
     Raises ValueError naming `guided.guider` where the vocabularies differ and one of them is no
@@ -177,7 +179,7 @@ def make_pair(
         )
         both = {i for i in both if i < min(rows, guider_rows)}
         ends = tuple(dict.fromkeys((*guider_stops, *(i for i in stops if i in both))))
-        return Pair(
+        return VocabularyPair(
             stops,
             ends,
             tuple(i for i in range(rows) if i not in stops and (i not in both or i in ends)),
@@ -188,10 +190,10 @@ def make_pair(
         ours = Vocabulary(dlm, stops)
     except ValueError as error:
         raise ValueError(f"guided.guider: {error}") from None
-    return Pair(
+    return VocabularyPair(
         stops,
         guider_stops,
         ours.barred(rows),
         theirs.barred(guider_rows),
-        Alignment(ours, theirs),
+        ByteAlignment(ours, theirs),
     )

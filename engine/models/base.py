@@ -154,10 +154,10 @@ class ModelAdapter(nn.Module):
         if names == "v":
             return (out,)
         turning = counts[:-1] if names[-1] == "v" else counts
-        turned, *rest = out.split_with_sizes([sum(turning), *counts[len(turning) :]], 2)
+        cosine_drift, *rest = out.split_with_sizes([sum(turning), *counts[len(turning) :]], 2)
         rotary = self._rotary(length, x.dtype, x.device)
-        turned = rotary(turned, *rotary.angles(rows))
-        return (*turned.split_with_sizes(turning, 2), *rest)
+        cosine_drift = rotary(cosine_drift, *rotary.angles(rows))
+        return (*cosine_drift.split_with_sizes(turning, 2), *rest)
 
     def rotary(self, length: int) -> Rotary:
         """The tables for canvases of `length`, out of a small cache."""

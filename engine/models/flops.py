@@ -16,7 +16,7 @@ from engine.models.base import ModelInfo
 
 
 @dataclass
-class Ledger:
+class FlopCounter:
     """One step's FLOPs [layers + 1, PARTS] (the last row is the head's and the guider's), and rows.
 
     `rows` [layers, 4] counts the K, V, attention and FFN rows that a policy renews, over all
@@ -67,14 +67,14 @@ class Ledger:
         """Products of another model that judges the step."""
         self.flops[-1, PARTS.index("guider")] += amount
 
-    def add(self, other: Ledger, times: int = 1) -> None:
+    def add(self, other: FlopCounter, times: int = 1) -> None:
         """Take in what another forward of the step spent, `times` over."""
         self.flops += times * other.flops
         self.rows += times * other.rows
 
-    def each(self, rows: int) -> Ledger:
+    def each(self, rows: int) -> FlopCounter:
         """What is spent on one of `rows` rows a sequence that are all alike."""
-        one = Ledger(self.info)
+        one = FlopCounter(self.info)
         one.flops, one.rows = self.flops // rows, self.rows // rows
         return one
 

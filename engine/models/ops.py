@@ -48,8 +48,8 @@ class Rotary:
     def __call__(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Rotate `x` [B, n, H, dh] by the table rows given; computed in the tables' format."""
         y = x.to(cos.dtype)
-        turned = y.roll(x.shape[-1] // 2, -1)
-        return (y * cos).add_(turned.mul_(sin)).to(x.dtype)
+        cosine_drift = y.roll(x.shape[-1] // 2, -1)
+        return (y * cos).add_(cosine_drift.mul_(sin)).to(x.dtype)
 
 
 def _halves(angles: Tensor) -> tuple[Tensor, Tensor]:

@@ -28,7 +28,7 @@ def apart(a: Tensor, b: Tensor) -> Tensor:
     return 1 - (a * b).sum(-1) / norms
 
 
-class Latest:
+class LastValues:
     """Values of QUANTITIES of one sequence, [layers, T, width] each; 0 before the first.
 
     `codes` [QUANTITIES, layers, T] uint8: 1 - cosine between what was computed since `clear` and

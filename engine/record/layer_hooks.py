@@ -9,7 +9,7 @@ from engine.core.rows import Rows
 from engine.models.base import Block, ModelAdapter
 
 
-class Tap(ModelAdapter):
+class LayerHooks(ModelAdapter):
     """Does what `inner` does; `given` holds each layer's outputs until they are forgotten.
 
     (quantity, layer) -> [B, n, ...]: `k`, `v` and `q0` (head 0's query) of the call with the most

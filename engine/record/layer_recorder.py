@@ -15,8 +15,8 @@ from engine.cache.store import ActivationStore
 from engine.core.events import SITES, Recording, Similarity
 from engine.core.rows import ALL, Rows, take
 from engine.models.base import ModelAdapter
-from engine.record.last_values import Latest
-from engine.record.layer_hooks import Tap
+from engine.record.last_values import LastValues
+from engine.record.layer_hooks import LayerHooks
 from engine.record.recorder import StepRecorder
 from engine.record.sketches import Sketch
 from engine.unmask.base import Candidates
@@ -30,19 +30,19 @@ class LayerRecorder(StepRecorder):
     `forwards` is the most steps that the run may take.
     """
 
-    unread = "aside"
+    unread = "shadow"
 
     def __init__(self, forwards: int) -> None:
         super().__init__()
         self._forwards = forwards
-        self._tap: Tap | None = None
+        self._tap: LayerHooks | None = None
         self._store: ActivationStore | None = None
-        self._latest: Latest | None = None
+        self._latest: LastValues | None = None
         self._sketch: Sketch | None = None
 
-    def tap(self, adapter: ModelAdapter, store: ActivationStore) -> ModelAdapter:
+    def wrap_adapter(self, adapter: ModelAdapter, store: ActivationStore) -> ModelAdapter:
         """The adapter, listened to; K and V are read from `store` where it keeps them."""
-        self._tap, self._store = Tap(adapter), store
+        self._tap, self._store = LayerHooks(adapter), store
         return self._tap
 
     def begin(self, view: StepView) -> None:
@@ -51,7 +51,7 @@ class LayerRecorder(StepRecorder):
         if self._latest is None:
             assert self._tap is not None, "the adapter is tapped before the first step"
             length, tap = view.run.length, self._tap
-            self._latest = Latest(tap.info, length, tap.dtype, tap.device)
+            self._latest = LastValues(tap.info, length, tap.dtype, tap.device)
             self._sketch = Sketch(view.run, self._forwards)
 
     def record(

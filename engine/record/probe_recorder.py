@@ -18,7 +18,7 @@ from engine.core.events import SITES, Recording, ShadowStep, Similarity
 from engine.core.rows import Rows, to_mask
 from engine.models.ops import wide
 from engine.record.last_values import apart, encode
-from engine.record.layer_hooks import Tap
+from engine.record.layer_hooks import LayerHooks
 from engine.record.layer_recorder import LayerRecorder
 from engine.unmask.base import Candidates
 
@@ -87,11 +87,11 @@ class ShadowRecorder(LayerRecorder):
     def _exact(self, view: StepView, canvas: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """Every row's exact values [layers, T, width], and the raw logits of those needed."""
         assert self._tap is not None
-        tap, run = Tap(self._tap.inner), view.run
+        tap, run = LayerHooks(self._tap.inner), view.run
         store = ActivationStore(tap.info, (), 1, run.length, tap.dtype, tap.device)
         real = torch.from_numpy(_real(run))[None].to(tap.device) if any(run.padding[:1]) else None
         logits = forward(
-            tap, store, NoCache(), StepPlan(), canvas, real, view.logit_rows[:1], unread="carry"
+            tap, store, NoCache(), StepPlan(), canvas, real, view.logit_rows[:1], unread="full"
         )
         layers = range(tap.info.layers)
         whole = {

@@ -9,14 +9,14 @@ from torch import Tensor
 
 from engine.cache.base import (
     CachePolicy,
-    Ground,
     LayerPlan,
     LayerProbe,
+    PolicyContext,
     RunInfo,
     StepPlan,
     StepView,
 )
-from engine.cache.forward import Unread
+from engine.cache.forward import UnreadRows
 from engine.cache.store import ActivationStore, Site
 from engine.core.events import KINDS, SITES, Recording, Similarity
 from engine.core.rows import ALL, Rows, to_mask
@@ -34,14 +34,14 @@ class Recorder:
     it follows the forward and looks at each step before the next.
     """
 
-    unread: ClassVar[Unread] = "skip"
+    unread: ClassVar[UnreadRows] = "drop"
     listens: ClassVar[bool] = False
 
-    def watch(self, policy: CachePolicy) -> CachePolicy:
+    def wrap_policy(self, policy: CachePolicy) -> CachePolicy:
         """The policy to run: itself, or one that is listened to."""
         return policy
 
-    def tap(self, adapter: ModelAdapter, store: ActivationStore) -> ModelAdapter:
+    def wrap_adapter(self, adapter: ModelAdapter, store: ActivationStore) -> ModelAdapter:
         """The adapter to run the first branch with, `store` beside it: itself, or a tapped one."""
         return adapter
 
@@ -75,10 +75,10 @@ class StepRecorder(Recorder):
         self._plans: list[LayerPlan] = []
         self._policy: CachePolicy | None = None
 
-    def watch(self, policy: CachePolicy) -> CachePolicy:
+    def wrap_policy(self, policy: CachePolicy) -> CachePolicy:
         """The policy with its layer plans overheard."""
         self._policy = policy
-        return overhear(policy, self._plans)
+        return listen_to_plans(policy, self._plans)
 
     def begin(self, view: StepView) -> None:
         """Forget the plans of the step before."""
@@ -129,7 +129,7 @@ class StepRecorder(Recorder):
         return np.array([KINDS.index(k if area.any() else "full") for k, area in known], np.uint8)
 
 
-class _Overheard(CachePolicy):
+class _PlanListener(CachePolicy):
     """A policy whose layer plans are noted; it decides nothing itself."""
 
     def __init__(self, inner: CachePolicy, plans: list[LayerPlan]) -> None:
@@ -139,20 +139,20 @@ class _Overheard(CachePolicy):
     def follows_order(self) -> bool:
         return self._inner.follows_order
 
-    def prepare(self, ground: Ground) -> None:
-        self._inner.prepare(ground)
+    def prepare(self, context: PolicyContext) -> None:
+        self._inner.prepare(context)
 
     def sites(self, run: RunInfo) -> tuple[Site, ...]:
         return self._inner.sites(run)
 
-    def watch(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
-        return self._inner.watch(step, masked, block)
+    def confidence_mask(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
+        return self._inner.confidence_mask(step, masked, block)
 
     def start(self, run: RunInfo) -> None:
         self._inner.start(run)
 
-    def edge(self, masked: np.ndarray, block: slice) -> np.ndarray:
-        return self._inner.edge(masked, block)
+    def logits_end(self, masked: np.ndarray, block: slice) -> np.ndarray:
+        return self._inner.logits_end(masked, block)
 
     def guides(self, step: int) -> bool:
         return self._inner.guides(step)
@@ -179,6 +179,6 @@ class _Overheard(CachePolicy):
         raise NotImplementedError
 
 
-def overhear(policy: CachePolicy, plans: list[LayerPlan]) -> CachePolicy:
+def listen_to_plans(policy: CachePolicy, plans: list[LayerPlan]) -> CachePolicy:
     """The policy, with every layer plan that it makes appended to `plans`."""
-    return _Overheard(policy, plans)
+    return _PlanListener(policy, plans)

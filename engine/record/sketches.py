@@ -14,7 +14,7 @@ from torch import Tensor
 from engine.cache.base import RunInfo
 from engine.core.events import Similarity
 from engine.models.ops import wide
-from engine.record.last_values import Latest, encode
+from engine.record.last_values import LastValues, encode
 
 WIDTH, SEED = 64, 20_505
 STEPS, BLOCKS = 256, 5
@@ -49,7 +49,7 @@ class Sketch:
         self._kept: list[Tensor] = []
         self._steps: list[int] = []
 
-    def take(self, step: int, changed: np.ndarray, latest: Latest) -> None:
+    def take(self, step: int, changed: np.ndarray, latest: LastValues) -> None:
         """Take K and V after a step that computed anew the rows `changed` [T] bool."""
         self._changed |= changed
         if step % self._every or len(self._steps) == STEPS:
@@ -77,7 +77,7 @@ class Sketch:
         whole = np.array(codes)[..., below[0], below[1]]  # [G, L, 2, pairs]
         return Similarity(np.ascontiguousarray(whole.transpose(3, 2, 1, 0)), steps, groups)
 
-    def _project(self, latest: Latest, rows: Tensor) -> Tensor:
+    def _project(self, latest: LastValues, rows: Tensor) -> Tensor:
         """Sketches [2, L, n, m] float16 of the K and V last computed at `rows` [n]."""
         both = (latest.values["k"], latest.values["v"])
         x = wide(torch.stack([values[:, rows.to(values.device)] for values in both]))

@@ -20,14 +20,14 @@ from engine.cache.calibration.drift_profile import save, shipped_path
 from engine.catalog import policies
 from engine.config.spec import RunSpec
 from engine.serve.calibration import BASES
-from engine.serve.lane import ground_of
-from engine.serve.model_pool import Library
+from engine.serve.lane import policy_context_of
+from engine.serve.model_pool import ModelPool
 
 
 def ship(folder: Path, bases: list[str]) -> list[Path]:
     """Measure the head-0 query drifts of a checkpoint under each base; the files written."""
-    model = Library({folder.name: folder}).load(RunSpec(model=folder.name))
-    measure = ground_of(model, folder.name).measure
+    model = ModelPool({folder.name: folder}).load(RunSpec(model=folder.name))
+    measure = policy_context_of(model, folder.name).measure
     paths = []
     for base in bases:
         paths.append(shipped_path(folder, base, "q0"))

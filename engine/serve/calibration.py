@@ -28,7 +28,7 @@ BASES = ("none", "prefix", "dual", "freecache")
 
 
 @dataclass
-class Meter(CachePolicy):
+class DriftMeter(CachePolicy):
     """Recomputes everything and notes how far head 0's queries, or V, moved since the last step."""
 
     quantity: str = "q0"
@@ -78,7 +78,7 @@ def measure(
     `q0` (queries of head 0) or `v`. Each row's first computation counts for
     nothing, nor do the steps in which the base renews all that it keeps.
     """
-    meter = Meter(quantity)
+    meter = DriftMeter(quantity)
     for problem in corpus.draw(SEED, PROBLEMS, exam=False):
         spec = RunSpec(
             model=model, prompt=problem.question, gen_length=64, steps=64, cache=base,

@@ -10,7 +10,7 @@ PLACES = 24
 ABSENT = 5.0  # seconds: who has not asked for so long is passed over until it asks again
 
 
-class Place:
+class Ticket:
     """Somebody in a line; `forwards` is the most that its runs need, `done` those made so far."""
 
     def __init__(self, forwards: int = 0) -> None:
@@ -32,13 +32,13 @@ class Place:
         return max(self.forwards - self.done, 0)
 
 
-class Line:
+class FairQueue:
     """A lock that is served in order of arrival; thread-safe."""
 
     def __init__(self, places: int = PLACES) -> None:
         self._changed = threading.Condition()
-        self._served: Place | None = None
-        self._waiting: list[Place] = []
+        self._served: Ticket | None = None
+        self._waiting: list[Ticket] = []
         self._places, self._pace = places, 0.0
 
     @property
@@ -51,7 +51,7 @@ class Line:
         """Whether nobody holds the lock or waits for it."""
         return self._served is None and not self._waiting
 
-    def take(self, place: Place, wait: float) -> bool:
+    def take(self, place: Ticket, wait: float) -> bool:
         """Whether the lock is this place's, standing in line for at most so many seconds more.
 
         Who is not served keeps its place until it leaves.
@@ -68,7 +68,7 @@ class Line:
             place.asked = time.monotonic()
             return self._served is place
 
-    def leave(self, place: Place) -> None:
+    def leave(self, place: Ticket) -> None:
         """Give the lock up, or the place in line."""
         with self._changed:
             if self._served is place:
@@ -77,7 +77,7 @@ class Line:
                 self._waiting.remove(place)
             self._changed.notify_all()
 
-    def wait_of(self, place: Place) -> tuple[int, float | None]:
+    def wait_of(self, place: Ticket) -> tuple[int, float | None]:
         """How many are before a place, and about how many seconds they need at most.
 
         The seconds are of the pace of the run that is served, or of the last one, and None where
@@ -92,7 +92,7 @@ class Line:
             pace = (self._served.pace if self._served is not None else 0) or self._pace
             return len(before), pace * sum(one.left for one in before) if pace else None
 
-    def _next(self) -> Place | None:
+    def _next(self) -> Ticket | None:
         """Who is served next, if the lock is free."""
         now = time.monotonic()
         present = (place for place in self._waiting if now - place.asked < ABSENT)

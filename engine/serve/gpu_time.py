@@ -22,7 +22,7 @@ SHIPPED, STARTED = 4e9, 3.0  # bytes a second to a fresh worker's GPU; seconds u
 
 
 @dataclass(frozen=True)
-class Card:
+class GpuSpec:
     """A GPU by its maker's figures: bytes, bytes a second, FLOPs a second (16 bits, dense)."""
 
     title: str
@@ -31,16 +31,16 @@ class Card:
     flops: float
 
 
-CARDS: Mapping[str, Card] = MappingProxyType({
-    "l4x1": Card("L4", 24_000_000_000, 300e9, 121e12),
-    "a10g-large": Card("A10G", 24_000_000_000, 600e9, 70e12),
-    "l40sx1": Card("L40S", 48_000_000_000, 864e9, 362e12),
-    "a100-large": Card("A100", 80_000_000_000, 2039e9, 312e12),
-    "zero-a10g": Card("ZeroGPU, half an RTX PRO 6000", 48_000_000_000, 896e9, 250e12),
+GPUS: Mapping[str, GpuSpec] = MappingProxyType({
+    "l4x1": GpuSpec("L4", 24_000_000_000, 300e9, 121e12),
+    "a10g-large": GpuSpec("A10G", 24_000_000_000, 600e9, 70e12),
+    "l40sx1": GpuSpec("L40S", 48_000_000_000, 864e9, 362e12),
+    "a100-large": GpuSpec("A100", 80_000_000_000, 2039e9, 312e12),
+    "zero-a10g": GpuSpec("ZeroGPU, half an RTX PRO 6000", 48_000_000_000, 896e9, 250e12),
 })  # fmt: skip
 
 
-def forward_seconds(card: Card, info: ModelInfo, dtype: torch.dtype, rows: int) -> float:
+def forward_seconds(card: GpuSpec, info: ModelInfo, dtype: torch.dtype, rows: int) -> float:
     """Seconds of one forward over so many rows, all of them through every layer and the head."""
     tables = info.vocab_size * info.d_model
     read = weights_bytes(info, dtype) - (0 if info.tied else tables * dtype.itemsize)
@@ -49,7 +49,7 @@ def forward_seconds(card: Card, info: ModelInfo, dtype: torch.dtype, rows: int) 
     return max(busy, LAUNCH * info.layers)
 
 
-def run_seconds(card: Card, spec: RunSpec, info: ModelInfo, plan: Mapping[str, Any]) -> float:
+def run_seconds(card: GpuSpec, spec: RunSpec, info: ModelInfo, plan: Mapping[str, Any]) -> float:
     """Most seconds of a run with this plan (Session.plan), no row spared by its cache."""
     rows = (plan["prompt_tokens"] or 0) + spec.gen_length
     one = forward_seconds(card, info, dtype_of(spec), rows) * (2 if spec.cfg_scale else 1)

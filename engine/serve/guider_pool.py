@@ -15,7 +15,7 @@ from engine.catalog import make_unmasker
 from engine.config.spec import RunSpec
 from engine.core.device import give_back
 from engine.core.files import ASSETS
-from engine.guider.match import Guiding, Match
+from engine.guider.match import GuiderMatch, RunGuider
 from engine.guider.model import (
     Guider,
     cached_numbers,
@@ -28,7 +28,7 @@ from engine.models.loading.checkpoint import CheckpointError, read_json
 from engine.models.loading.hub import Hub
 from engine.models.loading.memory_estimate import free_bytes, main_of
 from engine.models.loading.pretrained import Progress
-from engine.models.loading.resolver import Stock
+from engine.models.loading.resolver import ModelResolver
 from engine.models.tokenizer import Tokenizer
 from engine.serve.memory_budget import dtype_of
 from engine.unmask.methods.guided import Guided
@@ -70,21 +70,21 @@ def embedded_guiders(assets: Path = ASSETS) -> dict[str, Path]:
     return found
 
 
-class Guiders:
+class GuiderPool:
     """Guiders of a stock; the last few that were used stay in memory.
 
     Raises ValueError naming `guided.guider`, and for a spec the knob that is wrong.
     """
 
-    def __init__(self, stock: Stock) -> None:
+    def __init__(self, stock: ModelResolver) -> None:
         self._stock = stock
         self._loaded: OrderedDict[Key, Guider] = OrderedDict()
-        self._matches: dict[tuple[Path, Tokenizer, ModelInfo], Match] = {}
+        self._matches: dict[tuple[Path, Tokenizer, ModelInfo], GuiderMatch] = {}
 
     @classmethod
-    def of(cls, hub: Hub | None, public: bool) -> Guiders:
+    def of(cls, hub: Hub | None, public: bool) -> GuiderPool:
         """The embedded guiders and those of the Hub; on a `public` page those of HUB alone."""
-        return cls(Stock(embedded_guiders(), hub, public, tuple(HUB), "guided.guider"))
+        return cls(ModelResolver(embedded_guiders(), hub, public, tuple(HUB), "guided.guider"))
 
     @property
     def names(self) -> list[str]:
@@ -165,7 +165,7 @@ class Guiders:
         info: ModelInfo,
         asked: Sequence[RunSpec],
         prompts: list[list[int]],
-    ) -> Guiding:
+    ) -> RunGuider:
         """The guider of a run, loaded where it is not; `asked` are the specs of its sequences."""
         spec = asked[0]
         rule, folder = self._asked(spec)
@@ -200,11 +200,11 @@ class Guiders:
         self._loaded.move_to_end(key)
         return self._loaded[key]
 
-    def _match(self, tokenizer: Tokenizer, info: ModelInfo, folder: Path) -> Match:
+    def _match(self, tokenizer: Tokenizer, info: ModelInfo, folder: Path) -> GuiderMatch:
         key = folder, tokenizer, info
         if key not in self._matches:
             try:
-                self._matches[key] = Match.of(tokenizer, info, folder)
+                self._matches[key] = GuiderMatch.of(tokenizer, info, folder)
             except CheckpointError as error:
                 raise ValueError(f"guided.guider: {error}") from None
         return self._matches[key]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from engine.cache.base import CachePolicy, Ground
+from engine.cache.base import CachePolicy, PolicyContext
 from engine.cache.calibration.drift_profile import DriftProfile
 from engine.cache.stack import Stack
 from engine.catalog import make_policy, make_unmasker, unmaskers
@@ -24,7 +24,7 @@ from engine.generate.capturers import WARM_UP_STEPS, capturer_of
 from engine.generate.end_of_text import text_length
 from engine.generate.job import Job
 from engine.generate.loop import Denoiser, denoise
-from engine.guider.match import Guiding
+from engine.guider.match import RunGuider
 from engine.models.base import ModelAdapter
 from engine.models.tokenizer import Tokenizer
 from engine.record.levels import make_recorder
@@ -40,7 +40,7 @@ class LoadedModel:
 
     `loading` says what it took of its main device, in bytes: free_before_bytes, free_after_bytes.
     `kept` holds what policies made of it; `guide` sets a guider on a run, given the specs of its
-    sequences and their prompts' ids (Guiders.guiding).
+    sequences and their prompts' ids (GuiderPool.guiding).
     """
 
     adapter: ModelAdapter
@@ -49,7 +49,7 @@ class LoadedModel:
     folder: Path | None = None
     profiles: dict[tuple[str, str], DriftProfile] = field(default_factory=dict, compare=False)
     kept: dict[str, Any] = field(default_factory=dict, compare=False)
-    guide: Callable[[Sequence[RunSpec], list[list[int]]], Guiding] | None = None
+    guide: Callable[[Sequence[RunSpec], list[list[int]]], RunGuider] | None = None
     loading: Mapping[str, int] = field(default_factory=dict, compare=False)
 
 
@@ -99,7 +99,7 @@ def make_job(
         spec=spec,
         canvas=canvas,
         prompt_length=width,
-        make_policy=lambda: _prepared(make_policy(spec), ground_of(model, spec.model)),
+        make_policy=lambda: _prepared(make_policy(spec), policy_context_of(model, spec.model)),
         unmasker=unmasker,
         pad_mask=None if bool(pad_mask.all()) else pad_mask,
         fixed_mask=fixed_mask,
@@ -112,7 +112,7 @@ def make_job(
 
 def guiding_of(
     model: LoadedModel, asked: Sequence[RunSpec], prompts: list[list[int]]
-) -> Guiding | None:
+) -> RunGuider | None:
     """The guider of a run, loaded; None where its unmasker asks none.
 
     Raises ValueError naming `guided.guider`.
@@ -124,7 +124,7 @@ def guiding_of(
     return model.guide(asked, prompts)
 
 
-def ground_of(model: LoadedModel, name: str) -> Ground:
+def policy_context_of(model: LoadedModel, name: str) -> PolicyContext:
     """What policies may prepare themselves from; a drift is measured once a loaded model."""
 
     def make(calibration: RunSpec, meter: CachePolicy) -> Job:
@@ -138,11 +138,11 @@ def ground_of(model: LoadedModel, name: str) -> Ground:
             known[base, quantity] = measure(make, name, base, quantity)
         return known[base, quantity]
 
-    return Ground(model.adapter, model.digest, model.folder, drifts, kept=model.kept)
+    return PolicyContext(model.adapter, model.digest, model.folder, drifts, kept=model.kept)
 
 
-def _prepared(policy: CachePolicy, ground: Ground) -> CachePolicy:
-    policy.prepare(ground)
+def _prepared(policy: CachePolicy, context: PolicyContext) -> CachePolicy:
+    policy.prepare(context)
     return policy
 
 

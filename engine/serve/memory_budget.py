@@ -24,7 +24,7 @@ FIGURES = ("weights_bytes", "memory_bytes", "free_bytes")  # of a Room, as a pla
 
 
 @dataclass(frozen=True)
-class Room:
+class MemoryBudget:
     """Bytes: of the weights, of the run beside them, and free on the device before both."""
 
     weights: int
@@ -46,7 +46,7 @@ def dtype_of(spec: RunSpec) -> torch.dtype:
 
 def measure(
     spec: RunSpec, info: ModelInfo, tokens: int, free: Mapping[str, int], beside: int = 0
-) -> Room:
+) -> MemoryBudget:
     """What a spec takes with a prompt of so many tokens; `free` are bytes by device.
 
     `beside` are bytes that a guider takes.
@@ -57,7 +57,7 @@ def measure(
     dtype, run = dtype_of(spec), bytes_of_run(spec, info, tokens) + beside
     main = main_of(spec.device, free)
     check_fits(info, dtype, spec.device, run, free)
-    return Room(weights_bytes(info, dtype), run, free[main])
+    return MemoryBudget(weights_bytes(info, dtype), run, free[main])
 
 
 def bytes_of_run(spec: RunSpec, info: ModelInfo, tokens: int) -> int:

@@ -13,7 +13,7 @@ import torch
 from engine.config.spec import RunSpec
 from engine.core.device import give_back
 from engine.core.files import cache_path
-from engine.core.progress import outcome
+from engine.core.progress import run_to_end
 from engine.models.base import ModelInfo
 from engine.models.loading.checkpoint import Checkpoint, CheckpointError
 from engine.models.loading.families import adapter_for, adapter_of, info_of
@@ -29,17 +29,17 @@ from engine.models.loading.memory_estimate import (
 from engine.models.loading.placement import plan_placing
 from engine.models.loading.pretrained import Progress
 from engine.models.loading.registry import REGISTERED
-from engine.models.loading.resolver import Stock
+from engine.models.loading.resolver import ModelResolver
 from engine.models.tokenizer import Tokenizer, turns_of
-from engine.serve.guider_pool import Guiders
+from engine.serve.guider_pool import GuiderPool
 from engine.serve.lane import LoadedModel, check_context
-from engine.serve.memory_budget import Room, bytes_of_run, dtype_of, held_bytes, measure
+from engine.serve.memory_budget import MemoryBudget, bytes_of_run, dtype_of, held_bytes, measure
 
 IN_MEMORY = 2  # models that are kept beside the embedded ones, where memory allows
 Key = tuple[str, str, str]
 
 
-class Library:
+class ModelPool:
     """The models of a stock; the embedded ones stay in memory, of the others the last few.
 
     Raises ValueError naming `model` or `device`, CheckpointError naming file or tensor.
@@ -48,8 +48,8 @@ class Library:
     def __init__(
         self, folders: Mapping[str, Path], hub: Hub | None = None, public: bool = False
     ) -> None:
-        self._stock = Stock(folders, hub, public)
-        self.guiders = Guiders.of(hub, public)
+        self._stock = ModelResolver(folders, hub, public)
+        self.guiders = GuiderPool.of(hub, public)
         self._loaded: OrderedDict[Key, LoadedModel] = OrderedDict()
         self._tokenizers: dict[Path, Tokenizer] = {}
 
@@ -98,7 +98,7 @@ class Library:
         info = self.info(name)
         return None if info is None else weights_bytes(info, torch.bfloat16)
 
-    def room(self, spec: RunSpec, tokens: int) -> Room | None:
+    def room(self, spec: RunSpec, tokens: int) -> MemoryBudget | None:
         """What a spec with a prompt of so many tokens takes; None where that is not known yet.
 
         What is free counts what would be given up to load the model, and the model itself where
@@ -132,7 +132,7 @@ class Library:
 
     def load(self, spec: RunSpec) -> LoadedModel:
         """The model of a spec in its number format on its device."""
-        return outcome(self.loading(spec))
+        return run_to_end(self.loading(spec))
 
     def loading(
         self, spec: RunSpec, tokens: int = 1, beside: Collection[RunSpec] = ()

@@ -12,20 +12,20 @@ from engine.config.spec import RunSpec
 from engine.models.base import ModelInfo
 from engine.models.loading.memory_estimate import parameters
 from engine.serve.memory_budget import bytes_of_run, dtype_of
-from engine.serve.model_pool import Library
+from engine.serve.model_pool import ModelPool
 
 NARROW = "bfloat16"
 
 
-def is_shortage(error: Exception) -> bool:
+def is_out_of_memory(error: Exception) -> bool:
     """Whether a device or the host had no memory left."""
     short = isinstance(error, MemoryError | torch.OutOfMemoryError)
     return short or "alloc" in str(error).lower()
 
 
-def explain(error: Exception, specs: Collection[RunSpec], library: Library) -> str:
+def out_of_memory_message(error: Exception, specs: Collection[RunSpec], library: ModelPool) -> str:
     """A failure in plain words, with remedies that these specs leave open."""
-    if not is_shortage(error):
+    if not is_out_of_memory(error):
         return f"The run failed: {error}. Change the settings or run it again."
     spec = max(specs, key=lambda one: one.gen_length)
     found = list(remedies(spec, library))
@@ -35,7 +35,7 @@ def explain(error: Exception, specs: Collection[RunSpec], library: Library) -> s
     )
 
 
-def remedies(spec: RunSpec, library: Library) -> Iterator[str]:
+def remedies(spec: RunSpec, library: ModelPool) -> Iterator[str]:
     """Changes of one field that at least halve the run's memory, or the model's."""
     info = library.info(spec.model)
     assert info is not None, "the model has been loaded"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from engine.core.control import Control
 from engine.core.events import Event, RunFinished, Waiting
-from engine.serve.fair_queue import Line, Place
+from engine.serve.fair_queue import FairQueue, Ticket
 from engine.serve.lane import Lane
 
 HEARTBEAT = 0.2
@@ -20,12 +20,12 @@ class Turn:
     `forwards` is the most that the run needs. It is given up while the run is paused.
     """
 
-    def __init__(self, line: Line, forwards: int = 0) -> None:
-        self._line, self._place, self._held = line, Place(forwards), False
+    def __init__(self, line: FairQueue, forwards: int = 0) -> None:
+        self._queue, self._place, self._held = line, Ticket(forwards), False
 
     def acquire(self, wait: float) -> bool:
         """Whether it is this run's turn, standing in line at most so many seconds more for it."""
-        if not self._held and self._line.take(self._place, wait):
+        if not self._held and self._queue.take(self._place, wait):
             self._held = True
             self._place.start()
         return self._held
@@ -33,8 +33,8 @@ class Turn:
     def release(self) -> None:
         """Give the lock up, or the place in line; who comes back stands at its end."""
         self._held = False
-        self._line.leave(self._place)
-        self._place = Place(self._place.left)
+        self._queue.leave(self._place)
+        self._place = Ticket(self._place.left)
 
     def start(self) -> None:
         """The first forward comes next: what went before is not in the run's pace."""
@@ -46,7 +46,7 @@ class Turn:
 
     def waiting(self) -> Waiting:
         """How many runs are before this one, and about how long they will take."""
-        ahead, seconds = self._line.wait_of(self._place)
+        ahead, seconds = self._queue.wait_of(self._place)
         return Waiting("lock", ahead=ahead, seconds=seconds)
 
 

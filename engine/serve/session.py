@@ -17,17 +17,17 @@ from engine.config.spec import RaceSpec, RunSpec
 from engine.core.control import Control
 from engine.core.device import give_back
 from engine.core.events import Event, RunFinished, Waiting
-from engine.core.progress import told
+from engine.core.progress import with_progress
 from engine.generate.branch import BranchPoint, branch_point
 from engine.models.loading.hub import Hub
 from engine.serve import problems
-from engine.serve.fair_queue import Line
-from engine.serve.gpu_time import Card, run_seconds, start_seconds
+from engine.serve.fair_queue import FairQueue
+from engine.serve.gpu_time import GpuSpec, run_seconds, start_seconds
 from engine.serve.lane import Lane, check_context
 from engine.serve.limits import AUTO, Limits
 from engine.serve.memory_budget import FIGURES, device_titles, dtype_of, present_devices
-from engine.serve.model_pool import Library
-from engine.serve.out_of_memory import explain, is_shortage
+from engine.serve.model_pool import ModelPool
+from engine.serve.out_of_memory import is_out_of_memory, out_of_memory_message
 from engine.serve.race import Turn, claim, drive
 from engine.trace.trace import Trace
 
@@ -46,8 +46,8 @@ class Session:
     def __init__(
         self, folders: Mapping[str, Path], hub: Hub | None = None, public: bool = False
     ) -> None:
-        self._library = Library(folders, hub, public)
-        self._line = Line()
+        self._models = ModelPool(folders, hub, public)
+        self._queue = FairQueue()
         self._limits = Limits() if public else None
 
     def catalog(self) -> dict[str, Any]:
@@ -58,9 +58,9 @@ class Session:
         `guiders` are the names that `guided.guider` may have; `any_model` says that others may be
         named too, of models and guiders.
         """
-        own: dict[str, Any] = {"models": self._library.describe(), "devices": present_devices()}
+        own: dict[str, Any] = {"models": self._models.describe(), "devices": present_devices()}
         own["device_titles"] = device_titles()
-        own["guiders"] = self._library.guiders.names
+        own["guiders"] = self._models.guiders.names
         own["any_model"] = self._limits is None
         described = catalog.describe()
         if self._limits is not None:
@@ -86,21 +86,21 @@ class Session:
         if self._limits is not None:
             self._limits.check(spec)
         derived, scheduled = catalog.derive_plan(spec)
-        info, prompt = self._library.info(spec.model), self._library.prompt(spec)
+        info, prompt = self._models.info(spec.model), self._models.prompt(spec)
         tokens = None if prompt is None else len(prompt)
         context = None if info is None else info.max_length
         if context is not None:
             check_context(tokens or 1, spec, context)
         if prompt is not None and info is not None:
-            tokenizer = self._library.tokenizer(spec.model)
-            self._library.guiders.check(spec, tokenizer, info, prompt)
+            tokenizer = self._models.tokenizer(spec.model)
+            self._models.guiders.check(spec, tokenizer, info, prompt)
         if self._limits is not None and info is not None:
             self._limits.check_recording(spec, info, tokens or 1, derived.max_forwards)
-        room = self._library.room(spec, tokens or 1)
+        room = self._models.room(spec, tokens or 1)
         probes = min(spec.probe_steps, derived.max_forwards) if spec.record == "probe" else 0
         counted = {"prompt_tokens": tokens, "context": context, "scheduled": scheduled}
         memory = dict.fromkeys(FIGURES) if room is None else room.to_dict()
-        guiders, coming = self._library.guiders, self._library.fetch_bytes(spec.model)
+        guiders, coming = self._models.guiders, self._models.fetch_bytes(spec.model)
         memory["fetch_bytes"] = None if coming is None else coming + guiders.fetch_bytes(spec)
         memory["guider_bytes"] = guiders.planned_bytes(spec, tokens or 1)
         return dataclasses.asdict(derived) | counted | memory | {"probe_forwards": probes}
@@ -135,11 +135,11 @@ class Session:
         """Fetch a model and load it, at 16 bits to the GPU where there is one."""
         place = {"device": "cuda", "dtype": "bfloat16"} if torch.cuda.is_available() else {}
         spec = RunSpec.from_dict({"model": name, "prompt": name} | place)
-        deque(self._library.fetch(spec), maxlen=0)
-        turn = Turn(self._line)
+        deque(self._models.fetch(spec), maxlen=0)
+        turn = Turn(self._queue)
         deque(claim(turn, Control()), maxlen=0)
         try:
-            self._library.load(spec)
+            self._models.load(spec)
         finally:
             turn.release()
 
@@ -150,12 +150,12 @@ class Session:
         """
         torch.set_num_threads(1)
         own = copy.copy(self)
-        own._line = Line()
+        own._queue = FairQueue()
         return own
 
-    def seconds(self, card: Card, spec: RunSpec, plan: Mapping[str, Any]) -> float:
+    def seconds(self, card: GpuSpec, spec: RunSpec, plan: Mapping[str, Any]) -> float:
         """Most seconds of a run with this plan on a GPU, a worker's start included; computed."""
-        info = self._library.info(spec.model)
+        info = self._models.info(spec.model)
         assert info is not None, "what runs there is loaded"
         return run_seconds(card, spec, info, plan) + start_seconds(info, dtype_of(spec))
 
@@ -169,28 +169,28 @@ class Session:
 
     def default_race(self) -> RaceSpec:
         """Plain decoding against Fast-dLLM's dual cache with threshold 0.9."""
-        names = [row["name"] for row in self._library.describe() if row["available"]]
+        names = [row["name"] for row in self._models.describe() if row["available"]]
         return problems.default_race(names[0] if names else RunSpec().model)
 
     def _stream(
         self, specs: Mapping[str, RunSpec], control: Control, parents: Mapping[str, Trace]
     ) -> Iterator[tuple[str, Event]]:
         points = {name: self._point(spec, parents) for name, spec in specs.items()}
-        if self._line.full:
+        if self._queue.full:
             raise ValueError(
                 "queue: as many runs wait as may; try again in a minute, and look at the recorded "
                 "runs meanwhile"
             )
         most = sum(catalog.derive_plan(spec)[0].max_forwards for spec in specs.values())
-        turn, running, reason, failure = Turn(self._line, most), list(specs), "stopped", ""
+        turn, running, reason, failure = Turn(self._queue, most), list(specs), "stopped", ""
         try:
             for name, event in self._events(specs, points, parents, turn, control):
                 if isinstance(event, RunFinished):
                     running.remove(name)
                 yield name, event
         except Exception as error:  # whatever broke, the page is told and the lock is freed
-            reason = "memory" if is_shortage(error) else "failed"
-            failure = explain(error, specs.values(), self._library)
+            reason = "memory" if is_out_of_memory(error) else "failed"
+            failure = out_of_memory_message(error, specs.values(), self._models)
         finally:
             turn.release()
         if reason == "memory":
@@ -201,7 +201,7 @@ class Session:
     def _point(self, spec: RunSpec, parents: Mapping[str, Trace]) -> BranchPoint | None:
         """Where a spec goes on, checked; of a model that is not on disk yet nothing is known."""
         self.plan(spec)
-        prompt = self._library.prompt(spec)
+        prompt = self._models.prompt(spec)
         return None if prompt is None else branch_point(spec, parents, prompt)
 
     def _events(
@@ -214,7 +214,7 @@ class Session:
     ) -> Iterator[tuple[str, Event]]:
         lanes: dict[str, Lane] = {}
         for name, spec in specs.items():  # outside the lock: others run meanwhile
-            for wait in told(self._library.fetch(spec), "fetching", spec.model, control):
+            for wait in with_progress(self._models.fetch(spec), "fetching", spec.model, control):
                 yield name, wait
             if control.state == "stopped":
                 return
@@ -223,9 +223,9 @@ class Session:
         for wait in claim(turn, control):
             yield next(iter(specs)), wait
         for name, spec in specs.items():
-            tokens = len(self._library.prompt(spec) or ())
-            loading = self._library.loading(spec, tokens, beside=list(specs.values()))
-            model = yield from _lane(name, told(loading, "loading", spec.model, control))
+            tokens = len(self._models.prompt(spec) or ())
+            loading = self._models.loading(spec, tokens, beside=list(specs.values()))
+            model = yield from _lane(name, with_progress(loading, "loading", spec.model, control))
             if model is None:
                 return
             lanes[name] = Lane(model, spec, points[name])

@@ -18,8 +18,8 @@ from engine.config.knobs import check_fields
 from engine.config.plan import quota
 from engine.core.device import upload
 from engine.core.events import GuidedStep
-from engine.guider.match import Guiding
-from engine.unmask.schedule import Begun, Schedule
+from engine.guider.match import RunGuider
+from engine.unmask.schedule import BlockProgress, Schedule
 
 
 @dataclass(frozen=True)
@@ -95,14 +95,14 @@ class Unmasker(ABC):
     def check(self, policy: CachePolicy, block_length: int, eos_suppress: str) -> None:
         """Raise ValueError naming the knob or field that makes such a run impossible."""
 
-    def equip(self, guiding: Guiding | None) -> None:
+    def set_guider(self, guiding: RunGuider | None) -> None:
         """Take the guider of a run, before `start`; None where the rule is not guided."""
 
     def start(
         self,
         run: RunInfo,
         steps_per_block: int | None,
-        begun: Mapping[int, Begun] | None = None,
+        begun: Mapping[int, BlockProgress] | None = None,
     ) -> None:
         """Called once before the first step; `begun` as Schedule takes it."""
         steps = steps_per_block
@@ -114,14 +114,14 @@ class Unmasker(ABC):
         return None
 
     @property
-    def foretells(self) -> bool:
+    def known_order(self) -> bool:
         """Whether `order` knows what a step commits, which is something in every step."""
         return False
 
-    def rows(self, masked: np.ndarray, block: slice, edge: np.ndarray) -> np.ndarray:
+    def rows(self, masked: np.ndarray, block: slice, logits_end: np.ndarray) -> np.ndarray:
         """Positions [B, T] bool that a step may commit, out of `masked` [B, T]: the block's.
 
-        Before `edge` [B] a step gives logits of every mask (CachePolicy.edge).
+        Before `logits_end` [B] a step gives logits of every mask (CachePolicy.logits_end).
         """
         rows = np.zeros_like(masked)
         rows[:, block] = masked[:, block]
@@ -130,7 +130,7 @@ class Unmasker(ABC):
     def restrict(self, logits: Tensor) -> None:
         """Rule out what is never proposed, in place on [B, n, V]."""
 
-    def ending(self, asked: str) -> str:
+    def end_of_text_policy(self, asked: str) -> str:
         """The end-of-text rule of a run that asks for one (RunSpec.eos)."""
         return asked
 
@@ -166,7 +166,7 @@ class Unmasker(ABC):
         """
         return None
 
-    def pay(self, candidates: Candidates, view: StepView) -> Commit:
+    def commit_owed(self, candidates: Candidates, view: StepView) -> Commit:
         """The best candidates, as many as the schedule owes and may be committed."""
         assert self.pace is not None
         owed = self.pace.owed(view.left, view.block, view.block_step)

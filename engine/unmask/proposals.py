@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from engine.config.knobs import Scalar
-from engine.core.device import Landing, upload
+from engine.core.device import HostCopy, upload
 from engine.models.ops import wide
 from engine.unmask.base import Candidates, Shaping
 
@@ -99,7 +99,7 @@ def _uniform(
     real: Tensor, width: int, noise: Sequence[torch.Generator], told: np.ndarray | None
 ) -> Tensor:
     """Uniform numbers [B, n, width] in float64, drawn for real rows only, in position order."""
-    (told,) = (told,) if told is not None else Landing(real).get()
+    (told,) = (told,) if told is not None else HostCopy(real).get()
     out = torch.full((*real.shape, width), 0.5, dtype=torch.float64)
     for row, here, generator in zip(out, torch.from_numpy(told), noise, strict=True):
         shape = (int(here.sum()), width)

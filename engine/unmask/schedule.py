@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 
-class Begun(NamedTuple):
+class BlockProgress(NamedTuple):
     """A block that a parent run has begun: the masks that it opened with, the steps it has had."""
 
     opened: int
@@ -25,7 +25,7 @@ class Schedule:
     """
 
     steps: int
-    begun: Mapping[int, Begun]
+    begun: Mapping[int, BlockProgress]
 
     def owed(self, left: np.ndarray, block: slice, step: int) -> np.ndarray:
         """Tokens [B] that this run's step `step` of a block owes; `left` [B] are masked still."""
@@ -41,7 +41,7 @@ class Schedule:
 
 
 @dataclass
-class Falling(Schedule):
+class DreamSchedule(Schedule):
     """Dream's schedule: of M masks a step reveals the share r = 1 - t(i+1) / t(i), rounded down.
 
     t falls evenly from 1 to `eps` (Dream, generation_utils.py); the last step owes all that is

@@ -12,12 +12,12 @@ import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 
+from tests.inspector.unpacked import unpacked
 from tests.proofs import visitors
-from tests.support.browser import PROMPT, running_app
-from tests.support.crash import BROKEN, write_broken
 from tests.proofs.endurance import endure
 from tests.proofs.fuzz_web import MODEL, Web, shares
-from tests.inspector.unpacked import unpacked
+from tests.support.browser import PROMPT, running_app
+from tests.support.crash import BROKEN, write_broken
 from tests.support.micro import write_checkpoint
 
 UPDATE_BYTES = 5_000

@@ -40,7 +40,7 @@ def test_the_session_has_the_given_models_and_those_of_the_hub(tmp_path, public)
 def test_a_model_is_loaded_before_the_page_opens(tmp_path):
     session = app.make_session(Settings(cache=tmp_path))
     session.preload("tiny-llada")
-    assert [key[0] for key in session._library._loaded] == ["tiny-llada"]
+    assert [key[0] for key in session._models._loaded] == ["tiny-llada"]
     with pytest.raises(ValueError, match="model: 'gpt' is unknown"):
         session.preload("gpt")
 

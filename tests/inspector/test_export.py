@@ -153,6 +153,9 @@ def test_the_example_folder(traces, tmp_path):
 
 def test_the_shipped_example_comes_with_its_record():
     record = read_example(Path(__file__).parents[2] / "assets" / "examples")
-    assert {lane: level_of(record.trace_for_views(lane)) for lane in "ab"} == {"a": "probe", "b": "probe"}
+    assert {lane: level_of(record.trace_for_views(lane)) for lane in "ab"} == {
+        "a": "probe",
+        "b": "probe",
+    }
     assert not {trace.meta["spec"]["record"] for trace in record.started().values()} - {"off"}
     assert json.loads(messages.whole(record, lambda spec: "x"))["summary"]["speedup"] > 0

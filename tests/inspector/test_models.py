@@ -14,9 +14,9 @@ from inspector.handlers.page_handlers import Handlers
 from inspector.handlers.view_service import ViewService
 from inspector.run_store import RaceRecord
 from inspector.views import registry
-from tests.support import looking
 from tests.inspector.conftest import ASSETS, make_form, small_race
 from tests.inspector.test_handlers import values_of
+from tests.support import looking
 from tests.support.micro import write_checkpoint
 
 SHORT = {"gen_length": 16, "block_length": 16, "steps": 4}

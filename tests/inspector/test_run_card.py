@@ -11,8 +11,8 @@ from engine.evaluate.repeat import differences, repeat, specs_of
 from engine.models.loading.checkpoint import Checkpoint
 from inspector.files.run_card import run_card
 from inspector.run_store import RaceRecord
-from tests.support import looking
 from tests.inspector.conftest import ASSETS, small_race
+from tests.support import looking
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from engine.config.spec import RaceSpec
 from inspector.form import settings
-from inspector.page_data.plan import memory, context_use, sentence
+from inspector.page_data.plan import context_use, memory, sentence
 from tests.inspector.conftest import make_form
 
 

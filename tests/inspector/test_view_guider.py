@@ -7,9 +7,9 @@ from engine.core.events import PARTS
 from engine.trace.trace import Trace
 from inspector.views import guider as view
 from inspector.views import time, verdicts
+from tests.inspector.unpacked import unpacked
 from tests.support import guided as hand
 from tests.support.guided import guided_trace
-from tests.inspector.unpacked import unpacked
 
 
 def named(found):

@@ -8,9 +8,9 @@ import pytest
 from engine.core.events import KINDS
 from engine.trace.trace import Trace
 from inspector.views.schedule import portion, running, schedule
-from tests.support import looking
 from tests.inspector.conftest import small_race
 from tests.inspector.unpacked import unpacked
+from tests.support import looking
 
 
 def recorded(session, cache, **knobs):

@@ -7,9 +7,9 @@ import pytest
 
 from inspector.views.candidates import candidates
 from inspector.views.why import renewals, why
-from tests.support import looking
 from tests.inspector.conftest import small_race
 from tests.inspector.unpacked import unpacked
+from tests.support import looking
 
 
 def recorded(session, cache, **knobs):

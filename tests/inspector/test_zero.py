@@ -13,22 +13,24 @@ from engine.config.branch_start import Start
 from engine.config.spec import RaceSpec
 from engine.core.control import Control
 from engine.core.events import RunFinished, RunStarted, StepEvent, Waiting
-from engine.serve.gpu_time import CARDS
+from engine.serve.gpu_time import GPUS
 from engine.serve.session import Session
 from engine.trace.trace import Trace
-from inspector.space.zero import Gpu, ZeroSession
-from tests.support.forking import spaces
+from inspector.space.zero import SharedGpu, ZeroSession
 from tests.engine.serve.test_race import FAST, PLAIN
+from tests.support.forking import spaces
 
-CARD = CARDS["zero-a10g"]
+CARD = GPUS["zero-a10g"]
 RACE = RaceSpec(PLAIN, FAST)
-QUICK = Gpu(frozenset({("micro", "float32")}), 48_000_000_000, lambda spec, plan: 2.0, device="cpu")
+QUICK = SharedGpu(
+    frozenset({("micro", "float32")}), 48_000_000_000, lambda spec, plan: 2.0, device="cpu"
+)
 
 
 @pytest.fixture
 def inner(checkpoint):
     session = Session({"micro": checkpoint})
-    session._library.load(PLAIN)
+    session._models.load(PLAIN)
     return session
 
 
@@ -104,7 +106,9 @@ def test_what_crosses_is_a_few_batches_and_pickles(inner):
 
 def test_a_stop_ends_the_worker_within_a_step_and_keeps_what_was_made(zero, tmp_path, monkeypatch):
     slow = engine.serve.lane.Lane.advance
-    monkeypatch.setattr(engine.serve.lane.Lane, "advance", lambda self: (time.sleep(0.05), slow(self))[1])
+    monkeypatch.setattr(
+        engine.serve.lane.Lane, "advance", lambda self: (time.sleep(0.05), slow(self))[1]
+    )
     control, lanes = Control(), []
     for _, event in zero.race(RACE, control):
         if isinstance(event, StepEvent):
@@ -128,7 +132,7 @@ def test_a_closed_tab_ends_the_worker(zero, monkeypatch):
 
 
 def test_a_pause_holds_what_is_shown_and_a_step_shows_one_more(zero, monkeypatch):
-    monkeypatch.setattr("inspector.space.zero.BEAT", 0.01)
+    monkeypatch.setattr("inspector.space.zero.PAUSE_POLL_S", 0.01)
     control = Control()
     events = zero.race(RACE, control)
     next(event for _, event in events if isinstance(event, RunStarted))

@@ -3,7 +3,7 @@
 import gradio as gr
 import pytest
 
-from inspector.space.zero import Flag, explain
+from inspector.space.zero import FileControl, zero_gpu_error_text
 
 
 @pytest.mark.parametrize(
@@ -15,14 +15,14 @@ from inspector.space.zero import Flag, explain
      ("ZeroGPU worker error", "worker ended"), ("ZeroGPU client error", "could not take")],
 )  # fmt: skip
 def test_every_refusal_of_the_package_has_its_words(title, what):
-    said = explain(gr.Error("Text of theirs.", title=title))
+    said = zero_gpu_error_text(gr.Error("Text of theirs.", title=title))
     assert what in said
     assert "Text of theirs. Lower steps" in said
-    assert "failed" in explain(OSError("broken pipe"))
+    assert "failed" in zero_gpu_error_text(OSError("broken pipe"))
 
 
 def test_a_flag_that_is_gone_stops(tmp_path):
-    flag = Flag(tmp_path / "go")
+    flag = FileControl(tmp_path / "go")
     assert (flag.state, flag.take_turn()) == ("stopped", False)
     (tmp_path / "go").touch()
     assert (flag.state, flag.take_turn()) == ("running", True)

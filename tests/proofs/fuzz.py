@@ -31,10 +31,10 @@ from inspector.form.settings import Form
 from inspector.handlers.page_handlers import Handlers
 from inspector.page_data import messages
 from inspector.views import registry
-from tests.support import looking
-from tests.proofs.fuzz_web import over_http
-from tests.support.hostile import Failed, each, is_named, junk, links, specs
 from tests.inspector.conftest import make_form
+from tests.proofs.fuzz_web import over_http
+from tests.support import looking
+from tests.support.hostile import Failed, each, is_named, junk, links, specs
 from tests.support.micro import write_checkpoint
 
 MOST_FORWARDS = 32

@@ -104,7 +104,7 @@ def report(server):
     settings = app.Settings.of(os.environ | {"DRIFTSCOPE_PRELOAD": "tiny-llada"})
     session = app.make_session(settings)
     zero = app.shared(session, app.preload(session, settings), spaces.GPU)
-    adapter = next(iter(session._library._loaded.values())).adapter
+    adapter = next(iter(session._models._loaded.values())).adapter
     found = {"devices": sorted({str(p.device) for p in adapter.parameters()})}
     zero_torch = importlib.import_module("spaces.zero.torch")
     found["packed"] = zero_torch.pack()
@@ -116,7 +116,7 @@ def report(server):
     found["asked"] = asked
     zero_torch.init, zero_torch.move, zero_torch.size = (lambda *a, **k: 0,) * 3
     spec = RunSpec(**SHAPE)
-    session._library.load(spec)
+    session._models.load(spec)
     gpu = Gpu(frozenset({("tiny-llada", "float32")}), 10**9, lambda s, p: 2.0, device="cpu")
     small = ZeroSession(session, gpu, spaces.GPU)
     race = RaceSpec(spec, spec)

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from engine.core.device import Landing
+from engine.core.device import HostCopy
 
 DEVICE = torch.device("meta")
 ATEN = torch.ops.aten
@@ -46,9 +46,9 @@ class Apart(TorchDispatchMode):
     def __init__(self, monkeypatch) -> None:
         super().__init__()
         self.waits, self.why = 0, []
-        self._sent: list[Landing] = []
+        self._sent: list[HostCopy] = []
         self._landed = 0
-        send, get, mode = Landing.__init__, Landing.get, self
+        send, get, mode = HostCopy.__init__, HostCopy.get, self
 
         def sent(landing, *tensors) -> None:
             send(landing, *tensors)
@@ -61,8 +61,8 @@ class Apart(TorchDispatchMode):
                 mode.wait("landing")
             return get(landing)
 
-        monkeypatch.setattr(Landing, "__init__", sent)
-        monkeypatch.setattr(Landing, "get", got)
+        monkeypatch.setattr(HostCopy, "__init__", sent)
+        monkeypatch.setattr(HostCopy, "get", got)
 
     def wait(self, why: str) -> None:
         self.waits += 1

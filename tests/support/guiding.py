@@ -3,9 +3,9 @@
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from engine.guider.match import Guiding
-from engine.guider.model import Cost
-from engine.guider.vocabularies import Pair
+from engine.guider.match import RunGuider
+from engine.guider.model import GuiderCost
+from engine.guider.vocabularies import VocabularyPair
 
 SURE = 50.0
 
@@ -14,7 +14,7 @@ class Fake:
     """A reader whose logits are `tell(ids, known)`; it counts what it was asked."""
 
     def __init__(self, tell):
-        self._tell, self._cost, self.calls, self.kept = tell, Cost(), 0, []
+        self._tell, self._cost, self.calls, self.kept = tell, GuiderCost(), 0, []
 
     def read(self, ids, known):
         self.calls += 1
@@ -26,7 +26,7 @@ class Fake:
         self.kept.append(list(ids))
 
     def take(self):
-        spent, self._cost = self._cost, Cost()
+        spent, self._cost = self._cost, GuiderCost()
         return spent
 
     def held(self):
@@ -69,7 +69,9 @@ def bigram(vocab, seed=0, sharpness=2.0):
 
 def guiding(info, prompts, tell=None, pair=None, made=None):
     """A fake guider of a tiny model's vocabulary; its readers are put into the list `made`."""
-    pair = pair or Pair(info.stop_ids, info.stop_ids or (1,), (info.mask_id,), (info.mask_id,))
+    pair = pair or VocabularyPair(
+        info.stop_ids, info.stop_ids or (1,), (info.mask_id,), (info.mask_id,)
+    )
     made = [] if made is None else made
 
     def opened():
@@ -79,7 +81,7 @@ def guiding(info, prompts, tell=None, pair=None, made=None):
     def name(token):
         return b"%d " % token
 
-    return Guiding(pair, tuple(map(tuple, prompts)), opened, name, name)
+    return RunGuider(pair, tuple(map(tuple, prompts)), opened, name, name)
 
 
 def guide(info, tell=None):

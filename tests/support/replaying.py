@@ -71,7 +71,7 @@ class Tape(TorchDispatchMode):
 class Replaying:
     """A capturer for a CPU that does as one for a GPU does."""
 
-    slides, warm_up = True, 64
+    sliding_window, warm_up = True, 64
 
     def __init__(self, bucket: int = 64) -> None:
         self.captured = self.replayed = 0

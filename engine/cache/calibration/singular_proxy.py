@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from safetensors import SafetensorError
 from torch import Tensor
 
-from engine.cache.base import Ground
+from engine.cache.base import PolicyContext
 from engine.core.files import cache_path, write_whole
 from engine.models.base import ModelAdapter
 
@@ -49,29 +49,29 @@ def make(adapter: ModelAdapter, layer: int, rank: int) -> Proxy:
     )
 
 
-def obtain(ground: Ground, rank: int) -> tuple[Proxy, ...]:
+def obtain(context: PolicyContext, rank: int) -> tuple[Proxy, ...]:
     """The proxies of all layers: of an earlier run, out of the user's cache, or made.
 
     What was made goes to the user's cache where that can be written. A file that is damaged or of
     another shape counts as missing; with no digest there are no files.
     """
-    adapter = ground.adapter
+    adapter = context.adapter
     name = f"singular-r{rank}-{str(adapter.dtype).removeprefix('torch.')}.safetensors"
-    if name not in ground.kept:
-        ground.kept[name] = tuple(
-            p.like(adapter.norm.weight) for p in _from_disk(ground, rank, name)
+    if name not in context.kept:
+        context.kept[name] = tuple(
+            p.like(adapter.norm.weight) for p in _from_disk(context, rank, name)
         )
-    kept: tuple[Proxy, ...] = ground.kept[name]
+    kept: tuple[Proxy, ...] = context.kept[name]
     return kept
 
 
-def _from_disk(ground: Ground, rank: int, name: str) -> list[Proxy]:
-    path = cache_path(ground.digest, name) if ground.digest else None
-    found = _load(path, ground.adapter, rank) if path else None
+def _from_disk(context: PolicyContext, rank: int, name: str) -> list[Proxy]:
+    path = cache_path(context.digest, name) if context.digest else None
+    found = _load(path, context.adapter, rank) if path else None
     if found is not None:
         return found
-    layers = range(ground.adapter.info.layers)
-    made = [make(ground.adapter, layer, rank) for layer in layers]
+    layers = range(context.adapter.info.layers)
+    made = [make(context.adapter, layer, rank) for layer in layers]
     if path:
         with contextlib.suppress(OSError):
             write_whole(path, _packed(made))

@@ -13,7 +13,7 @@ from engine.cache.base import CachePolicy, LayerPlan, LayerProbe, RunInfo, StepP
 from engine.cache.calibration.density import density
 from engine.cache.store import Site
 from engine.config.knobs import knob
-from engine.core.device import Landing
+from engine.core.device import HostCopy
 from engine.core.rows import once, pack, put, take
 
 
@@ -78,14 +78,14 @@ class D2Cache(CachePolicy):
         self._sure = np.zeros((run.batch, run.length))
         self.flow = np.zeros((run.batch, run.length))
         self.visible = np.ones((run.batch, run.length), bool)
-        self._late: tuple[StepView, Landing] | None = None
+        self._late: tuple[StepView, HostCopy] | None = None
         self._chosen = -1, self._open
 
-    def offers(self, count: int) -> bool:
+    def can_commit(self, count: int) -> bool:
         """The current block's masks are candidates before all others."""
         return count <= self.current_k or self.refresh_interval == 1
 
-    def watch(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
+    def confidence_mask(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
         """Every mask whose row is recomputed."""
         if self._full(step):
             return None if self._full(step + 1) else masked
@@ -118,7 +118,7 @@ class D2Cache(CachePolicy):
 
     def end_step(self, view: StepView, confidence: Tensor, committed: Tensor) -> None:
         """Send for the confidences and the roll-out; the next step reads them."""
-        self._late = view, Landing(confidence.double(), self.influence.double(), self._seen)
+        self._late = view, HostCopy(confidence.double(), self.influence.double(), self._seen)
 
     def renew(self, view: StepView, told: np.ndarray) -> None:
         """Take the confidences `told` [B, n] of a step; of a repeated row the first counts."""
@@ -132,7 +132,7 @@ class D2Cache(CachePolicy):
         self._hear()
         return self._sure
 
-    def occasion(self) -> tuple[object, ...]:
+    def capture_key(self) -> tuple[object, ...]:
         """Whether the next step weighs."""
         return (self._weighing,)
 
@@ -185,7 +185,7 @@ class D2Cache(CachePolicy):
             seen = self._seen if probe.key_mask is None else probe.key_mask
             self._seen = seen.to(weights.device, non_blocking=True)
         probe.store.write(layer, "weights", probe.rows, weights.to(probe.h.dtype))
-        probe.ledger.select(layer, 2 * weights.numel())
+        probe.counter.select(layer, 2 * weights.numel())
         if layer < self.run.info.layers - 1:
             return
         flow = self._seen.to(weights)

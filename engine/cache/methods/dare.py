@@ -29,9 +29,9 @@ from torch import Tensor
 
 from engine.cache.base import (
     CachePolicy,
-    Ground,
     LayerPlan,
     LayerProbe,
+    PolicyContext,
     RunInfo,
     StepPlan,
     StepView,
@@ -56,7 +56,7 @@ class Dare(CachePolicy):
     """What both forms share: the drift, the thresholds and the count of a row's reuses."""
 
     paper = "arXiv 2605.08134"
-    blind = True
+    static_rows = True
     stackable_on = ("none", "prefix", "dual", "freecache")
     _reused: ClassVar[tuple[str, ...]]
 
@@ -97,10 +97,10 @@ class Dare(CachePolicy):
         self.thresholds: tuple[float, ...] = ()
         self.shares = np.zeros(0)
 
-    def prepare(self, ground: Ground) -> None:
+    def prepare(self, context: PolicyContext) -> None:
         """Get the thresholds from the drifts of the cache beneath."""
         if self.qbar:
-            self.set_profile(ground.profile("q0"))
+            self.set_profile(context.profile("q0"))
 
     def set_profile(self, profile: DriftProfile) -> None:
         """Derive the thresholds of all layers from measured drifts."""

@@ -45,9 +45,9 @@ class DkvCache(CachePolicy):
         """Greedy computes no other logits than those of the next tokens."""
         return self.variant == "greedy"
 
-    def check(self, block_length: int, foretells: bool) -> None:
+    def check(self, block_length: int, known_order: bool) -> None:
         """Refuse greedy where nobody knows what comes next."""
-        if self.follows_order and not foretells:
+        if self.follows_order and not known_order:
             raise ValueError(
                 "dkv_cache.variant: greedy computes only the tokens that come next, so it needs "
                 "an order of reveal that does not depend on the logits; choose unmasker quota "
@@ -63,7 +63,7 @@ class DkvCache(CachePolicy):
         super().start(run)
         self._open = np.zeros((run.batch, run.length), bool)
 
-    def occasion(self) -> tuple[object, ...]:
+    def capture_key(self) -> tuple[object, ...]:
         """Every row that enters is recomputed."""
         return ()
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from engine.cache.base import CachePolicy, LayerPlan, LayerProbe, RunInfo, StepPlan, StepView, drift
-from engine.cache.selection import most_drifted, share
+from engine.cache.selection import share, top_drift
 from engine.cache.store import Site
 from engine.config.knobs import knob
 from engine.core.regions import due, kept, renews
@@ -72,7 +72,7 @@ class DllmCache(CachePolicy):
     def start(self, run: RunInfo) -> None:
         """Note the regions."""
         super().start(run)
-        self.blind = not run.guided or self.cfg_interval == 1
+        self.static_rows = not run.guided or self.cfg_interval == 1
         first = _first(run)
         self._prompt, self._response = slice(0, first), slice(first, run.length)
         self._noise = [torch.Generator().manual_seed(row) for row in range(run.batch)]
@@ -83,11 +83,11 @@ class DllmCache(CachePolicy):
         self._renew_response = due(view.step, self.response_interval)
         full = self._renew_prompt and self._renew_response
         idle = not (self._renew_prompt or self._renew_response or self.recompute_ratio)
-        onward = None if self._renew_prompt else self._response
+        output_rows = None if self._renew_prompt else self._response
         kind = "full" if full else "reuse" if idle else "partial"
-        return StepPlan(kind=kind, onward=onward)
+        return StepPlan(kind=kind, output_rows=output_rows)
 
-    def occasion(self) -> tuple[object, ...] | None:
+    def capture_key(self) -> tuple[object, ...] | None:
         """Which regions are due; a random selection draws numbers."""
         if self.selector == "random":
             return None
@@ -117,7 +117,7 @@ class DllmCache(CachePolicy):
         """The first five steps and every `cfg_interval` after them (released code)."""
         return step < GUIDED or step % self.cfg_interval == 0
 
-    def watch(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
+    def confidence_mask(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
         """All masks at a step whose guidance later steps will use."""
         used_later = self.guides(step) and not self.guides(step + 1)
         return masked if self.run.guided and used_later else None
@@ -150,7 +150,7 @@ class DllmCache(CachePolicy):
         count = share(self.recompute_ratio, rows)
         if self.selector == "random":
             moved = torch.stack([torch.rand(rows, generator=g) for g in self._noise])
-            return most_drifted(moved.to(probe.h.device), count, self._response.start)
+            return top_drift(moved.to(probe.h.device), count, self._response.start)
         name = "k" if self.selector == "k_cos" else "v"
         new = probe.project(name, self._response).flatten(2)
         if self._separate and name == "v":
@@ -160,7 +160,7 @@ class DllmCache(CachePolicy):
             old = None if kept is None else kept.transpose(1, 2).flatten(2)
         assert old is not None, "the first step is full"
         moved = (new - old).norm(dim=-1) if self.selector == "v_l2" else drift(new, old)
-        return most_drifted(moved, count, self._response.start)
+        return top_drift(moved, count, self._response.start)
 
     def _note(self, probe: LayerProbe, rows: Rows) -> None:
         if self._separate:

@@ -17,9 +17,9 @@ class BlockCache(CachePolicy):
     """K and V of all rows, renewed at each block start and every `refresh_interval` steps."""
 
     paper = "arXiv 2505.22618"
-    waits = True
-    slides = True
-    blind = True
+    may_wait = True
+    sliding_window = True
+    static_rows = True
 
     refresh_interval: int | None = knob(
         None,
@@ -34,11 +34,11 @@ class BlockCache(CachePolicy):
         """K and V."""
         return Site("k"), Site("v")
 
-    def edge(self, masked: np.ndarray, block: slice) -> np.ndarray:
+    def logits_end(self, masked: np.ndarray, block: slice) -> np.ndarray:
         """The block's end: what lies behind it is renewed when its turn comes."""
         return np.full(len(masked), block.stop)
 
-    def occasion(self) -> tuple[object, ...]:
+    def capture_key(self) -> tuple[object, ...]:
         """Every row that enters is recomputed."""
         return ()
 

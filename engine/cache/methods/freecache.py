@@ -28,8 +28,8 @@ class FreeCache(CachePolicy):
     title = "FreeCache"
     paper = "arXiv 2505.21467"
     summary = "Computes the whole canvas once; what lies before the current block is frozen."
-    waits = True
-    slides = True
+    may_wait = True
+    sliding_window = True
 
     block: int = knob(
         64, 1, 1024, help="Rows are frozen in blocks of this many positions of the answer."
@@ -48,7 +48,7 @@ class FreeCache(CachePolicy):
         "and see nothing further right; empty: off. Replaces block and freeze.",
     )
 
-    def check(self, block_length: int, foretells: bool) -> None:
+    def check(self, block_length: int, known_order: bool) -> None:
         """Refuse a sliding window whose right edge may cut the block being decoded."""
         if self.window is not None and self.window <= block_length:
             raise ValueError(
@@ -66,16 +66,16 @@ class FreeCache(CachePolicy):
         self._frontier = np.full(run.batch, run.prompt_length)
         self._fed = slice(0, run.length)
 
-    def edge(self, masked: np.ndarray, block: slice) -> np.ndarray:
+    def logits_end(self, masked: np.ndarray, block: slice) -> np.ndarray:
         """The window's right edge, in the first step too: what is revealed is computed once more.
 
         The whole canvas where nothing slides.
         """
         if self.window is None:
-            return super().edge(masked, block)
+            return super().logits_end(masked, block)
         return np.minimum(_frontier(masked) - 1 + self.window, masked.shape[1])
 
-    def occasion(self) -> tuple[object, ...]:
+    def capture_key(self) -> tuple[object, ...]:
         """Every row that enters is recomputed."""
         return ()
 

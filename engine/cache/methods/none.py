@@ -13,11 +13,11 @@ class NoCache(CachePolicy):
 
     name = "none"
     title = "No cache"
-    waits = True
-    blind = True
+    may_wait = True
+    static_rows = True
     summary = "Every position is recomputed in every step."
 
-    def occasion(self) -> tuple[object, ...]:
+    def capture_key(self) -> tuple[object, ...]:
         """All steps are alike."""
         return ()
 

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from engine.cache.base import (
     CachePolicy,
-    Ground,
     LayerPlan,
     LayerProbe,
     ModelInfo,
+    PolicyContext,
     RunInfo,
     StepPlan,
     StepView,
@@ -31,7 +31,7 @@ from engine.cache.calibration.layer_budget import (
     preset,
 )
 from engine.cache.calibration.singular_proxy import Proxy, make, obtain
-from engine.cache.selection import most_drifted, ranks, share, turned
+from engine.cache.selection import cosine_drift, ranks, share, top_drift
 from engine.cache.store import Site
 from engine.config.knobs import knob
 from engine.core.device import upload
@@ -53,7 +53,7 @@ class SpaCache(CachePolicy):
     title = "SPA-Cache"
     paper = "arXiv 2602.02544"
     summary = "Renews the rows whose low-rank image of V moved most, by a budget for each layer."
-    blind = True
+    static_rows = True
 
     refresh_interval: int | None = knob(
         50, 1, 1024, optional=True, help="Every row is renewed every so many steps."
@@ -113,12 +113,12 @@ class SpaCache(CachePolicy):
         self._proxies: dict[int, Proxy] = {}
         self._fitted: Curve | None = None
 
-    def prepare(self, ground: Ground) -> None:
+    def prepare(self, context: PolicyContext) -> None:
         """Get the proxies and, where asked for, the budget fitted to the checkpoint's drifts."""
         if self.identifier == "value":
-            self._proxies = dict(enumerate(obtain(ground, self._width(ground.adapter.info))))
+            self._proxies = dict(enumerate(obtain(context, self._width(context.adapter.info))))
         if self.budget == "fitted":
-            self._fitted = fit(ground.profile("v").beyond(DRIFTED))
+            self._fitted = fit(context.profile("v").beyond(DRIFTED))
 
     def sites(self, run: RunInfo) -> tuple[Site, ...]:
         """K and V; of the rows selected from, what is compared and the branches' sum."""
@@ -173,7 +173,7 @@ class SpaCache(CachePolicy):
                 return LayerPlan()
             old = probe.cached("attn", probe.rows)
             assert old is not None, "the first step is full"
-            return LayerPlan(ffn=self._select(layer, turned(probe.attn(LayerPlan()), old)))
+            return LayerPlan(ffn=self._select(layer, cosine_drift(probe.attn(LayerPlan()), old)))
         region = self._answer if isinstance(probe.rows, slice) else self._rows
         new = self._identify(probe, region)
         if self._renew:
@@ -181,12 +181,12 @@ class SpaCache(CachePolicy):
             return LayerPlan()
         old = probe.cached("proxy", region)
         assert old is not None, "the first step is full"
-        chosen = self._select(layer, turned(new, old))
+        chosen = self._select(layer, cosine_drift(new, old))
         probe.keep("proxy", new, region)
         kv = ALL if self._dense else chosen
         return LayerPlan(k=kv, v=kv, attn=chosen, ffn=chosen)
 
-    def occasion(self) -> tuple[object, ...]:
+    def capture_key(self) -> tuple[object, ...]:
         """What is renewed."""
         return self._full, self._renew
 
@@ -237,7 +237,7 @@ class SpaCache(CachePolicy):
             made = make(probe.adapter, probe.layer, self._width(probe.adapter.info))
             self._proxies[probe.layer] = made.like(x)
         new = self._proxies[probe.layer](x, self.proxy_bias)
-        probe.ledger.select(probe.layer, 2 * probe.h.shape[-1] * new.numel())
+        probe.counter.select(probe.layer, 2 * probe.h.shape[-1] * new.numel())
         return new
 
     def _select(self, layer: int, moved: Tensor) -> Tensor:
@@ -247,12 +247,12 @@ class SpaCache(CachePolicy):
         """
         first, counts = self._rows.start, self._counts[layer]
         if not any(self._skipped):
-            return most_drifted(moved, counts[0], first)
+            return top_drift(moved, counts[0], first)
         if layer not in self._ranks:
             self._ranks[layer] = ranks(counts, moved.device)
             pads = np.arange(moved.shape[1]) < np.array(self._skipped)[:, None]
             self._pads = upload(pads, moved.device)
-        return most_drifted(moved.masked_fill(self._pads, -1.0), self._ranks[layer], first)
+        return top_drift(moved.masked_fill(self._pads, -1.0), self._ranks[layer], first)
 
     @classmethod
     def exact(cls) -> SpaCache:

@@ -21,7 +21,7 @@ class MemoryShort(ValueError):
     """A model does not fit; the message names `model` and the remedies that would work."""
 
 
-class Kept(Protocol):
+class StoredSite(Protocol):
     """An activation that a run keeps in every layer, from position `start` on."""
 
     @property
@@ -60,7 +60,7 @@ def largest_bytes(info: ModelInfo, dtype: torch.dtype) -> int:
 
 
 def store_bytes(
-    info: ModelInfo, dtype: torch.dtype, length: int, batch: int, sites: Iterable[Kept]
+    info: ModelInfo, dtype: torch.dtype, length: int, batch: int, sites: Iterable[StoredSite]
 ) -> int:
     """Bytes of the activations that a run of `length` positions keeps."""
     total = 0
@@ -75,7 +75,7 @@ def run_bytes(
     dtype: torch.dtype,
     length: int,
     batch: int = 1,
-    sites: Iterable[Kept] = (),
+    sites: Iterable[StoredSite] = (),
     rows: int | None = None,
 ) -> int:
     """Most bytes beside the weights that a run over `length` positions takes at a time.

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from engine.core.progress import outcome
+from engine.core.progress import run_to_end
 from engine.models.base import ModelAdapter, ModelInfo
 from engine.models.loading.checkpoint import Checkpoint
 from engine.models.loading.config import read_config
@@ -104,7 +104,7 @@ class Pretrained(ModelAdapter):
         stop_ids: tuple[int, ...] = (),
     ) -> Pretrained:
         """`load` to one device, without a word on the way."""
-        return outcome(cls.load(checkpoint, dtype, Placing(device), stop_ids))
+        return run_to_end(cls.load(checkpoint, dtype, Placing(device), stop_ids))
 
 
 def _parts(checkpoint: Checkpoint, names: tuple[str, ...], rows: int) -> list[tuple[str, int]]:

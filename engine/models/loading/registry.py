@@ -38,7 +38,7 @@ DREAM_7B: Mapping[str, Any] = MappingProxyType({
 
 
 @dataclass(frozen=True)
-class Registered:
+class ModelCard:
     """A model that may be chosen by name, on a public page too.
 
     `config` holds what the published `config.json` says of the network, so that sizes, context
@@ -58,21 +58,21 @@ class Registered:
         return not self.config
 
 
-REGISTERED: Mapping[str, Registered] = MappingProxyType({
+REGISTERED: Mapping[str, ModelCard] = MappingProxyType({
     model.name: model
     for model in (
-        Registered("tiny-llada", "Tiny LLaDA", "MIT", TINY_LLADA),
-        Registered("tiny-dream", "Tiny Dream", "MIT", TINY_DREAM),
-        Registered(
+        ModelCard("tiny-llada", "Tiny LLaDA", "MIT", TINY_LLADA),
+        ModelCard("tiny-dream", "Tiny Dream", "MIT", TINY_DREAM),
+        ModelCard(
             "GSAI-ML/LLaDA-8B-Instruct", "LLaDA 8B Instruct", "MIT", LLADA_INSTRUCT, LLADA_8B
         ),
-        Registered("GSAI-ML/LLaDA-1.5", "LLaDA 1.5", "MIT", LLADA_1_5, LLADA_8B),
-        Registered("GSAI-ML/LLaDA-8B-Base", "LLaDA 8B Base", "MIT", LLADA_BASE, LLADA_8B),
-        Registered(
+        ModelCard("GSAI-ML/LLaDA-1.5", "LLaDA 1.5", "MIT", LLADA_1_5, LLADA_8B),
+        ModelCard("GSAI-ML/LLaDA-8B-Base", "LLaDA 8B Base", "MIT", LLADA_BASE, LLADA_8B),
+        ModelCard(
             "Dream-org/Dream-v0-Instruct-7B", "Dream 7B Instruct", "Apache-2.0", DREAM_INSTRUCT,
             DREAM_7B,
         ),
-        Registered(
+        ModelCard(
             "Dream-org/Dream-v0-Base-7B", "Dream 7B Base", "Apache-2.0", DREAM_BASE, DREAM_7B
         ),
     )

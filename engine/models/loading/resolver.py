@@ -12,7 +12,7 @@ from engine.models.loading.registry import REGISTERED
 REGISTERED_NAMES = tuple(name for name, model in REGISTERED.items() if not model.embedded)
 
 
-class Stock:
+class ModelResolver:
     """Names to folders: those given, those registered on the Hub, and, unless `public`, any.
 
     On a public page a visitor chooses among the given and the registered alone, and no text of

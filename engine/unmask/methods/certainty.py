@@ -35,4 +35,4 @@ class Certainty(Unmasker):
         start = view.run.prompt_length
         weight = density(~view.masked[:, start:], self.sigma).gather(1, view.needs - start)
         score = (candidates.score * weight).masked_fill(~view.real, -torch.inf)
-        return self.pay(replace(candidates, score=score), view)
+        return self.commit_owed(replace(candidates, score=score), view)

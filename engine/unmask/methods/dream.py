@@ -12,7 +12,7 @@ from engine.cache.base import RunInfo, StepView
 from engine.config.knobs import knob
 from engine.unmask.base import Shaping
 from engine.unmask.methods.quota import Quota
-from engine.unmask.schedule import Begun, Falling
+from engine.unmask.schedule import BlockProgress, DreamSchedule
 
 SCORES = {
     "entropy": "entropy",
@@ -66,7 +66,7 @@ class Dream(Quota):
         self.score = SCORES[self.alg]
 
     @property
-    def foretells(self) -> bool:
+    def known_order(self) -> bool:
         """Never: chance may reveal nothing in a step, and a foretold step reveals something."""
         return False
 
@@ -79,14 +79,14 @@ class Dream(Quota):
         self,
         run: RunInfo,
         steps_per_block: int | None,
-        begun: Mapping[int, Begun] | None = None,
+        begun: Mapping[int, BlockProgress] | None = None,
     ) -> None:
         """Dream's own schedule where it is asked for; chance takes its shares, from t = 0."""
         super().start(run, steps_per_block, begun)
         assert steps_per_block is not None
         if self._uneven:
             eps = self.eps if self.schedule == "released" else 0.0
-            self.pace = Falling(steps_per_block, begun or {}, eps)
+            self.pace = DreamSchedule(steps_per_block, begun or {}, eps)
 
     def order(
         self,
@@ -99,7 +99,7 @@ class Dream(Quota):
         """What chance reveals now; a number is drawn for every open position, in their order."""
         if self.alg != "origin":
             return None
-        assert isinstance(self.pace, Falling)
+        assert isinstance(self.pace, DreamSchedule)
         share = float(self.pace.share(self.pace.place(block, block_step)))
         found = []
         for row, generator, free in zip(
@@ -123,7 +123,7 @@ class Dream(Quota):
             return None
         if self.schedule == "corrected":
             return super().shares(masked, steps)
-        falling, left, found = Falling(steps, {}, self.eps), masked, []
+        falling, left, found = DreamSchedule(steps, {}, self.eps), masked, []
         for step in range(steps):
             found.append(int(falling.owed(np.array([left]), slice(0, masked), step)[0]))
             left -= found[-1]

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from engine.cache.base import CachePolicy, StepView
 from engine.config.knobs import knob
-from engine.core.device import Landing, upload
+from engine.core.device import HostCopy, upload
 from engine.core.events import GuidedStep
-from engine.guider.match import Guiding
-from engine.guider.model import Cost
+from engine.guider.match import RunGuider
+from engine.guider.model import GuiderCost
 from engine.guider.report import Report
-from engine.guider.verification import RULES, Draft, Judge, Rule, settle
+from engine.guider.verification import RULES, Draft, Rule, Verifier, verify_draft
 from engine.models.ops import wide
 from engine.unmask.base import Candidates, Commit, Unmasker
 
@@ -68,7 +68,7 @@ class Guided(Unmasker):
 
     def check(self, policy: CachePolicy, block_length: int, eos_suppress: str) -> None:
         """Refuse a cache that may leave the first mask out, and ranking where none is done."""
-        if not policy.offers(block_length):
+        if not policy.can_commit(block_length):
             raise ValueError(
                 "d2_cache.current_k: guided commits the first mask of a block, which must be among "
                 f"the candidates; the least valid value is {block_length}, the block_length"
@@ -79,12 +79,12 @@ class Guided(Unmasker):
                 "or logits"
             )
 
-    def equip(self, guiding: Guiding | None) -> None:
+    def set_guider(self, guiding: RunGuider | None) -> None:
         """Take the guider; a fresh reader for each sequence."""
         assert guiding is not None, "guided runs with a guider"
         self._guiding, rule = guiding, Rule(self.rule, self.k, self.tau)
         self._judges = [
-            Judge(guiding.open(), prompt, guiding.pair, rule) for prompt in guiding.prompts
+            Verifier(guiding.open(), prompt, guiding.pair, rule) for prompt in guiding.prompts
         ]
         self._report: Report | None = None
 
@@ -92,11 +92,11 @@ class Guided(Unmasker):
         """Only what the guider can judge is drafted."""
         self._guiding.pair.restrict(logits)
 
-    def rows(self, masked: np.ndarray, block: slice, edge: np.ndarray) -> np.ndarray:
+    def rows(self, masked: np.ndarray, block: slice, logits_end: np.ndarray) -> np.ndarray:
         """The first masks of each sequence, as many as a step may judge, up to the edge."""
         most = masked.shape[1] if self.multi_chunk else self.block + self._guiding.pair.tail
         near = np.cumsum(masked, 1) <= most
-        return masked & near & (np.arange(masked.shape[1]) < edge[:, None])
+        return masked & near & (np.arange(masked.shape[1]) < logits_end[:, None])
 
     def commit(self, candidates: Candidates, view: StepView) -> Commit:
         """The accepted run of each sequence, or the fallback's token."""
@@ -104,7 +104,7 @@ class Guided(Unmasker):
         places, mask = [_leading(*row) for row in told], np.zeros_like(view.real_host)
         ids, drafts = self._drafts(candidates, view, places)
         found = {
-            row: settle(self._judges[row], draft, self.block, self.multi_chunk, self.fallback)
+            row: verify_draft(self._judges[row], draft, self.block, self.multi_chunk, self.fallback)
             for row, draft in drafts.items()
         }
         for row, settled in found.items():
@@ -117,7 +117,7 @@ class Guided(Unmasker):
         device = view.needs.device
         return Commit(upload(mask, device), upload(ids, device))
 
-    def ending(self, asked: str) -> str:
+    def end_of_text_policy(self, asked: str) -> str:
         """An end of text that is committed ends the run, whatever is asked (spec.eos official)."""
         return "fill_safe" if asked == "official" else asked
 
@@ -140,7 +140,7 @@ class Guided(Unmasker):
         if self.rule == "rel_dlm":
             assert candidates.logits is not None, "the loop hands logits over"
             surest = wide(candidates.logits).softmax(-1).amax(-1)
-        ids, canvas, sure, best = Landing(
+        ids, canvas, sure, best = HostCopy(
             candidates.ids, view.canvas, confidence.double(), surest.double()
         ).get()
         return ids.copy(), {
@@ -151,9 +151,9 @@ class Guided(Unmasker):
             for row, at in enumerate(places) if len(at)
         }  # fmt: skip
 
-    def _spent(self) -> Cost:
+    def _spent(self) -> GuiderCost:
         """What all readers spent in the step."""
-        return sum((judge.reader.take() for judge in self._judges), Cost())
+        return sum((judge.reader.take() for judge in self._judges), GuiderCost())
 
 
 def _leading(real: np.ndarray, needs: np.ndarray, masked: np.ndarray) -> np.ndarray:

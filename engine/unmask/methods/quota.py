@@ -36,7 +36,7 @@ class Quota(Unmasker):
     )
 
     @property
-    def foretells(self) -> bool:
+    def known_order(self) -> bool:
         """A random order owes nothing to the logits."""
         return self.score == "random"
 
@@ -49,7 +49,7 @@ class Quota(Unmasker):
         eligible: np.ndarray | None = None,
     ) -> tuple[np.ndarray, ...] | None:
         """The positions owed now, by falling random number; ties go to the lower position."""
-        if not self.foretells:
+        if not self.known_order:
             return None
         assert self.pace is not None
         if block_step == 0:
@@ -72,4 +72,4 @@ class Quota(Unmasker):
         if view.due is not None:
             mask = upload(view.due, view.needs.device).gather(1, view.needs)
             return Commit(mask & view.real, candidates.ids)
-        return self.pay(candidates, view)
+        return self.commit_owed(candidates, view)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from engine.bench.floor import Buffers, Product, Products, Replay
+from engine.bench.floor import Buffers, Product, ProductRecorder, Replay
 from engine.catalog import policies
 from engine.generate.loop import Denoiser, denoise
 from tests.support.micro import make_prompts, make_spec, micro_job, model_of
@@ -21,7 +21,7 @@ def noted(spec, family="mha", prompts=(6, 9)):
     """The steps' products, the FLOPs that the ledger has, and the weights' places in memory."""
     model = model_of(family)
     state = Denoiser(micro_job(model, spec, make_prompts(*prompts), eager=True))
-    found, flops = Products(model), []
+    found, flops = ProductRecorder(model), []
     with found:
         for event in denoise(state):
             found.cut()
@@ -45,7 +45,7 @@ def test_the_replay_multiplies_all_that_was_noted(cache):
         times = replay.run()
     assert counter.get_total_flops() == sum(flops)
     assert len(times) == len(steps)
-    less, again = [steps[0][1:]], Products(nn.Module())
+    less, again = [steps[0][1:]], ProductRecorder(nn.Module())
     with again:
         Replay(less, Buffers(less, CPU)).run()
     again.cut()
@@ -64,7 +64,7 @@ def test_weights_are_kept_themselves_and_activations_are_not():
 
 def test_heads_that_share_keys_read_them_once():
     q, k = torch.ones(2, 4, 3, 8), torch.ones(2, 2, 5, 8)
-    found = Products(nn.Module())
+    found = ProductRecorder(nn.Module())
     with found, torch.inference_mode():
         torch.nn.functional.scaled_dot_product_attention(q, k, k, enable_gqa=True)
     found.cut()
@@ -82,7 +82,7 @@ def test_heads_that_share_keys_read_them_once():
      ((5, 3), (6, 3, 4), (6, 5, 3, 4))],
 )  # fmt: skip
 def test_any_pair_of_operands_comes_to_one_product(left, right, sizes):
-    found = Products(nn.Module())
+    found = ProductRecorder(nn.Module())
     with found, torch.inference_mode():
         out = torch.ones(left) @ torch.ones(right)
     found.cut()

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.cache.base import Ground
+from engine.cache.base import PolicyContext
 from engine.cache.calibration.drift_profile import (
     BINS,
     DriftProfile,
@@ -24,11 +24,11 @@ from engine.config.spec import RunSpec
 from engine.core.files import cache_path
 from engine.generate.loop import Denoiser
 from engine.serve import calibrate, calibration
-from engine.serve.calibration import Meter
-from engine.serve.lane import ground_of
-from engine.serve.model_pool import Library
-from tests.support.micro import make_profile, make_spec, micro_job, model_of, run
+from engine.serve.calibration import DriftMeter
+from engine.serve.lane import policy_context_of
+from engine.serve.model_pool import ModelPool
 from tests.engine.cache.methods.test_dare import FORMS
+from tests.support.micro import make_profile, make_spec, micro_job, model_of, run
 
 MEANS = np.array([0.01, 0.12, 0.05, 0.03, 0.08])
 LOOSE = float("inf")
@@ -104,11 +104,11 @@ def test_a_policy_asks_for_the_drifts_of_what_it_stands_on(cache, base):
         asked.append(what)
         return make_profile(3)
 
-    make_policy(RunSpec(cache=cache)).prepare(Ground(model_of("gqa"), "", None, measure))
+    make_policy(RunSpec(cache=cache)).prepare(PolicyContext(model_of("gqa"), "", None, measure))
     assert asked == [(base, "q0")]
     knobs = {f"{cache.split('+')[-1]}.qbar": 0.0}
     idle = make_policy(RunSpec(cache=cache, knobs=knobs))
-    idle.prepare(Ground(model_of("gqa"), "", None, measure))
+    idle.prepare(PolicyContext(model_of("gqa"), "", None, measure))
     assert len(asked) == 1
 
 
@@ -172,7 +172,7 @@ def test_a_cache_folder_that_cannot_be_written_does_no_harm(tmp_path, monkeypatc
 
 def test_the_meter_counts_only_steps_in_which_rows_could_be_reused(model):
     for window, rows in ((NoCache, 15 * 22), (DualCache, 12 * (4 + model.info.logit_shift))):
-        meter = Meter("q0")
+        meter = DriftMeter("q0")
         run(model, make_spec(), policy=lambda w=window, m=meter: Stack(w(), m))
         assert [int(counts.sum()) for counts in meter.counts] == [rows] * 3
     profile = DriftProfile("dual", "q0", np.stack(meter.counts), np.array(meter.totals))
@@ -184,8 +184,8 @@ def test_shipped_drifts_are_measured_once_and_found(folder, monkeypatch):
     monkeypatch.setattr(calibration, "PROBLEMS", 1)
     paths = calibrate.ship(folder, ["none", "dual"])
     assert [p.name for p in paths] == ["none-q0.npz", "dual-q0.npz"]
-    model = Library({"micro": folder}).load(RunSpec(model="micro"))
-    ground = ground_of(model, "micro")
+    model = ModelPool({"micro": folder}).load(RunSpec(model="micro"))
+    ground = policy_context_of(model, "micro")
     refuse = replace(ground, measure=lambda *_: pytest.fail("measured again"))
     for form in FORMS:
         policy = Stack(DualCache(), form())
@@ -194,7 +194,7 @@ def test_shipped_drifts_are_measured_once_and_found(folder, monkeypatch):
     assert load(paths[0], 2).counts.sum() > load(paths[1], 2).counts.sum() > 0
     again = ground.measure("none", "q0")
     assert np.array_equal(again.counts, load(paths[0], 2).counts)
-    assert ground_of(model, "micro").measure("none", "q0") is again
+    assert policy_context_of(model, "micro").measure("none", "q0") is again
 
 
 def test_dare_o_skips_layers_by_default_and_dare_kv_none():

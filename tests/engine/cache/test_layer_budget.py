@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.cache.base import Ground
+from engine.cache.base import PolicyContext
 from engine.cache.calibration.layer_budget import PRESETS, Curve, fit, preset
 from engine.cache.methods.spa_cache import SpaCache
 from tests.support.micro import make_info, make_profile, make_spec, model_of, run
@@ -76,7 +76,7 @@ def test_a_fitted_budget_is_that_of_the_measured_drifts():
         return profile
 
     policy = SpaCache(budget="fitted", peak_ratio=None)
-    policy.prepare(Ground(model, "", None, measure))
+    policy.prepare(PolicyContext(model, "", None, measure))
     shares = measure("none", "v").beyond(0.05)
     assert asked[0] == ("none", "v")
     assert policy.ratios(model.info) == pytest.approx(tuple(shares), rel=1e-6)

@@ -10,8 +10,8 @@ from engine.core.events import KINDS
 from engine.core.regions import done, regions
 from engine.record.recorder import StepRecorder
 from engine.trace.trace import Trace
-from tests.support.micro import make_profile, make_spec, micro_job, model_of, run
 from tests.engine.trace.test_trace import ended, started
+from tests.support.micro import make_profile, make_spec, micro_job, model_of, run
 
 PROMPT, LENGTH = 6, 22
 STATIC = ["none", "prefix", "dual", "freecache", "dkv_cache", "dllm_cache", "spa_cache"]

@@ -13,7 +13,7 @@ from engine.cache.stack import Stack
 from engine.cache.store import Site
 from engine.catalog import policies
 from engine.generate.loop import Denoiser, denoise
-from engine.models.flops import Ledger
+from engine.models.flops import FlopCounter
 from engine.record.recorder import Recorder
 from tests.support.micro import (
     ATOL,
@@ -50,7 +50,7 @@ def second_step(model, policy, spoil=None, change=None, prompts=PROMPTS):
 def _forward(state, block_step):
     view = state._view(slice(6, 10), 0, block_step)
     return state._forward(
-        state.branches[0], view, state.canvas, Recorder(), Ledger(state.run.info)
+        state.branches[0], view, state.canvas, Recorder(), FlopCounter(state.run.info)
     )[1]
 
 

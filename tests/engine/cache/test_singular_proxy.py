@@ -4,7 +4,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from engine.cache.base import Ground
+from engine.cache.base import PolicyContext
 from engine.cache.calibration import singular_proxy
 from engine.core.files import cache_path
 from tests.support.micro import make_model, model_of
@@ -43,7 +43,7 @@ def test_proxies_are_the_strongest_directions(rank):
 
 
 def ground(model, digest="d" * 8, kept=None):
-    return Ground(model, digest, None, None, kept={} if kept is None else kept)
+    return PolicyContext(model, digest, None, None, kept={} if kept is None else kept)
 
 
 def equal(a, b):

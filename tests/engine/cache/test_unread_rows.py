@@ -11,7 +11,15 @@ from engine.cache.methods.none import NoCache
 from engine.catalog import policies
 from engine.generate.loop import Denoiser, denoise
 from engine.record.recorder import Recorder
-from tests.support.micro import ATOL, make_profile, make_prompts, make_spec, micro_job, model_of, run
+from tests.support.micro import (
+    ATOL,
+    make_profile,
+    make_prompts,
+    make_spec,
+    micro_job,
+    model_of,
+    run,
+)
 
 FAMILIES = ("mha", "shifted-gqa")
 PROMPTS = make_prompts(11, 14)
@@ -20,7 +28,7 @@ PROMPTS = make_prompts(11, 14)
 class Whole(Recorder):
     """Wants every planned row."""
 
-    unread = "carry"
+    unread = "full"
 
 
 class Listener(Recorder):
@@ -83,7 +91,7 @@ def test_a_policy_that_lets_go_of_rows_which_it_reads_goes_astray():
         def begin_step(self, view):
             plan = super().begin_step(view)
             late = slice(view.block.start, view.run.length)
-            return plan if plan.onward is None else replace(plan, onward=late)
+            return plan if plan.output_rows is None else replace(plan, output_rows=late)
 
     with pytest.raises((RuntimeError, AssertionError, IndexError)):
         run(model_of("mha"), make_spec(gen_length=16, steps=16), PROMPTS, None, Hasty)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from engine.bench.host_waits import STEP, Waits, counted
-from engine.bench.trial import Patient
+from engine.bench.trial import SynchronousDenoiser
 from engine.cache.methods.none import NoCache
 from engine.catalog import policies
 from engine.core.device import Clock
@@ -52,9 +52,9 @@ def waits_of(monkeypatch, changes, prompts=(6, 9), policy=None):
             inside.append(mode.waits - before)
             return found
 
-        def tell(self, step):
+        def finalize(self, step):
             before = mode.waits
-            event = super().tell(step)
+            event = super().finalize(step)
             after.append(mode.waits - before)
             return event
 
@@ -143,7 +143,7 @@ def test_events_come_a_step_late_and_a_run_that_is_left_ends_with_its_last_event
         assert int(state.masked.sum()) == first.masks_left == 15
         steps.close()
         assert int((state.ids != state.run.info.mask_id).sum()) == 6 + 1
-        patient = Patient(micro_job(moved(make_model(11)), make_spec()))
+        patient = SynchronousDenoiser(micro_job(moved(make_model(11)), make_spec()))
         assert (next(denoise(patient)).step, patient.step_index) == (0, 1)
 
 

@@ -20,7 +20,7 @@ from engine.evaluate.comparison import (
 )
 from engine.evaluate.exam import sit, summarise
 from engine.models.loading.families import embedded_models
-from engine.serve.model_pool import Library
+from engine.serve.model_pool import ModelPool
 from engine.tiny.exam import exam
 from tests.support.micro import ROOT
 
@@ -34,7 +34,7 @@ def command(*words):
 
 @pytest.fixture(scope="module")
 def model():
-    return Library(embedded_models(ROOT / "assets")).load(RunSpec())
+    return ModelPool(embedded_models(ROOT / "assets")).load(RunSpec())
 
 
 def test_the_exam_ends_with_one_json_line():

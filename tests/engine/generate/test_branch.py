@@ -11,9 +11,9 @@ from engine.config.spec import RaceSpec, RunSpec, Start
 from engine.core.events import KINDS, RunStarted, StepEvent
 from engine.serve.session import Session
 from engine.trace.trace import Trace
+from tests.engine.serve.test_race import BASE
 from tests.support.branching import RANDOM, WIDTH, branch, make, record, tail
 from tests.support.micro import EOS, MASK
-from tests.engine.serve.test_race import BASE
 
 FULL = KINDS.index("full")
 CACHES = [*policies(), "dual+dare_kv", "freecache+dare_o"]

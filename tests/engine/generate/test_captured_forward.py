@@ -110,7 +110,7 @@ def test_both_branches_of_guidance_are_captured():
 class Blurred(DllmCache):
     """Takes steps for alike that are not."""
 
-    def occasion(self):
+    def capture_key(self):
         return ()
 
 
@@ -241,4 +241,4 @@ def test_rows_that_each_layer_counts_are_never_captured(cache):
     list(denoise(state))
     assert counts(state) == (0, 0)
     assert np.array_equal(state.ids, run(model, spec, eager=True).ids)
-    assert Stack.occasion is policies()["dare_kv"].occasion
+    assert Stack.capture_key is policies()["dare_kv"].capture_key

@@ -7,22 +7,22 @@ import numpy as np
 import pytest
 import torch
 
-from engine.bench.trial import Case, rehearse, run_once, seconds
+from engine.bench.trial import Case, dry_run, run_once, seconds
 from engine.config.spec import RunSpec
 from engine.core.events import RunFinished
 from engine.generate.capturers import TapeCapturer, capturer_of, why_eager
 from engine.generate.loop import Denoiser, denoise
 from engine.serve.lane import Lane, make_job
 from engine.serve.session import Session
+from tests.engine.generate.test_captured_forward import CAPTURED, counts, spec_of
 from tests.support.micro import ROOT, make_model, make_spec, micro_job, model_of
 from tests.support.replaying import Replaying, Taping
-from tests.engine.generate.test_captured_forward import CAPTURED, counts, spec_of
 
 
 @pytest.fixture(scope="module")
 def tiny():
     session = Session({"tiny-llada": ROOT / "assets/models/tiny-llada"})
-    return session._library.load(RunSpec(model="tiny-llada"))
+    return session._models.load(RunSpec(model="tiny-llada"))
 
 
 @pytest.mark.parametrize("kind", [Replaying, Taping])
@@ -61,7 +61,7 @@ def test_what_a_run_replays_was_captured_in_its_warm_up(monkeypatch, tiny):
     before = made.replayed, made.captured
     assert len(seconds(case, 5)) == 5
     assert made.captured == before[1] + 2
-    assert np.array_equal(rehearse(case).ids, expected.canvas)
+    assert np.array_equal(dry_run(case).ids, expected.canvas)
 
 
 def adapter(device="cuda", **more):

@@ -35,10 +35,10 @@ def test_guided_logits_follow_the_formula(model, scale):
     _, steps = tapped(model, make_spec(cfg_scale=scale, fixed=fixed, temperature=1.0))
     given = [*range(6), 8, 15]
     for view, _, logits, canvas in steps:
-        blind = canvas.clone()
-        blind[:, given] = MASK
+        static_rows = canvas.clone()
+        static_rows[:, given] = MASK
         rows = view.needs[0] - model.info.logit_shift
-        z, u = (reference_logits(model, c)[0, rows] for c in (canvas, blind))
+        z, u = (reference_logits(model, c)[0, rows] for c in (canvas, static_rows))
         expected = (u + (scale + 1) * (z - u))[:, :MASK]
         torch.testing.assert_close(logits[0, :, :MASK], expected, atol=1e-8, rtol=0)
 

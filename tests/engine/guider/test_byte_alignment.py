@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.guider.byte_alignment import Alignment
+from engine.guider.byte_alignment import ByteAlignment
 from tests.support.vocabularies import (
     END,
     OTHER,
@@ -48,7 +48,7 @@ def random_case(rng, dlm):
 
 
 def accepted(ours, theirs, prefix, draft, masked, flags, most=None):
-    aligned = Alignment(ours, theirs).align(prefix, draft, masked)
+    aligned = ByteAlignment(ours, theirs).align(prefix, draft, masked)
     return aligned, aligned.accept(np.array(flags[aligned.first : len(aligned.ids)], bool), most)
 
 
@@ -119,7 +119,7 @@ def test_equal_tokenizers_and_canonical_drafts_compare_id_by_id(seed, text, cut,
     prefix, draft = ids[:cut], ids[cut:] + [same.stops[1]] * ended
     masked = [rng.random() < 0.8 for _ in draft]
     agrees = [rng.random() < 0.8 for _ in draft]
-    aligned = Alignment(same, same).align(prefix, draft, masked)
+    aligned = ByteAlignment(same, same).align(prefix, draft, masked)
     assert list(aligned.ids) == ids + [same.stops[0]] * ended
     assert (aligned.first, aligned.judged[cut:].tolist()) == (cut, masked)
     assert aligned.covers().tolist() == [[j, j + 1] for j in range(cut, len(aligned.ids))]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tokenizers import decoders, models
 
-from engine.guider.byte_alignment import TAIL, Alignment, Vocabulary
+from engine.guider.byte_alignment import TAIL, ByteAlignment, Vocabulary
 from engine.models.tokenizer import Tokenizer
 from engine.tiny import tokenizer as tiny
 from tests.support.micro import ROOT
@@ -19,7 +19,7 @@ def pair(tmp_path_factory):
     folder = tmp_path_factory.mktemp("digits")
     tiny.write(folder, "qwen2", "digits")
     ours, theirs = Tokenizer(ROOT / "assets/models/tiny-llada"), Tokenizer(folder)
-    return ours, theirs, Alignment(Vocabulary(ours, (1, 5)), Vocabulary(theirs, (5, 1)))
+    return ours, theirs, ByteAlignment(Vocabulary(ours, (1, 5)), Vocabulary(theirs, (5, 1)))
 
 
 def spell(tokenizer, ids):
@@ -108,7 +108,7 @@ def test_a_normaliser_of_the_guider_changes_no_byte():
     theirs = Vocabulary(opened(composed(random_bpe(107))), (0,))
     parts = "e\u0301 a"
     draft = [ours_id for b in parts.encode() for ours_id in [single(ours, b)]]
-    aligned = Alignment(ours, theirs).align([], draft, [True] * len(draft))
+    aligned = ByteAlignment(ours, theirs).align([], draft, [True] * len(draft))
     assert b"".join(map(theirs.spell, aligned.ids)) == parts.encode()
     assert aligned.accept(np.ones(len(aligned.ids), bool)).k == len(draft)
 

@@ -6,9 +6,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from engine.generate.loop import Denoiser, denoise
-from engine.guider.model import Guider, Reader
-from engine.guider.verification import Judge, Rule
-from engine.guider.vocabularies import Pair
+from engine.guider.model import CachedReader, Guider
+from engine.guider.verification import Rule, Verifier
+from engine.guider.vocabularies import VocabularyPair
 from tests.support.guiding import guiding, qwen
 from tests.support.micro import (
     ATOL,
@@ -38,7 +38,7 @@ def read(cost):
     return cost.fed + cost.prefilled
 
 
-class Whole(Reader):
+class Whole(CachedReader):
     """Reads everything anew each time."""
 
     def read(self, ids, known):
@@ -46,7 +46,7 @@ class Whole(Reader):
         return super().read(ids, known)
 
 
-class Watched(Reader):
+class Watched(CachedReader):
     """Notes how long its cache is, and which object, after every step."""
 
     def __init__(self, guider):
@@ -78,7 +78,7 @@ def run_with(kind, model=None, guider=None, **changes):
 @pytest.mark.parametrize("tied", [False, True])
 def test_a_cached_reading_is_a_whole_one(tied):
     guider = made(tied=tied)
-    cached, whole = Reader(guider), Whole(guider)
+    cached, whole = CachedReader(guider), Whole(guider)
     generator = torch.Generator().manual_seed(4)
     text = torch.randint(3, 39, (6,), generator=generator).tolist()
     for known in (6, 8, 8, 13):
@@ -94,21 +94,21 @@ def test_a_cached_reading_is_a_whole_one(tied):
 
 def test_earlier_ids_that_change_are_read_again():
     guider = made()
-    reader, fresh = Reader(guider), Reader(guider)
+    reader, fresh = CachedReader(guider), CachedReader(guider)
     reader.read([5, 6, 7, 8, 9, 10], 4)
     reader.take()
     changed = [5, 6, 17, 8, 9, 10]
     a, b = reader.read(changed, 4), fresh.read(changed, 4)
     assert (a - b).abs().max() < ATOL
     assert reader.take().fed == 3
-    stale = Reader(guider)
+    stale = CachedReader(guider)
     stale.read([5, 6, 7, 8, 9, 10], 4)
     stale.ids = changed[:-1]  # a cache that is told a lie
     assert (stale.read(changed, 4) - b).abs().max() > 1e-6
 
 
 def test_a_run_is_the_same_without_the_cache():
-    cached, whole = run_with(Reader)[0], run_with(Whole)[0]
+    cached, whole = run_with(CachedReader)[0], run_with(Whole)[0]
     assert cached.reveals == whole.reveals
     assert len({event.guided.accepted for event in cached.events}) > 1
     spent = [sum(read(e.guided) for e in ran.events) for ran in (cached, whole)]
@@ -132,7 +132,7 @@ def test_one_cache_object_holds_the_prefix_but_for_its_last_token(fallback, fixe
 
 
 def test_the_prefill_is_told_apart():
-    first, second, *_ = [event.guided for event in run_with(Reader)[0].events]
+    first, second, *_ = [event.guided for event in run_with(CachedReader)[0].events]
     assert first.prefilled == P - 1
     assert second.prefilled == 0
     assert 0 < first.prefill_flops < first.flops
@@ -142,7 +142,7 @@ def test_the_prefill_is_told_apart():
 
 
 def test_time_and_flops_lie_within_the_steps():
-    ran = run_with(Reader)[0]
+    ran = run_with(CachedReader)[0]
     for event in ran.events:
         assert event.guided.ms <= event.decide_ms
         assert event.flops[5] == event.guided.flops > 0
@@ -153,7 +153,7 @@ def test_time_and_flops_lie_within_the_steps():
 @pytest.mark.parametrize("tied", [False, True])
 def test_the_price_is_what_torch_counts(tied):
     guider = made(tied=tied)
-    reader = Reader(guider)
+    reader = CachedReader(guider)
     for ids, known in (([5, 6, 7, 8, 9, 10], 4), ([5, 6, 7, 8, 19, 20, 21], 5)):
         with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
             reader.read(ids, known)
@@ -165,7 +165,9 @@ def test_the_ledger_of_a_guided_run_counts_what_torch_counts():
     job = micro_job(model, make_spec(unmasker="guided"), prompt)
     guider = made()
     job.guiding = guiding(model.info, prompt)
-    object.__setattr__(job.guiding, "open", lambda: readers.append(Reader(guider)) or readers[-1])
+    object.__setattr__(
+        job.guiding, "open", lambda: readers.append(CachedReader(guider)) or readers[-1]
+    )
     steps = denoise(Denoiser(job))
     for _ in range(3):
         with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
@@ -179,11 +181,11 @@ def test_a_guider_is_agreed_with_its_own_text():
     text = list(prompt)
     for _ in range(G):
         text.append(int(guider.model(torch.tensor([text])).logits[0, -1].argmax()))
-    pair = Pair((), (1,))
+    pair = VocabularyPair((), (1,))
     for flipped in (None, 0, 1, 7, 15):
         draft = text[P:]
         if flipped is not None:
             draft[flipped] = 3 + (draft[flipped] + 4) % 30
-        judge = Judge(Reader(guider), prompt, pair, Rule("top1", 1, 1.0))
+        judge = Verifier(CachedReader(guider), prompt, pair, Rule("top1", 1, 1.0))
         ruling = judge.rule_on([], draft, [True] * G, [1.0] * G, G)
         assert ruling.accepted == (G if flipped is None else flipped)

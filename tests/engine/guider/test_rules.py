@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from engine.guider.verification import Rule, rank
-from engine.guider.vocabularies import Pair, Same
+from engine.guider.vocabularies import SharedVocabulary, VocabularyPair
 
 V = 12
 
@@ -73,7 +73,7 @@ def test_ties_go_to_the_lower_id():
 
 
 def test_stops_are_one_class_with_the_sum_of_their_probabilities():
-    pair = Pair(stops=(7, 8), guider_stops=(1, 2), barred=(0,), guider_barred=(0, 9))
+    pair = VocabularyPair(stops=(7, 8), guider_stops=(1, 2), barred=(0,), guider_barred=(0, 9))
     z = torch.randn(5, V, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     p = z.clone()
     p[:, [0, 9]] = -torch.inf
@@ -91,17 +91,17 @@ def test_stops_are_one_class_with_the_sum_of_their_probabilities():
 
 def test_a_stop_of_the_model_is_judged_as_the_guiders_whichever_it_is():
     for stop in (7, 8):
-        spelt = Same((7, 8), 1).align([4, 7], [5, stop, 6], [True, True, True])
+        spelt = SharedVocabulary((7, 8), 1).align([4, 7], [5, stop, 6], [True, True, True])
         assert spelt.ids == (4, 7, 5, 1)
         assert spelt.stops
         assert spelt.accept(np.array([True, True])).k == 2
         assert spelt.accept(np.array([False, True])).k == 0
         assert spelt.accept(np.array([True, False])).k == 1
-    assert Same((7, 8), 1).align([4], [5, 6], [True, False]).ids == (4, 5, 6)
+    assert SharedVocabulary((7, 8), 1).align([4], [5, 6], [True, False]).ids == (4, 5, 6)
 
 
 def test_given_tokens_are_not_counted_and_not_asked():
-    spelt = Same((7,), 7).align([], [3, 4, 5, 6], [True, False, True, True])
+    spelt = SharedVocabulary((7,), 7).align([], [3, 4, 5, 6], [True, False, True, True])
     assert spelt.accept(np.array([True, False, True, False])).k == 2
     assert spelt.accept(np.array([True, True, True, True])).k == 3
     assert spelt.accept(np.array([True, True, True, True]), most=1).k == 1
@@ -109,7 +109,7 @@ def test_given_tokens_are_not_counted_and_not_asked():
 
 
 def test_divergence_is_that_of_the_restricted_and_merged_distributions():
-    pair = Pair(stops=(1, 2), guider_stops=(1, 2), barred=(0, 11), guider_barred=(0,))
+    pair = VocabularyPair(stops=(1, 2), guider_stops=(1, 2), barred=(0, 11), guider_barred=(0,))
     generator = torch.Generator().manual_seed(2)
     ours, theirs = torch.randn(2, 6, V, dtype=torch.float64, generator=generator)
     theirs = theirs[:, :11]

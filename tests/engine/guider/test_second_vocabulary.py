@@ -14,8 +14,8 @@ from engine.tiny.network import Shape
 from engine.tiny.progress import start
 from engine.tiny.source import Source
 from engine.tiny.states import Recipe
-from tests.support.micro import ROOT
 from tests.engine.tiny.test_train import SMALL, train
+from tests.support.micro import ROOT
 
 QWEN = ROOT / "assets/models/tiny-qwen2"
 DIGITS = ("--kind", "causal", "--vocabulary", "digits", *SMALL)

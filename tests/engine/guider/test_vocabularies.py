@@ -8,15 +8,15 @@ import torch
 
 from engine.config.spec import RunSpec
 from engine.evaluate.exam import sit
-from engine.guider.byte_alignment import Alignment, Vocabulary
-from engine.guider.match import Match
-from engine.guider.model import Reader
-from engine.guider.verification import Judge, Rule
-from engine.guider.vocabularies import make_pair, reads_alike, same_vocabulary
+from engine.guider.byte_alignment import ByteAlignment, Vocabulary
+from engine.guider.match import GuiderMatch
+from engine.guider.model import CachedReader
+from engine.guider.verification import Rule, Verifier
+from engine.guider.vocabularies import pair_vocabularies, reads_alike, same_vocabulary
 from engine.models.loading.families import embedded_models, info_of
 from engine.models.tokenizer import Tokenizer
 from engine.serve.guider_pool import embedded_guiders
-from engine.serve.model_pool import Library
+from engine.serve.model_pool import ModelPool
 from engine.tiny import tokenizer as tiny
 from engine.tiny.exam import exam
 from engine.unmask.methods.guided import Guided
@@ -27,7 +27,7 @@ QWEN = TINY.parent / "tiny-qwen2"
 
 @pytest.fixture(scope="module")
 def library():
-    return Library(embedded_models(ROOT / "assets"))
+    return ModelPool(embedded_models(ROOT / "assets"))
 
 
 @pytest.fixture(scope="module")
@@ -57,14 +57,14 @@ def test_a_shared_vocabulary_is_found_out(vocabulary):
     assert same_vocabulary(ours, theirs)
     other = vocabulary("qwen2", "digits")
     assert not same_vocabulary(ours, other)
-    assert make_pair(ours, (1, 5), 768, theirs, (5, 1), 768).shared
-    assert not make_pair(ours, (1, 5), 768, other, (5, 1), 768).shared
+    assert pair_vocabularies(ours, (1, 5), 768, theirs, (5, 1), 768).shared
+    assert not pair_vocabularies(ours, (1, 5), 768, other, (5, 1), 768).shared
 
 
 def test_specials_without_a_counterpart_and_spare_rows_are_barred():
     ours, theirs = Tokenizer(TINY), Tokenizer(QWEN)
     used = max(ours.ordinary.values()) + 1
-    pair = make_pair(ours, (1, 5), 768, theirs, (5, 1), 800)
+    pair = pair_vocabularies(ours, (1, 5), 768, theirs, (5, 1), 800)
     assert pair.barred == (0, 2, 3, 4, *range(used, 768))
     assert pair.guider_barred == (0, 2, 3, 4, *range(used, 800))
     assert pair.guider_stops == (5, 1)
@@ -72,12 +72,12 @@ def test_specials_without_a_counterpart_and_spare_rows_are_barred():
 
 def test_specials_that_are_the_same_in_both_may_be_drafted(vocabulary):
     dream, qwen = vocabulary("dream"), vocabulary("qwen2")
-    pair = make_pair(dream, (1, 5), 768, qwen, (5,), 700)
+    pair = pair_vocabularies(dream, (1, 5), 768, qwen, (5,), 700)
     assert 3 not in pair.barred  # <|im_start|> in both
     assert {0, 2} <= set(pair.barred)
     assert set(range(700, 768)) <= set(pair.barred)
     assert set(pair.guider_stops) == {5, 1}
-    only = make_pair(dream, (5,), 768, qwen, (5, 1), 768)
+    only = pair_vocabularies(dream, (5,), 768, qwen, (5, 1), 768)
     assert 1 in only.barred  # an end to the guider alone
 
 
@@ -98,7 +98,7 @@ def test_ends_are_those_of_the_config_and_of_the_tokenizer(guider):
 
 
 def test_the_guider_reads_the_turns_in_its_own_template():
-    match = Match.of(Tokenizer(TINY), info_of(TINY), QWEN)
+    match = GuiderMatch.of(Tokenizer(TINY), info_of(TINY), QWEN)
     asked = RunSpec(prompt="How many?")
     ids = match.dlm.encode_spec(asked)
     found = match.prompt(Guided(), asked, ids)
@@ -119,7 +119,7 @@ def test_both_paths_accept_the_same_of_a_canonical_draft(guider, name, cut):
     assert model.tokenizer.encode(model.tokenizer.decode(ids)) == ids
     ours = Vocabulary(model.tokenizer, (1, 5))
     theirs = Vocabulary(Tokenizer(QWEN), shared.guider_stops)
-    bytewise = replace(shared, alignment=Alignment(ours, theirs))
+    bytewise = replace(shared, alignment=ByteAlignment(ours, theirs))
     rule, found = Rule(name, 2, 0.5), []
     for flipped in (None, 2, 7):
         draft = ids[cut:]
@@ -127,7 +127,7 @@ def test_both_paths_accept_the_same_of_a_canonical_draft(guider, name, cut):
             draft = [*draft[:flipped], 560, *draft[flipped + 1 :]]
         told = []
         for pair in (shared, bytewise):
-            judge = Judge(Reader(bound(guiding)), guiding.prompts[0], pair, rule)
+            judge = Verifier(CachedReader(bound(guiding)), guiding.prompts[0], pair, rule)
             ruling = judge.rule_on(ids[:cut], draft, [True] * len(draft), [1.0] * len(draft), 32)
             told.append((ruling.accepted, len(judge.reader.ids), ruling.heard.ok.tolist()))
         assert told[0] == told[1]

@@ -16,8 +16,15 @@ from engine.catalog import policies
 from engine.core.events import PARTS
 from engine.generate.loop import Denoiser, denoise
 from engine.models.base import ModelInfo
-from engine.models.flops import Ledger
-from tests.support.micro import MicroAdapter, make_info, make_prompts, make_spec, micro_job, model_of
+from engine.models.flops import FlopCounter
+from tests.support.micro import (
+    MicroAdapter,
+    make_info,
+    make_prompts,
+    make_spec,
+    micro_job,
+    model_of,
+)
 
 PROMPT, ANSWER, STEPS, BLOCK = 768, 256, 256, 32
 N = PROMPT + ANSWER
@@ -71,17 +78,17 @@ def test_guidance_counts_both_branches():
 
 def step(info, q, k=None, v=None, a=None, f=None, keys=N, select=0, dense_first=False, lm=N):
     """FLOPs of one step whose layers recompute these rows (None: as many as q)."""
-    ledger = Ledger(info)
+    counter = FlopCounter(info)
     for layer in range(info.layers):
         first = dense_first and layer == 0
         rows = [N] * 5 if first else [q] + [q if n is None else n for n in (k, v, a, f)]
         for name, n in zip("qkv", rows, strict=False):
-            ledger.project(layer, name, n)
-        ledger.attend(layer, rows[3], keys)
-        ledger.feed_forward(layer, rows[4])
-        ledger.select(layer, 0 if first else select)
-    ledger.head(lm)
-    return int(ledger.parts().sum())
+            counter.project(layer, name, n)
+        counter.attend(layer, rows[3], keys)
+        counter.feed_forward(layer, rows[4])
+        counter.select(layer, 0 if first else select)
+    counter.head(lm)
+    return int(counter.parts().sum())
 
 
 def mean(steps):
@@ -152,18 +159,18 @@ def spa(info, released=False, refreshed=True):
     ]
 
     def sparse():
-        ledger = Ledger(info)
+        counter = FlopCounter(info)
         for layer, few in enumerate(counts):
             first = layer == 0
             kv = N if first else ANSWER if released else few
             rows = N if first else few
-            ledger.project(layer, "q", ANSWER if released and dream and not first else rows)
-            ledger.project(layer, "kv", kv)
-            ledger.attend(layer, rows, N)
-            ledger.feed_forward(layer, rows)
-            ledger.select(layer, 0 if first else 2 * ANSWER * info.d_model * rank)
-        ledger.head(ANSWER)
-        return int(ledger.parts().sum())
+            counter.project(layer, "q", ANSWER if released and dream and not first else rows)
+            counter.project(layer, "kv", kv)
+            counter.attend(layer, rows, N)
+            counter.feed_forward(layer, rows)
+            counter.select(layer, 0 if first else 2 * ANSWER * info.d_model * rank)
+        counter.head(ANSWER)
+        return int(counter.parts().sum())
 
     def one(s):
         if s == 0 or (refreshed and s % 50 == 0):
@@ -232,10 +239,10 @@ def test_the_policy_itself_at_real_size_gives_the_known_teraflops(name, known):
                 masked=canvas.bool(), needs=needs, real=needs > 0,
                 left=np.zeros(1, int), real_host=np.zeros((1, N), bool),
             )  # fmt: skip
-            ledger = Ledger(info)
+            counter = FlopCounter(info)
             plan = policy.begin_step(view)
-            forward(adapter, store, policy, plan, canvas, None, view.logit_rows, ledger)
-            spent[kind] = int(ledger.parts().sum())
+            forward(adapter, store, policy, plan, canvas, None, view.logit_rows, counter)
+            spent[kind] = int(counter.parts().sum())
     assert len(spent) == 4
     figure = mean(spent[s % 50 == 0, s % 7 == 0] for s in range(STEPS))
     assert figure == pytest.approx(known, abs=0.0075)

@@ -13,8 +13,8 @@ from engine.models.llada import LladaAdapter
 from engine.models.loading.checkpoint import CheckpointError
 from engine.models.loading.families import ADAPTERS, embedded_models, info_of
 from engine.serve.session import Session
-from tests.support.micro import configure, write_checkpoint
 from tests.engine.models.loading.test_adapters_from_files import load, logits, tensors
+from tests.support.micro import configure, write_checkpoint
 
 LLADA_8B = {
     "model_type": "llada", "d_model": 4096, "n_layers": 32, "n_heads": 32, "n_kv_heads": 32,

@@ -10,9 +10,9 @@ from engine.config.spec import RunSpec
 from engine.models.loading.checkpoint import CheckpointError
 from engine.models.loading.families import info_of
 from engine.serve.session import Session
-from tests.support.micro import configure
-from tests.engine.models.test_layouts import rename
 from tests.engine.models.loading.test_adapters_from_files import load, logits, tensors
+from tests.engine.models.test_layouts import rename
+from tests.support.micro import configure
 
 NAMES = {
     "d_model": "hidden_size", "n_layers": "num_hidden_layers", "n_heads": "num_attention_heads",

@@ -12,7 +12,15 @@ from engine.core.drift_codes import decode, encode
 from engine.core.events import QUANTITIES, SITES
 from engine.record.layer_recorder import LayerRecorder
 from engine.record.sketches import Sketch
-from tests.support.micro import FAMILIES, MicroAdapter, make_info, make_model, make_prompts, make_spec, run
+from tests.support.micro import (
+    FAMILIES,
+    MicroAdapter,
+    make_info,
+    make_model,
+    make_prompts,
+    make_spec,
+    run,
+)
 
 LENGTH, LAYERS = 22, 3
 CACHES = [*policies(), "dual+dare_o", "prefix+dare_kv", "none+dare_o"]

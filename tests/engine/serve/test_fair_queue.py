@@ -7,7 +7,7 @@ import pytest
 
 from engine.core.control import Control
 from engine.core.events import RunFinished, StepEvent, Waiting
-from engine.serve.fair_queue import Line, Place
+from engine.serve.fair_queue import FairQueue, Ticket
 from engine.serve.race import Turn
 from engine.serve.session import Session
 from tests.engine.serve.test_race import FAST, PLAIN
@@ -22,7 +22,7 @@ def at_pace(place, forwards, seconds):
 
 
 def test_who_came_first_is_served_first():
-    line, places, served = Line(), [Place() for _ in range(6)], []
+    line, places, served = FairQueue(), [Ticket() for _ in range(6)], []
     assert line.take(places[0], 0)
     gate = [threading.Event() for _ in places]
 
@@ -46,7 +46,7 @@ def test_who_came_first_is_served_first():
 
 
 def test_the_estimate_is_what_those_before_have_left():
-    line, first, second, third = Line(), Place(100), Place(50), Place(10)
+    line, first, second, third = FairQueue(), Ticket(100), Ticket(50), Ticket(10)
     for place in (first, second, third):
         line.take(place, 0)
     assert line.wait_of(second) == (1, None)
@@ -61,7 +61,7 @@ def test_the_estimate_is_what_those_before_have_left():
 
 
 def test_who_leaves_the_line_lets_the_others_up():
-    line, places = Line(), [Place(), Place(), Place()]
+    line, places = FairQueue(), [Ticket(), Ticket(), Ticket()]
     for place in places:
         line.take(place, 0)
     line.leave(places[1])
@@ -71,7 +71,7 @@ def test_who_leaves_the_line_lets_the_others_up():
 
 
 def test_who_no_longer_asks_is_passed_over_and_keeps_the_place(monkeypatch):
-    line, first, gone, last = Line(), Place(), Place(), Place()
+    line, first, gone, last = FairQueue(), Ticket(), Ticket(), Ticket()
     for place in (first, gone, last):
         line.take(place, 0)
     line.leave(first)
@@ -85,7 +85,7 @@ def test_who_no_longer_asks_is_passed_over_and_keeps_the_place(monkeypatch):
 
 
 def test_a_pause_is_not_in_the_pace(monkeypatch):
-    line = Line()
+    line = FairQueue()
     turn = Turn(line, 10)
     turn.acquire(0)
     turn.count()
@@ -119,7 +119,7 @@ def test_the_runs_of_a_session_go_in_order(session):
 
 def test_a_line_that_is_full_refuses_before_anything_is_computed(checkpoint, monkeypatch):
     session = Session({"micro": checkpoint})
-    monkeypatch.setattr(session, "_line", Line(places=1))
+    monkeypatch.setattr(session, "_line", FairQueue(places=1))
     first, _ = begun(session)
     second = session.run(FAST)
     assert next(second).ahead == 1

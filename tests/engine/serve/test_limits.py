@@ -68,7 +68,7 @@ def test_the_bytes_of_a_recording_are_about_those_of_its_trace(session, record):
     trace = Trace()
     for event in session.run(spec):
         trace.append(event)
-    info, tokens = session._library.info("micro"), len(session._library.prompt(spec))
+    info, tokens = session._models.info("micro"), len(session._models.prompt(spec))
     names = {"steps": ("plan",), "layers": ("plan", "drift")}.get(record)
     names = names or ("plan", "drift", "probe_error", "probe_moved")
     held = sum(trace.arrays()[name].nbytes for name in names)

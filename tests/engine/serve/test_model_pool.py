@@ -9,15 +9,15 @@ import engine.serve.model_pool
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.control import Control
 from engine.core.events import RunFinished, RunStarted, Waiting
-from engine.core.progress import told
+from engine.core.progress import with_progress
 from engine.models.loading.memory_estimate import MemoryShort
 from engine.models.loading.registry import REGISTERED
 from engine.serve.memory_budget import present_devices
-from engine.serve.model_pool import IN_MEMORY, Library
+from engine.serve.model_pool import IN_MEMORY, ModelPool
 from engine.serve.session import Session
-from tests.support.micro import write_checkpoint
 from tests.engine.models.loading.test_placement import drained
 from tests.engine.serve.test_turns import is_free
+from tests.support.micro import write_checkpoint
 
 SPEC = RunSpec(model="a", prompt="Hello", gen_length=8, block_length=8, steps=8)
 WEIGHTS = 66_720 * 4
@@ -35,7 +35,7 @@ def folders(tmp_path):
 
 @pytest.fixture
 def library(folders):
-    return Library(folders)
+    return ModelPool(folders)
 
 
 @pytest.fixture
@@ -108,13 +108,15 @@ def test_the_lanes_of_a_race_do_not_push_each_other_out(folders, monkeypatch):
         if isinstance(event, RunFinished)
     ]
     assert ends == ["done", "done"]
-    assert loaded(session._library) == ["a", "b"]
-    session._library.load(spec_of("c"))
-    assert loaded(session._library) == ["c"]
+    assert loaded(session._models) == ["a", "b"]
+    session._models.load(spec_of("c"))
+    assert loaded(session._models) == ["c"]
 
 
 def test_loading_is_told_with_growing_bytes(folders, monkeypatch):
-    monkeypatch.setattr("engine.serve.session.told", lambda *given: told(*given, beat=0))
+    monkeypatch.setattr(
+        "engine.serve.session.with_progress", lambda *given: with_progress(*given, beat=0)
+    )
     events = list(Session(folders).run(SPEC))
     waits = [event for event in events if isinstance(event, Waiting)]
     done = [event.done for event in waits]
@@ -129,7 +131,9 @@ def test_loading_is_told_with_growing_bytes(folders, monkeypatch):
 
 
 def test_a_stop_while_loading_leaves_the_lock_free_and_nothing_in_memory(folders, monkeypatch):
-    monkeypatch.setattr("engine.serve.session.told", lambda *given: told(*given, beat=0))
+    monkeypatch.setattr(
+        "engine.serve.session.with_progress", lambda *given: with_progress(*given, beat=0)
+    )
     session, control, events = Session(folders), Control(), []
     for event in session.run(SPEC, control):
         events.append(event)
@@ -137,7 +141,7 @@ def test_a_stop_while_loading_leaves_the_lock_free_and_nothing_in_memory(folders
             control.stop()
     assert [type(event) for event in events] == [Waiting] * 3 + [RunFinished]
     assert events[-1].reason == "stopped"
-    assert loaded(session._library) == []
+    assert loaded(session._models) == []
     assert is_free(session)
     assert list(session.run(SPEC))[-1].reason == "done"
 
@@ -159,7 +163,7 @@ def steps(closed):
 def test_words_come_no_more_often_than_asked(monkeypatch):
     clock = iter(i / 10 for i in range(100))
     monkeypatch.setattr(engine.core.progress.time, "monotonic", lambda: next(clock))
-    value, waits = drained(told(steps([]), "loading", "x", Control(), beat=0.35))
+    value, waits = drained(with_progress(steps([]), "loading", "x", Control(), beat=0.35))
     assert value == "value"
     assert 1 < len(waits) < 10
     assert waits[0] == Waiting("loading", 0, 9, "x")
@@ -167,7 +171,7 @@ def test_words_come_no_more_often_than_asked(monkeypatch):
 
 def test_a_stop_closes_what_is_told():
     closed, control = [], Control()
-    stream = told(steps(closed), "loading", "x", control, beat=0)
+    stream = with_progress(steps(closed), "loading", "x", control, beat=0)
     next(stream)
     control.stop()
     assert drained(stream) == (None, [])

@@ -9,11 +9,11 @@ import torch
 import engine.serve.lane
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.events import RunFinished
-from engine.serve.out_of_memory import explain
+from engine.serve.out_of_memory import out_of_memory_message
 from engine.serve.session import Session
-from tests.support.micro import write_checkpoint
 from tests.engine.serve.test_release import assert_released, held  # noqa: F401
 from tests.engine.serve.test_turns import is_free
+from tests.support.micro import write_checkpoint
 
 SPEC = RunSpec(
     model="big", prompt="Ann has 3 apples.", gen_length=64, block_length=8, steps=64, cache="dual"
@@ -100,10 +100,12 @@ def alive_now(refs):
 
 def test_where_nothing_is_left_to_shorten_it_says_so(session):
     spec = replace(SPEC, gen_length=8, steps=8, dtype="bfloat16", model="small")
-    said = explain(MemoryError(), [spec], session._library)
+    said = out_of_memory_message(MemoryError(), [spec], session._models)
     assert "shorten the prompt" in said
     assert remedies(said) == []
-    assert "ran out of memory" not in explain(RuntimeError("odd"), [spec], session._library)
+    assert "ran out of memory" not in out_of_memory_message(
+        RuntimeError("odd"), [spec], session._models
+    )
 
 
 @pytest.mark.parametrize("spec", [SPEC, replace(SPEC, device="cpu", dtype="bfloat16")])

@@ -7,7 +7,7 @@ from engine.config.spec import RaceSpec, RunSpec
 from engine.core.control import Control
 from engine.core.events import RunFinished, RunStarted, StepEvent, Waiting
 from engine.generate.loop import Denoiser, denoise
-from engine.serve.fair_queue import Line
+from engine.serve.fair_queue import FairQueue
 from engine.serve.race import Turn, drive
 from tests.support.micro import micro_job
 
@@ -36,7 +36,7 @@ class FakeLane:
 
 
 def order_of(a, b):
-    turn = Turn(Line())
+    turn = Turn(FairQueue())
     events = drive({"a": FakeLane(*a), "b": FakeLane(*b)}, turn, Control())
     return [(name, event if isinstance(event, int) else event.reason) for name, event in events]
 
@@ -98,7 +98,7 @@ def test_a_session_gives_what_the_loop_gives(session, spec):
     """So the steps that warm a lane up leave nothing behind."""
     events = list(session.run(spec))
     start = next(e for e in events if isinstance(e, RunStarted))
-    model = session._library.load(spec)
+    model = session._models.load(spec)
     state = Denoiser(micro_job(model.adapter, spec, [model.tokenizer.encode_spec(spec)]))
     assert np.array_equal(start.canvas, state.ids)
     assert (start.canvas[0, -16:] == model.adapter.info.mask_id).all()

@@ -12,9 +12,9 @@ from engine.config.spec import RaceSpec, RunSpec
 from engine.core.control import Control
 from engine.core.events import RunFinished, StepEvent
 from engine.generate.loop import Denoiser
-from tests.support.micro import write_checkpoint
 from tests.engine.serve.test_race import FAST, PLAIN
 from tests.engine.serve.test_turns import is_free, until
+from tests.support.micro import write_checkpoint
 
 
 @pytest.fixture

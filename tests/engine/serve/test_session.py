@@ -9,8 +9,8 @@ from engine.config.spec import RaceSpec, RunSpec
 from engine.core.events import RunFinished, RunStarted, StepEvent, Waiting
 from engine.serve.session import Session
 from engine.trace.trace import Trace
-from tests.support.micro import write_checkpoint
 from tests.engine.serve.test_race import BASE, FAST, PLAIN
+from tests.support.micro import write_checkpoint
 
 
 def events_of(session, **changes):
@@ -61,11 +61,11 @@ def test_tokens_are_counted_before_the_first_end(session):
 
 
 def _stop(session):
-    return session._library.tokenizer("micro").stop_ids[0]
+    return session._models.tokenizer("micro").stop_ids[0]
 
 
 def test_texts_are_the_answer_up_to_its_end(session):
-    tokenizer = session._library.tokenizer("micro")
+    tokenizer = session._models.tokenizer("micro")
     ids = tokenizer.encode(" seven and 7")
     fixed = (*enumerate(ids), (len(ids), 1), (len(ids) + 1, 50))
     *_, end = events_of(session, fixed=fixed)
@@ -110,7 +110,7 @@ def test_every_id_shown_comes_with_its_bytes(session):
     arrays = Trace.from_bytes(trace.to_bytes()).arrays()
     shown = np.concatenate([arrays[n].ravel() for n in ("canvas", "commit_id", "candidate_id")])
     assert set(shown.tolist()) == set(trace.pieces)
-    tokenizer = session._library.tokenizer("micro")
+    tokenizer = session._models.tokenizer("micro")
     assert all(tokenizer.piece(i) == raw for i, raw in trace.pieces.items())
 
 

@@ -24,7 +24,7 @@ def until(events, kind, times=1):
 
 
 def is_free(session):
-    return session._line.free
+    return session._queue.free
 
 
 def begun(session, spec=PLAIN, steps=3):
@@ -74,7 +74,7 @@ def test_a_stop_is_the_next_event(session, paused):
     control.stop()
     end = next(events)
     assert (end.reason, end.metrics["nfe"], end.metrics["positions"]) == ("stopped", 3, 3)
-    mask = session._library.load(PLAIN).adapter.info.mask_id
+    mask = session._models.load(PLAIN).adapter.info.mask_id
     assert (end.canvas[0, -16:] == mask).sum() == 13
     assert "mask" not in end.texts[0]
     assert next(events, None) is None

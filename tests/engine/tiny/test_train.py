@@ -14,7 +14,7 @@ from engine.cache.store import ActivationStore
 from engine.config.spec import RunSpec
 from engine.core.rows import ALL
 from engine.models.tokenizer import Tokenizer as EngineTokenizer
-from engine.serve.model_pool import Library
+from engine.serve.model_pool import ModelPool
 from engine.tiny import corpus, layout, tokenizer
 from engine.tiny.network import Network, Shape
 from engine.tiny.source import Source
@@ -61,7 +61,7 @@ def trained(tmp_path_factory):
 def test_an_export_gives_the_logits_of_the_network(trained, tmp_path, family):
     folder = tmp_path / "tiny"
     train("export", "--run", str(trained), "--folder", str(folder), "--family", family)
-    adapter = Library({"tiny": folder}).load(RunSpec(model="tiny")).adapter
+    adapter = ModelPool({"tiny": folder}).load(RunSpec(model="tiny")).adapter
     network = Network(Shape(vocab=tokenizer.VOCAB))
     network.load_state_dict({k: v.bfloat16().float() for k, v in weights_of(trained).items()})
     ids = torch.randint(0, 700, (1, 20), generator=torch.Generator().manual_seed(1))

@@ -8,8 +8,8 @@ import pytest
 from engine.core.events import PARTS
 from engine.trace.schema import LATER, OLD_PARTS
 from engine.trace.trace import Trace
-from tests.support.branching import make, record
 from tests.engine.trace.test_hostile_traces import refused, rewritten
+from tests.support.branching import make, record
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,10 @@ import pytest
 
 from engine.trace.schema import LATER
 from engine.trace.trace import Trace
-from tests.proofs import fuzz
-from tests.support.hostile import is_named
 from tests.engine.trace.test_hostile_traces import refused, rewritten
 from tests.engine.trace.test_trace import traced
+from tests.proofs import fuzz
+from tests.support.hostile import is_named
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import torch
 from engine.catalog import derive_plan, make_unmasker
 from engine.unmask.base import Shaping
 from engine.unmask.proposals import propose, shaped
-from engine.unmask.schedule import Falling
+from engine.unmask.schedule import DreamSchedule
 from tests.support.micro import make_prompts, make_spec, model_of, run
 
 LOGITS = torch.tensor([0.3, -1.0, 1.2, 0.0, 0.7, -0.4], dtype=torch.float64)
@@ -115,7 +115,7 @@ def test_the_released_schedule_starts_with_none_and_ends_with_two():
     assert released(32, 32) == [0] + [1] * 30 + [2]
     assert released(48, 24)[0] == 1
     assert released(48, 24)[-1] == 3
-    pace = Falling(32, {}, 0.001)
+    pace = DreamSchedule(32, {}, 0.001)
     left, owed = np.array([32]), []
     for step in range(32):
         owed.append(int(pace.owed(left, BLOCK, step)[0]))

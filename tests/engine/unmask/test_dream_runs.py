@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from engine.catalog import make_unmasker, policies
-from engine.unmask.schedule import Begun
+from engine.unmask.schedule import BlockProgress
 from tests.conformance import run_case
-from tests.support.micro import MASK, make_prompts, make_spec, model_of, run, tapped, widest_gap
 from tests.engine.cache.test_compositions import decoded
+from tests.support.micro import MASK, make_prompts, make_spec, model_of, run, tapped, widest_gap
 from tests.test_conformance import CASES, GOLDENS
 
 HOT = {"dream.alg": "entropy", "dream.top_p": 0.9, "dream.alg_temp": 0.2}
@@ -55,7 +55,7 @@ def test_exact_settings_equal_no_cache_under_dreams_rules(name, exact):
 
 def test_a_branch_goes_on_with_the_share_of_its_step():
     rule = make_unmasker(make_spec(unmasker="dream", knobs=RELEASED))
-    rule.start(None, 8, {6: Begun(16, 7)})
+    rule.start(None, 8, {6: BlockProgress(16, 7)})
     assert rule.pace.owed(np.array([5]), slice(6, 22), 0).tolist() == [5]
     assert rule.pace.owed(np.array([5]), slice(22, 38), 0).tolist() == [0]
 

@@ -8,8 +8,8 @@ from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
 from engine.tiny import tokenizer as tiny
 from engine.trace.trace import Trace
-from tests.support.guiding import qwen
 from tests.engine.serve.test_guided_session import ASSETS, ask, events_of, session, trace_of
+from tests.support.guiding import qwen
 
 __all__ = ["session"]  # a fixture
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from tests.support.guiding import adversary, bigram, oracle
-from tests.support.micro import EOS, MASK, VOCAB, LogitTap, make_model, make_spec, model_of, run
 from tests.engine.generate.test_end_of_text import ending_model, first_end
 from tests.engine.unmask.test_guided import PROMPT, G, P, endless, guided
+from tests.support.guiding import adversary, bigram, oracle
+from tests.support.micro import EOS, MASK, VOCAB, LogitTap, make_model, make_spec, model_of, run
 
 
 def test_an_end_that_is_committed_ends_the_run_whatever_eos_says():

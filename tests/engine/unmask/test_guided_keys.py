@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from engine.generate.loop import Denoiser, denoise
-from tests.support import tags
-from tests.support.micro import micro_job, model_of
 from tests.engine.cache.methods.test_freecache import CLEAN, SLIDING, STALE, free
 from tests.engine.cache.methods.test_freecache_keys import Early, fed
+from tests.support import tags
+from tests.support.micro import micro_job, model_of
 
 LOOSE = {"guided.rule": "topk", "guided.k": 24}
 CASES = [

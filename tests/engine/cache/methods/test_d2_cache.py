@@ -12,8 +12,10 @@ from engine.cache.methods.d2_cache import D2Cache
 from engine.core.events import PARTS
 from engine.generate.job import split
 from engine.generate.loop import Denoiser, denoise
-from tests.support import micro
 from tests import test_conformance
+from tests.engine.cache.methods.test_d2_rows import P, T, Watched, d2, fed
+from tests.engine.generate.test_batch import PROMPTS
+from tests.support import micro
 from tests.support.micro import (
     ATOL,
     make_prompts,
@@ -24,8 +26,6 @@ from tests.support.micro import (
     tapped,
     widest_gap,
 )  # fmt: skip
-from tests.engine.generate.test_batch import PROMPTS
-from tests.engine.cache.methods.test_d2_rows import P, T, Watched, d2, fed
 
 LOOSE = {"unmasker": "threshold", "knobs": {"threshold.threshold": 0.25}}
 
@@ -152,13 +152,13 @@ class Blind(D2Cache):
 
 def test_padding_gathers_no_influence():
     model, prompts = model_of("mha"), make_prompts(2, 9)
-    policy, blind, alone = D2Cache(), Blind(), D2Cache()
+    policy, static_rows, alone = D2Cache(), Blind(), D2Cache()
     spec = make_spec()
-    for one, texts in ((policy, prompts), (blind, prompts), (alone, prompts[:1])):
+    for one, texts in ((policy, prompts), (static_rows, prompts), (alone, prompts[:1])):
         state = Denoiser(micro_job(model, spec, texts, policy=lambda one=one: one))
         next(denoise(state))
     torch.testing.assert_close(policy.influence[0, 7:], alone.influence[0], atol=ATOL, rtol=0)
-    assert (blind.influence[0, 7:] - alone.influence[0]).abs().max() > 1e-3
+    assert (static_rows.influence[0, 7:] - alone.influence[0]).abs().max() > 1e-3
     policy.rollout_p = 1.0
     chosen = policy.choose(np.zeros((2, 25), bool), slice(9, 13))
     assert not chosen[0, :7].any()

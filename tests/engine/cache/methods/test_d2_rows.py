@@ -11,8 +11,8 @@ from engine.cache.base import RunInfo
 from engine.cache.calibration.density import density
 from engine.cache.methods.d2_cache import D2Cache, nucleus
 from engine.core.rows import to_mask
-from tests.support import reference
 from tests.compat import StaleD2Cache
+from tests.support import reference
 from tests.support.micro import (
     ATOL,
     MASK,
@@ -194,13 +194,13 @@ class ConfidenceTap(LogitTap):
 def test_confidences_are_those_of_the_last_step_that_computed_them(model, kind, stale):
     seen, tap = [], ConfidenceTap()
 
-    class Told(kind):
+    class HostState(kind):
         def end_step(self, view, confidence, committed):
             super().end_step(view, confidence, committed)
             seen.append((self.confidence[0].copy(), view.masked_host[0]))
 
     spec = make_spec(block_length=8)
-    result = run(model, spec, None, tap, lambda: Told(current_k=4))
+    result = run(model, spec, None, tap, lambda: HostState(current_k=4))
     differs = False
     for event, (cached, masked), expected in zip(result.events, seen, tap.expected, strict=True):
         still = masked.copy()

@@ -19,10 +19,10 @@ from engine.cache.stack import Stack
 from engine.cache.store import ActivationStore
 from engine.core.rows import ALL
 from engine.generate.loop import Denoiser, denoise
-from engine.models.flops import Ledger
+from engine.models.flops import FlopCounter
 from engine.record.recorder import Recorder
-from tests.support.micro import ATOL, make_prompts, make_spec, micro_job, model_of, run, tapped
 from tests.engine.cache.methods.test_dare import FORMS, dare, overheard, recomputed
+from tests.support.micro import ATOL, make_prompts, make_spec, micro_job, model_of, run, tapped
 
 
 def decide(model, policy, inputs, layer=1):
@@ -96,7 +96,7 @@ def test_a_padded_batch_decodes_what_single_runs_do(form, family, window):
 def forced(state, step):
     """A forward of the whole canvas with nothing committed."""
     view = replace(state._view(slice(6, 10), 0, step), step=step)
-    state._forward(state.branches[0], view, state.canvas, Recorder(), Ledger(state.run.info))
+    state._forward(state.branches[0], view, state.canvas, Recorder(), FlopCounter(state.run.info))
 
 
 @pytest.mark.parametrize("form", FORMS)

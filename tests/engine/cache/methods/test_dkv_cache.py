@@ -13,6 +13,8 @@ from engine.catalog import derive_plan, make_policy
 from engine.core.rows import ALL, to_mask
 from engine.generate.job import split
 from engine.generate.loop import Denoiser, denoise
+from tests.engine.cache.test_policies import second_step
+from tests.engine.generate.test_batch import PROMPTS
 from tests.support.micro import (
     ATOL,
     ROOT,
@@ -24,8 +26,6 @@ from tests.support.micro import (
     tapped,
     widest_gap,
 )  # fmt: skip
-from tests.engine.generate.test_batch import PROMPTS
-from tests.engine.cache.test_policies import second_step
 
 P, T = 6, 22
 RANDOM = {"quota.score": "random"}

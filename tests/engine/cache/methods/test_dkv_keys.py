@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from engine.cache.methods.dkv_cache import DkvCache
+from tests.engine.cache.methods.test_dkv_cache import dkv, fed, greedy
+from tests.engine.generate.test_batch import PROMPTS, logits_by_reveal
 from tests.support import tags
 from tests.support.micro import ATOL, model_of, tapped
-from tests.engine.generate.test_batch import PROMPTS, logits_by_reveal
-from tests.engine.cache.methods.test_dkv_cache import dkv, fed, greedy
 
 
 @pytest.mark.parametrize(("shift", "kv"), [(0, 4), (1, 2)])

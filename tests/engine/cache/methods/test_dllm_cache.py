@@ -7,11 +7,20 @@ import torch
 
 from engine.cache.base import drift
 from engine.cache.methods.dllm_cache import DllmCache
-from engine.cache.selection import most_drifted
+from engine.cache.selection import top_drift
 from engine.core.regions import due
 from engine.core.rows import to_mask
-from engine.record.recorder import overhear
-from tests.support.micro import ATOL, MASK, make_prompts, make_spec, model_of, run, tapped, widest_gap
+from engine.record.recorder import listen_to_plans
+from tests.support.micro import (
+    ATOL,
+    MASK,
+    make_prompts,
+    make_spec,
+    model_of,
+    run,
+    tapped,
+    widest_gap,
+)
 
 PROMPT, ANSWER = 6, 16
 WHOLE = make_spec(block_length=16)
@@ -26,7 +35,7 @@ def gap(model, spec, **knobs):
 def planned(model, spec, **knobs):
     """Events of a run and its layer plans, [steps][layers]."""
     plans = []
-    ran = run(model, spec, policy=lambda: overhear(DllmCache(**knobs), plans), eager=True)
+    ran = run(model, spec, policy=lambda: listen_to_plans(DllmCache(**knobs), plans), eager=True)
     layers = model.info.layers
     return ran, [plans[i : i + layers] for i in range(0, len(plans), layers)]
 
@@ -140,14 +149,14 @@ def test_the_last_update_is_another_reference_than_the_last_step(model):
 def test_scale_does_not_matter_to_a_cosine():
     noise = torch.Generator().manual_seed(3)
     new, old = (torch.randn(2, 16, 8, dtype=torch.float64, generator=noise) for _ in range(2))
-    chosen = most_drifted(drift(new, old), 4, 0)
-    assert torch.equal(most_drifted(drift(7 * new, 7 * old), 4, 0), chosen)
-    assert not torch.equal(most_drifted((new - old).norm(dim=-1), 4, 0), chosen)
+    chosen = top_drift(drift(new, old), 4, 0)
+    assert torch.equal(top_drift(drift(7 * new, 7 * old), 4, 0), chosen)
+    assert not torch.equal(top_drift((new - old).norm(dim=-1), 4, 0), chosen)
 
 
 def test_rows_of_a_batch_are_chosen_apart(model):
     plans = []
-    policy = overhear(DllmCache(layer0_dense=False), plans)
+    policy = listen_to_plans(DllmCache(layer0_dense=False), plans)
     run(model, WHOLE, make_prompts(6, 6), policy=lambda: policy, eager=True)
     index = plans[model.info.layers].ffn
     assert index.shape == (2, ANSWER // 4)

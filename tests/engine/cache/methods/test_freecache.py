@@ -10,6 +10,9 @@ from engine.cache.methods.freecache import FreeCache
 from engine.catalog import derive_plan
 from engine.core.rows import ALL
 from engine.generate.loop import Denoiser, denoise
+from tests.engine.cache.methods.test_block_cache import loose
+from tests.engine.cache.test_policies import second_step
+from tests.engine.generate.test_batch import PROMPTS
 from tests.support.micro import (
     ATOL,
     make_prompts,
@@ -20,9 +23,6 @@ from tests.support.micro import (
     tapped,
     widest_gap,
 )  # fmt: skip
-from tests.engine.generate.test_batch import PROMPTS
-from tests.engine.cache.methods.test_block_cache import loose
-from tests.engine.cache.test_policies import second_step
 
 P, T = 6, 22
 CLEAN, STALE = {"freecache.block": 4}, {"freecache.block": 4, "freecache.freeze": "stale"}

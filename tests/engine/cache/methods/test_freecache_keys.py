@@ -10,10 +10,10 @@ from engine.cache.base import StepPlan
 from engine.cache.methods.freecache import FreeCache
 from engine.core.rows import ALL
 from engine.generate.loop import Denoiser
+from tests.engine.cache.methods.test_freecache import CLEAN, SLIDING, STALE, P, T, free
+from tests.engine.generate.test_batch import PROMPTS, logits_by_reveal
 from tests.support import tags
 from tests.support.micro import ATOL, make_prompts, micro_job, model_of, tapped, widest_gap
-from tests.engine.generate.test_batch import PROMPTS, logits_by_reveal
-from tests.engine.cache.methods.test_freecache import CLEAN, SLIDING, STALE, P, T, free
 
 
 def frontiers(masked):
@@ -104,9 +104,9 @@ def test_who_waits_needs_no_row_before_a_window_that_has_moved_on():
     """A window inside the block being decoded, and a sequence that is through with that block."""
     spec = free(STALE | {"freecache.block": 3}, unmasker="threshold")
     state = Denoiser(micro_job(model_of("mha"), spec, make_prompts(6, 6)))
-    state.tell(state.step(slice(6, 10), 0, 0))
+    state.finalize(state.step(slice(6, 10), 0, 0))
     state.masked[:] = np.arange(T) >= np.array([[9], [10]])
-    event = state.tell(state.step(slice(6, 10), 0, 1))
+    event = state.finalize(state.step(slice(6, 10), 0, 1))
     assert (event.sequences.tolist(), event.positions.tolist()) == ([0], [9])
     assert event.rows == T - 9
 

@@ -8,14 +8,14 @@ import torch
 from engine.cache.base import RunInfo, drift
 from engine.cache.layer_probe import LayerProbe
 from engine.cache.methods.spa_cache import SpaCache
-from engine.cache.selection import share, turned
+from engine.cache.selection import cosine_drift, share
 from engine.cache.store import ActivationStore
 from engine.core.rows import ALL, to_mask
-from tests.support.micro import make_model, make_prompts
 from tests.engine.cache.methods.test_spa_cache import HALF, MODES, NEVER, Noting, noted
+from tests.support.micro import make_model, make_prompts
 
 
-class Settled(Noting):
+class VerifiedDraft(Noting):
     """Selects the rows that moved least."""
 
     def _select(self, layer, moved):
@@ -36,7 +36,7 @@ def missed(model, cls, **knobs):
 def test_changed_tokens_are_selected_in_layer_0(model):
     """All other rows of layer 0 are as they were, bit for bit."""
     assert missed(model, Noting) == []
-    assert missed(model, Settled) != []
+    assert missed(model, VerifiedDraft) != []
     _, notes = noted(model, kv_mode="sparse", **HALF, **NEVER)
     for _, layer, _, plan, drifts in notes:
         if layer == 0 and drifts is not None:
@@ -149,8 +149,8 @@ def test_small_drifts_are_told_apart_and_equal_rows_have_none():
     x = torch.randn(1, 50, 24, generator=torch.Generator().manual_seed(0))
     tiny = x + 1e-4 * torch.arange(50)[:, None] / 50 * x.flip(2)
     exact = drift(tiny.double(), x.double())
-    assert (turned(x, x) == 0).all()
-    assert (turned(x * 3, x) == 0).all()
-    assert torch.allclose(turned(tiny, x).double()[0, 10:], exact[0, 10:], rtol=0.05, atol=0)
+    assert (cosine_drift(x, x) == 0).all()
+    assert (cosine_drift(x * 3, x) == 0).all()
+    assert torch.allclose(cosine_drift(tiny, x).double()[0, 10:], exact[0, 10:], rtol=0.05, atol=0)
     assert not torch.allclose(drift(tiny, x).double()[0, 10:], exact[0, 10:], rtol=0.05, atol=0)
-    assert torch.allclose(turned(x, x.flip(1)), drift(x, x.flip(1)), atol=1e-6)
+    assert torch.allclose(cosine_drift(x, x.flip(1)), drift(x, x.flip(1)), atol=1e-6)

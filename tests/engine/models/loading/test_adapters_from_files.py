@@ -10,9 +10,9 @@ from safetensors.torch import load_file, save_file
 from engine.models.loading.checkpoint import Checkpoint, CheckpointError
 from engine.models.loading.families import adapter_of
 from engine.models.tokenizer import Tokenizer
+from tests.engine.cache.test_forward import full
 from tests.support.micro import configure, write_checkpoint
 from tests.support.reference import reference_logits
-from tests.engine.cache.test_forward import full
 
 IDS = torch.tensor([[7, 300, 2, 41, 9, 2]])
 TIED = {"llada": "weight_tying", "dream": "tie_word_embeddings"}

@@ -13,8 +13,14 @@ from safetensors.torch import load_file, save_file
 
 from engine.models.loading.checkpoint import Checkpoint, CheckpointError, read_json
 from engine.models.loading.families import adapter_of
+from tests.engine.models.loading.test_adapters_from_files import (
+    layout,
+    load,
+    logits,
+    sharded,
+    tensors,
+)
 from tests.support.micro import write_checkpoint
-from tests.engine.models.loading.test_adapters_from_files import layout, load, logits, sharded, tensors
 
 INDEX = "model.safetensors.index.json"
 ONE = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}

@@ -13,11 +13,11 @@ from engine.core.control import Control
 from engine.core.events import RunFinished, RunStarted, Waiting
 from engine.models.loading.hub import Hub
 from engine.serve.session import Session
-from tests.support.hub_stub import NAME, SPEC, files_of, offline
-from tests.support.micro import configure, write_checkpoint
 from tests.engine.models.loading.test_adapters_from_files import sharded
 from tests.engine.models.loading.test_placement import drained
 from tests.engine.serve.test_turns import is_free
+from tests.support.hub_stub import NAME, SPEC, files_of, offline
+from tests.support.micro import configure, write_checkpoint
 
 pytest_plugins = ["tests.support.hub_stub"]
 pytestmark = pytest.mark.usefixtures("online")
@@ -136,7 +136,7 @@ def test_an_interrupted_download_goes_on_with_what_is_missing(stub, cache):
 def test_refusals_of_the_hub_are_told(session, stub, status, code, message):
     stub.refusals[NAME] = status, code
     with pytest.raises(ValueError, match=message):
-        fetch(session._library._stock._hub)
+        fetch(session._models._stock._hub)
     end = list(session.run(SPEC))[-1]
     assert (end.reason, "model: " in end.message) == ("failed", True)
     assert is_free(session)

@@ -6,9 +6,9 @@ from engine.config.spec import RunSpec
 from engine.core.events import Waiting
 from engine.models.loading.hub import Hub, is_name
 from engine.serve.session import Session
+from tests.engine.models.loading.test_adapters_from_files import sharded
 from tests.support.hub_stub import NAME, SPEC, cached, offline, serving
 from tests.support.micro import write_checkpoint
-from tests.engine.models.loading.test_adapters_from_files import sharded
 
 
 @pytest.fixture

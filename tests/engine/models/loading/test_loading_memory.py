@@ -15,9 +15,9 @@ from engine.models.loading import checkpoint
 from engine.models.loading.checkpoint import Checkpoint
 from engine.models.loading.families import adapter_of
 from engine.models.loading.placement import Placing
-from tests.support.micro import ROOT, TINY, configure, write_checkpoint
 from tests.engine.models.loading.test_adapters_from_files import layout, tensors
 from tests.engine.models.loading.test_placement import drained
+from tests.support.micro import ROOT, TINY, configure, write_checkpoint
 
 CPU = torch.device("cpu")
 WIDE = {"layers": 12, "d_model": 512, "n_heads": 8, "n_kv_heads": 8, "mlp_hidden_size": 2048}

@@ -14,8 +14,8 @@ from engine.models.dream import DreamAdapter
 from engine.models.llada import LladaAdapter
 from engine.models.loading import memory_estimate
 from engine.models.loading.memory_estimate import MemoryShort, check_fits, fits
-from tests.support.micro import make_info, make_model, make_spec, run
 from tests.engine.models.test_layouts import DREAM_7B, LLADA_8B
+from tests.support.micro import make_info, make_model, make_spec, run
 
 F32, BF16, F64 = torch.float32, torch.bfloat16, torch.float64
 LLADA, DREAM = LladaAdapter.read_info(LLADA_8B), DreamAdapter.read_info(DREAM_7B)

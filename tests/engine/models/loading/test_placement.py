@@ -7,12 +7,14 @@ from accelerate.hooks import AlignDevicesHook
 from safetensors.torch import load_file, save_file
 
 from engine.cache.calibration import singular_proxy
-from engine.core.progress import outcome
+from engine.core.progress import run_to_end
 from engine.models.base import ModelAdapter, Norm
 from engine.models.loading.checkpoint import Checkpoint, CheckpointError
 from engine.models.loading.families import adapter_of
 from engine.models.loading.memory_estimate import MemoryShort
 from engine.models.loading.placement import Offloaded, Placing, attach, leaves
+from tests.engine.cache.test_compositions import CACHES
+from tests.engine.cache.test_forward import full
 from tests.support.micro import (
     configure,
     make_info,
@@ -22,8 +24,6 @@ from tests.support.micro import (
     run,
     write_checkpoint,
 )
-from tests.engine.cache.test_compositions import CACHES
-from tests.engine.cache.test_forward import full
 
 CPU, F64 = torch.device("cpu"), torch.float64
 IDS = torch.tensor([[7, 300, 2, 41, 9, 2]])
@@ -46,7 +46,7 @@ def drained(steps):
 
 def split(folder, places, where, dtype=F64):
     placing = Placing(CPU, places, where)
-    return outcome(adapter_of(folder).load(Checkpoint(folder), dtype, placing, (5,)))
+    return run_to_end(adapter_of(folder).load(Checkpoint(folder), dtype, placing, (5,)))
 
 
 def whole(folder, dtype=F64):

@@ -3,17 +3,17 @@
 import pytest
 import torch
 
-from engine.core.progress import outcome
+from engine.core.progress import run_to_end
 from engine.models.base import ModelAdapter
 from engine.models.llada import LladaAdapter
 from engine.models.loading.checkpoint import Checkpoint
 from engine.models.loading.families import adapter_of
 from engine.models.loading.memory_estimate import MemoryShort, needed_bytes, weights_bytes
 from engine.models.loading.placement import Placing, leaves, plan_placing
-from tests.support.micro import make_info, make_model
 from tests.engine.cache.test_forward import full
-from tests.engine.models.test_layouts import LLADA_8B
 from tests.engine.models.loading.test_placement import CPU, F64, IDS, whole
+from tests.engine.models.test_layouts import LLADA_8B
+from tests.support.micro import make_info, make_model
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:1", "auto"])
@@ -53,7 +53,7 @@ def test_a_model_larger_than_memory_goes_to_disk_and_decodes_the_same(folder, tm
     assert set(shares) == {"cpu", "disk"}
     assert shares["cpu"] <= free["cpu"] - spare
     assert sum(shares.values()) == weights_bytes(info, F64)
-    adapter = outcome(adapter_of(folder).load(Checkpoint(folder), F64, placing))
+    adapter = run_to_end(adapter_of(folder).load(Checkpoint(folder), F64, placing))
     assert torch.equal(full(adapter, IDS), full(whole(folder), IDS))
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from engine.config.spec import RunSpec
-from engine.models.loading.resolver import Stock
+from engine.models.loading.resolver import ModelResolver
 from engine.serve.session import Session
 from tests.support.hub_stub import NAME, cached, offline
 from tests.support.micro import write_checkpoint
@@ -25,7 +25,7 @@ def hub(tmp_path):
 
 
 def test_a_local_page_takes_any_folder_and_any_name_of_the_hub(folder, hub, tmp_path):
-    stock = Stock({"given": folder}, hub, public=False)
+    stock = ModelResolver({"given": folder}, hub, public=False)
     assert stock.find("given") == folder
     assert stock.find(str(folder)) == folder.resolve()
     assert stock.find(REGISTERED) is None
@@ -35,7 +35,7 @@ def test_a_local_page_takes_any_folder_and_any_name_of_the_hub(folder, hub, tmp_
 
 
 def test_a_public_page_takes_only_what_is_given_or_registered(folder, hub, tmp_path):
-    stock = Stock({"given": folder}, hub, public=True)
+    stock = ModelResolver({"given": folder}, hub, public=True)
     assert stock.find("given") == folder
     assert stock.find(REGISTERED) is None
     cached(folder, tmp_path / "cache")
@@ -47,7 +47,7 @@ def test_a_public_page_takes_only_what_is_given_or_registered(folder, hub, tmp_p
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names_find_nothing_that_is_no_folder(folder, hub, name, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path / "elsewhere")
-    stock = Stock({"given": folder}, hub, public=False)
+    stock = ModelResolver({"given": folder}, hub, public=False)
     if name in ("..", "./models/../.."):  # a folder, but no checkpoint
         with pytest.raises(ValueError, match=r"^model: .* holds no config\.json"):
             stock.find(name)
@@ -58,7 +58,7 @@ def test_hostile_names_find_nothing_that_is_no_folder(folder, hub, name, monkeyp
 
 def test_a_name_that_could_be_both_is_a_folder_only_with_a_config(hub, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    stock = Stock({}, hub, public=False)
+    stock = ModelResolver({}, hub, public=False)
     (tmp_path / "own" / "micro").mkdir(parents=True)
     assert stock.find(NAME) is None
     folder = write_checkpoint(tmp_path / "own" / "micro")
@@ -66,14 +66,14 @@ def test_a_name_that_could_be_both_is_a_folder_only_with_a_config(hub, monkeypat
 
 
 def test_without_a_hub_only_folders_are_there(folder):
-    stock = Stock({"given": folder}, None, public=False)
+    stock = ModelResolver({"given": folder}, None, public=False)
     assert stock.names == ["given"]
     assert stock.find(str(folder)) == folder.resolve()
     for name in (REGISTERED, NAME, "gpt"):
         with pytest.raises(ValueError, match=r"choose from given, or give a folder$"):
             stock.find(name)
     with pytest.raises(ValueError, match="model: there is none"):
-        Stock({}, None, public=False).find("x")
+        ModelResolver({}, None, public=False).find("x")
 
 
 def test_a_typed_folder_runs_locally_and_is_refused_on_a_public_page(folder, hub):
@@ -88,9 +88,10 @@ def test_a_typed_folder_runs_locally_and_is_refused_on_a_public_page(folder, hub
 
 def test_a_path_never_reaches_the_disk_of_a_public_page(hub, monkeypatch):
     monkeypatch.setattr(
-        "engine.models.loading.resolver._typed", lambda text, field: pytest.fail(f"{text} was looked at")
+        "engine.models.loading.resolver._typed",
+        lambda text, field: pytest.fail(f"{text} was looked at"),
     )
     with pytest.raises(ValueError, match="is unknown"):
-        Stock({}, hub, public=True).find("/etc")
+        ModelResolver({}, hub, public=True).find("/etc")
     with pytest.raises(pytest.fail.Exception):
-        Stock({}, hub, public=False).find("/etc")
+        ModelResolver({}, hub, public=False).find("/etc")
