@@ -67,16 +67,16 @@ def text(name: str) -> str:
 
 
 def template(name: str) -> str:
-    """A component's template, with the race's and the inspector's in their places."""
+    """A component's template, with the templates of the race and the inspector inserted."""
     whole = text(f"{name}.html").replace("<!-- race -->", text("race.html"))
     return whole.replace("<!-- inspector -->", text("inspect/inspect.html"))
 
 
 def script(name: str) -> str:
-    """A component's script, whole."""
+    """A component's script, joined from its files."""
     return "\n".join(text(part) for part in SCRIPTS[name])
 
 
 def css() -> str:
-    """The page's style sheet."""
+    """The page's style sheet, joined from its files."""
     return "\n".join(text(sheet) for sheet in SHEETS)

@@ -140,7 +140,7 @@ def test_an_edit_by_hand_or_another_model_takes_the_preset_away(new_page, url):
 def test_the_plan_says_what_is_fetched_and_what_does_not_fit(new_page, url):
     race = opened(new_page, url, model=fake.BIG, device="cuda")
     page = race.page
-    race.planned("weights 16.0 GB + runs 600 MB of 80.0 GB free; 16.0 GB to be fetched first")
+    race.planned("weights 16.0 GB + runs 600 MB of 80.0 GB free; 16.0 GB to download first")
     race.settings()
     assert value(page, "device") == "cuda"
     type_model(page, fake.HUGE)
@@ -189,7 +189,7 @@ def test_a_download_goes_on_into_the_race(new_page, url, held):
     assert race.page.locator("#ds-race [data-fetch]").is_hidden()
     race.planned("of 80.0 GB free")
     race.page.wait_for_function(
-        "!document.querySelector('#ds-plan').innerText.includes('to be fetched')"
+        "!document.querySelector('#ds-plan').innerText.includes('to download')"
     )
     race.settings()
     race.page.wait_for_function(
@@ -210,7 +210,7 @@ def test_a_stopped_recording_keeps_the_run_and_its_times(shared, held):
     race.over()
     assert race.state == "done"
     assert race.text("[data-lane=a] [data-stats]") == took
-    assert race.text("[data-note]") == "The recording was stopped; nothing of it is kept."
+    assert race.text("[data-note]") == "The recording was stopped and is discarded."
 
 
 def test_the_bar_rises_and_hostile_names_are_text(shared, held):

@@ -91,7 +91,7 @@ def test_a_shared_gpu_says_what_it_asks_for_and_why_it_refuses(public, new_page,
 
     with serving(ZeroSession(public, SHARED, decorate), None) as url:
         race = new_page().open(App(url, tmp_path).link())
-        race.planned("asks ZeroGPU for 28 s of your share")
+        race.planned("requests 28 s of your ZeroGPU quota")
         race.finish()
         assert race.state == "done"
         assert race.text("[data-lane=a] [data-answer]").endswith("the answer is 45.")

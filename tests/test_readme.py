@@ -53,7 +53,7 @@ def test_a_mark_that_is_missing_is_named(missing):
         renewed(README.replace(missing, ""), "", "costs")
 
 
-@pytest.mark.parametrize("folder", ["table", "table/dream"])
+@pytest.mark.parametrize("folder", ["results", "results/dream"])
 def test_the_readme_shows_the_saved_tables(folder):
     table = (ROOT / "assets" / folder / "table.md").read_text(encoding="utf-8")
     assert table in README

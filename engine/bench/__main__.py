@@ -1,7 +1,7 @@
 """bench: methods side by side in one run, in turn, beside the bare matrix products they execute.
 
     python -m engine.bench --suite cpu
-    python -m engine.bench --model assets/models/tiny-llada --specs assets/table/specs.json
+    python -m engine.bench --model assets/models/tiny-llada --specs assets/results/specs.json
     python -m engine.bench --model llada:layers=12,d=256,heads=8,ffn=688,vocab=2048 --tokens 64
 
 A model is a folder, a listed name, or a shape with weights drawn at random on the device; sizes
@@ -45,7 +45,7 @@ from engine.serve import environment
 
 LEVELS = ("steps", "layers", "probe")
 REHEARSED = 2  # forwards by which a number of threads is judged
-CHART = Path("assets/table/growth.svg")
+CHART = Path("assets/results/growth.svg")
 
 
 @dataclass(frozen=True)

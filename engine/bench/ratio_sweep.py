@@ -9,7 +9,7 @@ settings in turn within a round, after a round that is thrown away; the time of 
     TPOT = a0 + a1 * [rho > 0] + b * rho   (milliseconds)
 
 so that a1 is what selection costs however few rows it renews: the fixed cost. Writes
-assets/table/rho.json.
+assets/results/rho.json.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=ASSETS / "table" / "rho.json")
+    parser.add_argument("--out", type=Path, default=ASSETS / "results" / "rho.json")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     folders = embedded_models(ASSETS)

@@ -27,7 +27,7 @@ GPU_PROMPT = 896  # with an answer of 128: 1,024 positions
 @cache
 def speed_settings() -> Mapping[str, Mapping[str, Any]]:
     """The rows of the speed tables: name of a method to the spec fields that it changes."""
-    rows = json.loads((ASSETS / "table" / "speed.json").read_text("utf-8"))
+    rows = json.loads((ASSETS / "results" / "speed.json").read_text("utf-8"))
     return MappingProxyType(
         {row["name"]: {key: row[key] for key in row if key != "name"} for row in rows}
     )

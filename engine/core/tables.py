@@ -1,29 +1,47 @@
-"""readme: tables that commands print, and renew in README.md between two marks."""
+"""Markdown tables: printed by commands, or written into README.md between two marker lines.
+
+No library: tabulate and rich pad every cell to the longest of its column, so one cell of prose
+widens every line of README.md by hundreds of blanks.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+
+MAX_PADDING = 24  # characters that a cell is padded to; longer columns are left ragged
+
+
+def markdown_table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
+    """A Markdown table, one line per row, each ended by a newline.
+
+    Cells are converted with `str`; narrow columns are padded so that the text also reads in a
+    terminal. Raises ValueError if a row has another number of cells than `head`.
+    """
+    lines = [[str(cell) for cell in line] for line in (head, *rows)]
+    widths = [min(max(map(len, column)), MAX_PADDING) for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * max(width, 3) for width in widths])
+    return "".join(
+        f"| {' | '.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))} |\n"
+        for line in lines
+    )
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> str:
-    """Cells as Markdown, in columns."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    rules = [["-" * width if cell == "---" else cell.ljust(width) for cell, width in
-              zip(line, widths, strict=True)] for line in lines]  # fmt: skip
-    return "".join("| " + " | ".join(line) + " |\n" for line in rules)
+    """`markdown_table` of lines whose second one is the rule."""
+    return markdown_table(lines[0], lines[2:])
 
 
-def marks(name: str) -> tuple[str, str]:
-    """The lines between which a table of this name stands."""
+def section_marks(name: str) -> tuple[str, str]:
+    """The lines before and after the table `name` in README.md."""
     return f"<!-- {name} -->\n", f"<!-- end of {name} -->"
 
 
-def renewed(readme: str, text: str, name: str) -> str:
-    """A README with `text` between the marks of a name; ValueError names one that is missing."""
-    start, end = marks(name)
-    before, found, rest = readme.partition(start)
+def replace_section(document: str, text: str, name: str) -> str:
+    """`document` with `text` between the marks of `name`; ValueError if a mark is missing."""
+    start, end = section_marks(name)
+    before, found, rest = document.partition(start)
     _, ended, after = rest.partition(end)
     if not found or not ended:
         raise ValueError(
@@ -32,10 +50,10 @@ def renewed(readme: str, text: str, name: str) -> str:
     return before + start + text + end + after
 
 
-def write(text: str, name: str) -> None:
-    """Renew the README.md of the folder that a command runs in."""
+def update_readme(text: str, name: str) -> None:
+    """Replace the section `name` of README.md in the working directory."""
     path = Path("README.md")
-    path.write_text(renewed(path.read_text("utf-8"), text, name), "utf-8")
+    path.write_text(replace_section(path.read_text("utf-8"), text, name), "utf-8")
 
 
 def table_command(
@@ -45,14 +63,18 @@ def table_command(
     section: str,
     arguments: Sequence[str] | None = None,
 ) -> None:
-    """Run a command that prints a table, or renews its section of README.md.
+    """Command line that prints a table or writes it into README.md.
 
-    `name` is the command as `python -m engine NAME`, `about` its description for --help, and
-    `section` the name of the marks in README.md.
+    Args:
+        name: the command, as in `python -m engine NAME`.
+        about: its description for `--help`.
+        table: makes the Markdown.
+        section: the name of its marks in README.md.
+        arguments: the command line; None takes that of the process.
     """
     parser = argparse.ArgumentParser(prog=f"python -m engine {name}", description=about)
-    parser.add_argument("--write-readme", action="store_true", help="renew README.md's table")
+    parser.add_argument("--write-readme", action="store_true", help="update README.md's table")
     if parser.parse_args(arguments).write_readme:
-        write(table(), section)
+        update_readme(table(), section)
     else:
         print(table(), end="")

@@ -2,7 +2,7 @@
 
     python -m engine.evaluate --model assets/models/tiny-llada --problems 500 --seed 7 --json
     python -m engine.evaluate --cache dual --unmasker threshold --threshold.threshold 0.9
-    python -m engine.evaluate --specs assets/table/specs.json --batch 20 --out assets/table
+    python -m engine.evaluate --specs assets/results/specs.json --batch 20 --out assets/results
 
 Problems are drawn from the seed out of the class that training never sees. Prints a table and,
 with --json, one JSON document as the last line: {"environment", "rows": [{"accuracy",

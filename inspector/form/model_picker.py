@@ -34,7 +34,8 @@ def build_model_picker(form: Form) -> gr.HTML:
         with gr.Column(scale=4, min_width=260):
             presets = gr.HTML(
                 Presets(form).offer(default.model), html_template=static_files.text("preset.html"),
-                elem_id="ds-preset", **static_files.BARE | {"js_on_load": static_files.script("preset")},
+                elem_id="ds-preset",
+                **static_files.BARE | {"js_on_load": static_files.script("preset")},
             )  # fmt: skip
         with gr.Column(scale=2, min_width=170):
             form.widgets["dtype"] = widget(catalog.fields["dtype"], default.dtype, "ds-dtype")
@@ -47,7 +48,7 @@ def build_model_picker(form: Form) -> gr.HTML:
 
 
 def model_choices(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """(label, name) of every model: embedded ones first, then those on this machine, then others."""
+    """(label, name) of every model: embedded models, then models on this machine, then others."""
     ordered = sorted(rows, key=lambda row: (not row["embedded"], not row["available"]))
     return [(model_label(row), str(row["name"])) for row in ordered]
 

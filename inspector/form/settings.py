@@ -173,7 +173,10 @@ def build_lane(form: Form, lane: Lane) -> None:
 
 def _build_steps(form: Form, lane: Lane, spec: RunSpec) -> None:
     spent = form.catalog.uses_steps(spec.unmasker)
-    row = form.catalog.fields["steps"] | {"label": f"Steps {lane.upper()}", "help": STEPS_INFO[spent]}
+    row = form.catalog.fields["steps"] | {
+        "label": f"Steps {lane.upper()}",
+        "help": STEPS_INFO[spent],
+    }
     form.widgets[f"{lane}.steps"] = widget(row, spec.steps, f"ds-{lane}-steps", interactive=spent)
 
 

@@ -23,7 +23,10 @@ from inspector.run_store import KnownAnswers, LiveRuns, RaceRecord, RunStore
 from inspector.server.throttle import coalesce
 
 MAX_HZ = 8.0
-RUNS: dict[str, Any] = {"concurrency_limit": 32, "concurrency_id": "runs"}  # above the engine's limit of waiting runs
+RUNS: dict[str, Any] = {
+    "concurrency_limit": 32,
+    "concurrency_id": "runs",
+}  # above the engine's limit of waiting runs
 MAX_ERROR_CHARS = 1_000
 RESERVED = ("view", "deep_link", "logs", "lesson", "cursor", "look")  # query keys, not settings
 BUTTONS = ("run", "pause", "step", "resume", "stop")

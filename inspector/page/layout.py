@@ -1,4 +1,4 @@
-"""The page: its tabs, and what it must be launched with."""
+"""The layout of the page: its tabs, and the options for launching it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,13 @@ from inspector.server.gate import Gate
 
 
 def build(session: Session, examples: Path | None = None) -> gr.Blocks:
-    """The page on a session; `examples` is a folder with a recorded race, `a.npz` and `b.npz`."""
+    """Build the page.
+
+    Args:
+        session: the engine's session.
+        examples: a folder with a recorded race, `a.npz` and `b.npz`, and the folders of the
+            lessons and the methods' recorded runs. Without it there is no Learn tab.
+    """
     form = Form(Catalog(session.catalog(), session.default_race()))
     demo = gr.Blocks(
         title="Driftscope", fill_width=True, analytics_enabled=False, delete_cache=(600, 3600)
@@ -30,7 +36,9 @@ def build(session: Session, examples: Path | None = None) -> gr.Blocks:
     with demo:
         handlers = Handlers(session, form)
         add_api(handlers)
-        gr.HTML(html_template=static_files.text("title.html"), elem_id="ds-title", **static_files.BARE)
+        gr.HTML(
+            html_template=static_files.text("title.html"), elem_id="ds-title", **static_files.BARE
+        )
         with gr.Tabs(elem_id="ds-tabs") as tabs:
             with gr.Tab("Run", id="run"):
                 build_run(demo, handlers, examples)
@@ -38,19 +46,19 @@ def build(session: Session, examples: Path | None = None) -> gr.Blocks:
                 with gr.Tab("Learn", id="learn"):
                     build_learn(handlers, examples / "lessons")
             with gr.Tab("Methods", id="methods"):
-                build_methods(handlers, examples and examples.parent / "table" / "table.json")
+                build_methods(handlers, examples and examples.parent / "results" / "table.json")
         demo.load(first_tab, None, tabs, **FLAG)
     demo.queue(max_size=64, default_concurrency_limit=16, api_open=False)
     return demo
 
 
 def first_tab(request: gr.Request) -> Any:
-    """The tab that a link asks for: a lesson's, else the first."""
+    """Select the Learn tab if the link names a lesson."""
     return gr.Tabs(selected="learn") if "lesson" in request.query_params else gr.skip()
 
 
 def launch_options() -> dict[str, Any]:
-    """What `launch` must be told for this page to look and behave as meant."""
+    """The arguments for `Blocks.launch`: theme, style sheets, limits and middleware."""
     return {
         "theme": theme(), "css": static_files.css(), "footer_links": ["api", "settings"],
         "ssr_mode": False, "run_history": False, "max_file_size": "64mb",

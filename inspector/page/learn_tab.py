@@ -15,7 +15,7 @@ from inspector.page.theorem import build_theorem
 
 
 def build_learn(handlers: Handlers, folder: Path) -> None:
-    """Components of the tab, on the lesson traces of a folder."""
+    """Build the components of the tab; `folder` has the traces of the lessons."""
     room, lens = LessonService(handlers, folder), ViewService(handlers)
 
     def titles(asked: Any) -> str:

@@ -1,4 +1,4 @@
-"""The Methods tab: a page for every method of the catalog."""
+"""The Methods tab: one page for each method in the catalog."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ log = logging.getLogger("driftscope")
 
 
 def build_methods(handlers: Handlers, table: Path | None = None) -> None:
-    """The tab's component; call inside `gr.Tab`.
+    """Build the tab's component; call inside `gr.Tab`.
 
-    `table` is the `table.json` that `engine.evaluate.__main__ --specs` wrote; without one, or with one that
-    cannot be read, the pages show no measurements of this repository's own.
+    `table` is the file `table.json` written by `python -m engine evaluate --specs`. Without it, or
+    if it cannot be read, the pages show no measurements made with this repository.
     """
     plain = handlers.session.default_race().a
     pages = to_json(view.document(handlers.session.catalog(), plain, _read(table)))

@@ -22,16 +22,16 @@ from inspector.protocol import LANES
 
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 FLAG: dict[str, Any] = {**PRIVATE, "queue": False}
-RAW: dict[str, Any] = {"preprocess": False}  # values as they come: the settings name what is wrong
-RECORDED = "Recorded runs: choose a method to see it beside plain decoding, nothing is run"
-OVER = "() => { document.dispatchEvent(new CustomEvent('driftscope-over')); }"
+RAW: dict[str, Any] = {"preprocess": False}  # unchecked values: Form.race names what is wrong
+RECORDED = "Recorded runs: choose a method to compare it with plain decoding; nothing is run"
+OVER_JS = "() => { document.dispatchEvent(new CustomEvent('driftscope-over')); }"
 LABELS = {"run": "Run", "pause": "Pause", "step": "Step", "resume": "Resume", "stop": "Stop"}
 VARIANTS: dict[str, Literal["primary", "stop"]] = {"run": "primary", "stop": "stop"}
 
 
 def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> None:
-    """Components and wiring of the tab; `examples` is a folder with recorded races."""
-    form, lens, files = handlers.form, ViewService(handlers), FileService(handlers, examples)
+    """Build the components and listeners of the tab; `examples` is a folder of recorded races."""
+    form, views, files = handlers.form, ViewService(handlers), FileService(handlers, examples)
     plan = gr.HTML(
         "", html_template=static_files.text("plan.html"), elem_id="ds-plan",
         **static_files.BARE | {"js_on_load": static_files.script("plan")},
@@ -44,7 +44,7 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Non
         return handlers.replay(run_id)
 
     def view(asked: Any) -> str:
-        return lens.view(asked)
+        return views.view(asked)
 
     race = gr.HTML(
         handlers.first_view(examples), html_template=static_files.template("race"),
@@ -62,7 +62,7 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Non
     demo.load(**renewed)
     _wire_run(demo, handlers, race, keys, planned, renewed)
     recording = race.record(
-        lens.record, None, [race, *keys.values()],
+        views.record, None, [race, *keys.values()],
         **RUNS, **PRIVATE,
     )  # fmt: skip
     _once_over(recording, planned)
@@ -123,15 +123,16 @@ def _files(files: FileService, handlers: Handlers, race: gr.HTML, chart: gr.Plot
     with gr.Accordion("Export and import", open=False, elem_id="ds-files"), gr.Row():
         with gr.Column(min_width=280):
             gr.Markdown(
-                "Take the last race away as files: everything drawn above, no model needed."
+                "Save the last race as files. They contain everything shown above and can be "
+                "viewed without a model."
             )
             ready = gr.Button("Prepare files", elem_id="ds-export")
             made = gr.File(label="Files", file_count="multiple", interactive=False, visible=False)
             said = gr.Textbox(label="Export", interactive=False, elem_id="ds-export-note")
         with gr.Column(min_width=280):
             gr.Markdown(
-                "Look at one trace, or at two side by side, each with its `-recorded` one if "
-                "there is one. Nothing is computed."
+                "View one trace, or two side by side, each with its `-recorded` file if there is "
+                "one. Nothing is computed."
             )
             given = gr.File(
                 label="Traces (.npz or .json)", file_count="multiple",
@@ -140,8 +141,8 @@ def _files(files: FileService, handlers: Handlers, race: gr.HTML, chart: gr.Plot
             note = gr.Textbox(label="Import", interactive=False, elem_id="ds-import-note")
 
     def export(request: gr.Request) -> tuple[Any, str]:
-        paths, told = files.export(request)
-        return gr.File(paths, visible=paths is not None), told
+        paths, message = files.export(request)
+        return gr.File(paths, visible=paths is not None), message
 
     ready.click(export, None, [made, said], **PRIVATE)
     shown = given.upload(files.import_files, given, [race, note], concurrency_limit=2, **PRIVATE)
@@ -151,7 +152,7 @@ def _files(files: FileService, handlers: Handlers, race: gr.HTML, chart: gr.Plot
 def _wire_settings(
     demo: gr.Blocks, handlers: Handlers, plan: gr.HTML, race: gr.HTML, run: gr.Button
 ) -> dict[str, Any]:
-    """Wire the form to its plan; return what asks for the plan anew."""
+    """Add the listeners of the form; returns the listener arguments that update the plan."""
     form = handlers.form
     planned = {"fn": handlers.plan, "inputs": form.inputs, "outputs": [plan, run], **RAW, **FLAG}
     restored = demo.load(handlers.restore, None, [race, *form.inputs], **FLAG)
@@ -168,7 +169,10 @@ def _wire_settings(
 
 
 def _wire_presets(form: Form, offered: gr.HTML, planned: dict[str, Any]) -> None:
-    """A preset fills the form; another model, or what is then set by hand, makes it none again."""
+    """Add the listeners of the presets.
+
+    A chosen preset fills the form. Choosing another model or changing a setting clears the choice.
+    """
     model, every = form.widgets["model"], {"trigger_mode": "multiple", **RAW, **FLAG}
     changed = model.change  # type: ignore[attr-defined]
     presets = Presets(form)
@@ -204,7 +208,7 @@ def _wire_run(
 
 
 def _renewing(handlers: Handlers, chart: gr.Plot) -> dict[str, Any]:
-    """What asks for the chart of the last race and for the models, one of which it may have got."""
+    """Listener arguments that update the chart and the list of models after a race."""
 
     def renewed(request: gr.Request) -> tuple[Any, Any]:
         return handlers.time_chart(request), refreshed_models(handlers.session)
@@ -213,12 +217,13 @@ def _renewing(handlers: Handlers, chart: gr.Plot) -> dict[str, Any]:
 
 
 def _once_over(event: Dependency, planned: dict[str, Any]) -> Dependency:
-    """Let the page's buttons go when an event is over, and not before.
+    """Enable the page's buttons when an event is over, and not before.
 
-    Gradio drops a second click on a button whose event is still under way, and it is until after
-    its last message. So Run waits for the plan that is asked for then, the race's own for `OVER`.
+    Gradio ignores a second click on a button while its event is running, and the event runs until
+    after its last message. So Run is enabled by the update of the plan that follows the event, and
+    the buttons in the race component by `OVER_JS`.
     """
     for follow in (event.then, event.failure):
-        follow(None, js=OVER, **FLAG)
+        follow(None, js=OVER_JS, **FLAG)
     event.failure(**planned)
     return event.then(**planned)

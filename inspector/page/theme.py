@@ -9,7 +9,7 @@ MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
 
 
 def theme() -> gr.themes.Base:
-    """Gradio's base theme with local fonts and a green that reads on white."""
+    """Gradio's base theme with local fonts and a green with enough contrast on white."""
     made = gr.themes.Base(
         primary_hue="emerald", neutral_hue="slate", radius_size="md", font=FONT, font_mono=MONO
     )

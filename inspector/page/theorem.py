@@ -1,4 +1,4 @@
-"""The theorem widget: when decoding several tokens at once is sure to find the joint's best."""
+"""The theorem widget: when parallel decoding provably gives the most likely joint result."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from inspector import static_files
 
 
 def build_theorem() -> None:
-    """Fast-dLLM's Theorem 1 (arXiv 2505.22618, section 3.3) to play with.
+    """Build an interactive version of Fast-dLLM's Theorem 1 (arXiv 2505.22618, section 3.3).
 
-    Sliders for the number of tokens, epsilon and the strength of the dependency between the
-    tokens; all numbers are computed in the browser. Call inside `gr.Blocks`.
+    It has sliders for the number of tokens, epsilon and the strength of the dependency between
+    the tokens. All numbers are computed in the browser. Call inside `gr.Blocks`.
     """
     gr.HTML(
         "", html_template=static_files.template("theorem"), elem_id="ds-theorem",

@@ -85,7 +85,9 @@ class ZeroSession:
         self._gpu = gpu
 
         def work(specs: Specs, parents: Mapping[str, Trace], flag: str) -> Iterator[Batch]:
-            yield from coalesce(events_of(inner.forked(), specs, FileControl(Path(flag)), parents), HZ)
+            yield from coalesce(
+                events_of(inner.forked(), specs, FileControl(Path(flag)), parents), HZ
+            )
 
         self._work = decorate(work, duration=self._duration)
 
@@ -114,7 +116,10 @@ class ZeroSession:
                 f"limit is {MAX_LANE_SECONDS} s per lane; lower gen_length or steps, or set "
                 "device to cpu"
             )
-        return found | {"gpu_seconds": math.ceil(seconds * QUOTA_FACTOR), "free_bytes": self._gpu.memory}
+        return found | {
+            "gpu_seconds": math.ceil(seconds * QUOTA_FACTOR),
+            "free_bytes": self._gpu.memory,
+        }
 
     def run(
         self, spec: RunSpec, control: Any, parents: Mapping[str, Trace] | None = None

@@ -1,1 +1,1 @@
-"""Views: events and traces as the plain data that the page draws."""
+"""The inspector's views: functions from a trace to the data that the page draws."""

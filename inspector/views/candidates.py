@@ -1,4 +1,4 @@
-"""Candidates: what each step could have committed, with the tokens that the model preferred."""
+"""Candidates: the positions that each step could have committed, with their most likely tokens."""
 
 from __future__ import annotations
 
@@ -12,15 +12,21 @@ from inspector.page_data.tokens import pieces
 
 
 def candidates(trace: Trace) -> dict[str, Any]:
-    """Candidates of a run recorded at level `steps` or above; ValueError where none were kept.
+    """The candidates of a run recorded at level `steps` or above.
 
-    `step`, `position` [N] name them, `ids` and `probs` [N, K] are their best tokens, best first;
-    `chosen` [N] is the rank of the token that was committed there in that step, 255 where it was
-    none of them or nothing was; `pieces` are the texts of all these ids.
+    Returns a document with:
+
+    - `step`, `position` [N]: step and position of each candidate;
+    - `ids`, `probs` [N, K]: its most likely tokens and their probabilities, in falling order;
+    - `chosen` [N]: the rank of the token that this step committed there, 255 if it committed none
+      or one that is not among the K;
+    - `pieces`: the texts of all these ids.
+
+    Raises ValueError if the run has no candidates.
     """
     arrays = trace.arrays()
     if not len(arrays["plan"]):
-        raise ValueError("This run kept no candidates: press Record to see them.")
+        raise ValueError("This run has no recorded candidates: press Record to see them.")
     step, position = arrays["candidate_step"], arrays["candidate_position"]
     committed = trace.canvas_at(trace.steps)[position]
     here = trace.step_map()[position] == step

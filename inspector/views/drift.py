@@ -1,4 +1,4 @@
-"""Drift of K, V, the two outputs and head 0's query, step by layer by position."""
+"""Drift of K, V, the attention and FFN outputs and head 1's query, by step, layer and position."""
 
 from __future__ import annotations
 
@@ -10,5 +10,8 @@ from inspector.page_data.packing import packed
 
 
 def drift(trace: Trace) -> dict[str, Any]:
-    """The drift codes [S, L, Q, T] of a run recorded at level `layers` (FlashDLM, figure 2)."""
+    """The drift codes uint8 [S, L, Q, T] of a run recorded at level `layers`.
+
+    Q counts `quantities`. Compare figure 2 of FlashDLM.
+    """
     return {"quantities": list(QUANTITIES), "drift": packed(trace.arrays()["drift"])}

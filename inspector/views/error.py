@@ -1,4 +1,4 @@
-"""Error: how far the values used lay from the exact ones, at the steps that were probed."""
+"""Error: the distance between the values used and the exact values, at the probed steps."""
 
 from __future__ import annotations
 
@@ -17,13 +17,21 @@ ATTENTION = SITES.index("attn")
 
 
 def error(trace: Trace) -> dict[str, Any]:
-    """Errors of a run recorded at level `probe`; ValueError where it was not.
+    """The errors of a run recorded at level `probe`.
 
-    `step` [E]; `error` [E, L, 4, T] codes of 1 - cosine, 255 where a row took no part, and `mean`
-    [E, L, 4] over the rows that did. Rows of logits: `row` (index into `step`), `position`, `tv`,
-    `top` (best id of the run, exact one), with `count`, `mean_tv`, `flips` [E] by step. `recall`
-    and `chance` [E, L, 4]: see `recalls`. `proxy` [E, L, 2], `true` [E, L]: see `bounds`; None
-    without DARE, since no other method computes the queries of rows that it reuses.
+    Returns a document with:
+
+    - `step` [E]: the probed steps;
+    - `error` [E, L, 4, T]: drift codes of 1 - cosine, 255 for a row that was not in the forward;
+      `mean` [E, L, 4]: the mean over the rows that were;
+    - for each compared row of logits: `row` (index into `step`), `position`, `tv` (total
+      variation) and `top` (most likely id in the run, and in the exact forward);
+    - `count`, `mean_tv`, `flips` [E]: these rows summed up by step;
+    - `recall`, `chance` [E, L, 4]: see `recalls`;
+    - `proxy` [E, L, 2], `true` [E, L]: see `bounds`. None without DARE, because no other method
+      computes the queries of the rows that it reuses.
+
+    Raises ValueError if the run was not probed.
     """
     arrays = trace.arrays()
     steps = arrays["probe_step"]
@@ -39,7 +47,7 @@ def error(trace: Trace) -> dict[str, Any]:
     return {
         "step": packed(steps),
         "error": packed(arrays["probe_error"]),
-        "mean": packed(np.stack([means(decode(plane)) for plane in arrays["probe_error"]])),
+        "mean": packed(np.stack([nan_means(decode(plane)) for plane in arrays["probe_error"]])),
         "row": packed(arrays["probe_row"]),
         "position": packed(arrays["probe_position"]),
         "tv": packed(arrays["probe_tv"]),
@@ -55,26 +63,27 @@ def error(trace: Trace) -> dict[str, Any]:
     }
 
 
-def means(values: np.ndarray) -> np.ndarray:
-    """Mean of the last axis over what is not NaN, float32; NaN where nothing is."""
+def nan_means(values: np.ndarray) -> np.ndarray:
+    """Mean over the last axis without NaN values, float32; NaN if all values are NaN."""
     known = ~np.isnan(values)
     count = known.sum(-1)
     sums = np.where(known, values, 0).sum(-1)
     return np.where(count > 0, sums / np.maximum(count, 1), np.nan).astype(np.float32)
 
 
-def half(drift: np.ndarray) -> np.ndarray:
-    """Tangent of half the angle between two vectors that are `drift` = 1 - cosine apart."""
+def tan_half_angle(drift: np.ndarray) -> np.ndarray:
+    """Tangent of half the angle between two vectors, where `drift` is 1 - their cosine."""
     return np.sqrt(drift / np.maximum(2 - drift, 1e-9))
 
 
 def recalls(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
-    """How well the rows to recompute were chosen: recall and chance, float32 [E, L, 4].
+    """Recall of the choice of rows to recompute, and the recall of a random choice.
 
-    Of the rows that could be reused (a value was kept before the step, and the clock does not
-    renew their whole region) k were recomputed; recall is the share of them among the k rows
-    whose kept value lay farthest from the exact one, chance what a blind choice would get. Both
-    NaN where nothing or everything was recomputed.
+    Consider the rows that could be reused: a value was cached before the step, and no refresh of
+    their whole region was due. Of these, k were recomputed. Recall is the share of these k rows
+    that are among the k rows whose cached value was farthest from the exact one. Chance is the
+    expected recall of a random choice. Both are float32 [E, L, 4], and NaN where all rows or none
+    were recomputed.
     """
     arrays = trace.arrays()
     steps, moved = arrays["probe_step"], arrays["probe_moved"]
@@ -91,9 +100,9 @@ def recalls(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
 
 
 def recall_at_k(moved: np.ndarray, chosen: np.ndarray) -> tuple[float, float]:
-    """Share of the k chosen rows among the k that moved most, and k / n; NaN for k = 0 or n.
+    """Share of the k chosen rows that are among the k with the largest drift, and k / n.
 
-    Rows that moved as much as the k-th are as good as it.
+    Rows that tie with the k-th count as hits. Both values are NaN for k = 0 and k = n.
     """
     n, k = len(chosen), int(chosen.sum())
     if k in (0, n):
@@ -105,12 +114,13 @@ def recall_at_k(moved: np.ndarray, chosen: np.ndarray) -> tuple[float, float]:
 
 
 def bounds(trace: Trace) -> tuple[np.ndarray, np.ndarray] | None:
-    """What DARE's bound rests on [E, L, 2] and the true error [E, L], float32; None without DARE.
+    """The quantity that bounds DARE's error, and the true error; None without DARE.
 
-    Proxy: the mean over rows of the sum of `half` of the query drifts since the row was last
-    recomputed (arXiv 2605.08134, the bound of a layer's error up to constants), at least and at
-    most, as the codes leave it open; true: the mean of `half` of the attention output's error.
-    Rows that took no part are left out of both.
+    Proxy, float32 [E, L, 2]: for each row, the sum of `tan_half_angle` of the query drifts since
+    it was last recomputed, averaged over rows (arXiv 2605.08134: up to constants, a bound of a
+    layer's error). The two values are the smallest and the largest sum that the rounded drift
+    codes allow. True, float32 [E, L]: the mean of `tan_half_angle` of the error of the attention
+    output. Rows that were not in the forward are left out of both.
     """
     part = dare_part(trace)
     if part is None:
@@ -121,14 +131,14 @@ def bounds(trace: Trace) -> tuple[np.ndarray, np.ndarray] | None:
     since, sums = np.zeros((2, *codes.shape[1:])), np.zeros((2, *used.shape))
     rows = {int(step): row for row, step in enumerate(arrays["probe_step"])}
     for step in range(len(codes)):
-        since = np.where(fresh[step], 0, since + _span(codes[step]))
+        since = np.where(fresh[step], 0, since + _half_angle_range(codes[step]))
         if step in rows:
             sums[:, rows[step]] = since
-    proxy = means(np.where(np.isnan(used), np.nan, sums))
-    return np.moveaxis(proxy, 0, -1), means(half(used))
+    proxy = nan_means(np.where(np.isnan(used), np.nan, sums))
+    return np.moveaxis(proxy, 0, -1), nan_means(tan_half_angle(used))
 
 
-def _span(codes: np.ndarray) -> np.ndarray:
-    """The least and the most that `half` of the drifts may be, [2, *]; 0 where there are none."""
+def _half_angle_range(codes: np.ndarray) -> np.ndarray:
+    """The smallest and largest `tan_half_angle` that the codes allow, [2, *]; 0 for no drift."""
     ends = np.stack([decode(np.maximum(codes - 0.5, 0)), decode(np.minimum(codes + 0.5, 254))])
-    return np.where(codes == NOTHING, 0, half(ends))
+    return np.where(codes == NOTHING, 0, tan_half_angle(ends))

@@ -1,4 +1,4 @@
-"""What every view of a lane stands on: positions, steps, tokens and the plan of each layer."""
+"""Data that all views of a lane share: positions, steps, tokens and the plan of each layer."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ def level_of(trace: Trace) -> str:
 
 
 def frame(trace: Trace) -> dict[str, Any]:
-    """Sizes, the step that revealed each position, ids at the end, kinds and plans.
+    """Sizes, the step that unmasked each position, final token ids, kinds and plans.
 
-    `before` [T] marks answer tokens that were known before the first step; `revealed` [T] is -1
-    where nothing was committed; `plan` [S, L, 4, T/8] is as in the trace, empty where none is.
+    `before` [T] marks answer tokens that were known before the first step. `revealed` [T] is the
+    step that committed a position, -1 for none. `plan` [S, L, 4, T/8] is as in the trace, empty if
+    no plans were recorded.
     """
     arrays, spec = trace.arrays(), trace.meta["spec"]
     prompt = arrays["prompt_mask"]

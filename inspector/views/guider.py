@@ -1,4 +1,4 @@
-"""Guider: how far an autoregressive model agreed to each step's draft, and what that cost."""
+"""Guider: how much of each step's draft an autoregressive model accepted, and its cost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from inspector.page_data.tokens import pieces
 from inspector.views import verdicts
 from inspector.views.verdicts import column
 
-RULE = {  # the defaults of the unmasker's knobs, for a spec that leaves them out
+RULE = {  # defaults of the unmasker's knobs, used if a spec leaves them out
     "guider": "tiny-qwen2", "rule": "rel", "k": 2, "tau": 0.5, "fallback": "dlm", "block": 32,
     "multi_chunk": True,
 }  # fmt: skip
@@ -25,15 +25,21 @@ PART = PARTS.index("guider")
 
 
 def guider(trace: Trace) -> dict[str, Any]:
-    """The guided steps of a run; `asked` alone, false, where no guider was.
+    """The guided steps of a run; only `{"asked": False}` for a run without a guider.
 
-    `cells` [S, G] are codes into `names` by step and answer token, 255 where nothing was drafted.
-    `accepted`, `drafted` [S]; `mean` [S] the mean of the accepted so far; `histogram` [K + 1]
-    counts steps by accepted length and `survival` [K + 1] is Pr(k >= j). `reached` [S] are the
-    tokens a step so far, `needed` [S] those at which the guider's FLOPs are made good (see
-    `break_even`). `numbers` are sums and shares of the run. Where the verdicts were recorded,
-    `draft_*` [J] and `guider_*` [H] are those of the trace and `span` [J, 2] says which guider
-    tokens spell which drafted token. ValueError where they do not fit the answer.
+    Returns a document with:
+
+    - `cells` [S, G]: the verdict of each step on each answer token as a code into `names`, 255 if
+      the token was not drafted;
+    - `drafted`, `accepted` [S]: numbers of tokens; `mean` [S]: the mean of `accepted` so far;
+    - `histogram` [K + 1]: number of steps by accepted length k; `survival` [K + 1]: Pr(k >= j);
+    - `reached` [S]: tokens per step so far; `needed` [S]: the tokens per step that offset the
+      guider's FLOPs (see `break_even`);
+    - `numbers`: sums and shares of the run;
+    - if the verdicts were recorded, `draft_*` [J] and `guider_*` [H] as in the trace, and `span`
+      [J, 2]: the guider tokens that spell each drafted token.
+
+    Raises ValueError if the verdicts do not fit the answer.
     """
     arrays = trace.arrays()
     if not len(arrays["guided_count"]):
@@ -68,10 +74,15 @@ def guider(trace: Trace) -> dict[str, Any]:
 
 
 def break_even(guided: np.ndarray, rest: np.ndarray) -> np.ndarray:
-    """Tokens a step at which a guider is made good, up to each step, float32 [S].
+    """Tokens per step at which the cost of a guider is offset, cumulative, float32 [S].
 
-    1 + cost of the guider / cost of all else [S]: below it, one token a step without a guider would
-    have cost less. NaN where all else cost nothing.
+    This is 1 + (cost of the guider) / (cost of everything else), summed up to each step. With
+    fewer tokens per step, decoding one token per step without a guider would have cost less. NaN
+    if everything else cost nothing.
+
+    Args:
+        guided: cost of the guider [S].
+        rest: cost of everything else [S], in the same unit.
     """
     other = np.cumsum(rest.astype(float))
     share = np.cumsum(guided.astype(float)) / np.where(other > 0, other, np.nan)
@@ -79,17 +90,17 @@ def break_even(guided: np.ndarray, rest: np.ndarray) -> np.ndarray:
 
 
 def own_commits(trace: Trace) -> np.ndarray:
-    """Tokens of each step [S] but for those filled in after the end of the text, int64."""
+    """Tokens committed by each step, int64 [S], without those filled in after the end of text."""
     arrays = trace.arrays()
     own = np.isfinite(arrays["commit_confidence"])
     return np.bincount(arrays["commit_step"][own], minlength=trace.steps)
 
 
 def numbers(trace: Trace) -> dict[str, float | int | None]:
-    """Sums and shares over all steps; None where there is nothing to divide by.
+    """Sums and shares over all steps; a share is None if its denominator is 0.
 
-    `top1` and so on are shares of the judged guider tokens, `nll` and `kl` means in nats,
-    `flops_share` and `prefill_share` the guider's and its prefill's parts of all FLOPs.
+    `top1` and so on are shares of the judged guider tokens, `nll` and `kl` are means in nats,
+    `flops_share` and `prefill_share` are the shares of the guider and its prefill in all FLOPs.
     """
     arrays = trace.arrays()
     names = ("drafted", "accepted", "judged", "straddle_loss", "forwards", "fed", "prefilled")
@@ -116,7 +127,7 @@ def numbers(trace: Trace) -> dict[str, float | int | None]:
 
 
 def rule(trace: Trace) -> dict[str, Any]:
-    """How the guider was asked: the knobs of the unmasker, as plain scalars."""
+    """The knobs of the guided unmasker as scalars; an invalid value is replaced by its default."""
     knobs = trace.meta["spec"].get("knobs")
     given: Mapping[str, Any] = knobs if isinstance(knobs, Mapping) else {}
     said = {name: given.get(f"guided.{name}", default) for name, default in RULE.items()}
@@ -125,5 +136,5 @@ def rule(trace: Trace) -> dict[str, Any]:
 
 
 def ratio(part: float, whole: float) -> float | None:
-    """A quotient, None where it has none."""
+    """Quotient of `part` and `whole`, or None if `whole` is not positive."""
     return float(part) / float(whole) if whole > 0 else None

@@ -1,4 +1,4 @@
-"""Every method's page as data: account, knobs, published and measured figures, a race to try."""
+"""The method pages as data: description, knobs, published and measured figures, a race to try."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ HEAD = (
 
 
 def document(catalog: Mapping[str, Any], plain: RunSpec, table: Row | None) -> dict[str, Any]:
-    """The pages of all methods of a catalog, caches first, in its order.
+    """The pages of all methods in a catalog, caches first, in the catalog's order.
 
-    `plain` is the plain run that each method's race is tried on; `table` is what
-    `engine.evaluate.__main__ --specs` wrote of this repository's own measurements, None where there is none.
+    Args:
+        catalog: the session's catalog.
+        plain: the spec of plain decoding, against which each method can be tried.
+        table: this repository's own measurements, as written by `python -m engine evaluate
+            --specs`; None if there are none.
     """
     groups = []
     for kind, title in KINDS.items():
@@ -31,7 +34,7 @@ def document(catalog: Mapping[str, Any], plain: RunSpec, table: Row | None) -> d
 
 
 def trial(kind: str, name: str, plain: RunSpec) -> RaceSpec:
-    """The race that shows a method at its defaults in lane B, plain decoding in lane A."""
+    """A race with plain decoding in lane A and a method with its default knobs in lane B."""
     return RaceSpec(plain, RunSpec.from_dict(plain.to_dict() | {kind: name}))
 
 
@@ -82,7 +85,7 @@ def _said(value: Any) -> str:
 
 
 def _measured(kind: str, row: Row, table: Row | None) -> dict[str, Any] | None:
-    """The rows in which a method was measured, the baseline first; None where it was not."""
+    """The rows in which a method was measured, after the baseline; None if it was not measured."""
     if table is None:
         return None
     base, *others = table["rows"]
@@ -93,7 +96,7 @@ def _measured(kind: str, row: Row, table: Row | None) -> dict[str, Any] | None:
 
 
 def _shown_by(kind: str, spec: Row) -> list[str]:
-    """The methods that a measured row stands for: its caches; its unmasker where it has none."""
+    """The methods that a measured row belongs to: its caches, or its unmasker if it has none."""
     if spec["cache"] == "none":
         return [spec["unmasker"]] if kind == "unmasker" else []
     return spec["cache"].split("+") if kind == "cache" else []
@@ -115,22 +118,22 @@ def _cells(row: Row) -> list[str]:
 
 
 def _note(table: Row | None) -> str:
-    """What the measured rows were measured on."""
+    """The conditions of the measurements, in words."""
     if table is None:
         return ""
     first, where = table["rows"][0], table["environment"]
     spec, speed = first["spec"], first["speed"]
     timed = (
-        "A step and a run are ratios of time to plain decoding, above 1 is faster, on another, "
-        f"longer task ({speed['nfe']} forwards of plain decoding, {speed['prompts']} prompts, one "
-        "at a time). "
+        "“A step” and “A run” are speed-ups over plain decoding (above 1 is faster), measured on "
+        f"a longer task ({speed['nfe']} forwards of plain decoding, {speed['prompts']} prompts, "
+        "one at a time). "
         if speed
         else ""
     )
     return (
         f"{first['problems']} held-out problems of this repository's corpus, the same for every "
-        f"row, on {spec['model']}; answer of {spec['gen_length']} in blocks of "
-        f"{spec['block_length']}. p is McNemar's exact test against the first row. {timed}"
+        f"row, on {spec['model']}; answers of {spec['gen_length']} tokens in blocks of "
+        f"{spec['block_length']}. p is from McNemar's exact test against the first row. {timed}"
         f"{where['device_name']}, {where['threads']} thread, {where['dtype']}, torch "
         f"{where['torch']}."
     )

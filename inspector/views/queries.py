@@ -1,4 +1,4 @@
-"""Queries: how far head 0's query moved, and what was reused by it (DARE, figures 3 and 5)."""
+"""Queries: drift of the first head's query, and the rows reused (DARE, figures 3 and 5)."""
 
 from __future__ import annotations
 
@@ -17,18 +17,26 @@ PER_DECADE = 6
 
 
 def queries(trace: Trace) -> dict[str, Any]:
-    """Query drift of a run recorded at level `layers`; ValueError where it was not.
+    """The query drift of a run recorded at level `layers`.
 
-    `q0` [S, L, T] are the drift's codes; `threshold` and `aimed` [L] are what DARE derived (-1 and
-    0: the layer reuses nothing), None for other methods; `site` is the site that it reuses, V
-    where there is no DARE. `edges` are the bins of `counts` [L, 4, 2, bins], rows by drift, first
-    those recomputed at a site, then those reused. `reuse` [L, 4] is the share of rows reused: with
-    DARE of those whose query was compared, else of all rows after the first step. `anchor`:
-    DARE compared with the row's last renewal, not with the step before as `q0` does.
+    Returns a document with:
+
+    - `q0` [S, L, T]: drift codes of the first head's query from step to step;
+    - `threshold`, `aimed` [L]: DARE's threshold and target share of reuse (-1 and 0 if the layer
+      reuses nothing), None for other methods;
+    - `dare`: whether the cache is DARE; `site`: the site that it reuses, V for other methods;
+    - `anchor`: whether DARE compares a query with the row's last refresh and not, as `q0` does,
+      with the previous step;
+    - `counts` [L, 4, 2, bins]: number of rows by drift, first recomputed, then reused ones; `edges`
+      are the borders of the bins;
+    - `reuse` [L, 4]: share of rows reused; with DARE of the rows whose queries were compared,
+      otherwise of all rows after the first step.
+
+    Raises ValueError if the run has no drifts.
     """
     arrays = trace.arrays()
     if not len(arrays["drift"]) or not len(arrays["plan"]):
-        raise ValueError("This run kept no drift: press Record to see how far queries moved.")
+        raise ValueError("This run has no recorded drift: press Record to see the query drift.")
     codes = arrays["drift"][:, :, QUANTITIES.index("q0")]
     kept, part = ~trace.recompute_map(), dare_part(trace)
     found = trace.meta.get("facts")
@@ -43,18 +51,18 @@ def queries(trace: Trace) -> dict[str, Any]:
         "anchor": _anchor(trace, part),
         "edges": packed(_drifts(edges)),
         "counts": packed(histogram(codes, kept, edges)),
-        "reuse": packed(reuse(codes, kept) if part else _rest(kept)),
+        "reuse": packed(reuse(codes, kept) if part else _mean_reuse(kept)),
     }
 
 
 def dare_part(trace: Trace) -> str | None:
-    """The name of DARE in the run's cache, alone or on another one; None where it is not there."""
+    """The name of the DARE method in the run's cache, alone or stacked; None without DARE."""
     parts = str(trace.meta["spec"].get("cache", "none"))[:60].split("+")
     return next((part for part in parts if part in REUSED), None)
 
 
 def bins() -> np.ndarray:
-    """Edges of the histogram as codes, about PER_DECADE a decade but no finer than the codes."""
+    """Edges of the histogram as drift codes: at most PER_DECADE bins per decade."""
     edges, last = [0], decode(0.5)
     for code in range(1, NOTHING):
         low = decode(code - 0.5)
@@ -65,7 +73,13 @@ def bins() -> np.ndarray:
 
 
 def histogram(codes: np.ndarray, kept: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Rows by drift, int32 [L, 4, 2, bins]: recomputed, reused; `kept` bool [S, L, 4, T]."""
+    """Number of rows by drift, int32 [L, 4, 2, bins]: recomputed and reused rows.
+
+    Args:
+        codes: drift codes [S, L, T].
+        kept: whether a row was reused at a site, bool [S, L, 4, T].
+        edges: borders of the bins as codes.
+    """
     layers, sites = codes.shape[1], kept.shape[2]
     out = np.zeros((layers, sites, 2, len(edges) - 1), np.int32)
     place = np.searchsorted(edges, np.arange(NOTHING), "right") - 1
@@ -82,21 +96,21 @@ def histogram(codes: np.ndarray, kept: np.ndarray, edges: np.ndarray) -> np.ndar
 
 
 def reuse(codes: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Share of the rows with a drift that were kept, float32 [L, 4]; NaN where there are none."""
+    """Share of reused rows among the rows with a drift, float32 [L, 4]; NaN if there are none."""
     seen = (codes != NOTHING)[:, :, None]
     count = seen.sum((0, 3))
     hits = (kept & seen).sum((0, 3))
     return np.where(count > 0, hits / np.maximum(count, 1), np.nan).astype(np.float32)
 
 
-def _rest(kept: np.ndarray) -> np.ndarray:
+def _mean_reuse(kept: np.ndarray) -> np.ndarray:
     if len(kept) < 2:
         return np.full(kept.shape[1:3], np.nan, np.float32)
     return kept[1:].mean((0, 3), dtype=np.float32)
 
 
 def _drifts(edges: np.ndarray) -> np.ndarray:
-    """The drifts at which bins begin and end; the first, which holds 0, at a third of its end."""
+    """Edges of the histogram as drifts. The first bin, which contains 0, begins at 1/3 its end."""
     inner = decode(edges[1:] - 0.5)
     return np.array([inner[0] / 3, *inner], np.float32)
 

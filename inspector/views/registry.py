@@ -1,4 +1,4 @@
-"""The views that the page may ask for: name to function of a trace."""
+"""The registry of views: the name of each view and its function of a trace."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ VIEWS: dict[str, View] = {
     "scatter": scatter,
     "guider": guider,
 }
-TIMED = frozenset({"time", "rho", "run_card"})  # views of the run whose clocks are true
+TIMED = frozenset({"time", "rho", "run_card"})  # views of the timed trace, not the recorded one
 
 
 def draw(trace: Trace, name: str) -> dict[str, Any]:
-    """A view's data; `{"missing": why}` where the trace does not give it."""
+    """A view's data, or `{"missing": reason}` if the trace lacks what the view needs."""
     try:
         return VIEWS[name](trace)
     except ValueError as error:

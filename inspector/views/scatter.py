@@ -1,4 +1,4 @@
-"""Scatter: whether the drift of one quantity foretells the drift of another, row by row."""
+"""Scatter: whether the drift of one quantity predicts the drift of another, row by row."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from engine.core.events import QUANTITIES
 from engine.trace.trace import Trace
 from inspector.page_data.packing import packed
 
-FLOOR, BINS = 1e-4, 48  # twelve bins a decade: the finest in which every bin holds a code
+FLOOR, BINS = 1e-4, 48  # twelve bins per decade: the finest in which no bin is without a code
 PAIRS = (("v", "attn"), ("v", "ffn"), ("q0", "k"), ("q0", "v"), ("q0", "attn"))
-TOGETHER = (("v", "attn", "ffn"), ("q0", "k", "v", "attn"))  # pairs of one picture, same rows
+TOGETHER = (("v", "attn", "ffn"), ("q0", "k", "v", "attn"))  # quantities compared on the same rows
 DRIFTS = decode(np.arange(NOTHING))
 LOGS = np.log10(np.maximum(DRIFTS, FLOOR))
 BIN_OF = np.minimum((BINS * (LOGS / -np.log10(FLOOR) + 1)).astype(int), BINS - 1)
@@ -22,15 +22,20 @@ BIN_OF = np.minimum((BINS * (LOGS / -np.log10(FLOOR) + 1)).astype(int), BINS - 1
 def scatter(trace: Trace) -> dict[str, Any]:
     """Joint histograms and correlations of PAIRS (dLLM-Cache, figure 2; DARE, figure 2).
 
-    `counts` [P, L, BINS, BINS] int32 counts rows by log 1 - cosine, FLOOR to 1, first of the pair
-    by row; `stats` [P, L + 1, 3] float32 is Pearson's r of the drifts, of their logarithms and
-    Spearman's, NaN where there is none, the last layer being all of them; `rows` [P, L + 1] are
-    those counted, `most` as many as plain decoding gives in a layer. ValueError where nothing was
-    evaluated.
+    Returns a document with:
+
+    - `counts` int32 [P, L, BINS, BINS]: number of rows by log drift from FLOOR to 1; the first
+      quantity of the pair is the first of the two axes;
+    - `stats` float32 [P, L + 1, 3]: Pearson's r of the drifts, Pearson's r of their logarithms and
+      Spearman's rank correlation, NaN if undefined; the last entry is for all layers together;
+    - `rows` [P, L + 1]: number of rows counted;
+    - `most`: the number of rows in a layer under plain decoding.
+
+    Raises ValueError if the run has no drifts.
     """
     drift = trace.arrays()["drift"]
     if not drift.size:
-        raise ValueError("This run kept no drifts: press Record to see them.")
+        raise ValueError("This run has no recorded drifts: press Record to see them.")
     found = [of_pair(drift, *pair) for pair in PAIRS]
     counts, stats, rows = (np.stack(parts) for parts in zip(*found, strict=True))
     return {
@@ -45,7 +50,8 @@ def scatter(trace: Trace) -> dict[str, Any]:
 def of_pair(drift: np.ndarray, x: str, y: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Counts [L, BINS, BINS], correlations [L + 1, 3] and rows [L + 1] of two quantities.
 
-    `drift` [S, L, Q, T]; only rows count in which all quantities of their picture are known.
+    `drift` [S, L, Q, T] are drift codes. A row is counted if all quantities of its entry in
+    TOGETHER are known.
     """
     names = next(together for together in TOGETHER if {x, y} <= set(together))
     known = (drift[:, :, [QUANTITIES.index(name) for name in names]] != NOTHING).all(2)
@@ -65,7 +71,7 @@ def of_pair(drift: np.ndarray, x: str, y: str) -> tuple[np.ndarray, np.ndarray, 
 
 
 def binned(joint: np.ndarray) -> np.ndarray:
-    """Counts by code [NOTHING, NOTHING] as counts by bin [BINS, BINS] int32."""
+    """Sum counts by code [NOTHING, NOTHING] into counts by bin, int32 [BINS, BINS]."""
     starts = np.searchsorted(BIN_OF, np.arange(BINS))
     return np.add.reduceat(np.add.reduceat(joint, starts, 0), starts, 1).astype(np.int32)
 
@@ -73,7 +79,7 @@ def binned(joint: np.ndarray) -> np.ndarray:
 def correlations(joint: np.ndarray) -> tuple[float, float, float]:
     """Pearson's r of the drifts and of their logarithms, and Spearman's rank correlation.
 
-    `joint` [NOTHING, NOTHING] counts rows by the codes of both; NaN where one of them is constant.
+    `joint` [NOTHING, NOTHING] counts rows by both codes. NaN if one of the two is constant.
     """
     return (
         pearson(joint, DRIFTS, DRIFTS),
@@ -95,5 +101,5 @@ def pearson(joint: np.ndarray, x: np.ndarray, y: np.ndarray) -> float:
 
 
 def ranks(counts: np.ndarray) -> np.ndarray:
-    """The mean rank of each value that occurs `counts` [n] times, in rising order."""
+    """The mean rank of each value; `counts` [n] is how often each occurs, in rising order."""
     return np.cumsum(counts) - (counts - 1) / 2

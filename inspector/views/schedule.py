@@ -1,4 +1,4 @@
-"""Schedule: what each step renewed of each region and layer, beside what the clock planned."""
+"""Schedule: what each step recomputed in each region and layer, and what was planned."""
 
 from __future__ import annotations
 
@@ -12,17 +12,24 @@ from inspector.page_data.packing import packed
 
 
 def schedule(trace: Trace) -> dict[str, Any]:
-    """Plans of a run recorded at level `steps` or above; ValueError where none were kept.
+    """The plans of a run recorded at level `steps` or above.
 
-    `planned`, `done` [S, 3] are codes into events.KINDS by `regions`, `planned` empty where the
-    trace has none; `differs` [n, 2] names the steps and regions in which they are not the same.
-    `portion` [S, 3] is the share of a region's token-layers that was recomputed (NaN: an empty
-    region), `share` [S, L, 4] that of a layer's rows by site, `running` [S] the percentage of
-    token-layers recomputed up to each step, all sites and guidance branches together.
+    Returns a document with:
+
+    - `planned`, `done` [S, 3]: codes into `events.KINDS` by region; `planned` is empty if the
+      trace has none; `differs` [n, 2]: the steps and regions where the two differ;
+    - `portion` [S, 3]: share of a region's token-layers that was recomputed, NaN if it is empty;
+    - `share` [S, L, 4]: share of a layer's rows that was recomputed, by site;
+    - `running` [S]: percentage of token-layers recomputed up to each step, over all sites and
+      guidance branches.
+
+    Raises ValueError if the run has no plans.
     """
     arrays = trace.arrays()
     if not len(arrays["plan"]):
-        raise ValueError("This run kept no plans: press Record to see what each step recomputed.")
+        raise ValueError(
+            "This run has no recorded plans: press Record to see what each step recomputed."
+        )
     planned, done, bits = arrays["planned"], trace.done(), trace.recompute_map()
     known = planned != done if len(planned) else np.zeros(done.shape, bool)
     return {
@@ -37,7 +44,12 @@ def schedule(trace: Trace) -> dict[str, Any]:
 
 
 def portion(bits: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Share of each region recomputed, float32 [S, 3]: `bits` [S, L, 4, T], `places` [S, 3, T]."""
+    """Share of each region that was recomputed, float32 [S, 3]; NaN for an empty region.
+
+    Args:
+        bits: whether a row was recomputed, bool [S, L, 4, T].
+        places: whether a position is in a region, bool [S, 3, T].
+    """
     by_row = bits.mean((1, 2), dtype=np.float32)[:, None]
     rows = places.sum(-1)
     sums = np.where(places, by_row, 0).sum(-1)

@@ -1,4 +1,4 @@
-"""Similarity: how alike K and V of any two recorded steps are, by layer and group of positions."""
+"""Similarity: cosine of K and V between any two recorded steps, by layer and position group."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ from inspector.page_data.packing import packed
 
 
 def similarity(trace: Trace) -> dict[str, Any]:
-    """The step by step comparison of level `layers` (Fast-dLLM, figure 3; DARE, figure 4).
+    """The comparison of steps of a run recorded at level `layers`.
 
-    `codes` [X (X + 1) / 2, 2, L, G] uint8 are log codes of 1 - mean cosine over the lower triangle
-    by rows, K and V; `steps` [X]; `groups` [G, 2], positions [lo, hi). ValueError where nothing
-    was compared.
+    Compare figure 3 of Fast-dLLM and figure 4 of DARE. Returns a document with:
+
+    - `codes` uint8 [X (X + 1) / 2, 2, L, G]: drift codes of 1 - mean cosine of K and of V, for the
+      lower triangle of pairs of steps, by rows;
+    - `steps` [X]: the compared steps;
+    - `groups` [G, 2]: the range of positions [lo, hi) of each group.
+
+    Raises ValueError if no steps were compared.
     """
     arrays = trace.arrays()
     if not arrays["similarity"].size:
         raise ValueError(
-            "This run compared no steps: press Record to run it once more with the recorder on; "
-            "a recording that was stopped holds none either."
+            "No steps were compared in this run: press Record to run it again with the recorder "
+            "on. A recording that was stopped has no comparison."
         )
     return {
         "codes": packed(arrays["similarity"]),

@@ -1,33 +1,38 @@
-"""Time: what each step of a timed run took, and what it computed; and the sweep over rho."""
+"""Time: duration and FLOPs of each step of a timed run, and the recorded sweep over rho."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from engine.core.events import PARTS
+from engine.core.files import ASSETS
 from engine.trace.trace import Trace
 from inspector.page_data.packing import packed
 from inspector.views.guider import break_even
 
-SWEEP = Path(__file__).parents[2] / "assets" / "table" / "rho.json"
+SWEEP = ASSETS / "results" / "rho.json"
 RECORDING = ("steps", "layers", "probe")
 
 
 def time(trace: Trace) -> dict[str, Any]:
-    """Milliseconds and GFLOPs of every step; ValueError for a run that was made to be recorded.
+    """Milliseconds and GFLOPs of every step.
 
-    `forward_ms`, `decide_ms` [S]; `gflops` [S, parts] by `parts`; all float32. `guider_ms` [S, 2]
-    is the guider's part of `decide_ms` and, of that, its prefill; `needed` [S] the tokens a step
-    that make it good by the clock (see guider.break_even); both are empty without a guider.
+    Returns a document of float32 arrays:
+
+    - `forward_ms`, `decide_ms` [S];
+    - `gflops` [S, P], where P counts `parts`;
+    - `guider_ms` [S, 2]: the guider's share of `decide_ms` and, within it, its prefill;
+    - `needed` [S]: tokens per step that offset the guider's time (see `guider.break_even`).
+
+    The last two are empty without a guider. Raises ValueError for a recorded run.
     """
     if trace.meta["spec"].get("record") in RECORDING:
         raise ValueError(
-            "Recorded runs show no times, for the recorder's work would be in them. Run the race "
-            "again to see what each step takes."
+            "Recorded runs show no times, because the times would include the recording. Run the "
+            "race again to see what each step takes."
         )
     arrays = trace.arrays()
     spent = arrays["guided_ms"]
@@ -43,10 +48,10 @@ def time(trace: Trace) -> dict[str, Any]:
 
 
 def rho(trace: Trace) -> dict[str, Any]:
-    """The recorded sweep of dLLM-Cache's ratio (see engine.bench.ratio_sweep), the same for every run.
+    """The recorded sweep over dLLM-Cache's ratio (see `engine.bench.ratio_sweep`).
 
-    ValueError where this copy of the program holds none.
+    It is the same for every run. Raises ValueError if its file does not exist.
     """
     if not SWEEP.is_file():
-        raise ValueError("No sweep is recorded here; python -m engine sweep makes one.")
+        raise ValueError("There is no recorded sweep. Make one with `python -m engine sweep`.")
     return dict(json.loads(SWEEP.read_text("utf-8")))

@@ -1,4 +1,4 @@
-"""Verdicts: what became of each answer token at each guided step, and who spelt it."""
+"""Verdicts: the guider's verdict on each drafted token, and the guider tokens that spell it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ NO_TOKEN = -1
 
 
 def column(trace: Trace, name: str) -> np.ndarray:
-    """One of events.GUIDED of every step [S], int64."""
+    """The count `name`, one of `events.GUIDED`, of every step, int64 [S]."""
     counts: np.ndarray = trace.arrays()["guided_count"][:, GUIDED.index(name)].astype(np.int64)
     return counts
 
 
 def check(trace: Trace) -> None:
-    """Raise ValueError for drafts that cannot be those of this answer."""
+    """Raise ValueError if the drafts do not fit the answer of the trace."""
     drafted, index = column(trace, "drafted"), places(trace)
     wrong = (drafted > (index >= 0).sum()) | (column(trace, "accepted") > drafted)
     if wrong.any() or (index[trace.arrays()["draft_position"]] < 0).any():
@@ -30,9 +30,10 @@ def check(trace: Trace) -> None:
 
 
 def cells(trace: Trace) -> np.ndarray:
-    """Codes into NAMES of every step and answer token, uint8 [S, G]; NOT_DRAFTED elsewhere.
+    """The verdict of every step on every answer token as a code into NAMES, uint8 [S, G].
 
-    Where the verdicts were not recorded, those beyond the first mismatch are `untold`.
+    NOT_DRAFTED marks tokens that were not drafted. If the verdicts were not recorded, tokens after
+    the first mismatch are `untold`: their verdict is unknown.
     """
     arrays, index = trace.arrays(), places(trace)
     shown, when = np.flatnonzero(index >= 0), trace.step_map()
@@ -48,13 +49,18 @@ def cells(trace: Trace) -> np.ndarray:
             out[step, columns] = verdicts(ok, int(accepted[step]))
         else:
             open_ = np.flatnonzero(~given & ((here < 0) | (here >= step)))[: drafted[step]]
-            out[step, open_] = told(len(open_), int(accepted[step]))
+            out[step, open_] = verdicts_from_counts(len(open_), int(accepted[step]))
     _mark_commits(trace, out, index)
     return out
 
 
 def verdicts(ok: np.ndarray, accepted: int) -> np.ndarray:
-    """Codes of a recorded draft [n]: its flags `ok`, of which `accepted` leading ones count."""
+    """Codes of a recorded draft [n].
+
+    Args:
+        ok: whether the guider agrees to each token, bool [n].
+        accepted: number of leading tokens that were accepted.
+    """
     codes = np.where(ok, AGREED, REFUSED)
     codes[:accepted] = ACCEPTED
     if accepted < len(ok) and not ok[accepted]:
@@ -62,8 +68,8 @@ def verdicts(ok: np.ndarray, accepted: int) -> np.ndarray:
     return codes
 
 
-def told(drafted: int, accepted: int) -> np.ndarray:
-    """Codes of a draft of which the counts alone are known."""
+def verdicts_from_counts(drafted: int, accepted: int) -> np.ndarray:
+    """Codes of a draft [drafted] of which only the counts are known."""
     codes = np.full(drafted, UNTOLD)
     codes[:accepted] = ACCEPTED
     codes[accepted : accepted + 1] = MISMATCH
@@ -71,7 +77,7 @@ def told(drafted: int, accepted: int) -> np.ndarray:
 
 
 def _mark_commits(trace: Trace, out: np.ndarray, index: np.ndarray) -> None:
-    """Write fallbacks, the end of the text and what was filled after it over the verdicts."""
+    """Overwrite the codes of fallback tokens, the end of text and the tokens filled in after it."""
     arrays = trace.arrays()
     step, place = arrays["commit_step"], index[arrays["commit_position"]]
     filled = ~np.isfinite(arrays["commit_confidence"])
@@ -84,10 +90,11 @@ def _mark_commits(trace: Trace, out: np.ndarray, index: np.ndarray) -> None:
 
 
 def spans(trace: Trace) -> np.ndarray:
-    """Guider tokens [first, last] that spell each drafted token, int32 [J, 2] into guider_id.
+    """The guider tokens [first, last] that spell each drafted token, indices int32 [J, 2].
 
-    By the bytes of both; [NO_TOKEN, NO_TOKEN] where the guider's probability is not known. A token
-    without bytes is an end of text: it is the guider's last token, which has none either.
+    The indices point into `guider_id`. Tokens are matched by their bytes. [NO_TOKEN, NO_TOKEN] if
+    the guider's probability is unknown. A token without bytes is an end of text and is matched
+    with the guider's last token, which has no bytes either.
     """
     arrays = trace.arrays()
     out = np.full((len(arrays["draft_id"]), 2), NO_TOKEN, np.int32)
@@ -101,13 +108,19 @@ def spans(trace: Trace) -> np.ndarray:
                        for n, at in (("draft", mine), ("guider", theirs)))  # fmt: skip
         if len(ends) and (np.diff(ends) >= 0).all():
             found = _covering(highs, sizes[mine], ends) + theirs.start
-            told = ~np.isnan(arrays["draft_p_g"][mine])
-            out[mine] = np.where(told[:, None], found, NO_TOKEN)
+            known = ~np.isnan(arrays["draft_p_g"][mine])
+            out[mine] = np.where(known[:, None], found, NO_TOKEN)
     return out
 
 
 def _covering(highs: np.ndarray, sizes: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Tokens up to `ends` [m] that overlap each draft token of `sizes` [n] bytes up to `highs`."""
+    """First and last guider token that overlap each draft token, [n, 2].
+
+    Args:
+        highs: end of each draft token in bytes [n].
+        sizes: length of each draft token in bytes [n].
+        ends: end of each guider token in bytes [m].
+    """
     lows = np.maximum(highs - sizes, np.append(0, highs[:-1]))
     starts = np.append(0, ends[:-1])
     first = np.searchsorted(ends, lows, "right")
@@ -118,7 +131,7 @@ def _covering(highs: np.ndarray, sizes: np.ndarray, ends: np.ndarray) -> np.ndar
 
 
 def _sizes(ids: np.ndarray, trace: Trace) -> np.ndarray:
-    """Bytes of each drafted token [J]; an end of text has none, an unknown token any number."""
+    """Length of each drafted token in bytes [J]: 0 for an end of text, the maximum if unknown."""
     stops, unknown = set(stop_ids(trace.meta["model"])), np.iinfo(np.int32).max
     known_, where = np.unique(ids, return_inverse=True)
     lengths = [0 if int(i) in stops else len(trace.pieces.get(int(i), b"")) or unknown

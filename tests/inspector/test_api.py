@@ -16,7 +16,7 @@ from tests.inspector.unpacked import unpacked
 from tests.proofs import visitors
 from tests.proofs.endurance import endure
 from tests.proofs.fuzz_web import MODEL, Web, shares
-from tests.support.browser import PROMPT, running_app
+from tests.support.browser import PROMPT, ROOT, running_app
 from tests.support.crash import BROKEN, write_broken
 from tests.support.micro import write_checkpoint
 
@@ -101,6 +101,27 @@ def test_plan(client):
 def test_impossible_races_are_refused_by_name(client, given, named):
     with pytest.raises(AppError, match=named):
         client.predict(given, api_name="/run")
+
+
+RECORDED = json.loads((ROOT / "tests" / "data" / "recorded_api.json").read_text("utf-8"))
+
+
+def test_methods_has_the_recorded_names_and_fields(client):
+    found = client.predict(api_name="/methods")
+    for kind, names in RECORDED["methods"].items():
+        assert set(names) <= {row["name"] for row in found[kind]}
+    for kind, fields in RECORDED["method_fields"].items():
+        assert all(set(fields) <= set(row) for row in found[kind])
+
+
+@pytest.mark.parametrize("recorded", RECORDED["runs"], ids=range(len(RECORDED["runs"])))
+def test_recorded_calls_give_the_recorded_answers(client, recorded):
+    plans = client.predict(recorded["race"], api_name="/plan")["plans"]
+    last = client.submit(recorded["race"], api_name="/run").result()["lanes"]
+    for lane in "ab":
+        assert recorded["plans"][lane].items() <= plans[lane].items()
+        assert last[lane]["text"] == recorded["texts"][lane]
+        assert recorded["metrics"][lane].items() <= last[lane]["metrics"].items()
 
 
 def test_nan_is_refused(client):
@@ -200,9 +221,9 @@ def test_a_view_of_a_run_by_its_id(client):
     assert shape[:3] == (32, 8, 4)
     assert len(ran["run"]) >= 20
     for run, lane, view, said in [
-        (ran["run"][:-1], "a", "frame", "no longer held"),
-        ("../../etc/passwd" * 99, "a", "frame", "no longer held"),
-        (ran["run"], "c", "frame", "no longer held"),
+        (ran["run"][:-1], "a", "frame", "no longer in memory"),
+        ("../../etc/passwd" * 99, "a", "frame", "no longer in memory"),
+        (ran["run"], "c", "frame", "no longer in memory"),
         ([ran["run"]], "a", "frame", "run: expected text"),
         (ran["run"], "a", {}, "view: expected text"),
         (ran["run"], "a", "__class__", "choose from frame"),

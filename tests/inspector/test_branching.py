@@ -113,7 +113,7 @@ def test_an_impossible_wish_changes_nothing(handlers, record, request_of, wish):
     said = ran(handlers, request_of, **{"run": record.run_id} | wish)
     assert said[-1]["state"] == "failed"
     assert said[-1]["message"]
-    assert "Something failed" not in said[-1]["message"]
+    assert "Unexpected error" not in said[-1]["message"]
     held = handlers.current(request_of())
     assert held is record or held.parent == record.run_id
 
@@ -124,7 +124,7 @@ def test_a_parent_that_is_gone_is_named(handlers, record, request_of):
     said = list(ViewService(handlers).record(asked(level="layers"), request_of()))
     assert "start.trace" in json.loads(said[-1][0])["message"]
     back = ran(handlers, request_of, back=record.run_id)[-1]
-    assert "no longer held" in back["message"]
+    assert "no longer in memory" in back["message"]
 
 
 def test_the_offspring_keeps_what_was_recorded_of_the_parent(record, traces):

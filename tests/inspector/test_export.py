@@ -87,7 +87,7 @@ def test_a_timed_run_and_its_record_come_back_as_one(pair, recorded, tmp_path):
 
 def test_a_record_of_another_run_is_refused(pair, traces, tmp_path):
     traces["b"].save(pair[0])
-    with pytest.raises(ValueError, match="lane A is not the timed one"):
+    with pytest.raises(ValueError, match="lane A has other tokens"):
         read_race(pair)
 
 

@@ -15,7 +15,7 @@ from inspector.page.methods_tab import build_methods
 from inspector.views.methods import document, trial
 
 ROOT = Path(__file__).parents[2]
-TABLE = json.loads((ROOT / "assets" / "table" / "table.json").read_text("utf-8"))
+TABLE = json.loads((ROOT / "assets" / "results" / "table.json").read_text("utf-8"))
 PLAIN = RunSpec(prompt="Mia has 3 pens & 4 = 7? “yes”\n+1 %2B")
 METHODS = [("cache", name) for name in policies()] + [("unmasker", name) for name in unmaskers()]
 UNREPORTED = {"none", "factor", "frechet", "certainty", "dream"}
@@ -122,7 +122,7 @@ def test_measured_rows_are_the_methods_own_after_the_baseline():
 
 def test_measured_cells_are_those_of_the_saved_table():
     head, row = (pages()["dllm_cache"]["measured"][part] for part in ("head", "rows"))
-    lines = (ROOT / "assets" / "table" / "table.md").read_text("utf-8").splitlines()
+    lines = (ROOT / "assets" / "results" / "table.md").read_text("utf-8").splitlines()
     cells = next(line for line in lines if line.startswith("| dLLM-Cache 100/20/0"))
     name, right, p, nfe, flops, again, agreed, _, _, _, step, whole, _ = cells.strip("| ").split(
         " | "
@@ -136,8 +136,8 @@ def test_a_row_that_was_not_timed_has_no_ratios():
     rows = [row | {"speed": None} for row in TABLE["rows"]]
     made = document(catalog.describe(), PLAIN, TABLE | {"rows": rows})
     assert made["groups"][0]["methods"][0]["measured"]["rows"][0][-2:] == ["–", "–"]
-    assert "ratios" not in made["note"]
-    assert "ratios" in document(catalog.describe(), PLAIN, TABLE)["note"]
+    assert "speed-ups" not in made["note"]
+    assert "speed-ups" in document(catalog.describe(), PLAIN, TABLE)["note"]
 
 
 @pytest.mark.parametrize(

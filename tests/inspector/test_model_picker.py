@@ -47,7 +47,7 @@ def filled(form, model, name):
 
 def test_models_say_their_size_licence_and_where_they_are(big):
     labels = dict((name, label) for label, name in model_choices(big.catalog()["models"]))
-    assert labels[fake.BIG] == ("owner/big-8B · to be fetched, 16.0 GB · 8.02 B parameters · MIT")
+    assert labels[fake.BIG] == ("owner/big-8B · to be downloaded, 16.0 GB · 8.02 B parameters · MIT")
     big.fetched.add(fake.BIG)
     labels = dict((name, label) for label, name in refreshed_models(big)["choices"])
     assert "big-8B · on this machine" in labels[fake.BIG]
@@ -67,7 +67,7 @@ def test_a_model_brings_its_presets(form):
     for model in (fake.HUGE, "typed/one", None, 3):
         found = json.loads(Presets(form).offer(model))
         assert found["choices"] == []
-        assert "None is known" in found["info"]
+        assert "no presets" in found["info"]
 
 
 def taking(name):
@@ -183,7 +183,7 @@ def planned(big, form, request, **changes):
 def test_the_plan_says_memory_and_download(big, form, request_of):
     found = planned(big, form, request_of(), model=fake.BIG)
     assert found["memory"] == (
-        "weights 16.0 GB + runs 600 MB of 80.0 GB free; 16.0 GB to be fetched first"
+        "weights 16.0 GB + runs 600 MB of 80.0 GB free; 16.0 GB to download first"
     )
     big.fetched.add(fake.BIG)
     found = planned(big, form, request_of(), model=fake.BIG)

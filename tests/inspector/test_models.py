@@ -93,7 +93,7 @@ def test_a_registered_model_is_planned_before_it_is_here(
     assert found["ok"], found
     assert found["lanes"][0]["context"] == "answer 16 of 4096 tokens"
     assert found["memory"].startswith("weights 16.0 GB + runs")
-    assert found["memory"].endswith("16.0 GB to be fetched first")
+    assert found["memory"].endswith("16.0 GB to download first")
 
 
 @pytest.fixture(scope="module")

@@ -70,7 +70,7 @@ def test_hostile_text_opens_nothing(record):
 
 def test_what_is_too_large_is_left_out_and_said(record):
     whole = replay_page(record, str)
-    assert "It holds everything that was recorded." in whole
+    assert "It contains everything that was recorded." in whole
     limit = len(whole.encode()) - 10
     page = replay_page(record, str, limit)
     assert len(page.encode()) <= limit

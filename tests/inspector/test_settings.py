@@ -131,7 +131,7 @@ def test_the_plan_in_words(session):
 @pytest.mark.parametrize(("typed", "meant"), [("", None), (" 7 ", 7), ("3.5", "3.5"), ("x", "x")])
 def test_an_optional_number_may_be_empty(typed, meant):
     row = {"optional": True, "type": "int", "default": None}
-    assert settings._plain(typed, row) == meant
+    assert settings._as_field_type(typed, row) == meant
 
 
 def test_an_empty_knob_stays_empty(form, session):
@@ -188,9 +188,9 @@ def test_the_plan_says_what_a_guider_takes():
     guided = row | {"memory_bytes": 16e6, "guider_bytes": 7e6}
     assert memory([row | {"guider_bytes": 0}]) == "weights 7.00 MB + runs 2.00 MB of 8.00 GB free"
     assert memory([row, guided]) == (
-        "weights 7.00 MB + runs 11.0 MB (7.00 MB a guider's) of 8.00 GB free"
+        "weights 7.00 MB + runs 11.0 MB (7.00 MB of it the guider) of 8.00 GB free"
     )
-    assert memory([row | {"guider_bytes": None}]).endswith("; the guider to be fetched first")
+    assert memory([row | {"guider_bytes": None}]).endswith("; the guider to download first")
 
 
 def test_the_plan_names_who_decides(form, session):

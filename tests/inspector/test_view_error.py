@@ -1,4 +1,4 @@
-"""Error against exact: means, predictions, recall of the selector and DARE's proxy."""
+"""Error against exact: nan_means, predictions, recall of the selector and DARE's proxy."""
 
 import math
 from dataclasses import replace
@@ -8,7 +8,7 @@ import pytest
 
 from engine.core.drift_codes import NOTHING, decode
 from engine.core.events import QUANTITIES
-from inspector.views.error import bounds, error, means, recall_at_k, recalls
+from inspector.views.error import bounds, error, nan_means, recall_at_k, recalls
 from tests.inspector.conftest import small_race
 from tests.inspector.unpacked import unpacked
 from tests.support.looking import recorded
@@ -62,7 +62,7 @@ def test_means_and_predictions_are_those_of_the_trace(record):
 
 def test_rows_without_part_are_in_no_mean():
     values = np.array([[0.5, np.nan, 0.1], [np.nan] * 3])
-    found = means(values)
+    found = nan_means(values)
     assert found[0] == pytest.approx(0.3)
     assert np.isnan(found[1])
 

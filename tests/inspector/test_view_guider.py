@@ -5,6 +5,7 @@ import pytest
 
 from engine.core.events import PARTS
 from engine.trace.trace import Trace
+from inspector.page_data.lane_card import guider_facts
 from inspector.views import guider as view
 from inspector.views import time, verdicts
 from tests.inspector.unpacked import unpacked
@@ -134,11 +135,11 @@ def test_verdicts_that_do_not_fit_the_answer_are_refused():
 def test_odd_metadata_is_cut_to_scalars():
     trace = guided_trace()
     trace.meta["guider"] = {"name": "x" * 999, "parameters": "9", "shared": "yes", "layers": [1]}
-    found = view.about(trace)
+    found = guider_facts(trace)
     assert len(found["name"]) == 120
     assert (found["parameters"], found["layers"], found["shared"]) == (None, None, False)
     trace.meta["guider"] = 3
-    assert view.about(trace)["name"] == ""
+    assert guider_facts(trace)["name"] == ""
 
 
 def test_a_trace_of_it_comes_back_from_a_file(tmp_path):

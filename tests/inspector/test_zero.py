@@ -164,7 +164,7 @@ def test_what_asks_for_no_gpu_is_run_here(inner):
     assert session.catalog()["devices"] == ["cpu", "cuda"]
     assert list(session.run(PLAIN, Control()))[-1].reason == "done"
     assert "gpu_seconds" not in session.plan(PLAIN)
-    with pytest.raises(ValueError, match="device: give both lanes the same"):
+    with pytest.raises(ValueError, match="device: both lanes must have the same"):
         next(session.race(RaceSpec(PLAIN, replace(FAST, device="cuda")), Control()))
 
 
@@ -210,7 +210,7 @@ def test_a_refused_quota_is_explained(inner):
     ends = [e for _, e in session.race(RACE, Control()) if isinstance(e, RunFinished)]
     assert [end.reason for end in ends] == ["failed", "failed"]
     said = ends[0].message
-    assert "share of GPU time" in said
+    assert "ZeroGPU quota" in said
     assert "4s requested vs. 3s left" in said
     assert "sign in to Hugging Face" in said
 

@@ -9,10 +9,10 @@ from inspector.space.zero import FileControl, zero_gpu_error_text
 @pytest.mark.parametrize(
     ("title", "what"),
     [("ZeroGPU illegal duration", "more GPU time than one call"),
-     ("ZeroGPU quota exceeded", "share of GPU time"),
-     ("ZeroGPU pending credits exceeded", "hold all the credits"),
+     ("ZeroGPU quota exceeded", "ZeroGPU quota does not suffice"),
+     ("ZeroGPU pending credits exceeded", "use all the credits"),
      ("ZeroGPU queue timeout", "free within a minute"),
-     ("ZeroGPU worker error", "worker ended"), ("ZeroGPU client error", "could not take")],
+     ("ZeroGPU worker error", "worker ended"), ("ZeroGPU client error", "could not accept")],
 )  # fmt: skip
 def test_every_refusal_of_the_package_has_its_words(title, what):
     said = zero_gpu_error_text(gr.Error("Text of theirs.", title=title))

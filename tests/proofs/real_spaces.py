@@ -99,7 +99,7 @@ def report(server):
     spaces = patched()
     import app
     from engine.config.spec import RaceSpec, RunSpec
-    from inspector.space.zero import Gpu, ZeroSession
+    from inspector.space.zero import SharedGpu, ZeroSession
 
     settings = app.Settings.of(os.environ | {"DRIFTSCOPE_PRELOAD": "tiny-llada"})
     session = app.make_session(settings)
@@ -117,7 +117,7 @@ def report(server):
     zero_torch.init, zero_torch.move, zero_torch.size = (lambda *a, **k: 0,) * 3
     spec = RunSpec(**SHAPE)
     session._models.load(spec)
-    gpu = Gpu(frozenset({("tiny-llada", "float32")}), 10**9, lambda s, p: 2.0, device="cpu")
+    gpu = SharedGpu(frozenset({("tiny-llada", "float32")}), 10**9, lambda s, p: 2.0, device="cpu")
     small = ZeroSession(session, gpu, spaces.GPU)
     race = RaceSpec(spec, spec)
     found["here"], found["worker"] = ended(session, race), ended(small, race)

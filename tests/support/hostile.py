@@ -29,13 +29,13 @@ NASTY = (
 NUMBERS = (0, 1, -1, 2, 7, 16, 31, 32, 1_024, 1_025, 2**31, 2**63, 10**30, 0.5, -0.0, 1e308)
 UNKNOWN = ": unknown field; the fields are "  # behind a name that may be anything
 SENTENCES = re.compile(  # the page's words where there is nothing that could be named
-    r"Nothing to (record|export): press Run first|This run is no longer held|"
-    r"The view was asked for in an unknown form|Queue is full|Invalid file type|"
+    r"Nothing to (record|export): press Run first|This run is no longer in memory|"
+    r"Invalid request: expected run id|Queue is full|Invalid file type|"
     r"The recording was stopped|.*: no such component in this run; it has ",
     re.S,
 )
 NAMED = re.compile(
-    r"(?:Not imported\. |Lane [AB], |The link's settings were not taken \(|The run failed: )*"
+    r"(?:Not imported\. |Lane [AB], |The settings of the link are invalid \(|The run failed: )*"
     r"(?:[ab]\.)?([\w+-]+)[\w.]*(?:, [\w.]+)*: "
 )
 NAMES = {
@@ -155,5 +155,5 @@ def is_named(said: object) -> bool:
     found = NAMED.match(said)
     return (
         bool(found or SENTENCES.match(said) or UNKNOWN in said)
-        and "Something failed in the app" not in said
+        and "Unexpected error in the app" not in said
     )

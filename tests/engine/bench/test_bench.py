@@ -25,7 +25,7 @@ def threads_and_marks(monkeypatch, tmp_path):
     before = torch.get_num_threads()
     text = "".join(f"{start}old\n{end}\n" for start, end in map(marks, SECTIONS))
     (tmp_path / "README.md").write_text(text, "utf-8")
-    (tmp_path / "assets" / "table").mkdir(parents=True)
+    (tmp_path / "assets" / "results").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     yield
     torch.set_num_threads(before)
