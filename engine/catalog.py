@@ -23,9 +23,9 @@ from engine.cache.stack import Stack
 from engine.config.knobs import describe_fields
 from engine.config.plan import DerivedPlan, derive
 from engine.config.spec import RunSpec
-from engine.core.tables import table_command
+from engine.core.tables import README, table_command
 from engine.unmask.base import Unmasker
-from engine.unmask.proposals import ALIASES
+from engine.unmask.proposals import SCORE_ALIASES
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ def make_policy(spec: RunSpec) -> CachePolicy:
     if plus:
         policy = Stack(policy, _make(policies(), reuse, "cache", spec))
     unmasker = make_unmasker(spec)
-    policy.check(spec.block_length, unmasker.known_order)
+    policy.check(spec.block_length, unmasker.has_planned_order)
     unmasker.check(policy, spec.block_length, spec.eos_suppress)
     return policy
 
@@ -80,7 +80,7 @@ def derive_plan(spec: RunSpec) -> tuple[DerivedPlan, bool]:
     unmasker = make_unmasker(spec)
     make_policy(spec)
     check_knobs(spec)
-    plan = derive(spec, unmasker.scheduled, unmasker.shares, unmasker.guided)
+    plan = derive(spec, unmasker.scheduled, unmasker.planned_counts, unmasker.guided)
     return plan, unmasker.scheduled
 
 
@@ -141,29 +141,22 @@ def _make(kinds: dict[str, type[T]], name: str, field: str, spec: RunSpec) -> T:
                 raise ValueError(
                     f"{key}: unknown knob; {name} has {', '.join(sorted(known)) or 'none'}"
                 )
-            knobs[knob] = ALIASES.get(str(value), value) if knob == "score" else value
+            knobs[knob] = SCORE_ALIASES.get(str(value), value) if knob == "score" else value
     return kinds[name](**knobs)
 
 
 def table() -> str:
-    """Every method as rows of a Markdown table: name, account, knobs with defaults, paper."""
-    lines = ["| in the engine | what it does | knobs | paper |", "|---|---|---|---|"]
+    """Every method as a row of a Markdown table: name, summary, paper."""
+    lines = ["| name | what it does | paper |", "|---|---|---|"]
     for kind in ("cache", "unmasker"):
         for row in describe()[f"{kind}s"]:
-            knobs = ", ".join(f"`{k['name']}` {_shown(k)}" for k in row["knobs"])
-            on = [name for name in row.get("stackable_on", ()) if name != "none"]
-            also = f" Also on {', '.join(on)} (`{on[0]}+{row['name']}`)." if on else ""
-            title = f"**{row['title']}.** {row['summary']}{also}"
-            lines.append(f"| {kind} `{row['name']}` | {title} | {knobs} | {row['paper']} |")
+            paper = row["paper"].removeprefix("arXiv ")
+            link = f"[{paper}](https://arxiv.org/abs/{paper})" if paper else ""
+            what = f"**{row['title']}.** {row['summary']}"
+            lines.append(f"| {kind} `{row['name']}` | {what} | {link} |")
     return "\n".join(lines) + "\n"
-
-
-def _shown(knob: dict[str, Any]) -> str:
-    if knob["default"] is None:
-        return "never" if knob["name"].endswith("interval") else "empty"
-    return str(knob["default"]).lower()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; `arguments` default to those of the process."""
-    table_command("catalog", "The methods of the engine.", table, "methods", arguments)
+    table_command("catalog", "The methods of the engine.", table, "methods", README, arguments)

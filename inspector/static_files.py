@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ INSPECT = (
 )
 RACE = (
     "format.js",
+    "glossary.js",
     "store.js",
     "tokens.js",
     "charts.js",
@@ -45,17 +48,17 @@ RACE = (
     "race.js",
 )
 SCRIPTS = {
-    "plan": ("format.js", "plan.js"),
+    "plan": ("format.js", "glossary.js", "plan.js"),
     "preset": ("preset.js",),
     "race": RACE,
     "replay": ("replay.js", *RACE),
     "learn": (*RACE, "learn.js"),
     "theorem": ("format.js", "charts.js", "theorem_plots.js", "theorem.js"),
-    "methods": ("format.js", "methods.js"),
+    "methods": ("format.js", "glossary.js", "methods.js"),
 }
 SHEETS = (
     "page.css", "race.css", "inspect/inspect.css", "learn.css", "theorem.css", "methods.css",
-    "access.css",
+    "glossary.css", "access.css",
 )  # fmt: skip
 BARE: dict[str, Any] = {"apply_default_css": False, "js_on_load": None}
 
@@ -74,7 +77,27 @@ def template(name: str) -> str:
 
 def script(name: str) -> str:
     """A component's script, joined from its files."""
-    return "\n".join(text(part) for part in SCRIPTS[name])
+    return "\n".join(_script_part(part) for part in SCRIPTS[name])
+
+
+def glossary() -> dict[str, dict[str, Any]]:
+    """The glossary: each term's `title`, `text` and `forms`, the words that link to it."""
+    return json.loads(text("glossary.json"))
+
+
+def term_links(names: Iterable[str]) -> str:
+    """HTML of buttons that open the glossary at the terms `names`."""
+    return ", ".join(
+        f'<button type="button" class="ds-term" data-term="{name}" aria-haspopup="dialog">'
+        f"{glossary()[name]['title'].lower()}</button>"
+        for name in names
+    )
+
+
+def _script_part(name: str) -> str:
+    """A script file; the glossary's is preceded by its data."""
+    data = f"const GLOSSARY = {text('glossary.json')};\n" if name == "glossary.js" else ""
+    return data + text(name)
 
 
 def css() -> str:

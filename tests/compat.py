@@ -31,7 +31,7 @@ class IdleCallDenoiser(Denoiser):
 
     def finalize(self, step: PendingStep) -> StepEvent:
         event, view = super().finalize(step), step.view
-        if view.block_step == 0 and not self.left(view.block).any():
+        if view.block_step == 0 and not self.masks_left(view.block).any():
             self._idle(view.block, view.block_index)
         return event
 
@@ -52,7 +52,7 @@ class RecordedOrder(Quota):
         super().__init__(score="random")
         self._recorded = numbers
 
-    def draw(self, block, noise) -> np.ndarray:
+    def draw_order(self, block, noise) -> np.ndarray:
         size, length = block.stop - block.start, self._recorded.shape[1]
         index = len(self._recorded) - (length - block.start) // size
         return self._recorded[index, block][None]

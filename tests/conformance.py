@@ -17,7 +17,7 @@ from engine.cache.base import CachePolicy, LayerPlan, StepPlan, StepView
 from engine.catalog import make_policy, make_unmasker
 from engine.config.spec import RunSpec
 from engine.core.rows import to_mask
-from engine.generate.capturers import Capturer, TapeCapturer
+from engine.generate.capture.capturers import Capturer, TapeCapturer
 from engine.generate.job import Job
 from engine.generate.loop import Denoiser, denoise
 from engine.models.base import ModelAdapter

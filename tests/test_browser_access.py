@@ -146,7 +146,7 @@ def test_a_lesson_by_keyboard_alone(app, new_page):
     keys.press("Home", "ArrowRight", "Shift+ArrowRight", "End")
     done = "document.querySelector('#ds-learn [data-learn]').dataset.done === 'yes'"
     page.wait_for_function(done)
-    keys.to("Best token's probability")
+    keys.to("Probability of the most likely token")
     keys.press("ArrowLeft", "ArrowUp")
     said = page.locator("#ds-learn [data-figure=candidates] .ds-words")
     said.get_by_text("step").wait_for()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support import guided as hand
-from tests.support.guided import guided_trace
+from tests.support.handmade_guided_run import guided_trace
 from tests.support.looking import bring, illegible, inks, recolour, show
 
 pytest_plugins = ["tests.support.chromium"]
@@ -89,7 +89,7 @@ def test_a_guided_race_is_seen_from_its_counts_and_then_recorded(guided):
     drafted, accepted = re.search(r"(\d+) tokens of (\d+) drafted", said).groups()[::-1]
     assert 0 < int(accepted) < int(drafted)
     assert "leaves out the answer tokens from" in said
-    assert "not each token's verdict" in block(race, "lack")
+    assert "not the verdict on each token" in block(race, "lack")
     legend = race.text("[data-figure=guider] .ds-legend")
     assert "verdict not recorded" in legend
     assert race.page.locator(f"{BOX} [data-figure=guider-scatter]").is_hidden()
@@ -104,14 +104,14 @@ def test_a_guided_race_is_seen_from_its_counts_and_then_recorded(guided):
     assert re.search(r"Step 1, answer token 1: “.+”, diffusion model [01]\.\d+, guider", said)
     assert block(race, "ruling").startswith("Step 1, answer token 1: the diffusion model drafts")
     lane(race, "a", "guider")
-    assert "No guider was asked" in block(race, "said")
+    assert "This run has no guider" in block(race, "said")
     assert race.page.locator(f"{BOX} [data-block=ruling]").is_hidden()
 
 
 def test_the_guider_has_its_part_of_the_time(guided):
     lane(guided, "b", "time")
     legend = guided.page.locator(f"{BOX} [data-figure=time-b] .ds-legend")
-    legend.get_by_text("guider's prompt, once").wait_for()
+    legend.get_by_text("guider's prefill").wait_for()
     assert "guider" not in guided.text("[data-figure=time-a] .ds-legend")
     unit = guided.page.locator(f"{BOX} .ds-view[data-view=time] [data-control=unit]")
     unit.select_option("ms")
@@ -157,7 +157,7 @@ def test_every_cell_says_the_verdict_and_both_probabilities(brought):
         ("a", 0, 1, ["“<img src=x onerror=alert(1)>”", "(rule rel, k = 2, τ = 0.5)."]),
         ("a", 0, 2, ["its fifth choice after “w35 ” with 0.970", "it is not one of its 2 first"]),
         ("a", 0, 3, ["but an earlier one, answer token 3, was the first mismatch."]),
-        ("a", 1, 2, ["Committed all the same", "(fallback dlm)."]),
+        ("a", 1, 2, ["Committed by the fallback", "(fallback dlm)."]),
         ("a", 2, 5, ["drafts the end of the text with", "Accepted: the end of the text"]),
         ("b", 0, 0, ["In its own tokens it reads “w10 ” 0.050, “w11 ” 0.050."]),
         ("b", 2, 5, ["the end of the text"]),

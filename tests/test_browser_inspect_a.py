@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from engine.core.drift_codes import NOTHING, decode
+from engine.core.drift_codes import NOT_EVALUATED, decode
 from engine.core.events import QUANTITIES
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
@@ -74,7 +74,7 @@ def test_drift_counts_are_those_of_the_trace(race, lanes):
         arrays = lanes[lane].arrays()
         first = int(arrays["prompt_mask"].sum()) if rows == "answer" else 0
         codes = arrays["drift"][:, :, QUANTITIES.index(quantity), first:]
-        far, seen = decode(codes), codes != NOTHING
+        far, seen = decode(codes), codes != NOT_EVALUATED
         above = far > tau
         show_at(race, "counts", lane, 4, 9)
         control(race, "counts", "quantity", quantity)

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from engine.core.drift_codes import NOTHING, decode
+from engine.core.drift_codes import NOT_EVALUATED, decode
 from engine.core.events import KINDS, QUANTITIES
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
@@ -64,7 +64,7 @@ def block(race, view, name):
 def test_schedule_and_queries_are_those_of_the_trace(race, lanes):
     trace = lanes["b"]
     arrays, plan = trace.arrays(), trace.recompute_map()
-    planned, done = arrays["planned"], trace.done()
+    planned, done = arrays["planned"], trace.recomputed_kinds()
     show_at(race, "schedule", "b", 4, 9)
     places = np.argwhere(planned != done)
     said = block(race, "schedule", "differs")
@@ -105,7 +105,7 @@ def test_schedule_and_queries_are_those_of_the_trace(race, lanes):
             age += 1
         old = re.search(r"(\d+) steps? old", cell(race, "queries-stale", x, y))
         assert (int(old[1]) if old else 0) == age
-    seen = drift != NOTHING
+    seen = drift != NOT_EVALUATED
     share = percentages(point(race, "queries-profile", (7 - 0.4) / 8.2, 0.5))
     aimed = trace.meta["facts"]["reuse"][6]
     assert share == pytest.approx([100 * (kept & seen).sum() / seen.sum(), 100 * aimed], abs=0.06)
@@ -132,7 +132,7 @@ def test_errors_are_those_of_the_probed_steps(race, lanes):
             assert found == pytest.approx(float(decode(code)), rel=0.06)
         assert ("recomputed" in text) == bool(plan[steps[3], y, 2, x])
     codes = arrays["probe_error"][6, 7, 2]
-    want = decode(codes[codes != NOTHING]).mean()
+    want = decode(codes[codes != NOT_EVALUATED]).mean()
     text = cell(race, "error-means", 6, 7, click=True)
     assert float(re.search(r"attention output ([\d.]+)", text)[1]) == pytest.approx(want, rel=0.06)
     assert race.page.locator(f"{BOX}[data-step='{steps[6]}'][data-layer='7']").count() == 1
@@ -149,10 +149,10 @@ def test_errors_are_those_of_the_probed_steps(race, lanes):
     first = np.flatnonzero(here & wrong)[0]
     pieces = [trace.pieces[int(i)].decode().strip() for i in arrays["probe_top"][first]]
     assert all(piece in said for piece in pieces)
-    assert "bound is not given" in block(race, "error", "bound")
+    assert "bound is not shown" in block(race, "error", "bound")
 
     show_at(race, "guider", "a", 5, 3)
-    assert "No guider was asked" in block(race, "guider", "said")
-    assert cell(race, "guider", 4, 2).endswith("no guider was asked")
+    assert "This run has no guider" in block(race, "guider", "said")
+    assert cell(race, "guider", 4, 2).endswith("not checked by a guider")
     legend = race.page.locator(f"{BOX} [data-figure=guider] .ds-legend li").all_inner_texts()
     assert [re.sub(r"\W", "", text) for text in legend[:3]] == ["accepted", "mismatch", "notasked"]

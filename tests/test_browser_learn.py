@@ -53,7 +53,7 @@ def test_a_link_opens_a_lesson_and_its_question_is_checked(course):
     end = np.flatnonzero(np.isin(ids, trace.meta["model"]["stop_ids"]))[0]
     last = int(trace.step_map()[shown][:end].argmax()) + 1
     assert answer(page, str(last + 1)).startswith("Not yet")
-    assert answer(page, str(last)).startswith(f"Right. Token {last} came last")
+    assert answer(page, str(last)).startswith(f"Right. Token {last} was unmasked last")
     assert not page.evaluate(DONE)
     scrub = page.locator("#ds-learn [data-scrub]")
     scrub.focus()
@@ -105,7 +105,7 @@ def test_the_strip_counts_what_causal_attention_keeps(course):
         arg=f"{count} answer token",
     )
     page.locator("[data-strip=causal]").click()
-    assert "0 of them move" in page.locator("[data-strip-words]").inner_text()
+    assert "0 of them drift" in page.locator("[data-strip-words]").inner_text()
     page.locator("[data-strip=bidirectional]").click()
     page.wait_for_function(DONE)
     assert answer(page, str(count)).startswith("Right")
@@ -115,7 +115,7 @@ def test_the_helper_lesson_shows_the_guider_of_each_choice(course):
     page = at_lesson(course, "helper", "guider")
     said = page.locator("#ds-learn .ds-view[data-view=guider] [data-block=said]")
     for name, words in (
-        ("freecache", "No guider was asked"),
+        ("freecache", "This run has no guider"),
         ("freecache_guided_digits", "Guider tiny-qwen2-digits ("),
         ("freecache_guided", "Guider tiny-qwen2 ("), ("guided", "Guider tiny-qwen2 ("),
     ):  # fmt: skip

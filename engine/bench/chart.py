@@ -1,4 +1,8 @@
-"""Chart: lines over logarithmic axes as one SVG that reads in light and in dark."""
+"""Line charts with logarithmic axes, as one SVG with light and dark colours.
+
+No plotly: it writes SVG only through kaleido and a browser, and its colours cannot follow
+`prefers-color-scheme`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 240, 260, 38, 16, 30, 40
-COLOURS = ("#7a7f87", "#d9730d", "#2f7fd1", "#2b9a66")  # seen on white and on near-black
+COLOURS = ("#7a7f87", "#d9730d", "#2f7fd1", "#2b9a66")  # readable on white and on near-black
 STYLE = (
     "text{font:11px system-ui,sans-serif;fill:#333}.t{font-weight:600}"
     ".g{stroke:#8884;stroke-width:1}.l{fill:none;stroke-width:2}"
@@ -18,7 +22,7 @@ STYLE = (
 
 @dataclass(frozen=True)
 class Line:
-    """A named line of points (x, y), all above 0."""
+    """A named line of points (x, y), all greater than 0."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -26,21 +30,21 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """Lines over one axis; `title` names what lies along x."""
+    """Lines that share their axes; `title` names the x axis."""
 
     title: str
     lines: Sequence[Line]
 
 
 def svg(panels: Sequence[Panel], unit: str) -> str:
-    """Panels side by side over the same y axis of `unit`, with one legend; both axes logarithmic.
+    """Panels side by side with a common y axis in `unit` and one legend.
 
-    Grid lines of y stand at 1, 2 and 5 times powers of ten, marks of x at the points' own values.
+    The y axis has grid lines at 1, 2 and 5 times powers of ten, the x axes ticks at the points.
     """
-    heights = [y for panel in panels for line in panel.lines for _, y in line.points]
+    values = [y for panel in panels for line in panel.lines for _, y in line.points]
     width, height = WIDTH * len(panels), HEIGHT + 20
-    marks = _marks(min(heights), max(heights))
-    body = [_panel(panel, index, marks, unit) for index, panel in enumerate(panels)]
+    ticks = _ticks(min(values), max(values))
+    body = [_panel(panel, index, ticks, unit) for index, panel in enumerate(panels)]
     names = [line.name for line in panels[0].lines]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
@@ -50,34 +54,35 @@ def svg(panels: Sequence[Panel], unit: str) -> str:
     )
 
 
-def _marks(low: float, high: float) -> list[float]:
+def _ticks(low: float, high: float) -> list[float]:
     """1, 2 and 5 times powers of ten, from the last one below `low` to the first above `high`."""
     first, last = math.floor(math.log10(low)), math.floor(math.log10(high)) + 1
-    marks = [lead * 10.0**power for power in range(first, last + 1) for lead in (1, 2, 5)]
-    start = max(i for i, mark in enumerate(marks) if mark <= low)
-    return marks[start : next(i for i, mark in enumerate(marks) if mark > high) + 1]
+    ticks = [lead * 10.0**power for power in range(first, last + 1) for lead in (1, 2, 5)]
+    start = max(i for i, tick in enumerate(ticks) if tick <= low)
+    return ticks[start : next(i for i, tick in enumerate(ticks) if tick > high) + 1]
 
 
-def _panel(panel: Panel, index: int, marks: Sequence[float], unit: str) -> str:
-    span = (marks[0], marks[-1])
+def _panel(panel: Panel, index: int, ticks: Sequence[float], unit: str) -> str:
+    y_range = (ticks[0], ticks[-1])
     xs = sorted({x for line in panel.lines for x, _ in line.points})
+    x_range = (xs[0], xs[-1] if len(xs) > 1 else 2 * xs[0])
     left, right = index * WIDTH + LEFT, (index + 1) * WIDTH - RIGHT
     top, bottom = TOP, HEIGHT - BOTTOM
     parts = [_text(left, TOP - 12, f"{unit}, by {panel.title}", "start", "t")]
-    for mark in marks:
-        y = _along(mark, span, bottom, top)
+    for tick in ticks:
+        y = _scale(tick, y_range, bottom, top)
         parts.append(f'<line class="g" x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(_text(left - 4, y + 4, f"{mark:g}", "end"))
-    ends = (xs[0], xs[-1] if len(xs) > 1 else 2 * xs[0])
+        parts.append(_text(left - 4, y + 4, f"{tick:g}", "end"))
     for x in xs:
-        parts.append(_text(_along(x, ends, left, right), bottom + 15, f"{x:g}", "middle"))
+        parts.append(_text(_scale(x, x_range, left, right), bottom + 15, f"{x:g}", "middle"))
     for line, colour in zip(panel.lines, COLOURS, strict=False):
-        places = [
-            (_along(x, ends, left, right), _along(y, span, bottom, top)) for x, y in line.points
+        points = [
+            (_scale(x, x_range, left, right), _scale(y, y_range, bottom, top))
+            for x, y in line.points
         ]
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         parts.append(f'<polyline class="l" stroke="{colour}" points="{path}"/>')
-        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
+        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in points]
     return "\n".join(parts)
 
 
@@ -91,9 +96,9 @@ def _legend(names: Sequence[str], y: float) -> str:
     return "\n".join(parts)
 
 
-def _along(value: float, span: tuple[float, float], start: float, end: float) -> float:
-    """Where a value lies between two places, on a logarithmic scale."""
-    share = math.log(value / span[0]) / math.log(span[1] / span[0])
+def _scale(value: float, bounds: tuple[float, float], start: float, end: float) -> float:
+    """Map `value` from `bounds` to the pixels from `start` to `end`, logarithmically."""
+    share = math.log(value / bounds[0]) / math.log(bounds[1] / bounds[0])
     return start + share * (end - start)
 
 

@@ -1,7 +1,8 @@
-"""The floor of a run: its matrix products alone, noted while it runs and then multiplied again.
+"""The floor of a run's time: its matrix products alone, recorded in a run and executed again.
 
-A product's weight is kept itself, so that the replay reads as many cold bytes as the run did; of
-activations only shapes are kept. Attention counts as two products, QK^T and PV, written out.
+The replay multiplies with the run's own weights, so that it reads as many bytes that are in no
+cache as the run did; of activations only the shapes are recorded. Attention counts as two
+products, QK^T and PV, both written out.
 """
 
 from __future__ import annotations
@@ -16,22 +17,25 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from engine.core.device import now
+from engine.core.device import synchronized_time
 from engine.models.linear import ONEDNN, multiply
 
 ATEN = torch.ops.aten
-PAIRS = {ATEN.mm: 0, ATEN.bmm: 0, ATEN.matmul: 0, ATEN.addmm: 1, ATEN.baddbmm: 1}
+# Position of the left operand among an operator's arguments; the right one follows it.
+LEFT_ARGUMENT = {ATEN.mm: 0, ATEN.bmm: 0, ATEN.matmul: 0, ATEN.addmm: 1, ATEN.baddbmm: 1}
 Call = Callable[[], Tensor]
 
 
 @dataclass(frozen=True)
 class Product:
-    """[batch, rows, inner] times [batch, inner, columns].
+    """A matrix product [batch, rows, inner] x [batch, inner, columns].
 
-    `weight` [columns, inner] is the right operand where it belongs to a model, `bias` [columns]
-    what is added, `onednn` whether that library multiplies; of an activation `flipped` says that
-    it lies as [batch, columns, inner]. `role` is "scores" for QK^T, "sums" for PV, whose left
-    operand is the scores, else empty.
+    Attributes:
+        weight: [columns, inner], the right operand if it is a parameter of the model.
+        bias: [columns], added to the result.
+        onednn: whether the run multiplies by oneDNN.
+        flipped: whether an activation on the right is stored as [batch, columns, inner].
+        role: "scores" for QK^T, "sums" for PV (its left operand is the scores), else empty.
     """
 
     batch: int
@@ -47,48 +51,50 @@ class Product:
 
     @property
     def flops(self) -> int:
-        """A multiply-add counts as two."""
+        """FLOPs; a multiply-add counts as two."""
         return 2 * self.batch * self.rows * self.inner * self.columns
 
     @property
-    def read(self) -> int:
-        """Bytes of the right operand: a weight, or keys or values."""
+    def bytes_read(self) -> int:
+        """Bytes of the right operand: a weight, keys or values."""
         return self.batch * self.inner * self.columns * self.dtype.itemsize
 
-    def buffers(self, place: int) -> dict[str, int]:
-        """Numbers in its activations, by the buffer each lies in; `place` is that in the step."""
-        left, right, out = self.names(place)
+    def buffer_names(self, index: int) -> tuple[str, str, str]:
+        """The buffers of the left operand, the right operand and the result.
+
+        All left operands share a buffer, because a run reads what it has just computed from the
+        processor's cache. Keys and values have a buffer of their own for each `index`, the
+        product's number in its step, as in an activation store.
+        """
+        left = "scores" if self.role == "sums" else "left"
+        return left, f"right {index}", "scores" if self.role == "scores" else "out"
+
+    def buffer_sizes(self, index: int) -> dict[str, int]:
+        """Numbers that the product needs in each of its buffers, see `buffer_names`."""
+        left, right, out = self.buffer_names(index)
         sizes = {left: self.rows * self.inner, out: self.rows * self.columns}
         if self.weight is None:
             sizes[right] = self.inner * self.columns
         return {name: self.batch * size for name, size in sizes.items()}
 
-    def names(self, place: int) -> tuple[str, str, str]:
-        """The buffers of left operand, right operand and result.
-
-        What a product has just made is read while it is warm, so these share one; keys and values
-        lie at a place of their own, as they do in a store.
-        """
-        left = "scores" if self.role == "sums" else "left"
-        return left, f"right {place}", "scores" if self.role == "scores" else "out"
-
 
 class ProductRecorder(TorchDispatchMode):
-    """Notes in order what is multiplied under it; `cut` ends a step, `steps` holds the ended.
+    """Context manager that records every matrix product executed within it, in order.
 
-    What oneDNN is given as a weight belongs to `model` or is an activation.
+    `end_step` closes a step; `steps` holds the products of the closed ones. The right operand of
+    a oneDNN product is a weight if it is a parameter of `model`, else an activation.
     """
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self._places = {p.untyped_storage().data_ptr() for p in model.parameters()}
+        self._parameters = {p.untyped_storage().data_ptr() for p in model.parameters()}
         self.steps: list[list[Product]] = []
-        self._open: list[Product] = []
+        self._current: list[Product] = []
 
-    def cut(self) -> None:
-        """The next product belongs to a new step."""
-        self.steps.append(self._open)
-        self._open = []
+    def end_step(self) -> None:
+        """Close the current step; the next product belongs to a new one."""
+        self.steps.append(self._current)
+        self._current = []
 
     def __torch_dispatch__(
         self,
@@ -97,36 +103,36 @@ class ProductRecorder(TorchDispatchMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Run what was called, and note it where it multiplies."""
+        """Execute an operator and record it if it multiplies matrices."""
         out = func(*args, **(kwargs or {}))
         packet = func.overloadpacket
         if packet is ONEDNN and func is ONEDNN.binary:
-            args = args[0], *args[2:]  # without the factor of the product
-        if packet is ONEDNN and not self._owned(args[1]):
-            self._open.append(_of_head(*args[:2]))
+            args = args[0], *args[2:]  # without the tensor that the result is multiplied by
+        if packet is ONEDNN and not self._is_weight(args[1]):
+            self._current.append(_head_product(*args[:2]))
         elif packet in (ATEN.linear, ONEDNN):
-            self._open.append(_linear(packet is ONEDNN, out, *args[:3]))
+            self._current.append(_linear_product(packet is ONEDNN, out, *args[:3]))
         elif packet is ATEN.scaled_dot_product_attention:
-            self._open += _attention(*args[:3])
-        elif packet in PAIRS:
-            left, right = args[PAIRS[packet] :][:2]
-            self._open.append(_pair(left, right, out))
+            self._current += _attention_products(*args[:3])
+        elif packet in LEFT_ARGUMENT:
+            left, right = args[LEFT_ARGUMENT[packet] :][:2]
+            self._current.append(_matmul_product(left, right, out))
         return out
 
-    def _owned(self, weight: Tensor) -> bool:
-        packed = weight.layout != torch.strided
-        return packed or weight.untyped_storage().data_ptr() in self._places
+    def _is_weight(self, operand: Tensor) -> bool:
+        packed = operand.layout != torch.strided
+        return packed or operand.untyped_storage().data_ptr() in self._parameters
 
 
-def _of_head(x: Tensor, right: Tensor) -> Product:
-    """QK^T of a head, whose keys lie as they are, or PV, whose values are turned."""
+def _head_product(x: Tensor, right: Tensor) -> Product:
+    """QK^T of one head, whose keys are contiguous, or PV, whose values are transposed."""
     columns, inner = right.shape
     keys = right.stride(-1) == 1
     role = "scores" if keys else "sums"
     return Product(1, len(x), inner, columns, x.dtype, onednn=True, flipped=keys, role=role)
 
 
-def _linear(
+def _linear_product(
     onednn: bool, out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None = None
 ) -> Product:
     columns, inner = weight.shape
@@ -134,8 +140,8 @@ def _linear(
     return Product(1, rows, inner, columns, out.dtype, weight, bias, onednn)
 
 
-def _attention(q: Tensor, k: Tensor, v: Tensor) -> tuple[Product, Product]:
-    """Queries of a group of heads are rows of one product with the keys that they share."""
+def _attention_products(q: Tensor, k: Tensor, v: Tensor) -> tuple[Product, Product]:
+    """QK^T and PV; the queries of heads that share keys are rows of one product."""
     batch, keys = k.shape[0] * k.shape[1], k.shape[2]
     rows = q[..., 0].numel() // batch
     return (
@@ -144,8 +150,8 @@ def _attention(q: Tensor, k: Tensor, v: Tensor) -> tuple[Product, Product]:
     )
 
 
-def _pair(left: Tensor, right: Tensor, out: Tensor) -> Product:
-    """The right operand's leading dimensions are a batch, unless it is one matrix for all."""
+def _matmul_product(left: Tensor, right: Tensor, out: Tensor) -> Product:
+    """`left @ right`; leading dimensions are a batch, unless `right` is a single matrix."""
     inner, columns = right.shape[-2:]
     batch = 1 if right.dim() == 2 else math.prod(out.shape[:-2])
     rows = out.numel() // (batch * columns)
@@ -153,84 +159,85 @@ def _pair(left: Tensor, right: Tensor, out: Tensor) -> Product:
 
 
 class Buffers:
-    """Memory for the activations of any of `steps`: a flat tensor a name, as large as is needed."""
+    """Preallocated memory for the activations of `steps`, shared by all of them."""
 
     def __init__(self, steps: Iterable[Sequence[Product]], device: torch.device) -> None:
         sizes: dict[tuple[str, torch.dtype], int] = {}
         for step in steps:
-            for place, product in enumerate(step):
-                for name, size in product.buffers(place).items():
+            for index, product in enumerate(step):
+                for name, size in product.buffer_sizes(index).items():
                     key = name, product.dtype
                     sizes[key] = max(size, sizes.get(key, 0))
-        draw = torch.Generator(device).manual_seed(0)
-        self._flat = {
-            key: torch.empty(size, dtype=key[1], device=device).normal_(generator=draw)
+        generator = torch.Generator(device).manual_seed(0)
+        self._memory = {
+            key: torch.empty(size, dtype=key[1], device=device).normal_(generator=generator)
             for key, size in sizes.items()
         }
-        self._opened: dict[int, tuple[Tensor, Tensor]] = {}
+        self._unpacked: dict[int, tuple[Tensor, Tensor]] = {}
         self.device = device
 
-    def call(self, product: Product, place: int, own: bool = False) -> Call:
-        """What multiplies, by torch's own product into memory that is there already.
+    def call(self, product: Product, index: int, as_run: bool = False) -> Call:
+        """A function that executes a product, the `index`-th of its step.
 
-        `own`: by the routine that the run took.
+        It uses torch.mm, torch.addmm or torch.bmm and writes into a buffer; with `as_run` it
+        uses the routine of the recorded run.
         """
-        own = own and product.onednn
+        as_run = as_run and product.onednn
         if product.weight is None:
-            return self._of_activations(product, place, own)
-        left, _, out = product.names(place)
-        x, bias = self._at(product, left, product.rows, product.inner), product.bias
-        if own:
+            return self._activation_call(product, index, as_run)
+        left, _, out = product.buffer_names(index)
+        x, bias = self._view(product, left, product.rows, product.inner), product.bias
+        if as_run:
             return partial(multiply, x, product.weight, bias)
-        pair = x, self._strided(product.weight).T
-        result = self._at(product, out, product.rows, product.columns)
+        operands = x, self._strided(product.weight).T
+        result = self._view(product, out, product.rows, product.columns)
         if bias is None:
-            return partial(torch.mm, *pair, out=result)
-        return partial(torch.addmm, bias, *pair, out=result)
+            return partial(torch.mm, *operands, out=result)
+        return partial(torch.addmm, bias, *operands, out=result)
 
-    def _of_activations(self, product: Product, place: int, own: bool) -> Call:
+    def _activation_call(self, product: Product, index: int, as_run: bool) -> Call:
         batch, rows, inner, columns = product.batch, product.rows, product.inner, product.columns
-        left, right, out = product.names(place)
-        shape = (columns, inner) if product.flipped else (inner, columns)
-        x, other = (
-            self._at(product, left, batch, rows, inner),
-            self._at(product, right, batch, *shape),
-        )
-        if own:
-            return partial(multiply, x[0], other[0] if product.flipped else other[0].mT)
-        pair = x, other.mT if product.flipped else other
-        return partial(torch.bmm, *pair, out=self._at(product, out, batch, rows, columns))
+        left, right, out = product.buffer_names(index)
+        x = self._view(product, left, batch, rows, inner)
+        if product.flipped:
+            other = self._view(product, right, batch, columns, inner).mT
+        else:
+            other = self._view(product, right, batch, inner, columns)
+        if as_run:
+            return partial(multiply, x[0], other[0].mT)
+        return partial(torch.bmm, x, other, out=self._view(product, out, batch, rows, columns))
 
     def _strided(self, weight: Tensor) -> Tensor:
-        """A weight in rows and columns, however the library keeps it."""
+        """A weight as a strided tensor; one that oneDNN has packed is unpacked once."""
         if weight.layout == torch.strided:
             return weight
-        if id(weight) not in self._opened:
-            self._opened[id(weight)] = weight, weight.to_dense()
-        return self._opened[id(weight)][1]
+        if id(weight) not in self._unpacked:
+            self._unpacked[id(weight)] = weight, weight.to_dense()
+        return self._unpacked[id(weight)][1]
 
-    def _at(self, product: Product, name: str, *shape: int) -> Tensor:
-        return self._flat[name, product.dtype][: math.prod(shape)].view(shape)
+    def _view(self, product: Product, name: str, *shape: int) -> Tensor:
+        return self._memory[name, product.dtype][: math.prod(shape)].view(shape)
 
 
-class Replay:
-    """Steps of products, ready to be multiplied again, as `Buffers.call` says."""
+class ProductReplay:
+    """Recorded steps of products, ready to be executed; see `Buffers.call`."""
 
     def __init__(
-        self, steps: Iterable[Sequence[Product]], buffers: Buffers, own: bool = False
+        self, steps: Iterable[Sequence[Product]], buffers: Buffers, as_run: bool = False
     ) -> None:
         self._device = buffers.device
         self._steps = [
-            [buffers.call(p, place, own) for place, p in enumerate(step)] for step in steps
+            [buffers.call(product, index, as_run) for index, product in enumerate(step)]
+            for step in steps
         ]
 
     @torch.inference_mode()
     def run(self) -> list[float]:
-        """Multiply all; the seconds of each step."""
+        """Execute all products; returns the seconds of each step."""
         times = []
         for step in self._steps:
-            started = now(self._device)
+            started = synchronized_time(self._device)
             for call in step:
                 call()
-            times.append(now(self._device) - started)
+            times.append(synchronized_time(self._device) - started)
         return times

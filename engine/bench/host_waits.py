@@ -1,4 +1,8 @@
-"""waits: how often the host waits for the device, as a profiler's trace shows it."""
+"""How often the host waits for a GPU during a run, counted in a profiler trace.
+
+`torch.cuda.set_sync_debug_mode` is not used: it ignores `Event.synchronize`, by which the engine
+waits, and does not say in which step a wait falls.
+"""
 
 from __future__ import annotations
 
@@ -16,60 +20,62 @@ from engine.generate.step_state import PendingStep
 
 STEP = "denoising step"
 WAITING = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
-PASSES = 2  # a forward is captured when it is met again, at the latest in a second pass
+PASSES = 2  # a forward is captured when it recurs, at the latest in a second pass
 
 
-class Waits(NamedTuple):
-    """Waits a step, of the host for the device: while it asks for the step, and altogether."""
+class HostWaits(NamedTuple):
+    """Waits of the host per step: while a step is launched, and in total."""
 
     inside: float
     all: float
 
 
-class _Traced(Denoiser):
-    """Its steps stand in a profiler's trace."""
+class _TracedDenoiser(Denoiser):
+    """Marks its steps in a profiler trace."""
 
     def step(self, block: slice, block_index: int, block_step: int) -> PendingStep:
         with record_function(STEP):
             return super().step(block, block_index, block_step)
 
 
-def warmed(job: Job, kind: type[Denoiser] = Denoiser, most: int | None = None) -> Denoiser:
-    """The start of a run whose forwards are captured, where they are captured at all.
+def with_captures(
+    job: Job, kind: type[Denoiser] = Denoiser, max_steps: int | None = None
+) -> Denoiser:
+    """A run at its start whose forwards are already captured, if the job captures any.
 
-    `most` is how many of its steps will be taken, None: all.
+    `max_steps` is how many of its steps will be taken (None: all).
     """
     state = kind(job)
-    for passed in range(PASSES if job.capturer is not None else 0):
-        if passed and all(branch.graphs.settled for branch in state.branches):
+    for index in range(PASSES if job.capturer is not None else 0):
+        if index and all(branch.forwards.complete for branch in state.branches):
             break
-        deque(islice(denoise(state), most), maxlen=0)
+        deque(islice(denoise(state), max_steps), maxlen=0)
         state.rewind()
     return state
 
 
-def count_waits(job: Job) -> Waits:
+def count_waits(job: Job) -> HostWaits:
     """The waits of a whole run on a GPU."""
-    state = warmed(job, _Traced)
+    state = with_captures(job, _TracedDenoiser)
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as trace:
         deque(denoise(state), maxlen=0)
-    return counted(
+    return waits_in_trace(
         (event.name, event.time_range.start, event.time_range.end)
         for event in trace.events() or ()
         if event.device_type == DeviceType.CPU
     )
 
 
-def counted(events: Iterable[tuple[str, float, float]]) -> Waits:
-    """The waits among a trace's events, each its name, start and end, up to the last step's end.
+def waits_in_trace(events: Iterable[tuple[str, float, float]]) -> HostWaits:
+    """The waits among trace events (name, start, end), up to the end of the last step.
 
-    An asynchronous copy is no wait.
+    Asynchronous copies do not count. Raises ValueError if the trace has no step.
     """
     known = list(events)
     steps = [(start, end) for name, start, end in known if name == STEP]
     if not steps:
-        raise ValueError("trace: it holds no step; run a state that marks them")
+        raise ValueError("trace: it has no step; trace a _TracedDenoiser")
     first, last = min(start for start, _ in steps), max(end for _, end in steps)
-    at = [start for name, start, _ in known if name in WAITING and first <= start < last]
-    inside = sum(any(start <= moment < end for start, end in steps) for moment in at)
-    return Waits(inside / len(steps), len(at) / len(steps))
+    starts = [start for name, start, _ in known if name in WAITING and first <= start < last]
+    inside = sum(any(start <= moment < end for start, end in steps) for moment in starts)
+    return HostWaits(inside / len(steps), len(starts) / len(steps))

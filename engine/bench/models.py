@@ -1,4 +1,4 @@
-"""Shelf: the models that a benchmark asks for, each made or loaded once, and their prompts."""
+"""Models and prompts for benchmarks: checkpoints, or random weights of a given shape."""
 
 from __future__ import annotations
 
@@ -17,51 +17,52 @@ from engine.models.tokenizer import Tokenizer
 from engine.serve.lane import LoadedModel
 from engine.serve.memory_budget import bytes_of_run, dtype_of
 from engine.serve.model_pool import ModelPool
-from engine.tiny.exam import exam
+from engine.tiny.corpus import exam_questions
 
-SEED, SHOTS = 7, 8
+SEED, SHOTS = 7, 8  # of the problem that a checkpoint decodes
 
 
 class BenchModels:
-    """Models by spec: of a shape with random weights, else out of the library.
-
-    Raises ValueError naming `model` or `device`.
-    """
+    """Loads models by spec, or makes them of random weights if the spec names a shape."""
 
     def __init__(self) -> None:
         folders = embedded_models(ASSETS)
-        self._folder = next(iter(folders.values()))
-        self._models = ModelPool(folders, Hub())
-        self._made: dict[tuple[str, str, str], LoadedModel] = {}
+        self._tokenizer_folder = next(iter(folders.values()))
+        self._pool = ModelPool(folders, Hub())
+        self._random: dict[tuple[str, str, str], LoadedModel] = {}
 
     def model(self, spec: RunSpec, tokens: int) -> LoadedModel:
-        """The model of a spec, for prompts of so many tokens; what is listed may be fetched."""
+        """The model of a spec, for prompts of `tokens` tokens; may download a listed model.
+
+        Raises ValueError naming `model` or `device`.
+        """
         if spec.device == "auto":
-            raise ValueError("device: what is placed over several is not timed; name one")
+            raise ValueError("device: a benchmark runs on one device; name it")
         device = main_of(spec.device, free_bytes())
         if not is_shape(spec.model):
-            run_to_end(self._models.fetch(spec))
-            return self._models.load(spec)
+            run_to_end(self._pool.fetch(spec))
+            return self._pool.load(spec)
         key = spec.model, spec.dtype, device
-        if key not in self._made:
+        if key not in self._random:
             config, dtype = config_of(spec.model), dtype_of(spec)
             info = adapter_for(config).read_info(config)
             check_fits(info, dtype, device, bytes_of_run(spec, info, tokens))
             adapter = random_adapter(config, dtype, torch.device(device))
-            # No digest: nothing that is made of random weights is kept in files.
-            self._made[key] = LoadedModel(adapter, Tokenizer(self._folder), "")
-        return self._made[key]
+            # The empty digest keeps calibrations of random weights out of the cache folder.
+            self._random[key] = LoadedModel(adapter, Tokenizer(self._tokenizer_folder), "")
+        return self._random[key]
 
     def prompt(self, spec: RunSpec, tokens: int) -> tuple[RunSpec, list[int]]:
-        """The spec with what it asks, and the prompt's ids.
+        """The spec with its prompt, and the prompt's ids.
 
-        A shape is given `tokens` ids at random; another model that is asked nothing the corpus's
-        problem after worked examples.
+        A shape gets `tokens` random ids. A checkpoint whose spec has no prompt gets a problem of
+        the corpus after worked examples.
         """
         if is_shape(spec.model):
             return spec, random_prompt(self.model(spec, tokens).adapter.info, tokens)
         if not spec.prompt and not spec.messages:
-            spec = replace(spec, prompt=exam(1, SEED, SHOTS)[0][1])
-        ids = self._models.prompt(spec)
-        assert ids is not None, "the model has been loaded"
+            spec = replace(spec, prompt=exam_questions(1, SEED, SHOTS)[0][1])
+        ids = self._pool.prompt(spec)
+        if ids is None:
+            raise ValueError(f"model: {spec.model} is not loaded; call model() first")
         return spec, ids

@@ -1,14 +1,14 @@
-"""sweep: what dLLM-Cache's ratio costs a step, measured; dLLM-Cache, figure 6.
+"""Measure how the time of a step depends on dLLM-Cache's recompute ratio (figure 6 of its paper).
 
     python -m engine sweep --rounds 5
 
-Decodes the page's default problem by dLLM-Cache at every ratio rho and response interval K_r, all
-settings in turn within a round, after a round that is thrown away; the time of an output token
-(TPOT) of a setting is the median over the rounds. For each K_r, by least squares,
+Decodes the page's default problem with dLLM-Cache at every ratio rho and response interval K_r,
+all settings in turn within a round, after a warm-up round. The time per output token (TPOT) of a
+setting is the median over the rounds. For each K_r, least squares fit
 
     TPOT = a0 + a1 * [rho > 0] + b * rho   (milliseconds)
 
-so that a1 is what selection costs however few rows it renews: the fixed cost. Writes
+where a1 is the fixed cost of selecting rows, however few are recomputed. Writes
 assets/results/rho.json.
 """
 
@@ -40,7 +40,7 @@ TERMS = ("a0", "a1", "b")
 
 
 def settings(base: RunSpec) -> dict[tuple[float, int], RunSpec]:
-    """dLLM-Cache at every ratio and response interval, its other knobs at their defaults."""
+    """dLLM-Cache at every ratio and response interval, with its other knobs at their defaults."""
     return {
         (ratio, interval): replace(
             base,
@@ -56,27 +56,27 @@ def settings(base: RunSpec) -> dict[tuple[float, int], RunSpec]:
 
 
 def fit(points: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """The terms in ms by least squares, and `r2`, the share of variance explained.
+    """The TERMS in ms by least squares, and `r2`, the share of variance explained.
 
-    `points`, of one response interval, hold `rho` and `tpot_ms`.
+    `points` have `rho` and `tpot_ms` and belong to one response interval.
     """
     rho = np.array([point["rho"] for point in points])
-    took = np.array([point["tpot_ms"] for point in points])
+    tpot = np.array([point["tpot_ms"] for point in points])
     terms = np.stack((np.ones_like(rho), rho > 0, rho), 1)
-    found = np.linalg.lstsq(terms, took, rcond=None)[0]
-    rest = ((took - terms @ found) ** 2).sum() / ((took - took.mean()) ** 2).sum()
-    return dict(zip(TERMS, found.tolist(), strict=True)) | {"r2": float(1 - rest)}
+    found = np.linalg.lstsq(terms, tpot, rcond=None)[0]
+    unexplained = ((tpot - terms @ found) ** 2).sum() / ((tpot - tpot.mean()) ** 2).sum()
+    return dict(zip(TERMS, found.tolist(), strict=True)) | {"r2": float(1 - unexplained)}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; `arguments` default to those of the process."""
+    """Run the command; `arguments` default to those of the process."""
     parser = argparse.ArgumentParser(
         prog="python -m engine sweep",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=ASSETS / "results" / "rho.json")
+    parser.add_argument("--rounds", type=int, default=5, help="timed runs of each setting")
+    parser.add_argument("--out", type=Path, default=ASSETS / "results" / "rho.json", help="file")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     folders = embedded_models(ASSETS)
@@ -84,17 +84,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     base = session.default_race().a
     model = ModelPool(folders).load(base)
     works = {
-        f"{rho} {every}": partial(run_once, model, spec)
-        for (rho, every), spec in settings(base).items()
+        f"{rho} {interval}": partial(run_once, model, spec)
+        for (rho, interval), spec in settings(base).items()
     }
-    runs = interleaved(works, args.rounds + 1)
     points = []
-    for name, (_, *events) in runs.items():
-        rho, every = name.split()
-        took = [event.metrics["total_ms"] / event.metrics["positions"] for event in events]
+    for name, (_, *events) in interleaved(works, args.rounds + 1).items():
+        rho, interval = name.split()
+        tpot = [event.metrics["total_ms"] / event.metrics["positions"] for event in events]
         points.append(
-            {"rho": float(rho), "interval": int(every), "tpot_ms": round(median(took), 4)}
-            | {"low_ms": round(min(took), 4), "high_ms": round(max(took), 4)}
+            {"rho": float(rho), "interval": int(interval), "tpot_ms": round(median(tpot), 4)}
+            | {"low_ms": round(min(tpot), 4), "high_ms": round(max(tpot), 4)}
             | {"answer": events[0].texts[0]}
         )
     document = {
@@ -102,8 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "prompt_tokens": session.plan(base)["prompt_tokens"],
         "environment": environment.describe(base, model.digest),
         "fits": [
-            {"interval": every} | fit([p for p in points if p["interval"] == every])
-            for every in INTERVALS
+            {"interval": interval} | fit([p for p in points if p["interval"] == interval])
+            for interval in INTERVALS
         ],
         "points": points,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Suites: the rows that the README's tables of speed are made of, as data."""
+"""Suites: the rows of the speed tables as specs, and specs read from a JSON file."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ CPU_SHAPE = "llada:layers=12,d=256,heads=8,ffn=688,vocab=2048"
 CPU_PROMPTS = (64, 512)
 PLAIN, DUAL = "plain decoding", "dual cache"
 GPU_MODELS = {"llada": "LLaDA-8B", "dream": "Dream-7B"}
-CAPTURED = ("none", "dual", "dllm_cache", "spa_cache")  # timed with no forward captured, too
+CAPTURED = ("none", "dual", "dllm_cache", "spa_cache")  # also timed without captures
 GPU_PROMPT = 896  # with an answer of 128: 1,024 positions
 
 
 @cache
 def speed_settings() -> Mapping[str, Mapping[str, Any]]:
-    """The rows of the speed tables: name of a method to the spec fields that it changes."""
+    """Name of each row of the speed tables, to the spec fields and knobs that it changes."""
     rows = json.loads((ASSETS / "results" / "speed.json").read_text("utf-8"))
     return MappingProxyType(
         {row["name"]: {key: row[key] for key in row if key != "name"} for row in rows}
@@ -34,108 +34,109 @@ def speed_settings() -> Mapping[str, Mapping[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Setting:
-    """A row before its model is there; `tokens` are those of a random prompt. See Case."""
+class CaseSpec:
+    """A `Case` without its model; the model of a shape gets a random prompt of `tokens`."""
 
     name: str
     spec: RunSpec
     tokens: int
     group: str = ""
-    beside: str = ""
+    baseline: str = ""
     eager: bool = False
 
     def case(self, models: BenchModels) -> Case:
-        """The row with its model and its prompt."""
+        """The case, with its model and its prompt."""
         model = models.model(self.spec, self.tokens)
         spec, prompt = models.prompt(self.spec, self.tokens)
-        return Case(self.name, model, spec, [prompt], self.group, self.beside, self.eager)
+        return Case(self.name, model, spec, [prompt], self.group, self.baseline, self.eager)
 
 
-def changed(spec: RunSpec, changes: Mapping[str, Any]) -> RunSpec:
-    """A spec with other fields; keys with a dot are knobs."""
+def with_fields(spec: RunSpec, changes: Mapping[str, Any]) -> RunSpec:
+    """A spec with changed fields; keys with a dot are knobs."""
     return RunSpec.from_dict(spec.to_dict() | dict(changes))
 
 
-def methods(base: RunSpec, tokens: int, group: str = "") -> Iterator[Setting]:
-    """The methods on a model."""
+def speed_cases(base: RunSpec, tokens: int, group: str = "") -> Iterator[CaseSpec]:
+    """All `speed_settings` over a base spec."""
     for name, changes in speed_settings().items():
-        yield Setting(name, changed(base, changes), tokens, group)
+        yield CaseSpec(name, with_fields(base, changes), tokens, group)
 
 
-def recorded(one: Setting, level: str) -> Setting:
-    """A setting with the recorder at a level, beside itself without."""
+def with_recorder(one: CaseSpec, level: str) -> CaseSpec:
+    """The case with a recorder at a level; its baseline is the case without."""
     spec = replace(one.spec, record=level)
-    return replace(one, name=f"{one.name}, recording {level}", spec=spec, beside=one.name)
+    return replace(one, name=f"{one.name}, recording {level}", spec=spec, baseline=one.name)
 
 
-def narrowed(one: Setting) -> Setting:
-    """A setting in bfloat16, beside itself."""
+def in_bfloat16(one: CaseSpec) -> CaseSpec:
+    """The case in bfloat16; its baseline is the case as it is."""
     spec = replace(one.spec, dtype="bfloat16")
-    return replace(one, name=f"{one.name}, bfloat16", spec=spec, beside=one.name)
+    return replace(one, name=f"{one.name}, bfloat16", spec=spec, baseline=one.name)
 
 
-def uncaptured(one: Setting) -> Setting:
-    """A setting of whose forwards none is captured, beside itself."""
-    return replace(one, name=f"{one.name}, eager", beside=one.name, eager=True)
+def without_captures(one: CaseSpec) -> CaseSpec:
+    """The case with eager forwards; its baseline is the case as it is."""
+    return replace(one, name=f"{one.name}, eager", baseline=one.name, eager=True)
 
 
-def cpu(device: str) -> Iterator[Setting]:
-    """The methods on a small network, a short and a long prompt; bfloat16; recorded; eager."""
+def cpu_suite(device: str) -> Iterator[CaseSpec]:
+    """A small network with a short and a long prompt; some also bfloat16, recorded or eager."""
     base = RunSpec(model=CPU_SHAPE, device=device)
     for tokens in CPU_PROMPTS:
-        for one in methods(base, tokens, f"prompt {tokens}"):
+        for one in speed_cases(base, tokens, f"prompt {tokens}"):
             yield one
             if one.name in (PLAIN, DUAL):
-                yield from (narrowed(one), recorded(one, "steps"))
+                yield from (in_bfloat16(one), with_recorder(one, "steps"))
             if one.name == DUAL:
-                yield uncaptured(one)
+                yield without_captures(one)
 
 
-def gpu(device: str) -> Iterator[Setting]:
-    """Every cache on the published sizes in bfloat16, over 1,024 positions; some eager too."""
+def gpu_suite(device: str) -> Iterator[CaseSpec]:
+    """Every cache at the published sizes, in bfloat16 over 1,024 positions; some also eager."""
     for model, group in GPU_MODELS.items():
         base = RunSpec(model=model, device=device, dtype="bfloat16", steps=64)
-        for name in caches():
-            one = Setting(name, replace(base, cache=name), GPU_PROMPT, group)
+        for name in cache_names():
+            one = CaseSpec(name, replace(base, cache=name), GPU_PROMPT, group)
             yield one
             if name in CAPTURED:
-                yield uncaptured(one)
+                yield without_captures(one)
 
 
-def caches() -> list[str]:
-    """Every cache, alone or, where it stands on nothing, on the dual cache too."""
+def cache_names() -> list[str]:
+    """Every cache policy, and those that can be stacked also on the dual cache."""
     stacked = [f"dual+{name}" for name, one in policies().items() if "dual" in one.stackable_on]
     return [*policies(), *stacked]
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A row of the table: its name and its settings."""
+class NamedSpec:
+    """A row of a comparison: its name and its settings."""
 
     name: str
     spec: RunSpec
 
 
-def read_entries(path: Path, base: RunSpec) -> list[Entry]:
-    """The entries of a JSON file, a list of {"name", fields of a spec} over `base`.
+def read_specs(path: Path, base: RunSpec) -> list[NamedSpec]:
+    """Read a JSON list of {"name", fields of a spec} over `base`.
 
-    Raises ValueError naming the entry and the field.
+    Raises ValueError naming the file, or the row and the field.
     """
     try:
-        found = json.loads(path.read_text("utf-8"))
-        assert isinstance(found, list)
-        assert all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in found)
-    except (OSError, ValueError, AssertionError):
-        raise ValueError(f'specs: {path} should be a JSON list of {{"name", fields}}') from None
-    entries = []
-    for one in found:
-        values = {k: v for k, v in one.items() if k != "name"}
+        rows = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"specs: {path} is not readable as JSON ({error})") from None
+    named = isinstance(rows, list) and all(
+        isinstance(row, dict) and isinstance(row.get("name"), str) for row in rows
+    )
+    if not named or not rows:
+        raise ValueError(f'specs: {path} must be a JSON list of {{"name", fields}}, not empty')
+    specs = []
+    for row in rows:
+        changes = {key: value for key, value in row.items() if key != "name"}
         try:
-            spec = RunSpec.from_dict(base.to_dict() | values)
+            spec = with_fields(base, changes)
             derive_plan(spec)
         except ValueError as error:
-            raise ValueError(f"specs: {one['name']}: {error}") from None
-        entries.append(Entry(one["name"], spec))
-    if not entries:
-        raise ValueError(f"specs: {path} holds no entry")
-    return entries
+            raise ValueError(f"specs: {row['name']}: {error}") from None
+        specs.append(NamedSpec(row["name"], spec))
+    return specs

@@ -1,4 +1,4 @@
-"""Targets: what a GPU must reach, against rates that are measured on it in the same rounds."""
+"""GPU targets: how close a step must come to the rates measured on the same device."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from typing import Any
 
 import torch
 
-from engine.bench import suite
-from engine.bench.report import NOT_RUN, aligned
 from engine.core.device import now
+from engine.core.tables import markdown_table
 
-SIDE, COPIED = 8192, 2**30  # of the square matrices; bytes
+SIDE, COPIED = 8192, 2**30  # side of the square matrices; bytes
 REPEATS = 20
-ROOFED = ("dllm_cache", "spa_cache")
+BOUNDED = ("dllm_cache", "spa_cache")
 
 
 def rates(device: torch.device, dtype: torch.dtype) -> dict[str, Callable[[], float]]:
-    """What measures a device: FLOP/s of dense products, bytes/s of a copy, read and written."""
+    """Functions that measure a device: FLOP/s of a dense product, bytes/s of a copy.
+
+    A copy counts the bytes that it reads and those that it writes.
+    """
     left, right, product = (torch.ones(SIDE, SIDE, dtype=dtype, device=device) for _ in range(3))
     source, target = (torch.ones(COPIED, dtype=torch.uint8, device=device) for _ in range(2))
     multiply = partial(torch.mm, left, right, out=product)
@@ -30,7 +32,7 @@ def rates(device: torch.device, dtype: torch.dtype) -> dict[str, Callable[[], fl
 
 
 def _rate(work: Callable[[], Any], amount: int, device: torch.device) -> float:
-    """`amount` a second, over a few repeats after one that is not timed."""
+    """`amount` per second, over REPEATS calls after one that is not timed."""
     work()
     started = now(device)
     for _ in range(REPEATS):
@@ -39,61 +41,59 @@ def _rate(work: Callable[[], Any], amount: int, device: torch.device) -> float:
 
 
 def check(
-    found: Sequence[Mapping[str, Any]], measured: Mapping[str, Sequence[float]]
+    rows: Sequence[Mapping[str, Any]], measured: Mapping[str, Sequence[float]]
 ) -> list[dict[str, Any]]:
-    """Every target with what was reached; None where a row is missing.
+    """Compare rows of `engine.bench.report` with the targets, at the medians of measured rates.
 
-    `found` are rows of engine.bench.report, `measured` what `rates` gave.
+    A target whose row is missing is left out.
     """
-    known = {(row["group"], row["name"]): row["kinds"] for row in found}
-    rate, speed = (median(measured[key]) for key in ("flops_per_s", "bytes_per_s"))
+    known = {(row["group"], row["name"]): row["kinds"] for row in rows}
+    flops_per_s, bytes_per_s = (median(measured[key]) for key in ("flops_per_s", "bytes_per_s"))
     out = []
-    for group in dict.fromkeys(row["group"] for row in found):
-        for name, goal, at_least, reach in _GOALS:
-            kind = known.get((group, name), {}).get("full" if name == "none" else "partial")
-            reached = None if kind is None else reach(kind, rate, speed)
-            met = None if reached is None else (reached >= goal) == at_least
-            out.append(
-                {"model": group, "cache": name, "goal": goal, "reached": reached, "met": met}
-            )
+    for group in dict.fromkeys(row["group"] for row in rows):
+        for cache, goal, at_least, ratio in _GOALS:
+            kind = known.get((group, cache), {}).get("full" if cache == "none" else "partial")
+            if kind is not None:
+                reached = ratio(kind, flops_per_s, bytes_per_s)
+                met = (reached >= goal) == at_least
+                out.append(
+                    {"model": group, "cache": cache, "goal": goal, "reached": reached, "met": met}
+                )
     return out
 
 
-def _utilised(kind: Mapping[str, Any], rate: float, speed: float) -> float:
-    return kind["flops"] / (kind["ms"] / 1e3) / rate
+def _share_of_flops(kind: Mapping[str, Any], flops_per_s: float, bytes_per_s: float) -> float:
+    return kind["flops"] / (kind["ms"] / 1e3) / flops_per_s
 
 
-def _readings(kind: Mapping[str, Any], rate: float, speed: float) -> float:
-    return kind["ms"] / 1e3 / (kind["weight_bytes"] / speed)
+def _over_weight_read(kind: Mapping[str, Any], flops_per_s: float, bytes_per_s: float) -> float:
+    return kind["ms"] / 1e3 / (kind["weight_bytes"] / bytes_per_s)
 
 
-def _over_roof(kind: Mapping[str, Any], rate: float, speed: float) -> float:
-    return kind["ms"] / 1e3 / max(kind["bytes"] / speed, kind["flops"] / rate)
+def _over_roofline(kind: Mapping[str, Any], flops_per_s: float, bytes_per_s: float) -> float:
+    return kind["ms"] / 1e3 / max(kind["bytes"] / bytes_per_s, kind["flops"] / flops_per_s)
 
 
+# Cache, target, whether it is a lower bound, and what is compared with it.
 _GOALS = (
-    ("none", 0.6, True, _utilised),
-    ("dual", 1.5, False, _readings),
-    *((name, 1.5, False, _over_roof) for name in ROOFED),
+    ("none", 0.6, True, _share_of_flops),
+    ("dual", 1.5, False, _over_weight_read),
+    *((name, 1.5, False, _over_roofline) for name in BOUNDED),
 )
-_WORDS = {
+_TEXTS = {
     "none": "full step: share of the dense matrix rate, at least {}",
     "dual": "partial step: times as long as reading the weights once, at most {}",
     **dict.fromkeys(
-        ROOFED, "partial step: times as long as its bytes or its FLOPs, the larger, at most {}"
+        BOUNDED, "partial step: times as long as its bytes or its FLOPs, the larger, at most {}"
     ),
 }
 
 
 def table(found: Sequence[Mapping[str, Any]]) -> str:
-    """Markdown; "not run" where nothing was reached."""
-    known = {(row["model"], row["cache"]): row for row in found}
-    lines: list[list[str]] = [["model", "cache", "target", "reached", "met"], ["---"] * 5]
-    for group in suite.GPU_MODELS.values():
-        for name, goal, *_ in _GOALS:
-            row = known.get((group, name))
-            shown = [NOT_RUN, ""]
-            if row is not None and row["reached"] is not None:
-                shown = [f"{row['reached']:.2f}", "yes" if row["met"] else "no"]
-            lines.append([group, name, _WORDS[name].format(goal), *shown])
-    return aligned(lines)
+    """The result of `check` as Markdown."""
+    lines = [
+        (row["model"], row["cache"], _TEXTS[row["cache"]].format(row["goal"]),
+         f"{row['reached']:.2f}", "yes" if row["met"] else "no")
+        for row in found
+    ]  # fmt: skip
+    return markdown_table(("model", "cache", "target", "reached", "met"), lines)

@@ -1,4 +1,8 @@
-"""Trials: runs timed in turn beside the bare products that they are made of."""
+"""Trials: the steps of runs, timed in turn with the bare matrix products that they execute.
+
+`torch.utils.benchmark` is not used: its Timer repeats one statement, while a trial times every
+step of a run and alternates runs, products and device rates within each round.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from engine.bench.floor import Buffers, Product, ProductRecorder, Replay
-from engine.bench.host_waits import Waits, count_waits, warmed
+from engine.bench.floor import Buffers, Product, ProductRecorder, ProductReplay
+from engine.bench.host_waits import HostWaits, count_waits, with_captures
 from engine.config.spec import RunSpec
 from engine.core.device import now, peak_memory, reset_peak_memory
 from engine.core.events import RunFinished, StepEvent
@@ -28,10 +32,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Case:
-    """What is timed: a spec over prompts of ids, decoded together.
+    """A run to be timed: a spec and prompts (lists of ids) that are decoded as one batch.
 
-    Its speed is compared with that of the case `beside` of the same `group`, empty: the group's
-    first. `eager`: no forward is captured, wherever it could be.
+    Attributes:
+        baseline: name of the case of the same `group` that its speed is compared with; empty
+            for the first of the group.
+        eager: run every forward eagerly, without captures.
     """
 
     name: str
@@ -39,27 +45,33 @@ class Case:
     spec: RunSpec
     prompts: list[list[int]]
     group: str = ""
-    beside: str = ""
+    baseline: str = ""
     eager: bool = False
 
     @property
     def recorded(self) -> bool:
-        """Whether a recorder runs along; its own products are no part of the floor."""
+        """Whether a recorder is active; its own products are not part of the floor."""
         return self.spec.record != "off"
 
     def job(self) -> Job:
-        """A fresh run, to be decoded."""
+        """A new job of this case."""
         job = make_job(self.model, self.spec, self.prompts, make_recorder(self.spec))
         return replace(job, capturer=None) if self.eager else job
 
 
 @dataclass(frozen=True)
 class DryRun:
-    """What a run does, apart from time.
+    """What a case computes, found in an untimed run whose forwards are eager.
 
-    For each step its kind, FLOPs and products (none for a recorded case), all eager; `ids` [B, T]
-    at the end, positions committed, bytes of the caches and at the device's peak, how often the
-    host waited (None: on a CPU).
+    Attributes:
+        kinds: kind of each step.
+        flops: FLOPs of each step.
+        products: products of each step; empty for a recorded case.
+        ids: [B, T], the final canvas.
+        positions: number of positions committed.
+        cache_bytes: bytes that the caches hold at the end.
+        peak_bytes: peak memory of the device; None if unknown.
+        waits: how often the host waited for the device; None on a CPU.
     """
 
     kinds: list[str]
@@ -69,26 +81,28 @@ class DryRun:
     positions: int
     cache_bytes: int
     peak_bytes: int | None
-    waits: Waits | None = None
+    waits: HostWaits | None = None
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A case with its times in seconds, [rounds][steps]; empty lists where none was taken.
+    """A case with its measured seconds, as [rounds][steps].
 
-    `floors` are those of its products by torch's own routine, `owns` by that of the engine where
-    it is another one.
+    Attributes:
+        runs: times of the run.
+        floors: times of its products by torch's routines; empty for a recorded case.
+        own_floors: times of its products by the engine's routine; empty if that is torch's.
     """
 
     case: Case
-    rehearsal: DryRun
+    dry_run: DryRun
     runs: list[list[float]]
     floors: list[list[float]]
-    owns: list[list[float]]
+    own_floors: list[list[float]]
 
 
 class SynchronousDenoiser(Denoiser):
-    """Tells each step before it asks for the next, so that what is noted meanwhile is of one."""
+    """Finalizes each step before it launches the next, so that a measurement covers one step."""
 
     def can_run_ahead(self, step: PendingStep) -> bool:
         """Never."""
@@ -96,54 +110,54 @@ class SynchronousDenoiser(Denoiser):
 
 
 def dry_run(case: Case) -> DryRun:
-    """Run a case once, untimed: the warm-up, in which its products are noted."""
+    """Run a case once, untimed and eagerly; it also serves as warm-up."""
     device = case.model.adapter.device
     reset_peak_memory(device)
-    job, noted = case.job(), ProductRecorder(case.model.adapter)
+    job, recorder = case.job(), ProductRecorder(case.model.adapter)
     state = SynchronousDenoiser(replace(job, capturer=None))
-    events = list(denoise(state)) if case.recorded else _noting(state, noted)
+    events = list(denoise(state)) if case.recorded else _record_products(state, recorder)
     return DryRun(
         kinds=[event.kind for event in events],
         flops=[int(event.flops.sum()) for event in events],
-        products=noted.steps,
-        ids=state.ids if job.capturer is None else _answered(job),
+        products=recorder.steps,
+        ids=state.ids if job.capturer is None else _decode_with_captures(job),
         positions=sum(len(event.positions) for event in events),
-        cache_bytes=state.held(),
+        cache_bytes=state.cached_bytes(),
         peak_bytes=peak_memory(device),
         waits=count_waits(job) if device.type == "cuda" else None,
     )
 
 
-def _noting(state: Denoiser, noted: ProductRecorder) -> list[StepEvent]:
-    """The events of a run whose products are noted, without zeros that fill up few rows."""
+def _record_products(state: Denoiser, recorder: ProductRecorder) -> list[StepEvent]:
+    """The events of a run whose products are recorded at their true sizes, without padding."""
 
     def all_events() -> list[StepEvent]:
         events = []
         for event in denoise(state):
             events.append(event)
-            noted.cut()
+            recorder.end_step()
         return events
 
-    with noted:
+    with recorder:
         return recurring(all_events)
 
 
-def _answered(job: Job) -> np.ndarray:
-    """What a job with captured forwards decodes."""
-    state = warmed(job)
+def _decode_with_captures(job: Job) -> np.ndarray:
+    """The final canvas [B, T] of a run whose forwards are captured."""
+    state = with_captures(job)
     deque(denoise(state), maxlen=0)
     return state.ids
 
 
-def seconds(case: Case, most: int | None = None) -> list[float]:
-    """Wall time of each step of a run until it is told, recording included, its start and end not.
+def step_seconds(case: Case, max_steps: int | None = None) -> list[float]:
+    """Seconds of each step until its event, recording included; set-up and end excluded.
 
-    `most` is after how many steps to stop. Captures are made before.
+    Forwards are captured before. The run stops after `max_steps`.
     """
-    steps = denoise(warmed(case.job(), most=most))
+    steps = denoise(with_captures(case.job(), max_steps=max_steps))
     times: list[float] = []
     started = now(case.model.adapter.device)
-    while len(times) != most and next(steps, None) is not None:
+    while len(times) != max_steps and next(steps, None) is not None:
         stopped = time.perf_counter()
         times.append(stopped - started)
         started = stopped
@@ -151,7 +165,7 @@ def seconds(case: Case, most: int | None = None) -> list[float]:
 
 
 def interleaved(works: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
-    """Every work once in each round, in turn; what they gave, by name."""
+    """Call every function once in each round, in turn; returns their results by name."""
     found: dict[str, list[T]] = {name: [] for name in works}
     for _ in range(rounds):
         for name, work in works.items():
@@ -159,42 +173,36 @@ def interleaved(works: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, 
     return found
 
 
-def measure(
-    cases: Sequence[Case], rounds: int, others: Mapping[str, Callable[[], float]]
+def run_trials(
+    cases: Sequence[Case], rounds: int, rates: Mapping[str, Callable[[], float]]
 ) -> tuple[list[Trial], dict[str, list[float]]]:
-    """Every case run and its products multiplied again, in turn, in each of the rounds.
+    """Time every case and its products in turn, in each of the rounds.
 
-    The cases lie on one device; all are rehearsed first. `others` are measured in the same
-    rounds, by name.
+    All cases have the same device; each has a dry run first. Returns the trials and the values
+    of `rates`, functions that are called in the same rounds, by name.
     """
-    known = [dry_run(case) for case in cases]
-    buffers = Buffers(
-        (step for one in known for step in one.products), cases[0].model.adapter.device
-    )
+    dry_runs = [dry_run(case) for case in cases]
+    device = cases[0].model.adapter.device
+    buffers = Buffers((step for one in dry_runs for step in one.products), device)
     works: dict[str, Callable[[], Any]] = {}
-    for index, (case, rehearsal) in enumerate(zip(cases, known, strict=True)):
-        works[f"run {index}"] = partial(seconds, case)
-        products = rehearsal.products
-        kinds = {"floor": bool(products), "own": any(p.onednn for step in products for p in step)}
-        for kind in (name for name, wanted in kinds.items() if wanted):
-            replay = Replay(products, buffers, own=kind == "own")
-            replay.run()
-            works[f"{kind} {index}"] = replay.run
-    found = interleaved(works | dict(others), rounds)
+    for index, (case, done) in enumerate(zip(cases, dry_runs, strict=True)):
+        works[f"run {index}"] = partial(step_seconds, case)
+        onednn = any(product.onednn for step in done.products for product in step)
+        for kind, wanted in {"floor": bool(done.products), "own": onednn}.items():
+            if wanted:
+                replay = ProductReplay(done.products, buffers, as_run=kind == "own")
+                replay.run()
+                works[f"{kind} {index}"] = replay.run
+    found = interleaved(works | dict(rates), rounds)
     trials = [
-        Trial(
-            case,
-            rehearsal,
-            found[f"run {index}"],
-            *(found.get(f"{kind} {index}", []) for kind in ("floor", "own")),
-        )
-        for index, (case, rehearsal) in enumerate(zip(cases, known, strict=True))
+        Trial(case, done, *(found.get(f"{kind} {index}", []) for kind in ("run", "floor", "own")))
+        for index, (case, done) in enumerate(zip(cases, dry_runs, strict=True))
     ]
-    return trials, {name: found[name] for name in others}
+    return trials, {name: found[name] for name in rates}
 
 
 def run_once(model: LoadedModel, spec: RunSpec) -> RunFinished:
-    """One run from its first canvas to its end."""
+    """Run a spec from its first canvas to its end."""
     lane = Lane(model, spec)
     lane.start()
     while not isinstance(event := lane.advance(), RunFinished):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -14,17 +14,20 @@ from engine.cache.context import PolicyContext
 from engine.cache.layer_probe import LayerPlan, LayerProbe
 from engine.cache.store import Site
 from engine.config.knobs import check_fields
-from engine.core.regions import regions
-from engine.core.rows import ALL, Rows, mark
+from engine.core.reasons import GENERIC, Reason
+from engine.core.regions import region_rows, window_kinds
+from engine.core.rows import ALL, Rows, positions_mask
 from engine.models.base import ModelInfo
+
+Kinds = tuple[str, str, str]  # of the prompt, the block and the rest of the answer
 
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What a policy may know of a run before it starts; T = prompt_length + gen_length.
+    """The shape of a run; T = prompt_length + gen_length.
 
-    `guided` says that classifier-free guidance runs beside it; `padding` counts the padding rows
-    at the start of each sequence, empty where none has any.
+    `guided`: the run uses classifier-free guidance. `padding`: number of padding rows at the start
+    of each sequence, empty if no sequence has any.
     """
 
     info: ModelInfo
@@ -52,13 +55,15 @@ class HostState(NamedTuple):
 class StepView:
     """The state before a step, read-only; positions are global.
 
-    `masked` [B, T] bool, `canvas` [B, T] ids; `block` is [lo, hi) of the block being decoded;
-    `needs` [B, n] are the positions whose logits are wanted and `real` [B, n] which of them may be
-    committed (the others are watched or padding); `logit_rows` are the hidden rows that give
-    them. On the host, `left` [B] is how many masks the block holds, `host_state` is what else is known
-    there, None where the step before is still under way; `order` holds, one array a sequence, the
-    positions that the step will commit in the order of their reveal, where the unmasker knows them
-    beforehand; `renewal` says that the cache beneath renews in this step all that it keeps.
+    `canvas` [B, T] ids, `masked` [B, T] bool; `block` is [lo, hi) of the block being decoded.
+    `needs` [B, n] are the positions whose logits the step computes; `real` [B, n] marks those that
+    may be committed, the others are padding or only observed (`CachePolicy.confidence_mask`).
+
+    On the host: `left` [B] is the number of masks in the block, `real_host` a copy of `real`, and
+    `host_state` is None if the previous step is still running on the device. `order` has one array
+    of positions a sequence, those that the step will commit in the order of their reveal; None if
+    the unmasker does not know them before the forward. `window_refreshed`: for a policy stacked on
+    another one, whether that one recomputes everything that it keeps in this step.
     """
 
     run: RunInfo
@@ -74,7 +79,7 @@ class StepView:
     real_host: np.ndarray
     host_state: HostState | None = None
     order: tuple[np.ndarray, ...] | None = None
-    renewal: bool = False
+    window_refreshed: bool = False
 
     @property
     def logit_rows(self) -> Tensor:
@@ -83,29 +88,29 @@ class StepView:
 
     @property
     def masked_host(self) -> np.ndarray:
-        """`masked` on the host, for policies that pack rows of their own."""
-        return self._told.masked
+        """`masked` on the host. Not available to policies with `Speedups.static_rows`."""
+        return self._known_host_state.masked
 
     @property
     def needs_host(self) -> np.ndarray:
-        """`needs` on the host."""
-        return self._told.needs
+        """`needs` on the host. Not available to policies with `Speedups.static_rows`."""
+        return self._known_host_state.needs
 
     @property
-    def _told(self) -> HostState:
-        assert self.host_state is not None, "who looks at the canvas waits for the step before"
+    def _known_host_state(self) -> HostState:
+        assert self.host_state is not None, "a policy with static_rows must not read the canvas"
         return self.host_state
 
     @property
-    def due(self) -> np.ndarray | None:
+    def order_mask(self) -> np.ndarray | None:
         """The positions of `order` as a mask [B, T] bool on the host."""
-        return None if self.order is None else mark(self.order, self.run.length)
+        return None if self.order is None else positions_mask(self.order, self.run.length)
 
     @property
     def regions(self) -> np.ndarray:
         """The rows [3, T] bool of prompt, block and rest; see engine.core.regions."""
         run = self.run
-        return regions(run.prompt_length, self.block, run.length, run.info.logit_shift)
+        return region_rows(run.prompt_length, self.block, run.length, run.info.logit_shift)
 
     @property
     def steps_left(self) -> int:
@@ -114,17 +119,18 @@ class StepView:
 
     @property
     def window_start(self) -> int:
-        """First row that a window over the current block must hold, the shift included."""
+        """First row of a window over the current block, one earlier with shifted logits."""
         return max(self.block.start - self.run.info.logit_shift, 0)
 
 
 @dataclass(frozen=True)
 class StepPlan:
-    """`rows` enter the network and attend to `keys` (ALL, or a slice of positions).
+    """The `rows` that enter the network in a step; they attend to `keys`.
 
-    `key_mask` [B, T] bool narrows the keys further; `kind` is one of events.KINDS. Of the layers
-    after the first only `output_rows` is read (None: all of `rows`), so the other rows end with the
-    first layer's K and V.
+    `keys` is ALL or a slice of positions, which `key_mask` [B, T] bool narrows further. `kind` is
+    one of events.KINDS: `full` if every layer recomputes every row, `partial` if some, `reuse` if
+    none. If `output_rows` is given, layers after the first need only these rows; the K and V that
+    the first layer computes are kept for all of `rows`.
     """
 
     rows: Rows = ALL
@@ -134,15 +140,37 @@ class StepPlan:
     output_rows: Rows | None = None
 
 
+@dataclass(frozen=True)
+class Speedups:
+    """Properties of a policy that make a run faster and never change its result.
+
+    Each default is always correct; set another value only if it is true of the policy.
+
+    - `static_rows`: the rows of a step follow from its number and its block alone, and
+      `confidence_mask` is not used. A GPU then need not wait for the host between steps.
+    - `may_wait`: a sequence that has finished its block may take further steps, while others of
+      its batch finish theirs, without a change to what it decodes. A batch is then never split.
+    - `sliding_window`: a slice of rows may enter as an index, so that windows of the same size
+      share one captured forward.
+    - `capture_key`: a function of the policy, called after `begin_step`. If two steps have equal
+      keys and alike StepPlans, `plan` does the same operations on the same memory in both, so that
+      one captured forward serves both. None, or a function that returns None: `plan` depends on
+      data or on random numbers, and forwards are not captured.
+    """
+
+    static_rows: bool = False
+    may_wait: bool = False
+    sliding_window: bool = False
+    capture_key: Callable[[Any], tuple[object, ...] | None] | None = None
+
+
 @dataclass
-class CachePolicy(ABC):
+class CachePolicy:
     """A caching method; its knobs are its dataclass fields, one instance serves one run at a time.
 
-    Some choose the rows that enter a step, others choose within a layer and may stand on one of
-    `stackable_on`. `may_wait` says that a sequence of a batch which has finished its block may wait
-    for the others without a change to what it decodes; `sliding_window` that a window of rows may be given
-    to the forward as an index, so that windows of one size are alike wherever they stand; `static_rows`,
-    once started, that a step's rows follow from its number and block and that nothing is watched.
+    A policy makes two decisions: `begin_step` chooses the rows that enter a step, `plan` which of
+    them a layer recomputes. All other methods and attributes have defaults. A policy that only
+    chooses within layers may be stacked on the policies named by `stackable_on`.
     """
 
     name: ClassVar[str]
@@ -150,93 +178,103 @@ class CachePolicy(ABC):
     paper: ClassVar[str] = ""
     summary: ClassVar[str] = ""
     stackable_on: ClassVar[tuple[str, ...]] = ()
-    may_wait: ClassVar[bool] = False
-    sliding_window: ClassVar[bool] = False
-    static_rows = False
+    reasons: ClassVar[tuple[Reason, ...]] = GENERIC
+    speedups = Speedups()
 
     def __post_init__(self) -> None:
         check_fields(self, f"{self.name}.")
 
-    @property
-    def follows_order(self) -> bool:
-        """Whether logits are wanted only where the unmasker is about to commit."""
-        return False
+    # The two decisions.
+
+    def begin_step(self, view: StepView) -> StepPlan:
+        """Choose the rows that enter the network in this step; they include `view.logit_rows`."""
+        return StepPlan(kind="full" if view.step == 0 or self._recomputes_all_rows else "partial")
+
+    def plan(self, layer: int, probe: LayerProbe) -> LayerPlan:
+        """Choose the rows that a layer recomputes; a site with rows left out must be in `sites`."""
+        return LayerPlan()
+
+    # State.
 
     def check(self, block_length: int, known_order: bool) -> None:
-        """Raise ValueError naming a knob that a run of these settings makes impossible.
+        """Raise ValueError naming a knob that does not go with the settings of a run.
 
-        `known_order` says that the unmasker knows beforehand what a step commits.
+        `known_order`: the unmasker knows before the forward which tokens a step commits.
         """
 
     def prepare(self, context: PolicyContext) -> None:
-        """Get what the policy needs to know of the checkpoint; called once, before `sites`."""
+        """Derive what the policy needs from the checkpoint; called once, before `sites`."""
 
     def sites(self, run: RunInfo) -> tuple[Site, ...]:
-        """Activations that the store must keep."""
+        """Activations that the store keeps."""
         return ()
 
     def start(self, run: RunInfo) -> None:
-        """Called before the first step, and again where the same run begins anew."""
+        """Initialise the state of a run; called before its first step, also when it is rerun."""
         self.run = run
-
-    def capture_key(self) -> tuple[object, ...] | None:
-        """What, beside its StepPlan, tells the step begun last from others as `plan` sees it.
-
-        Steps alike in both run the same operations on the same memory, so that all layers of one
-        but the last can be replayed for another; what `plan` keeps for a later layer lies in the
-        store. None: `plan` looks at data or draws numbers.
-        """
-        return None
-
-    def confidence_mask(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
-        """Masked positions [B, T] bool whose confidence `end_step` is told; None: the block's.
-
-        Their rows must enter the step. What they leave out of the block cannot be committed in
-        this step; something of each sequence's open block must stay.
-        """
-        return None
-
-    def logits_end(self, masked: np.ndarray, block: slice) -> np.ndarray:
-        """Position [B] before which a step gives logits of every mask from the block's first on.
-
-        `masked` [B, T] bool. For unmaskers that look beyond the block.
-        """
-        return np.full(len(masked), masked.shape[1])
-
-    def can_commit(self, count: int) -> bool:
-        """Whether each step lets `count` tokens of a block be committed, if so many are masked."""
-        return True
-
-    def guides(self, step: int) -> bool:
-        """Whether the unconditional branch of guidance is computed in a step."""
-        return True
-
-    def begin_step(self, view: StepView) -> StepPlan:
-        """Rows that enter the network in this step; they must hold `view.logit_rows`."""
-        return StepPlan()
-
-    def plan(self, layer: int, probe: LayerProbe) -> LayerPlan:
-        """Rows that a layer recomputes; the sites it leaves out must be kept."""
-        return LayerPlan()
 
     def end_step(self, view: StepView, confidence: Tensor, committed: Tensor) -> None:
         """Called after the commit; `confidence` and `committed` [B, n] belong to `view.needs`."""
 
-    def planned(self, view: StepView) -> tuple[str, str, str]:
-        """Kinds of prompt, block and rest (engine.core.regions) in the step begun with `view`.
+    # Which logits a step gives and what it can commit.
 
-        What the settings alone promise: where rows are chosen by what they hold, `partial`.
+    @property
+    def follows_order(self) -> bool:
+        """Whether a step computes logits only at the positions of `StepView.order`."""
+        return False
+
+    def confidence_mask(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
+        """Masked positions [B, T] bool whose confidence `end_step` gets; None: those of the block.
+
+        Their rows must enter the step. Positions of the block that are left out cannot be
+        committed in this step; at least one must remain in each sequence's open block.
         """
-        return "full", "full", "full"
+        return None
 
-    def facts(self) -> dict[str, list[float]]:
-        """What the policy derived for each layer before the run, by name; finite numbers."""
-        return {}
+    def logits_end(self, masked: np.ndarray, block: slice) -> np.ndarray:
+        """Position [B] up to which a step can give logits of all masks from the block's first on.
+
+        Used by unmaskers that commit beyond the block; `masked` is [B, T] bool.
+        """
+        return np.full(len(masked), masked.shape[1])
+
+    def can_commit(self, count: int) -> bool:
+        """Whether every step allows `count` tokens of a block to be committed, if as many remain."""
+        return True
+
+    def guides(self, step: int) -> bool:
+        """Whether a step computes the unconditional branch of classifier-free guidance."""
+        return True
+
+    # What the page and the tests read.
 
     @classmethod
-    @abstractmethod
     def exact(cls) -> CachePolicy | None:
-        """Settings under which the policy must equal no cache; None where there are none."""
+        """A policy whose settings must give the results of no cache; None if there are none."""
+        return None
+
+    def planned(self, view: StepView, plan: StepPlan) -> Kinds:
+        """Kinds planned for the prompt, the block and the rest in the step that began with `plan`.
+
+        The default follows from `plan` alone, and promises `full` for the rows of a slice only if
+        the policy leaves all layer plans to the base class.
+        """
+        if plan.kind == "full" or not isinstance(plan.rows, slice):
+            return (plan.kind,) * 3
+        prompt, block, rest = (
+            kind if self._recomputes_all_rows or kind == "reuse" else "partial"
+            for kind in window_kinds(view.regions, plan.rows, "reuse")
+        )
+        return prompt, block, rest
+
+    def facts(self) -> dict[str, list[float]]:
+        """Quantities derived for each layer before the run, by name; finite numbers."""
+        return {}
+
+    @property
+    def _recomputes_all_rows(self) -> bool:
+        """Whether every layer recomputes every row that enters it."""
+        return type(self).plan is CachePolicy.plan
 
 
 def drift(new: Tensor, old: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """forward: rows through the layers to the logits of the rows asked for; the hot path.
 
 It has two parts, so that the first, whose shapes recur, can be captured and replayed (see
-engine.generate.captured_forward): the last layer computes only rows whose logits are wanted, fewer in each step.
+engine.generate.capture.forwards): the last layer computes only rows whose logits are wanted, fewer in each step.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 from engine.cache.base import CachePolicy, StepPlan
 from engine.cache.layer_probe import LayerPlan, LayerProbe
 from engine.cache.store import ActivationStore
-from engine.core.rows import ALL, Rows, count, is_empty, same, take, within
+from engine.core.rows import ALL, Rows, count, is_empty, local_rows, same_rows, take
 from engine.models.base import ModelAdapter
 from engine.models.flops import FlopCounter
 
@@ -65,7 +65,7 @@ class ForwardPass:
         kept = self.store.keeps("ffn") or self.store.keeps("branch")
         read = logit_rows if not kept else self.plan.output_rows if last == 0 else None
         h, rows = self._layer(last, stream, read)
-        wanted = take(h, within(rows, logit_rows))
+        wanted = take(h, local_rows(rows, logit_rows))
         self.counter.head(wanted.shape[0] * wanted.shape[1])
         return self.adapter.logits(wanted)
 
@@ -78,7 +78,7 @@ class ForwardPass:
         layer_plan = lean = self.policy.plan(layer, probe)
         if self.unread != "full":
             lean = _narrowed(probe, layer_plan, read)
-        h = _advanced(probe, lean, take(stream.h, within(stream.rows, probe.out)))
+        h = _advanced(probe, lean, take(stream.h, local_rows(stream.rows, probe.out)))
         if self.unread == "shadow" and lean is not layer_plan:
             _carry_out(probe, layer_plan)
         return ResidualStream(h, probe.out)
@@ -123,14 +123,14 @@ def _narrowed(probe: LayerProbe, plan: LayerPlan, read: Rows | None) -> LayerPla
 
     An attention output that is kept by itself is computed as planned: it may be wanted later.
     """
-    if read is None or same(read, probe.rows):
+    if read is None or same_rows(read, probe.rows):
         return plan
     store, (batch, active) = probe.store, probe.h.shape[:2]
     alone = store.keeps("attn") and not store.keeps("ffn")
     probe.out = read
     for name in ("attn", "ffn"):
         asked = getattr(plan, name)
-        complete = asked is ALL or same(asked, probe.rows)
+        complete = asked is ALL or same_rows(asked, probe.rows)
         assert complete or store.keeps(name), f"{name}: rows left out need a kept {name}"
         if not complete or (name == "attn" and alone):
             continue
@@ -143,9 +143,9 @@ def _narrowed(probe: LayerProbe, plan: LayerPlan, read: Rows | None) -> LayerPla
 def _carry_out(probe: LayerProbe, plan: LayerPlan) -> None:
     """Compute all that a plan says, for who listens to the adapter; it goes nowhere else."""
     probe.counter = FlopCounter(probe.adapter.info)
-    whole = plan.attn is ALL or same(plan.attn, probe.rows)
+    whole = plan.attn is ALL or same_rows(plan.attn, probe.rows)
     attn = probe.attn(plan) if whole else probe.store.read(probe.layer, "attn", probe.rows)
-    _feed(probe, take(probe.h + attn, within(probe.rows, plan.ffn)))
+    _feed(probe, take(probe.h + attn, local_rows(probe.rows, plan.ffn)))
 
 
 def _attention(probe: LayerProbe, plan: LayerPlan) -> Tensor:
@@ -160,7 +160,7 @@ def _mlp(probe: LayerProbe, plan: LayerPlan, h: Tensor) -> Tensor:
     """Feed-forward branch at `probe.out`, whose residual stream is `h`, [B, n, D]."""
     if is_empty(plan.ffn):
         return probe.store.read(probe.layer, "ffn", probe.out)
-    out = _feed(probe, take(h, within(probe.out, plan.ffn)))
+    out = _feed(probe, take(h, local_rows(probe.out, plan.ffn)))
     return _branch(probe, "ffn", plan.ffn, out, plan.idle)
 
 
@@ -171,21 +171,21 @@ def _feed(probe: LayerProbe, h: Tensor) -> Tensor:
 
 def _whole(probe: LayerProbe, plan: LayerPlan) -> Tensor:
     """Both branches at `probe.out` in one sum, [B, n, D], where only that sum is kept."""
-    assert same(plan.attn, plan.ffn), "branch: attention and FFN renew the same rows"
+    assert same_rows(plan.attn, plan.ffn), "branch: attention and FFN renew the same rows"
     if is_empty(plan.attn):
         probe.renew(plan)
         return probe.store.read(probe.layer, "branch", probe.out)
     fresh = probe.attn(plan)
-    fresh = fresh + _feed(probe, take(probe.h, within(probe.rows, plan.attn)) + fresh)
+    fresh = fresh + _feed(probe, take(probe.h, local_rows(probe.rows, plan.attn)) + fresh)
     return _branch(probe, "branch", plan.attn, fresh, plan.idle)
 
 
 def _branch(probe: LayerProbe, name: str, rows: Rows, fresh: Tensor, idle: Tensor | None) -> Tensor:
     """A branch output at `probe.out`: `fresh` at the `rows` recomputed, kept elsewhere."""
     rows = probe.rows if rows is ALL else rows
-    wanted = same(rows, probe.out)
+    wanted = same_rows(rows, probe.out)
     if not probe.store.keeps(name):
         assert wanted, f"{name}: rows left out need a kept {name}"
         return fresh
-    probe.store.write(probe.layer, name, rows, fresh, None if same(rows, probe.rows) else idle)
+    probe.store.write(probe.layer, name, rows, fresh, None if same_rows(rows, probe.rows) else idle)
     return fresh if wanted else probe.store.read(probe.layer, name, probe.out)

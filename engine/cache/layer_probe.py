@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from engine.cache.store import ActivationStore
-from engine.core.rows import ALL, Rows, is_empty, same, take, within
+from engine.core.rows import ALL, Rows, is_empty, local_rows, same_rows, take
 from engine.models.base import ModelAdapter
 from engine.models.flops import FlopCounter
 
@@ -74,10 +74,10 @@ class LayerProbe:
         if name not in self._memo:
             self._memo[name] = rows, self._compute(name, rows)[0]
         known, values = self._memo[name]
-        if same(known, rows):
+        if same_rows(known, rows):
             return values
         if known is ALL:
-            return take(values, within(self.rows, rows))
+            return take(values, local_rows(self.rows, rows))
         return self._compute(name, rows)[0]
 
     def project_all(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -92,11 +92,11 @@ class LayerProbe:
         takes the result as it is.
         """
         known = self._attended
-        if known and same(known[0].k, plan.k) and same(known[0].v, plan.v):
-            if same(known[0].attn, plan.attn):
+        if known and same_rows(known[0].k, plan.k) and same_rows(known[0].v, plan.v):
+            if same_rows(known[0].attn, plan.attn):
                 return known[1]
             if known[0].attn is ALL:
-                return take(known[1], within(self.rows, plan.attn))
+                return take(known[1], local_rows(self.rows, plan.attn))
         self._project_together(plan)
         k, v = self._renewed("k", plan.k, plan.idle), self._renewed("v", plan.v, plan.idle)
         q = self.project("q", plan.attn)
@@ -151,14 +151,14 @@ class LayerProbe:
         asked = {"q": plan.attn, "k": plan.k, "v": plan.v}
         for names in ("qkv", "qk", "kv"):
             rows = asked[names[0]]
-            alike = all(same(asked[n], rows) and n not in self._memo for n in names)
+            alike = all(same_rows(asked[n], rows) and n not in self._memo for n in names)
             if alike and not is_empty(rows):
                 values = self._compute(names, rows)
                 self._memo |= {n: (rows, v) for n, v in zip(names, values, strict=True)}
                 return
 
     def _compute(self, names: str, rows: Rows, heads: slice | None = None) -> tuple[Tensor, ...]:
-        local = within(self.rows, rows)
+        local = local_rows(self.rows, rows)
         positions = self.rows if local is ALL else rows
         x = take(self.normed, local)
         if heads is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.core.rows import ALL, Rows, put, take, within
+from engine.core.rows import ALL, Rows, local_rows, put, take
 from engine.models.base import ModelInfo
 
 
@@ -108,4 +108,4 @@ class ActivationStore:
 
     def _places(self, name: str, rows: Rows) -> Rows:
         start = self._sites[name].start
-        return rows if start == 0 else within(slice(start, self._length), rows)
+        return rows if start == 0 else local_rows(slice(start, self._length), rows)

@@ -9,7 +9,7 @@ REMASK = -1
 
 
 @dataclass(frozen=True)
-class Start:
+class BranchStart:
     """A recorded step of a run to go on from, and what is changed on its canvas first.
 
     `trace` is the id under which the parent's trace is held; `step` is a step of it as

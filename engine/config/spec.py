@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from engine.config.branch_start import Start
+from engine.config.branch_start import BranchStart
 from engine.config.knobs import Scalar, check_fields, knob
 from engine.config.validation import (
     check_divides,
@@ -78,7 +78,7 @@ class RunSpec:
         help="Forbid or postpone end tokens.",
     )
     fixed: tuple[tuple[int, int], ...] = ()
-    start: Start | None = None
+    start: BranchStart | None = None
     seed: int = knob(0, 0, 2**31 - 1, label="Seed", help="Fixes every random draw.")
     dtype: str = knob(
         "float32",

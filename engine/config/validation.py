@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engine.config.branch_start import REMASK, Start
+from engine.config.branch_start import REMASK, BranchStart
 from engine.config.knobs import Scalar
 
 MAX_STEP = 2**31 - 1
@@ -62,14 +62,14 @@ def checked_fixed(fixed: Any, length: int) -> tuple[tuple[int, int], ...]:
     return _answer_pairs("fixed", fixed, length, "and a token id", 0)
 
 
-def checked_start(start: Any, length: int, fixed: tuple[tuple[int, int], ...] = ()) -> Start | None:
+def checked_start(start: Any, length: int, fixed: tuple[tuple[int, int], ...] = ()) -> BranchStart | None:
     """Where a run goes on, from a Start or its plain data; None where it begins afresh.
 
     Raises ValueError naming `start.trace`, `start.step` or `start.edits`.
     """
     if start is None:
         return None
-    given = vars(start) if isinstance(start, Start) else start
+    given = vars(start) if isinstance(start, BranchStart) else start
     if not isinstance(given, Mapping) or not {"trace", "step"} <= set(given):
         raise ValueError("start: expected a mapping of trace, step and edits")
     unknown = sorted(str(key) for key in set(given) - {"trace", "step", "edits"})
@@ -87,7 +87,7 @@ def checked_start(start: Any, length: int, fixed: tuple[tuple[int, int], ...] = 
     both = sorted({offset for offset, _ in edits} & {offset for offset, _ in fixed})
     if both:
         raise ValueError(f"start.edits: offset {both[0]} is given by fixed and stays as it is")
-    return Start(trace, step, edits)
+    return BranchStart(trace, step, edits)
 
 
 def _answer_pairs(

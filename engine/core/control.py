@@ -1,4 +1,4 @@
-"""Control: how a person holds, steps and stops a run, read by it before every step."""
+"""Control: pauses, steps and stops a run from another thread."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import threading
 
 
 class Control:
-    """Thread-safe; one a run."""
+    """The state of one run, which the run checks before every step. Thread-safe."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._state = "running"
-        self._owed = 0
+        self._granted_steps = 0
 
     @property
     def state(self) -> str:
@@ -19,32 +19,32 @@ class Control:
         return self._state
 
     def pause(self) -> None:
-        """Hold before the next step."""
+        """Pause before the next step."""
         self._set("paused")
 
     def resume(self) -> None:
-        """Go on."""
+        """Continue a paused run."""
         self._set("running")
 
     def step(self) -> None:
-        """Hold, but for one step."""
+        """Pause after one more step; calls add up."""
         with self._changed:
-            self._owed += 1
+            self._granted_steps += 1
         self._set("paused")
 
     def stop(self) -> None:
-        """End before the next step."""
+        """End the run before the next step."""
         self._set("stopped")
 
     def take_turn(self, wait: float = 0.0) -> bool:
-        """Whether the next step may be taken, waiting at most so many seconds for it.
+        """Whether the run may take its next step; waits up to `wait` seconds while it is paused.
 
         A step granted by `step` is used up.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._state != "paused" or self._owed > 0, wait)
-            if self._state == "paused" and self._owed:
-                self._owed -= 1
+            self._changed.wait_for(lambda: self._state != "paused" or self._granted_steps > 0, wait)
+            if self._state == "paused" and self._granted_steps:
+                self._granted_steps -= 1
                 return True
             return self._state == "running"
 

@@ -1,8 +1,7 @@
-"""Clock: what a device took for a stretch of work, without holding it up; now, which does.
+"""The device of a run: copies to and from the host, clocks and memory.
 
-host: crossings between a run's device and the host; of them only HostCopy.get waits.
-
-memory: the most that a device held since a moment, and what is held for nobody."""
+Of the transfers only `HostCopy.get` makes the host wait for the device.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +15,49 @@ import torch
 from torch import Tensor
 
 Mark = float | torch.cuda.Event
+KEPT_BYTES = 8_000_000  # each thread that has run a model may keep twice as many
+_CLEAR_REFS, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
+
+
+def upload(values: np.ndarray, device: torch.device) -> Tensor:
+    """Copy an array to a device without waiting; to a GPU by way of pinned memory.
+
+    On a CPU the tensor shares the memory of `values`.
+    """
+    tensor = torch.from_numpy(values)
+    if device.type == "cpu":
+        return tensor
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+class HostCopy:
+    """An asynchronous copy of tensors of one device to the host, started when it is made."""
+
+    def __init__(self, *tensors: Tensor) -> None:
+        self._parts = [tensor.to("cpu", non_blocking=True) for tensor in tensors]
+        self._arrival: torch.cuda.Event | None = None
+        device = tensors[0].device
+        if device.type == "cuda":
+            self._arrival = torch.cuda.Event()
+            self._arrival.record(torch.cuda.current_stream(device))
+
+    def get(self) -> tuple[np.ndarray, ...]:
+        """Wait for the copies and return them; read only, since a CPU's share the tensors."""
+        if self._arrival is not None and not self._arrival.query():
+            self._arrival.synchronize()
+        return tuple(part.numpy() for part in self._parts)
 
 
 class Clock:
-    """Marks between pieces of work: of a GPU's stream they are events, of a CPU moments."""
+    """Times work on a device without waiting for it: by events on a GPU, host time on a CPU."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
     def mark(self) -> Mark:
-        """The moment at which the device has done what it was asked so far."""
+        """The moment at which the device has finished all work submitted so far."""
         if self._device.type != "cuda":
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
@@ -41,59 +73,24 @@ class Clock:
         return start.elapsed_time(end)
 
 
-def now(device: torch.device) -> float:
-    """Seconds of a clock that only rises, read once the device is idle."""
+def synchronized_time(device: torch.device) -> float:
+    """Seconds of a monotonic clock, read after the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
 
 
-def upload(values: np.ndarray, device: torch.device) -> Tensor:
-    """`values` on a device, by way of pinned memory, so that the host goes on at once.
-
-    On a CPU it shares the memory of `values`.
-    """
-    tensor = torch.from_numpy(values)
-    if device.type == "cpu":
-        return tensor
-    if device.type == "cuda":
-        tensor = tensor.pin_memory()
-    return tensor.to(device, non_blocking=True)
-
-
-class HostCopy:
-    """Tensors on their way to the host, all from one device."""
-
-    def __init__(self, *tensors: Tensor) -> None:
-        self._parts = [tensor.to("cpu", non_blocking=True) for tensor in tensors]
-        self._arrival: torch.cuda.Event | None = None
-        device = tensors[0].device
-        if device.type == "cuda":
-            self._arrival = torch.cuda.Event()
-            self._arrival.record(torch.cuda.current_stream(device))
-
-    def get(self) -> tuple[np.ndarray, ...]:
-        """The arrays, once they are there; read only, a CPU's are those of the tensors."""
-        if self._arrival is not None and not self._arrival.query():
-            self._arrival.synchronize()
-        return tuple(part.numpy() for part in self._parts)
-
-
-KEPT = 8_000_000  # bytes, of which every thread that has run a model may keep twice as many
-_CLEAR, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
-
-
 def reset_peak_memory(device: torch.device) -> None:
-    """Forget the peak so far. On a CPU that of the process, where the system lets us."""
+    """Restart `peak_memory`; on a CPU for the whole process, if the system allows it."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return
     with suppress(OSError):
-        _CLEAR.write_text("5", "ascii")  # Linux: resets VmHWM to what is resident now
+        _CLEAR_REFS.write_text("5", "ascii")  # Linux: sets VmHWM to the current resident set
 
 
 def peak_memory(device: torch.device) -> int | None:
-    """Bytes at the peak: a GPU's allocations, or the process's resident set; None if unknown."""
+    """Peak bytes allocated on a GPU, or resident in this process; None if unknown."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     try:
@@ -104,18 +101,18 @@ def peak_memory(device: torch.device) -> int | None:
     return None if found is None else int(found.split()[1]) * 1024
 
 
-def keep_freed() -> None:
-    """Let the C library keep what is freed, up to twice KEPT a thread, for what is asked for next.
+def keep_freed_memory() -> None:
+    """Let the C library reuse freed memory, up to twice KEPT_BYTES per thread. Call it once.
 
-    A step frees and asks for the same megabytes in every layer; given back, they would be faulted
-    in again page by page, a sixth of the time of a plain step. glibc takes the largest block that
-    was freed as the measure of what it keeps, of up to 32 MiB.
+    Every layer of every step frees and allocates the same few megabytes. By default glibc returns
+    them to the system, and the page faults of the next allocation take a sixth of the time of a
+    plain step. glibc raises its threshold to the largest block freed so far, at most 32 MiB.
     """
-    torch.empty(KEPT, dtype=torch.uint8)
+    torch.empty(KEPT_BYTES, dtype=torch.uint8)
 
 
-def give_back() -> None:
-    """Free what nobody refers to any more, what refers to itself as well; on the GPUs too."""
+def free_memory() -> None:
+    """Collect reference cycles and return the GPU allocator's unused memory to the device."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

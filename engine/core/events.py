@@ -1,4 +1,4 @@
-"""Events of a run: ints, floats and numpy arrays, picklable, so they cross processes."""
+"""The events that a run yields: plain, picklable data of numbers and numpy arrays."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from typing import Any
 import numpy as np
 
 KINDS = ("full", "partial", "reuse", "frozen")
-PARTS = (  # what FLOPs are spent on; guider: all of the other model's
+PARTS = (  # of the FLOPs; guider: everything that the guider model computes
     "projections", "attention", "ffn", "head", "selection", "guider",
 )  # fmt: skip
-GUIDED = (  # columns of a trace's guided_count; the fields of GuidedStep of these names
+GUIDED = (  # fields of GuidedStep that are the columns of a trace's guided_count
     "drafted", "accepted", "judged", "top1", "top2", "top5", "fell_back", "stopped",
     "straddle_loss", "forwards", "fed", "prefilled",
 )  # fmt: skip
 SITES = ("k", "v", "attn", "ffn")
-QUANTITIES = (*SITES, "q0")  # q0: head 0's query
-REASONS = ("done", "stopped", "failed", "memory")  # memory: there was none left
+QUANTITIES = (*SITES, "q0")  # q0: the query of head 0
+REASONS = ("done", "stopped", "failed", "memory")  # memory: out of memory
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Nothing is computed for the moment.
+    """A run that is not computing at the moment.
 
-    `state` is `lock`, `gpu`, `fetching` (a model from the Hub), `loading` (from disk), `warmup` or
-    `paused`. While fetching and loading `done` of `total` bytes are there, total 0 where it is not
-    known yet, and `what` is the name of the model. At the lock `ahead` runs come first, which need
-    about `seconds` at most (None: not known); at `gpu` a shared one is asked for, for `seconds`.
+    `state` is `lock` (queued behind other runs), `gpu` (a shared GPU is requested), `fetching` (a
+    model from the Hub), `loading` (a model from disk), `warmup` or `paused`. While fetching and
+    loading, `done` of `total` bytes (0: not known yet) of the model `what` have arrived. At the
+    lock, `ahead` runs come first and need at most about `seconds` (None: unknown); at `gpu`,
+    `seconds` is the time requested.
     """
 
     state: str
@@ -41,13 +42,14 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """The canvas before the first step; of a branch with the answer tokens known by then.
+    """The start of a run: its settings and the canvas before the first step.
 
-    `canvas` [B, T] int32 ids; `prompt_mask`, `fixed_mask`, `pad_mask` [B, T] bool (prompt,
-    given answer tokens, real positions); `spec` as RunSpec.to_dict; `environment` as
-    environment.describe; `model` as ModelInfo.to_dict; `pieces` id -> bytes of every id shown;
-    `facts` as CachePolicy.facts; `guider` as Guider.describe where one guides the run: name,
-    shared (vocabulary), prompt (shared or own_template), vocab_size, layers, parameters, digest.
+    `canvas` [B, T] int32 ids; a branch's canvas includes the tokens committed before its start.
+    `prompt_mask`, `fixed_mask` and `pad_mask` [B, T] bool mark the prompt, given answer tokens and
+    real (not padding) positions; `spec` is RunSpec.to_dict, `model` ModelInfo.to_dict,
+    `environment` that of environment.describe; `pieces` maps every id shown to its bytes; `facts`
+    is CachePolicy.facts; `guider` is Guider.describe (name, shared vocabulary or not, prompt
+    `shared` or `own_template`, vocab_size, layers, parameters, digest), empty without a guider.
     """
 
     spec: Mapping[str, Any]
@@ -64,19 +66,19 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """The draft of a step token by token, and the guider's tokens (levels `steps` and above).
+    """A step's draft and the guider's tokens for it, one by one (from level `steps`).
 
-    The draft's [n], masked positions judged, in order: `positions` int32, `ids` int32, `ends`
-    int32 (the byte of the draft's text that each ends before), `p_f` float32 its probability by
-    the model that drafts, `p_g` float32 by the guider (of several guider tokens the product, NaN
-    where it was not told), `ok` bool whether the rule accepts it by itself, beyond the first
-    mismatch too, `kl` float32 KL(p_f || p_g) in nats, NaN where the vocabularies differ.
+    Of the n drafted tokens, masked positions in order: `positions` int32; `ids` int32; `ends`
+    int32, the end of each token in the bytes of the draft's text; `p_f` float32, its probability
+    by the drafting model; `p_g` float32, by the guider (the product over several guider tokens,
+    NaN if not computed); `ok` bool, whether the rule accepts the token by itself, also beyond the
+    first mismatch; `kl` float32, KL(p_f || p_g) in nats, NaN if the vocabularies differ.
 
-    The guider's [m], in its own vocabulary: `guider_ids` int32 the tokens that spell the draft,
-    `guider_ends` int32 in the same bytes, `guider_p` float32 their probabilities, `guider_ok` bool,
-    `guider_rank` uint8 (0 is its first choice, 5 and above are 5), `top_ids` int32 and `top_p`
-    float32 its first choice. With a shared vocabulary both halves go token by token, m = n. A STOP
-    has no bytes: its end is that of the token before.
+    Of the m guider tokens that spell the draft, in the guider's vocabulary: `guider_ids` int32;
+    `guider_ends` int32, in the same bytes; `guider_p` float32; `guider_ok` bool; `guider_rank`
+    uint8, 0 for the guider's first choice, 5 for the sixth and below; `top_ids` int32 and `top_p`
+    float32, the first choice. With a shared vocabulary m = n. A STOP has no bytes: its end is that
+    of the token before.
     """
 
     positions: np.ndarray
@@ -97,19 +99,18 @@ class Verdicts:
 
 @dataclass(frozen=True, slots=True)
 class GuidedStep:
-    """What a guider made of one step's draft (unmasker `guided`); of sequence 0 but for the costs.
+    """The verification of one step's draft by a guider (unmasker `guided`).
 
-    `drafted` masked positions were judged and `accepted` of them agreed to, in an unbroken run;
-    the first mismatch is the one after. Of the `judged` guider tokens that spell them `top1`,
-    `top2` and `top5` are among the guider's first choices, and `nll` is the mean of -log p, in
-    nats (NaN: nothing was judged). `fell_back`: nothing was accepted, one token was committed by
-    the fallback; `stopped`: the text was ended. `straddle_loss` bytes were agreed to without
-    making up a whole token of the draft.
+    All but the costs are of sequence 0. Of `drafted` masked positions the first `accepted` were
+    accepted. Of the `judged` guider tokens that spell them, `top1`, `top2` and `top5` are among
+    the guider's first 1, 2 and 5 choices; `nll` is the mean -log p in nats (NaN: none judged).
+    `fell_back`: nothing was accepted, and the fallback committed one token. `stopped`: the text
+    was ended. `straddle_loss`: accepted bytes that do not complete a token of the draft.
 
-    The costs, all sequences together: `forwards` of the guider over `fed` tokens, and `prefilled`
-    tokens before the first of them; `ms` and `flops` hold all of it, `prefill_ms` and
-    `prefill_flops` the prefill's part. They are already counted in StepEvent.decide_ms and flops.
-    `pieces` guider id -> bytes of ids shown for the first time.
+    The costs are of all sequences: `forwards` of the guider over `fed` tokens, and before them a
+    prefill of `prefilled` tokens. `ms` and `flops` include `prefill_ms` and `prefill_flops`, and
+    are included in StepEvent.decide_ms and flops. `pieces` maps guider ids shown for the first
+    time to their bytes.
     """
 
     drafted: int
@@ -134,14 +135,14 @@ class GuidedStep:
 
 
 @dataclass(frozen=True, slots=True)
-class ShadowStep:
-    """A step beside an exact forward on the same canvas (level `probe`); rows of sequence 0.
+class ProbeStep:
+    """A step compared with an exact forward on the same canvas (level `probe`).
 
-    `error` [layers, SITES, T] uint8: log codes of 1 - cosine between the value that the step used
-    and the exact one, 255 where the row took no part; `moved` the same for the value last computed
-    before the step, 255 where there was none. `positions` [n] int32 had their logits computed:
-    `tv` [n] float32 is the total variation between both predictions, `top` [n, 2] int32 the best
-    id of the run and the exact one; all of raw logits.
+    Rows are of sequence 0. `error` [layers, SITES, T] uint8: drift codes of 1 - cosine between the
+    value that the step used and the exact one, 255 for rows that took no part; `moved`, the same
+    for the value last computed before the step, 255 if there was none. Of the `positions` [n]
+    int32 with logits, by raw logits: `tv` [n] float32 is the total variation between both
+    predictions, `top` [n, 2] int32 the best id of the run and of the exact forward.
     """
 
     error: np.ndarray
@@ -153,11 +154,11 @@ class ShadowStep:
 
 @dataclass(frozen=True, slots=True)
 class Similarity:
-    """How alike the K and V of two steps are (level `layers`), estimated from random sketches.
+    """Similarity of K and V between pairs of steps (level `layers`), estimated from sketches.
 
-    `codes` [X (X + 1) / 2, 2, layers, G] uint8: log codes of 1 - mean cosine, for each pair of
-    the steps `steps` [X] int32 (lower triangle by rows), K and V, and the groups of positions
-    `groups` [G, 2] int32, each [lo, hi).
+    `codes` [X (X + 1) / 2, 2, layers, G] uint8: drift codes of 1 - mean cosine for each pair of
+    the steps `steps` [X] int32 (lower triangle by rows), for K and V, and for the groups of
+    positions `groups` [G, 2] int32, each [lo, hi).
     """
 
     codes: np.ndarray
@@ -167,13 +168,13 @@ class Similarity:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What level `steps` adds for one step, and the levels above it; arrays are of sequence 0.
+    """What the recording levels add to one step; arrays are of sequence 0.
 
     `plan` [layers, SITES, ceil(T/8)] uint8, np.packbits of the rows recomputed; `positions` [n]
-    int32 the candidates; `top_ids` [n, k] int32 and `top_probs` [n, k] float32, best first;
-    `planned` [3] uint8 the kinds (index into KINDS) of prompt, block and rest by the policy's
-    clock; `drift` [layers, QUANTITIES, T] uint8 (level `layers`): log codes of 1 - cosine between
-    what a row was computed to be and what it last was, 255 where it was not or for the first time.
+    int32, the candidates; `top_ids` [n, k] int32 and `top_probs` [n, k] float32, best first;
+    `planned` [3] uint8, the kinds (index into KINDS) of prompt, block and rest that the policy
+    planned. From level `layers`, `drift` [layers, QUANTITIES, T] uint8: drift codes of 1 - cosine
+    between a row's new value and its last one, 255 if it has no new or no last one.
     """
 
     plan: np.ndarray
@@ -182,21 +183,20 @@ class Recording:
     top_probs: np.ndarray
     planned: np.ndarray
     drift: np.ndarray | None = None
-    shadow: ShadowStep | None = None
+    probe: ProbeStep | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StepEvent:
     """One denoising step, after its commit.
 
-    `block_step` counts on from the parent's schedule in a block that a branch found begun.
-    `sequences`, `positions`, `ids` [n] int32 and `confidence` [n] float32 (probability of the
-    id, NaN where it was filled by the end-of-text rule) say what was committed; `kind` is one of
-    KINDS; `rows` is how many rows of [0, T) entered the network; `forwards` counts branch
-    forwards too (CFG); the clocks are milliseconds of the engine alone; `flops` int64 by part
-    (PARTS), all sequences together; `recomputed` is the share of token-layers recomputed,
-    the mean over K, V, attention and feed-forward; `guided` is there where a guider judged the
-    step's draft, its clocks and FLOPs are inside the step's.
+    In a block that a branch continues, `block_step` counts on from the parent's schedule.
+    `sequences`, `positions`, `ids` [n] int32 and `confidence` [n] float32 describe the committed
+    tokens; the confidence is the id's probability, NaN if the end-of-text rule filled it in.
+    `kind` is one of KINDS; `rows` counts the rows of [0, T) that entered the network; `forwards`
+    includes those of guidance (CFG); times are milliseconds of the engine alone; `flops` int64 by
+    PARTS, of all sequences; `recomputed` is the share of token-layers recomputed, averaged over K,
+    V, attention and feed-forward. The times and FLOPs of `guided` are included in the step's.
     """
 
     step: int
@@ -226,11 +226,11 @@ class StepEvent:
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """The end of a run, however it came: `reason` is one of REASONS.
+    """The end of a run, normal or not: `reason` is one of REASONS.
 
-    `canvas` [B, T] int32; `texts` one answer a sequence, cut before the first end of text;
-    `metrics` of the run (see metrics.Tally); `message` says what failed and the remedy;
-    `similarity` is what level `layers` gathered over the run.
+    `canvas` [B, T] int32; `texts`, one answer per sequence, cut before its first end of text;
+    `metrics` of the run (see metrics.Tally); `message`, what failed and the remedy; `similarity`,
+    which level `layers` collects over the run.
     """
 
     reason: str

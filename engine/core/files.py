@@ -1,4 +1,4 @@
-"""Files that the engine keeps: the user's cache folder, whole writes, and room on a disk."""
+"""Files: where assets and the user's cache are, atomic writes, free disk space."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ ASSETS = Path(__file__).parents[2] / "assets"
 
 
 def cache_path(digest: str, name: str) -> Path:
-    """Where a file made for the checkpoint `digest` is kept; the folder may not exist yet.
+    """The path of a file cached for the checkpoint `digest`; its folder may not exist yet.
 
-    Follows XDG_CACHE_HOME where it is an absolute path, else `~/.cache`, or the folder of
-    temporary files for a user without a home.
+    The root is XDG_CACHE_HOME if that is an absolute path, else `~/.cache`, else the folder for
+    temporary files.
     """
-    wanted, home = os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache")
-    root = next(filter(os.path.isabs, (wanted, home)), tempfile.gettempdir())
+    roots = (os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache"))
+    root = next(filter(os.path.isabs, roots), tempfile.gettempdir())
     return Path(root) / "driftscope" / digest / name
 
 
 def free_on_disk(folder: Path) -> int:
-    """Bytes free where a folder lies, or would lie: it need not exist yet."""
-    there = next(p for p in (folder, *folder.absolute().parents) if p.exists())
-    return shutil.disk_usage(there).free
+    """Free bytes on the disk of a folder, which need not exist yet."""
+    existing = next(p for p in (folder, *folder.absolute().parents) if p.exists())
+    return shutil.disk_usage(existing).free
 
 
-def write_whole(path: Path, data: bytes | memoryview) -> None:
-    """Write a file so that it appears whole or not at all; OSError where it cannot be written."""
+def write_atomically(path: Path, data: bytes | memoryview) -> None:
+    """Write a file atomically, and its folder if missing; OSError if that is impossible."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     try:

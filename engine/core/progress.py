@@ -1,4 +1,4 @@
-"""progress: what takes long before a run, told a few times a second."""
+"""Progress of long work before a run, such as a download: generators of `ByteProgress`."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from engine.core.control import Control
 from engine.core.events import Waiting
 
 T = TypeVar("T")
-BEAT = 0.2  # seconds between two words
+MIN_INTERVAL = 0.2  # seconds between two Waiting events
 
 
-class Step(Protocol):
-    """How far something is, in bytes; `total` is 0 where it is not known yet."""
+class ByteProgress(Protocol):
+    """Bytes done, and bytes in total (0 if not known yet)."""
 
     @property
     def done(self) -> int:
-        """Bytes that are there."""
+        """Bytes finished."""
 
     @property
     def total(self) -> int:
-        """Bytes in all."""
+        """Bytes in total."""
 
 
 def run_to_end(steps: Generator[Any, None, T]) -> T:
-    """The value of `steps`, without a word on the way."""
+    """Exhaust a generator and return its value."""
     while True:
         try:
             next(steps)
@@ -38,11 +38,16 @@ def run_to_end(steps: Generator[Any, None, T]) -> T:
 
 
 def with_progress(
-    steps: Generator[Step, None, T], state: str, what: str, control: Control, beat: float = BEAT
+    steps: Generator[ByteProgress, None, T],
+    state: str,
+    what: str,
+    control: Control,
+    interval: float = MIN_INTERVAL,
 ) -> Generator[Waiting, None, T | None]:
-    """The value of `steps`, told as Waiting events at most every `beat` seconds.
+    """Yield the progress of `steps` as Waiting events, and return its value.
 
-    A run that is stopped goes no further than the next step; the value is None then.
+    Events are at least `interval` seconds apart. If the run is stopped, `steps` is closed and the
+    value is None.
     """
     last = -math.inf
     with closing(steps):
@@ -51,7 +56,7 @@ def with_progress(
                 step = next(steps)
             except StopIteration as end:
                 return end.value
-            if time.monotonic() - last >= beat:
+            if time.monotonic() - last >= interval:
                 last = time.monotonic()
                 yield Waiting(state, step.done, step.total, what)
     return None

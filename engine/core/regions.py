@@ -1,7 +1,7 @@
-"""Regions: the prompt, the block being decoded and the rest of the answer, as rows of the canvas.
+"""Regions of the canvas (prompt, current block, rest of the answer) and what a step does to them.
 
-A row belongs with the token that it predicts where logits are shifted: the answer's rows begin
-`shift` before its first token, and the block's `shift` before the block.
+A row belongs to the region of the token that it predicts. If the model's logits are shifted, the
+rows of the answer and of each block begin `shift` before their first token.
 """
 
 from __future__ import annotations
@@ -15,53 +15,65 @@ from engine.core.events import KINDS
 REGIONS = ("prompt", "block", "rest")
 
 
-def regions(prompt: int, block: slice, length: int, shift: int) -> np.ndarray:
-    """The rows of the three regions, [3, T] bool; `prompt` counts its tokens, `block` is global."""
+def region_rows(prompt: int, block: slice, length: int, shift: int) -> np.ndarray:
+    """Masks [3, T] bool of the rows of REGIONS.
+
+    Args:
+        prompt: number of prompt tokens.
+        block: positions of the current block in the canvas.
+        length: T, the positions of the canvas.
+        shift: 1 if a row's logits predict the next position, else 0.
+    """
     places, first = np.arange(length), max(prompt - shift, 0)
     inside = (places >= max(block.start - shift, 0)) & (places < block.stop)
     return np.stack((places < first, inside, (places >= first) & ~inside))
 
 
-def covered(areas: np.ndarray, window: slice, kept: str) -> tuple[str, str, str]:
-    """The kind of each region where the rows of `window` are recomputed whole.
+def window_kinds(areas: np.ndarray, window: slice, reuse: str) -> tuple[str, str, str]:
+    """The kind of each region [3, T] if exactly the rows of `window` are recomputed.
 
-    `kept` is the kind of a region of which nothing is recomputed; an empty one is `full`.
+    `reuse` is the kind of a region without recomputed rows (see `reuse_kind`). An empty region is
+    `full`.
     """
-    fed = np.zeros(areas.shape[1], bool)
-    fed[window] = True
+    recomputed = np.zeros(areas.shape[1], bool)
+    recomputed[window] = True
     prompt, block, rest = (
-        "full" if fed[area].all() else "partial" if fed[area].any() else kept for area in areas
+        "full" if recomputed[area].all() else "partial" if recomputed[area].any() else reuse
+        for area in areas
     )
     return prompt, block, rest
 
 
-def kept(again: bool) -> str:
-    """The kind of a region that rests, by whether it may be renewed once more."""
-    return "reuse" if again else "frozen"
+def reuse_kind(recomputed_later: bool) -> str:
+    """The kind of a region without recomputed rows: `reuse`, or `frozen` if that is final."""
+    return "reuse" if recomputed_later else "frozen"
 
 
-def due(step: int, interval: int | None) -> bool:
-    """Whether a region is renewed in a step; the first step always is."""
+def is_refresh_step(step: int, interval: int | None) -> bool:
+    """Whether a region is refreshed in a step: in the first, and then at the interval, if any."""
     return step == 0 or (interval is not None and step % interval == 0)
 
 
-def renews(step: int, interval: int | None, left: int) -> bool:
-    """Whether an interval ends once more within the `left` steps after `step`."""
+def refreshes_within(step: int, interval: int | None, left: int) -> bool:
+    """Whether one of the `left` steps after `step` is a refresh step of `interval`."""
     return interval is not None and step % interval + left >= interval
 
 
-def done(plan: np.ndarray, areas: Iterable[np.ndarray], length: int) -> np.ndarray:
-    """Kinds [S, 3] uint8 (into KINDS) of each step's `areas` [3, T] bool by the rows recomputed.
+def recomputed_kinds(plan: np.ndarray, areas: Iterable[np.ndarray], length: int) -> np.ndarray:
+    """Kinds [S, 3] uint8 (index into KINDS) of each step's regions, by the rows recomputed.
 
-    `plan` [S, layers, sites, ceil(T/8)] is packed as in a trace.
+    Args:
+        plan: [S, layers, sites, ceil(T/8)] uint8, packed as in a trace.
+        areas: the regions [3, T] bool of each step.
+        length: T.
     """
     some, every = (
         np.unpackbits(reduce(plan, (1, 2)), axis=-1, count=length).astype(bool)
         for reduce in (np.bitwise_or.reduce, np.bitwise_and.reduce)
     )
     kinds, later = np.zeros((len(plan), 3), np.uint8), np.zeros(length, bool)
-    for step, regions_then in reversed(list(enumerate(areas))):
-        for region, rows in enumerate(regions_then):
+    for step, step_areas in reversed(list(enumerate(areas))):
+        for region, rows in enumerate(step_areas):
             kinds[step, region] = KINDS.index(_kind(some[step], every[step], later, rows))
         later |= some[step]
     return kinds
@@ -70,4 +82,4 @@ def done(plan: np.ndarray, areas: Iterable[np.ndarray], length: int) -> np.ndarr
 def _kind(some: np.ndarray, every: np.ndarray, later: np.ndarray, rows: np.ndarray) -> str:
     if every[rows].all():
         return "full"
-    return "partial" if some[rows].any() else kept(bool(later[rows].any()))
+    return "partial" if some[rows].any() else reuse_kind(bool(later[rows].any()))

@@ -1,7 +1,7 @@
-"""Markdown tables: printed by commands, or written into README.md between two marker lines.
+"""Markdown tables: printed by commands, or written into a file between two marker lines.
 
 No library: tabulate and rich pad every cell to the longest of its column, so one cell of prose
-widens every line of README.md by hundreds of blanks.
+widens every line by hundreds of blanks.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import argparse
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+README, RESULTS_README = Path("README.md"), Path("assets/results/README.md")
 MAX_PADDING = 24  # characters that a cell is padded to; longer columns are left ragged
 
 
@@ -34,7 +35,7 @@ def aligned(lines: Sequence[Sequence[str]]) -> str:
 
 
 def section_marks(name: str) -> tuple[str, str]:
-    """The lines before and after the table `name` in README.md."""
+    """The lines before and after the section `name` of a Markdown file."""
     return f"<!-- {name} -->\n", f"<!-- end of {name} -->"
 
 
@@ -44,16 +45,17 @@ def replace_section(document: str, text: str, name: str) -> str:
     before, found, rest = document.partition(start)
     _, ended, after = rest.partition(end)
     if not found or not ended:
-        raise ValueError(
-            f"README.md: {(end if found else start).strip()} is missing; add the marks"
-        )
+        raise ValueError(f"{(end if found else start).strip()} is missing; add the mark")
     return before + start + text + end + after
 
 
-def update_readme(text: str, name: str) -> None:
-    """Replace the section `name` of README.md in the working directory."""
-    path = Path("README.md")
-    path.write_text(replace_section(path.read_text("utf-8"), text, name), "utf-8")
+def update_section(file: Path, text: str, name: str) -> None:
+    """Replace the section `name` of a file; ValueError names the file if a mark is missing."""
+    try:
+        changed = replace_section(file.read_text("utf-8"), text, name)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{file}: {error}") from None
+    file.write_text(changed, "utf-8")
 
 
 def table_command(
@@ -61,20 +63,22 @@ def table_command(
     about: str,
     table: Callable[[], str],
     section: str,
+    file: Path,
     arguments: Sequence[str] | None = None,
 ) -> None:
-    """Command line that prints a table or writes it into README.md.
+    """Command line that prints a table or writes it into a Markdown file.
 
     Args:
         name: the command, as in `python -m engine NAME`.
         about: its description for `--help`.
         table: makes the Markdown.
-        section: the name of its marks in README.md.
+        section: the name of its marks in the file.
+        file: README or RESULTS_README, relative to the repository root.
         arguments: the command line; None takes that of the process.
     """
     parser = argparse.ArgumentParser(prog=f"python -m engine {name}", description=about)
-    parser.add_argument("--write-readme", action="store_true", help="update README.md's table")
+    parser.add_argument("--write-readme", action="store_true", help=f"update the table in {file}")
     if parser.parse_args(arguments).write_readme:
-        update_readme(table(), section)
+        update_section(file, table(), section)
     else:
         print(table(), end="")

@@ -1,8 +1,8 @@
-"""zero: whether this process runs on ZeroGPU, the GPU that Spaces share."""
+"""Detection of ZeroGPU, the shared GPU of Hugging Face Spaces; importable without torch."""
 
 from collections.abc import Mapping
 
 
 def on_zero(environment: Mapping[str, str]) -> bool:
-    """What an environment says of it."""
+    """Whether environment variables are those of a Space on ZeroGPU."""
     return environment.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true")

@@ -58,7 +58,7 @@ def sit(
             state, tally = Denoiser(job), Tally(job.canvas.shape[1])
             for event in denoise(state):
                 tally.add(event)
-            problems = group if len(jobs) == 1 else [group[job.first]]
+            problems = group if len(jobs) == 1 else [group[job.first_sequence]]
             yield from _mark(model, state, tally, [problem for problem, _ in problems])
 
 
@@ -66,7 +66,7 @@ def _mark(
     model: LoadedModel, state: Denoiser, tally: Tally, problems: list[corpus.Problem]
 ) -> Iterator[Sitting]:
     size = len(problems)
-    kept = state.held()
+    kept = state.cached_bytes()
     for row, problem in enumerate(problems):
         answer = state.ids[row, state.run.prompt_length :]
         ids = answer[: text_length(answer, state.run.info.stop_ids)].tolist()

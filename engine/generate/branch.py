@@ -1,8 +1,8 @@
-"""Branch: a run that goes on from a recorded step of another one, its parent.
+"""Branches: a run that continues from a recorded step of another run, its parent.
 
-The canvas and the schedule go on where the parent stood. Everything else begins afresh: step and
-policy clocks at 0, so that the first step computes every row, the noise with the seed, and with
-it a random order of reveal. The parent's trace is read only; it must not grow meanwhile.
+The canvas and the schedule continue from the parent's step. Everything else starts again: step
+numbers at 0, so that the first step computes every row, and the noise from the seed, and with it
+a random order. The parent's trace is only read; it must not grow meanwhile.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from engine.catalog import unmaskers
-from engine.config.branch_start import REMASK, Start
+from engine.config.branch_start import REMASK, BranchStart
 from engine.config.plan import quota
 from engine.config.spec import RunSpec
 from engine.generate.job import Job
@@ -25,22 +25,23 @@ from engine.unmask.schedule import BlockProgress
 
 @dataclass(frozen=True)
 class BranchPoint:
-    """Where a branch goes on: `answer` [gen_length] int64 ids, REMASK where a position is open.
+    """The state that a branch starts from.
 
-    `begun` tells by the first offset of a block how far its schedule has come.
+    `answer` [gen_length] int64 holds the ids, REMASK at masked positions; `progress` maps the first
+    offset of a block to what the parent did in it.
     """
 
     answer: np.ndarray
-    begun: Mapping[int, BlockProgress]
+    progress: Mapping[int, BlockProgress]
 
 
 def branch_point(
     spec: RunSpec, parents: Mapping[str, Trace], prompt: Sequence[int]
 ) -> BranchPoint | None:
-    """Where a spec over the ids `prompt` goes on; None where it begins afresh.
+    """The branch point of a spec over the ids `prompt`; None if it has no `start`.
 
     Raises ValueError naming `start.trace`, `start.step`, `start.edits`, `model`, `gen_length`,
-    `prompt` or `fixed` where the parent is not there or does not fit.
+    `prompt` or `fixed` if the parent is missing or does not fit.
     """
     start = spec.start
     if start is None:
@@ -56,17 +57,17 @@ def branch_point(
     _check_canvas(spec, parent, canvas, prompt)
     answer = canvas[width:].astype(np.int64)
     answer[answer == parent.meta["model"].get("mask_id")] = REMASK
-    before = answer.copy()
+    unedited = answer.copy()
     for offset, token in start.edits:
         _check_token(token, parent.meta["model"])
         answer[offset] = token
-    return BranchPoint(answer, _schedules(spec, parent, start.step, before, answer))
+    return BranchPoint(answer, _block_progress(spec, parent, start.step, unedited, answer))
 
 
-def branched(job: Job, point: BranchPoint) -> Job:
-    """The job of one sequence, going on from a point.
+def branch_job(job: Job, point: BranchPoint) -> Job:
+    """The job of one sequence, started from a branch point.
 
-    Raises ValueError naming `start.trace` where the answer holds ids that the model lacks.
+    Raises ValueError naming `start.trace` if the answer holds ids that the model does not have.
     """
     info, width = job.adapter.info, job.prompt_length
     assert len(job.canvas) == 1, "a branch is one sequence"
@@ -80,12 +81,12 @@ def branched(job: Job, point: BranchPoint) -> Job:
             "start.trace: its answer holds token ids that this model does not have; branch from a "
             "run of this model"
         )
-    begun = {width + offset: block for offset, block in point.begun.items()}
-    return replace(job, canvas=canvas, known_mask=known, begun=begun)
+    progress = {width + offset: block for offset, block in point.progress.items()}
+    return replace(job, canvas=canvas, known_mask=known, progress=progress)
 
 
-def _check_parent(spec: RunSpec, parent: Trace, start: Start) -> None:
-    """ValueError where the parent has no such step, or is of another model or length."""
+def _check_parent(spec: RunSpec, parent: Trace, start: BranchStart) -> None:
+    """Raise ValueError if the parent has no such step, or another model or length."""
     if "spec" not in parent.meta:
         raise ValueError(f"start.trace: {start.trace!r} has not begun; branch from a step of it")
     if start.step > parent.steps:
@@ -107,7 +108,7 @@ def _check_parent(spec: RunSpec, parent: Trace, start: Start) -> None:
 
 
 def _check_canvas(spec: RunSpec, parent: Trace, canvas: np.ndarray, prompt: Sequence[int]) -> None:
-    """ValueError where the parent had another prompt or other given tokens."""
+    """Raise ValueError if the parent has another prompt or other given tokens."""
     arrays, width = parent.arrays(), len(canvas) - spec.gen_length
     leading = arrays["prompt_mask"][:width].all()
     if not leading or canvas[:width].tolist() != list(prompt):
@@ -134,63 +135,65 @@ def _check_token(token: int, model: Mapping[str, object]) -> None:
         )
 
 
-def _schedules(
-    spec: RunSpec, parent: Trace, step: int, before: np.ndarray, answer: np.ndarray
+def _block_progress(
+    spec: RunSpec, parent: Trace, step: int, unedited: np.ndarray, answer: np.ndarray
 ) -> dict[int, BlockProgress]:
-    """Where the schedule of each block stands, by its first offset; blocks not named are new.
+    """The progress of each block before `step` by its first offset; blocks not begun are left out.
 
-    As the parent's arrays tell it; by the number of known tokens where they do not, and where
-    known tokens were masked again, so that the pace stays. `before` and `answer` are the ids
-    [gen_length] before and after the edits.
+    It is read from the parent's arrays. If they do not give it, or known tokens were masked
+    again, it is derived from the number of known tokens, which keeps the number of tokens a step.
+    `unedited` and `answer` are the ids [gen_length] before and after the edits.
     """
     if not unmaskers()[spec.unmasker].scheduled:
         return {}
-    told = _told(spec, parent, step)
+    recorded = _recorded_progress(spec, parent, step)
     free = np.ones(spec.gen_length, bool)
     free[[offset for offset, _ in spec.fixed]] = False
-    again = (before != REMASK) & (answer == REMASK)
+    remasked = (unedited != REMASK) & (answer == REMASK)
     found = {}
     for first in range(0, spec.gen_length, spec.block_length):
         block = slice(first, first + spec.block_length)
-        if first in told and not again[block].any():
-            found[first] = told[first]
+        if first in recorded and not remasked[block].any():
+            found[first] = recorded[first]
         else:
-            opened, left = int(free[block].sum()), int((answer[block] == REMASK).sum())
-            found[first] = _paced(opened, left, spec.steps // spec.blocks)
-    return {first: begun for first, begun in found.items() if begun.steps}
+            initial, left = int(free[block].sum()), int((answer[block] == REMASK).sum())
+            found[first] = _progress_by_count(initial, left, spec.steps // spec.blocks)
+    return {first: progress for first, progress in found.items() if progress.steps_done}
 
 
-def _told(spec: RunSpec, parent: Trace, step: int) -> dict[int, BlockProgress]:
-    """What the parent's arrays tell of its blocks, by first offset, before its step `step`.
+def _recorded_progress(spec: RunSpec, parent: Trace, step: int) -> dict[int, BlockProgress]:
+    """The progress of the parent's blocks before its step `step`, by first offset.
 
-    Nothing where it kept another schedule; of a branch, only the blocks in which it took steps.
+    Empty if the parent had another schedule. If the parent is a branch itself, only the blocks in
+    which it took steps.
     """
-    was = RunSpec.from_dict(parent.meta["spec"])
-    rule = unmaskers().get(was.unmasker)
-    alike = (was.steps, was.block_length) == (spec.steps, spec.block_length)
-    if rule is None or not rule.scheduled or not alike:
+    parent_spec = RunSpec.from_dict(parent.meta["spec"])
+    rule = unmaskers().get(parent_spec.unmasker)
+    same = (parent_spec.steps, parent_spec.block_length) == (spec.steps, spec.block_length)
+    if rule is None or not rule.scheduled or not same:
         return {}
     arrays, revealed = parent.arrays(), parent.step_map()[-spec.gen_length :]
     free = ~arrays["fixed_mask"][-spec.gen_length :]
-    at_first = arrays["canvas"][-spec.gen_length :] == parent.meta["model"].get("mask_id")
-    never = free & at_first & (revealed < 0)
-    told = {}
+    masked = arrays["canvas"][-spec.gen_length :] == parent.meta["model"].get("mask_id")
+    never = free & masked & (revealed < 0)
+    found = {}
     for index in range(spec.blocks):
         block = slice(index * spec.block_length, (index + 1) * spec.block_length)
-        taken = np.flatnonzero(arrays["block"] == index)
-        counts, earlier = arrays["block_step"][taken], int((taken < step).sum())
-        if len(taken) == 0:
-            if was.start is None:
-                told[block.start] = BlockProgress(0, 0)
+        steps = np.flatnonzero(arrays["block"] == index)
+        numbers, earlier = arrays["block_step"][steps], int((steps < step).sum())
+        if len(steps) == 0:
+            if parent_spec.start is None:
+                found[block.start] = BlockProgress(0, 0)
             continue
-        opened = free[block]
-        if counts[0] == 0:  # the block was new: what was known by then counts as given
-            opened = never[block] | (revealed[block] >= taken[0])
-        had = int(counts[earlier - 1]) + 1 if earlier else int(counts[0])
-        told[block.start] = BlockProgress(int(opened.sum()), had)
-    return told
+        initial = free[block]
+        if numbers[0] == 0:  # the block was new: tokens known by then count as given
+            initial = never[block] | (revealed[block] >= steps[0])
+        done = int(numbers[earlier - 1]) + 1 if earlier else int(numbers[0])
+        found[block.start] = BlockProgress(int(initial.sum()), done)
+    return found
 
 
-def _paced(opened: int, left: int, steps: int) -> BlockProgress:
-    """A schedule of `steps` steps at the last step by which it owes no more than is known."""
-    return BlockProgress(opened, sum(n <= opened - left for n in accumulate(quota(opened, steps))))
+def _progress_by_count(initial: int, left: int, steps: int) -> BlockProgress:
+    """The last step of an even schedule that requires no more than the tokens known."""
+    due = accumulate(quota(initial, steps))
+    return BlockProgress(initial, sum(count <= initial - left for count in due))

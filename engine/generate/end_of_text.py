@@ -1,4 +1,4 @@
-"""What the end of a text does to a run: policies that fill, and ways to hold it back."""
+"""End of text: rules that fill the rest of an answer, and ways to suppress an early end."""
 
 from __future__ import annotations
 
@@ -10,38 +10,39 @@ from engine.unmask.base import Candidates
 
 
 def suppress_logits(logits: Tensor, eos_id: int) -> None:
-    """LLaDA's `logits_eos_inf`: the end of text is never proposed; in place on [B, n, V]."""
+    """Set the logits [B, n, V] of the end-of-text token to -inf (LLaDA's `logits_eos_inf`)."""
     logits.select(-1, eos_id).fill_(-torch.inf)
 
 
 def suppress_confidence(candidates: Candidates, stop_ids: tuple[int, ...]) -> Candidates:
-    """LLaDA's `confidence_eos_eot_inf` as intended: ends are proposed, but ranked last."""
-    stops = torch.stack([candidates.ids == one for one in stop_ids]).any(0)
+    """Rank proposed stop tokens last (the intent of LLaDA's `confidence_eos_eot_inf`)."""
+    stops = torch.stack([candidates.ids == stop_id for stop_id in stop_ids]).any(0)
     lowest = torch.finfo(candidates.score.dtype).min
-    held = torch.where(stops & (candidates.score > -torch.inf), lowest, candidates.score)
-    return Candidates(candidates.ids, candidates.confidence, held)
+    score = torch.where(stops & (candidates.score > -torch.inf), lowest, candidates.score)
+    return Candidates(candidates.ids, candidates.confidence, score)
 
 
-def ended_rows(
-    policy: str, canvas: np.ndarray, masked: np.ndarray, stop_ids: tuple[int, ...], start: int
+def positions_to_fill(
+    rule: str, canvas: np.ndarray, masked: np.ndarray, stop_ids: tuple[int, ...], start: int
 ) -> np.ndarray:
-    """Masked positions [B, T] that the end-of-text rule fills now, searching [start, T).
+    """Masked positions [B, T] that the end-of-text rule fills now.
 
-    `official` never; `fill_safe` once nothing before the first end is masked; `fill_eager`
-    as soon as there is an end (spec E.2).
+    Stop tokens are searched from position `start` on. `official` fills nothing; `fill_safe` fills
+    once no position before the first stop token is masked; `fill_eager` fills at the first stop
+    token.
     """
-    if policy == "official":
+    if rule == "official":
         return np.zeros_like(masked)
     stops = np.isin(canvas, stop_ids) & ~masked
     stops[:, :start] = False
-    behind = np.cumsum(stops, 1) > 0
-    fill = behind & masked
-    if policy == "fill_safe":
-        fill &= ~(masked & ~behind).any(1, keepdims=True)
+    after_stop = np.cumsum(stops, 1) > 0
+    fill = after_stop & masked
+    if rule == "fill_safe":
+        fill &= ~(masked & ~after_stop).any(1, keepdims=True)
     return fill
 
 
 def text_length(ids: np.ndarray, stop_ids: tuple[int, ...]) -> int:
-    """Tokens [n] before the first end of text."""
+    """Number of tokens [n] before the first stop token."""
     stops = np.flatnonzero(np.isin(ids, stop_ids))
     return int(stops[0]) if len(stops) else len(ids)

@@ -1,4 +1,4 @@
-"""Job: one run, ready to be decoded, and how a batch of runs that differ in pace is split."""
+"""Job: a run that is ready to decode, and the split of a batch whose sequences differ in pace."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch import Tensor
 
 from engine.cache.base import CachePolicy, RunInfo
 from engine.config.spec import RunSpec
-from engine.generate.capturers import Capturer
-from engine.guider.match import RunGuider
+from engine.generate.capture.capturers import Capturer
+from engine.guider.run_guider import RunGuider
 from engine.models.base import ModelAdapter
 from engine.record.recorder import Recorder
 from engine.unmask.base import Unmasker
@@ -20,15 +20,19 @@ from engine.unmask.schedule import BlockProgress
 
 @dataclass
 class Job:
-    """One run, ready: the first canvas and the parts that decide.
+    """A run that is ready to decode.
 
-    `canvas` [B, T] int64 on the CPU, mask ids where something is to be generated; `prompt_length`
-    is P, prompts are padded on the left; `pad_mask` [B, T] bool or None; `fixed_mask` [B, T] bool
-    marks given answer tokens; `first` is the number of its first sequence, which seeds its
-    noise; `make_policy` gives a fresh policy, one a guidance branch. Of a branch, which is one
-    sequence, `known_mask` [1, T] bool marks the answer tokens that are known, and `begun` says by
-    the first position of a block how far its schedule has come. `guiding` is there where the
-    unmasker is guided, `capturer` where forwards are captured and replayed.
+    Attributes:
+        canvas: first canvas [B, T] int64 on the CPU; positions to generate hold the mask id.
+        prompt_length: P; shorter prompts are padded on the left.
+        make_policy: returns a new policy; called once for each guidance branch.
+        pad_mask: [B, T] bool, False at padding; None if there is none.
+        fixed_mask: [B, T] bool, True at answer tokens given by the spec.
+        first_sequence: number of the first sequence in its batch; seeds the noise.
+        known_mask: of a branch of another run, [1, T] bool, True at answer tokens known already.
+        progress: of a branch of another run, what its parent did in each block; see Schedule.
+        run_guider: the guider, if the unmasker is guided.
+        capturer: captures and replays forwards; None runs all of them eagerly.
     """
 
     adapter: ModelAdapter
@@ -40,14 +44,14 @@ class Job:
     pad_mask: Tensor | None = None
     fixed_mask: Tensor | None = None
     recorder: Recorder = field(default_factory=Recorder)
-    first: int = 0
+    first_sequence: int = 0
     known_mask: Tensor | None = None
-    begun: Mapping[int, BlockProgress] = field(default_factory=dict)
-    guiding: RunGuider | None = None
+    progress: Mapping[int, BlockProgress] = field(default_factory=dict)
+    run_guider: RunGuider | None = None
     capturer: Capturer | None = None
 
     def run_info(self) -> RunInfo:
-        """What a policy may know of the run."""
+        """The sizes of the run, for policies."""
         spec, pad_mask = self.spec, self.pad_mask
         run = RunInfo(
             self.adapter.info,
@@ -58,34 +62,34 @@ class Job:
             spec.cfg_scale > 0,
             () if pad_mask is None else tuple((~pad_mask).sum(1).tolist()),
         )
-        assert self.canvas.shape[1] == run.length, "canvas: prompt and answer make the length"
+        assert self.canvas.shape[1] == run.length, "canvas: its length is prompt plus answer"
         return run
 
     def steps_before(self, block: slice) -> int:
-        """Steps of its schedule that a block has had before this run."""
-        return self.begun[block.start].steps if block.start in self.begun else 0
+        """Steps that the parent run spent on a block."""
+        return self.progress[block.start].steps_done if block.start in self.progress else 0
 
 
 def split(job: Job) -> list[Job]:
-    """Jobs that together decode what a batch asks for, each sequence as it would be alone.
+    """Split a batch into jobs that decode each sequence as it would be decoded alone.
 
-    One job where the sequences keep in step or may wait for each other; one a sequence where
-    some may finish a block early and the policy counts the steps that they would wait.
+    The batch stays whole if its sequences finish their blocks in the same step, or if a finished
+    one may wait for the others. Otherwise each sequence gets a job of its own.
     """
     batch, spec, policy = len(job.canvas), job.spec, job.make_policy()
-    shares = job.unmasker.shares(spec.block_length, max(spec.steps // spec.blocks, 1))
-    in_step = shares is not None and spec.eos == "official" and policy.can_commit(max(shares))
+    counts = job.unmasker.planned_counts(spec.block_length, max(spec.steps // spec.blocks, 1))
+    in_step = counts is not None and spec.eos == "official" and policy.can_commit(max(counts))
     if batch == 1 or in_step or policy.may_wait:
         return [job]
     return [
         replace(
             job,
-            guiding=job.guiding and job.guiding.alone(i),
+            run_guider=job.run_guider and job.run_guider.for_sequence(i),
             canvas=job.canvas[i : i + 1],
             pad_mask=None if job.pad_mask is None else job.pad_mask[i : i + 1],
             fixed_mask=None if job.fixed_mask is None else job.fixed_mask[i : i + 1],
             unmasker=deepcopy(job.unmasker),
-            first=job.first + i,
+            first_sequence=job.first_sequence + i,
         )
         for i in range(batch)
     ]

@@ -1,8 +1,4 @@
-"""Tokens: a run's canvas on its device, and on the host as far as the host has been told.
-
-Outlook: what a step is to decode, as far as that is known before its forward.
-
-Underway: a step between the asking and the telling."""
+"""State of a step: the canvas on device and host, the view of a step, and a launched step."""
 
 from __future__ import annotations
 
@@ -18,68 +14,68 @@ from torch import Tensor
 from engine.cache.base import CachePolicy, HostState, RunInfo, StepView
 from engine.core.device import Clock, HostCopy, Mark, upload
 from engine.core.events import StepEvent
-from engine.core.rows import mark, pack_there, packed
+from engine.core.rows import from_device_mask, from_mask, positions_mask
 from engine.generate import end_of_text
 from engine.unmask.base import Unmasker
 
 
 class CanvasState:
-    """`canvas` [B, T] int64 and `open` [B, T] bool (masked positions) are kept on the device.
+    """Token ids [B, T] int64 and masked positions [B, T] bool of a run, on device and host.
 
-    `ids` and `masked` are the same on the host; they change when a step is told, which may be
-    after the next has been asked for. Both pairs are changed in place.
+    The device's are up to date with the last launched step, the host's with the last finalized
+    one. All four are changed in place.
     """
 
     def __init__(self, canvas: Tensor, masked: np.ndarray, device: torch.device) -> None:
-        self._first = canvas.numpy().copy(), masked.copy()
+        self._initial = canvas.numpy().copy(), masked.copy()
         batch, self._length = canvas.shape
-        # One column more takes what is not committed, so that no step depends on how many are.
+        # An extra column takes candidates that are not committed, so that shapes stay the same.
         self._ids = torch.zeros(batch, self._length + 1, dtype=torch.int64, device=device)
-        self._open = torch.zeros(batch, self._length + 1, dtype=torch.bool, device=device)
-        self.canvas, self.open = self._ids[:, :-1], self._open[:, :-1]
-        self.ids, self.masked = canvas.numpy().copy(), masked.copy()
-        self.rewind()
+        self._masked = torch.zeros(batch, self._length + 1, dtype=torch.bool, device=device)
+        self.device_ids, self.device_masked = self._ids[:, :-1], self._masked[:, :-1]
+        self.host_ids, self.host_masked = canvas.numpy().copy(), masked.copy()
+        self.reset()
 
-    def rewind(self) -> None:
-        """As before the first step."""
-        for kept, mine, first in (
-            (self.ids, self.canvas, self._first[0]),
-            (self.masked, self.open, self._first[1]),
+    def reset(self) -> None:
+        """Return to the state before the first step."""
+        for on_host, on_device, initial in (
+            (self.host_ids, self.device_ids, self._initial[0]),
+            (self.host_masked, self.device_masked, self._initial[1]),
         ):
-            kept[:] = first
-            mine.copy_(upload(first, mine.device))
+            on_host[:] = initial
+            on_device.copy_(upload(initial, on_device.device))
 
-    def commit(self, needs: Tensor, chosen: Tensor, ids: Tensor) -> Tensor:
-        """Put `ids` [B, n] at the `chosen` of the positions `needs`; on the device alone.
+    def commit(self, positions: Tensor, chosen: Tensor, ids: Tensor) -> Tensor:
+        """Write `ids` [B, n] to the `chosen` of `positions`, on the device only.
 
-        Gives the positions [B, n], T where nothing was chosen.
+        Returns the positions written [B, n], T for those not chosen.
         """
-        places = needs.masked_fill(~chosen, self._length)
-        self._ids.scatter_(1, places, ids)
-        self._open.scatter_(1, places, False)
-        return places
+        written = positions.masked_fill(~chosen, self._length)
+        self._ids.scatter_(1, written, ids)
+        self._masked.scatter_(1, written, False)
+        return written
 
-    def record(self, sequences: np.ndarray, positions: np.ndarray, ids: np.ndarray) -> None:
-        """Note on the host what was committed on the device, one entry a token."""
-        self.ids[sequences, positions] = ids
-        self.masked[sequences, positions] = False
+    def commit_on_host(self, sequences: np.ndarray, positions: np.ndarray, ids: np.ndarray) -> None:
+        """Repeat a commit of the device on the host, one entry a token."""
+        self.host_ids[sequences, positions] = ids
+        self.host_masked[sequences, positions] = False
 
     def fill(self, mask: np.ndarray, token: int) -> None:
-        """Put a token wherever `mask` [B, T] says, on both sides."""
-        self.ids[mask], self.masked[mask] = token, False
-        places = upload(mask, self.open.device)
-        self.canvas.masked_fill_(places, token)
-        self.open.masked_fill_(places, False)
+        """Write a token at every position of `mask` [B, T], on device and host."""
+        self.host_ids[mask], self.host_masked[mask] = token, False
+        device_mask = upload(mask, self.device_masked.device)
+        self.device_ids.masked_fill_(device_mask, token)
+        self.device_masked.masked_fill_(device_mask, False)
 
 
 @dataclass(frozen=True)
 class StepViewBuilder:
-    """Makes the views of a run's steps; `policy` is that of its first branch."""
+    """Builds the StepView of each step of a run; `policy` is that of the first branch."""
 
     run: RunInfo
-    tokens: CanvasState
+    canvas: CanvasState
     policy: CachePolicy
-    rule: Unmasker
+    unmasker: Unmasker
 
     def with_host_state(
         self,
@@ -89,16 +85,17 @@ class StepViewBuilder:
         block_step: int,
         noise: Sequence[torch.Generator],
     ) -> StepView:
-        """The view of a step when the host knows all that was committed before it."""
-        policy, masked, device = self.policy, self.tokens.masked.copy(), self.tokens.canvas.device
-        rows = self.rule.rows(masked, block, policy.logits_end(masked, block))
+        """The view of a step if every earlier step is finalized."""
+        policy, device = self.policy, self.canvas.device_ids.device
+        masked = self.canvas.host_masked.copy()
+        rows = self.unmasker.candidate_positions(masked, block, policy.logits_end(masked, block))
         watched = policy.confidence_mask(step, masked, block)
         eligible = rows if watched is None else rows & watched
         assert (eligible.any(1) == rows.any(1)).all(), "a policy left an open block out"
-        order = self.rule.order(rows, block, block_step, noise, eligible)
+        order = self.unmasker.planned_order(rows, block, block_step, noise, eligible)
         if order is not None and policy.follows_order:
-            rows = mark(order, self.run.length)
-        needs, real = packed(rows if watched is None else watched)
+            rows = positions_mask(order, self.run.length)
+        needs, real = from_mask(rows if watched is None else watched)
         if watched is not None:
             real &= np.take_along_axis(rows, needs, 1)
         needs = np.where(real.any(1, keepdims=True), needs, block.stop - 1)
@@ -108,7 +105,7 @@ class StepViewBuilder:
             block=block,
             block_index=block_index,
             block_step=block_step,
-            canvas=self.tokens.canvas,
+            canvas=self.canvas.device_ids,
             masked=upload(masked, device),
             needs=upload(needs, device),
             real=upload(real, device),
@@ -121,12 +118,14 @@ class StepViewBuilder:
     def without_host_state(
         self, step: int, block: slice, block_index: int, block_step: int, left: np.ndarray
     ) -> StepView:
-        """The view of a step when the host knows but how many masks, `left` [B], the block holds.
+        """The view of a step while the one before is pending; `left` [B] masks are in the block.
 
-        For policies that are blind, and rules that commit within the block, in no order.
+        Requires a policy with static rows, and an unmasker that commits within the block and has
+        no planned order.
         """
-        masked, device = self.tokens.open.clone(), self.tokens.canvas.device
-        needs, real = pack_there(masked[:, block], left)
+        device = self.canvas.device_ids.device
+        masked = self.canvas.device_masked.clone()
+        needs, real = from_device_mask(masked[:, block], left)
         needs = needs + block.start
         if not left.all():
             needs.masked_fill_(upload(left[:, None] == 0, device), block.stop - 1)
@@ -136,7 +135,7 @@ class StepViewBuilder:
             block=block,
             block_index=block_index,
             block_step=block_step,
-            canvas=self.tokens.canvas,
+            canvas=self.canvas.device_ids,
             masked=masked,
             needs=needs,
             real=upload(real, device),
@@ -147,60 +146,62 @@ class StepViewBuilder:
 
 @dataclass(frozen=True)
 class PendingStep:
-    """A step that the device has been asked for and the host has not been told of.
+    """A launched step whose results are not on the host yet.
 
-    `landing` brings the positions committed (T: none), the ids and the confidences, [B, n] each;
-    `counts` [B] is how many are committed, where that is known beforehand; `marks` lie before the
-    forward, after it and after the commit; `known` are the fields of its event known by now.
+    Attributes:
+        view: the state before the step.
+        results: copy of the positions committed (T: none), the ids and confidences, [B, n] each.
+        counts: [B] tokens committed by each sequence, if known in advance.
+        marks: clock marks before the forward, after it and after the commit.
+        event_fields: the fields of its StepEvent that are known already.
     """
 
     view: StepView
-    landing: HostCopy
+    results: HostCopy
     counts: np.ndarray | None
     marks: tuple[Mark, Mark, Mark]
-    known: dict[str, Any]
+    event_fields: dict[str, Any]
 
     def finalize(
-        self, tokens: CanvasState, clock: Clock, end_of_text_policy: str, skips: bool
+        self, canvas: CanvasState, clock: Clock, end_of_text_rule: str, may_commit_nothing: bool
     ) -> StepEvent:
-        """Wait for the step and note on the host what it did.
+        """Wait for the results, update the host's canvas and apply the end-of-text rule.
 
-        `end_of_text_policy` is the end-of-text rule; `skips` says that a step may commit nothing. RuntimeError
-        where it committed less than it must.
+        Raises RuntimeError if fewer tokens were committed than the step has to commit.
         """
-        places, proposed, sure = self.landing.get()
+        written, proposed, confidences = self.results.get()
         began = time.perf_counter()
-        run, chosen = self.view.run, places < self.view.run.length
-        self._check(chosen.sum(1), skips)
+        run, chosen = self.view.run, written < self.view.run.length
+        self._check(chosen.sum(1), may_commit_nothing)
         sequences, columns = np.nonzero(chosen)
-        positions, ids = places[sequences, columns], proposed[sequences, columns]
-        confidence = sure[sequences, columns]
-        tokens.record(sequences, positions, ids)
+        positions, ids = written[sequences, columns], proposed[sequences, columns]
+        confidence = confidences[sequences, columns]
+        canvas.commit_on_host(sequences, positions, ids)
         info = run.info
-        fill = end_of_text.ended_rows(
-            end_of_text_policy, tokens.ids, tokens.masked, info.stop_ids, run.prompt_length
+        fill = end_of_text.positions_to_fill(
+            end_of_text_rule, canvas.host_ids, canvas.host_masked, info.stop_ids, run.prompt_length
         )
         if fill.any():
-            more, where = np.nonzero(fill)
-            tokens.fill(fill, info.eos_id)
-            sequences, positions = np.append(sequences, more), np.append(positions, where)
-            ids = np.append(ids, np.full(len(more), info.eos_id))
-            confidence = np.append(confidence, np.full(len(more), np.nan, np.float32))
+            filled_sequences, filled = np.nonzero(fill)
+            canvas.fill(fill, info.eos_id)
+            sequences, positions = np.append(sequences, filled_sequences), np.append(positions, filled)
+            ids = np.append(ids, np.full(len(filled), info.eos_id))
+            confidence = np.append(confidence, np.full(len(filled), np.nan, np.float32))
         started, forwarded, decided = self.marks
-        told_ms = (time.perf_counter() - began) * 1e3
+        host_ms = (time.perf_counter() - began) * 1e3
         return StepEvent(
             sequences=sequences.astype(np.int32),
             positions=positions.astype(np.int32),
             ids=ids.astype(np.int32),
             confidence=confidence,
-            masks_left=int(tokens.masked.sum()),
+            masks_left=int(canvas.host_masked.sum()),
             forward_ms=clock.ms(started, forwarded),
-            decide_ms=clock.ms(forwarded, decided) + told_ms,
-            **self.known,
+            decide_ms=clock.ms(forwarded, decided) + host_ms,
+            **self.event_fields,
         )
 
-    def _check(self, found: np.ndarray, skips: bool) -> None:
-        short = self.counts is not None and (found != self.counts).any()
-        idle = self.view.real_host.any(1) & (found == 0)
-        if short or (idle.any() and not skips):
+    def _check(self, committed: np.ndarray, may_commit_nothing: bool) -> None:
+        too_few = self.counts is not None and (committed != self.counts).any()
+        nothing = self.view.real_host.any(1) & (committed == 0)
+        if too_few or (nothing.any() and not may_commit_nothing):
             raise RuntimeError("nothing could be committed; the logits may not be finite numbers")

@@ -1,6 +1,4 @@
-"""Guider: an autoregressive model in memory, with its tokenizer, its stops and its price.
-
-Reader: one text read by a guider; its keys and values are kept and only ever cropped."""
+"""Guider: an autoregressive model that verifies drafts, and readers that keep its cache."""
 
 from __future__ import annotations
 
@@ -25,44 +23,44 @@ STOP_TOKENS = ("<|eot_id|>", "<|im_end|>", "<|endoftext|>")
 
 @dataclass(frozen=True)
 class Guider:
-    """A causal language model of `transformers`; `stops` are its ids that end a text.
+    """A causal language model of `transformers` with its tokenizer.
 
-    `digest` is that of its weights.
+    `stop_ids` end a text; `digest` identifies the weights.
     """
 
     name: str
     model: Any
     tokenizer: Tokenizer
-    stops: tuple[int, ...]
+    stop_ids: tuple[int, ...]
     digest: str
 
     @property
-    def rows(self) -> int:
-        """Rows of its logits; some may stand for no token."""
+    def vocab_size(self) -> int:
+        """Number of logits; some may belong to no token."""
         return int(self.model.get_output_embeddings().weight.shape[0])
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """The device that the model runs on."""
         return self.model.device
 
     @property
     def parameters(self) -> int:
-        """Numbers that it has learnt, a tied head counted once."""
+        """Number of parameters, a tied head counted once."""
         return sum(p.numel() for p in self.model.parameters())
 
     def weight_bytes(self) -> int:
-        """What its weights take."""
+        """Bytes of the weights."""
         return sum(p.nbytes for p in self.model.parameters())
 
-    def cached_bytes(self, tokens: int) -> int:
-        """What keys and values of so many tokens take."""
-        return cached_numbers(self.model.config) * tokens * self.model.dtype.itemsize
+    def cache_bytes(self, tokens: int) -> int:
+        """Bytes of the keys and values of `tokens` tokens."""
+        return cache_numbers_per_token(self.model.config) * tokens * self.model.dtype.itemsize
 
     def flops(self, fed: int, keys: int, heads: int) -> int:
-        """FLOPs of a forward of `fed` tokens over `keys` keys, logits of `heads` of them.
+        """FLOPs of a forward of `fed` tokens over `keys` keys with logits of `heads` tokens.
 
-        Matrix products of a dense model alone, as engine.models.flops counts them.
+        Only matrix products of a dense model are counted, as in engine.models.flops.
         """
         config, head = self.model.config, self.model.get_output_embeddings()
         linear = sum(
@@ -75,10 +73,10 @@ class Guider:
         return 2 * fed * linear + attention + 2 * heads * head.weight.numel()
 
     def describe(self) -> dict[str, Any]:
-        """Plain data for RunStarted."""
+        """Plain data for RunStarted.guider."""
         return {
             "name": self.name,
-            "vocab_size": self.rows,
+            "vocab_size": self.vocab_size,
             "layers": int(self.model.config.num_hidden_layers),
             "parameters": self.parameters,
             "digest": self.digest,
@@ -90,13 +88,23 @@ def _head_dim(config: PretrainedConfig) -> int:
     return int(own or config.hidden_size // config.num_attention_heads)
 
 
-def cached_numbers(config: PretrainedConfig) -> int:
+def cache_numbers_per_token(config: PretrainedConfig) -> int:
     """Numbers in the keys and values of one token."""
     return 2 * config.num_hidden_layers * config.num_key_value_heads * _head_dim(config)
 
 
+def count_parameters(config: PretrainedConfig) -> int:
+    """Parameters of a model with this config, a tied head counted once; nothing is allocated."""
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    return sum(p.numel() for p in model.parameters())
+
+
 def read_config(folder: Path) -> PretrainedConfig:
-    """A guider's config; CheckpointError where `transformers` has no model for it."""
+    """Read a guider's config.
+
+    Raises CheckpointError if `transformers` has no causal model for it.
+    """
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # the library raises bare Exceptions for damaged files
@@ -108,30 +116,23 @@ def read_config(folder: Path) -> PretrainedConfig:
     return config
 
 
-def count_parameters(config: PretrainedConfig) -> int:
-    """Parameters of a model of this config, a tied head counted once; nothing is allocated."""
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
-    return sum(p.numel() for p in model.parameters())
+def find_stop_ids(tokenizer: Tokenizer, config: PretrainedConfig) -> tuple[int, ...]:
+    """Ids that end a text, by the tokenizer's names and the config; the end of a turn is first.
 
-
-def stop_ids(tokenizer: Tokenizer, config: PretrainedConfig) -> tuple[int, ...]:
-    """Ids that end a text, by the tokenizer's names and the config; that of a turn first.
-
-    Raises CheckpointError where there is none.
+    Raises CheckpointError if there is none.
     """
     named = [tokenizer.specials[name] for name in STOP_TOKENS if name in tokenizer.specials]
     given = config.eos_token_id
     also = [] if given is None else [given] if isinstance(given, int) else list(given)
-    stops = tuple(dict.fromkeys([*named, *also]))
-    if not stops:
+    stop_ids = tuple(dict.fromkeys([*named, *also]))
+    if not stop_ids:
         raise CheckpointError("config.json: eos_token_id is missing, and no token ends a text")
-    return stops
+    return stop_ids
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """No progress bar of the library's meanwhile; the page has its own."""
+def _without_progress_bar() -> Iterator[None]:
+    """Disable the progress bar of `transformers`, since the page shows its own."""
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
@@ -142,33 +143,33 @@ def _quiet() -> Iterator[None]:
 
 
 def load_guider(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> Guider:
-    """The guider of a folder: safetensors only, no code of the folder is run.
+    """Load the guider of a folder: safetensors only, without running code of the folder.
 
-    Raises CheckpointError naming the file, or the tensors that are missing.
+    Raises CheckpointError naming the file, or a tensor that is missing.
     """
     tokenizer, config = Tokenizer(folder), read_config(folder)
-    files = Checkpoint(folder)  # refuses what is no safetensors checkpoint
+    files = Checkpoint(folder)  # raises if this is no safetensors checkpoint
     try:
-        with _quiet():
+        with _without_progress_bar():
             loaded: Any = AutoModelForCausalLM.from_pretrained(
                 folder, config=config, dtype=dtype, local_files_only=True, use_safetensors=True,
                 trust_remote_code=False, output_loading_info=True,
             )  # fmt: skip
     except Exception as error:  # the library raises bare Exceptions for damaged files
         raise CheckpointError(f"model.safetensors: cannot be read ({error})") from None
-    model, told = loaded
-    wrong = sorted(map(str, [*told["missing_keys"], *told["mismatched_keys"]]))
+    model, info = loaded
+    wrong = sorted(map(str, [*info["missing_keys"], *info["mismatched_keys"]]))
     if wrong:
         raise CheckpointError(f"model.safetensors: {wrong[0]} is missing or of another shape")
-    stops = stop_ids(tokenizer, config)
-    return Guider(name, model.to(device).eval(), tokenizer, stops, files.digest())
+    stop_ids = find_stop_ids(tokenizer, config)
+    return Guider(name, model.to(device).eval(), tokenizer, stop_ids, files.digest())
 
 
 @dataclass
 class GuiderCost:
-    """What a guider has spent: forwards over `fed` tokens, `prefilled` before the first of them.
+    """The cost of a guider's `forwards` over `fed` tokens.
 
-    Milliseconds and FLOPs hold the prefill's part.
+    The prefill is a separate forward over `prefilled` tokens; `ms` and `flops` include it.
     """
 
     forwards: int = 0
@@ -180,31 +181,32 @@ class GuiderCost:
     prefill_flops: int = 0
 
     def __add__(self, other: GuiderCost) -> GuiderCost:
-        """Both together."""
+        """The sum of two costs."""
         return GuiderCost(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 class GuiderReader(Protocol):
-    """What the judge asks of a guider."""
+    """Reads the texts of one sequence; the guider as `Verifier` uses it."""
 
     def read(self, ids: Sequence[int], known: int) -> Tensor:
-        """Logits [len(ids) - known, V]: of each of `ids[known:]` after those before it."""
+        """Logits [len(ids) - known, V] of each of `ids[known:]`, given the ids before it."""
 
-    def keep(self, ids: Sequence[int]) -> None:
-        """Forget what does not belong to `ids[:-1]`."""
+    def crop(self, ids: Sequence[int]) -> None:
+        """Remove keys and values that do not belong to `ids[:-1]`."""
 
-    def take(self) -> GuiderCost:
-        """What was spent since this was last asked."""
+    def take_cost(self) -> GuiderCost:
+        """The cost since the last call."""
 
-    def held(self) -> int:
-        """Bytes of keys and values at most."""
+    def cache_bytes(self) -> int:
+        """Peak bytes of keys and values."""
 
 
 class CachedReader:
-    """Reads with one cache object: before a read it holds ids of which the last is fed again.
+    """A reader that keeps the keys and values of the longest common prefix of its texts.
 
-    `ids` are those whose keys and values are held. The first read of a text computes the tokens
-    before its last known one in a forward of their own, the prefill, which gives no logits.
+    `ids` are the tokens in the cache; the last known token is always fed again. On its first read,
+    the tokens before the last known one are computed in a separate forward without logits, the
+    prefill.
     """
 
     def __init__(self, guider: Guider) -> None:
@@ -212,15 +214,15 @@ class CachedReader:
         self.cache = DynamicCache()
         self.ids: list[int] = []
         self._cost = GuiderCost()
-        self._most = 0
+        self._peak_tokens = 0
 
     @torch.inference_mode()
     def read(self, ids: Sequence[int], known: int) -> Tensor:
-        """See Reads; `known` is at least 1, so that something is fed."""
+        """See GuiderReader; `known` is at least 1, since a token must be fed."""
         assert 0 < known < len(ids), "a guider reads on from a token"
-        started, held = now(self._guider.device), len(self.ids)
-        self._crop(min(_common(self.ids, ids), known - 1))
-        if held == 0 and known > 1:
+        started, cached = now(self._guider.device), len(self.ids)
+        self._crop_to(min(_common_prefix(self.ids, ids), known - 1))
+        if cached == 0 and known > 1:
             self._prefill(ids[: known - 1])
         feed, rows = list(ids[len(self.ids) : -1]), len(ids) - known
         logits = self._guider.model(
@@ -230,25 +232,25 @@ class CachedReader:
             logits_to_keep=rows,
         ).logits[0]
         self.ids += feed
-        self._most = max(self._most, len(self.ids))
+        self._peak_tokens = max(self._peak_tokens, len(self.ids))
         self._cost.forwards += 1
         self._cost.fed += len(feed)
         self._cost.flops += self._guider.flops(len(feed), len(self.ids), rows)
         self._cost.ms += (now(self._guider.device) - started) * 1e3
         return logits
 
-    def keep(self, ids: Sequence[int]) -> None:
-        """See Reads."""
-        self._crop(_common(self.ids, ids[:-1]))
+    def crop(self, ids: Sequence[int]) -> None:
+        """See GuiderReader."""
+        self._crop_to(_common_prefix(self.ids, ids[:-1]))
 
-    def take(self) -> GuiderCost:
-        """See Reads."""
-        spent, self._cost = self._cost, GuiderCost()
-        return spent
+    def take_cost(self) -> GuiderCost:
+        """See GuiderReader."""
+        cost, self._cost = self._cost, GuiderCost()
+        return cost
 
-    def held(self) -> int:
-        """See Reads."""
-        return self._guider.cached_bytes(self._most)
+    def cache_bytes(self) -> int:
+        """See GuiderReader."""
+        return self._guider.cache_bytes(self._peak_tokens)
 
     def _prefill(self, ids: Sequence[int]) -> None:
         started, guider = now(self._guider.device), self._guider
@@ -256,13 +258,13 @@ class CachedReader:
             input_ids=self._tensor(ids), past_key_values=self.cache, use_cache=True
         )
         self.ids = list(ids)
-        spent = guider.flops(len(ids), len(ids), 0)
+        flops = guider.flops(len(ids), len(ids), 0)
         self._cost.prefilled += len(ids)
-        self._cost.flops += spent
-        self._cost.prefill_flops += spent
+        self._cost.flops += flops
+        self._cost.prefill_flops += flops
         self._cost.prefill_ms += (now(guider.device) - started) * 1e3
 
-    def _crop(self, length: int) -> None:
+    def _crop_to(self, length: int) -> None:
         if length < len(self.ids):
             self.cache.crop(length - len(self.ids))
             del self.ids[length:]
@@ -271,6 +273,6 @@ class CachedReader:
         return torch.tensor([list(ids)], device=self._guider.device)
 
 
-def _common(a: Sequence[int], b: Sequence[int]) -> int:
+def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
     """Length of the longest common prefix."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))

@@ -1,8 +1,8 @@
-"""Rule: when a guider agrees to a token of a draft (FlashDLM, Algorithm 1 and appendix C.4).
+"""Verification of drafts by a guider (FlashDLM, arXiv 2505.21467, Algorithm 1 and appendix C.4).
 
-Judge: one sequence's drafts before its guider, chunk by chunk.
-
-settle: how many tokens of one sequence's draft are committed, chunk after chunk."""
+`AcceptanceRule` decides about single tokens, `Verifier` about one chunk of a sequence's draft, and
+`verify_draft` about the draft, chunk after chunk.
+"""
 
 from __future__ import annotations
 
@@ -14,230 +14,251 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.guider.byte_alignment import AlignedDraft
+from engine.guider.alignment import AlignedDraft
 from engine.guider.model import GuiderReader
-from engine.guider.vocabularies import SharedDraft, VocabularyPair
+from engine.guider.vocabularies import VocabularyPair
 
 RULES = ("top1", "topk", "rel", "rel_dlm")
+MAX_RANK = 5  # recorded ranks are clamped to this
 
 
 @dataclass(frozen=True)
-class Rule:
-    """One of RULES for the guider's distribution p, a drafted token d and a model's p_f.
+class AcceptanceRule:
+    """When a guider with the distribution p accepts a token d drafted by a model with p_f.
 
-    `top1`: d is the likeliest. `topk`: d is among the `k` likeliest. `rel`: that, and
-    p(d) >= tau max p (the release's topk_relative). `rel_dlm`: max p_f > tau max p, whatever d
-    is, as the appendix has it, but on probabilities, since logits of two models do not compare.
+    `top1`: d is the most probable token. `topk`: d is among the `k` most probable. `rel`: topk,
+    and p(d) >= tau max p (the release's topk_relative). `rel_dlm`: max p_f > tau max p, whatever d
+    is, as in the appendix, but on probabilities, since logits of two models are not comparable.
     """
 
     name: str
     k: int
     tau: float
 
-    def accepts(self, drafted: Tensor, log_p: Tensor, sure: Tensor) -> Tensor:
-        """Flags [m] for tokens `drafted` [m] under `log_p` [m, V]; `sure` [m] is max p_f."""
+    def accepts(self, drafted: Tensor, log_p: Tensor, max_p_f: Tensor) -> Tensor:
+        """Decisions [m] about tokens `drafted` [m], given log p [m, V] and max p_f [m]."""
         best = log_p.max(1).values
         if self.name == "rel_dlm":
-            return sure.to(best) > self.tau * best.exp()
-        order = rank(drafted, log_p)
+            return max_p_f.to(best) > self.tau * best.exp()
+        ranks = token_ranks(drafted, log_p)
         if self.name == "top1":
-            return order == 0
-        among = order < self.k
+            return ranks == 0
+        among = ranks < self.k
         if self.name == "topk":
             return among
         own = log_p.gather(1, drafted[:, None])[:, 0]
         return among & ((own - best).exp() >= self.tau)
 
 
-def rank(drafted: Tensor, log_p: Tensor) -> Tensor:
-    """Place [m] of each token in the order of its distribution, 0 is first; ties: lower id."""
-    own = log_p.gather(1, drafted[:, None])
+def token_ranks(tokens: Tensor, log_p: Tensor) -> Tensor:
+    """Rank [m] of each token in its distribution, from 0; ties go to the lower id."""
+    own = log_p.gather(1, tokens[:, None])
     ids = torch.arange(log_p.shape[1], device=log_p.device)
-    return ((log_p > own) | ((log_p == own) & (ids < drafted[:, None]))).sum(1)
-
-
-RANKS = 5  # ranks told apart; lower ones are all RANKS
+    return ((log_p > own) | ((log_p == own) & (ids < tokens[:, None]))).sum(1)
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What the guider said of a chunk, token by token of its own, all [m] from `spelt.first` on.
+    """The guider's results for the tokens of a chunk from `aligned.first` on, [m] each.
 
-    `ids` its tokens, `log_own` the logarithms of their probabilities, `rank` their places (at
-    most RANKS), `top` and `top_p` its first choice, `ok` the rule's flags; `log_p` [m, V] its
-    distributions.
+    Attributes:
+        aligned: the chunk in the guider's tokens.
+        ids: the guider's tokens.
+        token_log_p: their log-probabilities.
+        ranks: their ranks, at most MAX_RANK.
+        top_ids: the guider's most probable tokens.
+        top_p: the probabilities of `top_ids`.
+        ok: the rule's decisions.
+        log_p: [m, V] the guider's distributions.
     """
 
-    spelt: AlignedDraft | SharedDraft
+    aligned: AlignedDraft
     ids: NDArray[np.int64]
-    log_own: NDArray[np.float64]
-    rank: NDArray[np.int64]
-    top: NDArray[np.int64]
+    token_log_p: NDArray[np.float64]
+    ranks: NDArray[np.int64]
+    top_ids: NDArray[np.int64]
     top_p: NDArray[np.float64]
     ok: NDArray[np.bool_]
     log_p: Tensor
 
     @property
-    def judged(self) -> NDArray[np.bool_]:
-        """Which of the tokens spell masked positions, [m]."""
-        return self.spelt.judged[self.spelt.first :]
+    def to_verify(self) -> NDArray[np.bool_]:
+        """Tokens [m] that overlap a masked position."""
+        return self.aligned.to_verify[self.aligned.first :]
 
-    def spans(self) -> NDArray[np.int64]:
-        """The tokens [start, end), counted from 0, that spell each decidable position, [d, 2]."""
-        return self.spelt.covers() - self.spelt.first
+    def position_spans(self) -> NDArray[np.int64]:
+        """Index ranges [d, 2] of the tokens that spell each position, counted from `first`."""
+        return self.aligned.position_spans() - self.aligned.first
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How many masked positions of a chunk are accepted; `heard` is None: nothing was judged."""
+    """The number of accepted masked positions of a chunk.
+
+    `verification` is None if no token could be verified.
+    """
 
     accepted: int
     straddle_loss: int
-    heard: Verification | None
+    verification: Verification | None
 
 
 class Verifier:
-    """A guider's reader with a rule; `prompt` are the guider's ids before the answer."""
+    """Verifies one sequence's drafts; `prompt` are the guider's ids before the answer."""
 
     def __init__(
-        self, reader: GuiderReader, prompt: Sequence[int], pair: VocabularyPair, rule: Rule
+        self,
+        reader: GuiderReader,
+        prompt: Sequence[int],
+        vocabularies: VocabularyPair,
+        rule: AcceptanceRule,
     ) -> None:
-        self.reader, self.pair, self.rule = reader, pair, rule
+        self.reader, self.vocabularies, self.rule = reader, vocabularies, rule
         self._prompt = list(prompt)
 
-    def rule_on(
+    def verify(
         self,
-        prefix: Sequence[int],
+        response: Sequence[int],
         draft: Sequence[int],
         masked: Sequence[bool],
-        sure: Sequence[float],
+        max_p_f: Sequence[float],
         most: int,
     ) -> Verdict:
-        """Judge a draft after the answer's ids `prefix`, of which at most `most` are accepted.
+        """Verify a draft after the answer's ids `response`; accept at most `most` positions.
 
-        `draft` begins with a masked position; `masked` says which of it are, `sure` is the largest
-        probability that the drafting model gives any token there.
+        `draft` begins with a masked position and `masked` marks its masked positions; `max_p_f` is
+        the largest probability of the drafting model at each.
         """
-        spelt = self.pair.spell(prefix, draft, masked)
-        if not spelt.judged.any():
+        aligned = self.vocabularies.align(response, draft, masked)
+        if not aligned.to_verify.any():
             return Verdict(0, 0, None)
-        known = len(self._prompt) + spelt.first
-        logits = self.reader.read([*self._prompt, *spelt.ids], known)
-        heard = self._hear(spelt, self.pair.distribution(logits), sure)
-        found = spelt.accept(heard.ok, most)
-        return Verdict(found.k, found.straddle_loss, heard)
+        known = len(self._prompt) + aligned.first
+        logits = self.reader.read([*self._prompt, *aligned.ids], known)
+        found = self._verification(aligned, self.vocabularies.guider_log_probs(logits), max_p_f)
+        acceptance = aligned.accept(found.ok, most)
+        return Verdict(acceptance.count, acceptance.straddle_loss, found)
 
-    def keep(self, prefix: Sequence[int]) -> None:
-        """Crop the cache to what stays true of the answer's ids `prefix`, but for the last.
+    def crop_cache(self, response: Sequence[int]) -> None:
+        """Crop the guider's cache to the answer's ids `response` without the last one.
 
-        With different vocabularies the next read does so, since only it knows the next spelling.
+        If the vocabularies differ, the next read crops instead, since the tokens that spell the
+        response are only known then.
         """
-        if self.pair.shared:
-            self.reader.keep([*self._prompt, *prefix])
+        if self.vocabularies.shared:
+            self.reader.crop([*self._prompt, *response])
 
-    def _hear(
-        self, spelt: AlignedDraft | SharedDraft, log_p: Tensor, sure: Sequence[float]
+    def _verification(
+        self, aligned: AlignedDraft, log_p: Tensor, max_p_f: Sequence[float]
     ) -> Verification:
-        ids = torch.tensor(spelt.ids[spelt.first :], device=log_p.device)
-        if spelt.stops:
-            ids[-1] = self.pair.guider_stops[0]
+        ids = torch.tensor(aligned.ids[aligned.first :], device=log_p.device)
         top_p, top = log_p.max(1)
         own = log_p.gather(1, ids[:, None])[:, 0]
-        ok = self.rule.accepts(ids, log_p, self._surest(spelt, sure, len(ids)).to(log_p))
-        numbers = torch.stack((own, top_p.exp())).double().cpu().numpy()
-        whole = torch.stack((ids, rank(ids, log_p).clamp_max(RANKS), top, ok.long())).cpu().numpy()
+        ok = self.rule.accepts(ids, log_p, _by_guider_token(aligned, max_p_f, len(ids)).to(log_p))
+        ranks = token_ranks(ids, log_p).clamp_max(MAX_RANK)
+        reals = torch.stack((own, top_p.exp())).double().cpu().numpy()
+        whole = torch.stack((ids, ranks, top, ok.long())).cpu().numpy()
         return Verification(
-            spelt, whole[0], numbers[0], whole[1], whole[2], numbers[1], whole[3] > 0, log_p
+            aligned, whole[0], reals[0], whole[1], whole[2], reals[1], whole[3] > 0, log_p
         )
 
-    @staticmethod
-    def _surest(spelt: AlignedDraft | SharedDraft, sure: Sequence[float], count: int) -> Tensor:
-        """The model's largest probability for each guider token: where the token begins."""
-        out = torch.ones(count, dtype=torch.float64)
-        spans = (spelt.covers() - spelt.first).tolist()
-        for (start, end), value in reversed(list(zip(spans, sure, strict=False))):
-            out[max(start, 0) : end] = value
-        return out
+
+def _by_guider_token(aligned: AlignedDraft, values: Sequence[float], count: int) -> Tensor:
+    """The value [count] of the draft position in which each guider token begins."""
+    out = torch.ones(count, dtype=torch.float64)
+    spans = (aligned.position_spans() - aligned.first).tolist()
+    for (start, end), value in reversed(list(zip(spans, values, strict=False))):
+        out[max(start, 0) : end] = value
+    return out
 
 
 @dataclass(frozen=True)
 class Draft:
-    """The leading masks of a sequence and what is proposed there.
+    """The proposals at the leading masked positions of a sequence.
 
-    `positions` [n] global, ascending; `ids` [n]; `p` [n] their probabilities, `surest` [n] the
-    largest of any token; `canvas` [T] ids before the step and `masked` [T] bool; the answer
-    begins at `start`.
+    Attributes:
+        positions: [n] global positions, ascending.
+        ids: [n] proposed tokens.
+        p: [n] their probabilities by the drafting model.
+        max_p: [n] the largest probability of any token there.
+        canvas: [T] ids before the step.
+        masked: [T] bool.
+        answer_start: first position of the answer.
     """
 
     positions: NDArray[np.int64]
     ids: NDArray[np.int64]
     p: NDArray[np.float64]
-    surest: NDArray[np.float64]
+    max_p: NDArray[np.float64]
     canvas: NDArray[np.int64]
     masked: NDArray[np.bool_]
-    start: int
+    answer_start: int
 
     def chunk(self, begin: int, size: int) -> tuple[list[int], list[int], list[bool], list[float]]:
-        """Answer before mask number `begin`, then of `size` masks from it on: ids, masked, surest.
+        """The first four arguments of Verifier.verify for `size` masks from mask `begin` on.
 
-        Given tokens in between are part of it; their `surest` is 1.
+        Known tokens between the masks are included, with a `max_p` of 1.
         """
         part = slice(begin, begin + size)
-        filled, surest = self.canvas.copy(), np.ones(len(self.canvas))
-        filled[self.positions], surest[self.positions] = self.ids, self.surest
+        filled, max_p = self.canvas.copy(), np.ones(len(self.canvas))
+        filled[self.positions], max_p[self.positions] = self.ids, self.max_p
         first, last = self.positions[begin], self.positions[part][-1]
         span = slice(first, last + 1)
         return (
-            filled[self.start : first].tolist(),
+            filled[self.answer_start : first].tolist(),
             filled[span].tolist(),
             self.masked[span].tolist(),
-            surest[span].tolist(),
+            max_p[span].tolist(),
         )
 
-    def after(self, ids: NDArray[np.int64]) -> list[int]:
-        """The answer's unbroken run of known tokens once the first masks are filled with `ids`."""
+    def known_prefix(self, ids: NDArray[np.int64]) -> list[int]:
+        """The answer up to its first mask once `ids` fill the first masks."""
         filled, masked = self.canvas.copy(), self.masked.copy()
         filled[self.positions[: len(ids)]] = ids
         masked[self.positions[: len(ids)]] = False
         left = np.flatnonzero(masked)
-        return filled[self.start : left[0] if len(left) else None].tolist()
+        return filled[self.answer_start : left[0] if len(left) else None].tolist()
 
 
 @dataclass(frozen=True)
 class VerifiedDraft:
-    """What came of a draft: the first masks get `ids`; `k` of them are accepted drafts.
+    """The result for a draft.
 
-    `verdicts` pair each chunk's first mask with what was said of it.
+    Attributes:
+        ids: tokens for the first masks.
+        accepted: how many of `ids` are accepted drafts.
+        stopped: whether the last of `ids` is a stop token.
+        verdicts: the number of the first mask of each chunk, and its verdict.
     """
 
     draft: Draft
     ids: NDArray[np.int64]
-    k: int
+    accepted: int
     stopped: bool
     verdicts: tuple[tuple[int, Verdict], ...]
 
 
 def verify_draft(
-    judge: Verifier, draft: Draft, block: int, several: bool, fallback: str
+    verifier: Verifier, draft: Draft, block: int, multi_chunk: bool, fallback: str
 ) -> VerifiedDraft:
-    """Judge a draft in chunks of `block` masks, on to the next while `several` and all is accepted.
+    """Verify a draft in chunks of `block` masks.
 
-    Where nothing is, one token is committed: the draft's (`fallback` dlm) or the guider's (ar).
+    With `multi_chunk`, the next chunk follows each chunk that is accepted in full. If nothing is
+    accepted, one token is committed: that of the draft (`fallback` dlm) or of the guider (ar).
     """
-    pair, verdicts, k = judge.pair, [], 0
+    pair, verdicts, accepted = verifier.vocabularies, [], 0
     while True:
-        begin = k
-        ruling = judge.rule_on(*draft.chunk(begin, block + pair.tail), most=block)
-        verdicts.append((begin, ruling))
-        k += ruling.accepted
-        ended = k > 0 and draft.ids[k - 1] in pair.stops
-        if not several or ruling.accepted < block or ended or k == len(draft.ids):
+        begin = accepted
+        verdict = verifier.verify(*draft.chunk(begin, block + pair.lookahead), most=block)
+        verdicts.append((begin, verdict))
+        accepted += verdict.accepted
+        ended = accepted > 0 and draft.ids[accepted - 1] in pair.stop_ids
+        if not multi_chunk or verdict.accepted < block or ended or accepted == len(draft.ids):
             break
-    ids = draft.ids[: max(k, 1)].copy()
-    if k == 0 and fallback == "ar":
-        heard = verdicts[0][1].heard
-        assert heard is not None, "with a shared vocabulary every draft is judged"
-        own = int(heard.top[0])
-        ids[0] = pair.stops[0] if own == pair.guider_stops[0] else own
-    judge.keep(draft.after(ids))
-    return VerifiedDraft(draft, ids, k, bool(ids[-1] in pair.stops), tuple(verdicts))
+    ids = draft.ids[: max(accepted, 1)].copy()
+    if accepted == 0 and fallback == "ar":
+        verification = verdicts[0][1].verification
+        assert verification is not None, "with a shared vocabulary every draft is verified"
+        top = int(verification.top_ids[0])
+        ids[0] = pair.stop_ids[0] if top == pair.guider_stop_ids[0] else top
+    verifier.crop_cache(draft.known_prefix(ids))
+    return VerifiedDraft(draft, ids, accepted, bool(ids[-1] in pair.stop_ids), tuple(verdicts))

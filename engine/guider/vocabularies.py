@@ -1,14 +1,8 @@
-"""Same: drafts judged id by id, where model and guider share their vocabulary.
+"""The vocabularies of a drafting model and its guider.
 
-What engine.guider.byte_alignment does for different vocabularies, in the same terms, with a token of
-the draft for a token of the guider.
-
-
-Pair: how the vocabularies of a drafting model and of its guider relate.
-
-The vocabulary is shared where every ordinary token has the same id in both; that is found out,
-not declared. Then drafts are judged id by id. Otherwise text is what both have in common, and
-drafts are spelt anew in the guider's tokens (engine.guider.byte_alignment).
+The vocabulary counts as shared if every ordinary token has the same id in both; this is computed,
+not declared. Drafts are then verified id by id. Otherwise they are spelt in the guider's tokens
+(engine.guider.alignment).
 """
 
 from __future__ import annotations
@@ -16,184 +10,143 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.guider.byte_alignment import TAIL, Accepted, AlignedDraft, ByteAlignment, Vocabulary
+from engine.guider.alignment import (
+    LOOKAHEAD,
+    AlignedDraft,
+    ByteAlignment,
+    ByteVocabulary,
+    align_shared,
+)
 from engine.models.ops import wide
 from engine.models.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True, slots=True)
-class SharedDraft:
-    """A response and a draft, of which `ids[first:]` is the draft up to its first end of text.
-
-    `masked` [len(ids) - first] which of it is to be filled; `stops` says that the last id ends
-    the text.
-    """
-
-    ids: tuple[int, ...]
-    first: int
-    masked: NDArray[np.bool_]
-    stops: bool
-
-    @property
-    def judged(self) -> NDArray[np.bool_]:
-        """Masked positions [len(ids)]: only their flags count."""
-        return np.append(np.zeros(self.first, bool), self.masked)
-
-    def covers(self) -> NDArray[np.int64]:
-        """The tokens [start, end) that spell each position: itself."""
-        places = np.arange(self.first, len(self.ids))
-        return np.stack((places, places + 1), 1)
-
-    def accept(self, ok: NDArray[np.bool_], most: int | None = None) -> Accepted:
-        """Count the masked positions before the first that is not agreed to, at most `most`."""
-        wrong = np.flatnonzero(self.masked & ~ok)
-        k = int(self.masked[: wrong[0] if len(wrong) else len(ok)].sum())
-        return Accepted(k if most is None else min(k, most), 0, 0)
-
-
-@dataclass(frozen=True)
-class SharedVocabulary:
-    """Passes ids on; any of `stops` is written as `stop`, the guider's own, and ends the draft."""
-
-    stops: tuple[int, ...]
-    stop: int
-
-    def align(
-        self, prefix: Sequence[int], draft: Sequence[int], masked: Sequence[bool]
-    ) -> SharedDraft:
-        """See ByteAlignment.align; the draft begins with a masked position."""
-        end = next((i for i, token in enumerate(draft) if token in self.stops), None)
-        kept = list(draft if end is None else draft[:end])
-        kept += [] if end is None else [self.stop]
-        flags = np.array(masked[: len(kept)], bool)
-        return SharedDraft((*prefix, *kept), len(prefix), flags, end is not None)
-
-
 @dataclass(frozen=True)
 class VocabularyPair:
-    """What may be drafted and judged.
+    """How the ids of a model and its guider correspond.
 
-    `stops` are the model's ids that end a text, `guider_stops` the guider's: one class, judged
-    as the first of them. `barred` and `guider_barred` are ids whose logits are -inf: specials
-    without a counterpart and rows that stand for no token.
+    Attributes:
+        stop_ids: the model's ids that end a text.
+        guider_stop_ids: those of the guider; all are verified as the first of them.
+        excluded_ids: ids of the model whose logits become -inf: special tokens without a
+            counterpart, and rows of the output that are no tokens.
+        guider_excluded_ids: the same for the guider.
+        alignment: None if the vocabulary is shared.
     """
 
-    stops: tuple[int, ...]
-    guider_stops: tuple[int, ...]
-    barred: tuple[int, ...] = ()
-    guider_barred: tuple[int, ...] = ()
+    stop_ids: tuple[int, ...]
+    guider_stop_ids: tuple[int, ...]
+    excluded_ids: tuple[int, ...] = ()
+    guider_excluded_ids: tuple[int, ...] = ()
     alignment: ByteAlignment | None = None
 
     @property
     def shared(self) -> bool:
-        """Whether ids mean the same to both."""
+        """Whether ordinary tokens have the same ids in both vocabularies."""
         return self.alignment is None
 
     @property
-    def tail(self) -> int:
-        """Masked positions drafted past a chunk, so that its end is not judged on cut text."""
-        return 0 if self.shared else TAIL
+    def lookahead(self) -> int:
+        """Masked positions drafted beyond a chunk, so that its end is not tokenized from cut text."""
+        return 0 if self.shared else LOOKAHEAD
 
-    def spell(
-        self, prefix: Sequence[int], draft: Sequence[int], masked: Sequence[bool]
-    ) -> AlignedDraft | SharedDraft:
-        """A draft after `prefix` in the guider's tokens; see ByteAlignment.align."""
+    def align(
+        self, response: Sequence[int], draft: Sequence[int], masked: Sequence[bool]
+    ) -> AlignedDraft:
+        """Express a draft after `response` in the guider's tokens; see ByteAlignment.align."""
         if self.alignment is not None:
-            return self.alignment.align(prefix, draft, masked)
-        return SharedVocabulary(self.stops, self.guider_stops[0]).align(prefix, draft, masked)
+            return self.alignment.align(response, draft, masked)
+        return align_shared(response, draft, masked, self.stop_ids, self.guider_stop_ids[0])
 
-    def restrict(self, logits: Tensor) -> None:
-        """Rule out what the guider cannot judge, in place on the model's logits [..., V]."""
-        logits[..., self._places(self.barred, logits)] = -torch.inf
+    def restrict_logits(self, logits: Tensor) -> None:
+        """Set the model's logits [..., V] of tokens that the guider cannot verify to -inf."""
+        logits[..., _index(self.excluded_ids, logits)] = -torch.inf
 
-    def distribution(self, logits: Tensor) -> Tensor:
-        """The guider's log-probabilities [n, V] of its logits, at least in float32.
+    def guider_log_probs(self, logits: Tensor) -> Tensor:
+        """Log-probabilities [n, V] of the guider's logits, at least in float32.
 
-        What cannot be drafted is -inf, and so are all stops but the first, which has their sum.
+        Excluded tokens get -inf; the first stop token gets the probability of all stop tokens.
         """
         z = wide(logits).clone()
-        z[:, self._places(self.guider_barred, z)] = -torch.inf
-        return self._merged(z, self.guider_stops).log_softmax(1)
+        z[:, _index(self.guider_excluded_ids, z)] = -torch.inf
+        return self._merge_stops(z, self.guider_stop_ids).log_softmax(1)
 
-    def divergence(self, logits: Tensor, log_p: Tensor) -> Tensor:
-        """KL(p_f || p_g) [n] in nats of the model's restricted logits [n, V] and `distribution`.
+    def kl_divergence(self, logits: Tensor, guider_log_p: Tensor) -> Tensor:
+        """KL(p_f || p_g) [n] in nats, for a shared vocabulary; stop tokens count as one token.
 
-        Both vocabularies are one; ends of text count as one token.
+        p_f is given by the model's restricted logits [n, V], p_g by `guider_log_probs`.
         """
         assert self.shared, "distributions over different tokens do not compare"
-        ours = self._merged(wide(logits).clone(), self.stops).log_softmax(1)
-        both = min(ours.shape[1], log_p.shape[1])
-        ours, theirs = ours[:, :both], log_p[:, :both].to(ours.device)
+        ours = self._merge_stops(wide(logits).clone(), self.stop_ids).log_softmax(1)
+        both = min(ours.shape[1], guider_log_p.shape[1])
+        ours, theirs = ours[:, :both], guider_log_p[:, :both].to(ours.device)
         gap = torch.where(ours > -torch.inf, ours - theirs, 0.0)
         return (ours.exp() * gap).sum(1).clamp_min(0)
 
-    def _merged(self, z: Tensor, stops: Sequence[int]) -> Tensor:
-        """The logits [n, V] with those of all `stops` taken together at the guider's first."""
-        if not stops:
+    def _merge_stops(self, z: Tensor, stop_ids: Sequence[int]) -> Tensor:
+        """Logits [n, V] in which the guider's first stop id replaces all of `stop_ids`; in place."""
+        if not stop_ids:
             return z
-        places = self._places(stops, z)
-        ended = z[:, places].logsumexp(1)
-        z[:, places] = -torch.inf
-        z[:, self.guider_stops[0]] = ended
+        columns = _index(stop_ids, z)
+        total = z[:, columns].logsumexp(1)
+        z[:, columns] = -torch.inf
+        z[:, self.guider_stop_ids[0]] = total
         return z
 
-    @staticmethod
-    def _places(ids: Sequence[int], logits: Tensor) -> Tensor:
-        return torch.tensor(ids, dtype=torch.long, device=logits.device)
+
+def _index(ids: Sequence[int], logits: Tensor) -> Tensor:
+    return torch.tensor(ids, dtype=torch.long, device=logits.device)
 
 
-def same_vocabulary(one: Tokenizer, other: Tokenizer) -> bool:
-    """Whether every ordinary token has the same id in both."""
-    return one.ordinary == other.ordinary
-
-
-def reads_alike(ids: Sequence[int], one: Tokenizer, other: Tokenizer) -> bool:
-    """Whether a prompt's ids name the same tokens in both, its specials included."""
-    theirs = set(other.specials.items())
-    strange = {i for name, i in one.specials.items() if (name, i) not in theirs}
-    return not strange.intersection(ids)
+def same_prompt_tokens(ids: Sequence[int], model: Tokenizer, guider: Tokenizer) -> bool:
+    """Whether a prompt's special tokens have the same ids in both vocabularies."""
+    shared = set(guider.specials.items())
+    different = {i for name, i in model.specials.items() if (name, i) not in shared}
+    return not different.intersection(ids)
 
 
 def pair_vocabularies(
-    dlm: Tokenizer,
-    stops: Sequence[int],
-    rows: int,
+    model: Tokenizer,
+    stop_ids: Sequence[int],
+    vocab_size: int,
     guider: Tokenizer,
-    guider_stops: Sequence[int],
-    guider_rows: int,
+    guider_stop_ids: Sequence[int],
+    guider_vocab_size: int,
 ) -> VocabularyPair:
-    """The pair of two tokenizers; `stops` end a text, `rows` are those of the logits.
+    """Compare two vocabularies; the vocabulary sizes are the numbers of logits.
 
-    Raises ValueError naming `guided.guider` where the vocabularies differ and one of them is no
+    Raises ValueError naming `guided.guider` if the vocabularies differ and one of them is no
     byte-level BPE.
     """
-    stops, guider_stops = tuple(stops), tuple(guider_stops)
-    if same_vocabulary(dlm, guider):
-        both = set(dlm.ordinary.values()) | set(
-            dict(dlm.specials.items() & guider.specials.items()).values()
+    stop_ids, guider_stop_ids = tuple(stop_ids), tuple(guider_stop_ids)
+    if model.ordinary == guider.ordinary:
+        both = set(model.ordinary.values()) | set(
+            dict(model.specials.items() & guider.specials.items()).values()
         )
-        both = {i for i in both if i < min(rows, guider_rows)}
-        ends = tuple(dict.fromkeys((*guider_stops, *(i for i in stops if i in both))))
+        both = {i for i in both if i < min(vocab_size, guider_vocab_size)}
+        stops = tuple(dict.fromkeys((*guider_stop_ids, *(i for i in stop_ids if i in both))))
         return VocabularyPair(
+            stop_ids,
             stops,
-            ends,
-            tuple(i for i in range(rows) if i not in stops and (i not in both or i in ends)),
-            tuple(i for i in range(guider_rows) if i not in both and i not in ends),
+            tuple(
+                i
+                for i in range(vocab_size)
+                if i not in stop_ids and (i not in both or i in stops)
+            ),
+            tuple(i for i in range(guider_vocab_size) if i not in both and i not in stops),
         )
     try:
-        theirs = Vocabulary(guider, guider_stops)
-        ours = Vocabulary(dlm, stops)
+        theirs = ByteVocabulary(guider, guider_stop_ids)
+        ours = ByteVocabulary(model, stop_ids)
     except ValueError as error:
         raise ValueError(f"guided.guider: {error}") from None
     return VocabularyPair(
-        stops,
-        guider_stops,
-        ours.barred(rows),
-        theirs.barred(guider_rows),
+        stop_ids,
+        guider_stop_ids,
+        ours.excluded_ids(vocab_size),
+        theirs.excluded_ids(guider_vocab_size),
         ByteAlignment(ours, theirs),
     )

@@ -1,4 +1,4 @@
-"""ModelAdapter: what the engine asks of a checkpoint, as pure functions of rows."""
+"""ModelAdapter: the interface between the engine and a network, as pure functions of rows."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from accelerate.utils import align_module_device
 from torch import Tensor, nn
 
 from engine.core.rows import Rows
-from engine.models.attention import attention, attention_weighed
-from engine.models.linear import Gated, Projection
+from engine.models.attention import attention, attention_with_weights
+from engine.models.linear import FusedLinear, SwiGLU
 from engine.models.ops import Rotary, rms_norm
 
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """Sizes and ids of a checkpoint, all read from its `config.json`.
+    """Sizes and token ids of a checkpoint, read from its `config.json`.
 
-    `logit_shift` is 0 where hidden row p predicts token p (LLaDA), 1 where row p - 1 does (Dream).
-    `stop_ids` are the ids that end a text; the first of them fills what follows.
+    `logit_shift` is 0 if hidden row p predicts token p (LLaDA), 1 if row p - 1 does (Dream).
+    `stop_ids` are the ids that end a text; the first one fills the positions after the end.
     """
 
     family: str
@@ -45,20 +45,20 @@ class ModelInfo:
 
     @property
     def head_dim(self) -> int:
-        """Width of a head."""
+        """Width of an attention head."""
         return self.d_model // self.n_heads
 
     @property
     def d_kv(self) -> int:
-        """Width of K or of V."""
+        """Width of the keys, and of the values, of all heads."""
         return self.n_kv_heads * self.head_dim
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for events and traces."""
+        """The fields as plain data for events and traces."""
         return dataclasses.asdict(self) | {"stop_ids": list(self.stop_ids)}
 
 
-class Norm(nn.Module):
+class RMSNorm(nn.Module):
     """RMSNorm of the last dimension."""
 
     def __init__(self, info: ModelInfo) -> None:
@@ -70,29 +70,29 @@ class Norm(nn.Module):
         return rms_norm(h, self.weight, self.eps)
 
 
-class Block(nn.Module):
-    """The weights of one layer, fused: q|k|v and gate|up.
+class TransformerBlock(nn.Module):
+    """The weights of one layer; q, k, v and gate, up are fused into one matrix each.
 
-    Each weight is used through a call of the leaf module that owns it and in no other way, so a
-    leaf may lie on another device or be fetched when it is called (engine.models.loading.placement).
+    Weights are used only by calling the leaf module that owns them, so that a leaf may be on
+    another device or be loaded for the call (engine.models.loading.placement).
     """
 
     def __init__(self, info: ModelInfo) -> None:
         super().__init__()
         d, kv = info.d_model, info.d_kv
-        self.attn_norm = Norm(info)
-        self.ff_norm = Norm(info)
-        self.qkv = Projection(d, d + 2 * kv, bias=info.qkv_bias)
-        self.out = Projection(d, d)
-        self.gate_up = Gated(d, info.ffn)
-        self.down = Projection(info.ffn, d)
+        self.attn_norm = RMSNorm(info)
+        self.ff_norm = RMSNorm(info)
+        self.qkv = FusedLinear(d, d + 2 * kv, bias=info.qkv_bias)
+        self.out = FusedLinear(d, d)
+        self.gate_up = SwiGLU(d, info.ffn)
+        self.down = FusedLinear(info.ffn, d)
 
 
 class ModelAdapter(nn.Module):
-    """A pre-norm transformer with rotary attention; families differ in names and `info`.
+    """A pre-norm transformer with rotary attention; families differ in tensor names and `info`.
 
-    Every method is a pure function of rows; positions are global, so a K computed once stays
-    valid wherever it is cached.
+    Every method is a pure function of rows. Positions are global, so cached keys stay valid
+    whichever rows are computed later.
     """
 
     family: ClassVar[str]
@@ -100,31 +100,31 @@ class ModelAdapter(nn.Module):
     def __init__(self, info: ModelInfo) -> None:
         super().__init__()
         self.info = info
-        self.norm = Norm(info)
+        self.norm = RMSNorm(info)
         self.embedding = nn.Embedding.from_pretrained(torch.empty(info.vocab_size, info.d_model))
-        self._layers = tuple(Block(info) for _ in range(info.layers))
+        self._layers = tuple(TransformerBlock(info) for _ in range(info.layers))
         self.blocks = nn.ModuleList(self._layers)
-        self.head = Projection(info.d_model, info.vocab_size)
+        self.head = FusedLinear(info.d_model, info.vocab_size)
         if info.tied:
             self.head.weight = self.embedding.weight
         self.requires_grad_(False)
         self._rotary = lru_cache(maxsize=4)(self._make_rotary)
         sizes = {"q": info.n_heads, "k": info.n_kv_heads, "v": info.n_kv_heads}
         starts = {"q": 0, "k": info.n_heads, "v": info.n_heads + info.n_kv_heads}
-        runs = ("q", "k", "v", "qk", "kv", "qkv")
-        self._spans = {run: [starts[run[0]], *(sizes[n] for n in run)] for run in runs}
+        names = ("q", "k", "v", "qk", "kv", "qkv")
+        self._heads = {run: [starts[run[0]], *(sizes[n] for n in run)] for run in names}
 
     @property
     def device(self) -> torch.device:
-        """The main device: activations lie there, and the weights unless they were placed."""
+        """The main device: that of the activations, the norms, and of all weights unless placed."""
         return self.norm.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """The weights' number format."""
+        """The dtype of the weights."""
         return self.norm.weight.dtype
 
-    def block(self, layer: int) -> Block:
+    def block(self, layer: int) -> TransformerBlock:
         """The weights of one layer."""
         return self._layers[layer]
 
@@ -133,34 +133,32 @@ class ModelAdapter(nn.Module):
         return self.embedding(ids)
 
     def attn_norm(self, layer: int, h: Tensor) -> Tensor:
-        """The input of a layer's projections, [B, n, D]."""
+        """Normed input of a layer's q, k and v projections, [B, n, D]."""
         return self.block(layer).attn_norm(h)
 
     def project(
         self, layer: int, names: str, x: Tensor, rows: Rows, length: int, heads: slice | None = None
     ) -> tuple[Tensor, ...]:
-        """Projections of normed rows `x` [B, n, D]: one [B, n, heads, dh] a letter of `names`.
+        """Projections of normed rows `x` [B, n, D]: one [B, n, heads, dh] for each of `names`.
 
-        `names` is a run of "qkv", computed as one product; q and k come back rotated to their
-        global positions `rows` of a canvas of `length`. `heads` restricts a single projection.
+        `names` is a substring of "qkv", computed as one product; q and k are rotated to their
+        global positions `rows` in a canvas of `length`. `heads` restricts a single projection.
         """
         width = self.info.head_dim
-        lo, *counts = self._spans[names]
+        first, *counts = self._heads[names]
         if heads is not None:
-            lo, counts = lo + heads.start, [heads.stop - heads.start]
-        hi = lo + sum(counts)
-        out = self.block(layer).qkv(x, lo * width, hi * width)
+            first, counts = first + heads.start, [heads.stop - heads.start]
+        out = self.block(layer).qkv(x, first * width, (first + sum(counts)) * width)
         out = out.view(*x.shape[:-1], -1, width)
         if names == "v":
             return (out,)
-        turning = counts[:-1] if names[-1] == "v" else counts
-        cosine_drift, *rest = out.split_with_sizes([sum(turning), *counts[len(turning) :]], 2)
+        rotated = counts[:-1] if names[-1] == "v" else counts
+        qk, *rest = out.split_with_sizes([sum(rotated), *counts[len(rotated) :]], 2)
         rotary = self._rotary(length, x.dtype, x.device)
-        cosine_drift = rotary(cosine_drift, *rotary.angles(rows))
-        return (*cosine_drift.split_with_sizes(turning, 2), *rest)
+        return (*rotary(qk, *rotary.angles(rows)).split_with_sizes(rotated, 2), *rest)
 
     def rotary(self, length: int) -> Rotary:
-        """The tables for canvases of `length`, out of a small cache."""
+        """The rotary embedding of canvases of `length`; the last four are cached."""
         return self._rotary(length, self.dtype, self.device)
 
     def attend(
@@ -169,27 +167,27 @@ class ModelAdapter(nn.Module):
         """Attention branch: q [B, n, H, dh] over k, v [B, Hkv, T, dh] -> [B, n, D]."""
         return self.block(layer).out(attention(q, k, v, key_mask))
 
-    def attend_weighed(
+    def attend_with_weights(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """`attend` with the attention weights, mean over the heads, [B, n, T]."""
-        out, weights = attention_weighed(q, k, v, key_mask)
+        out, weights = attention_with_weights(q, k, v, key_mask)
         return self.block(layer).out(out), weights
 
     def value_weight(self, layer: int) -> tuple[Tensor, Tensor | None]:
-        """Weight [d_kv, D] and bias [d_kv] (None where there is none) of the V projection."""
+        """Weight [d_kv, D] and bias [d_kv] (or None) of the value projection."""
         linear, start = self.block(layer).qkv, self.info.d_model + self.info.d_kv
         with align_module_device(linear):
             bias = None if linear.bias is None else linear.bias[start:]
             return linear.weight[start:], bias
 
     def mlp(self, layer: int, h: Tensor) -> Tensor:
-        """Feed-forward branch of the residual stream `h` [B, n, D], its norm included."""
+        """Feed-forward branch of the residual stream `h` [B, n, D], including its norm."""
         block = self.block(layer)
         return block.down(block.gate_up(block.ff_norm(h)))
 
     def logits(self, h: Tensor) -> Tensor:
-        """[B, n, D] -> [B, n, V], raw: neither shifted nor masked."""
+        """Logits [B, n, V] of hidden rows [B, n, D], neither shifted nor masked."""
         return self.head(self.norm(h))
 
     def _make_rotary(self, length: int, dtype: torch.dtype, device: torch.device) -> Rotary:

@@ -18,9 +18,9 @@ FIELDS = llama_fields(
 
 
 class DreamAdapter(Pretrained):
-    """Dream (arXiv 2508.15487): Qwen2.5's network read in both directions.
+    """Dream (arXiv 2508.15487): Qwen2.5's network with bidirectional attention.
 
-    Grouped keys and values, biases on q, k and v, and hidden row p predicts token p + 1.
+    Grouped keys and values, biases on q, k and v; hidden row p predicts token p + 1.
     """
 
     family = "dream"
@@ -28,5 +28,5 @@ class DreamAdapter(Pretrained):
 
     @classmethod
     def read_info(cls, config: Mapping[str, Any], stop_ids: tuple[int, ...] = ()) -> ModelInfo:
-        """As Pretrained has it; the context is at most the 2,048 positions of the training."""
+        """See Pretrained.read_info; the context is at most the 2,048 positions of the training."""
         return FIELDS.read(config, cls.family, stop_ids, logit_shift=1, qkv_bias=True)

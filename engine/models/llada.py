@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from engine.models.base import ModelInfo
-from engine.models.loading.config import Fields, llama_fields, whole
+from engine.models.loading.config import ConfigFields, integer_field, llama_fields
 from engine.models.loading.layout import LLAMA, Layout
 from engine.models.loading.pretrained import Pretrained
 
-FIELDS = Fields(
+FIELDS = ConfigFields(
     layers="n_layers",
     d_model="d_model",
     n_heads="n_heads",
@@ -27,11 +27,10 @@ FIELDS = Fields(
     norm_eps=1e-5,
 )  # fmt: skip
 LLAMA_FIELDS = llama_fields({"attention_bias": False, "mlp_bias": False}, norm_eps=1e-5)
-# What LLaDA-V sees with: its vision tower, and what turns that tower's output into embeddings.
-# No text passes through them, and the engine's canvases are text.
+# LLaDA-V's vision tower and its projection to embeddings; text does not use them.
 VISION = ("model.vision_tower.", "model.mm_projector.", "model.vision_resampler.",
           "model.image_newline")  # fmt: skip
-OWN = Layout(
+LLADA = Layout(
     embedding="model.transformer.wte.weight",
     norm="model.transformer.ln_f.weight",
     head="model.transformer.ff_out.weight",
@@ -48,18 +47,18 @@ OWN = Layout(
 
 
 class LladaAdapter(Pretrained):
-    """LLaDA on its own modules: bidirectional, no biases, logits unshifted.
+    """LLaDA (arXiv 2502.09992): bidirectional, no biases, logits unshifted.
 
-    Config and tensors may have its own names or those that LLaDA-V's converter gives them; of
-    LLaDA-V the language model is read, its eyes are left out.
+    Config and tensors may use LLaDA's own names or Llama's, as LLaDA-V does. Only the language
+    model of LLaDA-V is read.
     """
 
     family = "llada"
-    layouts = (OWN, replace(LLAMA, skipped=VISION))
+    layouts = (LLADA, replace(LLAMA, skipped=VISION))
 
     @classmethod
     def read_info(cls, config: Mapping[str, Any], stop_ids: tuple[int, ...] = ()) -> ModelInfo:
-        """As Pretrained has it."""
+        """See Pretrained.read_info."""
         own = "d_model" in config or "hidden_size" not in config
         info = (FIELDS if own else LLAMA_FIELDS).read(config, cls.family, stop_ids)
         cls.embedding_rows(config, info)
@@ -67,7 +66,7 @@ class LladaAdapter(Pretrained):
 
     @classmethod
     def embedding_rows(cls, config: Mapping[str, Any], info: ModelInfo) -> int:
-        """`embedding_size`, which pads the vocabulary; without it the vocabulary's size."""
+        """`embedding_size`, which may exceed the vocabulary; without it the vocabulary size."""
         if not config.get("embedding_size"):
             return info.vocab_size
-        return whole(config, "embedding_size", info.vocab_size)
+        return integer_field(config, "embedding_size", info.vocab_size)

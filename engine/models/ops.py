@@ -1,4 +1,4 @@
-"""Arithmetic that adapters share: rotary positions, RMS norm."""
+"""RMS norm, rotary positions and the dtype of statistics, shared by all adapters."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ from torch import Tensor
 from engine.core.rows import ALL, Rows
 
 
-def wide(x: Tensor) -> Tensor:
-    """`x` in at least float32: statistics are never taken in a half format."""
+def upcast(x: Tensor) -> Tensor:
+    """`x` in float32 if it is float16 or bfloat16, else unchanged."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """RMSNorm of the last dimension: statistics wide, cast back, then scaled (LLaDA's order)."""
-    y = wide(x)
+    """RMSNorm of the last dimension: normalize in float32, cast back, then scale (LLaDA's order)."""
+    y = upcast(x)
     scale = y.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
     return (y * scale).to(x.dtype).mul_(weight)
 
 
 class Rotary:
-    """Rotate-half rotary embedding with tables for a canvas of `length` positions."""
+    """Rotary position embedding (rotate-half form) for a canvas of `length` positions.
+
+    The tables are float64 for float64 models, else float32.
+    """
 
     def __init__(
         self, length: int, head_dim: int, theta: float, dtype: torch.dtype, device: torch.device
@@ -33,25 +36,25 @@ class Rotary:
         angle = torch.arange(length, dtype=kind, device=device)[:, None] * theta**-power
         cos, sin = angle.cos().repeat(1, 2), angle.sin()
         self._table = torch.cat((cos, -sin, sin), 1)[None, :, None]  # [1, T, 1, 2 dh]
-        self._between = lru_cache(maxsize=8)(self._taken)
+        self._range_angles = lru_cache(maxsize=8)(self._angles_between)
 
     def angles(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """Cosines and sines [1 or B, n, 1, dh] of global positions."""
         if isinstance(rows, Tensor):
-            taken = self._table.index_select(1, rows.flatten())
-            return _halves(taken.view(*rows.shape, 1, -1))
-        return self._between(*((0, None) if rows is ALL else (rows.start, rows.stop)))
+            entries = self._table.index_select(1, rows.flatten())
+            return _cos_sin(entries.view(*rows.shape, 1, -1))
+        return self._range_angles(*((0, None) if rows is ALL else (rows.start, rows.stop)))
 
-    def _taken(self, start: int, stop: int | None) -> tuple[Tensor, Tensor]:
-        return _halves(self._table[:, start:stop])
+    def _angles_between(self, start: int, stop: int | None) -> tuple[Tensor, Tensor]:
+        return _cos_sin(self._table[:, start:stop])
 
     def __call__(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Rotate `x` [B, n, H, dh] by the table rows given; computed in the tables' format."""
+        """Rotate `x` [B, n, H, dh] by `angles`; computed in the dtype of the tables."""
         y = x.to(cos.dtype)
-        cosine_drift = y.roll(x.shape[-1] // 2, -1)
-        return (y * cos).add_(cosine_drift.mul_(sin)).to(x.dtype)
+        swapped = y.roll(x.shape[-1] // 2, -1)
+        return (y * cos).add_(swapped.mul_(sin)).to(x.dtype)
 
 
-def _halves(angles: Tensor) -> tuple[Tensor, Tensor]:
-    cos, sin = angles.chunk(2, -1)
+def _cos_sin(entries: Tensor) -> tuple[Tensor, Tensor]:
+    cos, sin = entries.chunk(2, -1)
     return cos, sin

@@ -8,20 +8,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.core.drift_codes import NOTHING, SCALE, START
+from engine.core.drift_codes import NOT_EVALUATED, SCALE, OFFSET
 from engine.core.events import QUANTITIES
 from engine.core.rows import ALL, Rows, is_empty
 from engine.models.base import ModelInfo
 from engine.models.ops import wide
 
 
-def encode(drift: Tensor) -> Tensor:
+def encode_drift(drift: Tensor) -> Tensor:
     """logcode.encode of a tensor, on its device."""
-    code = (torch.log1p(drift.clamp(0, 2) / START) * SCALE).round()
-    return code.nan_to_num(nan=NOTHING).to(torch.uint8)
+    code = (torch.log1p(drift.clamp(0, 2) / OFFSET) * SCALE).round()
+    return code.nan_to_num(nan=NOT_EVALUATED).to(torch.uint8)
 
 
-def apart(a: Tensor, b: Tensor) -> Tensor:
+def cosine_distance(a: Tensor, b: Tensor) -> Tensor:
     """1 - cosine of the last dimension, at least in float32; NaN where one of them is 0."""
     a, b = wide(a), wide(b)
     norms = torch.linalg.vector_norm(a, dim=-1) * torch.linalg.vector_norm(b, dim=-1)
@@ -52,7 +52,7 @@ class LastValues:
 
     def clear(self) -> None:
         """Begin a step."""
-        self.codes.fill_(NOTHING)
+        self.codes.fill_(NOT_EVALUATED)
 
     def renew(self, name: str, rows: Sequence[Rows], give: Callable[[int], Tensor]) -> None:
         """Take new values of a quantity: of layer i the global `rows[i]`, `give(i)` [n, ...].
@@ -81,7 +81,7 @@ class LastValues:
         norm = torch.linalg.vector_norm(fresh, dim=-1)
         both = norm * norms[where]
         product = wide(values[where]).mul_(fresh)  # in place: the old value is of no more use
-        self.codes[QUANTITIES.index(name)][where] = encode(1 - product.sum(-1) / both)
+        self.codes[QUANTITIES.index(name)][where] = encode_drift(1 - product.sum(-1) / both)
         values[where], norms[where] = new, norm
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.catalog import derive_plan
 from engine.config.spec import RunSpec
 from engine.record.layer_recorder import LayerRecorder
-from engine.record.probe_recorder import ShadowRecorder
+from engine.record.probe_recorder import ProbeRecorder
 from engine.record.recorder import Recorder, StepRecorder
 
 
@@ -17,5 +17,5 @@ def make_recorder(spec: RunSpec) -> Recorder:
         return StepRecorder()
     most = derive_plan(spec)[0].max_forwards
     return (
-        LayerRecorder(most) if spec.record == "layers" else ShadowRecorder(most, spec.probe_steps)
+        LayerRecorder(most) if spec.record == "layers" else ProbeRecorder(most, spec.probe_steps)
     )

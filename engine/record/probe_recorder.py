@@ -13,17 +13,17 @@ from engine.cache.base import RunInfo, StepPlan, StepView
 from engine.cache.forward import forward
 from engine.cache.methods.none import NoCache
 from engine.cache.store import ActivationStore
-from engine.core.drift_codes import NOTHING
-from engine.core.events import SITES, Recording, ShadowStep, Similarity
+from engine.core.drift_codes import NOT_EVALUATED
+from engine.core.events import SITES, Recording, ProbeStep, Similarity
 from engine.core.rows import Rows, to_mask
 from engine.models.ops import wide
-from engine.record.last_values import apart, encode
+from engine.record.last_values import cosine_distance, encode_drift
 from engine.record.layer_hooks import LayerHooks
 from engine.record.layer_recorder import LayerRecorder
 from engine.unmask.base import Candidates
 
 
-class ShadowRecorder(LayerRecorder):
+class ProbeRecorder(LayerRecorder):
     """Compares at most `probes` steps with what no cache would have given them.
 
     They lie evenly over the tokens to reveal: the first step, and each that begins when one more
@@ -62,22 +62,22 @@ class ShadowRecorder(LayerRecorder):
         recording = super().record(view, plan, logits, candidates)
         after = {site: self._latest.values[site] for site in SITES}
         exact, expected = self._exact(view, self._canvas)
-        error = encode(_off(after, exact)).cpu().numpy()
+        error = encode_drift(_off(after, exact)).cpu().numpy()
         for site, mask in zip(SITES, _part(view, plan), strict=True):
-            error[SITES.index(site)][:, ~mask] = NOTHING
-        moved = encode(_off(before, exact)).cpu().numpy()
+            error[SITES.index(site)][:, ~mask] = NOT_EVALUATED
+        moved = encode_drift(_off(before, exact)).cpu().numpy()
         real = view.real[0]
         found, expected = (wide(z[0, : len(real)][real]) for z in (heard, expected))
         tv = (found.softmax(-1) - expected.softmax(-1)).abs().sum(-1) / 2
         top = torch.stack((found.argmax(-1), expected.argmax(-1)), -1)
-        shadow = ShadowStep(
+        probe = ProbeStep(
             error=np.ascontiguousarray(error.transpose(1, 0, 2)),
             moved=np.ascontiguousarray(moved.transpose(1, 0, 2)),
             positions=recording.positions,
             tv=tv.clamp_max(1).float().cpu().numpy(),
             top=top.cpu().numpy().astype(np.int32),
         )
-        return replace(recording, shadow=shadow)
+        return replace(recording, probe=probe)
 
     def finish(self) -> Similarity | None:
         """As the level below."""
@@ -103,7 +103,7 @@ class ShadowRecorder(LayerRecorder):
 
 def _off(values: Mapping[str, Tensor], exact: Mapping[str, Tensor]) -> Tensor:
     """1 - cosine of both, [SITES, layers, T]; NaN where there is no value."""
-    return torch.stack([apart(values[site], exact[site]) for site in SITES])
+    return torch.stack([cosine_distance(values[site], exact[site]) for site in SITES])
 
 
 def _real(run: RunInfo) -> np.ndarray:

@@ -14,7 +14,7 @@ from torch import Tensor
 from engine.cache.base import RunInfo
 from engine.core.events import Similarity
 from engine.models.ops import wide
-from engine.record.last_values import LastValues, encode
+from engine.record.last_values import LastValues, encode_drift
 
 WIDTH, SEED = 64, 20_505
 STEPS, BLOCKS = 256, 5
@@ -73,7 +73,7 @@ class Sketch:
         if not self._kept:
             return Similarity(np.zeros((0, 2, 0, len(groups)), np.uint8), steps, groups)
         parts = torch.stack(self._kept, 2).split(self._sizes, 3)  # [2, L, X, n, m] each
-        codes = [[encode(1 - _alike(layer)).cpu().numpy() for layer in p.unbind(1)] for p in parts]
+        codes = [[encode_drift(1 - _alike(layer)).cpu().numpy() for layer in p.unbind(1)] for p in parts]
         whole = np.array(codes)[..., below[0], below[1]]  # [G, L, 2, pairs]
         return Similarity(np.ascontiguousarray(whole.transpose(3, 2, 1, 0)), steps, groups)
 

@@ -19,7 +19,7 @@ import torch
 from engine.cache.calibration.drift_profile import save, shipped_path
 from engine.catalog import policies
 from engine.config.spec import RunSpec
-from engine.serve.calibration import BASES
+from engine.serve.drift_meter import BASES
 from engine.serve.lane import policy_context_of
 from engine.serve.model_pool import ModelPool
 

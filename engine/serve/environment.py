@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from engine.config.spec import RunSpec
-from engine.generate.capturers import WARM_UP_STEPS
+from engine.generate.capture.capturers import WARM_UP_STEPS
 from engine.models.loading.memory_estimate import free_bytes, main_of
 
 

@@ -1,4 +1,4 @@
-"""Line: the model lock, fair: who came first is next, and each knows how many are before it."""
+"""FairQueue: the lock on the models, granted in order of arrival, with an estimate of the wait."""
 
 from __future__ import annotations
 
@@ -6,94 +6,98 @@ import math
 import threading
 import time
 
-PLACES = 24
-ABSENT = 5.0  # seconds: who has not asked for so long is passed over until it asks again
+MAX_WAITING = 24
+ABSENT_AFTER = 5.0  # seconds since a ticket's last acquire after which others pass it
 
 
 class Ticket:
-    """Somebody in a line; `forwards` is the most that its runs need, `done` those made so far."""
+    """A run's position in a FairQueue, and its progress.
+
+    `forwards` is the most forwards that the run needs, `done` the number computed so far.
+    """
 
     def __init__(self, forwards: int = 0) -> None:
         self.forwards, self.done = forwards, 0
-        self.asked, self._began = 0.0, 0.0
+        self.last_seen, self._started = 0.0, 0.0
 
-    def start(self) -> None:
-        """The next forward is the first: start the clock."""
-        self._began = time.monotonic()
-
-    @property
-    def pace(self) -> float:
-        """Seconds a forward; 0 where none was made."""
-        return (time.monotonic() - self._began) / self.done if self.done else 0.0
+    def start_clock(self) -> None:
+        """Start timing: the next forward is the first."""
+        self._started = time.monotonic()
 
     @property
-    def left(self) -> int:
-        """Most forwards that are still to be made."""
+    def seconds_per_forward(self) -> float:
+        """Mean seconds a forward; 0 before the first."""
+        return (time.monotonic() - self._started) / self.done if self.done else 0.0
+
+    @property
+    def forwards_left(self) -> int:
+        """The most forwards that are still to be computed."""
         return max(self.forwards - self.done, 0)
 
 
 class FairQueue:
-    """A lock that is served in order of arrival; thread-safe."""
+    """A lock that is granted in order of arrival; thread-safe."""
 
-    def __init__(self, places: int = PLACES) -> None:
+    def __init__(self, max_waiting: int = MAX_WAITING) -> None:
         self._changed = threading.Condition()
-        self._served: Ticket | None = None
+        self._holder: Ticket | None = None
         self._waiting: list[Ticket] = []
-        self._places, self._pace = places, 0.0
+        self._max_waiting, self._last_pace = max_waiting, 0.0
 
     @property
     def full(self) -> bool:
-        """Whether as many wait as may."""
-        return len(self._waiting) >= self._places
+        """Whether the maximum number of tickets waits."""
+        return len(self._waiting) >= self._max_waiting
 
     @property
     def free(self) -> bool:
-        """Whether nobody holds the lock or waits for it."""
-        return self._served is None and not self._waiting
+        """Whether no ticket holds the lock or waits for it."""
+        return self._holder is None and not self._waiting
 
-    def take(self, place: Ticket, wait: float) -> bool:
-        """Whether the lock is this place's, standing in line for at most so many seconds more.
+    def acquire(self, ticket: Ticket, wait: float) -> bool:
+        """Wait up to `wait` seconds for the lock; returns whether the ticket holds it.
 
-        Who is not served keeps its place until it leaves.
+        A ticket that does not get it keeps its position until it is released.
         """
         with self._changed:
-            if self._served is place:
+            if self._holder is ticket:
                 return True
-            if place not in self._waiting:
-                self._waiting.append(place)
-            place.asked = math.inf
-            if self._changed.wait_for(lambda: self._next() is place, wait):
-                self._waiting.remove(place)
-                self._served = place
-            place.asked = time.monotonic()
-            return self._served is place
+            if ticket not in self._waiting:
+                self._waiting.append(ticket)
+            ticket.last_seen = math.inf
+            if self._changed.wait_for(lambda: self._next() is ticket, wait):
+                self._waiting.remove(ticket)
+                self._holder = ticket
+            ticket.last_seen = time.monotonic()
+            return self._holder is ticket
 
-    def leave(self, place: Ticket) -> None:
-        """Give the lock up, or the place in line."""
+    def release(self, ticket: Ticket) -> None:
+        """Release the lock, or the position in the queue."""
         with self._changed:
-            if self._served is place:
-                self._served, self._pace = None, place.pace or self._pace
-            elif place in self._waiting:
-                self._waiting.remove(place)
+            if self._holder is ticket:
+                self._holder, self._last_pace = None, ticket.seconds_per_forward or self._last_pace
+            elif ticket in self._waiting:
+                self._waiting.remove(ticket)
             self._changed.notify_all()
 
-    def wait_of(self, place: Ticket) -> tuple[int, float | None]:
-        """How many are before a place, and about how many seconds they need at most.
+    def estimate(self, ticket: Ticket) -> tuple[int, float | None]:
+        """Number of tickets ahead of one, and at most how many seconds they need, roughly.
 
-        The seconds are of the pace of the run that is served, or of the last one, and None where
-        no forward was made yet.
+        The seconds are computed from the pace of the holder, or else of the run before it; None
+        before the first forward of all.
         """
         with self._changed:
-            if place not in self._waiting:
+            if ticket not in self._waiting:
                 return 0, None
-            before = self._waiting[: self._waiting.index(place)]
-            if self._served is not None:
-                before = [self._served, *before]
-            pace = (self._served.pace if self._served is not None else 0) or self._pace
-            return len(before), pace * sum(one.left for one in before) if pace else None
+            ahead = self._waiting[: self._waiting.index(ticket)]
+            if self._holder is not None:
+                ahead = [self._holder, *ahead]
+            pace = self._holder.seconds_per_forward if self._holder is not None else 0
+            pace = pace or self._last_pace
+            return len(ahead), pace * sum(one.forwards_left for one in ahead) if pace else None
 
     def _next(self) -> Ticket | None:
-        """Who is served next, if the lock is free."""
+        """The ticket that gets the lock next; None while it is held."""
         now = time.monotonic()
-        present = (place for place in self._waiting if now - place.asked < ABSENT)
-        return next(present, None) if self._served is None else None
+        present = (one for one in self._waiting if now - one.last_seen < ABSENT_AFTER)
+        return next(present, None) if self._holder is None else None

@@ -1,4 +1,4 @@
-"""Pace: seconds that a run takes on a GPU, computed from published figures, not measured."""
+"""Seconds that a run takes on a GPU, computed from published figures, not measured."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 import torch
 
 from engine.config.spec import RunSpec
-from engine.generate.capturers import WARM_UP_STEPS
+from engine.generate.capture.capturers import WARM_UP_STEPS
 from engine.models.base import ModelInfo
 from engine.models.loading.memory_estimate import parameters, weights_bytes
 from engine.serve.memory_budget import dtype_of
 
-REACHED = 0.4  # share of either published figure that an eager engine is taken to reach
-LAUNCH = 3e-4  # seconds that the host takes for a layer, where the GPU is faster than that
-RECORDING = 1.5  # a step whose drifts are recorded, over one without
-SHIPPED, STARTED = 4e9, 3.0  # bytes a second to a fresh worker's GPU; seconds until it is there
+EFFICIENCY = 0.4  # share of the published bandwidth and FLOPs that eager forwards are taken to reach
+LAUNCH_SECONDS = 3e-4  # of the host for each layer, the lower bound of a layer's time
+RECORDING_FACTOR = 1.5  # time of a step that records drifts, relative to one that does not
+UPLOAD_BANDWIDTH, WORKER_SECONDS = 4e9, 3.0  # bytes a second to a new worker's GPU; its start
 
 
 @dataclass(frozen=True)
 class GpuSpec:
-    """A GPU by its maker's figures: bytes, bytes a second, FLOPs a second (16 bits, dense)."""
+    """Published figures of a GPU: bytes, bytes a second, FLOPs a second (16 bits, dense)."""
 
     title: str
     memory: int
@@ -40,23 +40,23 @@ GPUS: Mapping[str, GpuSpec] = MappingProxyType({
 })  # fmt: skip
 
 
-def forward_seconds(card: GpuSpec, info: ModelInfo, dtype: torch.dtype, rows: int) -> float:
-    """Seconds of one forward over so many rows, all of them through every layer and the head."""
+def forward_seconds(gpu: GpuSpec, info: ModelInfo, dtype: torch.dtype, rows: int) -> float:
+    """Seconds of a forward that takes `rows` rows through every layer and the head."""
     tables = info.vocab_size * info.d_model
     read = weights_bytes(info, dtype) - (0 if info.tied else tables * dtype.itemsize)
     spent = 2 * (parameters(info) - tables) * rows + 4 * rows**2 * info.d_model * info.layers
-    busy = max(read / card.bandwidth, spent / card.flops) / REACHED
-    return max(busy, LAUNCH * info.layers)
+    busy = max(read / gpu.bandwidth, spent / gpu.flops) / EFFICIENCY
+    return max(busy, LAUNCH_SECONDS * info.layers)
 
 
-def run_seconds(card: GpuSpec, spec: RunSpec, info: ModelInfo, plan: Mapping[str, Any]) -> float:
-    """Most seconds of a run with this plan (Session.plan), no row spared by its cache."""
+def run_seconds(gpu: GpuSpec, spec: RunSpec, info: ModelInfo, plan: Mapping[str, Any]) -> float:
+    """The most seconds of a run with this plan (Session.plan), without savings by its cache."""
     rows = (plan["prompt_tokens"] or 0) + spec.gen_length
-    one = forward_seconds(card, info, dtype_of(spec), rows) * (2 if spec.cfg_scale else 1)
+    one = forward_seconds(gpu, info, dtype_of(spec), rows) * (2 if spec.cfg_scale else 1)
     forwards = plan["max_forwards"] + WARM_UP_STEPS + plan["probe_forwards"]
-    return one * forwards * (RECORDING if spec.record in ("layers", "probe") else 1.0)
+    return one * forwards * (RECORDING_FACTOR if spec.record in ("layers", "probe") else 1.0)
 
 
 def start_seconds(info: ModelInfo, dtype: torch.dtype) -> float:
-    """Seconds until a fresh worker of a shared GPU holds a model."""
-    return STARTED + weights_bytes(info, dtype) / SHIPPED
+    """Seconds until a new worker of a shared GPU holds a model."""
+    return WORKER_SECONDS + weights_bytes(info, dtype) / UPLOAD_BANDWIDTH

@@ -13,9 +13,8 @@ import torch
 
 from engine.catalog import make_unmasker
 from engine.config.spec import RunSpec
-from engine.core.device import give_back
+from engine.core.device import free_memory
 from engine.core.files import ASSETS
-from engine.guider.match import GuiderMatch, RunGuider
 from engine.guider.model import (
     Guider,
     cached_numbers,
@@ -23,6 +22,7 @@ from engine.guider.model import (
     load_guider,
     read_config,
 )
+from engine.guider.run_guider import GuiderMatch, RunGuider
 from engine.models.base import ModelInfo
 from engine.models.loading.checkpoint import CheckpointError, read_json
 from engine.models.loading.hub import Hub
@@ -100,7 +100,7 @@ class GuiderPool:
 
         `fits` is given its folder before the weights come; see Hub.fetch.
         """
-        rule = rule_of(spec)
+        rule = guided_unmasker(spec)
         if rule is not None:
             yield from self._stock.fetch(rule.guider, fits)
 
@@ -159,7 +159,7 @@ class GuiderPool:
         yield Progress(0, _size(folder).weights * dtype_of(spec).itemsize)
         self._load(spec, rule, folder)
 
-    def guiding(
+    def run_guider(
         self,
         tokenizer: Tokenizer,
         info: ModelInfo,
@@ -174,7 +174,7 @@ class GuiderPool:
             raise ValueError(f"guided.guider: {rule.guider} is not on this machine; run it first")
         match = self._match(tokenizer, info, folder)
         match.check(rule)
-        return match.guiding(self._load(spec, rule, folder), rule, asked, prompts)
+        return match.run_guider(self._load(spec, rule, folder), rule, asked, prompts)
 
     def _asked(
         self, spec: RunSpec, folder: Path | None = None
@@ -183,7 +183,7 @@ class GuiderPool:
 
         None for what is not there.
         """
-        rule = rule_of(spec)
+        rule = guided_unmasker(spec)
         return rule, None if rule is None else folder or self.find(rule.guider)
 
     def _load(self, spec: RunSpec, rule: Guided, folder: Path) -> Guider:
@@ -191,7 +191,7 @@ class GuiderPool:
         if key not in self._loaded:
             while len(self._loaded) >= IN_MEMORY:
                 self._loaded.popitem(last=False)
-                give_back()
+                free_memory()
             device = torch.device(main_of(spec.device, free_bytes()))
             try:
                 self._loaded[key] = load_guider(rule.guider, folder, dtype_of(spec), device)
@@ -210,7 +210,7 @@ class GuiderPool:
         return self._matches[key]
 
 
-def rule_of(spec: RunSpec) -> Guided | None:
+def guided_unmasker(spec: RunSpec) -> Guided | None:
     """The unmasker of a spec where a guider is part of it."""
     rule = make_unmasker(spec)
     return rule if isinstance(rule, Guided) else None

@@ -19,18 +19,18 @@ from engine.catalog import make_policy, make_unmasker, unmaskers
 from engine.config.spec import RunSpec
 from engine.core.device import peak_memory, reset_peak_memory
 from engine.core.events import GuidedStep, RunFinished, RunStarted, StepEvent
-from engine.generate.branch import BranchPoint, branched
-from engine.generate.capturers import WARM_UP_STEPS, capturer_of
+from engine.generate.branch import BranchPoint, branch_job
+from engine.generate.capture.capturers import WARM_UP_STEPS, make_capturer
 from engine.generate.end_of_text import text_length
 from engine.generate.job import Job
 from engine.generate.loop import Denoiser, denoise
-from engine.guider.match import RunGuider
+from engine.guider.run_guider import RunGuider
 from engine.models.base import ModelAdapter
 from engine.models.tokenizer import Tokenizer
 from engine.record.levels import make_recorder
 from engine.record.recorder import Recorder
 from engine.serve import environment
-from engine.serve.calibration import measure
+from engine.serve.drift_meter import measure
 from engine.trace.metrics import Tally
 
 
@@ -40,7 +40,7 @@ class LoadedModel:
 
     `loading` says what it took of its main device, in bytes: free_before_bytes, free_after_bytes.
     `kept` holds what policies made of it; `guide` sets a guider on a run, given the specs of its
-    sequences and their prompts' ids (GuiderPool.guiding).
+    sequences and their prompts' ids (GuiderPool.make_run_guider).
     """
 
     adapter: ModelAdapter
@@ -104,13 +104,13 @@ def make_job(
         pad_mask=None if bool(pad_mask.all()) else pad_mask,
         fixed_mask=fixed_mask,
         recorder=recorder,
-        guiding=guiding_of(model, asked or [spec] * len(prompts), prompts),
-        capturer=capturer_of(model.adapter, recorder.listens, unmasker.guided),
+        run_guider=run_guider_of(model, asked or [spec] * len(prompts), prompts),
+        capturer=make_capturer(model.adapter, recorder.listens, unmasker.guided),
     )
-    return job if point is None else branched(job, point)
+    return job if point is None else branch_job(job, point)
 
 
-def guiding_of(
+def run_guider_of(
     model: LoadedModel, asked: Sequence[RunSpec], prompts: list[list[int]]
 ) -> RunGuider | None:
     """The guider of a run, loaded; None where its unmasker asks none.
@@ -169,7 +169,7 @@ class Lane:
         job = self._job
         if job.recorder.listens:
             job = replace(job, recorder=Recorder(), unmasker=make_unmasker(self.spec))
-        few = WARM_UP_STEPS if job.capturer is None else job.capturer.warm_up
+        few = WARM_UP_STEPS if job.capturer is None else job.capturer.warm_up_steps
         state = Denoiser(job)
         deque(islice(denoise(state), few), maxlen=0)
         if job is self._job:
@@ -198,7 +198,7 @@ class Lane:
             pad_mask=pad,
             pieces=self._pieces(canvas),
             facts=self._state.branches[0].policy.facts(),
-            guider={} if job.guiding is None else job.guiding.about,
+            guider={} if job.run_guider is None else job.run_guider.description,
         )
 
     def advance(self) -> StepEvent | RunFinished:
@@ -210,8 +210,8 @@ class Lane:
         ids = [event.ids]
         if event.recording is not None:
             ids.append(event.recording.top_ids.ravel())
-            if event.recording.shadow is not None:
-                ids.append(event.recording.shadow.top.ravel())
+            if event.recording.probe is not None:
+                ids.append(event.recording.probe.top.ravel())
         event = replace(event, pieces=self._pieces(np.concatenate(ids)))
         return event if event.guided is None else replace(event, guided=self._new(event.guided))
 
@@ -226,12 +226,12 @@ class Lane:
         if job.known_mask is not None:  # what the parent decoded is not this run's work
             own = own & ~job.known_mask[0, job.prompt_length :].numpy()[:tokens]
         held: dict[str, int | None] = {
-            "cache_bytes": state.held(),
+            "cache_bytes": state.cached_bytes(),
             "peak_memory_bytes": peak_memory(job.adapter.device),
         }
-        if job.guiding is not None:
-            held["guider_cache_bytes"] = job.unmasker.held()
-            held["guider_weight_bytes"] = job.guiding.weight_bytes
+        if job.run_guider is not None:
+            held["guider_cache_bytes"] = job.unmasker.cached_bytes()
+            held["guider_weight_bytes"] = job.run_guider.weight_bytes
         self._state, self._steps = None, iter(())
         return RunFinished(
             reason=reason,

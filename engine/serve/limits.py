@@ -1,4 +1,4 @@
-"""Limits: what one run may ask of a page that is open to anybody."""
+"""Limits: bounds on a single run of a public page."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from engine.core.events import QUANTITIES, SITES
 from engine.models.base import ModelInfo
 from engine.models.loading.memory_estimate import gigabytes
 
-AUTO = "auto"  # spreads a model over disks too, and takes as long as that takes
+AUTO = "auto"  # may spread a model over disks too, which is slow
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Most that a run may ask; beyond it is refused by the field's name.
+    """Upper bounds of a run's fields.
 
-    `prompt` counts characters, `recording` bytes that the recorder keeps of a run.
+    `prompt` is in characters, `recording` in bytes that the recorder keeps.
     """
 
     gen_length: int = 512
@@ -27,17 +27,16 @@ class Limits:
     recording: int = 64_000_000
 
     def check(self, spec: RunSpec) -> None:
-        """Raise ValueError naming `device`, `gen_length`, `steps` or `prompt`, and what passes."""
+        """Raise ValueError naming `device`, `gen_length`, `steps` or `prompt` and its limit."""
         if spec.device == AUTO:
             raise ValueError(
-                f"device: {AUTO} is not offered on this public page, where others wait; set device "
-                "to cpu or cuda"
+                f"device: {AUTO} is not available on this public page; set device to cpu or cuda"
             )
         for name in ("gen_length", "steps"):
             if (given := getattr(spec, name)) > (most := getattr(self, name)):
                 raise ValueError(
-                    f"{name}: {given} is more than this public page allows; at most {most}, or run "
-                    "a copy of your own"
+                    f"{name}: {given} is more than this public page allows; use at most {most}, or "
+                    "run a copy of your own"
                 )
         length = len(spec.prompt) + sum(len(text) for _, text in spec.messages)
         if length > self.prompt:
@@ -47,7 +46,7 @@ class Limits:
             )
 
     def check_recording(self, spec: RunSpec, info: ModelInfo, tokens: int, forwards: int) -> None:
-        """Raise ValueError naming `record` where a run of so many forwards keeps too much."""
+        """Raise ValueError naming `record` if a run of so many forwards keeps too many bytes."""
         kept = recorded_bytes(spec, info, tokens, forwards)
         if kept > self.recording:
             lower = "off" if spec.record == "steps" else "steps"
@@ -57,10 +56,10 @@ class Limits:
                 "gen_length"
             )
 
-    def narrowed(self, fields: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Described fields of a RunSpec with these bounds in place of its own."""
-        most: Mapping[str, int] = {"gen_length": self.gen_length, "steps": self.steps}
-        return [row | {"hi": most.get(row["name"], row["hi"])} for row in fields]
+    def limit_fields(self, fields: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Descriptions of RunSpec fields with `hi` lowered to these limits."""
+        limits: Mapping[str, int] = {"gen_length": self.gen_length, "steps": self.steps}
+        return [row | {"hi": limits.get(row["name"], row["hi"])} for row in fields]
 
 
 def recorded_bytes(spec: RunSpec, info: ModelInfo, tokens: int, forwards: int) -> int:

@@ -1,4 +1,4 @@
-"""Room: what a spec's model and its run take of a device, and what is free there."""
+"""Memory that a spec's model and run need on a device, and what is free there."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from engine.models.loading.memory_estimate import (
     weights_bytes,
 )
 
-BFLOAT16_SINCE = 8  # compute capability
-FIGURES = ("weights_bytes", "memory_bytes", "free_bytes")  # of a Room, as a plan has them
+BFLOAT16_CAPABILITY = 8  # lowest major compute capability with native bfloat16
+BUDGET_FIELDS = ("weights_bytes", "memory_bytes", "free_bytes")  # of a plan
 
 
 @dataclass(frozen=True)
 class MemoryBudget:
-    """Bytes: of the weights, of the run beside them, and free on the device before both."""
+    """Bytes of the weights, of the run, and free on the device before either."""
 
     weights: int
     run: int
     free: int
 
     def to_dict(self) -> dict[str, int | None]:
-        """As a plan has it."""
+        """The BUDGET_FIELDS of a plan; `memory_bytes` is weights and run together."""
         values = (self.weights, self.weights + self.run, self.free)
-        return dict(zip(FIGURES, values, strict=True))
+        return dict(zip(BUDGET_FIELDS, values, strict=True))
 
 
 def dtype_of(spec: RunSpec) -> torch.dtype:
@@ -44,24 +44,22 @@ def dtype_of(spec: RunSpec) -> torch.dtype:
     return dtype
 
 
-def measure(
-    spec: RunSpec, info: ModelInfo, tokens: int, free: Mapping[str, int], beside: int = 0
+def plan_memory(
+    spec: RunSpec, info: ModelInfo, tokens: int, free: Mapping[str, int], guider_bytes: int = 0
 ) -> MemoryBudget:
-    """What a spec takes with a prompt of so many tokens; `free` are bytes by device.
+    """The budget of a spec with a prompt of `tokens` tokens; `free` are bytes by device.
 
-    `beside` are bytes that a guider takes.
-
-    Raises MemoryShort naming `model` where it does not fit, ValueError naming `device` where that
-    is not there.
+    Raises MemoryShort naming `model` if it does not fit, ValueError naming `device` if there is no
+    such device.
     """
-    dtype, run = dtype_of(spec), bytes_of_run(spec, info, tokens) + beside
+    dtype, run = dtype_of(spec), spec_run_bytes(spec, info, tokens) + guider_bytes
     main = main_of(spec.device, free)
     check_fits(info, dtype, spec.device, run, free)
     return MemoryBudget(weights_bytes(info, dtype), run, free[main])
 
 
-def bytes_of_run(spec: RunSpec, info: ModelInfo, tokens: int) -> int:
-    """Bytes of a spec's activations, caches and logits; guidance keeps two of each."""
+def spec_run_bytes(spec: RunSpec, info: ModelInfo, tokens: int) -> int:
+    """Bytes of a spec's activations, caches and logits; guidance doubles the batch."""
     run = RunInfo(info, 1, tokens, spec.gen_length, spec.block_length, guided=spec.cfg_scale > 0)
     sites = make_policy(spec).sites(run)
     batch = 2 if spec.cfg_scale > 0 else 1
@@ -69,7 +67,7 @@ def bytes_of_run(spec: RunSpec, info: ModelInfo, tokens: int) -> int:
 
 
 def held_bytes(adapters: Iterable[ModelAdapter]) -> dict[str, int]:
-    """Bytes of weights that adapters hold, by device; what lies elsewhere than in one is left."""
+    """Bytes of the adapters' weights by device."""
     out: dict[str, int] = {}
     for adapter in adapters:
         for tensor in adapter.parameters():
@@ -79,16 +77,17 @@ def held_bytes(adapters: Iterable[ModelAdapter]) -> dict[str, int]:
 
 
 def present_devices() -> list[str]:
-    """What a spec's `device` may be on this machine."""
+    """The values that a spec's `device` may have on this machine."""
     several = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
     return ["cpu", *(["cuda"] if several else []), *(several if len(several) > 1 else []), "auto"]
 
 
 def device_titles() -> dict[str, str]:
-    """What the GPUs that are there are called, their memory, and whether bfloat16 is their own."""
+    """Name and memory of each GPU, and whether it emulates bfloat16, by device."""
     titles = {}
     for i in range(torch.cuda.device_count()):
         found = torch.cuda.get_device_properties(i)
-        own = "" if found.major >= BFLOAT16_SINCE else ", bfloat16 emulated: choose float16"
-        titles[f"cuda:{i}"] = f"{found.name}, {gigabytes(found.total_memory)}{own}"
+        native = found.major >= BFLOAT16_CAPABILITY
+        note = "" if native else ", bfloat16 emulated: choose float16"
+        titles[f"cuda:{i}"] = f"{found.name}, {gigabytes(found.total_memory)}{note}"
     return titles | ({"cuda": titles["cuda:0"]} if titles else {})

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from engine.config.spec import RunSpec
-from engine.core.device import give_back
+from engine.core.device import free_memory
 from engine.core.files import cache_path
 from engine.core.progress import run_to_end
 from engine.models.base import ModelInfo
@@ -107,7 +107,7 @@ class ModelPool:
         info = self.info(spec.model)
         free = self._free({_key(spec)})
         main_of(spec.device, free)
-        beside = self.guiders.bytes_of(spec, tokens)
+        beside = self.guiders.planned_bytes(spec, tokens) or 0
         return None if info is None else measure(spec, info, tokens, free, beside)
 
     def fetch(self, spec: RunSpec) -> Generator[Progress, None, None]:
@@ -122,7 +122,7 @@ class ModelPool:
             prompt = encoded(spec, tokenizer, info)
             check_context(len(prompt), spec, info.max_length)
             self.guiders.check(spec, tokenizer, info, prompt, guider)
-            beside = self.guiders.bytes_of(spec, len(prompt), guider)
+            beside = self.guiders.planned_bytes(spec, len(prompt), guider) or 0
             measure(spec, info, len(prompt), self._free({_key(spec)}), beside)
 
         yield from self._stock.fetch(spec.model, fits_here)
@@ -146,20 +146,20 @@ class ModelPool:
         assert folder is not None, "a tokenizer lies beside its model"
         if key not in self._loaded:
             info, dtype, files = info_of(folder), dtype_of(spec), Checkpoint(folder)
-            run = bytes_of_run(spec, info, tokens) + self.guiders.bytes_of(spec, tokens)
+            run = bytes_of_run(spec, info, tokens) + (self.guiders.planned_bytes(spec, tokens) or 0)
             self._make_room(spec, info, run, {_key(other) for other in beside})
             digest = files.digest()
             spill = cache_path(digest, f"offload-{spec.dtype}")
             placing = plan_placing(info, dtype, spec.device, spill, run)
             before = free_bytes()
             adapter = yield from adapter_of(folder).load(files, dtype, placing, tokenizer.stop_ids)
-            guide = partial(self.guiders.guiding, tokenizer, info)
+            guide = partial(self.guiders.make_run_guider, tokenizer, info)
             took = taken(spec.device, before, free_bytes())
             self._loaded[key] = LoadedModel(
                 adapter, tokenizer, digest, folder, guide=guide, loading=took
             )
         self._loaded.move_to_end(key)
-        yield from self.guiders.loading(spec)
+        yield from self.guiders.load(spec)
         return self._loaded[key]
 
     def _tokenizer_of(self, folder: Path) -> Tokenizer:
@@ -189,7 +189,7 @@ class ModelPool:
             if len(others) < IN_MEMORY and fits(info, dtype, main, run):
                 break
             del self._loaded[others[0]]
-            give_back()
+            free_memory()
         check_fits(info, dtype, spec.device, run)
 
     def _describe(self, name: str) -> dict[str, Any]:

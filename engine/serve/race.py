@@ -1,4 +1,4 @@
-"""drive: lanes that take turns, so that what is seen live is the true race."""
+"""Race: lanes that share the models' lock and take turns step by step."""
 
 from __future__ import annotations
 
@@ -10,84 +10,86 @@ from engine.core.events import Event, RunFinished, Waiting
 from engine.serve.fair_queue import FairQueue, Ticket
 from engine.serve.lane import Lane
 
-HEARTBEAT = 0.2
-MAX_PAUSE = 1_800.0  # seconds: whoever forgets a paused run does not keep its place for ever
+HEARTBEAT = 0.2  # seconds between Waiting events
+MAX_PAUSE = 1_800.0  # seconds after which a paused run is stopped
 
 
-class Turn:
-    """A run's turn at the models: the line's lock, held by one run at a time.
+class RunLock:
+    """A run's side of the FairQueue: it holds the lock while it computes, not while it is paused.
 
-    `forwards` is the most that the run needs. It is given up while the run is paused.
+    `forwards` is the most that the run needs.
     """
 
-    def __init__(self, line: FairQueue, forwards: int = 0) -> None:
-        self._queue, self._place, self._held = line, Ticket(forwards), False
+    def __init__(self, queue: FairQueue, forwards: int = 0) -> None:
+        self._queue, self._ticket, self._held = queue, Ticket(forwards), False
 
     def acquire(self, wait: float) -> bool:
-        """Whether it is this run's turn, standing in line at most so many seconds more for it."""
-        if not self._held and self._queue.take(self._place, wait):
+        """Wait up to `wait` seconds for the lock; returns whether it is held."""
+        if not self._held and self._queue.acquire(self._ticket, wait):
             self._held = True
-            self._place.start()
+            self._ticket.start_clock()
         return self._held
 
     def release(self) -> None:
-        """Give the lock up, or the place in line; who comes back stands at its end."""
+        """Release the lock, or leave the queue; a later `acquire` queues at the end."""
         self._held = False
-        self._queue.leave(self._place)
-        self._place = Ticket(self._place.left)
+        self._queue.release(self._ticket)
+        self._ticket = Ticket(self._ticket.forwards_left)
 
-    def start(self) -> None:
-        """The first forward comes next: what went before is not in the run's pace."""
-        self._place.start()
+    def start_clock(self) -> None:
+        """Start timing the forwards, so that the estimate leaves out loading and warm-up."""
+        self._ticket.start_clock()
 
-    def count(self) -> None:
-        """A forward has been made."""
-        self._place.done += 1
+    def count_forward(self) -> None:
+        """Count a computed forward."""
+        self._ticket.done += 1
 
     def waiting(self) -> Waiting:
-        """How many runs are before this one, and about how long they will take."""
-        ahead, seconds = self._queue.wait_of(self._place)
+        """An event with the number of runs ahead and the estimated wait."""
+        ahead, seconds = self._queue.estimate(self._ticket)
         return Waiting("lock", ahead=ahead, seconds=seconds)
 
 
-def claim(turn: Turn, control: Control) -> Iterator[Waiting]:
-    """Beat until the lock is held or the run is stopped."""
-    while not turn.acquire(HEARTBEAT) and control.state != "stopped":
-        yield turn.waiting()
+def wait_for_lock(lock: RunLock, control: Control) -> Iterator[Waiting]:
+    """Yield Waiting events until the lock is held or the run is stopped."""
+    while not lock.acquire(HEARTBEAT) and control.state != "stopped":
+        yield lock.waiting()
 
 
-def hold(turn: Turn, control: Control) -> Iterator[Waiting]:
-    """Beat while the run is paused, the lock given up, and until the lock is held again.
+def wait_while_paused(lock: RunLock, control: Control) -> Iterator[Waiting]:
+    """Yield Waiting events while the run is paused, the lock released, and until it is held again.
 
-    A run that is paused for longer than MAX_PAUSE is stopped.
+    A run that is paused for more than MAX_PAUSE is stopped.
     """
     if control.state == "paused" and not control.take_turn():
-        turn.release()
-        until = time.monotonic() + MAX_PAUSE
+        lock.release()
+        deadline = time.monotonic() + MAX_PAUSE
         yield Waiting("paused")
         while not control.take_turn(HEARTBEAT) and control.state != "stopped":
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 control.stop()
             yield Waiting("paused")
-    yield from claim(turn, control)
+    yield from wait_for_lock(lock, control)
 
 
-def drive(lanes: Mapping[str, Lane], turn: Turn, control: Control) -> Iterator[tuple[str, Event]]:
-    """Run lanes to their ends; at any moment the one whose clock is behind takes the next step.
+def run_lanes(
+    lanes: Mapping[str, Lane], lock: RunLock, control: Control
+) -> Iterator[tuple[str, Event]]:
+    """Run lanes to their ends; the lane with the least engine time takes the next step.
 
-    Lanes never compute at the same time. While paused the lock is free and `Waiting` beats.
+    Only one lane computes at a time, so each runs at its own speed.
     """
-    racing = dict(lanes)
-    turn.start()
-    while racing:
-        first = next(iter(racing))
-        for wait in hold(turn, control):
-            yield first, wait
-        name = min(racing, key=lambda lane: racing[lane].clock)
+    running = dict(lanes)
+    lock.start_clock()
+    while running:
+        first = next(iter(running))
+        for waiting in wait_while_paused(lock, control):
+            yield first, waiting
+        name = min(running, key=lambda lane: running[lane].clock)
         stopped = control.state == "stopped"
-        event = racing[name].finish("stopped") if stopped else racing[name].advance()
+        event = running[name].finish("stopped") if stopped else running[name].advance()
         if isinstance(event, RunFinished):
-            del racing[name]
+            del running[name]
         else:
-            turn.count()
+            lock.count_forward()
         yield name, event

@@ -15,7 +15,7 @@ import torch
 from engine import catalog
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.control import Control
-from engine.core.device import give_back
+from engine.core.device import free_memory
 from engine.core.events import Event, RunFinished, Waiting
 from engine.core.progress import with_progress
 from engine.generate.branch import BranchPoint, branch_point
@@ -194,7 +194,7 @@ class Session:
         finally:
             turn.release()
         if reason == "memory":
-            give_back()
+            free_memory()
         for name in running:
             yield name, RunFinished(reason, NOTHING, message=failure)
 

@@ -11,7 +11,7 @@ from engine.core.events import (
     KINDS,
     GuidedStep,
     Recording,
-    ShadowStep,
+    ProbeStep,
     Similarity,
     StepEvent,
     Verdicts,
@@ -33,8 +33,8 @@ def of_step(event: StepEvent, probes: int) -> dict[str, np.ndarray]:
     new |= {"commit_position": event.positions, "commit_confidence": event.confidence}
     if event.recording is not None:
         new |= _recorded(event.recording, event.step)
-        if event.recording.shadow is not None:
-            new |= _shadowed(event.recording.shadow, event.step, probes)
+        if event.recording.probe is not None:
+            new |= _shadowed(event.recording.probe, event.step, probes)
     return new if event.guided is None else new | _guided(event.guided, event.step)
 
 
@@ -74,7 +74,7 @@ def _recorded(seen: Recording, step: int) -> dict[str, np.ndarray]:
     return new if seen.drift is None else new | {"drift": seen.drift[None]}
 
 
-def _shadowed(seen: ShadowStep, step: int, row: int) -> dict[str, np.ndarray]:
+def _shadowed(seen: ProbeStep, step: int, row: int) -> dict[str, np.ndarray]:
     return {
         "probe_step": np.array([step], np.int32),
         "probe_error": seen.error[None],

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from engine.core.events import PARTS, REASONS
-from engine.trace.schema import LATER, MAX_LAYERS, OLD_PARTS, SCHEMA, empty_arrays
+from engine.trace.schema import ADDED_AFTER, MAX_LAYERS, OLD_PARTS, SCHEMA, empty_arrays
 
 VERSION = 3
 MAX_BYTES = 64_000_000
@@ -19,7 +19,7 @@ MAX_JSON_BYTES = 16_000_000  # what a trace that is small enough for JSON comes 
 MAX_FACTS, MAX_NAME, MAX_TEXT = 16, 32, 1_000
 
 
-def read(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def read_document(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The meta and the arrays of a document of either form and version, as of this version.
 
     Nothing is unpacked that exceeds MAX_BYTES. Raises ValueError saying what is wrong.
@@ -38,7 +38,7 @@ def read(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 def _renewed(arrays: dict[str, np.ndarray], version: int) -> dict[str, np.ndarray]:
     """The arrays of an older version as of this one; ValueError for a field it did not know."""
-    later = LATER.get(version, ())
+    later = ADDED_AFTER.get(version, ())
     odd, new = sorted(set(arrays) & set(later)), empty_arrays()
     if odd:
         raise ValueError(f"trace: version {version} has no field {odd[0]!r}")

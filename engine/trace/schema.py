@@ -70,7 +70,7 @@ SCHEMA: dict[str, tuple[str, tuple[str, ...]]] = {
     "guider_piece_bytes": ("uint8", ("V",)),
 }
 _NAMES = tuple(SCHEMA)
-LATER = {  # what a version did not know
+ADDED_AFTER = {  # what a version did not know
     1: _NAMES[_NAMES.index("planned") :],
     2: _NAMES[_NAMES.index("guided_count") :],
 }

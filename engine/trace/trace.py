@@ -66,9 +66,9 @@ from typing import Any
 import numpy as np
 
 from engine.core.events import RunFinished, RunStarted, StepEvent, Waiting
-from engine.core.regions import done, regions
+from engine.core.regions import recomputed_kinds, region_rows
 from engine.trace import columns
-from engine.trace.file_format import MAX_BYTES, VERSION, read
+from engine.trace.file_format import MAX_BYTES, VERSION, read_document
 from engine.trace.schema import MAX_POSITIONS, check_arrays, empty_arrays
 
 SMALL_BYTES = 2_000_000
@@ -139,7 +139,7 @@ class Trace:
         arrays = self.arrays()
         return np.unpackbits(arrays["plan"], axis=-1, count=len(arrays["canvas"])).astype(bool)
 
-    def done(self) -> np.ndarray:
+    def recomputed_kinds(self) -> np.ndarray:
         """Kinds of prompt, block and rest by what was recomputed, uint8 [R, 3], into events.KINDS.
 
         A row counts with the token that it predicts. `full`: every token, layer and site of the
@@ -148,7 +148,7 @@ class Trace:
         """
         arrays = self.arrays()
         areas = self.areas(np.arange(len(arrays["plan"])))
-        return done(arrays["plan"], areas, len(arrays["canvas"]))
+        return recomputed_kinds(arrays["plan"], areas, len(arrays["canvas"]))
 
     def areas(self, steps: np.ndarray) -> np.ndarray:
         """The rows of prompt, current block and rest in some steps, bool [n, 3, T].
@@ -161,7 +161,7 @@ class Trace:
         prompt, length = int(arrays["prompt_mask"].sum()), len(arrays["canvas"])
         shift = int(self.meta["model"].get("logit_shift") == 1)
         starts = [prompt + size * int(index) for index in arrays["block"][steps]]
-        found = [regions(prompt, slice(lo, lo + size), length, shift) for lo in starts]
+        found = [region_rows(prompt, slice(lo, lo + size), length, shift) for lo in starts]
         return np.reshape(np.array(found, bool), (-1, 3, length))
 
     def to_bytes(self) -> bytes:
@@ -203,7 +203,7 @@ class Trace:
         """Read a document of either form, checked in size, names, types, shapes and ranges."""
         if len(data) > MAX_BYTES:
             raise ValueError(f"trace: the file is larger than {MAX_BYTES // 1_000_000} MB")
-        meta, arrays = read(data)
+        meta, arrays = read_document(data)
         trace = cls()
         trace.meta = meta
         trace._arrays = check_arrays(arrays, trace.meta["model"].get("vocab_size"))

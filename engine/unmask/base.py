@@ -1,6 +1,8 @@
-"""Unmasker: which candidates a step commits.
+"""Unmasker: the base class of the rules that choose which candidate tokens a step commits.
 
-Rules that accept a leading run of the confidence order."""
+A new unmasker is one Python file in `engine/unmask/methods/` with a dataclass that sets `name` and
+`title` and implements `commit`. Every other hook has a default.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,20 @@ from engine.config.knobs import check_fields
 from engine.config.plan import quota
 from engine.core.device import upload
 from engine.core.events import GuidedStep
-from engine.guider.match import RunGuider
+from engine.guider.run_guider import RunGuider
 from engine.unmask.schedule import BlockProgress, Schedule
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """The proposal at each of `view.needs`, [B, n] each.
+    """The proposed token at each position of `view.needs`, [B, n] each.
 
-    `ids` proposed tokens; `confidence` their probability in the unshaped distribution (what the
-    authors of LLaDA rank by; that after `Unmasker.shaping` where there is one); `score` what this
-    run ranks by, -inf where a row is padding; `logits` [B, n, V] are those that they come from,
-    for unmaskers that are `guided`.
+    Attributes:
+        ids: proposed tokens.
+        confidence: their probability in the model's distribution (LLaDA's confidence), or in the
+            shaped distribution if the unmasker has a `shaping`.
+        score: what this run ranks by; -inf for padding rows.
+        logits: [B, n, V], only for `guided` unmaskers.
     """
 
     ids: Tensor
@@ -38,21 +42,21 @@ class Candidates:
     logits: Tensor | None = None
 
     def ranking(self) -> Tensor:
-        """Indices [B, n] by falling score; ties go to the lower position."""
+        """Indices [B, n] in descending order of score; ties go to the lower position."""
         return self.score.argsort(dim=1, descending=True, stable=True)
 
-    def leading(self, counts: Tensor) -> Tensor:
-        """The `counts` [B] best by score, as a mask [B, n]."""
-        places = self.ranking().argsort(dim=1)
-        return (places < counts[:, None]) & (self.score > -torch.inf)
+    def top(self, counts: Tensor) -> Tensor:
+        """Mask [B, n] of the `counts` [B] candidates with the highest scores."""
+        ranks = self.ranking().argsort(dim=1)
+        return (ranks < counts[:, None]) & (self.score > -torch.inf)
 
 
 @dataclass(frozen=True)
 class Commit:
-    """What a step commits: a mask over `view.needs` and the ids, [B, n] each.
+    """The tokens that a step commits: a mask over `view.needs` and the ids, [B, n] each.
 
-    `counts` [B] is how many tokens a sequence that the mask holds, of finite scores, where that
-    owes nothing to the logits and the positions are left to them.
+    `counts` [B] is the number of committed tokens of each sequence (with finite scores), if it
+    does not depend on the logits and only the choice of positions does.
     """
 
     mask: Tensor
@@ -62,11 +66,11 @@ class Commit:
 
 @dataclass(frozen=True)
 class Shaping:
-    """What is done to a distribution before anything is drawn from it or measured on it.
+    """Changes to each distribution before tokens are drawn from it or measured on it.
 
-    It is tempered, cut to the likeliest tokens that reach `top_p` and then to the `top_k` (0: all)
-    likeliest. With `alg_temp` above 0 candidates are ranked by a draw without replacement, in
-    proportion to exp(score / alg_temp).
+    The distribution is tempered, restricted to the most probable tokens that reach `top_p`, then
+    to the `top_k` most probable ones (0: all). If `alg_temp` is above 0, candidates are ranked by
+    a draw without replacement, in proportion to exp(score / alg_temp).
     """
 
     top_p: float = 1.0
@@ -76,9 +80,10 @@ class Shaping:
 
 @dataclass
 class Unmasker(ABC):
-    """A rule for committing tokens; its knobs are its dataclass fields, one instance a run.
+    """A rule that chooses which tokens a step commits; its knobs are its dataclass fields.
 
-    `scheduled` rules spend the `steps` of a spec, `guided` ones ask another model.
+    Each run has its own instance. `scheduled` rules use the `steps` of a spec, `guided` rules need
+    a second model. `score` is one of confidence, margin, entropy and random.
     """
 
     name: ClassVar[str]
@@ -92,65 +97,73 @@ class Unmasker(ABC):
     def __post_init__(self) -> None:
         check_fields(self, f"{self.name}.")
 
-    def check(self, policy: CachePolicy, block_length: int, eos_suppress: str) -> None:
-        """Raise ValueError naming the knob or field that makes such a run impossible."""
+    @abstractmethod
+    def commit(self, candidates: Candidates, view: StepView) -> Commit:
+        """Choose the tokens to commit, at least one of each sequence that has candidates."""
 
-    def set_guider(self, guiding: RunGuider | None) -> None:
-        """Take the guider of a run, before `start`; None where the rule is not guided."""
+    def commit_scheduled(self, candidates: Candidates, view: StepView) -> Commit:
+        """Commit the candidates with the highest scores, as many as the schedule requires."""
+        assert self.block_schedule is not None, "an unmasker with a schedule sets scheduled = True"
+        due = self.block_schedule.tokens_due(view.left, view.block, view.block_step)
+        counts = np.minimum(due, view.real_host.sum(1))
+        mask = candidates.top(upload(counts, candidates.ids.device))
+        return Commit(mask, candidates.ids, counts)
+
+    # State of a run.
+
+    def set_guider(self, run_guider: RunGuider | None) -> None:
+        """Store the run's guider, before `start`; None if the rule is not guided."""
 
     def start(
         self,
         run: RunInfo,
         steps_per_block: int | None,
-        begun: Mapping[int, BlockProgress] | None = None,
+        progress: Mapping[int, BlockProgress] | None = None,
     ) -> None:
-        """Called once before the first step; `begun` as Schedule takes it."""
+        """Prepare a run before its first step.
+
+        `steps_per_block` is None if the rule is not scheduled; `progress` is that of Schedule.
+        """
         steps = steps_per_block
-        self.pace = None if steps is None else Schedule(steps, begun or {})
+        self.block_schedule = None if steps is None else Schedule(steps, progress or {})
+
+    # Optional: what is proposed and where.
+
+    def check(self, policy: CachePolicy, block_length: int, eos_suppress: str) -> None:
+        """Raise ValueError naming the knob or field that makes a run impossible."""
 
     @property
     def shaping(self) -> Shaping | None:
-        """How distributions are shaped before they are measured; None where they are not."""
+        """Changes to each distribution before it is measured; None for no change."""
         return None
 
-    @property
-    def known_order(self) -> bool:
-        """Whether `order` knows what a step commits, which is something in every step."""
-        return False
+    def candidate_positions(
+        self, masked: np.ndarray, block: slice, logits_end: np.ndarray
+    ) -> np.ndarray:
+        """Positions [B, T] bool that a step may commit; by default the block's masked positions.
 
-    def rows(self, masked: np.ndarray, block: slice, logits_end: np.ndarray) -> np.ndarray:
-        """Positions [B, T] bool that a step may commit, out of `masked` [B, T]: the block's.
-
-        Before `logits_end` [B] a step gives logits of every mask (CachePolicy.logits_end).
+        `masked` [B, T] bool are all masked positions. The step computes logits of those before
+        `logits_end` [B] (CachePolicy.logits_end).
         """
-        rows = np.zeros_like(masked)
-        rows[:, block] = masked[:, block]
-        return rows
+        positions = np.zeros_like(masked)
+        positions[:, block] = masked[:, block]
+        return positions
 
-    def restrict(self, logits: Tensor) -> None:
-        """Rule out what is never proposed, in place on [B, n, V]."""
+    def restrict_logits(self, logits: Tensor) -> None:
+        """Set logits [B, n, V] of tokens that must not be proposed to -inf, in place."""
 
-    def end_of_text_policy(self, asked: str) -> str:
-        """The end-of-text rule of a run that asks for one (RunSpec.eos)."""
-        return asked
+    # Optional: what is known before the forward.
 
-    def report(self, detail: bool) -> GuidedStep | None:
-        """What a guider made of the last step; called once a step, outside the clocks."""
-        return None
-
-    def held(self) -> int:
-        """Bytes that the rule keeps beside the cache of the model."""
-        return 0
-
-    def may_skip(self, view: StepView) -> bool:
-        """Whether a step may commit nothing."""
-        return False
-
-    def shares(self, masked: int, steps: int) -> tuple[int, ...] | None:
-        """Tokens committed in each of a block's `steps` steps; None where that is not foreseen."""
+    def planned_counts(self, masked: int, steps: int) -> tuple[int, ...] | None:
+        """Tokens committed in each of a block's `steps` steps; None if not known in advance."""
         return quota(masked, steps) if self.scheduled else None
 
-    def order(
+    @property
+    def has_planned_order(self) -> bool:
+        """Whether `planned_order` gives at least one position in every step."""
+        return False
+
+    def planned_order(
         self,
         masked: np.ndarray,
         block: slice,
@@ -158,33 +171,41 @@ class Unmasker(ABC):
         noise: Sequence[torch.Generator],
         eligible: np.ndarray | None = None,
     ) -> tuple[np.ndarray, ...] | None:
-        """Positions that a step will commit, in the order of their reveal, one array a sequence.
+        """Positions that the step commits, in order, one array a sequence; None if unknown.
 
-        None where that depends on the logits. Called once a step, before its forward; `masked`
-        [B, T] bool are the open positions of the block, `eligible` those of them that may be
-        committed now (None: all), `noise` the generator of each sequence.
+        Called once a step, before its forward. `masked` [B, T] bool are the block's masked
+        positions, `eligible` those that this step may commit (None: all), `noise` the generator
+        of each sequence.
         """
         return None
 
-    def commit_owed(self, candidates: Candidates, view: StepView) -> Commit:
-        """The best candidates, as many as the schedule owes and may be committed."""
-        assert self.pace is not None
-        owed = self.pace.owed(view.left, view.block, view.block_step)
-        counts = np.minimum(owed, view.real_host.sum(1))
-        mask = candidates.leading(upload(counts, candidates.ids.device))
-        return Commit(mask, candidates.ids, counts)
+    # Optional: what follows a commit.
 
-    @abstractmethod
-    def commit(self, candidates: Candidates, view: StepView) -> Commit:
-        """Choose among the masked positions of the block."""
+    def may_commit_nothing(self, view: StepView) -> bool:
+        """Whether a step is allowed to commit no token."""
+        return False
+
+    def end_of_text_rule(self, eos: str) -> str:
+        """The end-of-text rule of the run, given that of its spec (RunSpec.eos)."""
+        return eos
+
+    def guider_report(self, detail: bool) -> GuidedStep | None:
+        """The guider's results of the last step; called once a step, outside the timed parts."""
+        return None
+
+    def cached_bytes(self) -> int:
+        """Bytes that the rule caches, the model's cache excluded."""
+        return 0
 
 
-def leading_run(candidates: Candidates, passes: Callable[[Tensor, Tensor], Tensor]) -> Commit:
-    """Commit the longest run from the top whose every rank passes, at least one.
+def commit_passing_prefix(
+    candidates: Candidates, passes: Callable[[Tensor, Tensor], Tensor]
+) -> Commit:
+    """Commit the longest prefix of the ranking in which every candidate passes, at least one.
 
-    `passes` takes ranks [n] from 1 and doubts 1 - c [B, n] in falling order of score.
+    `passes` maps ranks [n] (from 1) and 1 - score [B, n], both in ranking order, to flags [B, n].
     """
     ordered = candidates.score.gather(1, candidates.ranking())
     ranks = torch.arange(1, ordered.shape[1] + 1, device=ordered.device)
-    run = passes(ranks, 1 - ordered).long().cumprod(1).sum(1)
-    return Commit(candidates.leading(run.clamp_min(1)), candidates.ids)
+    counts = passes(ranks, 1 - ordered).long().cumprod(1).sum(1)
+    return Commit(candidates.top(counts.clamp_min(1)), candidates.ids)

@@ -1,4 +1,4 @@
-"""Proposals from logits: the token at each row, its probability and the score it is ranked by."""
+"""Proposals: the token at each row of logits, its probability and its score."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.core.device import HostCopy, upload
 from engine.models.ops import wide
 from engine.unmask.base import Candidates, Shaping
 
-ALIASES: dict[str, Scalar] = {
+SCORE_ALIASES: dict[str, Scalar] = {
     "low_confidence": "confidence",
     "maskgit_plus": "confidence",
     "topk_margin": "margin",
@@ -27,35 +27,38 @@ def propose(
     temperature: float,
     noise: Sequence[torch.Generator],
     shaping: Shaping | None = None,
-    told: np.ndarray | None = None,
+    real_host: np.ndarray | None = None,
 ) -> Candidates:
-    """Candidates of raw logits [B, n, V], of which `real` [B, n] bool are not padding.
+    """Propose a token at each row of logits [B, n, V]; `real` [B, n] bool excludes padding rows.
 
-    `told` is `real` on the host; where it is left out and noise is drawn, the device is asked.
-    A `random` score is an order that the unmasker knows; the candidates keep their confidence.
-
-    With a temperature the token is the argmax of logits + temperature * Gumbel noise, drawn in
-    float64 (LLaDA, generate.py); the confidence stays that of the distribution as it is. With a
-    `shaping` the token is drawn from the shaped distribution, and all is measured on that (Dream,
-    generation_utils.py).
+    With a temperature, the token is the argmax of logits + temperature * Gumbel noise, drawn in
+    float64 (LLaDA, generate.py); confidence and score are those of the distribution without it.
+    With a `shaping`, the token is drawn from the shaped distribution and measured on it (Dream,
+    generation_utils.py). `noise` is the generator of each sequence. `real_host` is `real` on the
+    host; if it is None and noise is drawn, `real` is copied from the device. The score `random`
+    gives the confidence, since the order comes from `Unmasker.planned_order`.
     """
     z = wide(logits)
     if shaping is not None:
-        z, temperature = shaped(z, shaping, temperature), float(temperature > 0)
-    ids = z.argmax(-1) if temperature == 0 else _sample(z, real, temperature, noise, told)
+        z, temperature = shape_logits(z, shaping, temperature), float(temperature > 0)
+    if temperature == 0:
+        ids = z.argmax(-1)
+    else:
+        u = _uniform(real, z.shape[-1], noise, real_host)
+        ids = (z.double() + temperature * _gumbel(u)).argmax(-1)
     probabilities = z.softmax(-1)
     confidence = probabilities.gather(-1, ids[..., None])[..., 0]
     values = _score(probabilities, confidence, score)
     if shaping is not None and shaping.alg_temp > 0:
-        u = _uniform(real, 1, noise, told)[..., 0]
+        u = _uniform(real, 1, noise, real_host)[..., 0]
         values = values.double() / shaping.alg_temp + _gumbel(u)
     return Candidates(ids, confidence, values.masked_fill(~real, -torch.inf))
 
 
-def shaped(z: Tensor, shaping: Shaping, temperature: float) -> Tensor:
-    """Logits [B, n, V] at a temperature (0: as they are), cut to `top_p`, then to `top_k`.
+def shape_logits(z: Tensor, shaping: Shaping, temperature: float) -> Tensor:
+    """Temper logits [B, n, V] (0: unchanged), then apply `top_p` and `top_k`.
 
-    The token that crosses `top_p` stays, and so do those equal to the last of `top_k`.
+    The token that crosses `top_p` is kept, and so are ties with the last of `top_k`.
     """
     if temperature > 0:
         z = z / temperature
@@ -79,29 +82,18 @@ def _score(p: Tensor, confidence: Tensor, score: str) -> Tensor:
     return confidence
 
 
-def _sample(
-    z: Tensor,
-    real: Tensor,
-    temperature: float,
-    noise: Sequence[torch.Generator],
-    told: np.ndarray | None,
-) -> Tensor:
-    u = _uniform(real, z.shape[-1], noise, told)
-    return (z.double() + temperature * _gumbel(u)).argmax(-1)
-
-
 def _gumbel(u: Tensor) -> Tensor:
-    """Gumbel noise of uniform numbers."""
+    """Gumbel noise from uniform numbers."""
     return -(-u.clamp_min(1e-300).log()).log()
 
 
 def _uniform(
-    real: Tensor, width: int, noise: Sequence[torch.Generator], told: np.ndarray | None
+    real: Tensor, width: int, noise: Sequence[torch.Generator], real_host: np.ndarray | None
 ) -> Tensor:
     """Uniform numbers [B, n, width] in float64, drawn for real rows only, in position order."""
-    (told,) = (told,) if told is not None else HostCopy(real).get()
+    (real_host,) = (real_host,) if real_host is not None else HostCopy(real).get()
     out = torch.full((*real.shape, width), 0.5, dtype=torch.float64)
-    for row, here, generator in zip(out, torch.from_numpy(told), noise, strict=True):
+    for row, here, generator in zip(out, torch.from_numpy(real_host), noise, strict=True):
         shape = (int(here.sum()), width)
         row[here] = torch.rand(shape, dtype=torch.float64, generator=generator)
     return upload(out.numpy(), real.device)

@@ -1,4 +1,4 @@
-"""The even schedule: how many tokens a step of a block owes (LLaDA, arXiv 2502.09992)."""
+"""Schedules: how many tokens each step of a block commits (LLaDA, arXiv 2502.09992)."""
 
 from __future__ import annotations
 
@@ -11,41 +11,44 @@ import torch
 
 
 class BlockProgress(NamedTuple):
-    """A block that a parent run has begun: the masks that it opened with, the steps it has had."""
+    """How far a parent run decoded a block: its masks at the start and its steps so far."""
 
-    opened: int
-    steps: int
+    initial_masks: int
+    steps_done: int
 
 
 @dataclass
 class Schedule:
-    """The schedule of a run of `steps` steps a block; blocks begun before go on where they stood.
+    """The even schedule of a run with `steps` steps a block.
 
-    `begun` is by the first position of the block.
+    `progress` maps the first position of a block to what a parent run did there; the schedule of
+    such a block continues.
     """
 
     steps: int
-    begun: Mapping[int, BlockProgress]
+    progress: Mapping[int, BlockProgress]
 
-    def owed(self, left: np.ndarray, block: slice, step: int) -> np.ndarray:
-        """Tokens [B] that this run's step `step` of a block owes; `left` [B] are masked still."""
-        before = self.begun.get(block.start)
+    def tokens_due(self, left: np.ndarray, block: slice, step: int) -> np.ndarray:
+        """Tokens [B] to commit in this run's step `step` of a block; `left` [B] are its masks."""
+        before = self.progress.get(block.start)
         if step == 0:
-            self._opened = left if before is None else np.full_like(left, before.opened)
-        return owed(self._opened, left, self.steps, self.place(block, step))
+            masks = left if before is None else np.full_like(left, before.initial_masks)
+            self._initial_masks = masks
+        return even_tokens_due(self._initial_masks, left, self.steps, self.step_number(block, step))
 
-    def place(self, block: slice, step: int) -> int:
-        """The number of a block's step in its whole schedule, a parent's steps included."""
-        before = self.begun.get(block.start)
-        return step + (before.steps if before else 0)
+    def step_number(self, block: slice, step: int) -> int:
+        """The number of a step in the block's whole schedule, the parent's steps included."""
+        before = self.progress.get(block.start)
+        return step + (before.steps_done if before else 0)
 
 
 @dataclass
 class DreamSchedule(Schedule):
-    """Dream's schedule: of M masks a step reveals the share r = 1 - t(i+1) / t(i), rounded down.
+    """Dream's schedule: step i reveals the fraction r = 1 - t(i+1) / t(i) of M masks, rounded down.
 
-    t falls evenly from 1 to `eps` (Dream, generation_utils.py); the last step owes all that is
-    left. Rounding makes the first step of a block as long as its steps owe none, the last two.
+    t falls linearly from 1 to `eps` (Dream, generation_utils.py); the last step reveals the rest.
+    If a block has as many steps as masks, rounding leaves none to the first step and two to the
+    last.
     """
 
     eps: float
@@ -53,30 +56,32 @@ class DreamSchedule(Schedule):
     def __post_init__(self) -> None:
         self._times = torch.linspace(1, self.eps, self.steps + 1).numpy()
 
-    def share(self, place: int) -> np.float32:
-        """The r of a step."""
-        if place >= self.steps - 1:
+    def reveal_fraction(self, step_number: int) -> np.float32:
+        """The fraction r of a step."""
+        if step_number >= self.steps - 1:
             return np.float32(1)
-        return np.float32(1 - self._times[place + 1] / self._times[place])
+        return np.float32(1 - self._times[step_number + 1] / self._times[step_number])
 
-    def owed(self, left: np.ndarray, block: slice, step: int) -> np.ndarray:
-        """Tokens [B] that step `step` of a block owes, M being those that are masked still."""
-        share = self.share(self.place(block, step))
-        return np.floor(left.astype(np.float32) * share).astype(np.int64)
+    def tokens_due(self, left: np.ndarray, block: slice, step: int) -> np.ndarray:
+        """Tokens [B] to commit in step `step` of a block; M are its remaining masks `left` [B]."""
+        fraction = self.reveal_fraction(self.step_number(block, step))
+        return np.floor(left.astype(np.float32) * fraction).astype(np.int64)
 
 
-def owed(opened: np.ndarray, left: np.ndarray, steps: int, step: int) -> np.ndarray:
-    """Tokens [B] that step `step` (from 0) of a block owes.
+def even_tokens_due(
+    initial_masks: np.ndarray, left: np.ndarray, steps: int, step: int
+) -> np.ndarray:
+    """Tokens [B] to commit in step `step` (from 0) of a block.
 
-    q_i = floor(M / s) + [i < M mod s] for M masks `opened` at the block's start and s `steps`, and
-    what earlier steps did not find to commit; `left` [B] are masked still.
+    The quota is q_i = floor(M / s) + [i < M mod s] for M `initial_masks` and s `steps`, plus what
+    earlier steps left uncommitted; `left` [B] are the remaining masks.
     """
-    before = _through(opened, steps, step)
-    behind = np.maximum(before - (opened - left), 0)
-    return _through(opened, steps, step + 1) - before + behind
+    before = _cumulative_quota(initial_masks, steps, step)
+    behind = np.maximum(before - (initial_masks - left), 0)
+    return _cumulative_quota(initial_masks, steps, step + 1) - before + behind
 
 
-def _through(opened: np.ndarray, steps: int, count: int) -> np.ndarray:
-    """The quotas of the first `count` steps together."""
+def _cumulative_quota(initial_masks: np.ndarray, steps: int, count: int) -> np.ndarray:
+    """Sum of the quotas of the first `count` steps."""
     count = min(count, steps)
-    return opened // steps * count + np.minimum(opened % steps, count)
+    return initial_masks // steps * count + np.minimum(initial_masks % steps, count)

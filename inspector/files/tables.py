@@ -78,7 +78,7 @@ def _planned(trace: Trace, arrays: dict[str, np.ndarray]) -> dict[str, list[Any]
         share = trace.recompute_map().mean((1, 3))
         out |= {f"share_{site}": share[:, i].tolist() for i, site in enumerate(SITES)}
         if "block_length" in trace.meta["spec"]:
-            out |= _kinds("done", trace.done())
+            out |= _kinds("done", trace.recomputed_kinds())
     if len(arrays["planned"]):
         out |= _kinds("planned", arrays["planned"])
     if len(arrays["probe_step"]):

@@ -24,6 +24,9 @@ PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden
 FLAG: dict[str, Any] = {**PRIVATE, "queue": False}
 RAW: dict[str, Any] = {"preprocess": False}  # unchecked values: Form.race names what is wrong
 RECORDED = "Recorded runs: choose a method to compare it with plain decoding; nothing is run"
+SETTINGS_TERMS = (
+    "lane", "step", "block", "threshold", "row", "refresh", "recompute", "reuse", "frozen",
+)  # fmt: skip
 OVER_JS = "() => { document.dispatchEvent(new CustomEvent('driftscope-over')); }"
 LABELS = {"run": "Run", "pause": "Pause", "step": "Step", "resume": "Resume", "stop": "Stop"}
 VARIANTS: dict[str, Literal["primary", "stop"]] = {"run": "primary", "stop": "stop"}
@@ -89,6 +92,8 @@ def _buttons() -> dict[str, gr.Button]:
 
 def _settings(form: Form, handlers: Handlers) -> tuple[gr.HTML, gr.Slider, gr.Dropdown]:
     with gr.Accordion("Settings", open=False, elem_id="ds-settings"):
+        terms = static_files.term_links(SETTINGS_TERMS)
+        gr.HTML(f'<p class="ds-terms">Terms used below: {terms}.</p>', **static_files.BARE)
         presets = build_model_picker(form)
         with gr.Row():
             with gr.Column(scale=2, min_width=300):

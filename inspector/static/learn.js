@@ -52,7 +52,9 @@ async function enter(lesson) {
   course.seen = place.seen || new Set();
   course.stripUsed = place.strip || new Set();
   course.start = null;
-  for (const part of ["title", "do", "see", "ask"]) spot("lesson-" + part).textContent = lesson[part];
+  for (const part of ["title", "ask"]) spot("lesson-" + part).textContent = lesson[part];
+  const linked = new Set();
+  for (const part of ["do", "see"]) spot("lesson-" + part).replaceChildren(...termNodes(lesson[part], linked));
   const number = lesson.answer === "number";
   spot("lesson-number").hidden = !number;
   spot("lesson-number").value = "";
@@ -118,11 +120,11 @@ function strip() {
   const where = "Step " + (step + 1) + ", layer " + (layer + 1) + ": ";
   const causal = course.strip === "causal";
   spot("strip-words").textContent = fresh < 0
-    ? where + "no token was unmasked in the step before."
+    ? where + "no token was unmasked in the previous step."
     : where + "answer token " + (fresh - frame.prompt + 1) + " had just been unmasked. " +
       (causal
-        ? "Causal attention: the tokens before it keep K and V, 0 of them move."
-        : plural(left, "answer token") + " before it and " + right + " from it on moved by more than 0.001.");
+        ? "Causal attention: K and V of the tokens before it do not change, so 0 of them drift."
+        : plural(left, "answer token") + " before it and " + right + " from it on drifted by more than 0.001.");
 }
 
 function turnTo(lesson) {

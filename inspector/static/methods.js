@@ -18,13 +18,13 @@ function inText(name) {
   return make("code", "", name);
 }
 
-function proseOf(text) {
-  return text.split("`").map((part, i) => (i % 2 ? inText(part) : part));
+function proseOf(text, seen) {
+  return text.split("`").flatMap((part, i) => (i % 2 ? [inText(part)] : seen ? termNodes(part, seen) : [part]));
 }
 
-function paragraph(text) {
+function paragraph(text, seen) {
   const out = make("p");
-  out.append(...proseOf(text));
+  out.append(...proseOf(text, seen));
   return out;
 }
 
@@ -130,7 +130,8 @@ function turnTo(name) {
   for (const part of ["title", "summary"]) slot(part).textContent = page[part];
   slot("paper").replaceChildren(...paperLink(page.paper), inText(name));
   slot("try").href = "?" + page.query;
-  slot("account").replaceChildren(...page.account.map(paragraph));
+  const seen = new Set();
+  slot("account").replaceChildren(...page.account.map((text) => paragraph(text, seen)));
   slot("stack").replaceChildren(...stackWords(page));
   slot("stack").hidden = !slot("stack").childNodes.length;
   slot("knobs").replaceChildren(...(page.knobs.length ? [knobTable(page.knobs)] : []));

@@ -2,7 +2,7 @@ const find = (selector) => element.querySelector(selector);
 let query = "";
 let look = {};
 
-function line(row) {
+function line(row, seen) {
   const out = document.createElement("p");
   out.className = "ds-plan-row";
   const badge = document.createElement("span");
@@ -11,7 +11,7 @@ function line(row) {
   const title = document.createElement("strong");
   title.textContent = row.title;
   const text = document.createElement("span");
-  text.textContent = row.plan;
+  text.append(...termNodes(row.plan, seen));
   out.append(badge, title, text);
   return out;
 }
@@ -35,7 +35,8 @@ function show() {
   refusal.textContent = plan.ok ? "" : "Cannot run. " + plan.error;
   find("[data-plans]").hidden = !plan.ok;
   if (!plan.ok) return;
-  const rows = plan.lanes.map(line);
+  const seen = new Set();
+  const rows = plan.lanes.map((row) => line(row, seen));
   const notes = [plan.lanes[0].context, plan.memory].filter(Boolean).map(small);
   find("[data-plans]").replaceChildren(...rows, ...notes);
   find("[data-question]").textContent = plan.question;

@@ -63,7 +63,7 @@ function readout() {
   const lane = target && store.lanes[target[0]];
   const text = lane && lane.start
     ? describe(lane, target[1], transport.frames()[target[0]])
-    : "Point at a token, or move to one with the arrow keys, to read its id, confidence and step.";
+    : "Point at a token, or move to it with the arrow keys, to read its id, confidence and step.";
   find("readout").classList.toggle("ds-told", Boolean(target));
   if (find("readout").textContent !== text) find("readout").textContent = text;
 }
@@ -115,7 +115,7 @@ function drawHead() {
   find("back").disabled = store.busy;
   const elsewhere = view.question && store.question && store.question !== view.question;
   find("other").hidden = !elsewhere || store.live;
-  find("other").textContent = elsewhere ? "These lanes answer another problem: " + store.question : "";
+  find("other").textContent = elsewhere ? "The lanes below show another problem: " + store.question : "";
 }
 
 function draw() {
@@ -172,7 +172,7 @@ function details() {
   table(find("table"), store);
   const lane = store.started[0];
   find("env").textContent = lane
-    ? "Model " + lane.start.model + ". " + (store.timed ? "Measured by the engine's own clock on " : "Recorded, not timed, on ") + lane.start.environment + (store.timed ? "; drawing is not in it." : ".") + (lane.start.memory ? " " + lane.start.memory + "." : "")
+    ? "Model " + lane.start.model + ". " + (store.timed ? "Measured by the engine's own clock on " : "Recorded, not timed, on ") + lane.start.environment + (store.timed ? ", without drawing." : ".") + (lane.start.memory ? " " + lane.start.memory + "." : "")
     : "";
   if (find("prompt-box").open) promptView(find("prompt"), store);
   if (find("numbers").open) cardText(inspector).then((text) => (find("run-card").textContent = text));

@@ -1,25 +1,25 @@
 const STATES = {
-  empty: "No example is recorded here. Press Run to watch a race.",
+  empty: "There is no recorded example. Press Run to start a race.",
   example: "Recorded example",
-  imported: "Imported traces: nothing is computed, the times are those of the file",
+  imported: "Imported traces: nothing is computed, the times are those in the file",
   queued: "Waiting for a place …",
   starting: "Starting …",
-  running: "Racing: the lane whose clock is behind takes the next step",
+  running: "Running: the lane with the smaller time takes the next step",
   lock: "Waiting for another run to finish …",
-  gpu: "Asking for a shared GPU …",
-  fetching: "Fetching the model …",
+  gpu: "Requesting a shared GPU …",
+  fetching: "Downloading the model …",
   loading: "Loading the model …",
   warmup: "Warming up (not timed) …",
-  recording: "Recording: the same run once more, its times are not kept",
-  paused: "Paused: Step takes one step, Resume goes on",
+  recording: "Recording: the same settings are run again; the times are not used",
+  paused: "Paused: Step takes one step, Resume continues",
   stopped: "Stopped",
   failed: "Failed",
-  memory: "Out of memory: nothing is held any more",
+  memory: "Out of memory: all memory was freed",
   done: "Finished",
 };
 const ROWS = [
-  ["forwards", "Forwards"], ["nfe", "Steps"], ["full_steps", "Steps over all rows"],
-  ["partial_steps", "Steps over some rows"], ["total_ms", "Engine time, ms"],
+  ["forwards", "Forwards"], ["nfe", "Steps (NFE)"], ["full_steps", "Steps that compute all rows"],
+  ["partial_steps", "Steps that compute some rows"], ["total_ms", "Engine time, ms"],
   ["forward_ms", "… in the network, ms"], ["decide_ms", "… deciding, ms"],
   ["ms_per_step", "ms per step"], ["tokens", "Tokens before the end"],
   ["positions", "Positions decoded"], ["tokens_per_s", "Tokens per second"],
@@ -29,10 +29,10 @@ const ROWS = [
   ["cache_bytes", "Cache, bytes"], ["peak_memory_bytes", "Peak memory, bytes"],
 ];
 const GUIDED_ROWS = [
-  ["guider_ms", "Guider, ms (part of deciding)"], ["guider_prefill_ms", "… of it for its prompt, ms"],
-  ["gflops_guider", "Guider, GFLOPs"], ["guider_forwards", "Guider, forwards"], ["guider_tokens", "Guider, tokens fed"],
-  ["tokens_per_nfe", "Tokens before the end a step"], ["tokens_per_guider_forward", "… a guider forward"],
-  ["accepted", "Tokens accepted a step"], ["fallback_rate", "Share of steps by fallback"],
+  ["guider_ms", "Guider, ms (part of deciding)"], ["guider_prefill_ms", "… of which prefill, ms"],
+  ["gflops_guider", "Guider, GFLOPs"], ["guider_forwards", "Guider, forwards"], ["guider_tokens", "Guider, tokens processed"],
+  ["tokens_per_nfe", "Tokens before the end per step"], ["tokens_per_guider_forward", "… per guider forward"],
+  ["accepted", "Tokens accepted per step"], ["fallback_rate", "Share of steps that used the fallback"],
   ["guider_weight_bytes", "Guider, weights in bytes"], ["guider_cache_bytes", "Guider, cache in bytes"],
 ];
 
@@ -110,9 +110,12 @@ function table(target, store) {
   const lanes = store.started;
   for (const lane of lanes) head.append(make("th", "", lane.name.toUpperCase() + ": " + lane.start.title));
   const guided = lanes.some((lane) => (lane.end?.metrics.guider_forwards ?? null) !== null);
+  const seen = new Set();
   const rows = [...ROWS, ...(guided ? GUIDED_ROWS : [])].filter(([name]) => store.timed || !CLOCKED.includes(name)).map(([name, label]) => {
     const row = make("tr");
-    row.append(make("th", "", label));
+    const head = make("th");
+    head.append(...termNodes(label, seen));
+    row.append(head);
     for (const lane of lanes) row.append(make("td", "", number(lane.end?.metrics[name])));
     return row;
   });
@@ -154,8 +157,8 @@ function promptView(target, store) {
 function recordWords(store, frames) {
   const levels = store.started.map((lane) => frames[lane.name]?.level);
   const found = levels.filter(Boolean)[0];
-  const recorded = { layers: "Recorded: plans and drift of every layer.", probe: "Recorded with probe: beside it, the exact values at chosen steps." }[found];
-  const kept = recorded || "Only each step's tokens and rows were kept.";
+  const recorded = { layers: "Recorded: plans and drift of every layer.", probe: "Recorded with probe: plans, drift, and the exact values at chosen steps." }[found];
+  const kept = recorded || "Not recorded: this run has only the tokens and rows of each step.";
   if (props.offline) return kept;
-  return kept + " Record runs the same settings once more, untimed; probe adds up to 8 exact forwards a lane.";
+  return kept + " Record runs the same settings again, without timing; Record and probe adds up to 8 exact forwards per lane.";
 }

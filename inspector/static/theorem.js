@@ -97,27 +97,27 @@ function names(rows) {
 function verdict({ k, epsilon, hundredths, safe, same, once, chain, bestP }) {
   const sum = "(k + 1)ε = " + (k + 1) + " × " + epsilon.toFixed(2) + " = " + (((k + 1) * hundredths) / 100).toFixed(2);
   if (safe) {
-    return "Guaranteed: " + sum + " ≤ 1. However the tokens depend on each other, decoding all " + k + " at once gives " +
-      once.name + ", the most probable outcome of the joint and what decoding one at a time gives.";
+    return "Guaranteed: " + sum + " ≤ 1. For any dependency between the tokens, decoding all " + k + " in parallel gives " +
+      once.name + ", the most probable outcome of the joint, which decoding one at a time also gives.";
   }
   const open = "Not guaranteed: " + sum + " > 1. ";
   const right = bestP.length === 1 && bestP[0] === once;
-  if (same && right) return open + "Here both ways still give " + once.name + ", but a joint with top tokens as sure as these could break it.";
-  const said = "At once gives " + once.name + " (P " + once.p.toFixed(3) + "), one at a time " + chain.name + " (P " + chain.p.toFixed(3) + ")";
+  if (same && right) return open + "Here both ways still give " + once.name + ", but for another joint with equally probable top tokens they may differ.";
+  const said = "Parallel decoding gives " + once.name + " (P " + once.p.toFixed(3) + "), one at a time " + chain.name + " (P " + chain.p.toFixed(3) + ")";
   const miss = bestP.includes(chain) ? "." : ", and most probable is " + names(bestP) + " (P " + bestP[0].p.toFixed(3) + ").";
   return open + said + miss;
 }
 
 function story({ k, epsilon, safe }) {
   if (house) {
-    return "Five poker hands, each two words. “high” is the likeliest first word and “house” the likeliest second, but no hand is a “high house”: " +
-      "taken each by itself, the likeliest words make a pair that never occurs. Their marginals are far too unsure for the theorem. Move a slider to leave the example.";
+    return "Five poker hands of two words each. “high” is the most likely first word and “house” the most likely second word, but there is no hand “high house”: " +
+      "chosen independently, the most likely words form a pair that never occurs. The probabilities of both words are far too low for the theorem. Move a slider to leave the example.";
   }
   const limit = "1/" + (k + 1);
-  const ends = "In an outcome 0 is the top token of its place and 1 another. Dependency 0: the tokens are independent and P = Q. " +
-    "Dependency 1: at most one token is another, which takes as much from " + "0".repeat(k) + " as such marginals allow. The marginals, so Q, stay as they are in between. ";
+  const ends = "In an outcome, 0 stands for the top token of a position and 1 for another token. Dependency 0: the tokens are independent and P = Q. " +
+    "Dependency 1: at most one token differs from the top token, which lowers the probability of " + "0".repeat(k) + " as far as these marginals allow. The marginals, and so Q, do not depend on the slider. ";
   const tight = safe
-    ? "The bound is tight: with ε just above " + limit + " the right end of that slider is a joint whose most probable outcome is another."
+    ? "The bound is tight: with ε just above " + limit + ", the right end of that slider gives a joint with another most probable outcome."
     : "The bound is tight: ε = " + epsilon.toFixed(2) + " is above " + limit + ", and with dependency 1 each outcome with a single 1 is more probable than " + "0".repeat(k) + ".";
   return ends + tight;
 }
@@ -128,10 +128,10 @@ function facts({ tops, epsilon, bestP, bestQ, chain, once, same, tv, bound }) {
   return [
     ["Marginals of the top tokens", sure],
     ["Most probable in P", names(bestP)],
-    ["Most probable in Q (at once)", names(bestQ)],
+    ["Most probable in Q (parallel)", names(bestQ)],
     ["One at a time, left to right", chain.name],
-    ["Greedy at once = one at a time?", same ? "✓ yes, " + once.name : "✗ no, " + once.name + " against " + chain.name],
-    ["Total variation of P and Q", tv.toFixed(4) + ", below (3k − 1)ε/2 = " + bound.toFixed(3) + (bound > 1 ? " (above 1: says nothing)" : "")],
+    ["Parallel = one at a time?", same ? "✓ yes, " + once.name : "✗ no, " + once.name + " against " + chain.name],
+    ["Total variation of P and Q", tv.toFixed(4) + ", below (3k − 1)ε/2 = " + bound.toFixed(3) + (bound > 1 ? " (above 1, so no constraint)" : "")],
   ];
 }
 

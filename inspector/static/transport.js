@@ -28,7 +28,7 @@ class Transport {
     this.scrub.value = this.value;
     this.scrub.disabled = extent === 0;
     this.find("play").disabled = extent === 0;
-    this.find("play").textContent = this.playing ? "⏸ Hold" : "▶ Replay";
+    this.find("play").textContent = this.playing ? "⏸ Pause" : "▶ Replay";
     const text = this.words(this.value) + " of " + this.words(extent);
     this.find("where").textContent = text;
     this.scrub.setAttribute("aria-valuetext", text);

@@ -1,4 +1,4 @@
-"""Drift of K, V, the attention and FFN outputs and head 1's query, by step, layer and position."""
+"""Drift of K, V, the two outputs and the first head's query, by step, layer and position."""
 
 from __future__ import annotations
 

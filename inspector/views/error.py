@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.core.drift_codes import NOTHING, decode
+from engine.core.drift_codes import NOT_EVALUATED, decode
 from engine.core.events import KINDS, QUANTITIES, SITES
 from engine.trace.trace import Trace
 from inspector.page_data.packing import packed
@@ -91,10 +91,10 @@ def recalls(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
     free = np.ones((len(steps), moved.shape[-1]), bool)
     if len(arrays["planned"]):
         due = arrays["planned"][steps] == KINDS.index("full")
-        free = ~(trace.areas(steps) & due[:, :, None]).any(1)
+        free = ~(trace.region_rows(steps) & due[:, :, None]).any(1)
     out = np.full((2, *moved.shape[:3]), np.nan, np.float32)
     for place in np.ndindex(moved.shape[:3]):
-        open_ = free[place[0]] & (moved[place] != NOTHING)
+        open_ = free[place[0]] & (moved[place] != NOT_EVALUATED)
         out[(slice(None), *place)] = recall_at_k(moved[place][open_], chosen[place][open_])
     return out[0], out[1]
 
@@ -141,4 +141,4 @@ def bounds(trace: Trace) -> tuple[np.ndarray, np.ndarray] | None:
 def _half_angle_range(codes: np.ndarray) -> np.ndarray:
     """The smallest and largest `tan_half_angle` that the codes allow, [2, *]; 0 for no drift."""
     ends = np.stack([decode(np.maximum(codes - 0.5, 0)), decode(np.minimum(codes + 0.5, 254))])
-    return np.where(codes == NOTHING, 0, tan_half_angle(ends))
+    return np.where(codes == NOT_EVALUATED, 0, tan_half_angle(ends))

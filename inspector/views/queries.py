@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.core.drift_codes import NOTHING, decode
+from engine.core.drift_codes import NOT_EVALUATED, decode
 from engine.core.events import QUANTITIES, SITES
 from engine.trace.trace import Trace
 from inspector.page_data.packing import packed
@@ -64,12 +64,12 @@ def dare_part(trace: Trace) -> str | None:
 def bins() -> np.ndarray:
     """Edges of the histogram as drift codes: at most PER_DECADE bins per decade."""
     edges, last = [0], decode(0.5)
-    for code in range(1, NOTHING):
+    for code in range(1, NOT_EVALUATED):
         low = decode(code - 0.5)
         if code == 1 or low / last >= 10 ** (1 / PER_DECADE):
             edges.append(code)
             last = low
-    return np.array([*edges, NOTHING])
+    return np.array([*edges, NOT_EVALUATED])
 
 
 def histogram(codes: np.ndarray, kept: np.ndarray, edges: np.ndarray) -> np.ndarray:
@@ -82,9 +82,9 @@ def histogram(codes: np.ndarray, kept: np.ndarray, edges: np.ndarray) -> np.ndar
     """
     layers, sites = codes.shape[1], kept.shape[2]
     out = np.zeros((layers, sites, 2, len(edges) - 1), np.int32)
-    place = np.searchsorted(edges, np.arange(NOTHING), "right") - 1
+    place = np.searchsorted(edges, np.arange(NOT_EVALUATED), "right") - 1
     for layer in range(layers):
-        seen = codes[:, layer] != NOTHING
+        seen = codes[:, layer] != NOT_EVALUATED
         where = place[codes[:, layer][seen]]
         for site in range(sites):
             reused = kept[:, layer, site][seen]
@@ -97,7 +97,7 @@ def histogram(codes: np.ndarray, kept: np.ndarray, edges: np.ndarray) -> np.ndar
 
 def reuse(codes: np.ndarray, kept: np.ndarray) -> np.ndarray:
     """Share of reused rows among the rows with a drift, float32 [L, 4]; NaN if there are none."""
-    seen = (codes != NOTHING)[:, :, None]
+    seen = (codes != NOT_EVALUATED)[:, :, None]
     count = seen.sum((0, 3))
     hits = (kept & seen).sum((0, 3))
     return np.where(count > 0, hits / np.maximum(count, 1), np.nan).astype(np.float32)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.core.drift_codes import NOTHING, decode
+from engine.core.drift_codes import NOT_EVALUATED, decode
 from engine.core.events import QUANTITIES
 from engine.trace.trace import Trace
 from inspector.page_data.packing import packed
@@ -14,7 +14,7 @@ from inspector.page_data.packing import packed
 FLOOR, BINS = 1e-4, 48  # twelve bins per decade: the finest in which no bin is without a code
 PAIRS = (("v", "attn"), ("v", "ffn"), ("q0", "k"), ("q0", "v"), ("q0", "attn"))
 TOGETHER = (("v", "attn", "ffn"), ("q0", "k", "v", "attn"))  # quantities compared on the same rows
-DRIFTS = decode(np.arange(NOTHING))
+DRIFTS = decode(np.arange(NOT_EVALUATED))
 LOGS = np.log10(np.maximum(DRIFTS, FLOOR))
 BIN_OF = np.minimum((BINS * (LOGS / -np.log10(FLOOR) + 1)).astype(int), BINS - 1)
 
@@ -54,14 +54,14 @@ def of_pair(drift: np.ndarray, x: str, y: str) -> tuple[np.ndarray, np.ndarray, 
     TOGETHER are known.
     """
     names = next(together for together in TOGETHER if {x, y} <= set(together))
-    known = (drift[:, :, [QUANTITIES.index(name) for name in names]] != NOTHING).all(2)
-    whole = np.zeros((NOTHING, NOTHING), np.int64)
+    known = (drift[:, :, [QUANTITIES.index(name) for name in names]] != NOT_EVALUATED).all(2)
+    whole = np.zeros((NOT_EVALUATED, NOT_EVALUATED), np.int64)
     counts, stats, rows = [], [], []
     for layer in range(drift.shape[1]):
         first, second = (
             drift[:, layer, QUANTITIES.index(name)][known[:, layer]] for name in (x, y)
         )
-        codes = first.astype(np.int64) * NOTHING + second
+        codes = first.astype(np.int64) * NOT_EVALUATED + second
         joint = np.bincount(codes, minlength=whole.size).reshape(whole.shape)
         whole += joint
         counts.append(binned(joint))

@@ -30,14 +30,14 @@ def schedule(trace: Trace) -> dict[str, Any]:
         raise ValueError(
             "This run has no recorded plans: press Record to see what each step recomputed."
         )
-    planned, done, bits = arrays["planned"], trace.done(), trace.recompute_map()
+    planned, done, bits = arrays["planned"], trace.recomputed_kinds(), trace.recompute_map()
     known = planned != done if len(planned) else np.zeros(done.shape, bool)
     return {
         "regions": list(REGIONS),
         "planned": packed(planned),
         "done": packed(done),
         "differs": packed(np.argwhere(known).astype(np.int32)),
-        "portion": packed(portion(bits, trace.areas(np.arange(len(bits))))),
+        "portion": packed(portion(bits, trace.region_rows(np.arange(len(bits))))),
         "share": packed(bits.mean(-1, dtype=np.float32)),
         "running": packed(running(arrays["recomputed"])),
     }

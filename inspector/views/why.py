@@ -48,7 +48,7 @@ def why(trace: Trace) -> dict[str, Any]:
 def renewals(trace: Trace) -> np.ndarray:
     """Where the clock renews a whole region, bool [S, 3]: as planned, or as it was done."""
     planned = trace.arrays()["planned"]
-    return (planned if len(planned) else trace.done()) == FULL
+    return (planned if len(planned) else trace.recomputed_kinds()) == FULL
 
 
 def _period(due: np.ndarray, knob: int | None) -> int | None:

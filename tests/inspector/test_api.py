@@ -227,7 +227,7 @@ def test_a_view_of_a_run_by_its_id(client):
         ([ran["run"]], "a", "frame", "run: expected text"),
         (ran["run"], "a", {}, "view: expected text"),
         (ran["run"], "a", "__class__", "choose from frame"),
-        (ran["run"], "a", "similarity", "compared no steps"),
+        (ran["run"], "a", "similarity", "No steps were compared"),
     ]:
         with pytest.raises(AppError, match=said):
             ask(run, lane, view)

@@ -193,7 +193,7 @@ OPEN = (
     *("/gradio_api/" + name for name in (
         "user", "login_check", "token", "app_id", "runs", "info", "openapi.json", "file=", "reset",
         "heartbeat/", "run/", "api/", "call/", "queue/", "cancel", "component_server",
-        "upload", "upload_progress", "startup-events", "static_files.css",
+        "upload", "upload_progress", "startup-events", "theme.css",
     )),
 )  # fmt: skip
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.core.drift_codes import NOTHING, decode
+from engine.core.drift_codes import NOT_EVALUATED, decode
 from engine.core.events import QUANTITIES
 from inspector.views.error import bounds, error, nan_means, recall_at_k, recalls
 from tests.inspector.conftest import small_race
@@ -45,7 +45,7 @@ def test_means_and_predictions_are_those_of_the_trace(record):
     found, arrays = error(trace), trace.arrays()
     codes = arrays["probe_error"]
     for probe, layer, site in ((1, 3, 2), (6, 7, 0), (7, 1, 3)):
-        known = [float(decode(c)) for c in codes[probe, layer, site] if c != NOTHING]
+        known = [float(decode(c)) for c in codes[probe, layer, site] if c != NOT_EVALUATED]
         assert unpacked(found["mean"])[probe, layer, site] == pytest.approx(
             sum(known) / len(known), rel=1e-5
         )
@@ -90,7 +90,7 @@ def test_without_a_choice_there_is_no_recall(chosen):
 
 
 def naive_recall(moved, chosen, rows):
-    rows = [x for x in rows if moved[x] != NOTHING]
+    rows = [x for x in rows if moved[x] != NOT_EVALUATED]
     picked = [x for x in rows if chosen[x]]
     if len(picked) in (0, len(rows)):
         return math.nan
@@ -129,7 +129,7 @@ def test_the_proxy_sums_the_drift_since_the_last_renewal(record, cache, site):
     for probe, layer in ((2, 6), (3, 7)):
         last = int(arrays["probe_step"][probe])
         used = arrays["probe_error"][probe, layer, 2]
-        rows = [x for x in range(len(used)) if used[x] != NOTHING]
+        rows = [x for x in range(len(used)) if used[x] != NOT_EVALUATED]
         ends = []
         for shift in (-0.5, 0.5):
             total = 0.0
@@ -137,7 +137,7 @@ def test_the_proxy_sums_the_drift_since_the_last_renewal(record, cache, site):
                 step = last
                 while not plan[step, layer, site, x]:
                     code = int(arrays["drift"][step, layer, Q0, x])
-                    if code != NOTHING:
+                    if code != NOT_EVALUATED:
                         s = float(decode(max(code + shift, 0)))
                         total += math.sqrt(s / (2 - s))
                     step -= 1

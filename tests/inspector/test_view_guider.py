@@ -10,7 +10,7 @@ from inspector.views import guider as view
 from inspector.views import time, verdicts
 from tests.inspector.unpacked import unpacked
 from tests.support import guided as hand
-from tests.support.guided import guided_trace
+from tests.support.handmade_guided_run import guided_trace
 
 
 def named(found):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.core.drift_codes import NOTHING, decode
+from engine.core.drift_codes import NOT_EVALUATED, decode
 from engine.core.events import QUANTITIES
 from inspector.views.queries import bins, histogram, queries, reuse
 from tests.inspector.conftest import small_race
@@ -41,7 +41,7 @@ def test_a_row_is_reused_below_its_threshold_and_only_there(record, cache, site)
     full = trace.arrays()["kind"] == 0
     for layer, limit in enumerate(found["threshold"]):
         here = codes[:, layer]
-        seen = (here != NOTHING) & ~full[:, None]
+        seen = (here != NOT_EVALUATED) & ~full[:, None]
         least, most = decode(np.maximum(here - 0.5, 0)), decode(np.minimum(here + 0.5, 254))
         assert not (seen & kept[:, layer] & (least > limit)).any()
         assert not (seen & ~kept[:, layer] & (most < limit)).any()
@@ -57,11 +57,11 @@ def test_shares_are_of_the_rows_compared(record):
             bool(kept[s, layer, site, x])
             for s in range(trace.steps)
             for x in range(codes.shape[-1])
-            if codes[s, layer, x] != NOTHING
+            if codes[s, layer, x] != NOT_EVALUATED
         ]
         assert found[layer, site] == pytest.approx(sum(pairs) / len(pairs))
     assert found[4, 0] != pytest.approx(kept[1:, 4, 0].mean(), abs=0.05)
-    assert np.isnan(reuse(np.full((2, 1, 3), NOTHING, np.uint8), kept[:2, :1, :, :3])).all()
+    assert np.isnan(reuse(np.full((2, 1, 3), NOT_EVALUATED, np.uint8), kept[:2, :1, :, :3])).all()
 
 
 def test_other_methods_have_no_threshold(record):
@@ -86,7 +86,7 @@ def test_settings_of_dare_that_change_what_is_shown(record):
 def test_bins_take_every_code_once_and_grow_evenly():
     edges = bins()
     assert edges[0] == 0
-    assert edges[-1] == NOTHING
+    assert edges[-1] == NOT_EVALUATED
     assert (np.diff(edges) > 0).all()
     low = decode(edges[1:-1] - 0.5)
     wide = low[1:] / low[:-1]
@@ -101,13 +101,13 @@ def test_counts_are_those_of_a_plain_loop(record):
     want = np.zeros_like(counts[6, 2])
     for s in range(trace.steps):
         for x, code in enumerate(codes[s, 6]):
-            if code != NOTHING:
+            if code != NOT_EVALUATED:
                 place = max(i for i, edge in enumerate(edges) if edge <= code)
                 want[0 if done[s, 6, 2, x] else 1, place] += 1
     assert np.array_equal(counts[6, 2], want)
     assert want[1].sum() > 0
     kept = np.ones((1, 1, 4, 3), bool)
-    codes = np.array([[[NOTHING, 0, 254]]], np.uint8)
+    codes = np.array([[[NOT_EVALUATED, 0, 254]]], np.uint8)
     assert histogram(codes, kept, edges)[0, 0, 1].nonzero()[0].tolist() == [0, len(edges) - 2]
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from engine.core.drift_codes import NOTHING, decode
+from engine.core.drift_codes import NOT_EVALUATED, decode
 from engine.core.events import QUANTITIES
 from inspector.views.scatter import BIN_OF, BINS, FLOOR, PAIRS, TOGETHER, scatter
 from tests.inspector.conftest import small_race
@@ -19,8 +19,8 @@ def hand_made(seed=5, shape=(4, 3, 5, 60)):
     random = np.random.default_rng(seed)
     common = random.normal(90, 40, (shape[0], shape[1], 1, shape[3]))
     codes = (common + random.normal(0, 25, shape)).clip(0, 254).astype(np.uint8)
-    codes[random.random(shape) < 0.1] = NOTHING
-    codes[0] = NOTHING
+    codes[random.random(shape) < 0.1] = NOT_EVALUATED
+    codes[0] = NOT_EVALUATED
     return codes
 
 
@@ -37,7 +37,7 @@ def chosen(codes, pair, layer):
         for s in range(codes.shape[0])
         for l in layers  # noqa: E741
         for x in range(codes.shape[3])
-        if all(codes[s, l, QUANTITIES.index(name), x] != NOTHING for name in names)
+        if all(codes[s, l, QUANTITIES.index(name), x] != NOT_EVALUATED for name in names)
     ]
     return decode(np.array(rows).T)
 
@@ -80,7 +80,7 @@ def test_every_bin_holds_a_code():
 def test_what_never_moves_correlates_with_nothing():
     codes = np.zeros((3, 1, 5, 8), np.uint8)
     assert np.isnan(unpacked(given(codes)["stats"])).all()
-    codes[:] = NOTHING
+    codes[:] = NOT_EVALUATED
     view = given(codes)
     assert np.isnan(unpacked(view["stats"])).all()
     assert not unpacked(view["rows"]).any()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from engine.bench.ratio_sweep import INTERVALS, RATIOS, fit, settings
-from engine.trace.schema import LATER, OLD_PARTS
+from engine.trace.schema import ADDED_AFTER, OLD_PARTS
 from engine.trace.trace import Trace
 from inspector.handlers.view_service import ViewService
 from inspector.run_store import RaceRecord
@@ -28,7 +28,7 @@ def test_the_bars_are_the_steps_of_the_trace(traces):
 def test_a_file_from_before_guiders_is_drawn(traces):
     document = json.loads(traces["a"].to_json())
     document["meta"]["version"] = 2
-    arrays = {n: a for n, a in document["arrays"].items() if n not in LATER[2]}
+    arrays = {n: a for n, a in document["arrays"].items() if n not in ADDED_AFTER[2]}
     steps, flops = traces["a"].steps, traces["a"].arrays()["flops"][:, :OLD_PARTS]
     arrays["flops"] = {"shape": flops.shape, "data": flops.ravel().tolist()}
     old = Trace.from_bytes(json.dumps(document | {"arrays": arrays}).encode())

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import engine.serve.lane
-from engine.config.branch_start import Start
+from engine.config.branch_start import BranchStart
 from engine.config.spec import RaceSpec
 from engine.core.control import Control
 from engine.core.events import RunFinished, RunStarted, StepEvent, Waiting
@@ -148,7 +148,7 @@ def test_a_pause_holds_what_is_shown_and_a_step_shows_one_more(zero, monkeypatch
 
 def test_a_branch_takes_its_parent_along(inner, zero):
     parent = traces([("a", e) for e in inner.run(PLAIN)])[0]["a"]
-    spec = replace(PLAIN, start=Start("p.a", 5, ()))
+    spec = replace(PLAIN, start=BranchStart("p.a", 5, ()))
     for session in (inner, zero):
         end = list(session.run(spec, Control(), {"p.a": parent, "q.a": Trace()}))[-1]
         assert end.reason == "done"

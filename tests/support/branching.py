@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from engine.config.spec import RunSpec, Start
+from engine.config.spec import BranchStart, RunSpec
 from engine.core.events import RunFinished
 from engine.generate.branch import branch_point
-from engine.serve.calibration import BASES
+from engine.serve.drift_meter import BASES
 from engine.serve.lane import Lane, LoadedModel
 from engine.trace.trace import Trace
-from tests.support.guiding import guide
+from tests.support.fake_guiders import guide
 from tests.support.micro import make_profile, make_prompts, model_of
 
 PROMPT = make_prompts(6)[0]
@@ -54,7 +54,7 @@ def record(spec, parent=None, family="mha", most=99):
 def branch(parent, step, *edits, family="mha", most=99, **changes):
     """The trace of a branch with the parent's settings but for `changes`."""
     spec = RunSpec.from_dict(parent.meta["spec"])
-    spec = replace(spec, start=Start("p", step, edits), **changes)
+    spec = replace(spec, start=BranchStart("p", step, edits), **changes)
     return record(spec, parent, family, most)
 
 

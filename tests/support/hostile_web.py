@@ -16,7 +16,7 @@ PREFIXES = (
     "/gradio_api/proxy=", "/gradio_api/stream/a/", "/gradio_api/custom_component/a/client/b/",
     "/gradio_api/heartbeat/", "/gradio_api/call/plan/", "/gradio_api/upload_progress?upload_id=",
     "/gradio_api/deep_link?session_hash=", "/config?deep_link=", "/?deep_link=", "/pwa_icon/",
-    "/static_files.css?", "/monitoring/", "/gradio_api/info?all_endpoints=", "/",
+    "/theme.css?", "/monitoring/", "/gradio_api/info?all_endpoints=", "/",
 )  # fmt: skip
 ROUTES = (
     "/queue/join", "/run/plan", "/api/run", "/call/plan", "/call/v2/trace", "/call/v2/", "/cancel",

@@ -18,12 +18,12 @@ from engine.generate.loop import Denoiser, denoise
 from engine.models.base import ModelAdapter, ModelInfo
 from engine.models.loading.families import ADAPTERS
 from engine.record.recorder import Recorder
-from engine.serve.calibration import BASES
+from engine.serve.drift_meter import BASES
 from engine.serve.lane import LoadedModel, make_job
 from engine.tiny.layout import dream_config
 from engine.tiny.network import Shape
 from engine.tiny.tokenizer import SPECIALS, TEMPLATES
-from tests.support.guiding import guide
+from tests.support.fake_guiders import guide
 
 ROOT = Path(__file__).parents[2]
 TINY, FILES = ROOT / "assets/models/tiny-llada", ("tokenizer.json", "tokenizer_config.json")

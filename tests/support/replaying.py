@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from engine.generate.capturers import TapeCapturer
+from engine.generate.capture.capturers import TapeCapturer
 
 GONE = "a replayed operation reads memory that was given back"
 
@@ -71,11 +71,11 @@ class Tape(TorchDispatchMode):
 class Replaying:
     """A capturer for a CPU that does as one for a GPU does."""
 
-    sliding_window, warm_up = True, 64
+    sliding_window, warm_up_steps = True, 64
 
-    def __init__(self, bucket: int = 64) -> None:
+    def __init__(self, row_multiple: int = 64) -> None:
         self.captured = self.replayed = 0
-        self.bucket = bucket
+        self.row_multiple = row_multiple
 
     def capture(self, call):
         tape = Tape()
@@ -97,9 +97,9 @@ class Replaying:
 class Taping(TapeCapturer):
     """The engine's own capturer for a CPU."""
 
-    def __init__(self, bucket: int = TapeCapturer.bucket) -> None:
+    def __init__(self, row_multiple: int = TapeCapturer.row_multiple) -> None:
         self.captured = self.replayed = 0
-        self.bucket = bucket
+        self.row_multiple = row_multiple
 
     def capture(self, call):
         out, again = super().capture(call)

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from engine.guider.byte_alignment import Vocabulary
+from engine.guider.alignment import Vocabulary
 from engine.models.tokenizer import Tokenizer as EngineTokenizer
 from engine.models.tokenizer import byte_alphabet
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.core.files import cache_path, write_whole
+from engine.core.files import cache_path, write_atomically
 
 BINS = 1024
 LOWEST = 1e-7  # left edge of bin 1; bin 0 holds what is below, drifts end at 2
@@ -67,7 +67,7 @@ def save(profile: DriftProfile, path: Path) -> None:
         data, format=FORMAT, checkpoint=profile.checkpoint, base=profile.base,
         quantity=profile.quantity, counts=profile.counts, totals=profile.totals,
     )  # fmt: skip
-    write_whole(path, data.getvalue())
+    write_atomically(path, data.getvalue())
 
 
 def load(path: Path, layers: int) -> DriftProfile:

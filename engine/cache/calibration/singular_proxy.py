@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from engine.cache.base import PolicyContext
-from engine.core.files import cache_path, write_whole
+from engine.core.files import cache_path, write_atomically
 from engine.models.base import ModelAdapter
 
 
@@ -74,7 +74,7 @@ def _from_disk(context: PolicyContext, rank: int, name: str) -> list[Proxy]:
     made = [make(context.adapter, layer, rank) for layer in layers]
     if path:
         with contextlib.suppress(OSError):
-            write_whole(path, _packed(made))
+            write_atomically(path, _packed(made))
     return made
 
 

@@ -14,7 +14,7 @@ from engine.cache.calibration.density import density
 from engine.cache.store import Site
 from engine.config.knobs import knob
 from engine.core.device import HostCopy
-from engine.core.rows import once, pack, put, take
+from engine.core.rows import put, take, unrepeated, upload_mask
 
 
 @dataclass
@@ -107,7 +107,7 @@ class D2Cache(CachePolicy):
         self._open = view.masked_host
         if rows is None:
             return StepPlan()
-        return StepPlan(pack(rows, view.canvas.device), kind="partial")
+        return StepPlan(upload_mask(rows, view.canvas.device), kind="partial")
 
     def plan(self, layer: int, probe: LayerProbe) -> LayerPlan:
         """Every row that entered; their attention weights go into the roll-out."""
@@ -189,7 +189,7 @@ class D2Cache(CachePolicy):
         if layer < self.run.info.layers - 1:
             return
         flow = self._seen.to(weights)
-        single = once(probe.rows, weights[..., 0])
+        single = unrepeated(probe.rows, weights[..., 0])
         for below in range(layer, -1, -1):
             fed = take(flow, probe.rows) / 2
             put(flow, probe.rows, fed)

@@ -6,47 +6,66 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.cache.base import CachePolicy, RunInfo, StepPlan, StepView
+from engine.cache.base import CachePolicy, Kinds, RunInfo, Speedups, StepPlan, StepView
 from engine.cache.store import Site
 from engine.config.knobs import knob
-from engine.core.regions import covered, kept, renews
-from engine.core.rows import pack
+from engine.core.reasons import Reason
+from engine.core.regions import refreshes_within, reuse_kind, window_kinds
+from engine.core.rows import upload_mask
 
 
 @dataclass
 class DkvCache(CachePolicy):
     """Between reloads, K and V of known tokens come from the cache; state lasts one block.
 
-    `decode` computes the rows whose token was open before the last commit: masks, and what was
-    decoded last, once more as what it became. With a logit shift s, row j is kept once token
-    j + s is known. `greedy` computes what is decoded next, what was decoded last and the nearest
-    masked positions; it follows an order of reveal that is known beforehand.
+    The variant `decode` recomputes the rows whose token was masked before the last commit: the
+    masks, and the tokens decoded last. With a logit shift s, row j is reused once token j + s is
+    known. The variant `greedy` recomputes the rows of the tokens decoded next, of those decoded
+    last and of the nearest masks; it needs an order of reveal that is known before the forward.
     """
 
     name = "dkv_cache"
     title = "dKV-Cache"
     paper = "arXiv 2505.15781"
-    summary = "Keeps a token's keys and values from one step after it is decoded."
+    summary = "Reuses a token's keys and values from one step after it is decoded."
+    reasons = (
+        Reason("this step is a reload, which recomputes every row; {times}", "full"),
+        Reason("the token that the row predicts was still masked before the last commit",
+               "!reused variant=decode"),
+        Reason("the row predicts a token decoded next or a mask near it, or its token was "
+               "decoded last", "!reused"),
+        Reason("the token that the row predicts is decoded, so the row is reused until the next "
+               "reload; {times}", "variant=decode"),
+        Reason("the row predicts none of the next tokens and no mask near them; {times}"),
+    )  # fmt: skip
+    speedups = Speedups(capture_key=lambda policy: ())
 
     variant: str = knob(
         "decode",
         choices=("decode", "greedy"),
-        help="decode recomputes all that is not decoded yet, greedy only what comes next.",
+        help="decode: recompute all rows that are not decoded yet; greedy: only those of the next "
+        "tokens.",
     )
     reload_interval: int = knob(
-        8, 1, 1024, help="Full forward every so many steps of a block; 1 is plain decoding."
+        8, 1, 1024, help="Number of steps of a block between full forwards; 1: plain decoding."
     )
     window: int = knob(
         4, 0, 1024, help="Greedy only: nearest masked positions recomputed with each next token."
     )
 
-    @property
-    def follows_order(self) -> bool:
-        """Greedy computes no other logits than those of the next tokens."""
-        return self.variant == "greedy"
+    def begin_step(self, view: StepView) -> StepPlan:
+        """All rows at a reload, else those that the variant computes."""
+        before, self._masked_before = self._masked_before, view.masked_host
+        if self._reloads(view):
+            return StepPlan()
+        if self.variant == "decode":
+            rows = _predicting(before, view.run.info.logit_shift, beyond=True)
+        else:
+            rows = self._greedy(before, view)
+        return StepPlan(upload_mask(rows, view.canvas.device), kind="partial")
 
     def check(self, block_length: int, known_order: bool) -> None:
-        """Refuse greedy where nobody knows what comes next."""
+        """Refuse greedy if the order of reveal depends on the logits."""
         if self.follows_order and not known_order:
             raise ValueError(
                 "dkv_cache.variant: greedy computes only the tokens that come next, so it needs "
@@ -61,31 +80,26 @@ class DkvCache(CachePolicy):
     def start(self, run: RunInfo) -> None:
         """No step was taken yet."""
         super().start(run)
-        self._open = np.zeros((run.batch, run.length), bool)
+        self._masked_before = np.zeros((run.batch, run.length), bool)
 
-    def capture_key(self) -> tuple[object, ...]:
-        """Every row that enters is recomputed."""
-        return ()
+    @property
+    def follows_order(self) -> bool:
+        """Greedy computes only the logits of the next tokens."""
+        return self.variant == "greedy"
 
-    def begin_step(self, view: StepView) -> StepPlan:
-        """All rows at a reload, else those that the variant computes."""
-        before, self._open = self._open, view.masked_host
-        if self._reloads(view):
-            return StepPlan()
-        if self.variant == "decode":
-            rows = _predicting(before, view.run.info.logit_shift, beyond=True)
-        else:
-            rows = self._greedy(before, view)
-        return StepPlan(pack(rows, view.canvas.device), kind="partial")
+    @classmethod
+    def exact(cls) -> DkvCache:
+        """A reload in every step."""
+        return cls(reload_interval=1)
 
-    def planned(self, view: StepView) -> tuple[str, str, str]:
-        """Everything at a reload; else of the block and what follows it the rows still open."""
-        if self._reloads(view):
-            return super().planned(view)
+    def planned(self, view: StepView, plan: StepPlan) -> Kinds:
+        """All rows at a reload; else the rows of the block and after it that are not decoded."""
+        if plan.kind == "full":
+            return super().planned(view, plan)
         later = view.block.stop < view.run.length
-        again = later or renews(view.block_step, self.reload_interval, view.steps_left)
-        open_rows = slice(view.window_start, view.run.length)
-        prompt, _, rest = covered(view.regions, open_rows, kept(again))
+        again = later or refreshes_within(view.block_step, self.reload_interval, view.steps_left)
+        undecoded = slice(view.window_start, view.run.length)
+        prompt, _, rest = window_kinds(view.regions, undecoded, reuse_kind(again))
         return prompt, "partial", "partial" if rest == "full" and self.follows_order else rest
 
     def _reloads(self, view: StepView) -> bool:
@@ -94,7 +108,7 @@ class DkvCache(CachePolicy):
 
     def _greedy(self, before: np.ndarray, view: StepView) -> np.ndarray:
         """Rows [B, T] that predict the next tokens and their neighbours, and the last decoded."""
-        taken = view.due
+        taken = view.order_mask
         assert view.order is not None, "greedy needs a known order"
         assert taken is not None
         for row, masked, order in zip(taken, view.masked_host, view.order, strict=True):
@@ -104,14 +118,9 @@ class DkvCache(CachePolicy):
                 row[free[near]] = True
         return _predicting(taken, view.run.info.logit_shift) | (before & ~view.masked_host)
 
-    @classmethod
-    def exact(cls) -> DkvCache:
-        """A reload in every step."""
-        return cls(reload_interval=1)
-
 
 def _predicting(positions: np.ndarray, shift: int, beyond: bool = False) -> np.ndarray:
-    """Rows [B, T] that predict `positions`; `beyond` says whether those past the canvas count."""
+    """Rows [B, T] that predict `positions`; `beyond`: whether those past the canvas count."""
     rows = np.full_like(positions, beyond)
     rows[:, : positions.shape[1] - shift] = positions[:, shift:]
     return rows

@@ -8,50 +8,107 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.cache.base import CachePolicy, LayerPlan, LayerProbe, RunInfo, StepPlan, StepView, drift
+from engine.cache.base import (
+    CachePolicy,
+    Kinds,
+    LayerPlan,
+    LayerProbe,
+    RunInfo,
+    Speedups,
+    StepPlan,
+    StepView,
+    drift,
+)
 from engine.cache.selection import share, top_drift
 from engine.cache.store import Site
 from engine.config.knobs import knob
-from engine.core.regions import due, kept, renews
+from engine.core.reasons import Reason
+from engine.core.regions import is_refresh_step, refreshes_within, reuse_kind
 from engine.core.rows import ALL, Rows
 
 NONE = slice(0, 0)
-GUIDED = 5
+GUIDED_STEPS = 5
+TIMES = "; the whole answer is refreshed[ {every:response_interval}], {refreshes}"
+COMPARED = {
+    "v_cos": "its V has drifted[ by {drift:v}], ",
+    "k_cos": "its K has drifted[ by {drift:k}], ",
+    "v_l2": "its V has moved, ",
+}
+
+
+def _selected(selector: str, change: str) -> tuple[Reason, Reason]:
+    """Why a row was chosen, and why another was not."""
+    among = (
+        f"among the {{share:ffn:answer}} of the answer that changed most in layer {{layer}}{TIMES}"
+    )
+    when = f"selector={selector}"
+    return Reason(change + among, f"recomputed {when}"), Reason(f"{change}not {among}", when)
 
 
 @dataclass
 class DllmCache(CachePolicy):
-    """The four cases of Algorithm 1, in the phase of the released code (step 0 is full)."""
+    """The four cases of Algorithm 1, in the phase of the released code (step 1 is full)."""
 
     name = "dllm_cache"
     title = "dLLM-Cache"
     paper = "arXiv 2506.06295"
-    summary = "Renews the prompt rarely, the answer often, and in between what moved most."
+    summary = "Refreshes the prompt rarely, the answer often, and in between what changed most."
+    reasons = (
+        Reason("the first step recomputes every row", "first_step"),
+        Reason("the prompt is refreshed {every:prompt_interval}, and this step is one of them; "
+               "{refreshes}", "prompt refresh"),
+        Reason("layer 1 is recomputed for every row in every step",
+               "prompt recomputed"),
+        Reason("the prompt is refreshed[ {every:prompt_interval}]; {refreshes}", "prompt"),
+        Reason("the answer is refreshed {every:response_interval}, and this step is one of them; "
+               "{refreshes}", "refresh"),
+        Reason("layer 1 is recomputed for every row in every step" + TIMES,
+               "first_layer recomputed"),
+        Reason("no row of the answer is recomputed between its refreshes" + TIMES, "reused"),
+        Reason("the row was drawn at random, with {share:ffn:answer} of the answer" + TIMES,
+               "recomputed selector=random"),
+        Reason("the row was not drawn at random among {share:ffn:answer} of the answer" + TIMES,
+               "selector=random"),
+        *(reason for one in COMPARED.items() for reason in _selected(*one)),
+    )  # fmt: skip
 
     prompt_interval: int | None = knob(
-        25, 1, 1024, optional=True, help="Prompt rows are renewed every so many steps."
+        25,
+        1,
+        1024,
+        optional=True,
+        help="Steps between refreshes of the prompt; empty: only at the start.",
     )
     response_interval: int | None = knob(
-        5, 1, 1024, optional=True, help="Answer rows are renewed every so many steps."
+        5,
+        1,
+        1024,
+        optional=True,
+        help="Steps between refreshes of the answer; empty: only at the start.",
     )
     recompute_ratio: float = knob(
-        0.25, 0.0, 1.0, help="Share of the answer renewed in the steps between."
+        0.25, 0.0, 1.0, help="Share of the answer recomputed in the steps between its refreshes."
     )
     selector: str = knob(
         "v_cos",
         choices=("v_cos", "k_cos", "v_l2", "random"),
-        help="How the rows that moved most are found.",
+        help="How rows are chosen: by the cosine of V or of K with its reference, by the distance of "
+        "V, or at random.",
     )
-    layer0_dense: bool = knob(True, help="Layer 0 is always recomputed, as released.")
+    layer0_dense: bool = knob(
+        True, label="Layer 1 dense", help="Layer 1 is recomputed in every step, as released."
+    )
     case2: str = knob(
         "code",
         choices=("code", "paper"),
-        help="At a prompt renewal: code also renews the drifted rows of the answer.",
+        help="At a refresh of the prompt alone: code also recomputes the chosen rows of the "
+        "answer; paper does not.",
     )
     ref: str = knob(
         "last_step",
         choices=("last_step", "last_update"),
-        help="What V is compared with: the step before, or the row's last renewal.",
+        help="What V is compared with: the previous step, or the last time that the row was "
+        "recomputed.",
     )
 
     cfg_interval: int = knob(
@@ -59,117 +116,117 @@ class DllmCache(CachePolicy):
         1,
         1024,
         label="CFG interval",
-        help="With guidance: its second branch is computed in the first five steps and every so "
-        "many after them.",
+        help="With guidance: steps between computations of its unconditional branch; the first five "
+        "steps all compute it.",
     )
 
-    def sites(self, run: RunInfo) -> tuple[Site, ...]:
-        """K, V and both branch outputs; the compared activation where it is not V itself."""
-        kept = tuple(Site(name) for name in ("k", "v", "attn", "ffn"))
-        extra = (Site("v_ref", run.info.d_kv, _first(run)),) if self._separate else ()
-        return kept + extra
-
-    def start(self, run: RunInfo) -> None:
-        """Note the regions."""
-        super().start(run)
-        self.static_rows = not run.guided or self.cfg_interval == 1
-        first = _first(run)
-        self._prompt, self._response = slice(0, first), slice(first, run.length)
-        self._noise = [torch.Generator().manual_seed(row) for row in range(run.batch)]
-
     def begin_step(self, view: StepView) -> StepPlan:
-        """Which regions are due; the prompt's rows go on past layer 0 only where it is."""
-        self._renew_prompt = due(view.step, self.prompt_interval)
-        self._renew_response = due(view.step, self.response_interval)
-        full = self._renew_prompt and self._renew_response
-        idle = not (self._renew_prompt or self._renew_response or self.recompute_ratio)
-        output_rows = None if self._renew_prompt else self._response
+        """All rows; beyond layer 1 those of the prompt only at its refresh."""
+        self._refresh_prompt = is_refresh_step(view.step, self.prompt_interval)
+        self._refresh_answer = is_refresh_step(view.step, self.response_interval)
+        full = self._refresh_prompt and self._refresh_answer
+        idle = not (self._refresh_prompt or self._refresh_answer or self.recompute_ratio)
+        output_rows = None if self._refresh_prompt else self._answer
         kind = "full" if full else "reuse" if idle else "partial"
         return StepPlan(kind=kind, output_rows=output_rows)
 
-    def capture_key(self) -> tuple[object, ...] | None:
-        """Which regions are due; a random selection draws numbers."""
-        if self.selector == "random":
-            return None
-        return self._renew_prompt, self._renew_response
-
-    def planned(self, view: StepView) -> tuple[str, str, str]:
-        """Prompt and answer by their intervals; a dense first layer renews some of both."""
-        ratio, left = self.recompute_ratio, view.steps_left
-        prompt = kept(renews(view.step, self.prompt_interval, left))
-        again = renews(view.step, self.response_interval, left)
-        answer = kept(again or (ratio > 0 and left > 0))
-        if self.layer0_dense:
-            prompt = answer = "partial"
-        if ratio and not (self._renew_prompt and self.case2 == "paper"):
-            answer = "full" if ratio == 1 else "partial"
-        prompt = "full" if self._renew_prompt else prompt
-        answer = "full" if self._renew_response else answer
-        return prompt, answer, answer
-
-    def facts(self) -> dict[str, list[float]]:
-        """The share of the answer renewed between its intervals."""
-        layers = self.run.info.layers
-        first = 1.0 if self.layer0_dense else self.recompute_ratio
-        return {"budget": [first, *[self.recompute_ratio] * (layers - 1)]}
-
-    def guides(self, step: int) -> bool:
-        """The first five steps and every `cfg_interval` after them (released code)."""
-        return step < GUIDED or step % self.cfg_interval == 0
-
-    def confidence_mask(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
-        """All masks at a step whose guidance later steps will use."""
-        used_later = self.guides(step) and not self.guides(step + 1)
-        return masked if self.run.guided and used_later else None
-
     def plan(self, layer: int, probe: LayerProbe) -> LayerPlan:
         """Cases 1 to 4."""
-        if (self._renew_prompt and self._renew_response) or (layer == 0 and self.layer0_dense):
-            self._note(probe, self._response)
+        if (self._refresh_prompt and self._refresh_answer) or (layer == 0 and self.layer0_dense):
+            self._update_reference(probe, self._answer)
             return LayerPlan()
-        if self._renew_response:
-            self._note(probe, self._response)
-            return LayerPlan(*[self._response] * 4)
-        if not self.recompute_ratio or (self._renew_prompt and self.case2 == "paper"):
-            return LayerPlan(*[self._prompt if self._renew_prompt else NONE] * 4)
+        if self._refresh_answer:
+            self._update_reference(probe, self._answer)
+            return LayerPlan(*[self._answer] * 4)
+        if not self.recompute_ratio or (self._refresh_prompt and self.case2 == "paper"):
+            return LayerPlan(*[self._prompt if self._refresh_prompt else NONE] * 4)
         chosen = self._select(probe)
-        self._note(probe, chosen)
-        if not self._renew_prompt:
-            return LayerPlan(k=chosen, v=self._response, attn=chosen, ffn=chosen)
+        self._update_reference(probe, chosen)
+        if not self._refresh_prompt:
+            return LayerPlan(k=chosen, v=self._answer, attn=chosen, ffn=chosen)
         prompt = torch.arange(self._prompt.stop, device=chosen.device)
         rows = torch.cat((prompt.expand(len(chosen), -1), chosen), 1)
         return LayerPlan(k=rows, v=ALL, attn=rows, ffn=rows)
 
-    @property
-    def _separate(self) -> bool:
-        return self.ref == "last_update"
+    def sites(self, run: RunInfo) -> tuple[Site, ...]:
+        """K, V and both branch outputs; the reference if it is not the V of the previous step."""
+        sites = tuple(Site(name) for name in ("k", "v", "attn", "ffn"))
+        extra = (Site("v_ref", run.info.d_kv, _first(run)),) if self._has_reference else ()
+        return sites + extra
 
-    def _select(self, probe: LayerProbe) -> Tensor:
-        """Global rows [B, k] of the answer that moved most, ascending."""
-        rows = self._response.stop - self._response.start
-        count = share(self.recompute_ratio, rows)
-        if self.selector == "random":
-            moved = torch.stack([torch.rand(rows, generator=g) for g in self._noise])
-            return top_drift(moved.to(probe.h.device), count, self._response.start)
-        name = "k" if self.selector == "k_cos" else "v"
-        new = probe.project(name, self._response).flatten(2)
-        if self._separate and name == "v":
-            old = probe.cached("v_ref", self._response)
-        else:
-            kept = probe.cached(name, self._response)
-            old = None if kept is None else kept.transpose(1, 2).flatten(2)
-        assert old is not None, "the first step is full"
-        moved = (new - old).norm(dim=-1) if self.selector == "v_l2" else drift(new, old)
-        return top_drift(moved, count, self._response.start)
+    def start(self, run: RunInfo) -> None:
+        """Set the regions and what can be captured."""
+        super().start(run)
+        draws, skips = self.selector == "random", run.guided and self.cfg_interval > 1
+        self.speedups = Speedups(static_rows=not skips, capture_key=None if draws else _refreshed)
+        first = _first(run)
+        self._prompt, self._answer = slice(0, first), slice(first, run.length)
+        self._noise = [torch.Generator().manual_seed(row) for row in range(run.batch)]
 
-    def _note(self, probe: LayerProbe, rows: Rows) -> None:
-        if self._separate:
-            probe.keep("v_ref", probe.project("v", rows).flatten(2), rows)
+    def confidence_mask(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
+        """All masks at a step whose guidance later steps use."""
+        used_later = self.guides(step) and not self.guides(step + 1)
+        return masked if self.run.guided and used_later else None
+
+    def guides(self, step: int) -> bool:
+        """The first five steps and every `cfg_interval` after them (released code)."""
+        return step < GUIDED_STEPS or step % self.cfg_interval == 0
 
     @classmethod
     def exact(cls) -> DllmCache:
-        """Both regions renewed in every step."""
+        """Both regions refreshed in every step."""
         return cls(prompt_interval=1, response_interval=1)
+
+    def planned(self, view: StepView, plan: StepPlan) -> Kinds:
+        """Prompt and answer by their intervals; a dense first layer recomputes part of both."""
+        ratio, left = self.recompute_ratio, view.steps_left
+        prompt = reuse_kind(refreshes_within(view.step, self.prompt_interval, left))
+        again = refreshes_within(view.step, self.response_interval, left)
+        answer = reuse_kind(again or (ratio > 0 and left > 0))
+        if self.layer0_dense:
+            prompt = answer = "partial"
+        if ratio and not (self._refresh_prompt and self.case2 == "paper"):
+            answer = "full" if ratio == 1 else "partial"
+        prompt = "full" if self._refresh_prompt else prompt
+        answer = "full" if self._refresh_answer else answer
+        return prompt, answer, answer
+
+    def facts(self) -> dict[str, list[float]]:
+        """The share of the answer recomputed between its refreshes."""
+        layers = self.run.info.layers
+        first = 1.0 if self.layer0_dense else self.recompute_ratio
+        return {"budget": [first, *[self.recompute_ratio] * (layers - 1)]}
+
+    @property
+    def _has_reference(self) -> bool:
+        return self.ref == "last_update"
+
+    def _select(self, probe: LayerProbe) -> Tensor:
+        """Global rows [B, k] of the answer that changed most, ascending."""
+        rows = self._answer.stop - self._answer.start
+        count = share(self.recompute_ratio, rows)
+        if self.selector == "random":
+            moved = torch.stack([torch.rand(rows, generator=g) for g in self._noise])
+            return top_drift(moved.to(probe.h.device), count, self._answer.start)
+        name = "k" if self.selector == "k_cos" else "v"
+        new = probe.project(name, self._answer).flatten(2)
+        if self._has_reference and name == "v":
+            old = probe.cached("v_ref", self._answer)
+        else:
+            cached = probe.cached(name, self._answer)
+            old = None if cached is None else cached.transpose(1, 2).flatten(2)
+        assert old is not None, "the first step is full"
+        moved = (new - old).norm(dim=-1) if self.selector == "v_l2" else drift(new, old)
+        return top_drift(moved, count, self._answer.start)
+
+    def _update_reference(self, probe: LayerProbe, rows: Rows) -> None:
+        if self._has_reference:
+            probe.keep("v_ref", probe.project("v", rows).flatten(2), rows)
+
+
+def _refreshed(policy: DllmCache) -> tuple[object, ...]:
+    """The regions that the current step refreshes."""
+    return policy._refresh_prompt, policy._refresh_answer
 
 
 def _first(run: RunInfo) -> int:

@@ -6,20 +6,31 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.cache.base import CachePolicy, RunInfo, StepPlan, StepView
+from engine.cache.base import CachePolicy, Kinds, RunInfo, Speedups, StepPlan, StepView
 from engine.cache.store import Site
 from engine.config.knobs import knob
-from engine.core.regions import covered, kept, renews
+from engine.core.reasons import Reason
+from engine.core.regions import refreshes_within, reuse_kind, window_kinds
+
+REASONS = (
+    Reason("block {block} starts in this step, and the first step of a block recomputes every row",
+           "full new_block"),
+    Reason("every row is recomputed {every:refresh_interval} of a block, and this step is one of "
+           "them", "full"),
+    Reason("the row belongs to a later block, and those are recomputed in every step",
+           "!reused after_block"),
+    Reason("the row belongs to the current block, which is recomputed in every step", "!reused"),
+)  # fmt: skip
 
 
 @dataclass
 class BlockCache(CachePolicy):
-    """K and V of all rows, renewed at each block start and every `refresh_interval` steps."""
+    """K and V of all rows, refreshed at each block start and every `refresh_interval` steps."""
 
     paper = "arXiv 2505.22618"
-    may_wait = True
-    sliding_window = True
-    static_rows = True
+    speedups = Speedups(
+        static_rows=True, may_wait=True, sliding_window=True, capture_key=lambda policy: ()
+    )
 
     refresh_interval: int | None = knob(
         None,
@@ -27,56 +38,56 @@ class BlockCache(CachePolicy):
         1024,
         label="Refresh interval",
         optional=True,
-        help="Full forward every so many steps of a block; empty: only at its start.",
+        help="Number of steps of a block between full forwards; empty: only at its start.",
     )
+
+    def begin_step(self, view: StepView) -> StepPlan:
+        """All rows at a refresh, else the window."""
+        if self._is_refresh(view):
+            return StepPlan()
+        return StepPlan(rows=self.window(view), kind="partial")
 
     def sites(self, run: RunInfo) -> tuple[Site, ...]:
         """K and V."""
         return Site("k"), Site("v")
 
     def logits_end(self, masked: np.ndarray, block: slice) -> np.ndarray:
-        """The block's end: what lies behind it is renewed when its turn comes."""
+        """The end of the block."""
         return np.full(len(masked), block.stop)
-
-    def capture_key(self) -> tuple[object, ...]:
-        """Every row that enters is recomputed."""
-        return ()
-
-    def begin_step(self, view: StepView) -> StepPlan:
-        """All rows at a refresh, else the window."""
-        if self._due(view):
-            return StepPlan()
-        return StepPlan(rows=self.window(view), kind="partial")
-
-    def planned(self, view: StepView) -> tuple[str, str, str]:
-        """Everything at a refresh, else the window."""
-        if self._due(view):
-            return super().planned(view)
-        again = renews(view.block_step, self.refresh_interval, view.steps_left)
-        later = view.block.stop < view.run.length
-        return covered(view.regions, self.window(view), kept(again or later))
-
-    def _due(self, view: StepView) -> bool:
-        every = self.refresh_interval
-        return view.block_step == 0 or (every is not None and view.block_step % every == 0)
-
-    def window(self, view: StepView) -> slice:
-        """Rows recomputed between refreshes."""
-        raise NotImplementedError
 
     @classmethod
     def exact(cls) -> BlockCache:
         """A refresh in every step."""
         return cls(refresh_interval=1)
 
+    def planned(self, view: StepView, plan: StepPlan) -> Kinds:
+        """All rows at a refresh, else the window."""
+        if plan.kind == "full":
+            return super().planned(view, plan)
+        again = refreshes_within(view.block_step, self.refresh_interval, view.steps_left)
+        later = view.block.stop < view.run.length
+        return window_kinds(view.regions, self.window(view), reuse_kind(again or later))
+
+    def window(self, view: StepView) -> slice:
+        """Rows recomputed between refreshes."""
+        raise NotImplementedError
+
+    def _is_refresh(self, view: StepView) -> bool:
+        every = self.refresh_interval
+        return view.block_step == 0 or (every is not None and view.block_step % every == 0)
+
 
 @dataclass
 class PrefixCache(BlockCache):
-    """Reuse everything before the block; the block and all after it are recomputed."""
+    """Reuse all rows before the block; recompute the block and all rows after it."""
 
     name = "prefix"
     title = "Fast-dLLM prefix cache"
-    summary = "Keeps what stands before the current block, recomputes the block and the rest."
+    summary = "Reuses the rows before the current block, recomputes the block and the rest."
+    reasons = (
+        *REASONS,
+        Reason("the prefix cache reuses the rows before the current block; {times}"),
+    )
 
     def window(self, view: StepView) -> slice:
         """The block and its suffix."""
@@ -85,11 +96,15 @@ class PrefixCache(BlockCache):
 
 @dataclass
 class DualCache(BlockCache):
-    """Reuse everything but the block, the masked suffix included."""
+    """Reuse all rows outside the block, the masked suffix included."""
 
     name = "dual"
     title = "Fast-dLLM dual cache"
-    summary = "Keeps what stands before and after the current block, recomputes only the block."
+    summary = "Reuses the rows before and after the current block, recomputes only the block."
+    reasons = (
+        *REASONS,
+        Reason("the dual cache reuses every row outside the current block; {times}"),
+    )
 
     def window(self, view: StepView) -> slice:
         """The block."""

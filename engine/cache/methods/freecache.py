@@ -6,47 +6,72 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.cache.base import CachePolicy, RunInfo, StepPlan, StepView
+from engine.cache.base import CachePolicy, Kinds, RunInfo, Speedups, StepPlan, StepView
 from engine.cache.store import Site
 from engine.config.knobs import knob
 from engine.core.device import upload
-from engine.core.regions import covered
-from engine.core.rows import ALL, Rows, pack
+from engine.core.reasons import Reason
+from engine.core.regions import window_kinds
+from engine.core.rows import ALL, Rows, upload_mask
 
 
 @dataclass
 class FreeCache(CachePolicy):
-    """One full forward, then only rows from the block of the frontier (the first mask) on.
+    """One full forward, then only the rows from the block of the frontier (the first mask) on.
 
-    `clean` lets a finished block enter one step more, so that its last tokens are kept as what
-    they became; `stale` freezes it at once and keeps them as masks, as released. Each sequence of
-    a batch follows its own frontier. A finished sequence may wait: a window computed twice on one
-    canvas is the same.
+    With `freeze` clean a finished block enters one more step, so that the K and V of its last
+    tokens are those of the tokens; with stale, as released, they stay those of the masks. Each
+    sequence of a batch follows its own frontier. A finished sequence may wait, because a window
+    that is recomputed on an unchanged canvas gives the same K and V.
     """
 
     name = "freecache"
     title = "FreeCache"
     paper = "arXiv 2505.21467"
-    summary = "Computes the whole canvas once; what lies before the current block is frozen."
-    may_wait = True
-    sliding_window = True
+    summary = "Computes the whole canvas once; rows before the current block are frozen."
+    reasons = (
+        Reason("FreeCache computes the whole canvas once, in the first step", "first_step"),
+        Reason("the row is not frozen: the rows from the block of the first mask on are "
+               "recomputed in every step", "!reused window="),
+        Reason("the row is inside the window around the last revealed token", "!reused"),
+        Reason("the row is outside the window around the last revealed token; {times}", "again"),
+        Reason("FreeCache has frozen the row, because it is before the block of the first mask; "
+               "{times}", "window="),
+        Reason("FreeCache has frozen the row, because the window has moved past it; {times}"),
+    )  # fmt: skip
+    speedups = Speedups(may_wait=True, sliding_window=True, capture_key=lambda policy: ())
 
     block: int = knob(
-        64, 1, 1024, help="Rows are frozen in blocks of this many positions of the answer."
+        64, 1, 1024, help="Number of answer positions in a block that is frozen together."
     )
     freeze: str = knob(
         "clean",
         choices=("clean", "stale"),
-        help="When a finished block is frozen: clean after one more step, stale at once.",
+        help="When a finished block is frozen: clean: after one more step; stale: at once.",
     )
     window: int | None = knob(
         None,
         1,
         4096,
         optional=True,
-        help="Recompute only so many positions to the left and right of the last revealed one, "
-        "and see nothing further right; empty: off. Replaces block and freeze.",
+        help="Number of positions on either side of the last revealed one that are recomputed; "
+        "positions further right are not attended to. Empty: off. Replaces block and freeze.",
     )
+
+    def begin_step(self, view: StepView) -> StepPlan:
+        """All rows once, then the window."""
+        frontier = _frontier(view.masked_host)
+        before, self._frontier = self._frontier, frontier
+        if view.step == 0:
+            return StepPlan()
+        if self.window is not None:
+            return self._sliding(view, frontier, self.window)
+        settled = before if self.freeze == "clean" else frontier
+        start = self.run.prompt_length
+        starts = start + (settled - start) // self.block * self.block
+        starts = starts - self.run.info.logit_shift
+        rows = self._span(starts, np.full_like(starts, self.run.length), view)
+        return StepPlan(rows, kind="partial")
 
     def check(self, block_length: int, known_order: bool) -> None:
         """Refuse a sliding window whose right edge may cut the block being decoded."""
@@ -64,67 +89,43 @@ class FreeCache(CachePolicy):
         """Nothing is frozen yet."""
         super().start(run)
         self._frontier = np.full(run.batch, run.prompt_length)
-        self._fed = slice(0, run.length)
+        self._computed = slice(0, run.length)
 
     def logits_end(self, masked: np.ndarray, block: slice) -> np.ndarray:
-        """The window's right edge, in the first step too: what is revealed is computed once more.
+        """The window's right edge, in the first step too; without a window the whole canvas.
 
-        The whole canvas where nothing slides.
+        Every revealed token is then computed once more.
         """
         if self.window is None:
             return super().logits_end(masked, block)
         return np.minimum(_frontier(masked) - 1 + self.window, masked.shape[1])
 
-    def capture_key(self) -> tuple[object, ...]:
-        """Every row that enters is recomputed."""
-        return ()
-
-    def begin_step(self, view: StepView) -> StepPlan:
-        """All rows once, then the window."""
-        frontier = _frontier(view.masked_host)
-        before, self._frontier = self._frontier, frontier
-        if view.step == 0:
-            return StepPlan()
-        if self.window is not None:
-            return self._sliding(view, frontier, self.window)
-        settled = before if self.freeze == "clean" else frontier
-        start = self.run.prompt_length
-        starts = start + (settled - start) // self.block * self.block
-        starts = starts - self.run.info.logit_shift
-        rows = self._span(starts, np.full_like(starts, self.run.length), view)
-        return StepPlan(rows, kind="partial")
-
-    def planned(self, view: StepView) -> tuple[str, str, str]:
-        """The window; what lies left of it is never computed again, what lies right of it is."""
-        prompt, block, rest = covered(view.regions, self._fed, "frozen")
-        ahead = rest == "frozen" and self._fed.stop < self.run.length
+    def planned(self, view: StepView, plan: StepPlan) -> Kinds:
+        """The window; rows left of it are never recomputed, rows right of it are later."""
+        prompt, block, rest = window_kinds(view.regions, self._computed, "frozen")
+        ahead = rest == "frozen" and self._computed.stop < self.run.length
         return prompt, block, "reuse" if ahead else rest
 
     def _sliding(self, view: StepView, frontier: np.ndarray, width: int) -> StepPlan:
         """Rows [r - W, r + W) around the last revealed r, keys up to their right edge."""
         length, last = self.run.length, frontier - 1
         starts, stops = np.maximum(last - width, 0), np.minimum(last + width, length)
-        edge, seen = int(stops.max()), None
+        edge, visible = int(stops.max()), None
         if (stops < edge).any():
-            seen = upload(np.arange(length) < stops[:, None], view.canvas.device)
+            visible = upload(np.arange(length) < stops[:, None], view.canvas.device)
         keys = ALL if edge == length else slice(0, edge)
-        return StepPlan(self._span(starts, stops, view), keys, seen, "partial")
+        return StepPlan(self._span(starts, stops, view), keys, visible, "partial")
 
     def _span(self, starts: np.ndarray, stops: np.ndarray, view: StepView) -> Rows:
-        """Rows [start, stop) of each sequence: a slice where all agree, else an index."""
-        self._fed = slice(int(starts[0]), int(stops[0]))
+        """Rows [start, stop) of each sequence: a slice if all agree, else an index."""
+        self._computed = slice(int(starts[0]), int(stops[0]))
         if (starts == starts[0]).all() and (stops == stops[0]).all():
-            return self._fed
+            return self._computed
         at = np.arange(view.run.length)
-        return pack((at >= starts[:, None]) & (at < stops[:, None]), view.canvas.device)
-
-    @classmethod
-    def exact(cls) -> None:
-        """No setting of its knobs makes it equal no cache on every canvas."""
-        return None
+        return upload_mask((at >= starts[:, None]) & (at < stops[:, None]), view.canvas.device)
 
 
 def _frontier(masked: np.ndarray) -> np.ndarray:
-    """First masked position of each sequence, [B]; the earliest of all where none is left."""
+    """First masked position of each sequence, [B]; a finished one gets the least of the others."""
     first = np.where(masked.any(1), masked.argmax(1), masked.shape[1])
     return np.where(masked.any(1), first, first.min())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.cache.base import CachePolicy
+from engine.cache.base import CachePolicy, Speedups
+from engine.core.reasons import Reason
 
 
 @dataclass
@@ -13,13 +14,9 @@ class NoCache(CachePolicy):
 
     name = "none"
     title = "No cache"
-    may_wait = True
-    static_rows = True
     summary = "Every position is recomputed in every step."
-
-    def capture_key(self) -> tuple[object, ...]:
-        """All steps are alike."""
-        return ()
+    reasons = (Reason("without a cache every row is recomputed in every step"),)
+    speedups = Speedups(static_rows=True, may_wait=True, capture_key=lambda policy: ())
 
     @classmethod
     def exact(cls) -> NoCache:

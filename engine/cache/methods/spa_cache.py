@@ -1,7 +1,8 @@
-"""SPA-Cache: low-rank proxies of V say which rows to renew, fewer of them in the outer layers.
+"""SPA-Cache: low-rank proxies of V choose the rows to recompute (arXiv 2602.02544).
 
-Follows the released code where the paper is silent: what is kept is the sum of both branches, so
-a row left out still moves with its residual stream, and regions are renewed at intervals.
+Where the paper is silent this follows the released code: the store keeps the sum of both branches,
+so that a row that is not chosen still changes with its residual stream, and regions are refreshed
+at intervals.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from torch import Tensor
 
 from engine.cache.base import (
     CachePolicy,
+    Kinds,
     LayerPlan,
     LayerProbe,
     ModelInfo,
     PolicyContext,
     RunInfo,
+    Speedups,
     StepPlan,
     StepView,
 )
@@ -35,45 +38,91 @@ from engine.cache.selection import cosine_drift, ranks, share, top_drift
 from engine.cache.store import Site
 from engine.config.knobs import knob
 from engine.core.device import upload
-from engine.core.regions import due, kept, renews
-from engine.core.rows import ALL, take, within
+from engine.core.reasons import Reason
+from engine.core.regions import is_refresh_step, refreshes_within, reuse_kind
+from engine.core.rows import ALL, local_rows, take
 
 PROJECTED = {"query": "q", "key": "k"}
+COMPARED = {
+    "value": "the low-rank image of its V",
+    "query": "its query",
+    "key": "its key",
+    "input": "its input",
+    "attn_out": "its attention output",
+}
+
+
+def _selected(kv_mode: str, identifier: str, name: str) -> tuple[Reason, Reason]:
+    """Why a row was chosen, and why another was not."""
+    share = "{share:ffn:answer}" if kv_mode == "dense" else "{share:ffn}"
+    among = (
+        f"among the {share} where it drifted most in layer {{layer}}[ (V itself: {{drift:v}})]"
+        "[, the budget of the layer being {percent:budget}]"
+    )
+    when = f"kv_mode={kv_mode} identifier={identifier}"
+    return (
+        Reason(f"{name} is {among}", f"recomputed:ffn {when}"),
+        Reason(f"{name} is not {among}", when),
+    )
 
 
 @dataclass
 class SpaCache(CachePolicy):
     """Algorithm 1, with the refreshes of the released code.
 
-    Selection is among the rows that enter: between refreshes those of the answer and the row that
-    predicts its first token (`kv_mode` dense), or all (sparse).
+    Between refreshes, rows are chosen among those of the answer and the row that predicts its first
+    token (`kv_mode` dense), or among all rows (sparse).
     """
 
     name = "spa_cache"
     title = "SPA-Cache"
     paper = "arXiv 2602.02544"
-    summary = "Renews the rows whose low-rank image of V moved most, by a budget for each layer."
-    static_rows = True
+    summary = (
+        "Recomputes the rows whose low-rank image of V drifted most, by a budget for each layer."
+    )
+    reasons = (
+        Reason("the first step recomputes every row", "first_step"),
+        Reason("every row is refreshed[ {every:refresh_interval}], and this step is one of them; "
+               "{refreshes:prompt}", "full"),
+        Reason("the prompt is only recomputed when every row is refreshed[, "
+               "{every:refresh_interval}]; {refreshes}", "prompt reused kv_mode=dense"),
+        Reason("the answer is refreshed {every:response_interval}, and this step is one of them; "
+               "{refreshes}", "answer refresh"),
+        Reason("layer 1 is recomputed for every row that enters the step",
+               "first_layer recomputed kv_mode=dense"),
+        *(reason for mode in ("dense", "sparse") for one in COMPARED.items()
+          for reason in _selected(mode, *one)),
+    )  # fmt: skip
+    speedups = Speedups(
+        static_rows=True, capture_key=lambda policy: (policy._full, policy._refresh_answer)
+    )
 
     refresh_interval: int | None = knob(
-        50, 1, 1024, optional=True, help="Every row is renewed every so many steps."
-    )
+        50, 1, 1024, optional=True,
+        help="Steps between refreshes of every row; empty: only at the start.",
+    )  # fmt: skip
     response_interval: int | None = knob(
-        7, 1, 1024, optional=True, help="The answer's rows are renewed every so many steps."
-    )
+        7, 1, 1024, optional=True,
+        help="Steps between refreshes of the answer; empty: only with every row.",
+    )  # fmt: skip
     warm_up: int = knob(
-        0, 0, 1024, label="Warm-up", help="So many steps after the first also renew every row."
+        0,
+        0,
+        1024,
+        label="Warm-up",
+        help="Number of steps after the first that also refresh every row.",
     )
     budget: str = knob(
         "preset",
         choices=("preset", *PRESETS, "uniform", "fitted"),
-        help="How the renewed share varies over the layers: as published for the model's family "
-        "or a named one, the same in all, or fitted to drifts measured on this checkpoint.",
+        help="How the recomputed share varies over the layers: preset: as published for the model's "
+        "family; a family's name: as published for it; uniform: the same in all layers; fitted: "
+        "fitted to drifts measured on this checkpoint.",
     )
     peak_ratio: float | None = knob(
         0.25, 0.001, 1.0, optional=True,
-        help="Share of the rows renewed in the layer that renews most; the other layers scale "
-        "with it. Empty: as the budget says.",
+        help="Share of the rows recomputed in the layer with the largest share; the other layers "
+        "scale with it. Empty: by the budget.",
     )  # fmt: skip
     first_ratio: float | None = knob(
         None, 0.001, 1.0, optional=True, help="Share in the first layer; empty: by the budget."
@@ -83,27 +132,28 @@ class SpaCache(CachePolicy):
     )
     peak_position: float | None = knob(
         None, 0.0, 1.0, optional=True,
-        help="Where the peak lies: 0 the first layer, 1 the last; empty: by the budget.",
+        help="Layer of the peak, as a share of the depth: 0 is the first layer, 1 the last; empty: "
+        "by the budget.",
     )  # fmt: skip
     identifier: str = knob(
         "value",
         choices=("value", "query", "key", "input", "attn_out"),
-        help="What is compared with the step before. value: its low-rank image; attn_out: "
-        "attention is computed for all rows and only the feed-forward is spared.",
+        help="What is compared with the previous step; value: the low-rank image of V; attn_out: "
+        "attention is computed for all rows, and only the feed-forward is saved.",
     )
     rank: int | None = knob(
         None, 1, 8192, optional=True,
         help="Width of the low-rank image; empty: an eighth of V's width, at most 128.",
     )  # fmt: skip
     proxy_bias: bool = knob(
-        True, help="The low-rank image includes V's bias, where the model has one."
+        True, help="Include V's bias in the low-rank image, if the model has one."
     )
     kv_mode: str = knob(
         "dense",
         choices=("dense", "sparse"),
         label="Keys and values",
-        help="dense: those of the whole answer are renewed in every step, the prompt rests; "
-        "sparse: only the selected rows', out of prompt and answer.",
+        help="dense: those of the whole answer are recomputed in every step, those of the prompt "
+        "only at refreshes; sparse: those of the chosen rows, out of prompt and answer.",
     )
 
     def __post_init__(self) -> None:
@@ -112,6 +162,38 @@ class SpaCache(CachePolicy):
             check_ends(self.first_ratio, self.last_ratio, self.peak_ratio)
         self._proxies: dict[int, Proxy] = {}
         self._fitted: Curve | None = None
+
+    def begin_step(self, view: StepView) -> StepPlan:
+        """All rows at a refresh, the answer's at theirs; else those selected from."""
+        self._full = view.step <= self.warm_up or is_refresh_step(view.step, self.refresh_interval)
+        self._refresh_answer = self._full or is_refresh_step(view.step, self.response_interval)
+        if self._full:
+            return StepPlan()
+        return StepPlan(
+            rows=self._answer if self._refresh_answer or self._dense else ALL, kind="partial"
+        )
+
+    def plan(self, layer: int, probe: LayerProbe) -> LayerPlan:
+        """Every row at a refresh and in a dense first layer, else those that moved most."""
+        if layer == 0 and self._dense:
+            return LayerPlan()
+        if self.identifier == "attn_out":
+            if self._refresh_answer:
+                return LayerPlan()
+            old = probe.cached("attn", probe.rows)
+            assert old is not None, "the first step is full"
+            return LayerPlan(ffn=self._select(layer, cosine_drift(probe.attn(LayerPlan()), old)))
+        region = self._answer if isinstance(probe.rows, slice) else self._rows
+        new = self._identify(probe, region)
+        if self._refresh_answer:
+            probe.keep("proxy", new, region)
+            return LayerPlan()
+        old = probe.cached("proxy", region)
+        assert old is not None, "the first step is full"
+        chosen = self._select(layer, cosine_drift(new, old))
+        probe.keep("proxy", new, region)
+        kv = ALL if self._dense else chosen
+        return LayerPlan(k=kv, v=kv, attn=chosen, ffn=chosen)
 
     def prepare(self, context: PolicyContext) -> None:
         """Get the proxies and, where asked for, the budget fitted to the checkpoint's drifts."""
@@ -156,47 +238,24 @@ class SpaCache(CachePolicy):
         even = self.budget == "uniform"
         return adapt(curve, self.peak_ratio, even, given).ratios(info.layers)
 
-    def begin_step(self, view: StepView) -> StepPlan:
-        """All rows at a refresh, the answer's at theirs; else those selected from."""
-        self._full = view.step <= self.warm_up or due(view.step, self.refresh_interval)
-        self._renew = self._full or due(view.step, self.response_interval)
-        if self._full:
-            return StepPlan()
-        return StepPlan(rows=self._answer if self._renew or self._dense else ALL, kind="partial")
+    @classmethod
+    def exact(cls) -> SpaCache:
+        """Every row renewed in every step."""
+        return cls(refresh_interval=1)
 
-    def plan(self, layer: int, probe: LayerProbe) -> LayerPlan:
-        """Every row at a refresh and in a dense first layer, else those that moved most."""
-        if layer == 0 and self._dense:
-            return LayerPlan()
-        if self.identifier == "attn_out":
-            if self._renew:
-                return LayerPlan()
-            old = probe.cached("attn", probe.rows)
-            assert old is not None, "the first step is full"
-            return LayerPlan(ffn=self._select(layer, cosine_drift(probe.attn(LayerPlan()), old)))
-        region = self._answer if isinstance(probe.rows, slice) else self._rows
-        new = self._identify(probe, region)
-        if self._renew:
-            probe.keep("proxy", new, region)
-            return LayerPlan()
-        old = probe.cached("proxy", region)
-        assert old is not None, "the first step is full"
-        chosen = self._select(layer, cosine_drift(new, old))
-        probe.keep("proxy", new, region)
-        kv = ALL if self._dense else chosen
-        return LayerPlan(k=kv, v=kv, attn=chosen, ffn=chosen)
-
-    def capture_key(self) -> tuple[object, ...]:
-        """What is renewed."""
-        return self._full, self._renew
-
-    def planned(self, view: StepView) -> tuple[str, str, str]:
+    def planned(self, view: StepView, plan: StepPlan) -> Kinds:
         """Prompt and answer by their intervals; in between a share of the rows selected from."""
         if self._full:
-            return super().planned(view)
-        answer = "full" if self._renew else "partial"
-        again = not self._dense or renews(view.step, self.refresh_interval, view.steps_left)
-        return kept(again) if self._dense or self._renew else "partial", answer, answer
+            return super().planned(view, plan)
+        answer = "full" if self._refresh_answer else "partial"
+        again = not self._dense or refreshes_within(
+            view.step, self.refresh_interval, view.steps_left
+        )
+        return (
+            reuse_kind(again) if self._dense or self._refresh_answer else "partial",
+            answer,
+            answer,
+        )
 
     def facts(self) -> dict[str, list[float]]:
         """The share of rows renewed in each layer between refreshes."""
@@ -226,11 +285,11 @@ class SpaCache(CachePolicy):
     def _identify(self, probe: LayerProbe, region: slice) -> Tensor:
         """What is compared, at the rows of `region`, [B, n, width]."""
         if self.identifier in PROJECTED:
-            if self._renew:
+            if self._refresh_answer:
                 probe.project_all()
             new = probe.project(PROJECTED[self.identifier]).flatten(2)
-            return take(new, within(probe.rows, region))
-        x = take(probe.normed, within(probe.rows, region))
+            return take(new, local_rows(probe.rows, region))
+        x = take(probe.normed, local_rows(probe.rows, region))
         if self.identifier == "input":
             return x
         if probe.layer not in self._proxies:
@@ -253,8 +312,3 @@ class SpaCache(CachePolicy):
             pads = np.arange(moved.shape[1]) < np.array(self._skipped)[:, None]
             self._pads = upload(pads, moved.device)
         return top_drift(moved.masked_fill(self._pads, -1.0), self._ranks[layer], first)
-
-    @classmethod
-    def exact(cls) -> SpaCache:
-        """Every row renewed in every step."""
-        return cls(refresh_interval=1)

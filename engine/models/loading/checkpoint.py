@@ -1,8 +1,8 @@
 """Checkpoint folders in the Hugging Face layout: config.json and safetensors files.
 
-Everything in a folder is taken for hostile: only JSON and safetensors are read, never code or
-pickles, and a link may lead out of a folder only within the Hub's cache, from `snapshots/<commit>`
-to the `blobs` beside it or to those that all models of the cache share.
+Folders are untrusted: only JSON and safetensors are read, never code or pickles. A link may leave
+its folder only within the Hub's cache, from `snapshots/<commit>` to the `blobs` of the model or to
+the `blobs` that all models of the cache share.
 """
 
 from __future__ import annotations
@@ -10,18 +10,23 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import constants
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-MAX_JSON_BYTES, LONGEST = 50_000_000, 600  # of a file; characters of a message
-WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # bytes of the number formats that are read
-CHUNK = 32 << 20  # most bytes of a tensor that are on their way at once
-WHOLE, PLACES, SAMPLE = 64 << 20, 64, 1 << 20  # what a digest reads of a file, in bytes
+from engine.core.files import cache_path, write_whole
+from engine.core.progress import run_to_end
+
+MAX_JSON_BYTES, MAX_MESSAGE = 50_000_000, 600  # bytes of a file; characters of an error message
+DTYPE_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # dtypes that are read
+READ_BYTES, HASH_BYTES = 32 << 20, 8 << 20  # most bytes read at once, for a tensor and a hash
+SMALL_FILE_BYTES = 64 << 20  # larger files enter a digest by their own SHA-256
 INDEX = "model.safetensors.index.json"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 

@@ -19,7 +19,7 @@ from accelerate.hooks import AlignDevicesHook, add_hook_to_module
 from accelerate.utils import OffloadedWeightsLoader, PrefixedDataset
 from torch import Tensor, nn
 
-from engine.core.files import free_on_disk, write_whole
+from engine.core.files import free_on_disk, write_atomically
 from engine.models.base import Block, ModelAdapter, ModelInfo, Norm
 from engine.models.linear import Weights
 from engine.models.loading import memory_estimate
@@ -131,7 +131,7 @@ class Offloaded(OffloadedWeightsLoader):
         """Put a tensor of the host into its file; MemoryShort where that cannot be written."""
         path = self._path(name)
         try:
-            write_whole(path, tensor.view(torch.uint8).numpy().data)
+            write_atomically(path, tensor.view(torch.uint8).numpy().data)
         except OSError as error:
             raise MemoryShort(
                 f"model: {path.parent} cannot take its weights ({error}); free some space there, "

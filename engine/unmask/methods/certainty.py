@@ -1,4 +1,4 @@
-"""Certainty prior: confidence weighed by how much around a position is known (d2Cache)."""
+"""Certainty prior: confidence weighted by the density of known tokens nearby (d2Cache)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Certainty(Unmasker):
     name = "certainty"
     title = "Certainty prior"
     paper = "arXiv 2509.23094"
-    summary = "A fixed number of tokens a step, the surest among known neighbours first."
+    summary = "A fixed number of tokens a step, the most confident near known tokens first."
     scheduled = True
 
     sigma: float = knob(
@@ -27,12 +27,12 @@ class Certainty(Unmasker):
         0.5,
         1000.0,
         label="Sigma",
-        help="How far, in positions, a known token reaches; large values rank by confidence alone.",
+        help="Reach of a known token in positions; large values rank by confidence alone.",
     )
 
     def commit(self, candidates: Candidates, view: StepView) -> Commit:
-        """The best by confidence x density, as many as the step owes."""
+        """Commit the best by confidence x density, as many as the schedule requires."""
         start = view.run.prompt_length
         weight = density(~view.masked[:, start:], self.sigma).gather(1, view.needs - start)
         score = (candidates.score * weight).masked_fill(~view.real, -torch.inf)
-        return self.commit_owed(replace(candidates, score=score), view)
+        return self.commit_scheduled(replace(candidates, score=score), view)

@@ -24,41 +24,52 @@ SCORES = {
 
 @dataclass
 class Dream(Quota):
-    """The best by one of Dream's measures, taken after tempering and filtering; or by chance.
+    """Ranks candidates by one of Dream's measures after tempering and filtering, or at random.
 
-    `origin` reveals each masked position by itself with the probability r of the step; the others
-    take the best of M masks. Corrected, r is 1 / (steps left) and the counts are those of `quota`;
-    as released, they are floor(M r) with r = 1 - t(i+1) / t(i), t even from 1 to `eps`, and all
-    that is left in the last step. M is a sequence's own; the release takes a batch's mean.
+    `alg` origin reveals each masked position independently with the probability r of the step; the
+    other measures take the best of M masks. With the corrected schedule, r is 1 / (steps left) and
+    the counts are those of `quota`. As released, the counts are floor(M r) with r = 1 - t(i+1) /
+    t(i), t linear from 1 to `eps`, and the last step takes the rest. M counts one sequence's masks;
+    the release uses the mean of the batch.
     """
 
     name = "dream"
     title = "Dream"
     paper = "arXiv 2508.15487"
-    summary = "A fixed number of tokens a step, the best by one of Dream's measures, or by chance."
+    summary = "A fixed number of tokens a step, the best by one of Dream's measures, or random ones."
 
     score: str = "entropy"
     alg: str = knob(
         "entropy",
         choices=tuple(SCORES),
         label="Measure",
-        help="What candidates are ranked by; origin reveals at random.",
+        help="What candidates are ranked by; origin reveals positions at random.",
     )
     top_p: float = knob(
-        1.0, 0.0, 1.0, label="Top p", help="Keep the likeliest tokens up to this sum; 1: all."
+        1.0,
+        0.0,
+        1.0,
+        label="Top p",
+        help="Keep the most probable tokens up to this total probability; 1 keeps all.",
     )
-    top_k: int = knob(0, 0, 1000, label="Top k", help="Keep so many of the likeliest; 0: all.")
+    top_k: int = knob(
+        0, 0, 1000, label="Top k", help="Keep this many of the most probable tokens; 0 keeps all."
+    )
     alg_temp: float = knob(
-        0.0, 0.0, 100.0, label="Order temperature", help="Above 0 the order is drawn by measure."
+        0.0,
+        0.0,
+        100.0,
+        label="Order temperature",
+        help="Above 0, the order is drawn at random in proportion to exp(measure / temperature).",
     )
     schedule: str = knob(
         "corrected",
         choices=("corrected", "released"),
         label="Schedule",
-        help="released rounds down as Dream's code does: its first steps may reveal nothing.",
+        help="released rounds down as Dream's code does, so the first steps may reveal nothing.",
     )
     eps: float = knob(
-        0.001, 1e-6, 0.5, label="Eps", help="Released schedule only: the time it falls to."
+        0.001, 1e-6, 0.5, label="Eps", help="Released schedule only: the final time t."
     )
 
     def __post_init__(self) -> None:
@@ -66,29 +77,29 @@ class Dream(Quota):
         self.score = SCORES[self.alg]
 
     @property
-    def known_order(self) -> bool:
-        """Never: chance may reveal nothing in a step, and a foretold step reveals something."""
+    def has_planned_order(self) -> bool:
+        """False: a step of origin may reveal no position."""
         return False
 
     @property
     def shaping(self) -> Shaping:
-        """Confidence is that of the tempered and filtered distribution."""
+        """Temper and filter each distribution before confidence is measured."""
         return Shaping(self.top_p, self.top_k, self.alg_temp)
 
     def start(
         self,
         run: RunInfo,
         steps_per_block: int | None,
-        begun: Mapping[int, BlockProgress] | None = None,
+        progress: Mapping[int, BlockProgress] | None = None,
     ) -> None:
-        """Dream's own schedule where it is asked for; chance takes its shares, from t = 0."""
-        super().start(run, steps_per_block, begun)
+        """Use Dream's schedule if released, and for origin (with eps 0 if corrected)."""
+        super().start(run, steps_per_block, progress)
         assert steps_per_block is not None
-        if self._uneven:
+        if self._uses_dream_schedule:
             eps = self.eps if self.schedule == "released" else 0.0
-            self.pace = DreamSchedule(steps_per_block, begun or {}, eps)
+            self.block_schedule = DreamSchedule(steps_per_block, progress or {}, eps)
 
-    def order(
+    def planned_order(
         self,
         masked: np.ndarray,
         block: slice,
@@ -96,39 +107,41 @@ class Dream(Quota):
         noise: Sequence[torch.Generator],
         eligible: np.ndarray | None = None,
     ) -> tuple[np.ndarray, ...] | None:
-        """What chance reveals now; a number is drawn for every open position, in their order."""
+        """The positions that origin reveals: one random number for every masked position."""
         if self.alg != "origin":
             return None
-        assert isinstance(self.pace, DreamSchedule)
-        share = float(self.pace.share(self.pace.place(block, block_step)))
-        found = []
+        schedule = self.block_schedule
+        assert isinstance(schedule, DreamSchedule)
+        fraction = float(schedule.reveal_fraction(schedule.step_number(block, block_step)))
+        order = []
         for row, generator, free in zip(
             masked, noise, masked if eligible is None else eligible, strict=True
         ):
             places = np.flatnonzero(row)
             numbers = torch.rand(len(places), dtype=torch.float64, generator=generator).numpy()
-            places = places[numbers < share]
-            found.append(places[free[places]])
-        return tuple(found)
+            places = places[numbers < fraction]
+            order.append(places[free[places]])
+        return tuple(order)
 
-    def may_skip(self, view: StepView) -> bool:
-        """Until its last step, where the shares are Dream's."""
-        assert self.pace is not None
-        left = self.pace.steps - self.pace.place(view.block, view.block_step)
-        return self._uneven and left > 1
+    def may_commit_nothing(self, view: StepView) -> bool:
+        """True before the last step if Dream's fractions are used."""
+        schedule = self.block_schedule
+        assert schedule is not None
+        steps_left = schedule.steps - schedule.step_number(view.block, view.block_step)
+        return self._uses_dream_schedule and steps_left > 1
 
-    def shares(self, masked: int, steps: int) -> tuple[int, ...] | None:
-        """By the schedule; None where chance decides."""
+    def planned_counts(self, masked: int, steps: int) -> tuple[int, ...] | None:
+        """Tokens of each step by the schedule; None for origin."""
         if self.alg == "origin":
             return None
         if self.schedule == "corrected":
-            return super().shares(masked, steps)
-        falling, left, found = DreamSchedule(steps, {}, self.eps), masked, []
+            return super().planned_counts(masked, steps)
+        schedule, left, counts = DreamSchedule(steps, {}, self.eps), masked, []
         for step in range(steps):
-            found.append(int(falling.owed(np.array([left]), slice(0, masked), step)[0]))
-            left -= found[-1]
-        return tuple(found)
+            counts.append(int(schedule.tokens_due(np.array([left]), slice(0, masked), step)[0]))
+            left -= counts[-1]
+        return tuple(counts)
 
     @property
-    def _uneven(self) -> bool:
+    def _uses_dream_schedule(self) -> bool:
         return self.alg == "origin" or self.schedule == "released"

@@ -6,20 +6,22 @@ from dataclasses import dataclass
 
 from engine.cache.base import StepView
 from engine.config.knobs import knob
-from engine.unmask.base import Candidates, Commit, Unmasker, leading_run
+from engine.unmask.base import Candidates, Commit, Unmasker, commit_passing_prefix
 
 
 @dataclass
 class Factor(Unmasker):
-    """The k surest candidates for the largest k with (k + 1)(1 - c_k) < factor, at least one."""
+    """Commits the k most confident candidates, k the largest with (k + 1)(1 - c_k) < factor, or 1."""
 
     name = "factor"
     title = "Factor"
     paper = "arXiv 2505.22618"
-    summary = "As many tokens as their confidences allow together; 1 is the theorem's bound."
+    summary = "As many tokens as their confidences allow together; factor 1 is the theorem's bound."
 
-    factor: float = knob(1.0, 0.0, 100.0, label="Factor", help="Larger commits more.")
+    factor: float = knob(
+        1.0, 0.0, 100.0, label="Factor", help="Larger values commit more tokens a step."
+    )
 
     def commit(self, candidates: Candidates, view: StepView) -> Commit:
-        """The prefix of the confidence order that passes."""
-        return leading_run(candidates, lambda rank, doubt: (rank + 1) * doubt < self.factor)
+        """Commit the prefix of the confidence ranking that passes."""
+        return commit_passing_prefix(candidates, lambda rank, gap: (rank + 1) * gap < self.factor)

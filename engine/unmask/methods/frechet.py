@@ -5,17 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.cache.base import StepView
-from engine.unmask.base import Candidates, Commit, Unmasker, leading_run
+from engine.unmask.base import Candidates, Commit, Unmasker, commit_passing_prefix
 
 
 @dataclass
 class Frechet(Unmasker):
-    """The largest k with sum over j <= k of (1 - c_j), plus 1 - c_k, below 1; at least one."""
+    """Commits the k most confident candidates, k the largest with the bound below 1, or 1.
+
+    The bound is the sum of 1 - c_j over j <= k, plus 1 - c_k.
+    """
 
     name = "frechet"
     title = "Fréchet bound"
     summary = "As many tokens as the Fréchet bound on their joint probability guarantees."
 
     def commit(self, candidates: Candidates, view: StepView) -> Commit:
-        """The prefix of the confidence order that passes."""
-        return leading_run(candidates, lambda _, doubt: doubt.cumsum(1) + doubt < 1)
+        """Commit the prefix of the confidence ranking that passes."""
+        return commit_passing_prefix(candidates, lambda _, gap: gap.cumsum(1) + gap < 1)

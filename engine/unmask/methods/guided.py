@@ -11,9 +11,9 @@ from engine.cache.base import CachePolicy, StepView
 from engine.config.knobs import knob
 from engine.core.device import HostCopy, upload
 from engine.core.events import GuidedStep
-from engine.guider.match import RunGuider
 from engine.guider.model import GuiderCost
 from engine.guider.report import Report
+from engine.guider.run_guider import RunGuider
 from engine.guider.verification import RULES, Draft, Rule, Verifier, verify_draft
 from engine.models.ops import wide
 from engine.unmask.base import Candidates, Commit, Unmasker
@@ -79,18 +79,18 @@ class Guided(Unmasker):
                 "or logits"
             )
 
-    def set_guider(self, guiding: RunGuider | None) -> None:
+    def set_guider(self, run_guider: RunGuider | None) -> None:
         """Take the guider; a fresh reader for each sequence."""
-        assert guiding is not None, "guided runs with a guider"
-        self._guiding, rule = guiding, Rule(self.rule, self.k, self.tau)
+        assert run_guider is not None, "guided runs with a guider"
+        self._guiding, rule = run_guider, Rule(self.rule, self.k, self.tau)
         self._judges = [
-            Verifier(guiding.open(), prompt, guiding.pair, rule) for prompt in guiding.prompts
+            Verifier(run_guider.open(), prompt, run_guider.pair, rule) for prompt in run_guider.prompts
         ]
         self._report: Report | None = None
 
-    def restrict(self, logits: Tensor) -> None:
+    def restrict_logits(self, logits: Tensor) -> None:
         """Only what the guider can judge is drafted."""
-        self._guiding.pair.restrict(logits)
+        self._guiding.pair.restrict_logits(logits)
 
     def rows(self, masked: np.ndarray, block: slice, logits_end: np.ndarray) -> np.ndarray:
         """The first masks of each sequence, as many as a step may judge, up to the edge."""
@@ -117,7 +117,7 @@ class Guided(Unmasker):
         device = view.needs.device
         return Commit(upload(mask, device), upload(ids, device))
 
-    def end_of_text_policy(self, asked: str) -> str:
+    def end_of_text_rule(self, asked: str) -> str:
         """An end of text that is committed ends the run, whatever is asked (spec.eos official)."""
         return "fill_safe" if asked == "official" else asked
 

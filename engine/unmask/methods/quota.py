@@ -16,16 +16,16 @@ from engine.unmask.base import Candidates, Commit, Unmasker
 
 @dataclass
 class Quota(Unmasker):
-    """The best candidates by score, as many as the step owes.
+    """Commits the candidates with the highest scores, as many as the schedule requires.
 
-    A random order is drawn once a block, which is the law of a fresh draw in every step; a branch
-    draws that of a half-decoded block anew.
+    A random order is drawn once a block, which has the same distribution as a new draw in every
+    step. A branch draws that of a half-decoded block again.
     """
 
     name = "quota"
     title = "Quota"
     paper = "arXiv 2502.09992"
-    summary = "A fixed number of tokens a step, the surest first."
+    summary = "A fixed number of tokens a step, the most confident first."
     scheduled = True
 
     score: str = knob(
@@ -36,11 +36,11 @@ class Quota(Unmasker):
     )
 
     @property
-    def known_order(self) -> bool:
-        """A random order owes nothing to the logits."""
+    def has_planned_order(self) -> bool:
+        """True for a random order, which does not depend on the logits."""
         return self.score == "random"
 
-    def order(
+    def planned_order(
         self,
         masked: np.ndarray,
         block: slice,
@@ -48,28 +48,28 @@ class Quota(Unmasker):
         noise: Sequence[torch.Generator],
         eligible: np.ndarray | None = None,
     ) -> tuple[np.ndarray, ...] | None:
-        """The positions owed now, by falling random number; ties go to the lower position."""
-        if not self.known_order:
+        """The positions due in this step, in descending order of their random numbers."""
+        if not self.has_planned_order:
             return None
-        assert self.pace is not None
+        assert self.block_schedule is not None
         if block_step == 0:
-            self._numbers = self.draw(block, noise)
+            self._numbers = self.draw_order(block, noise)
         free = masked if eligible is None else eligible
         ranked = np.where(free[:, block], -self._numbers, np.inf).argsort(1, kind="stable")
-        due = self.pace.owed(masked.sum(1), block, block_step)
+        due = self.block_schedule.tokens_due(masked.sum(1), block, block_step)
         counts = np.minimum(due, free.sum(1))
         return tuple(
             block.start + places[:count] for places, count in zip(ranked, counts, strict=True)
         )
 
-    def draw(self, block: slice, noise: Sequence[torch.Generator]) -> np.ndarray:
-        """A uniform number for every position of a block, [B, n], in position order."""
+    def draw_order(self, block: slice, noise: Sequence[torch.Generator]) -> np.ndarray:
+        """Uniform numbers [B, n] for every position of a block, in position order."""
         size = block.stop - block.start
         return np.stack([torch.rand(size, dtype=torch.float64, generator=g) for g in noise])
 
     def commit(self, candidates: Candidates, view: StepView) -> Commit:
-        """The best, as many as the step owes and may be committed."""
+        """Commit the planned positions, or the candidates with the highest scores."""
         if view.due is not None:
             mask = upload(view.due, view.needs.device).gather(1, view.needs)
             return Commit(mask & view.real, candidates.ids)
-        return self.commit_owed(candidates, view)
+        return self.commit_scheduled(candidates, view)

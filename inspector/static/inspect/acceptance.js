@@ -1,7 +1,7 @@
 const VERDICT_POINTS = [
   ["accepted", ["accepted", "stop"], "#009e73", "dot"],
-  ["agreed to, beyond the mismatch", ["agreed"], "#56b4e9", "dot"],
-  ["not agreed to", ["mismatch", "refused", "fallback"], "#d55e00", "cross"],
+  ["agreed, after the mismatch", ["agreed"], "#56b4e9", "dot"],
+  ["not agreed", ["mismatch", "refused", "fallback"], "#d55e00", "cross"],
 ];
 
 function guidedSteps(panel, figure, shape) {
@@ -33,7 +33,7 @@ function acceptanceRate(panel, data) {
     ],
     words: (x) => {
       const s = stepAt(x, steps);
-      return "Step " + (s + 1) + ": " + taken[s] + " of " + plural(data.drafted.values[s], "drafted token") + " accepted, " + mean[s].toFixed(2) + " a step so far";
+      return "Step " + (s + 1) + ": " + taken[s] + " of " + plural(data.drafted.values[s], "drafted token") + " accepted, " + mean[s].toFixed(2) + " per step so far";
     },
     height: 190,
   });
@@ -122,14 +122,14 @@ function acceptanceBreakEven(panel, data, time) {
   const xs = Array.from({ length: steps }, (_, s) => s + 1);
   const timed = time && !time.missing && time.needed.shape[0] === steps ? Array.from(time.needed.values) : null;
   const lines = [
-    ["reached: tokens a step so far", inspectInks(panel.root).b, [], Array.from(data.reached.values)],
+    ["reached: tokens per step so far", inspectInks(panel.root).b, [], Array.from(data.reached.values)],
     ["needed, by FLOPs", "#d55e00", [7, 3], Array.from(data.needed.values)],
   ];
   if (timed) lines.push(["needed, by the clock", "#cc79a7", [2, 3], timed]);
   const most = Math.max(2, ...lines.flatMap(([, , , ys]) => ys.filter(Number.isFinite)));
   guidedSteps(panel, "guider-even", {
-    title: "Break-even: tokens a step needed to pay for the guider, and reached",
-    y: { name: "tokens a step", from: 0, to: most * 1.06 },
+    title: "Break-even: tokens per step needed to offset the guider's cost, and reached",
+    y: { name: "tokens per step", from: 0, to: most * 1.06 },
     series: lines.map(([name, colour, dash, ys]) => ({ name, colour, dash, xs, ys })),
     words: (x) => "Up to step " + (stepAt(x, steps) + 1) + ": " + lines.map(([name, , , ys]) => name.split(":")[0] + " " + number(ys[stepAt(x, steps)], 2)).join("; "),
     height: 260,

@@ -1,6 +1,6 @@
 const RECORD_LEVELS = { "": 0, off: 0, steps: 1, layers: 2, probe: 3 };
 const LEVEL_WORDS = {
-  1: "each step's plan", 2: "every layer's drift", 3: "the exact values beside it (probe)",
+  1: "plans", 2: "drifts", 3: "exact values (probe)",
 };
 
 class Inspector {
@@ -177,12 +177,12 @@ class Inspector {
 
   lack(view, frame) {
     if (this.store.state === "recording") return "Recording …";
-    if (this.store.live) return "The run goes on; the views open when it ends.";
-    if (!this.store.started.length) return "Nothing has been run yet.";
+    if (this.store.live) return "The views open when the run ends.";
+    if (!this.store.started.length) return "There is no run yet.";
     if (!frame) return "Reading …";
     if (RECORD_LEVELS[view.level] > RECORD_LEVELS[frame.level]) {
-      const lacks = "This run kept no record of " + LEVEL_WORDS[RECORD_LEVELS[view.level]] + ".";
-      return props.offline ? lacks : lacks + " Press Record above to run it once more, untimed, with the recorder on.";
+      const lacks = "This run has no recorded " + LEVEL_WORDS[RECORD_LEVELS[view.level]] + ".";
+      return props.offline ? lacks : lacks + " Press Record above to run it again, without timing, with the recorder on.";
     }
     if (!view.source) return "";
     const found = this.given(this.cursor.now.lane, view.source);
@@ -233,7 +233,7 @@ class Inspector {
   }
 
   where(now, frame) {
-    if (!frame || now.position === null) return "No token chosen: point at a cell, click or Enter pins it, Escape lets go.";
+    if (!frame || now.position === null) return "No token chosen. Point at a cell to see its token; a click or Enter pins it, Escape unpins it.";
     const part = now.position < frame.prompt ? "prompt" : "answer token " + (now.position - frame.prompt + 1);
     return "Position " + (now.position + 1) + " (" + part + "), " + this.tokenText(now.lane, now.position, now.step) + (this.cursor.held ? ", pinned" : "");
   }

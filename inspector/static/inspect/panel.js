@@ -8,7 +8,8 @@ class Panel {
     this.figures = {};
     this.root = make("div", "ds-view");
     this.root.dataset.view = name;
-    this.about = make("p", "ds-about", this.view.about);
+    this.about = make("p", "ds-about");
+    this.about.append(...termNodes(this.view.about));
     this.controls = make("div", "ds-controls");
     this.note = make("p", "ds-note");
     this.note.hidden = true;

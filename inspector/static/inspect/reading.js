@@ -2,7 +2,7 @@ function figureName(spec) {
   const [x, y] = [spec.x.name, spec.y.name];
   const axes = [x && x + " across", y && y + (spec.series ? " upwards" : " downwards")].filter(Boolean);
   const size = spec.series ? "" : ", " + spec.x.count + " by " + spec.y.count + " cells";
-  return spec.title + ". " + axes.join(", ") + size + ". Arrow keys read the values.";
+  return spec.title + ". " + axes.join(", ") + size + ". Use the arrow keys to read the values.";
 }
 
 function plotStops(spec) {

@@ -5,16 +5,16 @@ const RULING_ENDS = {
   agreed: "Not committed in this step",
   refused: "Not accepted",
   mismatch: "Not accepted, the first mismatch",
-  fallback: "Committed all the same",
+  fallback: "Committed by the fallback",
   stop: "Accepted: the end of the text",
 };
 const RULING_COUNTS = {
   accepted: "accepted and committed",
-  mismatch: "the first that the guider did not agree to",
-  fallback: "committed by the fallback, for nothing was accepted",
+  mismatch: "the first token that the guider did not accept",
+  fallback: "committed by the fallback, because no token was accepted",
   stop: "the end of the text was committed, and the run ended",
   filled: "filled in after the end of the text",
-  untold: "drafted beyond the first mismatch; its verdict was not recorded",
+  untold: "drafted after the first mismatch; its verdict was not recorded",
 };
 
 function rulingRow(data, frame, step, position) {
@@ -31,7 +31,7 @@ function chance(p) {
 }
 
 function rankWords(rank) {
-  return RANK_WORDS[rank] || "sixth or a lower";
+  return RANK_WORDS[rank] || "sixth or lower";
 }
 
 class Ruling {
@@ -48,7 +48,7 @@ class Ruling {
   }
 
   get outcome() {
-    return this.forced ? "Committed all the same, and it ends the text" : RULING_ENDS[this.name];
+    return this.forced ? "Committed by the fallback, and it ends the text" : RULING_ENDS[this.name];
   }
 
   get head() {
@@ -65,7 +65,7 @@ class Ruling {
     if (this.row < 0) return this.head + this.untold();
     const { data, row } = this;
     const p_g = data.draft_p_g.values[row];
-    const said = Number.isNaN(p_g) ? "not told" : chance(p_g);
+    const said = Number.isNaN(p_g) ? "unknown" : chance(p_g);
     return this.head + this.drafted + ", diffusion model " + chance(data.draft_p_f.values[row]) + ", guider " + said + ": " + this.outcome.toLowerCase();
   }
 
@@ -101,8 +101,8 @@ class Ruling {
   both() {
     const { data, row, tokens } = this;
     const drafts = "the diffusion model drafts " + this.drafted + " with probability " + chance(data.draft_p_f.values[row]);
-    if (!tokens.length) return drafts + "; the guider's tokens do not reach it, so it was not judged.";
-    const own = data.about.shared ? "" : " In its own tokens it reads " + tokens.map(({ id, p }) => this.piece(id) + " " + chance(p)).join(", ") + ".";
+    if (!tokens.length) return drafts + "; the guider's tokens do not reach it, so it was not checked.";
+    const own = data.about.shared ? "" : " In the guider's tokens it is " + tokens.map(({ id, p }) => this.piece(id) + " " + chance(p)).join(", ") + ".";
     return drafts + "; " + this.guess(tokens) + "." + own;
   }
 
@@ -125,26 +125,26 @@ class Ruling {
 
   reason({ p, ok, rank, best }, whole) {
     const { rule, k, tau } = this.data.rule;
-    if (ok !== whole) return "the guider does not agree to all that spells it";
-    const share = tau + " × its best " + chance(best);
-    if (rule === "rel_dlm") return "the diffusion model's best probability is " + (ok ? "" : "not ") + "more than " + share + " (rule rel_dlm, τ = " + tau + ")";
+    if (ok !== whole) return "the guider does not accept all of its tokens that spell it";
+    const share = tau + " × its highest, " + chance(best);
+    if (rule === "rel_dlm") return "the diffusion model's highest probability is " + (ok ? "" : "not ") + "more than " + share + " (rule rel_dlm, τ = " + tau + ")";
     if (rule === "top1") return "it is " + (ok ? "" : "not ") + "the guider's first choice (rule top1)";
     const likely = k === 1 ? "the first choice" : "one of its " + k + " first choices";
     if (rule === "topk") return "it is " + (ok ? "" : "not ") + likely + " (rule topk, k = " + k + ")";
-    const told = " (rule rel, k = " + k + ", τ = " + tau + ")";
-    if (ok) return "it is " + likely + ", and " + chance(p) + " is at least " + share + told;
+    const name = " (rule rel, k = " + k + ", τ = " + tau + ")";
+    if (ok) return "it is " + likely + ", and " + chance(p) + " is at least " + share + name;
     const far = rank >= k || p >= tau * best;
-    return (far ? "it is not " + likely : chance(p) + " is less than " + share) + told;
+    return (far ? "it is not " + likely : chance(p) + " is less than " + share) + name;
   }
 
   after(ok) {
     const { name, data } = this;
-    if (name === "fallback" || this.forced) return "; as nothing was accepted, " + (data.rule.fallback === "ar" ? "the guider's" : "the diffusion model's") + " token was committed there (fallback " + data.rule.fallback + ")";
+    if (name === "fallback" || this.forced) return "; because no token was accepted, " + (data.rule.fallback === "ar" ? "the guider's" : "the diffusion model's") + " token was committed there (fallback " + data.rule.fallback + ")";
     if (name !== "agreed" && name !== "refused") return "";
     const first = this.mismatch();
     const where = first < 0 ? "" : ", answer token " + (first + 1);
-    if (name === "agreed") return first < 0 ? "; it lies past what a step may accept" : "; but an earlier one" + where + ", was the first mismatch";
-    return "; an earlier one" + where + ", had ended the run of accepted tokens";
+    if (name === "agreed") return first < 0 ? "; it is beyond the number of tokens that a step may accept" : "; but an earlier token" + where + ", was the first mismatch";
+    return "; an earlier token" + where + ", was the first mismatch";
   }
 
   mismatch() {

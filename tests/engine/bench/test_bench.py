@@ -10,7 +10,7 @@ import torch
 
 import engine.bench.__main__ as bench
 from engine.bench import growth, report, suite, targets
-from engine.core.tables import marks
+from engine.core.tables import section_marks
 from tests.support.micro import ROOT
 
 LLADA = "llada:layers=2,d=32,heads=4,ffn=48,vocab=900"
@@ -23,7 +23,7 @@ SECTIONS = [section for section, _ in bench.SUITES.values()]
 @pytest.fixture(autouse=True)
 def threads_and_marks(monkeypatch, tmp_path):
     before = torch.get_num_threads()
-    text = "".join(f"{start}old\n{end}\n" for start, end in map(marks, SECTIONS))
+    text = "".join(f"{start}old\n{end}\n" for start, end in map(section_marks, SECTIONS))
     (tmp_path / "README.md").write_text(text, "utf-8")
     (tmp_path / "assets" / "results").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
@@ -33,7 +33,7 @@ def threads_and_marks(monkeypatch, tmp_path):
 
 def between(text, name):
     """What stands between the marks of a name."""
-    start, end = marks(name)
+    start, end = section_marks(name)
     return text.partition(start)[2].partition(end)[0]
 
 
@@ -241,6 +241,6 @@ def test_the_readme_has_a_line_for_every_row():
         lines = [[cell.strip() for cell in line.split("|")[1:3]] for line in section.splitlines()]
         for one in settings:
             assert [one.group, one.name] in lines
-    assert marks("growth")[0] in README
+    assert section_marks("growth")[0] in README
     if str(bench.CHART) in README:
         assert (ROOT / bench.CHART).is_file()

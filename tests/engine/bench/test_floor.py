@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from engine.bench.floor import Buffers, Product, ProductRecorder, Replay
+from engine.bench.floor import Buffers, Product, ProductRecorder, ProductReplay
 from engine.catalog import policies
 from engine.generate.loop import Denoiser, denoise
 from tests.support.micro import make_prompts, make_spec, micro_job, model_of
@@ -24,7 +24,7 @@ def noted(spec, family="mha", prompts=(6, 9)):
     found, flops = ProductRecorder(model), []
     with found:
         for event in denoise(state):
-            found.cut()
+            found.end_step()
             flops.append(int(event.flops.sum()))
     return found.steps, flops, {p.untyped_storage().data_ptr() for p in model.parameters()}
 
@@ -40,15 +40,15 @@ def test_the_products_noted_are_those_of_the_ledger(family, cache):
 @pytest.mark.parametrize("cache", ["none", "dual", "spa_cache", "d2_cache", "dare_kv"])
 def test_the_replay_multiplies_all_that_was_noted(cache):
     steps, flops, _ = noted(make_spec(cache=cache), "shifted-gqa")
-    replay = Replay(steps, Buffers(steps, CPU))
+    replay = ProductReplay(steps, Buffers(steps, CPU))
     with FlopCounterMode(display=False) as counter:
         times = replay.run()
     assert counter.get_total_flops() == sum(flops)
     assert len(times) == len(steps)
     less, again = [steps[0][1:]], ProductRecorder(nn.Module())
     with again:
-        Replay(less, Buffers(less, CPU)).run()
-    again.cut()
+        ProductReplay(less, Buffers(less, CPU)).run()
+    again.end_step()
     assert sum(p.flops for p in again.steps[0]) == flops[0] - steps[0][0].flops
 
 
@@ -67,7 +67,7 @@ def test_heads_that_share_keys_read_them_once():
     found = ProductRecorder(nn.Module())
     with found, torch.inference_mode():
         torch.nn.functional.scaled_dot_product_attention(q, k, k, enable_gqa=True)
-    found.cut()
+    found.end_step()
     scores, sums = found.steps[0]
     assert (scores.batch, scores.rows, scores.inner, scores.columns) == (4, 6, 8, 5)
     assert (sums.batch, sums.rows, sums.inner, sums.columns) == (4, 6, 5, 8)
@@ -85,7 +85,7 @@ def test_any_pair_of_operands_comes_to_one_product(left, right, sizes):
     found = ProductRecorder(nn.Module())
     with found, torch.inference_mode():
         out = torch.ones(left) @ torch.ones(right)
-    found.cut()
+    found.end_step()
     ((one,),) = found.steps
     assert (one.batch, one.rows, one.inner, one.columns) == sizes
     assert one.flops == 2 * left[-1] * out.numel()

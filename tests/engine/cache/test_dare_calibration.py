@@ -23,8 +23,8 @@ from engine.catalog import make_policy
 from engine.config.spec import RunSpec
 from engine.core.files import cache_path
 from engine.generate.loop import Denoiser
-from engine.serve import calibrate, calibration
-from engine.serve.calibration import DriftMeter
+from engine.serve import calibrate, drift_meter
+from engine.serve.drift_meter import DriftMeter
 from engine.serve.lane import policy_context_of
 from engine.serve.model_pool import ModelPool
 from tests.engine.cache.methods.test_dare import FORMS
@@ -181,7 +181,7 @@ def test_the_meter_counts_only_steps_in_which_rows_could_be_reused(model):
 
 
 def test_shipped_drifts_are_measured_once_and_found(folder, monkeypatch):
-    monkeypatch.setattr(calibration, "PROBLEMS", 1)
+    monkeypatch.setattr(drift_meter, "PROBLEMS", 1)
     paths = calibrate.ship(folder, ["none", "dual"])
     assert [p.name for p in paths] == ["none-q0.npz", "dual-q0.npz"]
     model = ModelPool({"micro": folder}).load(RunSpec(model="micro"))

@@ -7,7 +7,7 @@ import pytest
 
 from engine.cache.calibration.layer_budget import preset
 from engine.core.events import KINDS
-from engine.core.regions import done, regions
+from engine.core.regions import recomputed_kinds, region_rows
 from engine.record.recorder import StepRecorder
 from engine.trace.trace import Trace
 from tests.engine.trace.test_trace import ended, started
@@ -24,9 +24,9 @@ def told(family, **changes):
     plans = np.stack([event.recording.plan for event in events])
     starts = [PROMPT + spec.block_length * event.block for event in events]
     shift = model.info.logit_shift
-    areas = [regions(PROMPT, slice(s, s + spec.block_length), LENGTH, shift) for s in starts]
+    areas = [region_rows(PROMPT, slice(s, s + spec.block_length), LENGTH, shift) for s in starts]
     planned = np.stack([event.recording.planned for event in events])
-    return np.array(KINDS)[planned], np.array(KINDS)[done(plans, areas, LENGTH)]
+    return np.array(KINDS)[planned], np.array(KINDS)[recomputed_kinds(plans, areas, LENGTH)]
 
 
 @pytest.mark.parametrize("cache", STATIC)
@@ -98,12 +98,12 @@ def test_a_trace_derives_what_was_done():
     for event in [started(spec, logit_shift=1), *result.events, ended(result)]:
         trace.append(event)
     planned, _ = told("shifted-mha", cache="dual")
-    assert np.array_equal(np.array(KINDS)[trace.done()], planned)
+    assert np.array_equal(np.array(KINDS)[trace.recomputed_kinds()], planned)
     trace.meta["model"] |= {"logit_shift": 0}
-    assert not np.array_equal(np.array(KINDS)[trace.done()], planned)
+    assert not np.array_equal(np.array(KINDS)[trace.recomputed_kinds()], planned)
     trace.meta["spec"] = {}
     with pytest.raises(ValueError, match=r"meta\.spec\.block_length"):
-        trace.done()
+        trace.recomputed_kinds()
 
 
 def facts(**changes):

@@ -4,18 +4,18 @@ import json
 
 import pytest
 
-from engine.config.spec import RunSpec, Start
+from engine.config.spec import BranchStart, RunSpec
 
 GO = {"trace": "t", "step": 0}
 
 
 def test_where_a_branch_starts_is_plain_data():
     spec = RunSpec(start={"trace": "t", "step": 3, "edits": [[9, 1], [2, -1]]})
-    assert spec.start == Start("t", 3, ((2, -1), (9, 1)))
+    assert spec.start == BranchStart("t", 3, ((2, -1), (9, 1)))
     plain = json.loads(spec.to_json())["start"]
     assert plain == {"trace": "t", "step": 3, "edits": [[2, -1], [9, 1]]}
     assert RunSpec().to_dict()["start"] is None
-    assert RunSpec.from_dict({"start": GO}).start == Start("t", 0)
+    assert RunSpec.from_dict({"start": GO}).start == BranchStart("t", 0)
     assert hash(spec) == hash(RunSpec.from_dict(spec.to_dict()))
 
 
@@ -32,7 +32,7 @@ REFUSALS = [
     ({"start": GO | {"step": True}}, "start.step: expected a whole number"),
     ({"start": GO | {"step": 2**31}}, "start.step: expected a whole number"),
     ({"start": GO | {"edits": 5}}, "start.edits: expected pairs"),
-    ({"start": Start("t", 0, 5)}, "start.edits: expected pairs"),
+    ({"start": BranchStart("t", 0, 5)}, "start.edits: expected pairs"),
     ({"start": GO | {"edits": [[128, 1]]}}, "start.edits: .* offset from 0 to 127"),
     ({"start": GO | {"edits": [[-1, 1]]}}, "start.edits: .* offset from 0 to 127"),
     ({"start": GO | {"edits": [[0, -2]]}}, "start.edits: .* or -1 to mask it again"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engine.catalog import check_knobs, make_policy, make_unmasker, policies, unmaskers
 from engine.config.knobs import describe_fields
 from engine.config.plan import derive
-from engine.config.spec import MAX_PROMPT_CHARS, RaceSpec, RunSpec, Start
+from engine.config.spec import MAX_PROMPT_CHARS, BranchStart, RaceSpec, RunSpec
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 NAMES = st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=40)
@@ -30,7 +30,7 @@ def starts(draw, taken):
     free = [i for i in range(16) if i not in taken]
     edits = draw(st.dictionaries(st.sampled_from(free), st.integers(-1, 999), max_size=3))
     name = draw(st.from_regex(r"[A-Za-z0-9_.~-]{1,64}", fullmatch=True))
-    return Start(name, draw(st.integers(0, 2**31 - 1)), tuple(edits.items()))
+    return BranchStart(name, draw(st.integers(0, 2**31 - 1)), tuple(edits.items()))
 
 
 @st.composite

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.bench.host_waits import STEP, Waits, counted
+from engine.bench.host_waits import STEP, HostWaits, waits_in_trace
 from engine.bench.trial import SynchronousDenoiser
 from engine.cache.methods.none import NoCache
 from engine.catalog import policies
@@ -165,9 +165,9 @@ def test_waits_are_those_of_a_trace_from_its_first_step_to_its_last():
         ("cudaStreamSynchronize", 12, 13), ("cudaEventSynchronize", 25, 26), (STEP, 30, 40),
         ("cudaDeviceSynchronize", 41, 42),
     ]  # fmt: skip
-    assert counted(trace) == Waits(inside=0.5, all=1.0)
+    assert waits_in_trace(trace) == HostWaits(inside=0.5, all=1.0)
     with pytest.raises(ValueError, match="trace"):
-        counted(trace[2:3])
+        waits_in_trace(trace[2:3])
 
 
 class Marker:

@@ -10,16 +10,16 @@ from engine.cache.store import ActivationStore, Site
 from engine.core.rows import (
     ALL,
     count,
+    from_device_mask,
+    from_mask,
     is_empty,
-    once,
-    pack,
-    pack_there,
-    packed,
+    local_rows,
     put,
-    same,
+    same_rows,
     take,
     to_mask,
-    within,
+    unrepeated,
+    upload_mask,
 )
 from tests.support.micro import make_info
 
@@ -48,8 +48,8 @@ def test_one_sequence_is_taken_and_put_like_the_first_of_two(dim):
 def test_repeated_rows_count_once():
     like = torch.zeros(2, 3)
     rows = torch.tensor([[1, 4, 4], [2, 3, 7]])
-    assert once(rows, like).tolist() == [[1, 1, 0], [1, 1, 1]]
-    assert once(slice(2, 5), like).tolist() == [[1, 1, 1], [1, 1, 1]]
+    assert unrepeated(rows, like).tolist() == [[1, 1, 0], [1, 1, 1]]
+    assert unrepeated(slice(2, 5), like).tolist() == [[1, 1, 1], [1, 1, 1]]
 
 
 @pytest.mark.parametrize("dim", [1, 2])
@@ -84,29 +84,29 @@ def test_places_inside_an_active_set(active, rows):
         active, rows = active[:1], slice(4, 7)
     x = values(2, 8)[: len(active) if isinstance(active, torch.Tensor) else 2]
     if rows is ALL:
-        assert within(active, rows) is ALL
+        assert local_rows(active, rows) is ALL
         return
-    assert torch.equal(take(take(x, active), within(active, rows)), take(x, rows))
+    assert torch.equal(take(take(x, active), local_rows(active, rows)), take(x, rows))
 
 
 def test_an_active_set_is_all_of_itself():
     for rows in SETS:
-        assert within(rows, rows) is ALL
-    assert within(slice(2, 6), slice(2, 6)) is ALL
-    assert same(slice(1, 2), slice(1, 2))
-    assert not same(slice(1, 2), slice(1, 3))
+        assert local_rows(rows, rows) is ALL
+    assert local_rows(slice(2, 6), slice(2, 6)) is ALL
+    assert same_rows(slice(1, 2), slice(1, 2))
+    assert not same_rows(slice(1, 2), slice(1, 3))
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=4))
 def test_packed_masks_list_their_rows_in_order(mask):
     mask = np.array(mask)
-    rows, real = packed(mask)
+    rows, real = from_mask(mask)
     for i, row in enumerate(mask):
         assert rows[i, real[i]].tolist() == np.flatnonzero(row).tolist()
         assert (np.diff(rows[i]) >= 0).all()
     assert rows.shape[1] == max(mask.sum(1).max(), 1)
-    there, known = pack_there(torch.from_numpy(mask), mask.sum(1))
-    assert torch.equal(there, pack(mask, CPU))
+    there, known = from_device_mask(torch.from_numpy(mask), mask.sum(1))
+    assert torch.equal(there, upload_mask(mask, CPU))
     assert np.array_equal(there.numpy(), rows)
     assert np.array_equal(known, real)
 

@@ -13,7 +13,7 @@ def test_more_threads_are_taken_only_where_they_pay(monkeypatch):
 
 
 def test_powers_of_two_and_all_cores_are_tried():
-    assert [threads.counts(cores) for cores in (1, 2, 6, 8)] == [
+    assert [threads.thread_counts(cores) for cores in (1, 2, 6, 8)] == [
         [1], [1, 2], [1, 2, 4, 6], [1, 2, 4, 8],
     ]  # fmt: skip
 

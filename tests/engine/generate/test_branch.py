@@ -7,7 +7,7 @@ import pytest
 
 from engine.catalog import make_unmasker, policies, unmaskers
 from engine.config.plan import derive
-from engine.config.spec import RaceSpec, RunSpec, Start
+from engine.config.spec import BranchStart, RaceSpec, RunSpec
 from engine.core.events import KINDS, RunStarted, StepEvent
 from engine.serve.session import Session
 from engine.trace.trace import Trace
@@ -198,7 +198,7 @@ def finished(shared):
 
 
 def test_a_session_goes_on_from_the_traces_it_is_given(shared, finished):
-    spec = RunSpec(**BASE, start=Start("held.a", 5))
+    spec = RunSpec(**BASE, start=BranchStart("held.a", 5))
     events = list(shared.run(spec, parents={"held.a": finished}))
     assert tail(traced(events)) == tail(finished, 5)
     assert events[-1].texts == tuple(finished.meta["texts"])
@@ -207,8 +207,8 @@ def test_a_session_goes_on_from_the_traces_it_is_given(shared, finished):
 
 
 def test_lanes_of_a_race_branch_on_their_own(shared, finished):
-    edited = RunSpec(**BASE, start=Start("x", 5, ((15, 40),)))
-    race = RaceSpec(RunSpec(**BASE, start=Start("x", 9)), edited)
+    edited = RunSpec(**BASE, start=BranchStart("x", 5, ((15, 40),)))
+    race = RaceSpec(RunSpec(**BASE, start=BranchStart("x", 9)), edited)
     events = list(shared.race(race, parents={"x": finished}))
     lanes = {lane: [e for name, e in events if name == lane] for lane in "ab"}
     assert tail(traced(lanes["a"])) == tail(finished, 9)
@@ -217,7 +217,7 @@ def test_lanes_of_a_race_branch_on_their_own(shared, finished):
 
 
 def test_a_session_refuses_a_parent_that_it_was_not_given(shared):
-    spec = RunSpec(**BASE, start=Start("gone", 5))
+    spec = RunSpec(**BASE, start=BranchStart("gone", 5))
     with pytest.raises(ValueError, match=r"start\.trace: 'gone' is no longer held; run it again"):
         next(shared.run(spec))
     with pytest.raises(ValueError, match=r"start\.trace: 'gone'"):

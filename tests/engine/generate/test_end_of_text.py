@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from engine.generate.end_of_text import (
-    ended_rows,
+    positions_to_fill,
     suppress_confidence,
     suppress_logits,
     text_length,
@@ -84,13 +84,13 @@ MASKED = np.array([[0, 0, 0, 1, 0, 1, 1], [0, 0, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0,
     ],
 )
 def test_what_is_filled(policy, filled):
-    rows = ended_rows(policy, CANVAS, MASKED, STOPS, 2)
+    rows = positions_to_fill(policy, CANVAS, MASKED, STOPS, 2)
     assert [np.flatnonzero(row).tolist() for row in rows] == filled
 
 
 def test_a_masked_position_that_holds_a_stop_id_ends_nothing():
     masked = np.ones((1, 4), bool)
-    assert not ended_rows("fill_eager", np.full((1, 4), EOS), masked, STOPS, 0).any()
+    assert not positions_to_fill("fill_eager", np.full((1, 4), EOS), masked, STOPS, 0).any()
 
 
 def test_suppressed_logits_never_propose_the_end(ending):

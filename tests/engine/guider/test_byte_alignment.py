@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.guider.byte_alignment import ByteAlignment
+from engine.guider.alignment import ByteAlignment
 from tests.support.vocabularies import (
     END,
     OTHER,

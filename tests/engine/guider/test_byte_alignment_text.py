@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tokenizers import decoders, models
 
-from engine.guider.byte_alignment import TAIL, ByteAlignment, Vocabulary
+from engine.guider.alignment import TAIL, ByteAlignment, Vocabulary
 from engine.models.tokenizer import Tokenizer
 from engine.tiny import tokenizer as tiny
 from tests.support.micro import ROOT

@@ -9,7 +9,7 @@ from transformers import Qwen2Config
 from engine.guider.model import count_parameters, load_guider, stop_ids
 from engine.models.loading.checkpoint import CheckpointError
 from engine.serve.guider_pool import HUB, Size
-from tests.support.guiding import qwen
+from tests.support.fake_guiders import qwen
 from tests.support.micro import TINY
 
 SIZES = {  # spec A.3: hidden, layers, heads, kv heads, ffn, tied, rows, parameters

@@ -9,7 +9,7 @@ from engine.generate.loop import Denoiser, denoise
 from engine.guider.model import CachedReader, Guider
 from engine.guider.verification import Rule, Verifier
 from engine.guider.vocabularies import VocabularyPair
-from tests.support.guiding import guiding, qwen
+from tests.support.fake_guiders import qwen, run_guider
 from tests.support.micro import (
     ATOL,
     Run,
@@ -69,8 +69,8 @@ def run_with(kind, model=None, guider=None, **changes):
 
     settings = {"unmasker": "guided", "knobs": {"guided.rule": "topk", "guided.k": 12}}
     job = micro_job(model, make_spec(**settings | changes), prompt)
-    job.guiding = guiding(model.info, prompt)
-    object.__setattr__(job.guiding, "open", opened)
+    job.run_guider = run_guider(model.info, prompt)
+    object.__setattr__(job.run_guider, "open", opened)
     state = Denoiser(job)
     return Run(state, list(denoise(state))), readers[-1]
 
@@ -164,9 +164,9 @@ def test_the_ledger_of_a_guided_run_counts_what_torch_counts():
     readers, model, prompt = [], model_of("shifted-gqa"), make_prompts(P)
     job = micro_job(model, make_spec(unmasker="guided"), prompt)
     guider = made()
-    job.guiding = guiding(model.info, prompt)
+    job.run_guider = run_guider(model.info, prompt)
     object.__setattr__(
-        job.guiding, "open", lambda: readers.append(CachedReader(guider)) or readers[-1]
+        job.run_guider, "open", lambda: readers.append(CachedReader(guider)) or readers[-1]
     )
     steps = denoise(Denoiser(job))
     for _ in range(3):

@@ -84,7 +84,7 @@ def test_stops_are_one_class_with_the_sum_of_their_probabilities():
     rest = [3, 4, 5, 6, 7, 8, 10, 11]
     assert torch.allclose(merged[:, rest], p[:, rest])
     assert not torch.allclose(merged[:, 1], p[:, 1])
-    pair.restrict(z)
+    pair.restrict_logits(z)
     assert (z[:, 0] == -torch.inf).all()
     assert torch.isfinite(z[:, 1:]).all()
 
@@ -113,7 +113,7 @@ def test_divergence_is_that_of_the_restricted_and_merged_distributions():
     generator = torch.Generator().manual_seed(2)
     ours, theirs = torch.randn(2, 6, V, dtype=torch.float64, generator=generator)
     theirs = theirs[:, :11]
-    pair.restrict(ours)
+    pair.restrict_logits(ours)
     found = pair.divergence(ours, pair.distribution(theirs))
     p, q = ours.softmax(1)[:, :11].numpy(), theirs.clone()
     q[:, 0] = -torch.inf

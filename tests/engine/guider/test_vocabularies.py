@@ -8,9 +8,9 @@ import torch
 
 from engine.config.spec import RunSpec
 from engine.evaluate.exam import sit
-from engine.guider.byte_alignment import ByteAlignment, Vocabulary
-from engine.guider.match import GuiderMatch
+from engine.guider.alignment import ByteAlignment, Vocabulary
 from engine.guider.model import CachedReader
+from engine.guider.run_guider import GuiderMatch
 from engine.guider.verification import Rule, Verifier
 from engine.guider.vocabularies import pair_vocabularies, reads_alike, same_vocabulary
 from engine.models.loading.families import embedded_models, info_of
@@ -34,8 +34,8 @@ def library():
 def guider(library):
     spec = RunSpec(unmasker="guided", dtype="float64")
     model = library.load(spec)
-    guiding = model.guide([replace(spec, prompt=exam(1, 3)[0][1])], [[3, 4]])
-    return guiding, model
+    run_guider = model.guide([replace(spec, prompt=exam(1, 3)[0][1])], [[3, 4]])
+    return run_guider, model
 
 
 @pytest.fixture
@@ -114,8 +114,8 @@ def test_the_guider_reads_the_turns_in_its_own_template():
 @pytest.mark.parametrize("name", ["top1", "rel", "topk"])
 @pytest.mark.parametrize("cut", [0, 4, 11])
 def test_both_paths_accept_the_same_of_a_canonical_draft(guider, name, cut):
-    guiding, model = guider
-    shared, ids = guiding.pair, written(guiding)
+    run_guider, model = guider
+    shared, ids = run_guider.pair, written(run_guider)
     assert model.tokenizer.encode(model.tokenizer.decode(ids)) == ids
     ours = Vocabulary(model.tokenizer, (1, 5))
     theirs = Vocabulary(Tokenizer(QWEN), shared.guider_stops)
@@ -127,7 +127,7 @@ def test_both_paths_accept_the_same_of_a_canonical_draft(guider, name, cut):
             draft = [*draft[:flipped], 560, *draft[flipped + 1 :]]
         told = []
         for pair in (shared, bytewise):
-            judge = Verifier(CachedReader(bound(guiding)), guiding.prompts[0], pair, rule)
+            judge = Verifier(CachedReader(bound(run_guider)), run_guider.prompts[0], pair, rule)
             ruling = judge.rule_on(ids[:cut], draft, [True] * len(draft), [1.0] * len(draft), 32)
             told.append((ruling.accepted, len(judge.reader.ids), ruling.heard.ok.tolist()))
         assert told[0] == told[1]
@@ -135,20 +135,20 @@ def test_both_paths_accept_the_same_of_a_canonical_draft(guider, name, cut):
     assert found == [len(ids) - cut, 2, 7]
 
 
-def written(guiding):
+def written(run_guider):
     """The guider's own answer."""
-    reader, ids = bound(guiding), list(guiding.prompts[0])
-    while len(ids) < len(guiding.prompts[0]) + 24:
+    reader, ids = bound(run_guider), list(run_guider.prompts[0])
+    while len(ids) < len(run_guider.prompts[0]) + 24:
         z = reader.model(torch.tensor([ids])).logits[:, -1:]
-        ids.append(int(guiding.pair.distribution(z[0])[0].argmax()))
-        if ids[-1] in guiding.pair.guider_stops:
-            return ids[len(guiding.prompts[0]) : -1]
-    return ids[len(guiding.prompts[0]) :]
+        ids.append(int(run_guider.pair.distribution(z[0])[0].argmax()))
+        if ids[-1] in run_guider.pair.guider_stops:
+            return ids[len(run_guider.prompts[0]) : -1]
+    return ids[len(run_guider.prompts[0]) :]
 
 
-def bound(guiding):
+def bound(run_guider):
     """The guider that a run's readers read with."""
-    return guiding.open()._guider
+    return run_guider.open()._guider
 
 
 def test_a_batch_of_problems_is_guided_as_each_alone(library):

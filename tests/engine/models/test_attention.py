@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from engine.bench.floor import Buffers, Products, Replay
+from engine.bench.floor import Buffers, ProductRecorder, ProductReplay
 from engine.models.attention import LEAST, SCORES, attention, attention_weighed
 from engine.models.linear import ONEDNN
 
@@ -21,9 +21,9 @@ def inputs(rows, kv, keys):
 
 
 def noted(call):
-    with Products(nn.Module()) as found, torch.inference_mode():
+    with ProductRecorder(nn.Module()) as found, torch.inference_mode():
         call()
-    found.cut()
+    found.end_step()
     return found.steps
 
 
@@ -95,6 +95,6 @@ def test_the_products_of_a_head_are_multiplied_again():
     assert sum(p.flops for p in steps[0]) == 4 * q.numel() * 700
     buffers = Buffers(steps, torch.device("cpu"))
     for own in (False, True):
-        (again,) = noted(Replay(steps, buffers, own).run)
+        (again,) = noted(ProductReplay(steps, buffers, own).run)
         assert [p.flops for p in again] == [p.flops for p in steps[0]]
         assert {p.onednn for p in again} == {own}

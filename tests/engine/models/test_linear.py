@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from engine.bench.floor import Buffers, Products, Replay
+from engine.bench.floor import Buffers, ProductRecorder, ProductReplay
 from engine.models.linear import FEW, LEAST, ONEDNN, SMALL, Gated, Projection, recurring
 from engine.models.loading.random_weights import config_of, random_adapter
 
@@ -27,9 +27,9 @@ def rows(count, width=256, dtype=torch.float32):
 
 
 def products(made, *given):
-    with Products(made) as noted, torch.inference_mode():
+    with ProductRecorder(made) as noted, torch.inference_mode():
         made(*given)
-    noted.cut()
+    noted.end_step()
     return noted.steps[0]
 
 
@@ -106,14 +106,14 @@ def test_a_converted_model_multiplies_by_its_new_weights():
 def test_products_are_multiplied_again_by_either_routine():
     shape = config_of("llada:layers=2,d=256,heads=4,ffn=512,vocab=1024")
     adapter = random_adapter(shape, torch.float32, torch.device("cpu"))
-    with Products(adapter) as noted, torch.inference_mode():
+    with ProductRecorder(adapter) as noted, torch.inference_mode():
         adapter.mlp(0, rows(64))
-    noted.cut()
+    noted.end_step()
     buffers = Buffers(noted.steps, torch.device("cpu"))
     for own in (False, True):
-        with Products(adapter) as again:
-            Replay(noted.steps, buffers, own).run()
-        again.cut()
+        with ProductRecorder(adapter) as again:
+            ProductReplay(noted.steps, buffers, own).run()
+        again.end_step()
         assert [p.onednn for p in again.steps[0]] == [own] * 3
         assert [p.flops for p in again.steps[0]] == [p.flops for p in noted.steps[0]]
 
@@ -121,9 +121,9 @@ def test_products_are_multiplied_again_by_either_routine():
 @pytest.mark.parametrize(("count", "multiplied"), [(57, 64), (64, 64), (FEW + 1, FEW + 1)])
 def test_few_rows_fill_up_a_stride_and_come_out_as_they_went_in(count, multiplied):
     made, x = projection(), rows(count)
-    with Products(made) as noted, torch.inference_mode():
+    with ProductRecorder(made) as noted, torch.inference_mode():
         found = made(x)
-    noted.cut()
+    noted.end_step()
     ((product,),) = noted.steps
     assert product.rows == multiplied
     assert found.shape == (1, count, 384)

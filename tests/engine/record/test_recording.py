@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from engine.catalog import policies
-from engine.record.probe_recorder import ShadowRecorder
+from engine.record.probe_recorder import ProbeRecorder
 from engine.record.recorder import Recorder, StepRecorder
 from tests.support.micro import make_spec, model_of, run, tapped
 
@@ -25,7 +25,7 @@ every_case = pytest.mark.parametrize(("family", "changes"), CASES)
 def test_recorder_changes_no_bit_under_any_policy(model, cache):
     spec = make_spec(cache=cache, unmasker="threshold", knobs={"threshold.threshold": 0.4})
     off = run(model, spec)
-    for recorder in (StepRecorder(), ShadowRecorder(16, 8)):
+    for recorder in (StepRecorder(), ProbeRecorder(16, 8)):
         assert off.reveals == run(model, spec, recorder=recorder).reveals
 
 
@@ -34,7 +34,7 @@ def test_recorder_changes_no_bit_of_a_run(family, changes):
     model, spec = model_of(family), make_spec(**changes)
     off, on = (
         run(model, spec, recorder=Recorder()),
-        run(model, spec, recorder=ShadowRecorder(16, 8)),
+        run(model, spec, recorder=ProbeRecorder(16, 8)),
     )
     assert np.array_equal(off.ids, on.ids)
     assert all(e.recording is None for e in off.events)

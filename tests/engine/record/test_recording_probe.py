@@ -6,7 +6,7 @@ import torch
 
 from engine.catalog import policies
 from engine.core.events import SITES
-from engine.record.probe_recorder import ShadowRecorder
+from engine.record.probe_recorder import ProbeRecorder
 from tests.support.micro import make_prompts, make_spec, model_of, run, tapped
 from tests.support.reference import reference_logits
 
@@ -14,87 +14,87 @@ LENGTH = 22
 
 
 def probed(family="mha", probes=16, prompts=None, **changes):
-    """The steps of a run that were probed, as (event, shadow), and all its events."""
+    """The steps of a run that were probed, as (event, probe), and all its events."""
     spec = make_spec(**changes)
-    events = run(model_of(family), spec, prompts, ShadowRecorder(16, probes)).events
-    shadows = [(e, e.recording.shadow) for e in events if e.recording.shadow is not None]
-    return shadows, events
+    events = run(model_of(family), spec, prompts, ProbeRecorder(16, probes)).events
+    compared = [(e, e.recording.probe) for e in events if e.recording.probe is not None]
+    return compared, events
 
 
 @pytest.mark.parametrize("changes", [{}, {"cfg_scale": 1.5}, {"unmasker": "threshold"}])
 def test_plain_decoding_is_exact(family, changes):
-    shadows, _ = probed(family, **changes)
-    for _, shadow in shadows:
-        assert shadow.error.shape == (3, 4, LENGTH)
-        assert (shadow.error == 0).all()
-        assert shadow.tv.max() < 1e-6
-        assert np.array_equal(shadow.top[:, 0], shadow.top[:, 1])
+    compared, _ = probed(family, **changes)
+    for _, probe in compared:
+        assert probe.error.shape == (3, 4, LENGTH)
+        assert (probe.error == 0).all()
+        assert probe.tv.max() < 1e-6
+        assert np.array_equal(probe.top[:, 0], probe.top[:, 1])
 
 
 def test_a_cache_is_not(family):
-    shadows, _ = probed(family, cache="dual")
-    reusing = [s for e, s in shadows if e.kind == "partial"]
+    compared, _ = probed(family, cache="dual")
+    reusing = [s for e, s in compared if e.kind == "partial"]
     assert reusing
     assert max(s.error[s.error < 255].max() for s in reusing) > 50
     assert max(s.tv.max() for s in reusing) > 1e-4
-    assert all((s.error == 0).all() for e, s in shadows if e.kind == "full")
+    assert all((s.error == 0).all() for e, s in compared if e.kind == "full")
 
 
 def test_what_moved_under_plain_decoding_is_the_drift():
-    shadows, _ = probed()
-    first = shadows[0][1]
+    compared, _ = probed()
+    first = compared[0][1]
     assert (first.moved == 255).all()
-    for event, shadow in shadows[1:]:
+    for event, probe in compared[1:]:
         drift = event.recording.drift[:, : len(SITES)].astype(int)
-        assert np.abs(shadow.moved - drift).max() <= 1
-        assert shadow.moved.max() > 50
+        assert np.abs(probe.moved - drift).max() <= 1
+        assert probe.moved.max() > 50
 
 
 @pytest.mark.parametrize("cache", policies())
 def test_what_a_step_renews_lies_nearer_than_what_it_had(cache):
-    shadows, _ = probed("shifted-gqa", cache=cache, unmasker="threshold")
-    for event, shadow in shadows[1:]:
+    compared, _ = probed("shifted-gqa", cache=cache, unmasker="threshold")
+    for event, probe in compared[1:]:
         plan = np.unpackbits(event.recording.plan, axis=-1, count=LENGTH).astype(bool)
-        first = shadow.error[0, :2][plan[0, :2]]
+        first = probe.error[0, :2][plan[0, :2]]
         assert (first <= 1).all(), "K and V of layer 0 depend on the token alone"
-        rests = ~plan & (shadow.error < 255)
-        assert np.array_equal(shadow.error[rests], shadow.moved[rests])
+        rests = ~plan & (probe.error < 255)
+        assert np.array_equal(probe.error[rests], probe.moved[rests])
 
 
 @pytest.mark.parametrize("family", ["mha", "shifted-gqa"])
 def test_predictions_are_compared_with_the_exact_network(family):
     model = model_of(family)
     _, taps = tapped(model, make_spec(cache="dual"))
-    shadows, _ = probed(family, cache="dual")
-    for (view, _, logits, canvas), (_, shadow) in zip(taps, shadows, strict=True):
+    compared, _ = probed(family, cache="dual")
+    for (view, _, logits, canvas), (_, probe) in zip(taps, compared, strict=True):
         exact = reference_logits(model, canvas)[0, view.logit_rows[0]]
         found = logits[0]
         keep = torch.isfinite(found).all(0)
-        assert np.array_equal(shadow.positions, view.needs[0].numpy())
-        assert np.array_equal(shadow.top[:, 1], exact.argmax(-1).numpy())
+        assert np.array_equal(probe.positions, view.needs[0].numpy())
+        assert np.array_equal(probe.top[:, 1], exact.argmax(-1).numpy())
         a, b = found[:, keep].softmax(-1), exact[:, keep].softmax(-1)
         near = 0.5 * (a - b).abs().sum(-1).numpy()  # the mask's own logit left out
-        assert np.allclose(shadow.tv, near, rtol=0.2, atol=1e-6)
-    assert max(shadow.tv.max() for _, shadow in shadows) > 1e-3
+        assert np.allclose(probe.tv, near, rtol=0.2, atol=1e-6)
+    assert max(probe.tv.max() for _, probe in compared) > 1e-3
 
 
 def test_rows_that_take_no_part_are_not_evaluated():
-    shadows, _ = probed(cache="dual")
-    for event, shadow in shadows:
+    compared, _ = probed(cache="dual")
+    for event, probe in compared:
         rows = np.arange(LENGTH)
         lo = 6 + 4 * event.block
         fed = (rows >= lo) & (rows < lo + 4) if event.block_step else rows >= 0
-        assert ((shadow.error[:, 2:] == 255) == ~fed).all()
-        assert (shadow.error[:, :2] < 255).all()
+        assert ((probe.error[:, 2:] == 255) == ~fed).all()
+        assert (probe.error[:, :2] < 255).all()
 
 
 def test_keys_that_a_window_hides_are_not_evaluated():
     knobs = {"freecache.window": 5}
-    shadows, _ = probed(cache="freecache", knobs=knobs)
+    compared, _ = probed(cache="freecache", knobs=knobs)
     masked = set(range(6, LENGTH))
-    for event, shadow in shadows:
+    for event, probe in compared:
         edge = min(masked) - 1 + 5 if event.step else LENGTH
-        hidden = (shadow.error[:, :2] == 255).all((0, 1))
+        hidden = (probe.error[:, :2] == 255).all((0, 1))
         assert hidden.tolist() == [at >= edge for at in range(LENGTH)]
         masked -= set(event.positions.tolist())
 
@@ -105,18 +105,18 @@ def test_probes_lie_evenly_over_the_steps(probes, steps):
 
 
 def test_probes_lie_evenly_over_the_tokens_where_steps_reveal_many():
-    shadows, events = probed(probes=4, steps=8, gen_length=16, unmasker="quota")
-    assert [event.step for event, _ in shadows] == [0, 2, 4, 6]
+    compared, events = probed(probes=4, steps=8, gen_length=16, unmasker="quota")
+    assert [event.step for event, _ in compared] == [0, 2, 4, 6]
     known = np.cumsum([0, *(len(e.ids) for e in events)])
-    assert [int(known[event.step]) for event, _ in shadows] == [0, 4, 8, 12]
+    assert [int(known[event.step]) for event, _ in compared] == [0, 4, 8, 12]
     assert len(probed(probes=64)[0]) == 16
 
 
 def test_padding_takes_no_part_in_the_exact_forward():
     short, long = make_prompts(4), make_prompts(6, seed=8)
-    shadows, _ = probed(prompts=[*short, *long])
+    compared, _ = probed(prompts=[*short, *long])
     alone, _ = probed(prompts=short)
-    for (_, shadow), (_, other) in zip(shadows, alone, strict=True):
-        assert (shadow.error[:, :, 2:] == 0).all()
-        assert (shadow.error[:, :2, :2] == 255).all()
-        assert np.array_equal(shadow.top, other.top)
+    for (_, probe), (_, other) in zip(compared, alone, strict=True):
+        assert (probe.error[:, :, 2:] == 0).all()
+        assert (probe.error[:, :2, :2] == 255).all()
+        assert np.array_equal(probe.top, other.top)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from engine.catalog import derive_plan
-from engine.config.branch_start import Start
+from engine.config.branch_start import BranchStart
 from engine.config.spec import RunSpec
 from engine.core.events import GUIDED, PARTS, RunStarted, StepEvent
 from engine.models.loading.families import embedded_models
@@ -170,7 +170,7 @@ def test_settings_that_run(session, changes):
 def test_a_branch_goes_on_with_a_guider(session, recorded):
     parent = trace_of(recorded)
     spec = ask(record="steps", cache="freecache")
-    spec = replace(spec, start=Start("p", 2, ((0, -1),)))
+    spec = replace(spec, start=BranchStart("p", 2, ((0, -1),)))
     branch = trace_of(events_of(session, spec, {"p": parent}))
     known = parent.canvas_at(2)
     width = len(known) - 48

@@ -115,7 +115,7 @@ def test_the_lanes_of_a_race_do_not_push_each_other_out(folders, monkeypatch):
 
 def test_loading_is_told_with_growing_bytes(folders, monkeypatch):
     monkeypatch.setattr(
-        "engine.serve.session.with_progress", lambda *given: with_progress(*given, beat=0)
+        "engine.serve.session.with_progress", lambda *given: with_progress(*given, interval=0)
     )
     events = list(Session(folders).run(SPEC))
     waits = [event for event in events if isinstance(event, Waiting)]
@@ -132,7 +132,7 @@ def test_loading_is_told_with_growing_bytes(folders, monkeypatch):
 
 def test_a_stop_while_loading_leaves_the_lock_free_and_nothing_in_memory(folders, monkeypatch):
     monkeypatch.setattr(
-        "engine.serve.session.with_progress", lambda *given: with_progress(*given, beat=0)
+        "engine.serve.session.with_progress", lambda *given: with_progress(*given, interval=0)
     )
     session, control, events = Session(folders), Control(), []
     for event in session.run(SPEC, control):
@@ -163,7 +163,7 @@ def steps(closed):
 def test_words_come_no_more_often_than_asked(monkeypatch):
     clock = iter(i / 10 for i in range(100))
     monkeypatch.setattr(engine.core.progress.time, "monotonic", lambda: next(clock))
-    value, waits = drained(with_progress(steps([]), "loading", "x", Control(), beat=0.35))
+    value, waits = drained(with_progress(steps([]), "loading", "x", Control(), interval=0.35))
     assert value == "value"
     assert 1 < len(waits) < 10
     assert waits[0] == Waiting("loading", 0, 9, "x")
@@ -171,7 +171,7 @@ def test_words_come_no_more_often_than_asked(monkeypatch):
 
 def test_a_stop_closes_what_is_told():
     closed, control = [], Control()
-    stream = with_progress(steps(closed), "loading", "x", control, beat=0)
+    stream = with_progress(steps(closed), "loading", "x", control, interval=0)
     next(stream)
     control.stop()
     assert drained(stream) == (None, [])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.core.events import PARTS
-from engine.trace.schema import LATER, OLD_PARTS
+from engine.trace.schema import ADDED_AFTER, OLD_PARTS
 from engine.trace.trace import Trace
 from tests.engine.trace.test_hostile_traces import refused, rewritten
 from tests.support.branching import make, record
@@ -84,7 +84,7 @@ def old(trace, **change):
     """The document of a trace as version 2 wrote it."""
     arrays = trace.arrays()
     change = {"flops": arrays["flops"][:, :OLD_PARTS]} | change
-    return rewritten(trace, dict.fromkeys(LATER[2]) | change, version=2)
+    return rewritten(trace, dict.fromkeys(ADDED_AFTER[2]) | change, version=2)
 
 
 def test_version_2_is_read_without_a_guider(trace):
@@ -94,7 +94,7 @@ def test_version_2_is_read_without_a_guider(trace):
     assert loaded.arrays()["flops"].shape[1] == len(PARTS) == 6
     assert np.array_equal(loaded.arrays()["flops"], arrays["flops"])
     assert arrays["flops"][:, :5].any()
-    for name in LATER[2]:
+    for name in ADDED_AFTER[2]:
         assert len(loaded.arrays()[name]) == 0
     assert "guider" not in json.loads(json.dumps(plain.meta)) or loaded.meta["guider"] == {}
     again = Trace.from_bytes(loaded.to_bytes())

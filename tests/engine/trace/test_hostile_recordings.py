@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from engine.trace.schema import LATER
+from engine.trace.schema import ADDED_AFTER
 from engine.trace.trace import Trace
 from tests.engine.trace.test_hostile_traces import refused, rewritten
 from tests.engine.trace.test_trace import traced
@@ -84,9 +84,9 @@ def test_an_empty_array_promises_no_sizes(trace):
     assert Trace.from_bytes(rewritten(trace, odd)).arrays()["similarity"].shape == (0, 2, 0, 0)
 
 
-@pytest.mark.parametrize("name", LATER[1])
+@pytest.mark.parametrize("name", ADDED_AFTER[1])
 def test_version_1_knows_no_later_field(trace, name):
-    arrays = {other: None for other in LATER[1] if other != name}
+    arrays = {other: None for other in ADDED_AFTER[1] if other != name}
     refused(rewritten(trace, arrays, version=1))
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from engine.core.events import RunFinished, RunStarted, Waiting
-from engine.record.probe_recorder import ShadowRecorder
+from engine.record.probe_recorder import ProbeRecorder
 from engine.record.recorder import Recorder, StepRecorder
-from engine.trace.schema import LATER, OLD_PARTS, SCHEMA
+from engine.trace.schema import ADDED_AFTER, OLD_PARTS, SCHEMA
 from engine.trace.trace import MAX_BYTES, SMALL_BYTES, Trace
 from tests.support.micro import MASK, make_prompts, make_spec, model_of, run
 
@@ -38,7 +38,7 @@ def ended(result, recorder=None):
 def recorded(level="steps", **changes):
     """Events of a run and its result."""
     spec = make_spec(cache="dual", unmasker="threshold", **changes)
-    levels = {"steps": StepRecorder, "probe": partial(ShadowRecorder, 16, 4), "off": Recorder}
+    levels = {"steps": StepRecorder, "probe": partial(ProbeRecorder, 16, 4), "off": Recorder}
     recorder = levels[level]()
     result = run(model_of("gqa"), spec, recorder=recorder)
     end = ended(result, recorder)
@@ -120,15 +120,15 @@ def test_every_quantity_comes_back_as_it_was_recorded():
     assert np.array_equal(arrays["drift"], np.stack([r.drift for r in seen]))
     assert np.array_equal(arrays["planned"], np.stack([r.planned for r in seen]))
     assert np.array_equal(arrays["similarity"], events[-1].similarity.codes)
-    probed = [(n, r.shadow) for n, r in enumerate(seen) if r.shadow is not None]
+    probed = [(n, r.probe) for n, r in enumerate(seen) if r.probe is not None]
     assert arrays["probe_step"].tolist() == [n for n, _ in probed]
-    for row, (_, shadow) in enumerate(probed):
+    for row, (_, probe) in enumerate(probed):
         mine = arrays["probe_row"] == row
-        assert np.array_equal(arrays["probe_error"][row], shadow.error)
-        assert np.array_equal(arrays["probe_moved"][row], shadow.moved)
-        assert np.array_equal(arrays["probe_position"][mine], shadow.positions)
-        assert np.array_equal(arrays["probe_tv"][mine], shadow.tv)
-        assert np.array_equal(arrays["probe_top"][mine], shadow.top)
+        assert np.array_equal(arrays["probe_error"][row], probe.error)
+        assert np.array_equal(arrays["probe_moved"][row], probe.moved)
+        assert np.array_equal(arrays["probe_position"][mine], probe.positions)
+        assert np.array_equal(arrays["probe_tv"][mine], probe.tv)
+        assert np.array_equal(arrays["probe_top"][mine], probe.top)
     assert trace.meta["facts"] == {"budget": [1.0, 0.25]}
 
 
@@ -141,19 +141,19 @@ def test_a_file_of_version_1_is_read(tmp_path, suffix):
     path = tmp_path / f"old.{suffix}"
     if suffix == "json":
         document = json.loads(trace.to_json())
-        document["arrays"] = {k: v for k, v in document["arrays"].items() if k not in LATER[1]}
+        document["arrays"] = {k: v for k, v in document["arrays"].items() if k not in ADDED_AFTER[1]}
         flops = trace.arrays()["flops"][:, :OLD_PARTS]
         document["arrays"]["flops"] = {"shape": flops.shape, "data": flops.ravel().tolist()}
         path.write_text(json.dumps(document))
     else:
         meta = np.frombuffer(json.dumps(trace.meta).encode(), np.uint8)
-        old = {name: a for name, a in trace.arrays().items() if name not in LATER[1]}
+        old = {name: a for name, a in trace.arrays().items() if name not in ADDED_AFTER[1]}
         np.savez(path, meta=meta, **old | {"flops": old["flops"][:, :OLD_PARTS]})
     loaded = Trace.load(path)
     assert loaded.meta["version"] == 3
     assert loaded.meta["facts"] == {}
     for name, array in loaded.arrays().items():
-        if name in LATER[1]:
+        if name in ADDED_AFTER[1]:
             assert len(array) == 0
         else:
             assert np.array_equal(array, trace.arrays()[name], equal_nan=array.dtype.kind == "f")

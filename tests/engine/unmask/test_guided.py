@@ -7,7 +7,7 @@ import pytest
 
 from engine.generate.loop import Denoiser, denoise
 from engine.guider.verification import RULES
-from tests.support.guiding import adversary, bigram, guiding, oracle, pointing
+from tests.support.fake_guiders import adversary, bigram, oracle, pointing, run_guider
 from tests.support.micro import (
     ATOL,
     MASK,
@@ -38,7 +38,7 @@ def guided(model, tell, prompts=(PROMPT,), recorder=None, made=None, **changes):
     knobs |= changes.pop("knobs", {})
     spec = make_spec(**{"unmasker": "guided", "knobs": knobs} | changes)
     job = micro_job(model, spec, list(prompts), recorder)
-    job.guiding = guiding(model.info, prompts, tell, made=made)
+    job.run_guider = run_guider(model.info, prompts, tell, made=made)
     state = Denoiser(job)
     return Run(state, list(denoise(state)))
 

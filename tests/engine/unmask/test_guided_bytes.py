@@ -9,7 +9,7 @@ from engine.serve.session import Session
 from engine.tiny import tokenizer as tiny
 from engine.trace.trace import Trace
 from tests.engine.serve.test_guided_session import ASSETS, ask, events_of, session, trace_of
-from tests.support.guiding import qwen
+from tests.support.fake_guiders import qwen
 
 __all__ = ["session"]  # a fixture
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from tests.engine.generate.test_end_of_text import ending_model, first_end
 from tests.engine.unmask.test_guided import PROMPT, G, P, endless, guided
-from tests.support.guiding import adversary, bigram, oracle
+from tests.support.fake_guiders import adversary, bigram, oracle
 from tests.support.micro import EOS, MASK, VOCAB, LogitTap, make_model, make_spec, model_of, run
 
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from engine.unmask.base import Candidates, leading_run
+from engine.unmask.base import Candidates, commit_passing_prefix
 from engine.unmask.methods.factor import Factor
 from engine.unmask.methods.frechet import Frechet
 from engine.unmask.methods.threshold import Threshold
@@ -51,7 +51,7 @@ def test_rules_take_a_leading_run_and_at_least_one(rule):
 def test_a_leading_run_ends_at_its_first_failure():
     score = torch.tensor([[0.6, 0.9, 0.8, 0.7]])
     candidates = Candidates(torch.zeros(1, 4, dtype=torch.long), score, score)
-    commit = leading_run(candidates, lambda ranks, _: (ranks != 2)[None])
+    commit = commit_passing_prefix(candidates, lambda ranks, _: (ranks != 2)[None])
     assert commit.mask.tolist() == [[False, True, False, False]]
 
 

@@ -1,7 +1,7 @@
 const CANDIDATE_ROWS = new WeakMap();
 const SURE_SCALE = {
   kind: "scale",
-  name: "probability of the best token",
+  name: "probability of the most likely token",
   colour: cividis,
   ticks: [[0, "0"], [0.25, "0.25"], [0.5, "0.5"], [0.75, "0.75"], [1, "1"]],
 };
@@ -27,12 +27,12 @@ INSPECT_VIEWS.candidates = {
   level: "steps",
   source: "candidates",
   about:
-    "Every answer token that a step could have committed, with the tokens that the model preferred there and their probabilities. " +
-    "Orange dots are what was committed. Choose a cell to read its list, and to run on from before that step with another token, or with one masked again; the run shown here stays as it is.",
+    "The answer tokens that each step could have committed, with the model's most likely tokens and their probabilities. " +
+    "Orange dots mark committed tokens. Choose a cell to see its list, and to branch: to continue from before that step with another token, or with a token masked again. The run shown here does not change.",
   controls: [
     {
       name: "settings",
-      label: "Run on with",
+      label: "Branch with",
       value: "parent",
       options: [["parent", "this run's settings"], ["form", "lane B's settings in the form"]],
     },
@@ -59,7 +59,7 @@ function candidateHeat(panel, data, step, place) {
     if (y >= 0) dots.push([x, y]);
   }
   panel.figure("candidates").show({
-    title: "Best token's probability: step by answer token",
+    title: "Probability of the most likely token: step by answer token",
     key: "candidates" + cursor.lane + inspector.key,
     x: panel.answers(),
     y: { name: "step", count: frame.steps },
@@ -91,17 +91,17 @@ function candidateNodes(panel, data, step, place) {
   const { frame } = panel;
   const where = "before step " + (step + 1);
   const count = data.step.values.reduce((sum, s) => sum + (s === step), 0);
-  const on = branchKey(panel, "Run on from " + where, { step, edits: [] });
+  const on = branchKey(panel, "Branch from " + where, { step, edits: [] });
   const head = make("p", "", "Step " + (step + 1) + ": " + plural(count, "candidate") + ". ");
   if (place === null || place < 0) {
-    return [head, make("p", "ds-room", "Choose a cell to read its tokens."), on];
+    return [head, make("p", "ds-room", "Choose a cell to see its tokens."), on];
   }
   const row = candidateRow(data, frame, step, frame.prompt + place);
   const known = panel.text(frame.prompt + place, step);
   const name = "Answer token " + (place + 1) + ", " + where;
   if (row < 0) {
-    const text = name + ": " + (known === "mask" ? "masked, but not a candidate in this step." : known + " is known already.");
-    const edit = known === "mask" ? [] : [branchKey(panel, "Mask this token again and run on", { step, edits: [[place, -1]] })];
+    const text = name + ": " + (known === "mask" ? "masked, but not a candidate in this step." : known + " is already known.");
+    const edit = known === "mask" ? [] : [branchKey(panel, "Mask this token again and branch", { step, edits: [[place, -1]] })];
     return [head, make("p", "", text), ...edit, on];
   }
   return [head, make("p", "", name + ":"), candidateTable(panel, data, row, step, place), on];
@@ -118,7 +118,7 @@ function candidateTable(panel, data, row, step, place) {
     const share = make("td", "", prob.toFixed(4));
     share.style.backgroundImage = "linear-gradient(90deg, var(--ds-settled) " + 100 * prob + "%, transparent 0)";
     const key = make("td");
-    key.append(branchKey(panel, "Commit this token and run on", { step, edits: [[place, id]] }));
+    key.append(branchKey(panel, "Commit this token and branch", { step, edits: [[place, id]] }));
     line.append(share, key);
     table.append(line);
   }

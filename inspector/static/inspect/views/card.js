@@ -35,7 +35,7 @@ function cardHead(panel, { step, layer, position }) {
   const rows = [
     ["Token", panel.text(position, step) + (at >= step ? ", becomes " + panel.text(position, frame.steps) : "")],
     ["Id", String(frame.ids.values[position])],
-    ["Place", "position " + (position + 1) + (place < 0 ? "" : ", answer token " + (place + 1) + ", block " + (Math.floor(place / frame.block) + 1))],
+    ["Position", "position " + (position + 1) + (place < 0 ? "" : ", answer token " + (place + 1) + ", block " + (Math.floor(place / frame.block) + 1))],
     ["Unmasked", given || (at < 0 ? "not in this run" : "at step " + (at + 1) + sure)],
   ];
   if (frame.plan.shape[0]) rows.push(["Recomputed", cardCounts(frame, position, layer)]);
@@ -51,13 +51,13 @@ function cardCounts(frame, position, layer) {
   const counts = [0, 0, 0, 0];
   for (let s = 0; s < frame.steps; s++) for (let site = 0; site < 4; site++) counts[site] += bit(frame.plan, position, s, layer, site);
   const names = ["K", "V", "attention", "feed-forward"];
-  return names.map((name, i) => name + " " + counts[i]).join(", ") + " times in " + plural(frame.steps, "step") + ", layer " + (layer + 1);
+  return "in layer " + (layer + 1) + ", of " + plural(frame.steps, "step") + ": " + names.map((name, i) => name + " " + counts[i]).join(", ");
 }
 
 function cardWhy(panel, cell, given, plans) {
   const node = panel.block("why", "p", "ds-why ds-wide");
   const rules = given("why");
-  let text = "This run kept no plans: press Record to see why a row was recomputed.";
+  let text = "This run has no recorded plans: press Record to see why a row was recomputed.";
   if (plans) text = rules ? new Why(panel.frame, rules, given("drift"), cell).sentence() : "Reading …";
   if (node.textContent !== text) node.textContent = text;
 }
@@ -84,7 +84,7 @@ function cardSeries(panel, cell, data) {
   series.push({ name: "V recomputed at this step", kind: "points", colour: inks.ink, size: 2, xs: ticks, ys: ticks.map(() => 0.8) });
   const at = frame.revealed.values[cell.position];
   panel.figure("card-series").show({
-    title: "K and V of this token in layer " + (cell.layer + 1) + ": 1 − cosine to their value before",
+    title: "Drift of K and V of this token in layer " + (cell.layer + 1) + ": 1 − cosine to the previous value",
     x: { name: "step", from: 0.5, to: frame.steps + 0.5, whole: true },
     y: { name: "1 − cosine", from: 1e-4, to: 1, log: true },
     series,
@@ -126,14 +126,14 @@ function cardMap(panel, cell, data) {
     return code === NO_DATA ? 300 : code;
   };
   panel.figure("card-map").show({
-    title: "V of this token: every layer and step",
+    title: "Drift of V of this token: layer by step",
     key: "card" + cell.position + "," + cursor.lane + inspector.key + Boolean(data),
     x: { name: "step", count: frame.steps },
     y: { name: "layer", count: frame.layers },
     value,
     colour: (code) => (code === 300 ? FIRST_TIME : driftColour(code)),
     glyph: (code) => (code === 300 ? "•" : ""),
-    legend: { ...DRIFT_SCALE, items: [[FIRST_TIME, data ? "computed, nothing to compare with" : "computed", "•"]] },
+    legend: { ...DRIFT_SCALE, items: [[FIRST_TIME, data ? "computed, no previous value" : "computed", "•"]] },
     blank: "reused",
     unit: "1 - cosine",
     plain: (code) => (code === 300 ? "computed" : DRIFT[code]),

@@ -6,17 +6,17 @@ const STEP_RANGE = 64;
 const SAME = [200, 208, 218];
 const DIFFERENT = [213, 94, 0];
 const RATIOS = [
-  ["forwards", "Forwards"], ["nfe", "Steps"], ["total_ms", "Engine time, ms", "timed"],
+  ["forwards", "Forwards"], ["nfe", "Steps (NFE)"], ["total_ms", "Engine time, ms", "timed"],
   ["tokens_per_s", "Tokens before the end per second", "timed"], ["positions_per_s", "Positions per second", "timed"],
   ["gflops", "GFLOPs"], ["gflops_guider", "… of the guider", "guided"], ["guider_ms", "Guider time, ms", "guided-timed"],
-  ["tokens_per_nfe", "Tokens before the end a step", "guided"], ["tokens_per_guider_forward", "… a guider forward", "guided"],
-  ["accepted", "Tokens accepted a step", "guided"], ["fallback_rate", "Steps by fallback, %", "guided-share"],
+  ["tokens_per_nfe", "Tokens before the end per step", "guided"], ["tokens_per_guider_forward", "… per guider forward", "guided"],
+  ["accepted", "Tokens accepted per step", "guided"], ["fallback_rate", "Steps that used the fallback, %", "guided-share"],
   ["guider_weight_bytes", "Guider's weights, bytes", "guided"], ["guider_cache_bytes", "Guider's cache, bytes", "guided"],
   ["recomputed", "Token-layers recomputed, %", "share"],
   ["cache_bytes", "Cache, bytes"], ["peak_memory_bytes", "Peak memory, bytes"],
 ];
 const ALIGNED = {
-  time: "by time: each lane shows what it had at the same moment of its own clock",
+  time: "by time: each lane shows its tokens after the same run time",
   step: "by step: both lanes show the same number of steps",
   tokens: "by tokens revealed: both lanes show the same number of tokens",
 };
@@ -32,12 +32,12 @@ INSPECT_VIEWS.compare = {
   level: "off",
   also: [["candidates", "steps"]],
   about:
-    "Where and why the two lanes part, and what each of them took. The strip compares them answer token by answer token: " +
-    "orange, ◂ and lined above where lane B unmasked it earlier than lane A, purple, ▸ and lined below where later, and beneath it whether both chose the same token.",
+    "Where and why the two lanes differ, and the cost of each. The upper row of the strip compares when each answer token was unmasked: " +
+    "orange, ◂ and a line above if lane B was earlier than lane A; purple, ▸ and a line below if it was later. The lower row shows whether both lanes chose the same token.",
   draw(panel) {
     const { store } = panel.inspector;
-    if (store.started.length < 2) return panel.say("Only one lane was run: there is nothing to compare it with.");
-    compareWords(panel, "aligned", "ds-room ds-wide", ["The lanes above are aligned " + ALIGNED[transport.mode] + ". Choose another way in the replay bar."]);
+    if (store.started.length < 2) return panel.say("Only one lane was run, so there is no comparison.");
+    compareWords(panel, "aligned", "ds-room ds-wide", ["The lanes above are aligned " + ALIGNED[transport.mode] + ". The replay bar changes the alignment."]);
     compareWords(panel, "parting", "ds-parting ds-wide", partingLines(panel, store));
     compareStrip(panel, store);
     compareTable(panel, store);
@@ -70,15 +70,15 @@ function partingLines(panel, store) {
 }
 
 function partingWords(panel, store, place) {
-  if (place === null) return ["The lanes do not part: wherever both committed a token before the end of the answer, it is the same."];
+  if (place === null) return ["The lanes do not differ: every answer token before the end that both lanes committed is the same."];
   const { a, b } = store.lanes;
-  const told = [a, b].map((lane) => {
+  const choices = [a, b].map((lane) => {
     const { id, row, sure, fixed } = lane.at[place];
     const when = fixed || row < 0 ? " was given " : " committed ";
     const at = fixed || row < 0 ? "" : " at step " + (row + 1);
     return lane.name.toUpperCase() + when + quoted(lane.pieces.get(id)) + at + (sure === null ? "" : " (confidence " + sure.toFixed(3) + ")");
   });
-  const lines = ["The lanes first part at answer token " + (place + 1) + ": " + told.join(", ") + "."];
+  const lines = ["The lanes first differ at answer token " + (place + 1) + ": " + choices.join(", ") + "."];
   lines.push(partingCause(panel, store, place));
   for (const lane of [a, b]) lines.push(...partingLane(panel, lane, place));
   return lines;
@@ -98,11 +98,11 @@ function partingCause(panel, store, place) {
   const reused = spared.length ? "values reused by lane " + spared.map((name) => name.toUpperCase()).join(" and ") : "";
   const recorded = ["a", "b"].every((name) => panel.inspector.frames[name]?.plan.shape[0]);
   const canvas = same
-    ? "Both saw the same canvas when they chose"
-    : "Their canvases differed when they chose: " + m + " answer tokens were known to A, " + n + " to B" + (other ? ", some of them already different beyond this place" : "");
-  if (!recorded) return canvas + ". Press Record to see what the caches had done with this row.";
-  if (same) return canvas + ", so the difference comes from " + (reused || "the rule that commits, for no value was reused up to then") + ".";
-  return canvas + (reused ? "; beside that there were " + reused : ", and no value was reused up to then") + ".";
+    ? "Both lanes had the same canvas at this choice"
+    : "The canvases of the lanes differed at this choice: " + m + " answer tokens were known in A, " + n + " in B" + (other ? ", and some of these already differed after this token" : "");
+  if (!recorded) return canvas + ". Press Record to see how the caches treated this row.";
+  if (same) return canvas + ", so the difference comes from " + (reused || "the unmasker, because no value had been reused before") + ".";
+  return canvas + (reused ? "; there were also " + reused : ", and no value had been reused before") + ".";
 }
 
 function rowOf(frame, place) {
@@ -139,13 +139,13 @@ function partingLane(panel, lane, place) {
   const found = data && !data.missing ? candidateRow(data, frame, row, rowOf(frame, place)) : -1;
   if (found >= 0) {
     const best = candidateList(data, found).map(({ piece, prob }) => quoted(piece) + " " + prob.toFixed(3));
-    lines.push(name + "'s candidates there at step " + (row + 1) + ": " + best.join(", ") + ".");
+    lines.push("Candidates of lane " + name + " for this token at step " + (row + 1) + ": " + best.join(", ") + ".");
   }
   if (frame.plan.shape[0]) {
     const { done, all } = rowCounts(frame, row, rowOf(frame, place));
     const shares = ["K", "V", "attention", "feed-forward"].map((site, i) => site + " " + done[i]);
-    const last = done.every((count) => count === all) ? "nothing of it was reused" : "the rest was reused";
-    lines.push(name + " had recomputed that row up to then, of " + all + " layer-steps: " + shares.join(", ") + "; " + last + ".");
+    const last = done.every((count) => count === all) ? "nothing was reused" : "the rest was reused";
+    lines.push("Lane " + name + " had recomputed this row until then, of " + all + " layer-steps: " + shares.join(", ") + "; " + last + ".");
   }
   return lines;
 }
@@ -163,7 +163,7 @@ function compareStrip(panel, store) {
   const figure = panel.figure("compare-strip");
   figure.root.classList.add("ds-wide");
   figure.show({
-    title: "Lane B against lane A: when each answer token was unmasked, and whether it is the same",
+    title: "Lane B compared with lane A: when each answer token was unmasked, and whether it is the same",
     key: "strip" + inspector.key,
     x: { ...panel.answers(), count: Math.min(a.at.length, b.at.length) },
     y: { name: "", count: 2, tick: (i) => ["step", "token"][i] },
@@ -215,12 +215,17 @@ function compareTable(panel, store) {
   }
   rows.push(...compareAnswers(store));
   const table = make("table", "ds-numbers");
+  const seen = new Set();
   rows.forEach((row, i) => {
     const line = make("tr");
-    row.forEach((text, j) => line.append(make(i && j ? "td" : "th", "", text)));
+    row.forEach((text, j) => {
+      const cell = make(i && j ? "td" : "th");
+      cell.append(...(i && !j ? termNodes(text, seen) : [text]));
+      line.append(cell);
+    });
     table.append(line);
   });
-  const from = store.parent ? "Lane B goes on from a step of lane A: its numbers are those of the rest alone. " : "";
+  const from = store.parent ? "Lane B continues from a step of lane A. Its numbers cover only the steps after the branch. " : "";
   const times = store.timed ? "" : "Recorded runs show no times.";
   node.replaceChildren(table, make("p", "ds-room", from + times));
   Object.assign(node, { tabIndex: 0, role: "region", ariaLabel: "Numbers of both lanes" });

@@ -1,4 +1,4 @@
-const COUNT_NAMES = { k: "K", v: "V", attn: "attention output", ffn: "feed-forward output", q0: "query of head 0" };
+const COUNT_NAMES = { k: "K", v: "V", attn: "attention output", ffn: "feed-forward output", q0: "query of the first head" };
 const SHARE_SCALE = {
   kind: "scale", name: "drifted", colour: cividis,
   ticks: [[0, "≤ 0.1 %"], [1 / 3, "1 %"], [2 / 3, "10 %"], [1, "100 %"]],
@@ -10,13 +10,13 @@ INSPECT_VIEWS.counts = {
   source: "drift",
   also: [["why", "steps"]],
   about:
-    "How many rows drifted further than a threshold between two evaluations, as a share of the rows evaluated, by layer and step (SPA-Cache, figure 2). " +
-    "In plain decoding every row is evaluated, and the profile over the layers is what a budget should follow; in a cached run only the rows that were computed again can be counted. " +
-    "Beside it stand the method's budget, where it has one, and the share of rows really recomputed.",
+    "The share of evaluated rows whose drift since their previous evaluation is above a threshold, by layer and step (SPA-Cache, figure 2). " +
+    "In plain decoding every row is evaluated, and a budget per layer should follow this profile. In a cached run only the recomputed rows can be counted. " +
+    "The charts also show the method's budget, if it has one, and the share of rows that was recomputed.",
   controls: [
     { name: "quantity", label: "Quantity", value: "v", options: Object.entries(COUNT_NAMES) },
     { name: "tau", label: "Threshold", min: -4, max: 0, step: 0.05, value: -1.3, words: (v) => "1 − cos > " + countLimit(v) },
-    { name: "rows", label: "Rows", value: "all", options: [["all", "all"], ["answer", "of the answer"]] },
+    { name: "rows", label: "Rows", value: "all", options: [["all", "all"], ["answer", "in the answer"]] },
   ],
   draw(panel, data) {
     const scene = new CountScene(panel, data, panel.inspector.given(panel.cursor.lane, "why"));
@@ -121,12 +121,12 @@ class CountScene {
     const given = this.rules?.budget;
     if (!Array.isArray(given) || given.length !== this.frame.layers) return null;
     const sparse = this.rules.knobs["spa_cache.kv_mode"] === "sparse";
-    const whose = sparse ? "all rows" : "the answer's rows";
+    const whose = sparse ? "all rows" : "the rows in the answer";
     const fits = [2, 3].includes(this.quantity) && this.answer !== sparse;
     return {
       shares: given,
       name: "budget (share of " + whose + ", between refreshes)",
-      hint: fits ? "" : " The budget is spent on the attention and feed-forward outputs of " + whose + ": choose one of them, and these rows, to compare.",
+      hint: fits ? "" : " The budget applies to the attention and feed-forward outputs of " + whose + ": choose one of these quantities and these rows to compare.",
     };
   }
 
@@ -138,7 +138,7 @@ class CountScene {
       all.above += above;
     }
     if (!all.seen) return "No row was evaluated twice.";
-    return number(all.above) + " of " + number(all.seen) + " rows evaluated (" + percent(all.above / all.seen) + ") drifted further than " + this.limit + " in " + this.name + ", over all layers and steps." + (this.budget()?.hint || "");
+    return number(all.above) + " of " + number(all.seen) + " evaluated rows (" + percent(all.above / all.seen) + ") have a drift of " + this.name + " above " + this.limit + ", over all layers and steps." + (this.budget()?.hint || "");
   }
 }
 
@@ -148,14 +148,14 @@ function countMap(panel, scene) {
   const figure = panel.figure("counts");
   figure.root.classList.add("ds-wide");
   figure.show({
-    title: "Rows whose " + scene.name + " drifted further than " + scene.limit + ": layer by step",
+    title: "Rows with a drift of " + scene.name + " above " + scene.limit + ": layer by step",
     key: scene.key,
     x: { name: "step", count: frame.steps },
     y: { name: "layer", count: frame.layers },
     value: cell,
     colour: (share) => cividis(1 + Math.log10(Math.max(share, 1e-3)) / 3),
     legend: SHARE_SCALE,
-    unit: "share of the rows evaluated",
+    unit: "share of the evaluated rows",
     blank: "no row evaluated",
     words: (step, layer) => countWords(panel, scene, step, layer),
     pick: (step, layer, pin) => panel.pick({ step, layer }, pin),
@@ -168,10 +168,10 @@ function countMap(panel, scene) {
 function countWords(panel, scene, step, layer) {
   const seen = scene.table.seen(step, layer);
   const where = "Step " + (step + 1) + ", layer " + (layer + 1) + ": ";
-  if (!seen) return where + "no row was evaluated for the second time";
+  if (!seen) return where + "no row with a previous value was evaluated";
   const above = scene.table.above(step, layer, scene.code);
   const worst = scene.worst(step, layer).map(([code, x]) => "position " + (x + 1) + " " + panel.text(x, step) + " " + driftText(code));
-  return where + above + " of " + plural(seen, "row") + " (" + percent(above / seen) + ") beyond " + scene.limit + "; furthest: " + worst.join(", ");
+  return where + above + " of " + plural(seen, "row") + " (" + percent(above / seen) + ") above " + scene.limit + "; largest: " + worst.join(", ");
 }
 
 function countLayers(panel, scene) {
@@ -183,11 +183,11 @@ function countLayers(panel, scene) {
   const full = (share) => (share === null ? null : 100 * share);
   const near = (x) => Math.min(Math.max(Math.round(x) - 1, 0), frame.layers - 1);
   panel.figure("counts-layers").show({
-    title: "Each layer over the run: drifted, planned and recomputed",
+    title: "Each layer, over all steps: drifted, budgeted and recomputed rows",
     x: { name: "layer", from: 0.5, to: frame.layers + 0.5, whole: true },
     y: { name: "% of rows", from: 0, to: 100 },
     series: [
-      { name: "drifted, of the rows evaluated", kind: "bars", colour: "#0072b2", xs, ys: drifted.map((sums) => full(scene.share(sums))) },
+      { name: "drifted, of the evaluated rows", kind: "bars", colour: "#0072b2", xs, ys: drifted.map((sums) => full(scene.share(sums))) },
       { name: done.name, colour: "#009e73", xs, ys: done.layers.map(full) },
       ...(budget ? [{ name: budget.name, colour: "#d55e00", dash: [6, 3], xs, ys: budget.shares.map(full) }] : []),
     ],
@@ -209,11 +209,11 @@ function countSteps(panel, scene) {
   const drifted = xs.map((_, s) => scene.ofStep(s));
   const done = scene.recomputed();
   panel.figure("counts-steps").show({
-    title: "Each step over the layers: drifted and recomputed",
+    title: "Each step, over all layers: drifted and recomputed rows",
     x: stepAxis(frame.steps),
     y: { name: "% of rows", from: 0, to: 100 },
     series: [
-      { name: "drifted, of the rows evaluated", kind: "bars", wide: 0.9, colour: "#0072b2", xs, ys: drifted.map((sums) => (sums.seen ? 100 * scene.share(sums) : null)) },
+      { name: "drifted, of the evaluated rows", kind: "bars", wide: 0.9, colour: "#0072b2", xs, ys: drifted.map((sums) => (sums.seen ? 100 * scene.share(sums) : null)) },
       { name: "recomputed", colour: "#009e73", kind: "step", xs, ys: done.steps.map((share) => 100 * share) },
     ],
     at: scene.step + 1,

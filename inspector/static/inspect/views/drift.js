@@ -3,14 +3,14 @@ INSPECT_VIEWS.drift = {
   level: "layers",
   source: "drift",
   about:
-    "How far each row moved when it was computed again: 1 − cosine between the new value and the one before, on a log scale. " +
-    "Rows that were reused have no new value and are hatched. The orange dot is the step at which a token was unmasked: after it, K and V should fall still.",
+    "The drift of each row when it was recomputed: 1 − cosine between the new and the previous value, on a log scale. " +
+    "Reused rows have no new value and are hatched. An orange dot marks the step at which a token was unmasked; after it, K and V should hardly change.",
   controls: [
     {
       name: "quantity",
       label: "Quantity",
       value: "v",
-      options: [["k", "K"], ["v", "V"], ["attn", "attention output"], ["ffn", "feed-forward output"], ["q0", "query of head 0"]],
+      options: [["k", "K"], ["v", "V"], ["attn", "attention output"], ["ffn", "feed-forward output"], ["q0", "query of the first head"]],
     },
   ],
   draw(panel, data) {

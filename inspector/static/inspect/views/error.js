@@ -3,9 +3,9 @@ INSPECT_VIEWS.error = {
   level: "probe",
   source: "error",
   about:
-    "At the probed steps the network also ran without any reuse on the same canvas. Shown is 1 − cosine between what the run used and that exact value, for every row that took part; underlined rows were reused. " +
-    "Below: how far the predictions moved, and how well the rows to recompute were chosen. Recall: of the rows that could be reused (a value was kept, and no clock renewed their whole region) k were recomputed; it is the share of them among the k whose kept value lay farthest off. " +
-    "With DARE the quantity that its bound rests on stands beside the true error.",
+    "At the probed steps the network also ran without any reuse on the same canvas. The map shows 1 − cosine between the value that the run used and this exact value, for every row in the forward. Underlined rows were reused. " +
+    "The other figures show how much the predictions differ, and how well the rows to recompute were chosen. Recall@k: k of the rows that could be reused (with a cached value, and no refresh of their whole region due) were recomputed; recall is the share of these k rows that are among the k rows with the largest error of the cached value. " +
+    "With DARE, the quantity that bounds its error is compared with the true error.",
   controls: [
     { name: "site", label: "Error of", value: "2", options: SITE_OPTIONS },
   ],
@@ -47,7 +47,7 @@ function errorSteps(panel, { steps, probe, data }) {
   const flipped = Array.from(data.flips.values).reduce((sum, n) => sum + n, 0);
   const all = data.tv.values.length;
   const worst = Math.max(0, ...data.tv.values);
-  errorBlock(panel, "sum", "Over the " + plural(steps.length, "probed step") + ", " + flipped + " of " + plural(all, "prediction") + " had another best token than the exact network; the largest total variation was " + errorTv(worst) + ". The step nearest to the cursor is shown.");
+  errorBlock(panel, "sum", "Over the " + plural(steps.length, "probed step") + ", " + flipped + " of " + plural(all, "prediction") + " had another most likely token than the exact network; the largest total variation was " + errorTv(worst) + ". The figures show the probed step nearest to the cursor.");
 }
 
 function errorKey(panel, step) {
@@ -75,7 +75,7 @@ function errorHeat(panel, { data, frame, steps, probe, site, layer, name, shown 
     under: (x, y) => !bit(frame.plan, x, steps[probe], y, site),
     underName: "reused",
     legend: DRIFT_SCALE,
-    blank: "no data: took no part in this step",
+    blank: "no data: not in the forward of this step",
     unit: "1 - cosine",
     plain: (c) => DRIFT[c],
     words: (x, y) => {
@@ -90,13 +90,13 @@ function errorHeat(panel, { data, frame, steps, probe, site, layer, name, shown 
 }
 
 function errorText(code, done) {
-  return code === NO_DATA ? "none, for the row took no part" : driftText(code) + " (" + done + ")";
+  return code === NO_DATA ? "none, the row was not in the forward" : driftText(code) + " (" + done + ")";
 }
 
 function errorMeans(panel, { data, frame, steps, probe, site, layer, name }) {
   const mean = (x, y) => at(data.mean, x, y, site);
   panel.figure("error-means").show({
-    title: "Mean error of the " + name + " over the rows that took part: layer by probed step",
+    title: "Mean error of the " + name + " over the rows in the forward: layer by probed step",
     key: ["means", site, panel.cursor.lane, panel.inspector.key].join(),
     x: { name: "probed step", count: steps.length, tick: (i) => String(steps[i] + 1) },
     y: { name: "layer", count: frame.layers },
@@ -104,7 +104,7 @@ function errorMeans(panel, { data, frame, steps, probe, site, layer, name }) {
     colour: (value) => cividis(decade(value)),
     legend: { ...DRIFT_SCALE, name: "mean 1 − cosine" },
     unit: "mean 1 - cosine",
-    words: (x, y) => "Step " + (steps[x] + 1) + ", layer " + (y + 1) + ": mean error of the " + name + " " + (Number.isNaN(mean(x, y)) ? "none, for no row took part" : mean(x, y).toPrecision(2)),
+    words: (x, y) => "Step " + (steps[x] + 1) + ", layer " + (y + 1) + ": mean error of the " + name + " " + (Number.isNaN(mean(x, y)) ? "none, no row was in the forward" : mean(x, y).toPrecision(2)),
     pick: (x, y, pin) => panel.pick({ step: steps[x], layer: y }, pin),
     leave: () => panel.pick(null, false),
     at: { x: probe, y: layer },
@@ -121,17 +121,17 @@ function errorRecall(panel, { data, frame, steps, probe, site, layer, name, show
   const none = !here.some((y) => !Number.isNaN(y));
   const place = (x) => Math.min(Math.max(Math.round(x) - 1, 0), frame.layers - 1);
   panel.figure("error-recall").show({
-    title: shown + ": recall@k of the rows recomputed, " + name + (none ? " (no data: nothing or everything that could be reused was recomputed)" : ""),
+    title: shown + ": recall@k of the recomputed rows, " + name + (none ? " (no data: all or none of the reusable rows were recomputed)" : ""),
     x: { name: "layer", from: 0.5, to: frame.layers + 0.5, whole: true },
     y: { name: "recall@k", from: 0, to: 1 },
     series: [
       { name: "this step", colour: "#0072b2", xs, ys: here },
       { name: "", kind: "points", colour: "#0072b2", size: 4, xs, ys: here },
       { name: "mean of the probed steps", colour: "#e69f00", dash: [6, 3], xs, ys: mean },
-      { name: "a blind choice of k rows", colour: inspectInks(panel.root).ink, dash: [2, 3], xs, ys: blind },
+      { name: "a random choice of k rows", colour: inspectInks(panel.root).ink, dash: [2, 3], xs, ys: blind },
     ],
     at: layer + 1,
-    words: (x) => "Layer " + (place(x) + 1) + ": recall " + errorShare(here[place(x)]) + " in this step, " + errorShare(mean[place(x)]) + " on the mean, " + errorShare(blind[place(x)]) + " for a blind choice",
+    words: (x) => "Layer " + (place(x) + 1) + ": recall " + errorShare(here[place(x)]) + " in this step, " + errorShare(mean[place(x)]) + " on average, " + errorShare(blind[place(x)]) + " for a random choice",
     pick: (x, _, pin) => panel.pick({ layer: place(x) }, pin),
     leave: () => panel.pick(null, false),
     height: 280,
@@ -175,9 +175,9 @@ function errorPredictions(panel, scene) {
     x: { name: "answer token", from: 0.5, to: answers + 0.5, whole: true },
     y: { name: "total variation", from: 0, to: 1 },
     series: [
-      { name: "same best token", kind: "points", colour: "#0072b2", size: 3, ...part(found.filter(({ flip }) => !flip)) },
+      { name: "same most likely token", kind: "points", colour: "#0072b2", size: 3, ...part(found.filter(({ flip }) => !flip)) },
       { name: "", kind: "bars", colour: "#0072b2", wide: 0.6, ...part(found) },
-      { name: "another best token", kind: "points", colour: differs, size: 5, ...part(flips) },
+      { name: "different most likely token", kind: "points", colour: differs, size: 5, ...part(flips) },
     ],
     at: panel.cursor.position === null || panel.cursor.position < frame.prompt ? null : panel.cursor.position - frame.prompt + 1,
     words: (x) => (near(x) ? errorPrediction(near(x)) : "Nothing was predicted in this step"),
@@ -188,19 +188,19 @@ function errorPredictions(panel, scene) {
   const mean = data.mean_tv.values[probe];
   const head = shown + ": " + plural(found.length, "prediction") + ", mean total variation " + (Number.isNaN(mean) ? "–" : errorTv(mean)) + ". ";
   const named = flips.slice(0, 8).map(errorPrediction).join("; ");
-  errorBlock(panel, "flips", head + (flips.length ? plural(flips.length, "best token") + " would differ: " + named + (flips.length > 8 ? "; …" : "") + "." : "Every best token is the exact one."), "");
+  errorBlock(panel, "flips", head + (flips.length ? plural(flips.length, "most likely token") + " would differ: " + named + (flips.length > 8 ? "; …" : "") + "." : "All most likely tokens are those of the exact network."), "");
 }
 
 function errorPrediction({ place, tv, flip, mine, exact }) {
-  return "answer token " + (place + 1) + ": " + (flip ? "the run's best is " + mine + ", the exact one " + exact : "best " + mine + " in both") + " (total variation " + errorTv(tv) + ")";
+  return "answer token " + (place + 1) + ": " + (flip ? "most likely in the run " + mine + ", in the exact network " + exact : "most likely " + mine + " in both") + " (total variation " + errorTv(tv) + ")";
 }
 
 function errorBound(panel, { data, frame, probe, layer, shown }) {
   const figure = panel.figure("error-bound");
   figure.root.hidden = !data.proxy;
   errorBlock(panel, "bound", data.proxy
-    ? "DARE bounds a layer's error, up to constants, by what the queries of reused rows drifted since their last renewal. Drifts are recorded in steps, the first from 0 to 0.000015, so the sum is known to lie between the two dashed lines."
-    : "DARE's bound is not given: it needs the drift of the queries of reused rows, and this run's method computes none.", "");
+    ? "DARE bounds a layer's error, up to constants, by the summed drift of the queries of reused rows since they were last recomputed. Drifts are recorded in classes, the first from 0 to 0.000015, so the exact sum is between the two dashed lines."
+    : "DARE's bound is not shown: it needs the drift of the queries of reused rows, which this run's method does not compute.", "");
   if (!data.proxy) return;
   const xs = Array.from({ length: frame.layers }, (_, l) => l + 1);
   const [least, most] = [0, 1].map((end) => xs.map((_, l) => at(data.proxy, probe, l, end)));

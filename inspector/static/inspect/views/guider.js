@@ -2,8 +2,8 @@ const NOT_ASKED = [186, 194, 204];
 const VERDICT_LOOKS = {
   accepted: [[0, 158, 115], "accepted", "✓"],
   mismatch: [[213, 94, 0], "first mismatch", "✗"],
-  agreed: [[160, 216, 199], "agreed to, but beyond the mismatch", "+"],
-  refused: [[246, 202, 172], "not agreed to, beyond the mismatch", "−"],
+  agreed: [[160, 216, 199], "agreed, but after the mismatch", "+"],
+  refused: [[246, 202, 172], "not agreed, after the mismatch", "−"],
   fallback: [[0, 114, 178], "mismatch, committed by the fallback", "↓"],
   stop: [[45, 48, 58], "end of the text", "■"],
   filled: [[128, 136, 148], "filled after the end", "▪"],
@@ -16,8 +16,8 @@ INSPECT_VIEWS.guider = {
   source: "guider",
   also: [["time", "off"]],
   about:
-    "Where a small autoregressive model judges the tokens that the diffusion model proposes: accepted up to the first mismatch, step by answer token (FlashDLM). " +
-    "A cell in which no guider was asked is grey with a dot.",
+    "A small autoregressive model, the guider, checks the tokens that the diffusion model drafts in each step. They are accepted up to the first mismatch (FlashDLM). " +
+    "A grey cell with a dot was not checked.",
   draw(panel, data) {
     guiderParts(panel, data.asked);
     if (!data.asked) return unguided(panel);
@@ -29,8 +29,8 @@ INSPECT_VIEWS.guider = {
     acceptanceRate(panel, data);
     guiderHeat(panel, data, ruling);
     const node = panel.block("ruling");
-    const told = cursor.position === null ? "Choose an answer token to read why it was accepted or not." : ruling(spot.step, cursor.position).sentence();
-    if (node.textContent !== told) node.textContent = told;
+    const text_ = cursor.position === null ? "Choose an answer token to see why it was accepted or not." : ruling(spot.step, cursor.position).sentence();
+    if (node.textContent !== text_) node.textContent = text_;
     guiderLack(panel, data);
     const time = panel.inspector.given(cursor.lane, "time");
     guiderNumbers(panel, data, time);
@@ -81,14 +81,14 @@ function guiderFigure(panel, look, count = panel.answers().count) {
 
 function unguided(panel) {
   panel.block("said").textContent =
-    "No guider was asked in this run: the diffusion model committed every token by its own rule. So there is no accepted prefix, no mismatch and no accepted length to show.";
+    "This run has no guider: the unmasker committed every token without one. So there are no accepted tokens and no mismatches to show.";
   guiderFigure(panel, {
     value: () => 0,
     colour: () => NOT_ASKED,
     glyph: () => "·",
-    legend: { items: [[[0, 158, 115], "accepted", "✓"], [[213, 94, 0], "mismatch", "✗"], [NOT_ASKED, "not asked", "·"]] },
-    plain: () => "not asked",
-    words: (x, y) => "Answer token " + (x + 1) + ", " + panel.text(panel.frame.prompt + x, y) + ", step " + (y + 1) + ": no guider was asked",
+    legend: { items: [[[0, 158, 115], "accepted", "✓"], [[213, 94, 0], "mismatch", "✗"], [NOT_ASKED, "not checked", "·"]] },
+    plain: () => "not checked",
+    words: (x, y) => "Answer token " + (x + 1) + ", " + panel.text(panel.frame.prompt + x, y) + ", step " + (y + 1) + ": not checked by a guider",
   });
 }
 
@@ -113,22 +113,22 @@ function guiderHeat(panel, data, ruling) {
 
 function guiderSentence(data, steps) {
   const { about, rule, numbers } = data;
-  const sizes = [about.parameters ? number(about.parameters) + " parameters" : "", about.shared ? "the same vocabulary" : "a vocabulary of its own"].filter(Boolean).join(", ");
+  const sizes = [about.parameters ? number(about.parameters) + " parameters" : "", about.shared ? "the same vocabulary" : "another vocabulary"].filter(Boolean).join(", ");
   const rules = {
     top1: "the token is its first choice", topk: "the token is one of its " + rule.k + " first choices",
-    rel: "the token is one of its " + rule.k + " first choices, with at least " + rule.tau + " of the best one's probability",
-    rel_dlm: "the diffusion model's best probability is more than " + rule.tau + " of its own best",
+    rel: "the token is one of its " + rule.k + " first choices, with at least " + rule.tau + " times the probability of its first choice",
+    rel_dlm: "the diffusion model's highest probability is more than " + rule.tau + " times its own highest probability",
   };
   return (
     "Guider " + (about.name || rule.guider) + " (" + sizes + ") agrees where " + rules[rule.rule] + ". " +
     plural(numbers.accepted, "token") + " of " + number(numbers.drafted) + " drafted were accepted in " + plural(steps, "step") + ", " +
-    number(numbers.tokens / steps, 2) + " tokens a step with the fallback's." + guiderRest(data)
+    number(numbers.tokens / steps, 2) + " tokens per step including the fallback's." + guiderRest(data)
   );
 }
 
 function guiderRest(data) {
   const [used, wide] = [usedTokens(data), data.cells.shape[1]];
-  return used < wide ? " The map leaves out the answer tokens from " + (used + 1) + " on, which were never drafted." : "";
+  return used < wide ? " The map leaves out the answer tokens from " + (used + 1) + " on. They were never drafted." : "";
 }
 
 function guiderLack(panel, data) {
@@ -136,8 +136,8 @@ function guiderLack(panel, data) {
   note.hidden = data.recorded;
   if (data.recorded) return;
   note.textContent =
-    "This run kept what each step came to, not each token's verdict: what the guider thought of the tokens beyond the first mismatch, both probabilities, and the guider's own tokens are missing. " +
-    (props.offline ? "" : "Press Record above to run it once more with the recorder on.");
+    "This run has the result of each step, but not the verdict on each token: the verdicts after the first mismatch, both probabilities and the guider's own tokens are missing. " +
+    (props.offline ? "" : "Press Record above to run it again with the recorder on.");
 }
 
 function guiderNumbers(panel, data, time) {
@@ -146,14 +146,14 @@ function guiderNumbers(panel, data, time) {
   const share = (part) => (part === null || part === undefined ? "–" : percent(part));
   const rows = [
     ["Fallback rate", share(numbers.fallback_rate) + " of the steps"],
-    ["Drafted tokens among its first 1, 2 and 5 choices", [numbers.top1, numbers.top2, numbers.top5].map(share).join(", ")],
-    ["Draft's mean −log p by the guider", number(numbers.nll, 3) + " nats"],
+    ["Drafted tokens among the guider's first 1, 2 and 5 choices", [numbers.top1, numbers.top2, numbers.top5].map(share).join(", ")],
+    ["Mean −log p of the draft by the guider", number(numbers.nll, 3) + " nats"],
     ["KL, diffusion model from guider", numbers.kl === null ? (data.about.shared ? "not recorded" : "the vocabularies differ") : number(numbers.kl, 3) + " nats"],
     ["Straddle loss", plural(numbers.straddle_loss, "byte") + (data.about.shared ? " (the same vocabulary)" : "")],
-    ["Tokens a forward", number(numbers.per_forward, 2) + " of the diffusion model, " + number(numbers.per_guider_forward, 2) + " of the guider"],
-    ["Guider fed", plural(numbers.fed, "token") + " in " + plural(numbers.forwards, "forward") + ", after " + number(numbers.prefilled) + " of its prompt"],
-    ["Its share of FLOPs", share(numbers.flops_share) + " of the run, its prompt alone " + share(numbers.prefill_share)],
-    ["Its share of time", timed ? share(timed.share) + " of the run, its prompt alone " + share(timed.prefill) : "recorded runs show no times"],
+    ["Tokens per forward", number(numbers.per_forward, 2) + " of the diffusion model, " + number(numbers.per_guider_forward, 2) + " of the guider"],
+    ["Tokens processed by the guider", plural(numbers.fed, "token") + " in " + plural(numbers.forwards, "forward") + ", after a prompt of " + number(numbers.prefilled)],
+    ["Guider's share of FLOPs", share(numbers.flops_share) + " of the run, its prompt alone " + share(numbers.prefill_share)],
+    ["Guider's share of time", timed ? share(timed.share) + " of the run, its prompt alone " + share(timed.prefill) : "recorded runs show no times"],
   ];
   const list = panel.block("numbers", "dl", "ds-facts ds-wide");
   const key = JSON.stringify(rows);

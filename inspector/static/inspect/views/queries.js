@@ -15,11 +15,11 @@ INSPECT_VIEWS.queries = {
   level: "layers",
   source: "queries",
   about:
-    "How far the query of head 0 moved between two steps, row by row, at the cursor's layer; DARE reuses a row while that stays below the layer's threshold τ (DARE, figure 3). " +
-    "Underlined rows were reused. The histogram and the profile say how many rows that is, layer by layer (DARE, figure 5), and the last figure how old the reused values are.",
+    "The drift of the query of the first head between two steps, for each row, in the layer of the cursor. DARE reuses a row while this drift is below the layer's threshold τ (DARE, figure 3). " +
+    "Underlined rows were reused. The histogram and the profile show how many rows were reused in each layer (DARE, figure 5), and the last figure shows the age of the reused values.",
   controls: [
     { name: "site", label: "Reused", value: "auto", options: [["auto", "what the method reuses"], ...SITE_OPTIONS] },
-    { name: "rows", label: "Positions", value: "all", options: [["all", "all"], ["answer", "of the answer"]] },
+    { name: "rows", label: "Positions", value: "all", options: [["all", "all"], ["answer", "in the answer"]] },
   ],
   draw(panel, data) {
     const scene = queryScene(panel, data);
@@ -61,10 +61,10 @@ function queryText(code) {
 }
 
 function querySentence({ data, layer, limit }) {
-  if (!data.dare) return "This run's cache does not go by queries: there is no threshold. The drift is shown of the queries that were computed.";
-  if (!data.threshold) return "This run reuses nothing (quantile 0): there is no threshold.";
+  if (!data.dare) return "The cache of this run does not compare queries, so there is no threshold. The map shows the drift of the queries that were computed.";
+  if (!data.threshold) return "This run reuses nothing (quantile 0), so there is no threshold.";
   const shown = limit === null ? "nothing is reused" : "τ = " + limit.toPrecision(2) + ", set so that " + number(100 * data.aimed[layer], 1) + " % of the rows of a calibration run stay below it";
-  const anchor = data.anchor ? " The method compared each query with the row's last renewal; the drift here is that from one step to the next." : "";
+  const anchor = data.anchor ? " The method compared each query with the query at the row's last refresh; the drift shown here is from one step to the next." : "";
   return "Layer " + (layer + 1) + ": " + shown + "." + anchor;
 }
 
@@ -85,7 +85,7 @@ function queryHeat(panel, scene) {
   const figure = panel.figure("queries-drift");
   figure.root.classList.add("ds-wide");
   figure.show({
-    title: "Layer " + (layer + 1) + ": drift of head 0's query, step by position",
+    title: "Layer " + (layer + 1) + ": drift of the query of the first head, step by position",
     key: "q" + scene.key,
     x: scene.axis,
     y: { name: "step", count: frame.steps },
@@ -94,7 +94,7 @@ function queryHeat(panel, scene) {
     under: (x, y) => !bit(frame.plan, from + x, y, layer, site),
     underName: scene.name + " reused",
     legend: { ...QUERY_SCALE, marks: limit === null ? [] : [queryPlace(limit)], items },
-    blank: "no data: query not computed, or for the first time",
+    blank: "no data: query not computed, or computed for the first time",
     unit: "1 - cosine",
     plain: (c) => DRIFT[c],
     words: (x, y) => queryWords(panel, scene, from + x, y),
@@ -115,7 +115,7 @@ function queryHistogram(panel, { data, site, layer, limit, name }) {
   const [xs, ends] = [edges.slice(0, -1), edges.slice(1)];
   const lines = [["reused", "#0072b2", share(kept)], ["recomputed", "#e69f00", share(fresh), share(kept)]];
   panel.figure("queries-histogram").show({
-    title: "Layer " + (layer + 1) + ": rows by drift of their query, over the run" + (all ? "" : " (none was compared)"),
+    title: "Layer " + (layer + 1) + ": rows by drift of their query, over all steps" + (all ? "" : " (none was compared)"),
     x: { name: "1 − cosine", from: edges[0], to: 2.05, log: true, tick: (v) => ({ "-5": "10⁻⁵", "-4": "10⁻⁴" })[Math.round(Math.log10(v))] || String(+v.toPrecision(1)) },
     y: { name: "% of rows", from: 0, to: 100 },
     series: lines.map(([text, colour, ys, base]) => ({ name: name + " " + text, kind: "bars", colour, xs, ends, ys, base })),
@@ -135,7 +135,7 @@ function queryProfile(panel, { data, frame, site, layer, name }) {
   const aimed = data.aimed ? data.aimed.map((share) => 100 * share) : null;
   const of = data.dare ? "the rows whose query was compared" : "all rows after the first step";
   const series = [{ name: "reused", kind: "bars", colour: "#0072b2", xs, ys, wide: 0.7 }];
-  if (aimed) series.push({ name: "aimed at", colour: "#d55e00", dash: [5, 3], xs, ys: aimed }, { name: "", kind: "points", colour: "#d55e00", size: 4, xs, ys: aimed });
+  if (aimed) series.push({ name: "target", colour: "#d55e00", dash: [5, 3], xs, ys: aimed }, { name: "", kind: "points", colour: "#d55e00", size: 4, xs, ys: aimed });
   const place = (x) => Math.min(Math.max(Math.round(x) - 1, 0), frame.layers - 1);
   panel.figure("queries-profile").show({
     title: "Reused by layer, " + name + ": share of " + of,
@@ -143,7 +143,7 @@ function queryProfile(panel, { data, frame, site, layer, name }) {
     y: { name: "% reused", from: 0, to: 100 },
     series,
     at: layer + 1,
-    words: (x) => "Layer " + (place(x) + 1) + ": " + number(ys[place(x)], 1) + " % reused" + (aimed ? ", " + number(aimed[place(x)], 1) + " % aimed at" : ""),
+    words: (x) => "Layer " + (place(x) + 1) + ": " + number(ys[place(x)], 1) + " % reused" + (aimed ? ", " + "target " + number(aimed[place(x)], 1) + " %" : ""),
     pick: (x, _, pin) => panel.pick({ layer: place(x) }, pin),
     leave: () => panel.pick(null, false),
     height: 280,
@@ -186,8 +186,8 @@ function queryStale(panel, scene) {
     unit: "steps since recomputed",
     words: (x, y) => {
       const steps = age(x, y);
-      const told = steps === NEVER ? "not computed so far" : steps ? plural(steps, "step") + " old" : "recomputed in this step";
-      return "Position " + (from + x + 1) + ", " + panel.text(from + x, y) + ", step " + (y + 1) + ", layer " + (layer + 1) + ": " + name + " " + told;
+      const age_ = steps === NEVER ? "not computed so far" : steps ? plural(steps, "step") + " old" : "recomputed in this step";
+      return "Position " + (from + x + 1) + ", " + panel.text(from + x, y) + ", step " + (y + 1) + ", layer " + (layer + 1) + ": " + name + " " + age_;
     },
     pick: (x, y, pin) => panel.pick({ position: from + x, step: y }, pin),
     leave: () => panel.pick(null, false),

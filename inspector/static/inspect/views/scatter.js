@@ -11,11 +11,11 @@ INSPECT_VIEWS.scatter = {
   level: "layers",
   source: "scatter",
   about:
-    "Every row that was evaluated in all quantities at once, by how far two of them moved: dLLM-Cache selects rows by V because the drift of V should foretell that of the attention and feed-forward outputs (its figure 2), " +
-    "and DARE goes by the query of head 0 (its figure 2). The closer to a rising line, the better the guide; the correlations are over every row.",
+    "Rows by the drift of two quantities; a row counts if all quantities were evaluated. dLLM-Cache selects rows by the drift of V, because it should predict the drift of the attention and feed-forward outputs (its figure 2). " +
+    "DARE selects rows by the drift of the query of the first head (its figure 2). The closer the rows are to a rising line, the better the prediction. The correlations are over all rows.",
   controls: [
-    { name: "of", label: "Guide", value: "v", options: [["v", "V"], ["q0", "query of head 0"]] },
-    { name: "layers", label: "Layers", value: "all", options: [["one", "the cursor's"], ["all", "all"]] },
+    { name: "of", label: "Predictor", value: "v", options: [["v", "V"], ["q0", "query of the first head"]] },
+    { name: "layers", label: "Layers", value: "all", options: [["one", "layer of the cursor"], ["all", "all"]] },
   ],
   draw(panel, data) {
     const chosen = data.pairs.map((pair, i) => [pair, i]).filter(([pair]) => pair[0] === panel.values.of);
@@ -67,11 +67,11 @@ function scatterSentence(panel, data, chosen, layer) {
   if (said.textContent !== parts.join(" ")) said.textContent = parts.join(" ");
   const note = panel.block("missing", "p", "ds-note ds-wide");
   note.hidden = rows >= most;
-  if (!note.hidden) note.textContent = percent(1 - rows / most) + " of the rows are missing here: the cache reused them, so nothing says how far they would have moved. Plain decoding is the run to look at: record a lane without a cache.";
+  if (!note.hidden) note.textContent = percent(1 - rows / most) + " of the rows are missing: the cache reused them, so their drift is unknown. To see all rows, record plain decoding, a lane without a cache.";
 }
 
 function scatterName(name) {
-  return name === "q0" ? "Query of head 0" : COUNT_NAMES[name];
+  return name === "q0" ? "Query of the first head" : COUNT_NAMES[name];
 }
 
 function scatterAxis(name, size, up) {
@@ -100,7 +100,7 @@ function scatterMap(panel, data, [[a, b], pair], layer, figure) {
     legend: ROWS_SCALE,
     unit: "rows",
     blank: "no row",
-    words: (i, j) => plural(count(i, j), "row") + " moved " + scatterSpan(x, i) + " in " + COUNT_NAMES[a] + " and " + scatterSpan(y, size - 1 - j) + " in " + COUNT_NAMES[b],
+    words: (i, j) => plural(count(i, j), "row") + " with a drift of " + scatterSpan(x, i) + " in " + COUNT_NAMES[a] + " and " + scatterSpan(y, size - 1 - j) + " in " + COUNT_NAMES[b],
     square: 460,
   });
 }
@@ -110,7 +110,7 @@ function scatterLayers(panel, data, chosen) {
   const xs = Array.from({ length: layers }, (_, l) => l + 1);
   const near = (x) => Math.min(Math.max(Math.round(x) - 1, 0), layers - 1);
   panel.figure("scatter-layers").show({
-    title: "Spearman's rank correlation, layer by layer",
+    title: "Spearman's rank correlation by layer",
     x: { name: "layer", from: 0.5, to: layers + 0.5, whole: true },
     y: { name: "Spearman", from: -1, to: 1 },
     series: chosen.map(([[, b], pair], k) => ({

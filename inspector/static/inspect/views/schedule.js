@@ -15,9 +15,9 @@ INSPECT_VIEWS.schedule = {
   level: "steps",
   source: "schedule",
   about:
-    "What each step renewed of the prompt, of the current block and of the rest of the answer: above as the method's clock had planned it, below as it was done. " +
-    "Full: every row, layer and site; partial: some; reuse: none; frozen: none, and none in any later step. A row counts with the token that it predicts. " +
-    "The other figures give the share of rows recomputed in each layer, and over the run.",
+    "What each step recomputed of the prompt, the current block and the rest of the answer: as planned by the method's schedule (above) and as done (below). " +
+    "Full: all rows, in every layer and site. Partial: some of them. Reuse: none. Frozen: none, in this and all later steps. A row belongs to the region of the token that it predicts. " +
+    "The other figures show the share of rows recomputed in each layer, and over the run.",
   controls: [
     { name: "site", label: "Share of", value: "mean", options: [["mean", "all four (mean)"], ...SITE_OPTIONS] },
   ],
@@ -39,7 +39,7 @@ function scheduleKinds(panel, data) {
   const figure = panel.figure("schedule-kinds");
   figure.root.classList.add("ds-wide");
   figure.show({
-    title: "Step by region: planned by the clock above the line, done below",
+    title: "Step by region: planned above the line, done below",
     key: "kinds" + cursor.lane + inspector.key,
     left: 108,
     x: panel.steps(),
@@ -72,14 +72,14 @@ function scheduleWords(data, step, region) {
 }
 
 function scheduleSentence(data, steps) {
-  if (!data.planned.shape[0]) return "This trace keeps no plan by the clock, only what was done.";
+  if (!data.planned.shape[0]) return "This trace has no planned schedule, only what was done.";
   const count = data.differs.shape[0];
-  if (!count) return "In every step and region was done what the clock had planned.";
+  if (!count) return "Every step matched the planned schedule.";
   const [step, region] = [at(data.differs, 0, 0), at(data.differs, 0, 1)];
   const first = ["planned", "done"].map((name) => name + " " + scheduleKind(data, name, step, region)).join(", ");
   return (
     "Done differs from planned in " + count + " of " + 3 * steps + " cells; first in step " + (step + 1) + ", " + REGION_WORDS[region] + ": " + first + ". " +
-    "The clock promises what the settings alone say; rows chosen by what they hold can turn out to be all or none."
+    "The planned schedule depends only on the settings. Where rows are chosen by their values, all or none of them may be chosen."
   );
 }
 
@@ -122,7 +122,7 @@ function scheduleRunning(panel) {
   const steps = Math.max(...lanes.map(({ ys }) => ys.length), 1);
   const place = (x, count) => Math.min(Math.max(Math.round(x) - 1, 0), count - 1);
   panel.figure("schedule-running").show({
-    title: "Token-layers recomputed up to each step, of those that plain decoding computes",
+    title: "Token-layers recomputed up to each step, as a share of plain decoding",
     x: { name: "step", from: 0.5, to: steps + 0.5, whole: true },
     y: { name: "% so far", from: 0, to: 100 },
     series: lanes.map(({ name, ys }) => ({

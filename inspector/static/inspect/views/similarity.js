@@ -12,9 +12,9 @@ INSPECT_VIEWS.similarity = {
   level: "layers",
   source: "similarity",
   about:
-    "How alike K or V of any two steps are, the cosine averaged over the tokens of a group, layer by layer (Fast-dLLM, figure 3; DARE, figure 4). " +
-    "A dark block along the diagonal is a stretch of steps over which a cache may be kept; on the papers' own scale it is bright. " +
-    "Some tokens stand for their group, vectors wider than 64 are projected at random, and a row that was reused is compared as it was kept.",
+    "The cosine between K, or V, of any two steps, averaged over the tokens of a group, in each layer (Fast-dLLM, figure 3; DARE, figure 4). " +
+    "A dark square on the diagonal is a range of steps in which the values barely change, so that a cache can be reused. On the linear scale of the papers it is bright. " +
+    "The averages are over a sample of each group's tokens, vectors wider than 64 are randomly projected, and a reused row counts with its cached value.",
   controls: [
     { name: "kind", label: "Of", value: "v", options: [["k", "K"], ["v", "V"]] },
     { name: "group", label: "Group", value: "0", options: [["0", "prompt"]] },
@@ -72,7 +72,7 @@ class SimilarityScene {
   }
 
   text(far) {
-    if (Number.isNaN(far)) return "not known";
+    if (Number.isNaN(far)) return "unknown";
     const small = far < 1e-4 ? "below 0.0001" : far.toPrecision(2);
     return "cosine " + (1 - far).toFixed(4) + " (1 − cosine " + small + ")";
   }
@@ -107,7 +107,7 @@ function similarityMatrix(panel, scene) {
   figure.root.classList.add("ds-tall");
   figure.show({
     ...scene.look,
-    title: scene.name + " of layer " + (scene.layer + 1) + ", " + scene.groups[scene.group] + ": every step against every step",
+    title: scene.name + " of layer " + (scene.layer + 1) + ", " + scene.groups[scene.group] + ": each step compared with each step",
     key: [scene.key, scene.layer, scene.group, panel.cursor.lane, panel.inspector.key].join(),
     x: { name: "step", count, tick },
     y: { name: "step", count, tick },
@@ -148,7 +148,7 @@ function similarityDistance(panel, scene) {
     };
   });
   panel.figure("similarity-distance").show({
-    title: now ? scene.name + " of layer " + (scene.layer + 1) + ": step " + (steps[now] + 1) + " against the steps before it" : "Step 1 has no step before it; move the cursor on",
+    title: now ? scene.name + " of layer " + (scene.layer + 1) + ": step " + (steps[now] + 1) + " compared with the steps before it" : "There is no step before step 1; move the cursor to a later step",
     x: { name: "steps before", from: 0, to: Math.max(steps[steps.length - 1], 1), whole: true },
     y: similarityAxis(scene),
     series,
@@ -163,7 +163,7 @@ function similarityDistance(panel, scene) {
 function similarityWords(scene, u) {
   const { steps, now } = scene;
   const parts = scene.groups.map((name, g) => name + " " + scene.text(scene.drift(now, u, scene.layer, g)));
-  return "Step " + (steps[now] + 1) + " against step " + (steps[u] + 1) + ", " + plural(steps[now] - steps[u], "step") + " before: " + parts.join("; ");
+  return "Step " + (steps[now] + 1) + " compared with step " + (steps[u] + 1) + ", " + plural(steps[now] - steps[u], "step") + " before: " + parts.join("; ");
 }
 
 function similarityLayers(panel, scene) {
@@ -172,12 +172,12 @@ function similarityLayers(panel, scene) {
   const mean = (g, layer) => means[layer * groups + g];
   panel.figure("similarity-layers").show({
     ...scene.look,
-    title: scene.name + " against the step recorded before, mean over the run: layer by group; a click chooses both",
+    title: scene.name + " compared with the previous recorded step, mean over the run: layer by group; a click chooses both",
     key: [scene.key, panel.cursor.lane, panel.inspector.key].join(),
     x: { name: "group", count: groups, tick: (g) => scene.groups[g] },
     y: { name: "layer", count: scene.data.codes.shape[2] },
     value: (g, layer) => (Number.isNaN(mean(g, layer)) ? null : mean(g, layer)),
-    words: (g, layer) => "Layer " + (layer + 1) + ", " + scene.groups[g] + ": " + scene.name + " against the step recorded before, mean of " + plural(scene.steps.length - 1, "pair") + ": " + scene.text(mean(g, layer)),
+    words: (g, layer) => "Layer " + (layer + 1) + ", " + scene.groups[g] + ": " + scene.name + " compared with the previous recorded step, mean of " + plural(scene.steps.length - 1, "pair") + ": " + scene.text(mean(g, layer)),
     pick: (g, layer, pin) => {
       if (pin) panel.set("group", String(g));
       panel.pick({ layer }, pin);

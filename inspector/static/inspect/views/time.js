@@ -6,8 +6,8 @@ INSPECT_VIEWS.time = {
   level: "off",
   also: [["time", "off"], ["rho", "off"]],
   about:
-    "What each step of the timed run took by the engine's own clock, and what it computed, in parts; both lanes have the same height and the sums run below. " +
-    "The clock does not tell the parts of the network apart, the count of FLOPs does. The last figure is a measured sweep of dLLM-Cache's ratio on the embedded model (dLLM-Cache, figure 6).",
+    "The time of each step of the timed run, measured by the engine, and the FLOPs of each step. Both lanes have the same scale; the chart below shows the cumulative sums. " +
+    "FLOPs are counted separately for each part of the network; times are not. The last figure is a measured sweep over dLLM-Cache's ratio on the embedded model (dLLM-Cache, figure 6).",
   controls: [
     { name: "unit", label: "Show", value: "ms", options: [["ms", "milliseconds"], ["flops", "GFLOPs"]] },
   ],
@@ -53,7 +53,7 @@ function timeClocks(data) {
   if (!data.guider_ms.shape[0]) return parts;
   const [whole, prompt] = [0, 1].map((i) => network.map((_, s) => at(data.guider_ms, s, i)));
   parts[1][2] = deciding.map((ms, s) => Math.max(ms - whole[s], 0));
-  return [...parts, ["guider", PART_COLOURS.guider, whole.map((ms, s) => ms - prompt[s])], ["guider's prompt, once", "#009e73", prompt]];
+  return [...parts, ["guider", PART_COLOURS.guider, whole.map((ms, s) => ms - prompt[s])], ["guider's prefill", "#009e73", prompt]];
 }
 
 function timeParts(data, steps) {
@@ -105,7 +105,7 @@ function timeSum(panel, shown, steps) {
   const unit = timeUnit(panel);
   const most = Math.max(...shown.map(({ bars }) => bars.running[bars.running.length - 1] || 0));
   panel.figure("time-sum").show({
-    title: "Both lanes: the sum so far",
+    title: "Both lanes: cumulative sum",
     x: stepAxis(steps),
     y: { name: unit, from: 0, to: most * 1.05 || 1 },
     series: shown.map(({ name, bars }) => ({
@@ -143,7 +143,7 @@ function rhoFigure(panel, data) {
   const figure = panel.figure("rho");
   figure.root.classList.add("ds-wide");
   figure.show({
-    title: "Measured sweep, dLLM-Cache: tokens per second against ρ, the share of the answer renewed between refreshes",
+    title: "Measured sweep, dLLM-Cache: tokens per second by ρ, the share of the answer recomputed between refreshes",
     x: { name: "ρ", from: 0, to: 1 },
     y: { name: "tokens/s", from: 0, to: most * 1.05 },
     series,
@@ -156,15 +156,15 @@ function rhoWords(data, x) {
   const ratios = [...new Set(data.points.map((p) => p.rho))];
   const near = ratios.reduce((best, rho) => (Math.abs(rho - x) < Math.abs(best - x) ? rho : best));
   const found = data.points.filter((p) => p.rho === near);
-  return "ρ = " + near + ": " + found.map((p) => "K_r " + p.interval + " " + number(1000 / p.tpot_ms, 0) + " tokens/s (" + p.tpot_ms.toFixed(2) + " ms a token)").join(", ");
+  return "ρ = " + near + ": " + found.map((p) => "K_r " + p.interval + " " + number(1000 / p.tpot_ms, 0) + " tokens/s (" + p.tpot_ms.toFixed(2) + " ms per token)").join(", ");
 }
 
 function rhoSentence(data) {
   const costs = data.fits.map((fit) => fit.a1.toFixed(2) + " of " + (fit.a0 + fit.a1).toFixed(2) + " ms at K_r = " + fit.interval);
   const worst = Math.min(...data.fits.map((fit) => fit.r2));
   return (
-    "The fixed cost a₁ of a token, paid as soon as anything is selected however few rows are renewed, out of the time at the smallest ρ: " + costs.join("; ") + ". " +
-    "Lines are 1 / (a₀ + a₁ + b ρ) by least squares, at ρ = 0 without a₁; for every K_r they explain at least " + Math.floor(100 * worst) + " % of the variance. " +
+    "The fixed cost a₁ per token of selecting any rows at all, as part of the time at the smallest ρ: " + costs.join("; ") + ". " +
+    "The lines are least-squares fits of 1 / (a₀ + a₁ + b ρ), without a₁ at ρ = 0. For every K_r they explain at least " + Math.floor(100 * worst) + " % of the variance. " +
     data.model + ", prompt of " + data.prompt_tokens + " tokens, answer of " + data.gen_length + ", median of " + plural(data.rounds, "round") + " on " + data.environment.device_name + ", " + plural(data.environment.threads, "thread") + "."
   );
 }

@@ -8,7 +8,7 @@ import torch
 from engine.cache.base import drift
 from engine.cache.methods.dllm_cache import DllmCache
 from engine.cache.selection import top_drift
-from engine.core.regions import due
+from engine.core.regions import is_refresh_step
 from engine.core.rows import to_mask
 from engine.record.recorder import listen_to_plans
 from tests.support.micro import (
@@ -91,9 +91,9 @@ def test_what_was_committed_is_renewed_in_the_first_layer(model, ratio):
 
 
 def test_the_clock_is_that_of_the_released_code():
-    assert [s for s in range(256) if due(s, 7)] == list(range(0, 256, 7))
-    assert [s for s in range(256) if due(s, 100)] == [0, 100, 200]
-    assert [s for s in range(256) if due(s, None)] == [0]
+    assert [s for s in range(256) if is_refresh_step(s, 7)] == list(range(0, 256, 7))
+    assert [s for s in range(256) if is_refresh_step(s, 100)] == [0, 100, 200]
+    assert [s for s in range(256) if is_refresh_step(s, None)] == [0]
 
 
 def test_regions_are_renewed_by_their_own_intervals(model):

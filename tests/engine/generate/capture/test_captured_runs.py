@@ -10,11 +10,11 @@ import torch
 from engine.bench.trial import Case, dry_run, run_once, seconds
 from engine.config.spec import RunSpec
 from engine.core.events import RunFinished
-from engine.generate.capturers import TapeCapturer, capturer_of, why_eager
+from engine.generate.capture.capturers import TapeCapturer, make_capturer, eager_reason
 from engine.generate.loop import Denoiser, denoise
 from engine.serve.lane import Lane, make_job
 from engine.serve.session import Session
-from tests.engine.generate.test_captured_forward import CAPTURED, counts, spec_of
+from tests.engine.generate.capture.test_forwards import CAPTURED, counts, spec_of
 from tests.support.micro import ROOT, make_model, make_spec, micro_job, model_of
 from tests.support.replaying import Replaying, Taping
 
@@ -37,7 +37,7 @@ def test_on_a_trained_model_the_tokens_are_those_of_the_eager_run(tiny, cache, k
     list(denoise(eager))
     list(denoise(state))
     assert np.array_equal(state.ids, eager.ids)
-    assert state.branches[0].graphs.why == ""
+    assert state.branches[0].forwards.failure == ""
     assert counts(state)[1] > 3
 
 
@@ -46,7 +46,7 @@ def test_what_a_run_replays_was_captured_in_its_warm_up(monkeypatch, tiny):
     sizes = {"gen_length": 16, "block_length": 8, "steps": 16}
     spec = RunSpec(model="tiny-llada", prompt=text, cache="dual", **sizes)
     expected, made = run_once(tiny, spec), Replaying()
-    monkeypatch.setattr("engine.serve.lane.capturer_of", lambda *_: made)
+    monkeypatch.setattr("engine.serve.lane.make_capturer", lambda *_: made)
     lane = Lane(tiny, spec)
     lane.warm_up()
     assert made.captured == 2
@@ -71,16 +71,16 @@ def adapter(device="cuda", **more):
 
 def test_each_reason_against_capturing_has_its_words(monkeypatch):
     monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
-    assert why_eager(adapter(), False, False) == ""
-    assert why_eager(adapter("cpu"), False, False) == ""
+    assert eager_reason(adapter(), False, False) == ""
+    assert eager_reason(adapter("cpu"), False, False) == ""
     assert isinstance(micro_job(model_of("mha"), make_spec()).capturer, TapeCapturer)
-    assert "mps" in why_eager(adapter("mps"), False, False)
-    assert "fetched" in why_eager(adapter(_hf_hook=object()), False, False)
-    assert "recorder" in why_eager(adapter(), True, False)
-    assert "another model" in why_eager(adapter(), False, True)
+    assert "mps" in eager_reason(adapter("mps"), False, False)
+    assert "fetched" in eager_reason(adapter(_hf_hook=object()), False, False)
+    assert "recorder" in eager_reason(adapter(), True, False)
+    assert "another model" in eager_reason(adapter(), False, True)
     monkeypatch.setenv("SPACES_ZERO_GPU", "true")
-    assert "ZeroGPU" in why_eager(adapter(), False, False)
-    assert capturer_of(adapter(), False, False) is None
+    assert "ZeroGPU" in eager_reason(adapter(), False, False)
+    assert make_capturer(adapter(), False, False) is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -95,4 +95,4 @@ def test_on_a_gpu_the_tokens_are_those_of_the_eager_run(cache):
         state.rewind()
         list(denoise(state))
         assert np.array_equal(state.ids, eager.ids)
-    assert state.branches[0].graphs.held > 0
+    assert state.branches[0].forwards.captured > 0

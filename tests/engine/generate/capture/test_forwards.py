@@ -11,8 +11,8 @@ from engine.cache.methods.dllm_cache import DllmCache
 from engine.cache.methods.spa_cache import SpaCache
 from engine.cache.stack import Stack
 from engine.catalog import policies
-from engine.generate import captured_forward
-from engine.generate.capturers import NotCaptured, TapeCapturer
+from engine.generate.capture import forwards
+from engine.generate.capture.capturers import CaptureError, TapeCapturer
 from engine.generate.loop import Denoiser, denoise
 from tests.support.micro import (
     ATOL,
@@ -71,7 +71,7 @@ def test_captured_forwards_give_the_tokens_and_logits_of_eager_ones(cache, kind)
     assert np.array_equal(state.ids, plain.ids)
     assert widest_gap(expected, steps) < ATOL
     assert counts(state)[1] - before[1] >= len(again) - 2
-    assert state.branches[0].graphs.why == ""
+    assert state.branches[0].forwards.failure == ""
     for a, b, c in zip(plain.events, first, again, strict=True):
         assert (a.kind, a.rows, a.masks_left) == (b.kind, b.rows, b.masks_left)
         assert np.array_equal(a.flops, b.flops)
@@ -104,7 +104,7 @@ def test_both_branches_of_guidance_are_captured():
     state, _ = captured(model, spec)
     list(denoise(state))
     assert np.array_equal(state.ids, run(model, spec, eager=True).ids)
-    assert all(branch.graphs.held > 1 for branch in state.branches)
+    assert all(branch.forwards.captured > 1 for branch in state.branches)
 
 
 class Blurred(DllmCache):
@@ -175,11 +175,11 @@ def test_the_rotary_tables_outlive_their_cache():
 
 
 def test_no_more_than_the_most_are_kept_those_used_last(monkeypatch):
-    monkeypatch.setattr(captured_forward, "MOST", 1)
+    monkeypatch.setattr(forwards, "MAX_FORWARDS", 1)
     model, spec = model_of("mha"), spec_of("dual")
     state, _ = captured(model, spec)
     for _ in denoise(state):
-        assert state.branches[0].graphs.held <= 1
+        assert state.branches[0].forwards.captured <= 1
     assert counts(state)[0] > 2
     assert np.array_equal(state.ids, run(model, spec, eager=True).ids)
 
@@ -187,7 +187,7 @@ def test_no_more_than_the_most_are_kept_those_used_last(monkeypatch):
 class Failing(Replaying):
     def capture(self, call):
         if self.captured == 1:
-            raise NotCaptured("out of memory")
+            raise CaptureError("out of memory")
         return super().capture(call)
 
 
@@ -195,8 +195,8 @@ def test_where_a_capture_fails_all_is_eager_from_then_on():
     model, spec = model_of("mha"), spec_of("dllm_cache")
     state = Denoiser(replace(micro_job(model, spec), capturer=Failing()))
     list(denoise(state))
-    assert state.branches[0].graphs.why == "out of memory"
-    assert (state.branches[0].graphs.held, counts(state)[0]) == (0, 1)
+    assert state.branches[0].forwards.failure == "out of memory"
+    assert (state.branches[0].forwards.captured, counts(state)[0]) == (0, 1)
     assert np.array_equal(state.ids, run(model, spec, eager=True).ids)
 
 
@@ -215,7 +215,7 @@ def test_a_forward_that_looks_at_data_is_not_taped_and_the_others_are():
     expected = tapped(model, spec, policy=lambda: DllmCache(**knobs), eager=True)[1]
     state, steps = captured(model, spec, policy=lambda: Looking(**knobs), capturer=TapeCapturer())
     list(denoise(state))
-    known = state.branches[0].graphs._known.values()
+    known = state.branches[0].forwards._known.values()
     assert {None if one is None else one.replay is None for one in known} >= {True, False}
     assert widest_gap(expected, steps) < ATOL
 
@@ -224,7 +224,7 @@ def test_a_forward_that_looks_at_data_is_not_taped_and_the_others_are():
 def test_captures_go_with_their_run(kind):
     state, _ = captured(model_of("mha"), spec_of("dual"), capturer=kind())
     list(denoise(state))
-    kept = [weakref.ref(x) for x in (state, state.branches[0].graphs, state.branches[0].store)]
+    kept = [weakref.ref(x) for x in (state, state.branches[0].forwards, state.branches[0].store)]
     gc.collect()
     gc.disable()
     try:

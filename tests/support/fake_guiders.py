@@ -3,8 +3,8 @@
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from engine.guider.match import RunGuider
 from engine.guider.model import GuiderCost
+from engine.guider.run_guider import RunGuider
 from engine.guider.vocabularies import VocabularyPair
 
 SURE = 50.0
@@ -67,7 +67,7 @@ def bigram(vocab, seed=0, sharpness=2.0):
     return lambda ids, known: table[torch.tensor(ids[known - 1 : -1])]
 
 
-def guiding(info, prompts, tell=None, pair=None, made=None):
+def run_guider(info, prompts, tell=None, pair=None, made=None):
     """A fake guider of a tiny model's vocabulary; its readers are put into the list `made`."""
     pair = pair or VocabularyPair(
         info.stop_ids, info.stop_ids or (1,), (info.mask_id,), (info.mask_id,)
@@ -86,7 +86,7 @@ def guiding(info, prompts, tell=None, pair=None, made=None):
 
 def guide(info, tell=None):
     """What a loaded model asks for a guider."""
-    return lambda asked, prompts: guiding(info, prompts, tell)
+    return lambda asked, prompts: run_guider(info, prompts, tell)
 
 
 def qwen(vocab=40, tied=False, seed=0, layers=2, **changes):

@@ -6,7 +6,7 @@ import weakref
 import pytest
 import torch
 
-from engine.generate.tape import Tape
+from engine.generate.capture.tape import Tape
 
 
 @pytest.fixture(autouse=True)
@@ -24,8 +24,8 @@ def taped(call):
     tape = Tape()
     with tape:
         out = call()
-    assert tape.why == ""
-    return out, tape.again(out)
+    assert tape.failure == ""
+    return out, tape.make_replay(out)
 
 
 def views(x, kept):
@@ -107,7 +107,7 @@ def test_what_looks_at_what_a_tensor_holds_says_so(look):
     x, tape = drawn(3, 8), Tape()
     with tape:
         look(x)
-    assert "looks at what a tensor holds" in tape.why
+    assert "depends on the values of a tensor" in tape.failure
 
 
 def test_nothing_made_inside_is_kept():

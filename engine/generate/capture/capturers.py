@@ -1,0 +1,105 @@
+"""Capturers: make a call repeatable, as a CUDA graph on a GPU or as a tape on a CPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from engine.core.zero_gpu import on_zero
+from engine.generate.capture.tape import Tape
+from engine.models.base import ModelAdapter
+from engine.models.linear import STRIDE, recurring
+
+Replay = Callable[[], Tensor]
+
+WARM_UP_STEPS = 3  # enough to capture the most frequent kind of step
+
+
+class CaptureError(RuntimeError):
+    """A call could not be captured, and none of it took effect."""
+
+
+class Capturer(Protocol):
+    """Makes a call repeatable.
+
+    Index rows are padded to a multiple of `row_multiple`, so that fewer shapes occur. With
+    `sliding_window` a window of rows is passed as an index, so that one capture serves all windows
+    of a size. `warm_up_steps` is the number of steps to run before a timed run.
+    """
+
+    row_multiple: int
+    sliding_window: bool
+    warm_up_steps: int
+
+    def capture(self, call: Callable[[], Tensor]) -> tuple[Tensor, Replay | None]:
+        """Run `call`; returns its result, and a function that repeats it or None if it cannot be.
+
+        Raises CaptureError.
+        """
+
+
+class CudaCapturer:
+    """CUDA graphs that share a memory pool, which is freed with the last of them."""
+
+    row_multiple, sliding_window, warm_up_steps = 64, True, 64
+
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._pool = device, torch.cuda.graph_pool_handle()
+
+    def capture(self, call: Callable[[], Tensor]) -> tuple[Tensor, Replay | None]:
+        """Record the kernels of the call, then launch them; each replay returns the same tensor."""
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with (
+                torch.cuda.device(self._device),
+                torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"),
+            ):
+                out = call()
+        except RuntimeError as error:  # out of memory, or an operation that cannot be captured
+            raise CaptureError(str(error)) from error
+
+        def replay() -> Tensor:
+            graph.replay()
+            return out
+
+        return replay(), replay
+
+
+class TapeCapturer:
+    """Tapes of CPU operations; each replay allocates its tensors again."""
+
+    row_multiple, sliding_window, warm_up_steps = STRIDE, False, WARM_UP_STEPS
+
+    def capture(self, call: Callable[[], Tensor]) -> tuple[Tensor, Replay | None]:
+        """Run the call on a tape."""
+        with Tape() as tape:
+            out = recurring(call)
+        return out, None if tape.failure else tape.make_replay(out)
+
+
+def eager_reason(adapter: ModelAdapter, listens: bool, guided: bool) -> str:
+    """Why the forwards of a run cannot be captured; empty if they can.
+
+    `listens`: a recorder reads tensors during the forward. `guided`: the unmasker runs another
+    model between the forwards.
+    """
+    if adapter.device.type not in ("cpu", "cuda"):
+        return f"forwards are captured on cpu and cuda, and the model is on {adapter.device.type}"
+    if on_zero(os.environ):
+        return "on ZeroGPU each run has its own process, which would capture again"
+    if any(hasattr(module, "_hf_hook") for module in adapter.modules()):
+        return "some weights are stored elsewhere and fetched for each use"
+    if listens:
+        return "a recorder reads tensors during the forward"
+    return "another model runs between the forwards" if guided else ""
+
+
+def make_capturer(adapter: ModelAdapter, listens: bool, guided: bool) -> Capturer | None:
+    """The capturer of a run; None if its forwards cannot be captured (see `eager_reason`)."""
+    if eager_reason(adapter, listens, guided):
+        return None
+    return TapeCapturer() if adapter.device.type == "cpu" else CudaCapturer(adapter.device)

@@ -1,0 +1,132 @@
+"""README.md: its length, links into the page, tables and code."""
+
+import ast
+import json
+import re
+import runpy
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+from engine import catalog
+from engine.bench import space_costs
+from engine.config.spec import RaceSpec
+from engine.core.tables import replace_section, section_marks
+from engine.trace.trace import Trace
+from inspector.handlers.page_handlers import known_key
+from inspector.lessons.lessons import LESSONS
+from inspector.static_files import script
+from tests.support.browser import running_app
+from tests.support.micro import ROOT
+
+README = (ROOT / "README.md").read_text("utf-8")
+RESULTS = (ROOT / "assets" / "results" / "README.md").read_text("utf-8")
+PAGE = "http://127.0.0.1:7860"
+LINKS = re.findall(rf"\(({re.escape(PAGE)}/[^)\s]*)\)", README)
+SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.S)
+
+
+def section(document, name):
+    start, end = section_marks(name)
+    return document.partition(start)[2].partition(end)[0]
+
+
+def cells(line):
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def test_the_readme_is_short_and_has_its_two_lines_and_front_matter():
+    assert len(README.splitlines()) <= 200
+    for line in ("pip install -r requirements.txt", "python app.py", "pytest"):
+        assert line in README
+    assert README.startswith("---\ntitle: Driftscope\n")
+
+
+def test_the_table_of_methods_is_fresh():
+    """A method without a description of its own, such as a new one, may still be missing."""
+    assert section(README, "methods").strip()
+    expected = catalog.table().splitlines()
+    shown = section(README, "methods").splitlines()
+    assert [line for line in shown if line not in expected] == []
+    names = [row["name"] for rows in ("caches", "unmaskers") for row in catalog.describe()[rows]
+             if row["account"]]  # fmt: skip
+    assert [name for name in names if f" `{name}` | " not in "\n".join(shown)] == []
+
+
+def test_the_computed_table_of_costs_is_fresh():
+    assert replace_section(RESULTS, space_costs.table(), "costs") == RESULTS
+    assert "| LLaDA 8B Instruct | `l40sx1`" in RESULTS
+
+
+@pytest.mark.parametrize("missing", ["<!-- costs -->", "<!-- end of costs -->"])
+def test_a_mark_that_is_missing_is_named(missing):
+    with pytest.raises(ValueError, match=missing):
+        replace_section(RESULTS.replace(missing, ""), "", "costs")
+
+
+@pytest.mark.parametrize(("folder", "name"), [("", "table"), ("dream", "dream table")])
+def test_the_saved_tables_are_shown(folder, name):
+    saved = ROOT / "assets" / "results" / folder / "table.md"
+    assert section(RESULTS, name) == saved.read_text("utf-8")
+
+
+def test_the_measured_rows_are_those_of_the_saved_table():
+    head, _, *rows = map(cells, section(RESULTS, "table").partition("\n\n")[0].splitlines())
+    columns = [head.index(name) for name in ("method", "right", "p", "a step", "a run")]
+    saved = [[row[column] for column in columns] for row in rows]
+    shown = README.partition("## Measured")[2].partition("## ")[0]
+    table = [cells(line) for line in shown.splitlines() if line.startswith("|")][2:]
+    assert len(table) >= 5
+    assert [row for row in table if row not in saved] == []
+    assert f"All {len(rows)} rows" in shown
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_a_link_into_the_page_opens_what_it_names(link):
+    query = dict(parse_qsl(urlsplit(link).query))
+    if lesson := query.get("lesson"):
+        assert lesson in [one.key for one in LESSONS]
+    scripts = script("race")
+    views = re.findall(r"^INSPECT_VIEWS\.(\w+) = ", scripts, re.M)
+    assert query.get("look", "drift") in views
+    if cursor := query.get("cursor"):
+        key = re.search(r"const CURSOR_KEY = /(.*)/;", scripts)[1]
+        lane, step, layer, position = re.fullmatch(key, cursor).groups()
+        trace = Trace.load(ROOT / "assets" / "examples" / f"{lane}-recorded.npz")
+        _, layers, _, positions = trace.arrays()["drift"].shape
+        assert int(step) <= trace.steps
+        assert int(layer) <= layers
+        assert position is None or int(position) <= positions
+    race = RaceSpec.from_query(urlsplit(link).query if any(map(known_key, query)) else "")
+    for spec in (race.a, race.b):
+        catalog.derive_plan(spec)
+
+
+def test_there_are_links_to_lessons_views_and_settings():
+    assert 6 <= len(LINKS) <= 9
+    kinds = {key for link in LINKS for key in dict(parse_qsl(urlsplit(link).query))}
+    assert {"lesson", "look", "cursor", "b.cache"} <= kinds
+
+
+def test_the_code_for_the_engine_runs(tmp_path, monkeypatch, capsys):
+    (code,) = (one for one in SNIPPETS if "from engine import" in one)
+    monkeypatch.chdir(ROOT)
+    path = tmp_path / "snippet.py"
+    path.write_text(code, "utf-8")
+    runpy.run_path(str(path))
+    assert "RunFinished" in capsys.readouterr().out
+
+
+def test_the_code_for_the_api_runs(tmp_path, capsys):
+    (code,) = (one for one in SNIPPETS if "gradio_client" in one)
+    assert PAGE in code
+    with running_app(tmp_path) as app:
+        path = tmp_path / "snippet.py"
+        path.write_text(code.replace(PAGE, app.url), "utf-8")
+        runpy.run_path(str(path))
+    lines = capsys.readouterr().out.splitlines()
+    assert "done 0" in lines
+    metrics = ast.literal_eval(lines[-1])
+    assert json.dumps(metrics)
+    assert metrics["nfe"] > 0
