@@ -1,28 +1,29 @@
-"""The catalog: names and knobs to objects, and every method as plain data for forms and tables.
+"""The catalog: makes methods from names and knobs, and describes every method as plain data.
 
 python -m engine catalog                  prints the table of methods
-python -m engine catalog --write-readme   renews the one in README.md
+python -m engine catalog --write-readme   updates the table in README.md
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-import engine.accounts
 import engine.cache.methods
 import engine.unmask.methods
-from engine.accounts.account import Account
 from engine.cache.base import CachePolicy
 from engine.cache.stack import Stack
 from engine.config.knobs import describe_fields
 from engine.config.plan import DerivedPlan, derive
 from engine.config.spec import RunSpec
+from engine.core.method_docs import MethodDoc, read_method_docs
 from engine.core.tables import README, table_command
 from engine.unmask.base import Unmasker
 from engine.unmask.proposals import SCORE_ALIASES
@@ -32,30 +33,29 @@ T = TypeVar("T")
 
 @cache
 def policies() -> dict[str, type[CachePolicy]]:
-    """Every cache policy of the package by name; an import error in one is not caught."""
+    """Every cache policy of engine.cache.methods by name; import errors are not caught."""
     return _plugins(engine.cache.methods, CachePolicy)  # type: ignore[type-abstract]
 
 
 @cache
 def unmaskers() -> dict[str, type[Unmasker]]:
-    """Every unmasker of the package by name."""
+    """Every unmasker of engine.unmask.methods by name."""
     return _plugins(engine.unmask.methods, Unmasker)  # type: ignore[type-abstract]
 
 
-@cache
-def accounts() -> dict[str, Account]:
-    """The long account of every method that has one, by the method's name."""
-    return {
-        name: account
-        for module in _modules(engine.accounts)
-        for name, account in vars(module).get("ACCOUNTS", {}).items()
-    }
+def method_doc(cls: type[CachePolicy] | type[Unmasker]) -> MethodDoc:
+    """The section of a method in the Markdown file beside its module; empty if there is none.
+
+    Raises ValueError if the file cannot be read.
+    """
+    path = Path(inspect.getfile(cls)).with_suffix(".md")
+    return read_method_docs(path).get(cls.name, MethodDoc())
 
 
 def make_policy(spec: RunSpec) -> CachePolicy:
-    """A fresh policy of a spec; `a+b` stands b on a.
+    """A new policy of a spec; `a+b` is b stacked on a.
 
-    Raises ValueError naming `cache`, `unmasker` or the knob, and what it may be.
+    Raises ValueError that names `cache`, `unmasker` or the knob, and its valid values.
     """
     window, plus, reuse = spec.cache.partition("+")
     policy = _make(policies(), window, "cache", spec)
@@ -68,14 +68,14 @@ def make_policy(spec: RunSpec) -> CachePolicy:
 
 
 def make_unmasker(spec: RunSpec) -> Unmasker:
-    """A fresh unmasker of a spec; ValueError names `unmasker`, or the knob."""
+    """A new unmasker of a spec; ValueError names `unmasker`, or the knob."""
     return _make(unmaskers(), spec.unmasker, "unmasker", spec)
 
 
 def derive_plan(spec: RunSpec) -> tuple[DerivedPlan, bool]:
-    """The derived plan of a spec whose methods exist, and whether its unmasker spends `steps`.
+    """The derived plan of a spec, and whether its unmasker uses the field `steps`.
 
-    Raises ValueError naming the method, the knob or the field that makes the run impossible.
+    Raises ValueError that names the method, the knob or the field that makes the run impossible.
     """
     unmasker = make_unmasker(spec)
     make_policy(spec)
@@ -85,7 +85,7 @@ def derive_plan(spec: RunSpec) -> tuple[DerivedPlan, bool]:
 
 
 def check_knobs(spec: RunSpec) -> None:
-    """Raise ValueError for a knob of a component that the spec does not use."""
+    """Raise ValueError for a knob of a method that the spec does not use."""
     used = {spec.unmasker, *spec.cache.split("+")}
     for key in spec.knobs:
         if key.split(".")[0] not in used:
@@ -95,34 +95,43 @@ def check_knobs(spec: RunSpec) -> None:
 
 
 def describe() -> dict[str, list[dict[str, Any]]]:
-    """Unmaskers, caches and the fields of a spec as plain data."""
+    """Unmaskers, caches and the fields of a spec as plain data.
+
+    Each method has its name, title, paper, summary, description, published figures and knobs, and
+    a cache the reasons of its decisions (engine.core.reasons).
+    """
     rules = unmaskers().values()
     return {
         "unmaskers": [
             _described(c) | {"scheduled": c.scheduled, "guided": c.guided} for c in rules
         ],
-        "caches": [_described(c) | {"stackable_on": c.stackable_on} for c in policies().values()],
+        "caches": [
+            _described(c)
+            | {"stackable_on": c.stackable_on, "reasons": [r._asdict() for r in c.reasons]}
+            for c in policies().values()
+        ],
         "fields": describe_fields(RunSpec),
     }
 
 
-def _described(cls: type) -> dict[str, Any]:
-    row = {n: getattr(cls, n) for n in ("name", "title", "paper", "summary")}
-    account = accounts().get(row["name"], Account(""))
-    published = [asdict(one) for one in account.published]
+def _described(cls: type[CachePolicy] | type[Unmasker]) -> dict[str, Any]:
+    """A method as plain data; `account` and `where` are older names of description and source."""
+    row: dict[str, Any] = {n: getattr(cls, n) for n in ("name", "title", "paper", "summary")}
+    doc = method_doc(cls)
+    knobs = [
+        knob | {"background": doc.knobs.get(knob["name"], "")} for knob in describe_fields(cls)
+    ]
+    published = [asdict(one) | {"where": one.source} for one in doc.published]
     return row | {
-        "account": account.text, "published": published, "knobs": describe_fields(cls),
+        "description": doc.description, "account": doc.description, "published": published,
+        "knobs": knobs,
     }  # fmt: skip
-
-
-def _modules(package: ModuleType) -> list[ModuleType]:
-    names = [entry.name for entry in pkgutil.iter_modules(package.__path__)]
-    return [importlib.import_module(f"{package.__name__}.{name}") for name in names]
 
 
 def _plugins(package: ModuleType, base: type[T]) -> dict[str, type[T]]:
     found: dict[str, type[T]] = {}
-    for module in _modules(package):
+    for entry in pkgutil.iter_modules(package.__path__):
+        module = importlib.import_module(f"{package.__name__}.{entry.name}")
         for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, base) and "name" in vars(value):
                 found[vars(value)["name"]] = value

@@ -22,7 +22,7 @@ from engine.generate.job import Job
 from engine.generate.loop import Denoiser, denoise
 from engine.models.base import ModelAdapter
 from engine.models.loading.checkpoint import Checkpoint
-from engine.models.loading.families import adapter_of
+from engine.models.loading.families import folder_adapter_class
 from engine.record.recorder import Recorder, listen_to_plans
 from engine.unmask.base import Unmasker
 from tests.compat import IdleCallDenoiser, RecordedOrder, forced, released, unshifted
@@ -71,7 +71,7 @@ class GoldenRecorder(Recorder):
         rows = self.positions[self._here]
         return torch.from_numpy(rows)[None].long() if len(rows) else None
 
-    def see(self, view: StepView, extra) -> None:
+    def receive_logits(self, view: StepView, extra) -> None:
         self.compared += len(self._here)
         if view.step > self.sets.first_unstable:
             return
@@ -150,7 +150,7 @@ def run_case(case: dict, folder: Path) -> list[str]:
     """Differences between the engine's run of a case and the recorded one; empty if none."""
     golden = np.load(folder / f"{case['id']}.npz", allow_pickle=False)
     files = Checkpoint(folder / "models" / case["model"])
-    adapter = adapter_of(files.folder).from_checkpoint(files, torch.float32, torch.device("cpu"))
+    adapter = folder_adapter_class(files.folder).from_checkpoint(files, torch.float32, torch.device("cpu"))
     spec, prompt = spec_of(case), torch.from_numpy(golden["prompt"]).long()
     recorder = GoldenRecorder(golden)
     fed = case["method"] in FED

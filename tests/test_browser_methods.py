@@ -20,7 +20,7 @@ READ = """() => {
   const texts = (what) => all(what).map((e) => e.textContent);
   return {
     title: document.querySelector('[data-method-title]').innerText,
-    paragraphs: texts('[data-method-account] p'),
+    paragraphs: texts('[data-method-description] p'),
     knobs: all('[data-knob]').map((e) => e.dataset.knob),
     figures: texts('[data-method-published] strong'),
     unpublished: document.querySelector('[data-method-unpublished]').checkVisibility(),
@@ -70,7 +70,7 @@ def test_every_method_has_its_page(reader):
         reader.turn(name)
         assert reader.page.evaluate(READ) == {
             "title": row["title"],
-            "paragraphs": [part.replace("`", "") for part in row["account"].split("\n\n")],
+            "paragraphs": [part.replace("`", "") for part in row["description"].split("\n\n")],
             "knobs": [f"{name}.{knob['name']}" for knob in row["knobs"]],
             "figures": [one["figure"] for one in row["published"]],
             "unpublished": not row["published"],

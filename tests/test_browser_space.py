@@ -11,7 +11,7 @@ from engine.models.loading.families import embedded_models
 from engine.serve.fair_queue import Ticket
 from engine.serve.session import Session
 from inspector.space.zero import SharedGpu, ZeroSession
-from tests.engine.serve.test_fair_queue import at_pace
+from tests.engine.serve.test_fair_queue import with_pace
 from tests.inspector.fake import serving
 from tests.support.browser import PROMPT, SMALL, App
 from tests.support.forking import spaces
@@ -42,8 +42,8 @@ def visitor(site, lasting_page):
 
 def test_who_waits_sees_a_place_and_an_estimate(public, visitor):
     other = Ticket(100)
-    assert public._queue.take(other, 0)
-    at_pace(other, 20, 8.0)
+    assert public._queue.acquire(other, 0)
+    with_pace(other, 20, 8.0)
     race = visitor
     race.press("run")
     race.wait_state("lock")
@@ -52,7 +52,7 @@ def test_who_waits_sees_a_place_and_an_estimate(public, visitor):
     assert words.inner_text().startswith("1 run ahead of yours · at most about ")
     assert not race.page.locator("#ds-race [data-fetch-bar]").is_visible()
     assert race.page.evaluate("document.documentElement.scrollWidth") == 390
-    public._queue.leave(other)
+    public._queue.release(other)
     race.over()
     assert race.state == "done"
     assert not words.is_visible()

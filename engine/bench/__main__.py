@@ -38,7 +38,7 @@ from engine.bench.models import BenchModels
 from engine.bench.suite import CaseSpec, read_specs
 from engine.bench.trial import run_trials, step_seconds
 from engine.config.spec import RunSpec
-from engine.core.device import give_back
+from engine.core.device import free_memory
 from engine.core.tables import RESULTS_README, update_section
 from engine.core.threads import best_threads
 from engine.serve import environment
@@ -67,7 +67,7 @@ def run_cases(
         found, measured = _run_rounds(list(group), rounds, with_targets)
         rows += found
         goals += targets.check(found, measured) if with_targets else []
-        give_back()
+        free_memory()
     return rows, goals
 
 
@@ -86,7 +86,7 @@ def set_threads(count: str, case: CaseSpec) -> None:
     """Set the number of torch threads; `auto` takes the fastest one for the forwards of a case."""
     threads = _fastest(case) if count == "auto" else int(count)
     torch.set_num_threads(threads)
-    give_back()
+    free_memory()
     if count == "auto":
         print(f"{threads} of {os.cpu_count()} threads are fastest here")
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.core.device import synchronized_time
-from engine.models.linear import ONEDNN, multiply
+from engine.models.linear import ONEDNN_LINEAR, onednn_linear
 
 ATEN = torch.ops.aten
 # Position of the left operand among an operator's arguments; the right one follows it.
@@ -106,12 +106,12 @@ class ProductRecorder(TorchDispatchMode):
         """Execute an operator and record it if it multiplies matrices."""
         out = func(*args, **(kwargs or {}))
         packet = func.overloadpacket
-        if packet is ONEDNN and func is ONEDNN.binary:
+        if packet is ONEDNN_LINEAR and func is ONEDNN_LINEAR.binary:
             args = args[0], *args[2:]  # without the tensor that the result is multiplied by
-        if packet is ONEDNN and not self._is_weight(args[1]):
+        if packet is ONEDNN_LINEAR and not self._is_weight(args[1]):
             self._current.append(_head_product(*args[:2]))
-        elif packet in (ATEN.linear, ONEDNN):
-            self._current.append(_linear_product(packet is ONEDNN, out, *args[:3]))
+        elif packet in (ATEN.linear, ONEDNN_LINEAR):
+            self._current.append(_linear_product(packet is ONEDNN_LINEAR, out, *args[:3]))
         elif packet is ATEN.scaled_dot_product_attention:
             self._current += _attention_products(*args[:3])
         elif packet in LEFT_ARGUMENT:
@@ -188,7 +188,7 @@ class Buffers:
         left, _, out = product.buffer_names(index)
         x, bias = self._view(product, left, product.rows, product.inner), product.bias
         if as_run:
-            return partial(multiply, x, product.weight, bias)
+            return partial(onednn_linear, x, product.weight, bias)
         operands = x, self._strided(product.weight).T
         result = self._view(product, out, product.rows, product.columns)
         if bias is None:
@@ -204,7 +204,7 @@ class Buffers:
         else:
             other = self._view(product, right, batch, inner, columns)
         if as_run:
-            return partial(multiply, x[0], other[0].mT)
+            return partial(onednn_linear, x[0], other[0].mT)
         return partial(torch.bmm, x, other, out=self._view(product, out, batch, rows, columns))
 
     def _strided(self, weight: Tensor) -> Tensor:

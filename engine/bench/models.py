@@ -9,13 +9,18 @@ import torch
 from engine.config.spec import RunSpec
 from engine.core.files import ASSETS
 from engine.core.progress import run_to_end
-from engine.models.loading.families import adapter_for, embedded_models
+from engine.models.loading.families import adapter_class, embedded_models
 from engine.models.loading.hub import Hub
-from engine.models.loading.memory_estimate import check_fits, free_bytes, main_of
-from engine.models.loading.random_weights import config_of, is_shape, random_adapter, random_prompt
+from engine.models.loading.memory_estimate import check_fits, free_bytes, main_device
+from engine.models.loading.random_weights import (
+    is_random_model,
+    random_adapter,
+    random_model_config,
+    random_prompt,
+)
 from engine.models.tokenizer import Tokenizer
 from engine.serve.lane import LoadedModel
-from engine.serve.memory_budget import bytes_of_run, dtype_of
+from engine.serve.memory_budget import dtype_of, spec_run_bytes
 from engine.serve.model_pool import ModelPool
 from engine.tiny.corpus import exam_questions
 
@@ -38,15 +43,15 @@ class BenchModels:
         """
         if spec.device == "auto":
             raise ValueError("device: a benchmark runs on one device; name it")
-        device = main_of(spec.device, free_bytes())
-        if not is_shape(spec.model):
+        device = main_device(spec.device, free_bytes())
+        if not is_random_model(spec.model):
             run_to_end(self._pool.fetch(spec))
             return self._pool.load(spec)
         key = spec.model, spec.dtype, device
         if key not in self._random:
-            config, dtype = config_of(spec.model), dtype_of(spec)
-            info = adapter_for(config).read_info(config)
-            check_fits(info, dtype, device, bytes_of_run(spec, info, tokens))
+            config, dtype = random_model_config(spec.model), dtype_of(spec)
+            info = adapter_class(config).read_info(config)
+            check_fits(info, dtype, device, spec_run_bytes(spec, info, tokens))
             adapter = random_adapter(config, dtype, torch.device(device))
             # The empty digest keeps calibrations of random weights out of the cache folder.
             self._random[key] = LoadedModel(adapter, Tokenizer(self._tokenizer_folder), "")
@@ -58,7 +63,7 @@ class BenchModels:
         A shape gets `tokens` random ids. A checkpoint whose spec has no prompt gets a problem of
         the corpus after worked examples.
         """
-        if is_shape(spec.model):
+        if is_random_model(spec.model):
             return spec, random_prompt(self.model(spec, tokens).adapter.info, tokens)
         if not spec.prompt and not spec.messages:
             spec = replace(spec, prompt=exam_questions(1, SEED, SHOTS)[0][1])

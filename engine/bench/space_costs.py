@@ -12,11 +12,11 @@ from dataclasses import replace
 from engine.catalog import derive_plan
 from engine.config.spec import RunSpec
 from engine.core.tables import RESULTS_README, markdown_table, table_command
-from engine.models.loading.families import adapter_for
+from engine.models.loading.families import adapter_class
 from engine.models.loading.memory_estimate import gigabytes, needed_bytes, weights_bytes
 from engine.models.loading.registry import REGISTERED
 from engine.serve.gpu_time import GPUS, forward_seconds, run_seconds, start_seconds
-from engine.serve.memory_budget import bytes_of_run, dtype_of
+from engine.serve.memory_budget import dtype_of, spec_run_bytes
 
 MODELS = ("GSAI-ML/LLaDA-8B-Instruct", "Dream-org/Dream-v0-Instruct-7B")
 TOKENS, CACHED = 256, "dllm_cache"  # prompt tokens; the cache that needs the most memory
@@ -30,10 +30,10 @@ def rows() -> Iterator[Sequence[str]]:
     """One row per model and hardware; bytes by `memory_estimate`, seconds by `gpu_time`."""
     for name in MODELS:
         known = REGISTERED[name]
-        info = adapter_for(known.config).read_info(known.config)
+        info = adapter_class(known.config).read_info(known.config)
         for hardware, card in GPUS.items():
             spec = RunSpec(model=name, dtype="bfloat16", device="cuda")
-            cached = bytes_of_run(replace(spec, cache=CACHED), info, TOKENS)
+            cached = spec_run_bytes(replace(spec, cache=CACHED), info, TOKENS)
             dtype = dtype_of(spec)
             plan = {
                 "prompt_tokens": TOKENS, "probe_forwards": 0,
@@ -45,7 +45,7 @@ def rows() -> Iterator[Sequence[str]]:
             yield (
                 known.title, f"`{hardware}`, {card.title}", gigabytes(int(card.memory)),
                 gigabytes(weights_bytes(info, dtype)),
-                gigabytes(bytes_of_run(spec, info, TOKENS)), gigabytes(cached), gigabytes(needed),
+                gigabytes(spec_run_bytes(spec, info, TOKENS)), gigabytes(cached), gigabytes(needed),
                 "yes" if needed <= card.memory else "no", f"{1e3 * forward:.0f}",
                 f"{run_seconds(card, spec, info, plan):.0f}",
                 f"{start_seconds(info, dtype):.0f}" if zero else "",

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from engine.core.device import now
+from engine.core.device import synchronized_time
 from engine.core.tables import markdown_table
 
 SIDE, COPIED = 8192, 2**30  # side of the square matrices; bytes
@@ -34,10 +34,10 @@ def rates(device: torch.device, dtype: torch.dtype) -> dict[str, Callable[[], fl
 def _rate(work: Callable[[], Any], amount: int, device: torch.device) -> float:
     """`amount` per second, over REPEATS calls after one that is not timed."""
     work()
-    started = now(device)
+    started = synchronized_time(device)
     for _ in range(REPEATS):
         work()
-    return amount * REPEATS / (now(device) - started)
+    return amount * REPEATS / (synchronized_time(device) - started)
 
 
 def check(

@@ -18,13 +18,13 @@ import numpy as np
 from engine.bench.floor import Buffers, Product, ProductRecorder, ProductReplay
 from engine.bench.host_waits import HostWaits, count_waits, with_captures
 from engine.config.spec import RunSpec
-from engine.core.device import now, peak_memory, reset_peak_memory
+from engine.core.device import peak_memory, reset_peak_memory, synchronized_time
 from engine.core.events import RunFinished, StepEvent
 from engine.generate.job import Job
 from engine.generate.loop import Denoiser, denoise
 from engine.generate.step_state import PendingStep
-from engine.models.linear import recurring
-from engine.record.levels import make_recorder
+from engine.models.linear import without_row_padding
+from engine.record import make_recorder
 from engine.serve.lane import Lane, LoadedModel, make_job
 
 T = TypeVar("T")
@@ -139,7 +139,7 @@ def _record_products(state: Denoiser, recorder: ProductRecorder) -> list[StepEve
         return events
 
     with recorder:
-        return recurring(all_events)
+        return without_row_padding(all_events)
 
 
 def _decode_with_captures(job: Job) -> np.ndarray:
@@ -156,7 +156,7 @@ def step_seconds(case: Case, max_steps: int | None = None) -> list[float]:
     """
     steps = denoise(with_captures(case.job(), max_steps=max_steps))
     times: list[float] = []
-    started = now(case.model.adapter.device)
+    started = synchronized_time(case.model.adapter.device)
     while len(times) != max_steps and next(steps, None) is not None:
         stopped = time.perf_counter()
         times.append(stopped - started)

@@ -239,7 +239,7 @@ class CachePolicy:
         return np.full(len(masked), masked.shape[1])
 
     def can_commit(self, count: int) -> bool:
-        """Whether every step allows `count` tokens of a block to be committed, if as many remain."""
+        """Whether every step allows `count` tokens of a block to be committed if so many remain."""
         return True
 
     def guides(self, step: int) -> bool:

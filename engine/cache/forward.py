@@ -136,7 +136,7 @@ def _narrowed(probe: LayerProbe, plan: LayerPlan, read: Rows | None) -> LayerPla
             continue
         plan = replace(plan, ffn=read) if name == "ffn" else replace(plan, attn=read)
         if name == "ffn" or not probe.attended:
-            probe.counter.unread(probe.layer, name, batch * (active - count(read, active)))
+            probe.counter.add_unused_rows(probe.layer, name, batch * (active - count(read, active)))
     return plan
 
 

@@ -102,7 +102,7 @@ class LayerProbe:
         q = self.project("q", plan.attn)
         self.counter.attend(self.layer, q.shape[0] * q.shape[1], k.shape[2])
         if self._weighed:
-            out, self._weights = self.adapter.attend_weighed(self.layer, q, k, v, self.key_mask)
+            out, self._weights = self.adapter.attend_with_weights(self.layer, q, k, v, self.key_mask)
         else:
             out = self.adapter.attend(self.layer, q, k, v, self.key_mask)
         self._attended = plan, out

@@ -9,10 +9,12 @@ from torch import Tensor
 
 from engine.cache.base import (
     CachePolicy,
+    Kinds,
     LayerPlan,
     LayerProbe,
     PolicyContext,
     RunInfo,
+    Speedups,
     StepPlan,
     StepView,
 )
@@ -21,9 +23,9 @@ from engine.cache.store import Site
 
 @dataclass
 class Stack(CachePolicy):
-    """`window` decides what enters a step, `reuse` what of it each layer recomputes.
+    """`window` chooses the rows that enter a step, `reuse` which of them each layer recomputes.
 
-    Raises ValueError where `reuse` is not made to stand on `window`.
+    Raises ValueError if `reuse` cannot be stacked on `window`.
     """
 
     window: CachePolicy
@@ -36,10 +38,17 @@ class Stack(CachePolicy):
                 f"same rows; it stands on {', '.join(self.reuse.stackable_on) or 'nothing'}"
             )
 
-    @property
-    def follows_order(self) -> bool:
-        """As the window does."""
-        return self.window.follows_order
+    def begin_step(self, view: StepView) -> StepPlan:
+        """The plan of `window`, with the kind that `reuse` makes of it."""
+        plan = self._window_plan = self.window.begin_step(view)
+        full = plan.kind == "full"
+        inner = replace(view, window_refreshed=full and self._window_keeps)
+        self._reuse_plan = self.reuse.begin_step(inner)
+        return replace(plan, kind=self._reuse_plan.kind) if full else plan
+
+    def plan(self, layer: int, probe: LayerProbe) -> LayerPlan:
+        """The layer plan of `reuse`."""
+        return self.reuse.plan(layer, probe)
 
     def check(self, block_length: int, known_order: bool) -> None:
         """Check both."""
@@ -47,12 +56,12 @@ class Stack(CachePolicy):
         self.reuse.check(block_length, known_order)
 
     def prepare(self, context: PolicyContext) -> None:
-        """Prepare both; `reuse` is told what it stands on."""
+        """Prepare both; `reuse` for drifts measured under `window`."""
         self.window.prepare(context)
         self.reuse.prepare(replace(context, base=self.window.name))
 
     def sites(self, run: RunInfo) -> tuple[Site, ...]:
-        """What either keeps."""
+        """The sites of both."""
         both = (*self.window.sites(run), *self.reuse.sites(run))
         return tuple({site.name: site for site in both}.values())
 
@@ -61,48 +70,39 @@ class Stack(CachePolicy):
         super().start(run)
         self.window.start(run)
         self.reuse.start(run)
-        self.static_rows = self.window.static_rows and self.reuse.static_rows
-        self._keeps = bool(self.window.sites(run))
-
-    def confidence_mask(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
-        """What the window watches; a policy within layers watches nothing."""
-        return self.window.confidence_mask(step, masked, block)
-
-    def logits_end(self, masked: np.ndarray, block: slice) -> np.ndarray:
-        """As the window does."""
-        return self.window.logits_end(masked, block)
-
-    def can_commit(self, count: int) -> bool:
-        """As the window does."""
-        return self.window.can_commit(count)
-
-    def begin_step(self, view: StepView) -> StepPlan:
-        """The window's plan; `reuse` is told of the step, and whether the window renews itself."""
-        plan = self.window.begin_step(view)
-        full = plan.kind == "full"
-        inner = self.reuse.begin_step(replace(view, renewal=full and self._keeps))
-        return replace(plan, kind=inner.kind) if full else plan
-
-    def plan(self, layer: int, probe: LayerProbe) -> LayerPlan:
-        """The layer plan of `reuse`."""
-        return self.reuse.plan(layer, probe)
+        parts = self.window.speedups, self.reuse.speedups
+        self.speedups = Speedups(static_rows=all(part.static_rows for part in parts))
+        self._window_keeps = bool(self.window.sites(run))
 
     def end_step(self, view: StepView, confidence: Tensor, committed: Tensor) -> None:
-        """Tell both."""
+        """End the step of both."""
         self.window.end_step(view, confidence, committed)
         self.reuse.end_step(view, confidence, committed)
 
-    def planned(self, view: StepView) -> tuple[str, str, str]:
-        """What the window renews, as far as `reuse` does."""
-        outer, inner = self.window.planned(view), self.reuse.planned(view)
+    @property
+    def follows_order(self) -> bool:
+        """That of `window`."""
+        return self.window.follows_order
+
+    def confidence_mask(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
+        """That of `window`."""
+        return self.window.confidence_mask(step, masked, block)
+
+    def logits_end(self, masked: np.ndarray, block: slice) -> np.ndarray:
+        """That of `window`."""
+        return self.window.logits_end(masked, block)
+
+    def can_commit(self, count: int) -> bool:
+        """That of `window`."""
+        return self.window.can_commit(count)
+
+    def planned(self, view: StepView, plan: StepPlan) -> Kinds:
+        """The regions that `window` recomputes, as far as `reuse` does."""
+        outer = self.window.planned(view, self._window_plan)
+        inner = self.reuse.planned(view, self._reuse_plan)
         prompt, block, rest = (b if a == "full" else a for a, b in zip(outer, inner, strict=True))
         return prompt, block, rest
 
     def facts(self) -> dict[str, list[float]]:
         """Those of both."""
         return self.window.facts() | self.reuse.facts()
-
-    @classmethod
-    def exact(cls) -> Stack:
-        """A stack has no settings of its own; its parts have."""
-        raise NotImplementedError

@@ -1,9 +1,14 @@
-"""Knobs: dataclass fields that know their label, range and choices, and how to check them."""
+"""Knobs: dataclass fields with a label, help, a range and choices, and the check of their values.
+
+Not pydantic: it would replace only `check_fields`, and each of its errors would have to be
+translated, since none starts with the field and ends with the nearest valid value.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any
 
@@ -20,13 +25,23 @@ def knob(
     choices: tuple[str, ...] = (),
     optional: bool = False,
 ) -> Any:
-    """A dataclass field with what a form, a command line and a check need to know of it."""
+    """A dataclass field with the metadata of forms, command lines and `check_fields`.
+
+    Args:
+        default: its default value.
+        lo: the smallest value.
+        hi: the largest value.
+        label: a short name; empty for the field's name in words.
+        help: one sentence.
+        choices: the valid strings; empty for any.
+        optional: whether None is valid too.
+    """
     meta = {"lo": lo, "hi": hi, "label": label, "help": help, "choices": choices}
     return field(default=default, metadata=meta | {"optional": optional, "knob": True})
 
 
 def describe_fields(cls: type) -> list[dict[str, Any]]:
-    """The knobs of a dataclass as plain data: name, type, default, range, choices, label, help."""
+    """The knobs of a dataclass as plain data, one mapping each, with their name and type."""
     rows = []
     for f in dataclasses.fields(cls):
         if not f.metadata.get("knob"):
@@ -39,8 +54,21 @@ def describe_fields(cls: type) -> list[dict[str, Any]]:
     return rows
 
 
+def text_knobs(components: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The names `component.knob` of string knobs, of components as `catalog.describe` gives them.
+
+    See `RunSpec.from_flat`.
+    """
+    return {
+        f"{component['name']}.{row['name']}"
+        for component in components
+        for row in component["knobs"]
+        if row["type"] == "str"
+    }
+
+
 def _typed(name: str, kind: str, value: Any) -> Any:
-    """`value` as `kind`, or ValueError naming the field; integers pass as floats."""
+    """`value` if it has the type named `kind`, with int converted to float; else ValueError."""
     if kind == "float" and type(value) is int:
         value = float(value) if abs(value) < 2**53 else math.inf
     if type(value).__name__ != kind:
@@ -51,9 +79,9 @@ def _typed(name: str, kind: str, value: Any) -> Any:
 
 
 def check_fields(obj: Any, prefix: str = "") -> None:
-    """Check every knob of a dataclass instance against its declared type, range and choices.
+    """Check every knob of a dataclass instance; integers become floats if that is declared.
 
-    Raises ValueError naming the field and what it may be.
+    Raises ValueError with `prefix` and the field's name, what is wrong and the nearest valid value.
     """
     for row in describe_fields(type(obj)):
         name, value = prefix + row["name"], getattr(obj, row["name"])

@@ -1,65 +1,65 @@
-"""RunSpec: one experiment as plain data, with its limits, its forms and its derived plan."""
+"""RunSpec and RaceSpec: the settings of a run and of a race, as plain data, JSON and links."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from engine.config.branch_start import BranchStart
+from engine.config.branch_start import BranchStart, checked_start, checked_tokens
 from engine.config.knobs import Scalar, check_fields, knob
 from engine.config.validation import (
     check_divides,
     check_name,
     check_temperature,
     check_texts,
-    checked_fixed,
     checked_knobs,
     checked_messages,
-    checked_start,
 )
 
 MAX_PROMPT_CHARS = 8_000
 MAX_LENGTH = 1_024
 MAX_SPEC_BYTES = 64_000
+MAX_DEPTH = 8  # nesting of JSON; a spec needs 4 levels
 
 
 @dataclass(frozen=True)
 class RunSpec:
-    """One decoding experiment, whole: what `to_dict` gives rebuilds it exactly.
+    """All settings of one run; `from_dict` restores exactly what `to_dict` gives.
 
-    Knobs of the unmasker and of the cache stand in `knobs` under `component.knob`
-    (`threshold.threshold`, `dual.refresh_interval`); `messages` are (role, text) turns that
-    stand in for `prompt`; `fixed` are (offset, token id) pairs of the answer that are given;
-    `start` is where a branch of another run goes on. Raises ValueError naming the field.
+    `knobs` maps `component.knob` (`threshold.threshold`, `dual.refresh_interval`) to the settings
+    of the unmasker and the cache; `messages` are (role, text) turns in place of `prompt`; `fixed`
+    are given tokens of the answer, as (offset, token id) pairs; `start` is the step of another run
+    that this one continues. Raises ValueError naming the field.
     """
 
-    model: str = knob("tiny-llada", label="Model", help="A listed name; or a folder, a Hub name.")
-    prompt: str = knob("", label="Prompt", help="What the model is asked.")
+    model: str = knob("tiny-llada", label="Model", help="A listed name, a folder or a Hub name.")
+    prompt: str = knob("", label="Prompt", help="The text that the model completes or answers.")
     messages: tuple[tuple[str, str], ...] = ()
     chat: bool = knob(True, label="Chat template", help="Wrap the prompt in the model's template.")
     gen_length: int = knob(
-        128, 1, MAX_LENGTH, label="Answer length", help="Mask positions that are decoded."
+        128, 1, MAX_LENGTH, label="Answer length", help="Masked positions to decode."
     )
     block_length: int = knob(
         32,
         1,
         MAX_LENGTH,
         label="Block length",
-        help="Positions decoded together, left to right; divides the length.",
+        help="Positions per block; blocks are decoded left to right. Divides the answer length.",
     )
     steps: int = knob(
         128,
         1,
         MAX_LENGTH,
         label="Steps",
-        help="Forwards in all, shared evenly by the blocks (quota only).",
+        help="Total forwards, divided evenly among the blocks (scheduled unmaskers only).",
     )
-    unmasker: str = knob("quota", label="Unmasker", help="Which tokens are committed in a step.")
-    cache: str = knob("none", label="Cache", help="Which rows are recomputed in a step.")
+    unmasker: str = knob("quota", label="Unmasker", help="Chooses the tokens that a step commits.")
+    cache: str = knob("none", label="Cache", help="Chooses the rows that a step recomputes.")
     knobs: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
     temperature: float = knob(0.0, 0.0, 10.0, label="Temperature", help="0 is greedy.")
     cfg_scale: float = knob(
@@ -69,7 +69,7 @@ class RunSpec:
         "official",
         choices=("official", "fill_safe", "fill_eager"),
         label="End of text",
-        help="official decodes on; fill_safe stops at a settled end; fill_eager at any.",
+        help="official: decode on; fill_safe: stop at a settled end; fill_eager: stop at any end.",
     )
     eos_suppress: str = knob(
         "none",
@@ -86,20 +86,22 @@ class RunSpec:
         label="Number format",
         help="Format of weights and activations.",
     )
-    device: str = knob("cpu", label="Device", help="cpu, cuda, cuda:1, or auto: placed over all.")
+    device: str = knob(
+        "cpu", label="Device", help="cpu, cuda, cuda:1 or auto (distributed over all devices)."
+    )
     record: str = knob(
         "off",
         choices=("off", "steps", "layers", "probe"),
         label="Recording",
-        help="steps keeps each step's plan and candidates; layers also how far every row moved; "
-        "probe also compares some steps with an exact forward. Speeds count at off and steps.",
+        help="steps: each step's plan and candidates; layers: also the drift of every row; probe: "
+        "also an exact forward beside some steps. Times are comparable at off and steps only.",
     )
     probe_steps: int = knob(
         8,
         1,
         64,
         label="Probed steps",
-        help="Steps that are compared, spread evenly over the answer (recording probe only).",
+        help="Steps compared with an exact forward, spread evenly over the answer (probe only).",
     )
 
     def __post_init__(self) -> None:
@@ -110,7 +112,7 @@ class RunSpec:
         check_texts(self.prompt, [text for _, text in self.messages], MAX_PROMPT_CHARS)
         check_divides(self.gen_length, self.block_length)
         object.__setattr__(self, "knobs", checked_knobs(self.knobs))
-        object.__setattr__(self, "fixed", checked_fixed(self.fixed, self.gen_length))
+        object.__setattr__(self, "fixed", checked_tokens("fixed", self.fixed, self.gen_length))
         object.__setattr__(self, "start", checked_start(self.start, self.gen_length, self.fixed))
 
     @property
@@ -119,16 +121,16 @@ class RunSpec:
         return self.gen_length // self.block_length
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, every field in it."""
+        """Every field as plain data."""
         values = dataclasses.asdict(self)
         lists = {k: [list(pair) for pair in values[k]] for k in ("messages", "fixed")}
         return values | lists | {"start": self.start and self.start.to_dict()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RunSpec:
-        """Rebuild from `to_dict`; keys with a dot are knobs; ValueError names an unknown key."""
+        """Restore from `to_dict`; keys with a dot are knobs. ValueError names an unknown key."""
         if not isinstance(data, Mapping):
-            raise ValueError("spec: expected a mapping of fields")
+            raise ValueError("spec: expected a mapping (JSON object) of fields")
         names = {f.name for f in dataclasses.fields(cls)}
         values = dict(data)
         knobs = values.pop("knobs", {})
@@ -148,48 +150,64 @@ class RunSpec:
 
     @classmethod
     def from_json(cls, text: str) -> RunSpec:
-        """Rebuild from `to_json`; ValueError for anything else."""
-        return cls.from_dict(_parsed_json(text))
+        """Restore from `to_json`; ValueError for any other text."""
+        if len(text) > MAX_SPEC_BYTES:
+            raise ValueError(f"spec: longer than {MAX_SPEC_BYTES} characters")
+        return cls.from_dict(_parse_value("spec", text))
 
     def flat(self) -> dict[str, str]:
-        """The fields that differ from the defaults, as strings, knobs dotted."""
+        """The knobs, and the fields that differ from their defaults, as strings.
+
+        Strings are written as they are, or as JSON if they are knobs that could be read as JSON;
+        other values are JSON.
+        """
         base, out = RunSpec().to_dict(), {}
-        for name, value in (self.to_dict() | dict(self.knobs)).items():
-            if name == "knobs" or (name in base and value == base[name]):
-                continue
-            out[name] = value if isinstance(value, str) else json.dumps(value)
+        for name, value in self.to_dict().items():
+            if name != "knobs" and value != base[name]:
+                out[name] = value if isinstance(value, str) else json.dumps(value)
+        for name, value in self.knobs.items():
+            plain = isinstance(value, str) and not _is_json(value)
+            out[name] = str(value) if plain else json.dumps(value)
         return out
 
     def to_query(self) -> str:
-        """A URL query that restores the spec."""
+        """A URL query from which `from_query` restores the spec."""
         return urlencode(self.flat())
 
     @classmethod
-    def from_query(cls, query: str) -> RunSpec:
-        """Rebuild from `to_query`; ValueError names what is wrong."""
-        return cls.from_flat(dict(_parsed_query(query)))
+    def from_query(cls, query: str, text_knobs: Collection[str] = ()) -> RunSpec:
+        """Restore from `to_query`; see `from_flat`. ValueError names the field."""
+        return cls.from_flat(_parsed_query(query), text_knobs)
 
     @classmethod
-    def from_flat(cls, values: Mapping[str, str]) -> RunSpec:
-        """Rebuild from `flat`: strings, each read by its field's type."""
+    def from_flat(cls, values: Mapping[str, str], text_knobs: Collection[str] = ()) -> RunSpec:
+        """Restore from `flat`: fields and knobs that are strings as they are, others from JSON.
+
+        `text_knobs` names the string knobs (see `knobs.text_knobs`), so that a number written for
+        one of them by hand stays text. Raises ValueError naming the field.
+        """
         texts = {f.name for f in dataclasses.fields(cls) if f.type == "str"}
-        return cls.from_dict({k: v if k in texts else _scalar(v) for k, v in values.items()})
+        parsed = {k: v if k in texts else _parse_value(k, v) for k, v in values.items()}
+        for name in parsed.keys() & set(text_knobs):
+            if not isinstance(parsed[name], str | None):
+                parsed[name] = values[name]
+        return cls.from_dict(parsed)
 
 
 @dataclass(frozen=True)
 class RaceSpec:
-    """Two runs to be shown side by side: `a` the baseline, `b` the accelerated one."""
+    """Two runs to compare: `a`, the baseline, and `b`, the challenger."""
 
     a: RunSpec
     b: RunSpec
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data of both lanes."""
+        """Both lanes as plain data."""
         return {"a": self.a.to_dict(), "b": self.b.to_dict()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RaceSpec:
-        """Rebuild from `to_dict`; ValueError names the lane and the field."""
+        """Restore from `to_dict`; ValueError names the lane and the field."""
         if not isinstance(data, Mapping) or set(data) != {"a", "b"}:
             raise ValueError("race: expected exactly the two lanes a and b")
         return cls(
@@ -197,7 +215,7 @@ class RaceSpec:
         )
 
     def to_query(self) -> str:
-        """A URL query: what both lanes share once, the rest under `a.` and `b.`."""
+        """A URL query: shared settings once, the others with a prefix `a.` or `b.`."""
         a, b = self.a.flat(), self.b.flat()
         shared = {k: v for k, v in a.items() if b.get(k) == v}
         own = {
@@ -209,41 +227,58 @@ class RaceSpec:
         return urlencode(shared | own)
 
     @classmethod
-    def from_query(cls, query: str) -> RaceSpec:
-        """Rebuild from `to_query`; ValueError names what is wrong."""
-        pairs = dict(_parsed_query(query))
+    def from_query(cls, query: str, text_knobs: Collection[str] = ()) -> RaceSpec:
+        """Restore from `to_query`; see `RunSpec.from_flat`. ValueError names lane and field."""
+        pairs = _parsed_query(query)
         shared = {k: v for k, v in pairs.items() if not k.startswith(("a.", "b."))}
         lanes = [
             shared | {k[2:]: v for k, v in pairs.items() if k.startswith(f"{lane}.")}
             for lane in "ab"
         ]
-        return cls(_lane("a", RunSpec.from_flat, lanes[0]), _lane("b", RunSpec.from_flat, lanes[1]))
+        build = partial(RunSpec.from_flat, text_knobs=text_knobs)
+        return cls(_lane("a", build, lanes[0]), _lane("b", build, lanes[1]))
 
 
-def _lane(lane: str, build: Any, data: Any) -> RunSpec:
+def _lane(lane: str, build: Callable[[Any], RunSpec], data: Any) -> RunSpec:
     try:
         return build(data)
     except ValueError as error:
         raise ValueError(f"{lane}.{error}") from None
 
 
-def _scalar(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-def _parsed_query(query: str) -> list[tuple[str, str]]:
+def _parsed_query(query: str) -> dict[str, str]:
     if len(query) > MAX_SPEC_BYTES:
         raise ValueError(f"link: longer than {MAX_SPEC_BYTES} characters")
-    return parse_qsl(query.lstrip("?"), keep_blank_values=True)
+    return dict(parse_qsl(query.lstrip("?"), keep_blank_values=True))
 
 
-def _parsed_json(text: str) -> Any:
-    if len(text) > MAX_SPEC_BYTES:
-        raise ValueError(f"spec: longer than {MAX_SPEC_BYTES} characters")
+def _parse_value(name: str, text: str) -> Any:
+    """The value of a JSON document, or `text` itself if it is none; ValueError if too deep."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise ValueError("spec: not a JSON document") from None
+        value = json.loads(text)
+        if _is_deeper(value, MAX_DEPTH):
+            raise RecursionError
+    except RecursionError:
+        raise ValueError(
+            f"{name}: nested deeper than {MAX_DEPTH} levels; give a value as to_dict writes it"
+        ) from None
+    except ValueError:
+        return text
+    return value
+
+
+def _is_json(text: str) -> bool:
+    """Whether `_parse_value` would not return a text as it is."""
+    try:
+        json.loads(text)
+    except RecursionError:
+        return True
+    except ValueError:
+        return False
+    return True
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Whether lists and mappings are nested in more than so many levels."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels < 0 or any(_is_deeper(one, levels - 1) for one in inner)

@@ -6,7 +6,8 @@ import math
 import time
 from collections.abc import Generator
 from contextlib import closing
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from engine.core.control import Control
 from engine.core.events import Waiting
@@ -15,16 +16,12 @@ T = TypeVar("T")
 MIN_INTERVAL = 0.2  # seconds between two Waiting events
 
 
-class ByteProgress(Protocol):
+@dataclass(frozen=True)
+class ByteProgress:
     """Bytes done, and bytes in total (0 if not known yet)."""
 
-    @property
-    def done(self) -> int:
-        """Bytes finished."""
-
-    @property
-    def total(self) -> int:
-        """Bytes in total."""
+    done: int
+    total: int
 
 
 def run_to_end(steps: Generator[Any, None, T]) -> T:

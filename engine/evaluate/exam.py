@@ -1,4 +1,4 @@
-"""sitting: problems of the corpus decoded and marked, one by one or in batches."""
+"""The exam: decode held-out problems of the corpus and check their final numbers."""
 
 from __future__ import annotations
 
@@ -17,17 +17,27 @@ from engine.serve.lane import LoadedModel, make_job
 from engine.tiny import corpus
 from engine.trace.metrics import Tally
 
+Questions = list[tuple[corpus.Problem, str]]
+
 
 @dataclasses.dataclass(frozen=True)
-class Sitting:
-    """One problem sat: its answer, whether it is right, and what it took.
+class ExamResult:
+    """One decoded problem.
 
-    `ids` are the tokens before the first end of text, `nfe` steps, `positions` all that were
-    decoded, `ms` engine time, `recomputed` a share, `cache_bytes` what the cache held.
+    Attributes:
+        text: the answer.
+        correct: whether its final number is right.
+        nfe: number of steps.
+        ids: tokens before the first end of text.
+        positions: number of positions decoded.
+        ms: engine time.
+        gflops: GFLOPs computed.
+        recomputed: mean share of rows computed in a step.
+        cache_bytes: bytes that the cache holds at the end.
     """
 
     text: str
-    right: bool
+    correct: bool
     nfe: int
     ids: tuple[int, ...]
     positions: int
@@ -36,75 +46,74 @@ class Sitting:
     recomputed: float
     cache_bytes: int
 
-    @property
-    def tokens(self) -> int:
-        """Tokens before the first end of text."""
-        return len(self.ids)
 
-
-def sit(
-    model: LoadedModel,
-    spec: RunSpec,
-    questions: list[tuple[corpus.Problem, str]],
-    batch: int = 1,
-) -> Iterator[Sitting]:
-    """Decode every problem; a batch shares its forwards, so its cost is split evenly over it."""
+def evaluate(
+    model: LoadedModel, spec: RunSpec, questions: Questions, batch: int = 1
+) -> Iterator[ExamResult]:
+    """Decode every problem; the costs of a batch are divided evenly among its problems."""
     for start in range(0, len(questions), batch):
         group = questions[start : start + batch]
-        asked = [dataclasses.replace(spec, prompt=prompt) for _, prompt in group]
-        prompts = [model.tokenizer.encode_spec(one) for one in asked]
-        jobs = split(make_job(model, spec, prompts, asked=asked))
+        specs = [dataclasses.replace(spec, prompt=prompt) for _, prompt in group]
+        prompts = [
+            model.tokenizer.encode_prompt(one.prompt, one.messages, one.chat) for one in specs
+        ]
+        jobs = split(make_job(model, spec, prompts, sequence_specs=specs))
         for job in jobs:
             state, tally = Denoiser(job), Tally(job.canvas.shape[1])
             for event in denoise(state):
                 tally.add(event)
             problems = group if len(jobs) == 1 else [group[job.first_sequence]]
-            yield from _mark(model, state, tally, [problem for problem, _ in problems])
+            yield from _results(model, state, tally, [problem for problem, _ in problems])
 
 
-def _mark(
+def _results(
     model: LoadedModel, state: Denoiser, tally: Tally, problems: list[corpus.Problem]
-) -> Iterator[Sitting]:
+) -> Iterator[ExamResult]:
     size = len(problems)
-    kept = state.cached_bytes()
+    cache_bytes = state.cached_bytes()
     for row, problem in enumerate(problems):
         answer = state.ids[row, state.run.prompt_length :]
         ids = answer[: text_length(answer, state.run.info.stop_ids)].tolist()
         text = model.tokenizer.decode(ids)
-        yield Sitting(
+        yield ExamResult(
             text=text,
-            right=corpus.correct(text, problem),
+            correct=corpus.correct(text, problem),
             nfe=tally.steps,
             ids=tuple(ids),
             positions=len(answer),
             ms=tally.total_ms / size,
             gflops=float(tally.flops.sum()) / 1e9 / size,
             recomputed=tally.recomputed / tally.steps,
-            cache_bytes=kept // size,
+            cache_bytes=cache_bytes // size,
         )
 
 
-def summarise(spec: RunSpec, sittings: Sequence[Sitting]) -> dict[str, Any]:
-    """One row of the table: accuracy with its binomial standard error, means and rates."""
-    n = len(sittings)
-    right = sum(one.right for one in sittings)
-    seconds = sum(one.ms for one in sittings) / 1e3
-    tokens = sum(one.tokens for one in sittings)
-    gflops = sum(one.gflops for one in sittings)
-    accuracy = right / n
+def accuracy_row(correct: int, problems: int) -> dict[str, Any]:
+    """Accuracy and its binomial standard error, as the start of a table row."""
+    accuracy = correct / problems
     return {
         "accuracy": accuracy,
-        "standard_error": math.sqrt(accuracy * (1 - accuracy) / n),
-        "correct": right,
-        "problems": n,
-        "nfe": float(np.mean([one.nfe for one in sittings])),
-        "tokens_per_forward": tokens / sum(o.nfe for o in sittings),
+        "standard_error": math.sqrt(accuracy * (1 - accuracy) / problems),
+        "correct": correct,
+        "problems": problems,
+    }
+
+
+def summarise(spec: RunSpec, results: Sequence[ExamResult]) -> dict[str, Any]:
+    """One row of the table: accuracy, means and rates over all problems."""
+    seconds = sum(one.ms for one in results) / 1e3
+    tokens = sum(len(one.ids) for one in results)
+    positions = sum(one.positions for one in results)
+    gflops = sum(one.gflops for one in results)
+    return accuracy_row(sum(one.correct for one in results), len(results)) | {
+        "nfe": float(np.mean([one.nfe for one in results])),
+        "tokens_per_forward": tokens / sum(one.nfe for one in results),
         "tokens_per_s": tokens / seconds,
-        "positions_per_s": sum(one.positions for one in sittings) / seconds,
-        "ms_per_problem": 1e3 * seconds / n,
+        "positions_per_s": positions / seconds,
+        "ms_per_problem": 1e3 * seconds / len(results),
         "gflops_per_token": gflops / max(tokens, 1),
-        "gflops_per_position": gflops / sum(one.positions for one in sittings),
-        "recomputed": float(np.mean([one.recomputed for one in sittings])),
-        "cache_bytes": max(one.cache_bytes for one in sittings),
+        "gflops_per_position": gflops / positions,
+        "recomputed": float(np.mean([one.recomputed for one in results])),
+        "cache_bytes": max(one.cache_bytes for one in results),
         "spec": spec.to_dict(),
     }

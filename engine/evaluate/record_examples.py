@@ -1,12 +1,11 @@
-"""example: record the finished runs that the page can show without computing anything.
+"""Record the runs that ship with the app, so that the page shows them without a model.
 
     python -m engine examples
 
 Writes `assets/examples`: `a.npz` and `b.npz`, the default race as it was timed; `a-recorded.npz`
-and `b-recorded.npz`, the same race once more at level `probe`; `methods/<name>.npz`, a short
-problem under plain decoding, every cache policy and every unmasker, at level `probe`;
-`lessons/<name>.npz`, the runs that the lessons ask about. Run twice, it writes the same arrays but
-for the clocks.
+and `b-recorded.npz`, the same race at level `probe`; `methods/<name>.npz`, a short problem at
+level `probe` with plain decoding, every cache policy and every unmasker; `lessons/<name>.npz`,
+the runs of the lessons. All arrays except the times are reproducible.
 """
 
 from __future__ import annotations
@@ -61,8 +60,8 @@ LESSONS: dict[str, dict[str, Any]] = {
 }
 
 
-def gather(events: Iterable[tuple[str, Event]]) -> dict[str, Trace]:
-    """The traces of a stream of events, by lane; RuntimeError where a run did not end well."""
+def collect_traces(events: Iterable[tuple[str, Event]]) -> dict[str, Trace]:
+    """The traces of (lane, event) pairs, by lane; RuntimeError if a run did not finish."""
     traces: dict[str, Trace] = {}
     for lane, event in events:
         if not isinstance(event, Waiting):
@@ -73,15 +72,15 @@ def gather(events: Iterable[tuple[str, Event]]) -> dict[str, Trace]:
     return traces
 
 
-def record(session: Session, level: str = "off") -> dict[str, Trace]:
-    """The traces of both lanes of the session's default race, recorded at a level."""
+def record_race(session: Session, level: str = "off") -> dict[str, Trace]:
+    """The traces of both lanes of the session's default race, with a recorder at a level."""
     race = session.default_race()
     lanes = (replace(spec, record=level) for spec in (race.a, race.b))
-    return gather(session.race(RaceSpec(*lanes)))
+    return collect_traces(session.race(RaceSpec(*lanes)))
 
 
 def short_run(session: Session, problem: int) -> RunSpec:
-    """Plain decoding of a problem alone, at level `probe`."""
+    """Plain decoding of a problem of the corpus without examples, at level `probe`."""
     return RunSpec(
         model=session.default_race().a.model,
         prompt=session.problem(problem)["prompt"],
@@ -93,13 +92,13 @@ def short_run(session: Session, problem: int) -> RunSpec:
 
 
 def lesson_specs(session: Session) -> dict[str, RunSpec]:
-    """The runs of the lessons: name of its file to spec."""
+    """The specs of the lessons' runs, by file name."""
     base = short_run(session, LESSON)
     return {name: replace(base, **changes) for name, changes in LESSONS.items()}
 
 
 def method_specs(session: Session) -> dict[str, RunSpec]:
-    """A short problem, alone, under each method at its defaults: name of its file to spec."""
+    """A short problem with each method at its defaults, by file name."""
     base = short_run(session, PROBLEM)
     specs = {PLAIN: base}
     specs |= {name: replace(base, cache=name) for name in catalog.policies() if name != base.cache}
@@ -108,32 +107,32 @@ def method_specs(session: Session) -> dict[str, RunSpec]:
 
 
 def record_runs(session: Session, specs: Mapping[str, RunSpec]) -> dict[str, Trace]:
-    """The recorded run of each spec, by name."""
+    """The trace of each spec, by name."""
     return {
-        name: gather((name, event) for event in session.run(spec))[name]
+        name: collect_traces((name, event) for event in session.run(spec))[name]
         for name, spec in specs.items()
     }
 
 
-def write(traces: Mapping[str, Trace], folder: Path) -> None:
-    """One file a trace, named for it."""
+def save_traces(traces: Mapping[str, Trace], folder: Path) -> None:
+    """Save each trace as `NAME.npz` in a folder, which is created if necessary."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, trace in traces.items():
         trace.save(folder / f"{name}.npz")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; `arguments` default to those of the process."""
+    """Run the command; `arguments` default to those of the process."""
     parser = argparse.ArgumentParser(
         prog="python -m engine examples",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1, help="torch threads")
     torch.set_num_threads(parser.parse_args(arguments).threads)
     session, folder = Session(embedded_models(ASSETS)), ASSETS / "examples"
-    write(record(session), folder)
-    recorded = record(session, "probe")
-    write({f"{lane}-recorded": trace for lane, trace in recorded.items()}, folder)
-    write(record_runs(session, method_specs(session)), folder / "methods")
-    write(record_runs(session, lesson_specs(session)), folder / "lessons")
+    save_traces(record_race(session), folder)
+    recorded = record_race(session, "probe")
+    save_traces({f"{lane}-recorded": trace for lane, trace in recorded.items()}, folder)
+    save_traces(record_runs(session, method_specs(session)), folder / "methods")
+    save_traces(record_runs(session, lesson_specs(session)), folder / "lessons")

@@ -1,9 +1,9 @@
-"""repeat: run a race again from its run card, and say whether the same came out.
+"""Repeat a race from its run card and compare the results with the card.
 
     python -m engine repeat driftscope-1a2b3c4d-run-card.json --out traces
 
-Another model than the embedded ones is named by its folder with --model. Exits with 1 where an
-answer, a checkpoint or a guider is not that of the card.
+--model names the folder of a checkpoint that is not embedded. Exits with status 1 if an answer, a
+checkpoint or a guider differs from the card.
 """
 
 from __future__ import annotations
@@ -19,35 +19,43 @@ import torch
 
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.files import ASSETS
-from engine.evaluate.record_examples import gather, write
+from engine.evaluate.record_examples import collect_traces, save_traces
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
 from engine.trace.trace import Trace
 
 
 def specs_of(card: Any) -> dict[str, RunSpec]:
-    """The specs of a run card by lane; ValueError for another document, or a branch."""
+    """The specs of a run card, by lane.
+
+    Raises ValueError if the document is not a run card, or if a lane is a branch of another run.
+    """
     try:
-        specs = {lane: RunSpec.from_dict(card["lanes"][lane]["spec"]) for lane in card["lanes"]}
-    except (KeyError, TypeError):
-        raise ValueError("card: not a run card of Driftscope; export it again") from None
+        rows = card["lanes"].values()
+        specs = {lane: RunSpec.from_dict(row["spec"]) for lane, row in card["lanes"].items()}
+        parts = [part for row in rows for part in (row["model"], row["results"])]
+        parts += [row["guider"] for row in rows if row.get("guider")]
+    except (KeyError, TypeError, AttributeError):
+        parts = [None]
+    if not all(isinstance(part, dict) for part in parts):
+        raise ValueError("card: not a run card of Driftscope; export it again")
     if not specs or not set(specs) <= {"a", "b"}:
-        raise ValueError("card: expected lanes a and b")
+        raise ValueError("card: a run card has the lanes a and b; export it again")
     if any(spec.start for spec in specs.values()):
-        raise ValueError("card: a lane goes on from another run; repeat that one on the page")
+        raise ValueError("card: a lane continues another run; repeat it on the page instead")
     return specs
 
 
 def repeat(session: Session, specs: dict[str, RunSpec]) -> dict[str, Trace]:
-    """The traces of the lanes, run anew."""
+    """The traces of new runs of the lanes."""
     if len(specs) == 2:
-        return gather(session.race(RaceSpec(**specs)))
+        return collect_traces(session.race(RaceSpec(**specs)))
     lane, spec = next(iter(specs.items()))
-    return gather((lane, event) for event in session.run(spec))
+    return collect_traces((lane, event) for event in session.run(spec))
 
 
 def differences(card: Any, traces: dict[str, Trace]) -> list[str]:
-    """What came out otherwise than the card says, a line each."""
+    """The results that differ from the card, one line each."""
     lines = []
     for lane, trace in traces.items():
         row = card["lanes"][lane]
@@ -61,13 +69,13 @@ def differences(card: Any, traces: dict[str, Trace]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; `arguments` default to those of the process."""
+    """Run the command; `arguments` default to those of the process."""
     parser = argparse.ArgumentParser(
         prog="python -m engine repeat",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("card", type=Path, help="run card, as the page exports it")
+    parser.add_argument("card", type=Path, help="run card exported by the page")
     parser.add_argument("--model", type=Path, help="folder of the checkpoint, if not embedded")
     parser.add_argument("--out", type=Path, help="folder for the traces")
     parser.add_argument("--threads", type=int, default=1, help="torch threads")
@@ -78,11 +86,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         card = json.loads(args.card.read_text("utf-8"))
         traces = repeat(Session(folders), specs_of(card))
         found = differences(card, traces)
-    except (ValueError, OSError, KeyError) as error:
+    except (ValueError, OSError) as error:
         raise SystemExit(f"error: {error}") from None
     for lane, trace in traces.items():
         print(f"lane {lane}: {trace.meta['texts'][0]}")
     if args.out:
-        write(traces, args.out)
-    print("\n".join(found) or "as on the card")
+        save_traces(traces, args.out)
+    print("\n".join(found) or "same results as on the card")
     sys.exit(bool(found))

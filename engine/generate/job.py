@@ -79,7 +79,7 @@ def split(job: Job) -> list[Job]:
     batch, spec, policy = len(job.canvas), job.spec, job.make_policy()
     counts = job.unmasker.planned_counts(spec.block_length, max(spec.steps // spec.blocks, 1))
     in_step = counts is not None and spec.eos == "official" and policy.can_commit(max(counts))
-    if batch == 1 or in_step or policy.may_wait:
+    if batch == 1 or in_step or policy.speedups.may_wait:
         return [job]
     return [
         replace(

@@ -91,8 +91,8 @@ class Denoiser:
         return (
             self.canvas.device.type != "cpu"
             and step.counts is not None
-            and all(branch.policy.static_rows for branch in self.branches)
-            and not job.recorder.listens
+            and all(branch.policy.speedups.static_rows for branch in self.branches)
+            and not job.recorder.reads_tensors
             and job.unmasker.end_of_text_rule(job.spec.eos) == "official"
         )
 
@@ -207,7 +207,7 @@ class Denoiser:
         unread = recorder.unread if extra is None else "full"
         z = branch.forwards(plan, canvas, self.pad_mask, wanted, counter, unread)
         if extra is not None:
-            recorder.see(view, z[:, rows.shape[1] :].clone())
+            recorder.receive_logits(view, z[:, rows.shape[1] :].clone())
         return plan, z[:, : rows.shape[1]]
 
     def _candidates(self, logits: Tensor, view: StepView) -> Candidates:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, PretrainedConfig
 from transformers.utils import logging
 
-from engine.core.device import now
+from engine.core.device import synchronized_time
 from engine.models.loading.checkpoint import Checkpoint, CheckpointError
 from engine.models.tokenizer import Tokenizer
 
@@ -220,7 +220,7 @@ class CachedReader:
     def read(self, ids: Sequence[int], known: int) -> Tensor:
         """See GuiderReader; `known` is at least 1, since a token must be fed."""
         assert 0 < known < len(ids), "a guider reads on from a token"
-        started, cached = now(self._guider.device), len(self.ids)
+        started, cached = synchronized_time(self._guider.device), len(self.ids)
         self._crop_to(min(_common_prefix(self.ids, ids), known - 1))
         if cached == 0 and known > 1:
             self._prefill(ids[: known - 1])
@@ -236,7 +236,7 @@ class CachedReader:
         self._cost.forwards += 1
         self._cost.fed += len(feed)
         self._cost.flops += self._guider.flops(len(feed), len(self.ids), rows)
-        self._cost.ms += (now(self._guider.device) - started) * 1e3
+        self._cost.ms += (synchronized_time(self._guider.device) - started) * 1e3
         return logits
 
     def crop(self, ids: Sequence[int]) -> None:
@@ -253,7 +253,7 @@ class CachedReader:
         return self._guider.cache_bytes(self._peak_tokens)
 
     def _prefill(self, ids: Sequence[int]) -> None:
-        started, guider = now(self._guider.device), self._guider
+        started, guider = synchronized_time(self._guider.device), self._guider
         guider.model.base_model(
             input_ids=self._tensor(ids), past_key_values=self.cache, use_cache=True
         )
@@ -262,7 +262,7 @@ class CachedReader:
         self._cost.prefilled += len(ids)
         self._cost.flops += flops
         self._cost.prefill_flops += flops
-        self._cost.prefill_ms += (now(guider.device) - started) * 1e3
+        self._cost.prefill_ms += (synchronized_time(guider.device) - started) * 1e3
 
     def _crop_to(self, length: int) -> None:
         if length < len(self.ids):

@@ -109,7 +109,7 @@ class GuiderMatch:
         prompt = tuple(ids)
         if self.uses_own_template(settings, ids):
             try:
-                prompt = tuple(self.tokenizer.encode_spec(spec))
+                prompt = tuple(self.tokenizer.encode_prompt(spec.prompt, spec.messages, spec.chat))
             except ValueError as error:
                 raise ValueError(f"guided.guider: {error}") from None
         most = getattr(self.config, "max_position_embeddings", None)

@@ -20,7 +20,7 @@ from engine.guider.alignment import (
     ByteVocabulary,
     align_shared,
 )
-from engine.models.ops import wide
+from engine.models.ops import upcast
 from engine.models.tokenizer import Tokenizer
 
 
@@ -50,7 +50,7 @@ class VocabularyPair:
 
     @property
     def lookahead(self) -> int:
-        """Masked positions drafted beyond a chunk, so that its end is not tokenized from cut text."""
+        """Masked positions drafted beyond a chunk, so that its last token is not cut."""
         return 0 if self.shared else LOOKAHEAD
 
     def align(
@@ -70,7 +70,7 @@ class VocabularyPair:
 
         Excluded tokens get -inf; the first stop token gets the probability of all stop tokens.
         """
-        z = wide(logits).clone()
+        z = upcast(logits).clone()
         z[:, _index(self.guider_excluded_ids, z)] = -torch.inf
         return self._merge_stops(z, self.guider_stop_ids).log_softmax(1)
 
@@ -80,14 +80,14 @@ class VocabularyPair:
         p_f is given by the model's restricted logits [n, V], p_g by `guider_log_probs`.
         """
         assert self.shared, "distributions over different tokens do not compare"
-        ours = self._merge_stops(wide(logits).clone(), self.stop_ids).log_softmax(1)
+        ours = self._merge_stops(upcast(logits).clone(), self.stop_ids).log_softmax(1)
         both = min(ours.shape[1], guider_log_p.shape[1])
         ours, theirs = ours[:, :both], guider_log_p[:, :both].to(ours.device)
         gap = torch.where(ours > -torch.inf, ours - theirs, 0.0)
         return (ours.exp() * gap).sum(1).clamp_min(0)
 
     def _merge_stops(self, z: Tensor, stop_ids: Sequence[int]) -> Tensor:
-        """Logits [n, V] in which the guider's first stop id replaces all of `stop_ids`; in place."""
+        """Merge `stop_ids` into the guider's first stop id, in place in the logits [n, V]."""
         if not stop_ids:
             return z
         columns = _index(stop_ids, z)
@@ -132,9 +132,7 @@ def pair_vocabularies(
             stop_ids,
             stops,
             tuple(
-                i
-                for i in range(vocab_size)
-                if i not in stop_ids and (i not in both or i in stops)
+                i for i in range(vocab_size) if i not in stop_ids and (i not in both or i in stops)
             ),
             tuple(i for i in range(guider_vocab_size) if i not in both and i not in stops),
         )

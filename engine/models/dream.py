@@ -8,7 +8,7 @@ from typing import Any
 from engine.models.base import ModelInfo
 from engine.models.loading.config import llama_fields
 from engine.models.loading.layout import LLAMA
-from engine.models.loading.pretrained import Pretrained
+from engine.models.loading.pretrained import PretrainedAdapter
 
 FIELDS = llama_fields(
     {"use_sliding_window": False, "use_mrope": False, "full_attn": True},
@@ -17,7 +17,7 @@ FIELDS = llama_fields(
 )
 
 
-class DreamAdapter(Pretrained):
+class DreamAdapter(PretrainedAdapter):
     """Dream (arXiv 2508.15487): Qwen2.5's network with bidirectional attention.
 
     Grouped keys and values, biases on q, k and v; hidden row p predicts token p + 1.
@@ -28,5 +28,5 @@ class DreamAdapter(Pretrained):
 
     @classmethod
     def read_info(cls, config: Mapping[str, Any], stop_ids: tuple[int, ...] = ()) -> ModelInfo:
-        """See Pretrained.read_info; the context is at most the 2,048 positions of the training."""
+        """See PretrainedAdapter.read_info; training used contexts of 2,048 positions."""
         return FIELDS.read(config, cls.family, stop_ids, logit_shift=1, qkv_bias=True)

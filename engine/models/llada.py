@@ -9,7 +9,7 @@ from typing import Any
 from engine.models.base import ModelInfo
 from engine.models.loading.config import ConfigFields, integer_field, llama_fields
 from engine.models.loading.layout import LLAMA, Layout
-from engine.models.loading.pretrained import Pretrained
+from engine.models.loading.pretrained import PretrainedAdapter
 
 FIELDS = ConfigFields(
     layers="n_layers",
@@ -46,7 +46,7 @@ LLADA = Layout(
 )
 
 
-class LladaAdapter(Pretrained):
+class LladaAdapter(PretrainedAdapter):
     """LLaDA (arXiv 2502.09992): bidirectional, no biases, logits unshifted.
 
     Config and tensors may use LLaDA's own names or Llama's, as LLaDA-V does. Only the language
@@ -58,7 +58,7 @@ class LladaAdapter(Pretrained):
 
     @classmethod
     def read_info(cls, config: Mapping[str, Any], stop_ids: tuple[int, ...] = ()) -> ModelInfo:
-        """See Pretrained.read_info."""
+        """See PretrainedAdapter.read_info."""
         own = "d_model" in config or "hidden_size" not in config
         info = (FIELDS if own else LLAMA_FIELDS).read(config, cls.family, stop_ids)
         cls.embedding_rows(config, info)

@@ -16,7 +16,7 @@ def upcast(x: Tensor) -> Tensor:
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """RMSNorm of the last dimension: normalize in float32, cast back, then scale (LLaDA's order)."""
+    """RMSNorm of the last dimension: float32 statistics, cast back, then scale (LLaDA's order)."""
     y = upcast(x)
     scale = y.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
     return (y * scale).to(x.dtype).mul_(weight)

@@ -12,7 +12,11 @@ from transformers import AddedToken, PreTrainedTokenizerFast, Qwen2Tokenizer
 from engine.models.loading.checkpoint import CheckpointError, read_json
 
 STOP_TOKENS = ("<|eot_id|>", "<|im_end|>")
-HEADERS = ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")  # of LLaDA's template, in the order of their ids
+HEADERS = (
+    "<|start_header_id|>",
+    "<|end_header_id|>",
+    "<|eot_id|>",
+)  # by id
 
 
 Messages = Sequence[tuple[str, str]]  # (role, text) of each turn
@@ -30,7 +34,7 @@ def conversation(prompt: str, messages: Messages = ()) -> Messages:
 
 
 def byte_alphabet() -> dict[str, int]:
-    """The printable characters that represent bytes in byte-level BPE, character -> byte (GPT-2)."""
+    """GPT-2's printable characters that represent bytes in byte-level BPE, character -> byte."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [b for b in range(256) if b not in plain]
     shown = {chr(b): b for b in plain}

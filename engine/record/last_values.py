@@ -1,4 +1,4 @@
-"""Latest: the last computed value of every row in every layer, and how far a new one lies off."""
+"""LastValues: the last value of every row in every layer, and the drift of new ones."""
 
 from __future__ import annotations
 
@@ -8,31 +8,33 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.core.drift_codes import NOT_EVALUATED, SCALE, OFFSET
+from engine.core.drift_codes import NOT_EVALUATED, OFFSET, SCALE
 from engine.core.events import QUANTITIES
 from engine.core.rows import ALL, Rows, is_empty
 from engine.models.base import ModelInfo
-from engine.models.ops import wide
+from engine.models.ops import upcast
 
 
 def encode_drift(drift: Tensor) -> Tensor:
-    """logcode.encode of a tensor, on its device."""
+    """`drift_codes.encode` of a tensor, on its device."""
     code = (torch.log1p(drift.clamp(0, 2) / OFFSET) * SCALE).round()
     return code.nan_to_num(nan=NOT_EVALUATED).to(torch.uint8)
 
 
 def cosine_distance(a: Tensor, b: Tensor) -> Tensor:
-    """1 - cosine of the last dimension, at least in float32; NaN where one of them is 0."""
-    a, b = wide(a), wide(b)
+    """1 - cosine over the last dimension, at least in float32; NaN if one vector is 0."""
+    a, b = upcast(a), upcast(b)
     norms = torch.linalg.vector_norm(a, dim=-1) * torch.linalg.vector_norm(b, dim=-1)
     return 1 - (a * b).sum(-1) / norms
 
 
 class LastValues:
-    """Values of QUANTITIES of one sequence, [layers, T, width] each; 0 before the first.
+    """The last values of one sequence and the drift codes of those computed in a step.
 
-    `codes` [QUANTITIES, layers, T] uint8: 1 - cosine between what was computed since `clear` and
-    what was computed last before it, 255 where one of them is missing (engine.core.drift_codes).
+    Attributes:
+        values: for each of QUANTITIES [layers, T, width]; 0 if never computed.
+        codes: [QUANTITIES, layers, T] uint8, drift codes of 1 - cosine between the value computed
+            since `clear` and the last one before, 255 if either is missing.
     """
 
     def __init__(
@@ -51,41 +53,42 @@ class LastValues:
         self._length = length
 
     def clear(self) -> None:
-        """Begin a step."""
+        """Reset the codes at the start of a step."""
         self.codes.fill_(NOT_EVALUATED)
 
-    def renew(self, name: str, rows: Sequence[Rows], give: Callable[[int], Tensor]) -> None:
-        """Take new values of a quantity: of layer i the global `rows[i]`, `give(i)` [n, ...].
+    def update(self, name: str, rows: Sequence[Rows], read: Callable[[int], Tensor]) -> None:
+        """Store new values of a quantity and their codes.
 
-        Layers with the same span of rows are taken together, and so are all others.
+        `read(i)` [n, ...] are the values of layer i at `rows[i]`. Layers with the same slice are
+        stored in one operation, and so are all layers with index rows.
         """
-        spans: dict[tuple[int, int], list[int]] = {}
-        loose: list[tuple[int, Tensor]] = []
+        slices: dict[tuple[int, int], list[int]] = {}
+        indices: list[tuple[int, Tensor]] = []
         for layer, chosen in enumerate(rows):
             if chosen is ALL:
-                spans.setdefault((0, self._length), []).append(layer)
+                slices.setdefault((0, self._length), []).append(layer)
             elif isinstance(chosen, Tensor):
-                loose.append((layer, chosen[0]))
+                indices.append((layer, chosen[0]))
             elif not is_empty(chosen):
-                spans.setdefault((chosen.start, chosen.stop), []).append(layer)
-        for (start, stop), layers in spans.items():
-            new = torch.stack([give(layer) for layer in layers])
-            self._take(name, (_run(layers), slice(start, stop)), new.flatten(2))
-        if loose:
-            layers_of = torch.cat([torch.full_like(chosen, layer) for layer, chosen in loose])
-            new = torch.cat([give(layer).flatten(1) for layer, _ in loose])
-            self._take(name, (layers_of, torch.cat([chosen for _, chosen in loose])), new)
+                slices.setdefault((chosen.start, chosen.stop), []).append(layer)
+        for (start, stop), layers in slices.items():
+            new = torch.stack([read(layer) for layer in layers])
+            self._store(name, (_contiguous(layers), slice(start, stop)), new.flatten(2))
+        if indices:
+            layers_of = torch.cat([torch.full_like(chosen, layer) for layer, chosen in indices])
+            new = torch.cat([read(layer).flatten(1) for layer, _ in indices])
+            self._store(name, (layers_of, torch.cat([chosen for _, chosen in indices])), new)
 
-    def _take(self, name: str, where: Any, new: Tensor) -> None:
-        values, norms, fresh = self.values[name], self._norms[name], wide(new)
+    def _store(self, name: str, where: Any, new: Tensor) -> None:
+        values, norms, fresh = self.values[name], self._norms[name], upcast(new)
         norm = torch.linalg.vector_norm(fresh, dim=-1)
         both = norm * norms[where]
-        product = wide(values[where]).mul_(fresh)  # in place: the old value is of no more use
+        product = upcast(values[where]).mul_(fresh)  # in place: the old value is not needed again
         self.codes[QUANTITIES.index(name)][where] = encode_drift(1 - product.sum(-1) / both)
         values[where], norms[where] = new, norm
 
 
-def _run(layers: list[int]) -> slice | list[int]:
-    """The layers as a slice where they follow each other."""
+def _contiguous(layers: list[int]) -> slice | list[int]:
+    """The layers as a slice if they are consecutive."""
     whole = slice(layers[0], layers[-1] + 1)
     return whole if whole.stop - whole.start == len(layers) else layers

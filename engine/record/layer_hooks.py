@@ -1,4 +1,4 @@
-"""Tap: an adapter that keeps what each of its layers gave, for whoever records it."""
+"""LayerHooks: an adapter that keeps the outputs of its layers for a recorder."""
 
 from __future__ import annotations
 
@@ -6,43 +6,46 @@ import torch
 from torch import Tensor, nn
 
 from engine.core.rows import Rows
-from engine.models.base import Block, ModelAdapter
+from engine.models.base import ModelAdapter, TransformerBlock
 
 
 class LayerHooks(ModelAdapter):
-    """Does what `inner` does; `given` holds each layer's outputs until they are forgotten.
+    """Computes what `inner` computes and keeps the outputs until `clear`.
 
-    (quantity, layer) -> [B, n, ...]: `k`, `v` and `q0` (head 0's query) of the call with the most
-    rows, `attn` and `ffn` of the last call. `rows` are the global rows of a layer's `q0`, `logits`
-    [B, n, V] the last raw logits, kept only while `listening`.
+    Attributes:
+        outputs: (quantity, layer) -> [B, n, ...]; `k`, `v` and `q0` (the query of head 0) of the
+            call with the most rows, `attn` and `ffn` of the last call.
+        rows: layer -> the rows of its `q0`.
+        keep_logits: whether `raw_logits` are kept.
+        raw_logits: [B, n, V] of the last call.
     """
 
     def __init__(self, inner: ModelAdapter) -> None:
         nn.Module.__init__(self)
         self.info, self.inner = inner.info, inner
-        self.given: dict[tuple[str, int], Tensor] = {}
+        self.outputs: dict[tuple[str, int], Tensor] = {}
         self.rows: dict[int, Rows] = {}
-        self.logits_given: Tensor | None = None
-        self.listening = False
+        self.raw_logits: Tensor | None = None
+        self.keep_logits = False
 
-    def forget(self) -> None:
-        """Let go of everything heard."""
-        self.given.clear()
+    def clear(self) -> None:
+        """Release all outputs."""
+        self.outputs.clear()
         self.rows.clear()
-        self.logits_given = None
+        self.raw_logits = None
 
     @property
     def device(self) -> torch.device:
-        """That of `inner`, as are all that follow."""
+        """That of `inner`."""
         return self.inner.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """The weights' number format."""
+        """That of `inner`."""
         return self.inner.dtype
 
-    def block(self, layer: int) -> Block:
-        """The weights of one layer."""
+    def block(self, layer: int) -> TransformerBlock:
+        """As `inner`."""
         return self.inner.block(layer)
 
     def embed(self, ids: Tensor) -> Tensor:
@@ -60,7 +63,7 @@ class LayerHooks(ModelAdapter):
     def project(
         self, layer: int, names: str, x: Tensor, rows: Rows, length: int, heads: slice | None = None
     ) -> tuple[Tensor, ...]:
-        """As `inner`; what is heard are whole K and V, and queries that include head 0."""
+        """As `inner`; keeps K and V of all heads, and queries that include head 0."""
         out = self.inner.project(layer, names, x, rows, length, heads)
         for name, values in zip(names, out, strict=True):
             if name == "q" and (heads is None or heads.start == 0):
@@ -75,32 +78,33 @@ class LayerHooks(ModelAdapter):
     ) -> Tensor:
         """As `inner`."""
         out = self.inner.attend(layer, q, k, v, key_mask)
-        self.given["attn", layer] = out
+        self.outputs["attn", layer] = out
         return out
 
-    def attend_weighed(
+    def attend_with_weights(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """As `inner`."""
-        out = self.inner.attend_weighed(layer, q, k, v, key_mask)
-        self.given["attn", layer] = out[0]
+        out = self.inner.attend_with_weights(layer, q, k, v, key_mask)
+        self.outputs["attn", layer] = out[0]
         return out
 
     def mlp(self, layer: int, h: Tensor) -> Tensor:
         """As `inner`."""
         out = self.inner.mlp(layer, h)
-        self.given["ffn", layer] = out
+        self.outputs["ffn", layer] = out
         return out
 
     def logits(self, h: Tensor) -> Tensor:
-        """As `inner`; a copy is heard, since the decoder writes into what it gets."""
+        """As `inner`; keeps a copy, since the decoder writes into the result."""
         out = self.inner.logits(h)
-        self.logits_given = out.clone() if self.listening else None
+        self.raw_logits = out.clone() if self.keep_logits else None
         return out
 
     def _keep(self, name: str, layer: int, values: Tensor) -> bool:
-        known = self.given.get((name, layer))
-        more = known is None or known.shape[1] <= values.shape[1]
-        if more:
-            self.given[name, layer] = values
-        return more
+        """Keep an output unless one with more rows is kept already; whether it was kept."""
+        kept = self.outputs.get((name, layer))
+        most_rows = kept is None or kept.shape[1] <= values.shape[1]
+        if most_rows:
+            self.outputs[name, layer] = values
+        return most_rows

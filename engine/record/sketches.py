@@ -1,7 +1,7 @@
-"""Sketch: K and V of a few positions over a run, kept as short random projections.
+"""Sketch: K and V of a few positions over a run, as random projections of few dimensions.
 
-The cosine of two projections is that of the vectors up to a standard error of (1 - c^2) / sqrt(m)
-for m dimensions; a value that was reused is compared with itself and comes out as 1.
+In m dimensions, the cosine of two projections estimates that of the vectors, c, with a standard
+error of (1 - c^2) / sqrt(m). Reused values have a cosine of exactly 1.
 """
 
 from __future__ import annotations
@@ -13,74 +13,78 @@ from torch import Tensor
 
 from engine.cache.base import RunInfo
 from engine.core.events import Similarity
-from engine.models.ops import wide
+from engine.models.ops import upcast
 from engine.record.last_values import LastValues, encode_drift
 
 WIDTH, SEED = 64, 20_505
-STEPS, BLOCKS = 256, 5
-OF_PROMPT, OF_BLOCK = 32, 16
+MAX_STEPS, MAX_BLOCKS = 256, 5
+PROMPT_POSITIONS, BLOCK_POSITIONS = 32, 16
 
 
 def spread(start: int, stop: int, most: int) -> np.ndarray:
-    """At most `most` positions of [start, stop), evenly, the first and the last among them."""
+    """At most `most` evenly spaced positions of [start, stop), including first and last."""
     return np.unique(np.linspace(start, stop - 1, min(most, stop - start)).round().astype(int))
 
 
 class Sketch:
-    """Sketches of groups of positions: the prompt and up to five blocks, first and last included.
+    """Sketches of the prompt and up to five blocks (first and last included).
 
-    Of a run of at most `forwards` steps every so many are kept that there are at most 256.
+    Of a run of at most `max_steps` steps, every k-th is kept, with the smallest k that gives at
+    most 256.
     """
 
-    def __init__(self, run: RunInfo, forwards: int) -> None:
+    def __init__(self, run: RunInfo, max_steps: int) -> None:
         first = run.padding[0] if run.padding else 0
         size, blocks = run.block_length, run.gen_length // run.block_length
-        starts = [run.prompt_length + size * int(b) for b in spread(0, blocks, BLOCKS)]
+        starts = [run.prompt_length + size * int(b) for b in spread(0, blocks, MAX_BLOCKS)]
         self._groups = [(lo, lo + size) for lo in starts]
-        sets = [spread(lo, hi, OF_BLOCK) for lo, hi in self._groups]
+        sets = [spread(lo, hi, BLOCK_POSITIONS) for lo, hi in self._groups]
         if first < run.prompt_length:
             self._groups.insert(0, (first, run.prompt_length))
-            sets.insert(0, spread(first, run.prompt_length, OF_PROMPT))
+            sets.insert(0, spread(first, run.prompt_length, PROMPT_POSITIONS))
         self._positions, self._sizes = np.concatenate(sets), [len(s) for s in sets]
-        self._every = max(-(-forwards // STEPS), 1)
+        self._every = max(-(-max_steps // MAX_STEPS), 1)
         self._changed = np.zeros(run.length, bool)
         self._matrix: Tensor | None = None
-        self._now: Tensor | None = None
+        self._current: Tensor | None = None
         self._kept: list[Tensor] = []
         self._steps: list[int] = []
 
-    def take(self, step: int, changed: np.ndarray, latest: LastValues) -> None:
-        """Take K and V after a step that computed anew the rows `changed` [T] bool."""
+    def add(self, step: int, changed: np.ndarray, last: LastValues) -> None:
+        """Sketch K and V after a step that recomputed the rows `changed` [T] bool."""
         self._changed |= changed
-        if step % self._every or len(self._steps) == STEPS:
+        if step % self._every or len(self._steps) == MAX_STEPS:
             return
         places = np.flatnonzero(self._changed[self._positions])
         rows = torch.from_numpy(self._positions[places])
         self._changed[:] = False
-        new = self._project(latest, rows)
-        if self._now is None:
+        new = self._project(last, rows)
+        if self._current is None:
             assert len(places) == len(self._positions), "the first step computes every row"
-            self._now = new
+            self._current = new
         elif len(places):
-            self._now[:, :, torch.from_numpy(places).to(new.device)] = new
-        self._kept.append(self._now.clone())
+            self._current[:, :, torch.from_numpy(places).to(new.device)] = new
+        self._kept.append(self._current.clone())
         self._steps.append(step)
 
     def result(self) -> Similarity:
-        """The mean cosines of all pairs of steps kept."""
+        """The mean cosines between all pairs of steps kept."""
         steps, groups = np.array(self._steps, np.int32), np.array(self._groups, np.int32)
         below = np.tril_indices(len(steps))
         if not self._kept:
             return Similarity(np.zeros((0, 2, 0, len(groups)), np.uint8), steps, groups)
         parts = torch.stack(self._kept, 2).split(self._sizes, 3)  # [2, L, X, n, m] each
-        codes = [[encode_drift(1 - _alike(layer)).cpu().numpy() for layer in p.unbind(1)] for p in parts]
+        codes = [
+            [encode_drift(1 - _mean_cosine(layer)).cpu().numpy() for layer in p.unbind(1)]
+            for p in parts
+        ]
         whole = np.array(codes)[..., below[0], below[1]]  # [G, L, 2, pairs]
         return Similarity(np.ascontiguousarray(whole.transpose(3, 2, 1, 0)), steps, groups)
 
-    def _project(self, latest: LastValues, rows: Tensor) -> Tensor:
+    def _project(self, last: LastValues, rows: Tensor) -> Tensor:
         """Sketches [2, L, n, m] float16 of the K and V last computed at `rows` [n]."""
-        both = (latest.values["k"], latest.values["v"])
-        x = wide(torch.stack([values[:, rows.to(values.device)] for values in both]))
+        both = (last.values["k"], last.values["v"])
+        x = upcast(torch.stack([values[:, rows.to(values.device)] for values in both]))
         if x.shape[-1] > WIDTH:
             if self._matrix is None:
                 generator = torch.Generator().manual_seed(SEED)
@@ -89,7 +93,7 @@ class Sketch:
         return F.normalize(x, dim=-1).half()
 
 
-def _alike(sketches: Tensor) -> Tensor:
+def _mean_cosine(sketches: Tensor) -> Tensor:
     """Mean cosine [2, X, X] over the positions of sketches [2, X, n, m]."""
     rows = F.normalize(sketches.float(), dim=-1).flatten(2)
     return rows @ rows.mT / sketches.shape[2]

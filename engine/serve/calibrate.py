@@ -1,10 +1,10 @@
-"""calibrate: measure the drifts that DARE needs and ship them with a checkpoint.
+"""Measure the drifts that DARE needs and store them in a checkpoint's folder.
 
     python -m engine calibrate --model assets/models/tiny-llada --base none prefix dual
 
-Decodes a few training problems by each base cache and writes `calibration/BASE-q0.npz` into the
-checkpoint's folder; a run finds them there and need not measure. Files carry the digest of the
-weights and are ignored once those have changed.
+Decodes a few training problems with each base cache and writes `calibration/BASE-q0.npz`. Runs
+read these files instead of measuring. A file holds the digest of the weights and is ignored after
+they change.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from engine.serve.lane import policy_context_of
 from engine.serve.model_pool import ModelPool
 
 
-def ship(folder: Path, bases: list[str]) -> list[Path]:
-    """Measure the head-0 query drifts of a checkpoint under each base; the files written."""
+def write_profiles(folder: Path, bases: list[str]) -> list[Path]:
+    """Measure the head-0 query drifts of a checkpoint under each base; returns the files."""
     model = ModelPool({folder.name: folder}).load(RunSpec(model=folder.name))
     measure = policy_context_of(model, folder.name).measure
     paths = []
@@ -49,6 +49,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     torch.set_num_threads(args.threads)
     try:
-        ship(args.model, args.base)
+        write_profiles(args.model, args.base)
     except ValueError as error:
         raise SystemExit(f"error: {error}") from None

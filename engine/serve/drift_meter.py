@@ -1,4 +1,4 @@
-"""calibration: how far each layer's rows drift when a few problems are decoded by a base cache."""
+"""Measure how far each layer's activations drift between steps under a base cache."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ BASES = ("none", "prefix", "dual", "freecache")
 
 @dataclass
 class DriftMeter(CachePolicy):
-    """Recomputes everything and notes how far head 0's queries, or V, moved since the last step."""
+    """Recomputes every row and counts the drifts of head 0's queries (`q0`) or of the values (`v`).
+
+    Rows are compared with the step before; steps in which the base refreshes everything are left
+    out.
+    """
 
     quantity: str = "q0"
     stackable_on = BASES
@@ -38,17 +42,17 @@ class DriftMeter(CachePolicy):
     totals: list[float] = field(default_factory=list)
 
     def sites(self, run: RunInfo) -> tuple[Site, ...]:
-        """The activation of the step before."""
+        """The measured activation of the step before."""
         width = run.info.head_dim if self.quantity == "q0" else run.info.d_kv
         return (Site(self.quantity if self.quantity == "q0" else "v_last", width),)
 
     def begin_step(self, view: StepView) -> StepPlan:
-        """Where the base renews itself nothing could be reused, so nothing is counted."""
-        self._counting = not view.renewal
+        """Count no drifts if the base refreshes everything in this step."""
+        self._counting = not view.window_refreshed
         return StepPlan()
 
     def plan(self, layer: int, probe: LayerProbe) -> LayerPlan:
-        """Note the drifts; recompute every row."""
+        """Count a layer's drifts; recompute every row."""
         if layer == len(self.counts):
             self.counts.append(np.zeros(BINS, np.int64))
             self.totals.append(0.0)
@@ -58,31 +62,30 @@ class DriftMeter(CachePolicy):
             new, site = probe.project("v"), "v_last"
         old = probe.swap(site, new.flatten(2))
         if old is not None and self._counting:
-            moved = drift(new.flatten(2), old).clamp_min(0).cpu().numpy().astype(np.float64)
-            self.counts[layer] += histogram(moved)
-            self.totals[layer] += float(moved.sum())
+            drifts = drift(new.flatten(2), old).clamp_min(0).cpu().numpy().astype(np.float64)
+            self.counts[layer] += histogram(drifts)
+            self.totals[layer] += float(drifts.sum())
         return LayerPlan()
 
     @classmethod
     def exact(cls) -> CachePolicy:
-        """It never reuses anything."""
+        """The default settings: the meter never reuses anything."""
         return cls()
 
 
-def measure(
-    make: Callable[[RunSpec, CachePolicy], Job], model: str, base: str, quantity: str
+def measure_drifts(
+    make_job: Callable[[RunSpec, CachePolicy], Job], model: str, base: str, quantity: str
 ) -> DriftProfile:
-    """Decode training problems of the corpus by the cache `base` and gather the drifts.
+    """Decode training problems of the corpus with the cache `base` and collect the drifts.
 
-    `make` turns a spec and a policy that stands on the spec's cache into a job; `quantity` is
-    `q0` (queries of head 0) or `v`. Each row's first computation counts for
-    nothing, nor do the steps in which the base renews all that it keeps.
+    `make_job` makes a job of a spec and a policy stacked on the spec's cache; `quantity` is `q0`
+    or `v`.
     """
     meter = DriftMeter(quantity)
     for problem in corpus.draw(SEED, PROBLEMS, exam=False):
         spec = RunSpec(
             model=model, prompt=problem.question, gen_length=64, steps=64, cache=base,
         )  # fmt: skip
-        for _ in denoise(Denoiser(make(spec, meter))):
+        for _ in denoise(Denoiser(make_job(spec, meter))):
             pass
     return DriftProfile(base, quantity, np.stack(meter.counts), np.array(meter.totals))

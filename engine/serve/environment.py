@@ -10,12 +10,12 @@ import torch
 
 from engine.config.spec import RunSpec
 from engine.generate.capture.capturers import WARM_UP_STEPS
-from engine.models.loading.memory_estimate import free_bytes, main_of
+from engine.models.loading.memory_estimate import free_bytes, main_device
 
 
 def describe(spec: RunSpec, checkpoint: str) -> dict[str, Any]:
     """Device, number format, threads, versions, seed, recorder level and checkpoint digest."""
-    main = main_of(spec.device, free_bytes())
+    main = main_device(spec.device, free_bytes())
     return {
         "device": spec.device,
         "device_name": (

@@ -1,4 +1,4 @@
-"""Guiders: the autoregressive models that a run may name, found, fetched and loaded on demand."""
+"""GuiderPool: the guiders that a run may use, found, fetched and loaded on demand."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from engine.catalog import make_unmasker
 from engine.config.spec import RunSpec
 from engine.core.device import free_memory
 from engine.core.files import ASSETS
+from engine.core.progress import ByteProgress
 from engine.guider.model import (
     Guider,
-    cached_numbers,
+    cache_numbers_per_token,
     count_parameters,
     load_guider,
     read_config,
@@ -26,31 +27,28 @@ from engine.guider.run_guider import GuiderMatch, RunGuider
 from engine.models.base import ModelInfo
 from engine.models.loading.checkpoint import CheckpointError, read_json
 from engine.models.loading.hub import Hub
-from engine.models.loading.memory_estimate import free_bytes, main_of
-from engine.models.loading.pretrained import Progress
+from engine.models.loading.memory_estimate import free_bytes, main_device
 from engine.models.loading.resolver import ModelResolver
 from engine.models.tokenizer import Tokenizer
 from engine.serve.memory_budget import dtype_of
 from engine.unmask.methods.guided import Guided
 
-IN_MEMORY = 2
-CAUSAL = "ForCausalLM"
-Key = tuple[Path, str, str]
+MAX_LOADED = 2
 
 
 @dataclass(frozen=True)
-class Size:
+class GuiderSize:
     """Numbers in a guider's weights, and in its keys and values of one token."""
 
     weights: int
-    cached: int
+    cache_per_token: int
 
 
-_SMALL, _LARGE = Size(1_543_714_304, 14_336), Size(7_615_616_512, 28_672)
-HUB: Mapping[str, Size] = MappingProxyType({  # as published, at 16 bits
-    "Qwen/Qwen2.5-0.5B-Instruct": Size(494_032_768, 6_144),
+_SMALL, _LARGE = GuiderSize(1_543_714_304, 14_336), GuiderSize(7_615_616_512, 28_672)
+HUB_GUIDERS: Mapping[str, GuiderSize] = MappingProxyType({  # as published, at 16 bits
+    "Qwen/Qwen2.5-0.5B-Instruct": GuiderSize(494_032_768, 6_144),
     "Qwen/Qwen2.5-1.5B-Instruct": _SMALL,
-    "Qwen/Qwen2.5-3B-Instruct": Size(3_085_938_688, 18_432),
+    "Qwen/Qwen2.5-3B-Instruct": GuiderSize(3_085_938_688, 18_432),
     "Qwen/Qwen2.5-7B-Instruct": _LARGE,
     "Qwen/Qwen2.5-Math-1.5B-Instruct": _SMALL,
     "Qwen/Qwen2.5-Math-7B-Instruct": _LARGE,
@@ -58,58 +56,60 @@ HUB: Mapping[str, Size] = MappingProxyType({  # as published, at 16 bits
 
 
 def embedded_guiders(assets: Path = ASSETS) -> dict[str, Path]:
-    """Folders under `assets/models` of autoregressive models, by name."""
+    """Folders of the autoregressive models under `assets/models`, by name."""
     found = {}
     for config in sorted((assets / "models").glob("*/config.json")):
         try:
             named = read_json(config).get("architectures") or [""]
         except CheckpointError:
             continue
-        if str(named[0]).endswith(CAUSAL):
+        if str(named[0]).endswith("ForCausalLM"):
             found[config.parent.name] = config.parent
     return found
 
 
 class GuiderPool:
-    """Guiders of a stock; the last few that were used stay in memory.
+    """Finds guiders by name and keeps the most recently used ones in memory.
 
-    Raises ValueError naming `guided.guider`, and for a spec the knob that is wrong.
+    Methods raise ValueError naming `guided.guider`, or another knob of the spec that is wrong.
+    `folder` is the folder of a guider whose weights are not on disk yet.
     """
 
-    def __init__(self, stock: ModelResolver) -> None:
-        self._stock = stock
-        self._loaded: OrderedDict[Key, Guider] = OrderedDict()
+    def __init__(self, resolver: ModelResolver) -> None:
+        self._resolver = resolver
+        self._loaded: OrderedDict[tuple[Path, str, str], Guider] = OrderedDict()
         self._matches: dict[tuple[Path, Tokenizer, ModelInfo], GuiderMatch] = {}
 
     @classmethod
     def of(cls, hub: Hub | None, public: bool) -> GuiderPool:
-        """The embedded guiders and those of the Hub; on a `public` page those of HUB alone."""
-        return cls(ModelResolver(embedded_guiders(), hub, public, tuple(HUB), "guided.guider"))
+        """A pool of the embedded guiders and those of the Hub, on a `public` page HUB_GUIDERS."""
+        resolver = ModelResolver(
+            embedded_guiders(), hub, public, tuple(HUB_GUIDERS), "guided.guider"
+        )
+        return cls(resolver)
 
     @property
     def names(self) -> list[str]:
-        """What may be chosen by name."""
-        return self._stock.names
+        """Names of the listed guiders."""
+        return self._resolver.names
 
-    def find(self, name: str) -> Path | None:
-        """The folder of a guider; None where it must be fetched first."""
-        return self._stock.find(name)
+    def fetch(
+        self, spec: RunSpec, fits: Callable[[Path], None]
+    ) -> Generator[ByteProgress, None, None]:
+        """Fetch the guider of a spec if it is not on disk.
 
-    def fetch(self, spec: RunSpec, fits: Callable[[Path], None]) -> Generator[Progress, None, None]:
-        """Bring the guider of a spec to this machine, where it has one that is not.
-
-        `fits` is given its folder before the weights come; see Hub.fetch.
+        `fits` gets its folder before the weights are fetched; see Hub.fetch.
         """
-        rule = guided_unmasker(spec)
-        if rule is not None:
-            yield from self._stock.fetch(rule.guider, fits)
+        settings = guided_unmasker(spec)
+        if settings is not None:
+            yield from self._resolver.fetch(settings.guider, fits)
 
     def fetch_bytes(self, spec: RunSpec) -> int:
-        """Bytes to fetch before the guider of a spec can be loaded, where they are known."""
-        rule, folder = self._asked(spec)
-        if rule is None or folder is not None or rule.guider not in HUB:
+        """Bytes to fetch before the guider of a spec can be loaded, 0 if unknown."""
+        settings, folder = self._settings_and_folder(spec)
+        if settings is None or folder is not None or settings.guider not in HUB_GUIDERS:
             return 0
-        return HUB[rule.guider].weights * torch.bfloat16.itemsize
+        return HUB_GUIDERS[settings.guider].weights * torch.bfloat16.itemsize
 
     def check(
         self,
@@ -119,82 +119,76 @@ class GuiderPool:
         prompt: list[int],
         folder: Path | None = None,
     ) -> None:
-        """Refuse a spec whose guider cannot guide its model, nothing loaded.
-
-        `folder` is that of a guider whose weights are not there yet.
-        """
-        rule, folder = self._asked(spec, folder)
-        if rule is None or folder is None:
+        """Raise ValueError if a spec's guider cannot guide its model; nothing is loaded."""
+        settings, folder = self._settings_and_folder(spec, folder)
+        if settings is None or folder is None:
             return
         match = self._match(tokenizer, info, folder)
-        match.check(rule)
-        match.prompt(rule, spec, prompt)
-
-    def bytes_of(self, spec: RunSpec, tokens: int, folder: Path | None = None) -> int:
-        """`planned_bytes`, 0 where they are not known."""
-        return self.planned_bytes(spec, tokens, folder) or 0
+        match.check(settings)
+        match.prompt(settings, spec, prompt)
 
     def planned_bytes(self, spec: RunSpec, tokens: int, folder: Path | None = None) -> int | None:
-        """What the guider of a spec needs yet, with its cache; None where it is not known.
+        """Memory that a spec's guider and its cache still need; None if unknown.
 
-        A prompt of so many tokens; weights that are in memory are not needed again. `folder` as
-        in `check`.
+        The prompt has `tokens` tokens. Weights that are in memory are not counted.
         """
-        rule, folder = self._asked(spec, folder)
-        if rule is None:
+        settings, folder = self._settings_and_folder(spec, folder)
+        if settings is None:
             return 0
-        size = HUB.get(rule.guider) if folder is None else _size(folder)
+        size = HUB_GUIDERS.get(settings.guider) if folder is None else _size(folder)
         if size is None:
             return None
-        numbers = size.cached * (tokens + spec.gen_length)
+        numbers = size.cache_per_token * (tokens + spec.gen_length)
         if folder is None or _key(spec, folder) not in self._loaded:
             numbers += size.weights
         return numbers * dtype_of(spec).itemsize
 
-    def loading(self, spec: RunSpec) -> Generator[Progress, None, None]:
-        """Load the guider of a spec where it has one that is not in memory; one word before."""
-        rule, folder = self._asked(spec)
-        if rule is None or folder is None or _key(spec, folder) in self._loaded:
+    def load(self, spec: RunSpec) -> Generator[ByteProgress, None, None]:
+        """Load the guider of a spec if it is not in memory; yields once, before loading."""
+        settings, folder = self._settings_and_folder(spec)
+        if settings is None or folder is None or _key(spec, folder) in self._loaded:
             return
-        yield Progress(0, _size(folder).weights * dtype_of(spec).itemsize)
-        self._load(spec, rule, folder)
+        yield ByteProgress(0, _size(folder).weights * dtype_of(spec).itemsize)
+        self._load(spec, settings, folder)
 
-    def run_guider(
+    def make_run_guider(
         self,
         tokenizer: Tokenizer,
         info: ModelInfo,
-        asked: Sequence[RunSpec],
+        specs: Sequence[RunSpec],
         prompts: list[list[int]],
     ) -> RunGuider:
-        """The guider of a run, loaded where it is not; `asked` are the specs of its sequences."""
-        spec = asked[0]
-        rule, folder = self._asked(spec)
-        assert rule is not None, "asked for guided runs only"
+        """Prepare the guider of a run, given the spec and prompt of each sequence; may load it."""
+        spec = specs[0]
+        settings, folder = self._settings_and_folder(spec)
+        assert settings is not None, "only guided runs have a guider"
         if folder is None:
-            raise ValueError(f"guided.guider: {rule.guider} is not on this machine; run it first")
+            raise ValueError(
+                f"guided.guider: {settings.guider} is not on this machine; run it first"
+            )
         match = self._match(tokenizer, info, folder)
-        match.check(rule)
-        return match.run_guider(self._load(spec, rule, folder), rule, asked, prompts)
+        match.check(settings)
+        guider = self._load(spec, settings, folder)
+        return match.run_guider(guider, settings, specs, prompts)
 
-    def _asked(
+    def _settings_and_folder(
         self, spec: RunSpec, folder: Path | None = None
     ) -> tuple[Guided | None, Path | None]:
-        """The rule of a guided spec and its guider's folder, `folder` where that is given.
+        """The unmasker of a guided spec, and `folder` or its guider's; None for what is missing."""
+        settings = guided_unmasker(spec)
+        if settings is None:
+            return None, None
+        return settings, folder or self._resolver.find(settings.guider)
 
-        None for what is not there.
-        """
-        rule = guided_unmasker(spec)
-        return rule, None if rule is None else folder or self.find(rule.guider)
-
-    def _load(self, spec: RunSpec, rule: Guided, folder: Path) -> Guider:
+    def _load(self, spec: RunSpec, settings: Guided, folder: Path) -> Guider:
         key = _key(spec, folder)
         if key not in self._loaded:
-            while len(self._loaded) >= IN_MEMORY:
+            while len(self._loaded) >= MAX_LOADED:
                 self._loaded.popitem(last=False)
                 free_memory()
-            device = torch.device(main_of(spec.device, free_bytes()))
+            device = torch.device(main_device(spec.device, free_bytes()))
             try:
-                self._loaded[key] = load_guider(rule.guider, folder, dtype_of(spec), device)
+                self._loaded[key] = load_guider(settings.guider, folder, dtype_of(spec), device)
             except CheckpointError as error:
                 raise ValueError(f"guided.guider: {error}") from None
         self._loaded.move_to_end(key)
@@ -204,23 +198,23 @@ class GuiderPool:
         key = folder, tokenizer, info
         if key not in self._matches:
             try:
-                self._matches[key] = GuiderMatch.of(tokenizer, info, folder)
+                self._matches[key] = GuiderMatch.from_folder(tokenizer, info, folder)
             except CheckpointError as error:
                 raise ValueError(f"guided.guider: {error}") from None
         return self._matches[key]
 
 
 def guided_unmasker(spec: RunSpec) -> Guided | None:
-    """The unmasker of a spec where a guider is part of it."""
-    rule = make_unmasker(spec)
-    return rule if isinstance(rule, Guided) else None
+    """The unmasker of a spec if it is guided; it holds the guider's settings."""
+    unmasker = make_unmasker(spec)
+    return unmasker if isinstance(unmasker, Guided) else None
 
 
-def _key(spec: RunSpec, folder: Path) -> Key:
+def _key(spec: RunSpec, folder: Path) -> tuple[Path, str, str]:
     return folder, spec.dtype, spec.device
 
 
 @cache
-def _size(folder: Path) -> Size:
+def _size(folder: Path) -> GuiderSize:
     config = read_config(folder)
-    return Size(count_parameters(config), cached_numbers(config))
+    return GuiderSize(count_parameters(config), cache_numbers_per_token(config))

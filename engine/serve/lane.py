@@ -1,4 +1,4 @@
-"""Lane: one run of a session, from its spec to its finished event."""
+"""Lane: one run of a session, from its spec to its RunFinished event."""
 
 from __future__ import annotations
 
@@ -27,20 +27,24 @@ from engine.generate.loop import Denoiser, denoise
 from engine.guider.run_guider import RunGuider
 from engine.models.base import ModelAdapter
 from engine.models.tokenizer import Tokenizer
-from engine.record.levels import make_recorder
+from engine.record import make_recorder
 from engine.record.recorder import Recorder
 from engine.serve import environment
-from engine.serve.drift_meter import measure
+from engine.serve.drift_meter import measure_drifts
 from engine.trace.metrics import Tally
 
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A checkpoint in memory with its tokenizer, its digest and the drifts measured on it.
+    """A checkpoint in memory.
 
-    `loading` says what it took of its main device, in bytes: free_before_bytes, free_after_bytes.
-    `kept` holds what policies made of it; `guide` sets a guider on a run, given the specs of its
-    sequences and their prompts' ids (GuiderPool.make_run_guider).
+    Attributes:
+        digest: of the checkpoint's weights.
+        folder: of the checkpoint; None for a model without files.
+        profiles: drifts measured on it, by base cache and quantity.
+        kept: what policies derived from the checkpoint, for later runs.
+        make_run_guider: makes the guider of a run from its specs and prompts; None without guiders.
+        loading: bytes free on its main device, free_before_bytes and free_after_bytes.
     """
 
     adapter: ModelAdapter
@@ -49,12 +53,12 @@ class LoadedModel:
     folder: Path | None = None
     profiles: dict[tuple[str, str], DriftProfile] = field(default_factory=dict, compare=False)
     kept: dict[str, Any] = field(default_factory=dict, compare=False)
-    guide: Callable[[Sequence[RunSpec], list[list[int]]], RunGuider] | None = None
+    make_run_guider: Callable[[Sequence[RunSpec], list[list[int]]], RunGuider] | None = None
     loading: Mapping[str, int] = field(default_factory=dict, compare=False)
 
 
 def check_context(tokens: int, spec: RunSpec, context: int) -> None:
-    """Raise ValueError naming `prompt` where its tokens and the answer exceed the context."""
+    """Raise ValueError naming `prompt` if its tokens and the answer exceed the context."""
     if tokens + spec.gen_length > context:
         raise ValueError(
             f"prompt: {tokens} tokens and an answer of {spec.gen_length} exceed the context of "
@@ -68,16 +72,16 @@ def make_job(
     prompts: list[list[int]],
     recorder: Recorder | None = None,
     point: BranchPoint | None = None,
-    asked: Sequence[RunSpec] = (),
+    sequence_specs: Sequence[RunSpec] = (),
 ) -> Job:
-    """A job of a spec over prompts [B] of ids, padded on the left to one length.
+    """A job of a spec over `prompts`, lists of ids padded on the left to one length.
 
-    `point` is where a branch goes on; `asked` are the specs of the single sequences, where their
-    prompts are not the spec's, for a guider that reads them in its own template. Raises
-    ValueError naming `prompt`, `fixed` or `start` where they do not fit the model.
+    `point` is where a branch starts. `sequence_specs` are the specs of the single sequences, for a
+    guider that reads their prompts in its own chat template; default: `spec` for each. Raises
+    ValueError naming `prompt`, `fixed` or `start` if they do not fit the model.
     """
     if spec.start is not None and point is None:
-        raise ValueError("start: the trace to go on from is not at hand; leave start out")
+        raise ValueError("start: the trace to branch from is not available; leave start out")
     info = model.adapter.info
     width = max(map(len, prompts))
     check_context(width, spec, info.max_length)
@@ -99,85 +103,86 @@ def make_job(
         spec=spec,
         canvas=canvas,
         prompt_length=width,
-        make_policy=lambda: _prepared(make_policy(spec), policy_context_of(model, spec.model)),
+        make_policy=lambda: _prepared_policy(model, spec),
         unmasker=unmasker,
         pad_mask=None if bool(pad_mask.all()) else pad_mask,
         fixed_mask=fixed_mask,
         recorder=recorder,
-        run_guider=run_guider_of(model, asked or [spec] * len(prompts), prompts),
-        capturer=make_capturer(model.adapter, recorder.listens, unmasker.guided),
+        run_guider=run_guider_of(model, sequence_specs or [spec] * len(prompts), prompts),
+        capturer=make_capturer(model.adapter, recorder.reads_tensors, unmasker.guided),
     )
     return job if point is None else branch_job(job, point)
 
 
 def run_guider_of(
-    model: LoadedModel, asked: Sequence[RunSpec], prompts: list[list[int]]
+    model: LoadedModel, specs: Sequence[RunSpec], prompts: list[list[int]]
 ) -> RunGuider | None:
-    """The guider of a run, loaded; None where its unmasker asks none.
+    """The guider of a run; None if its unmasker is not guided.
 
     Raises ValueError naming `guided.guider`.
     """
-    if not unmaskers()[asked[0].unmasker].guided:
+    if not unmaskers()[specs[0].unmasker].guided:
         return None
-    if model.guide is None:
-        raise ValueError("guided.guider: no guider is at hand here; choose another unmasker")
-    return model.guide(asked, prompts)
+    if model.make_run_guider is None:
+        raise ValueError("guided.guider: no guider is available here; choose another unmasker")
+    return model.make_run_guider(specs, prompts)
 
 
 def policy_context_of(model: LoadedModel, name: str) -> PolicyContext:
-    """What policies may prepare themselves from; a drift is measured once a loaded model."""
+    """The context of policies on a model; each drift profile is measured once."""
 
     def make(calibration: RunSpec, meter: CachePolicy) -> Job:
-        prompt = model.tokenizer.encode_spec(calibration)
+        prompt = model.tokenizer.encode_prompt(calibration.prompt, calibration.messages, calibration.chat)
         job = make_job(model, calibration, [prompt])
         return replace(job, make_policy=lambda: Stack(make_policy(calibration), meter))
 
     def drifts(base: str, quantity: str) -> DriftProfile:
         known = model.profiles
         if (base, quantity) not in known:
-            known[base, quantity] = measure(make, name, base, quantity)
+            known[base, quantity] = measure_drifts(make, name, base, quantity)
         return known[base, quantity]
 
     return PolicyContext(model.adapter, model.digest, model.folder, drifts, kept=model.kept)
 
 
-def _prepared(policy: CachePolicy, context: PolicyContext) -> CachePolicy:
-    policy.prepare(context)
+def _prepared_policy(model: LoadedModel, spec: RunSpec) -> CachePolicy:
+    policy = make_policy(spec)
+    policy.prepare(policy_context_of(model, spec.model))
     return policy
 
 
 class Lane:
-    """A run that is advanced one event at a time; `clock` is its own time in milliseconds."""
+    """A run that is advanced one event at a time."""
 
     def __init__(self, model: LoadedModel, spec: RunSpec, point: BranchPoint | None = None) -> None:
         self.model, self.spec = model, spec
-        prompt = model.tokenizer.encode_spec(spec)
+        prompt = model.tokenizer.encode_prompt(spec.prompt, spec.messages, spec.chat)
         self._job = make_job(model, spec, [prompt], make_recorder(spec), point)
         self._state: Denoiser | None = None
         self._steps: Iterator[StepEvent] = iter(())
         self._tally = Tally(self._job.canvas.shape[1])
-        self._seen: set[int] = set()
-        self._heard: set[int] = set()
+        self._sent_pieces: set[int] = set()
+        self._sent_guider_pieces: set[int] = set()
 
     @property
     def clock(self) -> float:
-        """Milliseconds that the engine has spent on this lane."""
+        """Milliseconds of engine time that this lane has used."""
         return self._tally.total_ms
 
     def warm_up(self) -> None:
-        """Steps that are thrown away, so that no first call is timed; no recorder hears them."""
+        """Run some steps untimed and unrecorded, so that no first call is timed."""
         job = self._job
-        if job.recorder.listens:
+        if job.recorder.reads_tensors:
             job = replace(job, recorder=Recorder(), unmasker=make_unmasker(self.spec))
-        few = WARM_UP_STEPS if job.capturer is None else job.capturer.warm_up_steps
+        count = WARM_UP_STEPS if job.capturer is None else job.capturer.warm_up_steps
         state = Denoiser(job)
-        deque(islice(denoise(state), few), maxlen=0)
+        deque(islice(denoise(state), count), maxlen=0)
         if job is self._job:
             state.rewind()
             self._state = state
 
     def start(self) -> RunStarted:
-        """Allocate the run and describe its first canvas."""
+        """Allocate the run; the event describes its first canvas."""
         job = self._job
         reset_peak_memory(job.adapter.device)
         self._state = self._state or Denoiser(job)
@@ -213,41 +218,43 @@ class Lane:
             if event.recording.probe is not None:
                 ids.append(event.recording.probe.top.ravel())
         event = replace(event, pieces=self._pieces(np.concatenate(ids)))
-        return event if event.guided is None else replace(event, guided=self._new(event.guided))
+        if event.guided is None:
+            return event
+        return replace(event, guided=self._with_new_pieces(event.guided))
 
     def finish(self, reason: str) -> RunFinished:
-        """End the run and free what it held."""
+        """End the run and free its memory."""
         state, job = self._state, self._job
-        assert state is not None, "a lane ends once, after its start"
+        assert state is not None, "a lane is finished once, after its start"
         answer = state.ids[0, job.prompt_length :]
         masked = state.masked[0, job.prompt_length :]
         tokens = text_length(answer, state.run.info.stop_ids)
         own = ~masked[:tokens]
-        if job.known_mask is not None:  # what the parent decoded is not this run's work
+        if job.known_mask is not None:  # the parent's tokens do not count
             own = own & ~job.known_mask[0, job.prompt_length :].numpy()[:tokens]
-        held: dict[str, int | None] = {
+        memory: dict[str, int | None] = {
             "cache_bytes": state.cached_bytes(),
             "peak_memory_bytes": peak_memory(job.adapter.device),
         }
         if job.run_guider is not None:
-            held["guider_cache_bytes"] = job.unmasker.cached_bytes()
-            held["guider_weight_bytes"] = job.run_guider.weight_bytes
+            memory["guider_cache_bytes"] = job.unmasker.cached_bytes()
+            memory["guider_weight_bytes"] = job.run_guider.weight_bytes
         self._state, self._steps = None, iter(())
         return RunFinished(
             reason=reason,
             canvas=state.ids.astype(np.int32),
             texts=(self.model.tokenizer.decode(answer[:tokens][~masked[:tokens]].tolist()),),
-            metrics=self._tally.metrics(int(own.sum()), held),
+            metrics=self._tally.metrics(int(own.sum()), memory),
             similarity=job.recorder.finish(),
         )
 
-    def _new(self, step: GuidedStep) -> GuidedStep:
-        """A guided step with the pieces that are shown for the first time alone."""
-        new = {i: piece for i, piece in step.pieces.items() if i not in self._heard}
-        self._heard |= set(new)
+    def _with_new_pieces(self, step: GuidedStep) -> GuidedStep:
+        """A guided step with only the pieces that were not sent before."""
+        new = {i: piece for i, piece in step.pieces.items() if i not in self._sent_guider_pieces}
+        self._sent_guider_pieces |= set(new)
         return replace(step, pieces=new)
 
     def _pieces(self, ids: np.ndarray) -> dict[int, bytes]:
-        new = set(np.unique(ids).tolist()) - self._seen
-        self._seen |= new
+        new = set(np.unique(ids).tolist()) - self._sent_pieces
+        self._sent_pieces |= new
         return self.model.tokenizer.pieces(new)

@@ -35,7 +35,7 @@ class Limits:
         for name in ("gen_length", "steps"):
             if (given := getattr(spec, name)) > (most := getattr(self, name)):
                 raise ValueError(
-                    f"{name}: {given} is more than this public page allows; use at most {most}, or "
+                    f"{name}: {given} is more than this public page allows; at most {most}, or "
                     "run a copy of your own"
                 )
         length = len(spec.prompt) + sum(len(text) for _, text in spec.messages)

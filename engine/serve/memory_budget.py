@@ -14,7 +14,7 @@ from engine.models.base import ModelAdapter, ModelInfo
 from engine.models.loading.memory_estimate import (
     check_fits,
     gigabytes,
-    main_of,
+    main_device,
     run_bytes,
     weights_bytes,
 )
@@ -49,11 +49,11 @@ def plan_memory(
 ) -> MemoryBudget:
     """The budget of a spec with a prompt of `tokens` tokens; `free` are bytes by device.
 
-    Raises MemoryShort naming `model` if it does not fit, ValueError naming `device` if there is no
+    Raises InsufficientMemoryError naming `model` if it does not fit, ValueError naming `device` if there is no
     such device.
     """
     dtype, run = dtype_of(spec), spec_run_bytes(spec, info, tokens) + guider_bytes
-    main = main_of(spec.device, free)
+    main = main_device(spec.device, free)
     check_fits(info, dtype, spec.device, run, free)
     return MemoryBudget(weights_bytes(info, dtype), run, free[main])
 

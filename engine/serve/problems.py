@@ -1,4 +1,4 @@
-"""Problems: what a page offers to ask, out of the embedded models' corpus."""
+"""Example prompts from the embedded models' corpus, and the default race."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from dataclasses import replace
 from typing import Any
 
 from engine.config.spec import RaceSpec, RunSpec
-from engine.tiny.exam import exam
+from engine.tiny.corpus import exam_questions
 
 DEFAULT_SEED, MANY_SHOTS = 3, 8
 
 
 def problem(seed: int, shots: int = 0) -> dict[str, Any]:
     """A word problem of the embedded corpus with `shots` worked examples, and its answer."""
-    one, prompt = exam(1, seed, shots)[0]
-    return {"prompt": prompt, "answer": one.answer}
+    drawn, prompt = exam_questions(1, seed, shots)[0]
+    return {"prompt": prompt, "answer": drawn.answer}
 
 
 def examples() -> list[dict[str, Any]]:
-    """Prompts to start from."""
+    """Prompts that the page offers, each with `label`, `prompt` and `answer`."""
     label = f"Word problem {DEFAULT_SEED} after {MANY_SHOTS} worked examples"
     first = {"label": label} | problem(DEFAULT_SEED, MANY_SHOTS)
     seeds = (DEFAULT_SEED, 1, 2, 4)

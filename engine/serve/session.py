@@ -1,4 +1,4 @@
-"""Session: models, the lock around them, and runs as streams of events."""
+"""Session: models, the lock on them, and runs as streams of events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from engine.config.spec import RaceSpec, RunSpec
 from engine.core.control import Control
 from engine.core.device import free_memory
 from engine.core.events import Event, RunFinished, Waiting
-from engine.core.progress import with_progress
+from engine.core.progress import run_to_end, with_progress
 from engine.generate.branch import BranchPoint, branch_point
 from engine.models.loading.hub import Hub
 from engine.serve import problems
@@ -25,22 +25,22 @@ from engine.serve.fair_queue import FairQueue
 from engine.serve.gpu_time import GpuSpec, run_seconds, start_seconds
 from engine.serve.lane import Lane, check_context
 from engine.serve.limits import AUTO, Limits
-from engine.serve.memory_budget import FIGURES, device_titles, dtype_of, present_devices
+from engine.serve.memory_budget import BUDGET_FIELDS, device_titles, dtype_of, present_devices
 from engine.serve.model_pool import ModelPool
 from engine.serve.out_of_memory import is_out_of_memory, out_of_memory_message
-from engine.serve.race import Turn, claim, drive
+from engine.serve.race import RunLock, run_lanes, wait_for_lock
 from engine.trace.trace import Trace
 
 T = TypeVar("T")
-NOTHING = np.zeros((1, 0), np.int32)
+EMPTY_CANVAS = np.zeros((1, 0), np.int32)
 
 
 class Session:
-    """What the page and the API use; one model lock, any number of runs waiting for it.
+    """The engine's interface for the page and for programs; its runs share one lock.
 
-    `folders` are models by name. A `hub` adds those registered there and, unless the page is
-    `public`, any other of its models; unless `public` a spec may also name a folder. A public
-    page has `Limits`, which bind whoever asks.
+    `folders` are models by name. With a `hub`, the models registered there may be named too, and
+    any other of the Hub's. A `public` session accepts only the listed models and applies `Limits`
+    to every run; otherwise a spec may also name a folder.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class Session:
         """Models, devices with titles, unmaskers, caches and spec fields as plain data.
 
         Each of the `models` has name, title, family, max_length, licence, parameters, embedded,
-        available, registered, fetch_bytes, presets, and error where it cannot be read;
-        `guiders` are the names that `guided.guider` may have; `any_model` says that others may be
-        named too, of models and guiders.
+        available, registered, fetch_bytes, presets, and error if it cannot be read. `guiders` are
+        the listed names for `guided.guider`. `any_model`: models and guiders that are not listed
+        may be named too.
         """
         own: dict[str, Any] = {"models": self._models.describe(), "devices": present_devices()}
         own["device_titles"] = device_titles()
@@ -65,22 +65,21 @@ class Session:
         described = catalog.describe()
         if self._limits is not None:
             own["devices"].remove(AUTO)
-            described["fields"] = self._limits.narrowed(described["fields"])
+            described["fields"] = self._limits.limit_fields(described["fields"])
         return own | described
 
     def control(self) -> Control:
-        """A fresh control for a run."""
+        """A new control for a run."""
         return Control()
 
     def plan(self, spec: RunSpec) -> dict[str, Any]:
-        """The derived plan, the prompt's tokens and the model's context.
+        """The derived plan of a spec, the prompt's tokens, the model's context and the memory.
 
-        `probe_forwards` is how many exact forwards level `probe` adds at most; `weights_bytes`,
-        `memory_bytes` (weights and run) and `free_bytes` are of the device, `fetch_bytes` are to
-        come from the Hub, a guider's among them where they are known; `guider_bytes` are the
-        guider's part of memory, None where that is not known before it is fetched. The network is
-        not asked: of a model that is not on disk `prompt_tokens` is None, and of one that is not
-        registered either the rest of these is.
+        `probe_forwards`: most exact forwards that level `probe` adds. `weights_bytes`,
+        `memory_bytes` (weights and run), `free_bytes`: of the device. `fetch_bytes`: to download,
+        a guider's included if known. `guider_bytes`: the guider's memory, None if unknown before
+        its download. The network is not used: `prompt_tokens` is None for a model that is not on
+        disk, and so are the bytes if it is not registered either.
         Raises ValueError naming the field that makes the run impossible.
         """
         if self._limits is not None:
@@ -96,12 +95,12 @@ class Session:
             self._models.guiders.check(spec, tokenizer, info, prompt)
         if self._limits is not None and info is not None:
             self._limits.check_recording(spec, info, tokens or 1, derived.max_forwards)
-        room = self._models.room(spec, tokens or 1)
+        budget = self._models.memory_budget(spec, tokens or 1)
         probes = min(spec.probe_steps, derived.max_forwards) if spec.record == "probe" else 0
         counted = {"prompt_tokens": tokens, "context": context, "scheduled": scheduled}
-        memory = dict.fromkeys(FIGURES) if room is None else room.to_dict()
-        guiders, coming = self._models.guiders, self._models.fetch_bytes(spec.model)
-        memory["fetch_bytes"] = None if coming is None else coming + guiders.fetch_bytes(spec)
+        memory = dict.fromkeys(BUDGET_FIELDS) if budget is None else budget.to_dict()
+        guiders, missing = self._models.guiders, self._models.fetch_bytes(spec.model)
+        memory["fetch_bytes"] = None if missing is None else missing + guiders.fetch_bytes(spec)
         memory["guider_bytes"] = guiders.planned_bytes(spec, tokens or 1)
         return dataclasses.asdict(derived) | counted | memory | {"probe_forwards": probes}
 
@@ -111,7 +110,7 @@ class Session:
         control: Control | None = None,
         parents: Mapping[str, Trace] | None = None,
     ) -> Iterator[Event]:
-        """One run; see `race`."""
+        """The events of one run; see `race`."""
         stream = self._stream({"a": spec}, control or Control(), parents or {})
         return (event for _, event in stream)
 
@@ -121,43 +120,42 @@ class Session:
         control: Control | None = None,
         parents: Mapping[str, Trace] | None = None,
     ) -> Iterator[tuple[str, Event]]:
-        """Two runs in lanes `a` and `b`, each at its own true speed, never at the same time.
+        """The events of two runs, in lanes `a` and `b`, that take turns on the device.
 
         `parents` holds the traces that a spec's `start` may name, by id; they are only read.
-        Raises ValueError before anything is computed where a spec is impossible, or too many runs
-        wait; what fails later is told by a RunFinished with reason `failed`, or `memory` where
-        there was none left.
+        Raises ValueError before any computation if a spec is impossible or too many runs wait. A
+        later failure ends in a RunFinished with reason `failed`, or `memory` if memory ran out.
         """
         lanes = {"a": race.a, "b": race.b}
         return self._stream(lanes, control or Control(), parents or {})
 
     def preload(self, name: str) -> None:
-        """Fetch a model and load it, at 16 bits to the GPU where there is one."""
+        """Download a model if necessary and load it, to a GPU in bfloat16 if there is one."""
         place = {"device": "cuda", "dtype": "bfloat16"} if torch.cuda.is_available() else {}
         spec = RunSpec.from_dict({"model": name, "prompt": name} | place)
-        deque(self._models.fetch(spec), maxlen=0)
-        turn = Turn(self._queue)
-        deque(claim(turn, Control()), maxlen=0)
+        run_to_end(self._models.fetch(spec))
+        lock = RunLock(self._queue)
+        deque(wait_for_lock(lock, Control()), maxlen=0)
         try:
             self._models.load(spec)
         finally:
-            turn.release()
+            lock.release()
 
     def forked(self) -> Session:
-        """This session in a forked process: its models, a line of its own and one thread.
+        """This session for a forked process: the same models, a queue of its own and one thread.
 
-        A lock may have been held, and threads of a library been at work, while it was forked.
+        The fork may have copied a held lock, or a library's threads at work.
         """
         torch.set_num_threads(1)
         own = copy.copy(self)
         own._queue = FairQueue()
         return own
 
-    def seconds(self, card: GpuSpec, spec: RunSpec, plan: Mapping[str, Any]) -> float:
-        """Most seconds of a run with this plan on a GPU, a worker's start included; computed."""
+    def seconds(self, gpu: GpuSpec, spec: RunSpec, plan: Mapping[str, Any]) -> float:
+        """The most seconds of a run with this plan on a GPU, computed; a worker's start included."""
         info = self._models.info(spec.model)
-        assert info is not None, "what runs there is loaded"
-        return run_seconds(card, spec, info, plan) + start_seconds(info, dtype_of(spec))
+        assert info is not None, "its models are loaded"
+        return run_seconds(gpu, spec, info, plan) + start_seconds(info, dtype_of(spec))
 
     def problem(self, seed: int, shots: int = 0) -> dict[str, Any]:
         """A word problem of the embedded corpus with `shots` worked examples, and its answer."""
@@ -178,28 +176,28 @@ class Session:
         points = {name: self._point(spec, parents) for name, spec in specs.items()}
         if self._queue.full:
             raise ValueError(
-                "queue: as many runs wait as may; try again in a minute, and look at the recorded "
+                "queue: too many runs are waiting; try again in a minute, and watch the recorded "
                 "runs meanwhile"
             )
         most = sum(catalog.derive_plan(spec)[0].max_forwards for spec in specs.values())
-        turn, running, reason, failure = Turn(self._queue, most), list(specs), "stopped", ""
+        lock, running, reason, failure = RunLock(self._queue, most), list(specs), "stopped", ""
         try:
-            for name, event in self._events(specs, points, parents, turn, control):
+            for name, event in self._events(specs, points, parents, lock, control):
                 if isinstance(event, RunFinished):
                     running.remove(name)
                 yield name, event
-        except Exception as error:  # whatever broke, the page is told and the lock is freed
+        except Exception as error:  # any failure is reported, and the lock is released
             reason = "memory" if is_out_of_memory(error) else "failed"
             failure = out_of_memory_message(error, specs.values(), self._models)
         finally:
-            turn.release()
+            lock.release()
         if reason == "memory":
             free_memory()
         for name in running:
-            yield name, RunFinished(reason, NOTHING, message=failure)
+            yield name, RunFinished(reason, EMPTY_CANVAS, message=failure)
 
     def _point(self, spec: RunSpec, parents: Mapping[str, Trace]) -> BranchPoint | None:
-        """Where a spec goes on, checked; of a model that is not on disk yet nothing is known."""
+        """The branch point of a checked spec; None while its model is not on disk."""
         self.plan(spec)
         prompt = self._models.prompt(spec)
         return None if prompt is None else branch_point(spec, parents, prompt)
@@ -209,23 +207,23 @@ class Session:
         specs: Mapping[str, RunSpec],
         points: dict[str, BranchPoint | None],
         parents: Mapping[str, Trace],
-        turn: Turn,
+        lock: RunLock,
         control: Control,
     ) -> Iterator[tuple[str, Event]]:
         lanes: dict[str, Lane] = {}
-        for name, spec in specs.items():  # outside the lock: others run meanwhile
-            for wait in with_progress(self._models.fetch(spec), "fetching", spec.model, control):
-                yield name, wait
+        for name, spec in specs.items():  # without the lock: other runs continue
+            for waiting in with_progress(self._models.fetch(spec), "fetching", spec.model, control):
+                yield name, waiting
             if control.state == "stopped":
                 return
             if spec.start is not None and points[name] is None:
                 points[name] = self._point(spec, parents)
-        for wait in claim(turn, control):
-            yield next(iter(specs)), wait
+        for waiting in wait_for_lock(lock, control):
+            yield next(iter(specs)), waiting
         for name, spec in specs.items():
             tokens = len(self._models.prompt(spec) or ())
-            loading = self._models.loading(spec, tokens, beside=list(specs.values()))
-            model = yield from _lane(name, with_progress(loading, "loading", spec.model, control))
+            loading = self._models.load_with_progress(spec, tokens, keep=list(specs.values()))
+            model = yield from _tagged(name, with_progress(loading, "loading", spec.model, control))
             if model is None:
                 return
             lanes[name] = Lane(model, spec, points[name])
@@ -233,13 +231,15 @@ class Session:
             lanes[name].warm_up()
         for name, lane in lanes.items():
             yield name, lane.start()
-        yield from drive(lanes, turn, control)
+        yield from run_lanes(lanes, lock, control)
 
 
-def _lane(name: str, waits: Generator[Waiting, None, T]) -> Generator[tuple[str, Event], None, T]:
-    """Events of a lane, with the value of what it waits for."""
+def _tagged(
+    name: str, events: Generator[Waiting, None, T]
+) -> Generator[tuple[str, Event], None, T]:
+    """The events with the name of their lane; returns the generator's value."""
     while True:
         try:
-            yield name, next(waits)
+            yield name, next(events)
         except StopIteration as end:
             return end.value

@@ -1,9 +1,9 @@
-"""Short arithmetic word problems with worked answers, and the program that marks them.
+"""Short arithmetic word problems with worked answers: training data, exam and scoring.
 
-Every problem is drawn from a `random.Random`, so a seed names it for ever. Whether a problem
-belongs to the exam depends on its text alone (`held_out`), never on the seed: training skips
-those problems, the exam uses nothing else. Numbers are written with a space before them, which
-makes each of 0 to 199 one token. Nothing here needs torch.
+Problems are drawn from a `random.Random`, so a seed reproduces them. Whether a problem belongs to
+the exam depends on its text alone (`held_out`), not on the seed: training skips those problems,
+the exam uses no others. Numbers are written with a space before them, so that each of 0 to 199 is
+one token.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from engine.tiny import phrases, scenes
 from engine.tiny.scenes import Scene
 
-PIECES = 58  # longest solution, in words, numbers and marks (about one token each)
-FORMS = ("turns", "text")  # how worked examples stand before a problem
+MAX_PIECES = 58  # of a solution: words, numbers and punctuation marks, about one token each
+FORMS = ("turns", "text")  # how worked examples precede a problem, see `few_shot`
 _NUMBER = re.compile(r"\d+")
 _WORKED = re.compile(r"\nAnswer: (.*)")
 _STOP = re.compile(r"<\|[a-z_]+\|>")
@@ -28,7 +28,7 @@ Message = dict[str, str]
 
 @dataclass(frozen=True)
 class Problem:
-    """One word problem: its text, a worked answer, the final number and the number of steps."""
+    """A word problem with a worked answer, the final number and the number of calculations."""
 
     question: str
     solution: str
@@ -42,9 +42,9 @@ def problem(
     wordings: int | None = 2,
     ranges: scenes.Ranges = scenes.SMALL,
 ) -> Problem:
-    """Draw one problem with a number of steps within `operations` (inclusive, 1 to 5).
+    """Draw a problem with a number of calculations within `operations` (inclusive, 1 to 5).
 
-    `wordings` limits the sentence forms used for each step (None: all of them).
+    `wordings` limits the sentence forms of each calculation (None: all of them).
     """
     count = rng.randint(*operations)
     while True:
@@ -55,12 +55,12 @@ def problem(
         question = " ".join(scene.question)
         for _ in range(8):
             solution = _solution(rng, scene, wordings)
-            if pieces(solution) <= PIECES:
+            if count_pieces(solution) <= MAX_PIECES:
                 return Problem(question, solution, scene.steps[-1].result, len(scene.steps))
 
 
 def held_out(question: str) -> bool:
-    """Whether this text belongs to the exam: one class in ten of a hash, the same for ever."""
+    """Whether a problem belongs to the exam: one in ten, by a hash of its text."""
     return hashlib.sha256(question.encode()).digest()[0] % 10 == 0
 
 
@@ -72,7 +72,7 @@ def draw(
     wordings: int | None = 2,
     ranges: scenes.Ranges = scenes.SMALL,
 ) -> list[Problem]:
-    """Draw `count` different problems, all of the exam class or all of the training class."""
+    """Draw `count` different problems, all from the exam or all from the training data."""
     rng = random.Random(seed)
     found: dict[str, Problem] = {}
     while len(found) < count:
@@ -83,7 +83,7 @@ def draw(
 
 
 def chat(one: Problem) -> list[Message]:
-    """Return the zero-shot prompt: one user message."""
+    """The prompt without worked examples: one user message."""
     return [{"role": "user", "content": one.question}]
 
 
@@ -97,46 +97,62 @@ def few_shot(
     wordings: int | None = 2,
     ranges: scenes.Ranges = scenes.SMALL,
 ) -> list[Message]:
-    """Put worked examples (never of the exam) before a problem, as many as fit `target` tokens.
+    """A prompt with worked examples from the training data, as many as fit in `target` tokens.
 
     `length` counts the tokens of a list of messages. `form` is "turns" (each example is a user
-    and an assistant message) or "text" (one user message with all of them).
+    and an assistant message) or "text" (one user message with all of them). Raises ValueError
+    for another form.
     """
     if form not in FORMS:
         raise ValueError(f"form must be one of {FORMS}, not {form!r}")
     shots: list[Problem] = []
-    messages, refused = _arrange(shots, one, form), 0
-    while refused < 4:  # a shorter example may still fit
+    messages, too_long = _arrange(shots, one, form), 0
+    while too_long < 4:  # a shorter example may still fit
         extra = problem(rng, operations, wordings, ranges)
         if held_out(extra.question):
             continue
         longer = _arrange([*shots, extra], one, form)
         if length(longer) > target:
-            refused += 1
+            too_long += 1
             continue
         shots.append(extra)
         messages = longer
     return messages
 
 
+def worked_prompt(rng: random.Random, one: Problem, shots: int) -> str:
+    """A problem after `shots` worked examples, as one text."""
+
+    def count(messages: list[Message]) -> int:
+        return sum(message["content"].count("Question: ") for message in messages)
+
+    return few_shot(rng, one, count, max(shots + 1, 1), form="text")[0]["content"]
+
+
+def exam_questions(problems: int, seed: int, shots: int = 0) -> list[tuple[Problem, str]]:
+    """Held-out problems of a seed with their prompts, see `worked_prompt`."""
+    rng = random.Random(seed)
+    return [(one, worked_prompt(rng, one, shots)) for one in draw(seed, problems)]
+
+
 def worked_answers(text: str) -> list[tuple[int, int]]:
-    """Return the [start, end) of the worked answers within a prompt of the "text" form."""
+    """Character ranges [start, end) of the worked answers in a prompt of the "text" form."""
     return [found.span(1) for found in _WORKED.finditer(text)]
 
 
-def extract(text: str) -> int | None:
-    """Return the last whole number before the first special token, or None."""
+def final_number(text: str) -> int | None:
+    """The last whole number before the first special token, or None."""
     found = _NUMBER.findall(_STOP.split(text, maxsplit=1)[0])
     return int(found[-1]) if found else None
 
 
 def correct(text: str, one: Problem) -> bool:
-    """Whether the final number of a generated answer is the right one."""
-    return extract(text) == one.answer
+    """Whether the final number of a generated answer is right."""
+    return final_number(text) == one.answer
 
 
-def pieces(text: str) -> int:
-    """Count words, numbers and marks: about the tokens of a text of this corpus."""
+def count_pieces(text: str) -> int:
+    """The number of words, numbers and punctuation marks: about the tokens of a text."""
     return len(re.findall(r"\w+|[^\w\s]", text))
 
 
@@ -158,7 +174,7 @@ def _pick(rng: random.Random, forms: tuple[str, ...], wordings: int | None) -> s
 
 
 def _solution(rng: random.Random, scene: Scene, wordings: int | None) -> str:
-    """Word a scene: one sentence a step, the first `loose` steps in any order, then a closing."""
+    """Word a scene: one sentence per step, the first `loose` steps shuffled, then a closing."""
     steps = list(scene.steps)
     if wordings != 1 and scene.loose > 1:
         head = steps[: scene.loose]

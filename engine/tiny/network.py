@@ -1,7 +1,7 @@
-"""The small transformer that both embedded models are: causal or bidirectional, one set of weights.
+"""The small transformer that is trained as embedded model, causal or bidirectional.
 
 Pre-norm blocks with RMSNorm, rotary positions (halves concatenated), SiLU-gated MLP, no biases and
-an untied head: what the Qwen2 layout (with zero biases) and the LLaDA layout both hold.
+an untied head, so that it can be exported in the LLaDA and (with zero biases) the Qwen2 layout.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
-class Shape:
+class NetworkShape:
     """Sizes of the network; the defaults are those of the embedded models."""
 
     vocab: int = 768
@@ -28,10 +28,10 @@ class Shape:
     eps: float = 1e-6
 
 
-class Block(nn.Module):
-    """Attention and MLP, with q|k|v and gate|up fused."""
+class NetworkBlock(nn.Module):
+    """Attention and MLP. Every matrix is a parameter of its own, as Muon requires."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: NetworkShape) -> None:
         super().__init__()
         width, hidden = shape.width, shape.hidden
         self.heads, self.eps = shape.heads, shape.eps
@@ -39,28 +39,31 @@ class Block(nn.Module):
         self.norm2 = nn.Parameter(torch.ones(width))
         scale = width**-0.5
         small = scale / math.sqrt(2 * shape.layers)
-        self.qkv = nn.Parameter(torch.randn(3, width, width) * scale)
+        qkv = (torch.randn(3, width, width) * scale).unbind()
+        self.q, self.k, self.v = (nn.Parameter(matrix.clone()) for matrix in qkv)
         self.out = nn.Parameter(torch.randn(width, width) * small)
-        self.gate_up = nn.Parameter(torch.randn(2, hidden, width) * scale)
+        gate_up = (torch.randn(2, hidden, width) * scale).unbind()
+        self.gate, self.up = (nn.Parameter(matrix.clone()) for matrix in gate_up)
         self.down = nn.Parameter(torch.randn(width, hidden) * small * math.sqrt(width / hidden))
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None) -> Tensor:
-        """Return the block's output for `x` [B, T, D]; `mask` [B, 1, T, T] is True where seen."""
+        """The block's output for `x` [B, T, D]; `mask` [B, 1, T, T] is True where a key is seen."""
         batch, length, width = x.shape
         h = F.rms_norm(x, (width,), self.norm1, self.eps)
-        qkv = F.linear(h, self.qkv.flatten(0, 1)).view(batch, length, 3, self.heads, -1)
+        qkv = F.linear(h, torch.cat((self.q, self.k, self.v)))
+        qkv = qkv.view(batch, length, 3, self.heads, -1)
         qk = qkv[:, :, :2]
         a, b = qk.chunk(2, dim=-1)
         qk = qk * cos + torch.cat((-b, a), dim=-1) * sin
         q, k, v = (t.to(h.dtype).transpose(1, 2) for t in (qk[:, :, 0], qk[:, :, 1], qkv[:, :, 2]))
-        # Written out: on a CPU the fused kernel's backward pass is slow in bfloat16.
+        # Not scaled_dot_product_attention: its backward pass in bfloat16 is slow on a CPU.
         scores = (q * q.shape[-1] ** -0.5) @ k.mT
         if mask is not None:
             scores = scores.masked_fill(~mask, float("-inf"))
         seen = torch.softmax(scores, -1, dtype=torch.float32).to(v.dtype) @ v
         x = x + F.linear(seen.transpose(1, 2).reshape(batch, length, width), self.out)
         h = F.rms_norm(x, (width,), self.norm2, self.eps)
-        gate, up = F.linear(h, self.gate_up.flatten(0, 1)).chunk(2, dim=-1)
+        gate, up = F.linear(h, torch.cat((self.gate, self.up))).chunk(2, dim=-1)
         return x + F.linear(F.silu(gate) * up, self.down)
 
 
@@ -70,11 +73,11 @@ class Network(nn.Module):
     cos: Tensor
     sin: Tensor
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: NetworkShape) -> None:
         super().__init__()
         self.shape = shape
         self.embed = nn.Parameter(torch.randn(shape.vocab, shape.width) * 0.3)
-        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
+        self.blocks = nn.ModuleList(NetworkBlock(shape) for _ in range(shape.layers))
         self.norm = nn.Parameter(torch.ones(shape.width))
         self.head = nn.Parameter(self.embed.detach() * 0.5)
         half = shape.width // shape.heads // 2
@@ -85,10 +88,10 @@ class Network(nn.Module):
     def forward(
         self, ids: Tensor, positions: Tensor, rows: Tensor, mask: Tensor | None, causal: bool
     ) -> Tensor:
-        """Return logits [len(rows), V] for `rows`, indices into the flattened [B * T] canvas.
+        """Logits [len(rows), V] for `rows`, indices into the flattened [B * T] canvas.
 
-        `positions` is [T] or [B, T]; `mask` [B, T, T] is True where a row sees a key, None for
-        all; `causal` shows each row the keys before and at it.
+        `positions` is [T] or [B, T]; `mask` [B, T, T] is True where a row attends to a key, None
+        for everywhere; `causal` replaces it by the lower triangle.
         """
         cos, sin = self.cos[positions], self.sin[positions]
         if positions.dim() == 1:
@@ -106,10 +109,10 @@ class Network(nn.Module):
 
     @torch.no_grad()
     def seed_numbers(self, ids: list[int]) -> None:
-        """Start the embeddings of the numbers 0, 1, 2, ... (`ids`) from codes of their digits.
+        """Initialise the embeddings of the numbers 0, 1, 2, ... (`ids`) from their digits.
 
-        A code for the tens, one for the units and waves of several periods: sums then share
-        structure from the first step, instead of each number being learnt by itself.
+        An embedding sums a vector for the tens, one for the units and waves of several periods,
+        so that numbers share structure from the first step.
         """
         width = self.shape.width
         n = torch.arange(len(ids))

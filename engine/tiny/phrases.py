@@ -2,7 +2,7 @@
 
 Fields of a form: N, B, F names; P, p pronoun; o object pronoun; t the things counted; a, b, k,
 m numbers; S, s the subject of a worked step; e its equation; v the final number; g goods.
-The first form of a worked step is the one that the easiest corpus uses alone.
+The easiest corpus uses only the first form of each worked step.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The situations that problems are about, before they are put into words.
-
-A scene is a list of question sentences and the calculations that answer them, in order.
-"""
+"""The situations of the word problems: question sentences and the calculations of the answer."""
 
 from __future__ import annotations
 
@@ -15,9 +12,9 @@ from engine.tiny.phrases import PEOPLE, THINGS, Person
 
 @dataclass(frozen=True)
 class Ranges:
-    """How large the numbers are: inclusive bounds of what is drawn, and of what comes out.
+    """Inclusive bounds of the numbers drawn and of the results.
 
-    `limit` is the largest value that a step may reach, `total` that a sum of two people may.
+    `limit` is the largest result of a step, `total` the largest sum of two people.
     """
 
     limit: int = 60
@@ -41,7 +38,7 @@ WIDE = Ranges(
 
 @dataclass(frozen=True)
 class Step:
-    """One calculation of a solution: `left sign right = result`, and how it may be worded."""
+    """A calculation of a solution, `left sign right = result`, and its possible wordings."""
 
     left: int
     sign: str
@@ -54,16 +51,16 @@ class Step:
 
 @dataclass(frozen=True)
 class Scene:
-    """A problem before it is worded: question sentences, steps in order, closing sentences."""
+    """A problem whose solution is not worded yet: question, steps in order, closing sentences."""
 
     question: list[str]
     steps: list[Step]
     closings: tuple[str, ...]
-    loose: int = 0  # how many of the first steps may swap places
+    loose: int = 0  # number of first steps whose order is free
 
 
 def _change(rng: random.Random, value: int, ranges: Ranges) -> tuple[str, str, int, int]:
-    """Draw one operation that keeps the value within bounds: (name, sign, operand, result)."""
+    """Draw an operation whose result is within bounds: (name, sign, operand, result)."""
     while True:
         name = rng.choices(("add", "sub", "times", "half"), (7, 7, 3, 3))[0]
         if name == "add":
@@ -84,7 +81,7 @@ def _change(rng: random.Random, value: int, ranges: Ranges) -> tuple[str, str, i
 
 
 def running(rng: random.Random, count: int, ranges: Ranges) -> Scene:
-    """One person whose number of things changes event by event."""
+    """One person whose number of things changes with each event."""
     who, friend = rng.sample(PEOPLE, 2)
     thing = rng.choice(THINGS)
     names = {"N": who.name, "P": who.pronoun.capitalize(), "p": who.pronoun, "o": who.objective,
@@ -108,7 +105,7 @@ def running(rng: random.Random, count: int, ranges: Ranges) -> Scene:
 
 
 def compare(rng: random.Random, count: int, ranges: Ranges) -> Scene | None:
-    """A chain of people, each compared with the one before; sometimes the last two together."""
+    """People compared one after another, sometimes with a sum; None if it is too large."""
     people = rng.sample(PEOPLE, count + 1)
     thing = rng.choice(THINGS)
     value = rng.randint(*ranges.start)
@@ -135,7 +132,7 @@ def compare(rng: random.Random, count: int, ranges: Ranges) -> Scene | None:
 
 
 def shop(rng: random.Random, count: int, ranges: Ranges) -> Scene | None:
-    """Goods at a price each; then perhaps a sum, and change from a note or money off."""
+    """Goods with prices, perhaps their sum, a discount or change. None if out of bounds."""
     who = rng.choice(PEOPLE)
     kinds = (count + 1) // 2
     goods = rng.sample(THINGS, kinds)
@@ -172,4 +169,4 @@ def shop(rng: random.Random, count: int, ranges: Ranges) -> Scene | None:
     return Scene(question, steps, phrases.CLOSE_COST, loose=kinds) if ok else None
 
 
-KINDS = (running, running, compare, shop)  # how often each is drawn
+KINDS = (running, running, compare, shop)  # `running` is drawn twice as often

@@ -1,10 +1,10 @@
-"""Training states: what the network sees, and which tokens it has to name.
+"""Training states: the network's input, and the tokens that it has to predict.
 
-Three kinds. `causal`: the usual next token, on worked answers. `copies`: a clean answer read from
-left to right, beside noisy copies of it cut into blocks; a block sees the clean text before it and
-itself, so that one forward supervises every block of every copy. `canvas`: what decoding looks
-like, prompt and answer region in one bidirectional canvas, clean before a window, partly masked
-in it, all masked after it.
+There are three kinds. `causal`: next-token prediction on worked answers. `copies`: a clean answer
+read from left to right, and noisy copies of it divided into blocks; a block attends to the clean
+text before it and to itself, so that one forward supervises every block of every copy. `canvas`:
+a decoding state, prompt and answer region in one bidirectional canvas, clean before a window,
+partly masked within it and fully masked after it.
 """
 
 from __future__ import annotations
@@ -17,33 +17,34 @@ from torch import Tensor
 from engine.tiny.tokenizer import EOS, MASK
 
 SIZES = (1, 2, 4, 8, 16, 32)
-_HIDDEN, _SHOWN = -1, 1 << 20
+_CLEAN_BLOCK, _NO_KEY = -1, 1 << 20  # block number of clean rows; position of hidden keys
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What the states of a phase are drawn from."""
+    """How the states of a phase are drawn."""
 
     kind: str = "causal"  # causal | masked
-    copies: float = 0.0  # masked: share of batches that are block states, the rest is canvas
+    copies: float = 0.0  # masked: share of `copies` batches; the others are `canvas`
     operations: tuple[int, int] = (2, 5)
     wordings: int | None = None
     wide: bool = False  # numbers up to 120 instead of 60
     few_shot: float = 0.0  # share of samples with worked examples in the prompt
     shots: tuple[int, ...] = (256, 400, 512)  # lengths of those prompts
     regions: tuple[int, ...] = (64,)  # lengths of the answer region
-    tokens: int = 4000  # canvas tokens in a batch, about
+    tokens: int = 4000  # about how many canvas tokens a batch has
     uniform: float = 0.2  # canvas: share of states with masks over the whole region
-    sums: float = 0.0  # canvas: share of states in which a result is the next thing to name
+    sums: float = 0.0  # canvas: share of states in which a result is the next token
     number_weight: float = 2.0
-    shift: int = 0  # canvas: a position is predicted by the row so many before it (Dream: 1)
+    shift: int = 0  # canvas: distance of a position from the row that predicts it (Dream: 1)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One encoded prompt. `spans` are the [start, end) of its worked answers in `ids`, in order.
+    """An encoded prompt with its answers.
 
-    `sums` are the places of the results in the answers.
+    `spans` are the ranges [start, end) of the worked answers in `ids`, in order, and `sums` the
+    indices of the results in the answers.
     """
 
     ids: list[int]
@@ -53,7 +54,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Batch:
-    """What one step needs: canvas [B, T], rows of the flat canvas, their targets and weights."""
+    """Input of one step: canvas [B, T], rows of the flat canvas, their targets and weights."""
 
     ids: Tensor
     positions: Tensor
@@ -63,13 +64,13 @@ class Batch:
     weights: Tensor
 
     def to(self, device: str) -> Batch:
-        """Move every tensor."""
+        """The batch on another device."""
         moved = {k: v.to(device) for k, v in vars(self).items() if v is not None}
         return replace(self, **moved)
 
 
 def causal(group: list[Sample], recipe: Recipe, generator: torch.Generator) -> Batch:
-    """Next-token states: every answer token of every turn is a target."""
+    """Next-token batches: every answer token of every turn is a target."""
     length = max(len(s.ids) for s in group)
     ids = torch.full((len(group), length), EOS)
     wanted = torch.zeros(len(group), length, dtype=torch.bool)
@@ -85,7 +86,7 @@ def causal(group: list[Sample], recipe: Recipe, generator: torch.Generator) -> B
 def copies(
     group: list[Sample], recipe: Recipe, generator: torch.Generator, count: int = 2
 ) -> Batch:
-    """Block states: a clean stream and `count` noisy copies of the answer region."""
+    """A clean text and `count` noisy copies of its answer region, in one canvas."""
     batch = len(group)
     prompt = torch.tensor([s.spans[-1][0] for s in group])
     answer = torch.tensor([s.spans[-1][1] for s in group]) - prompt
@@ -97,9 +98,9 @@ def copies(
         clean[i, : sample.spans[-1][1]] = torch.tensor(sample.ids[: sample.spans[-1][1]])
     place = torch.arange(most).expand(batch, most)
     inside = place < (prompt + region)[:, None]
-    # A clean row sees keys before `limit`; a noisy row the clean keys before its block's start.
+    # Clean rows attend to keys before `limit`, noisy rows to clean keys before their block.
     limit = torch.maximum(place + 1, prompt[:, None])
-    parts = [(clean, place, limit, torch.full_like(place, _HIDDEN), inside)]
+    parts = [(clean, place, limit, torch.full_like(place, _CLEAN_BLOCK), inside)]
     offset = torch.arange(width).expand(batch, width)
     where = prompt[:, None] + offset
     hidden_all, near = [], [torch.zeros(clean.shape)]
@@ -117,8 +118,8 @@ def copies(
         parts.append((noisy, where, start, block + 100 * copy, offset < region[:, None]))
     ids, position, limit, block, real = (torch.cat(p, dim=1) for p in zip(*parts, strict=True))
     total = ids.shape[1]
-    is_clean = block == _HIDDEN
-    key = torch.where(is_clean & real, position, _SHOWN)
+    is_clean = block == _CLEAN_BLOCK
+    key = torch.where(is_clean & real, position, _NO_KEY)
     mask = key[:, None, :] < limit[:, :, None]
     mask |= (block[:, :, None] == block[:, None, :]) & (~is_clean & real)[:, None, :]
     mask |= torch.eye(total, dtype=torch.bool)
@@ -147,7 +148,7 @@ def canvas(group: list[Sample], recipe: Recipe, generator: torch.Generator) -> B
     draw = torch.rand(batch, 4, generator=generator)
     size = torch.tensor(SIZES[2:])[(draw[:, 0] * 4).long()]
     size = torch.where(draw[:, 1] < 0.6, 32, size)
-    # Windows start where the answer still goes on (a few just after it); blocks of 32 are aligned.
+    # A window starts within the answer or just after it; blocks of 32 are aligned.
     first = (draw[:, 2] * (answer + 4)).long().clamp(max=region - 1)
     first = torch.where(draw[:, 1] < 0.6, first // 32 * 32, first)
     whole = draw[:, 3] < recipe.uniform
@@ -179,9 +180,10 @@ def canvas(group: list[Sample], recipe: Recipe, generator: torch.Generator) -> B
 def _examples(
     group: list[Sample], width: int, recipe: Recipe, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Number the answers in [B, width] canvases from 1 and hide parts of those in the prompts.
+    """Number the answers in canvases [B, width] from 1, and mask parts of those in the prompts.
 
-    Several answers of one canvas are then learnt in one forward, each in a state of its own.
+    One forward thus trains several answers of a canvas, each in a state of its own. Returns the
+    numbers and the mask, both [B, width].
     """
     most = max(len(s.spans) for s in group)
     number = torch.zeros(len(group), width, dtype=torch.long)
@@ -206,7 +208,7 @@ def _examples(
 
 
 def _results(group: list[Sample], spans: list[int], generator: torch.Generator) -> Tensor:
-    """Choose a result in a worked answer of each sample, by its number; -1 where it has none."""
+    """The index of a random result in answer `spans[i]` of each sample; -1 if it has none."""
     draw = torch.rand(len(group), generator=generator).tolist()
     found = [
         [place for place in sample.sums if sample.spans[k][0] <= place < sample.spans[k][1]]
@@ -218,10 +220,11 @@ def _results(group: list[Sample], spans: list[int], generator: torch.Generator) 
 
 
 def _hide(block: Tensor, generator: torch.Generator) -> Tensor:
-    """Choose what each block of [B, W] block numbers hides: a random share, early places last.
+    """Mask a random share of each block of `block` [B, W], the block numbers.
 
-    Within a block, the places with the lowest score are shown first; the score mixes chance with
-    the place, so that texts half written from the left are as common as scattered ones.
+    The positions with the lowest scores in a block stay visible. A score is random, in most rows
+    plus a term that grows with the position, so that answers written from the left are as common
+    as scattered ones.
     """
     batch, width = block.shape
     share = torch.rand(batch, int(block.max()) + 1, generator=generator)
@@ -245,9 +248,9 @@ def _hide(block: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _nearness(hidden: Tensor, block: Tensor) -> Tensor:
-    """Weigh a masked place of [B, W] by 1 / (1 + masked places before it in its block).
+    """Weight of each masked position [B, W]: 1 / (1 + masked positions before it in its block).
 
-    Far from the text that is known, most words are open: their loss would be mostly noise.
+    Far from known text many words are possible, and the loss would be mostly noise.
     """
     counted = hidden.float().cumsum(1)
     before = counted - hidden.float()

@@ -1,11 +1,11 @@
 """The byte-level BPE tokenizers of the embedded models, in the files of each family.
 
-Two vocabularies. `words`: the six special tokens, the 256 bytes, some common pieces, the numbers
-" 0" to " 199", the words of the corpus; a pre-token that is an entry is taken whole
-(`ignore_merges`), any other text falls back to pieces and bytes. `digits`: plain BPE learnt on the
-corpus, each digit a token of its own, marks joined to the word before them; for a guider that
-writes the same text in other tokens. Ids are the same in all layouts, role for role, so that
-weights carry over; every text comes back unchanged.
+There are two vocabularies. `words` has the six special tokens, the 256 bytes, some common pieces,
+the numbers " 0" to " 199" and the words of the corpus; a pre-token in the vocabulary is one token
+(`ignore_merges`), other text is split into pieces and bytes. `digits` is plain BPE learnt on the
+corpus, with single digits and with punctuation marks joined to the word before them; it belongs
+to a guider that writes the same text in other tokens. A role has the same id in all families, so
+that weights carry over. Every text can be decoded unchanged.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from engine.tiny import corpus
 from engine.tiny.scenes import WIDE
 
-BOS, EOS, MASK, HEAD, HEAD_END, EOT = range(6)  # ids of the roles in every layout
+BOS, EOS, MASK, HEAD, HEAD_END, EOT = range(6)  # ids of the roles in every family
 NUMBERS = 200
 VOCAB = 768  # rows of the embedding; the last ones may be unused
-ROWS = {"words": VOCAB, "digits": 512}  # of each vocabulary
+ROWS = {"words": VOCAB, "digits": 512}  # embedding rows of each vocabulary
 SPECIALS = {
     "llada": (
         "<|startoftext|>", "<|endoftext|>", "<|mdm_mask|>",
@@ -54,16 +54,16 @@ TEMPLATES = {
     "dream": CHATML,  # without Dream's system line: the training has none
 }
 _SPLIT = {
-    # A run of line ends, or a word, a number or marks with the space before them.
+    # Line breaks, or a word, a number or punctuation marks with the space before them.
     "words": r"\n+| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|[^\S\n]+(?!\S)|\s",
-    # A word takes the mark that follows it along, a digit stands alone.
+    # A word with the punctuation mark after it, or a single digit.
     "digits": r"\n+| ?\p{L}+[.,:?]?| ?\p{N}| ?[^\s\p{L}\p{N}]+|[^\S\n]+(?!\S)|\s",
 }
 _EXTRA = ("user", "assistant", "system", "\n", "\n\n", "Question", "Answer", ":", " Question")
 
 
 def build(family: str, vocabulary: str = "words") -> Tokenizer:
-    """Build the tokenizer of a family ("llada", "qwen2" or "dream") with one of the ROWS' names.
+    """The tokenizer of a family ("llada", "qwen2" or "dream") and a vocabulary, a key of ROWS.
 
     Ids do not depend on the family.
     """
@@ -83,20 +83,20 @@ def build(family: str, vocabulary: str = "words") -> Tokenizer:
 
 
 def _words_model(special: dict[str, int], split: pre_tokenizers.PreTokenizer) -> models.BPE:
-    words = [word for word in _counted(split) if not word.strip().isdigit()]
+    words = [word for word in _count_words(split) if not word.strip().isdigit()]
     pieces, merges = _learn([*_EXTRA, *words], split, 256 + 80, 4)
-    numbers = [_visible(f" {n}", split) for n in range(NUMBERS)]
-    spelled = [_visible(word, split) for word in (*_EXTRA, *words)]
+    numbers = [_byte_level(f" {n}", split) for n in range(NUMBERS)]
+    spelled = [_byte_level(word, split) for word in (*_EXTRA, *words)]
     vocabulary = dict(special)
     for piece in (*pieces, *numbers, *spelled):
         vocabulary.setdefault(piece, len(vocabulary))
     if len(vocabulary) > VOCAB:
-        raise ValueError(f"{len(vocabulary)} entries do not fit a vocabulary of {VOCAB}")
+        raise ValueError(f"words: {len(vocabulary)} entries exceed {VOCAB}; raise VOCAB")
     return models.BPE(vocab=vocabulary, merges=merges, ignore_merges=True)
 
 
 def _digits_model(special: dict[str, int], split: pre_tokenizers.PreTokenizer) -> models.BPE:
-    counted = _counted(split)
+    counted = _count_words(split)
     counted |= dict.fromkeys(_EXTRA, 300)  # words of prompts, rare or absent in the sample
     text = [word for word, count in counted.items() for _ in range(count)]
     pieces, merges = _learn(text, split, ROWS["digits"] - len(special), None)
@@ -107,7 +107,7 @@ def _digits_model(special: dict[str, int], split: pre_tokenizers.PreTokenizer) -
 def _learn(
     text: list[str], split: pre_tokenizers.PreTokenizer, size: int, longest: int | None
 ) -> tuple[list[str], list[tuple[str, str]]]:
-    """Learn `size` pieces of at most `longest` bytes, the 256 bytes first, and their merges."""
+    """Learn `size` pieces of at most `longest` bytes, from the 256 bytes on, and their merges."""
     trainer = trainers.BpeTrainer(
         vocab_size=size, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False, max_token_length=longest,
@@ -121,12 +121,12 @@ def _learn(
 
 
 def number_ids(tokenizer: Tokenizer) -> list[int]:
-    """Return the ids of " 0" to " 199", in order."""
+    """The ids of " 0" to " 199", in order."""
     return [tokenizer.encode(f" {n}").ids[0] for n in range(NUMBERS)]
 
 
 def digit_ids(tokenizer: Tokenizer) -> list[int]:
-    """Return the ids of all tokens that write a number or a digit of one."""
+    """The ids of all tokens that are numbers or digits."""
     entries = tokenizer.get_vocab().items()
     return sorted(i for name, i in entries if name.removeprefix("Ġ").isdecimal())
 
@@ -157,13 +157,13 @@ def write(folder: Path, family: str, vocabulary: str = "words") -> None:
     (folder / "tokenizer_config.json").write_text(text + "\n", encoding="utf-8")
 
 
-def _visible(text: str, split: pre_tokenizers.PreTokenizer) -> str:
-    """Spell one pre-token in the byte-level alphabet."""
+def _byte_level(text: str, split: pre_tokenizers.PreTokenizer) -> str:
+    """A pre-token in the byte-level alphabet."""
     return "".join(piece for piece, _ in split.pre_tokenize_str(text))
 
 
-def _counted(split: pre_tokenizers.PreTokenizer) -> dict[str, int]:
-    """Return the pre-tokens of a sample of the corpus with their counts, the frequent first."""
+def _count_words(split: pre_tokenizers.PreTokenizer) -> dict[str, int]:
+    """The pre-tokens of a sample of the corpus with their counts, in order of frequency."""
     seen: Counter[str] = Counter()
     for one in corpus.draw(0, 6000, exam=False, operations=(1, 5), wordings=None, ranges=WIDE):
         for text in (one.question, one.solution):

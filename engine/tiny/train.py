@@ -7,10 +7,10 @@
     python -m engine train run --kind causal --vocabulary digits --init tiny-qwen2 --out runs/b
     python -m engine train card --family llada --folder tiny-llada --exams results.json
 
-A run folder holds `state.pt` and `log.csv`. `run` goes on from the state it finds there: an
-interrupted phase from its last saved step, a finished one with a new phase (options may differ).
-`--init` starts a new run from the weights of another run or of an exported folder. Works on a CPU
-(one thread) and on CUDA; `--bf16` pays on processors that multiply bfloat16.
+A run folder contains `state.pt` and `log.csv`. `run` continues from the state there: an
+interrupted phase from its last saved step, a finished one with a new phase, whose options may
+differ. `--init` starts a new run from the weights of another run or of an exported folder. Works
+on a CPU (one thread) and on CUDA; `--bf16` is faster on processors with bfloat16 instructions.
 """
 
 from __future__ import annotations
@@ -26,16 +26,26 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from engine.tiny import card, layout, tokenizer
-from engine.tiny.muon import optimizers
-from engine.tiny.network import Network, Shape
-from engine.tiny.progress import save, start, vocabulary_of
-from engine.tiny.source import Source
+from engine.tiny import card, export, tokenizer
+from engine.tiny.batches import BatchStream
+from engine.tiny.network import Network, NetworkShape
 from engine.tiny.states import Batch, Recipe
+from engine.tiny.training_state import initial_state, load_state, save_state, vocabulary_of
 
 
-def rate(step: int, steps: int, warm: int, decay: float) -> float:
-    """Learning-rate factor: a ramp of `warm` steps, level, then down to 0 over the last share."""
+def optimizers(model: torch.nn.Module, lr: float, matrix_lr: float) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices of the blocks, AdamW for embedding, head and norms."""
+    named = list(model.named_parameters())
+    matrices = [p for name, p in named if "blocks" in name and p.dim() == 2]
+    others = [p for name, p in named if "blocks" not in name or p.dim() != 2]
+    return [
+        torch.optim.Muon(matrices, lr=matrix_lr, weight_decay=0.0),
+        torch.optim.AdamW(others, lr=lr, betas=(0.9, 0.95), weight_decay=0.0),
+    ]
+
+
+def lr_factor(step: int, steps: int, warm: int, decay: float) -> float:
+    """Factor of the learning rates: ramp over `warm` steps, 1, ramp to 0 over the last share."""
     left = (steps - step) / max(1.0, decay * steps)
     return min(1.0, (step + 1) / max(1, warm), left)
 
@@ -43,7 +53,7 @@ def rate(step: int, steps: int, warm: int, decay: float) -> float:
 def loss_of(
     model: Callable[..., torch.Tensor], batch: Batch, causal: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the weighted mean loss and the share of right first choices."""
+    """The weighted mean loss and the share of targets with the highest logit."""
     logits = model(batch.ids, batch.positions, batch.rows, batch.mask, causal)
     each = F.cross_entropy(logits.float(), batch.targets, reduction="none")
     right = (logits.argmax(-1) == batch.targets).float().mean()
@@ -51,7 +61,7 @@ def loss_of(
 
 
 def phase_of(args: argparse.Namespace, state: dict[str, Any]) -> dict[str, Any]:
-    """Return the phase to work on: the unfinished last one, or a new one from the options."""
+    """The phase to train: the unfinished last one, or a new one from the options."""
     phases = state["phases"]
     if phases and phases[-1]["step"] < phases[-1]["steps"] and state["optimizers"]:
         if args.stop_phase:
@@ -76,40 +86,39 @@ def phase_of(args: argparse.Namespace, state: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Train one phase; save now and then, and at its end."""
+    """Train one phase; the state is saved every `--save-every` steps and at the end."""
     if args.device == "cpu":
         torch.set_num_threads(1)
-    state = start(args.out, args.init, args.seed, args.vocabulary)
+    state = initial_state(args.out, args.init, args.seed, args.vocabulary)
     phase = phase_of(args, state)
     recipe, vocabulary = Recipe(**phase["recipe"]), vocabulary_of(state["phases"])
     causal = recipe.kind == "causal"
-    model = Network(Shape(vocab=tokenizer.ROWS[vocabulary])).to(args.device)
+    model = Network(NetworkShape(vocab=tokenizer.ROWS[vocabulary])).to(args.device)
     model.load_state_dict(state["model"])
     optims = optimizers(model, phase["lr"], phase["matrix_lr"])
     forward = torch.compile(model, dynamic=True) if args.compile else model
     if state["optimizers"]:
         for optim, saved in zip(optims, state["optimizers"], strict=True):
-            optim.load_state_dict(saved)
+            groups = optim.state_dict()["param_groups"]
+            optim.load_state_dict({"state": saved["state"], "param_groups": groups})
     family = "qwen2" if causal or recipe.shift else "llada"
-    source = Source(tokenizer.build(family, vocabulary), recipe, family, phase["seed"])
+    stream = BatchStream(tokenizer.build(family, vocabulary), recipe, family, phase["seed"])
     args.out.mkdir(parents=True, exist_ok=True)
     clock, sums = time.time(), [0.0, 0.0, 0]
-    for batch in source.batches(phase["step"]):
+    for batch in stream.batches(phase["step"]):
         if phase["step"] >= phase["steps"]:
             break
-        factor = rate(phase["step"], phase["steps"], phase["warm"], phase["decay"])
+        factor = lr_factor(phase["step"], phase["steps"], phase["warm"], phase["decay"])
         for optim, base in zip(optims, (phase["matrix_lr"], phase["lr"]), strict=True):
             for group in optim.param_groups:
                 group["lr"] = base * factor
-        cast = torch.autocast(args.device, torch.bfloat16, enabled=args.bf16)
-        with cast:
+        with torch.autocast(args.device, torch.bfloat16, enabled=args.bf16):
             loss, right = loss_of(forward, batch.to(args.device), causal)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        with cast:
-            for optim in optims:
-                optim.step()
-                optim.zero_grad(set_to_none=True)
+        for optim in optims:
+            optim.step()
+            optim.zero_grad(set_to_none=True)
         phase["step"] += 1
         phase["tokens"] += batch.ids.numel()
         sums = [sums[0] + float(loss.detach()), sums[1] + float(right), sums[2] + 1]
@@ -117,15 +126,19 @@ def run(args: argparse.Namespace) -> None:
             now = time.time()
             phase["seconds"] += now - clock
             clock = now
-            note(args.out, phase, sums)
+            log_progress(args.out, phase, sums)
             sums = [0.0, 0.0, 0]
         if phase["step"] % args.save_every == 0 or phase["step"] == phase["steps"]:
             state |= {"model": model.state_dict(), "optimizers": [o.state_dict() for o in optims]}
-            save(args.out / "state.pt", state)
+            save_state(args.out, state)
 
 
-def note(out: Path, phase: dict[str, Any], sums: list[float]) -> None:
-    """Print and log the mean loss and hit rate since the last note; keep a few for the card."""
+def log_progress(out: Path, phase: dict[str, Any], sums: list[float]) -> None:
+    """Print and log the mean loss and accuracy since the last call; keep some for the card.
+
+    `sums` are those of loss and accuracy and the number of steps. Raises FloatingPointError if
+    the loss is not finite.
+    """
     loss, right = sums[0] / sums[2], sums[1] / sums[2]
     line = (
         f"{phase['recipe']['kind']},{phase['step']},{phase['tokens']},{phase['seconds']:.0f},"
@@ -137,23 +150,22 @@ def note(out: Path, phase: dict[str, Any], sums: list[float]) -> None:
     if phase["step"] % max(20, phase["steps"] // 8 // 20 * 20) == 0:
         phase["curve"].append((phase["step"], round(loss, 4), round(right, 4)))
     if not math.isfinite(loss):
-        raise FloatingPointError(f"the loss is {loss} at step {phase['step']}")
+        raise FloatingPointError(f"the loss is {loss} at step {phase['step']}; lower the rates")
 
 
-def parser() -> argparse.ArgumentParser:
-    """Build the command line."""
+def _parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="python -m engine train",
         description=__doc__,
         formatter_class=argparse.RawTextHelpFormatter,
     )
     commands = top.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("run", help="train one phase, or go on with an interrupted one")
+    one = commands.add_parser("run", help="train one phase, or continue an interrupted one")
     one.add_argument("--kind", choices=("causal", "masked"), default="masked")
     one.add_argument("--vocabulary", choices=tuple(tokenizer.ROWS), default="words")
     one.add_argument("--copies", type=float, default=0.0, help="masked: share of block states")
     one.add_argument("--out", type=Path, required=True, help="folder of the run")
-    one.add_argument("--init", type=Path, help="folder of the run whose weights to start from")
+    one.add_argument("--init", type=Path, help="run or model folder to take the weights from")
     one.add_argument("--steps", type=int, default=1000)
     one.add_argument("--operations", type=int, nargs=2, default=(2, 5), metavar=("MIN", "MAX"))
     one.add_argument("--shift", type=int, choices=(0, 1), default=0, help="1: logits as Dream's")
@@ -163,7 +175,7 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--shots", type=int, nargs="+", default=[256, 400, 512], help="prompt lengths")
     one.add_argument("--regions", type=int, nargs="+", default=[64], help="answer region lengths")
     one.add_argument("--uniform", type=float, default=0.2, help="share masked over all the region")
-    one.add_argument("--sums", type=float, default=0.0, help="share that asks for a result next")
+    one.add_argument("--sums", type=float, default=0.0, help="share that predicts a result next")
     one.add_argument("--number-weight", type=float, default=2.0, help="weight of number tokens")
     one.add_argument("--tokens", type=int, default=4000, help="canvas tokens in a batch, about")
     one.add_argument("--lr", type=float, default=2e-3, help="AdamW: embedding, head, norms")
@@ -175,28 +187,28 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--save-every", type=int, default=100)
     one.add_argument("--bf16", action="store_true", help="multiply in bfloat16")
     one.add_argument("--compile", action="store_true", help="compile the network (needs g++)")
-    one.add_argument("--stop-phase", action="store_true", help="end the unfinished phase, go on")
+    one.add_argument("--stop-phase", action="store_true", help="end the unfinished phase now")
     for name, text in (("export", "write config, tokenizer and weights"), ("card", "write README")):
         other = commands.add_parser(name, help=text)
         other.add_argument("--folder", type=Path, required=True)
-        other.add_argument("--family", choices=tuple(layout.LAYOUTS), required=True)
+        other.add_argument("--family", choices=tuple(export.LAYOUTS), required=True)
         if name == "export":
             other.add_argument("--run", type=Path, required=True)
         else:
-            text = "outputs of python -m engine.evaluate --json"
+            text = "outputs of `python -m engine evaluate --json`"
             other.add_argument("--exams", type=Path, nargs="*", default=[], help=text)
     return top
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; `arguments` default to those of the process."""
-    args = parser().parse_args(arguments)
+    """Run the command; `arguments` default to those of the process."""
+    args = _parser().parse_args(arguments)
     if args.command == "run":
         run(args)
     elif args.command == "card":
         card.write(args.folder, args.family, args.exams)
     else:
-        state = torch.load(args.run / "state.pt", map_location="cpu", weights_only=True)
+        state = load_state(args.run)
         phases, vocabulary = state["phases"], vocabulary_of(state["phases"])
-        shape = Shape(vocab=tokenizer.ROWS[vocabulary])
-        layout.export(state["model"], shape, args.family, args.folder, phases, vocabulary)
+        shape = NetworkShape(vocab=tokenizer.ROWS[vocabulary])
+        export.write_checkpoint(state["model"], shape, args.family, args.folder, phases, vocabulary)

@@ -1,4 +1,4 @@
-"""Columns: what an event adds to the arrays of a trace."""
+"""Conversion of events to the arrays of a trace, and of token bytes to arrays and back."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from engine.core.events import (
     GUIDED,
     KINDS,
     GuidedStep,
-    Recording,
     ProbeStep,
+    Recording,
     Similarity,
     StepEvent,
     Verdicts,
@@ -20,7 +20,7 @@ from engine.trace.schema import SCHEMA
 
 
 def of_step(event: StepEvent, probes: int) -> dict[str, np.ndarray]:
-    """The rows that a step adds to each array; `probes` counts the shadowed steps before it."""
+    """The rows that a step adds to each array; `probes` is the number of probed steps before it."""
     n = len(event.positions)
     row = {
         "block": event.block, "block_step": event.block_step, "kind": KINDS.index(event.kind),
@@ -32,14 +32,14 @@ def of_step(event: StepEvent, probes: int) -> dict[str, np.ndarray]:
     new |= {"commit_step": np.full(n, event.step, np.int32), "commit_id": event.ids}
     new |= {"commit_position": event.positions, "commit_confidence": event.confidence}
     if event.recording is not None:
-        new |= _recorded(event.recording, event.step)
+        new |= _recording(event.recording, event.step)
         if event.recording.probe is not None:
-            new |= _shadowed(event.recording.probe, event.step, probes)
-    return new if event.guided is None else new | _guided(event.guided, event.step)
+            new |= _probed(event.recording.probe, event.step, probes)
+    return new if event.guided is None else new | _guided_step(event.guided, event.step)
 
 
 def of_similarity(found: Similarity) -> dict[str, np.ndarray]:
-    """The arrays of what was gathered over a run."""
+    """The arrays of the similarity of steps."""
     return {
         "similarity": found.codes,
         "similarity_step": found.steps,
@@ -48,7 +48,7 @@ def of_similarity(found: Similarity) -> dict[str, np.ndarray]:
 
 
 def of_pieces(prefix: str, pieces: Mapping[int, bytes]) -> dict[str, np.ndarray]:
-    """The three arrays, named with a prefix, of the bytes of token ids."""
+    """The bytes of token ids as three arrays, whose names begin with `prefix`."""
     ids = sorted(pieces)
     data = [pieces[i] for i in ids]
     return {
@@ -59,59 +59,59 @@ def of_pieces(prefix: str, pieces: Mapping[int, bytes]) -> dict[str, np.ndarray]
 
 
 def to_pieces(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[int, bytes]:
-    """The bytes of token ids again."""
+    """The bytes of token ids, from the arrays of `of_pieces`."""
     ends = [0, *arrays[f"{prefix}piece_end"].tolist()]
     raw = arrays[f"{prefix}piece_bytes"].tobytes()
     spans = zip(arrays[f"{prefix}piece_id"].tolist(), ends, ends[1:], strict=False)
     return {i: raw[lo:hi] for i, lo, hi in spans}
 
 
-def _recorded(seen: Recording, step: int) -> dict[str, np.ndarray]:
-    new = {"plan": seen.plan[None], "planned": seen.planned[None]}
-    new["candidate_step"] = np.full(len(seen.positions), step, np.int32)
-    new |= {"candidate_position": seen.positions}
-    new |= {"candidate_id": seen.top_ids, "candidate_prob": seen.top_probs}
-    return new if seen.drift is None else new | {"drift": seen.drift[None]}
+def _recording(found: Recording, step: int) -> dict[str, np.ndarray]:
+    new = {"plan": found.plan[None], "planned": found.planned[None]}
+    new["candidate_step"] = np.full(len(found.positions), step, np.int32)
+    new |= {"candidate_position": found.positions}
+    new |= {"candidate_id": found.top_ids, "candidate_prob": found.top_probs}
+    return new if found.drift is None else new | {"drift": found.drift[None]}
 
 
-def _shadowed(seen: ProbeStep, step: int, row: int) -> dict[str, np.ndarray]:
+def _probed(found: ProbeStep, step: int, row: int) -> dict[str, np.ndarray]:
     return {
         "probe_step": np.array([step], np.int32),
-        "probe_error": seen.error[None],
-        "probe_moved": seen.moved[None],
-        "probe_row": np.full(len(seen.positions), row, np.int32),
-        "probe_position": seen.positions,
-        "probe_tv": seen.tv,
-        "probe_top": seen.top,
+        "probe_error": found.error[None],
+        "probe_moved": found.moved[None],
+        "probe_row": np.full(len(found.positions), row, np.int32),
+        "probe_position": found.positions,
+        "probe_tv": found.tv,
+        "probe_top": found.top,
     }
 
 
-def _guided(seen: GuidedStep, step: int) -> dict[str, np.ndarray]:
+def _guided_step(found: GuidedStep, step: int) -> dict[str, np.ndarray]:
     new: dict[str, np.ndarray] = {
-        "guided_count": np.array([[getattr(seen, name) for name in GUIDED]], np.int32),
-        "guided_nll": np.array([seen.nll], np.float32),
-        "guided_ms": np.array([[seen.ms, seen.prefill_ms]], np.float64),
-        "guided_flops": np.array([[seen.flops, seen.prefill_flops]], np.int64),
+        "guided_count": np.array([[getattr(found, name) for name in GUIDED]], np.int32),
+        "guided_nll": np.array([found.nll], np.float32),
+        "guided_ms": np.array([[found.ms, found.prefill_ms]], np.float64),
+        "guided_flops": np.array([[found.flops, found.prefill_flops]], np.int64),
     }
-    return new if seen.verdicts is None else new | _judged(seen.verdicts, step)
+    return new if found.verdicts is None else new | _verdicts(found.verdicts, step)
 
 
-def _judged(seen: Verdicts, step: int) -> dict[str, np.ndarray]:
+def _verdicts(found: Verdicts, step: int) -> dict[str, np.ndarray]:
     return {
-        "draft_step": np.full(len(seen.ids), step, np.int32),
-        "draft_position": seen.positions,
-        "draft_id": seen.ids,
-        "draft_end": seen.ends,
-        "draft_p_f": seen.p_f,
-        "draft_p_g": seen.p_g,
-        "draft_ok": seen.ok,
-        "draft_kl": seen.kl,
-        "guider_step": np.full(len(seen.guider_ids), step, np.int32),
-        "guider_id": seen.guider_ids,
-        "guider_end": seen.guider_ends,
-        "guider_p": seen.guider_p,
-        "guider_ok": seen.guider_ok,
-        "guider_rank": seen.guider_rank,
-        "guider_top": seen.top_ids,
-        "guider_top_p": seen.top_p,
+        "draft_step": np.full(len(found.ids), step, np.int32),
+        "draft_position": found.positions,
+        "draft_id": found.ids,
+        "draft_end": found.ends,
+        "draft_p_f": found.p_f,
+        "draft_p_g": found.p_g,
+        "draft_ok": found.ok,
+        "draft_kl": found.kl,
+        "guider_step": np.full(len(found.guider_ids), step, np.int32),
+        "guider_id": found.guider_ids,
+        "guider_end": found.guider_ends,
+        "guider_p": found.guider_p,
+        "guider_ok": found.guider_ok,
+        "guider_rank": found.guider_rank,
+        "guider_top": found.top_ids,
+        "guider_top_p": found.top_p,
     }

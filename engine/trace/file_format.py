@@ -1,4 +1,4 @@
-"""Document: the bytes of a trace file, read into meta and arrays and checked in size and form."""
+"""Reading of trace files (.npz or JSON) into meta and arrays, with checks of size and form."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from engine.trace.schema import ADDED_AFTER, MAX_LAYERS, OLD_PARTS, SCHEMA, empt
 
 VERSION = 3
 MAX_BYTES = 64_000_000
-MAX_JSON_BYTES = 16_000_000  # what a trace that is small enough for JSON comes to, and more
+MAX_JSON_BYTES = 16_000_000  # more than the largest trace that Trace.to_json accepts
 MAX_FACTS, MAX_NAME, MAX_TEXT = 16, 32, 1_000
 
 
 def read_document(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The meta and the arrays of a document of either form and version, as of this version.
+    """The meta and the arrays of a trace file, converted to the current version.
 
-    Nothing is unpacked that exceeds MAX_BYTES. Raises ValueError saying what is wrong.
+    Archives that unpack to more than MAX_BYTES are refused unread. Raises ValueError saying what
+    is wrong.
     """
     packed = data[:2] == b"PK"
     if not packed and len(data) > MAX_JSON_BYTES:
@@ -33,15 +34,15 @@ def read_document(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     except Exception:  # zipfile, numpy and json raise a dozen kinds on damaged bytes
         raise ValueError("trace: the file is damaged or not a trace; export it again") from None
     meta = _checked_meta(meta)
-    return meta | {"version": VERSION}, _renewed(arrays, meta["version"])
+    return meta | {"version": VERSION}, _upgraded(arrays, meta["version"])
 
 
-def _renewed(arrays: dict[str, np.ndarray], version: int) -> dict[str, np.ndarray]:
-    """The arrays of an older version as of this one; ValueError for a field it did not know."""
+def _upgraded(arrays: dict[str, np.ndarray], version: int) -> dict[str, np.ndarray]:
+    """The arrays of an older version in the current one; ValueError for a field added later."""
     later = ADDED_AFTER.get(version, ())
-    odd, new = sorted(set(arrays) & set(later)), empty_arrays()
-    if odd:
-        raise ValueError(f"trace: version {version} has no field {odd[0]!r}")
+    unknown, new = sorted(set(arrays) & set(later)), empty_arrays()
+    if unknown:
+        raise ValueError(f"trace: version {version} has no field {unknown[0]!r}")
     arrays = arrays | {name: new[name] for name in later}
     if version < 3 and "flops" in arrays:
         flops = arrays["flops"] if len(arrays["flops"]) else new["flops"][:, :OLD_PARTS]
@@ -60,7 +61,7 @@ def _read_npz(data: bytes) -> tuple[Any, dict[str, np.ndarray]]:
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
         found = {name: arrays[name] for name in arrays.files}
     if not all(isinstance(array, np.ndarray) for array in found.values()):
-        raise ValueError  # numpy hands a member that is no array over as bytes
+        raise ValueError  # numpy returns a member that is not an array as bytes
     return json.loads(found.pop("meta").tobytes()), found
 
 

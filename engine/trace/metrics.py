@@ -1,4 +1,4 @@
-"""Metrics of a run, summed from its step events."""
+"""Metrics of a run, computed from its step events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SUMMED = (
 
 @dataclass
 class Tally:
-    """Running sums; times are milliseconds of the engine's own clocks."""
+    """Sums over the steps of a run of `length` rows; times are milliseconds of the engine alone."""
 
     length: int
     steps: int = 0
@@ -33,7 +33,7 @@ class Tally:
     guided: Counter[str] = field(default_factory=Counter)
 
     def add(self, event: StepEvent) -> None:
-        """Take one step."""
+        """Add one step."""
         self.steps += 1
         self.forwards += event.forwards
         self.full_steps += event.kind == "full"
@@ -48,11 +48,15 @@ class Tally:
 
     @property
     def total_ms(self) -> float:
-        """The run's own clock so far."""
+        """Milliseconds of all steps so far."""
         return self.forward_ms + self.decide_ms
 
     def metrics(self, tokens: int, memory: dict[str, int | None]) -> dict[str, Any]:
-        """Plain figures; `tokens` before the first end of text, `positions` all committed."""
+        """The metrics as plain data, with those of `memory`.
+
+        `tokens` counts the answer before its first end of text; `positions` in the result counts
+        everything committed.
+        """
         seconds = self.total_ms / 1e3
         return {
             "nfe": self.steps,
@@ -78,7 +82,7 @@ class Tally:
         }
 
     def _guider(self, tokens: int) -> dict[str, Any]:
-        """What a guider did and cost; its times and FLOPs are in the totals too."""
+        """The guider's work and cost, which the totals include; empty without a guider."""
         if not self.guided:
             return {}
         sums, forwards = self.guided, max(self.guided["forwards"], 1)

@@ -1,4 +1,4 @@
-"""The arrays of a trace: dtype and shape of each, and the checks on arrays that come in."""
+"""The arrays of a trace: dtype and shape of each, and the check of arrays read from a file."""
 
 from __future__ import annotations
 
@@ -70,16 +70,16 @@ SCHEMA: dict[str, tuple[str, tuple[str, ...]]] = {
     "guider_piece_bytes": ("uint8", ("V",)),
 }
 _NAMES = tuple(SCHEMA)
-ADDED_AFTER = {  # what a version did not know
+ADDED_AFTER = {  # fields that a version did not have
     1: _NAMES[_NAMES.index("planned") :],
     2: _NAMES[_NAMES.index("guided_count") :],
 }
-OLD_PARTS = 5  # events.PARTS up to version 2
+OLD_PARTS = 5  # number of events.PARTS up to version 2
 FIXED = {
     "sites": len(SITES), "parts": len(PARTS), "quantities": len(QUANTITIES),
     "regions": len(REGIONS), "2": 2, "guided": len(GUIDED),
 }  # fmt: skip
-RANKS = 6  # guider_rank: 0 is the first choice, 5 the sixth or less
+RANKS = 6  # guider_rank: 0 is the first choice, 5 the sixth or a later one
 MAX_POSITIONS = 16_384
 MAX_ID = 2**24
 MAX_LAYERS = 1_024
@@ -87,19 +87,19 @@ MAX_STEPS = 4_096
 
 
 def empty_arrays() -> dict[str, np.ndarray]:
-    """Arrays of a run that has recorded nothing."""
+    """The arrays of a run that has recorded nothing."""
     shapes = {name: [FIXED.get(s, 0) for s in shape] for name, (_, shape) in SCHEMA.items()}
     return {name: np.zeros(shape, SCHEMA[name][0]) for name, shape in shapes.items()}
 
 
 def check_arrays(arrays: dict[str, np.ndarray], vocab: int | None) -> dict[str, np.ndarray]:
-    """The arrays, if names, types, shapes and ranges are those of a run; else ValueError.
+    """Return the arrays of a trace; ValueError for a wrong name, dtype, shape or range.
 
-    An array without rows comes back in the shape that an empty one has.
+    Arrays without rows are replaced by those of `empty_arrays`.
     """
     if set(arrays) != set(SCHEMA):
-        odd = sorted(set(arrays) ^ set(SCHEMA))[0]
-        raise ValueError(f"trace: field {odd!r} is missing or unknown")
+        wrong = sorted(set(arrays) ^ set(SCHEMA))[0]
+        raise ValueError(f"trace: field {wrong!r} is missing or unknown")
     sizes, checked = dict(FIXED), empty_arrays()
     for name, (dtype, shape) in SCHEMA.items():
         array = arrays[name]
@@ -161,11 +161,12 @@ def _check_amounts(arrays: dict[str, np.ndarray]) -> None:
     for name in ("flops", "guided_flops"):
         if (arrays[name] < 0).any():
             raise ValueError(f"trace: {name} holds a negative count")
-    for name in ("recomputed", "probe_tv", "draft_p_f", "guider_p", "guider_top_p"):
-        if not ((arrays[name] >= 0) & (arrays[name] <= 1)).all():
+    for name in ("recomputed", "probe_tv", "draft_p_f", "draft_p_g", "guider_p", "guider_top_p"):
+        inside = (arrays[name] >= 0) & (arrays[name] <= 1)
+        if name == "draft_p_g":
+            inside |= np.isnan(arrays[name])  # not computed
+        if not inside.all():
             raise ValueError(f"trace: {name} holds a share outside 0 to 1")
-    if ((arrays["draft_p_g"] < 0) | (arrays["draft_p_g"] > 1)).any():
-        raise ValueError("trace: draft_p_g holds a share outside 0 to 1")
     for name in ("guided_nll", "draft_kl"):
         if (np.isinf(arrays[name]) | (arrays[name] < 0)).any():
             raise ValueError(f"trace: {name} holds a number that is infinite or negative")

@@ -1,16 +1,16 @@
-"""Trace: a finished or growing run as arrays, replayable and saved without pickle.
+"""Trace: a run as arrays, growing while it runs, for replay, and saved without pickle.
 
-One schema, version 3. S steps, T positions, C commits, L layers, N candidates, P pieces, Z bytes;
-X steps whose K and V are compared, G groups of positions, E shadowed steps, M rows of logits;
+Schema version 3. S steps, T positions, C commits, L layers, N candidates, P pieces, Z bytes;
+X steps whose K and V are compared, G groups of positions, E probed steps, M rows of logits;
 U guided steps, J drafted tokens, H guider tokens, Q guider pieces of V bytes. Codes are those of
-engine.core.drift_codes. What was not recorded is empty; version 1 had nothing after candidate_prob,
-version 2 nothing after probe_top and no FLOPs of a guider, and they are read as such.
+engine.core.drift_codes. Arrays that were not recorded are empty. Version 1 had no fields after
+candidate_prob, version 2 none after probe_top and no guider FLOPs; both can be read.
 
 | field | dtype | shape | unit |
 |---|---|---|---|
 | canvas | int32 | T | token ids before the first step |
 | prompt_mask, fixed_mask | bool | T | prompt; given answer tokens |
-| block, block_step | int32 | S | index; a branch goes on in its parent's schedule |
+| block, block_step | int32 | S | index; a branch continues its parent's schedule |
 | kind | uint8 | S | index into events.KINDS |
 | rows, forwards, masks_left | int32 | S | count |
 | forward_ms, decide_ms | float64 | S | milliseconds |
@@ -25,34 +25,34 @@ version 2 nothing after probe_top and no FLOPs of a guider, and they are read as
 | candidate_step, candidate_position | int32 | N | step, position |
 | candidate_id | int32 | N, K | token ids, best first |
 | candidate_prob | float32 | N, K | probability |
-| planned | uint8 | S or 0, 3 | events.KINDS of prompt, block, rest by the policy's clock |
-| drift | uint8 | S or 0, L, 5, T | code: newly computed against computed last, events.QUANTITIES |
+| planned | uint8 | S or 0, 3 | events.KINDS of prompt, block, rest as the policy planned |
+| drift | uint8 | S or 0, L, 5, T | code: new against last computed value, events.QUANTITIES |
 | similarity | uint8 | X (X + 1) / 2, 2, L, G | code of 1 - mean cosine of two steps' K, V; j <= i |
 | similarity_step | int32 | X | step |
 | similarity_group | int32 | G, 2 | positions [lo, hi) |
 | probe_step | int32 | E | step |
-| probe_error | uint8 | E, L, 4, T | code: what the step used against the exact value |
-| probe_moved | uint8 | E, L, 4, T | code: what was computed last before it against that value |
+| probe_error | uint8 | E, L, 4, T | code: value used by the step against the exact one |
+| probe_moved | uint8 | E, L, 4, T | code: value last computed before it against the exact one |
 | probe_row, probe_position | int32 | M | index into probe_step; position |
 | probe_tv | float32 | M | total variation between the run's prediction and the exact one |
 | probe_top | int32 | M, 2 | best token id of the run, and the exact one |
 | guided_count | int32 | U, 12 | events.GUIDED, counts and bytes; U is S or 0 |
 | guided_nll | float32 | U | mean -log p of the draft by the guider, nats; NaN: none judged |
-| guided_ms, guided_flops | float64, int64 | U, 2 | of the guider: all, and of that the prefill |
+| guided_ms, guided_flops | float64, int64 | U, 2 | of the guider: total, and its prefill |
 | draft_step, draft_position, draft_id | int32 | J | step, position, token id |
-| draft_end, guider_end | int32 | J, H | byte of the draft's text before which a token ends |
-| draft_p_f, draft_p_g | float32 | J | probability by the model and by the guider (NaN: untold) |
-| draft_ok, guider_ok | bool | J, H | whether the rule accepts it by itself |
+| draft_end, guider_end | int32 | J, H | end offset in the bytes of the draft's text |
+| draft_p_f, draft_p_g | float32 | J | probability by the model and by the guider (NaN: unknown) |
+| draft_ok, guider_ok | bool | J, H | whether the rule accepts the token by itself |
 | draft_kl | float32 | J | KL(p_f, p_g) in nats; NaN where the vocabularies differ |
-| guider_step, guider_id, guider_top | int32 | H | step; the draft, and the guider's first choice |
+| guider_step, guider_id, guider_top | int32 | H | step; token of the draft; first choice |
 | guider_p, guider_top_p | float32 | H | their probabilities |
 | guider_rank | uint8 | H | rank among the guider's choices, 0 to 4; 5: below |
 | guider_piece_id, guider_piece_end | int32 | Q | guider token id, end offset |
 | guider_piece_bytes | uint8 | V | raw bytes of the guider's tokens |
 
 `meta` (JSON): version, spec, model, environment, facts, guider (RunStarted.guider), reason, texts,
-metrics, message. Of a branch `meta.spec.start` names the parent, and `canvas` holds what was known
-at that step.
+metrics, message. Of a branch, `meta.spec.start` names the parent and `canvas` includes the tokens
+committed before that step.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ SMALL_BYTES = 2_000_000
 
 
 class Trace:
-    """The record of one sequence's run; `append` its events, then read arrays and frames."""
+    """The record of a run of one sequence: append its events, then read its arrays."""
 
     def __init__(self) -> None:
         self.meta: dict[str, Any] = {"version": VERSION, "reason": "running"}
@@ -85,7 +85,7 @@ class Trace:
         self._guider_pieces: dict[int, bytes] = {}
 
     def append(self, event: Waiting | RunStarted | StepEvent | RunFinished) -> None:
-        """Take the next event of the run; `Waiting` leaves no trace."""
+        """Add the next event of the run; `Waiting` is ignored."""
         if isinstance(event, RunStarted):
             self._start(event)
         elif isinstance(event, StepEvent):
@@ -103,24 +103,24 @@ class Trace:
 
     @property
     def pieces(self) -> Mapping[int, bytes]:
-        """Raw bytes of every token id that the run has shown."""
+        """Bytes of every token id that the run has shown."""
         return self._pieces
 
     @property
     def guider_pieces(self) -> Mapping[int, bytes]:
-        """Raw bytes of every token id of the guider's vocabulary that the run has shown."""
+        """Bytes of every guider token id that the run has shown."""
         return self._guider_pieces
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array of the schema; see the module's table."""
+        """Every array of the schema; see the table of this module."""
         if self._parts:
             self._parts = {name: [_joined(parts)] for name, parts in self._parts.items()}
             self._arrays = empty_arrays() | {name: part for name, (part,) in self._parts.items()}
-        spelt = columns.of_pieces("", self._pieces)
-        return self._arrays | spelt | columns.of_pieces("guider_", self._guider_pieces)
+        pieces = columns.of_pieces("", self._pieces)
+        return self._arrays | pieces | columns.of_pieces("guider_", self._guider_pieces)
 
     def canvas_at(self, step: int) -> np.ndarray:
-        """Token ids [T] before step `step` (so `steps` gives the last canvas)."""
+        """Token ids [T] before step `step`; `canvas_at(steps)` is the final canvas."""
         arrays = self.arrays()
         canvas = arrays["canvas"].copy()
         before = arrays["commit_step"] < step
@@ -128,7 +128,7 @@ class Trace:
         return canvas
 
     def step_map(self) -> np.ndarray:
-        """Step [T] at which each position was committed; -1 where it never was."""
+        """The step [T] that committed each position; -1 if none did."""
         arrays = self.arrays()
         steps = np.full(arrays["canvas"].shape, -1, np.int32)
         steps[arrays["commit_position"]] = arrays["commit_step"]
@@ -140,20 +140,20 @@ class Trace:
         return np.unpackbits(arrays["plan"], axis=-1, count=len(arrays["canvas"])).astype(bool)
 
     def recomputed_kinds(self) -> np.ndarray:
-        """Kinds of prompt, block and rest by what was recomputed, uint8 [R, 3], into events.KINDS.
+        """Kinds of prompt, block and rest by the rows recomputed, uint8 [R, 3] (events.KINDS).
 
-        A row counts with the token that it predicts. `full`: every token, layer and site of the
-        region; `partial`: some; `reuse`: none; `frozen`: none, nor in any later step of the run.
-        An empty region is `full`. ValueError where the run's block length is not known.
+        `full`: every row, layer and site of the region was recomputed; `partial`: some; `reuse`:
+        none; `frozen`: none in this or any later step. An empty region is `full`. Raises
+        ValueError if the run's block length is unknown.
         """
         arrays = self.arrays()
-        areas = self.areas(np.arange(len(arrays["plan"])))
+        areas = self.region_rows(np.arange(len(arrays["plan"])))
         return recomputed_kinds(arrays["plan"], areas, len(arrays["canvas"]))
 
-    def areas(self, steps: np.ndarray) -> np.ndarray:
-        """The rows of prompt, current block and rest in some steps, bool [n, 3, T].
+    def region_rows(self, steps: np.ndarray) -> np.ndarray:
+        """The rows of prompt, current block and rest in `steps`, bool [n, 3, T].
 
-        Raises ValueError where the run's block length is not known.
+        Raises ValueError if the run's block length is unknown.
         """
         arrays, size = self.arrays(), self.meta["spec"].get("block_length")
         if type(size) is not int or not 1 <= size <= MAX_POSITIONS:
@@ -165,7 +165,7 @@ class Trace:
         return np.reshape(np.array(found, bool), (-1, 3, length))
 
     def to_bytes(self) -> bytes:
-        """The trace as a compressed .npz document; ValueError where none could read it again."""
+        """The trace as a compressed .npz file; ValueError if it is too large to be read again."""
         if sum(array.nbytes for array in self.arrays().values()) > MAX_BYTES - SMALL_BYTES:
             raise ValueError(
                 f"trace: larger than {MAX_BYTES // 1_000_000} MB; record at a lower level or "
@@ -177,7 +177,7 @@ class Trace:
         return buffer.getvalue()
 
     def to_json(self) -> str:
-        """A small trace as one JSON document; ValueError where it is not small."""
+        """A small trace as a JSON document; ValueError if it is larger than SMALL_BYTES."""
         arrays = self.arrays()
         if sum(a.nbytes for a in arrays.values()) > SMALL_BYTES:
             raise ValueError("trace: too large for JSON; save it as .npz")
@@ -185,14 +185,14 @@ class Trace:
         return json.dumps({"meta": self.meta, "arrays": rows})
 
     def save(self, path: Path | str) -> None:
-        """Write `.npz`, or `.json` where the name ends so."""
+        """Write a file, as JSON if its name ends in `.json`, else as .npz."""
         path = Path(path)
         data = self.to_json().encode() if path.suffix == ".json" else self.to_bytes()
         path.write_bytes(data)
 
     @classmethod
     def load(cls, path: Path | str) -> Trace:
-        """Read what `save` wrote; ValueError says what is wrong with the file."""
+        """Read a file written by `save`; ValueError says what is wrong with it."""
         path = Path(path)
         if path.stat().st_size > MAX_BYTES:
             raise ValueError(f"trace: the file is larger than {MAX_BYTES // 1_000_000} MB")
@@ -200,7 +200,7 @@ class Trace:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Trace:
-        """Read a document of either form, checked in size, names, types, shapes and ranges."""
+        """Read the bytes of a file; its size, names, types, shapes and ranges are checked."""
         if len(data) > MAX_BYTES:
             raise ValueError(f"trace: the file is larger than {MAX_BYTES // 1_000_000} MB")
         meta, arrays = read_document(data)
@@ -213,7 +213,7 @@ class Trace:
 
     def _start(self, event: RunStarted) -> None:
         if event.canvas.shape[0] != 1:
-            raise ValueError("trace: one sequence a trace; record the runs of a batch apart")
+            raise ValueError("trace: holds one sequence; record the runs of a batch one by one")
         self.meta |= {"spec": dict(event.spec), "model": dict(event.model)}
         self.meta |= {"environment": dict(event.environment), "facts": dict(event.facts)}
         self.meta |= {"guider": dict(event.guider)}

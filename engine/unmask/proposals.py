@@ -10,7 +10,7 @@ from torch import Tensor
 
 from engine.config.knobs import Scalar
 from engine.core.device import HostCopy, upload
-from engine.models.ops import wide
+from engine.models.ops import upcast
 from engine.unmask.base import Candidates, Shaping
 
 SCORE_ALIASES: dict[str, Scalar] = {
@@ -38,7 +38,7 @@ def propose(
     host; if it is None and noise is drawn, `real` is copied from the device. The score `random`
     gives the confidence, since the order comes from `Unmasker.planned_order`.
     """
-    z = wide(logits)
+    z = upcast(logits)
     if shaping is not None:
         z, temperature = shape_logits(z, shaping, temperature), float(temperature > 0)
     if temperature == 0:

@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.config.spec import RunSpec
 from engine.trace.trace import MAX_BYTES, Trace
-from inspector.files.replay import replay_page
+from inspector.files.replay import Caches, replay_page
 from inspector.files.run_card import run_card
 from inspector.files.tables import steps_table, tokens_table
 from inspector.page_data.messages import Title
@@ -21,7 +21,7 @@ from inspector.run_store import RaceRecord
 RECORDED = "-recorded"
 
 
-def write_race(record: RaceRecord, folder: Path, title: Title) -> list[str]:
+def write_race(record: RaceRecord, folder: Path, title: Title, caches: Caches = ()) -> list[str]:
     """Write the files of a race to `folder` and return their paths.
 
     For each lane: the timed and the recorded trace as `.npz` and, if small enough, as `.json`,
@@ -40,7 +40,7 @@ def write_race(record: RaceRecord, folder: Path, title: Title) -> list[str]:
             files[f"{head}-{lane}-tokens.csv"] = tokens_table(trace).encode()
         card = json.dumps(run_card(record), ensure_ascii=False, indent=1)
         files[f"{head}-run-card.json"] = card.encode()
-    files[f"{head}-replay.html"] = replay_page(record, title).encode()
+    files[f"{head}-replay.html"] = replay_page(record, title, caches=caches).encode()
     return [_write(folder / name, data) for name, data in files.items()]
 
 

@@ -7,6 +7,7 @@ import hashlib
 import html
 import json
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inspector import static_files
@@ -18,11 +19,16 @@ MAX_BYTES, NOTE_BYTES = 8_000_000, 1_000
 FIRST = ("frame", "why", "candidates", "run_card")  # the rest of the page needs these
 ESCAPES = {"<": "\\u003c", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 WHOLE = "It contains everything that was recorded."
+Caches = Sequence[Mapping[str, Any]]
 MARK = re.compile(r"<!-- (\w+) -->")
 
 
-def replay_page(record: RaceRecord, title: messages.Title, limit: int = MAX_BYTES) -> str:
+def replay_page(
+    record: RaceRecord, title: messages.Title, limit: int = MAX_BYTES, caches: Caches = ()
+) -> str:
     """An HTML page that replays a race with all views that its traces have.
+
+    `caches` are those of the catalog, whose reasons the token card shows.
 
     Its content security policy allows only its own script and no requests. If the file would be
     larger than `limit` bytes, the largest views are left out and the page names them.
@@ -37,12 +43,14 @@ def replay_page(record: RaceRecord, title: messages.Title, limit: int = MAX_BYTE
     }
     fixed = [*parts.values(), static_files.text("replay.html"), _data(race, {})]
     room = limit - NOTE_BYTES - sum(len(part.encode()) for part in fixed)
-    views, missing = _views(record, room)
+    views, missing = _views(record, room, caches)
     parts |= {"note": html.escape(_note(missing, limit)), "data": _data(race, views)}
     return MARK.sub(lambda found: parts[found[1]], static_files.text("replay.html"))
 
 
-def _views(record: RaceRecord, room: int) -> tuple[dict[str, dict[str, str]], list[str]]:
+def _views(
+    record: RaceRecord, room: int, caches: Caches
+) -> tuple[dict[str, dict[str, str]], list[str]]:
     """The views of each lane as escaped JSON, in at most `room` bytes, and the names left out."""
     found = {}
     with record.lock:
@@ -50,7 +58,7 @@ def _views(record: RaceRecord, room: int) -> tuple[dict[str, dict[str, str]], li
             for name in registry.VIEWS:
                 trace = record.trace_for_views(lane, name in registry.TIMED)
                 assert trace is not None
-                found[lane, name] = _escaped(registry.draw(trace, name))
+                found[lane, name] = _escaped(registry.draw(trace, name, caches))
     order = sorted(found, key=lambda key: (key[1] not in FIRST, len(found[key])))
     views: dict[str, dict[str, str]] = {lane: {} for lane, _ in found}
     missing = []

@@ -95,9 +95,10 @@ def _kinds(name: str, codes: np.ndarray) -> dict[str, list[Any]]:
 
 
 def tokens_table(trace: Trace) -> str:
-    """One row a position, counted from 1: part, block, id, text, when and how surely revealed.
+    """The table of positions: part, block, token id, text, step and confidence of its commit.
 
-    `recomputed_k` and so on count the layers and steps that computed the row, where recorded.
+    Positions, blocks and steps are numbered from 1. If plans were recorded, `recomputed_k` and so
+    on are the numbers of (step, layer) pairs in which the row was recomputed.
     """
     arrays = trace.arrays()
     ids, when, prompt = trace.canvas_at(trace.steps), trace.step_map(), arrays["prompt_mask"]

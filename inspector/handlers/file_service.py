@@ -43,7 +43,8 @@ class FileService:
             shutil.rmtree(old, ignore_errors=True)
         folder = root / secrets.token_hex(8)
         folder.mkdir()
-        return export.write_race(record, folder, self._handlers.form.catalog.title), READY
+        catalog = self._handlers.form.catalog
+        return export.write_race(record, folder, catalog.title, catalog.methods["cache"]), READY
 
     def import_files(self, request: gr.Request, paths: list[str] | None) -> tuple[Any, str]:
         """Show traces from uploaded files; returns a message for the page and a note."""

@@ -53,7 +53,8 @@ class ViewService:
             return to_json({"missing": "This run is no longer in memory. Run it again."})
         assert record is not None
         with record.lock:
-            return to_json(registry.draw(trace, name))
+            caches = self._handlers.form.catalog.methods["cache"]
+            return to_json(registry.draw(trace, name, caches))
 
     def record(self, event: gr.EventData, request: gr.Request) -> Iterator[list[Any]]:
         """Run the visitor's last race again with the recorder on, and stream its progress.

@@ -62,7 +62,7 @@ def kept_by_causal(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> V
 def drifted_share(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
     """Lesson 3: percentage of the rows of layer 5 (index 4) whose V drifts by more than 0.05."""
     codes = traces["a"].arrays()["drift"][:, 4, QUANTITIES.index("v")]
-    known = codes[codes != drift_codes.NOTHING]
+    known = codes[codes != drift_codes.NOT_EVALUATED]
     share = 100 * float((drift_codes.decode(known) > DRIFTED).mean())
     text, found = f"{share:.1f} % of the rows of layer 5, over all steps.", number(given)
     return found is not None and abs(found - share) <= 1, text
@@ -108,7 +108,7 @@ def missed_row(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdi
     site = SITES.index("attn")
     codes = arrays["probe_moved"][probed[0], layer, site].astype(int)
     renewed = trace.recompute_map()[step, layer, site]
-    moved = np.where(codes == drift_codes.NOTHING, -1, codes)
+    moved = np.where(codes == drift_codes.NOT_EVALUATED, -1, codes)
     known = moved >= 0
     count = int((renewed & known).sum())
     if renewed[known].all() or not count:

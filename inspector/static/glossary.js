@@ -2,7 +2,8 @@
 const TERM_OF = new Map(
   Object.entries(GLOSSARY).flatMap(([name, { forms }]) => forms.map((form) => [form.toLowerCase(), name])),
 );
-const TERMS = new RegExp("\\b(" + [...TERM_OF.keys()].sort((a, b) => b.length - a.length).join("|") + ")\\b", "gi");
+const FORMS = [...TERM_OF.keys()].sort((a, b) => b.length - a.length).join("|");
+const TERMS = new RegExp("(?<![\\w-])(?:" + FORMS + ")(?![\\w-])", "gi");
 
 // Text as nodes, with a button for the first occurrence of each glossary term. `seen` has the
 // names of the terms that are linked already.

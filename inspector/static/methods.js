@@ -1,5 +1,5 @@
-const book = element.querySelector("[data-methods]");
-const slot = (name) => book.querySelector("[data-method-" + name + "]");
+const root = element.querySelector("[data-methods]");
+const slot = (name) => root.querySelector("[data-method-" + name + "]");
 const ARXIV = /^arXiv (\d{4}\.\d{4,5})$/;
 const KIND = { cache: "Cache: which rows are recomputed", unmasker: "Unmasker: which tokens are committed" };
 const BELOW = matchMedia("(max-width: 899px)");
@@ -14,17 +14,17 @@ function paperLink(paper) {
   return [link, " · "];
 }
 
-function inText(name) {
+function code(name) {
   return make("code", "", name);
 }
 
-function proseOf(text, seen) {
-  return text.split("`").flatMap((part, i) => (i % 2 ? [inText(part)] : seen ? termNodes(part, seen) : [part]));
+function withCode(text, seen) {
+  return text.split("`").flatMap((part, i) => (i % 2 ? [code(part)] : seen ? termNodes(part, seen) : [part]));
 }
 
 function paragraph(text, seen) {
   const out = make("p");
-  out.append(...proseOf(text, seen));
+  out.append(...withCode(text, seen));
   return out;
 }
 
@@ -33,33 +33,33 @@ function methodKey({ name, title }, className, after) {
   key.type = "button";
   key.dataset.method = name;
   key.addEventListener("click", () => {
-    turnTo(name);
+    showMethod(name);
     after();
   });
   return key;
 }
 
-function readFromTop() {
+function focusTitle() {
   slot("title").focus();
 }
 
-function bringUp() {
+function scrollToPage() {
   if (BELOW.matches) slot("page").scrollIntoView();
 }
 
-function stackWords({ name, stands_on: beneath, carries: above }) {
+function stackText({ name, stands_on: beneath, carries: above }) {
   const parts = [];
   if (beneath.length) {
-    parts.push("Stands alone or on ", ...keys(beneath), "; written ", inText(beneath[0].name + "+" + name), ". ");
+    parts.push("Can be used alone or on ", ...keys(beneath), ", written ", code(beneath[0].name + "+" + name), ". ");
   }
   if (above.length) {
-    parts.push("May carry ", ...keys(above), "; written ", inText(name + "+" + above[0].name), ".");
+    parts.push("Can be combined with ", ...keys(above), ", written ", code(name + "+" + above[0].name), ".");
   }
   return parts;
 }
 
 function keys(methods) {
-  return methods.flatMap((method, i) => [...(i ? [", "] : []), methodKey(method, "ds-method-jump", readFromTop)]);
+  return methods.flatMap((method, i) => [...(i ? [", "] : []), methodKey(method, "ds-method-jump", focusTitle)]);
 }
 
 function cell(tag, text, role, className = "") {
@@ -75,11 +75,13 @@ function lineOf(role, ...cells) {
   return out;
 }
 
-function knobRow({ key, label, default: value, range, help }) {
+function knobRow({ key, label, default: value, range, help, background }) {
   const head = cell("th", label, "rowheader");
   head.scope = "row";
-  head.append(inText(key));
-  const row = lineOf("row", head, cell("td", value, "cell"), cell("td", range, "cell"), cell("td", help, "cell"));
+  head.append(code(key));
+  const meaning = cell("td", help, "cell");
+  if (background) meaning.append(paragraph(background));
+  const row = lineOf("row", head, cell("td", value, "cell"), cell("td", range, "cell"), meaning);
   row.dataset.knob = key;
   return row;
 }
@@ -116,23 +118,23 @@ function measuredTable({ head, rows }) {
   return table;
 }
 
-function quotedFigure({ figure, conditions, where }) {
+function quotedFigure({ figure, conditions, source }) {
   const out = make("li");
   const held = make("span");
-  held.append(...proseOf(conditions));
-  out.append(make("strong", "", figure), held, make("small", "", where));
+  held.append(...withCode(conditions));
+  out.append(make("strong", "", figure), held, make("small", "", source));
   return out;
 }
 
-function turnTo(name) {
+function showMethod(name) {
   const page = pages.get(name);
   slot("kind").textContent = KIND[page.kind];
   for (const part of ["title", "summary"]) slot(part).textContent = page[part];
-  slot("paper").replaceChildren(...paperLink(page.paper), inText(name));
+  slot("paper").replaceChildren(...paperLink(page.paper), code(name));
   slot("try").href = "?" + page.query;
   const seen = new Set();
-  slot("account").replaceChildren(...page.account.map((text) => paragraph(text, seen)));
-  slot("stack").replaceChildren(...stackWords(page));
+  slot("description").replaceChildren(...page.description.map((text) => paragraph(text, seen)));
+  slot("stack").replaceChildren(...stackText(page));
   slot("stack").hidden = !slot("stack").childNodes.length;
   slot("knobs").replaceChildren(...(page.knobs.length ? [knobTable(page.knobs)] : []));
   slot("knobless").hidden = page.knobs.length > 0;
@@ -141,7 +143,7 @@ function turnTo(name) {
   slot("measured-part").hidden = !page.measured;
   slot("measured").replaceChildren(...(page.measured ? [measuredTable(page.measured)] : []));
   slot("page").hidden = false;
-  book.dataset.method = name;
+  root.dataset.method = name;
   for (const key of slot("list").querySelectorAll("button")) {
     key.setAttribute("aria-current", key.dataset.method === name ? "page" : "false");
   }
@@ -151,7 +153,7 @@ function listed({ title, methods }) {
   const rows = make("ul");
   for (const method of methods) {
     pages.set(method.name, method);
-    const [row, key] = [make("li"), methodKey(method, "", bringUp)];
+    const [row, key] = [make("li"), methodKey(method, "", scrollToPage)];
     key.id = "ds-method-" + method.name;
     row.append(key);
     rows.append(row);
@@ -159,11 +161,11 @@ function listed({ title, methods }) {
   return [make("h2", "", title), rows];
 }
 
-async function openBook() {
+async function openMethods() {
   const { groups, note } = JSON.parse(await server.methods(""));
   slot("list").replaceChildren(...groups.flatMap(listed));
   slot("note").textContent = note;
-  turnTo(pages.keys().next().value);
+  showMethod(pages.keys().next().value);
 }
 
-openBook();
+openMethods();

@@ -45,7 +45,7 @@ def _page(kind: str, row: Row, rows: Sequence[Row], plain: RunSpec) -> dict[str,
     plainly = {name: row[name] for name in ("name", "title", "paper", "summary", "published")}
     return plainly | {
         "kind": kind,
-        "account": [part for part in row["account"].split("\n\n") if part],
+        "description": [part for part in row["description"].split("\n\n") if part],
         "knobs": [_knob(row["name"], knob) for knob in row["knobs"]],
         "stands_on": _named(beneath, titles),
         "carries": _named(above if row["name"] != "none" else [], titles),
@@ -61,9 +61,10 @@ def _knob(owner: str, knob: Row) -> dict[str, str]:
     return {
         "key": f"{owner}.{knob['name']}",
         "label": str(knob["label"])[:1].upper() + str(knob["label"])[1:],
-        "default": _said(knob["default"]),
+        "default": _shown(knob["default"]),
         "range": _range(knob),
         "help": knob["help"],
+        "background": knob["background"],
     }
 
 
@@ -72,11 +73,11 @@ def _range(knob: Row) -> str:
         return ", ".join(knob["choices"])
     if knob["type"] == "bool":
         return "yes or no"
-    span = "any" if knob["lo"] is None else f"{_said(knob['lo'])} to {_said(knob['hi'])}"
+    span = "any" if knob["lo"] is None else f"{_shown(knob['lo'])} to {_shown(knob['hi'])}"
     return f"{span}, or empty" if knob["optional"] else span
 
 
-def _said(value: Any) -> str:
+def _shown(value: Any) -> str:
     if value is None:
         return "empty"
     if isinstance(value, bool):

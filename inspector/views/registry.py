@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from engine.trace.trace import Trace
@@ -19,7 +19,7 @@ from inspector.views.similarity import similarity
 from inspector.views.time import rho, time
 from inspector.views.why import why
 
-View = Callable[[Trace], dict[str, Any]]
+View = Callable[..., dict[str, Any]]
 VIEWS: dict[str, View] = {
     "frame": frame,
     "why": why,
@@ -38,9 +38,12 @@ VIEWS: dict[str, View] = {
 TIMED = frozenset({"time", "rho", "run_card"})  # views of the timed trace, not the recorded one
 
 
-def draw(trace: Trace, name: str) -> dict[str, Any]:
-    """A view's data, or `{"missing": reason}` if the trace lacks what the view needs."""
+def draw(trace: Trace, name: str, caches: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """A view's data, or `{"missing": reason}` if the trace lacks what the view needs.
+
+    `caches` are those of the catalog; the view `why` takes their reasons.
+    """
     try:
-        return VIEWS[name](trace)
+        return why(trace, caches) if name == "why" else VIEWS[name](trace)
     except ValueError as error:
         return {"missing": str(error)[:500]}

@@ -71,7 +71,7 @@ def of_pair(drift: np.ndarray, x: str, y: str) -> tuple[np.ndarray, np.ndarray, 
 
 
 def binned(joint: np.ndarray) -> np.ndarray:
-    """Sum counts by code [NOTHING, NOTHING] into counts by bin, int32 [BINS, BINS]."""
+    """Sum counts by code [NOT_EVALUATED, NOT_EVALUATED] into counts by bin, int32 [BINS, BINS]."""
     starts = np.searchsorted(BIN_OF, np.arange(BINS))
     return np.add.reduceat(np.add.reduceat(joint, starts, 0), starts, 1).astype(np.int32)
 
@@ -79,7 +79,7 @@ def binned(joint: np.ndarray) -> np.ndarray:
 def correlations(joint: np.ndarray) -> tuple[float, float, float]:
     """Pearson's r of the drifts and of their logarithms, and Spearman's rank correlation.
 
-    `joint` [NOTHING, NOTHING] counts rows by both codes. NaN if one of the two is constant.
+    `joint` [NOT_EVALUATED, NOT_EVALUATED] counts rows by both codes. NaN if one of the two is constant.
     """
     return (
         pearson(joint, DRIFTS, DRIFTS),

@@ -1,69 +1,106 @@
-"""Why: what a run's cache went by, so that the page can say of any row why it was recomputed."""
+"""Why a row was recomputed or reused: the reasons that the run's cache gives, as data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from engine.core.events import KINDS
+from engine.core.reasons import GENERIC
 from engine.trace.trace import Trace
 from inspector.page_data.packing import packed
 
 FULL = KINDS.index("full")
-CLOCKS = {
-    "dllm_cache": ("prompt_interval", "response_interval", "response_interval"),
-    "spa_cache": ("refresh_interval", "response_interval", "response_interval"),
-}
+KNOB = re.compile(r"(!?)(\w+)=(.*)")
+PLACEHOLDER = re.compile(r"\{(title|knob|every)(?::(\w+))?\}")
+
+Row = Mapping[str, Any]
 
 
-def why(trace: Trace) -> dict[str, Any]:
-    """The rule of a run's cache as data; ValueError where no plans were recorded.
+def why(trace: Trace, caches: Sequence[Row] = ()) -> dict[str, Any]:
+    """The reasons of a run's cache, and what their conditions and placeholders refer to.
 
-    `parts` are the cache's names (`a+b` is b on a), `shift` is how far the row that predicts a
-    token stands before it, `due` [S, 3] marks where the clock renews a whole region (prompt,
-    current block, rest of the answer), `periods` its usual gaps in steps (None: no two renewals
-    were seen and the spec does not say), `threshold` and `budget` per layer where the method has
-    them, `knobs` what the spec sets of the cache.
+    Args:
+        trace: the trace of the run.
+        caches: the caches of the catalog; a cache that is not among them has generic reasons.
+
+    Returns:
+        A document with `parts`, the names of the run's caches (`a+b` is b on a); `reasons`, for
+        each part a list of {when, text} with titles and knobs filled in (engine.core.reasons);
+        `shift`, the number of rows by which a row precedes the token that it predicts; `due`
+        [S, 3], whether a step refreshes the whole prompt, block or rest; `facts`, `threshold` and
+        `budget` by layer, and `knobs`, the knobs that the spec sets.
+
+    Raises:
+        ValueError: the run has no recorded plans.
     """
     arrays, spec = trace.arrays(), trace.meta["spec"]
     if not len(arrays["plan"]):
-        raise ValueError("This run kept no plans: press Record to see why rows were recomputed.")
+        raise ValueError(
+            "This run has no recorded plans: press Record to see why rows were recomputed."
+        )
     parts = str(spec.get("cache", "none"))[:60].split("+")[:2]
-    found, knobs = trace.meta.get("facts"), _knobs(spec.get("knobs"), parts)
+    knobs = _knobs(spec.get("knobs"), parts)
+    known = {row["name"]: row for row in caches}
+    found = trace.meta.get("facts")
     facts: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
-    due = renewals(trace)
     return {
         "parts": parts,
+        "reasons": [_reasons(part, known.get(part, {}), knobs) for part in parts],
         "shift": 1 if trace.meta["model"].get("logit_shift") == 1 else 0,
-        "due": packed(due),
-        "periods": [_period(due[:, i], _knob(knobs, parts[0], i)) for i in range(due.shape[1])],
+        "due": packed(refreshes(trace)),
+        "facts": dict(facts),
         "threshold": facts.get("threshold"),
         "budget": facts.get("budget"),
         "knobs": knobs,
     }
 
 
-def renewals(trace: Trace) -> np.ndarray:
-    """Where the clock renews a whole region, bool [S, 3]: as planned, or as it was done."""
+def refreshes(trace: Trace) -> np.ndarray:
+    """Where a step refreshes a whole region, bool [S, 3]: as planned, else as it was done."""
     planned = trace.arrays()["planned"]
-    return (planned if len(planned) else trace.recomputed_kinds()) == FULL
+    return (planned if len(planned) else trace.done()) == FULL
 
 
-def _period(due: np.ndarray, knob: int | None) -> int | None:
-    gaps = np.diff(np.flatnonzero(due))
-    if knob is not None or not len(gaps):
-        return knob
-    return int(np.bincount(gaps).argmax())
+def _reasons(name: str, row: Row, knobs: Row) -> list[dict[str, str]]:
+    """The reasons of a method that can apply at the run's knobs, with title and knobs filled in."""
+    values = {knob["name"]: knob["default"] for knob in row.get("knobs", ())}
+    values |= {knob: knobs[f"{name}.{knob}"] for knob in values if f"{name}.{knob}" in knobs}
+    title = str(row.get("title", name))
+
+    def value(found: re.Match[str]) -> str:
+        if found[1] == "title":
+            return title
+        text = _every(values.get(found[2])) if found[1] == "every" else _text(values.get(found[2]))
+        return text or found[0]
+
+    reasons = []
+    for reason in row.get("reasons") or [one._asdict() for one in GENERIC]:
+        words = reason["when"].split()
+        settings = [setting for word in words if (setting := KNOB.fullmatch(word))]
+        if all((_text(values.get(s[2])) == s[3]) != bool(s[1]) for s in settings):
+            when = " ".join(word for word in words if not KNOB.fullmatch(word))
+            reasons.append({"when": when, "text": PLACEHOLDER.sub(value, reason["text"])})
+    return reasons
 
 
-def _knob(knobs: Mapping[str, Any], part: str, region: int) -> int | None:
-    value = knobs.get(f"{part}.{CLOCKS[part][region]}") if part in CLOCKS else None
-    return value if type(value) is int and value > 0 else None
+def _text(value: Any) -> str:
+    """A knob's value as a condition writes it: `true`, `8`, empty."""
+    return "" if value is None else str(value)[:100].lower()
+
+
+def _every(value: Any) -> str:
+    """An interval in words; empty if there is none."""
+    if type(value) is not int or value < 1:
+        return ""
+    return "in every step" if value == 1 else f"every {value} steps"
 
 
 def _knobs(given: Any, parts: list[str]) -> dict[str, Any]:
+    """The knobs of a spec that belong to the run's caches, at most 40."""
     if not isinstance(given, Mapping):
         return {}
     known = {k: v for k, v in given.items() if isinstance(k, str) and k.split(".")[0] in parts}

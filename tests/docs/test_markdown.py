@@ -120,3 +120,15 @@ def test_a_command_exists_and_has_the_options_named(module, name, flags, capsys)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_of_the_engine_is_documented(name):
     assert f"`python -m engine {name}" in text_of(Path("engine/README.md"))
+
+
+def test_the_new_names_of_moved_modules_exist():
+    text = text_of(Path(".github/CONTRIBUTING.md"))
+    rows = re.findall(r"^\| `(engine\.[\w.]+)` \| (.*) \|$", text, re.M)
+    assert len(rows) > 12
+    for package, cell in rows:
+        for part in cell.split(";"):
+            names = re.findall(r"`[\w.]*?(\w+)`", part.rpartition("→")[2])
+            folder = ROOT / package.replace(".", "/")
+            assert names
+            assert [n for n in names if not list(folder.glob(f"{n}.py")) + list(folder.glob(n))] == []

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from engine.config.spec import RaceSpec
 from engine.core.events import RunFinished, Waiting
-from engine.serve.session import NOTHING
+from engine.serve.session import EMPTY_CANVAS
 from inspector.page.layout import build, launch_options
 
 GB = 10**9
@@ -98,7 +98,7 @@ class Session:
     def _ended(self):
         reason = "failed" if self.fault else "stopped"
         for lane in "ab":
-            yield lane, RunFinished(reason, NOTHING, message=self.fault)
+            yield lane, RunFinished(reason, EMPTY_CANVAS, message=self.fault)
 
     def _small(self, spec):
         if spec.model not in PRESETS:

@@ -110,7 +110,7 @@ def test_a_row_that_the_proxy_missed(traces):
     for index, step in enumerate(arrays["probe_step"].tolist()):
         for layer in range(renewed.shape[1]):
             moved, fresh = arrays["probe_moved"][index, layer, 2], renewed[step, layer, 2]
-            known = moved != drift_codes.NOTHING
+            known = moved != drift_codes.NOT_EVALUATED
             if not (fresh & known).any() or fresh[known].all():
                 continue
             bar = sorted(moved[known])[-int((fresh & known).sum())]

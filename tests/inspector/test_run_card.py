@@ -53,7 +53,7 @@ def test_repeating_a_card_gives_the_same(card, session):
 def test_a_branch_is_not_repeated_from_a_card(card, recorded):
     start = {"trace": "x.a", "step": 1, "edits": []}
     card["lanes"]["b"]["spec"]["start"] = start
-    with pytest.raises(ValueError, match="goes on from another run"):
+    with pytest.raises(ValueError, match="continues another run"):
         specs_of(card)
     trace = copy.deepcopy(recorded[0])
     trace.meta["spec"] |= {"start": start}

@@ -8,7 +8,7 @@ from engine.generate.branch import branch_point
 from engine.serve.drift_meter import BASES
 from engine.serve.lane import Lane, LoadedModel
 from engine.trace.trace import Trace
-from tests.support.fake_guiders import guide
+from tests.support.fake_guiders import make_fake_guider
 from tests.support.micro import make_profile, make_prompts, model_of
 
 PROMPT = make_prompts(6)[0]
@@ -19,7 +19,7 @@ RANDOM = {"quota.score": "random"}
 class Words:
     """A tokenizer of numbers, with one prompt."""
 
-    def encode_spec(self, spec):
+    def encode_prompt(self, *prompt):
         return PROMPT
 
     def pieces(self, ids):
@@ -37,7 +37,7 @@ def make(**changes):
 def loaded(family="mha"):
     profiles = {(b, q): make_profile(base=b, quantity=q) for b in BASES for q in ("q0", "v")}
     model = model_of(family)
-    return LoadedModel(model, Words(), "", profiles=profiles, guide=guide(model.info))
+    return LoadedModel(model, Words(), "", profiles=profiles, make_run_guider=make_fake_guider(model.info))
 
 
 def record(spec, parent=None, family="mha", most=99):

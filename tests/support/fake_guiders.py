@@ -1,4 +1,4 @@
-"""Guiders that are functions of ids, for runs of the tiny models, and a real one of micro size."""
+"""Guiders for tests: functions of ids, and a causal model of micro size."""
 
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -7,90 +7,90 @@ from engine.guider.model import GuiderCost
 from engine.guider.run_guider import RunGuider
 from engine.guider.vocabularies import VocabularyPair
 
-SURE = 50.0
+LOGIT = 50.0
 
 
-class Fake:
-    """A reader whose logits are `tell(ids, known)`; it counts what it was asked."""
+class FakeReader:
+    """A GuiderReader whose logits are `logits_of(ids, known)`."""
 
-    def __init__(self, tell):
-        self._tell, self._cost, self.calls, self.kept = tell, GuiderCost(), 0, []
+    def __init__(self, logits_of):
+        self._logits_of, self._cost, self.calls = logits_of, GuiderCost(), 0
 
     def read(self, ids, known):
         self.calls += 1
         self._cost.forwards += 1
         self._cost.fed += len(ids) - known
-        return self._tell(list(ids), known)
+        return self._logits_of(list(ids), known)
 
-    def keep(self, ids):
-        self.kept.append(list(ids))
+    def crop(self, ids):
+        pass
 
-    def take(self):
-        spent, self._cost = self._cost, GuiderCost()
-        return spent
+    def take_cost(self):
+        cost, self._cost = self._cost, GuiderCost()
+        return cost
 
-    def held(self):
+    def cache_bytes(self):
         return 0
 
 
-def pointing(ids, vocab):
-    """Logits [n, vocab] with nearly all on the given ids."""
+def logits_at(ids, vocab):
+    """Logits [n, vocab] with nearly all probability on the given ids."""
     z = torch.zeros(len(ids), vocab, dtype=torch.float64)
-    z[torch.arange(len(ids)), torch.tensor(ids)] = SURE
+    z[torch.arange(len(ids)), torch.tensor(ids)] = LOGIT
     return z
 
 
-def oracle(vocab):
-    """Agrees to whatever it is shown."""
-    return lambda ids, known: pointing(ids[known:], vocab)
+def accepts_all(vocab):
+    """A guider that accepts every draft."""
+    return lambda ids, known: logits_at(ids[known:], vocab)
 
 
-def adversary(vocab, mask):
-    """Agrees to nothing: all its weight lies on another ordinary token."""
+def rejects_all(vocab, mask):
+    """A guider that accepts nothing: its probability is on another ordinary token."""
 
-    def tell(ids, known):
+    def logits_of(ids, known):
         chosen = []
         for before, shown in zip(ids[known - 1 :], ids[known:], strict=False):
             other = 3 + (7 * before + 5) % (mask - 3)
             chosen.append(other if other != shown else 3 + (other - 2) % (mask - 3))
-        z = pointing(chosen, vocab)
-        z[torch.arange(len(chosen)), torch.tensor(ids[known:])] = -SURE
+        z = logits_at(chosen, vocab)
+        z[torch.arange(len(chosen)), torch.tensor(ids[known:])] = -LOGIT
         return z
 
-    return tell
+    return logits_of
 
 
-def bigram(vocab, seed=0, sharpness=2.0):
-    """Random logits of the token before."""
+def random_bigrams(vocab, seed=0, sharpness=2.0):
+    """A guider with random logits that depend on the token before."""
     generator = torch.Generator().manual_seed(seed)
     table = torch.randn(vocab, vocab, dtype=torch.float64, generator=generator) * sharpness
     return lambda ids, known: table[torch.tensor(ids[known - 1 : -1])]
 
 
-def run_guider(info, prompts, tell=None, pair=None, made=None):
-    """A fake guider of a tiny model's vocabulary; its readers are put into the list `made`."""
-    pair = pair or VocabularyPair(
+def fake_run_guider(info, prompts, logits_of=None, readers=None):
+    """A fake guider with a tiny model's vocabulary; its readers are appended to `readers`."""
+    vocabularies = VocabularyPair(
         info.stop_ids, info.stop_ids or (1,), (info.mask_id,), (info.mask_id,)
     )
-    made = [] if made is None else made
+    readers = [] if readers is None else readers
 
-    def opened():
-        made.append(Fake(tell or bigram(info.vocab_size)))
-        return made[-1]
+    def open_reader():
+        readers.append(FakeReader(logits_of or random_bigrams(info.vocab_size)))
+        return readers[-1]
 
     def name(token):
         return b"%d " % token
 
-    return RunGuider(pair, tuple(map(tuple, prompts)), opened, name, name)
+    return RunGuider(vocabularies, tuple(map(tuple, prompts)), open_reader, name, name)
 
 
-def guide(info, tell=None):
-    """What a loaded model asks for a guider."""
-    return lambda asked, prompts: run_guider(info, prompts, tell)
+def make_fake_guider(info, logits_of=None):
+    """A stand-in for LoadedModel.make_run_guider."""
+    return lambda specs, prompts: fake_run_guider(info, prompts, logits_of)
 
 
-def qwen(vocab=40, tied=False, seed=0, layers=2, **changes):
-    """A random Qwen2 of micro size in float64."""
+def random_qwen2(vocab=40, tied=False, seed=0, layers=2, **changes):
+    """A Qwen2 model of micro size with random float64 weights."""
     torch.manual_seed(seed)
     sizes = {
         "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2,

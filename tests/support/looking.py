@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.config.spec import RunSpec
-from engine.evaluate.record_examples import gather
+from engine.evaluate.record_examples import collect_traces
 from engine.serve.session import Session
 from engine.trace.trace import Trace
 from tests.support.browser import PROMPT
@@ -40,7 +40,7 @@ COLOUR = """([figure, x, y]) => {
 
 def recorded(session: Session, spec: RunSpec) -> Trace:
     """The trace of a run, which must end well."""
-    return gather(("a", event) for event in session.run(spec))["a"]
+    return collect_traces(("a", event) for event in session.run(spec))["a"]
 
 
 def recorded_lanes(session: Session, level: str, **caches: str) -> dict[str, Trace]:

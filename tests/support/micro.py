@@ -20,10 +20,10 @@ from engine.models.loading.families import ADAPTERS
 from engine.record.recorder import Recorder
 from engine.serve.drift_meter import BASES
 from engine.serve.lane import LoadedModel, make_job
-from engine.tiny.layout import dream_config
-from engine.tiny.network import Shape
+from engine.tiny.export import dream_config
+from engine.tiny.network import NetworkShape
 from engine.tiny.tokenizer import SPECIALS, TEMPLATES
-from tests.support.fake_guiders import guide
+from tests.support.fake_guiders import make_fake_guider
 
 ROOT = Path(__file__).parents[2]
 TINY, FILES = ROOT / "assets/models/tiny-llada", ("tokenizer.json", "tokenizer_config.json")
@@ -102,7 +102,7 @@ def micro_job(model, spec, prompts=None, recorder=None, policy=None, eager=False
         for base in BASES
         for quantity in ("q0", "v")
     }
-    loaded = LoadedModel(model, None, "", profiles=profiles, guide=guide(model.info))
+    loaded = LoadedModel(model, None, "", profiles=profiles, make_run_guider=make_fake_guider(model.info))
     job = make_job(loaded, spec, prompts or make_prompts(6), recorder)
     if policy is not None:
         job.make_policy = policy
@@ -228,7 +228,7 @@ def _as_dream(folder: Path, layers: int) -> dict:
     path = folder / FILES[1]
     config = json.loads(path.read_text()) | {"chat_template": TEMPLATES["dream"]}
     path.write_text(json.dumps(config))
-    shape = Shape(vocab=768, width=32, heads=4, hidden=48, layers=layers)
+    shape = NetworkShape(vocab=768, width=32, heads=4, hidden=48, layers=layers)
     return dream_config(shape) | {"num_key_value_heads": 2}
 
 

@@ -1,4 +1,4 @@
-"""Random byte-level vocabularies, and how a draft is judged byte by byte, for the tests."""
+"""Random byte-level vocabularies, and a reference alignment that scans byte by byte."""
 
 import json
 import random
@@ -8,11 +8,11 @@ from tempfile import TemporaryDirectory
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from engine.guider.alignment import Vocabulary
+from engine.guider.alignment import ByteVocabulary
 from engine.models.tokenizer import Tokenizer as EngineTokenizer
 from engine.models.tokenizer import byte_alphabet
 
-TEXT = "ab 01.\né🐢"  # what the merges are made of
+TEXT = "ab 01.\né🐢"  # the characters of all random texts
 SINGLE = [bytes([b]) for b in sorted(set(TEXT.encode()))]
 BYTE = byte_alphabet()
 STAND_IN = {byte: char for char, byte in BYTE.items()}
@@ -20,7 +20,8 @@ SPLITS = (None, r" ?\p{L}+|\p{N}|\s", r"\p{N}+| ?[^\s\p{N}]+|\s+", r".")
 END, PAD, OTHER = "<|end|>", "<|pad|>", "<|other|>"
 
 
-def spelt(piece: bytes) -> str:
+def byte_level_name(piece: bytes) -> str:
+    """The name of a token in a byte-level vocabulary."""
     return "".join(STAND_IN[b] for b in piece)
 
 
@@ -37,14 +38,15 @@ def random_bpe(seed: int) -> Tokenizer:
     for _ in range(rng.randrange(60)):
         at = rng.randrange(len(text) - 1)
         left, right = text[at : at + 2]
-        if spelt(left + right) not in vocabulary:
-            vocabulary[spelt(left + right)] = len(vocabulary)
-            merges.append((spelt(left), spelt(right)))
-            text = joined(text, left, right)
-    return finished(models.BPE(vocab=vocabulary, merges=merges), rng.choice(SPLITS))
+        if byte_level_name(left + right) not in vocabulary:
+            vocabulary[byte_level_name(left + right)] = len(vocabulary)
+            merges.append((byte_level_name(left), byte_level_name(right)))
+            text = merge_neighbours(text, left, right)
+    return with_special_tokens(models.BPE(vocab=vocabulary, merges=merges), rng.choice(SPLITS))
 
 
-def joined(text: list[bytes], left: bytes, right: bytes) -> list[bytes]:
+def merge_neighbours(text: list[bytes], left: bytes, right: bytes) -> list[bytes]:
+    """The pieces of a text after the merge of `left` and `right`."""
     out = text[:1]
     for piece in text[1:]:
         if (out[-1], piece) == (left, right):
@@ -54,7 +56,7 @@ def joined(text: list[bytes], left: bytes, right: bytes) -> list[bytes]:
     return out
 
 
-def finished(model: models.BPE, split: str | None) -> Tokenizer:
+def with_special_tokens(model: models.BPE, split: str | None) -> Tokenizer:
     """A tokenizer of a model with three special tokens."""
     out = Tokenizer(model)
     steps = [pre_tokenizers.Split(Regex(split), "isolated")] if split else []
@@ -64,8 +66,8 @@ def finished(model: models.BPE, split: str | None) -> Tokenizer:
     return out
 
 
-def opened(backend: Tokenizer) -> EngineTokenizer:
-    """A tokenizer as the engine reads it from a folder."""
+def engine_tokenizer(backend: Tokenizer) -> EngineTokenizer:
+    """The engine's tokenizer, read from a folder."""
     with TemporaryDirectory() as name:
         backend.save(str(Path(name) / "tokenizer.json"))
         config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END}
@@ -74,38 +76,38 @@ def opened(backend: Tokenizer) -> EngineTokenizer:
 
 
 @cache
-def side(seed: int) -> tuple[Tokenizer, Vocabulary]:
-    """A random tokenizer with its vocabulary; END and PAD are its stops."""
+def random_vocabulary(seed: int) -> tuple[Tokenizer, ByteVocabulary]:
+    """A random tokenizer and its byte vocabulary with the stop tokens END and PAD."""
     backend = random_bpe(seed)
     stops = [backend.token_to_id(name) for name in (END, PAD)]
-    return backend, Vocabulary(opened(backend), stops)
+    return backend, ByteVocabulary(engine_tokenizer(backend), stops)
 
 
-def composed(backend: Tokenizer) -> Tokenizer:
-    """The tokenizer with a normaliser, as Qwen2.5 has one."""
+def with_normalizer(backend: Tokenizer) -> Tokenizer:
+    """Add the normaliser of Qwen2.5 to a tokenizer."""
     backend.normalizer = normalizers.NFC()
     return backend
 
 
-def bytes_of(backend: Tokenizer, token: int) -> bytes:
+def token_bytes(backend: Tokenizer, token: int) -> bytes:
     return bytes(BYTE[c] for c in backend.id_to_token(token))
 
 
-def judge(dlm, guider, prefix, draft, masked, agrees, late=0):
-    """k, the accepted bytes' end and the guider tokens of text, found one byte after the other.
+def reference_alignment(model, guider, response, draft, masked, agrees, late=0):
+    """The accepted count, the end of the agreed bytes and the guider's ids, byte by byte.
 
-    `agrees` maps the index of a guider token to its flag. `late` moves the byte at which a position
-    of the draft ends: a wrong judge, for controls.
+    `agrees` maps the index of a guider token to the decision about it. `late` moves the byte at
+    which a position of the draft ends, which makes the reference wrong.
     """
-    stops = {dlm.token_to_id(name) for name in (END, PAD)}
-    other = dlm.token_to_id(OTHER)
-    start = b"".join(bytes_of(dlm, t) for t in prefix if t not in stops | {other})
+    stops = {model.token_to_id(name) for name in (END, PAD)}
+    other = model.token_to_id(OTHER)
+    start = b"".join(token_bytes(model, t) for t in response if t not in stops | {other})
     text, owner, ended = bytearray(start), [None] * len(start), None
     for i, token in enumerate(draft):
         if token in stops | {other}:
             ended = i if token in stops else None
             break
-        for byte in bytes_of(dlm, token):
+        for byte in token_bytes(model, token):
             text.append(byte)
             owner.append(i)
     length = len(text)
@@ -118,7 +120,7 @@ def judge(dlm, guider, prefix, draft, masked, agrees, late=0):
     if length < len(start):
         return 0, len(start), []
     ids = guider.encode(whole, add_special_tokens=False).ids
-    tokens = [j for j, token in enumerate(ids) for _ in bytes_of(guider, token)]
+    tokens = [j for j, token in enumerate(ids) for _ in token_bytes(guider, token)]
     at = len(start)
     while at < length:
         mine = [owner[b] for b in range(len(start), length) if tokens[b] == tokens[at]]

@@ -9,51 +9,73 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.cache.base import CachePolicy, LayerPlan, LayerProbe, RunInfo, StepPlan, StepView
+from engine.cache.base import (
+    CachePolicy,
+    LayerPlan,
+    LayerProbe,
+    RunInfo,
+    Speedups,
+    StepPlan,
+    StepView,
+)
 from engine.cache.calibration.density import density
 from engine.cache.store import Site
 from engine.config.knobs import knob
 from engine.core.device import HostCopy
+from engine.core.reasons import Reason
 from engine.core.rows import put, take, unrepeated, upload_mask
 
 
 @dataclass
 class D2Cache(CachePolicy):
-    """K and V of all rows are kept; a step recomputes the rows that `choose` names.
+    """K and V of all rows are stored; a step recomputes the rows that `choose` names.
 
-    Only positions whose row was recomputed can be committed, and only their confidence is renewed
-    (the released code keeps that of the first step). The bonus of the current block goes to the
-    block that the step decodes.
+    Only positions whose row was recomputed can be committed, and only their confidence is updated
+    (the released code keeps that of the first step). The candidates of the block that the step
+    decodes come first.
     """
 
     name = "d2_cache"
     title = "d2Cache"
     paper = "arXiv 2509.23094"
     summary = "Recomputes the most certain masks, the newest tokens and what attention flows to."
+    reasons = (
+        Reason("this step recomputes every row", "full"),
+        Reason("it is one of {rows} chosen for this step: the rows of the most certain masks, of "
+               "the newest tokens, and those that attention flows to; {times}", "!reused"),
+        Reason("it is not one of {rows} chosen for this step: the rows of the most certain masks, "
+               "of the newest tokens, and those that attention flows to; {times}"),
+    )  # fmt: skip
+    speedups = Speedups(capture_key=lambda policy: (policy._weighing,))
 
     current_k: int = knob(
         32,
         1,
         1024,
         label="Candidates",
-        help="Masked positions recomputed in a step, the most certain ones.",
+        help="Number of masked positions recomputed in a step, the most certain ones.",
     )
     rollout_p: float = knob(
         0.1,
         0.0,
         1.0,
         label="Roll-out share",
-        help="Other rows recomputed: the fewest that gather this share of the attention flow.",
+        help="Share of the attention flow that the other recomputed rows receive together; as few "
+        "as do are chosen.",
     )
     sigma: float = knob(
-        10.0, 0.5, 1000.0, label="Sigma", help="How far, in positions, a known token reaches."
+        10.0,
+        0.5,
+        1000.0,
+        label="Sigma",
+        help="How far a known token raises the certainty around it, in positions.",
     )
     inflate_w: int = knob(
         0,
         0,
         64,
         label="Inflation window",
-        help="Rows between two recomputed ones at most this far apart are recomputed too.",
+        help="Rows between two recomputed rows at most this far apart are recomputed too.",
     )
     refresh_interval: int | None = knob(
         None,
@@ -61,36 +83,8 @@ class D2Cache(CachePolicy):
         1024,
         label="Refresh interval",
         optional=True,
-        help="Full forward every so many steps; empty: only the first, as published.",
+        help="Steps between full forwards; empty: only the first step, as published.",
     )
-
-    def sites(self, run: RunInfo) -> tuple[Site, ...]:
-        """K, V and, of the rows fed, how much they see of each row, [B, T, T]."""
-        return Site("k"), Site("v"), Site("weights", run.length)
-
-    def start(self, run: RunInfo) -> None:
-        """Nothing is known yet."""
-        if getattr(self, "run", None) != run:  # else the tensors stay: captured forwards use them
-            self.influence = torch.zeros(run.batch, run.length)
-            self._seen = torch.ones(run.batch, run.length, dtype=torch.bool)
-        super().start(run)
-        self._open = np.zeros((run.batch, run.length), bool)
-        self._sure = np.zeros((run.batch, run.length))
-        self.flow = np.zeros((run.batch, run.length))
-        self.visible = np.ones((run.batch, run.length), bool)
-        self._late: tuple[StepView, HostCopy] | None = None
-        self._chosen = -1, self._open
-
-    def can_commit(self, count: int) -> bool:
-        """The current block's masks are candidates before all others."""
-        return count <= self.current_k or self.refresh_interval == 1
-
-    def confidence_mask(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
-        """Every mask whose row is recomputed."""
-        if self._full(step):
-            return None if self._full(step + 1) else masked
-        self._chosen = step, self.choose(masked, block)
-        return masked & self._shifted(self._chosen[1], forward=True)
 
     def begin_step(self, view: StepView) -> StepPlan:
         """All rows at a refresh, else the chosen ones."""
@@ -100,54 +94,82 @@ class D2Cache(CachePolicy):
             needed = np.zeros_like(view.masked_host)
             rows = np.maximum(view.needs_host - self.run.info.logit_shift, 0)
             np.put_along_axis(needed, rows, True, 1)
-            step, chosen = self._chosen  # by what watches, which not every branch does
+            step, chosen = self._chosen  # set by confidence_mask, which one branch alone calls
             if step != view.step:
                 chosen = self.choose(view.masked_host, view.block)
             rows = chosen | needed
-        self._open = view.masked_host
+        self._masked_before = view.masked_host
         if rows is None:
             return StepPlan()
         return StepPlan(upload_mask(rows, view.canvas.device), kind="partial")
 
     def plan(self, layer: int, probe: LayerProbe) -> LayerPlan:
-        """Every row that entered; their attention weights go into the roll-out."""
+        """Recompute every row that entered; the attention weights go into the roll-out."""
         plan = LayerPlan()
         if self._weighing:
             self._roll(layer, probe, probe.weights(plan))
         return plan
 
-    def end_step(self, view: StepView, confidence: Tensor, committed: Tensor) -> None:
-        """Send for the confidences and the roll-out; the next step reads them."""
-        self._late = view, HostCopy(confidence.double(), self.influence.double(), self._seen)
+    def sites(self, run: RunInfo) -> tuple[Site, ...]:
+        """K, V and the attention weights of the rows that entered, [B, T, T]."""
+        return Site("k"), Site("v"), Site("weights", run.length)
 
-    def renew(self, view: StepView, told: np.ndarray) -> None:
-        """Take the confidences `told` [B, n] of a step; of a repeated row the first counts."""
-        for row, needs, new in zip(self._sure, view.needs_host, told, strict=True):
+    def start(self, run: RunInfo) -> None:
+        """Reset confidences, attention flow and the rows chosen."""
+        if getattr(self, "run", None) != run:  # else keep the tensors, which captured forwards use
+            self.influence = torch.zeros(run.batch, run.length)
+            self._visible_keys = torch.ones(run.batch, run.length, dtype=torch.bool)
+        super().start(run)
+        self._masked_before = np.zeros((run.batch, run.length), bool)
+        self._confidence = np.zeros((run.batch, run.length))
+        self.flow = np.zeros((run.batch, run.length))
+        self.visible = np.ones((run.batch, run.length), bool)
+        self._pending: tuple[StepView, HostCopy] | None = None
+        self._chosen: tuple[int, np.ndarray] = -1, self._masked_before
+
+    def can_commit(self, count: int) -> bool:
+        """The masks of the current block are candidates before all others."""
+        return count <= self.current_k or self.refresh_interval == 1
+
+    def confidence_mask(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
+        """Every mask whose row is recomputed."""
+        if self._full(step):
+            return None if self._full(step + 1) else masked
+        self._chosen = step, self.choose(masked, block)
+        return masked & self._shifted(self._chosen[1], forward=True)
+
+    def end_step(self, view: StepView, confidence: Tensor, committed: Tensor) -> None:
+        """Start to copy the confidences and the roll-out to the host, for the next step."""
+        self._pending = (
+            view,
+            HostCopy(confidence.double(), self.influence.double(), self._visible_keys),
+        )
+
+    @classmethod
+    def exact(cls) -> D2Cache:
+        """A refresh in every step."""
+        return cls(refresh_interval=1)
+
+    def update_confidence(self, view: StepView, confidence: np.ndarray) -> None:
+        """Store the `confidence` [B, n] of a step; of a repeated position the first counts."""
+        for row, needs, new in zip(self._confidence, view.needs_host, confidence, strict=True):
             places, first = np.unique(needs, return_index=True)
             row[places] = new[first]
 
     @property
     def confidence(self) -> np.ndarray:
-        """What is known of the confidences of all positions, [B, T]."""
-        self._hear()
-        return self._sure
-
-    def capture_key(self) -> tuple[object, ...]:
-        """Whether the next step weighs."""
-        return (self._weighing,)
-
-    def planned(self, view: StepView) -> tuple[str, str, str]:
-        """Everything at a refresh; else rows of any region, chosen by what was seen of them."""
-        return super().planned(view) if self._full(view.step) else ("partial",) * 3
+        """The latest confidence of every position, [B, T]."""
+        self._receive()
+        return self._confidence
 
     def choose(self, masked: np.ndarray, block: slice) -> np.ndarray:
         """Rows [B, T] bool of a step, given the `masked` positions [B, T] before it.
 
-        The rows that predict the candidates, tokens that became known in the last step, the nucleus
-        of the roll-out among all other rows, and small gaps between these.
+        They are the rows that predict the candidates, the tokens committed in the last step, the
+        nucleus of the roll-out among all other rows, and small gaps between these.
         """
-        rows = self._shifted(self._candidates(masked, block)) | (self._open & ~masked)
-        self._hear()
+        rows = self._shifted(self._candidates(masked, block)) | (self._masked_before & ~masked)
+        self._receive()
         for row, weight, rest in zip(rows, self.flow, self.visible & ~rows, strict=True):
             row[nucleus(weight, rest, self.rollout_p)] = True
             for left, right in pairwise(np.flatnonzero(row)):
@@ -159,7 +181,7 @@ class D2Cache(CachePolicy):
         """The `current_k` most certain masks, those of the block first, as a mask [B, T]."""
         start = self.run.prompt_length
         known = torch.from_numpy(~masked[:, start:])
-        score = np.zeros_like(self._sure)
+        score = np.zeros_like(self._confidence)
         score[:, start:] = self.confidence[:, start:] * density(known, self.sigma).numpy()
         found = np.zeros_like(masked)
         for row, free, certain in zip(found, map(np.flatnonzero, masked), score, strict=True):
@@ -175,20 +197,20 @@ class D2Cache(CachePolicy):
         return free[free < start + (last // size + 1) * size]
 
     def _roll(self, layer: int, probe: LayerProbe, weights: Tensor) -> None:
-        """After the last layer: how much of each row flows into all rows that are not padding.
+        """Compute, after the last layer, the attention that flows from each row into all others.
 
-        That are the column sums of M_L ... M_1 with M = rownorm(E + I), E being `weights` [B, n, T]
-        at the rows fed, else 0; a row of weights sums to 1. Taken from the last layer down, no
-        product is wider than a vector.
+        The flow is the column sums of M_L ... M_1 over rows that are not padding, where
+        M = rownorm(E + I) and E is `weights` [B, n, T] at the rows that entered, 0 elsewhere; a row
+        of weights sums to 1. The product is taken from the last layer down, as vectors.
         """
         if layer == 0:
-            seen = self._seen if probe.key_mask is None else probe.key_mask
-            self._seen = seen.to(weights.device, non_blocking=True)
+            seen = self._visible_keys if probe.key_mask is None else probe.key_mask
+            self._visible_keys = seen.to(weights.device, non_blocking=True)
         probe.store.write(layer, "weights", probe.rows, weights.to(probe.h.dtype))
         probe.counter.select(layer, 2 * weights.numel())
         if layer < self.run.info.layers - 1:
             return
-        flow = self._seen.to(weights)
+        flow = self._visible_keys.to(weights)
         single = unrepeated(probe.rows, weights[..., 0])
         for below in range(layer, -1, -1):
             fed = take(flow, probe.rows) / 2
@@ -200,13 +222,13 @@ class D2Cache(CachePolicy):
         else:
             self.influence = flow
 
-    def _hear(self) -> None:
-        """Read what the last step sent."""
-        if self._late is not None:
-            view, landing = self._late
-            told, self.flow, self.visible = landing.get()
-            self._late = None
-            self.renew(view, told)
+    def _receive(self) -> None:
+        """Wait for the copies that the last step started."""
+        if self._pending is not None:
+            view, copies = self._pending
+            confidence, self.flow, self.visible = copies.get()
+            self._pending = None
+            self.update_confidence(view, confidence)
 
     def _full(self, step: int) -> bool:
         every = self.refresh_interval
@@ -218,11 +240,6 @@ class D2Cache(CachePolicy):
         out, here, there = np.zeros_like(mask), slice(0, size - shift), slice(shift, size)
         out[:, there if forward else here] = mask[:, here if forward else there]
         return out
-
-    @classmethod
-    def exact(cls) -> D2Cache:
-        """A refresh in every step."""
-        return cls(refresh_interval=1)
 
 
 def nucleus(weight: np.ndarray, rest: np.ndarray, share: float) -> np.ndarray:

@@ -53,6 +53,11 @@ class DkvCache(CachePolicy):
         4, 0, 1024, help="Greedy only: nearest masked positions recomputed with each next token."
     )
 
+    def start(self, run: RunInfo) -> None:
+        """No step was taken yet."""
+        super().start(run)
+        self._masked_before = np.zeros((run.batch, run.length), bool)
+
     def begin_step(self, view: StepView) -> StepPlan:
         """All rows at a reload, else those that the variant computes."""
         before, self._masked_before = self._masked_before, view.masked_host
@@ -76,11 +81,6 @@ class DkvCache(CachePolicy):
     def sites(self, run: RunInfo) -> tuple[Site, ...]:
         """K and V."""
         return Site("k"), Site("v")
-
-    def start(self, run: RunInfo) -> None:
-        """No step was taken yet."""
-        super().start(run)
-        self._masked_before = np.zeros((run.batch, run.length), bool)
 
     @property
     def follows_order(self) -> bool:

@@ -92,8 +92,8 @@ class DllmCache(CachePolicy):
     selector: str = knob(
         "v_cos",
         choices=("v_cos", "k_cos", "v_l2", "random"),
-        help="How rows are chosen: by the cosine of V or of K with its reference, by the distance of "
-        "V, or at random.",
+        help="How rows are chosen: by the cosine of V or of K with its reference, by the distance "
+        "of V, or at random.",
     )
     layer0_dense: bool = knob(
         True, label="Layer 1 dense", help="Layer 1 is recomputed in every step, as released."
@@ -116,8 +116,8 @@ class DllmCache(CachePolicy):
         1,
         1024,
         label="CFG interval",
-        help="With guidance: steps between computations of its unconditional branch; the first five "
-        "steps all compute it.",
+        help="With guidance: steps between computations of its unconditional branch; the first "
+        "five steps all compute it.",
     )
 
     def begin_step(self, view: StepView) -> StepPlan:

@@ -58,6 +58,12 @@ class FreeCache(CachePolicy):
         "positions further right are not attended to. Empty: off. Replaces block and freeze.",
     )
 
+    def start(self, run: RunInfo) -> None:
+        """Nothing is frozen yet."""
+        super().start(run)
+        self._frontier = np.full(run.batch, run.prompt_length)
+        self._computed = slice(0, run.length)
+
     def begin_step(self, view: StepView) -> StepPlan:
         """All rows once, then the window."""
         frontier = _frontier(view.masked_host)
@@ -84,12 +90,6 @@ class FreeCache(CachePolicy):
     def sites(self, run: RunInfo) -> tuple[Site, ...]:
         """K and V."""
         return Site("k"), Site("v")
-
-    def start(self, run: RunInfo) -> None:
-        """Nothing is frozen yet."""
-        super().start(run)
-        self._frontier = np.full(run.batch, run.prompt_length)
-        self._computed = slice(0, run.length)
 
     def logits_end(self, masked: np.ndarray, block: slice) -> np.ndarray:
         """The window's right edge, in the first step too; without a window the whole canvas.

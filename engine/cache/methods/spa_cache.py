@@ -82,7 +82,7 @@ class SpaCache(CachePolicy):
     )
     reasons = (
         Reason("the first step recomputes every row", "first_step"),
-        Reason("every row is refreshed[ {every:refresh_interval}], and this step is one of them; "
+        Reason("this step refreshes every row[, as is done {every:refresh_interval}]; "
                "{refreshes:prompt}", "full"),
         Reason("the prompt is only recomputed when every row is refreshed[, "
                "{every:refresh_interval}]; {refreshes}", "prompt reused kv_mode=dense"),
@@ -115,9 +115,9 @@ class SpaCache(CachePolicy):
     budget: str = knob(
         "preset",
         choices=("preset", *PRESETS, "uniform", "fitted"),
-        help="How the recomputed share varies over the layers: preset: as published for the model's "
-        "family; a family's name: as published for it; uniform: the same in all layers; fitted: "
-        "fitted to drifts measured on this checkpoint.",
+        help="How the recomputed share varies over the layers. preset: as published for the "
+        "model's family, a family's name: as published for that one, uniform: the same in all "
+        "layers, fitted: fitted to drifts measured on this checkpoint.",
     )
     peak_ratio: float | None = knob(
         0.25, 0.001, 1.0, optional=True,
@@ -164,17 +164,16 @@ class SpaCache(CachePolicy):
         self._fitted: Curve | None = None
 
     def begin_step(self, view: StepView) -> StepPlan:
-        """All rows at a refresh, the answer's at theirs; else those selected from."""
+        """All rows at a refresh, those of the answer at its refresh; else the candidates."""
         self._full = view.step <= self.warm_up or is_refresh_step(view.step, self.refresh_interval)
         self._refresh_answer = self._full or is_refresh_step(view.step, self.response_interval)
         if self._full:
             return StepPlan()
-        return StepPlan(
-            rows=self._answer if self._refresh_answer or self._dense else ALL, kind="partial"
-        )
+        answer_only = self._refresh_answer or self._dense
+        return StepPlan(rows=self._answer if answer_only else ALL, kind="partial")
 
     def plan(self, layer: int, probe: LayerProbe) -> LayerPlan:
-        """Every row at a refresh and in a dense first layer, else those that moved most."""
+        """Every row at a refresh and in a dense first layer, else those that drifted most."""
         if layer == 0 and self._dense:
             return LayerPlan()
         if self.identifier == "attn_out":
@@ -183,7 +182,7 @@ class SpaCache(CachePolicy):
             old = probe.cached("attn", probe.rows)
             assert old is not None, "the first step is full"
             return LayerPlan(ffn=self._select(layer, cosine_drift(probe.attn(LayerPlan()), old)))
-        region = self._answer if isinstance(probe.rows, slice) else self._rows
+        region = self._answer if isinstance(probe.rows, slice) else self._candidates
         new = self._identify(probe, region)
         if self._refresh_answer:
             probe.keep("proxy", new, region)
@@ -196,34 +195,34 @@ class SpaCache(CachePolicy):
         return LayerPlan(k=kv, v=kv, attn=chosen, ffn=chosen)
 
     def prepare(self, context: PolicyContext) -> None:
-        """Get the proxies and, where asked for, the budget fitted to the checkpoint's drifts."""
+        """Get the proxies and, if the budget is fitted, fit it to the checkpoint's drifts."""
         if self.identifier == "value":
             self._proxies = dict(enumerate(obtain(context, self._width(context.adapter.info))))
         if self.budget == "fitted":
             self._fitted = fit(context.profile("v").beyond(DRIFTED))
 
     def sites(self, run: RunInfo) -> tuple[Site, ...]:
-        """K and V; of the rows selected from, what is compared and the branches' sum."""
-        start = self._region(run).start
+        """K and V; of the candidate rows the compared quantity and the sum of both branches."""
+        start = self._candidate_rows(run).start
         outputs: tuple[Site, ...] = (Site("attn", start=start), Site("ffn", start=start))
         if self.identifier != "attn_out":
             outputs = (Site("proxy", self._width(run.info), start), Site("branch", start=start))
         return Site("k"), Site("v"), *outputs
 
     def start(self, run: RunInfo) -> None:
-        """Derive the rows of each layer; ValueError names a knob that the model cannot meet."""
-        if getattr(self, "run", None) != run:  # else they stay: captured forwards use them
+        """Derive the number of rows of each layer; ValueError names an impossible knob."""
+        if getattr(self, "run", None) != run:  # else keep the tensors, which captured forwards use
             self._ranks: dict[int, Tensor] = {}
         super().start(run)
-        self._rows, shift = self._region(run), run.info.logit_shift
+        self._candidates, shift = self._candidate_rows(run), run.info.logit_shift
         self._answer = slice(max(run.prompt_length - shift, 0), run.length)
-        padding = run.padding if self._rows.start == 0 else ()
+        padding = run.padding if self._candidates.start == 0 else ()
         self._skipped = padding or (0,) * run.batch
-        free = [self._rows.stop - self._rows.start - n for n in self._skipped]
+        free = [self._candidates.stop - self._candidates.start - n for n in self._skipped]
         self._counts = [[share(ratio, n) for n in free] for ratio in self.ratios(run.info)]
 
     def ratios(self, info: ModelInfo) -> tuple[float, ...]:
-        """The share of rows renewed in each layer, [layers]."""
+        """The share of rows recomputed in each layer, [layers]."""
         if self.budget == "fitted":
             if self._fitted is None:
                 raise ValueError(
@@ -240,25 +239,21 @@ class SpaCache(CachePolicy):
 
     @classmethod
     def exact(cls) -> SpaCache:
-        """Every row renewed in every step."""
+        """Every row refreshed in every step."""
         return cls(refresh_interval=1)
 
     def planned(self, view: StepView, plan: StepPlan) -> Kinds:
-        """Prompt and answer by their intervals; in between a share of the rows selected from."""
+        """Prompt and answer by their intervals; in between a share of the candidates."""
         if self._full:
             return super().planned(view, plan)
         answer = "full" if self._refresh_answer else "partial"
-        again = not self._dense or refreshes_within(
-            view.step, self.refresh_interval, view.steps_left
-        )
-        return (
-            reuse_kind(again) if self._dense or self._refresh_answer else "partial",
-            answer,
-            answer,
-        )
+        interval, left = self.refresh_interval, view.steps_left
+        again = not self._dense or refreshes_within(view.step, interval, left)
+        prompt = reuse_kind(again) if self._dense or self._refresh_answer else "partial"
+        return prompt, answer, answer
 
     def facts(self) -> dict[str, list[float]]:
-        """The share of rows renewed in each layer between refreshes."""
+        """The share of rows recomputed in each layer between refreshes."""
         first, *others = self.ratios(self.run.info)
         return {"budget": [1.0 if self._dense else first, *others]}
 
@@ -266,13 +261,13 @@ class SpaCache(CachePolicy):
     def _dense(self) -> bool:
         return self.kv_mode == "dense"
 
-    def _region(self, run: RunInfo) -> slice:
-        """Rows that selection is among."""
+    def _candidate_rows(self, run: RunInfo) -> slice:
+        """The candidate rows, among which rows are chosen."""
         start = max(run.prompt_length - run.info.logit_shift, 0) if self._dense else 0
         return slice(start, run.length)
 
     def _width(self, info: ModelInfo) -> int:
-        """Width of what is compared; ValueError where the rank exceeds V's width."""
+        """Width of the compared quantity; ValueError if the rank exceeds V's width."""
         if self.identifier != "value":
             return info.d_kv if self.identifier == "key" else info.d_model
         if self.rank is not None and self.rank > info.d_kv:
@@ -283,7 +278,7 @@ class SpaCache(CachePolicy):
         return self.rank or max(1, min(128, info.d_kv // 8))
 
     def _identify(self, probe: LayerProbe, region: slice) -> Tensor:
-        """What is compared, at the rows of `region`, [B, n, width]."""
+        """The compared quantity at the rows of `region`, [B, n, width]."""
         if self.identifier in PROJECTED:
             if self._refresh_answer:
                 probe.project_all()
@@ -299,16 +294,16 @@ class SpaCache(CachePolicy):
         probe.counter.select(probe.layer, 2 * probe.h.shape[-1] * new.numel())
         return new
 
-    def _select(self, layer: int, moved: Tensor) -> Tensor:
-        """The rows [B, k] of largest `moved` [B, n], ties to the lower, as global rows, ascending.
+    def _select(self, layer: int, drifts: Tensor) -> Tensor:
+        """The rows [B, k] of largest `drifts` [B, n], ties to the lower, as ascending global rows.
 
-        Padding is never selected.
+        Padding is never chosen.
         """
-        first, counts = self._rows.start, self._counts[layer]
+        first, counts = self._candidates.start, self._counts[layer]
         if not any(self._skipped):
-            return top_drift(moved, counts[0], first)
+            return top_drift(drifts, counts[0], first)
         if layer not in self._ranks:
-            self._ranks[layer] = ranks(counts, moved.device)
-            pads = np.arange(moved.shape[1]) < np.array(self._skipped)[:, None]
-            self._pads = upload(pads, moved.device)
-        return top_drift(moved.masked_fill(self._pads, -1.0), self._ranks[layer], first)
+            self._ranks[layer] = ranks(counts, drifts.device)
+            pads = np.arange(drifts.shape[1]) < np.array(self._skipped)[:, None]
+            self._pads = upload(pads, drifts.device)
+        return top_drift(drifts.masked_fill(self._pads, -1.0), self._ranks[layer], first)

@@ -12,7 +12,7 @@ from torch import Tensor
 from engine.core.zero_gpu import on_zero
 from engine.generate.capture.tape import Tape
 from engine.models.base import ModelAdapter
-from engine.models.linear import STRIDE, recurring
+from engine.models.linear import ROW_MULTIPLE, without_row_padding
 
 Replay = Callable[[], Tensor]
 
@@ -72,12 +72,12 @@ class CudaCapturer:
 class TapeCapturer:
     """Tapes of CPU operations; each replay allocates its tensors again."""
 
-    row_multiple, sliding_window, warm_up_steps = STRIDE, False, WARM_UP_STEPS
+    row_multiple, sliding_window, warm_up_steps = ROW_MULTIPLE, False, WARM_UP_STEPS
 
     def capture(self, call: Callable[[], Tensor]) -> tuple[Tensor, Replay | None]:
         """Run the call on a tape."""
         with Tape() as tape:
-            out = recurring(call)
+            out = without_row_padding(call)
         return out, None if tape.failure else tape.make_replay(out)
 
 

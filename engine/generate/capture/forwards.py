@@ -59,7 +59,7 @@ class _Inputs:
 
     def cost(self, counter: FlopCounter) -> FlopCounter:
         """The FLOPs of a forward, for a single row if the rows are an index, perhaps padded."""
-        return counter.each(self.tensors["rows"].shape[1]) if self.indexed else counter
+        return counter.per_row(self.tensors["rows"].shape[1]) if self.indexed else counter
 
     def finish(self, step: ForwardPass, found: ResidualStream, cost: FlopCounter) -> ResidualStream:
         """The output `found` of the forward without padding rows; adds the cost to the step's."""
@@ -126,7 +126,8 @@ class CapturedForwards:
         step = ForwardPass(
             self._adapter, self._store, self._policy, plan, canvas, pad_mask, counter, unread
         )
-        capture_key = None if self._capturer is None else self._policy.capture_key()
+        key_of = None if self._capturer is None else self._policy.speedups.capture_key
+        capture_key = None if key_of is None else key_of(self._policy)
         stream = step.begin() if capture_key is None else self._begin(step, capture_key)
         return step.finish(stream, logit_rows)
 
@@ -137,7 +138,7 @@ class CapturedForwards:
             step.plan,
             step.canvas,
             self._capturer.row_multiple,
-            self._capturer.sliding_window and self._policy.sliding_window,
+            self._capturer.sliding_window and self._policy.speedups.sliding_window,
         )
         key = capture_key, step.unread, inputs.key
         seen, known = key in self._known, self._known.pop(key, None)

@@ -11,7 +11,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,14 @@ from huggingface_hub import constants
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from engine.core.files import cache_path, write_whole
-from engine.core.progress import run_to_end
+from engine.core.files import cache_path, write_atomically
+from engine.core.progress import ByteProgress, run_to_end
 
 MAX_JSON_BYTES, MAX_MESSAGE = 50_000_000, 600  # bytes of a file; characters of an error message
 DTYPE_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # dtypes that are read
 READ_BYTES, HASH_BYTES = 32 << 20, 8 << 20  # most bytes read at once, for a tensor and a hash
 SMALL_FILE_BYTES = 64 << 20  # larger files enter a digest by their own SHA-256
+SHA256 = re.compile("[0-9a-f]{64}")
 INDEX = "model.safetensors.index.json"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
@@ -34,20 +36,19 @@ PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 class CheckpointError(ValueError):
     """A checkpoint cannot be used; the message names the file or tensor and the remedy.
 
-    Names come out of files, so the middle of a message that is too long is left out.
+    Names come from files and may have any length, so a long message loses its middle.
     """
 
     def __init__(self, message: str) -> None:
-        long = len(message) > LONGEST
-        super().__init__(
-            f"{message[: LONGEST // 2]} ... {message[-LONGEST // 2 :]}" if long else message
-        )
+        if len(message) > MAX_MESSAGE:
+            message = f"{message[: MAX_MESSAGE // 2]} ... {message[-MAX_MESSAGE // 2 :]}"
+        super().__init__(message)
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object of a checkpoint folder; CheckpointError names the file otherwise."""
+    """The object in a JSON file; CheckpointError names a file that holds none or is missing."""
     try:
-        if checked(path).stat().st_size > MAX_JSON_BYTES:
+        if regular_file(path).stat().st_size > MAX_JSON_BYTES:
             raise CheckpointError(f"{path.name}: larger than {MAX_JSON_BYTES} bytes")
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -63,52 +64,52 @@ def read_json(path: Path) -> dict[str, Any]:
     return data
 
 
-def checked(path: Path) -> Path:
-    """`path`, which is a plain file of its folder or of the Hub's cache around that folder.
+def regular_file(path: Path) -> Path:
+    """`path`, checked to be a regular file of its folder or of the Hub's cache around that folder.
 
-    Raises CheckpointError where a link leads elsewhere or there is no plain file,
-    FileNotFoundError where there is nothing.
+    Raises CheckpointError if it links elsewhere or is no regular file, FileNotFoundError if it
+    does not exist.
     """
     real, home = (Path(os.path.realpath(p, strict=True)) for p in (path, path.parent))
-    cached = home.parents[1:3] if home.parent.name == "snapshots" else ()  # of the model, of all
+    cached = home.parents[1:3] if home.parent.name == "snapshots" else ()  # the model, the cache
     allowed = {home, *(folder / "blobs" for folder in cached)}
     if allowed.isdisjoint(real.parents):
         raise CheckpointError(f"{path.name}: a link out of {home.name}; copy the file into it")
     if not real.is_file():
-        raise CheckpointError(f"{path.name}: not a plain file; copy it again")
+        raise CheckpointError(f"{path.name}: not a regular file; copy it again")
     return path
 
 
 class Checkpoint:
     """The tensors of a folder by name, read lazily from its safetensors files.
 
-    `shapes` holds what the files' headers say. Raises CheckpointError for no, damaged, linked or
-    doubled files and tensors.
+    `shapes` holds the shapes of the files' headers. Raises CheckpointError if there is no file,
+    if a file is damaged or links elsewhere, or if two files hold the same tensor.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._where: dict[str, Path] = {}
-        self._kinds: dict[str, str] = {}
+        self._files: dict[str, Path] = {}
+        self._dtypes: dict[str, str] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
         files = sorted(folder.glob("*.safetensors"))
         if not files:
-            raise CheckpointError(_no_weights(folder))
+            raise CheckpointError(_no_weights_message(folder))
         index = folder / INDEX
-        named = _shards(read_json(index), {f.name for f in files}) if index.exists() else {}
+        named = _indexed_files(read_json(index), {f.name for f in files}) if index.exists() else {}
         for path in files:
             self._read_header(path)
         for name, file in named.items():
-            if name not in self._where or self._where[name].name != file:
+            if name not in self._files or self._files[name].name != file:
                 raise CheckpointError(
-                    f"{name}: not in {file}, where the index has it; copy all shards and the index"
+                    f"{name}: not in {file}, where the index puts it; copy all shards and the index"
                 )
 
     def check(self, expected: Mapping[str, tuple[int, ...]], skipped: tuple[str, ...] = ()) -> None:
-        """Compare names and shapes with what the config calls for; the error names tensors.
+        """Raise CheckpointError unless names and shapes are the `expected` ones.
 
-        Their numbers must be floating-point, of a format in WIDTHS.
-        Tensors whose names start with one of `skipped` may stand beside them.
+        All dtypes must be in DTYPE_BYTES. Other tensors are allowed if their names start with one
+        of `skipped`.
         """
         missing = sorted(set(expected) - set(self.shapes))
         unknown = sorted(n for n in set(self.shapes) - set(expected) if not n.startswith(skipped))
@@ -119,34 +120,34 @@ class Checkpoint:
         for name, shape in expected.items():
             if self.shapes[name] != shape:
                 raise CheckpointError(
-                    f"{name}: shape {list(self.shapes[name])}, but config.json asks for "
-                    f"{list(shape)}"
+                    f"{name}: shape {list(self.shapes[name])}, but config.json requires "
+                    f"{list(shape)}; copy both files from the same checkpoint"
                 )
-            if self._kinds[name] not in WIDTHS:
+            if self._dtypes[name] not in DTYPE_BYTES:
                 raise CheckpointError(
-                    f"{name}: {self._kinds[name]} numbers in {self._where[name].name}; take a "
-                    f"checkpoint in {', '.join(WIDTHS)}, not a quantised one"
+                    f"{name}: {self._dtypes[name]} numbers in {self._files[name].name}; use a "
+                    f"checkpoint in {', '.join(DTYPE_BYTES)}, not a quantised one"
                 )
 
     def nbytes(self, name: str, rows: int | None = None) -> int:
-        """Bytes that the first `rows` rows of a tensor (None: all) take in its file."""
+        """Size in bytes of the first `rows` rows of a tensor (None: all) in its file."""
         shape = self.shapes[name]
         count = torch.Size(shape).numel()
-        return WIDTHS[self._kinds[name]] * (
+        return DTYPE_BYTES[self._dtypes[name]] * (
             count if rows is None else count // max(shape[0], 1) * rows
         )
 
     def read(self, name: str, device: torch.device, rows: int | None = None) -> Iterator[Tensor]:
-        """The first `rows` rows of a tensor (None: all) on a device, as stored, in short runs.
+        """The first `rows` rows of a tensor (None: all) on a device, in pieces, dtype unchanged.
 
-        Each run is at most CHUNK bytes, or one row. Raises CheckpointError naming the tensor where
-        the file has changed or cannot be read.
+        A piece has at most READ_BYTES bytes, or one row. Raises CheckpointError naming the tensor
+        if the file has changed or cannot be read.
         """
         shape = self.shapes[name]
         rows = shape[0] if rows is None else rows
-        step = max(1, CHUNK // max(self.nbytes(name, 1), 1))
+        step = max(1, READ_BYTES // max(self.nbytes(name, 1), 1))
         try:
-            with safe_open(self._where[name], framework="pt", device=str(device)) as file:
+            with safe_open(self._files[name], framework="pt", device=str(device)) as file:
                 tensor = file.get_slice(name)
                 if tuple(tensor.get_shape()) != shape:
                     raise CheckpointError(f"{name}: changed while it was read; load it again")
@@ -158,63 +159,92 @@ class Checkpoint:
             ) from None
 
     def digest(self) -> str:
-        """Sixteen hex digits of SHA-256 over the weight files, in the order of their names.
+        """Sixteen hex digits of SHA-256 over every byte of the weight files, in order of names."""
+        return run_to_end(self.digest_steps())
 
-        Files up to WHOLE bytes count whole. Of a larger one the size, the header (names, shapes)
-        and SAMPLE bytes at PLACES places spread evenly from its start to its end count: enough to
-        tell checkpoints apart without reading all of them.
+    def digest_steps(self) -> Generator[ByteProgress, None, str]:
+        """`digest` as a generator, so that hashing large files can be stopped.
+
+        Files up to SMALL_FILE_BYTES are hashed as they are, of larger ones the size and the own
+        SHA-256.
         """
         sha = hashlib.sha256()
-        for path in sorted(set(self._where.values())):
+        for path in sorted(set(self._files.values())):
             size = path.stat().st_size
-            with path.open("rb") as file:
-                if size <= WHOLE:
-                    while chunk := file.read(SAMPLE):
-                        sha.update(chunk)
-                    continue
-                header = file.read(8)
-                sha.update(size.to_bytes(8, "little") + header)
-                sha.update(file.read(int.from_bytes(header, "little")))
-                for place in range(PLACES):
-                    file.seek((size - SAMPLE) * place // (PLACES - 1))
-                    sha.update(file.read(SAMPLE))
+            if size <= SMALL_FILE_BYTES:
+                sha.update(path.read_bytes())
+            else:
+                own = yield from _file_sha256(path.resolve())
+                sha.update(size.to_bytes(8, "little") + bytes.fromhex(own))
         return sha.hexdigest()[:16]
 
     def _read_header(self, path: Path) -> None:
         try:
-            with safe_open(checked(path), framework="pt") as file:
+            with safe_open(regular_file(path), framework="pt") as file:
                 found = {n: file.get_slice(n) for n in file.keys()}  # noqa: SIM118
-                heads = {n: (tuple(t.get_shape()), t.get_dtype()) for n, t in found.items()}
+                header = {n: (tuple(t.get_shape()), t.get_dtype()) for n, t in found.items()}
         except CheckpointError:
             raise
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{path.name}: damaged ({error}); copy it again") from None
-        for name, (shape, kind) in heads.items():
-            if name in self._where:
-                raise CheckpointError(f"{name}: stands in {self._where[name].name} and {path.name}")
-            self._where[name], self.shapes[name], self._kinds[name] = path, shape, kind
+        for name, (shape, dtype) in header.items():
+            if name in self._files:
+                raise CheckpointError(
+                    f"{name}: in both {self._files[name].name} and {path.name}; remove one"
+                )
+            self._files[name], self.shapes[name], self._dtypes[name] = path, shape, dtype
 
 
-def _no_weights(folder: Path) -> str:
-    """Why a folder without a safetensors file is refused."""
+def _file_sha256(path: Path) -> Generator[ByteProgress, None, str]:
+    """SHA-256 of a file, hex; read once, then kept in the user's cache folder.
+
+    The Hub's cache names large files by their SHA-256, so those are not read at all.
+    """
+    if SHA256.fullmatch(path.name) and Path(constants.HF_HUB_CACHE).resolve() in path.parents:
+        return path.name
+    before = _file_stamp(path)
+    stored = cache_path("file-hashes", before)
+    with suppress(OSError, UnicodeError):
+        if SHA256.fullmatch(found := stored.read_text("ascii")):
+            return found
+    sha = hashlib.sha256()
+    with path.open("rb") as file:
+        while data := file.read(HASH_BYTES):
+            sha.update(data)
+            yield ByteProgress(0, 0)
+    if _file_stamp(path) == before:
+        with suppress(OSError):
+            write_atomically(stored, sha.hexdigest().encode())
+    return sha.hexdigest()
+
+
+def _file_stamp(path: Path) -> str:
+    """Name of a file and its state: it changes whenever the file is written or replaced."""
+    now = path.stat()
+    state = str(path), now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns
+    return hashlib.sha256(repr(state).encode()).hexdigest()
+
+
+def _no_weights_message(folder: Path) -> str:
+    """Error message for a folder without a safetensors file."""
     pickles = sorted(file.name for kind in PICKLES for file in folder.glob(kind))
     if not pickles:
         return f"{folder.name}: no .safetensors file in it; copy the weights"
     return (
         f"{pickles[0]}: a pickle, which can run code; only .safetensors files are read, so "
-        f"convert {folder.name} or take a copy of it in that format"
+        f"convert {folder.name} to that format"
     )
 
 
-def _shards(index: Mapping[str, Any], present: set[str]) -> dict[str, str]:
-    """An index's file for every tensor; CheckpointError names a file that is not in the folder."""
+def _indexed_files(index: Mapping[str, Any], present: set[str]) -> dict[str, str]:
+    """The file of each tensor by an index; CheckpointError names a file not in the folder."""
     named = index.get("weight_map")
     if not isinstance(named, dict) or not all(isinstance(v, str) for v in named.values()):
         raise CheckpointError(f"{INDEX}: weight_map is missing")
     absent = sorted(set(named.values()) - present)
     if absent and ("/" in absent[0] or "\\" in absent[0]):
         raise CheckpointError(
-            f"{INDEX}: names {absent[0]!r}, a file outside the folder; take an index that belongs "
+            f"{INDEX}: names {absent[0]!r}, a file outside the folder; copy the index that belongs "
             f"to these shards"
         )
     if absent:

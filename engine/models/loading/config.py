@@ -1,4 +1,4 @@
-"""Fields: how a family's `config.json` names its sizes, and how they are read and checked."""
+"""Reading and checking `config.json`: the names of its fields by family, and their values."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ MASK_TOKEN = "<|mdm_mask|>"
 
 
 @dataclass(frozen=True)
-class Fields:
-    """Names of the sizes in a family's `config.json`, and what it must be or may leave out.
+class ConfigFields:
+    """Names of the sizes in a family's `config.json`, and the values that it must have.
 
-    `required` holds fields that may have no other value, `max_context` the positions that the
-    family is documented for, whatever its config allows.
+    `required` holds the only supported values of fields that may be missing, `max_context` the
+    positions that the family is documented for, which its config may exceed.
     """
 
     layers: str
@@ -40,9 +40,9 @@ class Fields:
         logit_shift: int = 0,
         qkv_bias: bool = False,
     ) -> ModelInfo:
-        """ModelInfo of a config; `stop_ids` are ids that end a text beside EOS.
+        """ModelInfo of a config; `stop_ids` are ids that end a text besides EOS.
 
-        Raises CheckpointError naming a field that is missing or asks for what the family lacks.
+        Raises CheckpointError naming a field that is missing or has an unsupported value.
         """
         for field, value in self.required.items():
             if config.get(field, value) != value:
@@ -50,15 +50,15 @@ class Fields:
                     f"config.json: {field} is {config[field]!r}; {value!r} expected"
                 )
         names = (self.d_model, self.layers, self.n_heads, self.ffn, self.max_length)
-        width, layers, heads, ffn, context = (whole(config, name, 1) for name in names)
-        vocab = whole(config, "vocab_size", 1)
-        kv = whole(config, self.n_kv_heads, 1) if config.get(self.n_kv_heads) else heads
+        width, layers, heads, ffn, context = (integer_field(config, name, 1) for name in names)
+        vocab = integer_field(config, "vocab_size", 1)
+        kv = integer_field(config, self.n_kv_heads, 1) if config.get(self.n_kv_heads) else heads
         if width % (2 * heads) or heads % kv:
             raise CheckpointError(
                 f"config.json: {self.n_heads} must divide {self.d_model} into heads of an even "
                 f"width, and {self.n_kv_heads} {self.n_heads}"
             )
-        eos = whole(config, "eos_token_id", 0, vocab)
+        eos = integer_field(config, "eos_token_id", 0, vocab)
         padded = config.get("pad_token_id") is not None
         return ModelInfo(
             family=family,
@@ -69,11 +69,11 @@ class Fields:
             ffn=ffn,
             vocab_size=vocab,
             max_length=min(context, self.max_context or context),
-            rope_theta=positive(config, "rope_theta", 10_000.0),
-            norm_eps=positive(config, "rms_norm_eps", self.norm_eps),
-            mask_id=whole(config, "mask_token_id", 0, vocab),
+            rope_theta=positive_field(config, "rope_theta", 10_000.0),
+            norm_eps=positive_field(config, "rms_norm_eps", self.norm_eps),
+            mask_id=integer_field(config, "mask_token_id", 0, vocab),
             eos_id=eos,
-            pad_id=whole(config, "pad_token_id", 0, vocab) if padded else eos,
+            pad_id=integer_field(config, "pad_token_id", 0, vocab) if padded else eos,
             stop_ids=(eos, *(i for i in stop_ids if i != eos)),
             logit_shift=logit_shift,
             qkv_bias=qkv_bias,
@@ -82,19 +82,19 @@ class Fields:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The `config.json` of a checkpoint folder, its mask id from the tokenizer where it has none.
+    """The `config.json` of a checkpoint folder, with the mask id of the tokenizer if it has none.
 
-    LLaDA-V's says nothing of the mask, which its tokenizer names. No id is ever assumed.
-    Raises CheckpointError naming a file that is missing or not readable.
+    LLaDA-V's config has no mask id. Raises CheckpointError naming a file that is missing or not
+    readable.
     """
     config = read_json(folder / "config.json")
-    if config.get("mask_token_id") is None and (found := _named_id(folder, MASK_TOKEN)) is not None:
-        return config | {"mask_token_id": found}
+    if config.get("mask_token_id") is None:
+        config["mask_token_id"] = _added_token_id(folder, MASK_TOKEN)
     return config
 
 
-def _named_id(folder: Path, token: str) -> int | None:
-    """The id of an added token by the tokenizer's files; None where they do not have it."""
+def _added_token_id(folder: Path, token: str) -> int | None:
+    """The id of an added token in the tokenizer's files; None if they do not have it."""
     path = folder / "tokenizer_config.json"
     decoder = read_json(path).get("added_tokens_decoder") if path.is_file() else None
     for number, row in decoder.items() if isinstance(decoder, dict) else ():
@@ -110,9 +110,9 @@ def _named_id(folder: Path, token: str) -> int | None:
 
 def llama_fields(
     required: Mapping[str, Any], norm_eps: float, context: int | None = None
-) -> Fields:
-    """Fields of a config that names its sizes as `transformers` does for Llama and Qwen2."""
-    return Fields(
+) -> ConfigFields:
+    """Fields of a config with the names that `transformers` uses for Llama and Qwen2."""
+    return ConfigFields(
         layers="num_hidden_layers",
         d_model="hidden_size",
         n_heads="num_attention_heads",
@@ -126,8 +126,8 @@ def llama_fields(
     )
 
 
-def whole(config: Mapping[str, Any], field: str, lo: int, end: int = 2**31) -> int:
-    """A whole number of a config in [lo, end); CheckpointError names the field."""
+def integer_field(config: Mapping[str, Any], field: str, lo: int, end: int = 2**31) -> int:
+    """An integer of a config in [lo, end); CheckpointError names the field."""
     value = config.get(field)
     if type(value) is not int:
         raise CheckpointError(f"config.json: {field} should be a whole number, got {value!r}")
@@ -136,7 +136,7 @@ def whole(config: Mapping[str, Any], field: str, lo: int, end: int = 2**31) -> i
     return value
 
 
-def positive(config: Mapping[str, Any], field: str, default: float) -> float:
+def positive_field(config: Mapping[str, Any], field: str, default: float) -> float:
     """A positive number of a config; CheckpointError names the field."""
     value = config.get(field, default)
     if type(value) not in (int, float) or not 0 < value < 1e12:

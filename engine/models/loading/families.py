@@ -1,4 +1,4 @@
-"""families: the adapter of a checkpoint, by what its config says it is."""
+"""The adapter class of a checkpoint, by the `model_type` of its config."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from engine.models.dream import DreamAdapter
 from engine.models.llada import LladaAdapter
 from engine.models.loading.checkpoint import CheckpointError, read_json
 from engine.models.loading.config import read_config
-from engine.models.loading.pretrained import Pretrained
+from engine.models.loading.pretrained import PretrainedAdapter
 
-ADAPTERS: dict[str, type[Pretrained]] = {
+ADAPTERS: dict[str, type[PretrainedAdapter]] = {
     "llada": LladaAdapter, "Dream": DreamAdapter, "llava_llada": LladaAdapter,
 }  # fmt: skip
 
 
 def embedded_models(assets: Path) -> dict[str, Path]:
-    """Checkpoint folders under `assets/models` that an adapter can read, the default first."""
+    """Checkpoint folders under `assets/models` that an adapter can read; the default one first."""
     found = {}
     for config in sorted((assets / "models").glob("*/config.json")):
         try:
             known = read_json(config).get("model_type") in tuple(ADAPTERS)
         except CheckpointError:
-            known = True  # listed, so that its error is shown when it is chosen
+            known = True  # listed, so that choosing it shows the error
         if known:
             found[config.parent.name] = config.parent
     return dict(sorted(found.items(), key=lambda item: item[0] != RunSpec().model))
 
 
-def adapter_for(config: Mapping[str, Any]) -> type[Pretrained]:
-    """The adapter of a config's family; CheckpointError names `model_type` if there is none."""
+def adapter_class(config: Mapping[str, Any]) -> type[PretrainedAdapter]:
+    """The adapter class of a config; CheckpointError names an unsupported `model_type`."""
     family = config.get("model_type")
     if family not in tuple(ADAPTERS):
         raise CheckpointError(
@@ -42,12 +42,12 @@ def adapter_for(config: Mapping[str, Any]) -> type[Pretrained]:
     return ADAPTERS[family]
 
 
-def adapter_of(folder: Path) -> type[Pretrained]:
-    """The adapter of a checkpoint's family; see `adapter_for`."""
-    return adapter_for(read_json(folder / "config.json"))
+def folder_adapter_class(folder: Path) -> type[PretrainedAdapter]:
+    """The adapter class of a checkpoint folder; see `adapter_class`."""
+    return adapter_class(read_json(folder / "config.json"))
 
 
-def info_of(folder: Path) -> ModelInfo:
-    """Sizes and ids of a checkpoint, from its config and, for the mask, its tokenizer's files."""
+def read_model_info(folder: Path) -> ModelInfo:
+    """Sizes and token ids of a checkpoint folder; see `read_config`."""
     config = read_config(folder)
-    return adapter_for(config).read_info(config)
+    return adapter_class(config).read_info(config)

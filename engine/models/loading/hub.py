@@ -1,9 +1,8 @@
-"""Download: one model on its way from the Hugging Face Hub into its cache.
+"""Models of the Hugging Face Hub by repo id, downloaded to its cache on this machine.
 
-Only weights in safetensors, configs and tokenizer files are ever fetched: no code, no pickles.
-
-
-Hub: checkpoints of the Hugging Face Hub by name, kept in its cache on this machine."""
+`snapshot_download` fetches the files. It has no step between config and weights, cannot be
+stopped and reports only to progress bars: this module adds those, and errors that name a remedy.
+"""
 
 from __future__ import annotations
 
@@ -13,227 +12,152 @@ import threading
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from huggingface_hub import (
+    DryRunFileInfo,
     HfApi,
     constants,
-    hf_hub_download,
     snapshot_download,
     try_to_load_from_cache,
 )
-from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
-from tqdm.std import tqdm
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HTTPError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    XetDownloadError,
+)
+from huggingface_hub.utils import tqdm
 
 from engine.core.files import free_on_disk
+from engine.core.progress import ByteProgress
 from engine.models.loading.checkpoint import INDEX, CheckpointError, read_json
-from engine.models.loading.pretrained import Progress
 
 T = TypeVar("T")
 
-SMALL = (
+SMALL_FILES = [  # fetched before the weights
     "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
     "vocab.json", "merges.txt", "special_tokens_map.json", "added_tokens.json",
     "chat_template.jinja", INDEX,
-)  # fmt: skip
-BEAT = 0.1  # seconds between two looks at a download
+]  # fmt: skip
+POLL_SECONDS = 0.1  # interval between two progress reports
+REQUEST_SECONDS = 10  # time limit of the first request
+BYTES_BAR = "huggingface_hub.snapshot_download"  # the progress bar of bytes written to disk
+UNREACHABLE = (HTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, ConnectionError)
 
 
-class Stopped(Exception):
-    """A download that is no longer wanted."""
+class DownloadStopped(Exception):
+    """The download was stopped by its caller."""
 
 
-class Meter:
-    """Bytes that a download has brought; counted by its own thread, read by another."""
+class DownloadProgress:
+    """Bytes of a download, counted in its thread and read in another; `stop` ends it."""
 
     def __init__(self) -> None:
-        self.total = 0
-        self._before, self._now, self._size = 0, 0, 0
+        self.total = self._done = 0
         self._stopped = threading.Event()
 
     def stop(self) -> None:
-        """Let the download end at its next bytes."""
+        """End the download at its next bytes."""
         self._stopped.set()
 
-    def expect(self, total: int) -> None:
-        """Count afresh, up to `total` bytes."""
-        self.total, self._before, self._now, self._size = total, 0, 0, 0
-
-    def begin(self, size: int) -> None:
-        """Go on to the next file; Stopped where it is no longer wanted."""
-        self.add(0)
-        self._before += self._size
-        self._now, self._size = 0, size
+    def start(self, total: int) -> None:
+        """Count from zero up to `total` bytes."""
+        self.total, self._done = total, 0
 
     def add(self, count: float) -> None:
-        """Count bytes of the file, fewer where a part is begun again; Stopped as in `begin`."""
+        """Count bytes, negative if a part is repeated; DownloadStopped after `stop`."""
         if self._stopped.is_set():
-            raise Stopped
-        self._now += int(count)
+            raise DownloadStopped
+        self._done += int(count)
 
-    def reading(self) -> Progress:
-        """How far it is now."""
-        done = self._before + max(0, min(self._now, self._size))
-        return Progress(min(done, self.total), self.total)
+    def read(self) -> ByteProgress:
+        """The current state."""
+        return ByteProgress(max(0, min(self._done, self.total)), self.total)
 
+    def bar_class(self) -> type[tqdm]:
+        """A progress bar class for `snapshot_download` that draws nothing and counts here."""
+        progress = self
 
-class Download:
-    """One model on its way; every step may run in a thread of its own.
+        class Bar(tqdm):
+            def __init__(self, *args: Any, name: str | None = None, **options: Any) -> None:
+                super().__init__(*args, **{**options, "disable": True})
+                self._counts = name == BYTES_BAR
 
-    Raises ValueError naming `field`, what the model's name was given for.
-    """
+            def update(self, n: float | None = 1) -> None:
+                progress.add((n or 0) * self._counts)
 
-    def __init__(
-        self, name: str, cache: Path, endpoint: str | None, meter: Meter, field: str
-    ) -> None:
-        self._field = field
-        self._name, self._cache, self._endpoint, self._meter = name, cache, endpoint, meter
-        self._commit: str | None = None
-        self._sizes: dict[str, int] = {}
-
-    def ask(self) -> None:
-        """Ask for the commit and for the files with their sizes."""
-        api = HfApi(endpoint=self._endpoint)
-        with _told(self._name, self._field):
-            found = api.model_info(self._name, files_metadata=True, timeout=10)
-        self._commit = found.sha
-        self._sizes = {row.rfilename: row.size or 0 for row in found.siblings or ()}
-
-    def take_small(self) -> Path:
-        """Fetch configs and tokenizer; the folder that they are in."""
-        small = [file for file in self._sizes if file in SMALL]
-        if "config.json" not in small:
-            raise ValueError(
-                f"{self._field}: {self._name} has no config.json; choose another model"
-            )
-        return [self._take(file) for file in small][-1].parent
-
-    def check_disk(self) -> None:
-        """Refuse what the disk of the cache does not hold."""
-        self._meter.expect(sum(self._sizes[file] for file in self._coming()))
-        if (free := free_on_disk(self._cache)) < self._meter.total:
-            raise ValueError(
-                f"{self._field}: {self._name} takes {self._meter.total / 1e9:.1f} GB on disk and "
-                f"{free / 1e9:.1f} GB are free in {self._cache}; make room there, or choose a "
-                "smaller model"
-            )
-
-    def take_weights(self) -> None:
-        """Fetch the weights, and note in the cache that the model is there."""
-        for file in self._coming():
-            self._take(file)
-        with _told(self._name, self._field):
-            snapshot_download(
-                self._name, cache_dir=self._cache, endpoint=self._endpoint, max_workers=1,
-                allow_patterns=[*SMALL, *self._weights()], tqdm_class=_bar(self._meter),
-            )  # fmt: skip
-
-    def _weights(self) -> list[str]:
-        """The weight files: those that the index names, or all where there is no index."""
-        files = [f for f in self._sizes if f.endswith(".safetensors") and "/" not in f]
-        index = self._cached(INDEX)
-        named = None if index is None else indexed_files(index.parent)
-        return sorted(file for file in files if named is None or file in named)
-
-    def _coming(self) -> list[str]:
-        return [file for file in self._weights() if self._cached(file) is None]
-
-    def _cached(self, file: str) -> Path | None:
-        found = try_to_load_from_cache(
-            self._name, file, cache_dir=self._cache, revision=self._commit
-        )
-        return Path(found) if isinstance(found, str) else None
-
-    def _take(self, file: str) -> Path:
-        self._meter.begin(self._sizes[file])
-        with _told(self._name, self._field):
-            found = hf_hub_download(
-                self._name, file, revision=self._commit, cache_dir=self._cache,
-                endpoint=self._endpoint, tqdm_class=_bar(self._meter),
-            )  # fmt: skip
-        return Path(found)
+        return Bar
 
 
-def _bar(meter: Meter) -> type[tqdm]:
-    """A progress bar of the Hub library's kind that draws nothing and counts for `meter`."""
+def in_thread(
+    task: Callable[[], T], progress: DownloadProgress
+) -> Generator[ByteProgress, None, T]:
+    """Run a task in its own thread and return its value, yielding progress.
 
-    class Bar(tqdm):
-        def __init__(self, *given: Any, **named: Any) -> None:
-            super().__init__(*given, **{**named, "disable": True})
-
-        def update(self, n: float | None = 1) -> None:
-            meter.add(n or 0)
-
-        def update_transfer(self, n: float | None = 1) -> None:
-            """Bytes on the wire of a file that comes in chunks: `update` counts them on disk."""
-            meter.add(0)
-
-    return Bar
-
-
-def beside(task: Callable[[], T], meter: Meter) -> Generator[Progress, None, T]:
-    """The value of a task that runs in a thread of its own, beating until it is there.
-
-    Where the generator is closed the thread is left to end by itself.
+    The thread is left to end on its own if the generator is closed.
     """
     future: Future[T] = Future()
 
     def work() -> None:
         try:
             future.set_result(task())
-        except BaseException as error:  # whatever it is, the waiting side raises it
+        except BaseException as error:  # raised by `future.result` below
             future.set_exception(error)
 
     threading.Thread(target=work, daemon=True).start()
-    while not wait([future], BEAT).done:
-        yield meter.reading()
-    yield meter.reading()
+    while not wait([future], POLL_SECONDS).done:
+        yield progress.read()
+    yield progress.read()
     return future.result()
 
 
 @contextmanager
-def _told(name: str, field: str) -> Iterator[None]:
-    """Failures of the Hub library as ValueErrors naming `field` and the remedy."""
+def _named_errors(name: str, field: str) -> Iterator[None]:
+    """Turn failures of network, Hub and disk into ValueErrors with `field` and a remedy."""
     try:
         yield
-    except Stopped:
-        raise
-    except GatedRepoError:
-        raise ValueError(
-            f"{field}: {name} asks for its terms to be accepted; do so on its page of the Hub and "
+    except (OSError, HTTPError, XetDownloadError) as error:
+        raise ValueError(f"{field}: {_error_message(name, error)}") from None
+
+
+def _error_message(name: str, error: Exception) -> str:
+    if isinstance(error, LocalEntryNotFoundError) and isinstance(error.__cause__, HfHubHTTPError):
+        error = error.__cause__
+    if isinstance(error, GatedRepoError):
+        return (
+            f"{name} requires its terms to be accepted; accept them on its page of the Hub and "
             "log in on this machine with `hf auth login`"
-        ) from None
-    except HfHubHTTPError as error:
+        )
+    if isinstance(error, HfHubHTTPError):
         status = error.response.status_code
         if isinstance(error, RepositoryNotFoundError) or status in (401, 403, 404):
-            raise ValueError(
-                f"{field}: the Hub has no {name}, or keeps it private; check the spelling, or log "
-                "in on this machine with `hf auth login`"
-            ) from None
-        raise ValueError(
-            f"{field}: the Hub answered {status} for {name}; try again later"
-        ) from None
-    except Exception as error:
-        raise ValueError(f"{field}: {_reason(name, error)}") from None
-
-
-def _reason(name: str, error: Exception) -> str:
-    """Why a download failed that the Hub did not refuse, with the remedy."""
+            return (
+                f"the Hub has no {name}, or keeps it private; check the spelling, or log in on "
+                "this machine with `hf auth login`"
+            )
+        return f"the Hub answered {status} for {name}; try again later"
+    if isinstance(error, UNREACHABLE):
+        return (
+            f"{name} is not on this machine and the Hub cannot be reached "
+            f"({type(error).__name__}); connect to it, or choose a model that is on this machine"
+        )
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"the disk is full while {name} is fetched; make room and run it again"
+        return f"the disk is full while {name} is downloaded; free some space and run it again"
     if isinstance(error, PermissionError):
         return f"the cache of the Hub cannot be written ({error}); change its permissions"
     if "Consistency check failed" in str(error):
-        return f"{name} came incomplete; run it again to go on"
-    return (
-        f"{name} is not on this machine and the Hub cannot be reached "
-        f"({type(error).__name__}); connect to it, or choose a model that is on this machine"
-    )
+        return f"the download of {name} is incomplete; run it again to continue"
+    return f"the download of {name} failed ({type(error).__name__}: {error}); run it again"
 
 
 def indexed_files(folder: Path) -> set[str] | None:
-    """The files that the index of a folder names; None where it has no index."""
+    """The weight files that the index of a folder names; None without an index."""
     if not (folder / INDEX).is_file():
         return None
     found = read_json(folder / INDEX).get("weight_map")
@@ -241,19 +165,19 @@ def indexed_files(folder: Path) -> set[str] | None:
 
 
 _PART = r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
-_NAME = re.compile(f"{_PART}/{_PART}")
+_REPO_ID = re.compile(f"{_PART}/{_PART}")
 
 
-def is_name(text: str) -> bool:
-    """Whether a text has the form of a model's name, `owner/name`."""
-    return bool(_NAME.fullmatch(text)) and ".." not in text and "--" not in text
+def is_repo_id(text: str) -> bool:
+    """Whether a text has the form of a repo id, `owner/name`."""
+    return bool(_REPO_ID.fullmatch(text)) and ".." not in text and "--" not in text
 
 
-def is_whole(folder: Path) -> bool:
+def is_complete(folder: Path) -> bool:
     """Whether a folder holds a config, a tokenizer and all the weights that its index names."""
-    words = (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file()
+    merges = (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file()
     if not (folder / "config.json").is_file() or not (
-        words or (folder / "tokenizer.json").is_file()
+        merges or (folder / "tokenizer.json").is_file()
     ):
         return False
     try:
@@ -265,45 +189,84 @@ def is_whole(folder: Path) -> bool:
     return all((folder / name).is_file() for name in named)
 
 
+def _needed(listed: list[DryRunFileInfo], indexed: set[str] | None) -> list[DryRunFileInfo]:
+    """The weight files that the index names (None: all), none of them in a subfolder."""
+    return [
+        file
+        for file in listed
+        if "/" not in file.filename and (indexed is None or file.filename in indexed)
+    ]
+
+
 class Hub:
-    """Models of the Hub by name; `cache_dir` and `endpoint` are the Hub library's own if None."""
+    """Models of the Hub; `cache_dir` and `endpoint` default to those of huggingface_hub."""
 
     def __init__(self, cache_dir: Path | None = None, endpoint: str | None = None) -> None:
         self._cache = Path(cache_dir or constants.HF_HUB_CACHE).expanduser()
         self._endpoint = endpoint
 
     def find(self, name: str) -> Path | None:
-        """The folder of a model that lies whole in the cache, else None; no network is asked."""
+        """The folder of a model that is complete in the cache, else None; no network is used."""
         found = try_to_load_from_cache(name, "config.json", cache_dir=self._cache)
         folder = Path(found).parent if isinstance(found, str) else None
-        return folder if folder is not None and is_whole(folder) else None
+        return folder if folder is not None and is_complete(folder) else None
 
     def fetch(
         self, name: str, fits: Callable[[Path], None], field: str = "model"
-    ) -> Generator[Progress, None, Path]:
-        """Fetch a model; its folder is the generator's value.
+    ) -> Generator[ByteProgress, None, Path]:
+        """Download a model; the generator's value is its folder.
 
-        The small files come first. Then `fits` is given their folder and may raise ValueError,
-        and the disk is asked; only then the weights come. A word comes five times a second.
-        Closing the generator ends the download at its next bytes; where the Hub sends a file in
-        chunks by its own protocol, after that file.
+        Config and tokenizer come first. `fits` gets their folder and may raise ValueError; then
+        the disk is checked and the weights are downloaded, all of one commit. Only weights in
+        safetensors, configs and tokenizer files are fetched: no code, no pickles. Closing the
+        generator stops the download at its next bytes.
 
-        Raises ValueError naming `field` for what the Hub, the network or the disk refuses.
+        Raises ValueError naming `field` if the Hub, the network or the disk refuses.
         """
-        meter = Meter()
-        download = Download(name, self._cache, self._endpoint, meter, field)
+        progress = DownloadProgress()
+
+        def run(task: Callable[[], T]) -> Generator[ByteProgress, None, T]:
+            def named() -> T:
+                with _named_errors(name, field):
+                    return task()
+
+            return in_thread(named, progress)
+
         try:
-            yield from beside(download.ask, meter)
-            folder = yield from beside(download.take_small, meter)
+            revision = yield from run(partial(self._resolve, name))
+            snapshot: Callable[..., Any] = partial(
+                snapshot_download, name, revision=revision, cache_dir=self._cache,
+                endpoint=self._endpoint, max_workers=1, tqdm_class=progress.bar_class(),
+            )  # fmt: skip
+            folder = Path((yield from run(partial(snapshot, allow_patterns=SMALL_FILES))))
+            if not (folder / "config.json").is_file():
+                raise ValueError(f"{field}: {name} has no config.json; choose another model")
             fits(folder)
-            download.check_disk()
-            yield from beside(download.take_weights, meter)
+            listing = partial(snapshot, allow_patterns="*.safetensors", dry_run=True)
+            weights = _needed((yield from run(listing)), indexed_files(folder))
+            progress.start(sum(file.file_size or 0 for file in weights if file.will_download))
+            self._check_disk(name, field, progress.total)
+            names = [file.filename for file in weights]
+            yield from run(partial(snapshot, allow_patterns=names))
         finally:
-            meter.stop()
-        found = self.find(name)
-        if found is None:
+            progress.stop()
+        if not is_complete(folder):
             raise ValueError(
                 f"{field}: {name} lacks its config, its tokenizer or weights in safetensors on the "
                 "Hub; choose another model"
             )
-        return found
+        return folder
+
+    def _resolve(self, name: str) -> str:
+        """The current commit, also recorded in the cache, where `find` reads it."""
+        api = HfApi(endpoint=self._endpoint)
+        api.model_info(name, timeout=REQUEST_SECONDS)  # `resolve_revision` has no time limit
+        return api.resolve_revision(name, cache_dir=self._cache)
+
+    def _check_disk(self, name: str, field: str, size: int) -> None:
+        """Raise ValueError if the disk of the cache has fewer than `size` bytes free."""
+        if (free := free_on_disk(self._cache)) < size:
+            raise ValueError(
+                f"{field}: {name} takes {size / 1e9:.1f} GB on disk and {free / 1e9:.1f} GB are "
+                f"free in {self._cache}; free some space there, or choose a smaller model"
+            )

@@ -1,4 +1,4 @@
-"""Layout: where a checkpoint keeps the tensors of an adapter, and what shapes they have."""
+"""Layout: names and shapes of the checkpoint tensors that make up an adapter's parameters."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from engine.models.base import ModelInfo
 class Layout:
     """The names of a checkpoint's tensors.
 
-    `block` has a place for the number of the layer; `leaves` goes from a tensor of ours in a
-    layer to the modules of theirs that it joins, in that order. Tensors whose names begin with
-    one of `skipped` are left unread.
+    `block` is the prefix of a layer, formatted with its number. `leaves` maps a parameter of
+    TransformerBlock to the checkpoint modules that it concatenates. Tensors whose names begin
+    with one of `skipped` are not read.
     """
 
     embedding: str
@@ -25,7 +25,7 @@ class Layout:
     skipped: tuple[str, ...] = ()
 
     def sources(self, info: ModelInfo) -> dict[str, tuple[str, ...]]:
-        """For every parameter of the adapter the tensors of the checkpoint that make it up."""
+        """The checkpoint tensors that each parameter of the adapter concatenates."""
         out: dict[str, tuple[str, ...]] = {}
         for layer in range(info.layers):
             stem = self.block.format(layer)
@@ -38,22 +38,22 @@ class Layout:
         return out if info.tied else out | {"head.weight": (self.head,)}
 
     def expected(self, info: ModelInfo, embedding_rows: int) -> dict[str, tuple[int, ...]]:
-        """Every tensor of the checkpoint with its shape; embedding and head may have spare rows."""
+        """The shape of every tensor; embedding and head have `embedding_rows` rows."""
         shapes = _shapes(info, embedding_rows)
         return {
             name: shape
             for ours, theirs in self.sources(info).items()
-            for name, shape in zip(theirs, shapes[_leaf(ours)], strict=True)
+            for name, shape in zip(theirs, shapes[_without_layer(ours)], strict=True)
         }
 
 
-def _leaf(name: str) -> str:
-    """The name of a parameter without the number of its layer."""
+def _without_layer(name: str) -> str:
+    """A parameter's name without `blocks.` and the number of its layer."""
     return name.split(".", 2)[2] if name.startswith("blocks.") else name
 
 
 def _shapes(info: ModelInfo, rows: int) -> dict[str, tuple[tuple[int, ...], ...]]:
-    """Shapes of the checkpoint's tensors by the name of ours that they make up."""
+    """Shapes of the tensors that each parameter concatenates."""
     d, kv, ffn = info.d_model, info.d_kv, info.ffn
     return {
         "embedding.weight": ((rows, d),),

@@ -1,4 +1,4 @@
-"""estimate: the memory of a model and its runs, and what is free, before anything is loaded."""
+"""Memory that a model and its runs need, and memory that is free, before anything is loaded."""
 
 from __future__ import annotations
 
@@ -12,57 +12,57 @@ import torch
 
 from engine.models.base import ModelInfo
 
-HEADROOM = 20  # one part in so many of the weights goes to allocators and to chunks on their way
+HEADROOM = 20  # 1/20 of the weights is added for allocators and for pieces being read
 CGROUP = Path("/sys/fs/cgroup")
-NARROWER = (torch.float32, torch.bfloat16)
+SMALLER_DTYPES = (torch.float32, torch.bfloat16)
 
 
-class MemoryShort(ValueError):
+class InsufficientMemoryError(ValueError):
     """A model does not fit; the message names `model` and the remedies that would work."""
 
 
 class StoredSite(Protocol):
-    """An activation that a run keeps in every layer, from position `start` on."""
+    """An activation that a run stores in every layer, from position `start` on."""
 
     @property
     def name(self) -> str:
-        """`k` and `v` are as wide as the model's keys."""
+        """Name of the site; `k` and `v` have the width of the model's keys."""
 
     @property
     def width(self) -> int | None:
-        """Numbers a position; None: the model's width."""
+        """Values per position; None: the model's width."""
 
     @property
     def start(self) -> int:
-        """First position kept."""
+        """First position stored."""
 
 
 def block_parameters(info: ModelInfo) -> int:
-    """Numbers in the weights of one layer."""
+    """Parameters of one layer."""
     d, fused = info.d_model, info.d_model + 2 * info.d_kv
     return 2 * d + d * fused + info.qkv_bias * fused + d * d + 3 * d * info.ffn
 
 
 def parameters(info: ModelInfo) -> int:
-    """Numbers in a model's weights, spare rows of an embedding left out."""
+    """Parameters of a model, without embedding rows beyond the vocabulary."""
     tables = info.vocab_size * info.d_model * (1 if info.tied else 2)
     return info.layers * block_parameters(info) + info.d_model + tables
 
 
 def weights_bytes(info: ModelInfo, dtype: torch.dtype) -> int:
-    """Bytes of a model's weights in a number format."""
+    """Bytes of a model's weights in a dtype."""
     return parameters(info) * dtype.itemsize
 
 
-def largest_bytes(info: ModelInfo, dtype: torch.dtype) -> int:
-    """Bytes of the largest layer, of which the embedding and the head are two."""
+def largest_layer_bytes(info: ModelInfo, dtype: torch.dtype) -> int:
+    """Bytes of the largest of the layers, the embedding and the head."""
     return max(block_parameters(info), info.vocab_size * info.d_model) * dtype.itemsize
 
 
 def store_bytes(
     info: ModelInfo, dtype: torch.dtype, length: int, batch: int, sites: Iterable[StoredSite]
 ) -> int:
-    """Bytes of the activations that a run of `length` positions keeps."""
+    """Bytes of the activations that a run of `length` positions stores."""
     total = 0
     for site in sites:
         width = info.d_kv if site.name in ("k", "v") else site.width or info.d_model
@@ -78,32 +78,32 @@ def run_bytes(
     sites: Iterable[StoredSite] = (),
     rows: int | None = None,
 ) -> int:
-    """Most bytes beside the weights that a run over `length` positions takes at a time.
+    """Peak bytes of a run over `length` positions, without the weights.
 
-    That is what `sites` keep, and the larger of a layer's working set and the logits of `rows`
-    positions (None: all) with what they are sampled by, in float64.
+    The stored `sites`, and the larger of a layer's activations and the logits of `rows` positions
+    (None: all) with the float64 buffers that they are sampled from.
     """
     wide = max(dtype.itemsize, 4)
     held = (8 * info.d_model + 2 * info.d_kv) * dtype.itemsize  # streams, norm, q, k, v, branch
     rotated = 3 * info.d_model * wide
     feed = (2 * info.d_model + 4 * info.ffn) * dtype.itemsize
     layer = batch * length * (held + max(rotated, feed))
-    decided = length if rows is None else rows
-    logits = batch * decided * info.vocab_size * (dtype.itemsize + 3 * 8)
+    logit_rows = length if rows is None else rows
+    logits = batch * logit_rows * info.vocab_size * (dtype.itemsize + 3 * 8)
     return store_bytes(info, dtype, length, batch, sites) + max(layer, logits)
 
 
 def free_bytes() -> dict[str, int]:
-    """Bytes that each GPU ("cuda:0", ...) and the host ("cpu") have free.
+    """Free bytes of each GPU ("cuda:0", ...) and of the host ("cpu").
 
-    A bound on the container's memory counts where there is one.
+    The host's value respects the memory limit of the container, if any.
     """
     gpus = {f"cuda:{i}": torch.cuda.mem_get_info(i)[0] for i in range(torch.cuda.device_count())}
-    return gpus | {"cpu": min(psutil.virtual_memory().available, contained(CGROUP))}
+    return gpus | {"cpu": min(psutil.virtual_memory().available, cgroup_free_bytes(CGROUP))}
 
 
-def contained(group: Path) -> int:
-    """Bytes that a control group (version 2) leaves free; without a bound the largest number."""
+def cgroup_free_bytes(group: Path) -> int:
+    """Free bytes of a control group (version 2); sys.maxsize without a limit."""
     try:
         limit = int((group / "memory.max").read_text("ascii"))
         used = int((group / "memory.current").read_text("ascii"))
@@ -115,12 +115,12 @@ def contained(group: Path) -> int:
 
 
 def needed_bytes(info: ModelInfo, dtype: torch.dtype, device: str, spare: int = 0) -> int:
-    """Bytes that must be free on a device; for "auto" those of its main device.
+    """Bytes that must be free on a device; `spare` are those of a run.
 
-    `spare` are those of a run. With "auto" other devices and the disk may hold the weights, and
-    the main one must take a layer at a time.
+    With "auto" the main device must hold one layer at a time; other devices and the disk may hold
+    the weights.
     """
-    held = largest_bytes(info, dtype) if device == "auto" else weights_bytes(info, dtype)
+    held = largest_layer_bytes(info, dtype) if device == "auto" else weights_bytes(info, dtype)
     return held + held // HEADROOM + spare
 
 
@@ -133,10 +133,10 @@ def fits(
 ) -> bool:
     """Whether a model can be loaded to a device with `spare` bytes left for its runs.
 
-    ValueError names `device` where there is no such device; `free` stands in for `free_bytes()`.
+    `free` replaces `free_bytes()`. Raises ValueError naming an unknown `device`.
     """
     free = free_bytes() if free is None else free
-    return needed_bytes(info, dtype, device, spare) <= free[main_of(device, free)]
+    return needed_bytes(info, dtype, device, spare) <= free[main_device(device, free)]
 
 
 def check_fits(
@@ -146,22 +146,22 @@ def check_fits(
     spare: int = 0,
     free: Mapping[str, int] | None = None,
 ) -> None:
-    """Raise MemoryShort, saying what is needed, what there is and what would help; see `fits`."""
+    """Raise InsufficientMemoryError with needed bytes, free bytes and remedies; see `fits`."""
     free = free_bytes() if free is None else free
     if fits(info, dtype, device, spare, free):
         return
-    main, short = main_of(device, free), str(dtype).removeprefix("torch.")
-    raise MemoryShort(
-        f"model: its {parameters(info) / 1e9:.2f} billion numbers at {short} and the run need "
+    main, name = main_device(device, free), str(dtype).removeprefix("torch.")
+    raise InsufficientMemoryError(
+        f"model: its {parameters(info) / 1e9:.2f} billion numbers at {name} and the run need "
         f"{gigabytes(needed_bytes(info, dtype, device, spare))} on {main}, where "
         f"{gigabytes(free[main])} are free; {_remedies(info, dtype, device, spare, free)}"
     )
 
 
-def main_of(device: str, free: Mapping[str, int]) -> str:
-    """The device of `free` that `device` stands for: of "auto" the first GPU, else the host.
+def main_device(device: str, free: Mapping[str, int]) -> str:
+    """The device of `free` that `device` means; for "auto" the first GPU, else the host.
 
-    ValueError names `device` where it is not there.
+    Raises ValueError naming an unknown `device`.
     """
     gpus = [name for name in free if name.startswith("cuda")]
     names = {"cuda": gpus[0]} if gpus else {}
@@ -174,20 +174,20 @@ def main_of(device: str, free: Mapping[str, int]) -> str:
 
 
 def gigabytes(count: int) -> str:
-    """Bytes for people."""
+    """Bytes as text, in GB or MB."""
     return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
 
 
 def _remedies(
     info: ModelInfo, dtype: torch.dtype, device: str, spare: int, free: Mapping[str, int]
 ) -> str:
-    """What would make the model fit, of what there is."""
+    """The changes of a spec that would make the model fit."""
     found = []
-    for other in NARROWER:
+    for other in SMALLER_DTYPES:
         if other.itemsize < dtype.itemsize and fits(info, other, device, spare, free):
             found.append(f"set dtype to {str(other).removeprefix('torch.')}")
             break
-    main = main_of(device, free)
+    main = main_device(device, free)
     places = [n for n in (*free, "auto") if n != main and fits(info, dtype, n, spare, free)]
     if places and device != "auto":
         found.append(f"set device to {places[0]}")

@@ -1,9 +1,8 @@
-"""place: where a model's weights lie when no device holds them all, by way of accelerate.
+"""Placement of a model's weights over GPUs, host memory and disk, with accelerate's hooks.
 
-Activations, the store and all norms stay on the main device. A leaf module that lies on another
-GPU is called there with its input carried over and its output carried back; the weights of one
-that lies in the host's memory beside a GPU, or on disk, are fetched to the main device for the
-time of its call.
+Activations, the activation store and all norms stay on the main device. A leaf module on another
+GPU runs there: its input and output are copied between the devices. Weights in host memory (next
+to a GPU) or on disk are loaded to the main device for each call.
 """
 
 from __future__ import annotations
@@ -20,92 +19,95 @@ from accelerate.utils import OffloadedWeightsLoader, PrefixedDataset
 from torch import Tensor, nn
 
 from engine.core.files import free_on_disk, write_atomically
-from engine.models.base import Block, ModelAdapter, ModelInfo, Norm
-from engine.models.linear import Weights
+from engine.models.base import ModelAdapter, ModelInfo, RMSNorm, TransformerBlock
+from engine.models.linear import PackedLinear
 from engine.models.loading import memory_estimate
 from engine.models.loading.checkpoint import CheckpointError
-from engine.models.loading.memory_estimate import HEADROOM, MemoryShort, gigabytes
+from engine.models.loading.memory_estimate import HEADROOM, InsufficientMemoryError, gigabytes
 
 DISK = "disk"
-RESERVED = 4096  # positions of the run that room is kept for where the caller names no bytes
+DEFAULT_LENGTH = 4096  # positions of the run whose memory is left free by default
 
 
 @dataclass(frozen=True)
-class Placing:
-    """Where a model goes: all of it to `main`, or by `places`.
+class Placement:
+    """Device of each weight: `main` for all of them, or as `places` says.
 
-    `places` goes from the name of a module to "cpu", "disk" or "cuda:i" and covers every leaf;
-    `folder` takes what goes to disk and keeps it for later loads, so it belongs to one checkpoint
-    in one number format.
+    `places` maps the names of modules to "cpu", "disk" or "cuda:i" and covers every leaf.
+    `folder` holds the weights on disk, which later loads reuse; it belongs to one checkpoint in
+    one dtype.
     """
 
     main: torch.device
     places: Mapping[str, str] | None = None
     folder: Path | None = None
 
-    def of(self, name: str) -> str:
-        """The place of a module; ValueError names one that `places` leave out."""
+    def place_of(self, name: str) -> str:
+        """The place of a module; ValueError names a module that `places` does not cover."""
         if self.places is None:
             return str(self.main)
         path = name.split(".")
         for depth in range(len(path), -1, -1):
             if (stem := ".".join(path[:depth])) in self.places:
                 return self.places[stem]
-        raise ValueError(f"device: the map has no place for {name}; name it or what holds it")
+        raise ValueError(f"device: the map has no place for {name}; add it or a parent module")
 
 
-def plan_placing(
+def plan_placement(
     info: ModelInfo,
     dtype: torch.dtype,
     device: str,
     folder: Path | None = None,
     spare: int | None = None,
     free: Mapping[str, int] | None = None,
-) -> Placing:
-    """The placing that a RunSpec's `device` asks for: "cpu", "cuda", "cuda:i" or "auto".
+) -> Placement:
+    """The placement for a RunSpec's `device`: "cpu", "cuda", "cuda:i" or "auto".
 
-    "auto" fills the first GPU up to `spare` bytes (None: those of a run over RESERVED positions
-    that keeps everything), then the other GPUs, the host's memory and `folder`; with no GPU the
-    host is the main device. Raises MemoryShort naming `model` where the main device or the disk is
-    too small, ValueError naming `device` where it is not there; `free` stands in for
-    `memory_estimate.free_bytes()`.
+    "auto" fills the first GPU except for `spare` bytes (None: those of a run over DEFAULT_LENGTH
+    positions that stores every site), then the other GPUs, host memory and `folder`. Without a GPU
+    the host is the main device. `free` replaces `memory_estimate.free_bytes()`. Raises
+    InsufficientMemoryError naming `model` if the main device or the disk is too small, ValueError
+    naming an unknown `device`.
     """
     free = memory_estimate.free_bytes() if free is None else free
-    main = torch.device(memory_estimate.main_of(device, free))
+    main = torch.device(memory_estimate.main_device(device, free))
     if device != "auto":
-        return Placing(torch.device(device))
-    spare = _usual(info, dtype) if spare is None else spare
+        return Placement(torch.device(device))
+    spare = _default_run_bytes(info, dtype) if spare is None else spare
     if memory_estimate.fits(info, dtype, str(main), spare, free):
-        return Placing(main)
+        return Placement(main)
     memory_estimate.check_fits(info, dtype, "auto", spare, free)
-    places = _inferred(info, dtype, str(main), spare, free)
+    places = _infer_places(info, dtype, str(main), spare, free)
     if DISK in places.values():
-        _check_disk(info, dtype, Placing(main, places), folder)
-    return Placing(main, places, folder)
+        _check_disk(info, dtype, Placement(main, places), folder)
+    return Placement(main, places, folder)
 
 
-def leaves(adapter: ModelAdapter, placing: Placing) -> Iterator[tuple[str, nn.Module, str]]:
+def weight_modules(
+    adapter: ModelAdapter, placement: Placement
+) -> Iterator[tuple[str, nn.Module, str]]:
     """Name, module and place of every module that owns weights.
 
-    Norms lie on the main device whatever the map says, a tied head where the embedding does.
+    Norms are always on the main device, a tied head is where the embedding is.
     """
     for name, module in adapter.named_modules():
         if next(module.parameters(recurse=False), None) is None:
             continue
         owner = "embedding" if name == "head" and adapter.info.tied else name
-        yield name, module, str(placing.main) if isinstance(module, Norm) else placing.of(owner)
+        main = isinstance(module, RMSNorm)
+        yield name, module, str(placement.main) if main else placement.place_of(owner)
 
 
-def holder(place: str, main: torch.device) -> torch.device | None:
-    """The device whose module holds its weights itself; None where they are fetched for a call."""
-    fetched = place == DISK or (place == "cpu" and main.type != "cpu")
-    return None if fetched else torch.device(place)
+def holding_device(place: str, main: torch.device) -> torch.device | None:
+    """The device that holds the weights of a place; None if they are loaded for each call."""
+    loaded = place == DISK or (place == "cpu" and main.type != "cpu")
+    return None if loaded else torch.device(place)
 
 
-class Offloaded(OffloadedWeightsLoader):
-    """The weights that are fetched for a call, by name: in memory or in files of a folder.
+class OffloadedWeights(OffloadedWeightsLoader):
+    """The weights that are loaded for each call, by name: in memory or in files of a folder.
 
-    A file appears whole or not at all and is written once; a later load finds it by its size.
+    Files are written atomically and once; later loads reuse a file of the right size.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -113,12 +115,12 @@ class Offloaded(OffloadedWeightsLoader):
         self._folder = folder
 
     def keep(self, name: str, tensor: Tensor) -> None:
-        """Hold a tensor in memory."""
+        """Keep a tensor in memory."""
         self.state_dict[name] = tensor
         self.all_keys.append(name)
 
     def stored(self, name: str, like: Tensor) -> bool:
-        """Whether a file for a tensor of the shape and format of `like` is there; it is used."""
+        """Whether a file for a tensor of the shape and dtype of `like` exists; registers it."""
         path = self._path(name)
         if not path.is_file() or path.stat().st_size != like.numel() * like.dtype.itemsize:
             return False
@@ -128,14 +130,14 @@ class Offloaded(OffloadedWeightsLoader):
         return True
 
     def write(self, name: str, tensor: Tensor) -> None:
-        """Put a tensor of the host into its file; MemoryShort where that cannot be written."""
+        """Write a tensor in host memory to its file; InsufficientMemoryError if that fails."""
         path = self._path(name)
         try:
             write_atomically(path, tensor.view(torch.uint8).numpy().data)
         except OSError as error:
-            raise MemoryShort(
-                f"model: {path.parent} cannot take its weights ({error}); free some space there, "
-                f"or choose a smaller model"
+            raise InsufficientMemoryError(
+                f"model: its weights cannot be written to {path.parent} ({error}); free some space "
+                f"there, or choose a smaller model"
             ) from None
         assert self.stored(name, tensor)
 
@@ -154,64 +156,68 @@ class Offloaded(OffloadedWeightsLoader):
         return self._folder / f"{name}.dat"
 
 
-def attach(adapter: ModelAdapter, placing: Placing, offloaded: Offloaded) -> None:
-    """Make the leaves of an adapter that do not lie on the main device work from where they are."""
-    for name, module, place in leaves(adapter, placing):
-        device = holder(place, placing.main)
-        if device == placing.main:
+def attach_hooks(adapter: ModelAdapter, placement: Placement, offloaded: OffloadedWeights) -> None:
+    """Attach accelerate's hooks to the leaves of an adapter that are not on the main device."""
+    for name, module, place in weight_modules(adapter, placement):
+        device = holding_device(place, placement.main)
+        if device == placement.main:
             continue
         fetch: dict[str, Any] = {}
         if device is None:
             owner = "embedding" if name == "head" and adapter.info.tied else name
             fetch = {"offload": True, "weights_map": PrefixedDataset(offloaded, f"{owner}.")}
-            if isinstance(module, Weights):
-                module.fetched = True
-        target = str(placing.main) if device is None else place
+            if isinstance(module, PackedLinear):
+                module.offloaded = True
+        target = str(placement.main) if device is None else place
         hook = AlignDevicesHook(execution_device=target, io_same_device=True, **fetch)
         add_hook_to_module(module, hook)
 
 
-def _usual(info: ModelInfo, dtype: torch.dtype) -> int:
-    """Bytes of a long run that keeps keys, values and both branches of every position."""
-    length = min(info.max_length, RESERVED)
-    kept = 2 * (info.d_kv + info.d_model) * length * info.layers * dtype.itemsize
-    return kept + memory_estimate.run_bytes(info, dtype, length, rows=min(length, 128))
+def _default_run_bytes(info: ModelInfo, dtype: torch.dtype) -> int:
+    """Bytes of a long run that stores keys, values and both branches of every position."""
+    length = min(info.max_length, DEFAULT_LENGTH)
+    stored = 2 * (info.d_kv + info.d_model) * length * info.layers * dtype.itemsize
+    return stored + memory_estimate.run_bytes(info, dtype, length, rows=min(length, 128))
 
 
-def _inferred(
+def _infer_places(
     info: ModelInfo, dtype: torch.dtype, main: str, spare: int, free: Mapping[str, int]
 ) -> dict[str, str]:
-    """The map that accelerate infers over what is free, layers undivided."""
+    """The places that accelerate infers from the free bytes, without splitting layers."""
     with torch.device("meta"):
         model = ModelAdapter(info).to(dtype)
-    room = {
-        _key(name): max(0, count - count // HEADROOM - (spare if name == main else 0))
+    budgets = {
+        _accelerate_name(name): max(0, count - count // HEADROOM - (spare if name == main else 0))
         for name, count in free.items()
     }
-    found = infer_auto_device_map(model, room, no_split_module_classes=[Block.__name__])
+    found = infer_auto_device_map(
+        model, budgets, no_split_module_classes=[TransformerBlock.__name__]
+    )
     return {k: f"cuda:{v}" if isinstance(v, int) else str(v) for k, v in found.items()}
 
 
-def _key(name: str) -> int | str:
-    """A device as accelerate names it."""
+def _accelerate_name(name: str) -> int | str:
+    """A device in accelerate's notation."""
     return int(name.removeprefix("cuda:")) if name.startswith("cuda") else name
 
 
-def _check_disk(info: ModelInfo, dtype: torch.dtype, placing: Placing, folder: Path | None) -> None:
-    """MemoryShort where `folder` has no room for what goes to disk and is not there yet."""
+def _check_disk(
+    info: ModelInfo, dtype: torch.dtype, placement: Placement, folder: Path | None
+) -> None:
+    """Raise InsufficientMemoryError if `folder` has no space for the files still to be written."""
     if folder is None:
-        raise MemoryShort(
+        raise InsufficientMemoryError(
             "model: part of it would go to disk, but no folder is given; choose a smaller model"
         )
     with torch.device("meta"):
         model = ModelAdapter(info).to(dtype)
-    known, need = Offloaded(folder), 0
-    for name, module, place in leaves(model, placing):
+    known, need = OffloadedWeights(folder), 0
+    for name, module, place in weight_modules(model, placement):
         for leaf, tensor in module.named_parameters(recurse=False):
             if place == DISK and not known.stored(f"{name}.{leaf}", tensor):
                 need += tensor.numel() * dtype.itemsize
     if need > (free := free_on_disk(folder)):
-        raise MemoryShort(
+        raise InsufficientMemoryError(
             f"model: {gigabytes(need)} of it would go to {folder}, where {gigabytes(free)} are "
             f"free; make room there, or choose a smaller model"
         )

@@ -1,46 +1,44 @@
-"""Pretrained: an adapter that reads the checkpoints of its family."""
+"""PretrainedAdapter: a model adapter that loads the published checkpoints of its family."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from engine.core.progress import run_to_end
+from engine.core.progress import ByteProgress, run_to_end
 from engine.models.base import ModelAdapter, ModelInfo
 from engine.models.loading.checkpoint import Checkpoint
 from engine.models.loading.config import read_config
 from engine.models.loading.layout import Layout
-from engine.models.loading.placement import DISK, Offloaded, Placing, attach, holder, leaves
+from engine.models.loading.placement import (
+    DISK,
+    OffloadedWeights,
+    Placement,
+    attach_hooks,
+    holding_device,
+    weight_modules,
+)
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How much of a checkpoint has been read, in bytes of its files."""
-
-    done: int
-    total: int
-
-
-class Pretrained(ModelAdapter):
-    """A family of published checkpoints; `layouts` are the sets of tensor names it accepts."""
+class PretrainedAdapter(ModelAdapter):
+    """The adapter of a family of checkpoints; `layouts` are the sets of tensor names it accepts."""
 
     layouts: ClassVar[tuple[Layout, ...]]
 
     @classmethod
     def read_info(cls, config: Mapping[str, Any], stop_ids: tuple[int, ...] = ()) -> ModelInfo:
-        """ModelInfo of a `config.json`; `stop_ids` are ids that end a text beside EOS.
+        """ModelInfo of a `config.json`; `stop_ids` are ids that end a text besides EOS.
 
-        Raises CheckpointError naming a field that is missing or asks for what the family lacks.
+        Raises CheckpointError naming a field that is missing or has an unsupported value.
         """
         raise NotImplementedError
 
     @classmethod
     def embedding_rows(cls, config: Mapping[str, Any], info: ModelInfo) -> int:
-        """Rows of the checkpoint's embedding, at least those of the vocabulary."""
+        """Rows of the checkpoint's embedding, at least the size of the vocabulary."""
         return info.vocab_size
 
     @classmethod
@@ -48,14 +46,14 @@ class Pretrained(ModelAdapter):
         cls,
         checkpoint: Checkpoint,
         dtype: torch.dtype,
-        placing: Placing,
+        placement: Placement,
         stop_ids: tuple[int, ...] = (),
-    ) -> Generator[Progress, None, Pretrained]:
-        """Read a checkpoint piece by piece, each weight straight to its place; returns the adapter.
+    ) -> Generator[ByteProgress, None, PretrainedAdapter]:
+        """Load a checkpoint, each weight directly to its device; the value is the adapter.
 
-        Nothing is held twice: beside the weights there is one chunk on its way, and a tensor that
-        goes to disk. Raises CheckpointError naming what is missing or does not fit, MemoryShort
-        where the disk is full.
+        Peak memory is the weights, one piece of a tensor and one tensor that is written to disk.
+        Yields bytes of the files. Raises CheckpointError naming a missing or wrong tensor,
+        InsufficientMemoryError if the disk is full.
         """
         config = read_config(checkpoint.folder)
         info = cls.read_info(config, stop_ids)
@@ -64,10 +62,10 @@ class Pretrained(ModelAdapter):
         with torch.device("meta"):
             adapter = cls(info)
         adapter.to(dtype)
-        offloaded = Offloaded(placing.folder)
-        places = {name: place for name, _, place in leaves(adapter, placing)}
+        offloaded = OffloadedWeights(placement.folder)
+        places = {name: place for name, _, place in weight_modules(adapter, placement)}
         parts = {
-            target: _parts(checkpoint, names, len(adapter.get_parameter(target)))
+            target: _sources(checkpoint, names, len(adapter.get_parameter(target)))
             for target, names in layout.sources(info).items()
         }
         done, total = 0, sum(checkpoint.nbytes(*part) for found in parts.values() for part in found)
@@ -76,13 +74,13 @@ class Pretrained(ModelAdapter):
             like, place = adapter.get_parameter(target), places[module]
             if place == DISK and offloaded.stored(target, like):
                 done += sum(checkpoint.nbytes(*part) for part in found)
-                yield Progress(done, total)
+                yield ByteProgress(done, total)
                 continue
-            device = holder(place, placing.main)
+            device = holding_device(place, placement.main)
             tensor = torch.empty_like(like, device=device or torch.device("cpu"))
             for count in _fill(checkpoint, found, tensor):
                 done += count
-                yield Progress(done, total)
+                yield ByteProgress(done, total)
             if device is not None:
                 owner = adapter.get_submodule(module)
                 owner.register_parameter(leaf, nn.Parameter(tensor, requires_grad=False))
@@ -92,7 +90,7 @@ class Pretrained(ModelAdapter):
                 offloaded.keep(target, tensor)
         if info.tied:
             adapter.head.weight = adapter.embedding.weight
-        attach(adapter, placing, offloaded)
+        attach_hooks(adapter, placement, offloaded)
         return adapter.eval()
 
     @classmethod
@@ -102,13 +100,13 @@ class Pretrained(ModelAdapter):
         dtype: torch.dtype,
         device: torch.device,
         stop_ids: tuple[int, ...] = (),
-    ) -> Pretrained:
-        """`load` to one device, without a word on the way."""
-        return run_to_end(cls.load(checkpoint, dtype, Placing(device), stop_ids))
+    ) -> PretrainedAdapter:
+        """`load` to one device, without progress."""
+        return run_to_end(cls.load(checkpoint, dtype, Placement(device), stop_ids))
 
 
-def _parts(checkpoint: Checkpoint, names: tuple[str, ...], rows: int) -> list[tuple[str, int]]:
-    """Tensors that make up one of `rows` rows, with the rows taken of each: spare ones are left."""
+def _sources(checkpoint: Checkpoint, names: tuple[str, ...], rows: int) -> list[tuple[str, int]]:
+    """Names and rows to read of the tensors that make up a parameter of `rows` rows."""
     out = []
     for name in names:
         taken = min(checkpoint.shapes[name][0], rows)
@@ -118,7 +116,7 @@ def _parts(checkpoint: Checkpoint, names: tuple[str, ...], rows: int) -> list[tu
 
 
 def _fill(checkpoint: Checkpoint, parts: list[tuple[str, int]], out: Tensor) -> Iterator[int]:
-    """Fill `out` with tensors one below the other; yields the bytes read each time."""
+    """Fill `out` with the concatenated tensors; yields the bytes of each piece."""
     start = 0
     for name, rows in parts:
         for chunk in checkpoint.read(name, out.device, rows):

@@ -1,4 +1,4 @@
-"""Registry: the models that are known by name, each with its licence, sizes and presets."""
+"""The models that can be chosen by name, each with licence, sizes and presets."""
 
 from __future__ import annotations
 
@@ -39,11 +39,10 @@ DREAM_7B: Mapping[str, Any] = MappingProxyType({
 
 @dataclass(frozen=True)
 class ModelCard:
-    """A model that may be chosen by name, on a public page too.
+    """A model that can be chosen by name, on a public page too.
 
-    `config` holds what the published `config.json` says of the network, so that sizes, context
-    and memory are known before anything is fetched; it is empty for the embedded models, whose
-    folders under `assets/models` have their own.
+    `config` holds the network's fields of the published `config.json`, which give sizes, context
+    and memory before a download. It is empty for the embedded models under `assets/models`.
     """
 
     name: str
@@ -54,7 +53,7 @@ class ModelCard:
 
     @property
     def embedded(self) -> bool:
-        """Whether the repository ships it."""
+        """Whether the repository contains the model."""
         return not self.config
 
 

@@ -1,24 +1,23 @@
-"""Stock: the models that may be chosen by name, and the folders where they lie."""
+"""ModelResolver: names of models to checkpoint folders."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 
-from engine.models.loading.hub import Hub, is_name
-from engine.models.loading.pretrained import Progress
+from engine.core.progress import ByteProgress
+from engine.models.loading.hub import Hub, is_repo_id
 from engine.models.loading.registry import REGISTERED
 
 REGISTERED_NAMES = tuple(name for name, model in REGISTERED.items() if not model.embedded)
 
 
 class ModelResolver:
-    """Names to folders: those given, those registered on the Hub, and, unless `public`, any.
+    """Resolve names to the given `folders`, to models of the Hub, or to any folder.
 
-    On a public page a visitor chooses among the given and the registered alone, and no text of
-    theirs is ever taken for a path. Registered are the `listed`, by default the masked models.
-    Without a `hub` nothing is looked for there.
-    Raises ValueError naming `field`, what a name was given for.
+    `listed` are the Hub's models that are offered by name. If `public`, only the given and the
+    listed models can be chosen, and a name is never used as a path. None for `hub` disables it.
+    Errors are ValueErrors naming `field`, the setting that holds the name.
     """
 
     def __init__(
@@ -34,43 +33,44 @@ class ModelResolver:
 
     @property
     def names(self) -> list[str]:
-        """Names of the models given, then of those registered on the Hub."""
+        """Names of the given folders, then of the listed models of the Hub."""
         return list(dict.fromkeys([*self._folders, *(self._listed if self._hub else [])]))
 
     def find(self, name: str) -> Path | None:
-        """The folder of a model; None where it must be fetched first."""
+        """The folder of a model; None if it must be downloaded first."""
         if name in self._folders:
             return self._folders[name]
         if self._hub is not None and name in self.names:
             return self._hub.find(name)
         if not self.public:
-            folder = _typed(name, self._field)
+            folder = _folder_at(name, self._field)
             if folder is not None:
                 return folder
-            if self._hub is not None and is_name(name):
+            if self._hub is not None and is_repo_id(name):
                 return self._hub.find(name)
-        raise ValueError(self._refusal(name))
+        raise ValueError(self._unknown_message(name))
 
-    def fetch(self, name: str, fits: Callable[[Path], None]) -> Generator[Progress, None, None]:
-        """Fetch a model that is not on disk; see Hub.fetch."""
+    def fetch(self, name: str, fits: Callable[[Path], None]) -> Generator[ByteProgress, None, None]:
+        """Download a model that is not on disk; see Hub.fetch."""
         if self.find(name) is None:
-            assert self._hub is not None, "only the Hub's models are found without a folder"
+            assert self._hub is not None, "only models of the Hub have no folder"
             yield from self._hub.fetch(name, fits, self._field)
 
-    def _refusal(self, name: str) -> str:
+    def _unknown_message(self, name: str) -> str:
         if not self.names:
             return f"{self._field}: there is none; put a checkpoint folder under assets/models"
         known = f"{self._field}: {name!r} is unknown; choose from {', '.join(self.names)}"
         if self.public:
             return known
         return known + (", or give a folder" if self._hub is None else
-                        ", or give a folder or a name of the Hub, owner/name")  # fmt: skip
+                        ", or give a folder or a repo id of the Hub, owner/name")  # fmt: skip
 
 
-def _typed(text: str, field: str) -> Path | None:
-    """The checkpoint folder that a text names, if any.
+def _folder_at(text: str, field: str) -> Path | None:
+    """The checkpoint folder at a path, if any.
 
-    Raises ValueError naming `field` for another folder, unless the text may be a Hub name.
+    Raises ValueError naming `field` for a folder without config.json, unless the path may be a
+    repo id.
     """
     if not text.strip():
         return None
@@ -79,8 +79,8 @@ def _typed(text: str, field: str) -> Path | None:
         if (folder / "config.json").is_file():
             return folder
         other = folder.is_dir()
-    except (OSError, ValueError, RuntimeError):  # too long, a NUL, no home
+    except (OSError, ValueError, RuntimeError):  # too long, contains NUL, unknown home
         return None
-    if other and not is_name(text):
+    if other and not is_repo_id(text):
         raise ValueError(f"{field}: {text!r} holds no config.json; give a checkpoint folder")
     return None

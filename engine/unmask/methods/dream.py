@@ -36,7 +36,9 @@ class Dream(Quota):
     name = "dream"
     title = "Dream"
     paper = "arXiv 2508.15487"
-    summary = "A fixed number of tokens a step, the best by one of Dream's measures, or random ones."
+    summary = (
+        "A fixed number of tokens a step, the best by one of Dream's measures, or random ones."
+    )
 
     score: str = "entropy"
     alg: str = knob(

@@ -11,7 +11,7 @@ from engine.unmask.base import Candidates, Commit, Unmasker, commit_passing_pref
 
 @dataclass
 class Factor(Unmasker):
-    """Commits the k most confident candidates, k the largest with (k + 1)(1 - c_k) < factor, or 1."""
+    """Commits the k best candidates, k the largest with (k + 1)(1 - c_k) < factor, at least 1."""
 
     name = "factor"
     title = "Factor"

@@ -10,10 +10,7 @@ from engine.unmask.base import Candidates, Commit, Unmasker, commit_passing_pref
 
 @dataclass
 class Frechet(Unmasker):
-    """Commits the k most confident candidates, k the largest with the bound below 1, or 1.
-
-    The bound is the sum of 1 - c_j over j <= k, plus 1 - c_k.
-    """
+    """Commits the k best candidates, k the largest with sum(1 - c_j, j <= k) + 1 - c_k < 1."""
 
     name = "frechet"
     title = "Fréchet bound"

@@ -69,7 +69,7 @@ class Quota(Unmasker):
 
     def commit(self, candidates: Candidates, view: StepView) -> Commit:
         """Commit the planned positions, or the candidates with the highest scores."""
-        if view.due is not None:
-            mask = upload(view.due, view.needs.device).gather(1, view.needs)
+        if view.order_mask is not None:
+            mask = upload(view.order_mask, view.needs.device).gather(1, view.needs)
             return Commit(mask & view.real, candidates.ids)
         return self.commit_scheduled(candidates, view)

@@ -1,7 +1,6 @@
-"""The benchmark as a command: suites, any model with any settings, the README's tables."""
+"""The bench command: suites, models and settings, and the tables in assets/results/README.md."""
 
 import json
-import sys
 from dataclasses import replace
 from xml.dom import minidom
 
@@ -10,37 +9,36 @@ import torch
 
 import engine.bench.__main__ as bench
 from engine.bench import growth, report, suite, targets
-from engine.core.tables import section_marks
+from engine.core.tables import RESULTS_README, section_marks
 from tests.support.micro import ROOT
 
 LLADA = "llada:layers=2,d=32,heads=4,ffn=48,vocab=900"
 DREAM = "dream:layers=2,d=32,heads=4,kv=2,ffn=48,vocab=900"
 SHORT = {"gen_length": 8, "block_length": 4, "steps": 8}
-README = (ROOT / "README.md").read_text("utf-8")
 SECTIONS = [section for section, _ in bench.SUITES.values()]
 
 
 @pytest.fixture(autouse=True)
-def threads_and_marks(monkeypatch, tmp_path):
+def results(monkeypatch, tmp_path):
+    """A results file with empty sections, in the working directory; threads are restored."""
     before = torch.get_num_threads()
     text = "".join(f"{start}old\n{end}\n" for start, end in map(section_marks, SECTIONS))
-    (tmp_path / "README.md").write_text(text, "utf-8")
-    (tmp_path / "assets" / "results").mkdir(parents=True)
+    path = tmp_path / RESULTS_README
+    path.parent.mkdir(parents=True)
+    path.write_text(text, "utf-8")
     monkeypatch.chdir(tmp_path)
-    yield
+    yield path
     torch.set_num_threads(before)
 
 
-def between(text, name):
-    """What stands between the marks of a name."""
+def section_of(text, name):
     start, end = section_marks(name)
     return text.partition(start)[2].partition(end)[0]
 
 
-def command(monkeypatch, capsys, *words):
-    """What a command prints, and its last line read."""
-    monkeypatch.setattr(sys, "argv", ["bench", "--rounds", "1", *words])
-    bench.main()
+def command(capsys, *words):
+    """The lines that the command prints, and the JSON of its last line."""
+    bench.main(["--rounds", "1", *words])
     lines = capsys.readouterr().out.splitlines()
     return lines[:-1], json.loads(lines[-1])
 
@@ -51,20 +49,10 @@ def settings_file(folder, *entries):
     return str(path)
 
 
-def test_any_settings_run_on_a_shape_with_the_recorder_beside(monkeypatch, tmp_path, capsys):
+def test_settings_of_a_file_run_on_a_shape_with_and_without_recorder(tmp_path, capsys):
     specs = settings_file(tmp_path, {"name": "plain"}, {"name": "dual", "cache": "dual"})
-    lines, found = command(
-        monkeypatch,
-        capsys,
-        "--model",
-        LLADA,
-        "--specs",
-        specs,
-        "--tokens",
-        "5",
-        "--record",
-        "steps",
-    )
+    words = ("--model", LLADA, "--specs", specs, "--tokens", "5", "--record", "steps")
+    lines, found = command(capsys, *words)
     rows = found["rows"]
     names = ["plain", "plain, recording steps", "dual", "dual, recording steps"]
     assert [row["name"] for row in rows] == names
@@ -76,10 +64,10 @@ def test_any_settings_run_on_a_shape_with_the_recorder_beside(monkeypatch, tmp_p
     assert sum(name in line for name in names for line in lines) >= 4
 
 
-def test_a_checkpoint_is_asked_a_problem_of_the_corpus(monkeypatch, tmp_path, capsys):
+def test_a_checkpoint_decodes_a_problem_of_the_corpus(tmp_path, capsys):
     specs = settings_file(tmp_path, {"name": "one at once", "unmasker": "threshold"})
     folder = str(ROOT / "assets" / "models" / "tiny-llada")
-    _, found = command(monkeypatch, capsys, "--model", folder, "--specs", specs)
+    _, found = command(capsys, "--model", folder, "--specs", specs)
     (row,) = found["rows"]
     assert row["prompt_tokens"] > 300
     assert row["nfe"] <= 8
@@ -94,21 +82,21 @@ def test_a_checkpoint_is_asked_a_problem_of_the_corpus(monkeypatch, tmp_path, ca
      (("--model", "nowhere-at-all"), "model"),
      (("--model", LLADA, "--tokens", "4096"), "prompt")],
 )  # fmt: skip
-def test_what_cannot_run_is_named(monkeypatch, capsys, words, named):
+def test_an_invalid_option_is_named_in_the_error(capsys, words, named):
     with pytest.raises(SystemExit, match=f"^error: {named}"):
-        command(monkeypatch, capsys, *words)
+        command(capsys, *words)
 
 
-def test_an_entry_that_is_wrong_is_named(monkeypatch, tmp_path, capsys):
+def test_an_invalid_row_of_a_specs_file_is_named(tmp_path, capsys):
     specs = settings_file(tmp_path, {"name": "odd", "cache": "nope"})
     with pytest.raises(SystemExit, match=r"^error: specs: odd: cache"):
-        command(monkeypatch, capsys, "--model", LLADA, "--specs", specs)
+        command(capsys, "--model", LLADA, "--specs", specs)
 
 
 @pytest.mark.parametrize("words", [("--rounds", "0"), ("--threads", "all"), ("--tokens", "-1")])
-def test_a_number_that_is_none_is_refused(monkeypatch, capsys, words):
+def test_an_invalid_number_is_rejected(capsys, words):
     with pytest.raises(SystemExit):
-        command(monkeypatch, capsys, *words)
+        command(capsys, *words)
     assert f"argument {words[0]}" in capsys.readouterr().err
 
 
@@ -117,130 +105,140 @@ def test_a_number_that_is_none_is_refused(monkeypatch, capsys, words):
     [("--suite", "cpu", "--record", "steps"), ("--suite", "gpu", "--specs", "x.json"),
      ("--model", LLADA, "--write-readme"), ("--suite", "cpu", "--model", LLADA)],
 )  # fmt: skip
-def test_words_that_do_not_go_together_are_refused(monkeypatch, capsys, words):
+def test_options_that_exclude_each_other_are_rejected(capsys, words):
     with pytest.raises(SystemExit):
-        command(monkeypatch, capsys, *words)
+        command(capsys, *words)
     assert words[2] in capsys.readouterr().err
 
 
-def test_the_fastest_number_of_threads_is_taken_and_told(monkeypatch, tmp_path, capsys):
+def test_the_fastest_number_of_threads_is_used_and_printed(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(bench, "best_threads", lambda works: len(works[0]()))
     specs = settings_file(tmp_path, {"name": "plain"})
-    lines, found = command(
-        monkeypatch, capsys, "--model", LLADA, "--specs", specs, "--threads", "auto"
-    )
-    assert found["environment"]["threads"] == bench.REHEARSED
-    assert lines[0].startswith(f"{bench.REHEARSED} of ")
+    lines, found = command(capsys, "--model", LLADA, "--specs", specs, "--threads", "auto")
+    assert found["environment"]["threads"] == bench.THREAD_TEST_STEPS
+    assert lines[0].startswith(f"{bench.THREAD_TEST_STEPS} of ")
 
 
-def test_the_suite_of_a_cpu_holds_what_it_promises():
-    rows = list(suite.cpu("cpu"))
-    plain = [one for one in rows if not one.beside]
+def test_the_cpu_suite_has_all_methods_at_both_prompts():
+    rows = list(suite.cpu_suite("cpu"))
+    plain = [one for one in rows if not one.baseline]
     assert [(one.tokens, one.name) for one in plain] == [
         (tokens, name) for tokens in (64, 512) for name in suite.speed_settings()
     ]
     spec = plain[0].spec
     assert (spec.gen_length, spec.block_length, spec.steps, spec.dtype) == (128, 32, 128, "float32")
     assert len(suite.speed_settings()) == 7
-    assert [one.beside for one in rows if one.eager] == [suite.DUAL] * 2
-    beside = [(one.spec.dtype, one.spec.record, one.beside) for one in rows if one.beside]
-    assert beside[:2] == [
+    assert [one.baseline for one in rows if one.eager] == [suite.DUAL] * 2
+    variants = [(one.spec.dtype, one.spec.record, one.baseline) for one in rows if one.baseline]
+    assert variants[:2] == [
         ("bfloat16", "off", suite.PLAIN), ("float32", "steps", suite.PLAIN),
     ]  # fmt: skip
-    assert all((one.group, one.beside) in {(o.group, o.name) for o in plain}
-               for one in rows if one.beside)  # fmt: skip
+    assert {(one.group, one.baseline) for one in rows if one.baseline} <= {
+        (one.group, one.name) for one in plain
+    }
 
 
-def test_the_suite_of_a_cpu_renews_its_table(monkeypatch, tmp_path, capsys):
+def test_the_cpu_suite_updates_its_section(monkeypatch, results, capsys):
     monkeypatch.setattr(suite, "CPU_SHAPE", LLADA)
     monkeypatch.setattr(suite, "CPU_PROMPTS", (6,))
     monkeypatch.setattr(suite, "speed_settings", lambda: {suite.PLAIN: {}})
-    _, found = command(monkeypatch, capsys, "--suite", "cpu", "--write-readme")
+    _, found = command(capsys, "--suite", "cpu", "--write-readme")
     assert len(found["rows"]) == 3
-    written = (tmp_path / "README.md").read_text("utf-8")
-    section = between(written, "speed")
-    assert section.count("| prompt 6 |") == 3
-    assert "not run" not in section
+    written = results.read_text("utf-8")
+    section = section_of(written, "speed")
+    assert section.count("| prompt 6") == 3
     assert "1 round(s)" in section
     assert written.count("old") == 2
 
 
+def test_a_results_file_without_the_section_is_named(monkeypatch, results, capsys):
+    if torch.cuda.is_available():
+        pytest.skip("the suite would run")
+    results.write_text("", "utf-8")
+    with pytest.raises(SystemExit, match=f"error: {RESULTS_README}: <!-- full size -->"):
+        command(capsys, "--suite", "gpu", "--write-readme")
+
+
 @pytest.mark.parametrize(("shape", "group"), [(LLADA, "one"), (DREAM, "other")])
-def test_every_cache_is_timed_at_the_published_layout(monkeypatch, shape, group):
+def test_the_gpu_suite_times_every_cache(monkeypatch, shape, group):
     monkeypatch.setattr(suite, "GPU_MODELS", {shape: group})
     monkeypatch.setattr(suite, "GPU_PROMPT", 6)
     monkeypatch.setattr(targets, "SIDE", 8)
     monkeypatch.setattr(targets, "COPIED", 64)
-    settings = [
-        replace(one, spec=replace(one.spec, dtype="float32", **SHORT)) for one in suite.gpu("cpu")
+    cases = [
+        replace(one, spec=replace(one.spec, dtype="float32", **SHORT))
+        for one in suite.gpu_suite("cpu")
     ]
-    found, goals = bench.run_settings(settings, 1, rated=True)
-    assert [row["name"] for row in found if not row["beside"]] == suite.caches()
+    found, goals = bench.run_cases(cases, 1, with_targets=True)
+    assert [row["name"] for row in found if not row["baseline"]] == suite.cache_names()
     eager = [row for row in found if row["name"].endswith(", eager")]
-    assert [row["beside"] for row in eager] == [n for n in suite.caches() if n in suite.CAPTURED]
+    captured = [name for name in suite.cache_names() if name in suite.CAPTURED]
+    assert [row["baseline"] for row in eager] == captured
     assert all(row["same"] == 1 and row["waits"] is None for row in eager)
-    assert {"dual", "spa_cache", "dual+dare_o"} <= set(suite.caches())
+    assert {"dual", "spa_cache", "dual+dare_o"} <= set(suite.cache_names())
     assert all(row["kinds"]["full"]["ms"] > 0 and row["peak_bytes"] > 0 for row in found)
     assert [goal["cache"] for goal in goals] == ["none", "dual", "dllm_cache", "spa_cache"]
     assert all(goal["reached"] > 0 for goal in goals)
-    text = bench.size_text(found, goals, "here")
-    assert "not run" not in text
+    assert len(report.captured_table(found).splitlines()) == 2 + len(captured)
 
 
-def test_captured_forwards_stand_beside_eager_ones():
+def test_captured_and_eager_forwards_share_a_row():
     row = {"group": "LLaDA-8B", "name": "dual", "ms": 2.0, "waits": [0.0, 1.0]}
-    found = [row, row | {"name": "dual, eager", "ms": 5.0, "speed_up": 0.4, "same": 0.5}]
-    lines = report.table(found).splitlines()
-    assert [cell.strip() for cell in lines[3].split("|")[1:-1]] == [
+    other = row | {"name": "spa_cache"}
+    found = [row, row | {"name": "dual, eager", "ms": 5.0, "speed_up": 0.4, "same": 0.5}, other]
+    lines = report.captured_table(found).splitlines()
+    assert [cell.strip() for cell in lines[2].split("|")[1:-1]] == [
         "LLaDA-8B", "dual", "2.00", "5.00", "2.50x", "50.0%", "0.00", "1.00",
     ]  # fmt: skip
-    assert sum(report.NOT_RUN in line for line in lines) == len(lines) - 3
+    assert len(lines) == 3
 
 
-def test_targets_are_ratios_to_what_the_device_can():
+def test_targets_are_ratios_to_the_measured_rates():
     step = {"ms": 1.0, "flops": 7e8, "bytes": 2e6, "weight_bytes": 1e6}
     found = [
         {"group": "LLaDA-8B", "name": name, "kinds": {"full": step, "partial": step}}
         for name in ("none", "dual", "dllm_cache")
     ]
     goals = targets.check(found, {"flops_per_s": [1e12, 1e12], "bytes_per_s": [1e9]})
-    assert [goal["reached"] for goal in goals] == pytest.approx([0.7, 1.0, 0.5, None])
-    assert [goal["met"] for goal in goals] == [True, True, True, None]
+    assert [goal["cache"] for goal in goals] == ["none", "dual", "dllm_cache"]
+    assert [goal["reached"] for goal in goals] == pytest.approx([0.7, 1.0, 0.5])
+    assert all(goal["met"] for goal in goals)
     slow = targets.check(found, {"flops_per_s": [1e13], "bytes_per_s": [1e10]})
-    assert [goal["met"] for goal in slow] == [False, False, False, None]
-    lines = targets.table(goals).splitlines()
-    assert lines[2].endswith("| 0.70    | yes |")
-    assert lines[5].count("not run") == 1
+    assert not any(goal["met"] for goal in slow)
+    assert targets.table(goals).splitlines()[2].endswith("| 0.70    | yes |")
 
 
-def test_without_the_device_the_rows_say_so(monkeypatch, tmp_path, capsys):
+def test_a_suite_without_its_device_writes_one_line(results, capsys):
     if torch.cuda.is_available():
-        pytest.skip("there is one")
-    _, found = command(monkeypatch, capsys, "--suite", "gpu", "--write-readme")
+        pytest.skip("the suite would run")
+    _, found = command(capsys, "--suite", "gpu", "--write-readme")
     assert found["rows"] == []
-    assert "No cuda device was at hand." in (tmp_path / "README.md").read_text("utf-8")
+    section = section_of(results.read_text("utf-8"), "full size")
+    assert section == "Not run: no cuda device was available.\n"
 
 
-def test_growth_is_drawn(monkeypatch, tmp_path, capsys):
+def test_the_growth_suite_draws_a_chart(monkeypatch, tmp_path, results, capsys):
     monkeypatch.setattr(growth, "CPU_SHAPE", LLADA.replace("layers=2", "layers=12"))
     monkeypatch.setattr(growth, "BASE", {"prompt": 6, "answer": 64, "layers": 2, "batch": 1})
     monkeypatch.setattr(growth, "AXES", {"prompt": (6, 12), "layers": (1, 2), "batch": (1, 2)})
-    lines, found = command(monkeypatch, capsys, "--suite", "growth", "--write-readme")
+    lines, found = command(capsys, "--suite", "growth", "--write-readme")
     rows = found["rows"]
     assert len(rows) == 6 * len(growth.SHOWN)
     assert all(row["ms"] > 0 for row in rows)
     assert any(line.startswith("| layers | 2") for line in lines)
     drawn = minidom.parse(str(tmp_path / bench.CHART))
     assert len(drawn.getElementsByTagName("polyline")) == 3 * len(growth.SHOWN)
-    assert f"]({bench.CHART})" in (tmp_path / "README.md").read_text("utf-8")
+    assert f"]({bench.CHART.name})" in section_of(results.read_text("utf-8"), "growth")
 
 
-def test_the_readme_has_a_line_for_every_row():
-    for name, settings in (("speed", suite.cpu("cpu")), ("full size", suite.gpu("cuda"))):
-        section = between(README, name)
-        lines = [[cell.strip() for cell in line.split("|")[1:3]] for line in section.splitlines()]
-        for one in settings:
-            assert [one.group, one.name] in lines
-    assert section_marks("growth")[0] in README
-    if str(bench.CHART) in README:
-        assert (ROOT / bench.CHART).is_file()
+def test_the_results_have_every_row_of_the_cpu_suite():
+    text = (ROOT / RESULTS_README).read_text("utf-8")
+    lines = [
+        [cell.strip() for cell in line.split("|")[1:3]]
+        for line in section_of(text, "speed").splitlines()
+    ]
+    for one in suite.cpu_suite("cpu"):
+        assert [one.group, one.name] in lines
+    assert section_of(text, "full size")
+    assert f"]({bench.CHART.name})" in section_of(text, "growth")
+    assert (ROOT / bench.CHART).is_file()

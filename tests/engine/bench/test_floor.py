@@ -1,4 +1,4 @@
-"""The floor: what a run multiplies is noted whole, and multiplied again whole."""
+"""Recorded products: complete, and executed again completely."""
 
 import pytest
 import torch
@@ -17,29 +17,29 @@ CACHES = [
 ]
 
 
-def noted(spec, family="mha", prompts=(6, 9)):
-    """The steps' products, the FLOPs that the ledger has, and the weights' places in memory."""
+def record(spec, family="mha", prompts=(6, 9)):
+    """The products and the counted FLOPs of each step, and the addresses of the weights."""
     model = model_of(family)
     state = Denoiser(micro_job(model, spec, make_prompts(*prompts), eager=True))
-    found, flops = ProductRecorder(model), []
-    with found:
+    recorder, flops = ProductRecorder(model), []
+    with recorder:
         for event in denoise(state):
-            found.end_step()
+            recorder.end_step()
             flops.append(int(event.flops.sum()))
-    return found.steps, flops, {p.untyped_storage().data_ptr() for p in model.parameters()}
+    return recorder.steps, flops, {p.untyped_storage().data_ptr() for p in model.parameters()}
 
 
 @pytest.mark.parametrize("cache", CACHES)
 @pytest.mark.parametrize("family", ["mha", "shifted-gqa"])
-def test_the_products_noted_are_those_of_the_ledger(family, cache):
-    steps, flops, _ = noted(make_spec(cache=cache), family)
+def test_recorded_products_have_the_counted_flops(family, cache):
+    steps, flops, _ = record(make_spec(cache=cache), family)
     assert [sum(p.flops for p in step) for step in steps] == flops
     assert len(set(flops)) > 1
 
 
 @pytest.mark.parametrize("cache", ["none", "dual", "spa_cache", "d2_cache", "dare_kv"])
-def test_the_replay_multiplies_all_that_was_noted(cache):
-    steps, flops, _ = noted(make_spec(cache=cache), "shifted-gqa")
+def test_the_replay_executes_all_recorded_products(cache):
+    steps, flops, _ = record(make_spec(cache=cache), "shifted-gqa")
     replay = ProductReplay(steps, Buffers(steps, CPU))
     with FlopCounterMode(display=False) as counter:
         times = replay.run()
@@ -52,8 +52,8 @@ def test_the_replay_multiplies_all_that_was_noted(cache):
     assert sum(p.flops for p in again.steps[0]) == flops[0] - steps[0][0].flops
 
 
-def test_weights_are_kept_themselves_and_activations_are_not():
-    steps, _, places = noted(make_spec(cache="dual"), "shifted-gqa")
+def test_a_recorded_product_references_its_weight():
+    steps, _, places = record(make_spec(cache="dual"), "shifted-gqa")
     weights = [p.weight for step in steps for p in step if p.weight is not None]
     assert {w.untyped_storage().data_ptr() for w in weights} <= places
     biases = [p.bias for step in steps for p in step if p.bias is not None]
@@ -62,7 +62,7 @@ def test_weights_are_kept_themselves_and_activations_are_not():
     assert {p.role for p in bare} == {"scores", "sums"}
 
 
-def test_heads_that_share_keys_read_them_once():
+def test_heads_that_share_keys_are_one_product():
     q, k = torch.ones(2, 4, 3, 8), torch.ones(2, 2, 5, 8)
     found = ProductRecorder(nn.Module())
     with found, torch.inference_mode():
@@ -71,7 +71,7 @@ def test_heads_that_share_keys_read_them_once():
     scores, sums = found.steps[0]
     assert (scores.batch, scores.rows, scores.inner, scores.columns) == (4, 6, 8, 5)
     assert (sums.batch, sums.rows, sums.inner, sums.columns) == (4, 6, 5, 8)
-    assert scores.read == sums.read == k.nbytes
+    assert scores.bytes_read == sums.bytes_read == k.nbytes
     assert scores.flops + sums.flops == 4 * q.numel() * 5
 
 
@@ -81,7 +81,7 @@ def test_heads_that_share_keys_read_them_once():
      ((2, 5, 3), (2, 3, 4), (2, 5, 3, 4)), ((2, 6, 5, 3), (2, 6, 3, 4), (12, 5, 3, 4)),
      ((5, 3), (6, 3, 4), (6, 5, 3, 4))],
 )  # fmt: skip
-def test_any_pair_of_operands_comes_to_one_product(left, right, sizes):
+def test_a_matmul_is_recorded_as_one_product(left, right, sizes):
     found = ProductRecorder(nn.Module())
     with found, torch.inference_mode():
         out = torch.ones(left) @ torch.ones(right)
@@ -92,7 +92,7 @@ def test_any_pair_of_operands_comes_to_one_product(left, right, sizes):
     assert not one.flipped
 
 
-def test_a_product_comes_out_right():
+def test_a_replayed_product_is_correct():
     weight, bias = torch.randn(4, 3), torch.randn(4)
     plain = Product(1, 2, 3, 4, torch.float32, weight, bias)
     batched = Product(2, 5, 3, 4, torch.float32, flipped=True)

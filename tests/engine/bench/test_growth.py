@@ -1,4 +1,4 @@
-"""Growth: how far its axes reach, and the chart that draws it."""
+"""The axes of the growth suite and its chart."""
 
 from xml.dom import minidom
 
@@ -7,7 +7,7 @@ import pytest
 from engine.bench import chart, growth, suite
 
 
-def test_the_axes_reach_as_far_as_they_should():
+def test_the_axes_cover_their_ranges():
     ends = {axis: (values[0], values[-1]) for axis, values in growth.AXES.items()}
     assert ends["prompt"] == (64, 2048)
     assert ends["answer"] == (64, 512)
@@ -16,7 +16,7 @@ def test_the_axes_reach_as_far_as_they_should():
     assert growth.LAYERS in suite.CPU_SHAPE
 
 
-def test_a_chart_escapes_names_and_is_straight_for_powers():
+def test_a_chart_escapes_names_and_draws_powers_as_a_straight_line():
     line = chart.Line("<b>", [(1, 10.0), (10, 100.0), (100, 1000.0)])
     drawn = minidom.parseString(chart.svg([chart.Panel("x & y", [line])], "ms"))
     (path,) = drawn.getElementsByTagName("polyline")

@@ -1,4 +1,4 @@
-"""Trials: what is timed, in which order, and that slow code shows."""
+"""Trials: what is timed, in which order, and how slow code changes the ratios."""
 
 import time
 from dataclasses import replace
@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from engine.bench import report
-from engine.bench.trial import Case, interleaved, measure, seconds
-from engine.models.loading.random_weights import config_of, random_adapter
+from engine.bench.trial import Case, interleaved, run_trials, step_seconds
+from engine.models.loading.random_weights import random_model_config, random_adapter
 from engine.serve.lane import LoadedModel
 from tests.support.micro import make_prompts, make_spec, model_of
 
@@ -16,14 +16,14 @@ SHAPE = "llada:layers=2,d=32,heads=4,ffn=48,vocab=900"
 PAUSE = 0.004
 
 
-def case(name, model, group="", beside="", **changes):
+def case(name, model, group="", baseline="", **changes):
     loaded = LoadedModel(model, None, "")
-    return Case(name, loaded, make_spec(**changes), make_prompts(6), group, beside)
+    return Case(name, loaded, make_spec(**changes), make_prompts(6), group, baseline)
 
 
 def slowed():
-    """A micro model whose feed-forward takes a moment in which nothing is multiplied."""
-    adapter = random_adapter(config_of(SHAPE), torch.float64, torch.device("cpu"))
+    """A micro model that sleeps in each feed-forward."""
+    adapter = random_adapter(random_model_config(SHAPE), torch.float64, torch.device("cpu"))
     quick = adapter.mlp
 
     def mlp(layer, h):
@@ -34,28 +34,28 @@ def slowed():
     return adapter
 
 
-def test_works_are_done_in_turn():
+def test_works_are_called_in_turn():
     order = []
     works = {name: lambda name=name: order.append(name) or len(order) for name in "ab"}
     assert interleaved(works, 3) == {"a": [1, 3, 5], "b": [2, 4, 6]}
     assert order == ["a", "b"] * 3
 
 
-def test_runs_and_their_floors_alternate():
+def test_runs_and_floors_alternate():
     order = []
     cases = [case("one", model_of("mha")), case("two", model_of("mha"), cache="dual")]
     for index, one in enumerate(cases):
         job = one.job
         object.__setattr__(one, "job", lambda s=job, i=index: order.append(i) or s())
-    trials, others = measure(cases, 2, {"third": lambda: float(order.append(2) or 7)})
+    trials, others = run_trials(cases, 2, {"third": lambda: float(order.append(2) or 7)})
     assert order == [0, 1] + [0, 1, 2] * 2
     assert others == {"third": [7.0, 7.0]}
     for trial in trials:
         assert [len(times) for times in trial.runs + trial.floors] == [16] * 4
 
 
-def test_a_planted_slow_forward_raises_the_ratio():
-    trials, _ = measure([replace(case("slow", slowed()), eager=True)], 2, {})
+def test_a_slow_forward_raises_the_ratio_to_the_floor():
+    trials, _ = run_trials([replace(case("slow", slowed()), eager=True)], 2, {})
     (row,) = report.rows(trials)
     assert row["ms"] > 2 * 1e3 * PAUSE
     assert row["floor"]["ms"] < 1e3 * PAUSE
@@ -63,16 +63,16 @@ def test_a_planted_slow_forward_raises_the_ratio():
     assert row["kinds"]["full"]["floor"] > 2
 
 
-def test_a_row_says_what_its_run_was():
+def test_a_row_describes_its_run():
     model = model_of("mha")
-    plain, dual, noted = report.rows(
-        measure(
+    plain, dual, recorded = report.rows(
+        run_trials(
             [case("plain", model), case("dual", model, cache="dual"),
-             case("noted", model, cache="dual", beside="dual", record="steps")],
+             case("recorded", model, cache="dual", baseline="dual", record="steps")],
             2, {},
         )[0]
     )  # fmt: skip
-    assert [row["nfe"] for row in (plain, dual, noted)] == [16] * 3
+    assert [row["nfe"] for row in (plain, dual, recorded)] == [16] * 3
     assert plain["speed_up"] == plain["same"] == 1
     assert {kind: row["steps"] for kind, row in dual["kinds"].items()} == {"full": 4, "partial": 12}
     assert dual["kinds"]["partial"]["flops"] < dual["kinds"]["full"]["flops"]
@@ -81,27 +81,28 @@ def test_a_row_says_what_its_run_was():
     low, high = plain["ms_range"]
     assert low <= plain["ms"] <= high
     assert plain["tokens_per_s"] == pytest.approx(1e3 / plain["ms"])
-    assert noted["floor"] is None
-    assert noted["same"] == 1
+    assert recorded["floor"] is None
+    assert recorded["same"] == 1
 
 
-def test_each_group_is_compared_with_its_own_first():
+def test_the_first_case_of_a_group_is_its_baseline():
     model = model_of("mha")
     rows = report.rows(
-        measure([case(n, model, g) for g, n in (("x", "a"), ("y", "a"), ("y", "b"))], 1, {})[0]
+        run_trials([case(n, model, g) for g, n in (("x", "a"), ("y", "a"), ("y", "b"))], 1, {})[0]
     )
     assert [row["speed_up"] == 1 for row in rows][:2] == [True, True]
     base, other = rows[1:]
     assert other["speed_up"] == pytest.approx(base["ms"] / other["ms"])
 
 
-def test_a_run_may_be_left_after_a_few_steps():
-    assert len(seconds(case("plain", model_of("mha")), 3)) == 3
+def test_a_run_can_stop_after_a_few_steps():
+    assert len(step_seconds(case("plain", model_of("mha")), 3)) == 3
 
 
-def test_a_table_has_a_line_for_what_was_not_run():
-    rows = report.rows(measure([case("plain", model_of("mha"), "short")], 1, {})[0])
-    lines = report.table([("short", "plain"), ("short", "dual")], rows).splitlines()
-    assert lines[2].count(report.NOT_RUN) == 0
-    assert lines[3].count(report.NOT_RUN) == 1
-    assert len(set(map(len, lines))) == 1
+def test_a_table_has_a_line_for_each_row_and_a_column_of_groups():
+    rows = report.rows(run_trials([case("plain", model_of("mha"), "short")], 1, {})[0])
+    lines = report.table(rows).splitlines()
+    assert [cell.strip() for cell in lines[2].split("|")[1:3]] == ["short", "plain"]
+    assert len(lines) == 3
+    (line,) = report.table([rows[0] | {"group": ""}]).splitlines()[2:]
+    assert line.startswith("| plain ")

@@ -182,7 +182,7 @@ def test_the_meter_counts_only_steps_in_which_rows_could_be_reused(model):
 
 def test_shipped_drifts_are_measured_once_and_found(folder, monkeypatch):
     monkeypatch.setattr(drift_meter, "PROBLEMS", 1)
-    paths = calibrate.ship(folder, ["none", "dual"])
+    paths = calibrate.write_profiles(folder, ["none", "dual"])
     assert [p.name for p in paths] == ["none-q0.npz", "dual-q0.npz"]
     model = ModelPool({"micro": folder}).load(RunSpec(model="micro"))
     ground = policy_context_of(model, "micro")

@@ -37,7 +37,7 @@ REFUSALS = [
     ({"start": GO | {"edits": [[-1, 1]]}}, "start.edits: .* offset from 0 to 127"),
     ({"start": GO | {"edits": [[0, -2]]}}, "start.edits: .* or -1 to mask it again"),
     ({"start": GO | {"edits": [[0, True]]}}, "start.edits"),
-    ({"start": GO | {"edits": [[0, 1], [0, -1]]}}, "start.edits: an offset is named twice"),
+    ({"start": GO | {"edits": [[0, 1], [0, -1]]}}, "start.edits: an offset occurs twice"),
     (
         {"start": GO | {"edits": [[2, 1]]}, "fixed": [[2, 1]]},
         "start.edits: offset 2 is given by fixed",

@@ -21,7 +21,7 @@ from engine.evaluate.comparison import (
 from engine.evaluate.exam import sit, summarise
 from engine.models.loading.families import embedded_models
 from engine.serve.model_pool import ModelPool
-from engine.tiny.exam import exam
+from engine.tiny.corpus import exam_questions
 from tests.support.micro import ROOT
 
 
@@ -65,7 +65,7 @@ def test_the_exam_refuses_by_name(monkeypatch, flags, named):
 
 
 def test_a_batch_gives_the_answers_of_single_problems(model):
-    questions = exam(4, 3)
+    questions = exam_questions(4, 3)
     spec = RunSpec(gen_length=32, block_length=16, steps=32)
     one = [s.text for s in sit(model, spec, questions, batch=1)]
     assert [s.text for s in sit(model, spec, questions, batch=4)] == one
@@ -73,7 +73,7 @@ def test_a_batch_gives_the_answers_of_single_problems(model):
 
 def test_the_summary_counts(model):
     spec = RunSpec(gen_length=32, block_length=16, steps=32)
-    sittings = list(sit(model, spec, exam(3, 3)))
+    sittings = list(sit(model, spec, exam_questions(3, 3)))
     row = summarise(spec, sittings)
     assert row["correct"] == sum(s.right for s in sittings)
     assert row["nfe"] == 32
@@ -158,7 +158,7 @@ def test_every_entry_is_sat_and_timed_in_its_own_number_format(model):
 
     base = RunSpec(gen_length=32, steps=32, knobs={})
     entries = [Entry(d, replace(base, dtype=d)) for d in ("float32", "bfloat16")]
-    questions = exam(1, 7, 0)
+    questions = exam_questions(1, 7, 0)
     for entry in entries:
         _sit(load, entry.spec, questions, 1)
     time_prompts(load, entries, questions)

@@ -9,7 +9,7 @@ import pytest
 
 from engine import catalog
 from engine.core.events import RunFinished
-from engine.evaluate.record_examples import PLAIN, gather, method_specs, record_runs
+from engine.evaluate.record_examples import PLAIN, collect_traces, method_specs, record_runs
 from engine.models.loading.checkpoint import Checkpoint
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
@@ -47,7 +47,7 @@ def test_a_recording_made_again_is_the_same_but_for_the_clocks(session, name):
 def test_a_run_that_failed_is_not_taken():
     failed = RunFinished("failed", np.zeros((1, 0), np.int32), message="out of memory")
     with pytest.raises(RuntimeError, match="out of memory"):
-        gather([("a", failed)])
+        collect_traces([("a", failed)])
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -1,4 +1,4 @@
-"""Guiders as files: published sizes, what is read of a folder, what is refused."""
+"""Guiders as files: sizes of published guiders, loading, and refused folders."""
 
 import json
 
@@ -6,13 +6,13 @@ import pytest
 import torch
 from transformers import Qwen2Config
 
-from engine.guider.model import count_parameters, load_guider, stop_ids
+from engine.guider.model import count_parameters, find_stop_ids, load_guider
 from engine.models.loading.checkpoint import CheckpointError
-from engine.serve.guider_pool import HUB, Size
-from tests.support.fake_guiders import qwen
+from engine.serve.guider_pool import HUB_GUIDERS, GuiderSize
+from tests.support.fake_guiders import random_qwen2
 from tests.support.micro import TINY
 
-SIZES = {  # spec A.3: hidden, layers, heads, kv heads, ffn, tied, rows, parameters
+SIZES = {  # hidden, layers, heads, kv heads, ffn, tied, rows, parameters
     "0.5B": (896, 24, 14, 2, 4864, True, 151936),
     "1.5B": (1536, 28, 12, 2, 8960, True, 151936),
     "3B": (2048, 36, 16, 2, 11008, True, 151936),
@@ -20,7 +20,7 @@ SIZES = {  # spec A.3: hidden, layers, heads, kv heads, ffn, tied, rows, paramet
 }
 
 
-class Nameless:
+class WithoutSpecials:
     """A tokenizer without special tokens."""
 
     specials = frozenset()
@@ -44,14 +44,14 @@ def test_parameters_of_the_published_guiders(size):
     assert count_parameters(config(size)) == expected
     assert round(expected / 1e9, 1) == {"0.5B": 0.5, "1.5B": 1.5, "3B": 3.1, "7B": 7.6}[size]
     names = [f"Qwen/Qwen2.5-{kind}{size}-Instruct" for kind in ("", "Math-")]
-    listed = [HUB[name] for name in names if name in HUB]
-    assert set(listed) == {Size(expected, 2 * layers * wide)}
+    listed = [HUB_GUIDERS[name] for name in names if name in HUB_GUIDERS]
+    assert set(listed) == {GuiderSize(expected, 2 * layers * wide)}
     assert len(listed) == {"1.5B": 2, "7B": 2}.get(size, 1)
 
 
-def written(folder, **changes):
-    """A micro guider's folder with the embedded vocabulary."""
-    qwen(vocab=768, **changes).float().save_pretrained(folder)
+def save_guider(folder, **changes):
+    """Save a micro guider with the embedded vocabulary; the folder."""
+    random_qwen2(vocab=768, **changes).float().save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         data = (TINY.parent / "tiny-qwen2" / name).read_bytes()
         (folder / name).write_bytes(data)
@@ -59,31 +59,31 @@ def written(folder, **changes):
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_a_saved_guider_is_loaded_in_the_format_asked_for(tmp_path, tied):
-    folder = written(tmp_path / "g", tied=tied)
+def test_a_saved_guider_is_loaded_in_the_requested_dtype(tmp_path, tied):
+    folder = save_guider(tmp_path / "g", tied=tied)
     guider = load_guider("g", folder, torch.float64, torch.device("cpu"))
     again = load_guider("g", folder, torch.float32, torch.device("cpu"))
     assert guider.model.dtype == torch.float64
     assert guider.parameters == count_parameters(guider.model.config)
     assert guider.weight_bytes() == 2 * again.weight_bytes() == guider.parameters * 8
-    assert guider.rows == 768
+    assert guider.vocab_size == 768
     ids = torch.tensor([[5, 6, 7]])
-    gap = guider.model(ids).logits - qwen(vocab=768, tied=tied).float().double()(ids).logits
+    gap = guider.model(ids).logits - random_qwen2(vocab=768, tied=tied).float().double()(ids).logits
     assert gap.abs().max() < 1e-5
-    assert guider.stops[0] == 5
-    assert {1, 5} <= set(guider.stops)
+    assert guider.stop_ids[0] == 5
+    assert {1, 5} <= set(guider.stop_ids)
 
 
-def test_files_that_are_no_guiders_are_refused_by_name(tmp_path):
+def test_unusable_folders_are_refused_with_the_name_of_the_file(tmp_path):
     device = torch.device("cpu")
     with pytest.raises(CheckpointError, match=r"config\.json"):
         load_guider("g", TINY, torch.float32, device)
-    bare = written(tmp_path / "bare")
+    bare = save_guider(tmp_path / "bare")
     (bare / "model.safetensors").unlink()
     torch.save({}, bare / "pytorch_model.bin")
     with pytest.raises(CheckpointError, match="safetensors"):
         load_guider("g", bare, torch.float32, device)
-    odd = written(tmp_path / "odd")
+    odd = save_guider(tmp_path / "odd")
     deeper = {"num_hidden_layers": 3, "layer_types": ["full_attention"] * 3}
     settings = json.loads((odd / "config.json").read_text())
     (odd / "config.json").write_text(json.dumps(settings | deeper))
@@ -94,7 +94,7 @@ def test_files_that_are_no_guiders_are_refused_by_name(tmp_path):
         load_guider("g", odd, torch.float32, device)
 
 
-def test_a_guider_without_an_end_is_refused():
+def test_a_guider_without_stop_tokens_is_refused():
     with pytest.raises(CheckpointError, match="eos_token_id"):
-        stop_ids(Nameless(), Qwen2Config(eos_token_id=None))
-    assert stop_ids(Nameless(), Qwen2Config(eos_token_id=[7, 9])) == (7, 9)
+        find_stop_ids(WithoutSpecials(), Qwen2Config(eos_token_id=None))
+    assert find_stop_ids(WithoutSpecials(), Qwen2Config(eos_token_id=[7, 9])) == (7, 9)

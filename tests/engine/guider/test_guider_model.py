@@ -1,4 +1,4 @@
-"""A real causal model as guider: its cache, its price, its sizes, its files."""
+"""A causal model as guider: its cache, its cost and its FLOPs."""
 
 import pytest
 import torch
@@ -7,9 +7,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from engine.generate.loop import Denoiser, denoise
 from engine.guider.model import CachedReader, Guider
-from engine.guider.verification import Rule, Verifier
+from engine.guider.verification import AcceptanceRule, Verifier
 from engine.guider.vocabularies import VocabularyPair
-from tests.support.fake_guiders import qwen, run_guider
+from tests.support.fake_guiders import fake_run_guider, random_qwen2
 from tests.support.micro import (
     ATOL,
     Run,
@@ -23,62 +23,62 @@ from tests.support.micro import (
 P, G = 6, 16
 
 
-class Named:
-    """A tokenizer of numbers."""
+class PlainTokenizer:
+    """A tokenizer without special tokens."""
 
     specials = frozenset()
     stop_ids = ()
 
 
-def made(**changes):
-    return Guider("micro", qwen(**changes), Named(), (2, 1), "")
+def make_guider(**changes):
+    return Guider("micro", random_qwen2(**changes), PlainTokenizer(), (2, 1), "")
 
 
-def read(cost):
+def tokens_read(cost):
     return cost.fed + cost.prefilled
 
 
-class Whole(CachedReader):
-    """Reads everything anew each time."""
+class UncachedReader(CachedReader):
+    """A reader that drops its cache before each read."""
 
     def read(self, ids, known):
-        self._crop(0)
+        self._crop_to(0)
         return super().read(ids, known)
 
 
-class Watched(CachedReader):
-    """Notes how long its cache is, and which object, after every step."""
+class RecordingReader(CachedReader):
+    """A reader that records its cache object and its ids after every step."""
 
     def __init__(self, guider):
         super().__init__(guider)
         self.seen = []
 
-    def keep(self, ids):
-        super().keep(ids)
+    def crop(self, ids):
+        super().crop(ids)
         assert self.cache.get_seq_length() == len(self.ids)
         self.seen.append((id(self.cache), self.ids.copy(), list(ids)))
 
 
-def run_with(kind, model=None, guider=None, **changes):
-    model, guider = model or model_of("mha"), guider or made()
+def run_with(reader_class, model=None, guider=None, **changes):
+    model, guider = model or model_of("mha"), guider or make_guider()
     readers, prompt = [], make_prompts(P)
 
-    def opened():
-        readers.append(kind(guider))
+    def open_reader():
+        readers.append(reader_class(guider))
         return readers[-1]
 
     settings = {"unmasker": "guided", "knobs": {"guided.rule": "topk", "guided.k": 12}}
     job = micro_job(model, make_spec(**settings | changes), prompt)
-    job.run_guider = run_guider(model.info, prompt)
-    object.__setattr__(job.run_guider, "open", opened)
+    job.run_guider = fake_run_guider(model.info, prompt)
+    object.__setattr__(job.run_guider, "open_reader", open_reader)
     state = Denoiser(job)
     return Run(state, list(denoise(state))), readers[-1]
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_a_cached_reading_is_a_whole_one(tied):
-    guider = made(tied=tied)
-    cached, whole = CachedReader(guider), Whole(guider)
+def test_cached_and_uncached_reads_give_the_same_logits(tied):
+    guider = make_guider(tied=tied)
+    cached, whole = CachedReader(guider), UncachedReader(guider)
     generator = torch.Generator().manual_seed(4)
     text = torch.randint(3, 39, (6,), generator=generator).tolist()
     for known in (6, 8, 8, 13):
@@ -89,38 +89,38 @@ def test_a_cached_reading_is_a_whole_one(tied):
         assert (a - full).abs().max() < ATOL
         assert (b - full).abs().max() < ATOL
         text = [*ids, *draft]
-    assert read(cached.take()) < read(whole.take())
+    assert tokens_read(cached.take_cost()) < tokens_read(whole.take_cost())
 
 
-def test_earlier_ids_that_change_are_read_again():
-    guider = made()
+def test_changed_earlier_ids_are_read_again():
+    guider = make_guider()
     reader, fresh = CachedReader(guider), CachedReader(guider)
     reader.read([5, 6, 7, 8, 9, 10], 4)
-    reader.take()
+    reader.take_cost()
     changed = [5, 6, 17, 8, 9, 10]
     a, b = reader.read(changed, 4), fresh.read(changed, 4)
     assert (a - b).abs().max() < ATOL
-    assert reader.take().fed == 3
+    assert reader.take_cost().fed == 3
     stale = CachedReader(guider)
     stale.read([5, 6, 7, 8, 9, 10], 4)
-    stale.ids = changed[:-1]  # a cache that is told a lie
+    stale.ids = changed[:-1]  # the cache holds other tokens
     assert (stale.read(changed, 4) - b).abs().max() > 1e-6
 
 
-def test_a_run_is_the_same_without_the_cache():
-    cached, whole = run_with(CachedReader)[0], run_with(Whole)[0]
+def test_a_run_is_the_same_without_the_guiders_cache():
+    cached, whole = run_with(CachedReader)[0], run_with(UncachedReader)[0]
     assert cached.reveals == whole.reveals
     assert len({event.guided.accepted for event in cached.events}) > 1
-    spent = [sum(read(e.guided) for e in ran.events) for ran in (cached, whole)]
+    spent = [sum(tokens_read(e.guided) for e in ran.events) for ran in (cached, whole)]
     assert spent[0] < spent[1]
 
 
 @pytest.mark.parametrize("fallback", ["dlm", "ar"])
 @pytest.mark.parametrize("fixed", [(), ((2, 9), (7, 8))])
-def test_one_cache_object_holds_the_prefix_but_for_its_last_token(fallback, fixed):
+def test_one_cache_object_holds_the_prefix_without_its_last_token(fallback, fixed):
     knobs = {"guided.rule": "topk", "guided.k": 6, "guided.fallback": fallback}
     model = make_model(31, stop_ids=())
-    ran, reader = run_with(Watched, model, knobs=knobs, fixed=fixed)
+    ran, reader = run_with(RecordingReader, model, knobs=knobs, fixed=fixed)
     assert len(reader.seen) == len(ran.events) > 2
     assert len({which for which, _, _ in reader.seen}) == 1
     for event, (_, held, prefix) in zip(ran.events, reader.seen, strict=True):
@@ -131,7 +131,7 @@ def test_one_cache_object_holds_the_prefix_but_for_its_last_token(fallback, fixe
         assert len(held) < P + G
 
 
-def test_the_prefill_is_told_apart():
+def test_the_prefill_is_counted_separately():
     first, second, *_ = [event.guided for event in run_with(CachedReader)[0].events]
     assert first.prefilled == P - 1
     assert second.prefilled == 0
@@ -141,7 +141,7 @@ def test_the_prefill_is_told_apart():
     assert first.fed == first.drafted == G
 
 
-def test_time_and_flops_lie_within_the_steps():
+def test_time_and_flops_are_part_of_the_step():
     ran = run_with(CachedReader)[0]
     for event in ran.events:
         assert event.guided.ms <= event.decide_ms
@@ -151,22 +151,22 @@ def test_time_and_flops_lie_within_the_steps():
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_the_price_is_what_torch_counts(tied):
-    guider = made(tied=tied)
+def test_flops_equal_torchs_count(tied):
+    guider = make_guider(tied=tied)
     reader = CachedReader(guider)
     for ids, known in (([5, 6, 7, 8, 9, 10], 4), ([5, 6, 7, 8, 19, 20, 21], 5)):
         with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
             reader.read(ids, known)
-        assert reader.take().flops == counter.get_total_flops() > 0
+        assert reader.take_cost().flops == counter.get_total_flops() > 0
 
 
-def test_the_ledger_of_a_guided_run_counts_what_torch_counts():
+def test_flops_of_a_guided_run_equal_torchs_count():
     readers, model, prompt = [], model_of("shifted-gqa"), make_prompts(P)
     job = micro_job(model, make_spec(unmasker="guided"), prompt)
-    guider = made()
-    job.run_guider = run_guider(model.info, prompt)
+    guider = make_guider()
+    job.run_guider = fake_run_guider(model.info, prompt)
     object.__setattr__(
-        job.run_guider, "open", lambda: readers.append(CachedReader(guider)) or readers[-1]
+        job.run_guider, "open_reader", lambda: readers.append(CachedReader(guider)) or readers[-1]
     )
     steps = denoise(Denoiser(job))
     for _ in range(3):
@@ -175,9 +175,9 @@ def test_the_ledger_of_a_guided_run_counts_what_torch_counts():
         assert int(event.flops.sum()) == counter.get_total_flops()
 
 
-def test_a_guider_is_agreed_with_its_own_text():
-    """The draft is the guider's greedy text: all of it is accepted, and up to a flipped token."""
-    guider, prompt = made(), make_prompts(P)[0]
+def test_a_guider_accepts_its_own_text():
+    """The guider's greedy text is accepted in full, or up to a changed token."""
+    guider, prompt = make_guider(), make_prompts(P)[0]
     text = list(prompt)
     for _ in range(G):
         text.append(int(guider.model(torch.tensor([text])).logits[0, -1].argmax()))
@@ -186,6 +186,6 @@ def test_a_guider_is_agreed_with_its_own_text():
         draft = text[P:]
         if flipped is not None:
             draft[flipped] = 3 + (draft[flipped] + 4) % 30
-        judge = Verifier(CachedReader(guider), prompt, pair, Rule("top1", 1, 1.0))
-        ruling = judge.rule_on([], draft, [True] * G, [1.0] * G, G)
-        assert ruling.accepted == (G if flipped is None else flipped)
+        verifier = Verifier(CachedReader(guider), prompt, pair, AcceptanceRule("top1", 1, 1.0))
+        verdict = verifier.verify([], draft, [True] * G, [1.0] * G, G)
+        assert verdict.accepted == (G if flipped is None else flipped)

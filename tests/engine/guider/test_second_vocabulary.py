@@ -6,14 +6,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from engine.config.spec import RunSpec
-from engine.evaluate.causal_exam import recite, row
+from engine.evaluate.causal_exam import evaluate_causal, generate_greedy
 from engine.models.tokenizer import Tokenizer
-from engine.tiny import corpus, layout, tokenizer
-from engine.tiny.network import Shape
-from engine.tiny.progress import start
-from engine.tiny.source import Source
+from engine.tiny import corpus, export, tokenizer
+from engine.tiny.batches import BatchStream
+from engine.tiny.network import NetworkShape
 from engine.tiny.states import Recipe
+from engine.tiny.training_state import initial_state
 from tests.engine.tiny.test_train import SMALL, train
 from tests.support.micro import ROOT
 
@@ -66,22 +65,24 @@ def test_the_training_asks_as_the_chat_template_does(built, tmp_path):
     tokenizer.write(tmp_path, "qwen2", "digits")
     problem = corpus.draw(3, 1)[0]
     chat = [*corpus.chat(problem), {"role": "assistant", "content": problem.solution}]
-    sample = Source(built, Recipe(), "qwen2", 3)._encode([chat])[0]
+    sample = BatchStream(built, Recipe(), "qwen2", 3)._encode([chat])[0]
     asked = Tokenizer(tmp_path)
-    assert asked.encode_spec(RunSpec(prompt=problem.question)) == sample.ids[: sample.spans[0][0]]
+    assert asked.encode_prompt(problem.question) == sample.ids[: sample.spans[0][0]]
     assert asked.stop_ids == (tokenizer.EOT,)
     assert sample.ids[sample.spans[0][1] - 1] == tokenizer.EOT
 
 
 def test_a_network_of_another_vocabulary_gives_its_blocks_alone(tmp_path):
-    state = start(tmp_path, QWEN, 1, "digits")
-    shipped = layout.read(QWEN, Shape())
+    state = initial_state(tmp_path, QWEN, 1, "digits")
+    shipped = export.read_weights(QWEN, NetworkShape())
     for name, tensor in state["model"].items():
         if name in ("embed", "head"):
             assert tensor.shape[0] == tokenizer.ROWS["digits"]
         else:
             assert torch.equal(tensor, shipped[name])
-    assert torch.equal(start(tmp_path, QWEN, 1, "words")["model"]["embed"], shipped["embed"])
+    assert torch.equal(
+        initial_state(tmp_path, QWEN, 1, "words")["model"]["embed"], shipped["embed"]
+    )
 
 
 def test_a_run_goes_on_in_its_own_vocabulary_only(run):
@@ -101,7 +102,7 @@ def test_an_export_has_the_vocabulary_and_the_weights_of_its_run(run, built, tmp
 
 
 def test_the_exam_of_the_causal_model_is_that_of_the_corpus():
-    found = row(QWEN, problems=6, seed=7, shots=0, batch=3)
+    found = evaluate_causal(QWEN, problems=6, seed=7, shots=0, batch=3)
     assert found["correct"] >= 5
     assert found["accuracy"] == found["correct"] / 6
 
@@ -109,6 +110,6 @@ def test_the_exam_of_the_causal_model_is_that_of_the_corpus():
 def test_a_batch_is_answered_as_each_alone():
     model = AutoModelForCausalLM.from_pretrained(QWEN, dtype=torch.float32).eval()
     asked, prompts = Tokenizer(QWEN), [one.question for one in corpus.draw(5, 3)]
-    together = recite(model, asked, prompts, tokenizer.EOS)
-    assert together == [recite(model, asked, [one], tokenizer.EOS)[0] for one in prompts]
+    together = generate_greedy(model, asked, prompts, tokenizer.EOS)
+    assert together == [generate_greedy(model, asked, [one], tokenizer.EOS)[0] for one in prompts]
     assert all(ids[-1] == tokenizer.EOT for ids in together)

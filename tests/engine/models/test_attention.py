@@ -1,26 +1,31 @@
-"""Attention: the same numbers whatever multiplies, in rounded formats and head by head."""
+"""Attention: equal results from the fused kernel, oneDNN and chunked bfloat16 products."""
 
 import pytest
 import torch
 from torch import nn
 
 from engine.bench.floor import Buffers, ProductRecorder, ProductReplay
-from engine.models.attention import LEAST, SCORES, attention, attention_weighed
-from engine.models.linear import ONEDNN
+from engine.models.attention import (
+    MAX_SCORES,
+    MIN_MULTIPLICATIONS,
+    attention,
+    attention_with_weights,
+)
+from engine.models.linear import ONEDNN_LINEAR
 
 WIDTH = 16
-head_by_head = pytest.mark.skipif(ONEDNN is None, reason="torch multiplies without oneDNN here")
+needs_onednn = pytest.mark.skipif(ONEDNN_LINEAR is None, reason="oneDNN is not available")
 
 
 def inputs(rows, kv, keys):
-    """Queries of 8 heads, keys, values and which keys are seen, of two sequences."""
+    """Queries of 8 heads, keys, values and key mask of two sequences."""
     draw = torch.Generator().manual_seed(0)
     q = torch.randn(2, rows, 8, WIDTH, generator=draw, dtype=torch.float64)
     k, v = (torch.randn(2, kv, keys, WIDTH, generator=draw, dtype=torch.float64) for _ in "kv")
     return q, k, v, torch.rand(2, keys, generator=draw) > 0.3
 
 
-def noted(call):
+def recorded_products(call):
     with ProductRecorder(nn.Module()) as found, torch.inference_mode():
         call()
     found.end_step()
@@ -28,7 +33,7 @@ def noted(call):
 
 
 @pytest.mark.parametrize(("kv", "keys"), [(8, 40), (2, 40), (2, 5000)])
-def test_bfloat16_attention_on_a_cpu_rounds_and_no_more(kv, keys):
+def test_bfloat16_attention_on_a_cpu_differs_by_rounding_only(kv, keys):
     q, k, v, seen = inputs(50, kv, keys)
     exact = attention(q, k, v, seen)
     rounded = attention(*(x.bfloat16() for x in (q, k, v)), seen)
@@ -38,16 +43,16 @@ def test_bfloat16_attention_on_a_cpu_rounds_and_no_more(kv, keys):
     assert (attention(q, k.flip(1), v, seen) - exact).abs().max() > 0.05
 
 
-@head_by_head
-@pytest.mark.parametrize("rows", [391, SCORES // 700 + 9], ids=["whole", "in parts"])
+@needs_onednn
+@pytest.mark.parametrize("rows", [391, MAX_SCORES // 700 + 9], ids=["one chunk", "chunks"])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("kv", [8, 2])
-def test_head_by_head_the_numbers_are_those_of_the_fused_kernel(kv, masked, rows):
+def test_onednn_attention_equals_the_fused_kernel(kv, masked, rows):
     q, k, v, seen = inputs(rows, kv, 700)
     seen = seen if masked else None
     single = [x.float() for x in (q, k, v)]
-    found, weights = attention_weighed(*single, seen)
-    exact, weighed = attention_weighed(q, k, v, seen)
+    found, weights = attention_with_weights(*single, seen)
+    exact, weighed = attention_with_weights(q, k, v, seen)
     torch.testing.assert_close(found.double(), exact, atol=1e-5, rtol=0)
     torch.testing.assert_close(weights.double(), weighed, atol=1e-5, rtol=0)
     torch.testing.assert_close(attention(q, k, v, seen), exact, atol=1e-12, rtol=0)
@@ -57,44 +62,47 @@ def test_head_by_head_the_numbers_are_those_of_the_fused_kernel(kv, masked, rows
     assert (attention(single[0], single[1].flip(1), single[2], seen) - exact).abs().max() > 0.05
 
 
-@head_by_head
+@needs_onednn
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
-def test_scores_far_from_zero_leave_no_range(kind, monkeypatch):
+def test_large_scores_do_not_overflow(kind, monkeypatch):
     q, k, v, seen = inputs(391, 2, 700)
     far = [x.to(kind) for x in (100 * q, k, v)]
     exact = attention(*(x.double() for x in far), seen)
     error = (attention(*far, seen) - exact).abs().mean()
     assert error < (1e-3 if kind == torch.float32 else 0.2)
-    monkeypatch.setattr("engine.models.attention._powers", lambda scores, _: scores.exp2_())
+    monkeypatch.setattr("engine.models.attention._exp2_scores", lambda scores, _: scores.exp2_())
     assert not attention(*far, seen).isfinite().all()
 
 
-@head_by_head
-def test_many_keys_make_many_parts():
-    q, k, v, _ = (x.float() for x in inputs(33, 1, SCORES // 15))
+@needs_onednn
+def test_many_keys_make_many_chunks():
+    q, k, v, _ = (x.float() for x in inputs(33, 1, MAX_SCORES // 15))
     found = attention(q[:, :, :1], k, v, None)
     exact = attention(*(x.double() for x in (q[:, :, :1], k, v)), None)
     torch.testing.assert_close(found.double(), exact, atol=1e-5, rtol=0)
-    (products,) = noted(lambda: attention(q[:, :, :1], k, v, None))
+    (products,) = recorded_products(lambda: attention(q[:, :, :1], k, v, None))
     assert [p.rows for p in products if p.role == "scores"] == [16] * 6
 
 
-@head_by_head
-def test_a_small_product_is_left_to_the_fused_kernel():
-    for rows, routine in ((LEAST // (700 * WIDTH), False), (LEAST // (700 * WIDTH) + 1, True)):
+@needs_onednn
+def test_small_products_use_the_fused_kernel():
+    for rows, routine in (
+        (MIN_MULTIPLICATIONS // (700 * WIDTH), False),
+        (MIN_MULTIPLICATIONS // (700 * WIDTH) + 1, True),
+    ):
         q, k, v, _ = (x.float() for x in inputs(rows, 2, 700))
-        ((*products,),) = noted(lambda q=q, k=k, v=v: attention(q, k, v, None))
-        assert {p.onednn for p in products} == {routine}
+        ((*products,),) = recorded_products(lambda q=q, k=k, v=v: attention(q, k, v, None))
+        assert {p.onednn for p in products} == {onednn}
         assert {p.role for p in products} == {"scores", "sums"}
 
 
-@head_by_head
-def test_the_products_of_a_head_are_multiplied_again():
+@needs_onednn
+def test_recorded_products_are_replayed_with_either_library():
     q, k, v, _ = (x.float() for x in inputs(392, 2, 700))
-    steps = noted(lambda: attention(q, k, v, None))
+    steps = recorded_products(lambda: attention(q, k, v, None))
     assert sum(p.flops for p in steps[0]) == 4 * q.numel() * 700
     buffers = Buffers(steps, torch.device("cpu"))
     for own in (False, True):
-        (again,) = noted(ProductReplay(steps, buffers, own).run)
+        (again,) = recorded_products(ProductReplay(steps, buffers, own).run)
         assert [p.flops for p in again] == [p.flops for p in steps[0]]
         assert {p.onednn for p in again} == {own}

@@ -1,4 +1,4 @@
-"""Chat templates shaped like the published ones: headers, turns, and what a history may hold."""
+"""Chat templates like the published ones: headers, turns and answers in a history."""
 
 import json
 
@@ -9,7 +9,7 @@ from engine.models.tokenizer import HEADERS, Tokenizer
 from engine.serve.session import Session
 from tests.support.micro import write_checkpoint
 
-# As LLaDA's: a header always follows, whatever add_generation_prompt says.
+# As LLaDA's: the assistant's header is added with any value of add_generation_prompt.
 LLADA = (
     "{% set loop_messages = messages %}{% for message in loop_messages %}"
     "{% set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'"
@@ -31,14 +31,14 @@ def edit(path, change):
 
 
 def templated(folder, template):
-    """A checkpoint with another template, in a file of its own as newer folders have it."""
+    """A checkpoint with another template, in `chat_template.jinja` as in newer folders."""
     edit(folder / "tokenizer_config.json", lambda data: data.pop("chat_template"))
     (folder / "chat_template.jinja").write_text(template)
     return folder
 
 
 def as_base(folder):
-    """The vocabulary of a Base checkpoint: no headers and no end of turn, ids packed below."""
+    """Replace the header and end-of-turn tokens, which a Base vocabulary lacks."""
     names = [f"<|spare_{i}|>" for i in range(len(HEADERS))]
 
     def rename(data):
@@ -53,42 +53,40 @@ def as_base(folder):
     return folder
 
 
-def shown(folder, **changes):
+def rendered(folder, *prompt):
     tokenizer = Tokenizer(folder)
-    return b"".join(map(tokenizer.piece, tokenizer.encode_spec(RunSpec(**changes)))).decode()
+    return b"".join(map(tokenizer.piece, tokenizer.encode_prompt(*prompt))).decode()
 
 
 def test_one_question(folder):
-    text = shown(templated(folder, LLADA), prompt=" Hello ")
+    text = rendered(templated(folder, LLADA), " Hello ")
     user, assistant = (
         f"<|start_header_id|>{r}<|end_header_id|>\n\n" for r in ("user", "assistant")
     )
     assert text == f"<|startoftext|>{user}Hello<|eot_id|>{assistant}"
 
 
-def test_turns_begin_once_and_keep_no_end_of_text(folder):
+def test_the_start_token_comes_once_and_answers_lose_their_end(folder):
     templated(folder, LLADA)
-    text = shown(folder, messages=TURNS)
+    text = rendered(folder, "", TURNS)
     assert text.count("<|startoftext|>") == 1
     assert text.startswith("<|startoftext|>")
     assert "<|endoftext|>" not in text
     assert text.count("<|eot_id|>") == len(TURNS)
     assert text.count("<|start_header_id|>assistant<|end_header_id|>") == 3
     tokenizer = Tokenizer(folder)
-    assert tokenizer.encode("<|endoftext|>")[0] not in tokenizer.encode_spec(
-        RunSpec(messages=TURNS)
-    )
+    assert tokenizer.encode("<|endoftext|>")[0] not in tokenizer.encode_prompt("", TURNS)
 
 
-def test_an_end_that_the_asker_types_is_kept(folder):
-    assert "<|endoftext|>" in shown(templated(folder, LLADA), prompt="What is <|endoftext|>?")
+def test_an_end_token_in_a_question_is_kept(folder):
+    assert "<|endoftext|>" in rendered(templated(folder, LLADA), "What is <|endoftext|>?")
 
 
-def test_a_template_that_refuses_turns_is_told(folder):
+def test_turns_that_a_template_refuses_are_an_error(folder):
     templated(folder, STRICT)
-    assert shown(folder, prompt="Hello") == "x"
+    assert rendered(folder, "Hello") == "x"
     with pytest.raises(ValueError, match=r"chat: the model's template .*only user and assistant"):
-        shown(folder, messages=(("system", "Be brief."), ("user", "Hello")))
+        rendered(folder, "", (("system", "Be brief."), ("user", "Hello")))
 
 
 def test_a_base_vocabulary_gets_the_tokens_of_its_template(tmp_path):
@@ -96,18 +94,18 @@ def test_a_base_vocabulary_gets_the_tokens_of_its_template(tmp_path):
     tokenizer = Tokenizer(folder)
     assert [tokenizer.encode(name) for name in HEADERS] == [[756], [757], [758]]
     assert tokenizer.stop_ids == (758,)
-    ids = tokenizer.encode_spec(RunSpec(prompt="Hello"))
+    ids = tokenizer.encode_prompt("Hello")
     assert [i for i in ids if i >= 756] == [756, 757, 758, 756, 757]
     assert tokenizer.decode(ids) == "user\n\nHelloassistant\n\n"
 
 
-def test_a_base_vocabulary_without_a_template_stays_as_it_is(tmp_path):
+def test_a_base_vocabulary_without_a_template_is_unchanged(tmp_path):
     folder = as_base(write_checkpoint(tmp_path / "base"))
     edit(folder / "tokenizer_config.json", lambda data: data.pop("chat_template"))
     assert len(Tokenizer(folder).encode(HEADERS[0])) > 1
 
 
-def test_tokens_beyond_the_models_vocabulary_are_refused(tmp_path):
+def test_prompt_ids_beyond_the_vocabulary_are_an_error(tmp_path):
     small = write_checkpoint(tmp_path / "base", vocab_size=757, embedding_size=757)
     folder = templated(as_base(small), LLADA)
     session = Session({"base": folder})

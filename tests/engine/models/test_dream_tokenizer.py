@@ -5,7 +5,6 @@ import json
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
-from engine.config.spec import RunSpec
 from engine.models.loading.checkpoint import CheckpointError
 from engine.models.tokenizer import Tokenizer as EngineTokenizer
 from engine.tiny.tokenizer import SPECIALS
@@ -27,7 +26,7 @@ TEXTS = ["Mia has 12 pens.", " I'll\r\n  go\n\n\nthere ", "naïve 汉字 👩‍
 
 
 def parts():
-    """Words by id and merges of the embedded tokenizer, its special tokens left out."""
+    """Vocabulary and merges of the embedded tokenizer, without special tokens."""
     model = json.loads((TINY / "tokenizer.json").read_text())["model"]
     words = [word for word in model["vocab"] if word not in SPECIALS["llada"]]
     merges = [tuple(m) if isinstance(m, list) else tuple(m.split(" ")) for m in model["merges"]]
@@ -58,8 +57,8 @@ def folder(tmp_path):
     return tmp_path
 
 
-def own(pattern=QWEN):
-    """The same tokenizer from its parts."""
+def reference_tokenizer(pattern=QWEN):
+    """The same tokenizer built from its parts."""
     vocabulary, merges = parts()
     out = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
     out.pre_tokenizer = pre_tokenizers.Sequence(
@@ -76,41 +75,41 @@ def own(pattern=QWEN):
 def test_vocabulary_and_merges_give_qwens_tokens(folder, text):
     tokenizer = EngineTokenizer(folder)
     ids = tokenizer.encode(text)
-    assert ids == own().encode(text).ids
+    assert ids == reference_tokenizer().encode(text).ids
     assert tokenizer.decode(ids) == text
     assert b"".join(tokenizer.piece(i) for i in ids) == text.encode()
 
 
-def test_another_way_to_cut_would_be_told(folder):
+def test_another_split_pattern_gives_other_tokens(folder):
     tokenizer = EngineTokenizer(folder)
-    assert any(tokenizer.encode(t) != own(r"\s+|\S+").encode(t).ids for t in TEXTS)
+    assert any(tokenizer.encode(t) != reference_tokenizer(r"\s+|\S+").encode(t).ids for t in TEXTS)
 
 
-def test_special_tokens_have_their_ids_and_ends(folder):
+def test_special_tokens_and_stop_ids(folder):
     tokenizer, size = EngineTokenizer(folder), len(parts()[0])
     assert [tokenizer.encode(name) for name in NAMES] == [[size + i] for i in range(5)]
     assert tokenizer.stop_ids == (size + 2,)
     assert tokenizer.decode(tokenizer.encode("a<|mask|>b<|im_end|>")) == "ab"
 
 
-def shown(folder, **changes):
+def rendered(folder, *prompt):
     tokenizer = EngineTokenizer(folder)
-    ids = tokenizer.encode_spec(RunSpec(**changes))
+    ids = tokenizer.encode_prompt(*prompt)
     return b"".join(tokenizer.piece(i) for i in ids).decode()
 
 
-def test_the_templates_system_line_comes_once_and_gives_way(folder):
+def test_a_system_turn_replaces_the_templates_system_line(folder):
     line = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
     asked = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
-    assert shown(folder, prompt="Hello") == line + asked
+    assert rendered(folder, "Hello") == line + asked
     turns = (("system", "Be brief."), ("user", "Hello"))
     brief = "<|im_start|>system\nBe brief.<|im_end|>\n"
-    assert shown(folder, messages=turns) == brief + asked
-    assert shown(folder, prompt="Hello", chat=False) == "Hello"
+    assert rendered(folder, "", turns) == brief + asked
+    assert rendered(folder, "Hello", (), False) == "Hello"
 
 
-def test_llada_templates_that_always_add_a_header_give_one():
-    text = shown(TINY, prompt="Hello")
+def test_llada_templates_add_one_header():
+    text = rendered(TINY, "Hello")
     assert text.count("<|start_header_id|>assistant<|end_header_id|>") == 1
     assert text.endswith("<|start_header_id|>assistant<|end_header_id|>\n\n")
 
@@ -125,22 +124,22 @@ def test_a_tokenizer_file_is_preferred(folder):
     [("vocab.json", "{"), ("vocab.json", "[]"), ("vocab.json", '{"a": 0}'),
      ("merges.txt", "nonsense"), ("merges.txt", "a b c\n"), ("merges.txt", "zz yy\n")],
 )  # fmt: skip
-def test_damaged_parts_are_refused_by_name(folder, name, text):
+def test_damaged_files_are_named(folder, name, text):
     (folder / name).write_text(text)
     with pytest.raises(CheckpointError, match=r"vocab\.json and merges\.txt: cannot be read"):
         EngineTokenizer(folder)
 
 
 @pytest.mark.parametrize("name", ["vocab.json", "merges.txt"])
-def test_one_part_alone_is_refused(folder, name):
+def test_a_missing_file_is_named(folder, name):
     (folder / name).unlink()
     with pytest.raises(CheckpointError, match=r"tokenizer\.json: missing in .*copy the whole"):
         EngineTokenizer(folder)
 
 
-def test_a_vocabulary_that_was_cut_is_told_by_the_added_ids(folder):
+def test_an_incomplete_vocabulary_is_found_by_the_added_ids(folder):
     path = folder / "vocab.json"
     words = json.loads(path.read_text()) | {"surplus": len(parts()[0])}
     path.write_text(json.dumps(words))
-    with pytest.raises(CheckpointError, match=r"vocab\.json: <\|endoftext\|> comes out as"):
+    with pytest.raises(CheckpointError, match=r"vocab\.json: <\|endoftext\|> has id"):
         EngineTokenizer(folder)

@@ -1,4 +1,4 @@
-"""FLOPs: the ledger counts what torch counts, and gives the published figures of the papers."""
+"""FLOPs: equal to torch's count, and to the published figures of the papers."""
 
 import math
 
@@ -54,7 +54,7 @@ def published(name: str) -> ModelInfo:
 
 @pytest.mark.parametrize("cache", CACHES)
 @pytest.mark.parametrize("family", ["mha", "shifted-gqa"])
-def test_the_ledger_counts_what_torch_counts(family, cache):
+def test_the_counter_agrees_with_torch(family, cache):
     spec = make_spec(cache=cache, knobs=KNOBS.get(cache, {}))
     state = Denoiser(micro_job(model_of(family), spec, make_prompts(6, 9), eager=True))
     steps = denoise(state)
@@ -128,7 +128,7 @@ def block_cache(info, suffix):
 
 
 def dkv(info, reload, block):
-    """Masks and the last decoded token are computed between reloads, all at the head too."""
+    """Between reloads, masks and the last decoded token are computed, also by the head."""
 
     def one(s):
         i = s % block
@@ -212,14 +212,14 @@ def released_curve(layers, peak_at, first, peak, last):
          "prefix", "dual", "dkv-8-256", "dkv-4-32", "d2", "spa-sparse", "spa-released",
          "spa-never-refreshed"],
 )  # fmt: skip
-def test_published_settings_give_the_known_teraflops(figure, llada, dream):
+def test_published_settings_give_the_published_teraflops(figure, llada, dream):
     assert figure(published("llada")) == pytest.approx(llada, abs=0.0075)
     assert figure(published("dream")) == pytest.approx(dream, abs=0.0075)
 
 
 @pytest.mark.parametrize(("name", "known"), [("llada", 2.01), ("dream", 1.76)])
-def test_the_policy_itself_at_real_size_gives_the_known_teraflops(name, known):
-    """dLLM-Cache's own plans (published form) at the sizes of the real models, on no device."""
+def test_the_policy_for_real_models_gives_the_known_teraflops(name, known):
+    """Plans of dLLM-Cache in its published form, for the real models on the meta device."""
     info, meta = published(name), torch.device("meta")
     with meta:
         adapter = MicroAdapter(info)

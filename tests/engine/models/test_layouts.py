@@ -1,4 +1,4 @@
-"""The published checkpoints by size and by the name of every tensor; both sets of LLaDA names."""
+"""Tensor names and shapes of the published checkpoints, and both sets of LLaDA's names."""
 
 import json
 
@@ -11,7 +11,7 @@ from engine.config.spec import RunSpec
 from engine.models.dream import DreamAdapter
 from engine.models.llada import LladaAdapter
 from engine.models.loading.checkpoint import CheckpointError
-from engine.models.loading.families import ADAPTERS, embedded_models, info_of
+from engine.models.loading.families import ADAPTERS, embedded_models, read_model_info
 from engine.serve.session import Session
 from tests.engine.models.loading.test_adapters_from_files import load, logits, tensors
 from tests.support.micro import configure, write_checkpoint
@@ -67,7 +67,7 @@ PUBLISHED = [
 
 
 @pytest.mark.parametrize(("config", "names", "count", "size"), PUBLISHED, ids=["llada", "dream"])
-def test_the_published_sizes_by_name_and_shape(config, names, count, size):
+def test_the_published_tensors_by_name_and_shape(config, names, count, size):
     family = ADAPTERS[config["model_type"]]
     info, layout = family.read_info(config), family.layouts[0]
     expected = layout.expected(info, family.embedding_rows(config, info))
@@ -83,14 +83,14 @@ def test_the_published_sizes_by_name_and_shape(config, names, count, size):
     assert sorted(fused) == sorted(expected)
 
 
-def test_llada_8b_by_its_ids():
+def test_model_info_of_llada_8b():
     info = LladaAdapter.read_info(LLADA_8B, (126348,))
     assert info.stop_ids == (126081, 126348)
     assert (info.mask_id, info.rope_theta, info.norm_eps, info.head_dim) == (126336, 5e5, 1e-5, 128)
     assert (info.logit_shift, info.qkv_bias, info.max_length) == (0, False, 4096)
 
 
-def test_dream_7b_by_its_ids():
+def test_model_info_of_dream_7b():
     info = DreamAdapter.read_info(DREAM_7B, (151645,))
     assert info.stop_ids == (151643, 151645)
     assert (info.mask_id, info.rope_theta, info.norm_eps, info.head_dim) == (151666, 1e6, 1e-6, 128)
@@ -109,7 +109,7 @@ LLAMA_NAMES = {
 
 
 def converted(name):
-    """A LLaDA tensor under the name that LLaDA-V's converter gives it."""
+    """The name that LLaDA-V's converter gives a LLaDA tensor."""
     stem = name.removesuffix(".weight")
     if ".blocks." not in stem:
         return LLAMA_NAMES[stem] + ".weight"
@@ -123,7 +123,7 @@ def rename(folder):
     save_file(found, path)
 
 
-def test_llada_under_the_names_of_llada_v_has_equal_logits(folder):
+def test_llada_with_llamas_tensor_names_has_equal_logits(folder):
     before = logits(folder)
     rename(folder)
     assert torch.equal(logits(folder), before)
@@ -132,7 +132,7 @@ def test_llada_under_the_names_of_llada_v_has_equal_logits(folder):
     assert (logits(folder) - before).abs().max() > 1e-3
 
 
-def test_a_mixture_of_both_sets_of_names_is_refused(folder):
+def test_a_mixture_of_both_sets_of_names_is_an_error(folder):
     rename(folder)
     old = "model.transformer.blocks.1.ff_proj.weight"
     tensors(
@@ -156,7 +156,7 @@ def test_padded_embeddings_are_cut_to_the_vocabulary(folder):
     assert torch.equal(logits(folder), before)
 
 
-def test_a_bias_counts_for_dream_and_is_unknown_to_llada(folder, tmp_path):
+def test_a_bias_is_used_by_dream_and_unknown_to_llada(folder, tmp_path):
     bias = "model.transformer.blocks.1.q_proj.bias"
     tensors(folder, lambda found: found.update({bias: torch.ones(32)}))
     with pytest.raises(CheckpointError, match=r"blocks\.1\.q_proj\.bias: unknown"):
@@ -169,13 +169,13 @@ def test_a_bias_counts_for_dream_and_is_unknown_to_llada(folder, tmp_path):
 
 
 @pytest.mark.parametrize("family", ["qwen2", None, ["llada"], {}])
-def test_a_family_that_the_engine_lacks_is_named(folder, family):
+def test_an_unsupported_model_type_is_named(folder, family):
     configure(folder, model_type=family)
     with pytest.raises(CheckpointError, match=r"model_type is .* the engine reads llada and Dream"):
-        info_of(folder)
+        read_model_info(folder)
 
 
-def test_embedded_models_are_of_either_family_the_default_first(tmp_path):
+def test_embedded_models_start_with_the_default(tmp_path):
     for name, kind in (("tiny-llada", "llada"), ("tiny-dream", "dream"), ("another", "dream")):
         write_checkpoint(tmp_path / "models" / name, kind=kind)
     configure(write_checkpoint(tmp_path / "models" / "guider"), model_type="qwen2")

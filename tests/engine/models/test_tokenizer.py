@@ -1,4 +1,4 @@
-"""Tokenizer: ids, text and raw bytes agree whatever is typed."""
+"""Tokenizer: ids, text and raw bytes agree for any text; prompts and chat templates."""
 
 import json
 
@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.config.spec import RunSpec
 from engine.models.tokenizer import Tokenizer
 from tests.support.micro import ROOT, write_checkpoint
 
@@ -22,38 +21,38 @@ def tokenizer():
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_texts_come_back(tokenizer, text):
+def test_texts_survive_a_round_trip(tokenizer, text):
     ids = tokenizer.encode(text)
     assert tokenizer.decode(ids) == text
     assert b"".join(tokenizer.piece(i) for i in ids) == text.encode()
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
-def test_any_text_comes_back(tokenizer, text):
+def test_any_text_survives_a_round_trip(tokenizer, text):
     if "<|" not in text:
         assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-def test_half_a_character_is_shown_as_one_replacement(tokenizer):
+def test_half_a_character_decodes_to_a_replacement_character(tokenizer):
     ids = tokenizer.encode("👩")
     assert len(ids) > 1
     assert tokenizer.decode(ids[:1]) == "\ufffd"
     assert b"".join(tokenizer.pieces(ids)[i] for i in ids) == "👩".encode()
 
 
-def test_special_tokens_are_named_but_not_text(tokenizer):
+def test_special_tokens_have_names_but_no_text(tokenizer):
     (mask,) = tokenizer.encode("<|mdm_mask|>")
     assert tokenizer.piece(mask) == b"<|mdm_mask|>"
     assert tokenizer.decode([mask]) == ""
     assert tokenizer.piece(10**7) == b"<10000000>"
 
 
-def test_stop_ids_are_the_turn_ends(tokenizer):
+def test_stop_ids_end_a_turn(tokenizer):
     assert [tokenizer.piece(i) for i in tokenizer.stop_ids] == [b"<|eot_id|>"]
 
 
 def test_the_chat_template_wraps_the_turns(tokenizer):
-    text = b"".join(tokenizer.piece(i) for i in tokenizer.encode_spec(RunSpec(prompt="Hello")))
+    text = b"".join(tokenizer.piece(i) for i in tokenizer.encode_prompt("Hello"))
     assert text.startswith(b"<|startoftext|><|start_header_id|>user<|end_header_id|>\n\nHello")
     assert text.endswith(b"<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n")
     assert text.count(b"<|startoftext|>") == 1
@@ -61,16 +60,16 @@ def test_the_chat_template_wraps_the_turns(tokenizer):
 
 def test_messages_are_turns(tokenizer):
     turns = (("system", "Be brief."), ("user", "One?"), ("assistant", "1"), ("user", "Two?"))
-    text = b"".join(tokenizer.piece(i) for i in tokenizer.encode_spec(RunSpec(messages=turns)))
+    text = b"".join(tokenizer.piece(i) for i in tokenizer.encode_prompt("", turns))
     assert [text.count(role) for role in (b"system", b"user", b"assistant")] == [1, 2, 2]
     assert text.index(b"Be brief.") < text.index(b"One?") < text.index(b"Two?")
 
 
-def test_without_the_template_a_prompt_is_taken_as_it_is(tokenizer):
-    assert tokenizer.encode_spec(RunSpec(prompt="Hello", chat=False)) == tokenizer.encode("Hello")
+def test_without_the_template_a_prompt_is_encoded_unchanged(tokenizer):
+    assert tokenizer.encode_prompt("Hello", chat=False) == tokenizer.encode("Hello")
 
 
-def test_a_missing_template_is_refused_by_name(tmp_path):
+def test_a_missing_template_is_an_error(tmp_path):
     folder = write_checkpoint(tmp_path / "bare")
     path = folder / "tokenizer_config.json"
     config = json.loads(path.read_text())
@@ -79,4 +78,4 @@ def test_a_missing_template_is_refused_by_name(tmp_path):
     for file in folder.glob("*.jinja"):
         file.unlink()
     with pytest.raises(ValueError, match="chat: this model has no chat template"):
-        Tokenizer(folder).encode_spec(RunSpec(prompt="Hello"))
+        Tokenizer(folder).encode_prompt("Hello")

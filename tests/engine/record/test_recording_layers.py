@@ -49,8 +49,8 @@ class Noting(MicroAdapter):
         self.calls.append(("attn", layer, None, out[0].clone()))
         return out
 
-    def attend_weighed(self, layer, *parts):
-        out = super().attend_weighed(layer, *parts)
+    def attend_with_weights(self, layer, *parts):
+        out = super().attend_with_weights(layer, *parts)
         self.calls.append(("attn", layer, None, out[0][0].clone()))
         return out
 
@@ -183,7 +183,7 @@ def sketched(width, forwards, steps):
         state = state + 0.1 * torch.randn(state.shape, generator=noise)
         history.append(state)
         latest = SimpleNamespace(values=dict(zip("kv", state, strict=True)))
-        sketch.take(step, np.ones(164, bool), latest)
+        sketch.add(step, np.ones(164, bool), latest)
     return sketch, torch.stack(history)
 
 

@@ -1,4 +1,4 @@
-"""What a page that is open to anybody refuses, by the field's name and with what would pass."""
+"""Limits of a public page: refusals name the field and the limit."""
 
 import re
 from dataclasses import replace
@@ -31,28 +31,28 @@ def public(checkpoint):
 
 
 @pytest.mark.parametrize("field", BEYOND)
-def test_what_is_beyond_is_refused_by_whoever_is_asked(session, public, field):
+def test_a_field_beyond_its_limit_is_refused_by_plan_run_and_race(session, public, field):
     changes, remedy = BEYOND[field]
     spec = replace(PLAIN, block_length=8, **changes)
     race = RaceSpec(PLAIN, spec)
     for ask in (public.plan, lambda one: next(public.run(one)), lambda _: next(public.race(race))):
         with pytest.raises(ValueError, match=f"^{field}: .*{remedy}"):
             ask(spec)
-    if field != "prompt":  # of which the model has a bound of its own
+    if field != "prompt":  # the model has a limit of its own
         assert session.plan(spec)["max_forwards"] > 0
 
 
-def test_what_may_be_asked_is_what_passes(public):
+def test_the_catalog_shows_the_limits(public):
     fields = {row["name"]: row for row in public.catalog()["fields"]}
     assert (fields["gen_length"]["hi"], fields["steps"]["hi"]) == (512, 512)
     assert "auto" not in public.catalog()["devices"]
-    assert Limits(gen_length=64).narrowed([{"name": "seed", "hi": 9}]) == [
+    assert Limits(gen_length=64).limit_fields([{"name": "seed", "hi": 9}]) == [
         {"name": "seed", "hi": 9}
     ]
     LIMITS.check(RunSpec(gen_length=512, block_length=32, steps=512, prompt="x" * 4000))
 
 
-def test_a_recording_that_is_too_large_names_a_level_that_is_not(public, monkeypatch):
+def test_a_recording_that_is_too_large_is_refused_with_a_smaller_level(public, monkeypatch):
     monkeypatch.setattr(public, "_limits", Limits(recording=2_500))
     public.plan(replace(PLAIN, record="steps"))
     with pytest.raises(ValueError, match=r"^record: level layers .* set record to steps"):
@@ -63,7 +63,7 @@ def test_a_recording_that_is_too_large_names_a_level_that_is_not(public, monkeyp
 
 
 @pytest.mark.parametrize("record", ["steps", "layers", "probe"])
-def test_the_bytes_of_a_recording_are_about_those_of_its_trace(session, record):
+def test_recorded_bytes_are_close_to_those_of_the_trace(session, record):
     spec = replace(PLAIN, record=record, probe_steps=4)
     trace = Trace()
     for event in session.run(spec):
@@ -76,7 +76,7 @@ def test_the_bytes_of_a_recording_are_about_those_of_its_trace(session, record):
     assert recorded_bytes(replace(spec, record="off"), info, tokens, trace.steps) == 0
 
 
-def test_all_but_the_longest_presets_may_be_run_here():
+def test_all_but_the_longest_presets_are_within_the_limits():
     refused = set()
     for model in REGISTERED.values():
         for preset in model.presets:
@@ -88,7 +88,7 @@ def test_all_but_the_longest_presets_may_be_run_here():
     assert refused == {("GSAI-ML/LLaDA-1.5", "math", "gen_length")}
 
 
-def test_the_gpus_are_named_as_they_are(session, monkeypatch):
+def test_gpus_are_titled_with_name_memory_and_bfloat16_support(session, monkeypatch):
     assert session.catalog()["device_titles"] == {}
     cards = [SimpleNamespace(name="NVIDIA L40S", total_memory=47_700_000_000, major=8),
              SimpleNamespace(name="Tesla T4", total_memory=15_800_000_000, major=7)]  # fmt: skip
@@ -97,8 +97,8 @@ def test_the_gpus_are_named_as_they_are(session, monkeypatch):
     found = device_titles()
     assert found["cuda"] == found["cuda:0"] == "NVIDIA L40S, 47.7 GB"
     assert found["cuda:1"] == "Tesla T4, 15.8 GB, bfloat16 emulated: choose float16"
-    words = Catalog(
+    catalog = Catalog(
         session.catalog() | {"device_titles": found, "devices": ["cpu", "cuda:1"]},
         session.default_race(),
     )
-    assert words.device_choices == [("cpu", "cpu"), (f"cuda:1 · {found['cuda:1']}", "cuda:1")]
+    assert catalog.device_choices == [("cpu", "cpu"), (f"cuda:1 · {found['cuda:1']}", "cuda:1")]

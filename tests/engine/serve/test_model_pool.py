@@ -1,4 +1,4 @@
-"""Models in memory: what is given up for the next, what stays, and loading told as it goes."""
+"""ModelPool: which models are evicted and which stay, and the progress of loading."""
 
 import dataclasses
 
@@ -10,13 +10,13 @@ from engine.config.spec import RaceSpec, RunSpec
 from engine.core.control import Control
 from engine.core.events import RunFinished, RunStarted, Waiting
 from engine.core.progress import with_progress
-from engine.models.loading.memory_estimate import MemoryShort
+from engine.models.loading.memory_estimate import InsufficientMemoryError
 from engine.models.loading.registry import REGISTERED
 from engine.serve.memory_budget import present_devices
-from engine.serve.model_pool import IN_MEMORY, ModelPool
+from engine.serve.model_pool import MAX_LOADED, ModelPool
 from engine.serve.session import Session
 from tests.engine.models.loading.test_placement import drained
-from tests.engine.serve.test_turns import is_free
+from tests.engine.serve.test_pause_and_stop import is_free
 from tests.support.micro import write_checkpoint
 
 SPEC = RunSpec(model="a", prompt="Hello", gen_length=8, block_length=8, steps=8)
@@ -34,17 +34,17 @@ def folders(tmp_path):
 
 
 @pytest.fixture
-def library(folders):
+def pool(folders):
     return ModelPool(folders)
 
 
 @pytest.fixture
-def memory(monkeypatch, library):
-    """A device of so many bytes, of which the library's models take theirs."""
+def memory(monkeypatch, pool):
+    """A device of this many bytes, of which the pool's models use some."""
     size = {"bytes": 10**9}
 
     def free():
-        held = engine.serve.model_pool.held_bytes(one.adapter for one in library._loaded.values())
+        held = engine.serve.model_pool.held_bytes(one.adapter for one in pool._loaded.values())
         return {"cpu": size["bytes"] - held.get("cpu", 0)}
 
     monkeypatch.setattr(engine.serve.model_pool, "free_bytes", free)
@@ -52,55 +52,55 @@ def memory(monkeypatch, library):
     return size
 
 
-def loaded(library):
-    return [name for name, _, _ in library._loaded]
+def loaded(pool):
+    return [name for name, _, _ in pool._loaded]
 
 
-def test_the_last_few_stay_and_the_embedded_always(library):
+def test_the_models_used_last_stay_and_embedded_ones_always(pool):
     assert REGISTERED["tiny-llada"].embedded
     for name in ("tiny-llada", "a", "b", "c"):
-        library.load(spec_of(name))
-    assert loaded(library) == ["tiny-llada", "b", "c"]
-    assert len(loaded(library)) - 1 == IN_MEMORY
-    library.load(spec_of("b"))
-    library.load(spec_of("a"))
-    assert loaded(library) == ["tiny-llada", "b", "a"]
+        pool.load(spec_of(name))
+    assert loaded(pool) == ["tiny-llada", "b", "c"]
+    assert len(loaded(pool)) - 1 == MAX_LOADED
+    pool.load(spec_of("b"))
+    pool.load(spec_of("a"))
+    assert loaded(pool) == ["tiny-llada", "b", "a"]
 
 
-def test_the_oldest_is_given_up_before_the_next_is_loaded_where_both_do_not_fit(library, memory):
-    library.load(spec_of("a"))
+def test_the_oldest_is_evicted_before_loading_if_both_do_not_fit(pool, memory):
+    pool.load(spec_of("a"))
     memory["bytes"] = int(WEIGHTS * 1.9)
-    meanwhile = [loaded(library) for _ in library.loading(spec_of("b"), tokens=4)]
+    meanwhile = [loaded(pool) for _ in pool.load_with_progress(spec_of("b"), tokens=4)]
     assert meanwhile
     assert all(names == [] for names in meanwhile)
-    assert loaded(library) == ["b"]
+    assert loaded(pool) == ["b"]
     memory["bytes"] = int(WEIGHTS * 3)
-    library.load(spec_of("a"))
-    assert loaded(library) == ["b", "a"]
+    pool.load(spec_of("a"))
+    assert loaded(pool) == ["b", "a"]
 
 
-def test_what_never_fits_is_refused_by_name_and_says_what_would_help(library, memory):
-    library.load(spec_of("a"))
+def test_a_model_that_cannot_fit_is_refused_with_a_remedy(pool, memory):
+    pool.load(spec_of("a"))
     memory["bytes"] = int(WEIGHTS * 1.3)
-    with pytest.raises(MemoryShort, match=r"^model: .* float32 .* cpu, .* set dtype to bfloat16"):
-        library.load(spec_of("b"))
-    with pytest.raises(MemoryShort, match=r"^model: "):
-        library.room(spec_of("b"), 4)
+    with pytest.raises(InsufficientMemoryError, match=r"^model: .* float32 .* cpu, .* set dtype to bfloat16"):
+        pool.load(spec_of("b"))
+    with pytest.raises(InsufficientMemoryError, match=r"^model: "):
+        pool.memory_budget(spec_of("b"), 4)
 
 
-def test_a_plan_counts_what_would_be_given_up_as_free(library, memory):
+def test_memory_of_evictable_models_counts_as_free(pool, memory):
     memory["bytes"] = 3 * WEIGHTS
-    before = library.room(SPEC, 4)
+    before = pool.memory_budget(SPEC, 4)
     assert (before.weights, before.free) == (WEIGHTS, 3 * WEIGHTS)
-    library.load(SPEC)
-    assert library.room(SPEC, 4) == before
-    assert library.room(spec_of("b"), 4).free == 3 * WEIGHTS
-    library.load(spec_of("tiny-llada"))
-    assert library.room(spec_of("b"), 4).free == 2 * WEIGHTS
+    pool.load(SPEC)
+    assert pool.memory_budget(SPEC, 4) == before
+    assert pool.memory_budget(spec_of("b"), 4).free == 3 * WEIGHTS
+    pool.load(spec_of("tiny-llada"))
+    assert pool.memory_budget(spec_of("b"), 4).free == 2 * WEIGHTS
 
 
-def test_the_lanes_of_a_race_do_not_push_each_other_out(folders, monkeypatch):
-    monkeypatch.setattr(engine.serve.model_pool, "IN_MEMORY", 1)
+def test_the_lanes_of_a_race_do_not_evict_each_other(folders, monkeypatch):
+    monkeypatch.setattr(engine.serve.model_pool, "MAX_LOADED", 1)
     session = Session(folders)
     ends = [
         event.reason
@@ -113,7 +113,7 @@ def test_the_lanes_of_a_race_do_not_push_each_other_out(folders, monkeypatch):
     assert loaded(session._models) == ["c"]
 
 
-def test_loading_is_told_with_growing_bytes(folders, monkeypatch):
+def test_loading_reports_growing_bytes(folders, monkeypatch):
     monkeypatch.setattr(
         "engine.serve.session.with_progress", lambda *given: with_progress(*given, interval=0)
     )
@@ -130,7 +130,7 @@ def test_loading_is_told_with_growing_bytes(folders, monkeypatch):
     assert isinstance(events[len(waits) + 1], RunStarted)
 
 
-def test_a_stop_while_loading_leaves_the_lock_free_and_nothing_in_memory(folders, monkeypatch):
+def test_a_stop_while_loading_releases_the_lock_and_keeps_no_model(folders, monkeypatch):
     monkeypatch.setattr(
         "engine.serve.session.with_progress", lambda *given: with_progress(*given, interval=0)
     )
@@ -160,7 +160,7 @@ def steps(closed):
         closed.append(True)
 
 
-def test_words_come_no_more_often_than_asked(monkeypatch):
+def test_progress_is_reported_at_most_once_an_interval(monkeypatch):
     clock = iter(i / 10 for i in range(100))
     monkeypatch.setattr(engine.core.progress.time, "monotonic", lambda: next(clock))
     value, waits = drained(with_progress(steps([]), "loading", "x", Control(), interval=0.35))
@@ -169,7 +169,7 @@ def test_words_come_no_more_often_than_asked(monkeypatch):
     assert waits[0] == Waiting("loading", 0, 9, "x")
 
 
-def test_a_stop_closes_what_is_told():
+def test_a_stop_closes_the_generator():
     closed, control = [], Control()
     stream = with_progress(steps(closed), "loading", "x", control, interval=0)
     next(stream)
@@ -178,13 +178,13 @@ def test_a_stop_closes_what_is_told():
     assert closed == [True]
 
 
-def test_the_devices_of_this_machine():
+def test_the_devices_of_this_machine_are_listed():
     devices = present_devices()
     assert (devices[0], devices[-1]) == ("cpu", "auto")
     assert Session({}).catalog()["devices"] == devices
 
 
-def test_auto_is_planned_and_run(folders):
+def test_a_run_on_device_auto_is_planned_and_run(folders):
     session = Session(folders)
     spec = spec_of("a", device="auto")
     assert session.plan(spec)["memory_bytes"] > WEIGHTS

@@ -1,5 +1,6 @@
-"""Out of memory: a state of its own, remedies that work when they are tried, all given back."""
+"""Out of memory: which errors count, the remedies offered work, and the memory is given back."""
 
+import errno
 import re
 from dataclasses import replace
 
@@ -9,10 +10,10 @@ import torch
 import engine.serve.lane
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.events import RunFinished
-from engine.serve.out_of_memory import out_of_memory_message
+from engine.serve.out_of_memory import is_out_of_memory, out_of_memory_message
 from engine.serve.session import Session
 from tests.engine.serve.test_release import assert_released, held  # noqa: F401
-from tests.engine.serve.test_turns import is_free
+from tests.engine.serve.test_pause_and_stop import is_free
 from tests.support.micro import write_checkpoint
 
 SPEC = RunSpec(
@@ -22,7 +23,7 @@ SPEC = RunSpec(
 
 @pytest.fixture
 def session(tmp_path):
-    """Two models, one with at least twice the other's weights."""
+    """Two models, one with at least twice the weights of the other."""
     return Session({
         "big": write_checkpoint(tmp_path / "big", layers=12),
         "small": write_checkpoint(tmp_path / "small"),
@@ -30,14 +31,14 @@ def session(tmp_path):
 
 
 def weight(job):
-    """What a run takes, as the device of these tests sees it."""
+    """The memory of a run on the device of these tests."""
     numbers = sum(tensor.nbytes for tensor in job.adapter.parameters())
     return numbers * job.canvas.shape[1] ** 2
 
 
 @pytest.fixture
 def narrow(session, monkeypatch):
-    """A device that has just less memory than SPEC takes; gives what was refused."""
+    """A device with slightly less memory than SPEC needs; gives the specs that failed."""
     refused, made = [], engine.serve.lane.Denoiser
     spec = replace(SPEC, gen_length=8, steps=8)
     most = []
@@ -57,13 +58,13 @@ def narrow(session, monkeypatch):
 
 
 def remedies(message):
-    """The changes of a spec that a message offers."""
+    """The changes of a spec that a message suggests."""
     found = [{"gen_length": int(n)} for n in re.findall(r"lower gen_length to (\d+)", message)]
     found += [{"dtype": name} for name in re.findall(r"set dtype to (\w+)", message)]
     return found + [{"model": name} for name in re.findall(r"choose (\w+) as the model", message)]
 
 
-def test_it_is_a_state_with_remedies_that_work(session, narrow):
+def test_a_run_out_of_memory_ends_with_remedies_that_work(session, narrow):
     end = list(session.run(SPEC))[-1]
     assert (end.reason, narrow) == ("memory", [SPEC])
     assert "has been given back" in end.message
@@ -71,11 +72,11 @@ def test_it_is_a_state_with_remedies_that_work(session, narrow):
     assert [*offered[0], *offered[1], *offered[2]] == ["gen_length", "dtype", "model"]
     for change in offered:
         assert list(session.run(replace(SPEC, **change)))[-1].reason == "done"
-    assert list(session.run(SPEC))[-1].reason == "memory"  # and it was not luck
+    assert list(session.run(SPEC))[-1].reason == "memory"  # the failure is reproducible
     assert is_free(session)
 
 
-def test_in_the_middle_of_a_race_all_is_given_back(session, held, monkeypatch):  # noqa: F811
+def test_memory_is_given_back_in_the_middle_of_a_race(session, held, monkeypatch):  # noqa: F811
     collected, advance, left = [], engine.serve.lane.Lane.advance, iter(range(5))
 
     def fail(self):
@@ -94,11 +95,11 @@ def test_in_the_middle_of_a_race_all_is_given_back(session, held, monkeypatch): 
 
 
 def alive_now(refs):
-    """How many of them live, without a collection of this test's own."""
+    """How many of the referents are alive, without a garbage collection."""
     return sum(ref() is not None for ref in refs)
 
 
-def test_where_nothing_is_left_to_shorten_it_says_so(session):
+def test_the_shortest_run_gets_the_remedy_to_shorten_the_prompt(session):
     spec = replace(SPEC, gen_length=8, steps=8, dtype="bfloat16", model="small")
     said = out_of_memory_message(MemoryError(), [spec], session._models)
     assert "shorten the prompt" in said
@@ -113,3 +114,40 @@ def test_the_memory_before_and_after_loading_is_in_the_environment(session, spec
     start = next(e for e in session.run(spec) if hasattr(e, "environment"))
     before, after = (start.environment[f"free_{when}_bytes"] for when in ("before", "after"))
     assert min(before, after) > 0
+
+
+OUT_OF_MEMORY = [
+    MemoryError(),
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    OSError(errno.ENOMEM, "Cannot allocate memory"),
+    RuntimeError("CUDA error: out of memory"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    RuntimeError(
+        "[enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate memory: "
+        "you tried to allocate 99 bytes. Error code 12 (Cannot allocate memory)"
+    ),
+    RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 99 bytes."),
+]
+OTHER_FAILURES = [
+    RuntimeError("handle was not allocated"),
+    RuntimeError("CUDA error: invalid argument to cudaMallocAsync's allocator"),
+    ValueError("prompt: the words 'out of memory' are in it"),
+    OSError(errno.ENOENT, "No such file or directory: 'allocations.json'"),
+]
+
+
+@pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=str)
+def test_errors_of_allocators_count_as_out_of_memory(error):
+    assert is_out_of_memory(error)
+
+
+@pytest.mark.parametrize("error", OTHER_FAILURES, ids=str)
+def test_other_errors_that_mention_allocation_do_not(session, error):
+    assert not is_out_of_memory(error)
+    assert "ran out of memory" not in out_of_memory_message(error, [SPEC], session._models)
+
+
+def test_a_real_failure_of_the_cpu_allocator_counts():
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 60, dtype=torch.uint8)
+    assert is_out_of_memory(caught.value)

@@ -1,4 +1,4 @@
-"""The race: who takes the next step, and that lanes do not touch each other."""
+"""Races: which lane takes the next step, and that lanes do not affect each other."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from engine.core.control import Control
 from engine.core.events import RunFinished, RunStarted, StepEvent, Waiting
 from engine.generate.loop import Denoiser, denoise
 from engine.serve.fair_queue import FairQueue
-from engine.serve.race import Turn, drive
+from engine.serve.race import RunLock, run_lanes
 from tests.support.micro import micro_job
 
 BASE = {
@@ -36,12 +36,12 @@ class FakeLane:
 
 
 def order_of(a, b):
-    turn = Turn(FairQueue())
-    events = drive({"a": FakeLane(*a), "b": FakeLane(*b)}, turn, Control())
+    lock = RunLock(FairQueue())
+    events = run_lanes({"a": FakeLane(*a), "b": FakeLane(*b)}, lock, Control())
     return [(name, event if isinstance(event, int) else event.reason) for name, event in events]
 
 
-def test_the_lane_behind_takes_the_next_step():
+def test_the_lane_with_the_least_time_takes_the_next_step():
     expected = [("a", 4), ("b", 1), ("b", 1), ("b", 3), ("a", 1), ("a", "done"), ("b", "done")]
     assert order_of((4, 1), (1, 1, 3)) == expected
 
@@ -50,7 +50,7 @@ def test_a_tie_goes_to_the_first_lane():
     assert [name for name, _ in order_of((1, 1), (1, 1))] == ["a", "b", "a", "b", "a", "b"]
 
 
-def test_a_lane_that_is_alone_runs_to_its_end():
+def test_the_last_lane_runs_to_its_end():
     assert [name for name, _ in order_of((), (2, 2))] == ["a", "b", "b", "b"]
 
 
@@ -69,7 +69,7 @@ def assert_fair(events):
             del clocks[name]
 
 
-def test_events_tell_a_fair_race(session):
+def test_the_events_of_a_race_follow_the_clocks(session):
     events = list(session.race(RaceSpec(PLAIN, FAST)))
     assert_fair(events)
     steps = [name for name, event in events if isinstance(event, StepEvent)]
@@ -80,7 +80,7 @@ def test_events_tell_a_fair_race(session):
 
 
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 1.0, "seed": 5}])
-def test_each_lane_gives_what_it_gives_alone(session, sampling):
+def test_a_lane_of_a_race_equals_the_run_alone(session, sampling):
     a, b = (RunSpec.from_dict(s.to_dict() | sampling) for s in (PLAIN, FAST))
     together = lanes_of(list(session.race(RaceSpec(a, b))))
     for lane, spec in (("a", a), ("b", b)):
@@ -94,12 +94,12 @@ def test_each_lane_gives_what_it_gives_alone(session, sampling):
 
 
 @pytest.mark.parametrize("spec", [PLAIN, FAST], ids=["plain", "fast"])
-def test_a_session_gives_what_the_loop_gives(session, spec):
-    """So the steps that warm a lane up leave nothing behind."""
+def test_a_session_run_equals_the_bare_loop(session, spec):
+    """The warm-up leaves no trace."""
     events = list(session.run(spec))
     start = next(e for e in events if isinstance(e, RunStarted))
     model = session._models.load(spec)
-    state = Denoiser(micro_job(model.adapter, spec, [model.tokenizer.encode_spec(spec)]))
+    state = Denoiser(micro_job(model.adapter, spec, [model.tokenizer.encode_prompt(spec.prompt, spec.messages, spec.chat)]))
     assert np.array_equal(start.canvas, state.ids)
     assert (start.canvas[0, -16:] == model.adapter.info.mask_id).all()
     steps = list(denoise(state))
@@ -115,6 +115,6 @@ def test_both_lanes_start_before_either_steps(session):
     assert kinds.count(RunFinished) == 2
 
 
-def test_equal_lanes_end_alike(session):
+def test_equal_lanes_give_equal_texts(session):
     together = lanes_of(list(session.race(RaceSpec(FAST, FAST))))
     assert together["a"][-1].texts == together["b"][-1].texts

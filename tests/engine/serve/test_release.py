@@ -1,4 +1,4 @@
-"""However a run ends, its tensors are freed and the lock is free."""
+"""However a run ends, its tensors are freed and the lock is released."""
 
 import gc
 import weakref
@@ -13,7 +13,7 @@ from engine.core.control import Control
 from engine.core.events import RunFinished, StepEvent
 from engine.generate.loop import Denoiser
 from tests.engine.serve.test_race import FAST, PLAIN
-from tests.engine.serve.test_turns import is_free, until
+from tests.engine.serve.test_pause_and_stop import is_free, until
 from tests.support.micro import write_checkpoint
 
 
@@ -43,7 +43,7 @@ def assert_released(session, refs):
     assert is_free(session)
 
 
-def test_a_running_run_holds_its_tensors_and_the_lock(session, held):
+def test_a_run_in_progress_holds_its_tensors_and_the_lock(session, held):
     events = session.run(FAST)
     until(events, StepEvent)
     assert len(alive(held)) == 2
@@ -52,7 +52,7 @@ def test_a_running_run_holds_its_tensors_and_the_lock(session, held):
 
 
 @pytest.mark.parametrize("spec", [PLAIN, FAST], ids=["plain", "fast"])
-def test_after_the_end(session, held, spec):
+def test_everything_is_released_after_the_end(session, held, spec):
     events = session.run(spec)
     end = until(events, RunFinished)
     assert end.reason == "done"
@@ -61,7 +61,7 @@ def test_after_the_end(session, held, spec):
     assert_released(session, held)
 
 
-def test_after_a_stop(session, held):
+def test_everything_is_released_after_a_stop(session, held):
     control = Control()
     events = session.race(RaceSpec(PLAIN, FAST), control)
     for _ in range(6):
@@ -72,7 +72,7 @@ def test_after_a_stop(session, held):
 
 
 @pytest.mark.parametrize("steps", [0, 1, 5])
-def test_after_the_stream_is_closed(session, held, steps):
+def test_everything_is_released_after_the_stream_is_closed(session, held, steps):
     events = session.run(FAST)
     if steps:
         until(events, StepEvent, steps)
@@ -83,7 +83,7 @@ def test_after_the_stream_is_closed(session, held, steps):
     assert is_free(session)
 
 
-def test_after_the_stream_is_dropped(session, held):
+def test_everything_is_released_after_the_stream_is_dropped(session, held):
     events = session.race(RaceSpec(PLAIN, FAST))
     for _ in range(6):
         next(events)
@@ -101,7 +101,7 @@ def test_a_finished_lane_is_freed_while_the_other_runs(session, held):
 
 FAILURES = [
     (RuntimeError, "the kernel broke", "kernel broke"),
-    (MemoryError, "", "ran out of memory. What the run held"),
+    (MemoryError, "", "ran out of memory. The run's memory"),
     (torch.OutOfMemoryError, "CUDA out of memory", "ran out of memory"),
     (RuntimeError, "DefaultCPUAllocator: can't allocate memory", "ran out of memory"),
     (ValueError, "odd", "odd"),
@@ -112,7 +112,7 @@ FAILURES = [
 
 
 @pytest.mark.parametrize(("kind", "text", "message"), FAILURES)
-def test_a_failure_is_told_with_its_remedy(session, held, monkeypatch, kind, text, message):
+def test_a_failure_is_reported_with_a_remedy(session, held, monkeypatch, kind, text, message):
     left, advance = iter(range(4)), engine.serve.lane.Lane.advance
 
     def fail(self):
@@ -130,7 +130,7 @@ def test_a_failure_is_told_with_its_remedy(session, held, monkeypatch, kind, tex
     assert_released(session, held)
 
 
-def test_a_session_goes_on_after_a_failure(session, monkeypatch):
+def test_a_session_can_run_again_after_a_failure(session, monkeypatch):
     def fail(self):
         raise RuntimeError("once")
 
@@ -140,7 +140,7 @@ def test_a_session_goes_on_after_a_failure(session, monkeypatch):
     assert list(session.run(PLAIN))[-1].reason == "done"
 
 
-def test_logits_that_are_not_numbers_fail_the_run(tmp_path):
+def test_logits_that_are_not_finite_fail_the_run(tmp_path):
     folder = write_checkpoint(tmp_path / "broken", scale=float("nan"))
     session = engine.serve.session.Session({"broken": folder})
     for unmasker in ("quota", "threshold", "factor"):

@@ -1,11 +1,13 @@
-"""Session: what a run tells, what it refuses, and what it leaves as it was typed."""
+"""Session: the events of a run, its refusals, its plan and its catalog."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
 
 from engine.config.spec import RaceSpec, RunSpec
+from engine.core.device import keep_freed_memory
 from engine.core.events import RunFinished, RunStarted, StepEvent, Waiting
 from engine.serve.session import Session
 from engine.trace.trace import Trace
@@ -21,7 +23,7 @@ def started_of(session, **changes):
     return next(e for e in events_of(session, **changes) if isinstance(e, RunStarted))
 
 
-def test_the_events_of_a_run_in_their_order(session):
+def test_the_events_of_a_run_come_in_order(session):
     kinds = [type(event) for event in events_of(session)]
     assert kinds == [Waiting, Waiting, RunStarted, *[StepEvent] * 16, RunFinished]
 
@@ -51,7 +53,7 @@ def test_metrics_sum_the_events(session, cache):
     assert (metrics["cache_bytes"] > 0) == (cache == "dual")
 
 
-def test_tokens_are_counted_before_the_first_end(session):
+def test_tokens_are_counted_up_to_the_first_stop_token(session):
     for seed in range(20):
         *_, end = events_of(session, temperature=2.0, seed=seed, fixed=((9, 1),))
         answer = end.canvas[0, -16:].tolist()
@@ -64,7 +66,7 @@ def _stop(session):
     return session._models.tokenizer("micro").stop_ids[0]
 
 
-def test_texts_are_the_answer_up_to_its_end(session):
+def test_texts_are_the_answer_up_to_its_stop_token(session):
     tokenizer = session._models.tokenizer("micro")
     ids = tokenizer.encode(" seven and 7")
     fixed = (*enumerate(ids), (len(ids), 1), (len(ids) + 1, 50))
@@ -73,7 +75,7 @@ def test_texts_are_the_answer_up_to_its_end(session):
 
 
 @pytest.mark.parametrize("cache", ["none", "prefix", "dual"])
-def test_given_tokens_keep_their_places(session, cache):
+def test_fixed_tokens_keep_their_positions(session, cache):
     fixed = ((2, 100), (9, 200), (15, 300))
     events = events_of(session, cache=cache, fixed=fixed)
     start, end = next(e for e in events if isinstance(e, RunStarted)), events[-1]
@@ -83,7 +85,7 @@ def test_given_tokens_keep_their_places(session, cache):
     assert sum(isinstance(e, StepEvent) for e in events) == 13
 
 
-def test_a_mask_token_typed_in_a_prompt_stays(session):
+def test_a_mask_token_in_the_prompt_stays_as_it_is(session):
     events = events_of(session, prompt="a <|mdm_mask|> b", chat=False, gen_length=8)
     start = next(e for e in events if isinstance(e, RunStarted))
     mask = start.model["mask_id"]
@@ -93,7 +95,7 @@ def test_a_mask_token_typed_in_a_prompt_stays(session):
     assert mask not in events[-1].canvas[0][~start.prompt_mask[0]]
 
 
-def test_a_start_describes_its_run(session):
+def test_run_started_describes_the_run(session):
     start = started_of(session, record="steps")
     assert RunSpec.from_dict(start.spec) == RunSpec(**BASE, record="steps")
     assert start.model["name"] == "micro"
@@ -103,7 +105,7 @@ def test_a_start_describes_its_run(session):
     assert start.prompt_mask.sum() == start.canvas.shape[1] - 16
 
 
-def test_every_id_shown_comes_with_its_bytes(session):
+def test_every_id_of_a_trace_has_its_bytes(session):
     trace = Trace()
     for event in events_of(session, record="steps"):
         trace.append(event)
@@ -127,7 +129,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("changes", "message"), REFUSALS)
-def test_an_impossible_run_is_refused_before_anything_is_computed(session, changes, message):
+def test_an_impossible_run_is_refused_before_any_computation(session, changes, message):
     spec = RunSpec(**BASE | changes)
     for ask in (session.plan, lambda s: next(session.run(s))):
         with pytest.raises(ValueError, match=message):
@@ -137,18 +139,18 @@ def test_an_impossible_run_is_refused_before_anything_is_computed(session, chang
 
 
 @pytest.mark.parametrize("fixed", [((0, 10**6),), ((0, 2),)])
-def test_a_given_token_that_the_model_lacks_is_refused(session, fixed):
+def test_a_fixed_token_that_the_model_lacks_is_refused(session, fixed):
     end = list(session.run(RunSpec(**BASE, fixed=fixed)))[-1]
     assert end.reason == "failed"
     assert "fixed: token id" in end.message
 
 
-def test_a_device_that_is_not_there_is_named(session):
+def test_an_unavailable_device_is_named(session):
     with pytest.raises(ValueError, match="device: 'tpu' is not available; choose from cpu"):
         events_of(session, device="tpu")
 
 
-def test_a_damaged_checkpoint_is_listed_and_named(tmp_path):
+def test_a_damaged_checkpoint_is_listed_and_its_file_named(tmp_path):
     folder = write_checkpoint(tmp_path / "cut")
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-10])
@@ -158,12 +160,12 @@ def test_a_damaged_checkpoint_is_listed_and_named(tmp_path):
     assert (end.reason, "model.safetensors: damaged" in end.message) == ("failed", True)
 
 
-def test_a_session_without_models_says_so():
+def test_a_session_without_models_refuses_a_run():
     with pytest.raises(ValueError, match="model: there is none"):
         next(Session({}).run(PLAIN))
 
 
-def test_the_plan_counts_the_prompt(session):
+def test_the_plan_counts_the_tokens_of_the_prompt(session):
     plan, start = session.plan(FAST), started_of(session)
     assert plan["prompt_tokens"] == start.prompt_mask.sum()
     assert (plan["context"], plan["scheduled"], plan["blocks"]) == (1024, False, 2)
@@ -184,3 +186,14 @@ def test_examples_and_the_default_race_can_be_run(session):
         assert example["label"]
     assert session.problem(3) == session.problem(3) != session.problem(4)
     assert len(session.problem(3, 4)["prompt"]) > len(session.problem(3)["prompt"])
+
+
+def test_the_allocator_is_set_once_at_start_up_and_not_by_each_run(checkpoint, monkeypatch):
+    calls = []
+    for module in list(sys.modules.values()):  # under whatever name it was imported
+        if getattr(module, "keep_freed_memory", None) is keep_freed_memory:
+            monkeypatch.setattr(module, "keep_freed_memory", lambda: calls.append(1))
+    session = Session({"micro": checkpoint})
+    assert calls == [1]
+    list(session.race(RaceSpec(PLAIN, FAST)))
+    assert calls == [1]

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from engine.tiny import corpus
-from engine.tiny.exam import exam, worked_prompt
+from engine.tiny.corpus import exam_questions, worked_prompt
 
 EQUATION = re.compile(r"(\d+) ([-+x/]) (\d+) = (\d+)")
 SIGNS = {"+": int.__add__, "-": int.__sub__, "x": int.__mul__, "/": int.__floordiv__}
@@ -53,7 +53,7 @@ def test_worked_examples_stand_before_the_question_and_are_never_of_the_exam():
 
 
 def test_the_exam_is_drawn_from_the_held_out_class():
-    assert all(corpus.held_out(problem.question) for problem, _ in exam(20, 7, 2))
+    assert all(corpus.held_out(problem.question) for problem, _ in exam_questions(20, 7, 2))
 
 
 def test_an_unknown_form_is_refused():

@@ -15,9 +15,9 @@ from engine.config.spec import RunSpec
 from engine.core.rows import ALL
 from engine.models.tokenizer import Tokenizer as EngineTokenizer
 from engine.serve.model_pool import ModelPool
-from engine.tiny import corpus, layout, tokenizer
-from engine.tiny.network import Network, Shape
-from engine.tiny.source import Source
+from engine.tiny import corpus, export, tokenizer
+from engine.tiny.batches import BatchStream
+from engine.tiny.network import Network, NetworkShape
 from engine.tiny.states import Recipe
 from engine.tiny.train import main
 from tests.support.micro import ROOT
@@ -62,7 +62,7 @@ def test_an_export_gives_the_logits_of_the_network(trained, tmp_path, family):
     folder = tmp_path / "tiny"
     train("export", "--run", str(trained), "--folder", str(folder), "--family", family)
     adapter = ModelPool({"tiny": folder}).load(RunSpec(model="tiny")).adapter
-    network = Network(Shape(vocab=tokenizer.VOCAB))
+    network = Network(NetworkShape(vocab=tokenizer.VOCAB))
     network.load_state_dict({k: v.bfloat16().float() for k, v in weights_of(trained).items()})
     ids = torch.randint(0, 700, (1, 20), generator=torch.Generator().manual_seed(1))
     store = ActivationStore(adapter.info, (), 1, 20, adapter.dtype, adapter.device)
@@ -78,8 +78,8 @@ def test_a_dream_export_asks_as_the_shifted_training_does(tmp_path):
     tokenizer.write(tmp_path, "dream")
     asked = EngineTokenizer(tmp_path)
     problem = corpus.draw(3, 1)[0]
-    prompt = asked.encode_spec(RunSpec(prompt=problem.question))
-    source = Source(tokenizer.build("qwen2"), Recipe(shift=1), "qwen2", 3)
+    prompt = asked.encode_prompt(problem.question)
+    source = BatchStream(tokenizer.build("qwen2"), Recipe(shift=1), "qwen2", 3)
     chat = [*corpus.chat(problem), {"role": "assistant", "content": problem.solution}]
     sample = source._encode([chat])[0]
     assert prompt == sample.ids[: sample.spans[-1][0]]
@@ -92,7 +92,7 @@ def test_masked_states_hide_what_they_ask_for():
     recipe = Recipe(kind="masked", regions=(64,), tokens=600)
     built = tokenizer.build("llada")
     for seed in range(3):
-        source = Source(built, replace(recipe, copies=0.0), "llada", seed)
+        source = BatchStream(built, replace(recipe, copies=0.0), "llada", seed)
         batch = next(iter(source.batches()))
         assert (batch.ids.flatten()[batch.rows] == tokenizer.MASK).all()
         assert (batch.targets != tokenizer.MASK).all()
@@ -100,9 +100,9 @@ def test_masked_states_hide_what_they_ask_for():
 
 @pytest.mark.parametrize(("name", "family"), [("tiny-llada", "llada"), ("tiny-qwen2", "qwen2")])
 def test_a_shipped_model_is_read_and_written_back_whole(name, family):
-    folder, shape = ROOT / "assets" / "models" / name, Shape(vocab=tokenizer.VOCAB)
+    folder, shape = ROOT / "assets" / "models" / name, NetworkShape(vocab=tokenizer.VOCAB)
     shipped = load_file(folder / "model.safetensors")
-    back = layout.tensors(layout.read(folder, shape), shape, family)
+    back = export.checkpoint_tensors(export.read_weights(folder, shape), shape, family)
     assert set(back) == set(shipped)
     assert all((back[n].to(torch.bfloat16) == shipped[n]).all() for n in shipped)
 
@@ -111,7 +111,8 @@ def test_a_shifted_state_asks_the_row_before():
     recipe = Recipe(kind="masked", operations=(1, 1), wordings=1, tokens=300)
     built = tokenizer.build("qwen2")
     one, other = (
-        next(Source(built, replace(recipe, shift=shift), "qwen2", 3).batches()) for shift in (0, 1)
+        next(BatchStream(built, replace(recipe, shift=shift), "qwen2", 3).batches())
+        for shift in (0, 1)
     )
     assert (one.rows - other.rows == 1).all()
     assert (one.targets == other.targets).all()

@@ -203,7 +203,7 @@ def test_a_batch_is_refused():
     event = started(make_spec(), make_prompts(6))
     fields = {name: getattr(event, name) for name in event.__slots__}
     wide = {name: np.repeat(fields[name], 2, 0) for name in ("canvas", "prompt_mask", "fixed_mask")}
-    with pytest.raises(ValueError, match="one sequence a trace"):
+    with pytest.raises(ValueError, match="holds one sequence"):
         Trace().append(RunStarted(**fields | wide))
 
 

@@ -6,7 +6,7 @@ import torch
 
 from engine.catalog import derive_plan, make_unmasker
 from engine.unmask.base import Shaping
-from engine.unmask.proposals import propose, shaped
+from engine.unmask.proposals import propose, shape_logits
 from engine.unmask.schedule import DreamSchedule
 from tests.support.micro import make_prompts, make_spec, model_of, run
 
@@ -27,7 +27,7 @@ def counts(result):
 
 
 def kept(**shaping):
-    return torch.isfinite(shaped(LOGITS, Shaping(**shaping), 0.0)).nonzero()[:, 0].tolist()
+    return torch.isfinite(shape_logits(LOGITS, Shaping(**shaping), 0.0)).nonzero()[:, 0].tolist()
 
 
 def test_top_p_keeps_the_token_that_crosses_it():
@@ -45,7 +45,7 @@ def test_top_k_keeps_so_many_and_all_at_zero_or_beyond():
 
 
 def test_the_temperature_comes_before_top_p():
-    cool, hot = (shaped(LOGITS, Shaping(top_p=0.9), t).isfinite().sum() for t in (0.2, 5.0))
+    cool, hot = (shape_logits(LOGITS, Shaping(top_p=0.9), t).isfinite().sum() for t in (0.2, 5.0))
     assert (int(cool), int(hot)) == (1, 6)
 
 

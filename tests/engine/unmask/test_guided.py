@@ -7,7 +7,13 @@ import pytest
 
 from engine.generate.loop import Denoiser, denoise
 from engine.guider.verification import RULES
-from tests.support.fake_guiders import adversary, bigram, oracle, pointing, run_guider
+from tests.support.fake_guiders import (
+    rejects_all,
+    random_bigrams,
+    accepts_all,
+    logits_at,
+    run_guider,
+)
 from tests.support.micro import (
     ATOL,
     MASK,
@@ -52,10 +58,10 @@ def accepted(ran):
 def test_an_oracle_takes_one_step_a_chunk_or_one_in_all(shift, block):
     model, made = endless(shift), []
     chunks = math.ceil(G / block)
-    single = guided(model, oracle(VOCAB), block=block, multi_chunk=False, made=made)
+    single = guided(model, accepts_all(VOCAB), block=block, multi_chunk=False, made=made)
     assert accepted(single) == [min(block, G - block * i) for i in range(chunks)]
     assert made[-1].calls == chunks
-    several = guided(model, oracle(VOCAB), block=block, made=made)
+    several = guided(model, accepts_all(VOCAB), block=block, made=made)
     assert accepted(several) == [G]
     assert made[-1].calls == several.events[0].guided.forwards == chunks
 
@@ -64,18 +70,18 @@ def test_an_oracle_takes_one_step_a_chunk_or_one_in_all(shift, block):
 @pytest.mark.parametrize("shift", [0, 1])
 def test_an_adversary_leaves_greedy_decoding_left_to_right(shift, rule):
     model, tau = endless(shift), 1.0
-    tell = adversary(VOCAB, MASK)
+    tell = rejects_all(VOCAB, MASK)
     refused = guided(model, tell, rule=rule, k=2, tau=tau)
     plain = run(model, make_spec(block_length=1), [PROMPT])
     assert len(refused.events) == G
     assert np.array_equal(refused.ids, plain.ids)
     assert all(event.guided.fell_back for event in refused.events)
-    seeded = guided(model, adversary(VOCAB, MASK), rule=rule, tau=tau, multi_chunk=False, block=1)
+    seeded = guided(model, rejects_all(VOCAB, MASK), rule=rule, tau=tau, multi_chunk=False, block=1)
     assert np.array_equal(seeded.ids, plain.ids)
 
 
 def test_with_fallback_ar_an_adversary_writes_its_own_text():
-    model, tell = endless(), adversary(VOCAB, MASK)
+    model, tell = endless(), rejects_all(VOCAB, MASK)
     ran = guided(model, tell, fallback="ar", rule="top1")
     text = list(PROMPT)
     for place in range(G):
@@ -102,7 +108,7 @@ def run_step(model, ran, place):
 @pytest.mark.parametrize("family", ["mha", "shifted-gqa"])
 def test_what_is_known_is_always_an_unbroken_run_of_drafts(family, cache):
     model, tap = model_of(family), LogitTap()
-    ran = guided(model, bigram(VOCAB, 3), recorder=tap, rule="topk", k=12, cache=cache)
+    ran = guided(model, random_bigrams(VOCAB, 3), recorder=tap, rule="topk", k=12, cache=cache)
     front, counts = P, []
     for event, (view, _, z, canvas) in zip(ran.events, tap.steps, strict=True):
         k = len(event.positions) if not event.guided.stopped else T_of(event)
@@ -131,12 +137,12 @@ def test_one_flipped_token_stops_the_run_there(offset):
         shown = list(ids[known:])
         if len(ids) > P + offset >= known:
             shown[P + offset - known] = 3 + (shown[P + offset - known] - 2) % 30
-        return pointing(shown, VOCAB)
+        return logits_at(shown, VOCAB)
 
     first = guided(model, tell).events[0].guided
     assert first.accepted == offset
     assert first.fell_back == (offset == 0)
-    assert guided(model, oracle(VOCAB)).events[0].guided.accepted == G
+    assert guided(model, accepts_all(VOCAB)).events[0].guided.accepted == G
 
 
 def test_the_guider_is_shown_what_stands_and_what_is_drafted():
@@ -144,7 +150,7 @@ def test_the_guider_is_shown_what_stands_and_what_is_drafted():
 
     def tell(ids, known):
         seen.append((ids, known))
-        return bigram(VOCAB, 3)(ids, known)
+        return random_bigrams(VOCAB, 3)(ids, known)
 
     ran = guided(model, tell, rule="topk", k=12, block=5, multi_chunk=False, fixed=((2, 9), (7, 8)))
     front = P
@@ -160,7 +166,7 @@ def test_the_guider_is_shown_what_stands_and_what_is_drafted():
 
 @pytest.mark.parametrize("family", ["mha", "shifted-mha"])
 def test_a_window_as_wide_as_the_canvas_is_no_cache(family):
-    tell = bigram(VOCAB, 3)
+    tell = random_bigrams(VOCAB, 3)
     taps = LogitTap(), LogitTap(), LogitTap()
     model, common = model_of(family), {"rule": "topk", "k": 12}
     plain = guided(model, tell, recorder=taps[0], **common)
@@ -175,16 +181,16 @@ def test_a_window_as_wide_as_the_canvas_is_no_cache(family):
 
 @pytest.mark.parametrize("cache", ["prefix", "dual"])
 def test_block_caches_cut_the_draft_at_the_block(cache):
-    ran = guided(endless(), oracle(VOCAB), cache=cache)
+    ran = guided(endless(), accepts_all(VOCAB), cache=cache)
     assert [event.positions.tolist() for event in ran.events] == [
         list(range(P + 4 * b, P + 4 * b + 4)) for b in range(4)
     ]
-    whole = guided(endless(), oracle(VOCAB), cache=cache, block_length=G)
-    assert len(whole.events) == len(guided(endless(), oracle(VOCAB)).events) == 1
+    whole = guided(endless(), accepts_all(VOCAB), cache=cache, block_length=G)
+    assert len(whole.events) == len(guided(endless(), accepts_all(VOCAB)).events) == 1
 
 
 def test_a_sliding_window_cuts_the_draft_at_its_edge():
-    ran = guided(endless(), oracle(VOCAB), cache="freecache", knobs={"freecache.window": 6})
+    ran = guided(endless(), accepts_all(VOCAB), cache="freecache", knobs={"freecache.window": 6})
     assert [event.positions.tolist() for event in ran.events] == [
         list(range(lo, min(lo + 5, P + G))) for lo in range(P, P + G, 5)
     ]
@@ -193,7 +199,7 @@ def test_a_sliding_window_cuts_the_draft_at_its_edge():
 def fives(ids, known):
     """Agrees to five tokens of a draft and to no sixth."""
     shown = [*ids[known : known + 5], *(3 + (token - 2) % 30 for token in ids[known + 5 :])]
-    return pointing(shown, VOCAB)
+    return logits_at(shown, VOCAB)
 
 
 @pytest.mark.parametrize("shift", [0, 1])
@@ -216,8 +222,8 @@ def test_one_layer_makes_a_freecache_of_jumps_exact(shift, block):
 def test_a_batch_is_what_its_sequences_are_alone(cache):
     model, prompts = model_of("mha"), make_prompts(6, 9, 7)
     common = {"rule": "topk", "k": 12, "cache": cache, "eos": "official"}
-    together = guided(model, bigram(VOCAB, 3), prompts, **common)
+    together = guided(model, random_bigrams(VOCAB, 3), prompts, **common)
     for row, prompt in enumerate(prompts):
-        single = guided(model, bigram(VOCAB, 3), [prompt], **common)
+        single = guided(model, random_bigrams(VOCAB, 3), [prompt], **common)
         assert np.array_equal(together.ids[row, 9:], single.ids[0, len(prompt) :])
     assert len({tuple(row) for row in together.ids[:, 9:].tolist()}) == 3

@@ -9,7 +9,7 @@ from engine.serve.session import Session
 from engine.tiny import tokenizer as tiny
 from engine.trace.trace import Trace
 from tests.engine.serve.test_guided_session import ASSETS, ask, events_of, session, trace_of
-from tests.support.fake_guiders import qwen
+from tests.support.fake_guiders import random_qwen2
 
 __all__ = ["session"]  # a fixture
 
@@ -18,7 +18,7 @@ __all__ = ["session"]  # a fixture
 def digits(tmp_path_factory):
     """A random guider whose vocabulary writes numbers digit by digit."""
     folder = tmp_path_factory.mktemp("digits")
-    qwen(vocab=768).float().save_pretrained(folder)
+    random_qwen2(vocab=768).float().save_pretrained(folder)
     tiny.write(folder, "qwen2", "digits")
     return folder
 

@@ -194,8 +194,8 @@ def test_total_variation_and_divergence_stay_below_the_theorems_bounds():
         assert (joint - product).abs().sum() / 2 < (3 * k - 1) * epsilon / 2
         e = torch.tensor(epsilon, dtype=torch.float64)
         entropy = -(e * e.log() + (1 - e) * (1 - e).log())
-        divergence = torch.special.xlogy(joint, joint / product).sum()
-        assert divergence < (k - 1) * (entropy + e * torch.log(torch.tensor(2.0)))
+        kl_divergence = torch.special.xlogy(joint, joint / product).sum()
+        assert kl_divergence < (k - 1) * (entropy + e * torch.log(torch.tensor(2.0)))
     assert tested > 50
 
 

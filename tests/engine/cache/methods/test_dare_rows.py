@@ -33,7 +33,7 @@ def decide(model, policy, inputs, layer=1):
         model.info, policy.sites(info), 1, length, model.dtype, torch.device("cpu")
     )
     for step, h in enumerate(inputs):
-        policy.begin_step(SimpleNamespace(step=step, renewal=False))
+        policy.begin_step(SimpleNamespace(step=step, window_refreshed=False))
         yield policy.plan(layer, LayerProbe(model, store, layer, h, ALL, length))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.bench.trial import Case, dry_run, run_once, seconds
+from engine.bench.trial import Case, dry_run, run_once, step_seconds
 from engine.config.spec import RunSpec
 from engine.core.events import RunFinished
 from engine.generate.capture.capturers import TapeCapturer, make_capturer, eager_reason
@@ -31,7 +31,7 @@ def test_on_a_trained_model_the_tokens_are_those_of_the_eager_run(tiny, cache, k
     sizes = {"gen_length": 12, "block_length": 4, "steps": 12}
     text = "Nuts cost 9 dollars each. Lily buys 5 nuts. How much does she pay?"
     spec = spec_of(cache, model="tiny-llada", dtype="float32", prompt=text, **sizes)
-    job = make_job(tiny, spec, [tiny.tokenizer.encode_spec(spec)])
+    job = make_job(tiny, spec, [tiny.tokenizer.encode_prompt(spec.prompt, spec.messages, spec.chat)])
     eager = Denoiser(replace(job, capturer=None))
     state = Denoiser(replace(job, capturer=kind()))
     list(denoise(eager))
@@ -56,10 +56,10 @@ def test_what_a_run_replays_was_captured_in_its_warm_up(monkeypatch, tiny):
         pass
     assert np.array_equal(event.canvas, expected.canvas)
     assert (made.captured, made.replayed - before) == (2, 16)
-    case = Case("dual", tiny, spec, [tiny.tokenizer.encode_spec(spec)])
+    case = Case("dual", tiny, spec, [tiny.tokenizer.encode_prompt(spec.prompt, spec.messages, spec.chat)])
     assert replace(case, eager=True).job().capturer is None
     before = made.replayed, made.captured
-    assert len(seconds(case, 5)) == 5
+    assert len(step_seconds(case, 5)) == 5
     assert made.captured == before[1] + 2
     assert np.array_equal(dry_run(case).ids, expected.canvas)
 

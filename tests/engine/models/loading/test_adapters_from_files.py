@@ -1,4 +1,4 @@
-"""Checkpoints of either family: what they compute, and refusals that name the file or tensor."""
+"""Checkpoints of both families: their logits, and errors that name the file or tensor."""
 
 import json
 import re
@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from engine.models.loading.checkpoint import Checkpoint, CheckpointError
-from engine.models.loading.families import adapter_of
+from engine.models.loading.families import folder_adapter_class
 from engine.models.tokenizer import Tokenizer
 from tests.engine.cache.test_forward import full
 from tests.support.micro import configure, write_checkpoint
@@ -29,7 +29,7 @@ def folder(kind, tmp_path):
 
 
 def load(folder):
-    adapter = adapter_of(folder)
+    adapter = folder_adapter_class(folder)
     files = Checkpoint(folder)
     return adapter.from_checkpoint(files, torch.float64, torch.device("cpu"), (5,))
 
@@ -39,7 +39,7 @@ def logits(folder):
 
 
 def tensors(folder, change):
-    """Rewrite the weights after `change` has had its way with them."""
+    """Apply `change` to the tensors of a checkpoint by name and write them back."""
     path = folder / "model.safetensors"
     found = load_file(path)
     change(found)
@@ -47,7 +47,7 @@ def tensors(folder, change):
 
 
 def layout(folder):
-    return adapter_of(folder).layouts[0]
+    return folder_adapter_class(folder).layouts[0]
 
 
 def name_of(folder, part, layer=1):

@@ -1,9 +1,9 @@
-"""A checkpoint's config.json: what does not fit is refused by the name of its field."""
+"""A checkpoint's config.json: unsupported values are errors that name their field."""
 
 import pytest
 
 from engine.models.loading.checkpoint import CheckpointError
-from engine.models.loading.families import info_of
+from engine.models.loading.families import read_model_info
 from tests.support.micro import configure, write_checkpoint
 
 LLADA = [
@@ -50,33 +50,33 @@ DREAM = [
 
 
 @pytest.mark.parametrize(("change", "message"), LLADA)
-def test_a_config_that_is_not_llada_names_its_field(folder, change, message):
+def test_an_unsupported_llada_config_names_its_field(folder, change, message):
     configure(folder, **change)
     with pytest.raises(CheckpointError, match=message):
-        info_of(folder)
+        read_model_info(folder)
 
 
 @pytest.mark.parametrize(("change", "message"), DREAM)
-def test_a_config_that_is_not_dream_names_its_field(tmp_path, change, message):
+def test_an_unsupported_dream_config_names_its_field(tmp_path, change, message):
     folder = write_checkpoint(tmp_path / "micro", kind="dream")
     configure(folder, **change)
     with pytest.raises(CheckpointError, match=message):
-        info_of(folder)
+        read_model_info(folder)
 
 
-def test_what_a_config_may_leave_out(tmp_path):
+def test_optional_fields_have_defaults(tmp_path):
     folder = write_checkpoint(tmp_path / "micro", kind="dream")
     left = ("rope_scaling", "use_mrope", "pad_token_id", "rms_norm_eps", "tie_word_embeddings")
     configure(folder, **dict.fromkeys(left, ...))
-    info = info_of(folder)
+    info = read_model_info(folder)
     assert (info.pad_id, info.norm_eps, info.tied) == (info.eos_id, 1e-6, False)
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "[1]", "[" * 100_000])
-def test_a_damaged_config_is_refused_by_name(folder, text):
+def test_a_damaged_config_is_named(folder, text):
     (folder / "config.json").write_text(text)
     with pytest.raises(CheckpointError, match=r"config\.json"):
-        info_of(folder)
+        read_model_info(folder)
     (folder / "config.json").unlink()
     with pytest.raises(CheckpointError, match=r"config\.json: missing in micro"):
-        info_of(folder)
+        read_model_info(folder)

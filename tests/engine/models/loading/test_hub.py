@@ -15,7 +15,7 @@ from engine.models.loading.hub import Hub
 from engine.serve.session import Session
 from tests.engine.models.loading.test_adapters_from_files import sharded
 from tests.engine.models.loading.test_placement import drained
-from tests.engine.serve.test_turns import is_free
+from tests.engine.serve.test_pause_and_stop import is_free
 from tests.support.hub_stub import NAME, SPEC, files_of, offline
 from tests.support.micro import configure, write_checkpoint
 

@@ -1,22 +1,24 @@
-"""Loading: no second copy in memory, progress in bytes, number formats, digests of large files."""
+"""Loading: no second copy in memory, progress in bytes, dtypes, digests of large files."""
 
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from huggingface_hub import constants
 
 from engine.models.loading import checkpoint
 from engine.models.loading.checkpoint import Checkpoint
-from engine.models.loading.families import adapter_of
-from engine.models.loading.placement import Placing
+from engine.models.loading.families import folder_adapter_class
+from engine.models.loading.placement import Placement
 from tests.engine.models.loading.test_adapters_from_files import layout, tensors
-from tests.engine.models.loading.test_placement import drained
+from tests.engine.models.loading.test_placement import collect
 from tests.support.micro import ROOT, TINY, configure, write_checkpoint
 
 CPU = torch.device("cpu")
@@ -52,8 +54,8 @@ print(json.dumps(peaks))
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the peak of a process is Linux's to tell")
-def test_loading_holds_the_weights_and_no_more_than_a_layer_beside_them(tmp_path):
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports the peak memory of a process")
+def test_peak_memory_is_the_weights_and_at_most_a_layer(tmp_path):
     folder = write_checkpoint(tmp_path / "wide", **WIDE)
     size = (folder / "model.safetensors").stat().st_size
     assert size > 200_000_000
@@ -72,23 +74,23 @@ def folder(request, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
-def test_weights_take_the_format_that_is_asked_for(folder, dtype):
-    adapter = adapter_of(folder).from_checkpoint(Checkpoint(folder), dtype, CPU)
+def test_weights_have_the_requested_dtype(folder, dtype):
+    adapter = folder_adapter_class(folder).from_checkpoint(Checkpoint(folder), dtype, CPU)
     assert {p.dtype for p in adapter.parameters()} == {dtype}
     assert not any(p.requires_grad for p in adapter.parameters())
-    exact = adapter_of(folder).from_checkpoint(Checkpoint(folder), torch.float64, CPU)
+    exact = folder_adapter_class(folder).from_checkpoint(Checkpoint(folder), torch.float64, CPU)
     pairs = zip(adapter.parameters(), exact.parameters(), strict=True)
     assert all(torch.equal(a, b.to(dtype)) for a, b in pairs)
 
 
-def test_progress_grows_to_the_bytes_of_the_tensors(folder):
+def test_progress_ends_at_the_bytes_of_the_tensors(folder):
     files = Checkpoint(folder)
-    loading = adapter_of(folder).load(files, torch.float64, Placing(CPU))
-    _, told = drained(loading)
-    assert len(told) == len(files.shapes)
-    assert all(a.done < b.done for a, b in pairwise(told))
-    assert {p.total for p in told} == {sum(map(files.nbytes, files.shapes))}
-    assert told[-1].done == told[-1].total
+    loading = folder_adapter_class(folder).load(files, torch.float64, Placement(CPU))
+    _, reports = collect(loading)
+    assert len(reports) == len(files.shapes)
+    assert all(a.done < b.done for a, b in pairwise(reports))
+    assert {p.total for p in reports} == {sum(map(files.nbytes, files.shapes))}
+    assert reports[-1].done == reports[-1].total
 
 
 def test_spare_rows_are_not_read(tmp_path):
@@ -102,11 +104,13 @@ def test_spare_rows_are_not_read(tmp_path):
     rows = json.loads((folder / "config.json").read_text())["vocab_size"]
     tensors(folder, pad)
     configure(folder, embedding_size=rows + 8)
-    _, told = drained(adapter_of(folder).load(Checkpoint(folder), torch.float32, Placing(CPU)))
-    assert told[-1].total == plain
+    _, reports = collect(
+        folder_adapter_class(folder).load(Checkpoint(folder), torch.float32, Placement(CPU))
+    )
+    assert reports[-1].total == plain
 
 
-def test_the_digest_of_a_small_file_is_of_all_its_bytes(folder):
+def test_the_digest_of_a_small_file_is_its_sha256(folder):
     data = (folder / "model.safetensors").read_bytes()
     assert Checkpoint(folder).digest() == hashlib.sha256(data).hexdigest()[:16]
     (folder / "model.safetensors").write_bytes(data[:-1] + b"\x55")
@@ -118,58 +122,65 @@ def test_the_embedded_models_keep_their_digests():
     assert Checkpoint(TINY).digest() == hashlib.sha256(data).hexdigest()[:16]
 
 
-SIZE = 3_000_000_000  # bytes of a sparse file: it takes up next to nothing
+SIZE = 96 << 20  # bytes of a sparse file, which takes almost no disk space
 
 
 @pytest.fixture
-def large(tmp_path):
-    """A folder with one tensor of zeros that is too large to be digested whole."""
+def large(tmp_path, monkeypatch):
+    """A folder with one tensor of zeros, larger than the files that a digest always reads."""
+    assert SIZE > checkpoint.SMALL_FILE_BYTES
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "large"
     folder.mkdir()
-    path = folder / "model.safetensors"
-    save_file({"a": torch.zeros(4)}, path)
     head = json.dumps({"a": {"dtype": "F32", "shape": [SIZE // 4], "data_offsets": [0, SIZE]}})
     text = head.encode().ljust(128)
+    path = folder / "model.safetensors"
     path.write_bytes(len(text).to_bytes(8, "little") + text)
     os.truncate(path, 8 + len(text) + SIZE)
     return folder
 
 
-def poke(folder, place, byte=b"\x01"):
+def write_byte(folder, position):
     with (folder / "model.safetensors").open("r+b") as file:
-        file.seek(place)
-        file.write(byte)
+        file.seek(position)
+        file.write(b"\x01")
 
 
-@pytest.mark.parametrize("share", [0.0, 1 / 63, 31 / 63, 1.0])
-def test_a_large_file_is_sampled_from_its_start_to_its_end(large, share):
-    before, size = Checkpoint(large).digest(), (large / "model.safetensors").stat().st_size
-    assert before == Checkpoint(large).digest()
-    poke(large, int((size - checkpoint.SAMPLE) * share) + 500_000)
-    assert Checkpoint(large).digest() != before
+def test_every_byte_of_a_large_file_changes_the_digest(large, tmp_path):
+    other = Path(shutil.copytree(large, tmp_path / "other"))
+    size = (large / "model.safetensors").stat().st_size
+    assert Checkpoint(other).digest() == Checkpoint(large).digest()
+    found = {Checkpoint(large).digest()}
+    for position in (200, size // 126, size // 2, size - 1):
+        write_byte(other, position)
+        found.add(Checkpoint(other).digest())
+    assert len(found) == 5
 
 
-def test_what_lies_between_the_samples_is_not_seen(large):
-    before, size = Checkpoint(large).digest(), (large / "model.safetensors").stat().st_size
-    poke(large, int((size - checkpoint.SAMPLE) * 0.5 / 63) + 500_000)
-    assert Checkpoint(large).digest() == before
-
-
-def test_size_and_header_count(large):
-    path = large / "model.safetensors"
+def test_a_large_file_is_hashed_once(large, monkeypatch):
     before = Checkpoint(large).digest()
-    head = json.dumps({"b": {"dtype": "F32", "shape": [SIZE // 4], "data_offsets": [0, SIZE]}})
-    poke(large, 8, head.encode().ljust(128))
-    renamed = Checkpoint(large).digest()
-    head = json.dumps(
-        {"b": {"dtype": "F32", "shape": [SIZE // 4 + 1], "data_offsets": [0, SIZE + 4]}}
-    )
-    poke(large, 8, head.encode().ljust(128))
-    os.truncate(path, 8 + 128 + SIZE + 4)
-    assert len({before, renamed, Checkpoint(large).digest()}) == 3
+    monkeypatch.setattr(checkpoint, "HASH_BYTES", -1)  # reading the file would use one piece
+    assert list(Checkpoint(large).digest_steps()) == []
+    assert Checkpoint(large).digest() == before
+    (large / "model.safetensors").touch()
+    assert len(list(Checkpoint(large).digest_steps())) == 1
 
 
-def test_a_large_tensor_is_read_in_runs_of_rows(large):
-    runs = [len(run) for run in Checkpoint(large).read("a", CPU, 20_000_000)]
-    whole = checkpoint.CHUNK // 4
-    assert runs == [whole, whole, 20_000_000 - 2 * whole]
+def test_a_blob_of_the_hub_is_known_by_its_name(large, tmp_path, monkeypatch):
+    before, blobs = Checkpoint(large).digest(), tmp_path / "hub" / "models--a--b" / "blobs"
+    sha = hashlib.sha256((large / "model.safetensors").read_bytes()).hexdigest()
+    snapshot = blobs.parent / "snapshots" / "c0ffee"
+    for folder in (blobs, snapshot):
+        folder.mkdir(parents=True)
+    (large / "model.safetensors").rename(blobs / sha)
+    (snapshot / "model.safetensors").symlink_to(blobs / sha)
+    assert len(list(Checkpoint(snapshot).digest_steps())) > 1  # a folder may have any file names
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    assert list(Checkpoint(snapshot).digest_steps()) == []
+    assert Checkpoint(snapshot).digest() == before
+
+
+def test_a_large_tensor_is_read_in_pieces(large):
+    pieces = [len(piece) for piece in Checkpoint(large).read("a", CPU, 20_000_000)]
+    full = checkpoint.READ_BYTES // 4
+    assert pieces == [full, full, 20_000_000 - 2 * full]

@@ -1,4 +1,4 @@
-"""What a model and its runs take, against what is really held; refusals with remedies that work."""
+"""Memory estimates against measured memory; errors with remedies that work."""
 
 import re
 
@@ -13,7 +13,7 @@ from engine.models.base import ModelAdapter
 from engine.models.dream import DreamAdapter
 from engine.models.llada import LladaAdapter
 from engine.models.loading import memory_estimate
-from engine.models.loading.memory_estimate import MemoryShort, check_fits, fits
+from engine.models.loading.memory_estimate import InsufficientMemoryError, check_fits, fits
 from tests.engine.models.test_layouts import DREAM_7B, LLADA_8B
 from tests.support.micro import make_info, make_model, make_spec, run
 
@@ -25,7 +25,7 @@ GB = 10**9
 @pytest.mark.parametrize(
     ("info", "count"), [(LLADA, 8_015_581_184), (DREAM, 7_615_616_512)], ids=["llada", "dream"]
 )
-def test_the_published_models_weigh_what_they_hold(info, count):
+def test_weights_of_the_published_models(info, count):
     assert memory_estimate.parameters(info) == count
     assert memory_estimate.weights_bytes(info, BF16) == 2 * count
     assert memory_estimate.weights_bytes(info, F32) == 4 * count
@@ -34,7 +34,7 @@ def test_the_published_models_weigh_what_they_hold(info, count):
 @pytest.mark.parametrize(
     "changes", [{}, {"kv": 2}, {"shift": 1}, {"tied": True}, {"layers": 1, "ffn": 7}], ids=str
 )
-def test_parameters_are_those_of_the_adapter(changes):
+def test_parameters_equal_those_of_the_adapter(changes):
     info = make_info(**changes)
     adapter = ModelAdapter(info)
     assert memory_estimate.parameters(info) == sum(p.numel() for p in adapter.parameters())
@@ -43,7 +43,7 @@ def test_parameters_are_those_of_the_adapter(changes):
 
 
 @pytest.mark.parametrize("cache", policies())
-def test_the_store_of_a_policy_is_what_it_allocates(cache):
+def test_store_bytes_equal_the_allocated_bytes(cache):
     info = make_info(kv=2)
     sites = policies()[cache]().sites(RunInfo(info, 2, 6, 16, 4))
     held = ActivationStore(info, sites, 2, 22, F64, torch.device("cpu")).nbytes()
@@ -57,7 +57,7 @@ def test_the_store_of_a_policy_is_what_it_allocates(cache):
      ({"ffn": 64, "d_model": 32, "vocab_size": 30_000, "mask_id": 39}, 512)],
     ids=["layers", "logits"],
 )  # fmt: skip
-def test_a_run_takes_about_what_is_estimated(changes, rows):
+def test_measured_memory_of_a_run_is_near_the_estimate(changes, rows):
     model = make_model(layers=2, max_length=8192, **changes)
     prompt = [[7] * (4096 if rows == 64 else 64)]
     spec = make_spec(gen_length=rows, block_length=rows, steps=1, cache="prefix", temperature=1.0)
@@ -79,20 +79,20 @@ def test_longer_runs_and_larger_batches_take_more():
     assert of(512, 1) < of(1024, 1) < of(1024, 2) < 4 * GB
 
 
-def test_what_is_free_is_counted_for_this_machine():
+def test_free_bytes_of_this_machine():
     free = memory_estimate.free_bytes()
     assert list(free)[-1] == "cpu"
     assert 10**6 < free["cpu"] < 10**14
     assert len(free) == 1 + torch.cuda.device_count()
 
 
-def test_a_container_s_bound_counts(tmp_path):
-    assert memory_estimate.contained(tmp_path) > 10**15
+def test_the_memory_limit_of_a_container_counts(tmp_path):
+    assert memory_estimate.cgroup_free_bytes(tmp_path) > 10**15
     for name, text in (("max", "1000"), ("current", "700"), ("stat", "anon 5\ninactive_file 50\n")):
         (tmp_path / f"memory.{name}").write_text(text)
-    assert memory_estimate.contained(tmp_path) == 350
+    assert memory_estimate.cgroup_free_bytes(tmp_path) == 350
     (tmp_path / "device.max").write_text("max\n")
-    assert memory_estimate.contained(tmp_path) > 10**15
+    assert memory_estimate.cgroup_free_bytes(tmp_path) > 10**15
 
 
 CASES = {
@@ -107,14 +107,14 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_does_not_fit_is_refused_with_a_remedy_that_works(case):
+def test_remedies_of_the_error_work(case):
     dtype, device, spare, free, remedy = CASES[case]
     with pytest.raises(
-        MemoryShort, match=r"^model: its 8\.02 billion numbers .* GB are free"
-    ) as told:
+        InsufficientMemoryError, match=r"^model: its 8\.02 billion numbers .* GB are free"
+    ) as caught:
         check_fits(LLADA, dtype, device, spare, free)
-    assert remedy in str(told.value)
-    text = str(told.value)
+    assert remedy in str(caught.value)
+    text = str(caught.value)
     if named := re.search(r"set dtype to (\w+)", text):
         assert fits(LLADA, getattr(torch, named[1]), device, spare, free)
     if named := re.search(r"set device to ([\w:]+)", text):
@@ -124,20 +124,20 @@ def test_what_does_not_fit_is_refused_with_a_remedy_that_works(case):
     assert not fits(LLADA, dtype, device, spare, free)
 
 
-def test_remedies_that_would_not_work_are_left_out():
-    with pytest.raises(MemoryShort) as told:
+def test_remedies_that_would_not_work_are_omitted():
+    with pytest.raises(InsufficientMemoryError) as caught:
         check_fits(LLADA, F32, "auto", 0, {"cpu": GB // 2})
-    assert "dtype to" not in str(told.value)
-    assert "device to" not in str(told.value)
-    assert "shorten" not in str(told.value)
+    assert "dtype to" not in str(caught.value)
+    assert "device to" not in str(caught.value)
+    assert "shorten" not in str(caught.value)
 
 
-def test_what_fits_is_let_through():
+def test_models_that_fit_raise_no_error():
     check_fits(LLADA, BF16, "cpu", GB, {"cpu": 18 * GB})
     check_fits(LLADA, BF16, "auto", GB, {"cpu": 3 * GB})
     check_fits(make_info(), F64, "cpu")
 
 
-def test_a_device_that_is_not_there_is_named():
+def test_an_unknown_device_is_named():
     with pytest.raises(ValueError, match=r"device: 'cuda' is not available; choose from cpu, auto"):
         check_fits(LLADA, BF16, "cuda", 0, {"cpu": GB})

@@ -1,4 +1,4 @@
-"""Models split over devices: the same numbers as in one piece, plans that fit, refusals by name."""
+"""Models split over devices and disk: equal logits, files written once, errors that name them."""
 
 import numpy as np
 import pytest
@@ -8,11 +8,16 @@ from safetensors.torch import load_file, save_file
 
 from engine.cache.calibration import singular_proxy
 from engine.core.progress import run_to_end
-from engine.models.base import ModelAdapter, Norm
+from engine.models.base import ModelAdapter, RMSNorm
 from engine.models.loading.checkpoint import Checkpoint, CheckpointError
-from engine.models.loading.families import adapter_of
-from engine.models.loading.memory_estimate import MemoryShort
-from engine.models.loading.placement import Offloaded, Placing, attach, leaves
+from engine.models.loading.families import folder_adapter_class
+from engine.models.loading.memory_estimate import InsufficientMemoryError
+from engine.models.loading.placement import (
+    OffloadedWeights,
+    Placement,
+    attach_hooks,
+    weight_modules,
+)
 from tests.engine.cache.test_compositions import CACHES
 from tests.engine.cache.test_forward import full
 from tests.support.micro import (
@@ -34,23 +39,23 @@ MAPS = {
 }
 
 
-def drained(steps):
-    """The value of a generator, and all that it said on the way."""
-    told = []
+def collect(steps):
+    """The value of a generator, and the list of what it yields."""
+    yielded = []
     while True:
         try:
-            told.append(next(steps))
+            yielded.append(next(steps))
         except StopIteration as end:
-            return end.value, told
+            return end.value, yielded
 
 
 def split(folder, places, where, dtype=F64):
-    placing = Placing(CPU, places, where)
-    return run_to_end(adapter_of(folder).load(Checkpoint(folder), dtype, placing, (5,)))
+    placement = Placement(CPU, places, where)
+    return run_to_end(folder_adapter_class(folder).load(Checkpoint(folder), dtype, placement, (5,)))
 
 
 def whole(folder, dtype=F64):
-    return adapter_of(folder).from_checkpoint(Checkpoint(folder), dtype, CPU, (5,))
+    return folder_adapter_class(folder).from_checkpoint(Checkpoint(folder), dtype, CPU, (5,))
 
 
 @pytest.fixture
@@ -73,18 +78,18 @@ def test_a_split_model_gives_equal_logits(folder, places, dtype, tmp_path):
     adapter = split(folder, places, tmp_path / "offload", dtype)
     assert torch.equal(full(adapter, IDS), full(whole(folder, dtype), IDS))
     held = {name: p.device.type for name, p in adapter.named_parameters()}
-    for name, module, place in leaves(adapter, Placing(CPU, places)):
-        fetched = place == "disk" and not isinstance(module, Norm)
-        assert held[f"{name}.weight"] == ("meta" if fetched else "cpu"), name
+    for name, module, place in weight_modules(adapter, Placement(CPU, places)):
+        on_disk = place == "disk" and not isinstance(module, RMSNorm)
+        assert held[f"{name}.weight"] == ("meta" if on_disk else "cpu"), name
     assert (adapter.device, adapter.dtype) == (CPU, dtype)
 
 
 @pytest.mark.parametrize("places", MAPS.values(), ids=MAPS)
-def test_tied_weights_lie_together(folder, kind, places, tmp_path):
+def test_tied_weights_are_stored_together(folder, kind, places, tmp_path):
     config = {"llada": "weight_tying", "dream": "tie_word_embeddings"}
     path = folder / "model.safetensors"
     found = load_file(path)
-    found.pop(adapter_of(folder).layouts[0].head)
+    found.pop(folder_adapter_class(folder).layouts[0].head)
     save_file(found, path)
     configure(folder, **{config[kind]: True})
     adapter = split(folder, places, tmp_path / "offload")
@@ -101,20 +106,20 @@ def test_every_cache_decodes_the_same_on_a_split_model(pair, cache):
         assert np.array_equal(a.confidence, b.confidence, equal_nan=True)
 
 
-def test_a_proxy_is_made_of_weights_on_disk(pair):
+def test_singular_proxies_work_with_weights_on_disk(pair):
     one, two = (singular_proxy.make(model, 1, 2) for model in pair)
     assert torch.equal(one.weight, two.weight)
     assert torch.equal(one.bias, two.bias)
     assert pair[1].block(1).qkv.weight.device.type == "meta"
 
 
-def test_weights_kept_in_memory_beside_a_gpu_are_fetched_for_a_call():
+def test_weights_in_host_memory_are_loaded_for_each_call():
     model = make_model(seed=3)
     before, gpu = full(model, IDS % 40), torch.device("cuda:0")
-    kept = Offloaded(None)
+    kept = OffloadedWeights(None)
     for name, tensor in model.named_parameters():
         kept.keep(name, tensor.detach())
-    attach(model, Placing(gpu, {"": "cpu"}), kept)
+    attach_hooks(model, Placement(gpu, {"": "cpu"}), kept)
     hooks = [m._hf_hook for m in model.modules() if hasattr(m, "_hf_hook")]
     assert len(hooks) == 2 + 4 * model.info.layers
     assert {hook.execution_device for hook in hooks} == {"cuda:0"}
@@ -126,11 +131,11 @@ def test_weights_kept_in_memory_beside_a_gpu_are_fetched_for_a_call():
     assert torch.equal(full(model, IDS % 40), before * 2)
 
 
-def test_a_leaf_on_another_gpu_is_called_there():
+def test_a_module_on_another_gpu_runs_there():
     with torch.device("meta"):
         model = ModelAdapter(make_info())
-    placing = Placing(torch.device("cuda:0"), {"": "cuda:0", "blocks.1": "meta"})
-    attach(model, placing, Offloaded(None))
+    placement = Placement(torch.device("cuda:0"), {"": "cuda:0", "blocks.1": "meta"})
+    attach_hooks(model, placement, OffloadedWeights(None))
     hooks = {n: m._hf_hook for n, m in model.named_modules() if hasattr(m, "_hf_hook")}
     assert set(hooks) == {f"blocks.1.{leaf}" for leaf in ("qkv", "out", "gate_up", "down")}
     for hook in hooks.values():
@@ -138,20 +143,20 @@ def test_a_leaf_on_another_gpu_is_called_there():
         assert (hook.execution_device, hook.offload, hook.io_same_device) == ("meta", False, True)
 
 
-def test_what_lies_on_disk_is_written_once(folder, tmp_path):
+def test_offloaded_files_are_written_once(folder, tmp_path):
     where = tmp_path / "offload"
     split(folder, MAPS["disk"], where)
     before = {p.name: p.stat().st_ino for p in where.iterdir()}
-    placing = Placing(CPU, MAPS["disk"], where)
-    adapter, told = drained(adapter_of(folder).load(Checkpoint(folder), F64, placing))
+    placement = Placement(CPU, MAPS["disk"], where)
+    adapter, reports = collect(folder_adapter_class(folder).load(Checkpoint(folder), F64, placement))
     assert {p.name: p.stat().st_ino for p in where.iterdir()} == before
-    assert told[-1].done == told[-1].total
+    assert reports[-1].done == reports[-1].total
     assert torch.equal(full(adapter, IDS), full(whole(folder), IDS))
     assert all(name.endswith(".dat") for name in before)
 
 
 @pytest.mark.parametrize("damage", ["short", "missing"])
-def test_a_file_that_is_not_whole_is_written_again(folder, damage, tmp_path):
+def test_an_incomplete_file_is_written_again(folder, damage, tmp_path):
     where = tmp_path / "offload"
     split(folder, MAPS["disk"], where)
     path = where / "blocks.1.down.weight.dat"
@@ -162,7 +167,7 @@ def test_a_file_that_is_not_whole_is_written_again(folder, damage, tmp_path):
     assert torch.equal(full(adapter, IDS), full(whole(folder), IDS))
 
 
-def test_other_bytes_on_disk_are_other_weights(folder, tmp_path):
+def test_weights_are_read_from_disk(folder, tmp_path):
     adapter = split(folder, MAPS["disk"], tmp_path / "offload")
     path = tmp_path / "offload" / "blocks.1.down.weight.dat"
     path.write_bytes((torch.frombuffer(bytearray(path.read_bytes()), dtype=F64) * 2).numpy().data)
@@ -170,7 +175,7 @@ def test_other_bytes_on_disk_are_other_weights(folder, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["short", "missing"])
-def test_a_file_lost_under_a_loaded_model_is_named(folder, damage, tmp_path):
+def test_a_file_lost_after_loading_is_named(folder, damage, tmp_path):
     adapter = split(folder, MAPS["disk"], tmp_path / "offload")
     path = tmp_path / "offload" / "blocks.1.down.weight.dat"
     path.unlink() if damage == "missing" else path.write_bytes(path.read_bytes()[:-8])
@@ -178,9 +183,11 @@ def test_a_file_lost_under_a_loaded_model_is_named(folder, damage, tmp_path):
         full(adapter, IDS)
 
 
-def test_a_folder_that_cannot_be_written_is_named(folder, tmp_path):
+def test_an_unwritable_folder_is_named(folder, tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(MemoryShort, match=r"model: .*file/offload cannot take its weights"):
+    with pytest.raises(
+        InsufficientMemoryError, match=r"model: .*weights cannot be written to .*file/offload"
+    ):
         split(folder, MAPS["disk"], tmp_path / "file" / "offload")
 
 
@@ -189,6 +196,6 @@ def test_a_folder_that_cannot_be_written_is_named(folder, tmp_path):
     [({"embedding": "cpu"}, r"device: the map has no place for blocks\.0\.qkv"),
      ({"": "disk"}, "device: .* no folder is given")],
 )  # fmt: skip
-def test_a_map_that_cannot_be_followed_is_refused(folder, places, message):
+def test_an_incomplete_map_is_an_error(folder, places, message):
     with pytest.raises(ValueError, match=message):
         split(folder, places, None)

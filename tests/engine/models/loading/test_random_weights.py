@@ -1,11 +1,16 @@
-"""Shapes: sizes read out of a line of text, and weights drawn for them."""
+"""Models with random weights: sizes in their names, and reproducible weights."""
 
 import pytest
 import torch
 
-from engine.models.loading.families import adapter_for
+from engine.models.loading.families import adapter_class
 from engine.models.loading.memory_estimate import parameters
-from engine.models.loading.random_weights import config_of, is_shape, random_adapter, random_prompt
+from engine.models.loading.random_weights import (
+    is_random_model,
+    random_adapter,
+    random_model_config,
+    random_prompt,
+)
 from engine.models.loading.registry import DREAM_7B, LLADA_8B
 
 SMALL = {
@@ -14,18 +19,18 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize(("shape", "published"), [("llada", LLADA_8B), ("dream", DREAM_7B)])
-def test_sizes_left_out_are_the_published_ones(shape, published):
-    assert is_shape(shape)
-    assert config_of(shape) == published
-    info = adapter_for(published).read_info(config_of(f"{shape}:layers=2"))
+@pytest.mark.parametrize(("name", "published"), [("llada", LLADA_8B), ("dream", DREAM_7B)])
+def test_missing_sizes_are_those_of_the_published_model(name, published):
+    assert is_random_model(name)
+    assert random_model_config(name) == published
+    info = adapter_class(published).read_info(random_model_config(f"{name}:layers=2"))
     assert (info.layers, info.vocab_size) == (2, published["vocab_size"])
 
 
 @pytest.mark.parametrize("kind", SMALL)
 def test_every_size_is_read(kind):
-    config = config_of(SMALL[kind])
-    info = adapter_for(config).read_info(config)
+    config = random_model_config(SMALL[kind])
+    info = adapter_class(config).read_info(config)
     assert (info.layers, info.d_model, info.n_heads, info.ffn) == (3, 32, 4, 48)
     assert info.n_kv_heads == {"llada": 4, "dream": 2}[kind]
     assert (info.vocab_size, info.mask_id, info.eos_id, info.pad_id) == (900, 899, 898, 898)
@@ -36,23 +41,25 @@ def test_every_size_is_read(kind):
 
 
 @pytest.mark.parametrize(
-    ("shape", "named"),
+    ("name", "message"),
     [("llada:layrs=2", "layrs"), ("llada:layers=0", "layers"), ("dream:d=x", "d should"),
      ("llada:vocab=40", "vocab should .* 768"), ("llada:d", "d should")],
 )  # fmt: skip
-def test_a_size_that_is_wrong_is_named(shape, named):
-    with pytest.raises(ValueError, match=f"^model: .*{named}"):
-        config_of(shape)
+def test_a_wrong_size_is_named(name, message):
+    with pytest.raises(ValueError, match=f"^model: .*{message}"):
+        random_model_config(name)
 
 
 @pytest.mark.parametrize("text", ["tiny-llada", "a/llada", "llada-8b", "assets/models/tiny-dream"])
-def test_names_and_folders_are_no_shapes(text):
-    assert not is_shape(text)
+def test_other_names_and_folders_are_no_random_models(text):
+    assert not is_random_model(text)
 
 
-def test_weights_are_drawn_alike_for_one_seed_and_fill_the_whole_model():
+def test_weights_depend_on_the_seed_only():
     one, same, other = (
-        random_adapter(config_of(SMALL["dream"]), torch.float32, torch.device("cpu"), seed)
+        random_adapter(
+            random_model_config(SMALL["dream"]), torch.float32, torch.device("cpu"), seed
+        )
         for seed in (1, 1, 2)
     )
     assert sum(p.numel() for p in one.parameters()) == parameters(one.info)

@@ -1,4 +1,4 @@
-"""The registered models: sizes out of their configs, presets that can be run."""
+"""The registered models: sizes of their configs, presets that can be run."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 
 from engine.catalog import derive_plan
 from engine.config.spec import RunSpec
-from engine.models.loading.families import adapter_for
+from engine.models.loading.families import adapter_class
 from engine.models.loading.memory_estimate import parameters
 from engine.models.loading.registry import REGISTERED
 from engine.serve.session import Session
@@ -25,12 +25,12 @@ SIZES = {  # parameters, context, mask, tokens that end a text, shift
 LICENCES = {"GSAI-ML": "MIT", "Dream-org": "Apache-2.0"}
 
 
-def info_of(model):
-    return adapter_for(model.config).read_info(model.config)
+def read_model_info(model):
+    return adapter_class(model.config).read_info(model.config)
 
 
-def test_the_models_of_the_hub_by_their_sizes():
-    found = {m.name: info_of(m) for m in ON_HUB}
+def test_sizes_of_the_models_of_the_hub():
+    found = {m.name: read_model_info(m) for m in ON_HUB}
     assert {
         name: (parameters(i), i.max_length, i.mask_id, i.eos_id, i.logit_shift)
         for name, i in found.items()
@@ -52,16 +52,16 @@ def test_a_preset_can_be_run(model, preset):
     assert plan.blocks == spec.gen_length // spec.block_length
     known = REGISTERED[model]
     if not known.embedded:
-        assert spec.gen_length < info_of(known).max_length
+        assert spec.gen_length < read_model_info(known).max_length
 
 
-def test_a_preset_that_asks_for_too_much_would_be_found():
+def test_an_unknown_knob_of_a_preset_is_an_error():
     fields = dict(REGISTERED["tiny-llada"].presets[0].fields) | {"quota.speed": 3}
     with pytest.raises(ValueError, match=r"quota\.speed: unknown knob"):
         derive_plan(RunSpec.from_dict({"model": "tiny-llada", "prompt": "x"} | fields))
 
 
-def test_presets_of_a_model_have_names_of_their_own_and_a_source():
+def test_presets_of_a_model_have_unique_names_and_a_source():
     for model in REGISTERED.values():
         names = [preset.name for preset in model.presets]
         assert len(set(names)) == len(names) > 0
@@ -72,7 +72,7 @@ def fields(model, preset):
     return next(p.fields for p in REGISTERED[model].presets if p.name == preset)
 
 
-def test_the_figures_of_the_papers_and_demos():
+def test_presets_hold_the_settings_of_papers_and_demos():
     shape = ("gen_length", "block_length", "steps", "temperature")
     demo = fields("GSAI-ML/LLaDA-8B-Instruct", "demo")
     assert [demo[name] for name in shape] == [128, 32, 128, 0.0]
@@ -92,7 +92,7 @@ def rows(session):
     return {row["name"]: row for row in session.catalog()["models"]}
 
 
-def test_the_catalog_lists_what_may_be_chosen(tmp_path):
+def test_the_catalog_lists_the_models(tmp_path):
     folder = write_checkpoint(tmp_path / "micro")
     session = Session({"micro": folder, "tiny-llada": folder}, offline(tmp_path))
     found = rows(session)
@@ -109,7 +109,7 @@ def test_the_catalog_lists_what_may_be_chosen(tmp_path):
     assert list(rows(Session({"micro": folder}))) == ["micro"]
 
 
-def test_the_plan_of_a_registered_model_that_is_not_here(tmp_path, monkeypatch):
+def test_the_plan_of_a_registered_model_that_is_not_downloaded(tmp_path, monkeypatch):
     session = Session({}, offline(tmp_path))
     spec = RunSpec(model="GSAI-ML/LLaDA-8B-Instruct", prompt="x", dtype="bfloat16")
     monkeypatch.setattr("engine.serve.model_pool.free_bytes", lambda: {"cpu": 80 * 10**9})

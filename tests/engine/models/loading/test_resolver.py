@@ -1,4 +1,4 @@
-"""Names to folders: what may be chosen on a local page and on a public one, and hostile names."""
+"""Names to folders: the models of a local and of a public page, and hostile names."""
 
 import pytest
 
@@ -24,59 +24,59 @@ def hub(tmp_path):
     return offline(tmp_path / "cache")
 
 
-def test_a_local_page_takes_any_folder_and_any_name_of_the_hub(folder, hub, tmp_path):
-    stock = ModelResolver({"given": folder}, hub, public=False)
-    assert stock.find("given") == folder
-    assert stock.find(str(folder)) == folder.resolve()
-    assert stock.find(REGISTERED) is None
-    assert stock.find(NAME) is None
+def test_a_local_page_accepts_any_folder_and_repo_id(folder, hub, tmp_path):
+    resolver = ModelResolver({"given": folder}, hub, public=False)
+    assert resolver.find("given") == folder
+    assert resolver.find(str(folder)) == folder.resolve()
+    assert resolver.find(REGISTERED) is None
+    assert resolver.find(NAME) is None
     home = cached(folder, tmp_path / "cache")
-    assert stock.find(NAME) == home
+    assert resolver.find(NAME) == home
 
 
-def test_a_public_page_takes_only_what_is_given_or_registered(folder, hub, tmp_path):
-    stock = ModelResolver({"given": folder}, hub, public=True)
-    assert stock.find("given") == folder
-    assert stock.find(REGISTERED) is None
+def test_a_public_page_accepts_only_given_and_registered_models(folder, hub, tmp_path):
+    resolver = ModelResolver({"given": folder}, hub, public=True)
+    assert resolver.find("given") == folder
+    assert resolver.find(REGISTERED) is None
     cached(folder, tmp_path / "cache")
     for name in (str(folder), NAME, *HOSTILE):
         with pytest.raises(ValueError, match=r"model: .* is unknown; choose from given, GSAI-ML/"):
-            stock.find(name)
+            resolver.find(name)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_names_find_nothing_that_is_no_folder(folder, hub, name, monkeypatch, tmp_path):
+def test_hostile_names_find_only_existing_folders(folder, hub, name, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path / "elsewhere")
-    stock = ModelResolver({"given": folder}, hub, public=False)
+    resolver = ModelResolver({"given": folder}, hub, public=False)
     if name in ("..", "./models/../.."):  # a folder, but no checkpoint
         with pytest.raises(ValueError, match=r"^model: .* holds no config\.json"):
-            stock.find(name)
+            resolver.find(name)
         return
     with pytest.raises(ValueError, match=r"^model: .* is unknown"):
-        stock.find(name)
+        resolver.find(name)
 
 
-def test_a_name_that_could_be_both_is_a_folder_only_with_a_config(hub, monkeypatch, tmp_path):
+def test_a_repo_id_is_a_folder_only_if_it_has_a_config(hub, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    stock = ModelResolver({}, hub, public=False)
+    resolver = ModelResolver({}, hub, public=False)
     (tmp_path / "own" / "micro").mkdir(parents=True)
-    assert stock.find(NAME) is None
+    assert resolver.find(NAME) is None
     folder = write_checkpoint(tmp_path / "own" / "micro")
-    assert stock.find(NAME) == folder.resolve()
+    assert resolver.find(NAME) == folder.resolve()
 
 
-def test_without_a_hub_only_folders_are_there(folder):
-    stock = ModelResolver({"given": folder}, None, public=False)
-    assert stock.names == ["given"]
-    assert stock.find(str(folder)) == folder.resolve()
+def test_without_a_hub_only_folders_are_found(folder):
+    resolver = ModelResolver({"given": folder}, None, public=False)
+    assert resolver.names == ["given"]
+    assert resolver.find(str(folder)) == folder.resolve()
     for name in (REGISTERED, NAME, "gpt"):
         with pytest.raises(ValueError, match=r"choose from given, or give a folder$"):
-            stock.find(name)
+            resolver.find(name)
     with pytest.raises(ValueError, match="model: there is none"):
         ModelResolver({}, None, public=False).find("x")
 
 
-def test_a_typed_folder_runs_locally_and_is_refused_on_a_public_page(folder, hub):
+def test_a_folder_runs_on_a_local_page_only(folder, hub):
     spec = RunSpec(model=str(folder), prompt="Hello", gen_length=8, block_length=8, steps=8)
     local, public = Session({}, hub), Session({}, hub, public=True)
     assert list(local.run(spec))[-1].reason == "done"
@@ -86,10 +86,10 @@ def test_a_typed_folder_runs_locally_and_is_refused_on_a_public_page(folder, hub
     assert (local.catalog()["any_model"], public.catalog()["any_model"]) == (True, False)
 
 
-def test_a_path_never_reaches_the_disk_of_a_public_page(hub, monkeypatch):
+def test_a_public_page_never_uses_a_name_as_a_path(hub, monkeypatch):
     monkeypatch.setattr(
-        "engine.models.loading.resolver._typed",
-        lambda text, field: pytest.fail(f"{text} was looked at"),
+        "engine.models.loading.resolver._folder_at",
+        lambda text, field: pytest.fail(f"{text} was used as a path"),
     )
     with pytest.raises(ValueError, match="is unknown"):
         ModelResolver({}, hub, public=True).find("/etc")

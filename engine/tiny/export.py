@@ -1,4 +1,4 @@
-"""Write a trained network as a checkpoint folder of the LLaDA, the Qwen2 or the Dream layout."""
+"""Write a trained network as a checkpoint folder (LLaDA, Qwen2 or Dream layout); read it back."""
 
 from __future__ import annotations
 
@@ -11,58 +11,51 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from engine.models import llada
+from engine.models.llada import LLADA
 from engine.models.loading.layout import LLAMA, Layout
 from engine.tiny import tokenizer
-from engine.tiny.network import Shape
+from engine.tiny.network import NetworkShape
 
 HISTORY = "training.json"
-LAYOUTS = {"llada": llada.OWN, "qwen2": LLAMA, "dream": LLAMA}
-OURS = {
-    "norm1": "attn_norm.weight", "norm2": "ff_norm.weight", "qkv": "qkv.weight",
-    "out": "out.weight", "gate_up": "gate_up.weight", "down": "down.weight",
+LAYOUTS = {"llada": LLADA, "qwen2": LLAMA, "dream": LLAMA}
+# A parameter of the engine's adapter, to the network's parameters that it concatenates.
+PARAMETERS = {
+    "attn_norm.weight": ("norm1",), "ff_norm.weight": ("norm2",), "qkv.weight": ("q", "k", "v"),
+    "out.weight": ("out",), "gate_up.weight": ("gate", "up"), "down.weight": ("down",),
 }  # fmt: skip
 
 
-def tensors(weights: dict[str, Tensor], shape: Shape, family: str) -> dict[str, Tensor]:
-    """Name the network's weights as the checkpoints of a family do; biases are zero."""
-    out: dict[str, Tensor] = {}
+def checkpoint_tensors(
+    weights: dict[str, Tensor], shape: NetworkShape, family: str
+) -> dict[str, Tensor]:
+    """The network's weights under the names of a family; Qwen2 and Dream get zero biases."""
     names = _names(shape, LAYOUTS[family])
-    for name, parts in names.items():
-        fused = weights[name] if len(parts) > 1 else weights[name][None]
-        out |= dict(zip(parts, fused, strict=True))
+    out = {theirs: weights[ours] for ours, theirs in names.items()}
     if family != "llada":
-        triples = (parts for parts in names.values() if len(parts) == 3)
-        biased = [part.removesuffix("weight") + "bias" for parts in triples for part in parts]
-        out |= {name: torch.zeros(shape.width) for name in biased}
+        biased = [theirs for ours, theirs in names.items() if ours.endswith((".q", ".k", ".v"))]
+        out |= {f"{name.removesuffix('weight')}bias": torch.zeros(shape.width) for name in biased}
     return out
 
 
-def read(folder: Path, shape: Shape) -> dict[str, Tensor]:
-    """Return the weights of an exported folder under the network's names, in float32."""
+def read_weights(folder: Path, shape: NetworkShape) -> dict[str, Tensor]:
+    """The weights of an exported folder under the network's names, in float32."""
     found = load_file(folder / "model.safetensors")
-    names = _names(shape, llada.OWN if llada.OWN.embedding in found else LLAMA)
-    stacked = {
-        name: torch.stack([found[part].float() for part in parts]) for name, parts in names.items()
-    }
-    return {n: t[0] if len(t) == 1 else t for n, t in stacked.items()}
+    names = _names(shape, LLADA if LLADA.embedding in found else LLAMA)
+    return {ours: found[theirs].float() for ours, theirs in names.items()}
 
 
-def _names(shape: Shape, layout: Layout) -> dict[str, tuple[str, ...]]:
-    """The checkpoint's tensors that make up each of the network's."""
-    out: dict[str, tuple[str, ...]] = {
-        "embed": (layout.embedding,), "norm": (layout.norm,), "head": (layout.head,)
-    }  # fmt: skip
+def _names(shape: NetworkShape, layout: Layout) -> dict[str, str]:
+    """Names of the network's parameters, to those of the checkpoint's tensors."""
+    out = {"embed": layout.embedding, "norm": layout.norm, "head": layout.head}
     for i in range(shape.layers):
-        prefix = layout.block.format(i)
-        for name, ours in OURS.items():
-            parts = tuple(f"{prefix}{part}.weight" for part in layout.leaves[ours])
-            out[f"blocks.{i}.{name}"] = parts
+        for leaf, names in PARAMETERS.items():
+            for name, module in zip(names, layout.leaves[leaf], strict=True):
+                out[f"blocks.{i}.{name}"] = f"{layout.block.format(i)}{module}.weight"
     return out
 
 
-def llada_config(shape: Shape) -> dict[str, Any]:
-    """Return `config.json` with the fields of the published LLaDA checkpoints."""
+def llada_config(shape: NetworkShape) -> dict[str, Any]:
+    """`config.json` with the fields of the published LLaDA checkpoints."""
     return {
         "activation_type": "silu",
         "alibi": False,
@@ -110,8 +103,8 @@ def llada_config(shape: Shape) -> dict[str, Any]:
     }
 
 
-def qwen2_config(shape: Shape) -> dict[str, Any]:
-    """Return `config.json` of a Qwen2 model."""
+def qwen2_config(shape: NetworkShape) -> dict[str, Any]:
+    """`config.json` of a Qwen2 model."""
     return {
         "architectures": ["Qwen2ForCausalLM"],
         "attention_dropout": 0.0,
@@ -139,8 +132,8 @@ def qwen2_config(shape: Shape) -> dict[str, Any]:
     }
 
 
-def dream_config(shape: Shape) -> dict[str, Any]:
-    """Return `config.json` with the fields of the published Dream checkpoints."""
+def dream_config(shape: NetworkShape) -> dict[str, Any]:
+    """`config.json` with the fields of the published Dream checkpoints."""
     return qwen2_config(shape) | {
         "architectures": ["DreamModel"],
         "auto_map": {
@@ -156,23 +149,25 @@ def dream_config(shape: Shape) -> dict[str, Any]:
     }
 
 
-def export(
+def write_checkpoint(
     weights: dict[str, Tensor],
-    shape: Shape,
+    shape: NetworkShape,
     family: str,
     folder: Path,
     phases: list[dict[str, Any]],
     vocabulary: str = "words",
 ) -> None:
-    """Write tokenizer, config, bfloat16 weights and the phases of the training."""
+    """Write tokenizer, config, bfloat16 weights and the history of the training."""
     configs = {"llada": llada_config, "qwen2": qwen2_config, "dream": dream_config}
     tokenizer.write(folder, family, vocabulary)
     for file, content in (("config.json", configs[family](shape)), (HISTORY, phases)):
         text = json.dumps(content, indent=2) + "\n"
         (folder / file).write_text(text, encoding="utf-8")
-    named = tensors(weights, shape, family)
-    halves = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in named.items()}
+    tensors = {
+        name: tensor.to(torch.bfloat16).contiguous()
+        for name, tensor in checkpoint_tensors(weights, shape, family).items()
+    }
     part = folder / "model.safetensors.part"
-    save_file(halves, part, metadata={"format": "pt"})
+    save_file(tensors, part, metadata={"format": "pt"})
     part.chmod(0o644)
     os.replace(part, folder / "model.safetensors")

@@ -1,4 +1,4 @@
-"""Pausing, stopping and waiting: what a person does takes effect within one step."""
+"""Pause, step, stop and wait: each takes effect within one step."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def fast_beats(monkeypatch):
 
 
 def until(events, kind, times=1):
-    """The last of so many events of a kind."""
+    """The event of a kind that comes as number `times`."""
     for event in events:
         times -= isinstance(event, kind)
         if not times:
@@ -28,14 +28,14 @@ def is_free(session):
 
 
 def begun(session, spec=PLAIN, steps=3):
-    """A run after so many steps, and its control."""
+    """A run after some steps, and its control."""
     control = Control()
     events = session.run(spec, control)
     until(events, StepEvent, steps)
     return events, control
 
 
-def test_a_pause_holds_the_run_and_gives_the_lock_up(session):
+def test_a_pause_holds_the_run_and_releases_the_lock(session):
     events, control = begun(session)
     assert not is_free(session)
     control.pause()
@@ -43,7 +43,7 @@ def test_a_pause_holds_the_run_and_gives_the_lock_up(session):
     assert is_free(session)
 
 
-def test_a_step_is_one_step(session):
+def test_a_single_step_runs_one_step(session):
     events, control = begun(session)
     control.pause()
     next(events)
@@ -53,7 +53,7 @@ def test_a_step_is_one_step(session):
         assert [next(events) for _ in range(2)] == [Waiting("paused")] * 2
 
 
-def test_a_resumed_run_ends_as_if_it_was_never_held(session):
+def test_a_resumed_run_equals_one_without_a_pause(session):
     expected = list(session.run(PLAIN))[-1]
     events, control = begun(session)
     control.pause()
@@ -123,7 +123,7 @@ def test_a_waiting_run_can_be_stopped(session):
     assert is_free(session)
 
 
-def test_another_run_goes_through_while_one_is_paused(session):
+def test_another_run_can_run_while_one_is_paused(session):
     expected = [list(session.run(spec))[-1].texts for spec in (PLAIN, FAST)]
     first, control = begun(session)
     control.pause()
@@ -154,7 +154,7 @@ def test_a_run_paused_before_its_first_step_still_starts(session):
     assert next(events).step == 0
 
 
-def test_a_run_that_is_paused_for_too_long_is_stopped(session, monkeypatch):
+def test_a_run_paused_for_more_than_the_limit_is_stopped(session, monkeypatch):
     monkeypatch.setattr("engine.serve.race.MAX_PAUSE", 0.02)
     events, control = begun(session)
     control.pause()
@@ -164,7 +164,7 @@ def test_a_run_that_is_paused_for_too_long_is_stopped(session, monkeypatch):
     assert is_free(session)
 
 
-def test_a_waiting_run_that_is_given_up_leaves_the_line(session):
+def test_a_waiting_run_that_is_closed_leaves_the_queue(session):
     first, _ = begun(session)
     second, third = session.run(FAST), session.run(FAST)
     assert [next(second).ahead, next(third).ahead] == [1, 2]

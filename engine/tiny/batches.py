@@ -1,4 +1,4 @@
-"""Source: an endless stream of training batches, drawn from the corpus."""
+"""An endless stream of training batches, drawn from the corpus."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from engine.tiny.states import Batch, Recipe, Sample, canvas, causal, copies
 from engine.tiny.tokenizer import BOS, EOS, EOT, HEAD, HEAD_END, digit_ids
 
 
-class Source:
-    """Draws problems, encodes them and groups them by length; the same seed, the same batches."""
+class BatchStream:
+    """Draws problems, encodes them and groups them by length; a seed reproduces its batches."""
 
     def __init__(self, tokenizer: Tokenizer, recipe: Recipe, family: str, seed: int) -> None:
         self.tokenizer, self.recipe, self.family, self.seed = tokenizer, recipe, family, seed
@@ -28,7 +28,7 @@ class Source:
         self.weights[EOS] = 0.5
 
     def batches(self, start: int = 0) -> Iterator[Batch]:
-        """Yield batches without end, from the one numbered `start` of the seed."""
+        """Yield batches without end, from number `start` on."""
         number, chunk = 0, 0
         while True:
             groups = self._groups(random.Random(f"{self.seed}/{chunk}"))
@@ -56,13 +56,13 @@ class Source:
         return groups
 
     def _kind(self, rng: random.Random, long: bool) -> str:
-        """Draw the kind of the next batch; long prompts come as canvas states only."""
+        """Draw the kind of the next batch; long prompts give only canvas states."""
         if self.recipe.kind == "causal":
             return "causal"
         return "copies" if not long and rng.random() < self.recipe.copies else "canvas"
 
     def _cost(self, kind: str, sample: Sample) -> float:
-        """Return about how many canvas tokens a sample takes."""
+        """About how many canvas tokens a sample needs."""
         start, end = sample.spans[-1]
         if kind == "causal":
             return len(sample.ids)
@@ -75,7 +75,7 @@ class Source:
                 return one
 
     def _draw(self, rng: random.Random, long: bool, count: int) -> list[Sample]:
-        """Draw problems and encode them, `long` ones after worked examples."""
+        """Draw problems and encode them; `long` ones follow worked examples."""
         recipe, chats = self.recipe, []
         for _ in range(count):
             one = self._problem(rng)
@@ -111,7 +111,7 @@ class Source:
         return samples
 
     def header(self, role: str) -> list[int]:
-        """Return the ids that open a turn, as the chat template writes them."""
+        """The ids that start a turn, as in the chat template."""
         if self.family == "llada":
             return [HEAD, *self.words[role], HEAD_END, *self.words["\n\n"]]
         return [HEAD, *self.words[role], *self.words["\n"]]
@@ -124,4 +124,5 @@ class Source:
 
 
 def _length(messages: list[corpus.Message]) -> int:
-    return sum(corpus.pieces(m["content"]) + m["content"].count("\n") + 5 for m in messages) + 6
+    texts = [message["content"] for message in messages]
+    return sum(corpus.count_pieces(text) + text.count("\n") + 5 for text in texts) + 6

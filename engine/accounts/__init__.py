@@ -1,1 +1,0 @@
-"""What each method does and what its authors report, a module a paper; engine.catalog collects."""

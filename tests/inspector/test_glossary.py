@@ -1,0 +1,62 @@
+"""The glossary has an entry for every term, and every link to a term has an entry."""
+
+import re
+
+import pytest
+
+from inspector import static_files
+from inspector.page.run_tab import SETTINGS_TERMS
+from tests.support.browser import ROOT
+
+TERMS = {
+    "row", "canvas", "lane", "step", "block", "drift", "probe", "refresh", "recompute", "reuse",
+    "frozen", "threshold", "nfe",
+}  # fmt: skip
+STATIC = ROOT / "inspector" / "static"
+LINK = re.compile(r'data-term=\\?"([^"$]*?)\\?"|termButton\("(\w+)"')
+
+
+def test_every_term_has_an_entry():
+    assert set(static_files.glossary()) == TERMS
+
+
+@pytest.mark.parametrize("name", sorted(TERMS))
+def test_an_entry_is_one_to_three_plain_sentences(name):
+    entry = static_files.glossary()[name]
+    assert set(entry) == {"title", "forms", "text"}
+    assert entry["title"]
+    assert entry["forms"][0].lower() == entry["title"].lower()
+    assert 1 <= len(re.findall(r"\.(?: |$)", entry["text"])) <= 3
+    assert 40 <= len(entry["text"]) <= 260
+    assert not re.search("[<>&`]", entry["text"])
+
+
+def test_a_form_belongs_to_one_entry():
+    forms = [form.lower() for entry in static_files.glossary().values() for form in entry["forms"]]
+    assert len(forms) == len(set(forms))
+
+
+def test_every_link_in_the_files_has_an_entry():
+    links = {
+        name
+        for path in STATIC.rglob("*")
+        if path.suffix in (".html", ".js")
+        for found in LINK.findall(path.read_text())
+        for name in filter(None, found)
+    }
+    assert links <= TERMS
+    assert set(SETTINGS_TERMS) <= TERMS
+
+
+def test_term_links_are_buttons_with_the_title():
+    html = static_files.term_links(("row", "nfe"))
+    assert html.count('<button type="button" class="ds-term"') == 2
+    assert 'data-term="nfe"' in html
+    assert ">row</button>" in html
+
+
+@pytest.mark.parametrize("name", ["plan", "race", "replay", "learn", "methods"])
+def test_a_script_that_links_terms_has_the_entries(name):
+    script = static_files.script(name)
+    assert script.count("const GLOSSARY = {") == 1
+    assert script.index("const GLOSSARY") < script.index("function termNodes")
