@@ -1,4 +1,4 @@
-"""Driftscope's web app: read the environment, build the session, hand it to the page, launch."""
+"""Driftscope's web app: read the environment, create the session, build the page, launch it."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ if TYPE_CHECKING:
     from inspector.space.zero import ZeroSession
 
 ASSETS = Path(__file__).parent / "assets"
-ZERO_CARD, DTYPE = "zero-a10g", "bfloat16"
+ZERO_GPU, ZERO_DTYPE = "zero-a10g", "bfloat16"
 log = logging.getLogger("driftscope")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the environment says to this app; libraries read their own variables.
+    """The app's settings from environment variables; libraries read their own.
 
-    `folders`: checkpoints beside the embedded ones (DRIFTSCOPE_MODELS, parted as in PATH).
-    `public`: the page is a Space (SPACE_ID), whose visitors choose among those and the registered
-    models only and are bound by engine.serve.limits; `zero`: its GPU is shared (SPACES_ZERO_GPU).
-    `cache`: where models of the Hub are kept (HF_HUB_CACHE; None: the Hub library's own place).
-    `preload`: models that are fetched and loaded before the page opens (DRIFTSCOPE_PRELOAD,
-    parted by commas).
+    Attributes:
+        folders: checkpoints in addition to the embedded ones (DRIFTSCOPE_MODELS, separated as in
+            PATH).
+        public: the page is a Space (SPACE_ID). Its visitors choose among these and the registered
+            models only, and engine.serve.limits applies.
+        cache: folder for models of the Hub (HF_HUB_CACHE; None: the Hub library's default).
+        preload: models to load before the page opens (DRIFTSCOPE_PRELOAD, separated by commas).
+        zero: the Space's GPU is shared (SPACES_ZERO_GPU).
     """
 
     folders: tuple[Path, ...] = ()
@@ -42,7 +44,7 @@ class Settings:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Settings:
-        """The settings of an environment."""
+        """Read the settings from environment variables."""
         cache = environment.get("HF_HUB_CACHE")
         names = environment.get("DRIFTSCOPE_PRELOAD", "").split(",")
         folders = filter(None, environment.get("DRIFTSCOPE_MODELS", "").split(os.pathsep))
@@ -56,7 +58,7 @@ class Settings:
 
 
 def make_session(settings: Settings) -> Session:
-    """The session of the embedded models, those of the settings' folders and the Hub's."""
+    """A session with the embedded models, those of the settings' folders and the Hub's."""
     from engine.models.loading.families import embedded_models
     from engine.models.loading.hub import Hub
     from engine.serve.session import Session
@@ -68,10 +70,10 @@ def make_session(settings: Settings) -> Session:
 
 
 def preload(session: Session, settings: Settings) -> list[str]:
-    """Load models before the page opens; gives their names.
+    """Load models before the page opens; returns their names.
 
-    Those of the settings, which must work. Where there are none, a Space with a GPU loads what
-    its front matter had put on its disk, as far as that fits.
+    Those that the settings name must load. Without any, a Space with a GPU loads the models that
+    its front matter downloaded, as far as they fit.
     """
     for name in settings.preload:
         session.preload(name)
@@ -91,24 +93,24 @@ def preload(session: Session, settings: Settings) -> list[str]:
 
 
 def shared(session: Session, loaded: list[str], decorate: Any) -> ZeroSession:
-    """The session whose GPU runs go through `decorate`, which is spaces.GPU."""
+    """A session that runs on the shared GPU through `decorate`, which is spaces.GPU."""
     from engine.serve.gpu_time import GPUS
     from inspector.space.zero import SharedGpu, ZeroSession
 
-    card = GPUS[ZERO_CARD]
-    gpu = SharedGpu(
-        loaded=frozenset((name, DTYPE) for name in loaded),
-        memory=card.memory,
-        seconds=lambda spec, plan: session.seconds(card, spec, plan),
+    gpu = GPUS[ZERO_GPU]
+    shared_gpu = SharedGpu(
+        loaded=frozenset((name, ZERO_DTYPE) for name in loaded),
+        memory=gpu.memory,
+        seconds=lambda spec, plan: session.seconds(gpu, spec, plan),
     )
-    return ZeroSession(session, gpu, decorate)
+    return ZeroSession(session, shared_gpu, decorate)
 
 
 def main() -> None:
-    """Start the app; Gradio itself reads GRADIO_SERVER_NAME and GRADIO_SERVER_PORT."""
+    """Start the app; Gradio reads GRADIO_SERVER_NAME and GRADIO_SERVER_PORT."""
     settings = Settings.of(os.environ)
     publish.unpack(ASSETS)
-    decorate = zero_decorator() if settings.zero else None  # before torch, which it changes
+    decorate = zero_decorator() if settings.zero else None  # before torch is imported, which it patches
 
     import torch
 
@@ -118,14 +120,14 @@ def main() -> None:
     torch.set_num_threads(best_threads())
     session = make_session(settings)
     loaded = preload(session, settings)
-    page = session if decorate is None else shared(session, loaded, decorate)
-    build(page, ASSETS / "examples").launch(**launch_options())
+    served = session if decorate is None else shared(session, loaded, decorate)
+    build(served, ASSETS / "examples").launch(**launch_options())
 
 
 def zero_decorator() -> Any:
-    """spaces.GPU, of the package that a Space with a shared GPU has."""
+    """The decorator spaces.GPU; the package exists on Spaces with a shared GPU."""
     if find_spec("spaces") is None:
-        raise RuntimeError("SPACES_ZERO_GPU is set, but there is no package spaces; install it")
+        raise RuntimeError("SPACES_ZERO_GPU is set but the package spaces is missing; install it")
     import spaces
 
     return spaces.GPU

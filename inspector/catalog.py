@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
+from engine.config.knobs import text_knobs
 from engine.config.spec import RaceSpec
 
 
@@ -26,6 +28,7 @@ class Catalog:
         ]
         self.methods = {kind: list(catalog[kind + "s"]) for kind in ("unmasker", "cache")}
         self.fields = {row["name"]: row for row in catalog["fields"]}
+        self.text_knobs = text_knobs(chain.from_iterable(self.methods.values()))
 
     def presets(self, model: Any) -> list[Mapping[str, Any]]:
         """The presets of a model; an empty list for an unknown model."""

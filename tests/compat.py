@@ -62,7 +62,7 @@ class RecordedOrder(Quota):
 class StaleD2Cache(D2Cache):
     """The released d2Cache, for a batch of one.
 
-    Confidences are renewed in a copy, so that those of the first step stay; the search for
+    Confidences are updated in a copy, so that those of the first step stay; the search for
     candidates is rounded up to the number of masks that the last step found in its block, and it
     is the last step's block whose masks come first.
     """
@@ -71,9 +71,9 @@ class StaleD2Cache(D2Cache):
         super().end_step(view, confidence, committed)
         self._block, self._found = view.block, int(view.masked_host[:, view.block].sum())
 
-    def renew(self, view, told) -> None:
+    def update_confidence(self, view, confidence) -> None:
         if view.step == 0:
-            super().renew(view, told)
+            super().update_confidence(view, confidence)
 
     def choose(self, masked: np.ndarray, block: slice) -> np.ndarray:
         return super().choose(masked, self._block)

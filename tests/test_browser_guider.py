@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.support import guided as hand
+from tests.support import handmade_guided_run as hand
 from tests.support.handmade_guided_run import guided_trace
 from tests.support.looking import bring, illegible, inks, recolour, show
 

@@ -130,7 +130,7 @@ def test_words_say_what_is_guaranteed(widget):
     assert widget.verdict.startswith("Guaranteed: (k + 1)ε = 4 × 0.25 = 1.00 ≤ 1.")
     widget.slide(3, 26, 1.0)
     assert widget.verdict.startswith("Not guaranteed: (k + 1)ε = 4 × 0.26 = 1.04 > 1.")
-    assert "At once gives 000" in widget.verdict
+    assert "Parallel decoding gives 000" in widget.verdict
     assert "one at a time 001" in widget.verdict
     widget.slide(3, 26, 0.0)
     assert "Here both ways still give 000" in widget.verdict
@@ -152,8 +152,8 @@ def test_the_sliders_answer_the_keyboard_without_the_server(widget):
 def test_everything_has_a_name(widget):
     snapshot = widget.page.locator("#ds-theorem").aria_snapshot()
     for name in (
-        'slider "Tokens at once, k"',
-        'slider "Doubt allowed per token, ε"',
+        'slider "Tokens decoded in parallel, k"',
+        'slider "Uncertainty allowed per token, ε"',
         'slider "Dependency between the tokens"',
         'button "High house"',
         'img "P and Q of the outcomes. Most probable in P: 001, 010, 100 (tie). In Q: 000.',

@@ -1,4 +1,4 @@
-"""DerivedPlan: what a RunSpec's settings come to before anything is run."""
+"""DerivedPlan: the blocks, steps and forwards that follow from a RunSpec, before it is run."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from engine.config.spec import MAX_LENGTH, RunSpec
 
 @dataclass(frozen=True)
 class DerivedPlan:
-    """What the settings come to before anything is run.
+    """The blocks, steps and forwards of a run.
 
-    `steps_per_block` and `tokens_per_step` (of a block with nothing given) are None where the
-    unmasker decides by confidence, the tokens also where chance decides. The forwards lie between
-    the two bounds, which are equal where a schedule runs to its end. Of a branch they hold
-    whatever its parent has decoded.
+    Attributes:
+        blocks: number of blocks.
+        steps_per_block: None if the unmasker has no schedule.
+        tokens_per_step: tokens that each step commits in a block without given tokens; None if
+            confidence or chance decides.
+        min_forwards, max_forwards: bounds of the forwards, equal if a schedule runs to its end.
+            Those of a branch hold for any tokens of its parent.
     """
 
     blocks: int
@@ -27,7 +30,7 @@ class DerivedPlan:
 
 
 def quota(masked: int, steps: int) -> tuple[int, ...]:
-    """Tokens owed in each of `steps` steps for `masked` masks (LLaDA, get_num_transfer_tokens)."""
+    """Tokens to commit in each step for `masked` masks (LLaDA, get_num_transfer_tokens)."""
     return tuple(masked // steps + (i < masked % steps) for i in range(steps))
 
 
@@ -35,18 +38,22 @@ def derive(
     spec: RunSpec,
     scheduled: bool,
     shares: Callable[[int, int], tuple[int, ...] | None] = quota,
-    jumps: bool = False,
+    multi_block: bool = False,
 ) -> DerivedPlan:
-    """The plan of a spec; `scheduled` says that the unmasker spends `steps`, `shares` how.
+    """The plan of a spec.
 
-    It gives the tokens of each step for (masks, steps), or None where chance decides; `jumps`
-    says that a step may fill several blocks. Raises ValueError naming `steps` and its nearest
-    valid values.
+    Args:
+        spec: the settings.
+        scheduled: whether the unmasker spreads `spec.steps` over the blocks.
+        shares: the tokens of each step for (masks, steps), or None if chance decides.
+        multi_block: whether a step may commit in several blocks.
+
+    Raises ValueError naming `steps` and its nearest valid values.
     """
     blocks, masks = spec.blocks, _masks(spec)
-    sure = masks if spec.start is None else _remasked(spec)
-    least = sum(n > 0 for n in sure)
-    if spec.eos != "official" or jumps:
+    certain = masks if spec.start is None else _remasked(spec)
+    least = sum(n > 0 for n in certain)
+    if spec.eos != "official" or multi_block:
         least = min(least, 1)
     if not scheduled:
         return DerivedPlan(blocks, None, None, least, sum(masks))
@@ -59,20 +66,20 @@ def derive(
         )
     steps = spec.steps // blocks
     most = sum(_forwards(n, steps, shares) for n in masks)
-    owed = shares(spec.block_length, steps)
-    if owed is not None and spec.start is None and spec.eos == "official":
+    tokens = shares(spec.block_length, steps)
+    if tokens is not None and spec.start is None and spec.eos == "official":
         least = most
-    return DerivedPlan(blocks, steps, owed, least, most)
+    return DerivedPlan(blocks, steps, tokens, least, most)
 
 
 def _forwards(masked: int, steps: int, shares: Callable[[int, int], tuple[int, ...] | None]) -> int:
-    """Most steps that a block of `masked` masks takes: to the last that owes anything."""
-    owed = shares(masked, steps) if masked else ()
-    return steps if owed is None else max((i + 1 for i, n in enumerate(owed) if n), default=0)
+    """The largest number of steps that a block with `masked` masks takes."""
+    tokens = shares(masked, steps) if masked else ()
+    return steps if tokens is None else max((i + 1 for i, n in enumerate(tokens) if n), default=0)
 
 
 def _masks(spec: RunSpec) -> list[int]:
-    """Positions of each block that are left to decode; of a branch, the most there can be."""
+    """Masked positions of each block; of a branch, their upper bound."""
     counts = [spec.block_length] * spec.blocks
     for offset, _ in spec.fixed:
         counts[offset // spec.block_length] -= 1
@@ -82,7 +89,7 @@ def _masks(spec: RunSpec) -> list[int]:
 
 
 def _remasked(spec: RunSpec) -> list[int]:
-    """Positions of each block that a branch masks again."""
+    """Positions of each block that the edits of a branch mask again."""
     counts = [0] * spec.blocks
     for offset, token in spec.start.edits if spec.start else ():
         counts[offset // spec.block_length] += token == REMASK

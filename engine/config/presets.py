@@ -1,4 +1,4 @@
-"""Preset: settings that a paper or its authors' code used, by name."""
+"""Presets: named settings used by a paper or by its authors' code, for each model."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Fields = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Preset:
-    """Settings of a run; `fields` are those of a RunSpec, knobs as `component.knob`.
+    """Named settings of a run.
 
-    `source` says where the figures stand. RunSpec.from_dict takes the fields on top of a model's
-    name and a prompt.
+    `fields` are those of RunSpec.from_dict but for the model and the prompt; `source` says where
+    the settings are published.
     """
 
     name: str
@@ -28,89 +28,92 @@ class Preset:
 
 
 @dataclass(frozen=True)
-class Shape:
-    """The lengths at which a task is decoded."""
+class Lengths:
+    """Answer length, block length and steps of a task."""
 
     gen: int
     block: int
     steps: int
 
     def fields(self) -> dict[str, Any]:
-        """As fields of a RunSpec."""
+        """The fields of a RunSpec."""
         return {"gen_length": self.gen, "block_length": self.block, "steps": self.steps}
 
 
 @dataclass(frozen=True)
-class Family:
-    """What all presets of a model share: how it is decoded and whether it takes a template."""
+class PresetFamily:
+    """The presets of a model, which share the fields `common` and the use of a chat template.
+
+    `curve` and `rank` are the model's settings of SPA-Cache.
+    """
 
     common: Fields
     template: bool
     curve: str = ""
     rank: int = 0
 
-    def make(self, name: str, title: str, source: str, shape: Shape, **more: Any) -> Preset:
-        """A preset of this family; two underscores in a key stand for the dot of a knob."""
+    def make(self, name: str, title: str, source: str, lengths: Lengths, **more: Any) -> Preset:
+        """A preset of this model; in the names of `more`, two underscores stand for a dot."""
         dotted = {key.replace("__", "."): value for key, value in more.items()}
         base = {"chat": self.template, "cache": "none", "eos": "official", "eos_suppress": "none"}
-        return Preset(name, title, source, {**base, **self.common, **shape.fields(), **dotted})
+        return Preset(name, title, source, {**base, **self.common, **lengths.fields(), **dotted})
 
     def dllm(
-        self, task: str, shape: Shape, prompt: int, answer: int, where: str, **more: Any
+        self, task: str, lengths: Lengths, prompt: int, answer: int, where: str, **more: Any
     ) -> Preset:
-        """dLLM-Cache with the intervals of a task."""
+        """dLLM-Cache with the refresh intervals of a task."""
         return self.make(
-            f"dllm-cache-{_slug(task)}", f"dLLM-Cache, {task}", f"dLLM-Cache, {where}", shape,
+            f"dllm-cache-{_slug(task)}", f"dLLM-Cache, {task}", f"dLLM-Cache, {where}", lengths,
             cache="dllm_cache", dllm_cache__prompt_interval=prompt,
             dllm_cache__response_interval=answer, dllm_cache__recompute_ratio=0.25,
             **more,
         )  # fmt: skip
 
-    def spa(self, task: str, shape: Shape, whole: int, answer: int, note: str = "") -> Preset:
-        """SPA-Cache with the intervals of a task, at most a quarter of the rows a layer."""
+    def spa(self, task: str, lengths: Lengths, refresh: int, answer: int, note: str = "") -> Preset:
+        """SPA-Cache with the refresh intervals of a task and a peak ratio of a quarter."""
         return self.make(
             f"spa-cache-{_slug(task)}", f"SPA-Cache, {task}", f"SPA-Cache, released scripts{note}",
-            shape, cache="spa_cache", spa_cache__budget=self.curve, spa_cache__rank=self.rank,
-            spa_cache__peak_ratio=0.25, spa_cache__refresh_interval=whole,
+            lengths, cache="spa_cache", spa_cache__budget=self.curve, spa_cache__rank=self.rank,
+            spa_cache__peak_ratio=0.25, spa_cache__refresh_interval=refresh,
             spa_cache__response_interval=answer, eos="fill_eager",
         )  # fmt: skip
 
-    def fast(self, shape: Shape) -> tuple[Preset, ...]:
-        """Fast-dLLM: both caches with the threshold, and the factor."""
+    def fast(self, lengths: Lengths) -> tuple[Preset, ...]:
+        """Fast-dLLM: both caches with a threshold, and the dual cache with a factor."""
         where = "Fast-dLLM, defaults"
         rule: Fields = {"unmasker": "threshold", "threshold__threshold": 0.9}
         factor: Fields = {"unmasker": "factor", "factor__factor": 1.0}
-        plain = Family(_without_unmasker(self.common), self.template)
+        plain = PresetFamily(_without_unmasker(self.common), self.template)
         return (
-            plain.make("fast-dual", "Fast-dLLM, dual cache, threshold 0.9", where, shape,
+            plain.make("fast-dual", "Fast-dLLM, dual cache, threshold 0.9", where, lengths,
                        cache="dual", **rule),
-            plain.make("fast-prefix", "Fast-dLLM, prefix cache, threshold 0.9", where, shape,
+            plain.make("fast-prefix", "Fast-dLLM, prefix cache, threshold 0.9", where, lengths,
                        cache="prefix", **rule),
-            plain.make("fast-factor", "Fast-dLLM, dual cache, factor 1", where, shape,
+            plain.make("fast-factor", "Fast-dLLM, dual cache, factor 1", where, lengths,
                        cache="dual", **factor),
         )  # fmt: skip
 
-    def free(self, shape: Shape, block: int) -> Preset:
-        """FreeCache, whose cached blocks are the blocks decoded; an end fills the rest."""
+    def free(self, lengths: Lengths, block: int) -> Preset:
+        """FreeCache; after an end of text the rest is filled."""
         return self.make(
-            "freecache", f"FreeCache, block {block}", "FlashDLM, settings of FreeCache", shape,
+            "freecache", f"FreeCache, block {block}", "FlashDLM, settings of FreeCache", lengths,
             cache="freecache", freecache__block=block, eos="fill_eager",
         )  # fmt: skip
 
-    def guided(self, shape: Shape, block: int, guider: str) -> Preset:
-        """FlashDLM: FreeCache and a guider by the released rule; which guider is our choice."""
-        return Family(_without_unmasker(self.common), self.template).make(
+    def guided(self, lengths: Lengths, block: int, guider: str) -> Preset:
+        """FlashDLM: FreeCache and a guider by the released rule; the guider is our choice."""
+        return PresetFamily(_without_unmasker(self.common), self.template).make(
             "flashdlm", f"FlashDLM, guider {guider.rpartition('/')[2]}", "FlashDLM, released rule",
-            shape, cache="freecache", freecache__block=block, unmasker="guided",
+            lengths, cache="freecache", freecache__block=block, unmasker="guided",
             guided__guider=guider, guided__rule="rel", guided__k=2, guided__tau=0.5,
         )  # fmt: skip
 
-    def dare(self, shape: Shape) -> tuple[Preset, Preset]:
-        """DARE's two reuses with the engine's defaults at the paper's lengths."""
+    def dare(self, lengths: Lengths) -> tuple[Preset, Preset]:
+        """DARE-KV and DARE-O with the engine's defaults at the paper's lengths."""
         where = "DARE, lengths of the paper"
         return (
-            self.make("dare-kv", "DARE-KV", where, shape, cache="dare_kv"),
-            self.make("dare-o", "DARE-O", where, shape, cache="dare_o"),
+            self.make("dare-kv", "DARE-KV", where, lengths, cache="dare_kv"),
+            self.make("dare-o", "DARE-O", where, lengths, cache="dare_o"),
         )
 
 
@@ -119,7 +122,7 @@ def _slug(title: str) -> str:
 
 
 def _without_unmasker(common: Fields) -> dict[str, Any]:
-    """The shared fields but for the unmasker and its knobs, and greedy."""
+    """The common fields without the unmasker and its knobs, at temperature 0."""
     own = f"{common.get('unmasker')}."
     kept = {k: v for k, v in common.items() if k != "unmasker" and not k.startswith(own)}
     return kept | {"temperature": 0.0}
@@ -132,26 +135,26 @@ ENTROPY = {
 }  # fmt: skip
 QWEN, TINY_GUIDER = "Qwen/Qwen2.5-1.5B-Instruct", "tiny-qwen2"
 HALF, FULL = {"dtype": "bfloat16"}, {"dtype": "float32"}
-BLOCKS_8, ONE_BLOCK, BLOCKS_32 = Shape(256, 8, 256), Shape(256, 256, 256), Shape(256, 32, 256)
+BLOCKS_8, ONE_BLOCK, BLOCKS_32 = Lengths(256, 8, 256), Lengths(256, 256, 256), Lengths(256, 32, 256)
 PAPER, CODE, DEFAULTS = "paper, results", "released scripts", "the engine's defaults"
 NO_FLOOR = ", without their floor of {}"
 
-_LLADA = Family(QUOTA | HALF, template=True, curve="llada", rank=128)
-_LLADA_1_5 = Family(QUOTA | HALF, template=True, curve="llada_1_5", rank=128)
-_LLADA_BASE = Family(QUOTA | HALF, template=False)
-_DREAM = Family(ENTROPY | HALF, template=True, curve="dream", rank=32)
-_DREAM_BASE = Family(ENTROPY | HALF, template=False)
-_TINY_LLADA = Family(QUOTA | FULL, template=True)
-_TINY_DREAM = Family(ENTROPY | FULL | {"temperature": 0.0, "dream.top_p": 1.0}, template=True)
+_LLADA = PresetFamily(QUOTA | HALF, template=True, curve="llada", rank=128)
+_LLADA_1_5 = PresetFamily(QUOTA | HALF, template=True, curve="llada_1_5", rank=128)
+_LLADA_BASE = PresetFamily(QUOTA | HALF, template=False)
+_DREAM = PresetFamily(ENTROPY | HALF, template=True, curve="dream", rank=32)
+_DREAM_BASE = PresetFamily(ENTROPY | HALF, template=False)
+_TINY_LLADA = PresetFamily(QUOTA | FULL, template=True)
+_TINY_DREAM = PresetFamily(ENTROPY | FULL | {"temperature": 0.0, "dream.top_p": 1.0}, template=True)
 
-_LLADA_DEMO = Shape(128, 32, 128)
-_DREAM_DEMO, _DREAM_CHAT = Shape(512, 512, 512), Shape(256, 256, 256)
+_LLADA_DEMO = Lengths(128, 32, 128)
+_DREAM_DEMO, _DREAM_CHAT = Lengths(512, 512, 512), Lengths(256, 256, 256)
 _SPA_LLADA = {
     "GSM8K": (BLOCKS_8, 50, 7, ""), "MATH": (BLOCKS_32, 50, 2, ""),
-    "GPQA": (Shape(128, 64, 128), 50, 6, ""), "BBH": (ONE_BLOCK, 50, 6, ""),
+    "GPQA": (Lengths(128, 64, 128), 50, 6, ""), "BBH": (ONE_BLOCK, 50, 6, ""),
     "MMLU-pro": (ONE_BLOCK, 50, 3, NO_FLOOR.format(0.125)),
-    "MBPP": (Shape(512, 32, 512), 25, 4, ""),
-    "HumanEval": (Shape(512, 32, 512), 50, 8, NO_FLOOR.format(0.2)),
+    "MBPP": (Lengths(512, 32, 512), 25, 4, ""),
+    "HumanEval": (Lengths(512, 32, 512), 50, 8, NO_FLOOR.format(0.2)),
 }  # fmt: skip
 _SPA_DREAM = {
     "GSM8K": (ONE_BLOCK, 25, 2, NO_FLOOR.format(0.125)), "MATH": (ONE_BLOCK, 50, 1, ""),
@@ -165,33 +168,33 @@ LLADA_INSTRUCT = (
     _LLADA.make("gsm8k", "GSM8K, blocks of 8", "LLaDA, evaluation settings", BLOCKS_8),
     _LLADA.make("gsm8k-whole", "GSM8K, one block", "LLaDA, evaluation settings", _DREAM_DEMO,
                 eos_suppress="confidence"),
-    _LLADA.make("math", "Math, blocks of 64", "LLaDA, evaluation settings", Shape(512, 64, 512)),
+    _LLADA.make("math", "Math, blocks of 64", "LLaDA, evaluation settings", Lengths(512, 64, 512)),
     _LLADA.make("humaneval", "HumanEval", "LLaDA, evaluation settings", _DREAM_DEMO,
                 eos_suppress="logits"),
     _LLADA.make("mbpp", "MBPP", "LLaDA, evaluation settings", ONE_BLOCK, eos_suppress="confidence"),
-    _LLADA.make("gpqa", "GPQA", "LLaDA, evaluation settings", Shape(64, 64, 64),
+    _LLADA.make("gpqa", "GPQA", "LLaDA, evaluation settings", Lengths(64, 64, 64),
                 eos_suppress="confidence"),
     _LLADA.dllm("GSM8K", BLOCKS_8, 50, 7, CODE),
-    _LLADA.dllm("GPQA", Shape(128, 64, 128), 50, 6, PAPER),
+    _LLADA.dllm("GPQA", Lengths(128, 64, 128), 50, 6, PAPER),
     _LLADA.dllm("Math", ONE_BLOCK, 50, 1, PAPER),
     _LLADA.dllm("MMLU-pro", ONE_BLOCK, 51, 3, PAPER),
     _LLADA.dllm("BBH", ONE_BLOCK, 100, 5, PAPER),
-    _LLADA.dllm("MBPP", Shape(512, 32, 512), 100, 5, CODE),
-    _LLADA.dllm("HumanEval", Shape(512, 32, 512), 50, 5, PAPER, chat=False),
+    _LLADA.dllm("MBPP", Lengths(512, 32, 512), 100, 5, CODE),
+    _LLADA.dllm("HumanEval", Lengths(512, 32, 512), 50, 5, PAPER, chat=False),
     *(_LLADA.spa(task, *row) for task, row in _SPA_LLADA.items()),
-    *_LLADA.fast(BLOCKS_32), _LLADA.free(Shape(256, 64, 256), 64),
-    _LLADA.guided(Shape(256, 64, 256), 64, QWEN), *_LLADA.dare(BLOCKS_32),
+    *_LLADA.fast(BLOCKS_32), _LLADA.free(Lengths(256, 64, 256), 64),
+    _LLADA.guided(Lengths(256, 64, 256), 64, QWEN), *_LLADA.dare(BLOCKS_32),
 )  # fmt: skip
 LLADA_1_5 = (
     _LLADA_1_5.make("demo", "Authors' demo", "LLaDA, generate.py", _LLADA_DEMO),
     _LLADA_1_5.make("gsm8k", "GSM8K, blocks of 16", "LLaDA 1.5, evaluation settings",
-                    Shape(256, 16, 256), eos_suppress="confidence"),
+                    Lengths(256, 16, 256), eos_suppress="confidence"),
     _LLADA_1_5.make("math", "Math, blocks of 128", "LLaDA 1.5, evaluation settings",
-                    Shape(1024, 128, 1024), eos_suppress="confidence"),
+                    Lengths(1024, 128, 1024), eos_suppress="confidence"),
     _LLADA_1_5.make("code", "HumanEval and MBPP", "LLaDA 1.5, evaluation settings",
-                    Shape(512, 32, 512), eos_suppress="confidence"),
+                    Lengths(512, 32, 512), eos_suppress="confidence"),
     *(_LLADA_1_5.spa(task, *row) for task, row in _SPA_LLADA.items()),
-    *_LLADA_1_5.fast(BLOCKS_32), _LLADA_1_5.free(Shape(256, 64, 256), 64),
+    *_LLADA_1_5.fast(BLOCKS_32), _LLADA_1_5.free(Lengths(256, 64, 256), 64),
     *_LLADA_1_5.dare(BLOCKS_32),
 )  # fmt: skip
 LLADA_BASE = (
@@ -205,7 +208,7 @@ LLADA_BASE = (
     _LLADA_BASE.dllm("BBH", ONE_BLOCK, 50, 6, PAPER),
     _LLADA_BASE.dllm("MBPP", BLOCKS_32, 50, 4, PAPER),
     _LLADA_BASE.dllm("HumanEval", ONE_BLOCK, 100, 5, PAPER),
-    *_LLADA_BASE.fast(BLOCKS_32), _LLADA_BASE.free(Shape(256, 64, 256), 64),
+    *_LLADA_BASE.fast(BLOCKS_32), _LLADA_BASE.free(Lengths(256, 64, 256), 64),
 )  # fmt: skip
 DREAM_INSTRUCT = (
     _DREAM.make("demo", "Authors' demo", "Dream, demo", _DREAM_DEMO),
@@ -233,7 +236,7 @@ DREAM_BASE = (
     _DREAM_BASE.dllm("HumanEval", ONE_BLOCK, 5, 1, PAPER),
     *_DREAM_BASE.fast(BLOCKS_32), _DREAM_BASE.free(ONE_BLOCK, 256),
 )  # fmt: skip
-_TINY_FREE = Shape(128, 64, 128)
+_TINY_FREE = Lengths(128, 64, 128)
 TINY_LLADA = (
     _TINY_LLADA.make("demo", "Plain", "LLaDA, generate.py", _LLADA_DEMO),
     *_TINY_LLADA.fast(_LLADA_DEMO), _TINY_LLADA.free(_TINY_FREE, 64),
@@ -242,7 +245,7 @@ TINY_LLADA = (
     _TINY_LLADA.guided(_TINY_FREE, 64, TINY_GUIDER), *_TINY_LLADA.dare(_LLADA_DEMO),
 )  # fmt: skip
 TINY_DREAM = (
-    _TINY_DREAM.make("demo", "Plain", "Dream, diffusion_generate", Shape(128, 128, 128)),
+    _TINY_DREAM.make("demo", "Plain", "Dream, diffusion_generate", Lengths(128, 128, 128)),
     *_TINY_DREAM.fast(_LLADA_DEMO), _TINY_DREAM.free(_TINY_FREE, 64),
     _TINY_DREAM.make("dllm-cache", "dLLM-Cache", DEFAULTS, _LLADA_DEMO, cache="dllm_cache"),
     _TINY_DREAM.make("spa-cache", "SPA-Cache", DEFAULTS, _LLADA_DEMO, cache="spa_cache"),

@@ -280,5 +280,7 @@ def _is_json(text: str) -> bool:
 
 def _is_deeper(value: Any, levels: int) -> bool:
     """Whether lists and mappings are nested in more than so many levels."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return levels < 0 or any(_is_deeper(one, levels - 1) for one in inner)
+    if not isinstance(value, dict | list):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deeper(one, levels - 1) for one in inner)

@@ -29,11 +29,6 @@ def markdown_table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> 
     )
 
 
-def aligned(lines: Sequence[Sequence[str]]) -> str:
-    """`markdown_table` of lines whose second one is the rule."""
-    return markdown_table(lines[0], lines[2:])
-
-
 def section_marks(name: str) -> tuple[str, str]:
     """The lines before and after the section `name` of a Markdown file."""
     return f"<!-- {name} -->\n", f"<!-- end of {name} -->"

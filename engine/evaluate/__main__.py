@@ -30,7 +30,7 @@ import torch
 
 from engine import catalog
 from engine.bench.suite import read_specs
-from engine.config.knobs import Scalar, describe_fields
+from engine.config.knobs import Scalar, describe_fields, text_knobs
 from engine.config.spec import RunSpec
 from engine.evaluate import comparison
 from engine.evaluate.exam import evaluate, summarise
@@ -59,7 +59,9 @@ def spec_from_flags(args: argparse.Namespace) -> RunSpec:
     given = {k: v for k, v in vars(args).items() if v is not None and (k in known or "." in k)}
     flat = {k: str(v) for k, v in (DEFAULTS | given).items()}
     flat.setdefault("steps", flat["gen_length"])
-    spec = RunSpec.from_flat(flat)
+    components = catalog.describe()
+    texts = text_knobs(components["caches"] + components["unmaskers"])
+    spec = RunSpec.from_flat(flat, texts)
     catalog.derive_plan(spec)
     return spec
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from engine.core.rows import Rows
 from engine.models.attention import attention, attention_with_weights
 from engine.models.linear import FusedLinear, SwiGLU
-from engine.models.ops import Rotary, rms_norm
+from engine.models.ops import RMSNorm, Rotary
 
 
 @dataclass(frozen=True)
@@ -58,18 +58,6 @@ class ModelInfo:
         return dataclasses.asdict(self) | {"stop_ids": list(self.stop_ids)}
 
 
-class RMSNorm(nn.Module):
-    """RMSNorm of the last dimension."""
-
-    def __init__(self, info: ModelInfo) -> None:
-        super().__init__()
-        self.weight, self.eps = nn.Parameter(torch.empty(info.d_model)), info.norm_eps
-
-    def forward(self, h: Tensor) -> Tensor:
-        """[..., D] -> [..., D]."""
-        return rms_norm(h, self.weight, self.eps)
-
-
 class TransformerBlock(nn.Module):
     """The weights of one layer; q, k, v and gate, up are fused into one matrix each.
 
@@ -80,8 +68,8 @@ class TransformerBlock(nn.Module):
     def __init__(self, info: ModelInfo) -> None:
         super().__init__()
         d, kv = info.d_model, info.d_kv
-        self.attn_norm = RMSNorm(info)
-        self.ff_norm = RMSNorm(info)
+        self.attn_norm = RMSNorm(info.d_model, info.norm_eps)
+        self.ff_norm = RMSNorm(info.d_model, info.norm_eps)
         self.qkv = FusedLinear(d, d + 2 * kv, bias=info.qkv_bias)
         self.out = FusedLinear(d, d)
         self.gate_up = SwiGLU(d, info.ffn)
@@ -100,7 +88,7 @@ class ModelAdapter(nn.Module):
     def __init__(self, info: ModelInfo) -> None:
         super().__init__()
         self.info = info
-        self.norm = RMSNorm(info)
+        self.norm = RMSNorm(info.d_model, info.norm_eps)
         self.embedding = nn.Embedding.from_pretrained(torch.empty(info.vocab_size, info.d_model))
         self._layers = tuple(TransformerBlock(info) for _ in range(info.layers))
         self.blocks = nn.ModuleList(self._layers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from engine.core.rows import ALL, Rows
 
@@ -15,11 +15,18 @@ def upcast(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+class RMSNorm(nn.Module):
     """RMSNorm of the last dimension: float32 statistics, cast back, then scale (LLaDA's order)."""
-    y = upcast(x)
-    scale = y.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
-    return (y * scale).to(x.dtype).mul_(weight)
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.empty(width)), eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., D] -> [..., D]."""
+        y = upcast(x)
+        scale = y.square().mean(-1, keepdim=True).add_(self.eps).rsqrt_()
+        return (y * scale).to(x.dtype).mul_(self.weight)
 
 
 class Rotary:

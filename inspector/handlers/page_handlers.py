@@ -172,7 +172,9 @@ class Handlers:
         if not params:
             return [gr.skip()] * (1 + len(self.form.widgets))
         try:
-            race = RaceSpec.from_query(urlencode(params, errors="replace"))
+            race = RaceSpec.from_query(
+                urlencode(params, errors="replace"), self.form.catalog.text_knobs
+            )
             return [gr.skip(), *self.form.values(race)]
         except ValueError as error:
             text = f"The settings of the link are invalid ({error}). The defaults are shown."

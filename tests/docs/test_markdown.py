@@ -9,6 +9,8 @@ from urllib.parse import unquote
 import pytest
 
 from engine.__main__ import COMMANDS, main
+from engine.cache import base as cache_base
+from engine.unmask import base as unmask_base
 from tests.support.micro import ROOT
 
 HIDDEN = re.compile(r"\.(?!github$)")
@@ -123,12 +125,23 @@ def test_every_command_of_the_engine_is_documented(name):
 
 
 def test_the_new_names_of_moved_modules_exist():
-    text = text_of(Path(".github/CONTRIBUTING.md"))
+    text = text_of(Path(".github/CONTRIBUTING.md")).partition("\nCommands:")[0]
     rows = re.findall(r"^\| `(engine\.[\w.]+)` \| (.*) \|$", text, re.M)
     assert len(rows) > 12
     for package, cell in rows:
+        folder = ROOT / package.replace(".", "/")
         for part in cell.split(";"):
             names = re.findall(r"`[\w.]*?(\w+)`", part.rpartition("→")[2])
-            folder = ROOT / package.replace(".", "/")
             assert names
-            assert [n for n in names if not list(folder.glob(f"{n}.py")) + list(folder.glob(n))] == []
+            for name in names:
+                assert (folder / f"{name}.py").is_file() or (folder / name).is_dir(), name
+
+
+def test_the_new_names_of_hooks_exist():
+    text = text_of(Path(".github/CONTRIBUTING.md"))
+    rows = re.findall(r"^\| `([A-Z]\w+)`.*? \| (.*→.*) \|$", text, re.M)
+    assert {"CachePolicy", "Speedups", "StepView", "Unmasker"} <= {name for name, _ in rows}
+    for name, cell in rows:
+        one = getattr(unmask_base, name, None) or getattr(cache_base, name)
+        known = {*dir(one), *getattr(one, "__dataclass_fields__", ())}
+        assert [new for new in re.findall(r"→ `(\w+)`", cell) if new not in known] == []

@@ -9,7 +9,7 @@ from inspector.page_data.lane_card import guider_facts
 from inspector.views import guider as view
 from inspector.views import time, verdicts
 from tests.inspector.unpacked import unpacked
-from tests.support import guided as hand
+from tests.support import handmade_guided_run as hand
 from tests.support.handmade_guided_run import guided_trace
 
 

@@ -1,4 +1,4 @@
-"""A server on this machine that answers as the Hugging Face Hub does, for one folder a model."""
+"""A local server with the API of the Hugging Face Hub, for folders of models."""
 
 from __future__ import annotations
 
@@ -25,21 +25,22 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Stub:
-    """What is served and what was asked: `asked` holds (method, path) of every request.
+    """Models that are served, and `requests`, the (method, path) of every request.
 
-    `refusals` gives a status and the Hub's error code for a model; `delay` seconds pass before
-    a file is sent; `cut` names a file that comes shorter than announced.
+    `errors` holds a status and the Hub's error code for a model, `commit` is the current one.
+    Weights are sent after `delay` seconds and after `release` is set; the file `truncated` is sent
+    incomplete.
     """
 
     def __init__(self, models: dict[str, Path]) -> None:
-        self.models, self.refusals = models, {}
-        self.asked, self.delay, self.cut, self.held = [], 0.0, "", threading.Event()
-        self.held.set()
+        self.models, self.errors, self.requests, self.commit = models, {}, [], COMMIT
+        self.delay, self.truncated, self.release = 0.0, "", threading.Event()
+        self.release.set()
         self.endpoint = ""
 
-    def names(self) -> list[str]:
-        """Files that were fetched."""
-        return [path.rsplit("/", 1)[1] for method, path in self.asked
+    def downloads(self) -> list[str]:
+        """Names of the files that were downloaded."""
+        return [path.rsplit("/", 1)[1] for method, path in self.requests
                 if method == "GET" and "/resolve/" in path]  # fmt: skip
 
 
@@ -55,33 +56,33 @@ def serving(models: dict[str, Path]) -> Iterator[Stub]:
     try:
         yield stub
     finally:
-        stub.held.set()
+        stub.release.set()
         server.shutdown()
         server.server_close()
 
 
 @pytest.fixture
 def online(monkeypatch):
-    """The Hub may be asked, and downloads are looked at often."""
+    """Allow requests to the stub, and report progress often."""
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(engine.models.loading.hub, "BEAT", 0.01)
+    monkeypatch.setattr(engine.models.loading.hub, "POLL_SECONDS", 0.01)
 
 
 @pytest.fixture
 def stub(origin):
-    """A Hub whose one model is the folder `origin` of the test."""
+    """A Hub with one model, the folder `origin` of the test."""
     with serving({NAME: origin}) as stub:
         yield stub
 
 
 @pytest.fixture
 def cache(tmp_path):
-    """The folder of what is fetched."""
+    """The folder of downloads."""
     return tmp_path / "cache"
 
 
 def cached(folder: Path, cache: Path) -> Path:
-    """A model in the Hub library's own layout: blobs, a ref, and a snapshot of links to blobs."""
+    """Put a model into a cache in the layout of huggingface_hub; returns its snapshot."""
     home = cache / f"models--{NAME.replace('/', '--')}"
     snapshot = home / "snapshots" / COMMIT
     for part in (home / "blobs", home / "refs", snapshot):
@@ -94,17 +95,17 @@ def cached(folder: Path, cache: Path) -> Path:
 
 
 def offline(cache: Path) -> Hub:
-    """A hub that has nothing but its cache: a request finds nobody."""
+    """A hub with a cache and an unreachable endpoint."""
     return Hub(cache, "http://127.0.0.1:9")
 
 
 def etag(path: Path) -> str:
-    """What a file is called among the blobs of a cache."""
+    """The name of a file's blob in a cache."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def files_of(folder: Path) -> list[Path]:
-    """The files of a model, those in folders of it too."""
+    """The files of a model, including subfolders."""
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
@@ -123,29 +124,30 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         path = self.path.split("?")[0]
-        self.stub.asked.append((self.command, path))
+        self.stub.requests.append((self.command, path))
         parts = path.strip("/").split("/")
         api = parts[:2] == ["api", "models"]
         owner, name, *rest = parts[2:] if api else parts
         model = f"{owner}/{name}"
-        if model in self.stub.refusals or model not in self.stub.models:
-            status, code = self.stub.refusals.get(model, (404, "RepoNotFound"))
+        if model in self.stub.errors or model not in self.stub.models:
+            status, code = self.stub.errors.get(model, (404, "RepoNotFound"))
             self.answer(status, b"{}", {"X-Error-Code": code})
         elif api and rest[:1] == ["tree"]:
             self.answer(200, json.dumps(self.tree(model)).encode())
         elif api:
-            self.answer(200, json.dumps(self.about(model)).encode())
+            self.answer(200, json.dumps(self.model_info(model)).encode())
         else:
+            self.commit = rest[1] if len(rest[1]) == 40 else self.stub.commit
             self.file(self.stub.models[model], "/".join(rest[2:]))
 
-    def about(self, model):
+    def model_info(self, model):
         folder = self.stub.models[model]
         rows = [
             {"rfilename": str(p.relative_to(folder)), "size": p.stat().st_size,
              "blobId": etag(p)}
             for p in files_of(folder)
         ]  # fmt: skip
-        return {"id": model, "modelId": model, "sha": COMMIT, "siblings": rows}
+        return {"id": model, "modelId": model, "sha": self.stub.commit, "siblings": rows}
 
     def tree(self, model):
         folder = self.stub.models[model]
@@ -158,16 +160,16 @@ class _Handler(BaseHTTPRequestHandler):
     def file(self, folder, name):
         path = folder / name
         if not path.is_file():
-            self.answer(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT})
+            self.answer(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": self.commit})
             return
         data = path.read_bytes()
-        about = {"ETag": f'"{etag(path)}"', "X-Repo-Commit": COMMIT,
+        headers = {"ETag": f'"{etag(path)}"', "X-Repo-Commit": self.commit,
                  "X-Linked-Size": str(len(data))}  # fmt: skip
         if self.command == "GET" and name.endswith(".safetensors"):
             time.sleep(self.stub.delay)
-            self.stub.held.wait(20)
-            data = data[:-7] if name == self.stub.cut else data
-        self.answer(200, data, about)
+            self.stub.release.wait(20)
+            data = data[:-7] if name == self.stub.truncated else data
+        self.answer(200, data, headers)
 
     def answer(self, status, body, headers=None):
         self.send_response(status)

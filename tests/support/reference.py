@@ -1,4 +1,4 @@
-"""The network by another route: unfused weights, complex rotation, plain softmax."""
+"""A reference forward: unfused weights, complex rotation, plain softmax."""
 
 import math
 
@@ -6,7 +6,7 @@ import torch
 
 
 def reference_logits(model, canvas, pad_mask=None) -> torch.Tensor:
-    """Raw logits [B, T, V] by another route: unfused weights, complex rotation, plain softmax."""
+    """Logits [B, T, V] of a canvas [B, T]."""
     info, x = model.info, model.embedding.weight[canvas]
     for layer in range(info.layers):
         block = model.block(layer)
@@ -33,7 +33,7 @@ def _reference_attention(info, block, x, pad_mask):
 
 
 def reference_rotation(x, theta=1e4):
-    """Rotate [B, H, T, dh] by position, pairs (j, j + dh / 2) as complex numbers."""
+    """Rotate [B, H, T, dh] by position; pairs (j, j + dh / 2) are complex numbers."""
     half = x.shape[-1] // 2
     angle = torch.arange(x.shape[2], dtype=x.dtype)[:, None] * theta ** (
         -torch.arange(half, dtype=x.dtype) / half

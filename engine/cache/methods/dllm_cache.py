@@ -45,6 +45,11 @@ def _selected(selector: str, change: str) -> tuple[Reason, Reason]:
     return Reason(change + among, f"recomputed {when}"), Reason(f"{change}not {among}", when)
 
 
+def _refreshed(policy: DllmCache) -> tuple[object, ...]:
+    """The regions that the current step refreshes."""
+    return policy._refresh_prompt, policy._refresh_answer
+
+
 @dataclass
 class DllmCache(CachePolicy):
     """The four cases of Algorithm 1, in the phase of the released code (step 1 is full)."""
@@ -71,6 +76,7 @@ class DllmCache(CachePolicy):
                "selector=random"),
         *(reason for one in COMPARED.items() for reason in _selected(*one)),
     )  # fmt: skip
+    speedups = Speedups(static_rows=True, capture_key=_refreshed)
 
     prompt_interval: int | None = knob(
         25,
@@ -222,11 +228,6 @@ class DllmCache(CachePolicy):
     def _update_reference(self, probe: LayerProbe, rows: Rows) -> None:
         if self._has_reference:
             probe.keep("v_ref", probe.project("v", rows).flatten(2), rows)
-
-
-def _refreshed(policy: DllmCache) -> tuple[object, ...]:
-    """The regions that the current step refreshes."""
-    return policy._refresh_prompt, policy._refresh_answer
 
 
 def _first(run: RunInfo) -> int:

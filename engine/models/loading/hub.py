@@ -9,9 +9,8 @@ from __future__ import annotations
 import errno
 import re
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -55,34 +54,43 @@ class DownloadStopped(Exception):
     """The download was stopped by its caller."""
 
 
-class DownloadProgress:
-    """Bytes of a download, counted in its thread and read in another; `stop` ends it."""
+class _Download:
+    """One download: runs tasks in threads, counts their bytes and stops them.
 
-    def __init__(self) -> None:
-        self.total = self._done = 0
-        self._stopped = threading.Event()
+    Errors of a task are raised as ValueErrors naming `field`, except errors of this program.
+    """
 
-    def stop(self) -> None:
-        """End the download at its next bytes."""
-        self._stopped.set()
+    def __init__(self, name: str, field: str) -> None:
+        self._name, self._field = name, field
+        self.total = self.done = 0
+        self.stopped = False
 
-    def start(self, total: int) -> None:
-        """Count from zero up to `total` bytes."""
-        self.total, self._done = total, 0
+    def run(self, task: Callable[[], T]) -> Generator[ByteProgress, None, T]:
+        """Run a task in its own thread and return its value, yielding progress.
 
-    def add(self, count: float) -> None:
-        """Count bytes, negative if a part is repeated; DownloadStopped after `stop`."""
-        if self._stopped.is_set():
-            raise DownloadStopped
-        self._done += int(count)
+        The thread is left to end on its own if the generator is closed.
+        """
+        future: Future[T] = Future()
 
-    def read(self) -> ByteProgress:
-        """The current state."""
-        return ByteProgress(max(0, min(self._done, self.total)), self.total)
+        def work() -> None:
+            try:
+                future.set_result(task())
+            except BaseException as error:  # raised by `future.result` below
+                future.set_exception(error)
+
+        threading.Thread(target=work, daemon=True).start()
+        running = True
+        while running:
+            running = not wait([future], POLL_SECONDS).done
+            yield ByteProgress(max(0, min(self.done, self.total)), self.total)
+        try:
+            return future.result()
+        except (OSError, HTTPError, XetDownloadError) as error:
+            raise ValueError(f"{self._field}: {_error_message(self._name, error)}") from None
 
     def bar_class(self) -> type[tqdm]:
         """A progress bar class for `snapshot_download` that draws nothing and counts here."""
-        progress = self
+        download = self
 
         class Bar(tqdm):
             def __init__(self, *args: Any, name: str | None = None, **options: Any) -> None:
@@ -90,40 +98,11 @@ class DownloadProgress:
                 self._counts = name == BYTES_BAR
 
             def update(self, n: float | None = 1) -> None:
-                progress.add((n or 0) * self._counts)
+                if download.stopped:
+                    raise DownloadStopped
+                download.done += int(n or 0) * self._counts  # negative if a part is repeated
 
         return Bar
-
-
-def in_thread(
-    task: Callable[[], T], progress: DownloadProgress
-) -> Generator[ByteProgress, None, T]:
-    """Run a task in its own thread and return its value, yielding progress.
-
-    The thread is left to end on its own if the generator is closed.
-    """
-    future: Future[T] = Future()
-
-    def work() -> None:
-        try:
-            future.set_result(task())
-        except BaseException as error:  # raised by `future.result` below
-            future.set_exception(error)
-
-    threading.Thread(target=work, daemon=True).start()
-    while not wait([future], POLL_SECONDS).done:
-        yield progress.read()
-    yield progress.read()
-    return future.result()
-
-
-@contextmanager
-def _named_errors(name: str, field: str) -> Iterator[None]:
-    """Turn failures of network, Hub and disk into ValueErrors with `field` and a remedy."""
-    try:
-        yield
-    except (OSError, HTTPError, XetDownloadError) as error:
-        raise ValueError(f"{field}: {_error_message(name, error)}") from None
 
 
 def _error_message(name: str, error: Exception) -> str:
@@ -223,33 +202,26 @@ class Hub:
 
         Raises ValueError naming `field` if the Hub, the network or the disk refuses.
         """
-        progress = DownloadProgress()
-
-        def run(task: Callable[[], T]) -> Generator[ByteProgress, None, T]:
-            def named() -> T:
-                with _named_errors(name, field):
-                    return task()
-
-            return in_thread(named, progress)
-
+        download = _Download(name, field)
         try:
-            revision = yield from run(partial(self._resolve, name))
+            revision = yield from download.run(partial(self._resolve, name))
             snapshot: Callable[..., Any] = partial(
                 snapshot_download, name, revision=revision, cache_dir=self._cache,
-                endpoint=self._endpoint, max_workers=1, tqdm_class=progress.bar_class(),
+                endpoint=self._endpoint, max_workers=1, tqdm_class=download.bar_class(),
             )  # fmt: skip
-            folder = Path((yield from run(partial(snapshot, allow_patterns=SMALL_FILES))))
+            folder = Path((yield from download.run(partial(snapshot, allow_patterns=SMALL_FILES))))
             if not (folder / "config.json").is_file():
                 raise ValueError(f"{field}: {name} has no config.json; choose another model")
             fits(folder)
             listing = partial(snapshot, allow_patterns="*.safetensors", dry_run=True)
-            weights = _needed((yield from run(listing)), indexed_files(folder))
-            progress.start(sum(file.file_size or 0 for file in weights if file.will_download))
-            self._check_disk(name, field, progress.total)
+            weights = _needed((yield from download.run(listing)), indexed_files(folder))
+            size = sum(file.file_size or 0 for file in weights if file.will_download)
+            self._check_disk(name, field, size)
+            download.total, download.done = size, 0
             names = [file.filename for file in weights]
-            yield from run(partial(snapshot, allow_patterns=names))
+            yield from download.run(partial(snapshot, allow_patterns=names))
         finally:
-            progress.stop()
+            download.stopped = True
         if not is_complete(folder):
             raise ValueError(
                 f"{field}: {name} lacks its config, its tokenizer or weights in safetensors on the "

@@ -19,11 +19,12 @@ from accelerate.utils import OffloadedWeightsLoader, PrefixedDataset
 from torch import Tensor, nn
 
 from engine.core.files import free_on_disk, write_atomically
-from engine.models.base import ModelAdapter, ModelInfo, RMSNorm, TransformerBlock
+from engine.models.base import ModelAdapter, ModelInfo, TransformerBlock
 from engine.models.linear import PackedLinear
 from engine.models.loading import memory_estimate
 from engine.models.loading.checkpoint import CheckpointError
 from engine.models.loading.memory_estimate import HEADROOM, InsufficientMemoryError, gigabytes
+from engine.models.ops import RMSNorm
 
 DISK = "disk"
 DEFAULT_LENGTH = 4096  # positions of the run whose memory is left free by default

@@ -8,7 +8,7 @@ import torch
 
 from engine.bench import report
 from engine.bench.trial import Case, interleaved, run_trials, step_seconds
-from engine.models.loading.random_weights import random_model_config, random_adapter
+from engine.models.loading.random_weights import random_adapter, random_model_config
 from engine.serve.lane import LoadedModel
 from tests.support.micro import make_prompts, make_spec, model_of
 

@@ -72,12 +72,20 @@ def test_a_link_written_by_hand_is_read_by_the_declared_type(text):
 
 @pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 300, 900, 990, 1100, 20_000])
 @pytest.mark.parametrize("end", ["", "]"])
-@pytest.mark.parametrize("key", ["a.steps", "b.fixed", "a.messages", "b.start", "a.dual.depth"])
+@pytest.mark.parametrize("key", ["a.steps", "b.fixed", "a.messages", "b.start"])
 def test_deep_nesting_is_refused_by_field(key, depth, end):
-    with pytest.raises(ValueError, match=rf"^{key}: |^{key[:2]}knobs: "):
+    with pytest.raises(ValueError, match=rf"^{key}: "):
         RaceSpec.from_query(f"{key}={'[' * depth}{end * depth}")
-    with pytest.raises(ValueError, match=r"^spec: |^steps: expected int"):
+    with pytest.raises(ValueError, match=r"^spec: "):
         RunSpec.from_json(f'{{"steps": {"[" * depth}{end * depth}}}')
+
+
+@pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 300, 900, 990, 1100])
+def test_a_knob_is_a_single_value_or_text(depth):
+    with pytest.raises(ValueError, match=r"^b\.guided\.guider: nested deeper than 8"):
+        RaceSpec.from_query(f"b.guided.guider={'[' * depth}{']' * depth}")
+    with pytest.raises(ValueError, match=r"^b\.guided\.guider: expected a single value, got list"):
+        RaceSpec.from_query("b.guided.guider=[[1]]")
 
 
 @pytest.mark.parametrize("row", RECORDED, ids=range(len(RECORDED)))

@@ -1,4 +1,4 @@
-"""Control: pause, step, resume and stop as a run reads them."""
+"""Control: pause, step, resume and stop, as a run sees them."""
 
 import threading
 import time
@@ -20,7 +20,7 @@ def test_a_pause_holds_until_it_is_resumed():
     assert control.take_turn()
 
 
-def test_a_step_is_one_turn_and_steps_add_up():
+def test_each_step_grants_one_turn():
     control = Control()
     control.step()
     control.step()
@@ -37,7 +37,7 @@ def test_stopping_is_final():
         assert not control.take_turn()
 
 
-def test_waiting_ends_with_its_time():
+def test_waiting_times_out():
     control = Control()
     control.pause()
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Peak memory: seen after it is given back, forgotten on request."""
+"""Peak memory includes memory that was freed, until it is reset."""
 
 import sys
 
@@ -11,7 +11,7 @@ CPU = torch.device("cpu")
 BYTES = 200_000_000
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the peak of a process is Linux's to tell")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports the peak of a process")
 def test_a_peak_is_remembered_until_it_is_reset():
     reset_peak_memory(CPU)
     before = peak_memory(CPU)

@@ -34,9 +34,8 @@ def test_what_rounding_leaves_outside_the_range_is_clipped():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_device_gives_the_same_codes(dtype):
     drift = np.append(drift_codes.decode(CODES), [np.nan, -1e-7, 3.0])
-    assert np.array_equal(
-        last_values.encode_drift(torch.from_numpy(drift).to(dtype)).numpy(), drift_codes.encode(drift)
-    )
+    found = last_values.encode_drift(torch.from_numpy(drift).to(dtype))
+    assert np.array_equal(found.numpy(), drift_codes.encode(drift))
 
 
 def test_a_code_apart_is_noticed():

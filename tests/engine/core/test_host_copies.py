@@ -1,4 +1,4 @@
-"""What crosses between device and host in a step: on a device that counts, apart on the CPU."""
+"""How often the host waits for the device in a step, counted on a simulated device."""
 
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,20 +13,20 @@ from engine.cache.methods.none import NoCache
 from engine.catalog import policies
 from engine.core.device import Clock
 from engine.generate.loop import Denoiser, denoise
-from tests.support.apart import Apart, moved
+from tests.support.counting_device import CountingDevice, to_device
 from tests.support.micro import make_model, make_prompts, make_spec, micro_job, run
 
 SHORT = {"gen_length": 8, "block_length": 4, "steps": 8}
 STATIC = ("none", "prefix", "dual", "dllm_cache", "spa_cache")
-LOOKING = sorted(set(policies()) - {*STATIC, "dare_kv", "dare_o"})
-FORESEEN = {
+WAITING = sorted(set(policies()) - {*STATIC, "dare_kv", "dare_o"})
+SCHEDULED = {
     "quota": {"unmasker": "quota"},
     "margin": {"unmasker": "quota", "knobs": {"quota.score": "margin"}},
     "two at once": {"unmasker": "quota", "steps": 4, "temperature": 1.0},
     "certainty": {"unmasker": "certainty"},
     "dream": {"unmasker": "dream", "steps": 4, "knobs": {"dream.top_p": 0.9}},
 }
-OTHER = {
+UNSCHEDULED = {
     "threshold": {"unmasker": "threshold", "knobs": {"threshold.threshold": 0.4}},
     "factor": {"unmasker": "factor"},
     "frechet": {"unmasker": "frechet"},
@@ -37,12 +37,12 @@ OTHER = {
 
 @contextmanager
 def device(monkeypatch):
-    with monkeypatch.context() as patch, torch.inference_mode(), Apart(patch) as mode:
+    with monkeypatch.context() as patch, torch.inference_mode(), CountingDevice(patch) as mode:
         yield mode
 
 
 def waits_of(monkeypatch, changes, prompts=(6, 9), policy=None):
-    """Waits inside each step and after it, as a run on the device; its tokens are checked."""
+    """Waits within each step of a run on the device and after it; the tokens are checked."""
     spec, prompts, inside, after = make_spec(**SHORT | changes), make_prompts(*prompts), [], []
 
     class Watched(Denoiser):
@@ -60,7 +60,7 @@ def waits_of(monkeypatch, changes, prompts=(6, 9), policy=None):
 
     expected = run(make_model(11), spec, prompts, None, policy)
     with device(monkeypatch) as mode:
-        state = Watched(micro_job(moved(make_model(11)), spec, prompts, None, policy))
+        state = Watched(micro_job(to_device(make_model(11)), spec, prompts, None, policy))
         events = list(denoise(state))
     assert np.array_equal(state.ids, expected.ids)
     for a, b in zip(events, expected.events, strict=True):
@@ -74,43 +74,43 @@ def waits_of(monkeypatch, changes, prompts=(6, 9), policy=None):
 
 @pytest.mark.parametrize(
     ("cache", "rule"),
-    [*((cache, "quota") for cache in STATIC), *(("dual", rule) for rule in FORESEEN)],
+    [*((cache, "quota") for cache in STATIC), *(("dual", rule) for rule in SCHEDULED)],
 )
 def test_a_static_policy_and_a_schedule_never_wait_inside_a_step(monkeypatch, cache, rule):
-    inside, after = waits_of(monkeypatch, {"cache": cache} | FORESEEN[rule])
+    inside, after = waits_of(monkeypatch, {"cache": cache} | SCHEDULED[rule])
     assert set(inside) == {0}
     assert set(after) == {1}
 
 
 @pytest.mark.parametrize(
     ("cache", "rule"),
-    [*((cache, "quota") for cache in LOOKING), *(("dual", rule) for rule in OTHER),
+    [*((cache, "quota") for cache in WAITING), *(("dual", rule) for rule in UNSCHEDULED),
      ("d2_cache", "threshold"), ("freecache", "factor")],
 )  # fmt: skip
-def test_all_others_wait_once_a_step_at_its_end(monkeypatch, cache, rule):
-    inside, after = waits_of(monkeypatch, {"cache": cache} | (FORESEEN | OTHER)[rule])
+def test_all_others_wait_once_per_step_at_its_end(monkeypatch, cache, rule):
+    inside, after = waits_of(monkeypatch, {"cache": cache} | (SCHEDULED | UNSCHEDULED)[rule])
     assert set(inside) == {0}
     assert set(after) == {1}
 
 
-def test_guidance_and_rules_that_hold_back_ends_wait_no_more(monkeypatch):
+def test_guidance_and_suppressed_ends_add_no_waits(monkeypatch):
     changes = {"cache": "dllm_cache", "cfg_scale": 1.0, "eos_suppress": "confidence"}
     inside, after = waits_of(monkeypatch, changes)
     assert (set(inside), set(after)) == ({0}, {1})
 
 
 @pytest.mark.parametrize("cache", ["dare_kv", "dual+dare_o"])
-def test_reuse_by_thresholds_waits_once_a_layer(monkeypatch, cache):
+def test_reuse_by_thresholds_waits_once_per_layer(monkeypatch, cache):
     inside, after = waits_of(monkeypatch, {"cache": cache})
     assert max(inside) <= 3
     assert set(after) <= {0, 1}
 
 
 @dataclass
-class Curious(NoCache):
-    """Looks at one number a step."""
+class Reading(NoCache):
+    """Reads one number from the device in every step."""
 
-    name = "curious"
+    name = "reading"
     how: str = "item"
 
     def begin_step(self, view):
@@ -129,28 +129,28 @@ class Curious(NoCache):
 
 
 @pytest.mark.parametrize("how", ["item", "truth", "copy", "mask", "upload"])
-def test_whoever_looks_is_counted(monkeypatch, how):
-    inside, _ = waits_of(monkeypatch, {}, policy=lambda: Curious(how=how))
+def test_every_read_is_counted(monkeypatch, how):
+    inside, _ = waits_of(monkeypatch, {}, policy=lambda: Reading(how=how))
     assert set(inside) == {1}
 
 
-def test_events_come_a_step_late_and_a_run_that_is_left_ends_with_its_last_event(monkeypatch):
+def test_events_come_one_step_late_and_an_abandoned_run_ends_with_its_last_event(monkeypatch):
     with device(monkeypatch):
-        state = Denoiser(micro_job(moved(make_model(11)), make_spec()))
+        state = Denoiser(micro_job(to_device(make_model(11)), make_spec()))
         steps = denoise(state)
         first = next(steps)
         assert (first.step, state.step_index) == (0, 2)
         assert int(state.masked.sum()) == first.masks_left == 15
         steps.close()
         assert int((state.ids != state.run.info.mask_id).sum()) == 6 + 1
-        patient = SynchronousDenoiser(micro_job(moved(make_model(11)), make_spec()))
-        assert (next(denoise(patient)).step, patient.step_index) == (0, 1)
+        synchronous = SynchronousDenoiser(micro_job(to_device(make_model(11)), make_spec()))
+        assert (next(denoise(synchronous)).step, synchronous.step_index) == (0, 1)
 
 
-def test_a_commit_that_falls_short_is_told_one_step_late(monkeypatch):
+def test_a_failed_commit_is_raised_one_step_late(monkeypatch):
     model = make_model(11)
     with device(monkeypatch):
-        state = Denoiser(micro_job(moved(model), make_spec()))
+        state = Denoiser(micro_job(to_device(model), make_spec()))
         steps = denoise(state)
         next(steps)
         model.head.weight.fill_(torch.nan)
@@ -159,7 +159,7 @@ def test_a_commit_that_falls_short_is_told_one_step_late(monkeypatch):
             list(steps)
 
 
-def test_waits_are_those_of_a_trace_from_its_first_step_to_its_last():
+def test_waits_are_counted_from_the_first_step_of_a_trace_to_its_last():
     trace = [
         ("cudaStreamSynchronize", 0, 1), (STEP, 10, 20), ("cudaMemcpyAsync", 11, 12),
         ("cudaStreamSynchronize", 12, 13), ("cudaEventSynchronize", 25, 26), (STEP, 30, 40),
@@ -171,7 +171,7 @@ def test_waits_are_those_of_a_trace_from_its_first_step_to_its_last():
 
 
 class Marker:
-    """A device event, as the clock takes one."""
+    """Stands in for torch.cuda.Event."""
 
     at = 0.0
 
@@ -187,7 +187,7 @@ class Marker:
         return other.moment - self.moment
 
 
-def test_the_clock_of_a_gpu_asks_its_events_and_never_the_device(monkeypatch):
+def test_the_clock_of_a_gpu_never_synchronizes(monkeypatch):
     monkeypatch.setattr(torch.cuda, "Event", Marker)
     monkeypatch.delattr(torch.cuda, "synchronize")
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")

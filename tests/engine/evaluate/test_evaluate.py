@@ -1,4 +1,4 @@
-"""The exam as a command."""
+"""The evaluate command, the comparison of settings, and the files they read."""
 
 import json
 import subprocess
@@ -7,28 +7,27 @@ from dataclasses import replace
 
 import pytest
 
-from engine.bench.suite import read_entries
+from engine.bench.suite import NamedSpec, read_specs
 from engine.config.spec import RunSpec
 from engine.evaluate.__main__ import main
 from engine.evaluate.comparison import (
-    Entry,
-    _sit,
-    added,
-    check_same,
+    _evaluate_one,
+    check_baseline,
     mcnemar,
+    merge_tables,
+    read_table,
     time_prompts,
 )
-from engine.evaluate.exam import sit, summarise
+from engine.evaluate.exam import evaluate, summarise
 from engine.models.loading.families import embedded_models
 from engine.serve.model_pool import ModelPool
 from engine.tiny.corpus import exam_questions
 from tests.support.micro import ROOT
 
 
-def command(*words):
-    done = subprocess.run(
-        [sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+def command(*words, options=()):
+    line = [sys.executable, *options, "-m", *words]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout.splitlines(), done.stderr
 
 
@@ -37,7 +36,7 @@ def model():
     return ModelPool(embedded_models(ROOT / "assets")).load(RunSpec())
 
 
-def test_the_exam_ends_with_one_json_line():
+def test_the_output_ends_with_one_json_line():
     code, lines, error = command(
         "engine.evaluate", "--model", "assets/models/tiny-llada", "--problems", "3", "--seed", "7",
         "--cache", "dual", "--unmasker", "threshold", "--threshold", "0.8", "--block", "16",
@@ -58,27 +57,32 @@ def test_the_exam_ends_with_one_json_line():
     ("flags", "named"),
     [(("--cache", "nope"), "cache"), (("--steps", "7"), "steps"), (("--block", "48"), "block")],
 )
-def test_the_exam_refuses_by_name(monkeypatch, flags, named):
-    monkeypatch.setattr(sys, "argv", ["evaluate", "--problems", "1", *flags])
+def test_an_invalid_flag_is_named_in_the_error(flags, named):
     with pytest.raises(SystemExit, match=f"^error: {named}"):
-        main()
+        main(["--problems", "1", *flags])
+
+
+def test_add_needs_a_folder(capsys):
+    with pytest.raises(SystemExit):
+        main(["--specs", "x.json", "--add"])
+    assert "--add needs" in capsys.readouterr().err
 
 
 def test_a_batch_gives_the_answers_of_single_problems(model):
     questions = exam_questions(4, 3)
     spec = RunSpec(gen_length=32, block_length=16, steps=32)
-    one = [s.text for s in sit(model, spec, questions, batch=1)]
-    assert [s.text for s in sit(model, spec, questions, batch=4)] == one
+    single = [one.text for one in evaluate(model, spec, questions, batch=1)]
+    assert [one.text for one in evaluate(model, spec, questions, batch=4)] == single
 
 
-def test_the_summary_counts(model):
+def test_a_row_sums_up_the_results(model):
     spec = RunSpec(gen_length=32, block_length=16, steps=32)
-    sittings = list(sit(model, spec, exam_questions(3, 3)))
-    row = summarise(spec, sittings)
-    assert row["correct"] == sum(s.right for s in sittings)
+    results = list(evaluate(model, spec, exam_questions(3, 3)))
+    row = summarise(spec, results)
+    assert row["correct"] == sum(one.correct for one in results)
     assert row["nfe"] == 32
     assert row["tokens_per_s"] == pytest.approx(
-        1e3 * sum(s.tokens for s in sittings) / sum(s.ms for s in sittings)
+        1e3 * sum(len(one.ids) for one in results) / sum(one.ms for one in results)
     )
 
 
@@ -90,7 +94,7 @@ def test_many_settings_are_compared_with_the_first(tmp_path):
     ]
     (tmp_path / "specs.json").write_text(json.dumps(specs))
     code, lines, error = command(
-        "engine.evaluate", "--specs", str(tmp_path / "specs.json"), "--problems", "3",
+        "engine", "evaluate", "--specs", str(tmp_path / "specs.json"), "--problems", "3",
         "--gen", "32", "--steps", "16", "--timed", "1", "--timed-shots", "1",
         "--out", str(tmp_path), "--json",
     )  # fmt: skip
@@ -103,45 +107,77 @@ def test_many_settings_are_compared_with_the_first(tmp_path):
     assert rash["gflops_per_position"] < plain["gflops_per_position"]
     assert rash["speed"]["nfe"] == 4
     assert rash["speed"]["speed_up"] > 4
+    assert document["command"].startswith("python -m engine evaluate --specs ")
     assert json.loads((tmp_path / "table.json").read_text())["rows"] == document["rows"]
-    assert "| again |" in (tmp_path / "table.md").read_text()
+    assert read_table(tmp_path)["rows"] == document["rows"]
+    assert "| again " in (tmp_path / "table.md").read_text()
 
 
 def a_table(command, **changes):
     row = {"name": "plain", "correct": 2, "problems": 3, "nfe": 4.0, "spec": {}} | changes
-    others = [{"name": "kept"}, {"name": "anew", "old": True}]
+    others = [{"name": "kept"}, {"name": "replaced", "old": True}]
     where = {"checkpoint": "c"}
     return {"environment": where, "command": command, "rows": [row, *others]}
 
 
-def test_rows_are_added_to_a_table_whose_first_row_comes_out_alike():
-    new = a_table("second") | {"rows": [a_table("")["rows"][0], {"name": "anew"}, {"name": "more"}]}
-    whole = added(a_table("first"), new)
-    assert [row["name"] for row in whole["rows"]] == ["plain", "kept", "anew", "more"]
-    assert whole["rows"][2] == {"name": "anew"}
+def test_rows_are_added_to_a_table_with_the_same_first_row():
+    new = a_table("second") | {
+        "rows": [a_table("")["rows"][0], {"name": "replaced"}, {"name": "more"}]
+    }
+    whole = merge_tables(a_table("first"), new)
+    assert [row["name"] for row in whole["rows"]] == ["plain", "kept", "replaced", "more"]
+    assert whole["rows"][2] == {"name": "replaced"}
     assert whole["command"] == "first\nsecond"
     for changes in ({"correct": 1}, {"nfe": 4.5}):
         with pytest.raises(ValueError, match=f"add: .* {next(iter(changes))}"):
-            added(a_table("first", **changes), new)
+            merge_tables(a_table("first", **changes), new)
 
 
-def test_rows_are_not_added_to_a_table_of_other_settings_or_weights():
-    check_same(a_table(""), RunSpec(), "c")
+def test_rows_are_not_added_to_a_table_of_another_baseline():
+    check_baseline(a_table(""), RunSpec(), "c")
     with pytest.raises(ValueError, match=r"add: .* settings"):
-        check_same(a_table("", spec={"cache": "dual"}), RunSpec(), "c")
+        check_baseline(a_table("", spec={"cache": "dual"}), RunSpec(), "c")
     with pytest.raises(ValueError, match=r"add: .* checkpoint"):
-        check_same(a_table(""), RunSpec(), "d")
+        check_baseline(a_table(""), RunSpec(), "d")
 
 
 @pytest.mark.parametrize(
     ("text", "named"),
-    [("{", "JSON"), ('[{"name": "x", "cache": "nope"}]', "x: cache"), ("[]", "no entry"),
-     ('[{"cache": "dual"}]', "name")],
+    [("{", "JSON"), ('{"name": "x"}', "JSON list"), ("[1]", "JSON list"), ("[]", "not empty"),
+     ('[{"name": "x", "cache": "nope"}]', "x: cache"), ('[{"cache": "dual"}]', "name")],
 )  # fmt: skip
-def test_a_specs_file_is_refused_by_name(tmp_path, text, named):
+def test_an_invalid_specs_file_is_named_in_the_error(tmp_path, text, named):
     (tmp_path / "specs.json").write_text(text)
     with pytest.raises(ValueError, match="specs: .*" + named):
-        read_entries(tmp_path / "specs.json", RunSpec())
+        read_specs(tmp_path / "specs.json", RunSpec())
+
+
+def test_an_invalid_specs_file_is_named_without_assertions(tmp_path):
+    path = tmp_path / "specs.json"
+    path.write_text('{"name": "x"}')
+    code, _, error = command("engine.evaluate", "--specs", str(path), options=("-O",))
+    assert code == 1
+    assert error == f'error: specs: {path} must be a JSON list of {{"name", fields}}, not empty\n'
+
+
+ROW = {"name": "plain", "correct": 1, "problems": 2, "nfe": 3.0, "spec": {}}
+TABLE = {"environment": {"checkpoint": "c"}, "command": "x", "rows": [ROW]}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [None, [], TABLE | {"rows": []}, TABLE | {"rows": [{"name": "x"}]}, TABLE | {"rows": ["x"]},
+     TABLE | {"rows": [ROW, {}]}, TABLE | {"environment": {}}, TABLE | {"command": None}],
+)  # fmt: skip
+def test_an_invalid_table_is_rejected(tmp_path, document):
+    with pytest.raises(ValueError, match=r"add: --out must name a folder with a table\.json"):
+        read_table(tmp_path)
+    path = tmp_path / "table.json"
+    path.write_text(json.dumps(TABLE))
+    assert read_table(tmp_path) == TABLE
+    path.write_text(json.dumps(document))
+    with pytest.raises(ValueError, match=r"add: --out must name a folder with a table\.json"):
+        read_table(tmp_path)
 
 
 @pytest.mark.parametrize(("gained", "lost", "p"), [(0, 0, 1), (0, 5, 0.0625), (3, 3, 1)])
@@ -149,17 +185,17 @@ def test_the_paired_test_is_exact(gained, lost, p):
     assert mcnemar(gained, lost) == pytest.approx(p)
 
 
-def test_every_entry_is_sat_and_timed_in_its_own_number_format(model):
-    asked = []
+def test_every_spec_is_evaluated_and_timed_in_its_number_format(model):
+    loaded = []
 
     def load(spec):
-        asked.append(spec.dtype)
+        loaded.append(spec.dtype)
         return model
 
     base = RunSpec(gen_length=32, steps=32, knobs={})
-    entries = [Entry(d, replace(base, dtype=d)) for d in ("float32", "bfloat16")]
+    specs = [NamedSpec(d, replace(base, dtype=d)) for d in ("float32", "bfloat16")]
     questions = exam_questions(1, 7, 0)
-    for entry in entries:
-        _sit(load, entry.spec, questions, 1)
-    time_prompts(load, entries, questions)
-    assert asked == ["float32", "bfloat16"] * 2
+    for one in specs:
+        _evaluate_one(load, one.spec, questions, 1)
+    time_prompts(load, specs, questions)
+    assert loaded == ["float32", "bfloat16"] * 2

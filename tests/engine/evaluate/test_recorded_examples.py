@@ -1,4 +1,4 @@
-"""The recorded runs that are shipped: of this checkpoint, of every method, made the same again."""
+"""The shipped recordings: of this checkpoint, of every method, and reproducible."""
 
 import json
 from dataclasses import replace
@@ -17,7 +17,7 @@ from engine.trace.trace import Trace
 
 ASSETS = Path(__file__).parents[3] / "assets"
 FOLDER = ASSETS / "examples"
-CLOCKS = {"forward_ms", "decide_ms", "guided_ms"}
+TIMES = {"forward_ms", "decide_ms", "guided_ms"}
 METHODS = [*catalog.policies(), *catalog.unmaskers()]
 BASE = ("none", "quota")
 
@@ -27,24 +27,24 @@ def shipped():
     return Session(embedded_models(ASSETS))
 
 
-def apart(one, other):
-    """Names of the arrays that are not the same bytes."""
+def different_arrays(one, other):
+    """The names of the arrays that differ."""
     a, b = one.arrays(), other.arrays()
     return {n for n in a if a[n].shape != b[n].shape or a[n].tobytes() != b[n].tobytes()}
 
 
 @pytest.mark.parametrize("name", [PLAIN, "dual", "spa_cache", "threshold", "guided"])
-def test_a_recording_made_again_is_the_same_but_for_the_clocks(session, name):
+def test_a_repeated_recording_differs_only_in_its_times(session, name):
     spec = replace(
         method_specs(session)[name], gen_length=16, block_length=8, steps=16, probe_steps=2
     )
     one, again = (record_runs(session, {name: spec})[name] for _ in range(2))
-    assert apart(one, again) <= CLOCKS
+    assert different_arrays(one, again) <= TIMES
     other = record_runs(session, {name: replace(spec, temperature=1.0)})[name]
-    assert apart(one, other) - CLOCKS
+    assert different_arrays(one, other) - TIMES
 
 
-def test_a_run_that_failed_is_not_taken():
+def test_a_failed_run_raises():
     failed = RunFinished("failed", np.zeros((1, 0), np.int32), message="out of memory")
     with pytest.raises(RuntimeError, match="out of memory"):
         collect_traces([("a", failed)])
@@ -64,13 +64,13 @@ def test_every_method_has_its_recorded_run(shipped, method):
     assert 0 < len(arrays["probe_step"]) <= trace.meta["spec"]["probe_steps"]
 
 
-def test_no_recorded_run_is_of_a_method_that_is_gone(shipped):
+def test_every_recorded_run_is_of_an_existing_method(shipped):
     found = {path.stem for path in (FOLDER / "methods").glob("*.npz")}
     assert found == set(method_specs(shipped))
 
 
 @pytest.mark.parametrize("lane", ["a", "b"])
-def test_the_default_race_s_record_shows_the_race_that_was_timed(lane):
+def test_the_recorded_default_race_equals_the_timed_one(lane):
     timed, recorded = (Trace.load(FOLDER / f"{lane}{end}.npz") for end in ("", "-recorded"))
     assert recorded.meta["spec"] == timed.meta["spec"] | {"record": "probe"}
     assert np.array_equal(recorded.step_map(), timed.step_map())

@@ -1,4 +1,4 @@
-"""A batch gives each sequence what it gets alone."""
+"""Batches: each sequence decodes as it does alone."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ CASES = [
 ]
 
 
-def loosened(changes):
+def with_low_threshold(changes):
     if changes["unmasker"] != "threshold":
         return changes
     return changes | {"knobs": {"threshold.threshold": 0.25}}
@@ -48,7 +48,7 @@ def alone(model, changes, row):
 
 @pytest.mark.parametrize(("family", "changes"), CASES)
 def test_a_batch_with_unequal_prompts_equals_its_single_runs(family, changes):
-    model, changes = model_of(family), loosened(changes)
+    model, changes = model_of(family), with_low_threshold(changes)
     batch = run(model, make_spec(**changes), PROMPTS)
     for row in range(3):
         single = alone(model, changes, row)
@@ -58,7 +58,7 @@ def test_a_batch_with_unequal_prompts_equals_its_single_runs(family, changes):
 
 
 @pytest.mark.parametrize("cache", policies())
-def test_every_policy_keeps_the_rows_of_a_batch_apart(model, cache):
+def test_under_every_policy_sequences_do_not_affect_each_other(model, cache):
     changes = {"cache": cache, "unmasker": "quota"}
     batch = run(model, make_spec(**changes), PROMPTS)
     for row in range(3):
@@ -67,7 +67,7 @@ def test_every_policy_keeps_the_rows_of_a_batch_apart(model, cache):
 
 
 def logits_by_reveal(model, changes, prompts):
-    """(sequence, block, block step, offset) -> logits of every masked position seen."""
+    """(sequence, block, block step, offset) -> logits of each position that may be committed."""
     tap, seen = LogitTap(), {}
     result = run(model, make_spec(**changes), prompts, tap)
     start = result.state.run.prompt_length
@@ -99,7 +99,7 @@ def test_sequences_end_their_blocks_at_different_steps():
     assert any(len({last[s, block] for s in range(3)}) > 1 for block in range(4))
 
 
-def test_unmasked_padding_would_show():
+def test_without_a_padding_mask_the_logits_differ():
     model, spec = model_of("mha"), make_spec()
     job = micro_job(model, spec, PROMPTS, LogitTap())
     job.pad_mask = None
@@ -112,7 +112,7 @@ def test_unmasked_padding_would_show():
 
 
 def per_sequence_plan(batch):
-    """Recompute, in each layer, another random half of the rows of each sequence."""
+    """Recompute a different random half of each sequence's rows in each layer."""
 
     def rows_of(layer, probe):
         rows = random_rows(100 + layer, batch, torch.arange(probe.length), probe.length // 2)
@@ -121,8 +121,8 @@ def per_sequence_plan(batch):
     return rows_of
 
 
-def test_index_rows_of_one_sequence_do_not_reach_another(model):
-    """Two equal sequences with different rows: the first is as if it were alone."""
+def test_index_rows_of_one_sequence_do_not_affect_another(model):
+    """Of two equal sequences with different rows, the first decodes as it does alone."""
     prompts = [make_prompts(6)[0]] * 2
     first = run(model, make_spec(), prompts[:1], policy=lambda: Planned(None, per_sequence_plan(1)))
     both = run(model, make_spec(), prompts, policy=lambda: Planned(None, per_sequence_plan(2)))

@@ -1,4 +1,4 @@
-"""Branches: what goes on where the parent stood, and what begins afresh."""
+"""Branches: what continues from the parent's step, and what starts again."""
 
 from dataclasses import fields
 
@@ -21,7 +21,7 @@ CACHES = [*policies(), "dual+dare_kv", "freecache+dare_o"]
 
 @pytest.mark.parametrize("steps", [8, 6])
 @pytest.mark.parametrize("unmasker", unmaskers())
-def test_a_branch_without_edits_goes_on_as_its_parent_did(unmasker, steps):
+def test_a_branch_without_edits_repeats_its_parent(unmasker, steps):
     parent = record(make(unmasker=unmasker, steps=steps))
     assert parent.steps > 3
     for step in range(parent.steps + 1):
@@ -41,7 +41,7 @@ OTHERS = [
 
 @pytest.mark.parametrize("family", ["gqa", "shifted-mha"])
 @pytest.mark.parametrize("changes", OTHERS)
-def test_a_branch_goes_on_exactly_under_other_settings_too(changes, family):
+def test_a_branch_repeats_its_parent_under_other_settings(changes, family):
     parent = record(make(**changes), family=family)
     for step in range(parent.steps):
         assert tail(branch(parent, step, family=family)) == tail(parent, step)
@@ -53,7 +53,7 @@ def exact_knobs(name):
 
 
 @pytest.mark.parametrize("name", [n for n, c in policies().items() if c.exact() is not None])
-def test_a_cache_at_exact_settings_goes_on_exactly(name):
+def test_a_branch_repeats_its_parent_with_a_cache_at_exact_settings(name):
     spec = make(cache=name, knobs=exact_knobs(name))
     parent = record(spec)
     for step in (0, 1, 3, 4, 6):
@@ -62,7 +62,7 @@ def test_a_cache_at_exact_settings_goes_on_exactly(name):
 
 
 @pytest.mark.parametrize("unmasker", ["quota", "threshold"])
-def test_an_edit_changes_what_comes_after_it(unmasker):
+def test_an_edit_changes_the_later_steps(unmasker):
     parent = record(make(unmasker=unmasker, steps=16))
     place = int(parent.arrays()["commit_position"][0]) - WIDTH
     token = int(parent.arrays()["commit_id"][0])
@@ -72,7 +72,7 @@ def test_an_edit_changes_what_comes_after_it(unmasker):
     assert other.canvas_at(other.steps)[WIDTH + place] == (token + 1) % MASK
 
 
-def test_the_parent_is_untouched():
+def test_the_parent_is_not_changed():
     parent = record(make())
     before = {name: array.copy() for name, array in parent.arrays().items()}
     meta = dict(parent.meta)
@@ -93,7 +93,7 @@ def test_the_first_step_of_a_branch_computes_every_row(cache):
     assert (kinds == {FULL}) == (cache == "none")
 
 
-def test_a_greedy_order_of_reveal_begins_with_every_row_too():
+def test_the_first_step_computes_every_row_with_a_known_order_too():
     knobs = RANDOM | {"dkv_cache.variant": "greedy", "dkv_cache.reload_interval": 99}
     parent = record(make(cache="dkv_cache", knobs=knobs))
     for step in range(1, parent.steps):
@@ -102,7 +102,7 @@ def test_a_greedy_order_of_reveal_begins_with_every_row_too():
     assert FULL not in parent.arrays()["kind"][1:4]
 
 
-def test_known_tokens_are_neither_masked_nor_given():
+def test_known_tokens_are_neither_masked_nor_fixed():
     parent = record(make())
     trace = branch(parent, 3)
     arrays = trace.arrays()
@@ -114,7 +114,7 @@ def test_known_tokens_are_neither_masked_nor_given():
     assert trace.meta["spec"]["start"] == {"trace": "p", "step": 3, "edits": []}
 
 
-def test_metrics_count_what_the_branch_itself_decoded():
+def test_metrics_count_only_the_tokens_of_the_branch():
     parent = record(make(eos_suppress="logits"))
     whole, part = parent.meta["metrics"], branch(parent, 3).meta["metrics"]
     before = parent.canvas_at(3)[WIDTH:]
@@ -133,13 +133,13 @@ def test_a_branch_at_the_end_takes_no_step():
 
 
 @pytest.mark.parametrize("changes", [{"steps": 6}, {"block_length": 16, "steps": 5}])
-def test_a_stopped_parent_can_be_gone_on_from(changes):
+def test_a_stopped_run_can_be_a_parent(changes):
     whole, cut = record(make(**changes)), record(make(**changes), most=2)
     for step in range(3):
         assert tail(branch(cut, step)) == tail(whole, step)
 
 
-def test_masked_again_tokens_are_decoded_first_and_blocks_in_order():
+def test_remasked_tokens_are_decoded_first_and_blocks_in_order():
     parent = record(make())
     trace = branch(parent, 6, (1, -1), (4, -1), (12, -1))
     blocks = [block for block, _ in tail(trace)]
@@ -197,7 +197,7 @@ def finished(shared):
     return traced(shared.run(RunSpec(**BASE)))
 
 
-def test_a_session_goes_on_from_the_traces_it_is_given(shared, finished):
+def test_a_session_branches_from_the_traces_it_is_given(shared, finished):
     spec = RunSpec(**BASE, start=BranchStart("held.a", 5))
     events = list(shared.run(spec, parents={"held.a": finished}))
     assert tail(traced(events)) == tail(finished, 5)
@@ -206,7 +206,7 @@ def test_a_session_goes_on_from_the_traces_it_is_given(shared, finished):
     assert np.array_equal(start.canvas[0], finished.canvas_at(5))
 
 
-def test_lanes_of_a_race_branch_on_their_own(shared, finished):
+def test_each_lane_of_a_race_has_its_own_branch(shared, finished):
     edited = RunSpec(**BASE, start=BranchStart("x", 5, ((15, 40),)))
     race = RaceSpec(RunSpec(**BASE, start=BranchStart("x", 9)), edited)
     events = list(shared.race(race, parents={"x": finished}))
@@ -216,7 +216,7 @@ def test_lanes_of_a_race_branch_on_their_own(shared, finished):
     assert sum(isinstance(e, StepEvent) for e in lanes["b"]) == 10
 
 
-def test_a_session_refuses_a_parent_that_it_was_not_given(shared):
+def test_a_session_refuses_a_parent_that_it_is_not_given(shared):
     spec = RunSpec(**BASE, start=BranchStart("gone", 5))
     with pytest.raises(ValueError, match=r"start\.trace: 'gone' is no longer held; run it again"):
         next(shared.run(spec))

@@ -1,4 +1,4 @@
-"""Branches that do not fit their parent, or have none."""
+"""Branches that do not fit their parent, or have none, are refused."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def test_a_trace_that_has_not_begun_is_refused():
 
 
 def test_ids_that_the_model_lacks_are_refused():
-    """As a file from elsewhere may hold them."""
+    """A trace file from elsewhere may hold such ids."""
     parent, spec = record(make()), make(start=BranchStart("p", 3))
     parent.meta["model"] |= {"vocab_size": VOCAB + 9, "mask_id": VOCAB + 8}
     with pytest.raises(ValueError, match=r"start\.trace: its answer holds token ids"):
@@ -49,5 +49,5 @@ def test_ids_that_the_model_lacks_are_refused():
 
 
 def test_a_job_without_its_parent_is_refused():
-    with pytest.raises(ValueError, match="start: the trace to go on from is not at hand"):
+    with pytest.raises(ValueError, match="start: the trace to branch from is not available"):
         make_job(loaded(), make(start=BranchStart("p", 0)), [PROMPT])

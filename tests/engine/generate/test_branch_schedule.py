@@ -1,4 +1,4 @@
-"""Schedules of branches: they go on where the parent's stood, at its pace."""
+"""Schedules of branches: they continue the parent's, with as many tokens a step."""
 
 import numpy as np
 import pytest
@@ -15,8 +15,8 @@ FILLED = {"eos": "fill_eager", "gen_length": 32, "steps": 8}
     [{"block_length": 32, "steps": 4, "fixed": ((0, 5), (20, EOS))},
      {"block_length": 16, "steps": 6, "fixed": ((25, EOS),)}],
 )  # fmt: skip
-def test_the_schedule_is_the_parent_s_where_tokens_were_filled_in(changes):
-    """The known tokens alone would tell another schedule."""
+def test_the_schedule_continues_the_parents_after_an_end_of_text_fill(changes):
+    """The number of known tokens alone would give another schedule."""
     spec = make(**FILLED | changes)
     parent = record(spec)
     filled = np.isnan(parent.arrays()["commit_confidence"]).sum()
@@ -26,7 +26,7 @@ def test_the_schedule_is_the_parent_s_where_tokens_were_filled_in(changes):
         assert tail(branch(record(spec, most=step), step)) == tail(parent, step)
 
 
-def test_masking_again_keeps_the_pace():
+def test_remasking_keeps_the_number_of_tokens_a_step():
     parent = record(make())
     known = np.flatnonzero(parent.canvas_at(6)[WIDTH:] != MASK).tolist()
     assert paces(branch(parent, 6)) == [2, 2]
@@ -36,7 +36,7 @@ def test_masking_again_keeps_the_pace():
     assert paces(branch(parent, 6, *((o, -1) for o in second))) == [2, 2, 2, 2]
 
 
-def test_a_new_schedule_takes_over_by_what_is_known():
+def test_another_schedule_starts_from_the_number_of_known_tokens():
     parent = record(make())
     assert paces(branch(parent, 2, steps=16)) == [1] * 12
     assert paces(branch(record(make(steps=16)), 4, steps=8)) == [2] * 6
@@ -47,7 +47,7 @@ def test_a_new_schedule_takes_over_by_what_is_known():
     assert paces(branch(threshold, 4, unmasker="quota", knobs={})) == [2] * 6
 
 
-def test_a_branch_of_a_branch_goes_on_exactly():
+def test_a_branch_of_a_branch_repeats_the_first_run():
     parent = record(make(steps=6, eos="fill_eager", fixed=((6, EOS),)))
     child = branch(parent, 1)
     for step in range(child.steps):
@@ -56,7 +56,7 @@ def test_a_branch_of_a_branch_goes_on_exactly():
     assert child.arrays()["block_step"].tolist() == steps[1:]
 
 
-def test_a_branch_of_a_branch_keeps_the_pace_of_blocks_that_its_parent_did_not_reach():
+def test_a_branch_of_a_branch_continues_blocks_that_its_parent_did_not_reach():
     parent = record(make())
     known = np.flatnonzero(parent.canvas_at(6)[WIDTH : WIDTH + 8] != MASK).tolist()
     child = branch(parent, 6, *((o, -1) for o in known[:4]), most=1)
@@ -64,7 +64,7 @@ def test_a_branch_of_a_branch_keeps_the_pace_of_blocks_that_its_parent_did_not_r
     assert paces(branch(child, 1)) == [2, 2, 2]
 
 
-def test_the_schedule_of_a_branch_survives_a_file():
+def test_the_schedule_of_a_branch_is_kept_in_its_file():
     parent = record(make(block_length=16, steps=16))
     child = branch(parent, 14)
     assert child.arrays()["block_step"].tolist() == [14, 15]
@@ -72,7 +72,7 @@ def test_the_schedule_of_a_branch_survives_a_file():
     assert tail(branch(read, 1)) == tail(parent, 15)
 
 
-def test_a_random_order_is_drawn_anew_at_the_same_pace():
+def test_a_random_order_is_drawn_again_with_the_same_schedule():
     parent = record(make(knobs=RANDOM, steps=6))
     trace = branch(parent, 1)
     assert paces(trace) == paces(parent, 1)

@@ -1,4 +1,4 @@
-"""End-of-text policies: what they fill, what they leave, what they cost."""
+"""End-of-text rules: which positions they fill, and how many forwards they save."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from engine.unmask.base import Candidates
 from tests.support.micro import EOS, EOT, VOCAB, make_model, make_prompts, make_spec, run
 
 STOPS = (EOS, EOT)
-POLICIES = ["official", "fill_safe", "fill_eager"]
+RULES = ["official", "fill_safe", "fill_eager"]
 LEFT_TO_RIGHT = {"block_length": 1}
 
 
@@ -24,7 +24,7 @@ def first_end(ids):
 
 
 def ending_model(shift=0):
-    """A model whose answer ends well before its canvas does."""
+    """A model whose answer ends well before the end of its canvas."""
     for seed in range(100):
         model = make_model(seed, shift)
         if 3 <= first_end(run(model, make_spec(**LEFT_TO_RIGHT)).ids[0, 6:]) <= 10:
@@ -38,7 +38,7 @@ def ending(request):
 
 
 @pytest.mark.parametrize("policy", ["fill_safe", "fill_eager"])
-def test_the_text_is_the_same_left_to_right_and_the_rest_is_filled(ending, policy):
+def test_filling_keeps_the_text_of_left_to_right_decoding(ending, policy):
     official = run(ending, make_spec(**LEFT_TO_RIGHT))
     filled = run(ending, make_spec(eos=policy, **LEFT_TO_RIGHT))
     end = first_end(official.ids[0, 6:])
@@ -56,12 +56,12 @@ def test_filled_tokens_have_no_confidence(ending, policy):
     assert last.masks_left == 0
 
 
-def test_official_spends_the_same_forwards_whatever_is_decoded(ending):
+def test_official_always_runs_every_step(ending):
     assert len(run(ending, make_spec(steps=8)).events) == 8
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_an_end_in_the_prompt_stops_nothing(ending, policy):
+@pytest.mark.parametrize("policy", RULES)
+def test_a_stop_token_in_the_prompt_has_no_effect(ending, policy):
     prompt = [[EOS, *make_prompts(4)[0], EOT]]
     filled = run(ending, make_spec(eos=policy), prompt)
     plain = run(ending, make_spec(), prompt)
@@ -83,29 +83,29 @@ MASKED = np.array([[0, 0, 0, 1, 0, 1, 1], [0, 0, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0,
         ("fill_safe", [[], [], [5, 6]]),
     ],
 )
-def test_what_is_filled(policy, filled):
-    rows = positions_to_fill(policy, CANVAS, MASKED, STOPS, 2)
-    assert [np.flatnonzero(row).tolist() for row in rows] == filled
+def test_the_positions_to_fill(policy, filled):
+    fill = positions_to_fill(policy, CANVAS, MASKED, STOPS, 2)
+    assert [np.flatnonzero(row).tolist() for row in fill] == filled
 
 
-def test_a_masked_position_that_holds_a_stop_id_ends_nothing():
+def test_a_stop_id_at_a_masked_position_has_no_effect():
     masked = np.ones((1, 4), bool)
     assert not positions_to_fill("fill_eager", np.full((1, 4), EOS), masked, STOPS, 0).any()
 
 
-def test_suppressed_logits_never_propose_the_end(ending):
+def test_suppressed_logits_never_propose_end_of_text(ending):
     result = run(ending, make_spec(eos_suppress="logits"))
     assert EOS not in result.ids[0, 6:]
 
 
-def test_suppressed_logits_leave_other_stops_alone():
+def test_suppressed_logits_do_not_change_other_stop_tokens():
     logits = torch.zeros(1, 1, VOCAB)
     suppress_logits(logits, EOS)
     assert logits[0, 0, EOS] == -torch.inf
     assert (logits[0, 0, [EOT, 0, 5]] == 0).all()
 
 
-def test_suppressed_confidence_ranks_ends_last_but_keeps_their_probability():
+def test_suppressed_confidence_ranks_stop_tokens_last_and_keeps_their_probability():
     ids, score = torch.tensor([[7, EOS, EOT, 8]]), torch.tensor([[0.2, 0.9, 0.8, -torch.inf]])
     held = suppress_confidence(Candidates(ids, score, score), STOPS)
     assert held.ranking()[0].tolist() == [0, 1, 2, 3]
@@ -121,8 +121,8 @@ class ProposalTap(Recorder):
         self.steps.append(candidates.ids[view.real].numpy())
 
 
-def hasty_ends(model, **changes):
-    """Steps that commit an end although another token was proposed."""
+def early_stops(model, **changes):
+    """Steps that commit a stop token although another token was proposed."""
     tap = ProposalTap()
     result = run(model, make_spec(block_length=16, seed=4, **changes), recorder=tap)
     both = zip(result.events, tap.steps, strict=True)
@@ -133,18 +133,18 @@ def hasty_ends(model, **changes):
 
 @pytest.mark.parametrize("unmasker", ["quota", "threshold"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_suppressed_confidence_commits_ends_last(ending, temperature, unmasker):
+def test_suppressed_confidence_commits_stop_tokens_last(ending, temperature, unmasker):
     changes = {"temperature": temperature, "unmasker": unmasker}
-    assert hasty_ends(ending, eos_suppress="confidence", **changes) == []
+    assert early_stops(ending, eos_suppress="confidence", **changes) == []
 
 
 @pytest.mark.parametrize("shift", [0, 1])
-def test_ends_come_early_where_nothing_holds_them_back(shift):
-    assert any(hasty_ends(make_model(seed, shift)) for seed in range(20))
+def test_without_suppression_stop_tokens_come_early(shift):
+    assert any(early_stops(make_model(seed, shift)) for seed in range(20))
 
 
 @pytest.mark.parametrize(
     ("ids", "length"), [([5, 6, 7], 3), ([5, EOT, EOS], 1), ([EOS], 0), ([], 0)]
 )
-def test_text_length_counts_to_the_first_end(ids, length):
+def test_text_length_counts_to_the_first_stop_token(ids, length):
     assert text_length(np.array(ids, int), STOPS) == length

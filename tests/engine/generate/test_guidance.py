@@ -1,4 +1,4 @@
-"""Classifier-free guidance: its arithmetic, and branches that share nothing."""
+"""Classifier-free guidance: its formula, and branches that share nothing."""
 
 import numpy as np
 import pytest
@@ -35,16 +35,16 @@ def test_guided_logits_follow_the_formula(model, scale):
     _, steps = tapped(model, make_spec(cfg_scale=scale, fixed=fixed, temperature=1.0))
     given = [*range(6), 8, 15]
     for view, _, logits, canvas in steps:
-        static_rows = canvas.clone()
-        static_rows[:, given] = MASK
+        masked = canvas.clone()
+        masked[:, given] = MASK
         rows = view.needs[0] - model.info.logit_shift
-        z, u = (reference_logits(model, c)[0, rows] for c in (canvas, static_rows))
+        z, u = (reference_logits(model, c)[0, rows] for c in (canvas, masked))
         expected = (u + (scale + 1) * (z - u))[:, :MASK]
         torch.testing.assert_close(logits[0, :, :MASK], expected, atol=1e-8, rtol=0)
 
 
-def test_the_unconditional_branch_does_not_see_the_prompt(model):
-    """Two prompts, one padded alike: only the conditional logits may differ at the first step."""
+def test_the_unconditional_branch_does_not_depend_on_the_prompt(model):
+    """With two prompts of one length, only the conditional logits of the first step differ."""
     first = [tapped(model, make_spec(cfg_scale=2.0), make_prompts(6, seed=s))[1][0] for s in (1, 2)]
     plain = [tapped(model, make_spec(), make_prompts(6, seed=s))[1][0] for s in (1, 2)]
     guided_gap = first[0][2] - first[1][2]
@@ -83,7 +83,7 @@ def exact_dllm(interval):
 
 
 def test_guidance_every_so_many_steps_reuses_the_last_gap(model):
-    """Beyond the first five steps, z + scale (z' - u') with the gap of the last guided step."""
+    """After five steps, z + scale (z' - u') with the gap of the last step with both branches."""
     scale = 2.0
     spec = make_spec(cache="dllm_cache", knobs=exact_dllm(3), cfg_scale=scale)
     ran, steps = tapped(model, spec)
@@ -91,7 +91,7 @@ def test_guidance_every_so_many_steps_reuses_the_last_gap(model):
     gaps = None
     stale = []
     for event, (view, _, logits, canvas) in zip(ran.events, steps, strict=True):
-        z, u = (reference_logits(model, c)[0] for c in (canvas, _blind(canvas, view)))
+        z, u = (reference_logits(model, c)[0] for c in (canvas, _unconditional(canvas, view)))
         if event.forwards == 2:
             gaps = z - u
         rows = (view.needs[0] - model.info.logit_shift)[view.real[0]]
@@ -103,14 +103,14 @@ def test_guidance_every_so_many_steps_reuses_the_last_gap(model):
     assert any(stale)
 
 
-def _blind(canvas, view):
-    """The unconditional canvas: what was given is masked, what was decoded is seen."""
+def _unconditional(canvas, view):
+    """The unconditional canvas: prompt masked, decoded tokens visible."""
     out = canvas.clone()
     out[:, : view.run.prompt_length] = MASK
     return out
 
 
-def test_guidance_in_every_step_is_the_default(model):
+def test_the_default_runs_both_branches_in_every_step(model):
     spec = make_spec(cache="dllm_cache", knobs=exact_dllm(1), cfg_scale=2.0)
     assert run(model, spec).reveals == run(model, make_spec(cfg_scale=2.0)).reveals
     rare = make_spec(cache="dllm_cache", knobs=exact_dllm(64), cfg_scale=2.0)

@@ -1,4 +1,4 @@
-"""Every position is revealed once, in its block, and nothing else changes."""
+"""Every position is committed once, in its block, and no other changes."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def test_every_position_is_revealed_exactly_once(family, changes):
 
 
 @every_setting
-def test_events_retell_the_final_canvas(family, changes):
+def test_the_events_reconstruct_the_final_canvas(family, changes):
     result = run(model_of(family), make_spec(**changes))
     canvas = np.array([*make_prompts(6)[0], *[MASK] * 16])
     left = 16
@@ -44,7 +44,7 @@ def test_events_retell_the_final_canvas(family, changes):
 
 
 @every_setting
-def test_prompt_is_unchanged_and_no_mask_id_is_left(family, changes):
+def test_the_prompt_is_unchanged_and_no_mask_is_left(family, changes):
     result = run(model_of(family), make_spec(**changes))
     assert result.ids[0, :6].tolist() == make_prompts(6)[0]
     assert MASK not in result.ids[0, 6:]
@@ -56,14 +56,14 @@ def test_reveals_stay_in_the_current_block(family, changes):
         assert ((event.positions - 6) // 4 == event.block).all()
 
 
-def test_one_block_reveals_out_of_block_order():
+def test_within_one_block_positions_are_committed_in_any_order():
     spec = make_spec(block_length=16)
     order = np.concatenate([e.positions for e in run(model_of("mha"), spec).events])
     assert (np.diff((order - 6) // 4) < 0).any()
 
 
 @pytest.mark.parametrize("shift", [0, 1])
-def test_mask_id_is_never_committed_though_it_is_the_raw_argmax(shift):
+def test_the_mask_id_is_never_committed_even_if_it_is_the_argmax(shift):
     model = make_model(3, shift)
     first = run(model, make_spec()).ids[0, 6]
     model.head.weight[MASK] = 3 * model.head.weight[first]
@@ -74,14 +74,14 @@ def test_mask_id_is_never_committed_though_it_is_the_raw_argmax(shift):
     assert MASK not in result.ids[0, 6:]
 
 
-def test_mask_id_in_a_prompt_is_text():
+def test_a_mask_id_in_the_prompt_is_text():
     prompt = [[5, MASK, 7, 8, MASK, 9]]
     result = run(model_of("mha"), make_spec(cache="dual"), prompt)
     assert result.ids[0, :6].tolist() == prompt[0]
     assert sorted(offset for _, offset in result.reveals) == list(range(16))
 
 
-def test_fixed_tokens_stay_and_steer_the_rest():
+def test_fixed_tokens_stay_and_influence_the_rest():
     spec = make_spec(fixed=((1, 9), (6, 10), (15, 11)))
     result, free = run(model_of("gqa"), spec), run(model_of("gqa"), make_spec())
     assert result.ids[0, [7, 12, 21]].tolist() == [9, 10, 11]
@@ -90,32 +90,32 @@ def test_fixed_tokens_stay_and_steer_the_rest():
     assert not np.array_equal(result.ids[0, others], free.ids[0, others])
 
 
-def test_a_block_that_is_given_whole_costs_no_forward():
+def test_a_block_that_is_fixed_entirely_costs_no_forward():
     fixed = tuple((offset, 9) for offset in range(4, 8))
     result = run(model_of("mha"), make_spec(cache="dual", fixed=fixed))
     assert [e.block for e in result.events] == [0] * 4 + [2] * 4 + [3] * 4
 
 
 @pytest.mark.parametrize("steps", [4, 8, 12, 16])
-def test_quota_commits_what_it_owes(steps):
+def test_quota_commits_the_tokens_of_its_schedule(steps):
     result = run(model_of("mha"), make_spec(steps=steps))
     owed = quota(4, steps // 4) * 4
     assert [len(e.positions) for e in result.events] == list(owed)
 
 
-def test_quota_spends_no_forward_where_it_owes_nothing():
+def test_quota_runs_no_forward_for_steps_without_tokens():
     result = run(model_of("mha"), make_spec(steps=32))
     assert len(result.events) == 16
 
 
-def test_quota_counts_the_masks_that_a_block_really_has():
+def test_quota_counts_only_the_masks_of_a_block():
     spec = make_spec(steps=8, fixed=((0, 9), (1, 9), (2, 9)))
     counts = [len(e.positions) for e in run(model_of("mha"), spec).events]
     assert counts == [1, 2, 2, 2, 2, 2, 2]
 
 
 @pytest.mark.parametrize("masked", range(1, 40))
-def test_quotas_sum_and_are_level_and_fall(masked):
+def test_quotas_sum_to_the_masks_and_decrease_by_at_most_one(masked):
     for steps in (1, 2, 3, 7, 32):
         owed = quota(masked, steps)
         assert sum(owed) == masked

@@ -23,13 +23,14 @@ from tests.support.vocabularies import (
 SEEDS = st.integers(0, 29)
 
 
+def two_vocabularies(seed, other):
+    return random_vocabulary(seed), random_vocabulary(100 + other)
+
+
 @st.composite
 def drafts(draw):
     """Two vocabularies, a response, a draft with masked and known positions, and decisions."""
-    (dlm, ours), (guider, theirs) = (
-        random_vocabulary(draw(SEEDS)),
-        random_vocabulary(draw(SEEDS) + 100),
-    )
+    (dlm, ours), (guider, theirs) = two_vocabularies(draw(SEEDS), draw(SEEDS))
     rng = random.Random(draw(st.integers(0, 2**32)))
     return (dlm, ours, guider, theirs, *random_case(rng, dlm))
 
@@ -74,10 +75,7 @@ def test_the_count_equals_a_byte_by_byte_reference(case):
 def test_a_reference_that_is_one_byte_off_disagrees():
     rng, apart = random.Random(4), {1: 0, -1: 0}
     for _ in range(200):
-        (dlm, ours), (guider, theirs) = (
-            random_vocabulary(rng.randrange(30)),
-            random_vocabulary(100 + rng.randrange(30)),
-        )
+        (dlm, ours), (guider, theirs) = two_vocabularies(rng.randrange(30), rng.randrange(30))
         case = random_case(rng, dlm)
         found = align_and_accept(ours, theirs, *case)[1]
         for late in apart:
@@ -103,10 +101,7 @@ def test_accepted_tokens_end_within_the_agreed_bytes(case):
 def test_nothing_after_the_first_refusal_changes_the_result():
     rng, compared = random.Random(6), 0
     for _ in range(1500):
-        (dlm, ours), (_, theirs) = (
-            random_vocabulary(rng.randrange(30)),
-            random_vocabulary(100 + rng.randrange(30)),
-        )
+        (dlm, ours), (_, theirs) = two_vocabularies(rng.randrange(30), rng.randrange(30))
         prefix, draft, masked, flags = random_case(rng, dlm)
         aligned, found = align_and_accept(ours, theirs, prefix, draft, masked, flags)
         refused = np.flatnonzero(aligned.to_verify & ~np.array(flags[: len(aligned.ids)], bool))

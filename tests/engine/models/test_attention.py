@@ -86,10 +86,8 @@ def test_many_keys_make_many_chunks():
 
 @needs_onednn
 def test_small_products_use_the_fused_kernel():
-    for rows, routine in (
-        (MIN_MULTIPLICATIONS // (700 * WIDTH), False),
-        (MIN_MULTIPLICATIONS // (700 * WIDTH) + 1, True),
-    ):
+    least = MIN_MULTIPLICATIONS // (700 * WIDTH)
+    for rows, onednn in ((least, False), (least + 1, True)):
         q, k, v, _ = (x.float() for x in inputs(rows, 2, 700))
         ((*products,),) = recorded_products(lambda q=q, k=k, v=v: attention(q, k, v, None))
         assert {p.onednn for p in products} == {onednn}

@@ -1,4 +1,4 @@
-"""Guiders of the Hub: fetched, loaded and run; refusals that name the knob of the guider."""
+"""Guiders from the Hub: fetching, loading, running, and refusals that name the knob."""
 
 import pytest
 
@@ -28,79 +28,83 @@ def session(stub, cache):
     return Session(embedded_models(ROOT / "assets"), Hub(cache, stub.endpoint))
 
 
-def ask(guider=NAME, **changes):
+def guided_spec(guider=NAME, **changes):
     size = {"gen_length": 32, "block_length": 32, "steps": 32, "prompt": SUM}
     guided = {"unmasker": "guided", "knobs": {"guided.guider": guider}}
     return RunSpec(**(guided | size | changes))
 
 
 def weights(stub):
-    """Files with weights that were fetched."""
-    return [name for name in stub.names() if name.endswith(".safetensors")]
+    """The fetched files that hold weights."""
+    return [name for name in stub.downloads() if name.endswith(".safetensors")]
 
 
-def test_a_guider_is_fetched_loaded_and_guides_as_the_embedded_one(session, stub, cache):
-    events = list(session.run(ask()))
+def test_a_fetched_guider_guides_as_the_embedded_one(session, stub, cache):
+    events = list(session.run(guided_spec()))
     assert events[-1].reason == "done", events[-1].message
     states = [event.state for event in events if isinstance(event, Waiting)]
     assert {"fetching", "loading"} <= set(states)
     started = next(event for event in events if isinstance(event, RunStarted))
-    told = dict(started.guider)
-    assert (told["name"], told["digest"]) == (NAME, Checkpoint(QWEN).digest())
-    embedded = list(session.run(ask("tiny-qwen2")))[-1]
+    assert (started.guider["name"], started.guider["digest"]) == (NAME, Checkpoint(QWEN).digest())
+    embedded = list(session.run(guided_spec("tiny-qwen2")))[-1]
     assert events[-1].texts == embedded.texts
     assert events[-1].metrics["accepted"] == embedded.metrics["accepted"]
     assert weights(stub) == ["model.safetensors"]
-    assert "README.md" not in stub.names()
+    assert "README.md" not in stub.downloads()
     again = Session(embedded_models(ROOT / "assets"), offline(cache))
-    assert list(again.run(ask()))[-1].texts == embedded.texts
+    assert list(again.run(guided_spec()))[-1].texts == embedded.texts
 
 
 @pytest.mark.parametrize(
     ("knob", "spec"),
-    [("guided.guider", ask("own/absent")), ("model", ask("tiny-qwen2", model="own/absent"))],
+    [
+        ("guided.guider", guided_spec("own/absent")),
+        ("model", guided_spec("tiny-qwen2", model="own/absent")),
+    ],
 )
-def test_what_the_hub_does_not_have_is_refused_for_the_knob_that_named_it(session, knob, spec):
+def test_a_name_missing_on_the_hub_is_refused_with_its_knob(session, knob, spec):
     end = list(session.run(spec))[-1]
     assert end.reason == "failed"
     assert f"failed: {knob}: the Hub has no own/absent, or keeps it private" in end.message
 
 
-def test_a_guider_that_came_incomplete_is_refused_for_its_knob(session, stub):
-    stub.cut = "model.safetensors"
-    end = list(session.run(ask()))[-1]
-    assert f"failed: guided.guider: {NAME} came incomplete" in end.message
+def test_an_incomplete_download_is_refused_with_the_knob(session, stub):
+    stub.truncated = "model.safetensors"
+    end = list(session.run(guided_spec()))[-1]
+    assert f"failed: guided.guider: the download of {NAME} is incomplete" in end.message
 
 
-def test_a_folder_without_a_config_is_refused_for_the_knob_that_named_it(session, tmp_path):
+def test_a_folder_without_a_config_is_refused_with_its_knob(session, tmp_path):
     with pytest.raises(ValueError, match=r"^guided\.guider: .* holds no config\.json"):
-        session.plan(ask(str(tmp_path)))
+        session.plan(guided_spec(str(tmp_path)))
     with pytest.raises(ValueError, match=r"^model: .* holds no config\.json"):
-        session.plan(ask("tiny-qwen2", model=str(tmp_path)))
+        session.plan(guided_spec("tiny-qwen2", model=str(tmp_path)))
 
 
-def test_memory_is_asked_before_the_weights_of_a_guider_come(session, stub, monkeypatch):
-    alone = session.plan(ask(unmasker="threshold", knobs={}))
+def test_memory_is_checked_before_the_weights_of_a_guider_are_fetched(session, stub, monkeypatch):
+    alone = session.plan(guided_spec(unmasker="threshold", knobs={}))
     short = alone["weights_bytes"] * 21 // 20 + alone["memory_bytes"] - alone["weights_bytes"]
-    whole = short + session.plan(ask("tiny-qwen2"))["guider_bytes"]
+    whole = short + session.plan(guided_spec("tiny-qwen2"))["guider_bytes"]
     monkeypatch.setattr("engine.serve.model_pool.free_bytes", lambda: {"cpu": whole - 1})
-    assert session.plan(ask())["guider_bytes"] is None
-    end = list(session.run(ask()))[-1]
+    assert session.plan(guided_spec())["guider_bytes"] is None
+    end = list(session.run(guided_spec()))[-1]
     assert "model: its 0.00 billion numbers at float32 and the run need" in end.message
-    assert "config.json" in stub.names()
+    assert "config.json" in stub.downloads()
     assert weights(stub) == []
     monkeypatch.setattr("engine.serve.model_pool.free_bytes", lambda: {"cpu": whole + 10_000})
-    assert list(session.run(ask()))[-1].reason == "done"
+    assert list(session.run(guided_spec()))[-1].reason == "done"
 
 
-def test_memory_for_a_guider_is_asked_before_the_weights_of_the_model_come(tmp_path, monkeypatch):
+def test_guider_memory_is_checked_before_the_models_weights_are_fetched(
+    tmp_path, monkeypatch
+):
     with serving({NAME: write_checkpoint(tmp_path / "origin")}) as stub:
         session = Session({}, Hub(tmp_path / "cache", stub.endpoint))
         monkeypatch.setattr("engine.serve.model_pool.free_bytes", lambda: {"cpu": 7_000_000})
-        end = list(session.run(ask("tiny-qwen2", model=NAME)))[-1]
+        end = list(session.run(guided_spec("tiny-qwen2", model=NAME)))[-1]
         assert "model: its 0.00 billion numbers" in end.message
         assert weights(stub) == []
-        plain = ask(unmasker="threshold", knobs={}, model=NAME)
+        plain = guided_spec(unmasker="threshold", knobs={}, model=NAME)
         assert list(session.run(plain))[-1].reason == "done"
 
 
@@ -109,19 +113,19 @@ def test_memory_for_a_guider_is_asked_before_the_weights_of_the_model_come(tmp_p
     [(TINY, {}, "failed: guided.guider: config.json: "),
      (TINY.parent / "tiny-qwen2-digits", {"guided.fallback": "ar"}, "failed: guided.fallback: ")],
 )  # fmt: skip
-def test_a_guider_that_cannot_guide_is_refused_before_its_weights_come(
+def test_an_unusable_guider_is_refused_before_its_weights_are_fetched(
     cache, folder, changes, message
 ):
     with serving({NAME: folder}) as stub:
         session = Session(embedded_models(ROOT / "assets"), Hub(cache, stub.endpoint))
-        end = list(session.run(ask(knobs={"guided.guider": NAME} | changes)))[-1]
+        end = list(session.run(guided_spec(knobs={"guided.guider": NAME} | changes)))[-1]
     assert message in end.message
     assert weights(stub) == []
 
 
-def test_the_plan_counts_what_is_fetched_for_a_guider_of_known_size(session, monkeypatch):
-    large, tokens = 7_615_616_512, session.plan(ask())["prompt_tokens"] + 32
-    spec = ask("Qwen/Qwen2.5-7B-Instruct")
+def test_a_plan_counts_the_download_of_a_guider_of_known_size(session, monkeypatch):
+    large, tokens = 7_615_616_512, session.plan(guided_spec())["prompt_tokens"] + 32
+    spec = guided_spec("Qwen/Qwen2.5-7B-Instruct")
     monkeypatch.setattr("engine.serve.model_pool.free_bytes", lambda: {"cpu": 40 * 10**9})
     plan = session.plan(spec)
     assert plan["fetch_bytes"] == 2 * large
@@ -132,10 +136,10 @@ def test_the_plan_counts_what_is_fetched_for_a_guider_of_known_size(session, mon
         session.plan(spec)
 
 
-def test_the_plan_leaves_out_what_it_does_not_know(session, monkeypatch):
-    found = [session.plan(ask(name)) for name in (NAME, "tiny-qwen2")]
+def test_a_plan_leaves_unknown_sizes_out(session, monkeypatch):
+    found = [session.plan(guided_spec(name)) for name in (NAME, "tiny-qwen2")]
     assert [plan["fetch_bytes"] for plan in found] == [0, 0]
     assert [plan["guider_bytes"] is None for plan in found] == [True, False]
     monkeypatch.setattr("engine.serve.model_pool.free_bytes", lambda: {"cpu": 40 * 10**9})
-    big = session.plan(ask(model="GSAI-ML/LLaDA-8B-Instruct", dtype="bfloat16"))
+    big = session.plan(guided_spec(model="GSAI-ML/LLaDA-8B-Instruct", dtype="bfloat16"))
     assert big["fetch_bytes"] == 16_031_162_368

@@ -15,7 +15,7 @@ from engine.models.loading.registry import REGISTERED
 from engine.serve.memory_budget import present_devices
 from engine.serve.model_pool import MAX_LOADED, ModelPool
 from engine.serve.session import Session
-from tests.engine.models.loading.test_placement import drained
+from tests.engine.models.loading.test_placement import collect
 from tests.engine.serve.test_pause_and_stop import is_free
 from tests.support.micro import write_checkpoint
 
@@ -163,7 +163,7 @@ def steps(closed):
 def test_progress_is_reported_at_most_once_an_interval(monkeypatch):
     clock = iter(i / 10 for i in range(100))
     monkeypatch.setattr(engine.core.progress.time, "monotonic", lambda: next(clock))
-    value, waits = drained(with_progress(steps([]), "loading", "x", Control(), interval=0.35))
+    value, waits = collect(with_progress(steps([]), "loading", "x", Control(), interval=0.35))
     assert value == "value"
     assert 1 < len(waits) < 10
     assert waits[0] == Waiting("loading", 0, 9, "x")
@@ -174,7 +174,7 @@ def test_a_stop_closes_the_generator():
     stream = with_progress(steps(closed), "loading", "x", control, interval=0)
     next(stream)
     control.stop()
-    assert drained(stream) == (None, [])
+    assert collect(stream) == (None, [])
     assert closed == [True]
 
 

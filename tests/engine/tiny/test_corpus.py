@@ -1,4 +1,4 @@
-"""The corpus: checkable, reproducible, and split for ever."""
+"""The corpus: correct, reproducible, and split into training and exam by text."""
 
 import random
 import re
@@ -22,7 +22,7 @@ def test_every_equation_of_a_solution_holds_and_the_last_is_the_answer():
         assert corpus.correct(one.solution, one)
 
 
-def test_a_wrong_number_is_marked_wrong():
+def test_only_the_right_final_number_is_correct():
     one = corpus.draw(1, 1)[0]
     assert not corpus.correct(one.solution.replace(str(one.answer), str(one.answer + 1)), one)
     assert not corpus.correct("no number at all", one)
@@ -30,19 +30,19 @@ def test_a_wrong_number_is_marked_wrong():
 
 
 def test_exam_and_training_never_share_a_problem():
-    sat = {p.question for p in corpus.draw(7, 300)}
-    learnt = {p.question for p in corpus.draw(8, 3000, exam=False)}
-    assert not sat & learnt
-    assert all(map(corpus.held_out, sat))
-    assert not any(map(corpus.held_out, learnt))
+    exam = {p.question for p in corpus.draw(7, 300)}
+    training = {p.question for p in corpus.draw(8, 3000, exam=False)}
+    assert not exam & training
+    assert all(map(corpus.held_out, exam))
+    assert not any(map(corpus.held_out, training))
 
 
-def test_a_seed_names_its_problems():
+def test_a_seed_reproduces_its_problems():
     assert corpus.draw(5, 20) == corpus.draw(5, 20)
     assert corpus.draw(5, 20) != corpus.draw(6, 20)
 
 
-def test_worked_examples_stand_before_the_question_and_are_never_of_the_exam():
+def test_worked_examples_precede_the_question_and_are_not_held_out():
     one = corpus.draw(3, 1)[0]
     prompt = worked_prompt(random.Random(0), one, 4)
     shots = re.findall(r"Question: (.*)\nAnswer: ", prompt)
@@ -52,10 +52,10 @@ def test_worked_examples_stand_before_the_question_and_are_never_of_the_exam():
     assert worked_prompt(random.Random(0), one, 0) == one.question
 
 
-def test_the_exam_is_drawn_from_the_held_out_class():
+def test_exam_questions_are_held_out():
     assert all(corpus.held_out(problem.question) for problem, _ in exam_questions(20, 7, 2))
 
 
-def test_an_unknown_form_is_refused():
+def test_an_unknown_form_is_rejected():
     with pytest.raises(ValueError, match="form"):
         corpus.few_shot(random.Random(0), corpus.draw(1, 1)[0], len, 10, form="poem")

@@ -37,13 +37,13 @@ FAMILIES = {
 GUIDERS = ("tiny-qwen2", "tiny-qwen2-digits")
 
 
-def test_nothing_else_is_shipped():
+def test_only_the_known_models_are_shipped():
     assert {folder.name for folder in MODELS.iterdir()} == set(FAMILIES)
     assert list(embedded_models(ASSETS)) == ["tiny-llada", "tiny-dream"]
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_the_shipped_tokenizer_is_the_one_that_the_code_builds(name):
+def test_the_shipped_tokenizer_equals_a_new_one(name):
     shipped = json.loads((MODELS / name / "tokenizer.json").read_text())
     assert shipped == json.loads(tiny_tokenizer.build(*FAMILIES[name]).to_str())
 
@@ -51,7 +51,7 @@ def test_the_shipped_tokenizer_is_the_one_that_the_code_builds(name):
 @pytest.mark.parametrize(
     "text", ["Mia has 12 pens.", "emoji 🐢 and עברית", "${x} <b>\n\t`", "\x00é"]
 )
-def test_any_text_comes_back_from_its_ids(text):
+def test_any_text_is_decoded_unchanged(text):
     tokenizer = Tokenizer(MODELS / "tiny-llada")
     ids = tokenizer.encode(text)
     assert tokenizer.decode(ids) == text
@@ -70,7 +70,7 @@ def test_a_guider_loads_with_transformers(name):
     assert guider.config.model_type == "qwen2"
 
 
-def test_one_guider_shares_the_vocabulary_and_the_other_does_not():
+def test_only_one_guider_shares_the_vocabulary():
     text = "Mia has 12 pens and 30 books."
     ids = {name: Tokenizer(MODELS / name).encode(text) for name in FAMILIES}
     assert ids["tiny-llada"] == ids["tiny-dream"] == ids["tiny-qwen2"]
@@ -107,7 +107,7 @@ def test_the_recorded_example_is_the_default_race_of_the_shipped_model():
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_model_card_states_corpus_training_and_exam(name):
+def test_a_model_card_has_corpus_training_and_exam(name):
     card = (MODELS / name / "README.md").read_text()
     for heading in ("## Exam", "## Corpus", "## Training"):
         assert heading in card

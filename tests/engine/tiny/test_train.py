@@ -1,6 +1,5 @@
-"""Training: resumes exactly, masks as decoding does, exports what the adapter reads."""
+"""Training resumes exactly, masks as decoding does, and exports what the adapter reads."""
 
-import sys
 from dataclasses import replace
 
 import pytest
@@ -26,16 +25,14 @@ SMALL = ("--tokens", "300", "--save-every", "2", "--wordings", "1", "--operation
 
 
 def train(*words):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["train", *words])
-        main()
+    main(words)
 
 
 def weights_of(folder):
     return torch.load(folder / "state.pt", weights_only=True)["model"]
 
 
-def test_an_interrupted_run_ends_where_an_unbroken_one_does(tmp_path):
+def test_an_interrupted_run_ends_like_an_uninterrupted_one(tmp_path):
     once, twice = tmp_path / "once", tmp_path / "twice"
     train("run", "--kind", "causal", "--steps", "4", "--out", str(once), *SMALL)
     state = torch.load(once / "state.pt", weights_only=True)
@@ -49,11 +46,39 @@ def test_an_interrupted_run_ends_where_an_unbroken_one_does(tmp_path):
         torch.testing.assert_close(tensor, state["model"][name], atol=1e-5, rtol=1e-4)
 
 
+def test_a_state_with_fused_weights_resumes_alike(tmp_path):
+    """A state saved when q|k|v and gate|up were one tensor each, with their own optimizer."""
+    new, old = tmp_path / "new", tmp_path / "old"
+    words = ("run", "--kind", "causal", "--steps", "2", *SMALL)
+    train(*words, "--out", str(new))
+    state = torch.load(new / "state.pt", weights_only=True)
+    state["phases"][-1]["steps"] = 4
+    torch.save(state, new / "state.pt")
+    model, muon = state["model"], iter(state["optimizers"][0]["state"].values())
+    momentum, fused = {}, {name: t for name, t in model.items() if "blocks" not in name}
+    for layer in range(8):
+        for parts in (("norm1",), ("norm2",), "qkv", ("out",), ("gate", "up"), ("down",)):
+            stacked = torch.stack([model[f"blocks.{layer}.{part}"] for part in parts])
+            name = f"blocks.{layer}.{'_'.join(parts).replace('q_k_v', 'qkv')}"
+            fused[name] = stacked if len(parts) > 1 else stacked[0]
+            if stacked.dim() == 3:
+                buffers = torch.stack([next(muon)["momentum_buffer"] for _ in parts])
+                momentum[len(momentum)] = {"momentum": buffers if len(parts) > 1 else buffers[0]}
+    groups = [{"lr": 0.02, "momentum": 0.95, "params": list(range(len(momentum)))}]
+    optimizers = [{"state": momentum, "param_groups": groups}, state["optimizers"][1]]
+    old.mkdir()
+    torch.save(state | {"model": fused, "optimizers": optimizers}, old / "state.pt")
+    for folder in (new, old):
+        train(*words, "--out", str(folder))
+    for name, tensor in weights_of(old).items():
+        assert torch.equal(tensor, weights_of(new)[name])
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A masked run of two steps."""
+    """A mexported run of two steps."""
     folder = tmp_path_factory.mktemp("trained")
-    train("run", "--kind", "masked", "--steps", "2", "--out", str(folder), *SMALL)
+    train("run", "--kind", "mexported", "--steps", "2", "--out", str(folder), *SMALL)
     return folder
 
 
@@ -74,22 +99,22 @@ def test_an_export_gives_the_logits_of_the_network(trained, tmp_path, family):
     assert (adapter.info.mask_id, adapter.info.eos_id) == (tokenizer.MASK, tokenizer.EOS)
 
 
-def test_a_dream_export_asks_as_the_shifted_training_does(tmp_path):
+def test_a_dream_export_encodes_prompts_as_the_shifted_training(tmp_path):
     tokenizer.write(tmp_path, "dream")
-    asked = EngineTokenizer(tmp_path)
+    exported = EngineTokenizer(tmp_path)
     problem = corpus.draw(3, 1)[0]
-    prompt = asked.encode_prompt(problem.question)
+    prompt = exported.encode_prompt(problem.question)
     source = BatchStream(tokenizer.build("qwen2"), Recipe(shift=1), "qwen2", 3)
     chat = [*corpus.chat(problem), {"role": "assistant", "content": problem.solution}]
     sample = source._encode([chat])[0]
     assert prompt == sample.ids[: sample.spans[-1][0]]
-    assert asked.stop_ids == (tokenizer.EOT,)
-    special = [asked.piece(i).decode() for i in range(6)]
+    assert exported.stop_ids == (tokenizer.EOT,)
+    special = [exported.piece(i).decode() for i in range(6)]
     assert special == list(tokenizer.SPECIALS["dream"])
 
 
-def test_masked_states_hide_what_they_ask_for():
-    recipe = Recipe(kind="masked", regions=(64,), tokens=600)
+def test_the_targets_of_masked_states_are_mexported():
+    recipe = Recipe(kind="mexported", regions=(64,), tokens=600)
     built = tokenizer.build("llada")
     for seed in range(3):
         source = BatchStream(built, replace(recipe, copies=0.0), "llada", seed)
@@ -99,7 +124,7 @@ def test_masked_states_hide_what_they_ask_for():
 
 
 @pytest.mark.parametrize(("name", "family"), [("tiny-llada", "llada"), ("tiny-qwen2", "qwen2")])
-def test_a_shipped_model_is_read_and_written_back_whole(name, family):
+def test_a_shipped_model_is_read_and_written_unchanged(name, family):
     folder, shape = ROOT / "assets" / "models" / name, NetworkShape(vocab=tokenizer.VOCAB)
     shipped = load_file(folder / "model.safetensors")
     back = export.checkpoint_tensors(export.read_weights(folder, shape), shape, family)
@@ -107,8 +132,8 @@ def test_a_shipped_model_is_read_and_written_back_whole(name, family):
     assert all((back[n].to(torch.bfloat16) == shipped[n]).all() for n in shipped)
 
 
-def test_a_shifted_state_asks_the_row_before():
-    recipe = Recipe(kind="masked", operations=(1, 1), wordings=1, tokens=300)
+def test_a_shifted_state_is_predicted_by_the_row_before():
+    recipe = Recipe(kind="mexported", operations=(1, 1), wordings=1, tokens=300)
     built = tokenizer.build("qwen2")
     one, other = (
         next(BatchStream(built, replace(recipe, shift=shift), "qwen2", 3).batches())

@@ -15,7 +15,7 @@ EXAMPLES = sorted((ASSETS / "examples").rglob("*.npz"))
 def test_a_bundled_trace_opens(path):
     trace = Trace.load(path)
     assert trace.meta["reason"] == "done"
-    assert trace.steps == len(trace.arrays()["commit_step"].tolist() and trace.arrays()["rows"])
+    assert trace.steps == len(trace.arrays()["rows"]) > 0
     answer = trace.canvas_at(trace.steps)[~trace.arrays()["prompt_mask"]]
     assert trace.meta["model"]["mask_id"] not in answer
     assert set(answer.tolist()) <= set(trace.pieces)
@@ -24,5 +24,5 @@ def test_a_bundled_trace_opens(path):
 def test_a_json_trace_opens_and_is_written_the_same():
     path = ROOT / "tests" / "data" / "trace.json"
     trace, document = Trace.load(path), json.loads(path.read_text("utf-8"))
-    assert trace.steps == 15
+    assert trace.steps == 16
     assert json.loads(trace.to_json()) == document

@@ -141,7 +141,9 @@ def test_a_file_of_version_1_is_read(tmp_path, suffix):
     path = tmp_path / f"old.{suffix}"
     if suffix == "json":
         document = json.loads(trace.to_json())
-        document["arrays"] = {k: v for k, v in document["arrays"].items() if k not in ADDED_AFTER[1]}
+        document["arrays"] = {
+            k: v for k, v in document["arrays"].items() if k not in ADDED_AFTER[1]
+        }
         flops = trace.arrays()["flops"][:, :OLD_PARTS]
         document["arrays"]["flops"] = {"shape": flops.shape, "data": flops.ravel().tolist()}
         path.write_text(json.dumps(document))

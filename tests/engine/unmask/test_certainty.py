@@ -1,4 +1,4 @@
-"""Certainty density, decoding by it, and the schedule that it shares with quota."""
+"""Certainty density, decoding with it, and the even schedule."""
 
 import math
 
@@ -8,14 +8,14 @@ import torch
 
 from engine.cache.calibration.density import density
 from engine.config.plan import quota
-from engine.unmask.schedule import owed
+from engine.unmask.schedule import even_tokens_due
 from tests.support.micro import LogitTap, make_spec, model_of, run
 
 P, T = 6, 22
 
 
 def sum_of_kernels(known, sigma):
-    """The density of one sequence, position by position."""
+    """The density of one sequence, summed position by position."""
     size = len(known)
     whole = [True] * size + known + [known[-1]] * size
     every = sum(math.exp(-(d**2) / (2 * sigma**2)) for d in range(-3 * size, 3 * size))
@@ -27,7 +27,7 @@ def sum_of_kernels(known, sigma):
 
 
 @pytest.mark.parametrize(("size", "sigma"), [(1, 2.0), (5, 0.5), (16, 10.0), (33, 3.0)])
-def test_the_density_is_a_sum_of_kernels(size, sigma):
+def test_the_density_is_a_sum_of_gaussian_kernels(size, sigma):
     known = torch.rand(6, size, generator=torch.Generator().manual_seed(size)) < 0.5
     known[0], known[1] = True, False
     found = density(known, sigma)
@@ -38,7 +38,7 @@ def test_the_density_is_a_sum_of_kernels(size, sigma):
     assert (found[0] > found[1]).all()
 
 
-def test_what_lies_beyond_the_end_is_as_the_last_position():
+def test_positions_beyond_the_end_count_like_the_last_one():
     known = torch.zeros(2, 8, dtype=torch.bool)
     known[1, -1] = True
     without, with_last = density(known, 2.0)
@@ -47,8 +47,8 @@ def test_what_lies_beyond_the_end_is_as_the_last_position():
     assert with_last[-2] - without[-2] > own * 1.5
 
 
-class Ranked(LogitTap):
-    """What each step could commit: positions, confidences and what was masked."""
+class CandidateTap(LogitTap):
+    """Records the view, the candidates' positions and their confidences at each step."""
 
     def record(self, view, plan, logits, candidates):
         real = view.real[0]
@@ -58,23 +58,23 @@ class Ranked(LogitTap):
 @pytest.mark.parametrize(("block", "steps"), [(4, 16), (16, 16), (16, 5), (8, 4)])
 def test_certainty_ranks_by_confidence_times_density(model, block, steps):
     changes = {"block_length": block, "steps": steps, "knobs": {"certainty.sigma": 3.0}}
-    tap = Ranked()
+    tap = CandidateTap()
     result = run(model, make_spec(unmasker="certainty", **changes), None, tap)
-    plain = 0
+    different = 0
     for event, (view, places, confidence) in zip(result.events, tap.steps, strict=True):
         near = sum_of_kernels((~view.masked_host[0, P:]).tolist(), 3.0)
         score = confidence.numpy() * [near[p - P] for p in places]
         count = len(event.positions)
         best = places[np.argsort(-score, kind="stable")[:count]]
         assert sorted(event.positions) == sorted(best)
-        surest = places[np.argsort(-confidence.numpy(), kind="stable")[:count]]
-        plain += sorted(surest) != sorted(best)
+        most_confident = places[np.argsort(-confidence.numpy(), kind="stable")[:count]]
+        different += sorted(most_confident) != sorted(best)
     counts = [len(e.positions) for e in result.events]
     assert counts == list(quota(block, steps * block // 16)) * (16 // block)
-    assert plain or block == 4
+    assert different or block == 4
 
 
-def test_a_wide_kernel_is_quota_and_a_narrow_one_goes_left_to_right():
+def test_a_wide_kernel_gives_quota_and_a_narrow_one_left_to_right():
     def order(unmasker, knobs=None):
         spec = make_spec(unmasker=unmasker, block_length=16, knobs=knobs or {})
         return [int(e.positions[0]) for e in run(model_of("mha"), spec).events]
@@ -88,23 +88,23 @@ def test_a_wide_kernel_is_quota_and_a_narrow_one_goes_left_to_right():
     assert order("certainty", {"certainty.sigma": 1000.0}) == order("quota") != usual
 
 
-def test_ends_held_back_stay_last():
+def test_eos_suppression_by_confidence_commits_every_position():
     spec = make_spec(unmasker="certainty", block_length=16, eos_suppress="confidence", steps=4)
     result = run(model_of("gqa"), spec)
     assert sorted(p for e in result.events for p in e.positions) == list(range(P, T))
 
 
 @pytest.mark.parametrize(("opened", "steps"), [(8, 4), (7, 3), (3, 5), (16, 1), (5, 5)])
-def test_the_schedule_gives_the_quotas_where_all_are_met(opened, steps):
+def test_the_schedule_gives_the_quotas_if_each_is_met(opened, steps):
     left, found = opened, []
     for step in range(steps):
-        found.append(int(owed(np.array([opened]), np.array([left]), steps, step)[0]))
+        found.append(int(even_tokens_due(np.array([opened]), np.array([left]), steps, step)[0]))
         left -= found[-1]
     assert found == list(quota(opened, steps))
     assert left == 0
 
 
-def test_the_schedule_never_stalls_and_owes_what_it_missed():
+def test_the_schedule_never_stalls_and_makes_up_for_missed_tokens():
     noise = np.random.default_rng(0)
     late = 0
     for _ in range(200):
@@ -113,7 +113,7 @@ def test_the_schedule_never_stalls_and_owes_what_it_missed():
         for step in range(opened + steps):
             if not left:
                 break
-            due = int(owed(np.array([opened]), np.array([left]), steps, step)[0])
+            due = int(even_tokens_due(np.array([opened]), np.array([left]), steps, step)[0])
             through = sum(quota(opened, steps)[: step + 1])
             assert due == max(1, through - (opened - left))
             left -= min(due, int(noise.integers(1, 4)))
@@ -122,6 +122,6 @@ def test_the_schedule_never_stalls_and_owes_what_it_missed():
     assert late
 
 
-def test_tokens_filled_by_the_end_of_text_are_not_owed_again():
-    assert owed(np.array([16]), np.array([4]), 4, 1).tolist() == [4]
-    assert owed(np.array([16, 16]), np.array([13, 16]), 4, 1).tolist() == [5, 8]
+def test_tokens_filled_by_the_end_of_text_rule_are_not_due_again():
+    assert even_tokens_due(np.array([16]), np.array([4]), 4, 1).tolist() == [4]
+    assert even_tokens_due(np.array([16, 16]), np.array([13, 16]), 4, 1).tolist() == [5, 8]

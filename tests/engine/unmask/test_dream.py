@@ -1,4 +1,4 @@
-"""Dream's sampler: its shaping, its measures, its two schedules, and chance."""
+"""Dream's sampler: shaping, measures, its two schedules, and the random order origin."""
 
 import numpy as np
 import pytest
@@ -38,13 +38,13 @@ def test_top_p_keeps_the_token_that_crosses_it():
     assert kept(top_p=1.0) == [0, 1, 2, 3, 4, 5]
 
 
-def test_top_k_keeps_so_many_and_all_at_zero_or_beyond():
+def test_top_k_keeps_k_tokens_and_all_at_zero_or_above_the_vocabulary():
     assert kept(top_k=2) == [2, 4]
     assert kept(top_k=0) == kept(top_k=6) == kept(top_k=50) == [0, 1, 2, 3, 4, 5]
     assert kept(top_k=3, top_p=0.5) == [2, 4]
 
 
-def test_the_temperature_comes_before_top_p():
+def test_the_temperature_is_applied_before_top_p():
     cool, hot = (shape_logits(LOGITS, Shaping(top_p=0.9), t).isfinite().sum() for t in (0.2, 5.0))
     assert (int(cool), int(hot)) == (1, 6)
 
@@ -56,7 +56,7 @@ def proposals(n, temperature, score="confidence", **shaping):
     return propose(logits, real, score, temperature, noise, Shaping(**shaping))
 
 
-def test_tokens_and_confidence_are_of_the_tempered_and_filtered_distribution():
+def test_tokens_and_confidence_follow_the_tempered_and_filtered_distribution():
     found = proposals(20_000, 0.5, top_k=4)
     law = (LOGITS / 0.5).masked_fill(LOGITS < 0, -torch.inf).softmax(-1)
     drawn = torch.bincount(found.ids[0], minlength=6).double()
@@ -68,7 +68,7 @@ def test_tokens_and_confidence_are_of_the_tempered_and_filtered_distribution():
 
 
 @pytest.mark.parametrize(("alg", "score"), [("topk_margin", "margin"), ("entropy", "entropy")])
-def test_measures_are_of_the_filtered_distribution(alg, score):
+def test_measures_use_the_filtered_distribution(alg, score):
     p = LOGITS[[2, 4, 0]].softmax(-1)
     expected = {"margin": p[0] - p[1], "entropy": (p * p.log()).sum()}[score]
     rule = make_unmasker(dream(alg, top_k=3))
@@ -78,7 +78,7 @@ def test_measures_are_of_the_filtered_distribution(alg, score):
 
 
 def test_an_order_temperature_draws_by_the_softmax_of_the_measure():
-    """The first of three candidates by score is each one as often as its share says."""
+    """Each of three candidates is first by score as often as the softmax predicts."""
     logits = torch.stack([LOGITS * s for s in (0.2, 1.0, 3.0)]).expand(4000, 3, 6)
     noise = [torch.Generator().manual_seed(i) for i in range(4000)]
     real = torch.ones(4000, 3, dtype=torch.bool)
@@ -91,7 +91,7 @@ def test_an_order_temperature_draws_by_the_softmax_of_the_measure():
 
 
 def released(masked, steps, eps=0.001):
-    """Counts of Dream's schedule in float32, written out."""
+    """Counts of Dream's released schedule, computed in float32."""
     t, left, out = np.linspace(1, eps, steps + 1, dtype=np.float32), masked, []
     for i in range(steps):
         share = np.float32(1) - t[i + 1] / t[i] if i < steps - 1 else np.float32(1)
@@ -101,7 +101,7 @@ def released(masked, steps, eps=0.001):
 
 
 @pytest.mark.parametrize(("masked", "steps"), [(16, 16), (16, 8), (16, 5), (4, 16), (16, 1)])
-def test_the_released_schedule_by_its_counts(model, masked, steps):
+def test_the_released_schedule_commits_its_counts(model, masked, steps):
     spec = dream(schedule="released", block_length=masked, gen_length=16,
                  steps=steps * (16 // masked))  # fmt: skip
     expected = released(masked, steps) * (16 // masked)
@@ -115,16 +115,16 @@ def test_the_released_schedule_starts_with_none_and_ends_with_two():
     assert released(32, 32) == [0] + [1] * 30 + [2]
     assert released(48, 24)[0] == 1
     assert released(48, 24)[-1] == 3
-    pace = DreamSchedule(32, {}, 0.001)
-    left, owed = np.array([32]), []
+    schedule = DreamSchedule(32, {}, 0.001)
+    left, due = np.array([32]), []
     for step in range(32):
-        owed.append(int(pace.owed(left, BLOCK, step)[0]))
-        left = left - owed[-1]
-    assert owed == released(32, 32)
+        due.append(int(schedule.tokens_due(left, BLOCK, step)[0]))
+        left = left - due[-1]
+    assert due == released(32, 32)
 
 
 @pytest.mark.parametrize("steps", [16, 8, 12])
-def test_the_corrected_schedule_is_that_of_quota(model, steps):
+def test_the_corrected_schedule_equals_quota(model, steps):
     corrected = run(model, dream("maskgit_plus", steps=steps))
     quota = run(model, make_spec(steps=steps))
     assert counts(corrected) == counts(quota)
@@ -134,7 +134,7 @@ def test_the_corrected_schedule_is_that_of_quota(model, steps):
     )
 
 
-def test_measures_differ_in_what_they_reveal_first():
+def test_measures_differ_in_their_first_position():
     model, first = model_of("shifted-gqa"), set()
     for alg in ("maskgit_plus", "topk_margin", "entropy"):
         found = run(model, dream(alg, block_length=16), make_prompts(6, seed=9))
@@ -142,8 +142,8 @@ def test_measures_differ_in_what_they_reveal_first():
     assert len(first) == 3
 
 
-def test_chance_reveals_each_position_by_itself():
-    """Corrected, a position is as likely to come in any step, and counts spread as a binomial's."""
+def test_origin_reveals_each_position_independently():
+    """Corrected, each step is equally likely for a position, and counts are binomial."""
     spec = dream("origin", gen_length=16, block_length=16, steps=8)
     rule, places = make_unmasker(spec), []
     rule.start(None, 8)
@@ -151,7 +151,7 @@ def test_chance_reveals_each_position_by_itself():
     rows[:] = True
     noise = [torch.Generator().manual_seed(i) for i in range(2000)]
     for step in range(8):
-        order = rule.order(rows, slice(0, 16), step, noise)
+        order = rule.planned_order(rows, slice(0, 16), step, noise)
         places.append([len(chosen) for chosen in order])
         for row, chosen in zip(rows, order, strict=True):
             assert row[chosen].all()
@@ -162,7 +162,7 @@ def test_chance_reveals_each_position_by_itself():
     assert np.abs(spread - 16 / 8 * 7 / 8).max() < 0.3
 
 
-def test_chance_draws_for_open_positions_only_and_takes_eligible_ones():
+def test_origin_draws_for_masked_positions_and_reveals_eligible_ones():
     rule = make_unmasker(dream("origin"))
     rule.start(None, 1)
     rows, noise = np.zeros((2, 12), bool), [torch.Generator().manual_seed(i) for i in (1, 2)]
@@ -170,12 +170,12 @@ def test_chance_draws_for_open_positions_only_and_takes_eligible_ones():
     before = noise[1].get_state()
     eligible = rows.copy()
     eligible[0, 7] = False
-    order = rule.order(rows, BLOCK, 0, noise, eligible)
+    order = rule.planned_order(rows, BLOCK, 0, noise, eligible)
     assert [o.tolist() for o in order] == [[6, 8], []]
     assert torch.equal(noise[1].get_state(), before)
 
 
-def test_chance_may_skip_a_step_but_not_the_last(model):
+def test_origin_may_commit_nothing_in_a_step_but_the_last(model):
     results = [run(model, dream("origin", seed=s, block_length=16)) for s in range(4)]
     assert any(0 in counts(r) for r in results)
     for result in results:
@@ -191,15 +191,14 @@ def test_chance_may_skip_a_step_but_not_the_last(model):
 def test_logits_that_are_not_numbers_end_the_run(alg):
     model = model_of("shifted-gqa")
     spec = dream(alg, schedule="released", steps=4, temperature=1.0)
-    state_of = run
     with torch.no_grad():
         norm = model.norm.weight.clone()
         model.norm.weight.fill_(float("nan"))
         try:
             if alg == "entropy":
                 with pytest.raises(RuntimeError, match="nothing could be committed"):
-                    state_of(model, spec)
+                    run(model, spec)
             else:
-                assert len(state_of(model, spec).events) <= 4
+                assert len(run(model, spec).events) <= 4
         finally:
             model.norm.weight.copy_(norm)

@@ -1,4 +1,4 @@
-"""Dream's sampler with every cache, in batches, in branches' schedules and beside the release's."""
+"""Dream's sampler with every cache, in batches and branches, and compared with the release."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def dream(knobs, **changes):
 
 @pytest.mark.parametrize("knobs", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("cache", policies())
-def test_every_cache_takes_every_kind_of_step(cache, knobs):
+def test_every_cache_runs_with_every_setting(cache, knobs):
     ran = run(model_of("shifted-gqa"), dream(knobs, cache=cache, steps=8), make_prompts(7))
     assert not ran.state.masked.any()
     assert (ran.ids != MASK).all()
@@ -31,7 +31,7 @@ def test_every_cache_takes_every_kind_of_step(cache, knobs):
 
 @pytest.mark.parametrize("knobs", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("cache", ["none", "dual", "dkv_cache", "d2_cache"])
-def test_a_batch_decodes_what_its_sequences_do_alone(cache, knobs):
+def test_a_batch_decodes_as_its_sequences_do_alone(cache, knobs):
     model, prompts = model_of("shifted-gqa"), make_prompts(6, 9, 7)
     alone = []
     for i, prompt in enumerate(prompts):
@@ -45,7 +45,7 @@ EXACT = [(name, kind.exact()) for name, kind in policies().items() if name != "n
 
 
 @pytest.mark.parametrize(("name", "exact"), [e for e in EXACT if e[1] is not None])
-def test_exact_settings_equal_no_cache_under_dreams_rules(name, exact):
+def test_exact_settings_equal_no_cache(name, exact):
     model, spec = model_of("shifted-gqa"), make_spec(unmasker="dream", steps=8, knobs=RELEASED)
     plain, expected = tapped(model, spec)
     ran, steps = tapped(model, spec, policy=type(exact).exact)
@@ -53,25 +53,25 @@ def test_exact_settings_equal_no_cache_under_dreams_rules(name, exact):
     assert widest_gap(expected, steps) < 1e-9
 
 
-def test_a_branch_goes_on_with_the_share_of_its_step():
+def test_a_branch_continues_the_schedule_of_its_parent():
     rule = make_unmasker(make_spec(unmasker="dream", knobs=RELEASED))
     rule.start(None, 8, {6: BlockProgress(16, 7)})
-    assert rule.pace.owed(np.array([5]), slice(6, 22), 0).tolist() == [5]
-    assert rule.pace.owed(np.array([5]), slice(22, 38), 0).tolist() == [0]
+    assert rule.block_schedule.tokens_due(np.array([5]), slice(6, 22), 0).tolist() == [5]
+    assert rule.block_schedule.tokens_due(np.array([5]), slice(22, 38), 0).tolist() == [0]
 
 
 FAST = [case for case in CASES if case["method"] == "dream_fast"]
 
 
 @pytest.mark.parametrize("case", FAST, ids=lambda case: case["id"])
-def test_without_the_defects_of_the_release_its_recorded_runs_differ(case):
+def test_recorded_runs_of_the_release_depend_on_its_defects(case):
     assert run_case(case, GOLDENS) == []
     clean = run_case(case | {"method": "dream_vanilla"}, GOLDENS)
     assert any(line.startswith("unmask_call differs") for line in clean)
 
 
-def test_the_first_token_of_a_block_obeys_the_rule():
-    """Fast-dLLM's sampler takes it in the block's first step, however unsure it is."""
+def test_the_first_step_of_a_block_follows_the_rule():
+    """Unlike Fast-dLLM's sampler, which commits a block's first token in its first step."""
     model, firsts = model_of("shifted-gqa"), []
     for seed in range(6):
         ran = run(model, make_spec(unmasker="dream", cache="dual"), make_prompts(6, seed=seed))

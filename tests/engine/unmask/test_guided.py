@@ -1,4 +1,4 @@
-"""Guided decoding with guiders that are functions: what is committed, and in how many steps."""
+"""Guided decoding with fake guiders: which tokens are committed, and in how many steps."""
 
 import math
 
@@ -8,11 +8,11 @@ import pytest
 from engine.generate.loop import Denoiser, denoise
 from engine.guider.verification import RULES
 from tests.support.fake_guiders import (
-    rejects_all,
-    random_bigrams,
     accepts_all,
+    fake_run_guider,
     logits_at,
-    run_guider,
+    random_bigrams,
+    rejects_all,
 )
 from tests.support.micro import (
     ATOL,
@@ -33,18 +33,18 @@ P, G = 6, 16
 PROMPT = make_prompts(P)[0]
 
 
-def endless(shift=0, seed=31, layers=3):
-    """A model for which no token ends a text."""
+def model_without_stops(shift=0, seed=31, layers=3):
+    """A model without stop tokens."""
     return make_model(seed, shift, 4, layers, stop_ids=())
 
 
-def guided(model, tell, prompts=(PROMPT,), recorder=None, made=None, **changes):
+def guided(model, logits_of, prompts=(PROMPT,), recorder=None, readers=None, **changes):
     knobs = {f"guided.{k}": changes.pop(k) for k in ("rule", "k", "tau", "fallback", "block",
              "multi_chunk") if k in changes}  # fmt: skip
     knobs |= changes.pop("knobs", {})
     spec = make_spec(**{"unmasker": "guided", "knobs": knobs} | changes)
     job = micro_job(model, spec, list(prompts), recorder)
-    job.run_guider = run_guider(model.info, prompts, tell, made=made)
+    job.run_guider = fake_run_guider(model.info, prompts, logits_of, readers=readers)
     state = Denoiser(job)
     return Run(state, list(denoise(state)))
 
@@ -55,23 +55,23 @@ def accepted(ran):
 
 @pytest.mark.parametrize("block", [3, 5, 16, 64])
 @pytest.mark.parametrize("shift", [0, 1])
-def test_an_oracle_takes_one_step_a_chunk_or_one_in_all(shift, block):
-    model, made = endless(shift), []
+def test_a_guider_that_accepts_all_takes_one_step_a_chunk_or_one_in_all(shift, block):
+    model, readers = model_without_stops(shift), []
     chunks = math.ceil(G / block)
-    single = guided(model, accepts_all(VOCAB), block=block, multi_chunk=False, made=made)
+    single = guided(model, accepts_all(VOCAB), block=block, multi_chunk=False, readers=readers)
     assert accepted(single) == [min(block, G - block * i) for i in range(chunks)]
-    assert made[-1].calls == chunks
-    several = guided(model, accepts_all(VOCAB), block=block, made=made)
+    assert readers[-1].calls == chunks
+    several = guided(model, accepts_all(VOCAB), block=block, readers=readers)
     assert accepted(several) == [G]
-    assert made[-1].calls == several.events[0].guided.forwards == chunks
+    assert readers[-1].calls == several.events[0].guided.forwards == chunks
 
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("shift", [0, 1])
-def test_an_adversary_leaves_greedy_decoding_left_to_right(shift, rule):
-    model, tau = endless(shift), 1.0
-    tell = rejects_all(VOCAB, MASK)
-    refused = guided(model, tell, rule=rule, k=2, tau=tau)
+def test_a_guider_that_rejects_all_gives_greedy_left_to_right_decoding(shift, rule):
+    model, tau = model_without_stops(shift), 1.0
+    logits_of = rejects_all(VOCAB, MASK)
+    refused = guided(model, logits_of, rule=rule, k=2, tau=tau)
     plain = run(model, make_spec(block_length=1), [PROMPT])
     assert len(refused.events) == G
     assert np.array_equal(refused.ids, plain.ids)
@@ -80,19 +80,19 @@ def test_an_adversary_leaves_greedy_decoding_left_to_right(shift, rule):
     assert np.array_equal(seeded.ids, plain.ids)
 
 
-def test_with_fallback_ar_an_adversary_writes_its_own_text():
-    model, tell = endless(), rejects_all(VOCAB, MASK)
-    ran = guided(model, tell, fallback="ar", rule="top1")
+def test_fallback_ar_commits_the_guiders_text():
+    model, logits_of = model_without_stops(), rejects_all(VOCAB, MASK)
+    ran = guided(model, logits_of, fallback="ar", rule="top1")
     text = list(PROMPT)
     for place in range(G):
-        drafted = run_step(model, ran, place)
-        text.append(int(tell([*text, drafted], len(text)).argmax()))
+        drafted = drafted_token(model, ran, place)
+        text.append(int(logits_of([*text, drafted], len(text)).argmax()))
     assert ran.ids[0].tolist() == text
-    assert not np.array_equal(ran.ids, guided(model, tell, rule="top1").ids)
+    assert not np.array_equal(ran.ids, guided(model, logits_of, rule="top1").ids)
 
 
-def run_step(model, ran, place):
-    """The model's own draft for the first mask after `place` tokens."""
+def drafted_token(model, ran, place):
+    """The model's draft for the first mask after `place` tokens."""
     tap = LogitTap()
     ids = ran.ids.copy()
     fixed = tuple((i, int(ids[0, P + i])) for i in range(place))
@@ -106,12 +106,12 @@ def run_step(model, ran, place):
 
 @pytest.mark.parametrize("cache", ["none", "freecache", "dual", "dare_kv"])
 @pytest.mark.parametrize("family", ["mha", "shifted-gqa"])
-def test_what_is_known_is_always_an_unbroken_run_of_drafts(family, cache):
+def test_commits_are_the_drafts_of_the_leading_masks(family, cache):
     model, tap = model_of(family), LogitTap()
     ran = guided(model, random_bigrams(VOCAB, 3), recorder=tap, rule="topk", k=12, cache=cache)
     front, counts = P, []
     for event, (view, _, z, canvas) in zip(ran.events, tap.steps, strict=True):
-        k = len(event.positions) if not event.guided.stopped else T_of(event)
+        k = len(event.positions) if not event.guided.stopped else own_commits(event)
         assert not view.masked[0, :front].any()
         assert event.positions[:k].tolist() == list(range(front, front + k))
         best = z.argmax(-1)[0]
@@ -124,35 +124,37 @@ def test_what_is_known_is_always_an_unbroken_run_of_drafts(family, cache):
     assert min(counts) == 1
 
 
-def T_of(event):
-    """Committed tokens of a step, the filled ones left out."""
+def own_commits(event):
+    """Number of committed tokens of a step, without those that the end-of-text rule filled."""
     return int(np.isfinite(event.confidence).sum())
 
 
 @pytest.mark.parametrize("offset", [0, 1, 5, 15])
-def test_one_flipped_token_stops_the_run_there(offset):
-    model = endless()
+def test_a_rejected_token_ends_the_accepted_run(offset):
+    model = model_without_stops()
 
-    def tell(ids, known):
+    def logits_of(ids, known):
         shown = list(ids[known:])
         if len(ids) > P + offset >= known:
             shown[P + offset - known] = 3 + (shown[P + offset - known] - 2) % 30
         return logits_at(shown, VOCAB)
 
-    first = guided(model, tell).events[0].guided
+    first = guided(model, logits_of).events[0].guided
     assert first.accepted == offset
     assert first.fell_back == (offset == 0)
     assert guided(model, accepts_all(VOCAB)).events[0].guided.accepted == G
 
 
-def test_the_guider_is_shown_what_stands_and_what_is_drafted():
-    model, seen = endless(), []
+def test_the_guider_reads_known_and_drafted_tokens():
+    model, seen = model_without_stops(), []
 
-    def tell(ids, known):
+    def logits_of(ids, known):
         seen.append((ids, known))
         return random_bigrams(VOCAB, 3)(ids, known)
 
-    ran = guided(model, tell, rule="topk", k=12, block=5, multi_chunk=False, fixed=((2, 9), (7, 8)))
+    ran = guided(
+        model, logits_of, rule="topk", k=12, block=5, multi_chunk=False, fixed=((2, 9), (7, 8))
+    )
     front = P
     for (ids, known), event in zip(seen, ran.events, strict=True):
         assert known == event.positions[0]
@@ -165,61 +167,63 @@ def test_the_guider_is_shown_what_stands_and_what_is_drafted():
 
 
 @pytest.mark.parametrize("family", ["mha", "shifted-mha"])
-def test_a_window_as_wide_as_the_canvas_is_no_cache(family):
-    tell = random_bigrams(VOCAB, 3)
+def test_a_window_as_wide_as_the_canvas_equals_no_cache(family):
+    logits_of = random_bigrams(VOCAB, 3)
     taps = LogitTap(), LogitTap(), LogitTap()
     model, common = model_of(family), {"rule": "topk", "k": 12}
-    plain = guided(model, tell, recorder=taps[0], **common)
-    wide = guided(model, tell, recorder=taps[1], cache="freecache",
+    plain = guided(model, logits_of, recorder=taps[0], **common)
+    wide = guided(model, logits_of, recorder=taps[1], cache="freecache",
                   knobs={"freecache.window": P + G}, **common)  # fmt: skip
     assert plain.reveals == wide.reveals
     assert widest_gap(taps[0].steps, taps[1].steps) < ATOL
-    guided(model, tell, recorder=taps[2], cache="freecache",
+    guided(model, logits_of, recorder=taps[2], cache="freecache",
            knobs={"freecache.window": 5}, **common)  # fmt: skip
     assert widest_gap(taps[0].steps, taps[2].steps) > 1e-6
 
 
 @pytest.mark.parametrize("cache", ["prefix", "dual"])
-def test_block_caches_cut_the_draft_at_the_block(cache):
-    ran = guided(endless(), accepts_all(VOCAB), cache=cache)
+def test_block_caches_end_the_draft_at_the_block(cache):
+    ran = guided(model_without_stops(), accepts_all(VOCAB), cache=cache)
     assert [event.positions.tolist() for event in ran.events] == [
         list(range(P + 4 * b, P + 4 * b + 4)) for b in range(4)
     ]
-    whole = guided(endless(), accepts_all(VOCAB), cache=cache, block_length=G)
-    assert len(whole.events) == len(guided(endless(), accepts_all(VOCAB)).events) == 1
+    whole = guided(model_without_stops(), accepts_all(VOCAB), cache=cache, block_length=G)
+    assert len(whole.events) == len(guided(model_without_stops(), accepts_all(VOCAB)).events) == 1
 
 
-def test_a_sliding_window_cuts_the_draft_at_its_edge():
-    ran = guided(endless(), accepts_all(VOCAB), cache="freecache", knobs={"freecache.window": 6})
+def test_a_sliding_window_ends_the_draft_at_its_edge():
+    ran = guided(
+        model_without_stops(), accepts_all(VOCAB), cache="freecache", knobs={"freecache.window": 6}
+    )
     assert [event.positions.tolist() for event in ran.events] == [
         list(range(lo, min(lo + 5, P + G))) for lo in range(P, P + G, 5)
     ]
 
 
-def fives(ids, known):
-    """Agrees to five tokens of a draft and to no sixth."""
+def accepts_five(ids, known):
+    """A guider that accepts five tokens of a draft and rejects the others."""
     shown = [*ids[known : known + 5], *(3 + (token - 2) % 30 for token in ids[known + 5 :])]
     return logits_at(shown, VOCAB)
 
 
 @pytest.mark.parametrize("shift", [0, 1])
 @pytest.mark.parametrize("block", [1, 4, 5, 64])
-def test_one_layer_makes_a_freecache_of_jumps_exact(shift, block):
-    model, taps = endless(shift, layers=1), (LogitTap(), LogitTap(), LogitTap())
+def test_freecache_is_exact_with_one_layer(shift, block):
+    model, taps = model_without_stops(shift, layers=1), (LogitTap(), LogitTap(), LogitTap())
     knobs = {"freecache.block": block}
-    plain = guided(model, fives, recorder=taps[0])
-    cached = guided(model, fives, recorder=taps[1], cache="freecache", knobs=knobs)
+    plain = guided(model, accepts_five, recorder=taps[0])
+    cached = guided(model, accepts_five, recorder=taps[1], cache="freecache", knobs=knobs)
     assert accepted(plain) == [5, 5, 5, 1]
     assert plain.reveals == cached.reveals
     assert widest_gap(taps[0].steps, taps[1].steps) < ATOL
     assert [event.rows for event in cached.events[1:]] != [P + G] * 3
     knobs = {"freecache.block": 1, "freecache.freeze": "stale"}
-    guided(model, fives, recorder=taps[2], cache="freecache", knobs=knobs)
+    guided(model, accepts_five, recorder=taps[2], cache="freecache", knobs=knobs)
     assert widest_gap(taps[0].steps, taps[2].steps) > 1e-6
 
 
 @pytest.mark.parametrize("cache", ["none", "prefix", "dual", "freecache"])
-def test_a_batch_is_what_its_sequences_are_alone(cache):
+def test_a_batch_decodes_as_its_sequences_do_alone(cache):
     model, prompts = model_of("mha"), make_prompts(6, 9, 7)
     common = {"rule": "topk", "k": 12, "cache": cache, "eos": "official"}
     together = guided(model, random_bigrams(VOCAB, 3), prompts, **common)

@@ -1,4 +1,4 @@
-"""FreeCache under drafts that run past blocks: one key a position, each of the right age."""
+"""FreeCache with drafts that extend past blocks: one key a position, each of the right age."""
 
 import numpy as np
 import pytest
@@ -21,20 +21,20 @@ def spec_of(knobs):
 
 
 @pytest.mark.parametrize(("knobs", "shift", "kv"), CASES)
-def test_every_step_sees_one_key_a_position_of_the_right_age(knobs, shift, kv):
-    """Two sequences that jump by themselves, over blocks of decoding and of the cache."""
+def test_every_step_attends_to_one_key_a_position_of_the_right_age(knobs, shift, kv):
+    """Two sequences commit different numbers of tokens, across blocks of run and cache."""
     assert tags.mismatches(spec_of(knobs), fed(knobs, shift), shift, kv) == []
 
 
 @pytest.mark.parametrize("knobs", [CLEAN, SLIDING])
-def test_tags_catch_an_edge_that_is_one_off(knobs):
+def test_tags_detect_an_edge_that_is_off_by_one(knobs):
     values = {key.split(".")[1]: value for key, value in knobs.items()}
     policy = lambda: Early(**values)  # noqa: E731
     assert tags.mismatches(spec_of(knobs), fed(knobs, 1), 1, policy=policy) != []
 
 
 @pytest.mark.parametrize("knobs", [CLEAN, SLIDING])
-def test_the_jumps_of_these_runs_cross_blocks_and_part_the_sequences(knobs):
+def test_these_runs_cross_blocks_and_separate_the_sequences(knobs):
     state = Denoiser(micro_job(model_of("mha"), spec_of(knobs), tags.PROMPTS))
     events = list(denoise(state))
     sizes = [np.bincount(event.sequences, minlength=2) for event in events]

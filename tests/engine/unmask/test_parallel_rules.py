@@ -1,4 +1,4 @@
-"""Threshold, factor and frechet on fixed confidences, and what the theorem promises them."""
+"""Threshold, factor and frechet on fixed confidences, and Theorem 1 of Fast-dLLM."""
 
 import itertools
 
@@ -20,7 +20,7 @@ class View:
 
 
 def accepted(rule, *rows):
-    """The mask [B, n] that a rule commits of rows of confidences."""
+    """The mask [B, n] that a rule commits, given rows of confidences."""
     score = torch.tensor(rows, dtype=torch.float64)
     candidates = Candidates(torch.zeros_like(score, dtype=torch.long), score, score)
     return rule.commit(candidates, View(score > -torch.inf)).mask
@@ -37,25 +37,25 @@ def random_rows(n=200, seed=0):
 
 
 def is_leading(mask, row):
-    """Whether a mask takes the best of a row, whatever it takes."""
+    """Whether a mask holds the best candidates of a row, at least one."""
     order = sorted(range(len(row)), key=lambda i: (-row[i], i))
     return mask[0, order].long().diff().le(0).all() and mask[0, order[0]]
 
 
 @pytest.mark.parametrize("rule", [Threshold(), Threshold(threshold=0.4), Factor(), Frechet()])
-def test_rules_take_a_leading_run_and_at_least_one(rule):
+def test_rules_commit_the_best_candidates_and_at_least_one(rule):
     for row in random_rows():
         assert is_leading(accepted(rule, row), row)
 
 
-def test_a_leading_run_ends_at_its_first_failure():
+def test_a_passing_prefix_ends_before_its_first_failure():
     score = torch.tensor([[0.6, 0.9, 0.8, 0.7]])
     candidates = Candidates(torch.zeros(1, 4, dtype=torch.long), score, score)
     commit = commit_passing_prefix(candidates, lambda ranks, _: (ranks != 2)[None])
     assert commit.mask.tolist() == [[False, True, False, False]]
 
 
-def test_a_lower_threshold_accepts_a_superset():
+def test_a_lower_threshold_commits_a_superset():
     grew = False
     for row in random_rows():
         low, high = accepted(Threshold(threshold=0.5), row), accepted(Threshold(threshold=0.8), row)
@@ -64,24 +64,24 @@ def test_a_lower_threshold_accepts_a_superset():
     assert grew
 
 
-def test_threshold_takes_what_is_equal_to_it():
+def test_a_confidence_equal_to_the_threshold_is_committed():
     assert count(Threshold(threshold=0.75), [0.75, 0.9, 0.7]) == 2
 
 
 @pytest.mark.parametrize(
     ("row", "k"), [([0.99, 0.2], 1), ([0.99, 0.98, 0.1], 2), ([1.0] * 5, 5), ([0.5], 1)]
 )
-def test_factor_regression_vectors(row, k):
+def test_factor_on_fixed_rows(row, k):
     assert count(Factor(), row) == k
 
 
-def test_factor_refuses_the_case_of_equality():
+def test_factor_excludes_equality():
     assert count(Factor(factor=1.0), [1.0, 0.75, 0.75]) == 2
     assert count(Factor(factor=0.75), [0.875, 0.75]) == 1
     assert count(Factor(factor=0.75 + SMALL), [0.875, 0.75]) == 2
 
 
-def test_factor_accepts_more_as_it_grows():
+def test_a_larger_factor_commits_more():
     for row in random_rows():
         counts = [count(Factor(factor=g), row) for g in (SMALL, 0.5, 1.0, 2.0, 4.0)]
         assert counts == sorted(counts)
@@ -91,7 +91,7 @@ def test_factor_accepts_more_as_it_grows():
             assert counts[0] == 1
 
 
-def test_raising_a_confidence_never_lowers_the_count():
+def test_a_larger_confidence_never_lowers_the_count():
     generator = torch.Generator().manual_seed(3)
     for row in random_rows(60):
         place = int(torch.randint(0, len(row), (1,), generator=generator))
@@ -111,7 +111,7 @@ def test_rules_do_not_depend_on_the_order_of_positions():
 
 
 @pytest.mark.parametrize("rule", [Threshold(threshold=0.6), Factor(), Frechet()])
-def test_rows_of_a_batch_do_not_touch_each_other(rule):
+def test_sequences_of_a_batch_are_independent(rule):
     a, b, pad = [0.9, 0.99, 0.3], [0.2, 0.97, -torch.inf], -torch.inf
     both = accepted(rule, a, b)
     assert torch.equal(both[0], accepted(rule, a)[0])
@@ -131,13 +131,13 @@ def marginals(joint):
 
 
 def joint_argmax(joint, places):
-    """Most probable values of `places` together, the others summed out."""
+    """Jointly most probable values at `places`; the other variables are marginalized."""
     others = [a for a in range(joint.ndim) if a not in places]
     kept = joint.sum(others) if others else joint
     return [int(i) for i in torch.unravel_index(kept.argmax(), kept.shape)]
 
 
-def test_accepted_tokens_are_the_joint_argmax():
+def test_committed_tokens_are_the_joint_argmax():
     generator, accepted_several = torch.Generator().manual_seed(5), 0
     for _ in range(400):
         k = int(torch.randint(2, 5, (1,), generator=generator))
@@ -153,7 +153,7 @@ def test_accepted_tokens_are_the_joint_argmax():
     assert accepted_several > 100
 
 
-def test_frechet_accepts_whatever_factor_one_accepts():
+def test_frechet_commits_everything_that_factor_one_commits():
     more = 0
     for row in random_rows(400):
         factor, frechet = accepted(Factor(), row), accepted(Frechet(), row)
@@ -164,7 +164,7 @@ def test_frechet_accepts_whatever_factor_one_accepts():
 
 @pytest.mark.parametrize("k", range(2, 7))
 def test_the_bound_is_tight(k):
-    """Just past the theorem's condition the product's argmax is no longer the joint's."""
+    """Just beyond the condition, the argmax of the product differs from the joint argmax."""
     epsilon = 1 / (k + 1) + 0.01
     delta = min(1 / (k + 1), k * (epsilon - 1 / (k + 1))) / 2
     joint = torch.zeros([2] * k, dtype=torch.float64)
@@ -206,7 +206,7 @@ def _product(sides):
     return out
 
 
-def test_a_threshold_above_one_is_quota_one(model):
+def test_a_threshold_above_one_commits_one_token_a_step(model):
     for cache in ("none", "dual"):
         knobs = {"threshold.threshold": 1.5}
         strict = run(model, make_spec(cache=cache, unmasker="threshold", knobs=knobs))
@@ -215,7 +215,7 @@ def test_a_threshold_above_one_is_quota_one(model):
         assert len(strict.events) == len(plain.events) == 16
 
 
-def test_a_threshold_of_zero_is_one_step_a_block(model):
+def test_a_threshold_of_zero_takes_one_step_a_block(model):
     knobs = {"threshold.threshold": 0.0}
     events = run(model, make_spec(unmasker="threshold", knobs=knobs)).events
     assert [len(e.positions) for e in events] == [4] * 4

@@ -1,4 +1,4 @@
-"""Quota's random order: drawn once a block, as likely as any other, known beforehand."""
+"""Quota's random order: uniform, drawn once a block and planned before the forward."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ RANDOM = {"quota.score": "random"}
 
 
 @pytest.mark.parametrize("cache", ["none", "dual", "dllm_cache"])
-def test_a_random_order_is_fixed_by_the_seed_and_owes_nothing_to_the_cache(cache):
+def test_a_random_order_depends_on_the_seed_and_not_on_the_cache(cache):
     def reveal(**changes):
         result = run(model_of("mha"), make_spec(**{"steps": 8, "block_length": 8} | changes))
         return [e.positions.tolist() for e in result.events]
@@ -23,20 +23,20 @@ def test_a_random_order_is_fixed_by_the_seed_and_owes_nothing_to_the_cache(cache
 
 
 def orders(blocks, steps=4, masked=None, size=4):
-    """Reveals of many blocks as tuples, each in the order of its steps."""
+    """The order of reveal of each of many blocks, as tuples."""
     rule, noise = Quota(score="random"), [torch.Generator().manual_seed(7)]
     rule.start(None, steps)
     for _ in range(blocks):
         open_ = np.ones((1, size), bool) if masked is None else masked.copy()
         found = []
         for step in range(steps):
-            (now,) = rule.order(open_, slice(0, size), step, noise)
+            (now,) = rule.planned_order(open_, slice(0, size), step, noise)
             open_[0, now] = False
             found += now.tolist()
         yield tuple(found)
 
 
-def test_every_random_order_is_as_likely_as_any_other():
+def test_random_orders_are_uniformly_distributed():
     counts = {}
     for order in orders(4800):
         counts[order] = counts.get(order, 0) + 1
@@ -45,16 +45,16 @@ def test_every_random_order_is_as_likely_as_any_other():
     assert max(counts.values()) > min(counts.values())
 
 
-def test_a_random_order_holds_the_quota_and_leaves_given_tokens_out():
+def test_a_random_order_follows_the_quota_and_omits_given_tokens():
     masked = np.array([[True, False, True, True, False, True]])
     for order in orders(20, steps=2, masked=masked, size=6):
         assert sorted(order) == [0, 2, 3, 5]
     rule, noise = Quota(score="random"), [torch.Generator().manual_seed(1)]
     rule.start(None, 3)
-    for step, owed in enumerate((2, 1, 1)):
-        (now,) = rule.order(masked, slice(0, 6), step, noise)
+    for step, due in enumerate((2, 1, 1)):
+        (now,) = rule.planned_order(masked, slice(0, 6), step, noise)
         masked[0, now] = False
-        assert len(now) == owed
+        assert len(now) == due
     both = np.array([[True] * 6, [False] * 6])
-    assert [len(now) for now in rule.order(both, slice(0, 6), 0, noise * 2)] == [2, 0]
-    assert Quota().order(masked, slice(0, 6), 0, noise) is None
+    assert [len(now) for now in rule.planned_order(both, slice(0, 6), 0, noise * 2)] == [2, 0]
+    assert Quota().planned_order(masked, slice(0, 6), 0, noise) is None

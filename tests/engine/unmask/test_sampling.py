@@ -1,4 +1,4 @@
-"""Proposals: the law of sampled tokens, the scores, and what noise may and may not touch."""
+"""Proposals: the distribution of sampled tokens, the scores and the use of noise."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def test_confidence_is_of_the_unshaped_distribution():
 
 
 @pytest.mark.parametrize("score", ["margin", "entropy"])
-def test_scores_by_their_definitions(score):
+def test_scores_follow_their_definitions(score):
     p = LOGITS.softmax(-1)
     first, second = p.sort(descending=True).values[:2]
     expected = {"margin": first - second, "entropy": (p * p.log()).sum()}[score]
@@ -53,13 +53,13 @@ def test_scores_by_their_definitions(score):
     torch.testing.assert_close(found.confidence, p.max().expand(1, 3))
 
 
-def test_entropy_survives_a_zero_probability():
+def test_entropy_is_finite_with_a_zero_probability():
     logits = torch.tensor([[[0.0, -torch.inf, 1.0]]], dtype=torch.float64)
     found = propose(logits, torch.ones(1, 1, dtype=torch.bool), "entropy", 0.0, [])
     assert torch.isfinite(found.score).all()
 
 
-def test_a_random_order_draws_nothing_from_the_proposals():
+def test_the_random_score_draws_no_noise():
     noise = [torch.Generator().manual_seed(3)]
     real = torch.ones(1, 4, dtype=torch.bool)
     found = propose(LOGITS.expand(1, 4, 6), real, "random", 0.0, noise)
@@ -67,7 +67,7 @@ def test_a_random_order_draws_nothing_from_the_proposals():
     assert torch.equal(noise[0].get_state(), _after_drawing(3, 0).get_state())
 
 
-def test_padding_rows_rank_last_and_draw_nothing():
+def test_padding_rows_rank_last_and_draw_no_noise():
     logits = LOGITS.expand(2, 4, 6)
     real = torch.tensor([[True, True, False, False], [True] * 4])
     noise = [torch.Generator().manual_seed(s) for s in (1, 2)]
@@ -80,7 +80,7 @@ def test_padding_rows_rank_last_and_draw_nothing():
     assert torch.equal(noise[0].get_state(), _after_drawing(1, 2 * 6).get_state())
 
 
-def test_rows_that_are_not_real_may_stand_between_those_that_are():
+def test_padding_rows_between_real_ones_change_nothing():
     real = torch.tensor([[True, False, True, True]])
     found = proposals_of(LOGITS.expand(1, 4, 6), real, 4)
     alone = proposals_of(LOGITS.expand(1, 3, 6), torch.ones(1, 3, dtype=torch.bool), 4)
@@ -100,7 +100,7 @@ def _after_drawing(seed, n):
 
 
 @pytest.mark.parametrize("cache", ["none", "dual"])
-def test_a_seed_fixes_a_run_and_another_changes_it(model, cache):
+def test_a_run_is_determined_by_its_seed(model, cache):
     spec = make_spec(temperature=1.5, unmasker="threshold", cache=cache)
     a, b = run(model, spec), run(model, spec)
     assert np.array_equal(a.ids, b.ids)

@@ -68,7 +68,7 @@ def test_a_nucleus_of_everything_is_no_cache(model):
 @dataclass
 class Forgetful(D2Cache):
     def choose(self, masked, block):
-        self._open = masked
+        self._masked_before = masked
         return super().choose(masked, block)
 
 
@@ -144,7 +144,7 @@ def test_a_batch_equals_its_single_runs(family, changes, jobs):
 
 
 @dataclass
-class Blind(D2Cache):
+class WithoutKeyMask(D2Cache):
     def plan(self, layer, probe):
         probe.key_mask = None
         return super().plan(layer, probe)
@@ -152,13 +152,13 @@ class Blind(D2Cache):
 
 def test_padding_gathers_no_influence():
     model, prompts = model_of("mha"), make_prompts(2, 9)
-    policy, static_rows, alone = D2Cache(), Blind(), D2Cache()
+    policy, unmasked, alone = D2Cache(), WithoutKeyMask(), D2Cache()
     spec = make_spec()
-    for one, texts in ((policy, prompts), (static_rows, prompts), (alone, prompts[:1])):
+    for one, texts in ((policy, prompts), (unmasked, prompts), (alone, prompts[:1])):
         state = Denoiser(micro_job(model, spec, texts, policy=lambda one=one: one))
         next(denoise(state))
     torch.testing.assert_close(policy.influence[0, 7:], alone.influence[0], atol=ATOL, rtol=0)
-    assert (static_rows.influence[0, 7:] - alone.influence[0]).abs().max() > 1e-3
+    assert (unmasked.influence[0, 7:] - alone.influence[0]).abs().max() > 1e-3
     policy.rollout_p = 1.0
     chosen = policy.choose(np.zeros((2, 25), bool), slice(9, 13))
     assert not chosen[0, :7].any()

@@ -41,7 +41,7 @@ def test_on_a_trained_model_the_tokens_are_those_of_the_eager_run(tiny, cache, k
     assert counts(state)[1] > 3
 
 
-def test_what_a_run_replays_was_captured_in_its_warm_up(monkeypatch, tiny):
+def test_the_warm_up_captures_what_the_run_replays(monkeypatch, tiny):
     text = "Nuts cost 9 dollars each. Lily buys 5 nuts. How much does she pay?"
     sizes = {"gen_length": 16, "block_length": 8, "steps": 16}
     spec = RunSpec(model="tiny-llada", prompt=text, cache="dual", **sizes)
@@ -69,7 +69,7 @@ def adapter(device="cuda", **more):
     return SimpleNamespace(device=torch.device(device), modules=lambda: [leaf])
 
 
-def test_each_reason_against_capturing_has_its_words(monkeypatch):
+def test_each_reason_against_capturing_has_a_message(monkeypatch):
     monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
     assert eager_reason(adapter(), False, False) == ""
     assert eager_reason(adapter("cpu"), False, False) == ""

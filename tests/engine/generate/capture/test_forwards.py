@@ -1,4 +1,4 @@
-"""Captured forwards: what is replayed gives the tokens of the eager run, or is not replayed."""
+"""CapturedForwards: replayed forwards give the tokens and logits of eager ones."""
 
 import gc
 import weakref
@@ -9,7 +9,6 @@ import pytest
 
 from engine.cache.methods.dllm_cache import DllmCache
 from engine.cache.methods.spa_cache import SpaCache
-from engine.cache.stack import Stack
 from engine.catalog import policies
 from engine.generate.capture import forwards
 from engine.generate.capture.capturers import CaptureError, TapeCapturer
@@ -44,7 +43,7 @@ def spec_of(cache, **changes):
 
 
 def captured(model, spec, prompts=None, policy=None, capturer=None):
-    """A run whose forwards are captured and replayed, and the logits of its steps."""
+    """A run with captured forwards, and the list that its steps' logits are appended to."""
     tap = LogitTap()
     job = micro_job(model, spec, prompts or make_prompts(6), tap, policy)
     return Denoiser(replace(job, capturer=capturer or Replaying())), tap.steps
@@ -57,7 +56,7 @@ def counts(state):
 @pytest.mark.parametrize("kind", [Replaying, Taping])
 @pytest.mark.parametrize("cache", CAPTURED)
 def test_captured_forwards_give_the_tokens_and_logits_of_eager_ones(cache, kind):
-    """In a padded batch; begun anew, every forward but a few is a replay."""
+    """In a padded batch; after a rewind, almost every forward is a replay."""
     model, spec, prompts = model_of("shifted-gqa"), spec_of(cache), make_prompts(6, 9)
     plain, expected = tapped(model, spec, prompts, eager=True)
     state, steps = captured(model, spec, prompts, capturer=kind())
@@ -85,8 +84,8 @@ def test_captured_forwards_give_the_tokens_and_logits_of_eager_ones(cache, kind)
     ("cache", "unmasker"),
     [("dkv_cache", "quota"), ("d2_cache", "threshold"), ("freecache", "threshold")],
 )
-def test_rows_that_depend_on_data_are_padded_to_few_sizes(cache, unmasker, kind):
-    """Their FLOPs are those of the rows themselves."""
+def test_index_rows_are_padded_to_few_sizes(cache, unmasker, kind):
+    """Padding does not count in their FLOPs."""
     model, spec = model_of("mha"), spec_of(cache, unmasker=unmasker)
     state, _ = captured(model, spec, make_prompts(6, 9), capturer=kind(8))
     events, eager = list(denoise(state)), run(model, spec, make_prompts(6, 9), eager=True)
@@ -107,26 +106,26 @@ def test_both_branches_of_guidance_are_captured():
     assert all(branch.forwards.captured > 1 for branch in state.branches)
 
 
-class Blurred(DllmCache):
-    """Takes steps for alike that are not."""
+class SameKey(DllmCache):
+    """Gives every step the same capture key, though they differ."""
 
     def start(self, run):
         super().start(run)
         self.speedups = replace(self.speedups, capture_key=lambda policy: ())
 
 
-def test_steps_taken_for_alike_that_are_not_give_other_logits():
+def test_a_capture_key_that_is_too_coarse_gives_wrong_logits():
     model, spec = model_of("mha"), spec_of("dllm_cache")
     knobs = OFTEN["dllm_cache"]
-    for policy, alike in ((DllmCache, True), (Blurred, False)):
+    for policy, right in ((DllmCache, True), (SameKey, False)):
         _, expected = tapped(model, spec, policy=lambda p=policy: p(**knobs), eager=True)
         state, steps = captured(model, spec, policy=lambda p=policy: p(**knobs))
         list(denoise(state))
-        assert (widest_gap(expected, steps) < ATOL) == alike
+        assert (widest_gap(expected, steps) < ATOL) == right
 
 
-class Fixed(DllmCache):
-    """Bakes a number of the host's into the forward."""
+class StepNumber(DllmCache):
+    """Adds a number of the host, which changes from step to step, to the stream."""
 
     def plan(self, layer, probe):
         probe.h.add_(float(self.step))
@@ -137,23 +136,23 @@ class Fixed(DllmCache):
         return super().begin_step(view)
 
 
-def test_a_number_of_the_host_that_is_baked_in_shows():
+def test_a_host_number_in_the_forward_gives_wrong_logits():
     model, spec = model_of("mha"), spec_of("dllm_cache")
-    expected = tapped(model, spec, policy=Fixed, eager=True)[1]
-    state, steps = captured(model, spec, policy=Fixed)
+    expected = tapped(model, spec, policy=StepNumber, eager=True)[1]
+    state, steps = captured(model, spec, policy=StepNumber)
     list(denoise(state))
     assert widest_gap(expected, steps) > 1e-6
 
 
 class Leaky(SpaCache):
-    """Gives back, with each beginning, what captured forwards read."""
+    """Frees, at each start, tensors that captured forwards read."""
 
     def start(self, run):
         super().start(run)
         self._ranks = {}
 
 
-def test_memory_that_a_replay_reads_stays():
+def test_a_replay_that_reads_freed_memory_is_detected():
     spec, prompts = spec_of("spa_cache"), make_prompts(6, 9)
     state, _ = captured(model_of("mha"), spec, prompts, lambda: Leaky(**OFTEN["spa_cache"]))
     list(denoise(state))
@@ -162,7 +161,7 @@ def test_memory_that_a_replay_reads_stays():
         list(denoise(state))
 
 
-def test_the_rotary_tables_outlive_their_cache():
+def test_captures_keep_the_rotary_tables_alive():
     model, spec = make_model(3), spec_of("dual")
     state, _ = captured(model, spec)
     steps = denoise(state)
@@ -175,7 +174,7 @@ def test_the_rotary_tables_outlive_their_cache():
     assert np.array_equal(state.ids, run(model, spec, eager=True).ids)
 
 
-def test_no_more_than_the_most_are_kept_those_used_last(monkeypatch):
+def test_only_the_forwards_used_last_are_kept(monkeypatch):
     monkeypatch.setattr(forwards, "MAX_FORWARDS", 1)
     model, spec = model_of("mha"), spec_of("dual")
     state, _ = captured(model, spec)
@@ -192,7 +191,7 @@ class Failing(Replaying):
         return super().capture(call)
 
 
-def test_where_a_capture_fails_all_is_eager_from_then_on():
+def test_after_a_failed_capture_all_forwards_are_eager():
     model, spec = model_of("mha"), spec_of("dllm_cache")
     state = Denoiser(replace(micro_job(model, spec), capturer=Failing()))
     list(denoise(state))
@@ -201,20 +200,20 @@ def test_where_a_capture_fails_all_is_eager_from_then_on():
     assert np.array_equal(state.ids, run(model, spec, eager=True).ids)
 
 
-class Looking(DllmCache):
-    """Looks at what a tensor holds, in all but the partial steps."""
+class ReadsData(DllmCache):
+    """Reads a value of a tensor in all but the partial steps."""
 
     def plan(self, layer, probe):
-        if self._renew_response:
+        if self._refresh_answer:
             probe.h.add_(float(probe.h.sum() > 1e9))
         return super().plan(layer, probe)
 
 
-def test_a_forward_that_looks_at_data_is_not_taped_and_the_others_are():
+def test_a_forward_that_reads_data_is_not_replayed_and_the_others_are():
     model, spec = model_of("mha"), spec_of("dllm_cache")
     knobs = OFTEN["dllm_cache"]
     expected = tapped(model, spec, policy=lambda: DllmCache(**knobs), eager=True)[1]
-    state, steps = captured(model, spec, policy=lambda: Looking(**knobs), capturer=TapeCapturer())
+    state, steps = captured(model, spec, policy=lambda: ReadsData(**knobs), capturer=TapeCapturer())
     list(denoise(state))
     known = state.branches[0].forwards._known.values()
     assert {None if one is None else one.replay is None for one in known} >= {True, False}
@@ -222,7 +221,7 @@ def test_a_forward_that_looks_at_data_is_not_taped_and_the_others_are():
 
 
 @pytest.mark.parametrize("kind", [Replaying, Taping])
-def test_captures_go_with_their_run(kind):
+def test_captures_are_freed_with_their_run(kind):
     state, _ = captured(model_of("mha"), spec_of("dual"), capturer=kind())
     list(denoise(state))
     kept = [weakref.ref(x) for x in (state, state.branches[0].forwards, state.branches[0].store)]
@@ -236,7 +235,7 @@ def test_captures_go_with_their_run(kind):
 
 
 @pytest.mark.parametrize("cache", ["dare_kv", "dual+dare_o"])
-def test_rows_that_each_layer_counts_are_never_captured(cache):
+def test_policies_that_choose_rows_by_data_are_never_captured(cache):
     model, spec = model_of("mha"), make_spec(cache=cache, **ANSWER)
     state, _ = captured(model, spec)
     list(denoise(state))

@@ -1,4 +1,4 @@
-"""Tapes: what is done again is what was done, on what is there by then."""
+"""Tape: a replay repeats the operations on the current contents of its inputs."""
 
 import gc
 import weakref
@@ -20,7 +20,7 @@ def drawn(*shape):
 
 
 def taped(call):
-    """What `call` gives on a tape, and what does it again."""
+    """The result of `call` on a tape, and a function that replays it."""
     tape = Tape()
     with tape:
         out = call()
@@ -63,21 +63,21 @@ def attended(x, kept):
 
 
 @pytest.mark.parametrize("call", [views, several, in_place, by_name, formats, attended])
-def test_what_is_done_again_goes_by_what_is_there(call):
+def test_a_replay_uses_the_current_values_of_its_inputs(call):
     x, kept = drawn(3, 8), drawn(3, 8).roll(1, 1)
-    first, again = taped(lambda: call(x, kept))
+    first, replay = taped(lambda: call(x, kept))
     before = first.clone()
-    assert torch.equal(again(), before)
+    assert torch.equal(replay(), before)
     x.mul_(1.5)
     kept[:, 0] += 1
     wanted = call(x, kept)
     assert not torch.equal(wanted, before)
     for _ in range(2):
-        assert torch.equal(again(), wanted)
+        assert torch.equal(replay(), wanted)
     assert torch.equal(first, before)
 
 
-def test_what_was_there_before_is_written_where_it_is():
+def test_tensors_from_outside_are_written_in_place():
     x, kept = drawn(3, 8), torch.zeros(3, 8)
     seen = kept[1:]
 
@@ -85,14 +85,14 @@ def test_what_was_there_before_is_written_where_it_is():
         seen.copy_(x[1:])
         return kept.index_copy_(0, torch.zeros(1, dtype=torch.int64), x[:1]).sum()
 
-    _, again = taped(call)
+    _, replay = taped(call)
     x.neg_()
-    assert torch.equal(again(), kept.sum())
+    assert torch.equal(replay(), kept.sum())
     assert torch.equal(kept, x)
 
 
 @pytest.mark.parametrize(
-    "look",
+    "read",
     [
         lambda x: float(x.sum()),
         lambda x: bool((x > 0).all()),
@@ -103,14 +103,14 @@ def test_what_was_there_before_is_written_where_it_is():
         lambda x: x.masked_select(x > 0),
     ],
 )
-def test_what_looks_at_what_a_tensor_holds_says_so(look):
+def test_an_operation_that_depends_on_values_is_reported(read):
     x, tape = drawn(3, 8), Tape()
     with tape:
-        look(x)
+        read(x)
     assert "depends on the values of a tensor" in tape.failure
 
 
-def test_nothing_made_inside_is_kept():
+def test_intermediate_tensors_are_freed():
     x, made = drawn(3, 8), []
 
     def call():
@@ -121,25 +121,25 @@ def test_nothing_made_inside_is_kept():
         assert [one() is None for one in made] == [True] * 4 + [False]
         return y * 3
 
-    _, again = taped(call)
-    again()
+    _, replay = taped(call)
+    replay()
     gc.collect()
     assert {one() for one in made} == {None}
 
 
-def test_a_name_that_is_given_anew_is_another_tensor():
-    """The address of a tensor that is gone is soon another one's."""
+def test_a_reused_id_is_another_tensor():
+    """Python soon reuses the id of a freed tensor."""
     x = drawn(3, 8)
 
     def call():
         total = torch.zeros(3, 8)
         for _ in range(200):
             total = total + torch.tensor(1.0) * x
-            del_me = x + 1
-            del del_me
+            freed = x + 1
+            del freed
         return total
 
-    first, again = taped(call)
-    assert torch.equal(again(), first)
+    first, replay = taped(call)
+    assert torch.equal(replay(), first)
     x.mul_(2)
-    assert torch.equal(again(), 2 * first)
+    assert torch.equal(replay(), 2 * first)

@@ -57,7 +57,7 @@ def name_of(folder, part, layer=1):
     return f"{names.block.format(layer)}{names.leaves[ours][place]}.weight"
 
 
-def test_a_loaded_checkpoint_computes_its_weights(kind, folder):
+def test_logits_of_a_loaded_checkpoint(kind, folder):
     adapter = load(folder)
     assert adapter.info.stop_ids == (1, 5)
     assert (adapter.info.family, adapter.info.logit_shift) == (kind, int(kind == "dream"))
@@ -93,7 +93,7 @@ def test_tied_weights_are_one_tensor(kind, folder):
 
 
 def sharded(folder, index):
-    """Split the weights over three files, with an index or without."""
+    """Split the weights into three files, with or without an index."""
     path = folder / "model.safetensors"
     found = sorted(load_file(path).items())
     path.unlink()
@@ -130,13 +130,13 @@ def test_a_missing_shard_is_named(folder, index, message):
 def test_a_doubled_tensor_is_named(folder):
     name = layout(folder).norm
     save_file({name: torch.ones(32)}, folder / "other.safetensors")
-    with pytest.raises(CheckpointError, match=f"{re.escape(name)}: stands in .* and other"):
+    with pytest.raises(CheckpointError, match=f"{re.escape(name)}: in both .* and other"):
         load(folder)
 
 
 CHANGES = {
     "missing": ("up", 1, None, ": missing"),
-    "misshapen": ("down", 1, (48, 32), r": shape \[48, 32\], but config\.json asks for \[32, 48\]"),
+    "misshapen": ("down", 1, (48, 32), r": shape \[48, 32\], but config\.json requires \[32, 48\]"),
     "layers": ("norm1", 2, (32,), ": unknown"),
 }
 

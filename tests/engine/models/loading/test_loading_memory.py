@@ -54,7 +54,7 @@ print(json.dumps(peaks))
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports the peak memory of a process")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's peak memory")
 def test_peak_memory_is_the_weights_and_at_most_a_layer(tmp_path):
     folder = write_checkpoint(tmp_path / "wide", **WIDE)
     size = (folder / "model.safetensors").stat().st_size

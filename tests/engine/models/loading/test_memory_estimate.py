@@ -91,7 +91,7 @@ def test_the_memory_limit_of_a_container_counts(tmp_path):
     for name, text in (("max", "1000"), ("current", "700"), ("stat", "anon 5\ninactive_file 50\n")):
         (tmp_path / f"memory.{name}").write_text(text)
     assert memory_estimate.cgroup_free_bytes(tmp_path) == 350
-    (tmp_path / "device.max").write_text("max\n")
+    (tmp_path / "memory.max").write_text("max\n")
     assert memory_estimate.cgroup_free_bytes(tmp_path) > 10**15
 
 

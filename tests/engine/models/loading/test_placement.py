@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 
 from engine.cache.calibration import singular_proxy
 from engine.core.progress import run_to_end
-from engine.models.base import ModelAdapter, RMSNorm
+from engine.models.base import ModelAdapter
 from engine.models.loading.checkpoint import Checkpoint, CheckpointError
 from engine.models.loading.families import folder_adapter_class
 from engine.models.loading.memory_estimate import InsufficientMemoryError
@@ -18,6 +18,7 @@ from engine.models.loading.placement import (
     attach_hooks,
     weight_modules,
 )
+from engine.models.ops import RMSNorm
 from tests.engine.cache.test_compositions import CACHES
 from tests.engine.cache.test_forward import full
 from tests.support.micro import (
@@ -148,7 +149,9 @@ def test_offloaded_files_are_written_once(folder, tmp_path):
     split(folder, MAPS["disk"], where)
     before = {p.name: p.stat().st_ino for p in where.iterdir()}
     placement = Placement(CPU, MAPS["disk"], where)
-    adapter, reports = collect(folder_adapter_class(folder).load(Checkpoint(folder), F64, placement))
+    adapter, reports = collect(
+        folder_adapter_class(folder).load(Checkpoint(folder), F64, placement)
+    )
     assert {p.name: p.stat().st_ino for p in where.iterdir()} == before
     assert reports[-1].done == reports[-1].total
     assert torch.equal(full(adapter, IDS), full(whole(folder), IDS))

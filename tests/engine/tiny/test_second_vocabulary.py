@@ -1,4 +1,4 @@
-"""The second vocabulary: a guider whose tokens end elsewhere than those of the masked models."""
+"""The digits vocabulary: its tokens, and the training of a causal model with it."""
 
 import json
 
@@ -27,7 +27,7 @@ def built():
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Two steps from the blocks of the shipped causal model."""
+    """A training run of two steps, initialized with the blocks of the bundled causal model."""
     folder = tmp_path_factory.mktemp("runs") / "digits"
     train("run", *DIGITS, "--steps", "2", "--init", str(QWEN), "--out", str(folder))
     return folder
@@ -37,7 +37,7 @@ def pieces(built, text):
     return [built.decode([i]) for i in built.encode(text, add_special_tokens=False).ids]
 
 
-def test_each_digit_is_a_token_and_a_mark_joins_its_word(built):
+def test_each_digit_is_a_token_and_punctuation_joins_its_word(built):
     assert pieces(built, " 123 each.") == [" 1", "2", "3", " each."]
     assert built.get_vocab_size() == tokenizer.ROWS["digits"]
     named = {built.decode([i]) for i in tokenizer.digit_ids(built)}
@@ -57,22 +57,22 @@ def test_neither_vocabulary_refines_the_other(built):
 @pytest.mark.parametrize(
     "text", ["Mia has 12 pens.", "emoji 🐢 and עברית", "${x} <b>\n\t`", "\x00é"]
 )
-def test_any_text_comes_back(built, text):
+def test_any_text_is_restored(built, text):
     assert built.decode(built.encode(text).ids) == text
 
 
-def test_the_training_asks_as_the_chat_template_does(built, tmp_path):
+def test_training_prompts_equal_those_of_the_chat_template(built, tmp_path):
     tokenizer.write(tmp_path, "qwen2", "digits")
     problem = corpus.draw(3, 1)[0]
     chat = [*corpus.chat(problem), {"role": "assistant", "content": problem.solution}]
     sample = BatchStream(built, Recipe(), "qwen2", 3)._encode([chat])[0]
-    asked = Tokenizer(tmp_path)
-    assert asked.encode_prompt(problem.question) == sample.ids[: sample.spans[0][0]]
-    assert asked.stop_ids == (tokenizer.EOT,)
+    loaded = Tokenizer(tmp_path)
+    assert loaded.encode_prompt(problem.question) == sample.ids[: sample.spans[0][0]]
+    assert loaded.stop_ids == (tokenizer.EOT,)
     assert sample.ids[sample.spans[0][1] - 1] == tokenizer.EOT
 
 
-def test_a_network_of_another_vocabulary_gives_its_blocks_alone(tmp_path):
+def test_only_the_blocks_are_taken_from_a_model_with_another_vocabulary(tmp_path):
     state = initial_state(tmp_path, QWEN, 1, "digits")
     shipped = export.read_weights(QWEN, NetworkShape())
     for name, tensor in state["model"].items():
@@ -85,7 +85,7 @@ def test_a_network_of_another_vocabulary_gives_its_blocks_alone(tmp_path):
     )
 
 
-def test_a_run_goes_on_in_its_own_vocabulary_only(run):
+def test_a_run_continues_with_its_own_vocabulary_only(run):
     with pytest.raises(ValueError, match="give --vocabulary digits"):
         train("run", "--kind", "causal", "--steps", "1", "--out", str(run), *SMALL)
 
@@ -101,15 +101,15 @@ def test_an_export_has_the_vocabulary_and_the_weights_of_its_run(run, built, tmp
     assert (folder / "README.md").read_text().startswith("# tiny-qwen2-digits\n")
 
 
-def test_the_exam_of_the_causal_model_is_that_of_the_corpus():
+def test_the_causal_model_is_evaluated_on_the_corpus():
     found = evaluate_causal(QWEN, problems=6, seed=7, shots=0, batch=3)
     assert found["correct"] >= 5
     assert found["accuracy"] == found["correct"] / 6
 
 
-def test_a_batch_is_answered_as_each_alone():
+def test_a_batch_is_answered_as_each_problem_alone():
     model = AutoModelForCausalLM.from_pretrained(QWEN, dtype=torch.float32).eval()
-    asked, prompts = Tokenizer(QWEN), [one.question for one in corpus.draw(5, 3)]
-    together = generate_greedy(model, asked, prompts, tokenizer.EOS)
-    assert together == [generate_greedy(model, asked, [one], tokenizer.EOS)[0] for one in prompts]
+    tokens, prompts = Tokenizer(QWEN), [one.question for one in corpus.draw(5, 3)]
+    together = generate_greedy(model, tokens, prompts, tokenizer.EOS)
+    assert together == [generate_greedy(model, tokens, [one], tokenizer.EOS)[0] for one in prompts]
     assert all(ids[-1] == tokenizer.EOT for ids in together)

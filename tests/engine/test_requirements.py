@@ -1,0 +1,44 @@
+"""requirements.txt declares what is imported, with both bounds, and nothing else."""
+
+import ast
+import re
+import sys
+from importlib.metadata import version
+
+import pytest
+
+from tests.support.micro import ROOT
+
+OPTIONAL = {"spaces"}  # installed by Hugging Face on a Space
+PYTHON = [
+    ROOT / "app.py",
+    *(p for part in ("engine", "inspector") for p in (ROOT / part).rglob("*.py")),
+]
+DECLARED = (ROOT / "requirements.txt").read_text("utf-8").splitlines()
+
+
+def imported():
+    """Top-level names of third-party modules that the app imports."""
+    names = set()
+    for path in PYTHON:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                names.add(node.module)
+    top = {name.partition(".")[0] for name in names}
+    return top - sys.stdlib_module_names - {"engine", "inspector"} - OPTIONAL
+
+
+def test_what_is_imported_is_declared_and_nothing_else():
+    assert imported() == {re.split(r"[^\w]", line)[0] for line in DECLARED}
+
+
+@pytest.mark.parametrize("line", DECLARED)
+def test_a_requirement_has_both_bounds_and_holds_here(line):
+    name, low, high = re.fullmatch(r"(\w+)>=([\d.]+),<([\d.]+)", line).groups()
+    found, low, high = (
+        tuple(int(part) for part in re.findall(r"\d+", text.partition("+")[0]))
+        for text in (version(name), low, high)
+    )
+    assert low <= found < high
