@@ -26,14 +26,12 @@ log = logging.getLogger("driftscope")
 class Settings:
     """The app's settings from environment variables; libraries read their own.
 
-    Attributes:
-        folders: checkpoints in addition to the embedded ones (DRIFTSCOPE_MODELS, separated as in
-            PATH).
-        public: the page is a Space (SPACE_ID). Its visitors choose among these and the registered
-            models only, and engine.serve.limits applies.
-        cache: folder for models of the Hub (HF_HUB_CACHE; None: the Hub library's default).
-        preload: models to load before the page opens (DRIFTSCOPE_PRELOAD, separated by commas).
-        zero: the Space's GPU is shared (SPACES_ZERO_GPU).
+    `folders`: checkpoints beside the embedded ones (DRIFTSCOPE_MODELS, separated as in PATH).
+    `public`: the page is a Space (SPACE_ID), so that visitors choose among these and the
+    registered models only, within engine.serve.limits; `zero`: its GPU is shared
+    (SPACES_ZERO_GPU). `cache`: folder for models of the Hub (HF_HUB_CACHE; None: the Hub
+    library's default). `preload`: models to load before the page opens (DRIFTSCOPE_PRELOAD,
+    separated by commas).
     """
 
     folders: tuple[Path, ...] = ()

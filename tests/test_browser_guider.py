@@ -136,7 +136,7 @@ def test_every_cell_says_the_verdict_and_both_probabilities(brought):
     words = {
         "accepted": "accepted", "mismatch": "not accepted, the first mismatch",
         "agreed": "not committed in this step", "refused": "not accepted",
-        "fallback": "committed all the same", "stop": "accepted: the end of the text",
+        "fallback": "committed by the fallback", "stop": "accepted: the end of the text",
     }  # fmt: skip
     for step, codes in enumerate(hand.CODES):
         first = min(i for i, code in enumerate(codes) if code)
@@ -153,13 +153,13 @@ def test_every_cell_says_the_verdict_and_both_probabilities(brought):
 @pytest.mark.parametrize(
     ("name", "step", "place", "parts"),
     [
-        ("a", 0, 0, ["its first choice. Accepted", "is at least 0.5 × its best 0.050"]),
+        ("a", 0, 0, ["its first choice. Accepted", "is at least 0.5 × its highest, 0.050"]),
         ("a", 0, 1, ["“<img src=x onerror=alert(1)>”", "(rule rel, k = 2, τ = 0.5)."]),
         ("a", 0, 2, ["its fifth choice after “w35 ” with 0.970", "it is not one of its 2 first"]),
-        ("a", 0, 3, ["but an earlier one, answer token 3, was the first mismatch."]),
+        ("a", 0, 3, ["but an earlier token, answer token 3, was the first mismatch."]),
         ("a", 1, 2, ["Committed by the fallback", "(fallback dlm)."]),
         ("a", 2, 5, ["drafts the end of the text with", "Accepted: the end of the text"]),
-        ("b", 0, 0, ["In its own tokens it reads “w10 ” 0.050, “w11 ” 0.050."]),
+        ("b", 0, 0, ["In the guider's tokens it is “w10 ” 0.050, “w11 ” 0.050."]),
         ("b", 2, 5, ["the end of the text"]),
     ],
 )

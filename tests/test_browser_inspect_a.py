@@ -123,7 +123,7 @@ def test_similarity_and_scatter_are_those_of_the_trace(race, lanes):
         assert cosines(cell(race, "similarity-steps", x, y)) == [pytest.approx(want, abs=1e-4)]
     show_at(race, "similarity", "a", 3, 20)
     text = at(race, "similarity-distance", 5 / 31)
-    assert "step 21 against step 16" in text.lower()
+    assert "step 21 compared with step 16" in text.lower()
     assert cosines(text) == pytest.approx((1 - codes[pair(20, 15), 0, 3]).tolist(), abs=1e-4)
     before = np.mean([codes[pair(t, t - 1), 0] for t in range(1, 32)], 0)
     text = cell(race, "similarity-layers", 2, 6, click=True)

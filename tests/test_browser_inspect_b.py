@@ -144,7 +144,7 @@ def test_errors_are_those_of_the_probed_steps(race, lanes):
     assert f"{here.sum()} predictions" in said
     flipped = [arrays["probe_position"][i] for i in np.flatnonzero(here & wrong)]
     prompt = arrays["prompt_mask"].sum()
-    named = [int(n) for n in re.findall(r"answer token (\d+): the run", said)]
+    named = [int(n) for n in re.findall(r"answer token (\d+): most likely in the run", said)]
     assert named == [p - prompt + 1 for p in flipped][:8]
     first = np.flatnonzero(here & wrong)[0]
     pieces = [trace.pieces[int(i)].decode().strip() for i in arrays["probe_top"][first]]

@@ -8,7 +8,7 @@ from gradio_client.exceptions import AppError
 import engine.serve.lane
 from app import ASSETS
 from engine.models.loading.families import embedded_models
-from engine.serve.fair_queue import Ticket
+from engine.serve.fair_queue import RunLock
 from engine.serve.session import Session
 from inspector.space.zero import SharedGpu, ZeroSession
 from tests.engine.serve.test_fair_queue import with_pace
@@ -41,8 +41,8 @@ def visitor(site, lasting_page):
 
 
 def test_who_waits_sees_a_place_and_an_estimate(public, visitor):
-    other = Ticket(100)
-    assert public._queue.acquire(other, 0)
+    other = RunLock(public._queue, 100)
+    assert other.acquire(0)
     with_pace(other, 20, 8.0)
     race = visitor
     race.press("run")
@@ -52,7 +52,7 @@ def test_who_waits_sees_a_place_and_an_estimate(public, visitor):
     assert words.inner_text().startswith("1 run ahead of yours · at most about ")
     assert not race.page.locator("#ds-race [data-fetch-bar]").is_visible()
     assert race.page.evaluate("document.documentElement.scrollWidth") == 390
-    public._queue.release(other)
+    other.release()
     race.over()
     assert race.state == "done"
     assert not words.is_visible()

@@ -56,10 +56,16 @@ def branch_point(
     width = len(canvas) - spec.gen_length
     _check_canvas(spec, parent, canvas, prompt)
     answer = canvas[width:].astype(np.int64)
-    answer[answer == parent.meta["model"].get("mask_id")] = REMASK
+    model = parent.meta["model"]
+    size, mask_id = model.get("vocab_size", 0), model.get("mask_id")
+    answer[answer == mask_id] = REMASK
     unedited = answer.copy()
     for offset, token in start.edits:
-        _check_token(token, parent.meta["model"])
+        if token >= size or token == mask_id:
+            raise ValueError(
+                f"start.edits: token id {token} is not one of the model's {size}, or its mask; use "
+                f"{REMASK} to mask a position again"
+            )
         answer[offset] = token
     return BranchPoint(answer, _block_progress(spec, parent, start.step, unedited, answer))
 
@@ -125,16 +131,6 @@ def _check_canvas(spec: RunSpec, parent: Trace, canvas: np.ndarray, prompt: Sequ
         )
 
 
-def _check_token(token: int, model: Mapping[str, object]) -> None:
-    size = model.get("vocab_size")
-    assert isinstance(size, int), "a trace knows its vocabulary"
-    if token >= size or token == model.get("mask_id"):
-        raise ValueError(
-            f"start.edits: token id {token} is not one of the model's {size}, or its mask; use "
-            f"{REMASK} to mask a position again"
-        )
-
-
 def _block_progress(
     spec: RunSpec, parent: Trace, step: int, unedited: np.ndarray, answer: np.ndarray
 ) -> dict[int, BlockProgress]:
@@ -157,7 +153,8 @@ def _block_progress(
             found[first] = recorded[first]
         else:
             initial, left = int(free[block].sum()), int((answer[block] == REMASK).sum())
-            found[first] = _progress_by_count(initial, left, spec.steps // spec.blocks)
+            due = accumulate(quota(initial, spec.steps // spec.blocks))
+            found[first] = BlockProgress(initial, sum(n <= initial - left for n in due))
     return {first: progress for first, progress in found.items() if progress.steps_done}
 
 
@@ -192,8 +189,3 @@ def _recorded_progress(spec: RunSpec, parent: Trace, step: int) -> dict[int, Blo
         found[block.start] = BlockProgress(int(initial.sum()), done)
     return found
 
-
-def _progress_by_count(initial: int, left: int, steps: int) -> BlockProgress:
-    """The last step of an even schedule that requires no more than the tokens known."""
-    due = accumulate(quota(initial, steps))
-    return BlockProgress(initial, sum(count <= initial - left for count in due))

@@ -22,17 +22,13 @@ from engine.unmask.schedule import BlockProgress
 class Job:
     """A run that is ready to decode.
 
-    Attributes:
-        canvas: first canvas [B, T] int64 on the CPU; positions to generate hold the mask id.
-        prompt_length: P; shorter prompts are padded on the left.
-        make_policy: returns a new policy; called once for each guidance branch.
-        pad_mask: [B, T] bool, False at padding; None if there is none.
-        fixed_mask: [B, T] bool, True at answer tokens given by the spec.
-        first_sequence: number of the first sequence in its batch; seeds the noise.
-        known_mask: of a branch of another run, [1, T] bool, True at answer tokens known already.
-        progress: of a branch of another run, what its parent did in each block; see Schedule.
-        run_guider: the guider, if the unmasker is guided.
-        capturer: captures and replays forwards; None runs all of them eagerly.
+    `canvas` [B, T] int64 on the CPU holds the mask id at positions to generate; prompts shorter
+    than `prompt_length` are padded on the left. `pad_mask` [B, T] bool is False at padding, None
+    without any; `fixed_mask` [B, T] bool is True at answer tokens given by the spec. `make_policy`
+    returns a new policy for each guidance branch. `first_sequence` numbers the first sequence,
+    which seeds its noise. For a branch of another run, `known_mask` [1, T] bool marks the known
+    answer tokens and `progress` what the parent did in each block (see Schedule). Without a
+    `capturer` every forward runs eagerly.
     """
 
     adapter: ModelAdapter

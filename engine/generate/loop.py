@@ -169,11 +169,13 @@ class Denoiser:
         return GuidanceBranch(policy, store, CapturedForwards(adapter, store, policy, job.capturer))
 
     def _view(self, block: slice, block_index: int, block_step: int) -> StepView:
-        views = StepViewBuilder(self.run, self._canvas, self.branches[0].policy, self.job.unmasker)
-        at = self.step_index, block, block_index, block_step
+        builder = StepViewBuilder(
+            self.run, self._canvas, self.branches[0].policy, self.job.unmasker,
+            self.step_index, block, block_index, block_step,
+        )  # fmt: skip
         if self._pending is None:
-            return views.with_host_state(*at, self._noise)
-        return views.without_host_state(*at, self.masks_left(block))
+            return builder.with_host_state(self._noise)
+        return builder.without_host_state(self.masks_left(block))
 
     def _logits(self, view: StepView, counter: FlopCounter) -> tuple[StepPlan, Tensor]:
         """The first branch's plan and the logits [B, n, V] of `view.needs`, guided and shifted."""

@@ -68,79 +68,74 @@ class CanvasState:
         self.device_masked.masked_fill_(device_mask, False)
 
 
-@dataclass(frozen=True)
+@dataclass
 class StepViewBuilder:
-    """Builds the StepView of each step of a run; `policy` is that of the first branch."""
+    """Builds the StepView of a step; `policy` is that of the first branch."""
 
     run: RunInfo
     canvas: CanvasState
     policy: CachePolicy
     unmasker: Unmasker
+    step: int
+    block: slice
+    block_index: int
+    block_step: int
 
-    def with_host_state(
-        self,
-        step: int,
-        block: slice,
-        block_index: int,
-        block_step: int,
-        noise: Sequence[torch.Generator],
-    ) -> StepView:
-        """The view of a step if every earlier step is finalized."""
-        policy, device = self.policy, self.canvas.device_ids.device
+    def with_host_state(self, noise: Sequence[torch.Generator]) -> StepView:
+        """The view if every earlier step is finalized."""
+        policy, block = self.policy, self.block
         masked = self.canvas.host_masked.copy()
         rows = self.unmasker.candidate_positions(masked, block, policy.logits_end(masked, block))
-        watched = policy.confidence_mask(step, masked, block)
+        watched = policy.confidence_mask(self.step, masked, block)
         eligible = rows if watched is None else rows & watched
         assert (eligible.any(1) == rows.any(1)).all(), "a policy left an open block out"
-        order = self.unmasker.planned_order(rows, block, block_step, noise, eligible)
+        order = self.unmasker.planned_order(rows, block, self.block_step, noise, eligible)
         if order is not None and policy.follows_order:
             rows = positions_mask(order, self.run.length)
         needs, real = from_mask(rows if watched is None else watched)
         if watched is not None:
             real &= np.take_along_axis(rows, needs, 1)
         needs = np.where(real.any(1, keepdims=True), needs, block.stop - 1)
-        return StepView(
-            run=self.run,
-            step=step,
-            block=block,
-            block_index=block_index,
-            block_step=block_step,
-            canvas=self.canvas.device_ids,
-            masked=upload(masked, device),
-            needs=upload(needs, device),
-            real=upload(real, device),
-            left=masked[:, block].sum(1),
-            real_host=real,
-            host_state=HostState(masked, needs),
-            order=order,
-        )
+        device, left = self.canvas.device_ids.device, masked[:, block].sum(1)
+        state = HostState(masked, needs)
+        return self._build(upload(masked, device), upload(needs, device), real, left, state, order)
 
-    def without_host_state(
-        self, step: int, block: slice, block_index: int, block_step: int, left: np.ndarray
-    ) -> StepView:
-        """The view of a step while the one before is pending; `left` [B] masks are in the block.
+    def without_host_state(self, left: np.ndarray) -> StepView:
+        """The view while the step before is pending; `left` [B] masks are in the block.
 
         Requires a policy with static rows, and an unmasker that commits within the block and has
         no planned order.
         """
-        device = self.canvas.device_ids.device
-        masked = self.canvas.device_masked.clone()
+        masked, block = self.canvas.device_masked.clone(), self.block
         needs, real = from_device_mask(masked[:, block], left)
         needs = needs + block.start
         if not left.all():
-            needs.masked_fill_(upload(left[:, None] == 0, device), block.stop - 1)
+            needs.masked_fill_(upload(left[:, None] == 0, masked.device), block.stop - 1)
+        return self._build(masked, needs, real, left)
+
+    def _build(
+        self,
+        masked: Tensor,
+        needs: Tensor,
+        real: np.ndarray,
+        left: np.ndarray,
+        host_state: HostState | None = None,
+        order: tuple[np.ndarray, ...] | None = None,
+    ) -> StepView:
         return StepView(
             run=self.run,
-            step=step,
-            block=block,
-            block_index=block_index,
-            block_step=block_step,
+            step=self.step,
+            block=self.block,
+            block_index=self.block_index,
+            block_step=self.block_step,
             canvas=self.canvas.device_ids,
             masked=masked,
             needs=needs,
-            real=upload(real, device),
+            real=upload(real, masked.device),
             left=left,
             real_host=real,
+            host_state=host_state,
+            order=order,
         )
 
 
@@ -148,12 +143,9 @@ class StepViewBuilder:
 class PendingStep:
     """A launched step whose results are not on the host yet.
 
-    Attributes:
-        view: the state before the step.
-        results: copy of the positions committed (T: none), the ids and confidences, [B, n] each.
-        counts: [B] tokens committed by each sequence, if known in advance.
-        marks: clock marks before the forward, after it and after the commit.
-        event_fields: the fields of its StepEvent that are known already.
+    `results` are the positions committed (T: none), the ids and the confidences, [B, n] each;
+    `counts` [B] the number of tokens committed, if known in advance; `marks` the times before the
+    forward, after it and after the commit; `event_fields` the known fields of its StepEvent.
     """
 
     view: StepView

@@ -3,14 +3,7 @@
 If the two vocabularies differ, `ByteAlignment` spells response and draft as text in the guider's
 tokens and compares byte offsets; if they are the same, `align_shared` keeps the ids and counts
 tokens. Both give an `AlignedDraft`, and its `accept` turns the guider's decisions about single
-tokens into the number of masked positions to fill::
-
-    alignment = ByteAlignment(ByteVocabulary(model_tokenizer, stop_ids),
-                              ByteVocabulary(guider_tokenizer, guider_stop_ids))
-    aligned = alignment.align(answer_ids, draft_ids, masked)  # draft of S + LOOKAHEAD ids
-    if aligned.to_verify.any():  # otherwise nothing is accepted, without a forward
-        ...  # run the guider on aligned.ids; decide for each token from aligned.first on
-        acceptance = aligned.accept(ok, most=S)
+tokens into the number of masked positions to fill.
 
 Alignment keeps no state: equal inputs give equal ids, so the guider's cache is valid up to the
 longest common prefix (earlier text can be tokenized differently when text is appended).
@@ -34,12 +27,10 @@ NOT_IN_UTF8 = frozenset((0xC0, 0xC1, *range(0xF5, 0x100)))
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """The accepted part of a draft.
+    """The number of leading masked positions to fill with their drafted tokens.
 
-    Attributes:
-        count: number of leading masked positions to fill with their drafted tokens.
-        agreed_end: offset up to which the guider agreed.
-        straddle_loss: bytes agreed to beyond the accepted tokens of the draft.
+    The guider agreed up to the offset `agreed_end`, which is `straddle_loss` beyond the end of the
+    last whole token of the draft.
     """
 
     count: int
@@ -55,15 +46,12 @@ class AlignedDraft:
     shared.
 
     Attributes:
-        ids: tokens of the response and the draft, then a stop id if `ends_with_stop`.
+        ids: tokens of the response and the draft; with `ends_with_stop`, the last is a stop id.
         token_ends: [len(ids)] offset of the end of each token.
         first: index of the first token that is not entirely inside the response.
-        to_verify: [len(ids)] bool, tokens that overlap a masked position.
-        ends_with_stop: whether the last token stands for a stop token of the draft. The caller
-            decides whether any of the guider's stop ids would be accepted there.
+        to_verify: [len(ids) - first] bool, tokens from `first` on that overlap a masked position.
         response_size: offset of the end of the response.
-        position_ends: [m] offsets of the ends of the draft's leading positions that are text (up
-            to a stop token or another special one).
+        position_ends: [m] ends of the draft's positions before its first special token.
         masked: [n] bool, positions of the draft that are to be filled.
     """
 
@@ -82,7 +70,7 @@ class AlignedDraft:
         `ok` [len(ids) - first] are the decisions about the tokens from `first` on; `most` limits
         the count (None: no limit).
         """
-        refused = np.flatnonzero(self.to_verify[self.first :] & ~ok)
+        refused = np.flatnonzero(self.to_verify & ~ok)
         agreed = self.first + int(refused[0]) if len(refused) else len(self.ids)
         agreed_end = self.response_size
         if agreed:
@@ -95,10 +83,10 @@ class AlignedDraft:
         return Acceptance(count if most is None else min(count, most), agreed_end, loss)
 
     def position_spans(self) -> NDArray[np.int64]:
-        """Index ranges [start, end) of the guider tokens that spell each position, [d, 2], d <= n.
+        """Ranges [start, end) of the guider tokens that spell each position, [d, 2], d <= n.
 
-        Two positions can share a token. Positions from the first one that is not complete text on
-        are left out; a stop has the last token.
+        Tokens are counted from `first`. Two positions can share a token. Positions from the first
+        one that is not complete text on are left out; a stop has the last token.
         """
         ends = self.token_ends[:-1] if self.ends_with_stop else self.token_ends
         text_end = max(self.response_size, int(ends[-1])) if len(ends) else self.response_size
@@ -107,7 +95,7 @@ class AlignedDraft:
         spans = (np.searchsorted(ends, lows, "right"), np.searchsorted(ends, highs, "left") + 1)
         out = np.stack(spans, 1)
         stop = [[len(ends), len(ends) + 1]] if self.ends_with_stop else np.empty((0, 2), np.int64)
-        return np.concatenate((out, stop))
+        return np.concatenate((out, stop)) - self.first
 
 
 def align_shared(
@@ -130,9 +118,8 @@ def align_shared(
         token_ends = np.append(token_ends, len(ids))
         ids.append(guider_stop)
     flags = np.array(masked[: len(ids) - first], bool)
-    to_verify = np.append(np.zeros(first, bool), flags)
     return AlignedDraft(
-        tuple(ids), token_ends, first, to_verify, end is not None, first, position_ends, flags
+        tuple(ids), token_ends, first, flags, end is not None, first, position_ends, flags
     )
 
 
@@ -228,8 +215,7 @@ class ByteAlignment:
             return AlignedDraft((), none, 0, none.astype(bool), False, start, none, flags)
         first = int(np.searchsorted(ends, start, "right"))
         masked_bytes = np.append(0, np.cumsum(np.repeat(flags[: len(pieces)], lengths)))
-        before = masked_bytes[np.maximum(np.append(start, ends), start) - start]
-        to_verify = before[1:] > before[:-1]
+        to_verify = np.diff(masked_bytes[np.append(start, ends[first:]) - start]) > 0
         if ends_with_stop := ends_with_stop and size == len(text):
             ids.append(self.guider.stop_ids[0])
             ends = np.append(ends, size)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -38,11 +38,6 @@ class Guider:
     def vocab_size(self) -> int:
         """Number of logits; some may belong to no token."""
         return int(self.model.get_output_embeddings().weight.shape[0])
-
-    @property
-    def device(self) -> torch.device:
-        """The device that the model runs on."""
-        return self.model.device
 
     @property
     def parameters(self) -> int:
@@ -185,24 +180,8 @@ class GuiderCost:
         return GuiderCost(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
-class GuiderReader(Protocol):
-    """Reads the texts of one sequence; the guider as `Verifier` uses it."""
-
-    def read(self, ids: Sequence[int], known: int) -> Tensor:
-        """Logits [len(ids) - known, V] of each of `ids[known:]`, given the ids before it."""
-
-    def crop(self, ids: Sequence[int]) -> None:
-        """Remove keys and values that do not belong to `ids[:-1]`."""
-
-    def take_cost(self) -> GuiderCost:
-        """The cost since the last call."""
-
-    def cache_bytes(self) -> int:
-        """Peak bytes of keys and values."""
-
-
-class CachedReader:
-    """A reader that keeps the keys and values of the longest common prefix of its texts.
+class GuiderReader:
+    """Reads the texts of one sequence and caches keys and values of their common prefix.
 
     `ids` are the tokens in the cache; the last known token is always fed again. On its first read,
     the tokens before the last known one are computed in a separate forward without logits, the
@@ -210,7 +189,7 @@ class CachedReader:
     """
 
     def __init__(self, guider: Guider) -> None:
-        self._guider = guider
+        self._guider, self._device = guider, guider.model.device
         self.cache = DynamicCache()
         self.ids: list[int] = []
         self._cost = GuiderCost()
@@ -218,9 +197,9 @@ class CachedReader:
 
     @torch.inference_mode()
     def read(self, ids: Sequence[int], known: int) -> Tensor:
-        """See GuiderReader; `known` is at least 1, since a token must be fed."""
+        """Logits [len(ids) - known, V] of each of `ids[known:]`, given the ids before it."""
         assert 0 < known < len(ids), "a guider reads on from a token"
-        started, cached = synchronized_time(self._guider.device), len(self.ids)
+        started, cached = synchronized_time(self._device), len(self.ids)
         self._crop_to(min(_common_prefix(self.ids, ids), known - 1))
         if cached == 0 and known > 1:
             self._prefill(ids[: known - 1])
@@ -236,24 +215,24 @@ class CachedReader:
         self._cost.forwards += 1
         self._cost.fed += len(feed)
         self._cost.flops += self._guider.flops(len(feed), len(self.ids), rows)
-        self._cost.ms += (synchronized_time(self._guider.device) - started) * 1e3
+        self._cost.ms += (synchronized_time(self._device) - started) * 1e3
         return logits
 
     def crop(self, ids: Sequence[int]) -> None:
-        """See GuiderReader."""
+        """Remove keys and values that do not belong to `ids[:-1]`."""
         self._crop_to(_common_prefix(self.ids, ids[:-1]))
 
     def take_cost(self) -> GuiderCost:
-        """See GuiderReader."""
+        """The cost since the last call."""
         cost, self._cost = self._cost, GuiderCost()
         return cost
 
     def cache_bytes(self) -> int:
-        """See GuiderReader."""
+        """Peak bytes of keys and values."""
         return self._guider.cache_bytes(self._peak_tokens)
 
     def _prefill(self, ids: Sequence[int]) -> None:
-        started, guider = synchronized_time(self._guider.device), self._guider
+        started, guider = synchronized_time(self._device), self._guider
         guider.model.base_model(
             input_ids=self._tensor(ids), past_key_values=self.cache, use_cache=True
         )
@@ -262,7 +241,7 @@ class CachedReader:
         self._cost.prefilled += len(ids)
         self._cost.flops += flops
         self._cost.prefill_flops += flops
-        self._cost.prefill_ms += (synchronized_time(guider.device) - started) * 1e3
+        self._cost.prefill_ms += (synchronized_time(self._device) - started) * 1e3
 
     def _crop_to(self, length: int) -> None:
         if length < len(self.ids):
@@ -270,7 +249,7 @@ class CachedReader:
             del self.ids[length:]
 
     def _tensor(self, ids: Sequence[int]) -> Tensor:
-        return torch.tensor([list(ids)], device=self._guider.device)
+        return torch.tensor([list(ids)], device=self._device)
 
 
 def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:

@@ -65,7 +65,7 @@ class _Chunk:
 
     def verified_tokens(self, values: NDArray) -> NDArray:
         """The values of the reported tokens that overlap a masked position."""
-        return values[: self.tokens][self.results.to_verify[: self.tokens]]
+        return values[: self.tokens][self.results.aligned.to_verify[: self.tokens]]
 
     def offsets(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Indices [masks] of the masked positions in the chunk's draft."""
@@ -84,11 +84,11 @@ def _report_chunks(verified: VerifiedDraft, run_guider: RunGuider) -> list[_Chun
         stops = np.isin(draft.ids[begin : begin + masks], run_guider.vocabularies.stop_ids)
         masks = min(masks, int(stops.argmax()) + 1) if stops.any() else masks
         assert begin + masks <= len(draft.positions), "a chunk lies within its draft"
-        chunk = _Chunk(begin, masks, len(results.ids), results)
+        tokens = len(results.ids)
         if not last:
-            end = int(results.position_spans()[chunk.offsets(draft.positions)[-1], 1])
-            chunk = _Chunk(begin, masks, end, results)
-        chunks.append(chunk)
+            end = draft.positions[begin + masks - 1] - draft.positions[begin]
+            tokens = int(results.aligned.position_spans()[end, 1])
+        chunks.append(_Chunk(begin, masks, tokens, results))
     return chunks
 
 
@@ -134,7 +134,7 @@ def _draft_rows(
     A position without bytes ends where the one before it ends.
     """
     results, aligned = chunk.results, chunk.results.aligned
-    spans, offsets = results.position_spans(), chunk.offsets(positions)
+    spans, offsets = aligned.position_spans(), chunk.offsets(positions)
     ends = np.append(aligned.position_ends, [aligned.response_size, *aligned.position_ends][-1])
     p_g, ok = np.full(chunk.masks, np.nan), np.zeros(chunk.masks, bool)
     for row, offset in enumerate(offsets):

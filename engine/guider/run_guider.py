@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from transformers import PretrainedConfig
 
 from engine.config.spec import RunSpec
-from engine.guider.model import CachedReader, Guider, GuiderReader, find_stop_ids, read_config
+from engine.guider.model import Guider, GuiderReader, find_stop_ids, read_config
 from engine.guider.vocabularies import VocabularyPair, pair_vocabularies, same_prompt_tokens
 from engine.models.base import ModelInfo
 from engine.models.tokenizer import Tokenizer
@@ -27,14 +27,9 @@ class GuidedSettings(Protocol):
 class RunGuider:
     """A guider prepared for a run.
 
-    Attributes:
-        vocabularies: those of the model and the guider.
-        prompts: the guider's ids of each sequence's prompt.
-        open_reader: makes a new reader, one a sequence.
-        token_label: the bytes to show for one of the guider's tokens.
-        token_bytes: the bytes of a token as text; empty for a special one.
-        description: plain data for RunStarted.guider.
-        weight_bytes: bytes of the guider's weights.
+    `prompts` are the guider's ids of each sequence's prompt, and `open_reader` makes a reader for
+    a sequence. `token_label` gives the bytes to show for a token, `token_bytes` its bytes in a
+    text (empty for a special token). `description` is RunStarted.guider.
     """
 
     vocabularies: VocabularyPair
@@ -141,7 +136,7 @@ class GuiderMatch:
         return RunGuider(
             pair,
             tuple(self.prompt(settings, s, ids) for s, ids in zip(specs, prompts, strict=True)),
-            lambda: CachedReader(guider),
+            lambda: GuiderReader(guider),
             self.tokenizer.piece,
             lambda token: b"" if token in specials else self.tokenizer.piece(token),
             description,

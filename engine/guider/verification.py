@@ -59,17 +59,11 @@ def token_ranks(tokens: Tensor, log_p: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Verification:
-    """The guider's results for the tokens of a chunk from `aligned.first` on, [m] each.
+    """The guider's results for the tokens `ids` of a chunk from `aligned.first` on, [m] each.
 
-    Attributes:
-        aligned: the chunk in the guider's tokens.
-        ids: the guider's tokens.
-        token_log_p: their log-probabilities.
-        ranks: their ranks, at most MAX_RANK.
-        top_ids: the guider's most probable tokens.
-        top_p: the probabilities of `top_ids`.
-        ok: the rule's decisions.
-        log_p: [m, V] the guider's distributions.
+    `token_log_p` are their log-probabilities and `ranks` their ranks, at most MAX_RANK; `top_ids`
+    and `top_p` are the most probable tokens; `ok` are the rule's decisions, `log_p` [m, V] the
+    guider's distributions.
     """
 
     aligned: AlignedDraft
@@ -81,40 +75,24 @@ class Verification:
     ok: NDArray[np.bool_]
     log_p: Tensor
 
-    @property
-    def to_verify(self) -> NDArray[np.bool_]:
-        """Tokens [m] that overlap a masked position."""
-        return self.aligned.to_verify[self.aligned.first :]
-
-    def position_spans(self) -> NDArray[np.int64]:
-        """Index ranges [d, 2] of the tokens that spell each position, counted from `first`."""
-        return self.aligned.position_spans() - self.aligned.first
-
 
 @dataclass(frozen=True)
 class Verdict:
-    """The number of accepted masked positions of a chunk.
-
-    `verification` is None if no token could be verified.
-    """
+    """Accepted masked positions of a chunk; `verification` is None if nothing was verifiable."""
 
     accepted: int
     straddle_loss: int
     verification: Verification | None
 
 
+@dataclass(frozen=True)
 class Verifier:
     """Verifies one sequence's drafts; `prompt` are the guider's ids before the answer."""
 
-    def __init__(
-        self,
-        reader: GuiderReader,
-        prompt: Sequence[int],
-        vocabularies: VocabularyPair,
-        rule: AcceptanceRule,
-    ) -> None:
-        self.reader, self.vocabularies, self.rule = reader, vocabularies, rule
-        self._prompt = list(prompt)
+    reader: GuiderReader
+    prompt: Sequence[int]
+    vocabularies: VocabularyPair
+    rule: AcceptanceRule
 
     def verify(
         self,
@@ -132,8 +110,8 @@ class Verifier:
         aligned = self.vocabularies.align(response, draft, masked)
         if not aligned.to_verify.any():
             return Verdict(0, 0, None)
-        known = len(self._prompt) + aligned.first
-        logits = self.reader.read([*self._prompt, *aligned.ids], known)
+        known = len(self.prompt) + aligned.first
+        logits = self.reader.read([*self.prompt, *aligned.ids], known)
         found = self._verification(aligned, self.vocabularies.guider_log_probs(logits), max_p_f)
         acceptance = aligned.accept(found.ok, most)
         return Verdict(acceptance.count, acceptance.straddle_loss, found)
@@ -145,7 +123,7 @@ class Verifier:
         response are only known then.
         """
         if self.vocabularies.shared:
-            self.reader.crop([*self._prompt, *response])
+            self.reader.crop([*self.prompt, *response])
 
     def _verification(
         self, aligned: AlignedDraft, log_p: Tensor, max_p_f: Sequence[float]
@@ -165,7 +143,7 @@ class Verifier:
 def _by_guider_token(aligned: AlignedDraft, values: Sequence[float], count: int) -> Tensor:
     """The value [count] of the draft position in which each guider token begins."""
     out = torch.ones(count, dtype=torch.float64)
-    spans = (aligned.position_spans() - aligned.first).tolist()
+    spans = aligned.position_spans().tolist()
     for (start, end), value in reversed(list(zip(spans, values, strict=False))):
         out[max(start, 0) : end] = value
     return out
@@ -173,16 +151,10 @@ def _by_guider_token(aligned: AlignedDraft, values: Sequence[float], count: int)
 
 @dataclass(frozen=True)
 class Draft:
-    """The proposals at the leading masked positions of a sequence.
+    """The proposed tokens `ids` [n] at the leading masked positions [n] of a sequence.
 
-    Attributes:
-        positions: [n] global positions, ascending.
-        ids: [n] proposed tokens.
-        p: [n] their probabilities by the drafting model.
-        max_p: [n] the largest probability of any token there.
-        canvas: [T] ids before the step.
-        masked: [T] bool.
-        answer_start: first position of the answer.
+    `p` [n] are their probabilities by the drafting model, `max_p` [n] the largest of any token.
+    `canvas` [T] and `masked` [T] are the ids and masks before the step.
     """
 
     positions: NDArray[np.int64]
@@ -221,13 +193,10 @@ class Draft:
 
 @dataclass(frozen=True)
 class VerifiedDraft:
-    """The result for a draft.
+    """The tokens `ids` for the first masks of a draft, of which `accepted` are accepted drafts.
 
-    Attributes:
-        ids: tokens for the first masks.
-        accepted: how many of `ids` are accepted drafts.
-        stopped: whether the last of `ids` is a stop token.
-        verdicts: the number of the first mask of each chunk, and its verdict.
+    `stopped` says that the last of `ids` is a stop token. `verdicts` holds the index of the first
+    mask of each chunk and its verdict.
     """
 
     draft: Draft

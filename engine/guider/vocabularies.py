@@ -26,15 +26,10 @@ from engine.models.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class VocabularyPair:
-    """How the ids of a model and its guider correspond.
+    """How the ids of a model and its guider correspond; `alignment` is None if they are the same.
 
-    Attributes:
-        stop_ids: the model's ids that end a text.
-        guider_stop_ids: those of the guider; all are verified as the first of them.
-        excluded_ids: ids of the model whose logits become -inf: special tokens without a
-            counterpart, and rows of the output that are no tokens.
-        guider_excluded_ids: the same for the guider.
-        alignment: None if the vocabulary is shared.
+    Stop ids end a text, and all are verified as the first of `guider_stop_ids`. The logits of
+    excluded ids become -inf: special tokens without a counterpart, and rows that are no tokens.
     """
 
     stop_ids: tuple[int, ...]
@@ -128,13 +123,12 @@ def pair_vocabularies(
         )
         both = {i for i in both if i < min(vocab_size, guider_vocab_size)}
         stops = tuple(dict.fromkeys((*guider_stop_ids, *(i for i in stop_ids if i in both))))
+        drafted, verified = both.difference(stops).union(stop_ids), both.union(stops)
         return VocabularyPair(
             stop_ids,
             stops,
-            tuple(
-                i for i in range(vocab_size) if i not in stop_ids and (i not in both or i in stops)
-            ),
-            tuple(i for i in range(guider_vocab_size) if i not in both and i not in stops),
+            tuple(i for i in range(vocab_size) if i not in drafted),
+            tuple(i for i in range(guider_vocab_size) if i not in verified),
         )
     try:
         theirs = ByteVocabulary(guider, guider_stop_ids)

@@ -6,15 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.models.base import ModelInfo
-from engine.models.loading.config import llama_fields
+from engine.models.loading.config import ConfigFields
 from engine.models.loading.layout import LLAMA
 from engine.models.loading.pretrained import PretrainedAdapter
 
-FIELDS = llama_fields(
-    {"use_sliding_window": False, "use_mrope": False, "full_attn": True},
+FIELDS = ConfigFields(
+    {
+        "hidden_act": "silu", "rope_scaling": None, "use_sliding_window": False,
+        "use_mrope": False, "full_attn": True,
+    },
     norm_eps=1e-6,
-    context=2048,
-)
+    max_context=2048,
+)  # fmt: skip
 
 
 class DreamAdapter(PretrainedAdapter):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from engine.models.base import ModelInfo
-from engine.models.loading.config import ConfigFields, integer_field, llama_fields
+from engine.models.loading.config import ConfigFields, integer_field
 from engine.models.loading.layout import LLAMA, Layout
 from engine.models.loading.pretrained import PretrainedAdapter
 
@@ -26,7 +26,9 @@ FIELDS = ConfigFields(
     },
     norm_eps=1e-5,
 )  # fmt: skip
-LLAMA_FIELDS = llama_fields({"attention_bias": False, "mlp_bias": False}, norm_eps=1e-5)
+LLAMA_FIELDS = ConfigFields(
+    {"hidden_act": "silu", "rope_scaling": None, "attention_bias": False, "mlp_bias": False}, 1e-5
+)
 # LLaDA-V's vision tower and its projection to embeddings; text does not use them.
 VISION = ("model.vision_tower.", "model.mm_projector.", "model.vision_resampler.",
           "model.image_newline")  # fmt: skip

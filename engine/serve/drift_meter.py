@@ -67,11 +67,6 @@ class DriftMeter(CachePolicy):
             self.totals[layer] += float(drifts.sum())
         return LayerPlan()
 
-    @classmethod
-    def exact(cls) -> CachePolicy:
-        """The default settings: the meter never reuses anything."""
-        return cls()
-
 
 def measure_drifts(
     make_job: Callable[[RunSpec, CachePolicy], Job], model: str, base: str, quantity: str

@@ -1,4 +1,4 @@
-"""FairQueue: the lock on the models, granted in order of arrival, with an estimate of the wait."""
+"""The lock on the models, granted in order of arrival, with an estimate of the wait."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ import math
 import threading
 import time
 
+from engine.core.events import Waiting
+
 MAX_WAITING = 24
-ABSENT_AFTER = 5.0  # seconds since a ticket's last acquire after which others pass it
+ABSENT_AFTER = 5.0  # seconds since a run's last `acquire` after which others pass it
 
 
-class Ticket:
-    """A run's position in a FairQueue, and its progress.
+class RunLock:
+    """A run's lock on the models, granted by a FairQueue, and the progress of the run.
 
-    `forwards` is the most forwards that the run needs, `done` the number computed so far.
+    The run holds it while it computes, not while it is paused. `forwards` is the most forwards
+    that it needs, `done` the number computed so far.
     """
 
-    def __init__(self, forwards: int = 0) -> None:
-        self.forwards, self.done = forwards, 0
-        self.last_seen, self._started = 0.0, 0.0
-
-    def start_clock(self) -> None:
-        """Start timing: the next forward is the first."""
-        self._started = time.monotonic()
+    def __init__(self, queue: FairQueue, forwards: int = 0) -> None:
+        self.forwards, self.done, self.last_seen = forwards, 0, 0.0
+        self._queue, self._held, self._started = queue, False, 0.0
 
     @property
     def seconds_per_forward(self) -> float:
@@ -34,70 +33,90 @@ class Ticket:
         """The most forwards that are still to be computed."""
         return max(self.forwards - self.done, 0)
 
+    def acquire(self, wait: float) -> bool:
+        """Wait up to `wait` seconds for the lock; returns whether it is held.
+
+        A run that does not get it keeps its position in the queue until `release`.
+        """
+        if not self._held and self._queue.acquire(self, wait):
+            self._held = True
+            self.start_clock()
+        return self._held
+
+    def release(self) -> None:
+        """Release the lock, or leave the queue; a later `acquire` queues at the end."""
+        self._held = False
+        self._queue.release(self)
+        self.forwards, self.done = self.forwards_left, 0
+
+    def start_clock(self) -> None:
+        """Start timing: the next forward is the first."""
+        self._started = time.monotonic()
+
+    def waiting(self) -> Waiting:
+        """An event with the number of runs ahead and the estimated wait."""
+        ahead, seconds = self._queue.estimate(self)
+        return Waiting("lock", ahead=ahead, seconds=seconds)
+
 
 class FairQueue:
-    """A lock that is granted in order of arrival; thread-safe."""
+    """Grants the lock to one RunLock at a time, in order of arrival; thread-safe."""
 
     def __init__(self, max_waiting: int = MAX_WAITING) -> None:
         self._changed = threading.Condition()
-        self._holder: Ticket | None = None
-        self._waiting: list[Ticket] = []
+        self._holder: RunLock | None = None
+        self._waiting: list[RunLock] = []
         self._max_waiting, self._last_pace = max_waiting, 0.0
 
     @property
     def full(self) -> bool:
-        """Whether the maximum number of tickets waits."""
+        """Whether the maximum number of runs waits."""
         return len(self._waiting) >= self._max_waiting
 
     @property
     def free(self) -> bool:
-        """Whether no ticket holds the lock or waits for it."""
+        """Whether no run holds the lock or waits for it."""
         return self._holder is None and not self._waiting
 
-    def acquire(self, ticket: Ticket, wait: float) -> bool:
-        """Wait up to `wait` seconds for the lock; returns whether the ticket holds it.
-
-        A ticket that does not get it keeps its position until it is released.
-        """
+    def acquire(self, run: RunLock, wait: float) -> bool:
+        """Queue a run and wait up to `wait` seconds; returns whether it gets the lock."""
         with self._changed:
-            if self._holder is ticket:
-                return True
-            if ticket not in self._waiting:
-                self._waiting.append(ticket)
-            ticket.last_seen = math.inf
-            if self._changed.wait_for(lambda: self._next() is ticket, wait):
-                self._waiting.remove(ticket)
-                self._holder = ticket
-            ticket.last_seen = time.monotonic()
-            return self._holder is ticket
+            if run not in self._waiting:
+                self._waiting.append(run)
+            run.last_seen = math.inf
+            if self._changed.wait_for(lambda: self._next() is run, wait):
+                self._waiting.remove(run)
+                self._holder = run
+            run.last_seen = time.monotonic()
+            return self._holder is run
 
-    def release(self, ticket: Ticket) -> None:
-        """Release the lock, or the position in the queue."""
+    def release(self, run: RunLock) -> None:
+        """Take the lock from a run, or remove it from the queue."""
         with self._changed:
-            if self._holder is ticket:
-                self._holder, self._last_pace = None, ticket.seconds_per_forward or self._last_pace
-            elif ticket in self._waiting:
-                self._waiting.remove(ticket)
+            if self._holder is run:
+                self._holder, self._last_pace = None, run.seconds_per_forward or self._last_pace
+            elif run in self._waiting:
+                self._waiting.remove(run)
             self._changed.notify_all()
 
-    def estimate(self, ticket: Ticket) -> tuple[int, float | None]:
-        """Number of tickets ahead of one, and at most how many seconds they need, roughly.
+    def estimate(self, run: RunLock) -> tuple[int, float | None]:
+        """Number of runs ahead of a waiting one, and the most seconds that they need.
 
         The seconds are computed from the pace of the holder, or else of the run before it; None
         before the first forward of all.
         """
         with self._changed:
-            if ticket not in self._waiting:
+            if run not in self._waiting:
                 return 0, None
-            ahead = self._waiting[: self._waiting.index(ticket)]
+            ahead = self._waiting[: self._waiting.index(run)]
+            pace = self._last_pace
             if self._holder is not None:
                 ahead = [self._holder, *ahead]
-            pace = self._holder.seconds_per_forward if self._holder is not None else 0
-            pace = pace or self._last_pace
+                pace = self._holder.seconds_per_forward or pace
             return len(ahead), pace * sum(one.forwards_left for one in ahead) if pace else None
 
-    def _next(self) -> Ticket | None:
-        """The ticket that gets the lock next; None while it is held."""
+    def _next(self) -> RunLock | None:
+        """The run that gets the lock next; None while it is held."""
         now = time.monotonic()
-        present = (one for one in self._waiting if now - one.last_seen < ABSENT_AFTER)
+        present = (run for run in self._waiting if now - run.last_seen < ABSENT_AFTER)
         return next(present, None) if self._holder is None else None

@@ -71,22 +71,17 @@ def embedded_guiders(assets: Path = ASSETS) -> dict[str, Path]:
 class GuiderPool:
     """Finds guiders by name and keeps the most recently used ones in memory.
 
-    Methods raise ValueError naming `guided.guider`, or another knob of the spec that is wrong.
-    `folder` is the folder of a guider whose weights are not on disk yet.
+    Guiders are embedded or come from the Hub, on a `public` page only HUB_GUIDERS. Methods raise
+    ValueError naming `guided.guider`, or another knob of the spec that is wrong. Their `folder` is
+    that of a guider whose weights are not on disk yet.
     """
 
-    def __init__(self, resolver: ModelResolver) -> None:
-        self._resolver = resolver
-        self._loaded: OrderedDict[tuple[Path, str, str], Guider] = OrderedDict()
-        self._matches: dict[tuple[Path, Tokenizer, ModelInfo], GuiderMatch] = {}
-
-    @classmethod
-    def of(cls, hub: Hub | None, public: bool) -> GuiderPool:
-        """A pool of the embedded guiders and those of the Hub, on a `public` page HUB_GUIDERS."""
-        resolver = ModelResolver(
+    def __init__(self, hub: Hub | None, public: bool) -> None:
+        self._resolver = ModelResolver(
             embedded_guiders(), hub, public, tuple(HUB_GUIDERS), "guided.guider"
         )
-        return cls(resolver)
+        self._loaded: OrderedDict[tuple[Path, str, str], Guider] = OrderedDict()
+        self._matches: dict[tuple[Path, Tokenizer, ModelInfo], GuiderMatch] = {}
 
     @property
     def names(self) -> list[str]:
@@ -100,8 +95,8 @@ class GuiderPool:
 
         `fits` gets its folder before the weights are fetched; see Hub.fetch.
         """
-        settings = guided_unmasker(spec)
-        if settings is not None:
+        settings, folder = self._settings_and_folder(spec)
+        if settings is not None and folder is None:
             yield from self._resolver.fetch(settings.guider, fits)
 
     def fetch_bytes(self, spec: RunSpec) -> int:
@@ -174,9 +169,9 @@ class GuiderPool:
     def _settings_and_folder(
         self, spec: RunSpec, folder: Path | None = None
     ) -> tuple[Guided | None, Path | None]:
-        """The unmasker of a guided spec, and `folder` or its guider's; None for what is missing."""
-        settings = guided_unmasker(spec)
-        if settings is None:
+        """A guided spec's unmasker, which has the settings, and its guider's folder, or None."""
+        settings = make_unmasker(spec)
+        if not isinstance(settings, Guided):
             return None, None
         return settings, folder or self._resolver.find(settings.guider)
 
@@ -202,12 +197,6 @@ class GuiderPool:
             except CheckpointError as error:
                 raise ValueError(f"guided.guider: {error}") from None
         return self._matches[key]
-
-
-def guided_unmasker(spec: RunSpec) -> Guided | None:
-    """The unmasker of a spec if it is guided; it holds the guider's settings."""
-    unmasker = make_unmasker(spec)
-    return unmasker if isinstance(unmasker, Guided) else None
 
 
 def _key(spec: RunSpec, folder: Path) -> tuple[Path, str, str]:

@@ -15,7 +15,7 @@ import torch
 from engine.cache.base import CachePolicy, PolicyContext
 from engine.cache.calibration.drift_profile import DriftProfile
 from engine.cache.stack import Stack
-from engine.catalog import make_policy, make_unmasker, unmaskers
+from engine.catalog import make_policy, make_unmasker
 from engine.config.spec import RunSpec
 from engine.core.device import peak_memory, reset_peak_memory
 from engine.core.events import GuidedStep, RunFinished, RunStarted, StepEvent
@@ -36,15 +36,11 @@ from engine.trace.metrics import Tally
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A checkpoint in memory.
+    """A checkpoint in memory; `folder` is None for a model without files.
 
-    Attributes:
-        digest: of the checkpoint's weights.
-        folder: of the checkpoint; None for a model without files.
-        profiles: drifts measured on it, by base cache and quantity.
-        kept: what policies derived from the checkpoint, for later runs.
-        make_run_guider: makes the guider of a run from its specs and prompts; None without guiders.
-        loading: bytes free on its main device, free_before_bytes and free_after_bytes.
+    `profiles` are drifts measured on it, by base cache and quantity; `kept` is what policies
+    derived from it. `make_run_guider` makes the guider of a run from the specs and prompts of its
+    sequences. `loading` are the free_before_bytes and free_after_bytes of its main device.
     """
 
     adapter: ModelAdapter
@@ -55,6 +51,11 @@ class LoadedModel:
     kept: dict[str, Any] = field(default_factory=dict, compare=False)
     make_run_guider: Callable[[Sequence[RunSpec], list[list[int]]], RunGuider] | None = None
     loading: Mapping[str, int] = field(default_factory=dict, compare=False)
+
+
+def prompt_ids(spec: RunSpec, tokenizer: Tokenizer) -> list[int]:
+    """The ids of a spec's prompt; see Tokenizer.encode_prompt."""
+    return tokenizer.encode_prompt(spec.prompt, spec.messages, spec.chat)
 
 
 def check_context(tokens: int, spec: RunSpec, context: int) -> None:
@@ -78,7 +79,7 @@ def make_job(
 
     `point` is where a branch starts. `sequence_specs` are the specs of the single sequences, for a
     guider that reads their prompts in its own chat template; default: `spec` for each. Raises
-    ValueError naming `prompt`, `fixed` or `start` if they do not fit the model.
+    ValueError naming `prompt`, `fixed`, `start` or `guided.guider` if they do not fit the model.
     """
     if spec.start is not None and point is None:
         raise ValueError("start: the trace to branch from is not available; leave start out")
@@ -97,43 +98,38 @@ def make_job(
             raise ValueError(f"fixed: token id {token} is not one of the model's {info.vocab_size}")
         canvas[:, width + offset] = token
         fixed_mask[:, width + offset] = True
-    recorder, unmasker = recorder or Recorder(), make_unmasker(spec)
+    recorder, unmasker, run_guider = recorder or Recorder(), make_unmasker(spec), None
+    if unmasker.guided:
+        if model.make_run_guider is None:
+            raise ValueError("guided.guider: no guider is available; choose another unmasker")
+        run_guider = model.make_run_guider(sequence_specs or [spec] * len(prompts), prompts)
+
+    def prepared_policy() -> CachePolicy:
+        policy = make_policy(spec)
+        policy.prepare(policy_context_of(model, spec.model))
+        return policy
+
     job = Job(
         adapter=model.adapter,
         spec=spec,
         canvas=canvas,
         prompt_length=width,
-        make_policy=lambda: _prepared_policy(model, spec),
+        make_policy=prepared_policy,
         unmasker=unmasker,
         pad_mask=None if bool(pad_mask.all()) else pad_mask,
         fixed_mask=fixed_mask,
         recorder=recorder,
-        run_guider=run_guider_of(model, sequence_specs or [spec] * len(prompts), prompts),
+        run_guider=run_guider,
         capturer=make_capturer(model.adapter, recorder.reads_tensors, unmasker.guided),
     )
     return job if point is None else branch_job(job, point)
-
-
-def run_guider_of(
-    model: LoadedModel, specs: Sequence[RunSpec], prompts: list[list[int]]
-) -> RunGuider | None:
-    """The guider of a run; None if its unmasker is not guided.
-
-    Raises ValueError naming `guided.guider`.
-    """
-    if not unmaskers()[specs[0].unmasker].guided:
-        return None
-    if model.make_run_guider is None:
-        raise ValueError("guided.guider: no guider is available here; choose another unmasker")
-    return model.make_run_guider(specs, prompts)
 
 
 def policy_context_of(model: LoadedModel, name: str) -> PolicyContext:
     """The context of policies on a model; each drift profile is measured once."""
 
     def make(calibration: RunSpec, meter: CachePolicy) -> Job:
-        prompt = model.tokenizer.encode_prompt(calibration.prompt, calibration.messages, calibration.chat)
-        job = make_job(model, calibration, [prompt])
+        job = make_job(model, calibration, [prompt_ids(calibration, model.tokenizer)])
         return replace(job, make_policy=lambda: Stack(make_policy(calibration), meter))
 
     def drifts(base: str, quantity: str) -> DriftProfile:
@@ -145,18 +141,12 @@ def policy_context_of(model: LoadedModel, name: str) -> PolicyContext:
     return PolicyContext(model.adapter, model.digest, model.folder, drifts, kept=model.kept)
 
 
-def _prepared_policy(model: LoadedModel, spec: RunSpec) -> CachePolicy:
-    policy = make_policy(spec)
-    policy.prepare(policy_context_of(model, spec.model))
-    return policy
-
-
 class Lane:
     """A run that is advanced one event at a time."""
 
     def __init__(self, model: LoadedModel, spec: RunSpec, point: BranchPoint | None = None) -> None:
         self.model, self.spec = model, spec
-        prompt = model.tokenizer.encode_prompt(spec.prompt, spec.messages, spec.chat)
+        prompt = prompt_ids(spec, model.tokenizer)
         self._job = make_job(model, spec, [prompt], make_recorder(spec), point)
         self._state: Denoiser | None = None
         self._steps: Iterator[StepEvent] = iter(())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
 
 import torch
 
@@ -20,21 +22,14 @@ from engine.models.loading.memory_estimate import (
 )
 
 BFLOAT16_CAPABILITY = 8  # lowest major compute capability with native bfloat16
-BUDGET_FIELDS = ("weights_bytes", "memory_bytes", "free_bytes")  # of a plan
 
 
-@dataclass(frozen=True)
-class MemoryBudget:
-    """Bytes of the weights, of the run, and free on the device before either."""
+class MemoryBudget(NamedTuple):
+    """Bytes of the weights, of weights and run together, and free on the device before both."""
 
-    weights: int
-    run: int
-    free: int
-
-    def to_dict(self) -> dict[str, int | None]:
-        """The BUDGET_FIELDS of a plan; `memory_bytes` is weights and run together."""
-        values = (self.weights, self.weights + self.run, self.free)
-        return dict(zip(BUDGET_FIELDS, values, strict=True))
+    weights_bytes: int
+    memory_bytes: int
+    free_bytes: int
 
 
 def dtype_of(spec: RunSpec) -> torch.dtype:
@@ -49,13 +44,13 @@ def plan_memory(
 ) -> MemoryBudget:
     """The budget of a spec with a prompt of `tokens` tokens; `free` are bytes by device.
 
-    Raises InsufficientMemoryError naming `model` if it does not fit, ValueError naming `device` if there is no
-    such device.
+    Raises InsufficientMemoryError naming `model` if it does not fit, ValueError naming `device` if
+    there is no such device.
     """
     dtype, run = dtype_of(spec), spec_run_bytes(spec, info, tokens) + guider_bytes
-    main = main_device(spec.device, free)
+    main, weights = main_device(spec.device, free), weights_bytes(info, dtype)
     check_fits(info, dtype, spec.device, run, free)
-    return MemoryBudget(weights_bytes(info, dtype), run, free[main])
+    return MemoryBudget(weights, weights + run, free[main])
 
 
 def spec_run_bytes(spec: RunSpec, info: ModelInfo, tokens: int) -> int:
@@ -66,14 +61,12 @@ def spec_run_bytes(spec: RunSpec, info: ModelInfo, tokens: int) -> int:
     return run_bytes(info, dtype_of(spec), run.length, batch, sites, spec.gen_length)
 
 
-def held_bytes(adapters: Iterable[ModelAdapter]) -> dict[str, int]:
+def held_bytes(adapters: Iterable[ModelAdapter]) -> Counter[str]:
     """Bytes of the adapters' weights by device."""
-    out: dict[str, int] = {}
-    for adapter in adapters:
-        for tensor in adapter.parameters():
-            name = str(tensor.device)
-            out[name] = out.get(name, 0) + tensor.nbytes
-    return out
+    held: Counter[str] = Counter()
+    for tensor in chain.from_iterable(adapter.parameters() for adapter in adapters):
+        held[str(tensor.device)] += tensor.nbytes
+    return held
 
 
 def present_devices() -> list[str]:

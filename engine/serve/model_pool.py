@@ -31,7 +31,7 @@ from engine.models.loading.registry import REGISTERED
 from engine.models.loading.resolver import ModelResolver
 from engine.models.tokenizer import Tokenizer, conversation
 from engine.serve.guider_pool import GuiderPool
-from engine.serve.lane import LoadedModel, check_context
+from engine.serve.lane import LoadedModel, check_context, prompt_ids
 from engine.serve.memory_budget import (
     MemoryBudget,
     dtype_of,
@@ -55,7 +55,7 @@ class ModelPool:
     ) -> None:
         keep_freed_memory()  # a setting of the process, for all runs of its models
         self._resolver = ModelResolver(folders, hub, public)
-        self.guiders = GuiderPool.of(hub, public)
+        self.guiders = GuiderPool(hub, public)
         self._loaded: OrderedDict[Key, LoadedModel] = OrderedDict()
         self._tokenizers: dict[Path, Tokenizer] = {}
 
@@ -66,13 +66,9 @@ class ModelPool:
         """
         return [self._describe(name) for name in self._resolver.names]
 
-    def find(self, name: str) -> Path | None:
-        """The folder of a model; None if it is not downloaded."""
-        return self._resolver.find(name)
-
     def info(self, name: str) -> ModelInfo | None:
         """Sizes and ids of a model that is on disk or registered; None of any other."""
-        folder = self.find(name)
+        folder = self._resolver.find(name)
         if folder is None:
             known = REGISTERED.get(name)
             return adapter_class(known.config).read_info(known.config) if known else None
@@ -80,7 +76,7 @@ class ModelPool:
 
     def tokenizer(self, name: str) -> Tokenizer:
         """The tokenizer of a model that is on disk."""
-        folder = self.find(name)
+        folder = self._resolver.find(name)
         if folder is None:
             raise ValueError(f"model: {name} is not on this machine yet; run it to fetch it")
         return self._tokenizer_of(folder)
@@ -90,15 +86,15 @@ class ModelPool:
 
         Raises ValueError naming `prompt`, or `chat` if the template has ids that the model lacks.
         """
-        folder = self.find(spec.model)
+        folder = self._resolver.find(spec.model)
         if folder is None:
             conversation(spec.prompt, spec.messages)
             return None
-        return encode_prompt(spec, self.tokenizer(spec.model), read_model_info(folder))
+        return checked_prompt(spec, self.tokenizer(spec.model), read_model_info(folder))
 
     def fetch_bytes(self, name: str) -> int | None:
         """Bytes to download before a model can be loaded (16 bits a weight); None if unknown."""
-        if self.find(name) is not None:
+        if self._resolver.find(name) is not None:
             return 0
         info = self.info(name)
         return None if info is None else weights_bytes(info, torch.bfloat16)
@@ -124,7 +120,7 @@ class ModelPool:
 
         def check(model: Path, guider: Path | None = None) -> None:
             info, tokenizer = read_model_info(model), self._tokenizer_of(model)
-            prompt = encode_prompt(spec, tokenizer, info)
+            prompt = checked_prompt(spec, tokenizer, info)
             check_context(len(prompt), spec, info.max_length)
             self.guiders.check(spec, tokenizer, info, prompt, guider)
             guider_bytes = self.guiders.planned_bytes(spec, len(prompt), guider) or 0
@@ -132,7 +128,7 @@ class ModelPool:
             plan_memory(spec, info, len(prompt), free, guider_bytes)
 
         yield from self._resolver.fetch(spec.model, check)
-        model = self.find(spec.model)
+        model = self._resolver.find(spec.model)
         assert model is not None, "it has been fetched"
         yield from self.guiders.fetch(spec, partial(check, model))
 
@@ -147,7 +143,7 @@ class ModelPool:
 
         The models of the specs `keep` are not evicted.
         """
-        key, folder = _key(spec), self.find(spec.model)
+        key, folder = _key(spec), self._resolver.find(spec.model)
         tokenizer = self.tokenizer(spec.model)
         assert folder is not None, "a tokenizer is in its model's folder"
         if key not in self._loaded:
@@ -192,7 +188,7 @@ class ModelPool:
             one for key, one in list(self._loaded.items()) if key == own or not _is_embedded(key[0])
         ]
         held = held_bytes(one.adapter for one in freed)
-        return {name: count + held.get(name, 0) for name, count in free_bytes().items()}
+        return {name: count + held[name] for name, count in free_bytes().items()}
 
     def _evict_until_fits(
         self, spec: RunSpec, info: ModelInfo, run: int, kept: Collection[Key]
@@ -215,7 +211,7 @@ class ModelPool:
             "presets": [preset.to_dict() for preset in known.presets] if known else [],
         }  # fmt: skip
         try:
-            row["available"] = self.find(name) is not None
+            row["available"] = self._resolver.find(name) is not None
             info = self.info(name)
         except CheckpointError as error:
             return row | {"error": str(error)}
@@ -226,9 +222,9 @@ class ModelPool:
         }  # fmt: skip
 
 
-def encode_prompt(spec: RunSpec, tokenizer: Tokenizer, info: ModelInfo) -> list[int]:
+def checked_prompt(spec: RunSpec, tokenizer: Tokenizer, info: ModelInfo) -> list[int]:
     """The ids of a spec's prompt; ValueError naming `chat` if the model lacks one of them."""
-    ids = tokenizer.encode_prompt(spec.prompt, spec.messages, spec.chat)
+    ids = prompt_ids(spec, tokenizer)
     if max(ids, default=0) >= info.vocab_size:
         raise ValueError(
             f"chat: the prompt's token {max(ids)} is beyond the model's {info.vocab_size}; switch "

@@ -7,47 +7,11 @@ from collections.abc import Iterator, Mapping
 
 from engine.core.control import Control
 from engine.core.events import Event, RunFinished, Waiting
-from engine.serve.fair_queue import FairQueue, Ticket
+from engine.serve.fair_queue import RunLock
 from engine.serve.lane import Lane
 
 HEARTBEAT = 0.2  # seconds between Waiting events
 MAX_PAUSE = 1_800.0  # seconds after which a paused run is stopped
-
-
-class RunLock:
-    """A run's side of the FairQueue: it holds the lock while it computes, not while it is paused.
-
-    `forwards` is the most that the run needs.
-    """
-
-    def __init__(self, queue: FairQueue, forwards: int = 0) -> None:
-        self._queue, self._ticket, self._held = queue, Ticket(forwards), False
-
-    def acquire(self, wait: float) -> bool:
-        """Wait up to `wait` seconds for the lock; returns whether it is held."""
-        if not self._held and self._queue.acquire(self._ticket, wait):
-            self._held = True
-            self._ticket.start_clock()
-        return self._held
-
-    def release(self) -> None:
-        """Release the lock, or leave the queue; a later `acquire` queues at the end."""
-        self._held = False
-        self._queue.release(self._ticket)
-        self._ticket = Ticket(self._ticket.forwards_left)
-
-    def start_clock(self) -> None:
-        """Start timing the forwards, so that the estimate leaves out loading and warm-up."""
-        self._ticket.start_clock()
-
-    def count_forward(self) -> None:
-        """Count a computed forward."""
-        self._ticket.done += 1
-
-    def waiting(self) -> Waiting:
-        """An event with the number of runs ahead and the estimated wait."""
-        ahead, seconds = self._queue.estimate(self._ticket)
-        return Waiting("lock", ahead=ahead, seconds=seconds)
 
 
 def wait_for_lock(lock: RunLock, control: Control) -> Iterator[Waiting]:
@@ -91,5 +55,5 @@ def run_lanes(
         if isinstance(event, RunFinished):
             del running[name]
         else:
-            lock.count_forward()
+            lock.done += 1
         yield name, event

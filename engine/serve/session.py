@@ -21,14 +21,14 @@ from engine.core.progress import run_to_end, with_progress
 from engine.generate.branch import BranchPoint, branch_point
 from engine.models.loading.hub import Hub
 from engine.serve import problems
-from engine.serve.fair_queue import FairQueue
+from engine.serve.fair_queue import FairQueue, RunLock
 from engine.serve.gpu_time import GpuSpec, run_seconds, start_seconds
 from engine.serve.lane import Lane, check_context
 from engine.serve.limits import AUTO, Limits
-from engine.serve.memory_budget import BUDGET_FIELDS, device_titles, dtype_of, present_devices
+from engine.serve.memory_budget import MemoryBudget, device_titles, dtype_of, present_devices
 from engine.serve.model_pool import ModelPool
 from engine.serve.out_of_memory import is_out_of_memory, out_of_memory_message
-from engine.serve.race import RunLock, run_lanes, wait_for_lock
+from engine.serve.race import run_lanes, wait_for_lock
 from engine.trace.trace import Trace
 
 T = TypeVar("T")
@@ -58,10 +58,11 @@ class Session:
         the listed names for `guided.guider`. `any_model`: models and guiders that are not listed
         may be named too.
         """
-        own: dict[str, Any] = {"models": self._models.describe(), "devices": present_devices()}
-        own["device_titles"] = device_titles()
-        own["guiders"] = self._models.guiders.names
-        own["any_model"] = self._limits is None
+        own: dict[str, Any] = {
+            "models": self._models.describe(), "devices": present_devices(),
+            "device_titles": device_titles(), "guiders": self._models.guiders.names,
+            "any_model": self._limits is None,
+        }  # fmt: skip
         described = catalog.describe()
         if self._limits is not None:
             own["devices"].remove(AUTO)
@@ -98,7 +99,9 @@ class Session:
         budget = self._models.memory_budget(spec, tokens or 1)
         probes = min(spec.probe_steps, derived.max_forwards) if spec.record == "probe" else 0
         counted = {"prompt_tokens": tokens, "context": context, "scheduled": scheduled}
-        memory = dict.fromkeys(BUDGET_FIELDS) if budget is None else budget.to_dict()
+        memory: dict[str, int | None] = dict.fromkeys(MemoryBudget._fields)
+        if budget is not None:
+            memory |= budget._asdict()
         guiders, missing = self._models.guiders, self._models.fetch_bytes(spec.model)
         memory["fetch_bytes"] = None if missing is None else missing + guiders.fetch_bytes(spec)
         memory["guider_bytes"] = guiders.planned_bytes(spec, tokens or 1)

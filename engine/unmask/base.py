@@ -26,14 +26,11 @@ from engine.unmask.schedule import BlockProgress, Schedule
 
 @dataclass(frozen=True)
 class Candidates:
-    """The proposed token at each position of `view.needs`, [B, n] each.
+    """The proposed tokens `ids` at the positions `view.needs`, [B, n] each.
 
-    Attributes:
-        ids: proposed tokens.
-        confidence: their probability in the model's distribution (LLaDA's confidence), or in the
-            shaped distribution if the unmasker has a `shaping`.
-        score: what this run ranks by; -inf for padding rows.
-        logits: [B, n, V], only for `guided` unmaskers.
+    `confidence` is their probability in the model's distribution (LLaDA's confidence), or in the
+    shaped one if the unmasker has a `shaping`. `score` is what the run ranks by, -inf for padding
+    rows. `logits` [B, n, V] are given to `guided` unmaskers only.
     """
 
     ids: Tensor
@@ -55,8 +52,7 @@ class Candidates:
 class Commit:
     """The tokens that a step commits: a mask over `view.needs` and the ids, [B, n] each.
 
-    `counts` [B] is the number of committed tokens of each sequence (with finite scores), if it
-    does not depend on the logits and only the choice of positions does.
+    `counts` [B] are the numbers of committed tokens, if they do not depend on (finite) logits.
     """
 
     mask: Tensor
@@ -124,8 +120,7 @@ class Unmasker(ABC):
 
         `steps_per_block` is None if the rule is not scheduled; `progress` is that of Schedule.
         """
-        steps = steps_per_block
-        self.block_schedule = None if steps is None else Schedule(steps, progress or {})
+        self.block_schedule = Schedule(steps_per_block, progress or {}) if steps_per_block else None
 
     # Optional: what is proposed and where.
 

@@ -1,4 +1,8 @@
-"""Checks of the JSON bodies that are posted to the app's routes."""
+"""Checks of the JSON bodies that are posted to the app's routes.
+
+No pydantic models of our own: nearly every check depends on the listeners and components of the
+running app; values of components are checked by the components' own pydantic models.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from engine import catalog
+from engine import CachePolicy, catalog
 from engine.bench import space_costs
 from engine.config.spec import RaceSpec
 from engine.core.tables import replace_section, section_marks
@@ -17,7 +17,7 @@ from inspector.handlers.page_handlers import known_key
 from inspector.lessons.lessons import LESSONS
 from inspector.static_files import script
 from tests.support.browser import running_app
-from tests.support.micro import ROOT
+from tests.support.micro import ROOT, make_spec, model_of, run
 
 README = (ROOT / "README.md").read_text("utf-8")
 RESULTS = (ROOT / "assets" / "results" / "README.md").read_text("utf-8")
@@ -115,6 +115,25 @@ def test_the_code_for_the_engine_runs(tmp_path, monkeypatch, capsys):
     path.write_text(code, "utf-8")
     runpy.run_path(str(path))
     assert "RunFinished" in capsys.readouterr().out
+
+
+def example_policy(tmp_path):
+    text = (ROOT / "engine" / "README.md").read_text("utf-8").partition("## Add a cache policy")[2]
+    path = tmp_path / "example.py"
+    path.write_text(re.search(r"```python\n(.*?)```", text, re.S)[1], "utf-8")
+    found = runpy.run_path(str(path)).values()
+    return next(
+        one for one in found
+        if isinstance(one, type) and issubclass(one, CachePolicy) and one is not CachePolicy
+    )  # fmt: skip
+
+
+def test_the_policy_of_the_engine_readme_runs_and_is_exact_where_it_says(tmp_path):
+    policy, model, spec = example_policy(tmp_path), model_of("mha"), make_spec()
+    plain = run(model, spec)
+    assert (run(model, spec, policy=policy.exact).ids == plain.ids).all()
+    kinds = {event.kind for event in run(model, spec, policy=policy).events}
+    assert kinds == {"full", "partial"}
 
 
 def test_the_code_for_the_api_runs(tmp_path, capsys):

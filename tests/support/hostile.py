@@ -1,4 +1,4 @@
-"""What hostile visitors send: strategies for specs, links and values, and what counts as named."""
+"""Hypothesis strategies for hostile specs, links and values, and the check of refusals."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ NASTY = (
     "dare_kv+dual",
 )  # fmt: skip
 NUMBERS = (0, 1, -1, 2, 7, 16, 31, 32, 1_024, 1_025, 2**31, 2**63, 10**30, 0.5, -0.0, 1e308)
-UNKNOWN = ": unknown field; the fields are "  # behind a name that may be anything
-SENTENCES = re.compile(  # the page's words where there is nothing that could be named
+UNKNOWN = ": unknown field; the fields are "  # after any name
+SENTENCES = re.compile(  # messages of the page that have no field to name
     r"Nothing to (record|export): press Run first|This run is no longer in memory|"
     r"Invalid request: expected run id|Queue is full|Invalid file type|"
     r"The recording was stopped|.*: no such component in this run; it has ",
@@ -46,11 +46,11 @@ NAMES = {
 
 
 class Failed(AssertionError):
-    """Input that gave neither what was asked nor a refusal that names what is wrong."""
+    """Input that was neither accepted nor refused by a message that names a field."""
 
 
 def each(count: int, strategy: st.SearchStrategy, check: Callable[[Any], None]) -> None:
-    """Call `check` on so many drawn values; the smallest that fails is told."""
+    """Call `check` on `count` drawn values; Hypothesis reports the smallest that fails."""
     fuzzed = given(strategy)(lambda value: check(value))
     settings(
         max_examples=count, deadline=None, database=None, derandomize=True,
@@ -77,7 +77,7 @@ junk = st.recursive(
 
 
 def _likely(row: dict) -> st.SearchStrategy:
-    """A value of a field's own type, mostly in its range."""
+    """A value of a field's type, mostly in its range."""
     if row["choices"]:
         return st.sampled_from(row["choices"])
     if row["type"] == "bool":
@@ -90,7 +90,7 @@ def _likely(row: dict) -> st.SearchStrategy:
 
 
 def _mostly(draw, usual: st.SearchStrategy, other: st.SearchStrategy):
-    """The usual fifteen times of sixteen; Hypothesis itself would choose either as often."""
+    """`usual` in 15 of 16 draws; Hypothesis by itself would choose both equally often."""
     return draw(usual if draw(st.integers(0, 15)) else other)
 
 
@@ -99,7 +99,7 @@ SHAPES = ((8, 8), (16, 8), (16, 16), (32, 16), (24, 8))
 
 @st.composite
 def specs(draw, model: str) -> dict:
-    """A spec's document for a model: often right, never large, wrong in any place."""
+    """The plain data of a spec for a model: often valid, never large, wrong anywhere."""
     length, block = draw(st.sampled_from(SHAPES))
     out = {"model": model, "prompt": PROMPT, "gen_length": length, "block_length": block}
     out["steps"] = length
@@ -124,14 +124,14 @@ def specs(draw, model: str) -> dict:
 
 
 def races(model: str) -> st.SearchStrategy:
-    """A race's document for a model."""
+    """The plain data of a race for a model."""
     whole = st.builds(lambda a, b: {"a": a, "b": b}, specs(model), specs(model))
     return st.integers(0, 15).flatmap(lambda n: whole if n else junk)
 
 
 @st.composite
 def links(draw, model: str) -> str:
-    """A query string: a race's, with parts replaced, repeated or cut."""
+    """The query of a race, with parts replaced, repeated or cut."""
     flat = {k: str(v) for k, v in draw(specs(model)).items()}
     lane = draw(st.sampled_from(("", "", "", "b.")))
     pairs = [(_mostly(draw, st.just(""), st.just(lane)) + k, v) for k, v in flat.items()]
@@ -149,7 +149,7 @@ def links(draw, model: str) -> str:
 
 
 def is_named(said: object) -> bool:
-    """Whether a refusal names a field, or is one of the page's own sentences."""
+    """Whether a message names a field, or is one of SENTENCES."""
     if not isinstance(said, str):
         return False
     found = NAMED.match(said)

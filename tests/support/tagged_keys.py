@@ -1,4 +1,4 @@
-"""Keys that carry where they stand, what they stand for and when they were written."""
+"""Keys that encode their position, token and step, to check what attention reads."""
 
 import torch
 
@@ -10,7 +10,7 @@ PROMPTS = make_prompts(6, 4)
 
 
 class TaggedKeys(MicroAdapter):
-    """Keys hold (position, token, step of writing); attention notes what it is shown."""
+    """Keys hold (position, token, step of writing); `seen` collects those that attention reads."""
 
     canvas, step = None, 0
     seen: list
@@ -32,10 +32,10 @@ class TaggedKeys(MicroAdapter):
 
 
 def mismatches(spec, expected, shift=0, kv=4, policy=None) -> list[int]:
-    """Steps that show another key than the last written one of each position, once each.
+    """Steps whose attention read a key other than the last one written at its position.
 
-    `expected(step, block, block_step, masked)` gives rows [B, T] bool and right edges [B];
-    `masked` are the masks before each step so far.
+    `expected(step, block, block_step, masked)` returns the rows written, [B, T] bool, and the
+    right edges [B] of the keys; `masked` are the masks before each step so far.
     """
     model = make_model(21, shift, kv, cls=TaggedKeys)
     state = Denoiser(micro_job(model, spec, PROMPTS, policy=policy, eager=True))

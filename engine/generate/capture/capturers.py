@@ -81,25 +81,16 @@ class TapeCapturer:
         return out, None if tape.failure else tape.make_replay(out)
 
 
-def eager_reason(adapter: ModelAdapter, listens: bool, guided: bool) -> str:
-    """Why the forwards of a run cannot be captured; empty if they can.
+def make_capturer(adapter: ModelAdapter, listens: bool, guided: bool) -> Capturer | None:
+    """The capturer of a run; None if its forwards cannot be captured.
 
     `listens`: a recorder reads tensors during the forward. `guided`: the unmasker runs another
     model between the forwards.
     """
-    if adapter.device.type not in ("cpu", "cuda"):
-        return f"forwards are captured on cpu and cuda, and the model is on {adapter.device.type}"
-    if on_zero(os.environ):
-        return "on ZeroGPU each run has its own process, which would capture again"
-    if any(hasattr(module, "_hf_hook") for module in adapter.modules()):
-        return "some weights are stored elsewhere and fetched for each use"
-    if listens:
-        return "a recorder reads tensors during the forward"
-    return "another model runs between the forwards" if guided else ""
-
-
-def make_capturer(adapter: ModelAdapter, listens: bool, guided: bool) -> Capturer | None:
-    """The capturer of a run; None if its forwards cannot be captured (see `eager_reason`)."""
-    if eager_reason(adapter, listens, guided):
+    offloaded = any(hasattr(module, "_hf_hook") for module in adapter.modules())
+    one_process_a_run = on_zero(os.environ)  # which would capture again in each
+    if listens or guided or offloaded or one_process_a_run:
         return None
-    return TapeCapturer() if adapter.device.type == "cpu" else CudaCapturer(adapter.device)
+    if adapter.device.type == "cuda":
+        return CudaCapturer(adapter.device)
+    return TapeCapturer() if adapter.device.type == "cpu" else None

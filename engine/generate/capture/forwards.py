@@ -108,11 +108,6 @@ class CapturedForwards:
         """Whether no known forward is still to be captured."""
         return None not in self._known.values()
 
-    @property
-    def captured(self) -> int:
-        """Number of captured forwards."""
-        return sum(known is not None for known in self._known.values())
-
     def __call__(
         self,
         plan: StepPlan,

@@ -102,7 +102,7 @@ class Tape(TorchDispatchMode):
             if known is not None and known() is value:
                 return slot
         elif isinstance(value, list | tuple) and any(isinstance(x, Tensor) for x in value):
-            return self._record(_as_list, [self._slot(x) for x in value])
+            return self._record(lambda *items: list(items), [self._slot(x) for x in value])
         self._constants.append(value)
         return len(self._constants) - 1
 
@@ -154,10 +154,6 @@ def _with_keywords(function: Function, names: tuple[str, ...]) -> Function:
         return function(*operands[:split], **dict(zip(names, operands[split:], strict=True)))
 
     return call
-
-
-def _as_list(*values: Any) -> list[Any]:
-    return list(values)
 
 
 def _getter(slots: Sequence[int]) -> Callable[[list[Any]], Sequence[Any]]:

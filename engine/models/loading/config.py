@@ -17,20 +17,21 @@ MASK_TOKEN = "<|mdm_mask|>"
 class ConfigFields:
     """Names of the sizes in a family's `config.json`, and the values that it must have.
 
-    `required` holds the only supported values of fields that may be missing, `max_context` the
-    positions that the family is documented for, which its config may exceed.
+    `required` holds the only supported values of fields that may be missing, `norm_eps` a default,
+    `max_context` the positions that the family is documented for, which its config may exceed. The
+    default names are those that `transformers` uses for Llama and Qwen2.
     """
 
-    layers: str
-    d_model: str
-    n_heads: str
-    n_kv_heads: str
-    ffn: str
-    max_length: str
-    tied: str
     required: Mapping[str, Any]
     norm_eps: float
     max_context: int | None = None
+    layers: str = "num_hidden_layers"
+    d_model: str = "hidden_size"
+    n_heads: str = "num_attention_heads"
+    n_kv_heads: str = "num_key_value_heads"
+    ffn: str = "intermediate_size"
+    max_length: str = "max_position_embeddings"
+    tied: str = "tie_word_embeddings"
 
     def read(
         self,
@@ -106,24 +107,6 @@ def _added_token_id(folder: Path, token: str) -> int | None:
         if isinstance(row, dict) and row.get("content") == token and type(row.get("id")) is int:
             return int(row["id"])
     return None
-
-
-def llama_fields(
-    required: Mapping[str, Any], norm_eps: float, context: int | None = None
-) -> ConfigFields:
-    """Fields of a config with the names that `transformers` uses for Llama and Qwen2."""
-    return ConfigFields(
-        layers="num_hidden_layers",
-        d_model="hidden_size",
-        n_heads="num_attention_heads",
-        n_kv_heads="num_key_value_heads",
-        ffn="intermediate_size",
-        max_length="max_position_embeddings",
-        tied="tie_word_embeddings",
-        required={"hidden_act": "silu", "rope_scaling": None, **required},
-        norm_eps=norm_eps,
-        max_context=context,
-    )
 
 
 def integer_field(config: Mapping[str, Any], field: str, lo: int, end: int = 2**31) -> int:

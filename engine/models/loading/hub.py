@@ -23,12 +23,14 @@ from huggingface_hub import (
     try_to_load_from_cache,
 )
 from huggingface_hub.errors import (
+    DryRunError,
     GatedRepoError,
     HfHubHTTPError,
     HTTPError,
     LocalEntryNotFoundError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
+    RevisionResolutionError,
     XetDownloadError,
 )
 from huggingface_hub.utils import tqdm
@@ -47,7 +49,8 @@ SMALL_FILES = [  # fetched before the weights
 POLL_SECONDS = 0.1  # interval between two progress reports
 REQUEST_SECONDS = 10  # time limit of the first request
 BYTES_BAR = "huggingface_hub.snapshot_download"  # the progress bar of bytes written to disk
-UNREACHABLE = (HTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, ConnectionError)
+WRAPPERS = (DryRunError, LocalEntryNotFoundError, RevisionResolutionError)
+UNREACHABLE = (*WRAPPERS, HTTPError, OfflineModeIsEnabled, ConnectionError)
 
 
 class DownloadStopped(Exception):
@@ -85,7 +88,7 @@ class _Download:
             yield ByteProgress(max(0, min(self.done, self.total)), self.total)
         try:
             return future.result()
-        except (OSError, HTTPError, XetDownloadError) as error:
+        except (OSError, HTTPError, RevisionResolutionError, XetDownloadError) as error:
             raise ValueError(f"{self._field}: {_error_message(self._name, error)}") from None
 
     def bar_class(self) -> type[tqdm]:
@@ -105,9 +108,10 @@ class _Download:
         return Bar
 
 
-def _error_message(name: str, error: Exception) -> str:
-    if isinstance(error, LocalEntryNotFoundError) and isinstance(error.__cause__, HfHubHTTPError):
-        error = error.__cause__
+def _error_message(name: str, error: BaseException) -> str:
+    """What failed, and a remedy."""
+    if isinstance(error, WRAPPERS):
+        error = error.__cause__ or error
     if isinstance(error, GatedRepoError):
         return (
             f"{name} requires its terms to be accepted; accept them on its page of the Hub and "
@@ -240,5 +244,5 @@ class Hub:
         if (free := free_on_disk(self._cache)) < size:
             raise ValueError(
                 f"{field}: {name} takes {size / 1e9:.1f} GB on disk and {free / 1e9:.1f} GB are "
-                f"free in {self._cache}; free some space there, or choose a smaller model"
+                f"free in {self._cache}; delete files there, or choose a smaller model"
             )

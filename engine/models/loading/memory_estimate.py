@@ -152,7 +152,7 @@ def check_fits(
         return
     main, name = main_device(device, free), str(dtype).removeprefix("torch.")
     raise InsufficientMemoryError(
-        f"model: its {parameters(info) / 1e9:.2f} billion numbers at {name} and the run need "
+        f"model: its {parameters(info) / 1e9:.2f} billion parameters at {name} and the run need "
         f"{gigabytes(needed_bytes(info, dtype, device, spare))} on {main}, where "
         f"{gigabytes(free[main])} are free; {_remedies(info, dtype, device, spare, free)}"
     )

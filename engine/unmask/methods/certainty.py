@@ -23,12 +23,9 @@ class Certainty(Unmasker):
     scheduled = True
 
     sigma: float = knob(
-        10.0,
-        0.5,
-        1000.0,
-        label="Sigma",
+        10.0, 0.5, 1000.0, label="Sigma",
         help="Reach of a known token in positions; large values rank by confidence alone.",
-    )
+    )  # fmt: skip
 
     def commit(self, candidates: Candidates, view: StepView) -> Commit:
         """Commit the best by confidence x density, as many as the schedule requires."""

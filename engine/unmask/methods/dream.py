@@ -48,21 +48,11 @@ class Dream(Quota):
         help="What candidates are ranked by; origin reveals positions at random.",
     )
     top_p: float = knob(
-        1.0,
-        0.0,
-        1.0,
-        label="Top p",
-        help="Keep the most probable tokens up to this total probability; 1 keeps all.",
+        1.0, 0.0, 1.0, label="Top p", help="Keep the most probable tokens up to this sum; 1: all."
     )
-    top_k: int = knob(
-        0, 0, 1000, label="Top k", help="Keep this many of the most probable tokens; 0 keeps all."
-    )
+    top_k: int = knob(0, 0, 1000, label="Top k", help="Number of most probable tokens; 0: all.")
     alg_temp: float = knob(
-        0.0,
-        0.0,
-        100.0,
-        label="Order temperature",
-        help="Above 0, the order is drawn at random in proportion to exp(measure / temperature).",
+        0.0, 0.0, 100.0, label="Order temperature", help="Above 0, the order is drawn at random."
     )
     schedule: str = knob(
         "corrected",

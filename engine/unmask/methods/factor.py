@@ -18,9 +18,7 @@ class Factor(Unmasker):
     paper = "arXiv 2505.22618"
     summary = "As many tokens as their confidences allow together; factor 1 is the theorem's bound."
 
-    factor: float = knob(
-        1.0, 0.0, 100.0, label="Factor", help="Larger values commit more tokens a step."
-    )
+    factor: float = knob(1.0, 0.0, 100.0, label="Factor", help="Larger values commit more tokens.")
 
     def commit(self, candidates: Candidates, view: StepView) -> Commit:
         """Commit the prefix of the confidence ranking that passes."""

@@ -35,8 +35,7 @@ class Guided(Unmasker):
     guided = True
 
     guider: str = knob(
-        "tiny-qwen2",
-        help="The autoregressive model: an embedded one, a Hub name or a folder.",
+        "tiny-qwen2", help="The autoregressive model: an embedded one, a Hub name or a folder."
     )
     rule: str = knob(
         "rel",
@@ -52,8 +51,7 @@ class Guided(Unmasker):
     fallback: str = knob(
         "dlm",
         choices=("dlm", "ar"),
-        help="Token committed if the first one is not accepted: the draft's (dlm) or the guider's "
-        "(ar).",
+        help="If the first token is not accepted, dlm commits the draft's and ar the guider's.",
     )
     block: int = knob(
         32, 1, 1024, label="Speculation block", help="Drafted tokens verified by a guider forward."

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.cache.base import CachePolicy, LayerPlan, drift
+from engine.cache.base import CachePolicy, LayerPlan, StepPlan, drift
 from engine.cache.methods.fast_dllm import DualCache, PrefixCache
 from engine.cache.methods.none import NoCache
 from engine.cache.stack import Stack
@@ -132,10 +132,10 @@ def test_rows_left_out_need_a_kept_site(model):
 
 
 @dataclass
-class Restless(CachePolicy):
-    """Keeps a site of its own and notes what it is told."""
+class SiteKeeper(CachePolicy):
+    """Keeps sites of its own, and notes its steps and the commits."""
 
-    name = "restless"
+    name = "site_keeper"
     stackable_on = ("dual", "prefix")
 
     def __post_init__(self):
@@ -146,7 +146,7 @@ class Restless(CachePolicy):
 
     def begin_step(self, view):
         self.steps.append((view.block_index, view.block_step))
-        return super().begin_step(view)
+        return StepPlan()
 
     def plan(self, layer, probe):
         head = probe.project("q", heads=slice(0, 1))[:, :, 0]
@@ -165,7 +165,7 @@ class Restless(CachePolicy):
 
 
 def test_swap_gives_what_stood_there_and_end_step_tells_the_commits(model):
-    policy = Restless()
+    policy = SiteKeeper()
     plain, result = run(model, make_spec()), run(model, make_spec(), policy=lambda: policy)
     assert np.array_equal(plain.ids, result.ids)
     assert policy.commits == [e.positions.tolist() for e in result.events]
@@ -179,7 +179,7 @@ def test_swap_gives_what_stood_there_and_end_step_tells_the_commits(model):
 @pytest.mark.parametrize("window", [DualCache, PrefixCache])
 def test_a_stack_that_reuses_nothing_is_its_window_bitwise(model, window):
     below, expected = tapped(model, make_spec(), policy=window)
-    reuse = Restless()
+    reuse = SiteKeeper()
     stacked, steps = tapped(model, make_spec(), policy=lambda: Stack(window(), reuse))
     assert widest_gap(expected, steps) == 0
     assert [(e.kind, e.rows) for e in stacked.events] == [(e.kind, e.rows) for e in below.events]
@@ -204,7 +204,7 @@ def test_a_stack_that_reuses_everything_differs(model):
     assert widest_gap(expected[:2], steps[:2]) > 1e-6
 
 
-@pytest.mark.parametrize(("window", "reuse"), [(NoCache, Restless), (DualCache, PrefixCache)])
+@pytest.mark.parametrize(("window", "reuse"), [(NoCache, SiteKeeper), (DualCache, PrefixCache)])
 def test_two_owners_of_the_same_rows_are_refused(window, reuse):
     with pytest.raises(ValueError, match=f"cache: .*{reuse.name} cannot stand on {window.name}"):
         Stack(window(), reuse())

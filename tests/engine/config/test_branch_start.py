@@ -1,4 +1,4 @@
-"""Where a branch starts: its plain data, and refusals that name the field."""
+"""BranchStart: plain data, and refusals that name the field."""
 
 import json
 
@@ -9,7 +9,7 @@ from engine.config.spec import BranchStart, RunSpec
 GO = {"trace": "t", "step": 0}
 
 
-def test_where_a_branch_starts_is_plain_data():
+def test_the_start_of_a_branch_is_plain_data():
     spec = RunSpec(start={"trace": "t", "step": 3, "edits": [[9, 1], [2, -1]]})
     assert spec.start == BranchStart("t", 3, ((2, -1), (9, 1)))
     plain = json.loads(spec.to_json())["start"]
@@ -46,6 +46,6 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("data", "message"), REFUSALS)
-def test_refusals_name_the_field_and_what_it_may_be(data, message):
+def test_refusals_name_the_field_and_its_valid_values(data, message):
     with pytest.raises(ValueError, match=message):
         RunSpec.from_dict(data)

@@ -1,4 +1,4 @@
-"""The derived plan against the forwards that really happen."""
+"""The derived plan against the forwards of runs."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def plan_of(spec):
 
 @pytest.mark.parametrize("steps", [4, 8, 12, 16, 32])
 @pytest.mark.parametrize("cache", ["none", "dual"])
-def test_scheduled_forwards_are_foretold_exactly(steps, cache):
+def test_scheduled_forwards_are_predicted_exactly(steps, cache):
     spec = make_spec(steps=steps, cache=cache)
     plan, events = plan_of(spec), run(model_of("mha"), spec).events
     assert plan.min_forwards == plan.max_forwards == len(events)

@@ -1,4 +1,4 @@
-"""Links: every value survives the round trip, hostile ones are refused by name, old ones read."""
+"""Links: round trips of every value, refusals that name the field, links of earlier versions."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""RunSpec and RaceSpec: round trips, and refusals that name the field and what it may be."""
+"""RunSpec and RaceSpec: round trips, and refusals that name the field and its valid values."""
 
 import json
 import math
@@ -143,7 +143,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("data", "message"), REFUSALS)
-def test_refusals_name_the_field_and_what_it_may_be(data, message):
+def test_refusals_name_the_field_and_its_valid_values(data, message):
     with pytest.raises(ValueError, match=message):
         RunSpec.from_dict(data)
 
@@ -188,12 +188,12 @@ def _made(data):
 
 
 @pytest.mark.parametrize("alias", ["low_confidence", "maskgit_plus", "topk_margin"])
-def test_scores_go_by_other_names_too(alias):
+def test_scores_have_aliases(alias):
     score = make_unmasker(RunSpec(knobs={"quota.score": alias})).score
     assert score in ("confidence", "margin")
 
 
-def test_every_component_tells_its_name_title_and_knobs():
+def test_every_component_has_a_name_a_title_and_labelled_knobs():
     for cls in (*policies().values(), *unmaskers().values()):
         assert cls.name
         assert cls.title

@@ -1,4 +1,4 @@
-"""The log code: exact round trips, its centres and its resolution, the same on both sides."""
+"""Drift codes: round trips, centres and resolution, the same in numpy and torch."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from engine.record import last_values
 CODES = np.arange(255)
 
 
-def test_every_code_comes_back_from_its_centre():
+def test_every_code_is_restored_from_its_centre():
     assert np.array_equal(drift_codes.encode(drift_codes.decode(CODES)), CODES)
     assert drift_codes.decode(0) == 0
     assert drift_codes.decode(254) == pytest.approx(2)
@@ -27,7 +27,7 @@ def test_the_codes_are_those_of_the_formula():
     assert 0.029 < steps.min() <= steps.max() < 0.034
 
 
-def test_what_rounding_leaves_outside_the_range_is_clipped():
+def test_values_outside_the_range_are_clipped():
     assert drift_codes.encode([-1e-7, 2.5]).tolist() == [0, 254]
 
 
@@ -38,5 +38,5 @@ def test_the_device_gives_the_same_codes(dtype):
     assert np.array_equal(found.numpy(), drift_codes.encode(drift))
 
 
-def test_a_code_apart_is_noticed():
+def test_a_difference_of_one_code_is_detected():
     assert not np.array_equal(drift_codes.encode(drift_codes.decode(CODES) * 1.05), CODES)

@@ -1,4 +1,4 @@
-"""Regions: which rows are whose, and what was done with them by a few lines written out."""
+"""Regions: the rows of each, and their kinds against a cell-by-cell reference."""
 
 from itertools import product
 
@@ -36,7 +36,7 @@ def test_a_window_covers_regions_whole_or_in_part():
     assert window_kinds(areas, slice(5, 13), "reuse") == ("partial", "partial", "partial")
 
 
-def test_an_interval_renews_where_a_later_step_is_due():
+def test_an_interval_refreshes_if_a_later_step_is_due():
     for step, interval, left in product(range(8), (1, 2, 3, 7), range(8)):
         due = [later for later in range(step + 1, step + left + 1) if later % interval == 0]
         assert refreshes_within(step, interval, left) == bool(due)
@@ -55,7 +55,7 @@ def told(bits, areas, step, region):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_done_equals_what_is_told_cell_by_cell(seed):
+def test_recomputed_kinds_equal_a_cell_by_cell_reference(seed):
     rng = np.random.default_rng(seed)
     bits = np.zeros((6, 3, 4, 22), bool)
     for step in range(6):

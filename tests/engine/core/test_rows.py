@@ -1,4 +1,4 @@
-"""Row sets and the store that is addressed by them."""
+"""Row sets, and the activation store that they index."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def values(*shape):
 
 
 @pytest.mark.parametrize("dim", [1, 2])
-def test_one_sequence_is_taken_and_put_like_the_first_of_two(dim):
+def test_one_sequence_is_read_and_written_like_the_first_of_two(dim):
     x = values(2, 8, 8, 5)
     rows = torch.tensor([[1, 4, 4]])
     both = torch.cat((rows, rows))
@@ -98,7 +98,7 @@ def test_an_active_set_is_all_of_itself():
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=4))
-def test_packed_masks_list_their_rows_in_order(mask):
+def test_rows_of_a_mask_are_listed_in_order(mask):
     mask = np.array(mask)
     rows, real = from_mask(mask)
     for i, row in enumerate(mask):
@@ -115,7 +115,7 @@ def store(*sites):
     return ActivationStore(make_info(kv=2), sites, 2, 8, torch.float64, CPU)
 
 
-def test_keys_are_kept_as_attention_takes_them():
+def test_keys_are_stored_in_the_layout_of_attention():
     kept = store(Site("k"), Site("attn"), Site("own", 3))
     kept.write(0, "k", ALL, values(2, 8, 2, 8))
     kept.write(0, "attn", ALL, values(2, 8, 32))
@@ -152,7 +152,7 @@ def test_a_site_may_start_after_the_prompt():
     assert (kept.read(0, "late")[:, :, 0] == -1).nonzero().tolist() == [[0, 2], [1, 0]]
 
 
-def test_reading_what_was_never_written_is_caught():
+def test_a_read_before_the_first_write_is_refused():
     with pytest.raises(AssertionError, match="never written"):
         store(Site("k")).read(0, "k")
 

@@ -1,11 +1,11 @@
-"""The number of threads is measured, and the setting in force is left as it was."""
+"""The number of threads is measured, and the current setting is restored."""
 
 import torch
 
 from engine.core import threads
 
 
-def test_more_threads_are_taken_only_where_they_pay(monkeypatch):
+def test_more_threads_are_chosen_only_if_faster(monkeypatch):
     for last, best in ((0.5, 4), (2.0, 1)):
         times = {1: 1.0, 2: 0.95, 4: last}
         monkeypatch.setattr(threads, "_time", lambda n, _, times=times: times[n])
@@ -18,14 +18,14 @@ def test_powers_of_two_and_all_cores_are_tried():
     ]  # fmt: skip
 
 
-def test_the_work_that_is_judged_is_the_one_that_was_given():
+def test_the_given_work_is_measured():
     counted = []
     threads.best_threads(1, [lambda: counted.append(torch.get_num_threads())])
     assert set(counted) == {1}
     assert len(counted) == threads.REPEATS
 
 
-def test_the_setting_is_left_as_it_was():
+def test_the_setting_is_restored():
     before = torch.get_num_threads()
     assert 1 <= threads.best_threads(1) <= 1
     assert torch.get_num_threads() == before

@@ -104,17 +104,18 @@ def test_nothing_after_the_first_refusal_changes_the_result():
         (dlm, ours), (_, theirs) = two_vocabularies(rng.randrange(30), rng.randrange(30))
         prefix, draft, masked, flags = random_case(rng, dlm)
         aligned, found = align_and_accept(ours, theirs, prefix, draft, masked, flags)
-        refused = np.flatnonzero(aligned.to_verify & ~np.array(flags[: len(aligned.ids)], bool))
+        agrees = np.array(flags[aligned.first : len(aligned.ids)], bool)
+        refused = np.flatnonzero(aligned.to_verify & ~agrees)
         if not len(refused):
             continue
-        last = int(refused[0])
+        last = aligned.first + int(refused[0])
         flipped = [flag if j <= last else not flag for j, flag in enumerate(flags)]
         assert align_and_accept(ours, theirs, prefix, draft, masked, flipped)[1] == found
         kept = 1 + int(np.searchsorted(aligned.position_ends, aligned.token_ends[last]))
         _, new, hidden, _ = random_case(rng, dlm)
         changed = (prefix, draft[:kept] + new, masked[:kept] + hidden, flags)
         other, again = align_and_accept(ours, theirs, *changed)
-        if other.ids[: last + 1] == aligned.ids[: last + 1] and other.to_verify[last]:
+        if other.ids[: last + 1] == aligned.ids[: last + 1] and other.to_verify[last - other.first]:
             assert (again.count, again.agreed_end) == (found.count, found.agreed_end)
             compared += new != draft[kept:]
     assert compared > 30
@@ -131,8 +132,8 @@ def test_equal_tokenizers_compare_canonical_drafts_id_by_id(seed, text, cut, fla
     agrees = [rng.random() < 0.8 for _ in draft]
     aligned = ByteAlignment(same, same).align(prefix, draft, masked)
     assert list(aligned.ids) == ids + [same.stop_ids[0]] * ended
-    assert (aligned.first, aligned.to_verify[cut:].tolist()) == (cut, masked)
-    assert aligned.position_spans().tolist() == [[j, j + 1] for j in range(cut, len(aligned.ids))]
+    assert (aligned.first, aligned.to_verify.tolist()) == (cut, masked)
+    assert aligned.position_spans().tolist() == [[j, j + 1] for j in range(len(draft))]
     found = aligned.accept(np.array(agrees, bool))
     leading = takewhile(lambda pair: pair[0] or not pair[1], zip(agrees, masked, strict=True))
     assert found.count == sum(hidden for _, hidden in leading)

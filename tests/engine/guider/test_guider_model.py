@@ -6,7 +6,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from engine.generate.loop import Denoiser, denoise
-from engine.guider.model import CachedReader, Guider
+from engine.guider.model import GuiderReader, Guider
 from engine.guider.verification import AcceptanceRule, Verifier
 from engine.guider.vocabularies import VocabularyPair
 from tests.support.fake_guiders import fake_run_guider, random_qwen2
@@ -38,7 +38,7 @@ def tokens_read(cost):
     return cost.fed + cost.prefilled
 
 
-class UncachedReader(CachedReader):
+class UncachedReader(GuiderReader):
     """A reader that drops its cache before each read."""
 
     def read(self, ids, known):
@@ -46,7 +46,7 @@ class UncachedReader(CachedReader):
         return super().read(ids, known)
 
 
-class RecordingReader(CachedReader):
+class RecordingReader(GuiderReader):
     """A reader that records its cache object and its ids after every step."""
 
     def __init__(self, guider):
@@ -78,7 +78,7 @@ def run_with(reader_class, model=None, guider=None, **changes):
 @pytest.mark.parametrize("tied", [False, True])
 def test_cached_and_uncached_reads_give_the_same_logits(tied):
     guider = make_guider(tied=tied)
-    cached, whole = CachedReader(guider), UncachedReader(guider)
+    cached, whole = GuiderReader(guider), UncachedReader(guider)
     generator = torch.Generator().manual_seed(4)
     text = torch.randint(3, 39, (6,), generator=generator).tolist()
     for known in (6, 8, 8, 13):
@@ -94,21 +94,21 @@ def test_cached_and_uncached_reads_give_the_same_logits(tied):
 
 def test_changed_earlier_ids_are_read_again():
     guider = make_guider()
-    reader, fresh = CachedReader(guider), CachedReader(guider)
+    reader, fresh = GuiderReader(guider), GuiderReader(guider)
     reader.read([5, 6, 7, 8, 9, 10], 4)
     reader.take_cost()
     changed = [5, 6, 17, 8, 9, 10]
     a, b = reader.read(changed, 4), fresh.read(changed, 4)
     assert (a - b).abs().max() < ATOL
     assert reader.take_cost().fed == 3
-    stale = CachedReader(guider)
+    stale = GuiderReader(guider)
     stale.read([5, 6, 7, 8, 9, 10], 4)
     stale.ids = changed[:-1]  # the cache holds other tokens
     assert (stale.read(changed, 4) - b).abs().max() > 1e-6
 
 
 def test_a_run_is_the_same_without_the_guiders_cache():
-    cached, whole = run_with(CachedReader)[0], run_with(UncachedReader)[0]
+    cached, whole = run_with(GuiderReader)[0], run_with(UncachedReader)[0]
     assert cached.reveals == whole.reveals
     assert len({event.guided.accepted for event in cached.events}) > 1
     spent = [sum(tokens_read(e.guided) for e in ran.events) for ran in (cached, whole)]
@@ -132,7 +132,7 @@ def test_one_cache_object_holds_the_prefix_without_its_last_token(fallback, fixe
 
 
 def test_the_prefill_is_counted_separately():
-    first, second, *_ = [event.guided for event in run_with(CachedReader)[0].events]
+    first, second, *_ = [event.guided for event in run_with(GuiderReader)[0].events]
     assert first.prefilled == P - 1
     assert second.prefilled == 0
     assert 0 < first.prefill_flops < first.flops
@@ -142,7 +142,7 @@ def test_the_prefill_is_counted_separately():
 
 
 def test_time_and_flops_are_part_of_the_step():
-    ran = run_with(CachedReader)[0]
+    ran = run_with(GuiderReader)[0]
     for event in ran.events:
         assert event.guided.ms <= event.decide_ms
         assert event.flops[5] == event.guided.flops > 0
@@ -153,7 +153,7 @@ def test_time_and_flops_are_part_of_the_step():
 @pytest.mark.parametrize("tied", [False, True])
 def test_flops_equal_torchs_count(tied):
     guider = make_guider(tied=tied)
-    reader = CachedReader(guider)
+    reader = GuiderReader(guider)
     for ids, known in (([5, 6, 7, 8, 9, 10], 4), ([5, 6, 7, 8, 19, 20, 21], 5)):
         with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
             reader.read(ids, known)
@@ -166,7 +166,7 @@ def test_flops_of_a_guided_run_equal_torchs_count():
     guider = make_guider()
     job.run_guider = fake_run_guider(model.info, prompt)
     object.__setattr__(
-        job.run_guider, "open_reader", lambda: readers.append(CachedReader(guider)) or readers[-1]
+        job.run_guider, "open_reader", lambda: readers.append(GuiderReader(guider)) or readers[-1]
     )
     steps = denoise(Denoiser(job))
     for _ in range(3):
@@ -186,6 +186,6 @@ def test_a_guider_accepts_its_own_text():
         draft = text[P:]
         if flipped is not None:
             draft[flipped] = 3 + (draft[flipped] + 4) % 30
-        verifier = Verifier(CachedReader(guider), prompt, pair, AcceptanceRule("top1", 1, 1.0))
+        verifier = Verifier(GuiderReader(guider), prompt, pair, AcceptanceRule("top1", 1, 1.0))
         verdict = verifier.verify([], draft, [True] * G, [1.0] * G, G)
         assert verdict.accepted == (G if flipped is None else flipped)

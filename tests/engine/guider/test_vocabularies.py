@@ -9,7 +9,7 @@ import torch
 from engine.config.spec import RunSpec
 from engine.evaluate.exam import evaluate
 from engine.guider.alignment import ByteAlignment, ByteVocabulary
-from engine.guider.model import CachedReader
+from engine.guider.model import GuiderReader
 from engine.guider.run_guider import GuiderMatch
 from engine.guider.verification import AcceptanceRule, Verifier
 from engine.guider.vocabularies import pair_vocabularies, same_prompt_tokens
@@ -136,7 +136,7 @@ def test_both_alignments_accept_the_same_part_of_a_canonical_draft(guider, name,
         results = []
         for pair in (shared, bytewise):
             verifier = Verifier(
-                CachedReader(guider_of(run_guider)), run_guider.prompts[0], pair, rule
+                GuiderReader(guider_of(run_guider)), run_guider.prompts[0], pair, rule
             )
             verdict = verifier.verify(ids[:cut], draft, [True] * len(draft), [1.0] * len(draft), 32)
             results.append(

@@ -100,11 +100,11 @@ def rendered(folder, *prompt):
 
 def test_a_system_turn_replaces_the_templates_system_line(folder):
     line = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
-    asked = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
-    assert rendered(folder, "Hello") == line + asked
+    turn = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+    assert rendered(folder, "Hello") == line + turn
     turns = (("system", "Be brief."), ("user", "Hello"))
     brief = "<|im_start|>system\nBe brief.<|im_end|>\n"
-    assert rendered(folder, "", turns) == brief + asked
+    assert rendered(folder, "", turns) == brief + turn
     assert rendered(folder, "Hello", (), False) == "Hello"
 
 

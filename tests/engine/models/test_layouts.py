@@ -12,27 +12,11 @@ from engine.models.dream import DreamAdapter
 from engine.models.llada import LladaAdapter
 from engine.models.loading.checkpoint import CheckpointError
 from engine.models.loading.families import ADAPTERS, embedded_models, read_model_info
+from engine.models.loading.registry import DREAM_7B, LLADA_8B
 from engine.serve.session import Session
 from tests.engine.models.loading.test_adapters_from_files import load, logits, tensors
 from tests.support.micro import configure, write_checkpoint
 
-LLADA_8B = {
-    "model_type": "llada", "d_model": 4096, "n_layers": 32, "n_heads": 32, "n_kv_heads": 32,
-    "mlp_hidden_size": 12288, "vocab_size": 126464, "embedding_size": 126464, "alibi": False,
-    "max_sequence_length": 4096, "block_type": "llama", "activation_type": "silu", "rope": True,
-    "layer_norm_type": "rms", "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "mlp_ratio": 4,
-    "include_bias": False, "include_qkv_bias": False, "attention_layer_norm": False,
-    "weight_tying": False, "scale_logits": False, "input_emb_norm": False,
-    "mask_token_id": 126336, "eos_token_id": 126081, "pad_token_id": 126081,
-}  # fmt: skip
-DREAM_7B = {
-    "model_type": "Dream", "hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28,
-    "num_key_value_heads": 4, "intermediate_size": 18944, "hidden_act": "silu",
-    "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "rope_scaling": None, "vocab_size": 152064,
-    "tie_word_embeddings": False, "max_position_embeddings": 131072, "use_sliding_window": False,
-    "sliding_window": None, "mask_token_id": 151666, "bos_token_id": 151643,
-    "eos_token_id": 151643, "pad_token_id": 151643,
-}  # fmt: skip
 LLADA_LAYER = {
     "attn_norm": (4096,), "ff_norm": (4096,), "q_proj": (4096, 4096), "k_proj": (4096, 4096),
     "v_proj": (4096, 4096), "attn_out": (4096, 4096), "ff_proj": (12288, 4096),

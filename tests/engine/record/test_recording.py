@@ -1,4 +1,4 @@
-"""Recording changes nothing, and what it says equals the closed forms."""
+"""Recording does not change a run, and equals closed forms."""
 
 import numpy as np
 import pytest
@@ -70,7 +70,7 @@ def test_rows_equal_the_closed_form(family, changes):
 
 
 @every_case
-def test_recorded_plans_hold_the_rows_that_were_fed(family, changes):
+def test_recorded_plans_hold_the_rows_recomputed(family, changes):
     events = run(model_of(family), make_spec(**changes), recorder=StepRecorder()).events
     for event in events:
         plan = np.unpackbits(event.recording.plan, axis=-1)[..., :22]
@@ -93,13 +93,13 @@ def test_candidates_are_the_masks_of_the_block_with_their_best_tokens(family, ch
         assert np.allclose(seen.top_probs, top.values.numpy())
 
 
-def test_a_frozen_plan_would_be_noticed():
+def test_a_frozen_plan_is_detected():
     events = run(model_of("mha"), make_spec(cache="dual"), recorder=StepRecorder()).events
     plans = {event.recording.plan.tobytes() for event in events}
     assert len(plans) == 5
 
 
-def test_clocks_are_positive_and_add_up():
+def test_times_are_positive_and_add_up():
     for event in run(model_of("mha"), make_spec()).events:
         assert event.forward_ms > 0
         assert event.decide_ms > 0

@@ -1,4 +1,4 @@
-"""Level layers: drifts and similarities, compared with values noted at the adapter itself."""
+"""Level layers: drifts and similarities against values recorded at the adapter."""
 
 from types import SimpleNamespace
 
@@ -133,7 +133,7 @@ def test_drifts_are_those_of_the_values_computed(family, cache):
         assert gap(found, expected_drift(history, {"k": "v", "v": "k"})) > 1
 
 
-def test_a_query_is_evaluated_where_head_0_alone_was_computed():
+def test_a_query_is_evaluated_if_only_head_0_was_computed():
     ran, _, _ = noted("mha", cache="dare_o")
     codes = np.stack([event.recording.drift for event in ran.events[1:]])
     attn, query = codes[:, :, SITES.index("attn")], codes[:, :, QUANTITIES.index("q0")]
@@ -142,7 +142,7 @@ def test_a_query_is_evaluated_where_head_0_alone_was_computed():
 
 
 @pytest.mark.parametrize("cache", ["none", "dual", "freecache", "dkv_cache", "spa_cache"])
-def test_similarities_are_mean_cosines_of_what_each_step_knew(cache):
+def test_similarities_are_mean_cosines_of_each_step_s_values(cache):
     ran, found, history = noted("gqa", cache=cache)
     steps = len(ran.events)
     assert found.steps.tolist() == list(range(steps))
@@ -167,7 +167,7 @@ def test_similarities_are_mean_cosines_of_what_each_step_knew(cache):
     assert (found.codes[same] == 0).all()
 
 
-def test_a_reused_row_is_exactly_alike():
+def test_a_reused_row_has_a_similarity_of_exactly_1():
     _, found, _ = noted("mha", cache="freecache")
     assert (found.codes[..., 0] == 0).all()
     assert (found.codes[..., 1:] > 0).any()
@@ -187,7 +187,7 @@ def sketched(width, forwards, steps):
     return sketch, torch.stack(history)
 
 
-def test_sketches_of_wide_vectors_tell_their_cosines():
+def test_sketches_of_wide_vectors_estimate_their_cosines():
     sketch, values = sketched(256, 6, 6)
     found = sketch.result()
     units = torch.nn.functional.normalize(values, dim=-1)[:, :, :, :100]
@@ -205,16 +205,16 @@ def test_groups_are_few_and_spread_over_the_answer():
 
 
 @pytest.mark.parametrize(("forwards", "every"), [(256, 1), (257, 2), (512, 2), (513, 3)])
-def test_long_runs_keep_every_so_manyth_step(forwards, every):
+def test_long_runs_keep_every_kth_step(forwards, every):
     steps = sketched(16, forwards, 10)[0].result().steps
     assert steps.tolist() == list(range(0, 10, every))
 
 
-def test_a_run_of_more_steps_than_foretold_keeps_no_more_than_its_share():
+def test_a_run_longer_than_max_steps_keeps_at_most_256_steps():
     assert len(sketched(16, 1, 260)[0].result().steps) == 256
 
 
-def test_a_stopped_run_tells_what_it_has_and_lets_go():
+def test_a_stopped_run_returns_its_similarity_and_releases_memory():
     model = make_model()
     recorder = LayerRecorder(16)
     ran = run(model, make_spec(), make_prompts(6), recorder)

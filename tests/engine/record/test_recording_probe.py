@@ -1,4 +1,4 @@
-"""Level probe: steps beside an exact forward, against the network by another route."""
+"""Level probe: steps compared with an exact forward, and that with a reference network."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def test_plain_decoding_is_exact(family, changes):
         assert np.array_equal(probe.top[:, 0], probe.top[:, 1])
 
 
-def test_a_cache_is_not(family):
+def test_a_cache_is_not_exact(family):
     compared, _ = probed(family, cache="dual")
     reusing = [s for e, s in compared if e.kind == "partial"]
     assert reusing
@@ -40,7 +40,7 @@ def test_a_cache_is_not(family):
     assert all((s.error == 0).all() for e, s in compared if e.kind == "full")
 
 
-def test_what_moved_under_plain_decoding_is_the_drift():
+def test_moved_equals_drift_under_plain_decoding():
     compared, _ = probed()
     first = compared[0][1]
     assert (first.moved == 255).all()
@@ -51,7 +51,7 @@ def test_what_moved_under_plain_decoding_is_the_drift():
 
 
 @pytest.mark.parametrize("cache", policies())
-def test_what_a_step_renews_lies_nearer_than_what_it_had(cache):
+def test_reused_rows_keep_the_error_that_they_had(cache):
     compared, _ = probed("shifted-gqa", cache=cache, unmasker="threshold")
     for event, probe in compared[1:]:
         plan = np.unpackbits(event.recording.plan, axis=-1, count=LENGTH).astype(bool)
@@ -100,11 +100,11 @@ def test_keys_that_a_window_hides_are_not_evaluated():
 
 
 @pytest.mark.parametrize(("probes", "steps"), [(1, [0]), (3, [0, 6, 11]), (4, [0, 4, 8, 12])])
-def test_probes_lie_evenly_over_the_steps(probes, steps):
+def test_probes_are_spread_evenly_over_the_steps(probes, steps):
     assert [event.step for event, _ in probed(probes=probes)[0]] == steps
 
 
-def test_probes_lie_evenly_over_the_tokens_where_steps_reveal_many():
+def test_probes_are_spread_evenly_over_the_tokens():
     compared, events = probed(probes=4, steps=8, gen_length=16, unmasker="quota")
     assert [event.step for event, _ in compared] == [0, 2, 4, 6]
     known = np.cumsum([0, *(len(e.ids) for e in events)])

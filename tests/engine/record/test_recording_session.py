@@ -1,4 +1,4 @@
-"""Levels in a session: a recorded run is the timed one, token by token, and tells more."""
+"""Recording levels in a session: recorded runs equal timed ones token by token."""
 
 import time
 
@@ -38,7 +38,7 @@ def test_a_recorded_run_equals_the_timed_one_token_by_token(session, cache):
 
 
 @pytest.mark.parametrize("level", ["off", "steps", "layers", "probe"])
-def test_each_level_tells_what_it_promises(session, level):
+def test_each_level_records_its_arrays(session, level):
     trace = traced(session, cache="dual", record=level)
     arrays = trace.arrays()
     rank = ("off", "steps", "layers", "probe").index(level)
@@ -57,13 +57,13 @@ def test_a_plan_counts_the_exact_forwards(session):
     assert session.plan(RunSpec(**BASE | {"record": "layers"}))["probe_forwards"] == 0
 
 
-def test_a_run_tells_what_its_policy_derived(session):
+def test_a_run_starts_with_the_facts_of_its_policy(session):
     events = list(session.run(RunSpec(**BASE | {"cache": "dllm_cache"})))
     start = next(event for event in events if isinstance(event, RunStarted))
     assert start.facts == {"budget": [1.0, 0.25]}
 
 
-def test_a_stopped_run_tells_how_alike_its_steps_were(session):
+def test_a_stopped_run_returns_the_similarity_of_its_steps(session):
     control, steps = Control(), 0
     for event in session.run(RunSpec(**BASE | {"record": "layers"}), control):
         steps += isinstance(event, StepEvent)
@@ -75,7 +75,7 @@ def test_a_stopped_run_tells_how_alike_its_steps_were(session):
     assert event.similarity.codes.shape == (6, 2, 2, 3)
 
 
-def test_clocks_leave_the_recorder_out(session, monkeypatch):
+def test_measured_times_exclude_the_recorder(session, monkeypatch):
     slow = 0.05
 
     def late(*args, **kwargs):

@@ -7,38 +7,38 @@ import pytest
 
 from engine.core.control import Control
 from engine.core.events import RunFinished, StepEvent, Waiting
-from engine.serve.fair_queue import FairQueue, Ticket
-from engine.serve.race import RunLock
+from engine.serve.fair_queue import FairQueue, RunLock
 from engine.serve.session import Session
 from tests.engine.serve.test_pause_and_stop import begun, fast_beats, is_free, until  # noqa: F401
 from tests.engine.serve.test_race import FAST, PLAIN
 
 
-def with_pace(ticket, forwards, seconds):
-    """A ticket that has computed so many forwards in so many seconds."""
-    ticket.start_clock()
-    ticket.done, ticket._started = forwards, ticket._started - seconds
-    return ticket
+def with_pace(run, forwards, seconds):
+    """A run that has computed so many forwards in so many seconds."""
+    run.start_clock()
+    run.done, run._started = forwards, run._started - seconds
+    return run
 
 
-def test_tickets_are_served_in_order_of_arrival():
-    queue, tickets, served = FairQueue(), [Ticket() for _ in range(6)], []
-    assert queue.acquire(tickets[0], 0)
-    queued = [threading.Event() for _ in tickets]
+def test_runs_are_served_in_order_of_arrival():
+    queue, served = FairQueue(), []
+    runs = [RunLock(queue) for _ in range(6)]
+    assert runs[0].acquire(0)
+    queued = [threading.Event() for _ in runs]
 
     def visit(number):
-        queue.acquire(tickets[number], 0)
+        runs[number].acquire(0)
         queued[number].set()
-        assert queue.acquire(tickets[number], 30)
+        assert runs[number].acquire(30)
         served.append(number)
-        queue.release(tickets[number])
+        runs[number].release()
 
     threads = [threading.Thread(target=visit, args=(i,)) for i in range(1, 6)]
     for i, thread in enumerate(threads, start=1):
         thread.start()
         assert queued[i].wait(30)
-    assert queue.estimate(tickets[5]) == (5, None)
-    queue.release(tickets[0])
+    assert queue.estimate(runs[5]) == (5, None)
+    runs[0].release()
     for thread in threads:
         thread.join(30)
     assert served == [1, 2, 3, 4, 5]
@@ -46,55 +46,57 @@ def test_tickets_are_served_in_order_of_arrival():
 
 
 def test_the_estimate_counts_the_forwards_left_of_the_runs_ahead():
-    queue, first, second, third = FairQueue(), Ticket(100), Ticket(50), Ticket(10)
-    for ticket in (first, second, third):
-        queue.acquire(ticket, 0)
+    queue = FairQueue()
+    first, second, third = (RunLock(queue, forwards) for forwards in (100, 50, 10))
+    for run in (first, second, third):
+        run.acquire(0)
     assert queue.estimate(second) == (1, None)
     with_pace(first, 20, 4.0)
     assert queue.estimate(second) == (1, pytest.approx(80 * 0.2, rel=0.05))
     assert queue.estimate(third) == (2, pytest.approx((80 + 50) * 0.2, rel=0.05))
     assert queue.estimate(first) == (0, None)
-    queue.release(first)
-    assert queue.acquire(second, 0)
+    first.release()
+    assert second.acquire(0)
     ahead, seconds = queue.estimate(third)  # at the pace of the run before the holder
     assert (ahead, seconds) == (1, pytest.approx(50 * 0.2, rel=0.05))
 
 
-def test_a_ticket_that_leaves_moves_the_others_up():
-    queue, tickets = FairQueue(), [Ticket(), Ticket(), Ticket()]
-    for ticket in tickets:
-        queue.acquire(ticket, 0)
-    queue.release(tickets[1])
-    assert queue.estimate(tickets[2])[0] == 1
-    queue.release(tickets[0])
-    assert queue.acquire(tickets[2], 0)
+def test_a_run_that_leaves_the_queue_moves_the_others_up():
+    queue = FairQueue()
+    runs = [RunLock(queue) for _ in range(3)]
+    for run in runs:
+        run.acquire(0)
+    runs[1].release()
+    assert queue.estimate(runs[2])[0] == 1
+    runs[0].release()
+    assert runs[2].acquire(0)
 
 
-def test_an_absent_ticket_is_passed_and_keeps_its_position(monkeypatch):
-    queue, first, absent, last = FairQueue(), Ticket(), Ticket(), Ticket()
-    for ticket in (first, absent, last):
-        queue.acquire(ticket, 0)
-    queue.release(first)
-    assert not queue.acquire(last, 0)  # the ticket ahead was seen just now
+def test_an_absent_run_is_passed_and_keeps_its_position(monkeypatch):
+    queue = FairQueue()
+    first, absent, last = (RunLock(queue) for _ in range(3))
+    for run in (first, absent, last):
+        run.acquire(0)
+    first.release()
+    assert not last.acquire(0)  # the run ahead was seen just now
     monkeypatch.setattr("engine.serve.fair_queue.ABSENT_AFTER", 0.0)
-    assert queue.acquire(last, 0)
+    assert last.acquire(0)
     monkeypatch.undo()
-    assert not queue.acquire(absent, 0)
-    queue.release(last)
-    assert queue.acquire(absent, 0)
+    assert not absent.acquire(0)
+    last.release()
+    assert absent.acquire(0)
 
 
 def test_a_pause_does_not_count_in_the_pace():
-    queue = FairQueue()
-    lock = RunLock(queue, 10)
-    lock.acquire(0)
-    lock.count_forward()
-    lock.release()
+    run = RunLock(FairQueue(), 10)
+    run.acquire(0)
+    run.done += 1
+    run.release()
     time.sleep(0.05)
-    lock.acquire(0)
-    lock.count_forward()
-    assert queue._holder.seconds_per_forward < 0.04
-    assert queue._holder.forwards_left == 8
+    run.acquire(0)
+    run.done += 1
+    assert run.seconds_per_forward < 0.04
+    assert run.forwards_left == 8
 
 
 def test_a_waiting_run_reports_its_position_and_an_estimate(session):

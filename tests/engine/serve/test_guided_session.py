@@ -196,7 +196,7 @@ def test_invalid_settings_are_refused_with_the_name_of_the_knob(session, changes
 
 def test_a_numeric_guider_name_in_a_link_stays_text(session):
     knobs = text_knobs(session.catalog()["unmaskers"])
-    link = "unmasker=guided&guided.guider=2024&guided.k=3"
+    link = "prompt=a&unmasker=guided&guided.guider=2024&guided.k=3"
     spec = RunSpec.from_query(link, knobs)
     assert spec.knobs == {"guided.guider": "2024", "guided.k": 3}
     with pytest.raises(ValueError, match=r"^guided\.guider: '2024' is unknown"):

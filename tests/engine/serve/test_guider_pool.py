@@ -88,7 +88,7 @@ def test_memory_is_checked_before_the_weights_of_a_guider_are_fetched(session, s
     monkeypatch.setattr("engine.serve.model_pool.free_bytes", lambda: {"cpu": whole - 1})
     assert session.plan(guided_spec())["guider_bytes"] is None
     end = list(session.run(guided_spec()))[-1]
-    assert "model: its 0.00 billion numbers at float32 and the run need" in end.message
+    assert "model: its 0.00 billion parameters at float32 and the run need" in end.message
     assert "config.json" in stub.downloads()
     assert weights(stub) == []
     monkeypatch.setattr("engine.serve.model_pool.free_bytes", lambda: {"cpu": whole + 10_000})
@@ -102,7 +102,7 @@ def test_guider_memory_is_checked_before_the_models_weights_are_fetched(
         session = Session({}, Hub(tmp_path / "cache", stub.endpoint))
         monkeypatch.setattr("engine.serve.model_pool.free_bytes", lambda: {"cpu": 7_000_000})
         end = list(session.run(guided_spec("tiny-qwen2", model=NAME)))[-1]
-        assert "model: its 0.00 billion numbers" in end.message
+        assert "model: its 0.00 billion parameters" in end.message
         assert weights(stub) == []
         plain = guided_spec(unmasker="threshold", knobs={}, model=NAME)
         assert list(session.run(plain))[-1].reason == "done"

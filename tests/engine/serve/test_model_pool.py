@@ -91,12 +91,12 @@ def test_a_model_that_cannot_fit_is_refused_with_a_remedy(pool, memory):
 def test_memory_of_evictable_models_counts_as_free(pool, memory):
     memory["bytes"] = 3 * WEIGHTS
     before = pool.memory_budget(SPEC, 4)
-    assert (before.weights, before.free) == (WEIGHTS, 3 * WEIGHTS)
+    assert (before.weights_bytes, before.free_bytes) == (WEIGHTS, 3 * WEIGHTS)
     pool.load(SPEC)
     assert pool.memory_budget(SPEC, 4) == before
-    assert pool.memory_budget(spec_of("b"), 4).free == 3 * WEIGHTS
+    assert pool.memory_budget(spec_of("b"), 4).free_bytes == 3 * WEIGHTS
     pool.load(spec_of("tiny-llada"))
-    assert pool.memory_budget(spec_of("b"), 4).free == 2 * WEIGHTS
+    assert pool.memory_budget(spec_of("b"), 4).free_bytes == 2 * WEIGHTS
 
 
 def test_the_lanes_of_a_race_do_not_evict_each_other(folders, monkeypatch):

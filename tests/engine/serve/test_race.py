@@ -7,8 +7,9 @@ from engine.config.spec import RaceSpec, RunSpec
 from engine.core.control import Control
 from engine.core.events import RunFinished, RunStarted, StepEvent, Waiting
 from engine.generate.loop import Denoiser, denoise
-from engine.serve.fair_queue import FairQueue
-from engine.serve.race import RunLock, run_lanes
+from engine.serve.fair_queue import FairQueue, RunLock
+from engine.serve.lane import prompt_ids
+from engine.serve.race import run_lanes
 from tests.support.micro import micro_job
 
 BASE = {
@@ -99,7 +100,7 @@ def test_a_session_run_equals_the_bare_loop(session, spec):
     events = list(session.run(spec))
     start = next(e for e in events if isinstance(e, RunStarted))
     model = session._models.load(spec)
-    state = Denoiser(micro_job(model.adapter, spec, [model.tokenizer.encode_prompt(spec.prompt, spec.messages, spec.chat)]))
+    state = Denoiser(micro_job(model.adapter, spec, [prompt_ids(spec, model.tokenizer)]))
     assert np.array_equal(start.canvas, state.ids)
     assert (start.canvas[0, -16:] == model.adapter.info.mask_id).all()
     steps = list(denoise(state))

@@ -1,4 +1,4 @@
-"""Guided traces that do not hold together are refused; version 2 files are read."""
+"""Inconsistent guided traces are refused; files of version 2 are read."""
 
 import json
 
@@ -60,7 +60,7 @@ WRONG = {
 }
 
 
-def test_it_is_read_as_it_is(trace):
+def test_an_unchanged_trace_is_read(trace):
     arrays = Trace.from_bytes(rewritten(trace, {})).arrays()
     assert len(arrays["draft_id"]) > len(arrays["guided_count"]) > 1
     assert np.isfinite(arrays["draft_kl"]).all()
@@ -81,7 +81,7 @@ def test_a_guider_that_is_not_plain(trace, guider):
 
 
 def old(trace, **change):
-    """The document of a trace as version 2 wrote it."""
+    """The file of a trace as version 2 wrote it."""
     arrays = trace.arrays()
     change = {"flops": arrays["flops"][:, :OLD_PARTS]} | change
     return rewritten(trace, dict.fromkeys(ADDED_AFTER[2]) | change, version=2)
@@ -101,7 +101,7 @@ def test_version_2_is_read_without_a_guider(trace):
     assert np.array_equal(again.arrays()["flops"], arrays["flops"])
 
 
-def test_version_2_with_what_it_did_not_know(trace):
+def test_version_2_with_later_fields_is_refused(trace):
     refused(old(trace, guided_nll=trace.arrays()["guided_nll"]), "version 2 has no field")
     refused(old(trace, flops=trace.arrays()["flops"]))
     refused(old(trace, flops=trace.arrays()["flops"][:, :4]))

@@ -1,4 +1,4 @@
-"""Recordings that do not fit their run: refused as damaged files are."""
+"""Recordings that do not fit their run are refused."""
 
 import numpy as np
 import pytest
@@ -75,7 +75,7 @@ def test_arrays_that_do_not_fit(trace, wrong):
     refused(rewritten(trace, WRONG[wrong](trace.arrays())))
 
 
-def test_an_empty_array_promises_no_sizes(trace):
+def test_an_empty_array_has_any_sizes(trace):
     odd = {"similarity": np.zeros((0, 2, 10**9, 7), np.uint8)}
     odd |= {
         "similarity_step": np.zeros(0, np.int32),
@@ -85,7 +85,7 @@ def test_an_empty_array_promises_no_sizes(trace):
 
 
 @pytest.mark.parametrize("name", ADDED_AFTER[1])
-def test_version_1_knows_no_later_field(trace, name):
+def test_version_1_with_a_later_field_is_refused(trace, name):
     arrays = {other: None for other in ADDED_AFTER[1] if other != name}
     refused(rewritten(trace, arrays, version=1))
 
@@ -101,18 +101,18 @@ def test_facts_that_are_not_lists_of_numbers(trace, facts):
     refused(rewritten(trace, {}, facts=facts))
 
 
-def test_facts_that_are(trace):
+def test_facts_that_are_lists_of_numbers(trace):
     facts = {"budget": [1, 0.5, -1.0]}
     assert Trace.from_bytes(rewritten(trace, {}, facts=facts)).meta["facts"] == facts
 
 
-def test_fuzzed_specs_links_and_traces_are_taken_or_named(tmp_path):
+def test_fuzzed_specs_links_and_traces_are_accepted_or_refused_by_name(tmp_path):
     tally = fuzz.within(tmp_path, 40)
     assert sum(tally.values()) >= 40
     assert {"spec run", "spec refused", "trace drawn", "trace refused"} <= set(tally)
 
 
-def test_what_names_nothing_would_be_seen():
+def test_a_message_without_a_name_is_detected():
     assert not is_named("The run failed: nothing could be committed.")
     assert not is_named("Something failed in the app (KeyError).")
     assert not is_named(None)

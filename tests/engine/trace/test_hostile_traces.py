@@ -1,4 +1,4 @@
-"""Files that are not traces: a ValueError that says so, and nothing else."""
+"""Files that are not traces raise a ValueError that says so."""
 
 import io
 import json
@@ -27,7 +27,7 @@ def refused(data, match="trace: "):
 
 
 def rewritten(trace, change, **meta):
-    """The document of a trace with some arrays replaced, or left out where None."""
+    """The file of a trace with some arrays replaced, or left out if None."""
     arrays = {**trace.arrays(), **change}
     document = json.dumps(trace.meta | meta).encode()
     buffer = io.BytesIO()
@@ -37,7 +37,7 @@ def rewritten(trace, change, **meta):
 
 
 def with_member(trace, name, data):
-    """The document of a trace with one raw member replaced."""
+    """The file of a trace with one raw member replaced."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(trace.to_bytes())) as old, zipfile.ZipFile(buffer, "w") as new:
         for info in old.infolist():
@@ -54,7 +54,7 @@ def npy(array):
 
 
 def header_of(shape, dtype="<i4"):
-    """An array file whose header promises more than stands behind it."""
+    """An array file whose header declares more data than it holds."""
     text = repr({"descr": dtype, "fortran_order": False, "shape": shape}).encode()
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
 

@@ -1,4 +1,4 @@
-"""Trace: events in, arrays and frames out, the same after a file."""
+"""Trace: arrays of the events, equal after a file round trip."""
 
 import json
 import pickle
@@ -74,7 +74,7 @@ VARIANTS = [
 
 @pytest.mark.parametrize("changes", VARIANTS)
 @pytest.mark.parametrize("suffix", ["npz", "json"])
-def test_a_file_gives_back_the_trace(tmp_path, changes, suffix):
+def test_a_file_restores_the_trace(tmp_path, changes, suffix):
     trace, _ = traced(**changes)
     path = tmp_path / f"trace.{suffix}"
     trace.save(path)
@@ -84,7 +84,7 @@ def test_a_file_gives_back_the_trace(tmp_path, changes, suffix):
 
 
 @pytest.mark.parametrize("changes", VARIANTS)
-def test_canvases_and_step_map_retell_the_events(changes):
+def test_canvases_and_step_map_follow_the_events(changes):
     trace, result = traced(**changes)
     canvas = np.array([*make_prompts(6)[0], *[MASK] * 16])
     for offset, token in changes.get("fixed", ()):
@@ -99,7 +99,7 @@ def test_canvases_and_step_map_retell_the_events(changes):
     assert np.array_equal(trace.step_map() == -1, given)
 
 
-def test_recompute_map_retells_the_windows():
+def test_recompute_map_shows_the_windows():
     trace, result = traced()
     recomputed = trace.recompute_map()
     assert recomputed.shape == (len(result.events), 3, 4, 22)
@@ -110,7 +110,7 @@ def test_recompute_map_retells_the_windows():
         assert (recomputed[event.step] == window).all()
 
 
-def test_every_quantity_comes_back_as_it_was_recorded():
+def test_every_quantity_is_restored_as_recorded():
     events, result = recorded(level="probe")
     trace = Trace()
     for event in events:
@@ -196,7 +196,7 @@ def test_events_survive_pickling():
         assert repr(copy) == repr(event)
 
 
-def test_pieces_come_back_as_their_bytes():
+def test_pieces_are_restored_as_bytes():
     trace = Trace.from_bytes(traced()[0].to_bytes())
     assert dict(trace.pieces) == PIECES
 
@@ -217,7 +217,7 @@ def test_a_large_trace_is_not_written_as_json():
         trace.to_json()
 
 
-def test_json_has_no_number_that_is_not_json():
+def test_json_has_no_nan():
     trace, _ = traced(eos="fill_eager", temperature=2.0, seed=3, block_length=16)
     assert np.isnan(trace.arrays()["commit_confidence"]).any()
     json.loads(trace.to_json(), parse_constant=pytest.fail)

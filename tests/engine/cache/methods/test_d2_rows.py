@@ -138,7 +138,7 @@ def naive_rows(policy, masked, block, shift):
     for p in score:
         score[p] += bonus if p < block.stop else 0
     best = sorted(score, key=lambda p: (-score[p], p))[:k]
-    rows = {p - shift for p in best} | {p for p in range(T) if policy._open[0, p] > masked[0, p]}
+    rows = {p - shift for p in best} | {p for p in range(T) if policy._masked_before[0, p] > masked[0, p]}
     rest = [p for p in range(T) if p not in rows]
     rows |= set(held(policy.flow[0].tolist(), rest, policy.rollout_p))
     gaps = set()
@@ -158,8 +158,8 @@ def test_the_rows_are_those_of_the_paper(shift, k, p, w):
         policy.start(RunInfo(make_info(shift), 1, P, T - P, 4))
         policy.confidence[:] = noise.random(T)
         policy.flow = noise.random((1, T))
-        policy._open[0, start:] = noise.random(T - start) < 0.9
-        masked = policy._open & (noise.random((1, T)) < 0.8)
+        policy._masked_before[0, start:] = noise.random(T - start) < 0.9
+        masked = policy._masked_before & (noise.random((1, T)) < 0.8)
         block = slice(start, start + 4)
         found = policy.choose(masked, block)
         assert set(np.flatnonzero(found)) == naive_rows(policy, masked, block, shift)

@@ -12,7 +12,7 @@ from engine.core.rows import ALL
 from engine.generate.loop import Denoiser
 from tests.engine.cache.methods.test_freecache import CLEAN, SLIDING, STALE, P, T, free
 from tests.engine.generate.test_batch import PROMPTS, logits_by_reveal
-from tests.support import tags
+from tests.support import tagged_keys
 from tests.support.micro import ATOL, make_prompts, micro_job, model_of, tapped, widest_gap
 
 
@@ -48,7 +48,7 @@ def fed(knobs, shift):
 def test_every_step_sees_one_key_a_position_of_the_right_age(knobs, shift, kv):
     """Each of two sequences by its own frontier, though they part within a block."""
     spec = free(knobs, unmasker="threshold", knobs={"threshold.threshold": 0.3})
-    assert tags.mismatches(spec, fed(knobs, shift), shift, kv) == []
+    assert tagged_keys.mismatches(spec, fed(knobs, shift), shift, kv) == []
 
 
 @dataclass
@@ -66,8 +66,8 @@ class Early(FreeCache):
 def test_tags_catch_an_edge_that_is_one_off(knobs):
     spec = free(knobs, unmasker="quota")
     values = {key.split(".")[1]: value for key, value in knobs.items()}
-    assert tags.mismatches(spec, fed(knobs, 1), 1) == []
-    assert tags.mismatches(spec, fed(knobs, 1), 1, policy=lambda: Early(**values)) != []
+    assert tagged_keys.mismatches(spec, fed(knobs, 1), 1) == []
+    assert tagged_keys.mismatches(spec, fed(knobs, 1), 1, policy=lambda: Early(**values)) != []
 
 
 @dataclass

@@ -10,11 +10,11 @@ import torch
 from engine.bench.trial import Case, dry_run, run_once, step_seconds
 from engine.config.spec import RunSpec
 from engine.core.events import RunFinished
-from engine.generate.capture.capturers import TapeCapturer, make_capturer, eager_reason
+from engine.generate.capture.capturers import CudaCapturer, TapeCapturer, make_capturer
 from engine.generate.loop import Denoiser, denoise
-from engine.serve.lane import Lane, make_job
+from engine.serve.lane import Lane, make_job, prompt_ids
 from engine.serve.session import Session
-from tests.engine.generate.capture.test_forwards import CAPTURED, counts, spec_of
+from tests.engine.generate.capture.test_forwards import CAPTURED, captured_now, counts, spec_of
 from tests.support.micro import ROOT, make_model, make_spec, micro_job, model_of
 from tests.support.replaying import Replaying, Taping
 
@@ -31,7 +31,7 @@ def test_on_a_trained_model_the_tokens_are_those_of_the_eager_run(tiny, cache, k
     sizes = {"gen_length": 12, "block_length": 4, "steps": 12}
     text = "Nuts cost 9 dollars each. Lily buys 5 nuts. How much does she pay?"
     spec = spec_of(cache, model="tiny-llada", dtype="float32", prompt=text, **sizes)
-    job = make_job(tiny, spec, [tiny.tokenizer.encode_prompt(spec.prompt, spec.messages, spec.chat)])
+    job = make_job(tiny, spec, [prompt_ids(spec, tiny.tokenizer)])
     eager = Denoiser(replace(job, capturer=None))
     state = Denoiser(replace(job, capturer=kind()))
     list(denoise(eager))
@@ -56,7 +56,7 @@ def test_the_warm_up_captures_what_the_run_replays(monkeypatch, tiny):
         pass
     assert np.array_equal(event.canvas, expected.canvas)
     assert (made.captured, made.replayed - before) == (2, 16)
-    case = Case("dual", tiny, spec, [tiny.tokenizer.encode_prompt(spec.prompt, spec.messages, spec.chat)])
+    case = Case("dual", tiny, spec, [prompt_ids(spec, tiny.tokenizer)])
     assert replace(case, eager=True).job().capturer is None
     before = made.replayed, made.captured
     assert len(step_seconds(case, 5)) == 5
@@ -69,17 +69,16 @@ def adapter(device="cuda", **more):
     return SimpleNamespace(device=torch.device(device), modules=lambda: [leaf])
 
 
-def test_each_reason_against_capturing_has_a_message(monkeypatch):
+def test_forwards_are_captured_unless_something_prevents_it(monkeypatch):
     monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
-    assert eager_reason(adapter(), False, False) == ""
-    assert eager_reason(adapter("cpu"), False, False) == ""
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 0))
+    assert isinstance(make_capturer(adapter(), False, False), CudaCapturer)
     assert isinstance(micro_job(model_of("mha"), make_spec()).capturer, TapeCapturer)
-    assert "mps" in eager_reason(adapter("mps"), False, False)
-    assert "fetched" in eager_reason(adapter(_hf_hook=object()), False, False)
-    assert "recorder" in eager_reason(adapter(), True, False)
-    assert "another model" in eager_reason(adapter(), False, True)
+    assert make_capturer(adapter("mps"), False, False) is None
+    assert make_capturer(adapter(_hf_hook=object()), False, False) is None
+    assert make_capturer(adapter(), True, False) is None
+    assert make_capturer(adapter(), False, True) is None
     monkeypatch.setenv("SPACES_ZERO_GPU", "true")
-    assert "ZeroGPU" in eager_reason(adapter(), False, False)
     assert make_capturer(adapter(), False, False) is None
 
 
@@ -95,4 +94,4 @@ def test_on_a_gpu_the_tokens_are_those_of_the_eager_run(cache):
         state.rewind()
         list(denoise(state))
         assert np.array_equal(state.ids, eager.ids)
-    assert state.branches[0].forwards.captured > 0
+    assert captured_now(state.branches[0]) > 0

@@ -9,6 +9,7 @@ import threading
 import httpx2
 import pytest
 from huggingface_hub import constants
+from huggingface_hub.errors import OfflineModeIsEnabled
 
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.control import Control
@@ -97,7 +98,7 @@ def test_memory_is_checked_before_the_weights_are_downloaded(session, stub, orig
     monkeypatch.setattr("engine.serve.model_pool.free_bytes", lambda: {"cpu": 300_000})
     end = list(session.run(SPEC))[-1]
     assert end.reason == "failed"
-    assert "model: its 0.00 billion numbers at float32 and the run need" in end.message
+    assert "model: its 0.00 billion parameters at float32 and the run need" in end.message
     assert not [name for name in stub.downloads() if name.endswith(".safetensors")]
 
 
@@ -171,6 +172,7 @@ def test_all_files_are_of_the_commit_that_was_checked(stub, cache):
     [(OSError(errno.EIO, "Input/output error"), "model: the download of own/micro failed .*output"),
      (OSError(errno.ENOSPC, "No space"), "model: the disk is full while own/micro is downloaded"),
      (PermissionError(errno.EACCES, "denied"), "model: the cache of the Hub cannot be written"),
+     (OfflineModeIsEnabled("off"), "model: own/micro is not on .* and the Hub cannot be reached"),
      (httpx2.ReadTimeout("slow"), "model: own/micro is not on .* cannot be reached .ReadTimeout"),
      (TypeError("a bug"), "^a bug$")],
 )  # fmt: skip

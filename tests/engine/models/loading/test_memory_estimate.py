@@ -14,7 +14,7 @@ from engine.models.dream import DreamAdapter
 from engine.models.llada import LladaAdapter
 from engine.models.loading import memory_estimate
 from engine.models.loading.memory_estimate import InsufficientMemoryError, check_fits, fits
-from tests.engine.models.test_layouts import DREAM_7B, LLADA_8B
+from engine.models.loading.registry import DREAM_7B, LLADA_8B
 from tests.support.micro import make_info, make_model, make_spec, run
 
 F32, BF16, F64 = torch.float32, torch.bfloat16, torch.float64
@@ -110,7 +110,7 @@ CASES = {
 def test_remedies_of_the_error_work(case):
     dtype, device, spare, free, remedy = CASES[case]
     with pytest.raises(
-        InsufficientMemoryError, match=r"^model: its 8\.02 billion numbers .* GB are free"
+        InsufficientMemoryError, match=r"^model: its 8\.02 billion parameters .* GB are free"
     ) as caught:
         check_fits(LLADA, dtype, device, spare, free)
     assert remedy in str(caught.value)

@@ -14,9 +14,9 @@ from engine.models.loading.memory_estimate import (
     weights_bytes,
 )
 from engine.models.loading.placement import Placement, plan_placement, weight_modules
+from engine.models.loading.registry import LLADA_8B
 from tests.engine.cache.test_forward import full
 from tests.engine.models.loading.test_placement import CPU, F64, IDS, whole
-from tests.engine.models.test_layouts import LLADA_8B
 from tests.support.micro import make_info, make_model
 
 
@@ -76,7 +76,7 @@ def test_llada_8b_fills_the_gpus_before_the_host_and_the_disk(tmp_path):
 
 def test_a_main_device_too_small_for_a_layer_is_an_error(tmp_path):
     with pytest.raises(
-        InsufficientMemoryError, match=r"model: its 8\.02 billion numbers at bfloat16"
+        InsufficientMemoryError, match=r"model: its 8\.02 billion parameters at bfloat16"
     ):
         plan_placement(
             LladaAdapter.read_info(LLADA_8B), torch.bfloat16, "auto", tmp_path, 0, {"cpu": 10**9}

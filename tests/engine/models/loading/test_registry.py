@@ -119,6 +119,6 @@ def test_the_plan_of_a_registered_model_that_is_not_downloaded(tmp_path, monkeyp
     assert 0 < plan["memory_bytes"] - plan["weights_bytes"] < 2 * 10**9
     monkeypatch.setattr("engine.serve.model_pool.free_bytes", lambda: {"cpu": 10**9})
     with pytest.raises(
-        ValueError, match=r"model: its 8\.02 billion numbers at bfloat16 .* 1\.0 GB"
+        ValueError, match=r"model: its 8\.02 billion parameters at bfloat16 .* 1\.0 GB"
     ):
         session.plan(spec)

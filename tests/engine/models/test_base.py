@@ -1,4 +1,4 @@
-"""Projections of rows: positions are global, whatever window they are computed in."""
+"""ModelAdapter.project: any rows of a canvas give the same values at their global positions."""
 
 import pytest
 import torch
@@ -53,14 +53,14 @@ def test_rows_of_a_probe_are_reused_not_recomputed(model, rows):
     alone = probe.project("v", rows)
     probe.project_all()
     calls = []
-    probe.adapter = _Counting(model, calls)
+    probe.adapter = _CountingAdapter(model, calls)
     torch.testing.assert_close(probe.project("v", rows), alone, atol=ATOL, rtol=0)
     assert calls == []
     assert probe.project("q", heads=slice(0, 1)).shape == (2, LENGTH, 1, 8)
     assert calls == ["q"]
 
 
-class _Counting:
+class _CountingAdapter:
     def __init__(self, model, calls):
         self._model, self._calls = model, calls
 
@@ -70,7 +70,7 @@ class _Counting:
 
 
 @pytest.mark.parametrize("name", "qk")
-def test_one_head_of_a_projection_is_that_head(model, name):
+def test_one_head_equals_that_head_of_the_projection(model, name):
     whole = probe_of(model).project(name)
     head = probe_of(model).project(name, slice(3, 8), heads=slice(1, 2))
     torch.testing.assert_close(head, whole[:, 3:8, 1:2], atol=ATOL, rtol=0)
@@ -103,7 +103,7 @@ def test_rotation_keeps_lengths_and_relative_angles():
     torch.testing.assert_close(near, far, atol=ATOL, rtol=0)
 
 
-def test_attention_that_a_policy_asked_for_is_not_computed_again(model):
+def test_attention_computed_for_a_policy_is_reused(model):
     probe = probe_of(model)
     first = probe.attn(LayerPlan())
     assert probe.attn(LayerPlan(ffn=slice(3, 5))) is first
