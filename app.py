@@ -108,7 +108,7 @@ def main() -> None:
     """Start the app; Gradio reads GRADIO_SERVER_NAME and GRADIO_SERVER_PORT."""
     settings = Settings.of(os.environ)
     publish.unpack(ASSETS)
-    decorate = zero_decorator() if settings.zero else None  # before torch is imported, which it patches
+    decorate = zero_decorator() if settings.zero else None  # before the import of torch
 
     import torch
 

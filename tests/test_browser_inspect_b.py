@@ -155,4 +155,8 @@ def test_errors_are_those_of_the_probed_steps(race, lanes):
     assert "This run has no guider" in block(race, "guider", "said")
     assert cell(race, "guider", 4, 2).endswith("not checked by a guider")
     legend = race.page.locator(f"{BOX} [data-figure=guider] .ds-legend li").all_inner_texts()
-    assert [re.sub(r"\W", "", text) for text in legend[:3]] == ["accepted", "mismatch", "notasked"]
+    assert [re.sub(r"\W", "", text) for text in legend[:3]] == [
+        "accepted",
+        "mismatch",
+        "notchecked",
+    ]

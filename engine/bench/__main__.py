@@ -44,7 +44,7 @@ from engine.core.threads import best_threads
 from engine.serve import environment
 
 LEVELS = ("steps", "layers", "probe")
-THREAD_TEST_STEPS = 2  # steps by which numbers of threads are compared
+TRIED_STEPS = 2  # steps by which numbers of threads are compared
 CHART = RESULTS_README.with_name("growth.svg")
 
 
@@ -84,15 +84,13 @@ def _run_rounds(
 
 def set_threads(count: str, case: CaseSpec) -> None:
     """Set the number of torch threads; `auto` takes the fastest one for the forwards of a case."""
-    threads = _fastest(case) if count == "auto" else int(count)
-    torch.set_num_threads(threads)
-    free_memory()
     if count == "auto":
-        print(f"{threads} of {os.cpu_count()} threads are fastest here")
-
-
-def _fastest(case: CaseSpec) -> int:
-    return best_threads(works=[partial(step_seconds, case.case(BenchModels()), THREAD_TEST_STEPS)])
+        work = partial(step_seconds, case.case(BenchModels()), TRIED_STEPS)
+        count = str(best_threads(works=[work]))
+        print(f"{count} of {os.cpu_count()} threads are fastest here")
+        del work  # with its model
+    torch.set_num_threads(int(count))
+    free_memory()
 
 
 def conditions(spec: RunSpec, rounds: int) -> str:
@@ -102,12 +100,6 @@ def conditions(spec: RunSpec, rounds: int) -> str:
         f"{where['device_name']}, {where['threads']} thread(s), torch {where['torch']}, {rounds} "
         f"round(s); answer of {spec.gen_length} in blocks of {spec.block_length}."
     )
-
-
-def growth_text(where: str) -> str:
-    """The section of `--suite growth`, with the chart beside RESULTS_README."""
-    alt = "Milliseconds of a forward by prompt, answer, layers and batch"
-    return f"![{alt}]({CHART.name})\n\n{where}\n"
 
 
 def _cpu(args: argparse.Namespace) -> Report:
@@ -141,7 +133,8 @@ def _growth(args: argparse.Namespace) -> Report:
     print(growth.table(rows))
     sizes = ", ".join(f"{axis} {value}" for axis, value in growth.BASE.items())
     where = f"{sizes} where they are not varied; {conditions(first.spec, args.rounds)}"
-    return Report(growth_text(where), {"rows": rows}, first.spec)
+    alt = "Milliseconds of a forward by prompt, answer, layers and batch"
+    return Report(f"![{alt}]({CHART.name})\n\n{where}\n", {"rows": rows}, first.spec)
 
 
 def _model(args: argparse.Namespace) -> Report:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from statistics import median
@@ -29,29 +28,8 @@ AXES: Mapping[str, Sequence[int]] = {
 }
 
 
-@dataclass(frozen=True)
-class Point:
-    """The sizes of a run, one of which varies along `axis`."""
-
-    axis: str
-    sizes: Mapping[str, int] = field(hash=False)
-
-    @property
-    def value(self) -> int:
-        """The size along the axis."""
-        return self.sizes[self.axis]
-
-
-def points() -> Iterator[Point]:
-    """All points, axis by axis; the other sizes are those of BASE."""
-    for axis, values in AXES.items():
-        for value in values:
-            yield Point(axis, BASE | {axis: value})
-
-
-def case(models: BenchModels, point: Point, name: str, device: str) -> Case:
-    """The case of a method, a key of SHOWN, at a point."""
-    sizes = point.sizes
+def case(models: BenchModels, sizes: Mapping[str, int], name: str, device: str) -> Case:
+    """The case of a method, a key of SHOWN, at some sizes, see BASE."""
     model = CPU_SHAPE.replace(LAYERS, f"layers={sizes['layers']}")
     answer = sizes["answer"]
     base = RunSpec(model=model, device=device, gen_length=answer, steps=answer)
@@ -61,19 +39,18 @@ def case(models: BenchModels, point: Point, name: str, device: str) -> Case:
 
 
 def measure_growth(device: str, rounds: int) -> list[dict[str, Any]]:
-    """Milliseconds per forward at every point by every method, the methods in turn.
+    """Milliseconds per forward along each axis, the other sizes as in BASE, methods in turn.
 
     Neither the first step of a run nor the first round counts.
     """
     models, rows = BenchModels(), []
-    for point in points():
-        works = {
-            name: partial(step_seconds, case(models, point, name, device), STEPS) for name in SHOWN
-        }
+    for axis, value in [(axis, value) for axis, values in AXES.items() for value in values]:
+        cases = {name: case(models, BASE | {axis: value}, name, device) for name in SHOWN}
+        works = {name: partial(step_seconds, one, STEPS) for name, one in cases.items()}
         for name, runs in interleaved(works, rounds + 1).items():
             ms = [1e3 * median(times[1:]) for times in runs[1:]]
             rows.append(
-                {"axis": point.axis, "value": point.value, "method": name, "ms": median(ms)}
+                {"axis": axis, "value": value, "method": name, "ms": median(ms)}
                 | {"ms_range": [min(ms), max(ms)]}
             )
     return rows

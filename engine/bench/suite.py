@@ -62,21 +62,15 @@ def speed_cases(base: RunSpec, tokens: int, group: str = "") -> Iterator[CaseSpe
         yield CaseSpec(name, with_fields(base, changes), tokens, group)
 
 
+def variant(one: CaseSpec, suffix: str, eager: bool = False, **fields: Any) -> CaseSpec:
+    """The case with other spec fields, or with eager forwards; its baseline is `one`."""
+    spec, name = replace(one.spec, **fields), f"{one.name}, {suffix}"
+    return replace(one, name=name, spec=spec, baseline=one.name, eager=eager)
+
+
 def with_recorder(one: CaseSpec, level: str) -> CaseSpec:
-    """The case with a recorder at a level; its baseline is the case without."""
-    spec = replace(one.spec, record=level)
-    return replace(one, name=f"{one.name}, recording {level}", spec=spec, baseline=one.name)
-
-
-def in_bfloat16(one: CaseSpec) -> CaseSpec:
-    """The case in bfloat16; its baseline is the case as it is."""
-    spec = replace(one.spec, dtype="bfloat16")
-    return replace(one, name=f"{one.name}, bfloat16", spec=spec, baseline=one.name)
-
-
-def without_captures(one: CaseSpec) -> CaseSpec:
-    """The case with eager forwards; its baseline is the case as it is."""
-    return replace(one, name=f"{one.name}, eager", baseline=one.name, eager=True)
+    """The case with a recorder at a level; its baseline is `one`."""
+    return variant(one, f"recording {level}", record=level)
 
 
 def cpu_suite(device: str) -> Iterator[CaseSpec]:
@@ -86,9 +80,9 @@ def cpu_suite(device: str) -> Iterator[CaseSpec]:
         for one in speed_cases(base, tokens, f"prompt {tokens}"):
             yield one
             if one.name in (PLAIN, DUAL):
-                yield from (in_bfloat16(one), with_recorder(one, "steps"))
+                yield from (variant(one, "bfloat16", dtype="bfloat16"), with_recorder(one, "steps"))
             if one.name == DUAL:
-                yield without_captures(one)
+                yield variant(one, "eager", eager=True)
 
 
 def gpu_suite(device: str) -> Iterator[CaseSpec]:
@@ -99,7 +93,7 @@ def gpu_suite(device: str) -> Iterator[CaseSpec]:
             one = CaseSpec(name, replace(base, cache=name), GPU_PROMPT, group)
             yield one
             if name in CAPTURED:
-                yield without_captures(one)
+                yield variant(one, "eager", eager=True)
 
 
 def cache_names() -> list[str]:

@@ -63,15 +63,9 @@ class Case:
 class DryRun:
     """What a case computes, found in an untimed run whose forwards are eager.
 
-    Attributes:
-        kinds: kind of each step.
-        flops: FLOPs of each step.
-        products: products of each step; empty for a recorded case.
-        ids: [B, T], the final canvas.
-        positions: number of positions committed.
-        cache_bytes: bytes that the caches hold at the end.
-        peak_bytes: peak memory of the device; None if unknown.
-        waits: how often the host waited for the device; None on a CPU.
+    `kinds`, `flops` and `products` have one item per step; a recorded case has no products. `ids`
+    [B, T] is the final canvas, `positions` counts committed positions, `peak_bytes` is None if
+    unknown, `waits` is None on a CPU.
     """
 
     kinds: list[str]
@@ -88,10 +82,8 @@ class DryRun:
 class Trial:
     """A case with its measured seconds, as [rounds][steps].
 
-    Attributes:
-        runs: times of the run.
-        floors: times of its products by torch's routines; empty for a recorded case.
-        own_floors: times of its products by the engine's routine; empty if that is torch's.
+    `floors` are those of its products by torch's routines (empty for a recorded case),
+    `own_floors` those by the engine's routine (empty if that is torch's).
     """
 
     case: Case

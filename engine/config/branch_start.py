@@ -36,12 +36,8 @@ class BranchStart:
 def checked_start(start: Any, length: int, fixed: AnswerTokens = ()) -> BranchStart | None:
     """A valid BranchStart from one or from its plain data; None for None.
 
-    Args:
-        start: the BranchStart, or a mapping.
-        length: positions of the answer.
-        fixed: the given tokens of the answer, which edits cannot change.
-
-    Raises ValueError naming `start.trace`, `start.step` or `start.edits`.
+    `length` is that of the answer; edits cannot change its `fixed` tokens. Raises ValueError naming
+    `start.trace`, `start.step` or `start.edits`.
     """
     if start is None:
         return None

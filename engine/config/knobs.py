@@ -27,14 +27,8 @@ def knob(
 ) -> Any:
     """A dataclass field with the metadata of forms, command lines and `check_fields`.
 
-    Args:
-        default: its default value.
-        lo: the smallest value.
-        hi: the largest value.
-        label: a short name; empty for the field's name in words.
-        help: one sentence.
-        choices: the valid strings; empty for any.
-        optional: whether None is valid too.
+    Valid values are `lo` to `hi`, `choices` (empty: any) and, if `optional`, None. An empty `label`
+    stands for the field's name in words.
     """
     meta = {"lo": lo, "hi": hi, "label": label, "help": help, "choices": choices}
     return field(default=default, metadata=meta | {"optional": optional, "knob": True})
@@ -59,12 +53,8 @@ def text_knobs(components: Iterable[Mapping[str, Any]]) -> set[str]:
 
     See `RunSpec.from_flat`.
     """
-    return {
-        f"{component['name']}.{row['name']}"
-        for component in components
-        for row in component["knobs"]
-        if row["type"] == "str"
-    }
+    pairs = ((component["name"], row) for component in components for row in component["knobs"])
+    return {f"{name}.{row['name']}" for name, row in pairs if row["type"] == "str"}
 
 
 def _typed(name: str, kind: str, value: Any) -> Any:

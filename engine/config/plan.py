@@ -13,13 +13,9 @@ from engine.config.spec import MAX_LENGTH, RunSpec
 class DerivedPlan:
     """The blocks, steps and forwards of a run.
 
-    Attributes:
-        blocks: number of blocks.
-        steps_per_block: None if the unmasker has no schedule.
-        tokens_per_step: tokens that each step commits in a block without given tokens; None if
-            confidence or chance decides.
-        min_forwards, max_forwards: bounds of the forwards, equal if a schedule runs to its end.
-            Those of a branch hold for any tokens of its parent.
+    `steps_per_block` is None if the unmasker has no schedule; `tokens_per_step` (in a block without
+    given tokens) is None if confidence or chance decides. The bounds of the forwards are equal if a
+    schedule runs to its end; those of a branch hold for any tokens of its parent.
     """
 
     blocks: int
@@ -42,13 +38,9 @@ def derive(
 ) -> DerivedPlan:
     """The plan of a spec.
 
-    Args:
-        spec: the settings.
-        scheduled: whether the unmasker spreads `spec.steps` over the blocks.
-        shares: the tokens of each step for (masks, steps), or None if chance decides.
-        multi_block: whether a step may commit in several blocks.
-
-    Raises ValueError naming `steps` and its nearest valid values.
+    `scheduled`: the unmasker spreads `spec.steps` over the blocks; `shares` gives the tokens of
+    each step for (masks, steps), or None if chance decides. `multi_block`: a step may commit in
+    several blocks. Raises ValueError naming `steps` and its nearest valid values.
     """
     blocks, masks = spec.blocks, _masks(spec)
     certain = masks if spec.start is None else _remasked(spec)

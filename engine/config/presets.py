@@ -116,6 +116,17 @@ class PresetFamily:
             self.make("dare-o", "DARE-O", where, lengths, cache="dare_o"),
         )
 
+    def tiny(self, source: str, plain: Lengths) -> tuple[Preset, ...]:
+        """The presets of an embedded model; `source` and `plain` are of plain decoding."""
+        blocks, large = Lengths(128, 32, 128), Lengths(128, 64, 128)
+        return (
+            self.make("demo", "Plain", source, plain),
+            *self.fast(blocks), self.free(large, 64),
+            self.make("dllm-cache", "dLLM-Cache", DEFAULTS, blocks, cache="dllm_cache"),
+            self.make("spa-cache", "SPA-Cache", DEFAULTS, blocks, cache="spa_cache"),
+            self.guided(large, 64, TINY_GUIDER), *self.dare(blocks),
+        )  # fmt: skip
+
 
 def _slug(title: str) -> str:
     return title.lower().replace(" ", "-").replace(",", "")
@@ -236,18 +247,5 @@ DREAM_BASE = (
     _DREAM_BASE.dllm("HumanEval", ONE_BLOCK, 5, 1, PAPER),
     *_DREAM_BASE.fast(BLOCKS_32), _DREAM_BASE.free(ONE_BLOCK, 256),
 )  # fmt: skip
-_TINY_FREE = Lengths(128, 64, 128)
-TINY_LLADA = (
-    _TINY_LLADA.make("demo", "Plain", "LLaDA, generate.py", _LLADA_DEMO),
-    *_TINY_LLADA.fast(_LLADA_DEMO), _TINY_LLADA.free(_TINY_FREE, 64),
-    _TINY_LLADA.make("dllm-cache", "dLLM-Cache", DEFAULTS, _LLADA_DEMO, cache="dllm_cache"),
-    _TINY_LLADA.make("spa-cache", "SPA-Cache", DEFAULTS, _LLADA_DEMO, cache="spa_cache"),
-    _TINY_LLADA.guided(_TINY_FREE, 64, TINY_GUIDER), *_TINY_LLADA.dare(_LLADA_DEMO),
-)  # fmt: skip
-TINY_DREAM = (
-    _TINY_DREAM.make("demo", "Plain", "Dream, diffusion_generate", Lengths(128, 128, 128)),
-    *_TINY_DREAM.fast(_LLADA_DEMO), _TINY_DREAM.free(_TINY_FREE, 64),
-    _TINY_DREAM.make("dllm-cache", "dLLM-Cache", DEFAULTS, _LLADA_DEMO, cache="dllm_cache"),
-    _TINY_DREAM.make("spa-cache", "SPA-Cache", DEFAULTS, _LLADA_DEMO, cache="spa_cache"),
-    _TINY_DREAM.guided(_TINY_FREE, 64, TINY_GUIDER), *_TINY_DREAM.dare(_LLADA_DEMO),
-)  # fmt: skip
+TINY_LLADA = _TINY_LLADA.tiny("LLaDA, generate.py", _LLADA_DEMO)
+TINY_DREAM = _TINY_DREAM.tiny("Dream, diffusion_generate", Lengths(128, 128, 128))

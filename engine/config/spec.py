@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -175,12 +175,12 @@ class RunSpec:
         return urlencode(self.flat())
 
     @classmethod
-    def from_query(cls, query: str, text_knobs: Collection[str] = ()) -> RunSpec:
+    def from_query(cls, query: str, text_knobs: Set[str] = frozenset()) -> RunSpec:
         """Restore from `to_query`; see `from_flat`. ValueError names the field."""
         return cls.from_flat(_parsed_query(query), text_knobs)
 
     @classmethod
-    def from_flat(cls, values: Mapping[str, str], text_knobs: Collection[str] = ()) -> RunSpec:
+    def from_flat(cls, values: Mapping[str, str], text_knobs: Set[str] = frozenset()) -> RunSpec:
         """Restore from `flat`: fields and knobs that are strings as they are, others from JSON.
 
         `text_knobs` names the string knobs (see `knobs.text_knobs`), so that a number written for
@@ -188,9 +188,8 @@ class RunSpec:
         """
         texts = {f.name for f in dataclasses.fields(cls) if f.type == "str"}
         parsed = {k: v if k in texts else _parse_value(k, v) for k, v in values.items()}
-        for name in parsed.keys() & set(text_knobs):
-            if not isinstance(parsed[name], str | None):
-                parsed[name] = values[name]
+        for name in values.keys() & text_knobs:
+            parsed[name] = parsed[name] if isinstance(parsed[name], str | None) else values[name]
         return cls.from_dict(parsed)
 
 
@@ -227,7 +226,7 @@ class RaceSpec:
         return urlencode(shared | own)
 
     @classmethod
-    def from_query(cls, query: str, text_knobs: Collection[str] = ()) -> RaceSpec:
+    def from_query(cls, query: str, text_knobs: Set[str] = frozenset()) -> RaceSpec:
         """Restore from `to_query`; see `RunSpec.from_flat`. ValueError names lane and field."""
         pairs = _parsed_query(query)
         shared = {k: v for k, v in pairs.items() if not k.startswith(("a.", "b."))}
@@ -268,14 +267,11 @@ def _parse_value(name: str, text: str) -> Any:
 
 
 def _is_json(text: str) -> bool:
-    """Whether `_parse_value` would not return a text as it is."""
+    """Whether `_parse_value` does not return a text as it is."""
     try:
-        json.loads(text)
-    except RecursionError:
-        return True
+        return _parse_value("", text) is not text
     except ValueError:
-        return False
-    return True
+        return True
 
 
 def _is_deeper(value: Any, levels: int) -> bool:

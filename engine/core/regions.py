@@ -16,13 +16,9 @@ REGIONS = ("prompt", "block", "rest")
 
 
 def region_rows(prompt: int, block: slice, length: int, shift: int) -> np.ndarray:
-    """Masks [3, T] bool of the rows of REGIONS.
+    """Masks [3, T] bool of the rows of REGIONS on a canvas of `length` = T positions.
 
-    Args:
-        prompt: number of prompt tokens.
-        block: positions of the current block in the canvas.
-        length: T, the positions of the canvas.
-        shift: 1 if a row's logits predict the next position, else 0.
+    `prompt` counts its tokens; `block` is in canvas positions; `shift` is ModelInfo.logit_shift.
     """
     places, first = np.arange(length), max(prompt - shift, 0)
     inside = (places >= max(block.start - shift, 0)) & (places < block.stop)
@@ -60,12 +56,9 @@ def refreshes_within(step: int, interval: int | None, left: int) -> bool:
 
 
 def recomputed_kinds(plan: np.ndarray, areas: Iterable[np.ndarray], length: int) -> np.ndarray:
-    """Kinds [S, 3] uint8 (index into KINDS) of each step's regions, by the rows recomputed.
+    """Kinds [S, 3] uint8 (index into KINDS) of each step's `areas` [3, T] bool, by a trace's plan.
 
-    Args:
-        plan: [S, layers, sites, ceil(T/8)] uint8, packed as in a trace.
-        areas: the regions [3, T] bool of each step.
-        length: T.
+    `plan` is [S, layers, sites, ceil(T/8)] uint8, `length` is T.
     """
     some, every = (
         np.unpackbits(reduce(plan, (1, 2)), axis=-1, count=length).astype(bool)

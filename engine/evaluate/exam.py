@@ -22,18 +22,10 @@ Questions = list[tuple[corpus.Problem, str]]
 
 @dataclasses.dataclass(frozen=True)
 class ExamResult:
-    """One decoded problem.
+    """A decoded problem, and its share of the costs of its batch.
 
-    Attributes:
-        text: the answer.
-        correct: whether its final number is right.
-        nfe: number of steps.
-        ids: tokens before the first end of text.
-        positions: number of positions decoded.
-        ms: engine time.
-        gflops: GFLOPs computed.
-        recomputed: mean share of rows computed in a step.
-        cache_bytes: bytes that the cache holds at the end.
+    `ids` are the tokens before the first end of text, `nfe` counts steps, `positions` all that
+    were decoded, `ms` is engine time, `recomputed` the mean share of rows computed in a step.
     """
 
     text: str

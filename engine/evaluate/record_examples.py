@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from engine import catalog
+from engine.bench.suite import with_fields
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.events import Event, Waiting
 from engine.core.files import ASSETS
@@ -28,34 +29,30 @@ from engine.trace.trace import Trace
 
 PLAIN = "plain"
 PROBLEM, LESSON, LENGTH, BLOCK = 3, 13, 64, 32
+# Name of a lesson's run to its changed fields and knobs.
 LESSONS: dict[str, dict[str, Any]] = {
     PLAIN: {},
     "dual": {"cache": "dual"},
     "dllm_25_5": {"cache": "dllm_cache"},
-    "dllm_25_50": {"cache": "dllm_cache", "knobs": {"dllm_cache.response_interval": 50}},
+    "dllm_25_50": {"cache": "dllm_cache", "dllm_cache.response_interval": 50},
     "dllm_100_20_0": {
         "cache": "dllm_cache",
-        "knobs": {
-            "dllm_cache.prompt_interval": 100,
-            "dllm_cache.response_interval": 20,
-            "dllm_cache.recompute_ratio": 0.0,
-        },
+        "dllm_cache.prompt_interval": 100,
+        "dllm_cache.response_interval": 20,
+        "dllm_cache.recompute_ratio": 0.0,
     },
-    "threshold_95": {"unmasker": "threshold", "knobs": {"threshold.threshold": 0.95}},
-    "threshold_70": {"unmasker": "threshold", "knobs": {"threshold.threshold": 0.7}},
-    "threshold_50": {"unmasker": "threshold", "knobs": {"threshold.threshold": 0.5}},
+    "threshold_95": {"unmasker": "threshold", "threshold.threshold": 0.95},
+    "threshold_70": {"unmasker": "threshold", "threshold.threshold": 0.7},
+    "threshold_50": {"unmasker": "threshold", "threshold.threshold": 0.5},
     "spa_cache": {"cache": "spa_cache"},
-    "freecache": {"cache": "freecache", "knobs": {"freecache.block": 32}},
+    "freecache": {"cache": "freecache", "freecache.block": 32},
     "guided": {"unmasker": "guided"},
-    "freecache_guided": {
-        "cache": "freecache",
-        "unmasker": "guided",
-        "knobs": {"freecache.block": 32},
-    },
+    "freecache_guided": {"cache": "freecache", "unmasker": "guided", "freecache.block": 32},
     "freecache_guided_digits": {
         "cache": "freecache",
         "unmasker": "guided",
-        "knobs": {"freecache.block": 32, "guided.guider": "tiny-qwen2-digits"},
+        "freecache.block": 32,
+        "guided.guider": "tiny-qwen2-digits",
     },
 }
 
@@ -94,7 +91,7 @@ def short_run(session: Session, problem: int) -> RunSpec:
 def lesson_specs(session: Session) -> dict[str, RunSpec]:
     """The specs of the lessons' runs, by file name."""
     base = short_run(session, LESSON)
-    return {name: replace(base, **changes) for name, changes in LESSONS.items()}
+    return {name: with_fields(base, changes) for name, changes in LESSONS.items()}
 
 
 def method_specs(session: Session) -> dict[str, RunSpec]:

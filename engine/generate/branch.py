@@ -188,4 +188,3 @@ def _recorded_progress(spec: RunSpec, parent: Trace, step: int) -> dict[int, Blo
         done = int(numbers[earlier - 1]) + 1 if earlier else int(numbers[0])
         found[block.start] = BlockProgress(int(initial.sum()), done)
     return found
-

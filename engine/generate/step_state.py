@@ -174,9 +174,9 @@ class PendingStep:
             end_of_text_rule, canvas.host_ids, canvas.host_masked, info.stop_ids, run.prompt_length
         )
         if fill.any():
-            filled_sequences, filled = np.nonzero(fill)
+            rows, filled = np.nonzero(fill)
             canvas.fill(fill, info.eos_id)
-            sequences, positions = np.append(sequences, filled_sequences), np.append(positions, filled)
+            sequences, positions = np.append(sequences, rows), np.append(positions, filled)
             ids = np.append(ids, np.full(len(filled), info.eos_id))
             confidence = np.append(confidence, np.full(len(filled), np.nan, np.float32))
         started, forwarded, decided = self.marks

@@ -1,15 +1,16 @@
-"""LayerHooks: an adapter that keeps the outputs of its layers for a recorder."""
+"""LayerHooks: a proxy of an adapter that keeps the outputs of its layers for a recorder."""
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from typing import Any
+
+from torch import Tensor
 
 from engine.core.rows import Rows
-from engine.models.base import ModelAdapter, TransformerBlock
+from engine.models.base import ModelAdapter
 
 
-class LayerHooks(ModelAdapter):
+class LayerHooks:
     """Computes what `inner` computes and keeps the outputs until `clear`.
 
     Attributes:
@@ -21,44 +22,21 @@ class LayerHooks(ModelAdapter):
     """
 
     def __init__(self, inner: ModelAdapter) -> None:
-        nn.Module.__init__(self)
-        self.info, self.inner = inner.info, inner
+        self.inner = inner
         self.outputs: dict[tuple[str, int], Tensor] = {}
         self.rows: dict[int, Rows] = {}
         self.raw_logits: Tensor | None = None
         self.keep_logits = False
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is that of `inner`."""
+        return getattr(self.inner, name)
 
     def clear(self) -> None:
         """Release all outputs."""
         self.outputs.clear()
         self.rows.clear()
         self.raw_logits = None
-
-    @property
-    def device(self) -> torch.device:
-        """That of `inner`."""
-        return self.inner.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """That of `inner`."""
-        return self.inner.dtype
-
-    def block(self, layer: int) -> TransformerBlock:
-        """As `inner`."""
-        return self.inner.block(layer)
-
-    def embed(self, ids: Tensor) -> Tensor:
-        """As `inner`."""
-        return self.inner.embed(ids)
-
-    def attn_norm(self, layer: int, h: Tensor) -> Tensor:
-        """As `inner`."""
-        return self.inner.attn_norm(layer, h)
-
-    def value_weight(self, layer: int) -> tuple[Tensor, Tensor | None]:
-        """As `inner`."""
-        return self.inner.value_weight(layer)
 
     def project(
         self, layer: int, names: str, x: Tensor, rows: Rows, length: int, heads: slice | None = None
@@ -73,26 +51,20 @@ class LayerHooks(ModelAdapter):
                 self._keep(name, layer, values)
         return out
 
-    def attend(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None
-    ) -> Tensor:
+    def attend(self, layer: int, *operands: Any) -> Tensor:
         """As `inner`."""
-        out = self.inner.attend(layer, q, k, v, key_mask)
-        self.outputs["attn", layer] = out
+        out = self.outputs["attn", layer] = self.inner.attend(layer, *operands)
         return out
 
-    def attend_with_weights(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def attend_with_weights(self, layer: int, *operands: Any) -> tuple[Tensor, Tensor]:
         """As `inner`."""
-        out = self.inner.attend_with_weights(layer, q, k, v, key_mask)
+        out = self.inner.attend_with_weights(layer, *operands)
         self.outputs["attn", layer] = out[0]
         return out
 
     def mlp(self, layer: int, h: Tensor) -> Tensor:
         """As `inner`."""
-        out = self.inner.mlp(layer, h)
-        self.outputs["ffn", layer] = out
+        out = self.outputs["ffn", layer] = self.inner.mlp(layer, h)
         return out
 
     def logits(self, h: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
 import numpy as np
 import torch
@@ -44,7 +45,7 @@ class LayerRecorder(StepRecorder):
     def wrap_adapter(self, adapter: ModelAdapter, store: ActivationStore) -> ModelAdapter:
         """The adapter with hooks; K and V are read from `store` if it keeps them."""
         self._hooks, self._store = LayerHooks(adapter), store
-        return self._hooks
+        return cast(ModelAdapter, self._hooks)
 
     def begin(self, view: StepView) -> None:
         """Clear the step before; allocate memory before the first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from engine.cache.store import ActivationStore
 from engine.core.drift_codes import NOT_EVALUATED
 from engine.core.events import SITES, ProbeStep, Recording, Similarity
 from engine.core.rows import Rows, to_mask
+from engine.models.base import ModelAdapter
 from engine.models.ops import upcast
 from engine.record.last_values import cosine_distance, encode_drift
 from engine.record.layer_hooks import LayerHooks
@@ -93,8 +95,9 @@ class ProbeRecorder(LayerRecorder):
         store = ActivationStore(hooks.info, (), 1, run.length, hooks.dtype, hooks.device)
         real = torch.from_numpy(_real(run))[None].to(hooks.device) if any(run.padding[:1]) else None
         logits = forward(
-            hooks, store, NoCache(), StepPlan(), canvas, real, view.logit_rows[:1], unread="full"
-        )
+            cast(ModelAdapter, hooks), store, NoCache(), StepPlan(), canvas, real,
+            view.logit_rows[:1], unread="full",
+        )  # fmt: skip
         layers = range(hooks.info.layers)
         values = {
             site: torch.stack([hooks.outputs[site, layer][0].flatten(1) for layer in layers])

@@ -15,7 +15,7 @@ from engine.models.base import ModelInfo
 from engine.models.loading.memory_estimate import parameters, weights_bytes
 from engine.serve.memory_budget import dtype_of
 
-EFFICIENCY = 0.4  # share of the published bandwidth and FLOPs that eager forwards are taken to reach
+EFFICIENCY = 0.4  # assumed share of the published bandwidth and FLOPs that eager forwards reach
 LAUNCH_SECONDS = 3e-4  # of the host for each layer, the lower bound of a layer's time
 RECORDING_FACTOR = 1.5  # time of a step that records drifts, relative to one that does not
 UPLOAD_BANDWIDTH, WORKER_SECONDS = 4e9, 3.0  # bytes a second to a new worker's GPU; its start

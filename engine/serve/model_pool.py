@@ -205,9 +205,10 @@ class ModelPool:
     def _describe(self, name: str) -> dict[str, Any]:
         known = REGISTERED.get(name)
         row: dict[str, Any] = {
-            "name": name, "title": known.title if known else name, "family": "", "max_length": 0,
-            "licence": known.licence if known else "", "parameters": 0, "embedded": _is_embedded(name),
-            "available": False, "registered": known is not None, "fetch_bytes": 0,
+            "name": name, "title": known.title if known else name,
+            "licence": known.licence if known else "", "embedded": _is_embedded(name),
+            "registered": known is not None, "available": False, "family": "",
+            "max_length": 0, "parameters": 0, "fetch_bytes": 0,
             "presets": [preset.to_dict() for preset in known.presets] if known else [],
         }  # fmt: skip
         try:

@@ -155,7 +155,7 @@ class Session:
         return own
 
     def seconds(self, gpu: GpuSpec, spec: RunSpec, plan: Mapping[str, Any]) -> float:
-        """The most seconds of a run with this plan on a GPU, computed; a worker's start included."""
+        """The most seconds of a run with this plan on a GPU, with a worker's start; computed."""
         info = self._models.info(spec.model)
         assert info is not None, "its models are loaded"
         return run_seconds(gpu, spec, info, plan) + start_seconds(info, dtype_of(spec))

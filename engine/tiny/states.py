@@ -72,10 +72,9 @@ class Batch:
 def causal(group: list[Sample], recipe: Recipe, generator: torch.Generator) -> Batch:
     """Next-token batches: every answer token of every turn is a target."""
     length = max(len(s.ids) for s in group)
-    ids = torch.full((len(group), length), EOS)
+    ids = _padded([s.ids for s in group], length)
     wanted = torch.zeros(len(group), length, dtype=torch.bool)
     for i, sample in enumerate(group):
-        ids[i, : len(sample.ids)] = torch.tensor(sample.ids)
         for start, end in sample.spans:
             wanted[i, start:end] = True
     rows = wanted.flatten().nonzero()[:, 0]
@@ -93,55 +92,49 @@ def copies(
     extra = torch.randint(1, 9, (batch,), generator=generator)
     region = (answer + extra).clamp(max=max(recipe.regions))
     most, width = int((prompt + region).max()), int(region.max())
-    clean = torch.full((batch, most), EOS)
-    for i, sample in enumerate(group):
-        clean[i, : sample.spans[-1][1]] = torch.tensor(sample.ids[: sample.spans[-1][1]])
-    place = torch.arange(most).expand(batch, most)
-    inside = place < (prompt + region)[:, None]
+    clean = _padded([s.ids[: s.spans[-1][1]] for s in group], most)
+    position = torch.arange(most).expand(batch, most)
+    inside = position < (prompt + region)[:, None]
     # Clean rows attend to keys before `limit`, noisy rows to clean keys before their block.
-    limit = torch.maximum(place + 1, prompt[:, None])
-    parts = [(clean, place, limit, torch.full_like(place, _CLEAN_BLOCK), inside)]
+    limit = torch.maximum(position + 1, prompt[:, None])
+    parts = [(clean, position, limit, torch.full_like(position, _CLEAN_BLOCK), inside)]
     offset = torch.arange(width).expand(batch, width)
     where = prompt[:, None] + offset
-    hidden_all, near = [], [torch.zeros(clean.shape)]
+    text = clean.gather(1, where.clamp(max=most - 1))
+    masks, loss_weights = [], [torch.zeros(clean.shape)]
     for copy in range(count):
         sizes = torch.tensor(SIZES)[torch.randint(len(SIZES), (batch, 1), generator=generator)]
         shift = (torch.rand(batch, 1, generator=generator) * sizes).long()
         shift = torch.where(torch.rand(batch, 1, generator=generator) < 0.5, 0, shift)
         block = (offset + shift) // sizes
         start = prompt[:, None] + (block * sizes - shift).clamp(min=0)
-        hidden = _hide(block, generator) & (offset < region[:, None])
-        hidden_all.append(hidden)
-        near.append(_nearness(hidden, block))
-        text = clean.gather(1, where.clamp(max=most - 1))
-        noisy = torch.where(hidden, MASK, text)
-        parts.append((noisy, where, start, block + 100 * copy, offset < region[:, None]))
+        real = offset < region[:, None]
+        masked = _random_mask(block, generator) & real
+        masks.append(masked)
+        loss_weights.append(_loss_weights(masked, block))
+        noisy = torch.where(masked, MASK, text)
+        parts.append((noisy, where, start, block + 100 * copy, real))
     ids, position, limit, block, real = (torch.cat(p, dim=1) for p in zip(*parts, strict=True))
-    total = ids.shape[1]
     is_clean = block == _CLEAN_BLOCK
     key = torch.where(is_clean & real, position, _NO_KEY)
     mask = key[:, None, :] < limit[:, :, None]
     mask |= (block[:, :, None] == block[:, None, :]) & (~is_clean & real)[:, None, :]
-    mask |= torch.eye(total, dtype=torch.bool)
-    wanted = torch.cat([torch.zeros_like(inside), *hidden_all], dim=1)
+    mask |= torch.eye(ids.shape[1], dtype=torch.bool)
+    wanted = torch.cat([torch.zeros_like(inside), *masks], dim=1)
     rows = wanted.flatten().nonzero()[:, 0]
-    truth = torch.cat([clean, *[clean.gather(1, where.clamp(max=most - 1))] * count], dim=1)
-    targets = truth.flatten()[rows]
-    weights = torch.cat(near, dim=1).flatten()[rows]
+    targets = torch.cat([clean, *[text] * count], dim=1).flatten()[rows]
+    weights = torch.cat(loss_weights, dim=1).flatten()[rows]
     return Batch(ids, position.clamp(max=1023), mask, rows, targets, weights)
 
 
 def canvas(group: list[Sample], recipe: Recipe, generator: torch.Generator) -> Batch:
-    """Decoding states: clean before a window, partly masked in it, masked after it."""
+    """Decoding states: clean before a window, partly masked within it, fully masked after it."""
     batch = len(group)
     pick = int(torch.randint(len(recipe.regions), (1,), generator=generator))
     region = recipe.regions[pick]
     prompt = torch.tensor([s.spans[-1][0] for s in group])
     most = int(prompt.max()) + region
-    ids = torch.full((batch, most), EOS)
-    for i, sample in enumerate(group):
-        end = sample.spans[-1][1]
-        ids[i, :end] = torch.tensor(sample.ids[:end])
+    ids = _padded([s.ids[: s.spans[-1][1]] for s in group], most)
     answer = torch.tensor([s.spans[-1][1] for s in group]) - prompt
     offset = torch.arange(most) - prompt[:, None]
     inside = offset >= 0  # regions of shorter prompts are a little longer
@@ -153,28 +146,36 @@ def canvas(group: list[Sample], recipe: Recipe, generator: torch.Generator) -> B
     first = torch.where(draw[:, 1] < 0.6, first // 32 * 32, first)
     whole = draw[:, 3] < recipe.uniform
     first, size = torch.where(whole, 0, first), torch.where(whole, region, size)
-    block = torch.where((offset >= first[:, None]) & (offset < (first + size)[:, None]), 1, 0)
-    window = (block == 1) & inside
-    hidden = _hide(torch.where(window, 1, 0), generator) & window
-    place = _results(group, [len(s.spans) - 1 for s in group], generator)
-    asked = (torch.rand(batch, generator=generator) < recipe.sums) & (place >= 0)
-    at = place.clamp(min=0)
-    aligned = (at - prompt) // 32 * 32 + 32
-    same = ids == ids.gather(1, at[:, None])
+    window = (offset >= first[:, None]) & (offset < (first + size)[:, None]) & inside
+    masked = _random_mask(window.long(), generator) & window
+    # In some states the result of a calculation and all its repetitions are masked.
+    result = _random_results(group, [len(s.spans) - 1 for s in group], generator)
+    before_result = (torch.rand(batch, generator=generator) < recipe.sums) & (result >= 0)
+    result = result.clamp(min=0)
+    aligned = (result - prompt) // 32 * 32 + 32
+    same = ids == ids.gather(1, result[:, None])
     scattered = torch.rand(batch, most, generator=generator) < torch.rand(
         batch, 1, generator=generator
     )
-    rest = (offset >= (at - prompt)[:, None]) & (offset < aligned[:, None]) & inside
-    hidden = torch.where(asked[:, None], rest & (scattered | same), hidden)
-    worked, examples = _examples(group, most, recipe, generator)
-    hidden |= examples
-    first, size = torch.where(asked, aligned - 32, first), torch.where(asked, 32, size)
+    rest = (offset >= (result - prompt)[:, None]) & (offset < aligned[:, None]) & inside
+    masked = torch.where(before_result[:, None], rest & (scattered | same), masked)
+    answers, masked_examples = _examples(group, most, recipe, generator)
+    masked |= masked_examples
+    first, size = (
+        torch.where(before_result, aligned - 32, first),
+        torch.where(before_result, 32, size),
+    )
     after = inside & (offset >= (first + size)[:, None])
-    shown = torch.where(hidden | after, MASK, ids)
-    rows = hidden.flatten().nonzero()[:, 0]
+    shown = torch.where(masked | after, MASK, ids)
+    rows = masked.flatten().nonzero()[:, 0]
     targets = ids.flatten()[rows]
-    weights = _nearness(hidden, worked).flatten()[rows]
+    weights = _loss_weights(masked, answers).flatten()[rows]
     return Batch(shown, torch.arange(most), None, rows, targets, weights)
+
+
+def _padded(texts: list[list[int]], width: int) -> Tensor:
+    """Token ids as [B, width], padded with EOS."""
+    return torch.tensor([ids + [EOS] * (width - len(ids)) for ids in texts])
 
 
 def _examples(
@@ -187,27 +188,28 @@ def _examples(
     """
     most = max(len(s.spans) for s in group)
     number = torch.zeros(len(group), width, dtype=torch.long)
-    hidden = torch.zeros(len(group), width, dtype=torch.bool)
+    masked = torch.zeros(len(group), width, dtype=torch.bool)
     for k in range(most):
-        place = _results(group, [min(k, len(s.spans) - 1) for s in group], generator)
-        asked = torch.rand(len(group), generator=generator) < recipe.sums
+        result = _random_results(group, [min(k, len(s.spans) - 1) for s in group], generator)
+        before_result = torch.rand(len(group), generator=generator) < recipe.sums
         for i, sample in enumerate(group):
             if k >= len(sample.spans):
                 continue
             start, end = sample.spans[k]
             last = k == len(sample.spans) - 1
             number[i, start : width if last else end] = k + 1
-            if asked[i] and place[i] >= 0 and not last:
-                hidden[i, int(place[i]) : end] = True
+            if before_result[i] and result[i] >= 0 and not last:
+                masked[i, int(result[i]) : end] = True
     spans = torch.tensor([len(s.spans) for s in group])
     share = torch.rand(len(group), most + 1, generator=generator).gather(1, number)
-    noisy = _hide(number, generator) & (share < 0.75) & (number > 0) & (number < spans[:, None])
-    asked = torch.zeros(len(group), most + 1, dtype=torch.bool)
-    asked = asked.scatter_reduce(1, number, hidden, "amax").gather(1, number)
-    return number, torch.where(asked, hidden, noisy)
+    example = (share < 0.75) & (number > 0) & (number < spans[:, None])
+    scattered = _random_mask(number, generator) & example
+    chosen = torch.zeros(len(group), most + 1, dtype=torch.bool)
+    chosen = chosen.scatter_reduce(1, number, masked, "amax").gather(1, number)
+    return number, torch.where(chosen, masked, scattered)
 
 
-def _results(group: list[Sample], spans: list[int], generator: torch.Generator) -> Tensor:
+def _random_results(group: list[Sample], spans: list[int], generator: torch.Generator) -> Tensor:
     """The index of a random result in answer `spans[i]` of each sample; -1 if it has none."""
     draw = torch.rand(len(group), generator=generator).tolist()
     found = [
@@ -219,7 +221,7 @@ def _results(group: list[Sample], spans: list[int], generator: torch.Generator) 
     )
 
 
-def _hide(block: Tensor, generator: torch.Generator) -> Tensor:
+def _random_mask(block: Tensor, generator: torch.Generator) -> Tensor:
     """Mask a random share of each block of `block` [B, W], the block numbers.
 
     The positions with the lowest scores in a block stay visible. A score is random, in most rows
@@ -228,11 +230,8 @@ def _hide(block: Tensor, generator: torch.Generator) -> Tensor:
     """
     batch, width = block.shape
     share = torch.rand(batch, int(block.max()) + 1, generator=generator)
-    lean = (
-        torch.rand(batch, 1, generator=generator)
-        * 3
-        * (torch.rand(batch, 1, generator=generator) < 0.6)
-    )
+    lean = 3 * torch.rand(batch, 1, generator=generator)
+    lean = lean * (torch.rand(batch, 1, generator=generator) < 0.6)
     place = torch.arange(width, dtype=torch.float).expand(batch, width)
     low = torch.full_like(share, 1e9).scatter_reduce(1, block, place, "amin")
     high = torch.full_like(share, -1e9).scatter_reduce(1, block, place, "amax")
@@ -247,7 +246,7 @@ def _hide(block: Tensor, generator: torch.Generator) -> Tensor:
     return (rank + 1) / span > 1 - share.gather(1, block).clamp(min=1e-4)
 
 
-def _nearness(hidden: Tensor, block: Tensor) -> Tensor:
+def _loss_weights(hidden: Tensor, block: Tensor) -> Tensor:
     """Weight of each masked position [B, W]: 1 / (1 + masked positions before it in its block).
 
     Far from known text many words are possible, and the loss would be mostly noise.

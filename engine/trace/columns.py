@@ -14,9 +14,15 @@ from engine.core.events import (
     Recording,
     Similarity,
     StepEvent,
-    Verdicts,
 )
 from engine.trace.schema import SCHEMA
+
+VERDICTS = {  # arrays and the fields of Verdicts that they hold
+    "draft_position": "positions", "draft_id": "ids", "draft_end": "ends", "draft_p_f": "p_f",
+    "draft_p_g": "p_g", "draft_ok": "ok", "draft_kl": "kl", "guider_id": "guider_ids",
+    "guider_end": "guider_ends", "guider_p": "guider_p", "guider_ok": "guider_ok",
+    "guider_rank": "guider_rank", "guider_top": "top_ids", "guider_top_p": "top_p",
+}  # fmt: skip
 
 
 def of_step(event: StepEvent, probes: int) -> dict[str, np.ndarray]:
@@ -40,11 +46,8 @@ def of_step(event: StepEvent, probes: int) -> dict[str, np.ndarray]:
 
 def of_similarity(found: Similarity) -> dict[str, np.ndarray]:
     """The arrays of the similarity of steps."""
-    return {
-        "similarity": found.codes,
-        "similarity_step": found.steps,
-        "similarity_group": found.groups,
-    }
+    new = {"similarity": found.codes, "similarity_step": found.steps}
+    return new | {"similarity_group": found.groups}
 
 
 def of_pieces(prefix: str, pieces: Mapping[int, bytes]) -> dict[str, np.ndarray]:
@@ -75,15 +78,10 @@ def _recording(found: Recording, step: int) -> dict[str, np.ndarray]:
 
 
 def _probed(found: ProbeStep, step: int, row: int) -> dict[str, np.ndarray]:
-    return {
-        "probe_step": np.array([step], np.int32),
-        "probe_error": found.error[None],
-        "probe_moved": found.moved[None],
-        "probe_row": np.full(len(found.positions), row, np.int32),
-        "probe_position": found.positions,
-        "probe_tv": found.tv,
-        "probe_top": found.top,
-    }
+    new = {"probe_error": found.error[None], "probe_moved": found.moved[None]}
+    new["probe_step"] = np.array([step], np.int32)
+    new["probe_row"] = np.full(len(found.positions), row, np.int32)
+    return new | {"probe_position": found.positions, "probe_tv": found.tv, "probe_top": found.top}
 
 
 def _guided_step(found: GuidedStep, step: int) -> dict[str, np.ndarray]:
@@ -93,25 +91,8 @@ def _guided_step(found: GuidedStep, step: int) -> dict[str, np.ndarray]:
         "guided_ms": np.array([[found.ms, found.prefill_ms]], np.float64),
         "guided_flops": np.array([[found.flops, found.prefill_flops]], np.int64),
     }
-    return new if found.verdicts is None else new | _verdicts(found.verdicts, step)
-
-
-def _verdicts(found: Verdicts, step: int) -> dict[str, np.ndarray]:
-    return {
-        "draft_step": np.full(len(found.ids), step, np.int32),
-        "draft_position": found.positions,
-        "draft_id": found.ids,
-        "draft_end": found.ends,
-        "draft_p_f": found.p_f,
-        "draft_p_g": found.p_g,
-        "draft_ok": found.ok,
-        "draft_kl": found.kl,
-        "guider_step": np.full(len(found.guider_ids), step, np.int32),
-        "guider_id": found.guider_ids,
-        "guider_end": found.guider_ends,
-        "guider_p": found.guider_p,
-        "guider_ok": found.guider_ok,
-        "guider_rank": found.guider_rank,
-        "guider_top": found.top_ids,
-        "guider_top_p": found.top_p,
-    }
+    if found.verdicts is not None:
+        new |= {array: getattr(found.verdicts, name) for array, name in VERDICTS.items()}
+        new["draft_step"] = np.full(len(found.verdicts.ids), step, np.int32)
+        new["guider_step"] = np.full(len(found.verdicts.guider_ids), step, np.int32)
+    return new

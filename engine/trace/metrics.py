@@ -10,7 +10,8 @@ import numpy as np
 
 from engine.core.events import PARTS, StepEvent
 
-SUMMED = (
+SUMMED = ("forwards", "rows", "forward_ms", "decide_ms", "recomputed", "flops")
+SUMMED_GUIDED = (
     "ms", "prefill_ms", "forwards", "fed", "prefilled", "prefill_flops", "accepted",
     "fell_back", "straddle_loss",
 )  # fmt: skip
@@ -35,16 +36,12 @@ class Tally:
     def add(self, event: StepEvent) -> None:
         """Add one step."""
         self.steps += 1
-        self.forwards += event.forwards
         self.full_steps += event.kind == "full"
-        self.rows += event.rows
         self.committed += len(event.positions)
-        self.forward_ms += event.forward_ms
-        self.decide_ms += event.decide_ms
-        self.recomputed += event.recomputed
-        self.flops = self.flops + event.flops
+        for name in SUMMED:
+            setattr(self, name, getattr(self, name) + getattr(event, name))
         if event.guided is not None:
-            self.guided.update({name: getattr(event.guided, name) for name in SUMMED})
+            self.guided.update({name: getattr(event.guided, name) for name in SUMMED_GUIDED})
 
     @property
     def total_ms(self) -> float:

@@ -1,4 +1,11 @@
-"""The arrays of a trace: dtype and shape of each, and the check of arrays read from a file."""
+"""The arrays of a trace, schema version 3, and the check of arrays read from a file.
+
+Dimensions: S steps, T positions, C commits, P pieces of Z bytes, L layers, N candidates of K
+tokens; X steps in Y = X (X + 1) / 2 pairs (j <= i), G groups of positions; E probed steps with M
+rows of logits; U guided steps, J drafted tokens, H guider tokens, Q guider pieces of V bytes.
+R, A, D and U are S, or 0 if not recorded; W is ceil(T / 8). Arrays that were not recorded are
+empty. Codes are those of engine.core.drift_codes; the events describe the values.
+"""
 
 from __future__ import annotations
 
@@ -8,69 +15,69 @@ from engine.core.events import GUIDED, KINDS, PARTS, QUANTITIES, SITES
 from engine.core.regions import REGIONS
 
 SCHEMA: dict[str, tuple[str, tuple[str, ...]]] = {
-    "canvas": ("int32", ("T",)),
+    "canvas": ("int32", ("T",)),  # token ids before the first step
     "prompt_mask": ("bool", ("T",)),
-    "fixed_mask": ("bool", ("T",)),
-    "block": ("int32", ("S",)),
-    "block_step": ("int32", ("S",)),
-    "kind": ("uint8", ("S",)),
+    "fixed_mask": ("bool", ("T",)),  # given answer tokens
+    "block": ("int32", ("S",)),  # index
+    "block_step": ("int32", ("S",)),  # a branch continues its parent's schedule
+    "kind": ("uint8", ("S",)),  # index into events.KINDS
     "rows": ("int32", ("S",)),
     "forwards": ("int32", ("S",)),
     "masks_left": ("int32", ("S",)),
-    "forward_ms": ("float64", ("S",)),
-    "decide_ms": ("float64", ("S",)),
-    "flops": ("int64", ("S", "parts")),
-    "recomputed": ("float64", ("S",)),
+    "forward_ms": ("float64", ("S",)),  # milliseconds
+    "decide_ms": ("float64", ("S",)),  # milliseconds
+    "flops": ("int64", ("S", "parts")),  # by events.PARTS, of all sequences and guidance branches
+    "recomputed": ("float64", ("S",)),  # share of token-layers
     "commit_step": ("int32", ("C",)),
     "commit_position": ("int32", ("C",)),
     "commit_id": ("int32", ("C",)),
-    "commit_confidence": ("float32", ("C",)),
+    "commit_confidence": ("float32", ("C",)),  # NaN if filled in
     "piece_id": ("int32", ("P",)),
-    "piece_end": ("int32", ("P",)),
+    "piece_end": ("int32", ("P",)),  # end offset in piece_bytes
     "piece_bytes": ("uint8", ("Z",)),
-    "plan": ("uint8", ("R", "L", "sites", "W")),
+    "plan": ("uint8", ("R", "L", "sites", "W")),  # bits of recomputed rows
     "candidate_step": ("int32", ("N",)),
     "candidate_position": ("int32", ("N",)),
-    "candidate_id": ("int32", ("N", "K")),
+    "candidate_id": ("int32", ("N", "K")),  # best first
     "candidate_prob": ("float32", ("N", "K")),
-    "planned": ("uint8", ("A", "regions")),
-    "drift": ("uint8", ("D", "L", "quantities", "T")),
-    "similarity": ("uint8", ("Y", "2", "L", "G")),
+    "planned": ("uint8", ("A", "regions")),  # events.KINDS of prompt, block and rest
+    "drift": ("uint8", ("D", "L", "quantities", "T")),  # code: new against last computed value
+    "similarity": ("uint8", ("Y", "2", "L", "G")),  # code of 1 - mean cosine of two steps' K, V
     "similarity_step": ("int32", ("X",)),
-    "similarity_group": ("int32", ("G", "2")),
+    "similarity_group": ("int32", ("G", "2")),  # positions [lo, hi)
     "probe_step": ("int32", ("E",)),
-    "probe_error": ("uint8", ("E", "L", "sites", "T")),
-    "probe_moved": ("uint8", ("E", "L", "sites", "T")),
-    "probe_row": ("int32", ("M",)),
+    "probe_error": ("uint8", ("E", "L", "sites", "T")),  # code: value used against exact one
+    "probe_moved": ("uint8", ("E", "L", "sites", "T")),  # code: last value against exact one
+    "probe_row": ("int32", ("M",)),  # index into probe_step
     "probe_position": ("int32", ("M",)),
-    "probe_tv": ("float32", ("M",)),
-    "probe_top": ("int32", ("M", "2")),
-    "guided_count": ("int32", ("U", "guided")),
-    "guided_nll": ("float32", ("U",)),
-    "guided_ms": ("float64", ("U", "2")),
-    "guided_flops": ("int64", ("U", "2")),
+    "probe_tv": ("float32", ("M",)),  # total variation between both predictions
+    "probe_top": ("int32", ("M", "2")),  # best id of the run, and of the exact forward
+    "guided_count": ("int32", ("U", "guided")),  # events.GUIDED
+    "guided_nll": ("float32", ("U",)),  # nats; NaN: none judged
+    "guided_ms": ("float64", ("U", "2")),  # total, and the prefill of it
+    "guided_flops": ("int64", ("U", "2")),  # total, and the prefill of it
     "draft_step": ("int32", ("J",)),
     "draft_position": ("int32", ("J",)),
     "draft_id": ("int32", ("J",)),
-    "draft_end": ("int32", ("J",)),
-    "draft_p_f": ("float32", ("J",)),
-    "draft_p_g": ("float32", ("J",)),
-    "draft_ok": ("bool", ("J",)),
-    "draft_kl": ("float32", ("J",)),
+    "draft_end": ("int32", ("J",)),  # end offset in the bytes of the draft's text
+    "draft_p_f": ("float32", ("J",)),  # by the drafting model
+    "draft_p_g": ("float32", ("J",)),  # by the guider; NaN: not computed
+    "draft_ok": ("bool", ("J",)),  # accepted by itself
+    "draft_kl": ("float32", ("J",)),  # KL(p_f, p_g) in nats; NaN if the vocabularies differ
     "guider_step": ("int32", ("H",)),
     "guider_id": ("int32", ("H",)),
-    "guider_end": ("int32", ("H",)),
+    "guider_end": ("int32", ("H",)),  # in the bytes of draft_end
     "guider_p": ("float32", ("H",)),
     "guider_ok": ("bool", ("H",)),
-    "guider_rank": ("uint8", ("H",)),
-    "guider_top": ("int32", ("H",)),
+    "guider_rank": ("uint8", ("H",)),  # 0 first choice, 5 sixth or later
+    "guider_top": ("int32", ("H",)),  # first choice
     "guider_top_p": ("float32", ("H",)),
     "guider_piece_id": ("int32", ("Q",)),
     "guider_piece_end": ("int32", ("Q",)),
     "guider_piece_bytes": ("uint8", ("V",)),
 }
 _NAMES = tuple(SCHEMA)
-ADDED_AFTER = {  # fields that a version did not have
+ADDED_AFTER = {  # fields added after a version
     1: _NAMES[_NAMES.index("planned") :],
     2: _NAMES[_NAMES.index("guided_count") :],
 }

@@ -1,54 +1,6 @@
 """Trace: a run as arrays, growing while it runs, for replay, and saved without pickle.
 
-Schema version 3. S steps, T positions, C commits, L layers, N candidates, P pieces, Z bytes;
-X steps whose K and V are compared, G groups of positions, E probed steps, M rows of logits;
-U guided steps, J drafted tokens, H guider tokens, Q guider pieces of V bytes. Codes are those of
-engine.core.drift_codes. Arrays that were not recorded are empty. Version 1 had no fields after
-candidate_prob, version 2 none after probe_top and no guider FLOPs; both can be read.
-
-| field | dtype | shape | unit |
-|---|---|---|---|
-| canvas | int32 | T | token ids before the first step |
-| prompt_mask, fixed_mask | bool | T | prompt; given answer tokens |
-| block, block_step | int32 | S | index; a branch continues its parent's schedule |
-| kind | uint8 | S | index into events.KINDS |
-| rows, forwards, masks_left | int32 | S | count |
-| forward_ms, decide_ms | float64 | S | milliseconds |
-| flops | int64 | S, 6 | FLOPs by part (events.PARTS), all sequences and guidance branches |
-| recomputed | float64 | S | share of token-layers recomputed |
-| commit_step, commit_position, commit_id | int32 | C | step, position, token id |
-| commit_confidence | float32 | C | probability; NaN where filled |
-| piece_id | int32 | P | token id |
-| piece_end | int32 | P | end offset in piece_bytes |
-| piece_bytes | uint8 | Z | raw bytes of the tokens |
-| plan | uint8 | R, L, 4, ceil(T/8) | bits of recomputed rows, sites k v attn ffn; R is S or 0 |
-| candidate_step, candidate_position | int32 | N | step, position |
-| candidate_id | int32 | N, K | token ids, best first |
-| candidate_prob | float32 | N, K | probability |
-| planned | uint8 | S or 0, 3 | events.KINDS of prompt, block, rest as the policy planned |
-| drift | uint8 | S or 0, L, 5, T | code: new against last computed value, events.QUANTITIES |
-| similarity | uint8 | X (X + 1) / 2, 2, L, G | code of 1 - mean cosine of two steps' K, V; j <= i |
-| similarity_step | int32 | X | step |
-| similarity_group | int32 | G, 2 | positions [lo, hi) |
-| probe_step | int32 | E | step |
-| probe_error | uint8 | E, L, 4, T | code: value used by the step against the exact one |
-| probe_moved | uint8 | E, L, 4, T | code: value last computed before it against the exact one |
-| probe_row, probe_position | int32 | M | index into probe_step; position |
-| probe_tv | float32 | M | total variation between the run's prediction and the exact one |
-| probe_top | int32 | M, 2 | best token id of the run, and the exact one |
-| guided_count | int32 | U, 12 | events.GUIDED, counts and bytes; U is S or 0 |
-| guided_nll | float32 | U | mean -log p of the draft by the guider, nats; NaN: none judged |
-| guided_ms, guided_flops | float64, int64 | U, 2 | of the guider: total, and its prefill |
-| draft_step, draft_position, draft_id | int32 | J | step, position, token id |
-| draft_end, guider_end | int32 | J, H | end offset in the bytes of the draft's text |
-| draft_p_f, draft_p_g | float32 | J | probability by the model and by the guider (NaN: unknown) |
-| draft_ok, guider_ok | bool | J, H | whether the rule accepts the token by itself |
-| draft_kl | float32 | J | KL(p_f, p_g) in nats; NaN where the vocabularies differ |
-| guider_step, guider_id, guider_top | int32 | H | step; token of the draft; first choice |
-| guider_p, guider_top_p | float32 | H | their probabilities |
-| guider_rank | uint8 | H | rank among the guider's choices, 0 to 4; 5: below |
-| guider_piece_id, guider_piece_end | int32 | Q | guider token id, end offset |
-| guider_piece_bytes | uint8 | V | raw bytes of the guider's tokens |
+The arrays are those of engine.trace.schema.
 
 `meta` (JSON): version, spec, model, environment, facts, guider (RunStarted.guider), reason, texts,
 metrics, message. Of a branch, `meta.spec.start` names the parent and `canvas` includes the tokens

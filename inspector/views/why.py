@@ -62,7 +62,7 @@ def why(trace: Trace, caches: Sequence[Row] = ()) -> dict[str, Any]:
 def refreshes(trace: Trace) -> np.ndarray:
     """Where a step refreshes a whole region, bool [S, 3]: as planned, else as it was done."""
     planned = trace.arrays()["planned"]
-    return (planned if len(planned) else trace.done()) == FULL
+    return (planned if len(planned) else trace.recomputed_kinds()) == FULL
 
 
 def _reasons(name: str, row: Row, knobs: Row) -> list[dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Every method's page: its account, its figures, its knobs, and the race that tries it."""
+"""Every method's page: description, published figures, knobs, and the race that tries it."""
 
 import json
 from dataclasses import replace
@@ -9,7 +9,7 @@ import gradio as gr
 import pytest
 
 from engine import catalog
-from engine.catalog import accounts, derive_plan, policies, unmaskers
+from engine.catalog import derive_plan, method_doc, policies, unmaskers
 from engine.config.spec import RaceSpec, RunSpec
 from inspector.page.methods_tab import build_methods
 from inspector.views.methods import document, trial
@@ -18,7 +18,6 @@ ROOT = Path(__file__).parents[2]
 TABLE = json.loads((ROOT / "assets" / "results" / "table.json").read_text("utf-8"))
 PLAIN = RunSpec(prompt="Mia has 3 pens & 4 = 7? “yes”\n+1 %2B")
 METHODS = [("cache", name) for name in policies()] + [("unmasker", name) for name in unmaskers()]
-UNREPORTED = {"none", "factor", "frechet", "certainty", "dream"}
 
 
 def pages(table=TABLE):
@@ -27,43 +26,27 @@ def pages(table=TABLE):
     return {page["name"]: page for group in made["groups"] for page in group["methods"]}
 
 
-@pytest.mark.parametrize("name", [name for _, name in METHODS])
-def test_every_method_has_its_account(name):
-    parts = accounts()[name].text.split("\n\n")
-    assert 2 <= len(parts) <= 5
-    for part in parts:
-        assert len(part) > 100
-        assert part[0].isupper()
-        assert part.endswith(".")
-        assert "\n" not in part
-        assert part.count("`") % 2 == 0
+def test_a_page_shows_the_method_document():
+    doc, page = method_doc(policies()["dual"]), pages()["dual"]
+    assert page["description"] == doc.description.split("\n\n")
+    assert [row["figure"] for row in page["published"]] == [one.figure for one in doc.published]
+    (row,) = page["knobs"]
+    assert row["background"] == doc.knobs["refresh_interval"]
 
 
-def test_no_account_is_of_an_unknown_method():
-    assert set(accounts()) == {name for _, name in METHODS}
-
-
-@pytest.mark.parametrize("name", sorted(accounts()))
-def test_a_published_figure_has_its_conditions_and_place(name):
-    found = accounts()[name].published
-    assert bool(found) != (name in UNREPORTED)
-    for one in found:
-        assert any(letter.isdigit() for letter in one.figure)
-        assert len(one.conditions) > 10
-        assert len(one.where) > 5
-
-
-def test_knobs_named_in_an_account_are_knobs_of_the_method():
+def test_a_method_without_a_document_has_an_empty_description(monkeypatch):
+    monkeypatch.setattr(catalog, "read_method_docs", lambda path: {})
     for page in pages().values():
-        own = {row["key"].split(".")[1] for row in page["knobs"]}
-        quoted = {word for part in page["account"] for word in part.split("`")[1::2]}
-        assert quoted <= own, page["name"]
+        assert page["description"] == page["published"] == []
+        assert all(row["background"] == "" for row in page["knobs"])
 
 
-def test_the_catalog_carries_accounts_and_figures():
+def test_the_catalog_gives_descriptions_and_figures_under_their_older_names_too():
     caches = {row["name"]: row for row in catalog.describe()["caches"]}
-    assert caches["dual"]["account"] == accounts()["dual"].text
-    assert caches["dual"]["published"][0].keys() == {"figure", "conditions", "where"}
+    row, figure = caches["dual"], caches["dual"]["published"][0]
+    assert row["account"] == row["description"] == method_doc(policies()["dual"]).description
+    assert figure.keys() == {"figure", "conditions", "source", "where"}
+    assert figure["where"] == figure["source"]
     assert caches["dare_o"]["stackable_on"] == ("none", "prefix", "dual", "freecache")
 
 
@@ -77,7 +60,7 @@ def test_a_link_restores_the_race_exactly(kind, name):
     assert (race.a == race.b) == plain
 
 
-def test_pages_stand_in_the_order_of_the_catalog():
+def test_pages_are_in_the_order_of_the_catalog():
     assert list(pages()) == [name for _, name in METHODS]
 
 
@@ -88,14 +71,15 @@ def test_a_page_shows_its_knobs_with_default_and_range():
     assert rows["dllm_cache.prompt_interval"]["range"] == "1 to 1,024, or empty"
     assert rows["dllm_cache.recompute_ratio"]["range"] == "0.0 to 1.0"
     assert rows["dllm_cache.layer0_dense"] == {
-        "key": "dllm_cache.layer0_dense", "label": "Layer0 dense", "default": "yes",
-        "range": "yes or no", "help": "Layer 0 is always recomputed, as released.",
+        "key": "dllm_cache.layer0_dense", "label": "Layer 1 dense", "default": "yes",
+        "range": "yes or no", "help": "Layer 1 is recomputed in every step, as released.",
+        "background": method_doc(policies()["dllm_cache"]).knobs["layer0_dense"],
     }  # fmt: skip
     assert rows["dllm_cache.ref"]["range"] == "last_step, last_update"
     assert pages()["dual"]["knobs"][0]["default"] == "empty"
 
 
-def test_what_stands_on_what():
+def test_a_page_names_the_methods_that_it_combines_with():
     found = pages()
     assert [row["name"] for row in found["dare_o"]["stands_on"]] == ["prefix", "dual", "freecache"]
     assert found["dare_o"]["stands_on"][1]["title"] == "Fast-dLLM dual cache"
@@ -109,7 +93,7 @@ def shown(name, table=TABLE):
     return measured and [row[0] for row in measured["rows"]]
 
 
-def test_measured_rows_are_the_methods_own_after_the_baseline():
+def test_measured_rows_are_those_of_the_method_after_the_baseline():
     assert shown("none") == ["plain decoding"]
     assert shown("quota") == ["plain decoding", "plain decoding, bfloat16"]
     assert shown("threshold") == ["plain decoding", "threshold 0.9", "threshold 0.5"]
@@ -144,7 +128,7 @@ def test_a_row_that_was_not_timed_has_no_ratios():
     ("text", "rows"), [(json.dumps(TABLE), 2), ("{broken", None), (None, None)],
     ids=["whole", "broken", "missing"],
 )  # fmt: skip
-def test_the_tab_does_without_measurements(tmp_path, text, rows):
+def test_the_tab_works_without_measurements(tmp_path, text, rows):
     path = tmp_path / "table.json"
     if text is not None:
         path.write_text(text, "utf-8")

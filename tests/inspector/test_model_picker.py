@@ -47,7 +47,9 @@ def filled(form, model, name):
 
 def test_models_say_their_size_licence_and_where_they_are(big):
     labels = dict((name, label) for label, name in model_choices(big.catalog()["models"]))
-    assert labels[fake.BIG] == ("owner/big-8B · to be downloaded, 16.0 GB · 8.02 B parameters · MIT")
+    assert labels[fake.BIG] == (
+        "owner/big-8B · to be downloaded, 16.0 GB · 8.02 B parameters · MIT"
+    )
     big.fetched.add(fake.BIG)
     labels = dict((name, label) for label, name in refreshed_models(big)["choices"])
     assert "big-8B · on this machine" in labels[fake.BIG]

@@ -119,7 +119,9 @@ CALL = {"prompt": PROMPT, "gen_length": 32, "block_length": 16, "steps": 32}
 def test_the_space_starts_out_of_it_and_is_bounded(pushed, tmp_path):
     """As on ZeroGPU: the stand-in for `spaces` fails where torch was imported before it."""
     env = {"SPACE_ID": "own/space", "SPACES_ZERO_GPU": "true", "GRADIO_SSR_MODE": "True"}
-    path = os.pathsep.join([str(ROOT / "tests" / "support" / "forking"), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join(
+        [str(ROOT / "tests" / "support" / "forking"), os.environ.get("PYTHONPATH", "")]
+    )
     with running_app(tmp_path, pushed, **env, PYTHONPATH=path) as app:
         client = Client(app.url, verbose=False)
         found = client.predict(api_name="/methods")

@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from inspector.files.tables import safe, steps_table, tokens_table
-from tests.support.handmade_guided_run import GUIDER_FLOPS, GUIDER_MS, PREFILL_MS, STEPS, guided_trace
+from tests.support.handmade_guided_run import (
+    GUIDER_FLOPS,
+    GUIDER_MS,
+    PREFILL_MS,
+    STEPS,
+    guided_trace,
+)
 
 
 def read(text):

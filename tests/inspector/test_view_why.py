@@ -1,15 +1,37 @@
-"""What the page is told of a cache's rule: clocks, periods, thresholds."""
+"""Why a row was recomputed: the reasons of the methods, refreshes, thresholds and candidates."""
+
+import re
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from engine.catalog import policies
+from engine.config.knobs import describe_fields
+from engine.core.events import SITES
+from engine.core.reasons import GENERIC
+from engine.core.regions import REGIONS
 from inspector.views.candidates import candidates
-from inspector.views.why import renewals, why
+from inspector.views.why import refreshes, why
 from tests.inspector.conftest import small_race
 from tests.inspector.unpacked import unpacked
 from tests.support import looking
+
+
+ANY, PLAIN = "any", ("",)
+CONDITIONS = dict.fromkeys(
+    ("first_step", "first_layer", "full", "new_block", "prompt", "block", "rest", "answer",
+     "after_block", "reused", "again"), PLAIN,
+) | {"refresh": ("", *REGIONS), "recomputed": ("", *SITES), "no": ("threshold", "budget")}  # fmt: skip
+PLACEHOLDERS = dict.fromkeys(("title", "layer", "block", "rows", "times"), PLAIN) | {
+    "share": ("", "ffn", "ffn:answer"), "refreshes": ("", *REGIONS), "drift": ("k", "v", "q0"),
+    "fact": ANY, "percent": ANY,
+}  # fmt: skip
+
+
+def caches_of(session):
+    return session.catalog()["caches"]
 
 
 def recorded(session, cache, **knobs):
@@ -18,36 +40,90 @@ def recorded(session, cache, **knobs):
     return looking.recorded(session, replace(spec, cache=cache, knobs=named, record="steps"))
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_the_clock_of_dllm_cache_is_read_from_the_run(session, named):
+def test_refreshes_are_the_steps_that_recompute_a_region(session):
     knobs = {"prompt_interval": 10, "response_interval": 4}
     trace = recorded(session, "dllm_cache", **knobs)
-    trace.meta["spec"] = trace.meta["spec"] | ({} if named else {"knobs": {}})
     found = why(trace)
     steps = np.arange(trace.steps)
     due = unpacked(found["due"])
     assert np.array_equal(np.flatnonzero(due[:, 0]), np.flatnonzero(steps % 10 == 0))
     assert np.array_equal(np.flatnonzero(due[:, 1]), np.flatnonzero(steps % 4 == 0))
-    assert found["periods"] == [10, 4, 4]
     assert found["parts"] == ["dllm_cache"]
     assert found["shift"] == 0
 
 
-def test_without_a_planned_clock_it_is_read_from_what_was_done(session):
+def test_without_recorded_plans_of_regions_refreshes_are_what_was_done(session):
     trace = recorded(session, "dllm_cache", prompt_interval=8, response_interval=3)
-    planned = renewals(trace)
+    planned = refreshes(trace)
     arrays = trace.arrays() | {"planned": np.zeros((0, 3), np.uint8)}
     trace.arrays = lambda: arrays
-    assert np.array_equal(renewals(trace), planned)
+    assert np.array_equal(refreshes(trace), planned)
     arrays["plan"] = np.zeros_like(arrays["plan"])
-    assert not renewals(trace).any()
+    assert not refreshes(trace).any()
+
+
+def texts(found, part=0):
+    return [reason["text"] for reason in found["reasons"][part]]
+
+
+def test_reasons_hold_the_knobs_of_the_run_and_its_method(session):
+    caches = session.catalog()["caches"]
+    found = why(recorded(session, "dllm_cache", prompt_interval=10), caches)
+    assert any("the prompt is refreshed every 10 steps" in text for text in texts(found))
+    assert any("the answer is refreshed every 5 steps" in text for text in texts(found))
+    assert not any("random" in text or "its K" in text for text in texts(found))
+    found = why(recorded(session, "dllm_cache", selector="random"), caches)
+    assert any("drawn at random" in text for text in texts(found))
+    assert not any("=" in reason["when"] for reason in found["reasons"][0])
+
+
+def test_an_interval_without_a_value_leaves_its_placeholder(session):
+    trace = recorded(session, "dual")
+    assert any("{every:refresh_interval}" in text for text in texts(why(trace, caches_of(session))))
+    found = why(recorded(session, "dual", refresh_interval=1), caches_of(session))
+    assert any("recomputed in every step of a block" in text for text in texts(found))
+
+
+def test_a_stack_has_the_reasons_of_both(session):
+    found = why(recorded(session, "dual+dare_kv"), caches_of(session))
+    assert found["parts"] == ["dual", "dare_kv"]
+    assert "the dual cache reuses every row" in texts(found, 0)[-1]
+    assert "threshold" in texts(found, 1)[-1]
+
+
+def test_a_method_that_is_not_in_the_catalog_has_generic_reasons(session):
+    found = why(recorded(session, "dual"))
+    assert texts(found)[0] == "dual recomputes every row in this step"
+    assert len(texts(found)) == len(GENERIC)
 
 
 def test_thresholds_and_budgets_are_those_of_the_facts(session):
     found = why(recorded(session, "dare_kv"))
     assert len(found["threshold"]) == 8
     assert all(limit > 0 for limit in found["threshold"])
+    assert found["facts"]["threshold"] == found["threshold"]
     assert why(recorded(session, "none"))["threshold"] is None
+
+
+@pytest.mark.parametrize("name", policies())
+def test_every_reason_uses_known_conditions_and_placeholders(name):
+    cls = policies()[name]
+    knobs = {row["name"]: row for row in describe_fields(cls)}
+    assert not cls.reasons[-1].when or "=" in cls.reasons[-1].when
+    for reason in cls.reasons:
+        for word in reason.when.split():
+            condition, _, of = word.lstrip("!").partition(":")
+            knob, setting, value = condition.partition("=")
+            if setting:
+                choices = knobs[knob]["choices"]
+                assert value in choices or not choices
+            else:
+                assert of in CONDITIONS[condition], word
+        assert reason.text.count("[") == reason.text.count("]")
+        for placeholder in re.findall(r"{(.*?)}", reason.text):
+            kind, _, of = placeholder.partition(":")
+            known = knobs if kind in ("every", "knob") else PLACEHOLDERS[kind]
+            assert of in known or known == ANY, placeholder
 
 
 def test_a_run_without_plans_says_so(traces):

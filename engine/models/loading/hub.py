@@ -1,7 +1,7 @@
 """Models of the Hugging Face Hub by repo id, downloaded to its cache on this machine.
 
-`snapshot_download` fetches the files. It has no step between config and weights, cannot be
-stopped and reports only to progress bars: this module adds those, and errors that name a remedy.
+Files are fetched one by one with `hf_hub_download`: `snapshot_download` uses a thread pool, which
+goes on to the next file after a stop or an error and delays the exit of the program.
 """
 
 from __future__ import annotations
@@ -9,33 +9,25 @@ from __future__ import annotations
 import errno
 import re
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, wait
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from huggingface_hub import (
-    DryRunFileInfo,
-    HfApi,
-    constants,
-    snapshot_download,
-    try_to_load_from_cache,
-)
+from huggingface_hub import HfApi, constants, hf_hub_download, try_to_load_from_cache
 from huggingface_hub.errors import (
-    DryRunError,
     GatedRepoError,
     HfHubHTTPError,
     HTTPError,
     LocalEntryNotFoundError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
-    RevisionResolutionError,
-    XetDownloadError,
 )
+from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils import tqdm
 
-from engine.core.files import free_on_disk
+from engine.core.files import free_on_disk, write_atomically
 from engine.core.progress import ByteProgress
 from engine.models.loading.checkpoint import INDEX, CheckpointError, read_json
 
@@ -48,9 +40,10 @@ SMALL_FILES = [  # fetched before the weights
 ]  # fmt: skip
 POLL_SECONDS = 0.1  # interval between two progress reports
 REQUEST_SECONDS = 10  # time limit of the first request
-BYTES_BAR = "huggingface_hub.snapshot_download"  # the progress bar of bytes written to disk
-WRAPPERS = (DryRunError, LocalEntryNotFoundError, RevisionResolutionError)
-UNREACHABLE = (*WRAPPERS, HTTPError, OfflineModeIsEnabled, ConnectionError)
+UNREACHABLE = (
+    HTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, ConnectionError, TimeoutError
+)  # fmt: skip
+DOWNLOAD_ERRORS = (OSError, HTTPError, RuntimeError)  # hf_xet raises RuntimeErrors
 
 
 class DownloadStopped(Exception):
@@ -88,29 +81,33 @@ class _Download:
             yield ByteProgress(max(0, min(self.done, self.total)), self.total)
         try:
             return future.result()
-        except (OSError, HTTPError, RevisionResolutionError, XetDownloadError) as error:
+        except DOWNLOAD_ERRORS as error:
             raise ValueError(f"{self._field}: {_error_message(self._name, error)}") from None
 
     def bar_class(self) -> type[tqdm]:
-        """A progress bar class for `snapshot_download` that draws nothing and counts here."""
+        """A progress bar class for `hf_hub_download` that draws nothing and counts here."""
         download = self
 
         class Bar(tqdm):
-            def __init__(self, *args: Any, name: str | None = None, **options: Any) -> None:
+            def __init__(self, *args: Any, initial: int = 0, **options: Any) -> None:
                 super().__init__(*args, **{**options, "disable": True})
-                self._counts = name == BYTES_BAR
+                self.update(initial)
 
             def update(self, n: float | None = 1) -> None:
                 if download.stopped:
                     raise DownloadStopped
-                download.done += int(n or 0) * self._counts  # negative if a part is repeated
+                download.done += int(n or 0)  # negative if a part is repeated
+
+            def update_transfer(self, n: float | None = 1) -> None:
+                """Count nothing: hf_xet reports bytes on the wire besides those on disk."""
+                self.update(0)
 
         return Bar
 
 
 def _error_message(name: str, error: BaseException) -> str:
     """What failed, and a remedy."""
-    if isinstance(error, WRAPPERS):
+    if isinstance(error, LocalEntryNotFoundError):
         error = error.__cause__ or error
     if isinstance(error, GatedRepoError):
         return (
@@ -132,7 +129,7 @@ def _error_message(name: str, error: BaseException) -> str:
         )
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"the disk is full while {name} is downloaded; free some space and run it again"
-    if isinstance(error, PermissionError):
+    if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"the cache of the Hub cannot be written ({error}); change its permissions"
     if "Consistency check failed" in str(error):
         return f"the download of {name} is incomplete; run it again to continue"
@@ -172,13 +169,11 @@ def is_complete(folder: Path) -> bool:
     return all((folder / name).is_file() for name in named)
 
 
-def _needed(listed: list[DryRunFileInfo], indexed: set[str] | None) -> list[DryRunFileInfo]:
-    """The weight files that the index names (None: all), none of them in a subfolder."""
-    return [
-        file
-        for file in listed
-        if "/" not in file.filename and (indexed is None or file.filename in indexed)
-    ]
+def _weights(folder: Path, files: Iterable[str]) -> list[str]:
+    """The weight files that the index of a folder names, or all those of the repo without one."""
+    found = sorted(f for f in files if f.endswith(".safetensors") and "/" not in f)
+    named = indexed_files(folder)
+    return [file for file in found if named is None or file in named]
 
 
 class Hub:
@@ -202,28 +197,33 @@ class Hub:
         Config and tokenizer come first. `fits` gets their folder and may raise ValueError; then
         the disk is checked and the weights are downloaded, all of one commit. Only weights in
         safetensors, configs and tokenizer files are fetched: no code, no pickles. Closing the
-        generator stops the download at its next bytes.
+        generator stops the download at its next bytes, or after a file that hf_xet transfers.
 
         Raises ValueError naming `field` if the Hub, the network or the disk refuses.
         """
         download = _Download(name, field)
+        api = HfApi(endpoint=self._endpoint)
         try:
-            revision = yield from download.run(partial(self._resolve, name))
-            snapshot: Callable[..., Any] = partial(
-                snapshot_download, name, revision=revision, cache_dir=self._cache,
-                endpoint=self._endpoint, max_workers=1, tqdm_class=download.bar_class(),
+            info = yield from download.run(
+                lambda: api.model_info(name, files_metadata=True, timeout=REQUEST_SECONDS)
+            )
+            sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
+            get = partial(
+                hf_hub_download, name, revision=info.sha, cache_dir=self._cache,
+                endpoint=self._endpoint, tqdm_class=download.bar_class(),
             )  # fmt: skip
-            folder = Path((yield from download.run(partial(snapshot, allow_patterns=SMALL_FILES))))
-            if not (folder / "config.json").is_file():
+            if "config.json" not in sizes:
                 raise ValueError(f"{field}: {name} has no config.json; choose another model")
+            for file in [file for file in sizes if file in SMALL_FILES]:
+                path = yield from download.run(partial(get, file))
+            folder = Path(path).parent
             fits(folder)
-            listing = partial(snapshot, allow_patterns="*.safetensors", dry_run=True)
-            weights = _needed((yield from download.run(listing)), indexed_files(folder))
-            size = sum(file.file_size or 0 for file in weights if file.will_download)
+            missing = [file for file in _weights(folder, sizes) if not (folder / file).is_file()]
+            size = sum(sizes[file] for file in missing)
             self._check_disk(name, field, size)
             download.total, download.done = size, 0
-            names = [file.filename for file in weights]
-            yield from download.run(partial(snapshot, allow_patterns=names))
+            for file in missing:
+                yield from download.run(partial(get, file))
         finally:
             download.stopped = True
         if not is_complete(folder):
@@ -231,13 +231,11 @@ class Hub:
                 f"{field}: {name} lacks its config, its tokenizer or weights in safetensors on the "
                 "Hub; choose another model"
             )
+        # The library records the commit of `main` for unpinned downloads only; `find` reads it.
+        refs = self._cache / repo_folder_name(repo_id=name, repo_type="model") / "refs"
+        ref = refs / constants.DEFAULT_REVISION
+        yield from download.run(lambda: write_atomically(ref, folder.name.encode()))
         return folder
-
-    def _resolve(self, name: str) -> str:
-        """The current commit, also recorded in the cache, where `find` reads it."""
-        api = HfApi(endpoint=self._endpoint)
-        api.model_info(name, timeout=REQUEST_SECONDS)  # `resolve_revision` has no time limit
-        return api.resolve_revision(name, cache_dir=self._cache)
 
     def _check_disk(self, name: str, field: str, size: int) -> None:
         """Raise ValueError if the disk of the cache has fewer than `size` bytes free."""

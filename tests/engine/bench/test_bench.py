@@ -115,8 +115,8 @@ def test_the_fastest_number_of_threads_is_used_and_printed(monkeypatch, tmp_path
     monkeypatch.setattr(bench, "best_threads", lambda works: len(works[0]()))
     specs = settings_file(tmp_path, {"name": "plain"})
     lines, found = command(capsys, "--model", LLADA, "--specs", specs, "--threads", "auto")
-    assert found["environment"]["threads"] == bench.THREAD_TEST_STEPS
-    assert lines[0].startswith(f"{bench.THREAD_TEST_STEPS} of ")
+    assert found["environment"]["threads"] == bench.TRIED_STEPS
+    assert lines[0].startswith(f"{bench.TRIED_STEPS} of ")
 
 
 def test_the_cpu_suite_has_all_methods_at_both_prompts():

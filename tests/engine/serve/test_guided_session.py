@@ -9,8 +9,8 @@ import torch
 
 from engine.catalog import derive_plan
 from engine.config.branch_start import BranchStart
-from engine.config.spec import RunSpec
 from engine.config.knobs import text_knobs
+from engine.config.spec import RunSpec
 from engine.core.events import GUIDED, PARTS, RunStarted, StepEvent
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session

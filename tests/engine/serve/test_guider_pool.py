@@ -95,9 +95,7 @@ def test_memory_is_checked_before_the_weights_of_a_guider_are_fetched(session, s
     assert list(session.run(guided_spec()))[-1].reason == "done"
 
 
-def test_guider_memory_is_checked_before_the_models_weights_are_fetched(
-    tmp_path, monkeypatch
-):
+def test_guider_memory_is_checked_before_the_models_weights_are_fetched(tmp_path, monkeypatch):
     with serving({NAME: write_checkpoint(tmp_path / "origin")}) as stub:
         session = Session({}, Hub(tmp_path / "cache", stub.endpoint))
         monkeypatch.setattr("engine.serve.model_pool.free_bytes", lambda: {"cpu": 7_000_000})

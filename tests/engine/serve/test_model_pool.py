@@ -82,7 +82,8 @@ def test_the_oldest_is_evicted_before_loading_if_both_do_not_fit(pool, memory):
 def test_a_model_that_cannot_fit_is_refused_with_a_remedy(pool, memory):
     pool.load(spec_of("a"))
     memory["bytes"] = int(WEIGHTS * 1.3)
-    with pytest.raises(InsufficientMemoryError, match=r"^model: .* float32 .* cpu, .* set dtype to bfloat16"):
+    message = r"^model: .* float32 .* cpu, .* set dtype to bfloat16"
+    with pytest.raises(InsufficientMemoryError, match=message):
         pool.load(spec_of("b"))
     with pytest.raises(InsufficientMemoryError, match=r"^model: "):
         pool.memory_budget(spec_of("b"), 4)

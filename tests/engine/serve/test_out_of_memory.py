@@ -12,8 +12,8 @@ from engine.config.spec import RaceSpec, RunSpec
 from engine.core.events import RunFinished
 from engine.serve.out_of_memory import is_out_of_memory, out_of_memory_message
 from engine.serve.session import Session
-from tests.engine.serve.test_release import assert_released, held  # noqa: F401
 from tests.engine.serve.test_pause_and_stop import is_free
+from tests.engine.serve.test_release import assert_released, held  # noqa: F401
 from tests.support.micro import write_checkpoint
 
 SPEC = RunSpec(

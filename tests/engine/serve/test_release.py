@@ -12,8 +12,8 @@ from engine.config.spec import RaceSpec, RunSpec
 from engine.core.control import Control
 from engine.core.events import RunFinished, StepEvent
 from engine.generate.loop import Denoiser
-from tests.engine.serve.test_race import FAST, PLAIN
 from tests.engine.serve.test_pause_and_stop import is_free, until
+from tests.engine.serve.test_race import FAST, PLAIN
 from tests.support.micro import write_checkpoint
 
 

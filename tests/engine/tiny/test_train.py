@@ -76,9 +76,9 @@ def test_a_state_with_fused_weights_resumes_alike(tmp_path):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A mexported run of two steps."""
+    """A masked run of two steps."""
     folder = tmp_path_factory.mktemp("trained")
-    train("run", "--kind", "mexported", "--steps", "2", "--out", str(folder), *SMALL)
+    train("run", "--kind", "masked", "--steps", "2", "--out", str(folder), *SMALL)
     return folder
 
 
@@ -113,8 +113,8 @@ def test_a_dream_export_encodes_prompts_as_the_shifted_training(tmp_path):
     assert special == list(tokenizer.SPECIALS["dream"])
 
 
-def test_the_targets_of_masked_states_are_mexported():
-    recipe = Recipe(kind="mexported", regions=(64,), tokens=600)
+def test_the_targets_of_masked_states_are_masked():
+    recipe = Recipe(kind="masked", regions=(64,), tokens=600)
     built = tokenizer.build("llada")
     for seed in range(3):
         source = BatchStream(built, replace(recipe, copies=0.0), "llada", seed)
@@ -133,7 +133,7 @@ def test_a_shipped_model_is_read_and_written_unchanged(name, family):
 
 
 def test_a_shifted_state_is_predicted_by_the_row_before():
-    recipe = Recipe(kind="mexported", operations=(1, 1), wordings=1, tokens=300)
+    recipe = Recipe(kind="masked", operations=(1, 1), wordings=1, tokens=300)
     built = tokenizer.build("qwen2")
     one, other = (
         next(BatchStream(built, replace(recipe, shift=shift), "qwen2", 3).batches())

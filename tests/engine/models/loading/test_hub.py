@@ -125,10 +125,7 @@ def test_an_interrupted_download_continues_with_the_missing_files(stub, cache):
     assert Hub(cache).find(NAME) is None
     stub.truncated, before = "", len(stub.downloads())
     folder, reports = fetch(Hub(cache, stub.endpoint))
-    again = stub.downloads()[before:]
-    assert SHARDS[1] in again
-    assert SHARDS[0] not in again
-    assert stub.downloads().count(SHARDS[2]) == 1
+    assert stub.downloads()[before:] == SHARDS[1:]
     assert reports[-1].total < sum((folder / name).stat().st_size for name in SHARDS)
 
 
@@ -180,7 +177,7 @@ def test_only_network_errors_are_an_unreachable_hub(stub, cache, monkeypatch, er
     def fail(*args, **options):
         raise error
 
-    monkeypatch.setattr("engine.models.loading.hub.snapshot_download", fail)
+    monkeypatch.setattr("engine.models.loading.hub.hf_hub_download", fail)
     kind = TypeError if isinstance(error, TypeError) else ValueError
     with pytest.raises(kind, match=message):
         fetch(Hub(cache, stub.endpoint))
