@@ -23,8 +23,9 @@ from engine.cache.stack import Stack
 from engine.config.knobs import describe_fields
 from engine.config.plan import DerivedPlan, derive
 from engine.config.spec import RunSpec
+from engine.core.command_line import table_command
 from engine.core.method_docs import MethodDoc, read_method_docs
-from engine.core.tables import README, table_command
+from engine.core.tables import README
 from engine.unmask.base import Unmasker
 from engine.unmask.proposals import SCORE_ALIASES
 

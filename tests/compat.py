@@ -1,4 +1,4 @@
-"""Defects and draws of public implementations, so that their recorded runs can be compared."""
+"""Defects and recorded random numbers of public implementations, to reproduce their runs."""
 
 from dataclasses import asdict, dataclass
 
@@ -20,9 +20,9 @@ from engine.unmask.methods.threshold import Threshold
 
 
 class IdleCallDenoiser(Denoiser):
-    """Fast-dLLM's cached loops run one cached forward a block even if the full one finished it.
+    """Fast-dLLM's cached loops run a cached forward even in a block that the full one finished.
 
-    `idle_calls` are the call numbers of such forwards; nothing is committed in them.
+    `idle_calls` are the numbers of such forwards; they commit nothing.
     """
 
     def __init__(self, job) -> None:
@@ -46,7 +46,7 @@ class IdleCallDenoiser(Denoiser):
 
 
 class RecordedOrder(Quota):
-    """A random order by recorded numbers [blocks, T]."""
+    """A random order from recorded random numbers [blocks, T]."""
 
     def __init__(self, numbers: np.ndarray) -> None:
         super().__init__(score="random")
@@ -62,9 +62,9 @@ class RecordedOrder(Quota):
 class StaleD2Cache(D2Cache):
     """The released d2Cache, for a batch of one.
 
-    Confidences are updated in a copy, so that those of the first step stay; the search for
-    candidates is rounded up to the number of masks that the last step found in its block, and it
-    is the last step's block whose masks come first.
+    It updates confidences in a copy only, so that those of the first step stay. It rounds the
+    range of candidates up by the number of masks in the last step's block, and puts the masks of
+    that block first.
     """
 
     def end_step(self, view, confidence, committed) -> None:
@@ -86,7 +86,7 @@ class StaleD2Cache(D2Cache):
 
 
 class GivenBudget(SpaCache):
-    """SPA-Cache with recorded ratios, one a layer, in place of a curve."""
+    """SPA-Cache with recorded ratios, one a layer, instead of a curve."""
 
     recorded: tuple[float, ...] = ()
 
@@ -95,9 +95,9 @@ class GivenBudget(SpaCache):
 
 
 class ForcedFirst(Unmasker):
-    """Fast-dLLM's sampler for Dream: a block's first step takes its leftmost token, and no other.
+    """Fast-dLLM's sampler for Dream: the first step of a block commits only its leftmost token.
 
-    The cached steps then owe what Dream's schedule says from its second step on.
+    Dream's schedule applies from the second step on.
     """
 
     def commit(self, candidates: Candidates, view: StepView) -> Commit:
@@ -115,21 +115,21 @@ class ForcedDream(ForcedFirst, Dream):
 
 
 class OwnRowsPrefix(PrefixCache):
-    """A window without the row before the block, which predicts its first token."""
+    """A window without the row before the block, although it predicts the first token."""
 
     def window(self, view: StepView) -> slice:
         return slice(view.block.start, view.run.length)
 
 
 class OwnRowsDual(DualCache):
-    """As OwnRowsPrefix."""
+    """A dual-cache window without the row before the block; see OwnRowsPrefix."""
 
     def window(self, view: StepView) -> slice:
         return slice(view.block.start, view.block.stop)
 
 
 def forced(unmasker: Unmasker) -> Unmasker:
-    """The rule as Fast-dLLM's sampler for Dream runs it: by negative entropy whatever is asked."""
+    """The unmasker as Fast-dLLM's sampler for Dream runs it: always by negative entropy."""
     if isinstance(unmasker, Threshold):
         return ForcedThreshold(**asdict(unmasker))
     return ForcedDream(alg="entropy", schedule="released")
@@ -141,7 +141,7 @@ def unshifted(policy: CachePolicy) -> CachePolicy:
 
 
 def released(policy: CachePolicy, settings: dict) -> CachePolicy:
-    """The policy as its authors released it and ran it in a recording of these settings."""
+    """The policy as its authors released it, with the settings of a recording."""
     if isinstance(policy, D2Cache):
         return StaleD2Cache(**asdict(policy))
     if isinstance(policy, SpaCache):

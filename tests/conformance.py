@@ -1,7 +1,7 @@
 """Compare the engine with recorded runs of public implementations.
 
-`python -m tests.conformance DIR` runs every case of a folder laid out as tests/goldens and
-prints one line a case and, last, `N passed, M failed, K skipped`.
+`python -m tests.conformance DIR` runs every case of a folder with the layout of tests/goldens. It
+prints one line a case and ends with `N passed, M failed, K skipped`.
 """
 
 import argparse
@@ -36,7 +36,7 @@ FED = ("fastdllm_llada", "dllm_fast", "dkv_decode", "dkv_greedy", "d2", "dream_f
 
 
 class GoldenRecorder(Recorder):
-    """Asks for the recorded rows and compares what comes back."""
+    """Requests the logits of the recorded rows and compares them."""
 
     def __init__(self, golden) -> None:
         self.calls, self.positions = golden["logit_call"], golden["logit_pos"]
@@ -45,7 +45,7 @@ class GoldenRecorder(Recorder):
         self.fed: list[np.ndarray] = []
         self._plans: list[LayerPlan] = []
         self.compared = 0
-        self.worst = self.astray = 0.0
+        self.logits_error = self.influence_error = 0.0
         self.influence = golden.get("x_global_importance", ())
 
     def wrap_policy(self, policy: CachePolicy) -> CachePolicy:
@@ -58,7 +58,7 @@ class GoldenRecorder(Recorder):
         self._plans.clear()
         if view.step < len(self.influence):
             gap = np.abs(self._policy.influence[0].numpy() - self.influence[view.step]).max()
-            self.astray = max(self.astray, float(gap))
+            self.influence_error = max(self.influence_error, float(gap))
 
     def extra_rows(self, view: StepView, plan: StepPlan):
         fed = to_mask(plan.rows, 1, view.run.length)[0].numpy()
@@ -77,11 +77,11 @@ class GoldenRecorder(Recorder):
             return
         expected = self.logits[self._here]
         excess = np.abs(extra[0].numpy() - expected) - RTOL * np.abs(expected)
-        self.worst = max(self.worst, float(excess.max()))
+        self.logits_error = max(self.logits_error, float(excess.max()))
 
 
 class RecordedSets:
-    """The recorded row selections of a run, by call and layer; near ties are not required."""
+    """The recorded row selections of a run by call and layer; unstable ones are not compared."""
 
     def __init__(self, golden) -> None:
         self.recorded, self.compared, self.wrong = {}, 0, 0
@@ -105,7 +105,7 @@ class RecordedSets:
 
 
 def spec_of(case: dict) -> RunSpec:
-    """The case's settings in the engine's terms."""
+    """The RunSpec of a case."""
     settings, knobs = case["settings"], {}
     cache = settings.get("cache", "none")
     if case["method"] == "dllm_cache":
@@ -147,17 +147,21 @@ def spec_of(case: dict) -> RunSpec:
 
 
 def run_case(case: dict, folder: Path) -> list[str]:
-    """Differences between the engine's run of a case and the recorded one; empty if none."""
+    """Differences between the engine's run of a case and the recording; empty if none."""
     golden = np.load(folder / f"{case['id']}.npz", allow_pickle=False)
     files = Checkpoint(folder / "models" / case["model"])
-    adapter = folder_adapter_class(files.folder).from_checkpoint(files, torch.float32, torch.device("cpu"))
+    adapter = folder_adapter_class(files.folder).from_checkpoint(
+        files, torch.float32, torch.device("cpu")
+    )
     spec, prompt = spec_of(case), torch.from_numpy(golden["prompt"]).long()
     recorder = GoldenRecorder(golden)
     fed = case["method"] in FED
     found, order = _decoded(case, golden, adapter, spec, prompt, recorder)
-    alone, same_order = _decoded(case, golden, adapter, spec, prompt, Recorder(), TapeCapturer())
+    captured, captured_order = _decoded(
+        case, golden, adapter, spec, prompt, Recorder(), TapeCapturer()
+    )
     differences = list(_differences(golden, found, order, recorder, fed))
-    if not (np.array_equal(found.ids, alone.ids) and np.array_equal(order, same_order)):
+    if not (np.array_equal(found.ids, captured.ids) and np.array_equal(order, captured_order)):
         differences.append("captured, and without the recorder, the run differs")
     return differences
 
@@ -171,7 +175,7 @@ def _decoded(
     recorder: Recorder,
     capturer: Capturer | None = None,
 ) -> tuple[Denoiser, np.ndarray]:
-    """The state at the end of a run, and the step at which each position was revealed."""
+    """The final state of a run, and the step that committed each position."""
     masks = torch.full((spec.gen_length,), adapter.info.mask_id)
     job = Job(
         adapter=adapter,
@@ -183,8 +187,8 @@ def _decoded(
         recorder=recorder,
         capturer=capturer,
     )
-    quirk = case["method"] == "fastdllm_llada" and spec.cache != "none"
-    state = (IdleCallDenoiser if quirk else Denoiser)(job)
+    runs_idle_calls = case["method"] == "fastdllm_llada" and spec.cache != "none"
+    state = (IdleCallDenoiser if runs_idle_calls else Denoiser)(job)
     order = np.full(spec.gen_length, -1, np.int32)
     for event in denoise(state):
         order[event.positions - len(prompt)] = event.step
@@ -200,7 +204,7 @@ def _policy(case: dict, spec: RunSpec) -> CachePolicy:
 
 
 def _unmasker(case: dict, spec: RunSpec, golden) -> Unmasker:
-    """The rule of a case as its authors released it."""
+    """The unmasker of a case as its authors released it."""
     if "x_rand" in golden:
         return RecordedOrder(golden["x_rand"])
     unmasker = make_unmasker(spec)
@@ -227,10 +231,10 @@ def _differences(
     sets = recorder.sets
     if sets.wrong or sets.compared != len(sets.recorded):
         yield f"{sets.wrong} of {len(sets.recorded)} row selections differ, {sets.compared} made"
-    if not recorder.astray <= ROLLOUT_ATOL:
-        yield f"attention roll-out differs by {recorder.astray:.3g}"
-    if not recorder.worst <= ATOL:
-        yield f"logits differ by {recorder.worst:.3g}"
+    if not recorder.influence_error <= ROLLOUT_ATOL:
+        yield f"attention roll-out differs by {recorder.influence_error:.3g}"
+    if not recorder.logits_error <= ATOL:
+        yield f"logits differ by {recorder.logits_error:.3g}"
 
 
 def main() -> int:

@@ -19,7 +19,7 @@ torch.set_num_threads(1)
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory):
-    """No test reads or writes the user's cache folder."""
+    """Point the user's cache folder at a temporary one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
@@ -52,5 +52,5 @@ def session(checkpoint):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A checkpoint of the test's own, to be damaged."""
+    """A checkpoint that the test may change."""
     return write_checkpoint(tmp_path / "micro")

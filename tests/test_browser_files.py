@@ -56,7 +56,9 @@ def choose(race, title):
 def drift_cell(trace):
     """A row and layer whose drift of V is in the middle of the scale, at the last step."""
     codes = trace.arrays()["drift"][trace.steps - 1, :, 1].astype(int)
-    value = np.where(codes == drift_codes.NOTHING, 0, drift_codes.decode(codes.astype(np.uint8)))
+    value = np.where(
+        codes == drift_codes.NOT_EVALUATED, 0, drift_codes.decode(codes.astype(np.uint8))
+    )
     layer, position = np.unravel_index(np.nan_to_num(value).argmax(), value.shape)
     return int(layer), int(position), float(value[layer, position])
 

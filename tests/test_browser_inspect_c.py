@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from engine.catalog import policies
 from engine.config.spec import RunSpec
 from engine.core.drift_codes import decode
 from engine.models.loading.families import embedded_models
@@ -28,10 +29,7 @@ EVERY_CELL = """async ([frame, rules, drift]) => {
         out.push(new Why(f, r, d, { step, layer, position }).sentence());
   return out;
 }"""
-METHODS = (
-    "none", "prefix", "dual", "freecache", "dllm_cache", "spa_cache", "dare_kv", "dare_o",
-    "dual+dare_kv", "dkv_cache",
-)  # fmt: skip
+CACHES = [*policies(), "dual+dare_kv"]
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +42,10 @@ def small_run(session, **changes):
     return recorded(session, replace(spec, **changes))
 
 
-def sentences(page, trace):
+def sentences(page, session, trace):
     """What the page says of every cell, [S, L, T]."""
-    views = [registry.draw(trace, name) for name in ("frame", "why", "drift")]
+    caches = session.catalog()["caches"]
+    views = [registry.draw(trace, name, caches) for name in ("frame", "why", "drift")]
     steps, layers, _, positions = trace.recompute_map().shape
     said = page.evaluate(EVERY_CELL, views)
     return np.array(said, object).reshape(steps, layers, positions)
@@ -67,20 +66,21 @@ def number(text, after):
 
 
 def check_dllm(said, trace, prompt):
-    assert said[5, 3, 2].endswith("the prompt every 25 steps; last at step 1, next at step 26.")
-    assert said[25, 3, 2].startswith("Recomputed: dLLM-Cache renews the prompt every 25 steps")
-    assert (
-        "every 5 steps, and this step is one of them; last at step 6, next at step 16"
-        in (said[10, 4, prompt + 3])
+    assert said[5, 3, 2].endswith(
+        "the prompt is refreshed every 25 steps; last at step 1, next at step 26."
     )
+    assert said[25, 3, 2].startswith("Recomputed: the prompt is refreshed every 25 steps, and this")
+    refresh = "every 5 steps, and this step is one of them; last at step 6, next at step 16"
+    assert refresh in said[10, 4, prompt + 3]
     codes, bits = trace.arrays()["drift"][:, :, 1], trace.recompute_map()
     for step, layer, place in ((11, 3, 1), (12, 5, 9), (13, 7, 14), (22, 2, 6)):
-        text, moved = said[step, layer, prompt + place], codes[step, layer, prompt + place]
+        text, code = said[step, layer, prompt + place], codes[step, layer, prompt + place]
         count = int(bits[step, layer, 3, prompt:].sum())
         assert f"among the {count} of 32 rows (25 %)" in text
+        assert f"changed most in layer {layer + 1}; the whole answer is refreshed every 5" in text
         assert ("not among" in text) == (not bits[step, layer, 3, prompt + place])
-        shown = number(text, "moved by")
-        assert shown is None or shown == pytest.approx(float(decode(moved)), rel=0.06)
+        shown = number(text, "drifted by")
+        assert shown is None or shown == pytest.approx(float(decode(code)), rel=0.06)
 
 
 def check_dare(said, trace, prompt):
@@ -88,20 +88,21 @@ def check_dare(said, trace, prompt):
     compared = 0
     for step, layer, x in np.ndindex(said.shape):
         text = said[step, layer, x]
-        moved, limit = number(text, "moved by"), number(text, "threshold of")
-        if moved is None or limit is None:
+        drift, limit = number(text, "drifted by"), number(text, "threshold of")
+        if drift is None or limit is None:
             continue
         assert limit == pytest.approx(limits[layer], rel=0.06)
-        assert moved == pytest.approx(float(decode(codes[step, layer, x])), rel=0.06)
-        apart = abs(moved - limit) > 0.1 * limit
-        assert not apart or ("more than this" in text and "no more" not in text) == (moved > limit)
-        compared += apart
+        assert drift == pytest.approx(float(decode(codes[step, layer, x])), rel=0.06)
+        clear = abs(drift - limit) > 0.1 * limit
+        above = "more than this" in text and "no more" not in text
+        assert not clear or above == (drift > limit)
+        compared += clear
     assert compared > 100
 
 
 def check_blocks(said, trace, prompt):
     starts = trace.arrays()["block_step"] == 0
-    found = np.vectorize(lambda text: "starts at this step" in text)(said)
+    found = np.vectorize(lambda text: "starts in this step" in text)(said)
     assert np.array_equal(found, np.broadcast_to(starts[:, None, None], found.shape))
     assert re.search("last at step 1, next at step 9.$", said[3, 2, 4])
     assert re.search("last at step 25, not again in this run.$", said[30, 2, 4])
@@ -109,36 +110,71 @@ def check_blocks(said, trace, prompt):
 
 def check_spa(said, trace, prompt):
     budget = trace.meta["facts"]["budget"]
-    assert said[3, 2, 4].endswith(
-        "the prompt at long intervals; last at step 1, not again in this run."
-    )
-    assert "renews the answer every 7 steps, and this step" in said[14, 2, prompt + 3]
-    assert f"budget being {100 * budget[4]:.1f} %" in said[3, 4, prompt + 3]
+    assert said[3, 2, 4].endswith("every 50 steps; last at step 1, not again in this run.")
+    assert "the answer is refreshed every 7 steps, and this step" in said[14, 2, prompt + 3]
+    assert f"budget of the layer being {100 * budget[4]:.1f} %" in said[3, 4, prompt + 3]
 
 
-def test_the_sentence_says_what_the_plan_did_under_every_method(session, new_page):
-    page = new_page().page
+def check_none(said, trace, prompt):
+    everywhere = "Recomputed: without a cache every row is recomputed in every step."
+    assert set(said.ravel()) == {everywhere}
+
+
+def check_freecache(said, trace, prompt):
+    assert "has frozen the row" in said[-1, 0, 0]
+
+
+def check_dare_o(said, trace, prompt):
+    assert "threshold" in " ".join(said[-1, 3])
+
+
+def check_stack(said, trace, prompt):
+    both = " ".join(said.ravel())
+    assert "the dual cache reuses every row outside the current block" in both
+    assert "more than this layer's threshold" in both
+
+
+CHECKS = {
+    "none": check_none, "prefix": check_blocks, "dual": check_blocks, "freecache": check_freecache,
+    "dllm_cache": check_dllm, "spa_cache": check_spa, "dare_kv": check_dare,
+    "dare_o": check_dare_o, "dual+dare_kv": check_stack,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def bare(lasting_page):
+    """An empty page with the scripts that write the sentence."""
+    page = lasting_page().page
     page.add_script_tag(content="\n".join(static_files.text(name) for name in SCRIPTS))
     page.evaluate("Object.assign(window, { unpack, Why })")
-    checks = {"dllm_cache": check_dllm, "dare_kv": check_dare, "prefix": check_blocks,
-              "dual": check_blocks, "spa_cache": check_spa}  # fmt: skip
-    told = {}
-    for cache in METHODS:
-        trace = small_run(session, cache=cache)
-        told[cache] = said = sentences(page, trace)
-        check_heads(said, trace.recompute_map())
-        if cache in checks:
-            checks[cache](said, trace, int(trace.arrays()["prompt_mask"].sum()))
-    assert set(told["none"].ravel()) == {
-        "Recomputed: plain decoding computes every row in every step."
-    }
-    assert "has frozen it" in told["freecache"][-1, 0, 0]
-    assert "threshold" in " ".join(told["dare_o"][-1, 3])
-    both = " ".join(told["dual+dare_kv"].ravel())
-    assert "the dual cache keeps everything" in both
-    assert "more than this layer's threshold" in both
+    return page
+
+
+@pytest.mark.parametrize("cache", CACHES)
+def test_the_sentence_says_what_the_plan_did_under_every_method(session, bare, cache):
+    trace = small_run(session, cache=cache)
+    said = sentences(bare, session, trace)
+    check_heads(said, trace.recompute_map())
+    for text in set(said.ravel()):
+        assert text.endswith(".")
+        assert not re.search(r"[{}\[\]]|undefined|NaN|  ", text), text
+    check = CHECKS.get(cache, lambda *_: None)
+    check(said, trace, int(trace.arrays()["prompt_mask"].sum()))
+
+
+def test_a_sentence_of_another_run_is_found(session, bare):
+    trace = small_run(session, cache="dual")
+    said = sentences(bare, session, trace)
     with pytest.raises(AssertionError):
-        check_heads(told["none"], ~small_run(session).recompute_map())
+        check_heads(said, ~trace.recompute_map())
+
+
+def test_a_method_that_the_catalog_does_not_have_gets_a_generic_sentence(session, bare):
+    trace = small_run(session, cache="dual")
+    views = [registry.draw(trace, name) for name in ("frame", "why", "drift")]
+    found = set(bare.evaluate(EVERY_CELL, views))
+    assert "Recomputed: dual recomputes every row in this step." in found
+    assert any("and this row is not among them; last at step 1, next" in text for text in found)
 
 
 def test_a_branch_runs_beside_its_parent_and_the_parent_comes_back(

@@ -185,7 +185,8 @@ def test_everything_has_a_name(ran):
         """() => [...document.querySelectorAll(
           'button, input, select, textarea, [role=img], [tabindex="0"]')]
         .filter((e) => e.offsetParent && e.type !== 'file')
-        .filter((e) => !(e.textContent.trim() || e.ariaLabel || e.title || (e.labels || []).length ||
+        .filter((e) => !(e.textContent.trim() || e.ariaLabel || e.title ||
+          (e.labels || []).length ||
           e.getAttribute('aria-labelledby')))
         .map((e) => e.outerHTML.slice(0, 120))"""
     )

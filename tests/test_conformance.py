@@ -19,7 +19,7 @@ def test_a_recorded_run_is_reproduced(case):
 
 
 def perturbed(case, folder, change):
-    """A copy of a recorded run after `change` has had its way with its arrays."""
+    """The differences found in a recording whose arrays `change` has modified."""
     with np.load(GOLDENS / f"{case['id']}.npz", allow_pickle=False) as golden:
         arrays = dict(golden)
     change(arrays)
@@ -58,7 +58,7 @@ PERTURBATIONS = {
 
 
 @pytest.mark.parametrize("name", PERTURBATIONS)
-def test_a_perturbed_recording_is_told_from_the_run(tmp_path, name):
+def test_a_perturbed_recording_is_detected(tmp_path, name):
     case = next(c for c in CASES if c["method"] == "fastdllm_llada" and "dual" in c["id"])
     differences = perturbed(case, tmp_path, PERTURBATIONS[name])
     assert len(differences) == 1

@@ -38,6 +38,7 @@ from engine.bench.models import BenchModels
 from engine.bench.suite import CaseSpec, read_specs
 from engine.bench.trial import run_trials, step_seconds
 from engine.config.spec import RunSpec
+from engine.core.command_line import command_parser
 from engine.core.device import free_memory
 from engine.core.tables import RESULTS_README, update_section
 from engine.core.threads import best_threads
@@ -178,11 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m engine bench",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("bench", __doc__)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--suite", choices=SUITES, help=f"the rows of a table in {RESULTS_README}")
     what.add_argument("--model", default=RunSpec().model, help="folder, listed name, or shape")

@@ -14,7 +14,6 @@ assets/results/rho.json.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,6 +27,7 @@ import torch
 
 from engine.bench.trial import interleaved, run_once
 from engine.config.spec import RunSpec
+from engine.core.command_line import command_parser
 from engine.core.files import ASSETS
 from engine.models.loading.families import embedded_models
 from engine.serve import environment
@@ -70,11 +70,7 @@ def fit(points: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
-    parser = argparse.ArgumentParser(
-        prog="python -m engine sweep",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("sweep", __doc__)
     parser.add_argument("--rounds", type=int, default=5, help="timed runs of each setting")
     parser.add_argument("--out", type=Path, default=ASSETS / "results" / "rho.json", help="file")
     args = parser.parse_args(arguments)

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from engine.catalog import derive_plan
 from engine.config.spec import RunSpec
-from engine.core.tables import RESULTS_README, markdown_table, table_command
+from engine.core.command_line import table_command
+from engine.core.tables import RESULTS_README, markdown_table
 from engine.models.loading.families import adapter_class
 from engine.models.loading.memory_estimate import gigabytes, needed_bytes, weights_bytes
 from engine.models.loading.registry import REGISTERED

@@ -6,8 +6,7 @@ widens every line by hundreds of blanks.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 README, RESULTS_README = Path("README.md"), Path("assets/results/README.md")
@@ -51,29 +50,3 @@ def update_section(file: Path, text: str, name: str) -> None:
     except (OSError, ValueError) as error:
         raise ValueError(f"{file}: {error}") from None
     file.write_text(changed, "utf-8")
-
-
-def table_command(
-    name: str,
-    about: str,
-    table: Callable[[], str],
-    section: str,
-    file: Path,
-    arguments: Sequence[str] | None = None,
-) -> None:
-    """Command line that prints a table or writes it into a Markdown file.
-
-    Args:
-        name: the command, as in `python -m engine NAME`.
-        about: its description for `--help`.
-        table: makes the Markdown.
-        section: the name of its marks in the file.
-        file: README or RESULTS_README, relative to the repository root.
-        arguments: the command line; None takes that of the process.
-    """
-    parser = argparse.ArgumentParser(prog=f"python -m engine {name}", description=about)
-    parser.add_argument("--write-readme", action="store_true", help=f"update the table in {file}")
-    if parser.parse_args(arguments).write_readme:
-        update_section(file, table(), section)
-    else:
-        print(table(), end="")

@@ -32,6 +32,7 @@ from engine import catalog
 from engine.bench.suite import read_specs
 from engine.config.knobs import Scalar, describe_fields, text_knobs
 from engine.config.spec import RunSpec
+from engine.core.command_line import command_parser
 from engine.evaluate import comparison
 from engine.evaluate.exam import evaluate, summarise
 from engine.serve import environment
@@ -130,11 +131,7 @@ def _load(folder: Path, spec: RunSpec) -> LoadedModel:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m engine evaluate",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("evaluate", __doc__)
     parser.add_argument("--problems", type=int, default=500, help="number of problems")
     parser.add_argument("--shots", type=int, default=0, help="worked examples before each problem")
     parser.add_argument("--batch", type=int, default=1, help="problems decoded in one batch")

@@ -7,7 +7,6 @@ Problems, prompts and scoring are those of `python -m engine evaluate`; so is th
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
+from engine.core.command_line import command_parser
 from engine.evaluate.exam import accuracy_row
 from engine.models.tokenizer import Tokenizer
 from engine.tiny import corpus
@@ -66,11 +66,7 @@ def evaluate_causal(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
-    parser = argparse.ArgumentParser(
-        prog="python -m engine causal-exam",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("causal-exam", __doc__)
     parser.add_argument("--folder", type=Path, required=True, help="folder of the model")
     parser.add_argument("--problems", type=int, default=300, help="number of problems")
     parser.add_argument("--seed", type=int, default=7, help="seed of the problems")

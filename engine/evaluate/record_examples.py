@@ -10,7 +10,6 @@ the runs of the lessons. All arrays except the times are reproducible.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ import torch
 from engine import catalog
 from engine.bench.suite import with_fields
 from engine.config.spec import RaceSpec, RunSpec
+from engine.core.command_line import command_parser
 from engine.core.events import Event, Waiting
 from engine.core.files import ASSETS
 from engine.models.loading.families import embedded_models
@@ -120,11 +120,7 @@ def save_traces(traces: Mapping[str, Trace], folder: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
-    parser = argparse.ArgumentParser(
-        prog="python -m engine examples",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("examples", __doc__)
     parser.add_argument("--threads", type=int, default=1, help="torch threads")
     torch.set_num_threads(parser.parse_args(arguments).threads)
     session, folder = Session(embedded_models(ASSETS)), ASSETS / "examples"

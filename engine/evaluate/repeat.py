@@ -8,7 +8,6 @@ checkpoint or a guider differs from the card.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from typing import Any
 import torch
 
 from engine.config.spec import RaceSpec, RunSpec
+from engine.core.command_line import command_parser
 from engine.core.files import ASSETS
 from engine.evaluate.record_examples import collect_traces, save_traces
 from engine.models.loading.families import embedded_models
@@ -70,11 +70,7 @@ def differences(card: Any, traces: dict[str, Trace]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
-    parser = argparse.ArgumentParser(
-        prog="python -m engine repeat",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("repeat", __doc__)
     parser.add_argument("card", type=Path, help="run card exported by the page")
     parser.add_argument("--model", type=Path, help="folder of the checkpoint, if not embedded")
     parser.add_argument("--out", type=Path, help="folder for the traces")

@@ -9,7 +9,6 @@ they change.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ import torch
 from engine.cache.calibration.drift_profile import save, shipped_path
 from engine.catalog import policies
 from engine.config.spec import RunSpec
+from engine.core.command_line import command_parser
 from engine.serve.drift_meter import BASES
 from engine.serve.lane import policy_context_of
 from engine.serve.model_pool import ModelPool
@@ -38,11 +38,7 @@ def write_profiles(folder: Path, bases: list[str]) -> list[Path]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; `arguments` default to those of the process."""
     bases = [base for base in BASES if base in policies()]
-    parser = argparse.ArgumentParser(
-        prog="python -m engine calibrate",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("calibrate", __doc__)
     parser.add_argument("--model", type=Path, default=Path("assets/models/tiny-llada"))
     parser.add_argument("--base", nargs="+", default=bases, choices=bases)
     parser.add_argument("--threads", type=int, default=1, help="torch threads")

@@ -19,13 +19,14 @@ import argparse
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
+from engine.core.command_line import command_parser
 from engine.tiny import card, export, tokenizer
 from engine.tiny.batches import BatchStream
 from engine.tiny.network import Network, NetworkShape
@@ -68,13 +69,8 @@ def phase_of(args: argparse.Namespace, state: dict[str, Any]) -> dict[str, Any]:
             phases[-1]["steps"] = phases[-1]["step"]
         else:
             return phases[-1]
-    recipe = Recipe(
-        kind=args.kind, copies=args.copies, operations=tuple(args.operations),
-        wordings=args.wordings or None, wide=args.wide,
-        few_shot=args.few_shot, shots=tuple(args.shots), regions=tuple(args.regions),
-        tokens=args.tokens, uniform=args.uniform, sums=args.sums, number_weight=args.number_weight,
-        shift=args.shift,
-    )  # fmt: skip
+    given = {field.name: getattr(args, field.name) for field in fields(Recipe)}
+    recipe = Recipe(**given | {"wordings": args.wordings or None})
     phase = {
         "recipe": asdict(recipe), "vocabulary": args.vocabulary,
         "steps": args.steps, "step": 0, "tokens": 0, "seconds": 0.0,
@@ -154,11 +150,7 @@ def log_progress(out: Path, phase: dict[str, Any], sums: list[float]) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
-        prog="python -m engine train",
-        description=__doc__,
-        formatter_class=argparse.RawTextHelpFormatter,
-    )
+    top = command_parser("train", __doc__)
     commands = top.add_subparsers(dest="command", required=True)
     one = commands.add_parser("run", help="train one phase, or continue an interrupted one")
     one.add_argument("--kind", choices=("causal", "masked"), default="masked")

@@ -11,7 +11,7 @@ import gradio as gr
 from engine.config.spec import RaceSpec, RunSpec
 from inspector.catalog import Catalog
 from inspector.form.settings import Form
-from inspector.handlers.page_handlers import to_json
+from inspector.page_data.messages import to_json
 
 KEPT = ("prompt", "seed", "dtype", "device")  # stay as the visitor set them unless the preset does
 NONE_KNOWN = "This model has no presets."

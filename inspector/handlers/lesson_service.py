@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from inspector.files.export import cached_reader
-from inspector.handlers.page_handlers import Handlers, to_json
+from inspector.handlers.page_handlers import Handlers
 from inspector.lessons.lessons import LESSONS, Lesson, described
 from inspector.page_data import messages
+from inspector.page_data.messages import to_json
 from inspector.run_store import RaceRecord
 
 

@@ -18,6 +18,7 @@ from engine.core.events import Event
 from inspector.files import export
 from inspector.form.settings import Form
 from inspector.page_data import charts, compare, messages, plan, tokens
+from inspector.page_data.messages import to_json
 from inspector.protocol import Control, Lane, Session
 from inspector.run_store import KnownAnswers, LiveRuns, RaceRecord, RunStore
 from inspector.server.throttle import coalesce
@@ -260,8 +261,3 @@ def error_text(error: Exception) -> str:
         f"Unexpected error in the app ({type(error).__name__}). Change a setting or press Run "
         "again. The details are in the server's log."
     )
-
-
-def to_json(document: Mapping[str, Any]) -> str:
-    """`document` as compact JSON."""
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))

@@ -19,10 +19,10 @@ from inspector.handlers.page_handlers import (
     Handlers,
     buttons,
     error_text,
-    to_json,
     visitor_id,
 )
 from inspector.page_data import messages
+from inspector.page_data.messages import to_json
 from inspector.protocol import Control
 from inspector.run_store import RaceRecord
 from inspector.server.throttle import coalesce

@@ -10,7 +10,8 @@ from typing import Any
 import gradio as gr
 
 from inspector import static_files
-from inspector.handlers.page_handlers import Handlers, to_json
+from inspector.handlers.page_handlers import Handlers
+from inspector.page_data.messages import to_json
 from inspector.views import methods as view
 
 log = logging.getLogger("driftscope")

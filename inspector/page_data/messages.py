@@ -47,7 +47,7 @@ class Feed:
         news = {lane: part for lane, part in lanes.items() if part}
         first = bool(news) and not self._begun
         self._begun = self._begun or first
-        return _dump(head | {"reset": first, "lanes": news})
+        return to_json(head | {"reset": first, "lanes": news})
 
     def _add(self, part: dict[str, Any], lane: Lane, event: Event) -> None:
         if isinstance(event, RunStarted):
@@ -101,12 +101,12 @@ def whole(record: RaceRecord, title: Title) -> str:
         if record.state not in ("running", "paused"):
             out["summary"] = compare.summarise(record.started(), record.expected)
             out["question"] = _question(record)
-        return _dump(out | ({"message": record.message} if record.message else {}))
+        return to_json(out | ({"message": record.message} if record.message else {}))
 
 
 def notice(state: str, message: str = "") -> str:
     """A message without a run, with state `empty` or `failed`. The page keeps its lanes."""
-    return _dump({"run": None, "state": state, "message": message[:1_000], "lanes": {}})
+    return to_json({"run": None, "state": state, "message": message[:1_000], "lanes": {}})
 
 
 def final_state(record: RaceRecord) -> tuple[str, str]:
@@ -126,5 +126,6 @@ def _question(record: RaceRecord) -> str:
     return tokens.question(prompt)[0][:2_000] if isinstance(prompt, str) else ""
 
 
-def _dump(document: dict[str, Any]) -> str:
+def to_json(document: Mapping[str, Any]) -> str:
+    """`document` as compact JSON."""
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))

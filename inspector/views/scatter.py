@@ -79,7 +79,8 @@ def binned(joint: np.ndarray) -> np.ndarray:
 def correlations(joint: np.ndarray) -> tuple[float, float, float]:
     """Pearson's r of the drifts and of their logarithms, and Spearman's rank correlation.
 
-    `joint` [NOT_EVALUATED, NOT_EVALUATED] counts rows by both codes. NaN if one of the two is constant.
+    `joint` [NOT_EVALUATED, NOT_EVALUATED] counts rows by both codes. NaN if either of the two
+    quantities is constant.
     """
     return (
         pearson(joint, DRIFTS, DRIFTS),

@@ -83,7 +83,7 @@ def test_a_page_names_the_methods_that_it_combines_with():
     found = pages()
     assert [row["name"] for row in found["dare_o"]["stands_on"]] == ["prefix", "dual", "freecache"]
     assert found["dare_o"]["stands_on"][1]["title"] == "Fast-dLLM dual cache"
-    assert [row["name"] for row in found["dual"]["carries"]] == ["dare_kv", "dare_o"]
+    assert {"dare_kv", "dare_o"} <= {row["name"] for row in found["dual"]["carries"]}
     for name in ("none", "spa_cache", "threshold"):
         assert found[name]["stands_on"] == found[name]["carries"] == []
 

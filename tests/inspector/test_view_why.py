@@ -1,29 +1,34 @@
 """Why a row was recomputed: the reasons of the methods, refreshes, thresholds and candidates."""
 
+import json
 import re
-
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from engine.catalog import policies
+from engine.catalog import policies, unmaskers
 from engine.config.knobs import describe_fields
+from engine.config.spec import RaceSpec
 from engine.core.events import SITES
 from engine.core.reasons import GENERIC
 from engine.core.regions import REGIONS
+from engine.evaluate.record_examples import collect_traces
+from inspector.views import registry
 from inspector.views.candidates import candidates
 from inspector.views.why import refreshes, why
 from tests.inspector.conftest import small_race
 from tests.inspector.unpacked import unpacked
 from tests.support import looking
 
-
+METHODS = [("cache", name) for name in policies()] + [("unmasker", name) for name in unmaskers()]
 ANY, PLAIN = "any", ("",)
 CONDITIONS = dict.fromkeys(
     ("first_step", "first_layer", "full", "new_block", "prompt", "block", "rest", "answer",
      "after_block", "reused", "again"), PLAIN,
-) | {"refresh": ("", *REGIONS), "recomputed": ("", *SITES), "no": ("threshold", "budget")}  # fmt: skip
+) | {
+    "refresh": ("", *REGIONS), "recomputed": ("", *SITES), "no": ("threshold", "budget"),
+}  # fmt: skip
 PLACEHOLDERS = dict.fromkeys(("title", "layer", "block", "rows", "times"), PLAIN) | {
     "share": ("", "ffn", "ffn:answer"), "refreshes": ("", *REGIONS), "drift": ("k", "v", "q0"),
     "fact": ANY, "percent": ANY,
@@ -124,6 +129,17 @@ def test_every_reason_uses_known_conditions_and_placeholders(name):
             kind, _, of = placeholder.partition(":")
             known = knobs if kind in ("every", "knob") else PLACEHOLDERS[kind]
             assert of in known or known == ANY, placeholder
+
+
+@pytest.mark.parametrize(("kind", "name"), METHODS)
+def test_a_race_with_any_method_gives_the_views_of_the_page(session, kind, name):
+    plain = replace(small_race(session, gen_length=16, block_length=8, steps=16).a, record="layers")
+    traces = collect_traces(session.race(RaceSpec(plain, replace(plain, **{kind: name}))))
+    assert traces["b"].meta["reason"] == "done"
+    drawn = registry.VIEWS.keys() - registry.TIMED
+    views = {view: registry.draw(traces["b"], view, caches_of(session)) for view in drawn}
+    json.dumps(views)
+    assert {v for v, found in views.items() if "missing" in found} <= {"error", "guider"}
 
 
 def test_a_run_without_plans_says_so(traces):

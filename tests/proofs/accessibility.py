@@ -1,7 +1,7 @@
-"""axe-core on all that the page shows: `python -m tests.proofs.accessibility`.
+"""Check the whole page with axe-core: `python -m tests.proofs.accessibility`.
 
-Every tab, view, method and lesson, before and after a run, with a refused plan, in both themes,
-1440 and 390 px wide. Prints what is found of moderate impact and above, and where; fails on any.
+Covers every tab, view, method and lesson, before and after a run and with a refused plan, in both
+themes, 1440 and 390 px wide. Prints each finding of moderate impact and above; fails on any.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOOKS = [(width, dark) for width in (1440, 390) for dark in (False, True)]
 
 
 def looks(page: Any, name: str, where: str = "") -> Iterator[tuple[str, list[str]]]:
-    """Each width and theme of a state of the page, with what is found there."""
+    """The findings of a state of the page, for each width and theme."""
     for width, dark in LOOKS:
         page.set_viewport_size({"width": width, "height": 900})
         recolour(page, dark)
@@ -32,7 +32,7 @@ def looks(page: Any, name: str, where: str = "") -> Iterator[tuple[str, list[str
 
 
 def run_tab(race: RacePage, link: str) -> Iterator[tuple[str, list[str]]]:
-    """The recorded example, a run with all opened, every view of it, a plan that is refused."""
+    """The recorded example, a run with every section open, each of its views, a refused plan."""
     page = race.page
     yield from looks(page, "Run, the example")
     race.open(link).finish()
@@ -56,7 +56,7 @@ def run_tab(race: RacePage, link: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def other_tabs(race: RacePage) -> Iterator[tuple[str, list[str]]]:
-    """Every lesson, answered wrong, and every method's page."""
+    """Every lesson after a wrong answer, and the page of every method."""
     page = race.page
     page.get_by_role("tab", name="Learn", exact=True).click()
     for key in page.locator("[data-lessons] button").all():
@@ -73,7 +73,7 @@ def other_tabs(race: RacePage) -> Iterator[tuple[str, list[str]]]:
 
 
 def main() -> int:
-    """Look at everything; 1 if anything was found."""
+    """Check everything; returns 1 if there is any finding."""
     seen = bad = 0
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as play:
         browser = play.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
@@ -88,7 +88,7 @@ def main() -> int:
                     for one in found:
                         print(f"{name}: {one}", flush=True)
         browser.close()
-    print(f"{seen} looks at the page, {bad} findings")
+    print(f"{seen} states checked, {bad} findings")
     return int(bool(bad))
 
 

@@ -1,12 +1,12 @@
-"""Long use: `python -m tests.proofs.endurance --runs 500 --cancels 200`.
+"""Long use of the app: `python -m tests.proofs.endurance --runs 500 --cancels 200`.
 
-Starts the app in its own process; pages and programs run races, some to their end, others left at
-a random step in a random way, three at a time. Fails where memory grows by more than 5 % after the
-first hundred, a process, a thread or a file is left, the lock stays taken, or the last run takes
-longer than the first.
+Starts the app in its own process. Pages and programs run races, three at a time: some to their
+end, others abandoned at a random step in a random way. After a warm-up of up to a hundred races,
+fails if memory grows by more than 5 %, if processes, threads or files stay open, if the lock stays
+held, or if the last run takes longer than the first.
 
-The first hundred meet every prompt both ways: oneDNN makes and keeps 0.6 MB of code for each number
-of rows by which it multiplies a matrix, up to a bound of its own.
+The warm-up uses every prompt, because oneDNN compiles and keeps 0.6 MB of code for each number of
+rows, up to a limit of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GROWTH, SLOWER = 1.05, 1.25
 
 @dataclass
 class State:
-    """What the app holds while nobody is there: megabytes, threads, open files, processes."""
+    """Resources of the idle app: megabytes, threads, open files, processes; time of a run."""
 
     memory: int
     threads: int
@@ -44,7 +44,7 @@ class State:
 
     @classmethod
     def of(cls, app: App) -> State:
-        """Ask for it, and time a run of one visitor."""
+        """Measure them, and time a run of one visitor."""
         seconds = statistics.median(timed(app) for _ in range(TIMED))
         threads = len(list(Path(f"/proc/{app.pid}/task").iterdir()))
         files = len(list(Path(f"/proc/{app.pid}/fd").iterdir()))
@@ -53,14 +53,14 @@ class State:
 
 @dataclass
 class Tally:
-    """What has been done so far."""
+    """Races so far by the way they ended, and memory in megabytes over time."""
 
     done: Counter = field(default_factory=Counter)
     history: list[int] = field(default_factory=list)
 
 
 def timed(app: App) -> float:
-    """Seconds of one small run by a program, from asking to its last message."""
+    """Seconds of one small run by a program, from its request to the last message."""
     visitor, began = Visitor(app.url), time.monotonic()
     texts(visitor.ask("run", [races(1)[0]])["data"][0])
     visitor.close()
@@ -68,9 +68,9 @@ def timed(app: App) -> float:
 
 
 def run_once(app: App, seed: int) -> str:
-    """A race to its end, by a page, or one time in ten by a program, which then leaves.
+    """A race to its end, by a page or, one time in ten, by a program.
 
-    The app lets go of a page's race when its tab is closed; a program's it holds for its views.
+    The app frees a page's race when its tab is closed, and keeps a program's for its views.
     """
     visitor = Visitor(app.url)
     visitor.stay()
@@ -90,7 +90,7 @@ def run_once(app: App, seed: int) -> str:
 
 
 def leave_once(app: App, seed: int) -> str:
-    """A long race that is left at a random step in a random way."""
+    """A long race that is abandoned at a random step in a random way."""
     dice = random.Random(seed)
     way, visitor = dice.choice(list(WAYS)), Visitor(app.url)
     visitor.stay()
@@ -102,7 +102,7 @@ def leave_once(app: App, seed: int) -> str:
 
 
 def endure(app: App, runs: int, cancels: int, seed: int = 0) -> Tally:
-    """Runs and cancels in one random order, AT_ONCE at a time."""
+    """Runs and cancels in random order, AT_ONCE at a time."""
     tasks = [(run_once, i) for i in range(runs)] + [(leave_once, i) for i in range(cancels)]
     random.Random(seed).shuffle(tasks)
     tally = Tally()
@@ -115,19 +115,19 @@ def endure(app: App, runs: int, cancels: int, seed: int = 0) -> Tally:
 
 
 def check(before: State, after: State) -> None:
-    """Raise Failed where the app holds more, or is slower, than before."""
+    """Raise Failed if the app uses more resources, or is slower, than before."""
     if after.memory > GROWTH * before.memory:
         raise Failed(f"memory grew from {before.memory} to {after.memory} MB")
     if after.children > before.children or after.threads > before.threads + AT_ONCE:
-        raise Failed(f"threads or processes are left: {before} {after}")
+        raise Failed(f"threads or processes were not ended: {before} {after}")
     if after.files > before.files + 2 * AT_ONCE:
-        raise Failed(f"files are left open: {before} {after}")
+        raise Failed(f"files were not closed: {before} {after}")
     if after.run_s > SLOWER * before.run_s + 0.1:
         raise Failed(f"a run took {before.run_s:.2f} s first and {after.run_s:.2f} s last")
 
 
 def main() -> None:
-    """Print the figures; leave with 1 where something failed."""
+    """Print the figures; exit with status 1 on a failure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=500)
     parser.add_argument("--cancels", type=int, default=200)

@@ -1,7 +1,7 @@
 """Hostile input: `python -m tests.proofs.fuzz --count 10000`.
 
-Specs, links and traces within this process, and requests to the app in its own (`fuzz_web`). Each
-must give a run, a view, or a refusal that names the field.
+Specs, links and traces are checked in this process, requests against the app in a process of its
+own (`fuzz_web`). Each must give a run, a view, or a refusal that names the field.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CACHES = ("spa_cache", "dual", "dare_o", "dllm_cache", "none", "d2_cache")
 
 
 class Fuzz:
-    """The checks within this process; `tally` counts what came of the inputs."""
+    """The checks within this process; `tally` counts the outcomes."""
 
     def __init__(self, folder: Path) -> None:
         self.tally: Counter = Counter()
@@ -59,7 +59,7 @@ class Fuzz:
         self.traces.append(Trace.load(ASSETS / "examples" / "lessons" / "guided.npz"))
 
     def spec(self, document: dict) -> None:
-        """A spec runs, or is refused by name."""
+        """A spec runs, or is refused with the name of a field."""
         try:
             spec = RunSpec.from_dict(document)
             plan = self.session.plan(spec)
@@ -76,7 +76,7 @@ class Fuzz:
             self.tally["spec run"] += 1
 
     def link(self, query: str) -> None:
-        """A link fills the form with what can be planned, or is refused by name."""
+        """A link fills the form with settings that can be planned, or is refused by name."""
         request = gr.Request(fastapi.Request(_scope(query)), session_hash="fuzz")
         notice, *values = self.handlers.restore(request)
         if isinstance(notice, str):
@@ -94,7 +94,7 @@ class Fuzz:
             self._refused("link", document["error"], query)
 
     def trace(self, change: tuple) -> None:
-        """A changed trace is drawn and written in all its forms, or is refused by name."""
+        """A changed trace is drawn and written in every format, or is refused by name."""
         path = self._folder / "fuzz.npz"
         path.write_bytes(changed(self.traces[change[0]], change))
         try:
@@ -116,17 +116,17 @@ class Fuzz:
 
     def _refused(self, kind: str, said: str, given: object) -> None:
         if not is_named(said):
-            raise Failed(f"{kind}: {said!r} names nothing; it was {str(given)[:500]!r}")
+            raise Failed(f"{kind}: {said!r} names no field; the input was {str(given)[:500]!r}")
         self.tally[f"{kind} refused"] += 1
 
 
 def _scope(query: str) -> dict[str, object]:
-    """What a server makes of a request with this query."""
+    """The ASGI scope of a request with this query."""
     return {"type": "http", "headers": [], "query_string": query.encode("utf-8", "surrogatepass")}
 
 
 def changes() -> st.SearchStrategy:
-    """What is changed of a trace: which, a number, how, an array or meta's field, and a value."""
+    """Changes of a trace: its index, a random number, the way, an array's name and a value."""
     names = sorted(SCHEMA)
     value = junk | st.lists(st.integers(-3, 3), max_size=4)
     number, way = st.integers(0, 2**31), st.sampled_from(WAYS)
@@ -139,7 +139,7 @@ MODEL = ("name", "family", "layers", "vocab_size", "mask_id", "eos_id", "stop_id
 
 
 def changed(trace: Trace, change: tuple) -> bytes:
-    """The document of a trace with one thing of it changed."""
+    """The file of a trace with one change."""
     _, number, way, name, value = change
     dice, arrays = np.random.default_rng(number), dict(trace.arrays())
     meta = json.loads(json.dumps(trace.meta))
@@ -176,7 +176,7 @@ def _written(meta: dict, arrays: dict, way: str, dice: np.random.Generator) -> b
 
 
 def within(folder: Path, count: int) -> Counter:
-    """Specs, links and traces in this process; what came of them."""
+    """Check specs, links and traces in this process; returns the outcomes."""
     fuzz = Fuzz(folder)
     each(count * 2 // 5, specs(SMALL), fuzz.spec)
     each(count // 5, links(SMALL), fuzz.link)
@@ -185,7 +185,7 @@ def within(folder: Path, count: int) -> Counter:
 
 
 def main() -> None:
-    """Print what came of the inputs; leave with 1 where something failed."""
+    """Print the outcomes; exit with status 1 on a failure."""
     torch.set_num_threads(1)
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=10_000)

@@ -1,7 +1,7 @@
-"""Hostile requests: every listener, route and file component of the app, over HTTP.
+"""Hostile requests to every listener, route and file component of the app, over HTTP.
 
-No answer may be a 5xx, none may hold a file from outside the cache, none may leave a file there,
-and what is refused names the field.
+No response may be a 5xx or contain a file from outside the cache, no request may write a file
+outside the cache, and every refusal names the field.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ MODEL = "micro"
 SMALL = {"ds-model": MODEL, "ds-prompt": "How many?", "ds-gen_length": 16, "ds-block_length": 8,
          "ds-a-steps": 8, "ds-b-steps": 8}  # fmt: skip
 AT_ONCE = 6
-SILENT = 10.0  # seconds that a stream is listened to
+STREAM_TIMEOUT = 10.0  # seconds
 
 
 class Web:
-    """Requests to a running app; `tally` counts what came of them."""
+    """Requests to a running app; `tally` counts the outcomes."""
 
     def __init__(self, app: App, folder: Path) -> None:
         self.app, self.tally = app, Counter()
@@ -55,13 +55,13 @@ class Web:
 
     @property
     def visitor(self) -> Visitor:
-        """The thread's own."""
+        """The visitor of the current thread."""
         if not hasattr(self._own, "visitor"):
             self._own.visitor = Visitor(self.app.url)
         return self._own.visitor
 
     def all_of(self, count: int, strategy: st.SearchStrategy, check: Any) -> None:
-        """Draw so many values, then send them, AT_ONCE at a time."""
+        """Draw `count` values, then check them, AT_ONCE at a time."""
         drawn: list = []
         each(count, strategy, drawn.append)
         with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -69,7 +69,7 @@ class Web:
                 pass
 
     def race(self, race: Any) -> None:
-        """The endpoints of a race: the plan of it, and its run where that is small."""
+        """The endpoints of a race: its plan and, if it is small, its run."""
         found = self._ask("plan", [race])
         if found is not None and _small(found["plans"]):
             self._ask("run", [race])
@@ -109,10 +109,10 @@ class Web:
         self._answered("body", answer)
 
     def path(self, drawn: tuple) -> None:
-        """A path that leads, or seems to lead, out of the cache."""
+        """A path that points, or seems to point, outside the cache."""
         prefix, path, method = drawn
         try:
-            with self.visitor.http.stream(method, prefix + path, timeout=SILENT) as answer:
+            with self.visitor.http.stream(method, prefix + path, timeout=STREAM_TIMEOUT) as answer:
                 if "text/event-stream" in answer.headers.get("content-type", ""):
                     self._count("path streamed")
                     return
@@ -123,7 +123,7 @@ class Web:
         self._answered("path", answer, named=False)
 
     def file(self, drawn: tuple) -> None:
-        """A file component given a file that was not uploaded, or uploaded under an odd name."""
+        """A file component with a file that was not uploaded, or uploaded under an odd name."""
         path, name, data, upload = drawn
         if upload:
             answer = self.visitor.upload(name, data)
@@ -150,7 +150,9 @@ class Web:
                 output = message["output"]
                 if not message["success"] and not is_named(output.get("error")):
                     given = str(data)[:300]
-                    raise Failed(f"{row['api_name']}: {output} names nothing; it was {given}")
+                    raise Failed(
+                        f"{row['api_name']}: {output} names no field; the input was {given}"
+                    )
                 self._count("queued " + ("served" if message["success"] else "refused"))
                 return output
         raise Failed(f"{row['api_name']}: no end; it was {str(data)[:300]}")
@@ -160,8 +162,8 @@ class Web:
         self._clean(text)
         if status >= 500:
             raise Failed(f"{kind}: {status} {text[:300]} of {answer.request.url}")
-        if status >= 400 and named and not _says(text):
-            raise Failed(f"{kind}: {text[:300]} names nothing; {answer.request.url}")
+        if status >= 400 and named and not _names_field(text):
+            raise Failed(f"{kind}: {text[:300]} names no field; {answer.request.url}")
         self._count(kind + (" refused" if status >= 400 else " served"))
 
     def _count(self, what: str) -> None:
@@ -173,8 +175,8 @@ class Web:
             raise Failed(f"a file from outside was read: {text[:300]}")
 
 
-def _says(text: str) -> bool:
-    """Whether a refusal's `detail` names a field, as ours do, or its place, as FastAPI's do."""
+def _names_field(text: str) -> bool:
+    """Whether a refusal's `detail` names a field, or its location as FastAPI does."""
     try:
         detail = json.loads(text)["detail"]
     except (ValueError, KeyError, TypeError):
@@ -195,7 +197,7 @@ def _server_names(part: dict) -> list[str]:
 
 
 def shares(web: Web) -> list[tuple[st.SearchStrategy, Any, int]]:
-    """What is drawn for each check, and its share of the count in a hundred."""
+    """The strategy of each check, and its share of the count in percent."""
     return [
         (races(MODEL), web.race, 10),
         (hostile_web.listeners, web.listener, 25),
@@ -207,7 +209,7 @@ def shares(web: Web) -> list[tuple[st.SearchStrategy, Any, int]]:
 
 
 def over_http(folder: Path, count: int) -> Counter:
-    """So many requests to an app with a small model; what came of them."""
+    """Send `count` requests to an app with a small model; returns the outcomes."""
     small, cache = write_checkpoint(folder / "served" / MODEL), folder / "cache"
     env = {"DRIFTSCOPE_MODELS": str(small), "GRADIO_TEMP_DIR": str(cache), "SPACE_ID": "own/space"}
     env |= {"TMPDIR": str(folder / "tmp"), "XDG_CACHE_HOME": str(folder / "made")}
@@ -218,7 +220,7 @@ def over_http(folder: Path, count: int) -> Counter:
         for strategy, check, share in shares(web):
             web.all_of(max(1, count * share // 100), strategy, check)
         if alone(app, good_races(1)[0]) != expected:
-            raise Failed("the app is not what it was")
+            raise Failed("the app gives another text than before")
         if new := _files(folder, cache) - before:
             raise Failed(f"files were written outside the cache: {sorted(new)[:5]}")
         if "unexpected failure" in (said := app.log.read_text()):
@@ -228,7 +230,7 @@ def over_http(folder: Path, count: int) -> Counter:
 
 
 def _files(folder: Path, cache: Path) -> set[str]:
-    """All files of the repository and around the cache, but for what the app may write."""
+    """All files in the repository and around the cache, without those that the app may write."""
     made = {cache, folder / "tmp", folder / "made", ROOT / ".git"}
     found = [
         path

@@ -1,10 +1,10 @@
-"""ZeroGPU with the real `spaces` package: its decorator, its worker, its tensors on no GPU.
+"""ZeroGPU with the real `spaces` package and no GPU: its decorator, worker and tensors.
 
-python -m tests.proofs.real_spaces   prints what happened as JSON
+`python -m tests.proofs.real_spaces` prints the results as JSON.
 
-A stand-in for the scheduler answers on this machine. The package's patches make torch say that
-there is a CUDA device; models are loaded to it, packed to disk and planned with, as on a Space. In
-the worker only what touches a GPU is left out, so there the model of the CPU runs.
+A local server replaces ZeroGPU's scheduler. The package patches torch so that there seems to be a
+CUDA device; models are loaded to it, packed to disk and planned with, as on a Space. In the worker
+the calls that need a GPU are replaced, so that the model runs on the CPU.
 """
 
 from __future__ import annotations

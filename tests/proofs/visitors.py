@@ -1,8 +1,9 @@
 """Many visitors at once: `python -m tests.proofs.visitors --visitors 20`.
 
-Starts the app in its own process and comes to it over HTTP, as pages and as programs. Fails where
-a text is not what it is alone, a visitor sees another's run, the line is not kept, or where a
-stop, a cut connection, a closed tab, a crash in a step or a killed server leaves anything behind.
+Starts the app in its own process and visits it over HTTP, as pages and as programs. Fails if a
+text differs from that of the same race alone, if a visitor sees another's run, if the queue is not
+served in order, or if anything remains after a stop, a cut connection, a closed tab, a crash in a
+step or a killed server.
 """
 
 from __future__ import annotations
@@ -20,46 +21,46 @@ from tests.support.crash import BROKEN, SAID, write_broken
 from tests.support.races import WAYS, Failed, alone, form, races, texts, to_step
 from tests.support.web import Visitor, shown
 
-PLACES = 3  # by which a visitor may come earlier or later than it asked
-FREE_S = 1.0  # that the lock may be held after a visitor is gone, beside what a start takes
+MAX_MOVED = 3  # positions by which a visitor may be served earlier or later
+RELEASE_SECONDS = 1.0  # allowed until the lock is free, plus twice the time of a start
 
 
 def listen(visitor: Visitor) -> tuple[dict, float, set[str]]:
-    """A race's result, when its first step came, and the run ids that were seen."""
+    """The result of a race, the time of its first step, and the run ids seen."""
     first, seen, result = 0.0, set(), {}
     for message in visitor.messages():
-        told = shown(message)
-        if told is None:
+        output = shown(message)
+        if output is None:
             continue
-        seen.add(told["run"])
-        first = first or (time.monotonic() if told.get("steps") or told.get("lanes") else 0.0)
-        result = told
+        seen.add(output["run"])
+        first = first or (time.monotonic() if output.get("steps") or output.get("lanes") else 0.0)
+        result = output
     return result, first, seen
 
 
 def at_once(app: App, count: int) -> dict[str, float]:
-    """All visitors queue together; texts, places and what each sees."""
+    """All visitors queue together; checks texts, order and what each of them sees."""
     asked = races(count)
     expected = [alone(app, race) for race in asked]
     if len({str(one) for one in expected}) < count:
-        raise Failed("two of the races have the same texts; nothing would show a mix-up")
+        raise Failed("two of the races have the same texts, so a mix-up could not be seen")
     visitors = [Visitor(app.url) for _ in asked]
     began = time.monotonic()
     for visitor, race in zip(visitors, asked, strict=True):
         visitor.join("run", [race])
     with ThreadPoolExecutor(count) as pool:
-        heard = list(pool.map(listen, visitors))
+        results = list(pool.map(listen, visitors))
     took = time.monotonic() - began
-    for (result, _, seen), own in zip(heard, expected, strict=True):
+    for (result, _, seen), own in zip(results, expected, strict=True):
         if texts(result) != own:
-            raise Failed(f"{texts(result)} is not {own}, its text alone")
+            raise Failed(f"{texts(result)} differs from {own}, the text of the race alone")
         if len(seen) != 1:
             raise Failed(f"a visitor saw the runs {seen}")
-    runs = [result["run"] for result, _, _ in heard]
-    order = sorted(range(count), key=lambda i: heard[i][1])
+    runs = [result["run"] for result, _, _ in results]
+    order = sorted(range(count), key=lambda i: results[i][1])
     moved = max(abs(place - i) for place, i in enumerate(order))
-    if moved > PLACES:
-        raise Failed(f"a visitor moved by {moved} places in the line")
+    if moved > MAX_MOVED:
+        raise Failed(f"a visitor moved by {moved} positions in the queue")
     _check_ids(visitors[0], runs)
     for visitor in visitors:
         visitor.close()
@@ -67,7 +68,7 @@ def at_once(app: App, count: int) -> dict[str, float]:
 
 
 def _check_ids(visitor: Visitor, runs: list[str]) -> None:
-    """Run ids differ, are long, and stand in nothing that the app says of itself."""
+    """Run ids are distinct and long, and appear in no response about the app itself."""
     if len(set(runs)) < len(runs) or min(map(len, runs)) < 24:
         raise Failed("run ids are not unguessable")
     pages = ["/", "/config", "/gradio_api/info", "/gradio_api/queue/status", "/gradio_api/app_id"]
@@ -81,7 +82,7 @@ def _check_ids(visitor: Visitor, runs: list[str]) -> None:
 
 
 def pages_apart(app: App) -> None:
-    """Two pages, and one that has run nothing: each takes away its own race only."""
+    """Two pages, and one without a run: each can export its own race only."""
     mine, other, new, nobody = (Visitor(app.url) for _ in range(4))
     nobody.session = None
     heads = []
@@ -91,7 +92,7 @@ def pages_apart(app: App) -> None:
     names = [str(v.ask("ds-export.click", [])["data"][0]) for v in (mine, other, new)]
     for visitor_names, head in zip(names, heads, strict=False):
         if head not in visitor_names:
-            raise Failed("a visitor cannot take its own race away")
+            raise Failed("a visitor cannot export its own race")
     if heads[1] in names[0] or heads[0] in names[1] or any(h in names[2] for h in heads):
         raise Failed("a visitor was given the race of another")
     charts = [visitor.direct("renewed").json()["data"][0] for visitor in (mine, new, nobody)]
@@ -102,9 +103,9 @@ def pages_apart(app: App) -> None:
 
 
 def left_by(app: App, way: str, steps: int = 3) -> float:
-    """A long race is left after some steps while another waits; seconds to that one's first.
+    """Abandon a long race after some steps while another waits; seconds until that one starts.
 
-    They may be FREE_S more than twice those of a race that need not wait.
+    At most RELEASE_SECONDS plus twice the time that a race needs to start without waiting.
     """
     idle, race = Visitor(app.url), races(1)[0]
     began = time.monotonic()
@@ -121,27 +122,27 @@ def left_by(app: App, way: str, steps: int = 3) -> float:
     texts(result)
     for visitor in (leaving, waiting, idle):
         visitor.close()
-    if first - began > FREE_S + 2 * usual:
+    if first - began > RELEASE_SECONDS + 2 * usual:
         raise Failed(f"{way}: the next run began after {first - began:.1f} s")
     return first - began
 
 
 def crashed(app: App, steps: int) -> str:
-    """A race that breaks in a step says so; the next one is right."""
+    """A race that fails in a step reports it, and the next one is right."""
     broken = {"model": BROKEN, "prompt": "How many?", "gen_length": 32, "block_length": 32}
     broken |= {"steps": 32}
     visitor, expected = Visitor(app.url), alone(app, races(1)[0])
     found = visitor.ask("run", [{"a": broken, "b": broken}])
     if SAID not in str(found.get("error")):
-        raise Failed(f"the crash of a step was told as {found}")
+        raise Failed(f"the crash of a step was reported as {found}")
     if alone(app, races(1)[0]) != expected:
-        raise Failed("the run after a crash is another than before")
+        raise Failed("the run after a crash differs from the one before")
     visitor.close()
-    return f"told after step {steps}"
+    return f"reported after step {steps}"
 
 
 def everything(count: int) -> dict[str, object]:
-    """All checks; figures by name."""
+    """Run all checks; returns figures by name."""
     figures: dict[str, object] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -159,7 +160,7 @@ def everything(count: int) -> dict[str, object]:
 
 
 def killed(folder: Path) -> str:
-    """`kill -9` in the middle of runs: nothing is left, and the app starts again and serves."""
+    """`kill -9` during runs: no process remains, and the app starts and serves again."""
     with running_app(folder) as app:
         visitors = [Visitor(app.url) for _ in range(3)]
         for visitor in visitors:
@@ -171,14 +172,14 @@ def killed(folder: Path) -> str:
             visitor.close()
     alive = [pid for pid in children if Path(f"/proc/{pid}").exists()]
     if alive:
-        raise Failed(f"processes were left: {alive}")
+        raise Failed(f"processes remain: {alive}")
     with running_app(folder) as app:
         alone(app, races(1)[0])
     return "nothing left, serves again"
 
 
 def main() -> None:
-    """Print the figures; leave with 1 where something failed."""
+    """Print the figures; exit with status 1 on a failure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--visitors", type=int, default=20)
     try:

@@ -1,4 +1,4 @@
-"""Runs of a tiny model and branches of them, as traces."""
+"""Traces of runs of a small model and of branches of them."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ RANDOM = {"quota.score": "random"}
 
 
 class Words:
-    """A tokenizer of numbers, with one prompt."""
+    """A tokenizer whose tokens are numbers, with a single prompt."""
 
     def encode_prompt(self, *prompt):
         return PROMPT
@@ -37,7 +37,9 @@ def make(**changes):
 def loaded(family="mha"):
     profiles = {(b, q): make_profile(base=b, quantity=q) for b in BASES for q in ("q0", "v")}
     model = model_of(family)
-    return LoadedModel(model, Words(), "", profiles=profiles, make_run_guider=make_fake_guider(model.info))
+    return LoadedModel(
+        model, Words(), "", profiles=profiles, make_run_guider=make_fake_guider(model.info)
+    )
 
 
 def record(spec, parent=None, family="mha", most=99):
@@ -52,7 +54,7 @@ def record(spec, parent=None, family="mha", most=99):
 
 
 def branch(parent, step, *edits, family="mha", most=99, **changes):
-    """The trace of a branch with the parent's settings but for `changes`."""
+    """The trace of a branch with the parent's settings and `changes`."""
     spec = RunSpec.from_dict(parent.meta["spec"])
     spec = replace(spec, start=BranchStart("p", step, edits), **changes)
     return record(spec, parent, family, most)
@@ -69,5 +71,5 @@ def tail(trace, step=0):
     return out
 
 
-def paces(trace, step=0):
+def tokens_per_step(trace, step=0):
     return [len(commits) for _, commits in tail(trace, step)]

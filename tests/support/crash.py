@@ -1,4 +1,4 @@
-"""A checkpoint that works for some steps and then gives numbers that are none."""
+"""A checkpoint that works for some steps and then gives NaN."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ EMBEDDING = "model.transformer.wte.weight"
 
 
 def broken_spec(**changes) -> RunSpec:
-    """A run that breaks on the broken checkpoint, after its warm-up."""
+    """A run that fails on the broken checkpoint, after its warm-up."""
     shape = {"gen_length": 32, "block_length": 32, "steps": 32}
     return RunSpec(**{"model": BROKEN, "prompt": "How many?"} | shape | changes)
 
 
 def write_broken(folder: Path) -> int:
-    """Write it to `folder`/broken; the number of steps that `broken_spec` gets through.
+    """Write the checkpoint to `folder`/broken; returns how many steps `broken_spec` completes.
 
-    The embedding of a token that the run first commits late is made NaN.
+    The embedding of a token that the run first commits in a late step is set to NaN.
     """
     for seed in range(20):
         path = write_checkpoint(folder / BROKEN, seed=seed, scale=3.0)

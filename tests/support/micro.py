@@ -1,4 +1,4 @@
-"""Tiny seeded models, jobs and recorders that the engine's tests share."""
+"""Small seeded models, jobs and recorders for the engine's tests."""
 
 import json
 import math
@@ -68,7 +68,7 @@ def make_model(seed=0, shift=0, kv=4, layers=3, cls=MicroAdapter, **changes) -> 
 
 @cache
 def model_of(family: str, layers: int = 3) -> ModelAdapter:
-    """A shared model; not to be changed."""
+    """A shared model; tests must not change it."""
     shift, kv, seed = FAMILIES[family]
     return make_model(seed, shift, kv, layers)
 
@@ -85,7 +85,7 @@ def make_prompts(*lengths: int, seed: int = 5) -> list[list[int]]:
 
 
 def make_profile(layers=3, lo=1e-3, hi=0.3, base="none", quantity="q0") -> DriftProfile:
-    """Drifts spread evenly, on a log scale, over lo to hi, the same in each layer."""
+    """Drifts spread evenly on a log scale from lo to hi, the same in each layer."""
     left = edges()[:-1]
     inside = ((left >= lo) & (left < hi)).astype(np.int64)
     counts = np.tile(inside, (layers, 1))
@@ -93,16 +93,18 @@ def make_profile(layers=3, lo=1e-3, hi=0.3, base="none", quantity="q0") -> Drift
 
 
 def micro_job(model, spec, prompts=None, recorder=None, policy=None, eager=False):
-    """A job of the engine's own making; `policy` builds a policy that is not registered.
+    """A job made by make_job; `policy` returns a policy that need not be registered.
 
-    `eager`: no forward is captured, for who listens to the model or counts what torch multiplies.
+    `eager`: no forward is captured, for tests that hook the model or count its operations.
     """
     profiles = {
         (base, quantity): make_profile(model.info.layers, base=base, quantity=quantity)
         for base in BASES
         for quantity in ("q0", "v")
     }
-    loaded = LoadedModel(model, None, "", profiles=profiles, make_run_guider=make_fake_guider(model.info))
+    loaded = LoadedModel(
+        model, None, "", profiles=profiles, make_run_guider=make_fake_guider(model.info)
+    )
     job = make_job(loaded, spec, prompts or make_prompts(6), recorder)
     if policy is not None:
         job.make_policy = policy
@@ -135,7 +137,7 @@ def run(model, spec, prompts=None, recorder=None, policy=None, eager=False) -> R
 
 
 class LogitTap(Recorder):
-    """Keeps each step's view and plan, the logits of its needed rows and the canvas it saw."""
+    """Keeps the view, plan, logits and canvas of each step."""
 
     def __init__(self):
         self.steps = []
@@ -153,7 +155,7 @@ def tapped(model, spec, prompts=None, policy=None, eager=False) -> tuple[Run, li
 
 
 def widest_gap(a: list, b: list) -> float:
-    """Largest difference between two taps' logits; inf where their needs differ."""
+    """Largest difference between the logits of two taps; inf if their positions differ."""
     worst = 0.0 if len(a) == len(b) else math.inf
     for (view, _, x, _), (other, _, y, _) in zip(a, b, strict=False):
         if not torch.equal(view.needs, other.needs):
@@ -194,14 +196,14 @@ class Planned(CachePolicy):
 
 
 def random_rows(seed: int, batch: int, choices: torch.Tensor, n: int) -> torch.Tensor:
-    """`n` ascending rows a sequence out of `choices`, another set for each sequence."""
+    """`n` ascending rows out of `choices` for each sequence, a different set for each."""
     generator = torch.Generator().manual_seed(seed)
     picks = [torch.randperm(len(choices), generator=generator)[:n] for _ in range(batch)]
     return torch.stack([choices[p].sort().values for p in picks])
 
 
 def write_checkpoint(folder: Path, seed=0, layers=2, scale=1.0, kind="llada", **changes) -> Path:
-    """A small random checkpoint in the layout of a family with the embedded models' tokenizer."""
+    """Write a small random checkpoint of a family with the embedded models' tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
     config = (_as_dream if kind == "dream" else _as_llada)(folder, layers) | changes
     (folder / "config.json").write_text(json.dumps(config))
@@ -210,7 +212,7 @@ def write_checkpoint(folder: Path, seed=0, layers=2, scale=1.0, kind="llada", **
 
 
 def _as_llada(folder: Path, layers: int) -> dict:
-    """LLaDA's tokenizer written, and its config."""
+    """Write LLaDA's tokenizer; returns the config."""
     for name in FILES:
         (folder / name).write_bytes((TINY / name).read_bytes())
     config = json.loads((TINY / "config.json").read_text())
@@ -219,7 +221,7 @@ def _as_llada(folder: Path, layers: int) -> dict:
 
 
 def _as_dream(folder: Path, layers: int) -> dict:
-    """The same tokenizer under Dream's names written, and a config with grouped heads."""
+    """Write the same tokenizer with Dream's special tokens; returns a config with grouped heads."""
     for name in FILES:
         text = (TINY / name).read_text()
         for ours, theirs in zip(SPECIALS["llada"], SPECIALS["dream"], strict=True):
@@ -233,7 +235,7 @@ def _as_dream(folder: Path, layers: int) -> dict:
 
 
 def configure(folder: Path, **changes) -> None:
-    """Change fields of a checkpoint's config; `...` takes one out."""
+    """Change fields of a checkpoint's config; the value `...` removes a field."""
     path = folder / "config.json"
     config = json.loads(path.read_text()) | changes
     path.write_text(json.dumps({k: v for k, v in config.items() if v is not ...}))

@@ -1,4 +1,4 @@
-"""Races that visitors run in the tests of many visitors and of long use; how they leave them."""
+"""Races of the visitors in the long proofs, and the ways to abandon them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ SHAPE = {"gen_length": 32, "block_length": 16, "steps": 32}
 
 
 class Failed(AssertionError):
-    """What the app did that it must not."""
+    """The app did something that it must not do."""
 
 
 def races(count: int) -> list[dict]:
-    """As many races as visitors, no two alike; each with a sampled lane."""
+    """`count` different races, each with a sampled lane."""
     out = []
     for i, (_, prompt) in enumerate(exam_questions(count, 11, 0)):
         base = {"prompt": prompt, "seed": i, **SHAPE}
@@ -43,7 +43,7 @@ def texts(result: dict) -> dict[str, str]:
 
 
 def alone(app: App, race: dict) -> dict[str, str]:
-    """The texts of a race that nothing runs beside."""
+    """The texts of a race while nothing else runs."""
     visitor = Visitor(app.url)
     found = texts(visitor.ask("run", [race])["data"][0])
     visitor.close()
@@ -60,17 +60,17 @@ def form(seed: int = 0, steps: int = 32, length: int = 32) -> dict:
 
 
 def to_step(visitor: Visitor, steps: int) -> None:
-    """Listen to a page's race until so many steps have come."""
+    """Read the messages of a page's race until `steps` steps have arrived."""
     seen = 0
     for message in visitor.messages():
-        told = shown(message) or {}
-        lanes = told.get("lanes") or {}
+        output = shown(message) or {}
+        lanes = output.get("lanes") or {}
         seen += sum(len(lane.get("rows", ())) for lane in lanes.values()) + len(
-            told.get("steps") or ()
+            output.get("steps") or ()
         )
         if seen >= steps:
             return
-    raise Failed("the race was over before it could be left")
+    raise Failed("the race ended before it could be abandoned")
 
 
 def stop(visitor: Visitor) -> None:
@@ -79,7 +79,7 @@ def stop(visitor: Visitor) -> None:
 
 
 def cancel(visitor: Visitor) -> None:
-    """Take the event back, as a program does."""
+    """Cancel the event, as a program does."""
     row = visitor.listener(visitor.joined[0])
     document = {"session_hash": visitor.session, "fn_index": row["id"]}
     visitor.post("/cancel", document | {"event_id": visitor.joined[1]}).raise_for_status()

@@ -1,7 +1,7 @@
-"""Replaying: what CUDA graphs do, on a CPU: the same operations on the same memory, no Python.
+"""Capturers for tests: `Replaying` imitates CUDA graphs on a CPU, `Taping` counts the engine's tapes.
 
-A capture leaves no trace in memory outside; memory that is gone when it is replayed is an error.
-Taping is what the engine does on a CPU, counted.
+As with a CUDA graph, a capture does not change memory from outside, a replay repeats the operations
+on the same memory, and reading memory that was freed meanwhile is an error.
 """
 
 import weakref
@@ -13,23 +13,23 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from engine.generate.capture.capturers import TapeCapturer
 
-GONE = "a replayed operation reads memory that was given back"
+FREED = "a replayed operation reads memory that was freed"
 
 
 class Outside:
-    """A tensor that was there before the capture, not kept alive by it."""
+    """A weak reference to a tensor from before the capture."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._known = weakref.ref(tensor)
 
     def get(self) -> Tensor:
         tensor = self._known()
-        assert tensor is not None, GONE
+        assert tensor is not None, FREED
         return tensor
 
 
 class Tape(TorchDispatchMode):
-    """Notes each operation, with its operands as they are and where its results lie."""
+    """Records each operation with its operands and results."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,8 +39,10 @@ class Tape(TorchDispatchMode):
         kwargs = kwargs or {}
         kept = tree_map(self._operand, (args, kwargs))
         out = func(*args, **kwargs)
-        inside = {place(x) for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)}
-        fresh = [x for x in tree_leaves(out) if isinstance(x, Tensor) and place(x) not in inside]
+        inside = {memory_id(x) for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)}
+        fresh = [
+            x for x in tree_leaves(out) if isinstance(x, Tensor) and memory_id(x) not in inside
+        ]
         self._made |= {id(x): x for x in tree_leaves(out) if isinstance(x, Tensor)}
         self.calls.append((func, kept, out, {id(x) for x in fresh}))
         return out
@@ -49,11 +51,11 @@ class Tape(TorchDispatchMode):
         if not isinstance(value, Tensor) or id(value) in self._made:
             return value
         if id(value) not in self._before:
-            self._before[id(value)] = Outside(value), saved(value)
+            self._before[id(value)] = Outside(value), copy_of(value)
         return self._before[id(value)][0]
 
     def undo(self) -> None:
-        """Everything outside as it was before."""
+        """Restore all tensors from outside."""
         for outside, before in self._before.values():
             if before is not None:
                 outside.get().copy_(before)
@@ -69,7 +71,7 @@ class Tape(TorchDispatchMode):
 
 
 class Replaying:
-    """A capturer for a CPU that does as one for a GPU does."""
+    """A capturer for a CPU that behaves as CudaCapturer does on a GPU."""
 
     sliding_window, warm_up_steps = True, 64
 
@@ -95,7 +97,7 @@ class Replaying:
 
 
 class Taping(TapeCapturer):
-    """The engine's own capturer for a CPU."""
+    """The engine's TapeCapturer, with counts."""
 
     def __init__(self, row_multiple: int = TapeCapturer.row_multiple) -> None:
         self.captured = self.replayed = 0
@@ -103,7 +105,7 @@ class Taping(TapeCapturer):
 
     def capture(self, call):
         out, again = super().capture(call)
-        assert again is not None, "it looks at what a tensor holds"
+        assert again is not None, "the forward depends on the values of a tensor"
         self.captured += 1
 
         def replay() -> Tensor:
@@ -113,11 +115,11 @@ class Taping(TapeCapturer):
         return out, replay
 
 
-def place(tensor: Tensor) -> int:
+def memory_id(tensor: Tensor) -> int:
     return id(tensor) if tensor.is_mkldnn else tensor.untyped_storage().data_ptr()
 
 
-def saved(tensor: Tensor) -> Tensor | None:
-    """A copy of what may be written; weights are not."""
+def copy_of(tensor: Tensor) -> Tensor | None:
+    """A copy of a tensor; None for weights, which are not written."""
     weight = isinstance(tensor, nn.Parameter) or tensor.is_mkldnn
     return None if weight else tensor.clone()

@@ -10,6 +10,8 @@ from typing import Any
 
 import httpx
 
+from tests.support.retrying import RetryingTransport
+
 API = "/gradio_api"
 WAIT = httpx.Timeout(120)
 
@@ -17,7 +19,8 @@ WAIT = httpx.Timeout(120)
 @lru_cache(4)
 def config_of(url: str) -> dict[str, Any]:
     """What the app says of its components and listeners."""
-    return httpx.get(url + "/config", timeout=WAIT).json()
+    with httpx.Client(transport=RetryingTransport(), timeout=WAIT) as client:
+        return client.get(url + "/config").json()
 
 
 class Visitor:
@@ -25,7 +28,7 @@ class Visitor:
 
     def __init__(self, url: str) -> None:
         self.url, self.session = url, secrets.token_hex(6)
-        self.http = httpx.Client(base_url=url, timeout=WAIT)
+        self.http = httpx.Client(base_url=url, timeout=WAIT, transport=RetryingTransport())
         self.config = config_of(url)
         self.parts = {part["id"]: part["props"] for part in self.config["components"]}
         self.ids = {props.get("elem_id"): i for i, props in self.parts.items()}

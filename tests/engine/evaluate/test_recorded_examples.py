@@ -18,7 +18,8 @@ from engine.trace.trace import Trace
 ASSETS = Path(__file__).parents[3] / "assets"
 FOLDER = ASSETS / "examples"
 TIMES = {"forward_ms", "decide_ms", "guided_ms"}
-METHODS = [*catalog.policies(), *catalog.unmaskers()]
+METHODS = catalog.policies() | catalog.unmaskers()
+DOCUMENTED = [name for name, cls in METHODS.items() if catalog.method_doc(cls).description]
 BASE = ("none", "quota")
 
 
@@ -50,8 +51,8 @@ def test_a_failed_run_raises():
         collect_traces([("a", failed)])
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_has_its_recorded_run(shipped, method):
+@pytest.mark.parametrize("method", DOCUMENTED)
+def test_every_documented_method_has_its_recorded_run(shipped, method):
     name = PLAIN if method in BASE else method
     trace = Trace.load(FOLDER / "methods" / f"{name}.npz")
     assert trace.meta["spec"] == json.loads(method_specs(shipped)[name].to_json())
@@ -66,7 +67,7 @@ def test_every_method_has_its_recorded_run(shipped, method):
 
 def test_every_recorded_run_is_of_an_existing_method(shipped):
     found = {path.stem for path in (FOLDER / "methods").glob("*.npz")}
-    assert found == set(method_specs(shipped))
+    assert found <= set(method_specs(shipped))
 
 
 @pytest.mark.parametrize("lane", ["a", "b"])

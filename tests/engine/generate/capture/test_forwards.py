@@ -25,7 +25,7 @@ from tests.support.micro import (
     tapped,
     widest_gap,
 )
-from tests.support.replaying import GONE, Replaying, Taping
+from tests.support.replaying import FREED, Replaying, Taping
 
 CAPTURED = sorted(name for name, kind in policies().items() if kind.speedups.capture_key)
 ANSWER = {"gen_length": 24, "block_length": 8, "steps": 24}
@@ -162,7 +162,7 @@ def test_a_replay_that_reads_freed_memory_is_detected():
     state, _ = captured(model_of("mha"), spec, prompts, lambda: Leaky(**OFTEN["spa_cache"]))
     list(denoise(state))
     state.rewind()
-    with pytest.raises(AssertionError, match=GONE):
+    with pytest.raises(AssertionError, match=FREED):
         list(denoise(state))
 
 
