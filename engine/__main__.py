@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 
+# Name of a command to its module and a description.
 COMMANDS = {
     "evaluate": ("engine.evaluate.__main__", "accuracy of any settings on the embedded exam"),
     "bench": ("engine.bench.__main__", "speed of methods side by side"),
     "sweep": ("engine.bench.ratio_sweep", "time of a step by dLLM-Cache's recompute ratio"),
-    "costs": ("engine.bench.space_costs", "what the large models cost on a Space, computed"),
-    "calibrate": ("engine.serve.calibrate", "DARE's thresholds for a checkpoint"),
+    "costs": ("engine.bench.space_costs", "what large models need on a Space, computed"),
+    "calibrate": ("engine.serve.calibrate", "the drifts that DARE needs for a checkpoint"),
     "examples": ("engine.evaluate.record_examples", "record the runs that ship with the app"),
     "repeat": ("engine.evaluate.repeat", "repeat a race from its run card and compare"),
     "causal-exam": ("engine.evaluate.causal_exam", "accuracy of an autoregressive model"),
@@ -22,19 +23,19 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command with the arguments that follow its name.
+    """Run a command with the arguments that follow its name; without any, list the commands.
 
-    Exits with status 2 and the list of commands where the name is unknown.
+    Exits with status 2 if the name is unknown.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     lines = [f"  {name:12} {about}" for name, (_, about) in COMMANDS.items()]
-    parser = argparse.ArgumentParser(
+    parser = ArgumentParser(
         prog="python -m engine",
         description="commands:\n" + "\n".join(lines),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND")
-    name = parser.parse_args(given[:1]).command
+    name = parser.parse_args(given[:1] or ["--help"]).command
     importlib.import_module(COMMANDS[name][0]).main(given[1:])
 
 

@@ -1,4 +1,4 @@
-"""Ground: what a policy may prepare itself from."""
+"""PolicyContext: what a policy is prepared from."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from engine.models.base import ModelAdapter
 
 @dataclass(frozen=True)
 class PolicyContext:
-    """What a policy may prepare itself from: the checkpoint, and drifts measured on it.
+    """The checkpoint that a policy is prepared from, and drifts measured on it.
 
-    `digest` names the checkpoint, `folder` is where it lies (None: nowhere);
-    `measure(base, quantity)` decodes calibration problems by the cache `base` and returns how far
-    each layer's rows drift in `q0` (queries of head 0) or `v`. `base` is what the policy that is
-    being prepared stands on. What a policy makes of the checkpoint stays in `kept` for later runs.
+    `digest` identifies the checkpoint, `folder` is its path, None if it has none.
+    `measure(base, quantity)` decodes calibration problems with the cache `base` and returns the
+    drifts of each layer's rows in `q0` (queries of the first head) or `v`. `base` is the cache that
+    the policy is stacked on. `kept` holds what policies derive from the checkpoint, for later runs.
     """
 
     adapter: ModelAdapter
@@ -29,6 +29,6 @@ class PolicyContext:
     kept: dict[str, Any] = field(default_factory=dict, compare=False)
 
     def profile(self, quantity: str) -> DriftProfile:
-        """The drifts under `base`: shipped with the checkpoint, kept from before, or measured."""
+        """The drifts under `base`: shipped with the checkpoint, cached, or measured now."""
         layers = self.adapter.info.layers
         return obtain(self.folder, self.digest, self.base, quantity, layers, self.measure)

@@ -1,4 +1,4 @@
-"""LayerProbe: a layer's input as a policy sees it, and LayerPlan, what the policy answers."""
+"""LayerProbe: the input of a layer for a policy. LayerPlan: the rows that the layer recomputes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from engine.models.flops import FlopCounter
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """Global rows that a layer recomputes per site.
+    """Global rows that a layer recomputes, by site.
 
     ALL is every row that entered the step, `slice(0, 0)` none. `idle` [B] bool marks sequences
-    whose index rows are padding alone: they keep what is kept.
+    whose index rows are all padding; their stored values stay.
     """
 
     k: Rows = ALL
@@ -28,11 +28,11 @@ class LayerPlan:
 
 
 class LayerProbe:
-    """A layer's input as a policy sees it; what it computes to decide, the forward reuses.
+    """The input of a layer, on which a policy decides; the forward reuses what it computes here.
 
-    `rows` are the rows that entered the step, `h` [B, R, D] their residual stream; `key_mask`
-    [B, keys] bool says which keys may be seen, None: all. `out` are the rows whose residual
-    stream is wanted of the layer.
+    `rows` are the rows that entered the step, `h` [B, R, D] their residual stream. `key_mask`
+    [B, keys] bool marks the keys that may be attended to, None: all. `out` are the rows whose
+    residual stream the layer returns.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class LayerProbe:
         self._keys, self.key_mask = keys, key_mask
         self._normed: Tensor | None = None
         self._memo: dict[str, tuple[Rows, Tensor]] = {}
-        self._attended: tuple[LayerPlan, Tensor] | None = None
+        self._attention: tuple[LayerPlan, Tensor] | None = None
         self._weights: Tensor | None = None
-        self._weighed = False
+        self._with_weights = False
 
     @property
     def normed(self) -> Tensor:
@@ -81,77 +81,79 @@ class LayerProbe:
         return self._compute(name, rows)[0]
 
     def project_all(self) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k and v of every row, as one product where none is known yet."""
+        """q, k and v of every row, as one product if none is computed yet."""
         self._project_together(LayerPlan())
         return self.project("q"), self.project("k"), self.project("v")
 
     def attn(self, plan: LayerPlan) -> Tensor:
-        """Attention branch at `plan.attn`, [B, n, D], after `plan.k` and `plan.v` are renewed.
+        """Attention branch at `plan.attn`, [B, n, D], after updating K and V at the plan's rows.
 
-        A policy that decides by it returns the same `plan` with its own `ffn`; the forward then
-        takes the result as it is.
+        A policy that decides on this result returns the same `plan` with its own `ffn`; the forward
+        then reuses the result.
         """
-        known = self._attended
+        known = self._attention
         if known and same_rows(known[0].k, plan.k) and same_rows(known[0].v, plan.v):
             if same_rows(known[0].attn, plan.attn):
                 return known[1]
             if known[0].attn is ALL:
                 return take(known[1], local_rows(self.rows, plan.attn))
         self._project_together(plan)
-        k, v = self._renewed("k", plan.k, plan.idle), self._renewed("v", plan.v, plan.idle)
+        k, v = self._updated("k", plan.k, plan.idle), self._updated("v", plan.v, plan.idle)
         q = self.project("q", plan.attn)
         self.counter.attend(self.layer, q.shape[0] * q.shape[1], k.shape[2])
-        if self._weighed:
-            out, self._weights = self.adapter.attend_with_weights(self.layer, q, k, v, self.key_mask)
+        if self._with_weights:
+            out, self._weights = self.adapter.attend_with_weights(
+                self.layer, q, k, v, self.key_mask
+            )
         else:
             out = self.adapter.attend(self.layer, q, k, v, self.key_mask)
-        self._attended = plan, out
+        self._attention = plan, out
         return out
 
     @property
     def attended(self) -> bool:
         """Whether attention has been computed already."""
-        return self._attended is not None
+        return self._attention is not None
 
     def weights(self, plan: LayerPlan) -> Tensor:
         """Attention weights of the rows `plan.attn`, mean over the heads, [B, n, keys].
 
-        The branch itself is computed with them, once; asked for before `attn`.
+        Computes the attention branch too, and must be called before `attn`.
         """
-        assert self._attended is None, "weights are asked for before attention is computed"
-        self._weighed = True
+        assert self._attention is None, "weights must be called before attn"
+        self._with_weights = True
         self.attn(plan)
         assert self._weights is not None
         return self._weights
 
-    def renew(self, plan: LayerPlan) -> None:
-        """Write K and V at `plan.k` and `plan.v` without attending."""
-        self._renewed("k", plan.k, plan.idle)
-        self._renewed("v", plan.v, plan.idle)
+    def update_kv(self, plan: LayerPlan) -> None:
+        """Write K and V at `plan.k` and `plan.v` without attention."""
+        self._updated("k", plan.k, plan.idle)
+        self._updated("v", plan.v, plan.idle)
 
     def cached(self, site: str, rows: Rows = ALL) -> Tensor | None:
-        """What the store holds of a site; None before its first write."""
+        """The stored values of a site; None before its first write."""
         if not self.store.written(self.layer, site):
             return None
         return self.store.read(self.layer, site, rows)
 
     def swap(self, site: str, new: Tensor, rows: Rows = ALL) -> Tensor | None:
-        """`keep` and return what stood there; None at the first write."""
+        """Store `new` and return the values before; None at the first write."""
         old = self.cached(site, self.rows if rows is ALL else rows)
         old = None if old is None else old.clone()
         self.keep(site, new, rows)
         return old
 
     def keep(self, site: str, new: Tensor, rows: Rows = ALL) -> None:
-        """Write `new` [B, n, width]; what `cached` gave of those rows before changes with it."""
+        """Store `new` [B, n, width]; views that `cached` returned of these rows change with it."""
         self.store.write(self.layer, site, self.rows if rows is ALL else rows, new)
 
     def _project_together(self, plan: LayerPlan) -> None:
-        """One product for the projections that a plan asks for at the same rows."""
-        asked = {"q": plan.attn, "k": plan.k, "v": plan.v}
+        """Compute projections that a plan needs at the same rows as one product."""
+        wanted = {"q": plan.attn, "k": plan.k, "v": plan.v}
         for names in ("qkv", "qk", "kv"):
-            rows = asked[names[0]]
-            alike = all(same_rows(asked[n], rows) and n not in self._memo for n in names)
+            rows = wanted[names[0]]
+            alike = all(same_rows(wanted[n], rows) and n not in self._memo for n in names)
             if alike and not is_empty(rows):
                 values = self._compute(names, rows)
                 self._memo |= {n: (rows, v) for n, v in zip(names, values, strict=True)}
@@ -165,11 +167,11 @@ class LayerProbe:
             self.counter.project(self.layer, names, x.shape[0] * x.shape[1])
         return self.adapter.project(self.layer, names, x, positions, self.length, heads)
 
-    def _renewed(self, name: str, rows: Rows, idle: Tensor | None) -> Tensor:
-        """Keys or values to attend to, [B, Hkv, keys, dh], with `rows` renewed in the store."""
+    def _updated(self, name: str, rows: Rows, idle: Tensor | None) -> Tensor:
+        """Keys or values to attend to, [B, Hkv, keys, dh], after updating `rows` in the store."""
         if not self.store.keeps(name):
             complete = rows is ALL and self.rows is ALL
-            assert complete, f"{name}: rows left out need a kept {name}"
+            assert complete, f"{name}: rows left out need a stored {name}"
             return take(self.project(name).transpose(1, 2), self._keys, 2)
         if not is_empty(rows):
             where = self.rows if rows is ALL else rows

@@ -1,4 +1,4 @@
-"""Selection of rows by how much they moved."""
+"""Selection of rows by their drift."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ ROUNDING = 64
 
 
 def share(ratio: float, rows: int) -> int:
-    """Rows that a ratio above 0 comes to: floor, at least one."""
+    """Number of rows for a ratio above 0: rounded down, at least one."""
     return max(1, int(ratio * rows))
 
 
 def cosine_drift(new: Tensor, old: Tensor) -> Tensor:
     """1 - cosine of the last dimension, at least in float32: [B, n]; 0 within rounding.
 
-    As half the squared distance of unit vectors it tells apart drifts that a cosine cannot hold.
+    Computed as half the squared distance of unit vectors, which distinguishes drifts that are too
+    small for a cosine.
     """
     wide = torch.promote_types(new.dtype, torch.float32)
     apart = F.normalize(new.to(wide), dim=-1) - F.normalize(old.to(wide), dim=-1)
@@ -31,13 +32,13 @@ def cosine_drift(new: Tensor, old: Tensor) -> Tensor:
     return moved.masked_fill(moved < (ROUNDING * torch.finfo(wide).eps) ** 2, 0.0)
 
 
-def top_drift(moved: Tensor, count: int | Tensor, start: int) -> Tensor:
-    """The `count` rows of largest `moved` [B, n], ties to the lower, as global rows [B, count].
+def top_drift(drifts: Tensor, count: int | Tensor, start: int) -> Tensor:
+    """The `count` rows of largest `drifts` [B, n], ties to the lower, as global rows [B, count].
 
-    `start` is the global position of row 0; the result ascends. Where counts differ over the
-    batch, `count` is `ranks` of them.
+    `start` is the global position of row 0; the result ascends. If counts differ over the batch,
+    `count` is the result of `ranks`.
     """
-    order = moved.argsort(dim=1, descending=True, stable=True)
+    order = drifts.argsort(dim=1, descending=True, stable=True)
     first = order.gather(1, count) if isinstance(count, Tensor) else order[:, :count]
     return first.sort(dim=1).values + start
 
@@ -48,14 +49,14 @@ def ranks(counts: Sequence[int], device: torch.device) -> Tensor:
     return upload(np.minimum(np.arange(max(counts)), last), device)
 
 
-def marked(mask: Tensor, active: Rows) -> tuple[Rows, list[int]]:
+def marked_rows(mask: Tensor, active: Rows) -> tuple[Rows, list[int]]:
     """Global rows of the `active` ones that `mask` [B, R] marks, and their number by sequence.
 
-    ALL where every row is marked, `slice(0, 0)` where none is. The rows ascend; a sequence with
-    fewer repeats its last one (its first active row where it has none). Waits for the device.
+    ALL if every row is marked, `slice(0, 0)` if none is. The rows ascend; a sequence with fewer
+    rows repeats its last one, or its first active row if it has none. Waits for the device.
     """
-    (told,) = HostCopy(mask.sum(1)).get()
-    counts = told.tolist()
+    (sums,) = HostCopy(mask.sum(1)).get()
+    counts = sums.tolist()
     if min(counts) == mask.shape[1]:
         return ALL, counts
     if max(counts) == 0:

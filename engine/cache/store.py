@@ -1,4 +1,4 @@
-"""ActivationStore: the sole owner of a run's cached tensors."""
+"""ActivationStore: the cached tensors of a run."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from engine.models.base import ModelInfo
 
 @dataclass(frozen=True)
 class Site:
-    """An activation that a policy keeps per layer.
+    """An activation that a policy stores in each layer.
 
-    `k` and `v` are kept as attention takes them, [B, Hkv, T, dh]; `attn` and `ffn` as [B, T, D];
-    any other name as [B, T, width]. `start` is the first position kept.
+    `k` and `v` have the shape that attention takes, [B, Hkv, T, dh], `attn` and `ffn` [B, T, D],
+    any other name [B, T, width]. `start` is the first position stored.
     """
 
     name: str
@@ -26,9 +26,9 @@ class Site:
 
 
 class ActivationStore:
-    """Tensors per (layer, site), allocated once for a run and written in place.
+    """Tensors by (layer, site), allocated once for a run and written in place.
 
-    Rows are global. The first write of a site must cover all the rows that it keeps.
+    Rows are global. The first write of a site must cover all rows that it stores.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ActivationStore:
                 self._data[layer, site.name] = torch.empty(shape, dtype=dtype, device=device)
 
     def keeps(self, name: str) -> bool:
-        """Whether a site is kept."""
+        """Whether a site is stored."""
         return name in self._sites
 
     def written(self, layer: int, name: str) -> bool:
@@ -61,25 +61,25 @@ class ActivationStore:
         return (layer, name) in self._written
 
     @property
-    def declared(self) -> frozenset[tuple[int, str]]:
+    def written_sites(self) -> frozenset[tuple[int, str]]:
         """The (layer, site) that hold values."""
         return frozenset(self._written)
 
-    def forget(self) -> None:
-        """Take what is held as never written; it stays where it is."""
+    def clear(self) -> None:
+        """Mark all sites as never written; the tensors stay allocated."""
         self._written.clear()
 
-    def declare(self, places: frozenset[tuple[int, str]]) -> None:
-        """Take note that (layer, site) hold values, written by a forward that is replayed."""
-        self._written |= places
+    def mark_written(self, sites: frozenset[tuple[int, str]]) -> None:
+        """Mark (layer, site) as written, after a replayed forward has written them."""
+        self._written |= sites
 
     def write(
         self, layer: int, name: str, rows: Rows, values: Tensor, idle: Tensor | None = None
     ) -> None:
-        """Replace `rows`; `values` are [B, n, ...] in the order of rows.
+        """Replace `rows` by `values` [B, n, ...], in the order of the rows.
 
-        With ALL they cover the canvas, and those that the site does not keep are dropped.
-        Sequences that `idle` [B] marks keep what they hold at index rows.
+        With ALL the values cover the canvas, and rows that the site does not store are dropped.
+        Sequences that `idle` [B] marks keep their values at index rows.
         """
         places = self._places(name, rows)
         if rows is ALL:
@@ -103,7 +103,7 @@ class ActivationStore:
         return take(self._data[layer, name], self._places(name, rows), dim)
 
     def nbytes(self) -> int:
-        """Bytes held."""
+        """Size of all tensors in bytes."""
         return sum(t.nbytes for t in self._data.values())
 
     def _places(self, name: str, rows: Rows) -> Rows:

@@ -66,7 +66,7 @@ class Denoiser:
         self._canvas.reset()
         for branch in self.branches:
             branch.policy.start(self.run)
-            branch.store.forget()
+            branch.store.clear()
         self._reset()
 
     def cached_bytes(self) -> int:

@@ -60,7 +60,11 @@ def test_a_branch_is_not_repeated_from_a_card(card, recorded):
     assert run_card(RaceRecord(traces={"b": trace}))["repeat"] is None
 
 
-@pytest.mark.parametrize("odd", [None, [], {}, {"lanes": {}}, {"lanes": {"a": 1}}, {"lanes": "a"}])
+@pytest.mark.parametrize(
+    "odd",
+    [None, [], {}, {"lanes": {}}, {"lanes": {"a": 1}}, {"lanes": "a"},
+     {"lanes": {"a": {"spec": {}}}}, {"lanes": {"a": {"spec": {}, "model": {}, "results": None}}}],
+)  # fmt: skip
 def test_another_document_is_refused(odd):
     with pytest.raises(ValueError, match="card"):
         specs_of(odd)

@@ -141,5 +141,5 @@ def test_no_package_no_start(monkeypatch):
     import app
 
     monkeypatch.setattr(app, "find_spec", lambda name: None)
-    with pytest.raises(RuntimeError, match="no package spaces; install it"):
+    with pytest.raises(RuntimeError, match="the package spaces is missing; install it"):
         app.zero_decorator()

@@ -22,6 +22,7 @@ from tests.support.races import WAYS, Failed, alone, form, races, texts, to_step
 from tests.support.web import Visitor, shown
 
 MAX_MOVED = 3  # positions by which a visitor may be served earlier or later
+ATTEMPTS = 3  # at the start of a waiting run
 RELEASE_SECONDS = 1.0  # allowed until the lock is free, plus twice the time of a start
 
 
@@ -105,25 +106,38 @@ def pages_apart(app: App) -> None:
 def left_by(app: App, way: str, steps: int = 3) -> float:
     """Abandon a long race after some steps while another waits; seconds until that one starts.
 
-    At most RELEASE_SECONDS plus twice the time that a race needs to start without waiting.
+    At most RELEASE_SECONDS plus twice the time that a race needs to start without waiting, in one
+    of ATTEMPTS attempts, because other processes may take the processor.
     """
-    idle, race = Visitor(app.url), races(1)[0]
-    began = time.monotonic()
-    idle.join("run", [race])
-    usual = listen(idle)[1] - began
+    for _ in range(ATTEMPTS):
+        usual, waited = _start_seconds(app), _seconds_after_leaving(app, way, steps)
+        if waited <= RELEASE_SECONDS + 2 * usual:
+            return waited
+    raise Failed(f"{way}: the next run began after {waited:.1f} s")
+
+
+def _start_seconds(app: App) -> float:
+    """Seconds until the first step of a race that does not wait."""
+    visitor, began = Visitor(app.url), time.monotonic()
+    visitor.join("run", [races(1)[0]])
+    first = listen(visitor)[1]
+    visitor.close()
+    return first - began
+
+
+def _seconds_after_leaving(app: App, way: str, steps: int) -> float:
+    """Seconds until the first step of a waiting race after another one is abandoned."""
     leaving, waiting = Visitor(app.url), Visitor(app.url)
     leaving.stay()
     leaving.join("ds-run.click", **form(3, 512, 512))
     to_step(leaving, steps)
-    waiting.join("run", [race])
+    waiting.join("run", [races(1)[0]])
     began = time.monotonic()
     WAYS[way](leaving)
     result, first, _ = listen(waiting)
     texts(result)
-    for visitor in (leaving, waiting, idle):
+    for visitor in (leaving, waiting):
         visitor.close()
-    if first - began > RELEASE_SECONDS + 2 * usual:
-        raise Failed(f"{way}: the next run began after {first - began:.1f} s")
     return first - began
 
 

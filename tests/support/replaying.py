@@ -1,4 +1,4 @@
-"""Capturers for tests: `Replaying` imitates CUDA graphs on a CPU, `Taping` counts the engine's tapes.
+"""Capturers for tests: `Replaying` imitates CUDA graphs on a CPU, `Taping` counts tapes.
 
 As with a CUDA graph, a capture does not change memory from outside, a replay repeats the operations
 on the same memory, and reading memory that was freed meanwhile is an error.

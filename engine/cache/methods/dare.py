@@ -40,7 +40,7 @@ from engine.cache.base import (
 )
 from engine.cache.calibration.drift_profile import DriftProfile
 from engine.cache.calibration.thresholds import CAP, allocate, thresholds
-from engine.cache.selection import marked
+from engine.cache.selection import marked_rows
 from engine.cache.store import Site
 from engine.config.knobs import knob
 from engine.core.reasons import Reason
@@ -129,7 +129,7 @@ class Dare(CachePolicy):
         moved = ~(drift(q0, old) <= self.thresholds[layer])
         probe.keep("q0", torch.where(moved[..., None], q0, old) if self.ref == "anchor" else q0)
         self._age(probe, moved)
-        rows, counts = marked(moved, probe.rows)
+        rows, counts = marked_rows(moved, probe.rows)
         self._reuses[layer, 0] += moved.numel() - sum(counts)
         return self._recomputing(rows, ~moved.any(1) if min(counts) == 0 < max(counts) else None)
 

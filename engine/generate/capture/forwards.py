@@ -148,7 +148,7 @@ class CapturedForwards:
         for name, value in inputs.tensors.items():
             known.inputs[name].copy_(value)
         h = known.replay()
-        self._store.declare(known.written)
+        self._store.mark_written(known.written)
         return inputs.finish(step, ResidualStream(h, known.rows), known.cost)
 
     def _capture(self, key: Hashable, inputs: _Inputs, step: ForwardPass) -> ResidualStream:
@@ -171,7 +171,7 @@ class CapturedForwards:
             self._known.clear()
             return step.begin()
         cost = inputs.cost(copy.counter)
-        self._known[key] = _Captured(fixed, out_rows[0], replay, cost, self._store.declared)
+        self._known[key] = _Captured(fixed, out_rows[0], replay, cost, self._store.written_sites)
         return inputs.finish(step, ResidualStream(h, out_rows[0]), cost)
 
 

@@ -1,13 +1,17 @@
-"""What a policy's clock plans, against what was done; and what it derived for its layers."""
+"""What a policy plans for each region, against what it did; and its facts by layer."""
 
 import math
 
 import numpy as np
 import pytest
 
+from engine.cache.base import CachePolicy, LayerPlan, StepPlan
 from engine.cache.calibration.layer_budget import preset
+from engine.cache.store import Site
+from engine.catalog import policies
 from engine.core.events import KINDS
 from engine.core.regions import recomputed_kinds, region_rows
+from engine.core.rows import ALL
 from engine.record.recorder import StepRecorder
 from engine.trace.trace import Trace
 from tests.engine.trace.test_trace import ended, started
@@ -17,10 +21,10 @@ PROMPT, LENGTH = 6, 22
 STATIC = ["none", "prefix", "dual", "freecache", "dkv_cache", "dllm_cache", "spa_cache"]
 
 
-def told(family, **changes):
+def kinds(family, policy=None, **changes):
     """Kinds planned and done in each step, [S, 3] names."""
     model, spec = model_of(family), make_spec(**changes)
-    events = run(model, spec, recorder=StepRecorder()).events
+    events = run(model, spec, recorder=StepRecorder(), policy=policy).events
     plans = np.stack([event.recording.plan for event in events])
     starts = [PROMPT + spec.block_length * event.block for event in events]
     shift = model.info.logit_shift
@@ -30,8 +34,8 @@ def told(family, **changes):
 
 
 @pytest.mark.parametrize("cache", STATIC)
-def test_static_policies_do_what_they_plan(family, cache):
-    planned, did = told(family, cache=cache)
+def test_policies_that_follow_a_schedule_do_what_they_plan(family, cache):
+    planned, did = kinds(family, cache=cache)
     assert np.array_equal(planned, did)
 
 
@@ -55,28 +59,91 @@ KNOBS = [
 
 @pytest.mark.parametrize(("cache", "knobs"), KNOBS)
 @pytest.mark.parametrize("family", ["mha", "shifted-gqa"])
-def test_they_do_at_other_settings(family, cache, knobs):
+def test_they_do_so_at_other_settings(family, cache, knobs):
     named = {f"{cache}.{name}": value for name, value in knobs.items()}
-    planned, did = told(family, cache=cache, knobs=named)
+    planned, did = kinds(family, cache=cache, knobs=named)
     assert np.array_equal(planned, did)
 
 
-def test_a_plan_of_another_run_would_be_noticed():
-    planned, _ = told("mha", cache="dual")
-    _, did = told("mha", cache="prefix")
+def test_the_plan_of_another_policy_differs():
+    planned, _ = kinds("mha", cache="dual")
+    _, did = kinds("mha", cache="prefix")
     assert (planned != did).any()
 
 
 @pytest.mark.parametrize("cache", STATIC)
-def test_steps_that_reveal_many_may_end_before_a_planned_renewal(cache):
-    planned, did = told("mha", cache=cache, unmasker="threshold")
+def test_a_run_that_ends_early_may_miss_a_planned_refresh(cache):
+    planned, did = kinds("mha", cache=cache, unmasker="threshold")
     for plan, was in zip(planned.ravel(), did.ravel(), strict=True):
         assert plan == was or (plan, was) == ("reuse", "frozen")
 
 
+class Window(CachePolicy):
+    """Recomputes the block, and says nothing of what it plans."""
+
+    name = "window"
+
+    def sites(self, run):
+        return Site("k"), Site("v")
+
+    def begin_step(self, view):
+        if view.step == 0:
+            return super().begin_step(view)
+        return StepPlan(rows=slice(view.window_start, view.block.stop), kind="partial")
+
+
+class HalfOfTheWindow(Window):
+    """Recomputes K and V of some of the rows that enter."""
+
+    name = "half"
+
+    def plan(self, layer, probe):
+        part = probe.rows if probe.rows is ALL else slice(probe.rows.start, probe.rows.stop - 1)
+        return LayerPlan(k=part, v=part)
+
+
+class Within(Window):
+    """Chooses within layers only, and leaves the rows of a step to the base class."""
+
+    name = "within"
+
+    def begin_step(self, view):
+        self.step = view.step
+        return CachePolicy.begin_step(self, view)
+
+    def plan(self, layer, probe):
+        part = ALL if self.step == 0 else slice(4, probe.length)
+        return LayerPlan(k=part, v=part)
+
+
+def test_without_a_plan_of_its_own_a_policy_is_planned_by_its_step_plan(family):
+    planned, did = kinds(family, Window)
+    assert (planned[0] == "full").all()
+    assert (planned[1:] == ["reuse", "full", "reuse"]).all()
+    rests = did[1:, [0, 2]]
+    assert np.isin(rests, ("reuse", "frozen")).all()
+    assert (did[1:, 1] == "full").all()
+
+
+@pytest.mark.parametrize("policy", [HalfOfTheWindow, Within])
+def test_full_is_not_planned_for_a_policy_that_chooses_within_layers(family, policy):
+    planned, did = kinds(family, policy)
+    assert (planned[0] == "full").all()
+    assert not (planned[1:] == "full").any()
+    assert (planned[1:] == "partial").any()
+    assert ((planned == "full") <= (did == "full")).all()
+
+
+@pytest.mark.parametrize("cache", policies())
+def test_no_policy_plans_more_than_it_does(cache):
+    planned, did = kinds("mha", cache=cache)
+    assert ((planned == "full") <= (did == "full")).all()
+    assert np.isin(did[np.isin(planned, ("reuse", "frozen"))], ("reuse", "frozen")).all()
+
+
 @pytest.mark.parametrize("cache", ["dare_kv", "dare_o", "d2_cache", "dual+dare_o"])
-def test_where_rows_are_chosen_by_what_they_hold_the_plan_says_partial(cache):
-    planned, did = told("mha", cache=cache)
+def test_rows_chosen_by_data_are_planned_as_partial(cache):
+    planned, did = kinds("mha", cache=cache)
     assert (planned[0] == "full").all()
     assert ((planned == "full") <= (did == "full")).all()
     rests = np.isin(planned, ("reuse", "frozen"))
@@ -85,7 +152,7 @@ def test_where_rows_are_chosen_by_what_they_hold_the_plan_says_partial(cache):
 
 
 def test_an_empty_rest_is_full():
-    planned, did = told("mha", cache="dual", block_length=16)
+    planned, did = kinds("mha", cache="dual", block_length=16)
     assert (planned[:, 2] == "full").all()
     assert np.array_equal(planned, did)
 
@@ -97,7 +164,7 @@ def test_a_trace_derives_what_was_done():
     result = run(model, spec, recorder=StepRecorder())
     for event in [started(spec, logit_shift=1), *result.events, ended(result)]:
         trace.append(event)
-    planned, _ = told("shifted-mha", cache="dual")
+    planned, _ = kinds("shifted-mha", cache="dual")
     assert np.array_equal(np.array(KINDS)[trace.recomputed_kinds()], planned)
     trace.meta["model"] |= {"logit_shift": 0}
     assert not np.array_equal(np.array(KINDS)[trace.recomputed_kinds()], planned)
@@ -113,7 +180,7 @@ def facts(**changes):
 
 
 @pytest.mark.parametrize("cache", ["none", "dual", "freecache", "d2_cache", "dkv_cache"])
-def test_most_policies_derive_nothing(cache):
+def test_most_policies_have_no_facts(cache):
     assert facts(cache=cache) == {}
 
 
@@ -129,7 +196,7 @@ def test_budgets_are_the_share_of_each_layer():
 
 
 @pytest.mark.parametrize("cache", ["dare_kv", "dare_o", "dual+dare_o"])
-def test_dare_tells_its_thresholds_and_the_share_it_aims_at(cache):
+def test_the_facts_of_dare_are_thresholds_and_the_share_it_aims_to_reuse(cache):
     found = facts(cache=cache)
     skipped = 2 if cache.endswith("dare_o") else 0
     assert found["threshold"][:skipped] == [-1.0] * skipped
@@ -143,5 +210,5 @@ def test_dare_tells_its_thresholds_and_the_share_it_aims_at(cache):
     assert all(math.isfinite(x) for numbers in found.values() for x in numbers)
 
 
-def test_nothing_reused_is_told_as_such():
+def test_without_reuse_there_are_no_thresholds():
     assert facts(cache="dare_o", knobs={"dare_o.qbar": 0.0}) == {"threshold": [], "reuse": []}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from engine.trace.trace import Trace
-from tests.support.branching import RANDOM, WIDTH, branch, make, tokens_per_step, record, tail
+from tests.support.branching import RANDOM, WIDTH, branch, make, record, tail, tokens_per_step
 from tests.support.micro import EOS, MASK
 
 FILLED = {"eos": "fill_eager", "gen_length": 32, "steps": 8}

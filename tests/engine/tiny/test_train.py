@@ -142,3 +142,13 @@ def test_a_shifted_state_is_predicted_by_the_row_before():
     assert (one.rows - other.rows == 1).all()
     assert (one.targets == other.targets).all()
     assert (one.ids == other.ids).all()
+
+
+@pytest.mark.parametrize("text", ["", "no JSON\n", "[]\n"])
+def test_a_card_rejects_a_file_without_exam_results(tmp_path, text):
+    (tmp_path / "exam.json").write_text(text)
+    folder = ROOT / "assets" / "models" / "tiny-llada"
+    (tmp_path / "training.json").write_text((folder / "training.json").read_text())
+    words = ("--folder", str(tmp_path), "--family", "llada", "--exams", str(tmp_path / "exam.json"))
+    with pytest.raises(ValueError, match=r"exams: .* must end with the output"):
+        train("card", *words)

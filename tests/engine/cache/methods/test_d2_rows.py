@@ -138,7 +138,9 @@ def naive_rows(policy, masked, block, shift):
     for p in score:
         score[p] += bonus if p < block.stop else 0
     best = sorted(score, key=lambda p: (-score[p], p))[:k]
-    rows = {p - shift for p in best} | {p for p in range(T) if policy._masked_before[0, p] > masked[0, p]}
+    rows = {p - shift for p in best} | {
+        p for p in range(T) if policy._masked_before[0, p] > masked[0, p]
+    }
     rest = [p for p in range(T) if p not in rows]
     rows |= set(held(policy.flow[0].tolist(), rest, policy.rollout_p))
     gaps = set()

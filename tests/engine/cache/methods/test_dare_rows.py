@@ -14,7 +14,7 @@ from engine.cache.layer_probe import LayerProbe
 from engine.cache.methods.dare import DareKv, DareO
 from engine.cache.methods.fast_dllm import DualCache
 from engine.cache.methods.none import NoCache
-from engine.cache.selection import marked
+from engine.cache.selection import marked_rows
 from engine.cache.stack import Stack
 from engine.cache.store import ActivationStore
 from engine.core.rows import ALL
@@ -165,7 +165,7 @@ def test_marked_rows_are_global_ascending_and_padded_by_repetition():
         (slice(4, 9), [[n + 4 for n in row] for row in local]),
         (index, [[3, 7, 8], [2, 2, 2], [2, 2, 2]]),
     ):
-        rows, counts = marked(mask, active)
+        rows, counts = marked_rows(mask, active)
         assert (rows.tolist(), counts) == (expected, [3, 0, 1])
-    assert marked(torch.ones(2, 5, dtype=torch.bool), slice(4, 9)) == (ALL, [5, 5])
-    assert marked(torch.zeros(2, 5, dtype=torch.bool), ALL) == (slice(0, 0), [0, 0])
+    assert marked_rows(torch.ones(2, 5, dtype=torch.bool), slice(4, 9)) == (ALL, [5, 5])
+    assert marked_rows(torch.zeros(2, 5, dtype=torch.bool), ALL) == (slice(0, 0), [0, 0])
