@@ -35,7 +35,7 @@ T = TypeVar("T")
 @cache
 def policies() -> dict[str, type[CachePolicy]]:
     """Every cache policy of engine.cache.methods by name; import errors are not caught."""
-    return _plugins(engine.cache.methods, CachePolicy)  # type: ignore[type-abstract]
+    return _plugins(engine.cache.methods, CachePolicy)
 
 
 @cache

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine.cache.calibration.drift_profile import DriftProfile, obtain
+from engine.cache.calibration.drift_profile import DriftProfile, load_or_measure
 from engine.models.base import ModelAdapter
 
 
@@ -31,4 +31,4 @@ class PolicyContext:
     def profile(self, quantity: str) -> DriftProfile:
         """The drifts under `base`: shipped with the checkpoint, cached, or measured now."""
         layers = self.adapter.info.layers
-        return obtain(self.folder, self.digest, self.base, quantity, layers, self.measure)
+        return load_or_measure(self.folder, self.digest, self.base, quantity, layers, self.measure)

@@ -1,8 +1,8 @@
 """forward: rows through the layers to the logits of the wanted rows; the hot path.
 
-A forward has two parts. The first, all layers but the last, has shapes that recur, so it can be
-captured and replayed (engine.generate.capture.forwards). The last layer computes only the rows whose
-logits are wanted, fewer in each step.
+A forward has two parts. The first, all layers but the last, has recurring shapes, so it can be
+captured and replayed (engine.generate.capture.forwards). The last layer computes only the rows
+whose logits are wanted, fewer in each step.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ def _without_unread(probe: LayerProbe, plan: LayerPlan, read: Rows | None) -> La
     alone = store.keeps("attn") and not store.keeps("ffn")
     probe.out = read
     for name in ("attn", "ffn"):
-        asked = getattr(plan, name)
-        complete = asked is ALL or same_rows(asked, probe.rows)
+        planned = getattr(plan, name)
+        complete = planned is ALL or same_rows(planned, probe.rows)
         assert complete or store.keeps(name), f"{name}: rows left out need a stored {name}"
         if not complete or (name == "attn" and alone):
             continue

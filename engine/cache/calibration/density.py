@@ -1,4 +1,4 @@
-"""Certainty density: how much around a position is known (d2Cache, arXiv 2509.23094)."""
+"""Certainty density: how many tokens around a position are known (d2Cache, arXiv 2509.23094)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from torch import Tensor
 def density(known: Tensor, sigma: float) -> Tensor:
     """Gaussian density [B, G] float64, in 0 to 1, of the tokens `known` [B, G] bool of an answer.
 
-    The kernel is exp(-d^2 / (2 sigma^2)), its sum over 3 G positions to either side makes 1. The
-    answer is continued by its own length: to the left all is known, to the right all is as the
-    last position is.
+    The kernel is exp(-d^2 / (2 sigma^2)), normalised over 3 G positions on either side. The answer
+    is extended by its own length on both sides: to the left with known tokens, to the right with
+    the state of its last position.
     """
     size = known.shape[1]
     distance = torch.arange(-3 * size, 3 * size, device=known.device, dtype=torch.float64)

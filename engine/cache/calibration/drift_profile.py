@@ -1,4 +1,4 @@
-"""DriftProfile: how far each layer's rows move from step to step, as histograms on a log scale."""
+"""DriftProfile: how far the rows of each layer drift from step to step, as log histograms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 from engine.core.files import cache_path, write_atomically
 
 BINS = 1024
-LOWEST = 1e-7  # left edge of bin 1; bin 0 holds what is below, drifts end at 2
+LOWEST = 1e-7  # left edge of bin 1; bin 0 holds smaller drifts, the last bin ends at 2
 FORMAT = 1
 
 
@@ -23,8 +23,8 @@ FORMAT = 1
 class DriftProfile:
     """Drifts 1 - cos of a run's rows: `counts` [layers, BINS] int64, `totals` [layers] their sum.
 
-    `base` is the cache under which they were measured, `quantity` what was compared,
-    `checkpoint` the digest of the weights (empty: not known).
+    `base` is the cache under which they were measured, `quantity` the activation compared,
+    `checkpoint` the digest of the weights, empty if unknown.
     """
 
     base: str
@@ -39,7 +39,7 @@ class DriftProfile:
         return self.totals / np.maximum(self.counts.sum(1), 1)
 
     def quantile(self, layer: int, share: float) -> float:
-        """The drift below or at which `share` of a layer's rows lie."""
+        """The quantile `share` of the drifts of a layer's rows."""
         reached = self.counts[layer].cumsum()
         wanted = share * reached[-1]
         return float(edges()[1:][np.searchsorted(reached, wanted)])
@@ -61,7 +61,7 @@ def histogram(drifts: np.ndarray) -> np.ndarray:
 
 
 def save(profile: DriftProfile, path: Path) -> None:
-    """Write a profile; the file appears whole or not at all."""
+    """Write a profile atomically."""
     data = BytesIO()
     np.savez_compressed(
         data, format=FORMAT, checkpoint=profile.checkpoint, base=profile.base,
@@ -85,7 +85,7 @@ def load(path: Path, layers: int) -> DriftProfile:
 
 
 def shipped_path(folder: Path, base: str, quantity: str) -> Path:
-    """Where a checkpoint folder keeps a profile."""
+    """The path of a profile in a checkpoint folder."""
     return folder / "calibration" / file_name(base, quantity)
 
 
@@ -94,7 +94,7 @@ def file_name(base: str, quantity: str) -> str:
     return f"{base}-{quantity}.npz"
 
 
-def obtain(
+def load_or_measure(
     folder: Path | None,
     digest: str,
     base: str,
@@ -102,10 +102,10 @@ def obtain(
     layers: int,
     measure: Callable[[str, str], DriftProfile],
 ) -> DriftProfile:
-    """A profile out of the checkpoint's folder, else out of the user's cache, else measured.
+    """A profile from the checkpoint's folder, else from the user's cache, else measured.
 
-    What was measured goes to the user's cache where that can be written. A file that is damaged
-    or belongs to other weights than `digest` counts as missing; with no digest there are no files.
+    A measured profile is written to the user's cache if possible. A file that is damaged or
+    belongs to other weights than `digest` counts as missing; without a digest no files are used.
     """
     if not digest:
         return measure(base, quantity)

@@ -1,4 +1,4 @@
-"""Budget: which share of the rows each layer renews (arXiv 2602.02544, piecewise Gaussian)."""
+"""Share of the rows that each layer recomputes: a piecewise Gaussian (arXiv 2602.02544)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEAST = 0.01
 class Curve:
     """A rise from `first` to `peak` and a fall to `last`; `position` is the peak's layer / layers.
 
-    Neither end exceeds the peak; all three lie above 0 and at most at 1.
+    Neither end exceeds the peak; all three are in (0, 1].
     """
 
     position: float
@@ -50,12 +50,12 @@ PRESETS = {
 
 
 def preset(family: str) -> Curve:
-    """The published curve of a model family; LLaDA-8B's where there is none."""
+    """The published curve of a model family, that of LLaDA-8B if it has none."""
     return PRESETS.get(family, PRESETS["llada"])
 
 
 def check_ends(first: float | None, last: float | None, peak: float) -> None:
-    """Raise ValueError naming the end of SPA-Cache's curve that lies above its peak."""
+    """Raise ValueError naming the knob of an end of the curve that is above its peak."""
     for name, value in (("first_ratio", first), ("last_ratio", last)):
         if value is not None and value > peak:
             raise ValueError(
@@ -65,7 +65,7 @@ def check_ends(first: float | None, last: float | None, peak: float) -> None:
 
 
 def adapt(curve: Curve, peak: float | None, even: bool, given: Mapping[str, float | None]) -> Curve:
-    """The curve with another peak, with ends as high as it, or with `given` values of its own."""
+    """The curve with another `peak`, with ends as high (`even`), or with `given` values."""
     if peak is not None:
         curve = curve.scaled(peak)
     if even:
@@ -74,7 +74,7 @@ def adapt(curve: Curve, peak: float | None, even: bool, given: Mapping[str, floa
 
 
 def fit(shares: np.ndarray) -> Curve:
-    """The curve nearest to the shares [layers] of rows that drift, in their logarithms.
+    """The least-squares fit to the logarithms of the shares [layers] of rows that drift.
 
     Shares below 1 % count as 1 %.
     """
@@ -87,7 +87,7 @@ def fit(shares: np.ndarray) -> Curve:
 
 
 def _sides(logs: np.ndarray, peak: int) -> tuple[float, int, tuple[float, float, float]]:
-    """Squared error, `peak`, and the height and falls (none above 0) that fit it best."""
+    """Squared error of the best fit with this `peak`, its height and its falls (at most 0)."""
     layers = len(logs)
     away = np.arange(1, layers + 1) - peak
     left = np.where(away <= 0, away / max(peak - 1, 1), 0.0) ** 2

@@ -1,8 +1,8 @@
-"""Singular proxies: V cut down to the directions that it stretches most (arXiv 2602.02544).
+"""Singular proxies: V projected on the strongest directions of its weight (arXiv 2602.02544).
 
 With W = U S R^T the V projection, a row x has the proxy S_r R_r^T x, computed here as U_r^T W x.
-U is orthonormal, so at full rank cosines of proxies are cosines of values; adding U_r^T b makes
-that true of a projection with a bias b.
+U is orthonormal, so at full rank the cosine of two proxies is that of the values. For a projection
+with a bias b this holds if U_r^T b is added.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from engine.models.base import ModelAdapter
 
 @dataclass(frozen=True)
 class Proxy:
-    """A layer's proxy: `weight` [rank, D] and, where V has one, `bias` [rank]."""
+    """A layer's proxy: `weight` [rank, D] and `bias` [rank], None if V has no bias."""
 
     weight: Tensor
     bias: Tensor | None = None
@@ -34,11 +34,11 @@ class Proxy:
         return F.linear(x, self.weight, self.bias if biased else None)
 
     def like(self, x: Tensor) -> Proxy:
-        """The proxy in the number format of `x` and where it lies."""
+        """The proxy in the number format and on the device of `x`."""
         return Proxy(self.weight.to(x), None if self.bias is None else self.bias.to(x))
 
 
-def make(adapter: ModelAdapter, layer: int, rank: int) -> Proxy:
+def compute_proxy(adapter: ModelAdapter, layer: int, rank: int) -> Proxy:
     """The proxy of a layer, in at least float32."""
     weight, bias = adapter.value_weight(layer)
     kept = torch.float64 if weight.dtype == torch.float64 else torch.float32
@@ -49,11 +49,11 @@ def make(adapter: ModelAdapter, layer: int, rank: int) -> Proxy:
     )
 
 
-def obtain(context: PolicyContext, rank: int) -> tuple[Proxy, ...]:
-    """The proxies of all layers: of an earlier run, out of the user's cache, or made.
+def load_or_compute(context: PolicyContext, rank: int) -> tuple[Proxy, ...]:
+    """The proxies of all layers: from an earlier run, from the user's cache, or computed.
 
-    What was made goes to the user's cache where that can be written. A file that is damaged or of
-    another shape counts as missing; with no digest there are no files.
+    Computed proxies are written to the user's cache if possible. A file that is damaged or has
+    other shapes counts as missing; without a digest no files are used.
     """
     adapter = context.adapter
     name = f"singular-r{rank}-{str(adapter.dtype).removeprefix('torch.')}.safetensors"
@@ -71,11 +71,11 @@ def _from_disk(context: PolicyContext, rank: int, name: str) -> list[Proxy]:
     if found is not None:
         return found
     layers = range(context.adapter.info.layers)
-    made = [make(context.adapter, layer, rank) for layer in layers]
+    computed = [compute_proxy(context.adapter, layer, rank) for layer in layers]
     if path:
         with contextlib.suppress(OSError):
-            write_atomically(path, _packed(made))
-    return made
+            write_atomically(path, _packed(computed))
+    return computed
 
 
 def _packed(proxies: list[Proxy]) -> bytes:

@@ -1,4 +1,4 @@
-"""Thresholds: how far a row's query may move in each layer before DARE renews it."""
+"""Thresholds: how far a row's query may drift in each layer before DARE recomputes the row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FLOOR = 1e-5
 
 
 def thresholds(profile: DriftProfile, shares: np.ndarray) -> tuple[float, ...]:
-    """The drift that a share of each layer's rows stayed below; -inf where the share is 0."""
+    """The quantile `shares` [layers] of each layer's drifts; -inf if the share is 0."""
     return tuple(
         max(profile.quantile(layer, share), FLOOR) if share else -math.inf
         for layer, share in enumerate(shares.tolist())
@@ -23,8 +23,8 @@ def thresholds(profile: DriftProfile, shares: np.ndarray) -> tuple[float, ...]:
 def allocate(means: np.ndarray, qbar: float, temperature: float, cap: float = CAP) -> np.ndarray:
     """Reuse quantiles [layers] of mean `qbar` for layers that drift by `means` on average.
 
-    Steadier layers get more, by a softmax; what exceeds `cap` goes to the other layers in the
-    same proportions. `cap` is at least `qbar`.
+    A softmax gives layers with less drift more; the excess over `cap` is divided among the other
+    layers in the same proportions. `cap` is at least `qbar`.
     """
     shares, free = np.full(len(means), cap), np.ones(len(means), bool)
     while free.any():

@@ -33,7 +33,7 @@ from engine.cache.calibration.layer_budget import (
     fit,
     preset,
 )
-from engine.cache.calibration.singular_proxy import Proxy, make, obtain
+from engine.cache.calibration.singular_proxy import Proxy, compute_proxy, load_or_compute
 from engine.cache.selection import cosine_drift, ranks, share, top_drift
 from engine.cache.store import Site
 from engine.config.knobs import knob
@@ -197,7 +197,9 @@ class SpaCache(CachePolicy):
     def prepare(self, context: PolicyContext) -> None:
         """Get the proxies and, if the budget is fitted, fit it to the checkpoint's drifts."""
         if self.identifier == "value":
-            self._proxies = dict(enumerate(obtain(context, self._width(context.adapter.info))))
+            self._proxies = dict(
+                enumerate(load_or_compute(context, self._width(context.adapter.info)))
+            )
         if self.budget == "fitted":
             self._fitted = fit(context.profile("v").beyond(DRIFTED))
 
@@ -288,8 +290,8 @@ class SpaCache(CachePolicy):
         if self.identifier == "input":
             return x
         if probe.layer not in self._proxies:
-            made = make(probe.adapter, probe.layer, self._width(probe.adapter.info))
-            self._proxies[probe.layer] = made.like(x)
+            proxy = compute_proxy(probe.adapter, probe.layer, self._width(probe.adapter.info))
+            self._proxies[probe.layer] = proxy.like(x)
         new = self._proxies[probe.layer](x, self.proxy_bias)
         probe.counter.select(probe.layer, 2 * probe.h.shape[-1] * new.numel())
         return new

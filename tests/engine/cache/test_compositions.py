@@ -68,7 +68,7 @@ def test_a_padded_batch_decodes_what_its_sequences_do_alone(cache, unmasker):
      "dkv_cache+dare_o", "dllm_cache+dare_kv", "dual+dkv_cache", "prefix+d2_cache"],
 )  # fmt: skip
 def test_two_owners_of_the_same_rows_are_refused_with_the_reason(cache):
-    with pytest.raises(ValueError, match=r"^cache: .* cannot stand on .*: both would own"):
+    with pytest.raises(ValueError, match=r"^cache: .* cannot be stacked on .*: both would choose"):
         derive_plan(make_spec(cache=cache))
 
 

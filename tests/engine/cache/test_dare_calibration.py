@@ -10,7 +10,7 @@ from engine.cache.calibration.drift_profile import (
     BINS,
     DriftProfile,
     load,
-    obtain,
+    load_or_measure,
     save,
     shipped_path,
 )
@@ -131,7 +131,7 @@ def test_a_damaged_profile_is_named_and_counts_as_missing(tmp_path, damage):
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ValueError, match=r"calibration: .*none-q0\.npz .*delete it"):
         load(path, 3)
-    found = obtain(tmp_path, "damaged", "none", "q0", 3, lambda *_: make_profile())
+    found = load_or_measure(tmp_path, "damaged", "none", "q0", 3, lambda *_: make_profile())
     assert found.counts.sum()
     with pytest.raises(ValueError, match="another model"):
         load(cache_path("damaged", "none-q0.npz"), 2)
@@ -145,7 +145,7 @@ def test_profiles_are_found_shipped_then_kept_then_measured(tmp_path):
         return make_profile(base=base, hi=0.2)
 
     def found(digest, base="none"):
-        return obtain(tmp_path, digest, base, "q0", 3, measure)
+        return load_or_measure(tmp_path, digest, base, "q0", 3, measure)
 
     assert found("one").checkpoint == "one"
     assert found("one").counts.sum() == make_profile(hi=0.2).counts.sum()
@@ -157,14 +157,17 @@ def test_profiles_are_found_shipped_then_kept_then_measured(tmp_path):
     found("three")
     found("two", "dual")
     assert asked == ["none", "none", "dual"]
-    obtain(tmp_path, "", "none", "q0", 3, measure)
+    load_or_measure(tmp_path, "", "none", "q0", 3, measure)
     assert len(asked) == 4
 
 
 def test_a_cache_folder_that_cannot_be_written_does_no_harm(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert obtain(None, "four", "none", "q0", 3, lambda *_: make_profile()).checkpoint == "four"
+    assert (
+        load_or_measure(None, "four", "none", "q0", 3, lambda *_: make_profile()).checkpoint
+        == "four"
+    )
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_path("five", "x") == tmp_path / ".cache" / "driftscope" / "five" / "x"

@@ -206,7 +206,7 @@ def test_a_stack_that_reuses_everything_differs(model):
 
 @pytest.mark.parametrize(("window", "reuse"), [(NoCache, SiteKeeper), (DualCache, PrefixCache)])
 def test_two_owners_of_the_same_rows_are_refused(window, reuse):
-    with pytest.raises(ValueError, match=f"cache: .*{reuse.name} cannot stand on {window.name}"):
+    with pytest.raises(ValueError, match=f"cache: .*{reuse.name} cannot be stacked on {window.name}"):
         Stack(window(), reuse())
 
 

@@ -25,7 +25,7 @@ def test_proxies_are_the_strongest_directions(rank):
     """Rows with no more weight on the other directions: cosines are off by at most the bound."""
     model, noise = steep(3), torch.Generator().manual_seed(rank)
     _, s, v = torch.linalg.svd(model.value_weight(1)[0])
-    proxy = singular_proxy.make(model, 1, rank)
+    proxy = singular_proxy.compute_proxy(model, 1, rank)
     expected = s[:rank, None] * v[:rank]
     assert torch.allclose(proxy.weight.T @ proxy.weight, expected.T @ expected, atol=1e-12)
     random = torch.linalg.qr(torch.randn(32, 32, generator=noise).double()).Q[:rank]
@@ -60,24 +60,24 @@ def fresh(tmp_path, monkeypatch):
 @pytest.mark.parametrize("family", ["mha", "shifted-gqa"])
 def test_proxies_are_made_once_and_kept(family, fresh, monkeypatch):
     model, kept, made = model_of(family), {}, []
-    make = singular_proxy.make
-    monkeypatch.setattr(singular_proxy, "make", lambda *a: made.append(a) or make(*a))
-    first = singular_proxy.obtain(ground(model, kept=kept), 2)
-    again = singular_proxy.obtain(ground(model, kept=kept), 2)
-    from_disk = singular_proxy.obtain(ground(model), 2)
+    compute = singular_proxy.compute_proxy
+    monkeypatch.setattr(singular_proxy, "compute_proxy", lambda *a: made.append(a) or compute(*a))
+    first = singular_proxy.load_or_compute(ground(model, kept=kept), 2)
+    again = singular_proxy.load_or_compute(ground(model, kept=kept), 2)
+    from_disk = singular_proxy.load_or_compute(ground(model), 2)
     assert again is first
     assert equal(first, from_disk)
     assert (from_disk[0].bias is None) == (family == "mha")
     assert len(made) == 3
-    singular_proxy.obtain(ground(model), 3)
-    singular_proxy.obtain(ground(model, digest="e" * 8), 2)
+    singular_proxy.load_or_compute(ground(model), 3)
+    singular_proxy.load_or_compute(ground(model, digest="e" * 8), 2)
     assert len(made) == 9
 
 
 @pytest.mark.parametrize("damage", ["cut", "text", "shape", "name"])
 def test_a_damaged_file_of_proxies_is_made_again(damage, fresh):
     model = model_of("mha")
-    expected = singular_proxy.obtain(ground(model), 2)
+    expected = singular_proxy.load_or_compute(ground(model), 2)
     (path,) = cache_path("d" * 8, "").glob("*")
     assert path.suffix == ".safetensors"
     whole = path.read_bytes()
@@ -88,16 +88,16 @@ def test_a_damaged_file_of_proxies_is_made_again(damage, fresh):
         "name": safetensors.torch.save({"other": torch.zeros(3, 2, 32)}),
     }
     path.write_bytes(contents[damage])
-    assert equal(singular_proxy.obtain(ground(model), 2), expected)
+    assert equal(singular_proxy.load_or_compute(ground(model), 2), expected)
     assert path.read_bytes() == whole
 
 
 def test_proxies_need_no_place_to_be_kept(fresh, monkeypatch):
     model = model_of("mha")
-    expected = singular_proxy.obtain(ground(model), 2)
+    expected = singular_proxy.load_or_compute(ground(model), 2)
     monkeypatch.setenv("XDG_CACHE_HOME", str(fresh / "file"))
     (fresh / "file").write_text("in the way")
-    assert equal(singular_proxy.obtain(ground(model), 2), expected)
+    assert equal(singular_proxy.load_or_compute(ground(model), 2), expected)
     monkeypatch.setenv("XDG_CACHE_HOME", str(fresh / "unused"))
-    assert equal(singular_proxy.obtain(ground(model, digest=""), 2), expected)
+    assert equal(singular_proxy.load_or_compute(ground(model, digest=""), 2), expected)
     assert not (fresh / "unused").exists()

@@ -138,7 +138,7 @@ def test_a_batch_equals_its_single_runs(family, changes, jobs):
     for part in parts:
         state = Denoiser(part)
         list(denoise(state))
-        for row, ids in enumerate(state.ids, part.first):
+        for row, ids in enumerate(state.ids, part.first_sequence):
             alone = run(model, d2(k=2, p=0.2, **changes | {"seed": row}), [PROMPTS[row]])
             assert np.array_equal(ids[9:], alone.ids[0, len(PROMPTS[row]) :])
 

@@ -108,7 +108,7 @@ def test_every_cache_decodes_the_same_on_a_split_model(pair, cache):
 
 
 def test_singular_proxies_work_with_weights_on_disk(pair):
-    one, two = (singular_proxy.make(model, 1, 2) for model in pair)
+    one, two = (singular_proxy.compute_proxy(model, 1, 2) for model in pair)
     assert torch.equal(one.weight, two.weight)
     assert torch.equal(one.bias, two.bias)
     assert pair[1].block(1).qkv.weight.device.type == "meta"
