@@ -34,8 +34,8 @@ class Stack(CachePolicy):
     def __post_init__(self) -> None:
         if self.window.name not in self.reuse.stackable_on:
             raise ValueError(
-                f"cache: {self.reuse.name} cannot be stacked on {self.window.name}: both would choose "
-                f"the same rows; it goes on {', '.join(self.reuse.stackable_on) or 'no cache'}"
+                f"cache: {self.reuse.name} cannot be stacked on {self.window.name}: both would "
+                f"choose the same rows; it goes on {', '.join(self.reuse.stackable_on) or 'none'}"
             )
 
     def begin_step(self, view: StepView) -> StepPlan:

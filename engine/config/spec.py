@@ -144,17 +144,6 @@ class RunSpec:
             )
         return cls(**values, knobs={**knobs, **dotted})
 
-    def to_json(self) -> str:
-        """The spec as a JSON document."""
-        return json.dumps(self.to_dict(), ensure_ascii=False, indent=1)
-
-    @classmethod
-    def from_json(cls, text: str) -> RunSpec:
-        """Restore from `to_json`; ValueError for any other text."""
-        if len(text) > MAX_SPEC_BYTES:
-            raise ValueError(f"spec: longer than {MAX_SPEC_BYTES} characters")
-        return cls.from_dict(_parse_value("spec", text))
-
     def flat(self) -> dict[str, str]:
         """The knobs, and the fields that differ from their defaults, as strings.
 

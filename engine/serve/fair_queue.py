@@ -73,11 +73,6 @@ class FairQueue:
         """Whether the maximum number of runs waits."""
         return len(self._waiting) >= self._max_waiting
 
-    @property
-    def free(self) -> bool:
-        """Whether no run holds the lock or waits for it."""
-        return self._holder is None and not self._waiting
-
     def acquire(self, run: RunLock, wait: float) -> bool:
         """Queue a run and wait up to `wait` seconds; returns whether it gets the lock."""
         with self._changed:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.core.events import KINDS
+from engine.core.events import KINDS, SITES
 from engine.core.reasons import GENERIC
 from engine.trace.trace import Trace
 from inspector.page_data.packing import packed
@@ -31,8 +31,9 @@ def why(trace: Trace, caches: Sequence[Row] = ()) -> dict[str, Any]:
         A document with `parts`, the names of the run's caches (`a+b` is b on a); `reasons`, for
         each part a list of {when, text} with titles and knobs filled in (engine.core.reasons);
         `shift`, the number of rows by which a row precedes the token that it predicts; `due`
-        [S, 3], whether a step refreshes the whole prompt, block or rest; `facts`, `threshold` and
-        `budget` by layer, and `knobs`, the knobs that the spec sets.
+        [S, 3], whether a step refreshes the whole prompt, block or rest; `facts`, the policy's
+        quantities by layer; and `budget_of`, the rows that the fact `budget` is a share of: `all`,
+        or those of the `answer`.
 
     Raises:
         ValueError: the run has no recorded plans.
@@ -53,9 +54,7 @@ def why(trace: Trace, caches: Sequence[Row] = ()) -> dict[str, Any]:
         "shift": 1 if trace.meta["model"].get("logit_shift") == 1 else 0,
         "due": packed(refreshes(trace)),
         "facts": dict(facts),
-        "threshold": facts.get("threshold"),
-        "budget": facts.get("budget"),
-        "knobs": knobs,
+        "budget_of": "all" if chooses_prompt_rows(trace) else "answer",
     }
 
 
@@ -63,6 +62,17 @@ def refreshes(trace: Trace) -> np.ndarray:
     """Where a step refreshes a whole region, bool [S, 3]: as planned, else as it was done."""
     planned = trace.arrays()["planned"]
     return (planned if len(planned) else trace.recomputed_kinds()) == FULL
+
+
+def chooses_prompt_rows(trace: Trace) -> bool:
+    """Whether a layer after the first recomputes some prompt rows between refreshes of the prompt.
+
+    Rows are those of the feed-forward output.
+    """
+    arrays, shift = trace.arrays(), trace.meta["model"].get("logit_shift") == 1
+    first = int(arrays["prompt_mask"].sum()) - int(shift)
+    between = arrays["plan"][~refreshes(trace)[:, 0], 1:, SITES.index("ffn")]
+    return bool(np.unpackbits(between, axis=-1)[..., : max(first, 0)].any())
 
 
 def _reasons(name: str, row: Row, knobs: Row) -> list[dict[str, str]]:

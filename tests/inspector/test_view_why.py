@@ -102,12 +102,11 @@ def test_a_method_that_is_not_in_the_catalog_has_generic_reasons(session):
     assert len(texts(found)) == len(GENERIC)
 
 
-def test_thresholds_and_budgets_are_those_of_the_facts(session):
-    found = why(recorded(session, "dare_kv"))
-    assert len(found["threshold"]) == 8
-    assert all(limit > 0 for limit in found["threshold"])
-    assert found["facts"]["threshold"] == found["threshold"]
-    assert why(recorded(session, "none"))["threshold"] is None
+def test_the_facts_of_the_policy_are_served(session):
+    found = why(recorded(session, "dare_kv"))["facts"]["threshold"]
+    assert len(found) == 8
+    assert all(limit > 0 for limit in found)
+    assert why(recorded(session, "none"))["facts"] == {}
 
 
 @pytest.mark.parametrize("name", policies())
@@ -140,6 +139,13 @@ def test_a_race_with_any_method_gives_the_views_of_the_page(session, kind, name)
     views = {view: registry.draw(traces["b"], view, caches_of(session)) for view in drawn}
     json.dumps(views)
     assert {v for v, found in views.items() if "missing" in found} <= {"error", "guider"}
+
+
+@pytest.mark.parametrize(("kv_mode", "rows"), [("dense", "answer"), ("sparse", "all")])
+def test_a_budget_is_a_share_of_the_rows_that_are_chosen_from(session, kv_mode, rows):
+    trace = recorded(session, "spa_cache", kv_mode=kv_mode)
+    assert why(trace)["budget_of"] == rows
+    assert why(recorded(session, "dllm_cache"))["budget_of"] == "answer"
 
 
 def test_a_run_without_plans_says_so(traces):

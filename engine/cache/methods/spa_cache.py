@@ -44,11 +44,11 @@ from engine.core.rows import ALL, local_rows, take
 
 PROJECTED = {"query": "q", "key": "k"}
 COMPARED = {
-    "value": "the low-rank image of its V",
-    "query": "its query",
-    "key": "its key",
-    "input": "its input",
-    "attn_out": "its attention output",
+    "value": "the low-rank image of V",
+    "query": "the query",
+    "key": "the key",
+    "input": "the input",
+    "attn_out": "the attention output",
 }
 
 
@@ -56,13 +56,13 @@ def _selected(kv_mode: str, identifier: str, name: str) -> tuple[Reason, Reason]
     """Why a row was chosen, and why another was not."""
     share = "{share:ffn:answer}" if kv_mode == "dense" else "{share:ffn}"
     among = (
-        f"among the {share} where it drifted most in layer {{layer}}[ (V itself: {{drift:v}})]"
+        f"among the {share} that drifted most in layer {{layer}}[ (V itself by {{drift:v}})]"
         "[, the budget of the layer being {percent:budget}]"
     )
     when = f"kv_mode={kv_mode} identifier={identifier}"
     return (
-        Reason(f"{name} is {among}", f"recomputed:ffn {when}"),
-        Reason(f"{name} is not {among}", when),
+        Reason(f"measured by {name}, the row is {among}", f"recomputed:ffn {when}"),
+        Reason(f"measured by {name}, the row is not {among}", when),
     )
 
 

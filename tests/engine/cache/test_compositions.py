@@ -1,4 +1,4 @@
-"""Which caches go with which unmaskers, which stand on which, and what is refused."""
+"""Which caches go with which unmaskers, which can be stacked, and what is refused."""
 
 import numpy as np
 import pytest
@@ -67,12 +67,12 @@ def test_a_padded_batch_decodes_what_its_sequences_do_alone(cache, unmasker):
     ["dual+dllm_cache", "prefix+spa_cache", "freecache+dllm_cache", "dual+prefix",
      "dkv_cache+dare_o", "dllm_cache+dare_kv", "dual+dkv_cache", "prefix+d2_cache"],
 )  # fmt: skip
-def test_two_owners_of_the_same_rows_are_refused_with_the_reason(cache):
+def test_policies_that_choose_the_same_rows_are_refused_with_the_reason(cache):
     with pytest.raises(ValueError, match=r"^cache: .* cannot be stacked on .*: both would choose"):
         derive_plan(make_spec(cache=cache))
 
 
 @pytest.mark.parametrize("cache", ["dual+", "+dare_o", "dual+dare_o+dare_kv", "dual+nothing"])
-def test_what_is_no_stack_is_refused(cache):
+def test_an_invalid_stack_is_refused(cache):
     with pytest.raises(ValueError, match=r"^cache: "):
         derive_plan(make_spec(cache=cache))

@@ -1,4 +1,4 @@
-"""DARE's thresholds: quantiles of drifts, where they are measured, kept and found."""
+"""DARE's thresholds: quantiles of drifts, how they are measured, cached and found."""
 
 from dataclasses import replace
 
@@ -97,22 +97,22 @@ def test_reuse_without_thresholds_is_refused(form):
         ("prefix+dare_kv", "prefix"),
     ],
 )
-def test_a_policy_asks_for_the_drifts_of_what_it_stands_on(cache, base):
-    asked = []
+def test_a_policy_uses_drifts_measured_under_the_cache_beneath(cache, base):
+    requested = []
 
     def measure(*what):
-        asked.append(what)
+        requested.append(what)
         return make_profile(3)
 
     make_policy(RunSpec(cache=cache)).prepare(PolicyContext(model_of("gqa"), "", None, measure))
-    assert asked == [(base, "q0")]
+    assert requested == [(base, "q0")]
     knobs = {f"{cache.split('+')[-1]}.qbar": 0.0}
     idle = make_policy(RunSpec(cache=cache, knobs=knobs))
     idle.prepare(PolicyContext(model_of("gqa"), "", None, measure))
-    assert len(asked) == 1
+    assert len(requested) == 1
 
 
-def test_a_profile_survives_its_file(tmp_path):
+def test_a_profile_is_the_same_after_saving_and_loading(tmp_path):
     path, profile = tmp_path / "a" / "none-q0.npz", make_profile(4)
     profile = replace(profile, checkpoint="abc")
     save(profile, path)
@@ -137,11 +137,11 @@ def test_a_damaged_profile_is_named_and_counts_as_missing(tmp_path, damage):
         load(cache_path("damaged", "none-q0.npz"), 2)
 
 
-def test_profiles_are_found_shipped_then_kept_then_measured(tmp_path):
-    asked = []
+def test_profiles_come_from_the_checkpoint_then_the_cache_then_a_measurement(tmp_path):
+    requested = []
 
     def measure(base, quantity):
-        asked.append(base)
+        requested.append(base)
         return make_profile(base=base, hi=0.2)
 
     def found(digest, base="none"):
@@ -149,19 +149,19 @@ def test_profiles_are_found_shipped_then_kept_then_measured(tmp_path):
 
     assert found("one").checkpoint == "one"
     assert found("one").counts.sum() == make_profile(hi=0.2).counts.sum()
-    assert asked == ["none"]
+    assert requested == ["none"]
     save(replace(make_profile(hi=0.1), checkpoint="two"), shipped_path(tmp_path, "none", "q0"))
     assert found("two").counts.sum() == make_profile(hi=0.1).counts.sum()
-    assert asked == ["none"]
+    assert requested == ["none"]
     assert found("one").counts.sum() == make_profile(hi=0.2).counts.sum()
     found("three")
     found("two", "dual")
-    assert asked == ["none", "none", "dual"]
+    assert requested == ["none", "none", "dual"]
     load_or_measure(tmp_path, "", "none", "q0", 3, measure)
-    assert len(asked) == 4
+    assert len(requested) == 4
 
 
-def test_a_cache_folder_that_cannot_be_written_does_no_harm(tmp_path, monkeypatch):
+def test_a_cache_folder_that_cannot_be_written_is_ignored(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert (
@@ -188,14 +188,14 @@ def test_shipped_drifts_are_measured_once_and_found(folder, monkeypatch):
     paths = calibrate.write_profiles(folder, ["none", "dual"])
     assert [p.name for p in paths] == ["none-q0.npz", "dual-q0.npz"]
     model = ModelPool({"micro": folder}).load(RunSpec(model="micro"))
-    ground = policy_context_of(model, "micro")
-    refuse = replace(ground, measure=lambda *_: pytest.fail("measured again"))
+    context = policy_context_of(model, "micro")
+    refuse = replace(context, measure=lambda *_: pytest.fail("measured again"))
     for form in FORMS:
         policy = Stack(DualCache(), form())
         policy.prepare(refuse)
         assert len(policy.reuse.thresholds) == model.adapter.info.layers
     assert load(paths[0], 2).counts.sum() > load(paths[1], 2).counts.sum() > 0
-    again = ground.measure("none", "q0")
+    again = context.measure("none", "q0")
     assert np.array_equal(again.counts, load(paths[0], 2).counts)
     assert policy_context_of(model, "micro").measure("none", "q0") is again
 

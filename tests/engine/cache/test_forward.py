@@ -30,7 +30,7 @@ def test_full_forward_equals_the_reference(model):
     )
 
 
-def test_padded_positions_are_not_seen(model):
+def test_padded_positions_are_not_attended_to(model):
     canvas = canvas_of(2)
     pad = torch.ones(canvas.shape, dtype=torch.bool)
     pad[1, :5] = False
@@ -39,7 +39,7 @@ def test_padded_positions_are_not_seen(model):
     assert (seen[1, 5:] - full(model, canvas)[1, 5:]).abs().max() > 1e-3
 
 
-def test_left_padding_moves_no_logits(model):
+def test_left_padding_changes_no_logits(model):
     canvas = canvas_of(3, batch=1)
     padded = torch.cat((torch.zeros(1, 4, dtype=torch.long), canvas), 1)
     pad = (torch.arange(21) >= 4)[None]

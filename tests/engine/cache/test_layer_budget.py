@@ -49,7 +49,7 @@ def test_knobs_and_families_make_the_budget():
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_fit_finds_the_curve_that_made_the_shares(name):
+def test_a_fit_recovers_the_curve_of_the_shares(name):
     layers = PUBLISHED[name][0]
     curve = replace(PRESETS[name], position=round(PRESETS[name].position * layers) / layers)
     found = fit(np.array(curve.ratios(layers)))
@@ -67,10 +67,10 @@ def test_a_fit_of_any_shares_is_a_curve(shares):
 
 
 def test_a_fitted_budget_is_that_of_the_measured_drifts():
-    model, asked = model_of("mha"), []
+    model, requested = model_of("mha"), []
 
     def measure(base, quantity):
-        asked.append((base, quantity))
+        requested.append((base, quantity))
         profile = make_profile(lo=0.01, hi=0.2, quantity=quantity)
         profile.counts[1] = make_profile(lo=0.03, hi=0.2).counts[1]
         return profile
@@ -78,7 +78,7 @@ def test_a_fitted_budget_is_that_of_the_measured_drifts():
     policy = SpaCache(budget="fitted", peak_ratio=None)
     policy.prepare(PolicyContext(model, "", None, measure))
     shares = measure("none", "v").beyond(0.05)
-    assert asked[0] == ("none", "v")
+    assert requested[0] == ("none", "v")
     assert policy.ratios(model.info) == pytest.approx(tuple(shares), rel=1e-6)
     assert shares[1] > shares[0]
     with pytest.raises(ValueError, match=r"spa_cache.budget: .*prepare"):

@@ -1,4 +1,4 @@
-"""The base classes of policies: row sets of every shape, kept sites, stacks, exact settings."""
+"""The base classes of policies: row sets of every shape, stored sites, stacks, exact settings."""
 
 from dataclasses import dataclass
 
@@ -105,7 +105,7 @@ CONTROLS = [(sliced_window, everywhere, ("k", "v")), (None, nothing, ("attn", "f
 
 
 @pytest.mark.parametrize(("window", "plan", "spoil"), CONTROLS)
-def test_a_zeroed_store_breaks_it(model, window, plan, spoil):
+def test_a_zeroed_store_changes_the_logits(model, window, plan, spoil):
     first, second, _ = second_step(model, Planned(window, plan), spoil)
     assert (first - second).abs().max() > 1e-3
 
@@ -124,7 +124,7 @@ def test_rows_left_out_keep_last_steps_outputs_bitwise(model):
     assert (reference_logits(model, canvas)[:, rows] - second).abs().max() > 1e-6
 
 
-def test_rows_left_out_need_a_kept_site(model):
+def test_rows_left_out_need_a_stored_site(model):
     for kept, plan in ((("k", "v"), LayerPlan(ffn=NONE)), (("attn", "ffn"), LayerPlan(k=NONE))):
         policy = Planned(None, lambda layer, probe, plan=plan: plan, kept)
         with pytest.raises((AssertionError, KeyError)):
@@ -164,7 +164,7 @@ class SiteKeeper(CachePolicy):
         return cls()
 
 
-def test_swap_gives_what_stood_there_and_end_step_tells_the_commits(model):
+def test_swap_returns_the_old_values_and_end_step_gets_the_commits(model):
     policy = SiteKeeper()
     plain, result = run(model, make_spec()), run(model, make_spec(), policy=lambda: policy)
     assert np.array_equal(plain.ids, result.ids)
@@ -205,8 +205,10 @@ def test_a_stack_that_reuses_everything_differs(model):
 
 
 @pytest.mark.parametrize(("window", "reuse"), [(NoCache, SiteKeeper), (DualCache, PrefixCache)])
-def test_two_owners_of_the_same_rows_are_refused(window, reuse):
-    with pytest.raises(ValueError, match=f"cache: .*{reuse.name} cannot be stacked on {window.name}"):
+def test_policies_that_choose_the_same_rows_are_not_stacked(window, reuse):
+    with pytest.raises(
+        ValueError, match=f"cache: .*{reuse.name} cannot be stacked on {window.name}"
+    ):
         Stack(window(), reuse())
 
 

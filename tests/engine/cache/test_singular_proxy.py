@@ -1,4 +1,4 @@
-"""Singular proxies: what they keep of V, and where they are kept."""
+"""Singular proxies: what they preserve of V, and where they are cached."""
 
 import pytest
 import safetensors.torch
@@ -42,7 +42,7 @@ def test_proxies_are_the_strongest_directions(rank):
     assert (cosines[2] - cosines[0]).abs().max() > bound
 
 
-def ground(model, digest="d" * 8, kept=None):
+def context(model, digest="d" * 8, kept=None):
     return PolicyContext(model, digest, None, None, kept={} if kept is None else kept)
 
 
@@ -58,26 +58,26 @@ def fresh(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("family", ["mha", "shifted-gqa"])
-def test_proxies_are_made_once_and_kept(family, fresh, monkeypatch):
+def test_proxies_are_computed_once_and_cached(family, fresh, monkeypatch):
     model, kept, made = model_of(family), {}, []
     compute = singular_proxy.compute_proxy
     monkeypatch.setattr(singular_proxy, "compute_proxy", lambda *a: made.append(a) or compute(*a))
-    first = singular_proxy.load_or_compute(ground(model, kept=kept), 2)
-    again = singular_proxy.load_or_compute(ground(model, kept=kept), 2)
-    from_disk = singular_proxy.load_or_compute(ground(model), 2)
+    first = singular_proxy.load_or_compute(context(model, kept=kept), 2)
+    again = singular_proxy.load_or_compute(context(model, kept=kept), 2)
+    from_disk = singular_proxy.load_or_compute(context(model), 2)
     assert again is first
     assert equal(first, from_disk)
     assert (from_disk[0].bias is None) == (family == "mha")
     assert len(made) == 3
-    singular_proxy.load_or_compute(ground(model), 3)
-    singular_proxy.load_or_compute(ground(model, digest="e" * 8), 2)
+    singular_proxy.load_or_compute(context(model), 3)
+    singular_proxy.load_or_compute(context(model, digest="e" * 8), 2)
     assert len(made) == 9
 
 
 @pytest.mark.parametrize("damage", ["cut", "text", "shape", "name"])
-def test_a_damaged_file_of_proxies_is_made_again(damage, fresh):
+def test_a_damaged_file_of_proxies_is_computed_again(damage, fresh):
     model = model_of("mha")
-    expected = singular_proxy.load_or_compute(ground(model), 2)
+    expected = singular_proxy.load_or_compute(context(model), 2)
     (path,) = cache_path("d" * 8, "").glob("*")
     assert path.suffix == ".safetensors"
     whole = path.read_bytes()
@@ -88,16 +88,16 @@ def test_a_damaged_file_of_proxies_is_made_again(damage, fresh):
         "name": safetensors.torch.save({"other": torch.zeros(3, 2, 32)}),
     }
     path.write_bytes(contents[damage])
-    assert equal(singular_proxy.load_or_compute(ground(model), 2), expected)
+    assert equal(singular_proxy.load_or_compute(context(model), 2), expected)
     assert path.read_bytes() == whole
 
 
-def test_proxies_need_no_place_to_be_kept(fresh, monkeypatch):
+def test_proxies_need_no_cache_folder(fresh, monkeypatch):
     model = model_of("mha")
-    expected = singular_proxy.load_or_compute(ground(model), 2)
+    expected = singular_proxy.load_or_compute(context(model), 2)
     monkeypatch.setenv("XDG_CACHE_HOME", str(fresh / "file"))
     (fresh / "file").write_text("in the way")
-    assert equal(singular_proxy.load_or_compute(ground(model), 2), expected)
+    assert equal(singular_proxy.load_or_compute(context(model), 2), expected)
     monkeypatch.setenv("XDG_CACHE_HOME", str(fresh / "unused"))
-    assert equal(singular_proxy.load_or_compute(ground(model, digest=""), 2), expected)
+    assert equal(singular_proxy.load_or_compute(context(model, digest=""), 2), expected)
     assert not (fresh / "unused").exists()

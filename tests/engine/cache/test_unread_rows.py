@@ -1,4 +1,4 @@
-"""Rows that nobody reads are not computed, and what is read stays as it was."""
+"""Unread rows are not computed, and the rows that are read do not change."""
 
 from dataclasses import replace
 
@@ -64,29 +64,29 @@ def flops(model, policy, recorder, prompts=PROMPTS):
 
 @pytest.mark.parametrize("name", sorted(policies()))
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_is_read_is_what_the_whole_plan_gives(family, name):
-    model, heard, whole = model_of(family), Listener(), WholeListener()
-    lean = run(model, make_spec(), PROMPTS, heard, prepared(name))
+def test_logits_equal_those_of_the_whole_plan(family, name):
+    model, listener, whole = model_of(family), Listener(), WholeListener()
+    lean = run(model, make_spec(), PROMPTS, listener, prepared(name))
     full = run(model, make_spec(), PROMPTS, whole, prepared(name))
     assert lean.ids.tolist() == full.ids.tolist()
-    for a, b in zip(heard.logits, whole.logits, strict=True):
+    for a, b in zip(listener.logits, whole.logits, strict=True):
         torch.testing.assert_close(a, b, atol=ATOL, rtol=0)
 
 
 @pytest.mark.parametrize("name", ["none", "prefix", "dual", "dkv_cache", "d2_cache", "dllm_cache"])
-def test_what_is_not_read_is_not_paid_for(name):
+def test_unread_rows_cost_no_flops(name):
     model = model_of("mha")
     lean = flops(model, prepared(name), Recorder())
     whole = flops(model, prepared(name), Whole())
     assert lean.sum() < 0.97 * whole.sum()
 
 
-def test_plain_decoding_renews_every_row_though_it_skips_some():
+def test_plain_decoding_counts_unread_rows_as_recomputed():
     state = Denoiser(micro_job(model_of("mha"), make_spec(), PROMPTS, None, NoCache))
     assert {event.recomputed for event in denoise(state)} == {1.0}
 
 
-def test_a_policy_that_lets_go_of_rows_which_it_reads_goes_astray():
+def test_dropping_rows_that_are_read_changes_the_result():
     class Hasty(DllmCache):
         def begin_step(self, view):
             plan = super().begin_step(view)

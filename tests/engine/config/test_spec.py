@@ -61,7 +61,6 @@ def specs(draw):
 @given(specs())
 def test_round_trips_of_a_run(spec):
     assert RunSpec.from_dict(spec.to_dict()) == spec
-    assert RunSpec.from_json(spec.to_json()) == spec
     assert RunSpec.from_query(spec.to_query()) == spec
     assert RunSpec.from_query("?" + spec.to_query()) == spec
 
@@ -220,7 +219,7 @@ HOSTILE = st.text(max_size=60) | st.sampled_from(
 
 @given(HOSTILE)
 def test_any_text_is_a_spec_or_a_value_error(text):
-    for read in (RunSpec.from_json, RunSpec.from_query, RaceSpec.from_query):
+    for read in (RunSpec.from_query, RaceSpec.from_query):
         with suppress(ValueError):
             read(text)
 

@@ -6,7 +6,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from engine.generate.loop import Denoiser, denoise
-from engine.guider.model import GuiderReader, Guider
+from engine.guider.model import Guider, GuiderReader
 from engine.guider.verification import AcceptanceRule, Verifier
 from engine.guider.vocabularies import VocabularyPair
 from tests.support.fake_guiders import fake_run_guider, random_qwen2

@@ -42,7 +42,8 @@ def test_runs_are_served_in_order_of_arrival():
     for thread in threads:
         thread.join(30)
     assert served == [1, 2, 3, 4, 5]
-    assert queue.free
+    assert queue._holder is None
+    assert not queue._waiting
 
 
 def test_the_estimate_counts_the_forwards_left_of_the_runs_ahead():

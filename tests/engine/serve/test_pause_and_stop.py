@@ -24,7 +24,8 @@ def until(events, kind, times=1):
 
 
 def is_free(session):
-    return session._queue.free
+    """Whether no run holds the lock of a session or waits for it."""
+    return session._queue._holder is None and not session._queue._waiting
 
 
 def begun(session, spec=PLAIN, steps=3):

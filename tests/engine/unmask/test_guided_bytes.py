@@ -8,7 +8,7 @@ from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
 from engine.tiny import tokenizer as tiny
 from engine.trace.trace import Trace
-from tests.engine.serve.test_guided_session import ASSETS, guided_spec, events_of, session, trace_of
+from tests.engine.serve.test_guided_session import ASSETS, events_of, guided_spec, session, trace_of
 from tests.support.fake_guiders import random_qwen2
 
 __all__ = ["session"]  # a fixture

@@ -85,7 +85,7 @@ class CountScene {
   }
 
   get refreshes() {
-    const due = this.rules?.budget && this.rules.due;
+    const due = this.rules?.facts.budget && this.rules.due;
     return due ? Array.from({ length: this.frame.steps }, (_, s) => Boolean(at(due, s, 0) || (at(due, s, 1) && at(due, s, 2)))) : [];
   }
 
@@ -118,9 +118,9 @@ class CountScene {
   }
 
   budget() {
-    const given = this.rules?.budget;
+    const given = this.rules?.facts.budget;
     if (!Array.isArray(given) || given.length !== this.frame.layers) return null;
-    const sparse = this.rules.knobs["spa_cache.kv_mode"] === "sparse";
+    const sparse = this.rules.budget_of === "all";
     const whose = sparse ? "all rows" : "the rows in the answer";
     const fits = [2, 3].includes(this.quantity) && this.answer !== sparse;
     return {

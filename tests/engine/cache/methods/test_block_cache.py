@@ -1,4 +1,4 @@
-"""Fast-dLLM's prefix and dual caches: where they are exact, and what they keep."""
+"""Fast-dLLM's prefix and dual caches: where they are exact, and what they store."""
 
 import numpy as np
 import pytest
@@ -95,7 +95,7 @@ def fresh_kv(model, layer_input, layer=0):
 
 
 @pytest.mark.parametrize("cache", CACHES)
-def test_first_layer_keeps_exact_keys_of_unchanged_tokens(model, cache):
+def test_the_first_layer_stores_exact_keys_of_unchanged_tokens(model, cache):
     state = Denoiser(micro_job(model, make_spec(cache=cache)))
     written = state.canvas.clone()
     shift, changed_seen = model.info.logit_shift, 0
@@ -204,7 +204,7 @@ def test_every_step_sees_one_key_a_position_of_the_right_age(cache, shift, kv):
 
 @pytest.mark.parametrize("cache", CACHES)
 @pytest.mark.parametrize("family", ["shifted-mha", "shifted-gqa"])
-def test_the_first_position_of_a_block_obeys_the_rule(family, cache):
+def test_the_first_position_of_a_block_follows_the_rule(family, cache):
     """Also where a row before the block predicts it; a public defect commits it regardless."""
     spec = make_spec(cache=cache, unmasker="threshold", knobs={"threshold.threshold": 0.4})
     result, steps = tapped(model_of(family), spec)

@@ -72,7 +72,7 @@ class Forgetful(D2Cache):
         return super().choose(masked, block)
 
 
-def test_what_became_known_is_recomputed_in_the_next_step(model):
+def test_committed_tokens_are_recomputed_in_the_next_step(model):
     for kind, always in ((D2Cache, True), (Forgetful, False)):
         spec = make_spec(block_length=8, steps=8)
         result, steps = tapped(model, spec, policy=lambda kind=kind: kind(current_k=2))
@@ -114,7 +114,7 @@ def test_every_position_is_revealed_once_and_only_where_computed(model, changes)
 
 
 @pytest.mark.parametrize("unmasker", ["quota", "certainty"])
-def test_a_quota_that_finds_too_few_catches_up(unmasker):
+def test_a_quota_commits_missed_tokens_later(unmasker):
     """Eight tokens in two steps: four at the full one, then what two candidates allow."""
     spec = d2(k=2, p=0.0, steps=4, unmasker=unmasker)
     counts = [len(e.positions) for e in run(model_of("mha"), spec).events if e.block == 0]
@@ -150,7 +150,7 @@ class WithoutKeyMask(D2Cache):
         return super().plan(layer, probe)
 
 
-def test_padding_gathers_no_influence():
+def test_padding_has_no_influence():
     model, prompts = model_of("mha"), make_prompts(2, 9)
     policy, unmasked, alone = D2Cache(), WithoutKeyMask(), D2Cache()
     spec = make_spec()
@@ -178,7 +178,7 @@ def test_branches_of_guidance_share_candidates_but_not_the_roll_out(model):
 
 @pytest.mark.parametrize("changes", [{}, {"cfg_scale": 1.0}, {"refresh": 2}, {"refresh": 1}])
 @pytest.mark.parametrize("family", ["mha", "shifted-gqa"])
-def test_the_ledger_counts_what_torch_counts(family, changes):
+def test_the_counter_agrees_with_torch(family, changes):
     knobs = {"d2_cache.refresh_interval": changes.get("refresh")}
     changes = {k: v for k, v in changes.items() if k != "refresh"}
     model = model_of(family)
@@ -196,7 +196,7 @@ def test_the_ledger_counts_what_torch_counts(family, changes):
 
 
 @pytest.mark.parametrize("name", ["x_q_mask", "x_global_importance"])
-def test_a_perturbed_recording_is_told_from_the_run(tmp_path, name):
+def test_a_perturbed_recording_differs_from_the_run(tmp_path, name):
     def change(arrays):
         array = arrays[name].copy()
         array[2, 0] = not array[2, 0] if array.dtype == bool else array[2, 0] + 0.1

@@ -41,7 +41,7 @@ def gap(model, policy, base=NoCache, **spec):
     return widest_gap(*(tapped(model, spec, policy=p)[1] for p in (base, policy)))
 
 
-def overheard(policy, notes):
+def noted(policy, notes):
     """The policy, with (layer, active rows, plan, staleness after it) appended to `notes`."""
     plan = policy.plan
 
@@ -63,7 +63,7 @@ def test_a_quantile_of_zero_is_the_cache_beneath_bitwise(family, form, window):
 
 @pytest.mark.parametrize("cfg_scale", [0.0, 1.5])
 @pytest.mark.parametrize("form", FORMS)
-def test_renewing_in_every_step_is_the_base(model, form, cfg_scale):
+def test_a_refresh_in_every_step_is_the_cache_beneath(model, form, cfg_scale):
     assert gap(model, lambda: dare(form, ALWAYS, refresh_interval=1), cfg_scale=cfg_scale) < ATOL
     assert gap(model, lambda: dare(form, ALWAYS, refresh_interval=2), cfg_scale=cfg_scale) > 1e-6
 
@@ -118,9 +118,9 @@ def recomputed(plan, form, active):
 
 @pytest.mark.parametrize("window", [NoCache, PrefixCache, DualCache])
 @pytest.mark.parametrize("form", FORMS)
-def test_staleness_counts_the_reuses_since_a_rows_renewal(model, form, window):
-    notes, policy = [], overheard(dare(form), [])
-    policy = overheard(policy, notes)
+def test_staleness_counts_the_reuses_since_a_row_was_recomputed(model, form, window):
+    notes, policy = [], noted(dare(form), [])
+    policy = noted(policy, notes)
     run(model, make_spec(), policy=lambda: Stack(window(), policy))
     ages, reused, entered, oldest = np.zeros((3, 22), int), np.zeros(3), np.zeros(3), 0
     for turn, (layer, active, plan, staleness) in enumerate(notes):
@@ -139,9 +139,9 @@ def test_staleness_counts_the_reuses_since_a_rows_renewal(model, form, window):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_block_start_of_the_cache_beneath_renews_every_row(model, form):
+def test_a_block_start_of_the_cache_beneath_refreshes_every_row(model, form):
     notes = []
-    policy = overheard(dare(form, ALWAYS), notes)
+    policy = noted(dare(form, ALWAYS), notes)
     result = run(model, make_spec(), policy=lambda: Stack(DualCache(), policy))
     for event in result.events:
         for _, active, plan, ages in notes[3 * event.step + 1 : 3 * event.step + 3]:
@@ -151,9 +151,9 @@ def test_a_block_start_of_the_cache_beneath_renews_every_row(model, form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_due_renewal_resets_the_counts(model, form):
+def test_a_refresh_resets_the_counts(model, form):
     notes = []
-    policy = overheard(dare(form, refresh_interval=3), notes)
+    policy = noted(dare(form, refresh_interval=3), notes)
     events = run(model, make_spec(), policy=lambda: policy).events
     for event in events:
         ages = torch.stack([note[3] for note in notes[3 * event.step : 3 * event.step + 3]])
@@ -163,7 +163,7 @@ def test_a_due_renewal_resets_the_counts(model, form):
 @pytest.mark.parametrize("form", FORMS)
 def test_skipped_layers_reuse_nothing(model, form):
     notes = []
-    policy = overheard(dare(form, ALWAYS, skip_first_layers=1), notes)
+    policy = noted(dare(form, ALWAYS, skip_first_layers=1), notes)
     run(model, make_spec(), policy=lambda: policy)
     for layer, _, plan, ages in notes[3:]:
         assert bool(recomputed(plan, form, ALL).all()) == (layer == 0) == (not ages.any())
@@ -172,7 +172,7 @@ def test_skipped_layers_reuse_nothing(model, form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_no_stack_and_a_stack_on_nothing_are_the_same(model, form):
+def test_a_stack_on_no_cache_equals_the_policy_alone(model, form):
     alone, expected = tapped(model, make_spec(), policy=lambda: dare(form))
     stacked, steps = tapped(model, make_spec(), policy=lambda: Stack(NoCache(), dare(form)))
     assert widest_gap(expected, steps) == 0

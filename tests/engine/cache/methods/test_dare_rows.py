@@ -1,4 +1,4 @@
-"""DARE: how a layer's rows are chosen, in batches and at what cost."""
+"""DARE: how the rows of a layer are chosen, in batches and at what cost."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ from engine.core.rows import ALL
 from engine.generate.loop import Denoiser, denoise
 from engine.models.flops import FlopCounter
 from engine.record.recorder import Recorder
-from tests.engine.cache.methods.test_dare import FORMS, dare, overheard, recomputed
+from tests.engine.cache.methods.test_dare import FORMS, dare, noted, recomputed
 from tests.support.micro import ATOL, make_prompts, make_spec, micro_job, model_of, run, tapped
 
 
@@ -45,7 +45,7 @@ def creeping(model, steps):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_creeping_rows_are_renewed_only_when_compared_with_their_anchor(model, form):
+def test_slow_drift_is_detected_only_against_the_anchor(model, form):
     inputs = creeping(model, 8)
     reused = {}
     for ref in ("last_step", "anchor"):
@@ -100,13 +100,13 @@ def forced(state, step):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_sequence_with_nothing_to_renew_keeps_what_it_has(model, form):
+def test_a_sequence_with_nothing_to_recompute_keeps_its_values(model, form):
     def held(careless):
         notes, policy = [], dare(form, skip_first_layers=0)
         if careless:
             plan = policy.plan
             policy.plan = lambda layer, probe: replace(plan(layer, probe), idle=None)
-        overheard(policy, notes)
+        noted(policy, notes)
         state = Denoiser(micro_job(model, make_spec(), make_prompts(6, 6), policy=lambda: policy))
         forced(state, 0)
         state.canvas[1, 3:5] = 7
@@ -122,12 +122,12 @@ def test_a_sequence_with_nothing_to_renew_keeps_what_it_has(model, form):
     assert not (held(careless=True)[1] == 7).all()
 
 
-def test_dare_o_stands_still_where_layer_0_is_not_skipped(model):
+def test_dare_o_reuses_all_unchanged_tokens_if_the_first_layer_is_not_skipped(model):
     """Unchanged tokens keep their queries in layer 0, so their outputs, so all queries above."""
 
     def rows_renewed(skip):
         notes = []
-        policy = overheard(dare(DareO, skip_first_layers=skip), notes)
+        policy = noted(dare(DareO, skip_first_layers=skip), notes)
         events = run(model, make_spec(), policy=lambda: policy).events
         committed = [event.positions.tolist() for event in events[:-1]]
         last = [recomputed(plan, DareO, ALL) for _, _, plan, _ in notes[5::3]]
@@ -142,7 +142,7 @@ def test_dare_o_stands_still_where_layer_0_is_not_skipped(model):
 @pytest.mark.parametrize("family", ["mha", "shifted-gqa"])
 @pytest.mark.parametrize("window", [NoCache, DualCache])
 @pytest.mark.parametrize("form", FORMS)
-def test_the_ledger_counts_what_torch_counts(form, window, family):
+def test_the_counter_agrees_with_torch(form, window, family):
     policy = dare(form)
     job = micro_job(model_of(family), make_spec(), policy=lambda: Stack(window(), policy))
     steps, counts = denoise(Denoiser(job)), set()

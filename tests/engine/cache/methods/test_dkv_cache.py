@@ -98,7 +98,7 @@ def assert_fed(model, spec):
 
 @pytest.mark.parametrize("steps", [16, 8])
 @pytest.mark.parametrize("unmasker", ["quota", "threshold"])
-def test_decode_feeds_what_was_open_before_the_last_commit(model, unmasker, steps):
+def test_decode_recomputes_rows_masked_before_the_last_commit(model, unmasker, steps):
     knobs = {"threshold.threshold": 0.3} if unmasker == "threshold" else {}
     spec = dkv(unmasker=unmasker, steps=steps, block_length=8, knobs=knobs)
     events = assert_fed(model, spec).events
@@ -109,7 +109,7 @@ def test_decode_feeds_what_was_open_before_the_last_commit(model, unmasker, step
 
 
 @pytest.mark.parametrize(("window", "steps"), [(0, 16), (2, 16), (3, 8)])
-def test_greedy_feeds_the_next_the_last_and_the_nearest(model, window, steps):
+def test_greedy_recomputes_the_next_the_last_and_the_nearest(model, window, steps):
     events = assert_fed(model, greedy(window, steps=steps, block_length=8)).events
     widest = max(e.rows for e in events if e.kind == "partial")
     assert 16 // steps * (1 + window) <= widest <= 16 // steps * (2 + window)
@@ -130,7 +130,7 @@ def test_one_layer_makes_decode_exact(family, unmasker, cfg):
 
 
 @pytest.mark.parametrize("family", ["shifted-mha", "shifted-gqa"])
-def test_a_shift_keeps_a_row_once_the_next_token_is_known(family):
+def test_with_shifted_logits_a_row_is_reused_once_the_next_token_is_known(family):
     """So a token decoded after its right neighbour is kept as a mask until a reload."""
     model, settings = model_of(family, 1), {"block_length": 16}
     _, expected = tapped(model, make_spec(**settings))
@@ -186,7 +186,7 @@ def _at(view, block_step):
     return type(view)(**{**vars(view), "block_step": block_step})
 
 
-def test_sequences_that_part_are_decoded_alone():
+def test_sequences_that_get_out_of_step_are_decoded_alone():
     spec = dkv(unmasker="threshold")
     assert len(split(micro_job(model_of("mha"), spec, PROMPTS))) == 3
     assert len(split(micro_job(model_of("mha"), dkv(), PROMPTS))) == 1
@@ -194,7 +194,7 @@ def test_sequences_that_part_are_decoded_alone():
 
 @pytest.mark.parametrize("make", [dkv, greedy])
 @pytest.mark.parametrize("family", ["mha", "shifted-gqa"])
-def test_the_ledger_counts_what_torch_counts(family, make):
+def test_the_counter_agrees_with_torch(family, make):
     spec = make(block_length=8)
     steps = denoise(Denoiser(micro_job(model_of(family), spec, make_prompts(6, 9), eager=True)))
     counts = []
@@ -207,7 +207,7 @@ def test_the_ledger_counts_what_torch_counts(family, make):
 
 
 @pytest.mark.parametrize("other", [{"unmasker": "threshold"}, {"unmasker": "quota"}])
-def test_greedy_is_refused_where_nobody_knows_what_comes_next(other):
+def test_greedy_is_refused_if_the_order_depends_on_the_logits(other):
     spec = dkv(**other, knobs={"dkv_cache.variant": "greedy"})
     for refuse in (derive_plan, make_policy):
         with pytest.raises(ValueError, match=r"^dkv_cache\.variant: .* quota\.score random"):

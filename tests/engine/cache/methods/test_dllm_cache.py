@@ -1,4 +1,4 @@
-"""dLLM-Cache: its clock, what V-verify selects, and where it must equal no cache."""
+"""dLLM-Cache: its intervals, what V-verify selects, and where it must equal no cache."""
 
 import itertools
 
@@ -59,7 +59,7 @@ def test_one_layer_needs_no_fresh_prompt(family, interval):
 
 
 @pytest.mark.parametrize("family", ["mha", "gqa"])
-def test_nothing_renewed_means_nothing_moves(family):
+def test_without_recomputation_nothing_changes(family):
     model = model_of(family)
     never = {"prompt_interval": None, "response_interval": None, "layer0_dense": False}
 
@@ -77,7 +77,7 @@ def test_nothing_renewed_means_nothing_moves(family):
 
 
 @pytest.mark.parametrize("ratio", [0.25, 0.3])
-def test_what_was_committed_is_renewed_in_the_first_layer(model, ratio):
+def test_committed_tokens_are_recomputed_in_the_first_layer(model, ratio):
     never = {"prompt_interval": None, "response_interval": None, "layer0_dense": False}
     ran, steps = planned(model, WHOLE, recompute_ratio=ratio, **never)
     answer = set(range(PROMPT - model.info.logit_shift, PROMPT + ANSWER))
@@ -96,7 +96,7 @@ def test_the_clock_is_that_of_the_released_code():
     assert [s for s in range(256) if is_refresh_step(s, None)] == [0]
 
 
-def test_regions_are_renewed_by_their_own_intervals(model):
+def test_regions_are_refreshed_at_their_own_intervals(model):
     knobs = {"prompt_interval": 4, "response_interval": 3, "layer0_dense": False}
     _, steps = planned(model, WHOLE, **knobs)
     start = PROMPT - model.info.logit_shift
@@ -108,14 +108,14 @@ def test_regions_are_renewed_by_their_own_intervals(model):
         assert not rows & prompt or prompt <= rows
 
 
-def test_the_first_layer_is_dense_unless_told_otherwise(model):
+def test_the_first_layer_is_dense_by_default(model):
     _, dense = planned(model, WHOLE)
     _, spare = planned(model, WHOLE, layer0_dense=False)
     assert all(len(rows_of(plans[0])) == PROMPT + ANSWER for plans in dense)
     assert len(rows_of(spare[1][0])) == ANSWER // 4
 
 
-def test_the_published_second_case_leaves_the_answer_alone(model):
+def test_in_the_published_second_case_the_answer_is_not_recomputed(model):
     knobs = {"prompt_interval": 2, "response_interval": None, "layer0_dense": False}
     _, paper = planned(model, WHOLE, case2="paper", **knobs)
     _, code = planned(model, WHOLE, case2="code", **knobs)
@@ -125,7 +125,7 @@ def test_the_published_second_case_leaves_the_answer_alone(model):
 
 
 @pytest.mark.parametrize("selector", ["v_cos", "k_cos", "v_l2", "random"])
-def test_every_selector_renews_its_share(model, selector):
+def test_every_selector_recomputes_its_share(model, selector):
     _, steps = planned(model, WHOLE, selector=selector, layer0_dense=False)
     assert {len(rows_of(plan)) for plan in steps[1]} == {ANSWER // 4}
 
@@ -154,7 +154,7 @@ def test_scale_does_not_matter_to_a_cosine():
     assert not torch.equal(top_drift((new - old).norm(dim=-1), 4, 0), chosen)
 
 
-def test_rows_of_a_batch_are_chosen_apart(model):
+def test_rows_of_a_batch_are_chosen_by_sequence(model):
     plans = []
     policy = listen_to_plans(DllmCache(layer0_dense=False), plans)
     run(model, WHOLE, make_prompts(6, 6), policy=lambda: policy, eager=True)

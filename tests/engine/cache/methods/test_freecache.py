@@ -80,7 +80,7 @@ def test_rows_follow_the_closed_form(model, knobs, extra):
 
 
 @pytest.mark.parametrize("knobs", [CLEAN, STALE, {"freecache.block": 5}])
-def test_what_lies_before_the_window_is_frozen_for_good(model, knobs):
+def test_rows_before_the_window_are_frozen_for_good(model, knobs):
     tapping = tapped(model, free(knobs))[1]
     state = Denoiser(micro_job(model, free(knobs)))
     data, moved = state.branches[0].store._data, 0
@@ -128,7 +128,7 @@ def test_a_window_as_wide_as_the_canvas_is_plain_decoding(family, unmasker):
     assert widest_gap(expected, narrow) > 1e-6
 
 
-def test_a_sliding_window_stands_around_the_last_revealed_position(model):
+def test_a_sliding_window_is_centred_on_the_last_revealed_position(model):
     result, steps = tapped(model, free(SLIDING))
     for event, (view, plan, _, _) in zip(result.events[1:], steps[1:], strict=True):
         last = int(view.masked[0].int().argmax()) - 1
@@ -150,7 +150,7 @@ def test_a_window_that_cuts_the_block_is_refused_and_the_least_one_named_runs(fa
 
 @pytest.mark.parametrize("knobs", [CLEAN, STALE, SLIDING, {"freecache.block": 1}])
 @pytest.mark.parametrize("family", ["mha", "shifted-gqa"])
-def test_the_ledger_counts_what_torch_counts(family, knobs):
+def test_the_counter_agrees_with_torch(family, knobs):
     job = micro_job(model_of(family), free(knobs), make_prompts(6, 9), eager=True)
     steps, counts = denoise(Denoiser(job)), []
     for _ in range(7):

@@ -1,4 +1,4 @@
-"""FreeCache's keys: which are seen, how old they are, and each sequence by its own frontier."""
+"""FreeCache's keys: which are attended to, how old they are, and the frontier of each sequence."""
 
 from dataclasses import dataclass
 
@@ -100,7 +100,7 @@ def test_logits_of_a_batch_equal_those_of_single_runs(family, knobs):
             torch.testing.assert_close(together[(row, *key)], logits, atol=ATOL, rtol=0)
 
 
-def test_who_waits_needs_no_row_before_a_window_that_has_moved_on():
+def test_a_waiting_sequence_needs_no_row_before_the_moved_window():
     """A window inside the block being decoded, and a sequence that is through with that block."""
     spec = free(STALE | {"freecache.block": 3}, unmasker="threshold")
     state = Denoiser(micro_job(model_of("mha"), spec, make_prompts(6, 6)))

@@ -1,4 +1,4 @@
-"""SPA-Cache: where it is exact, which rows it selects, when it renews, what it costs."""
+"""SPA-Cache: where it is exact, which rows it selects, when it refreshes, what it costs."""
 
 import math
 from dataclasses import replace
@@ -80,12 +80,12 @@ def test_every_row_of_every_layer_is_no_cache(model, identifier, cfg_scale):
 
 
 @pytest.mark.parametrize("identifier", IDENTIFIERS)
-def test_every_row_of_the_answer_is_a_renewal_of_the_answer(model, identifier):
-    renewed = spa(identifier=identifier, refresh_interval=5, response_interval=1)
+def test_choosing_every_row_of_the_answer_is_a_refresh_of_the_answer(model, identifier):
+    refreshed = spa(identifier=identifier, refresh_interval=5, response_interval=1)
     selected = {"identifier": identifier, "refresh_interval": 5, "response_interval": None}
-    assert gap(model, spa(**selected, **ALL_ROWS), renewed) < ATOL
-    assert gap(model, spa(**selected, **HALF), renewed) > 1e-6
-    assert gap(model, renewed) > 1e-6
+    assert gap(model, spa(**selected, **ALL_ROWS), refreshed) < ATOL
+    assert gap(model, spa(**selected, **HALF), refreshed) > 1e-6
+    assert gap(model, refreshed) > 1e-6
 
 
 @pytest.mark.parametrize("cfg_scale", [0.0, 1.5])
@@ -114,7 +114,7 @@ def test_every_identifier_recomputes_what_it_says(model, identifier, mode):
     ("refresh", "response", "warm_up"), [(6, 3, 0), (None, 4, 2), (5, None, 0)]
 )
 @pytest.mark.parametrize("mode", MODES)
-def test_the_clock_of_the_renewals(model, mode, refresh, response, warm_up):
+def test_refreshes_follow_their_intervals(model, mode, refresh, response, warm_up):
     knobs = {"refresh_interval": refresh, "response_interval": response, "warm_up": warm_up}
     result, notes = noted(model, kv_mode=mode, **knobs)
     every = {(s, layer): drifts is None for s, layer, _, _, drifts in notes}
@@ -172,13 +172,13 @@ def test_a_padded_batch_equals_its_single_runs(identifier, mode):
     assert gap_to_single_runs(model_of(family), SpaCache, **knobs) < ATOL
 
 
-def test_padding_taken_for_rows_would_show():
+def test_choosing_padding_as_rows_changes_the_result():
     assert gap_to_single_runs(model_of("mha"), Unpadded, kv_mode="sparse") > 1e-6
     assert gap_to_single_runs(model_of("mha"), Unpadded, kv_mode="dense") < ATOL
 
 
 @pytest.mark.parametrize(("identifier", "mode"), [(i, m) for i in IDENTIFIERS for m in MODES])
-def test_the_ledger_counts_what_torch_counts(identifier, mode):
+def test_the_counter_agrees_with_torch(identifier, mode):
     family = ("mha", "shifted-gqa")[IDENTIFIERS.index(identifier) % 2]
     knobs = {"identifier": identifier, "kv_mode": mode, "refresh_interval": 6}
     knobs |= {"response_interval": 4}
@@ -196,6 +196,6 @@ def test_the_ledger_counts_what_torch_counts(identifier, mode):
     assert sparse < answer < full
 
 
-def test_proxies_are_made_on_the_spot_for_a_policy_that_was_not_prepared(model):
+def test_a_policy_that_was_not_prepared_computes_its_proxies(model):
     prepared = tapped(model, make_spec(cache="spa_cache"))[1]
     assert widest_gap(prepared, tapped(model, make_spec(), policy=SpaCache)[1]) < ATOL

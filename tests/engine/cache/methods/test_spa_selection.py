@@ -1,4 +1,4 @@
-"""Which rows SPA-Cache selects: how many, those that moved most, by what they are compared."""
+"""Which rows SPA-Cache selects: how many, those of largest drift, by each identifier."""
 
 from types import SimpleNamespace
 
@@ -47,7 +47,7 @@ def test_changed_tokens_are_selected_in_layer_0(model):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_as_many_rows_as_the_budget_says_and_none_moved_less(model, mode):
+def test_the_rows_of_largest_drift_are_chosen_as_many_as_the_budget_allows(model, mode):
     prompts = make_prompts(6, 6, 6)
     _, notes = noted(model, prompts=prompts, kv_mode=mode, first_ratio=0.1, peak_ratio=0.4)
     start = 6 - model.info.logit_shift if mode == "dense" else 0
@@ -145,7 +145,7 @@ def test_the_sequences_of_a_batch_may_change_places(model, mode):
     assert not torch.equal(turned_round, chosen)
 
 
-def test_small_drifts_are_told_apart_and_equal_rows_have_none():
+def test_small_drifts_are_distinguished_and_equal_rows_have_none():
     x = torch.randn(1, 50, 24, generator=torch.Generator().manual_seed(0))
     tiny = x + 1e-4 * torch.arange(50)[:, None] / 50 * x.flip(2)
     exact = drift(tiny.double(), x.double())

@@ -5,10 +5,10 @@ import pytest
 from engine.models.loading.families import embedded_models
 from engine.models.loading.hub import Hub
 from engine.serve.session import Session
+from tests.browser.test_models import choose, opened, take, type_model
 from tests.inspector import fake
 from tests.support.browser import ROOT
 from tests.support.micro import write_checkpoint
-from tests.test_browser_models import choose, opened, take, type_model
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from engine.trace.trace import Trace
+from tests.browser.test_views import cividis
 from tests.support.browser import ROOT
 from tests.support.looking import cell_colour, illegible, inks, recolour, show
-from tests.test_browser_views import cividis
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser

@@ -9,15 +9,15 @@ from engine.core import drift_codes
 from engine.trace.trace import Trace
 from inspector.files.replay import replay_page
 from inspector.run_store import RaceRecord
+from tests.browser.test_settings import exported
+from tests.browser.test_views import cividis, pixel
 from tests.support.chromium import RacePage, Watch
 from tests.support.looking import cell_colour, show
-from tests.test_browser_settings import exported
-from tests.test_browser_views import cividis, pixel
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
 
-METHODS = Path(__file__).parents[1] / "assets" / "examples" / "methods"
+METHODS = Path(__file__).parents[2] / "assets" / "examples" / "methods"
 HOSTILE = "</script><img src=x onerror=window.hit=1><!--<script>${window.hit=2}\u202eabc\u2028`"
 LANES = {"a": "plain", "b": "threshold"}
 CURSOR = ("lane", "view", "step", "layer", "position")
