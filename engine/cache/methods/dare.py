@@ -44,7 +44,7 @@ from engine.cache.selection import marked_rows
 from engine.cache.store import Site
 from engine.config.knobs import knob
 from engine.core.reasons import Reason
-from engine.core.rows import Rows, put, take
+from engine.core.rows import Rows
 
 
 def _skipped(default: int) -> Any:
@@ -123,14 +123,11 @@ class Dare(CachePolicy):
         old = probe.cached("q0", probe.rows)
         if self._refresh or old is None:
             probe.keep("q0", probe.project_all()[0][:, :, 0])
-            self._age(probe, None)
             return LayerPlan()
         q0 = self._head0(probe)
         moved = ~(drift(q0, old) <= self.thresholds[layer])
         probe.keep("q0", torch.where(moved[..., None], q0, old) if self.ref == "anchor" else q0)
-        self._age(probe, moved)
         rows, counts = marked_rows(moved, probe.rows)
-        self._reuses[layer, 0] += moved.numel() - sum(counts)
         return self._recomputing(rows, ~moved.any(1) if min(counts) == 0 < max(counts) else None)
 
     def prepare(self, context: PolicyContext) -> None:
@@ -157,8 +154,6 @@ class Dare(CachePolicy):
                 f"{self.name}.qbar: reuse needs drifts measured on this model's {layers} layers; "
                 "prepare the policy first, or set it to 0"
             )
-        self._ages: dict[int, Tensor] = {}
-        self._reuses = np.zeros((layers, 2), np.int64)
 
     @classmethod
     def exact(cls) -> Dare:
@@ -170,17 +165,6 @@ class Dare(CachePolicy):
         reusing = [self._reuses_in(layer) for layer in range(len(self.thresholds))]
         limits = np.where(reusing, self.thresholds, -1.0).tolist()
         return {"threshold": limits, "reuse": np.where(reusing, self.shares, 0.0).tolist()}
-
-    def staleness(self, layer: int) -> Tensor:
-        """Steps since each row was recomputed in a layer, [B, T] int32; 0 if in the last step."""
-        if layer not in self._ages:
-            return torch.zeros(self.run.batch, self.run.length, dtype=torch.int32)
-        return self._ages[layer]
-
-    @property
-    def reuse_shares(self) -> np.ndarray:
-        """Share of the rows that entered each layer so far and were reused, [layers]."""
-        return self._reuses[:, 0] / np.maximum(self._reuses[:, 1], 1)
 
     def _head0(self, probe: LayerProbe) -> Tensor:
         """Query of the first head of the active rows, [B, R, dh]."""
@@ -195,17 +179,6 @@ class Dare(CachePolicy):
         if not self.qbar or layer < self.skip_first_layers:
             return False
         return self.thresholds[layer] > -math.inf
-
-    def _age(self, probe: LayerProbe, moved: Tensor | None) -> None:
-        """Count a reuse of every active row except those that `moved` (None: all)."""
-        batch, active = probe.h.shape[:2]
-        if probe.layer not in self._ages:
-            shape = (batch, probe.length)
-            self._ages[probe.layer] = torch.zeros(shape, dtype=torch.int32, device=probe.h.device)
-        ages = self._ages[probe.layer]
-        older = take(ages, probe.rows) + 1
-        put(ages, probe.rows, torch.zeros_like(older) if moved is None else older * ~moved)
-        self._reuses[probe.layer, 1] += batch * active
 
 
 @dataclass

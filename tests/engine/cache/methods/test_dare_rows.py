@@ -130,7 +130,7 @@ def test_dare_o_reuses_all_unchanged_tokens_if_the_first_layer_is_not_skipped(mo
         policy = noted(dare(DareO, skip_first_layers=skip), notes)
         events = run(model, make_spec(), policy=lambda: policy).events
         committed = [event.positions.tolist() for event in events[:-1]]
-        last = [recomputed(plan, DareO, ALL) for _, _, plan, _ in notes[5::3]]
+        last = [recomputed(plan, DareO, ALL) for *_, plan in notes[5::3]]
         return committed, [rows.nonzero()[:, 0].tolist() for rows in last]
 
     committed, rows = rows_renewed(0)
@@ -153,7 +153,6 @@ def test_the_counter_agrees_with_torch(form, window, family):
         assert bool(event.flops[4]) == (form is DareO and event.kind == "partial")
         counts.add(counter.get_total_flops())
     assert len(counts) > 2
-    assert 0 < policy.reuse_shares[1:].min() < 1
 
 
 def test_marked_rows_are_global_ascending_and_padded_by_repetition():
