@@ -203,7 +203,7 @@ async function take(text) {
     if (store.live) store.question = view.question;
   }
   draw();
-  speech.tell();
+  speech.announce();
   if (!store.live) details();
   if (whole || view.asking) return;
   view.asking = true;

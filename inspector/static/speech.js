@@ -6,19 +6,19 @@ class Speech {
     Object.assign(this, { box, store, headline, at: 0, state: "", due: 0 });
   }
 
-  tell() {
+  announce() {
     const { store } = this;
     const going = store.state === "running" && this.state === "running";
-    const left = this.at + (going ? PROGRESS_EVERY : NEWS_EVERY) - performance.now();
+    const wait = this.at + (going ? PROGRESS_EVERY : NEWS_EVERY) - performance.now();
     clearTimeout(this.due);
-    if (store.live && left > 0) {
-      this.due = setTimeout(() => this.tell(), left);
+    if (store.live && wait > 0) {
+      this.due = setTimeout(() => this.announce(), wait);
       return;
     }
     Object.assign(this, { at: performance.now(), state: store.state });
-    const told = spokenFetch(store.wait);
-    const rest = told ? [told] : [this.headline(), ...chips(store)];
-    const words = [STATES[store.state], ...rest].filter(Boolean).join(". ");
+    const fetching = spokenFetch(store.wait);
+    const details = fetching ? [fetching] : [this.headline(), ...chips(store)];
+    const words = [STATES[store.state], ...details].filter(Boolean).join(". ");
     if (this.box.textContent !== words) this.box.textContent = words;
   }
 }

@@ -108,7 +108,7 @@ def test_the_replay_file_replays_in_its_own_theme(from_disk, tmp_path):
     show(race, "candidates")
     assert race.page.locator("#ds-race [data-branch]:visible").count() == 0
     race.page.locator("#ds-race [data-numbers] summary").click()
-    race.page.locator("#ds-race [data-run-card]", has_text="engine.evaluate.repeat").wait_for()
+    race.page.locator("#ds-race [data-run-card]", has_text="python -m engine repeat").wait_for()
 
 
 def test_hostile_text_in_a_replay_file_is_only_text(from_disk, tmp_path):

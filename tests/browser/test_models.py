@@ -163,7 +163,7 @@ def test_a_download_is_seen_heard_and_stopped(shared, wide, theme):
     assert page.evaluate("document.querySelector('[data-fetch-bar]').value") == 0.5
     page.wait_for_function(
         "document.querySelector('#ds-race [data-spoken]').textContent"
-        " === 'Fetching the model …. 50 % of 16.0 GB'"
+        " === 'Downloading the model …. 50 % of 16.0 GB'"
     )
     found = inks(page, "#ds-race .ds-fetch *")
     assert found
