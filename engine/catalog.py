@@ -10,7 +10,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -83,6 +83,20 @@ def derive_plan(spec: RunSpec) -> tuple[DerivedPlan, bool]:
     check_knobs(spec)
     plan = derive(spec, unmasker.scheduled, unmasker.planned_counts, unmasker.guided)
     return plan, unmasker.scheduled
+
+
+def with_end_of_text_rules(specs: Sequence[RunSpec]) -> list[RunSpec]:
+    """Runs that are compared, with the end-of-text rule by which each runs in its `eos`.
+
+    Specs of the same `eos` keep a common rule: if an unmasker changes the rule of one of them
+    (Unmasker.end_of_text_rule), all get the changed one. Specs that differ in `eos` each get
+    their own. Raises ValueError naming `unmasker` or a knob.
+    """
+    rules = [make_unmasker(spec).end_of_text_rule(spec.eos) for spec in specs]
+    if len({spec.eos for spec in specs}) == 1:
+        changed = [rule for rule in rules if rule != specs[0].eos]
+        rules = [changed[0]] * len(specs) if changed else rules
+    return [replace(spec, eos=rule) for spec, rule in zip(specs, rules, strict=True)]
 
 
 def check_knobs(spec: RunSpec) -> None:

@@ -45,6 +45,9 @@ class Session(Protocol):
         Raises ValueError, which names the field and how to correct it.
         """
 
+    def resolve(self, race: RaceSpec) -> RaceSpec:
+        """The race with the end-of-text rule of each lane in its `eos`; ValueError as `plan`."""
+
     def problem(self, seed: int, shots: int) -> dict[str, Any]:
         """A word problem as `prompt` and `answer`; `shots` worked examples precede it."""
 

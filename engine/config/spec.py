@@ -69,7 +69,8 @@ class RunSpec:
         "official",
         choices=("official", "fill_safe", "fill_eager"),
         label="End of text",
-        help="official: decode on; fill_safe: stop at a settled end; fill_eager: stop at any end.",
+        help="official: decode on, but as fill_safe in a race with guided diffusion; fill_safe: "
+        "stop at a settled end; fill_eager: stop at any end.",
     )
     eos_suppress: str = knob(
         "none",

@@ -4,8 +4,11 @@ A file has one section `# NAME` for each method of the module. A section holds t
 paragraphs separated by blank lines, and may hold two subsections:
 
 - `## Knobs`: background, one item a knob: "- `NAME`: text."
-- `## Published figures`: a table with the columns figure, conditions and source; `a → b` in a
-  figure is without the method, then with it.
+- `## Published figures`: a table with the columns of COLUMNS. `a → b` in a figure is without the
+  method, then with it. The GPU, lengths and shots are those of the measurement, "not stated" if
+  the source does not give them and "none" for settings, which are not measured. `table` is the
+  number of the source's table. `as printed` holds the cells of the source that the figure, its
+  lengths and its shots are taken from, with ` … ` between passages and `¦` for a column's edge.
 """
 
 from __future__ import annotations
@@ -15,18 +18,26 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-COLUMNS = ["figure", "conditions", "source"]
+COLUMNS = ["figure", "conditions", "GPU", "lengths", "shots", "table", "source", "as printed"]
 KNOB = re.compile(r"- `(\w+)`: (.+)")
 RULE = re.compile(r"[-:| ]+")
 
 
 @dataclass(frozen=True)
 class PublishedFigure:
-    """A figure that the authors of a method report, its conditions and its source."""
+    """A figure that the authors of a method report, its conditions and its source.
+
+    Every field is text; the module's docstring describes them.
+    """
 
     figure: str
     conditions: str
+    gpu: str
+    lengths: str
+    shots: str
+    table: str
     source: str
+    printed: str
 
 
 @dataclass(frozen=True)
@@ -94,5 +105,5 @@ def _read_table(where: str, text: str) -> tuple[PublishedFigure, ...]:
         raise ValueError(f"{where}: the table has the columns {', '.join(COLUMNS)}")
     for row in rows:
         if len(row) != len(COLUMNS) or not all(row):
-            raise ValueError(f"{where}: {' | '.join(row)[:60]!r} has not three cells")
+            raise ValueError(f"{where}: {' | '.join(row)[:60]!r} has not {len(COLUMNS)} cells")
     return tuple(PublishedFigure(*row) for row in rows[1:])

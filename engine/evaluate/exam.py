@@ -24,13 +24,15 @@ Questions = list[tuple[corpus.Problem, str]]
 class ExamResult:
     """A decoded problem, and its share of the costs of its batch.
 
-    `ids` are the tokens before the first end of text, `nfe` counts steps, `positions` all that
-    were decoded, `ms` is engine time, `recomputed` the mean share of rows computed in a step.
+    `ids` are the tokens before the first end of text, `nfe` counts steps, `text_nfe` those until
+    the last of `ids` was committed, `positions` all that were decoded, `ms` is engine time,
+    `recomputed` the mean share of rows computed in a step.
     """
 
     text: str
     correct: bool
     nfe: int
+    text_nfe: int
     ids: tuple[int, ...]
     positions: int
     ms: float
@@ -51,7 +53,7 @@ def evaluate(
         ]
         jobs = split(make_job(model, spec, prompts, sequence_specs=specs))
         for job in jobs:
-            state, tally = Denoiser(job), Tally(job.canvas.shape[1])
+            state, tally = Denoiser(job), Tally(job.canvas.shape[1], len(job.canvas))
             for event in denoise(state):
                 tally.add(event)
             problems = group if len(jobs) == 1 else [group[job.first_sequence]]
@@ -71,6 +73,7 @@ def _results(
             text=text,
             correct=corpus.correct(text, problem),
             nfe=tally.steps,
+            text_nfe=tally.text_steps(state.run.prompt_length, len(ids), row),
             ids=tuple(ids),
             positions=len(answer),
             ms=tally.total_ms / size,
@@ -99,6 +102,8 @@ def summarise(spec: RunSpec, results: Sequence[ExamResult]) -> dict[str, Any]:
     gflops = sum(one.gflops for one in results)
     return accuracy_row(sum(one.correct for one in results), len(results)) | {
         "nfe": float(np.mean([one.nfe for one in results])),
+        "text_nfe": float(np.mean([one.text_nfe for one in results])),
+        "tokens": tokens / len(results),
         "tokens_per_forward": tokens / sum(one.nfe for one in results),
         "tokens_per_s": tokens / seconds,
         "positions_per_s": positions / seconds,

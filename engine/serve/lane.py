@@ -234,7 +234,9 @@ class Lane:
             reason=reason,
             canvas=state.ids.astype(np.int32),
             texts=(self.model.tokenizer.decode(answer[:tokens][~masked[:tokens]].tolist()),),
-            metrics=self._tally.metrics(int(own.sum()), memory),
+            metrics=self._tally.metrics(
+                int(own.sum()), self._tally.text_steps(job.prompt_length, tokens), memory
+            ),
             similarity=job.recorder.finish(),
         )
 

@@ -76,15 +76,17 @@ class Session:
     def plan(self, spec: RunSpec) -> dict[str, Any]:
         """The derived plan of a spec, the prompt's tokens, the model's context and the memory.
 
-        `probe_forwards`: most exact forwards that level `probe` adds. `weights_bytes`,
-        `memory_bytes` (weights and run), `free_bytes`: of the device. `fetch_bytes`: to download,
-        a guider's included if known. `guider_bytes`: the guider's memory, None if unknown before
-        its download. The network is not used: `prompt_tokens` is None for a model that is not on
-        disk, and so are the bytes if it is not registered either.
+        `end_of_text`: the rule by which the run ends. `probe_forwards`: most exact forwards that
+        level `probe` adds. `weights_bytes`, `memory_bytes` (weights and run), `free_bytes`: of the
+        device. `fetch_bytes`: to download, a guider's included if known. `guider_bytes`: the
+        guider's memory, None if unknown before its download. The network is not used:
+        `prompt_tokens` is None for a model that is not on disk, and so are the bytes if it is not
+        registered either.
         Raises ValueError naming the field that makes the run impossible.
         """
         if self._limits is not None:
             self._limits.check(spec)
+        (spec,) = catalog.with_end_of_text_rules([spec])
         derived, scheduled = catalog.derive_plan(spec)
         info, prompt = self._models.info(spec.model), self._models.prompt(spec)
         tokens = None if prompt is None else len(prompt)
@@ -105,7 +107,16 @@ class Session:
         guiders, missing = self._models.guiders, self._models.fetch_bytes(spec.model)
         memory["fetch_bytes"] = None if missing is None else missing + guiders.fetch_bytes(spec)
         memory["guider_bytes"] = guiders.planned_bytes(spec, tokens or 1)
-        return dataclasses.asdict(derived) | counted | memory | {"probe_forwards": probes}
+        counted |= {"probe_forwards": probes}
+        return dataclasses.asdict(derived) | counted | memory | {"end_of_text": spec.eos}
+
+    def resolve(self, race: RaceSpec) -> RaceSpec:
+        """The race as it is run: `eos` of each lane is its end-of-text rule.
+
+        Lanes with the same `eos` run by the same rule, also if one of them is guided. Raises
+        ValueError naming the field.
+        """
+        return RaceSpec(*catalog.with_end_of_text_rules([race.a, race.b]))
 
     def run(
         self,
@@ -114,6 +125,7 @@ class Session:
         parents: Mapping[str, Trace] | None = None,
     ) -> Iterator[Event]:
         """The events of one run; see `race`."""
+        (spec,) = catalog.with_end_of_text_rules([spec])
         stream = self._stream({"a": spec}, control or Control(), parents or {})
         return (event for _, event in stream)
 
@@ -129,6 +141,7 @@ class Session:
         Raises ValueError before any computation if a spec is impossible or too many runs wait. A
         later failure ends in a RunFinished with reason `failed`, or `memory` if memory ran out.
         """
+        race = self.resolve(race)
         lanes = {"a": race.a, "b": race.b}
         return self._stream(lanes, control or Control(), parents or {})
 

@@ -17,11 +17,24 @@ SUMMED_GUIDED = (
 )  # fmt: skip
 
 
+def steps_to_reveal(revealed: np.ndarray) -> int:
+    """Number of steps until the last of some positions was committed; 0 if none was.
+
+    `revealed` [n] int holds the step of each position, -1 if the run did not commit it.
+    """
+    return int(revealed.max(initial=-1)) + 1
+
+
 @dataclass
 class Tally:
-    """Sums over the steps of a run of `length` rows; times are milliseconds of the engine alone."""
+    """Sums over the steps of a run of `length` rows; times are milliseconds of the engine alone.
+
+    `revealed` [batch, length] int32 is the last step that committed each position, -1 if none did;
+    `ms_so_far[i]` is the time of the first i steps.
+    """
 
     length: int
+    batch: int = 1
     steps: int = 0
     forwards: int = 0
     full_steps: int = 0
@@ -32,14 +45,20 @@ class Tally:
     recomputed: float = 0.0
     flops: np.ndarray = field(default_factory=lambda: np.zeros(len(PARTS), np.int64))
     guided: Counter[str] = field(default_factory=Counter)
+    ms_so_far: list[float] = field(default_factory=lambda: [0.0])
+
+    def __post_init__(self) -> None:
+        self.revealed = np.full((self.batch, self.length), -1, np.int32)
 
     def add(self, event: StepEvent) -> None:
         """Add one step."""
+        self.revealed[event.sequences, event.positions] = self.steps
         self.steps += 1
         self.full_steps += event.kind == "full"
         self.committed += len(event.positions)
         for name in SUMMED:
             setattr(self, name, getattr(self, name) + getattr(event, name))
+        self.ms_so_far.append(self.total_ms)
         if event.guided is not None:
             self.guided.update({name: getattr(event.guided, name) for name in SUMMED_GUIDED})
 
@@ -48,11 +67,17 @@ class Tally:
         """Milliseconds of all steps so far."""
         return self.forward_ms + self.decide_ms
 
-    def metrics(self, tokens: int, memory: dict[str, int | None]) -> dict[str, Any]:
+    def text_steps(self, start: int, tokens: int, sequence: int = 0) -> int:
+        """Steps until the last of the `tokens` positions from `start` on was committed."""
+        return steps_to_reveal(self.revealed[sequence, start : start + tokens])
+
+    def metrics(
+        self, tokens: int, text_steps: int, memory: dict[str, int | None]
+    ) -> dict[str, Any]:
         """The metrics as plain data, with those of `memory`.
 
-        `tokens` counts the answer before its first end of text; `positions` in the result counts
-        everything committed.
+        `tokens` counts the answer before its first end of text, `text_steps` the steps until the
+        last of these was committed; `positions` in the result counts everything committed.
         """
         seconds = self.total_ms / 1e3
         return {
@@ -64,6 +89,8 @@ class Tally:
             "forward_ms": self.forward_ms,
             "decide_ms": self.decide_ms,
             "ms_per_step": self.total_ms / self.steps if self.steps else 0.0,
+            "text_nfe": text_steps,
+            "text_ms": self.ms_so_far[text_steps],
             "tokens": tokens,
             "positions": self.committed,
             "tokens_per_s": tokens / seconds if seconds else 0.0,

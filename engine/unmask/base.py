@@ -181,7 +181,7 @@ class Unmasker(ABC):
         return False
 
     def end_of_text_rule(self, eos: str) -> str:
-        """The end-of-text rule of the run, given that of its spec (RunSpec.eos)."""
+        """The end-of-text rule by which the run ends, given that of its spec (RunSpec.eos)."""
         return eos
 
     def guider_report(self, detail: bool) -> GuidedStep | None:

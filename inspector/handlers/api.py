@@ -45,7 +45,8 @@ class Endpoints:
         """
         try:
             spec = self._race(race)
-            plans = {"a": self._session.plan(spec.a), "b": self._session.plan(spec.b)}
+            resolved = self._session.resolve(spec)
+            plans = {"a": self._session.plan(resolved.a), "b": self._session.plan(resolved.b)}
         except Exception as error:
             raise refused(error) from None
         return {"race": spec.to_dict(), "query": spec.to_query(), "plans": plans}

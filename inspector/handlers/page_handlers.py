@@ -213,7 +213,11 @@ class Handlers:
         Raises ValueError if a plan is refused; the message names the lane if only one is.
         """
         rows, plans, faults = [], [], {}
-        for lane, spec in (("a", race.a), ("b", race.b)):
+        try:
+            shown = self.session.resolve(race)
+        except ValueError:
+            shown = race  # the plan of the faulty lane raises the same error
+        for lane, spec in (("a", shown.a), ("b", shown.b)):
             try:
                 plans.append(self.session.plan(spec))
                 rows.append(self._plan_row(lane, spec, plans[-1]))
@@ -225,8 +229,10 @@ class Handlers:
             lane, fault = next(iter(faults.items()))
             raise ValueError(f"Lane {lane.upper()}, {fault}")
         text, before = tokens.question(race.a.prompt)
-        memory = plan.memory(plans)
-        return {"lanes": rows, "memory": memory, "question": text, "before": before}
+        memory, ends = plan.memory(plans), plan.end_of_text([one["end_of_text"] for one in plans])
+        return {
+            "lanes": rows, "memory": memory, "ends": ends, "question": text, "before": before,
+        }  # fmt: skip
 
     def _plan_row(self, lane: str, spec: RunSpec, found: Mapping[str, Any]) -> dict[str, str]:
         title = self.form.catalog.title(spec.to_dict())

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from engine.trace.metrics import steps_to_reveal
 from engine.trace.trace import Trace
+from inspector.page_data.plan import END_OF_TEXT
 from inspector.page_data.tokens import answer_text, generation, stop_ids
 
 UNTIMED = ("layers", "probe")
@@ -43,13 +45,42 @@ def answer_ids(trace: Trace) -> list[int]:
     return ids[:end]
 
 
+def text_steps(trace: Trace) -> int:
+    """Steps until the last token before the end of the text was committed."""
+    return steps_to_reveal(trace.step_map()[generation(trace)][: len(answer_ids(trace))])
+
+
+def text_forwards(trace: Trace) -> int:
+    """Forwards until the last token before the end of the text was committed."""
+    return int(trace.arrays()["forwards"][: text_steps(trace)].sum())
+
+
+def text_ms(trace: Trace) -> float:
+    """Milliseconds until the last token before the end of the text was committed."""
+    arrays, steps = trace.arrays(), text_steps(trace)
+    return float((arrays["forward_ms"] + arrays["decide_ms"])[:steps].sum())
+
+
+def end_of_text_rule(trace: Trace) -> str:
+    """The rule by which a run ended, of END_OF_TEXT; empty if the trace names no known rule.
+
+    In traces of older versions, `official` of a guided run stands for `fill_safe`.
+    """
+    rule = trace.meta["spec"].get("eos")
+    if rule == "official" and len(trace.arrays()["guided_count"]):
+        return "fill_safe"
+    return rule if isinstance(rule, str) and rule in END_OF_TEXT else ""
+
+
 def summarise(traces: Mapping[str, Trace], expected: int | None) -> dict[str, Any]:
     """The summary of a race; a field is None if the race has no data for it."""
     both = [traces[lane] for lane in ("a", "b") if lane in traces]
     done = len(both) == 2 and all(t.meta["reason"] == "done" for t in both)
     numbers = [final_number(answer_text(t)) for t in both]
     out: dict[str, Any] = {
-        "speedup": None, "agreement": None, "first_divergence": None, "same_text": None,
+        "speedup": None, "text_speedup": None, "text_forwards": [text_forwards(t) for t in both],
+        "end_of_text": [end_of_text_rule(t) for t in both],
+        "agreement": None, "first_divergence": None, "same_text": None,
         "forwards": [clean_metrics(t).get("forwards") for t in both],
         "numbers": numbers, "expected": expected,
         "right": [None if expected is None else n == expected for n in numbers],
@@ -61,6 +92,8 @@ def summarise(traces: Mapping[str, Trace], expected: int | None) -> dict[str, An
     same_start = both[0].meta["spec"].get("start") == both[1].meta["spec"].get("start")
     if times[0] and times[1] and all(map(timed, both)) and same_start:
         out["speedup"] = round(times[0] / times[1], 3)
+        texts = [text_ms(t) for t in both]
+        out["text_speedup"] = round(texts[0] / texts[1], 3) if all(texts) else None
     out |= _agreement(*(answer_ids(t) for t in both))
     out["same_answer"] = out["same_text"] or (numbers[0] is not None and numbers[0] == numbers[1])
     return out

@@ -15,8 +15,8 @@ PLACE = (
     "device", "device_name", "dtype", "threads", "cores", "free_before_bytes", "free_after_bytes",
 )  # fmt: skip
 CLOCKED = (
-    "total_ms", "forward_ms", "decide_ms", "ms_per_step", "tokens_per_s", "positions_per_s",
-    "guider_ms", "guider_prefill_ms", "guider_share",
+    "total_ms", "text_ms", "forward_ms", "decide_ms", "ms_per_step", "tokens_per_s",
+    "positions_per_s", "guider_ms", "guider_prefill_ms", "guider_share",
 )  # fmt: skip
 MAX_TEXT = 200
 

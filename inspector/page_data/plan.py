@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from engine.config.spec import RunSpec
 from inspector.page_data.sizes import size
+
+# What a run does at the end of its text, by rule.
+END_OF_TEXT = {
+    "official": "every position is decoded, also after the end of the text",
+    "fill_safe": "decoding stops at the end of the text once all before it is decoded",
+    "fill_eager": "decoding stops at the first end of text",
+}
 
 
 def sentence(spec: RunSpec, plan: Mapping[str, Any]) -> str:
@@ -36,6 +43,17 @@ def context_use(spec: RunSpec, plan: Mapping[str, Any]) -> str:
         return ""
     before = "" if prompt is None else f"prompt {prompt} + "
     return f"{before}answer {spec.gen_length} of {context} tokens"
+
+
+def end_of_text(rules: Sequence[str]) -> str:
+    """The end-of-text rules of both lanes in words."""
+    if len(set(rules)) == 1:
+        return f"in both lanes {END_OF_TEXT[rules[0]]} ({rules[0]})"
+    lanes = [
+        f"in lane {lane} {END_OF_TEXT[rule]} ({rule})"
+        for lane, rule in zip("AB", rules, strict=True)
+    ]
+    return "unequal end-of-text rules: " + "; ".join(lanes)
 
 
 def memory(plans: Iterable[Mapping[str, Any]]) -> str:

@@ -37,7 +37,7 @@ function show() {
   if (!plan.ok) return;
   const seen = new Set();
   const rows = plan.lanes.map((row) => line(row, seen));
-  const notes = [plan.lanes[0].context, plan.memory].filter(Boolean).map(small);
+  const notes = [plan.lanes[0].context, plan.ends, plan.memory].filter(Boolean).map(small);
   find("[data-plans]").replaceChildren(...rows, ...notes);
   find("[data-question]").textContent = plan.question;
   reachable(find("[data-question]"));

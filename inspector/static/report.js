@@ -22,6 +22,8 @@ const ROWS = [
   ["partial_steps", "Steps that compute some rows"], ["total_ms", "Engine time, ms"],
   ["forward_ms", "… in the network, ms"], ["decide_ms", "… deciding, ms"],
   ["ms_per_step", "ms per step"], ["tokens", "Tokens before the end"],
+  ["text_nfe", "Steps until the text is complete"],
+  ["text_ms", "Engine time until the text is complete, ms"],
   ["positions", "Positions decoded"], ["tokens_per_s", "Tokens per second"],
   ["positions_per_s", "Positions per second"], ["rows", "Rows computed"],
   ["rows_plain", "Rows without a cache"], ["recomputed", "Share of token-layers recomputed"],
@@ -46,9 +48,18 @@ function headline(store, frames) {
   }
   const found = store.summary;
   if (!found || found.speedup === null) return "";
-  const faster = found.speedup >= 1;
-  const times = faster ? found.speedup : 1 / found.speedup;
-  return "Lane B is " + times.toFixed(times < 10 ? 1 : 0) + "× " + (faster ? "faster" : "slower");
+  const text = found.text_speedup ? "; up to the end of the text " + ratio(found.text_speedup) : "";
+  return "Lane B is " + ratio(found.speedup) + text + unequalRules(found);
+}
+
+function ratio(speedup) {
+  const times = speedup >= 1 ? speedup : 1 / speedup;
+  return times.toFixed(times < 10 ? 1 : 0) + "× " + (speedup >= 1 ? "faster" : "slower");
+}
+
+function unequalRules(found) {
+  const [a, b] = found.end_of_text;
+  return !a || !b || a === b ? "" : ". Unequal end-of-text rules: A " + a + ", B " + b;
 }
 
 function chips(store) {
@@ -56,6 +67,8 @@ function chips(store) {
   if (!found || found.numbers.length < 2 || found.same_answer === null) return [];
   const fair = found.speedup !== null;
   const out = fair ? [number(found.forwards[1]) + " forwards instead of " + number(found.forwards[0])] : [];
+  const [textA, textB] = found.text_forwards;
+  if (fair && textA && textB) out.push(textB + " instead of " + textA + " up to the end of the text");
   out.push(verdict(found));
   if (found.same_text) out.push("every token agrees");
   else if (found.agreement !== null) {
@@ -102,7 +115,7 @@ function pill(lane, frame) {
   return row ? "step " + frame + " · " + kind + " · " + plural(row.rows, "row") : kind;
 }
 
-const CLOCKED = ["total_ms", "forward_ms", "decide_ms", "ms_per_step", "tokens_per_s", "positions_per_s", "guider_ms", "guider_prefill_ms"];
+const CLOCKED = ["total_ms", "text_ms", "forward_ms", "decide_ms", "ms_per_step", "tokens_per_s", "positions_per_s", "guider_ms", "guider_prefill_ms"];
 
 function table(target, store) {
   const head = make("tr");

@@ -9,7 +9,7 @@ import pytest
 from engine.core.events import RunFinished, RunStarted, StepEvent
 from engine.trace.trace import Trace
 from inspector import static_files
-from inspector.page_data import compare, messages, timeline, tokens
+from inspector.page_data import compare, messages, plan, timeline, tokens
 from inspector.run_store import RaceRecord
 
 
@@ -138,6 +138,36 @@ def test_swapping_the_lanes_gives_the_reciprocal():
     assert one["agreement"] == other["agreement"] == 0.5
     assert one["first_divergence"] == 1
     assert one["right"] == [None, None]
+
+
+def test_the_ratio_of_the_text_stops_at_its_last_token(traces):
+    found = compare.summarise(traces, None)
+    for i, lane in enumerate("ab"):
+        trace = traces[lane]
+        arrays, metrics = trace.arrays(), trace.meta["metrics"]
+        shown = tokens.generation(trace)[: metrics["tokens"]]
+        last = arrays["commit_step"][np.isin(arrays["commit_position"], shown)].max()
+        assert found["text_forwards"][i] == arrays["forwards"][: last + 1].sum()
+        assert found["text_forwards"][i] < found["forwards"][i]
+        assert compare.text_ms(trace) == pytest.approx(metrics["text_ms"])
+    ratio = traces["a"].meta["metrics"]["text_ms"] / traces["b"].meta["metrics"]["text_ms"]
+    assert found["text_speedup"] == pytest.approx(ratio, abs=1e-3)
+    assert found["text_speedup"] != found["speedup"]
+
+
+@pytest.mark.parametrize("rule", [None, 3, {"x": 1}, "<b>", "x" * 99])
+def test_an_unknown_end_of_text_rule_of_a_file_is_not_shown(rule):
+    one, other = hand_made([1, 2]), hand_made([1, 2])
+    one.meta["spec"] = {**one.meta["spec"], "eos": rule}
+    other.meta["spec"] = {**other.meta["spec"], "eos": "fill_safe"}
+    assert compare.summarise({"a": one, "b": other}, None)["end_of_text"] == ["", "fill_safe"]
+
+
+def test_the_plan_says_by_which_rule_both_lanes_end():
+    assert plan.end_of_text(["official", "official"]).endswith("end of the text (official)")
+    unequal = plan.end_of_text(["official", "fill_safe"])
+    assert unequal.startswith("unequal end-of-text rules: in lane A every")
+    assert "in lane B decoding stops" in unequal
 
 
 def test_what_follows_the_end_of_text_does_not_count():
