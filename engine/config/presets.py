@@ -69,26 +69,26 @@ class PresetFamily:
             **more,
         )  # fmt: skip
 
-    def spa(self, task: str, lengths: Lengths, refresh: int, answer: int, note: str = "") -> Preset:
-        """SPA-Cache with the refresh intervals of a task and a peak ratio of a quarter."""
+    def spa(self, task: str, lengths: Lengths, refresh: int, answer: int, least: float) -> Preset:
+        """SPA-Cache with the intervals and the least ratio of a task, and a peak of a quarter."""
         return self.make(
-            f"spa-cache-{_slug(task)}", f"SPA-Cache, {task}", f"SPA-Cache, released scripts{note}",
+            f"spa-cache-{_slug(task)}", f"SPA-Cache, {task}", "SPA-Cache, released scripts",
             lengths, cache="spa_cache", spa_cache__budget=self.curve, spa_cache__rank=self.rank,
-            spa_cache__peak_ratio=0.25, spa_cache__refresh_interval=refresh,
-            spa_cache__response_interval=answer, eos="fill_eager",
+            spa_cache__peak_ratio=0.25, spa_cache__min_update_ratio=least,
+            spa_cache__refresh_interval=refresh, spa_cache__response_interval=answer,
+            eos="fill_eager",
         )  # fmt: skip
 
     def fast(self, lengths: Lengths) -> tuple[Preset, ...]:
         """Fast-dLLM: both caches with a threshold, and the dual cache with a factor."""
         where = "Fast-dLLM, defaults"
-        rule: Fields = {"unmasker": "threshold", "threshold__threshold": 0.9}
         factor: Fields = {"unmasker": "factor", "factor__factor": 1.0}
         plain = PresetFamily(_without_unmasker(self.common), self.template)
         return (
             plain.make("fast-dual", "Fast-dLLM, dual cache, threshold 0.9", where, lengths,
-                       cache="dual", **rule),
+                       cache="dual", **THRESHOLD),
             plain.make("fast-prefix", "Fast-dLLM, prefix cache, threshold 0.9", where, lengths,
-                       cache="prefix", **rule),
+                       cache="prefix", **THRESHOLD),
             plain.make("fast-factor", "Fast-dLLM, dual cache, factor 1", where, lengths,
                        cache="dual", **factor),
         )  # fmt: skip
@@ -108,13 +108,25 @@ class PresetFamily:
             guided__guider=guider, guided__rule="rel", guided__k=2, guided__tau=0.5,
         )  # fmt: skip
 
-    def dare(self, lengths: Lengths) -> tuple[Preset, Preset]:
-        """DARE-KV and DARE-O with the engine's defaults at the paper's lengths."""
-        where = "DARE, lengths of the paper"
+    def dare(
+        self, lengths: Lengths, where: str = "DARE, prefix cache with parallel decoding"
+    ) -> tuple[Preset, ...]:
+        """DARE-KV and DARE-O on the prefix cache with a threshold, one of the paper's two bases.
+
+        The third preset has the settings of the experiment on Fast-dLLM v2: no reuse in the first
+        two layers nor in every second step; the dual cache stands for that of Fast-dLLM v2. The
+        threshold of 0.9 is the default of Fast-dLLM.
+        """
+        plain = PresetFamily(_without_unmasker(self.common), self.template)
         return (
-            self.make("dare-kv", "DARE-KV", where, lengths, cache="dare_kv"),
-            self.make("dare-o", "DARE-O", where, lengths, cache="dare_o"),
-        )
+            plain.make("dare-kv", "DARE-KV, prefix cache, threshold 0.9", where, lengths,
+                       cache="prefix+dare_kv", **THRESHOLD),
+            plain.make("dare-o", "DARE-O, prefix cache, threshold 0.9", where, lengths,
+                       cache="prefix+dare_o", **THRESHOLD),
+            plain.make("dare-o-skip", "DARE-O, dual cache, 2 layers skipped, refresh 2",
+                       "DARE, experiment on Fast-dLLM v2", lengths, cache="dual+dare_o",
+                       dare_o__skip_first_layers=2, dare_o__refresh_interval=2, **THRESHOLD),
+        )  # fmt: skip
 
     def tiny(self, source: str, plain: Lengths) -> tuple[Preset, ...]:
         """The presets of an embedded model; `source` and `plain` are of plain decoding."""
@@ -124,7 +136,8 @@ class PresetFamily:
             *self.fast(blocks), self.free(large, 64),
             self.make("dllm-cache", "dLLM-Cache", DEFAULTS, blocks, cache="dllm_cache"),
             self.make("spa-cache", "SPA-Cache", DEFAULTS, blocks, cache="spa_cache"),
-            self.guided(large, 64, TINY_GUIDER), *self.dare(blocks),
+            self.guided(large, 64, TINY_GUIDER),
+            *self.dare(blocks, "DARE, its tables; shorter answers"),
         )  # fmt: skip
 
 
@@ -139,6 +152,7 @@ def _without_unmasker(common: Fields) -> dict[str, Any]:
     return kept | {"temperature": 0.0}
 
 
+THRESHOLD: Fields = {"unmasker": "threshold", "threshold__threshold": 0.9}
 QUOTA = {"unmasker": "quota", "quota.score": "confidence", "temperature": 0.0}
 ENTROPY = {
     "unmasker": "dream", "dream.alg": "entropy", "dream.alg_temp": 0.0, "dream.top_p": 0.95,
@@ -147,8 +161,9 @@ ENTROPY = {
 QWEN, TINY_GUIDER = "Qwen/Qwen2.5-1.5B-Instruct", "tiny-qwen2"
 HALF, FULL = {"dtype": "bfloat16"}, {"dtype": "float32"}
 BLOCKS_8, ONE_BLOCK, BLOCKS_32 = Lengths(256, 8, 256), Lengths(256, 256, 256), Lengths(256, 32, 256)
+BLOCKS_64, GUIDED = Lengths(256, 64, 256), Lengths(1024, 1024, 1024)
 PAPER, CODE, DEFAULTS = "paper, results", "released scripts", "the engine's defaults"
-NO_FLOOR = ", without their floor of {}"
+LEAST = 0.0625  # min_update_ratio of the released scripts that set none
 
 _LLADA = PresetFamily(QUOTA | HALF, template=True, curve="llada", rank=128)
 _LLADA_1_5 = PresetFamily(QUOTA | HALF, template=True, curve="llada_1_5", rank=128)
@@ -161,17 +176,17 @@ _TINY_DREAM = PresetFamily(ENTROPY | FULL | {"temperature": 0.0, "dream.top_p": 
 _LLADA_DEMO = Lengths(128, 32, 128)
 _DREAM_DEMO, _DREAM_CHAT = Lengths(512, 512, 512), Lengths(256, 256, 256)
 _SPA_LLADA = {
-    "GSM8K": (BLOCKS_8, 50, 7, ""), "MATH": (BLOCKS_32, 50, 2, ""),
-    "GPQA": (Lengths(128, 64, 128), 50, 6, ""), "BBH": (ONE_BLOCK, 50, 6, ""),
-    "MMLU-pro": (ONE_BLOCK, 50, 3, NO_FLOOR.format(0.125)),
-    "MBPP": (Lengths(512, 32, 512), 25, 4, ""),
-    "HumanEval": (Lengths(512, 32, 512), 50, 8, NO_FLOOR.format(0.2)),
+    "GSM8K": (BLOCKS_8, 50, 7, LEAST), "MATH": (BLOCKS_32, 50, 2, LEAST),
+    "GPQA": (Lengths(128, 64, 128), 50, 6, LEAST), "BBH": (ONE_BLOCK, 50, 6, LEAST),
+    "MMLU-pro": (ONE_BLOCK, 50, 3, 0.125),
+    "MBPP": (Lengths(512, 32, 512), 25, 4, LEAST),
+    "HumanEval": (Lengths(512, 32, 512), 50, 8, 0.2),
 }  # fmt: skip
 _SPA_DREAM = {
-    "GSM8K": (ONE_BLOCK, 25, 2, NO_FLOOR.format(0.125)), "MATH": (ONE_BLOCK, 50, 1, ""),
-    "GPQA": (ONE_BLOCK, 16, 1, NO_FLOOR.format(0.2)), "BBH": (ONE_BLOCK, 32, 2, ""),
-    "MMLU-pro": (ONE_BLOCK, 16, 4, ""), "MBPP": (ONE_BLOCK, 8, 3, NO_FLOOR.format(0.125)),
-    "HumanEval": (ONE_BLOCK, 50, 3, ""),
+    "GSM8K": (ONE_BLOCK, 25, 2, 0.125), "MATH": (ONE_BLOCK, 50, 1, LEAST),
+    "GPQA": (ONE_BLOCK, 16, 1, 0.2), "BBH": (ONE_BLOCK, 32, 2, LEAST),
+    "MMLU-pro": (ONE_BLOCK, 16, 4, LEAST), "MBPP": (ONE_BLOCK, 8, 3, 0.125),
+    "HumanEval": (ONE_BLOCK, 50, 3, LEAST),
 }  # fmt: skip
 
 LLADA_INSTRUCT = (
@@ -193,8 +208,8 @@ LLADA_INSTRUCT = (
     _LLADA.dllm("MBPP", Lengths(512, 32, 512), 100, 5, CODE),
     _LLADA.dllm("HumanEval", Lengths(512, 32, 512), 50, 5, PAPER, chat=False),
     *(_LLADA.spa(task, *row) for task, row in _SPA_LLADA.items()),
-    *_LLADA.fast(BLOCKS_32), _LLADA.free(Lengths(256, 64, 256), 64),
-    _LLADA.guided(Lengths(256, 64, 256), 64, QWEN), *_LLADA.dare(BLOCKS_32),
+    *_LLADA.fast(BLOCKS_32), _LLADA.free(BLOCKS_64, 256),
+    _LLADA.guided(GUIDED, 256, QWEN), *_LLADA.dare(BLOCKS_32),
 )  # fmt: skip
 LLADA_1_5 = (
     _LLADA_1_5.make("demo", "Authors' demo", "LLaDA, generate.py", _LLADA_DEMO),
@@ -205,7 +220,7 @@ LLADA_1_5 = (
     _LLADA_1_5.make("code", "HumanEval and MBPP", "LLaDA 1.5, evaluation settings",
                     Lengths(512, 32, 512), eos_suppress="confidence"),
     *(_LLADA_1_5.spa(task, *row) for task, row in _SPA_LLADA.items()),
-    *_LLADA_1_5.fast(BLOCKS_32), _LLADA_1_5.free(Lengths(256, 64, 256), 64),
+    *_LLADA_1_5.fast(BLOCKS_32), _LLADA_1_5.free(BLOCKS_64, 256),
     *_LLADA_1_5.dare(BLOCKS_32),
 )  # fmt: skip
 LLADA_BASE = (
@@ -219,7 +234,7 @@ LLADA_BASE = (
     _LLADA_BASE.dllm("BBH", ONE_BLOCK, 50, 6, PAPER),
     _LLADA_BASE.dllm("MBPP", BLOCKS_32, 50, 4, PAPER),
     _LLADA_BASE.dllm("HumanEval", ONE_BLOCK, 100, 5, PAPER),
-    *_LLADA_BASE.fast(BLOCKS_32), _LLADA_BASE.free(Lengths(256, 64, 256), 64),
+    *_LLADA_BASE.fast(BLOCKS_32), _LLADA_BASE.free(BLOCKS_64, 256),
 )  # fmt: skip
 DREAM_INSTRUCT = (
     _DREAM.make("demo", "Authors' demo", "Dream, demo", _DREAM_DEMO),
@@ -233,7 +248,7 @@ DREAM_INSTRUCT = (
     _DREAM.dllm("MBPP", ONE_BLOCK, 10, 8, PAPER), _DREAM.dllm("HumanEval", ONE_BLOCK, 50, 1, PAPER),
     *(_DREAM.spa(task, *row) for task, row in _SPA_DREAM.items()),
     *_DREAM.fast(BLOCKS_32), _DREAM.free(ONE_BLOCK, 256),
-    _DREAM.guided(ONE_BLOCK, 256, QWEN), *_DREAM.dare(BLOCKS_32),
+    _DREAM.guided(GUIDED, 256, QWEN), *_DREAM.dare(BLOCKS_32),
 )  # fmt: skip
 DREAM_BASE = (
     _DREAM_BASE.make("demo", "Authors' demo", "Dream, completion demo", _DREAM_DEMO),

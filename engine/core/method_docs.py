@@ -7,8 +7,9 @@ paragraphs separated by blank lines, and may hold two subsections:
 - `## Published figures`: a table with the columns of COLUMNS. `a → b` in a figure is without the
   method, then with it. The GPU, lengths and shots are those of the measurement, "not stated" if
   the source does not give them and "none" for settings, which are not measured. `table` is the
-  number of the source's table. `as printed` holds the cells of the source that the figure, its
-  lengths and its shots are taken from, with ` … ` between passages and `¦` for a column's edge.
+  number of the source's table. `transcript` holds the source's own cells: those of the figure,
+  then ` // ` and those of the lengths and shots ("none" if there are none). Passages are separated
+  by ` … `, and `¦` is the edge of a column.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-COLUMNS = ["figure", "conditions", "GPU", "lengths", "shots", "table", "source", "as printed"]
+COLUMNS = ["figure", "conditions", "GPU", "lengths", "shots", "table", "source", "transcript"]
 KNOB = re.compile(r"- `(\w+)`: (.+)")
 RULE = re.compile(r"[-:| ]+")
 
@@ -37,7 +38,7 @@ class PublishedFigure:
     shots: str
     table: str
     source: str
-    printed: str
+    transcript: str
 
 
 @dataclass(frozen=True)

@@ -118,12 +118,33 @@ function measuredTable({ head, rows }) {
   return table;
 }
 
-function quotedFigure({ figure, conditions, source }) {
-  const out = make("li");
-  const held = make("span");
-  held.append(...withCode(conditions));
-  out.append(make("strong", "", figure), held, make("small", "", source));
-  return out;
+function publishedRow(one) {
+  const figure = cell("th", "", "rowheader");
+  figure.scope = "row";
+  figure.append(make("strong", "", one.figure));
+  const held = cell("td", "", "cell");
+  held.append(...withCode(one.conditions));
+  const source = one.table === "none" ? one.source : one.source + ", " + one.table;
+  const rest = { GPU: one.gpu, Lengths: one.lengths, Shots: one.shots, Source: source };
+  const cells = Object.entries(rest).map(([label, text]) => {
+    const out = cell("td", text, "cell");
+    out.dataset.label = label;
+    return out;
+  });
+  return lineOf("row", figure, held, ...cells);
+}
+
+function publishedTable(rows) {
+  const table = make("table", "ds-method-published");
+  table.setAttribute("role", "table");
+  table.setAttribute("aria-labelledby", "ds-methods-published-title");
+  const names = ["Figure", "Conditions", "GPU", "Lengths", "Shots", "Source"];
+  const [head, body] = [make("thead"), make("tbody")];
+  for (const part of [head, body]) part.setAttribute("role", "rowgroup");
+  head.append(lineOf("row", ...names.map((name) => cell("th", name, "columnheader"))));
+  body.append(...rows.map(publishedRow));
+  table.append(head, body);
+  return table;
 }
 
 function showMethod(name) {
@@ -138,7 +159,8 @@ function showMethod(name) {
   slot("stack").hidden = !slot("stack").childNodes.length;
   slot("knobs").replaceChildren(...(page.knobs.length ? [knobTable(page.knobs)] : []));
   slot("knobless").hidden = page.knobs.length > 0;
-  slot("published").replaceChildren(...page.published.map(quotedFigure));
+  slot("published").replaceChildren(...(page.published.length ? [publishedTable(page.published)] : []));
+  slot("published").hidden = !page.published.length;
   slot("unpublished").hidden = page.published.length > 0;
   slot("measured-part").hidden = !page.measured;
   slot("measured").replaceChildren(...(page.measured ? [measuredTable(page.measured)] : []));

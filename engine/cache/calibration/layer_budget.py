@@ -30,15 +30,20 @@ class Curve:
         factor = peak / self.peak
         return replace(self, first=self.first * factor, peak=peak, last=self.last * factor)
 
-    def ratios(self, layers: int) -> tuple[float, ...]:
-        """The share of each layer, [layers]; layers are counted from 1 as in the paper."""
+    def ratios(self, layers: int, least: float = 0.0) -> tuple[float, ...]:
+        """The share of each layer, [layers]; layers are counted from 1 as in the paper.
+
+        Layers up to the peak get at least the share `least`, which must not exceed the peak. The
+        released code has no such limit behind the peak.
+        """
         peak = max(1.0, self.position * layers)
         left, right = math.log(self.first / self.peak), math.log(self.last / self.peak)
         out = []
         for layer in range(1, layers + 1):
             end, side = (1, left) if layer <= peak else (layers, right)
             away = (layer - peak) / (end - peak) if end != peak else 0.0
-            out.append(self.peak * math.exp(side * away**2))
+            ratio = self.peak * math.exp(side * away**2)
+            out.append(max(ratio, least) if layer <= peak else ratio)
         return tuple(out)
 
 
@@ -54,9 +59,9 @@ def preset(family: str) -> Curve:
     return PRESETS.get(family, PRESETS["llada"])
 
 
-def check_ends(first: float | None, last: float | None, peak: float) -> None:
-    """Raise ValueError naming the knob of an end of the curve that is above its peak."""
-    for name, value in (("first_ratio", first), ("last_ratio", last)):
+def check_below_peak(ratios: Mapping[str, float | None], peak: float) -> None:
+    """Raise ValueError naming the knob of a ratio that is above the curve's peak."""
+    for name, value in ratios.items():
         if value is not None and value > peak:
             raise ValueError(
                 f"spa_cache.{name}: {value} exceeds the peak of {peak}; lower it or raise "

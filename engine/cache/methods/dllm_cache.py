@@ -24,7 +24,7 @@ from engine.cache.store import Site
 from engine.config.knobs import knob
 from engine.core.reasons import Reason
 from engine.core.regions import is_refresh_step, refreshes_within, reuse_kind
-from engine.core.rows import ALL, Rows
+from engine.core.rows import ALL, Rows, local_rows, take
 
 NONE = slice(0, 0)
 GUIDED_STEPS = 5
@@ -34,6 +34,7 @@ COMPARED = {
     "k_cos": "its K has drifted[ by {drift:k}], ",
     "v_l2": "its V has moved, ",
 }
+COMPARED_SITES = {"v_cos": "v", "k_cos": "k", "v_l2": "v"}
 
 
 def _selected(selector: str, change: str) -> tuple[Reason, Reason]:
@@ -52,7 +53,20 @@ def _refreshed(policy: DllmCache) -> tuple[object, ...]:
 
 @dataclass
 class DllmCache(CachePolicy):
-    """The four cases of Algorithm 1, in the phase of the released code (step 1 is full)."""
+    """The four cases of Algorithm 1, in the phase of the released code (step 1 is full).
+
+    Between refreshes a selector chooses k of the answer's G rows. Queries, attention and the
+    feed-forward are computed for the chosen rows; which of K and V are computed for all G rows
+    depends on the selector:
+
+    - `v_cos`, `v_l2`: V of G rows, K of k rows;
+    - `k_cos`: K of G rows, V of k rows. K and V are equally wide, so the FLOPs are those of
+      `v_cos`;
+    - `random`: K and V of k rows, which saves 2 (G - k) d_model d_kv FLOPs in each layer.
+
+    What is computed is stored, so the K or V that a selector compares is always that of the
+    previous step. When only the prompt is refreshed (`case2`), its rows are added to each of these.
+    """
 
     name = "dllm_cache"
     title = "dLLM-Cache"
@@ -99,7 +113,8 @@ class DllmCache(CachePolicy):
         "v_cos",
         choices=("v_cos", "k_cos", "v_l2", "random"),
         help="How rows are chosen: by the cosine of V or of K with its reference, by the distance "
-        "of V, or at random.",
+        "of V, or at random. The compared V or K is computed for the whole answer, the other for "
+        "the chosen rows; random computes both for the chosen rows alone.",
     )
     layer0_dense: bool = knob(
         True, label="Layer 1 dense", help="Layer 1 is recomputed in every step, as released."
@@ -113,8 +128,8 @@ class DllmCache(CachePolicy):
     ref: str = knob(
         "last_step",
         choices=("last_step", "last_update"),
-        help="What V is compared with: the previous step, or the last time that the row was "
-        "recomputed.",
+        help="What V or K is compared with: the previous step, or the last time that the row was "
+        "recomputed. random compares nothing.",
     )
 
     cfg_interval: int = knob(
@@ -139,25 +154,24 @@ class DllmCache(CachePolicy):
     def plan(self, layer: int, probe: LayerProbe) -> LayerPlan:
         """Cases 1 to 4."""
         if (self._refresh_prompt and self._refresh_answer) or (layer == 0 and self.layer0_dense):
-            self._update_reference(probe, self._answer)
+            self._renew_reference(probe, ALL)
             return LayerPlan()
         if self._refresh_answer:
-            self._update_reference(probe, self._answer)
+            self._renew_reference(probe, self._answer)
             return LayerPlan(*[self._answer] * 4)
         if not self.recompute_ratio or (self._refresh_prompt and self.case2 == "paper"):
             return LayerPlan(*[self._prompt if self._refresh_prompt else NONE] * 4)
-        chosen = self._select(probe)
-        self._update_reference(probe, chosen)
-        if not self._refresh_prompt:
-            return LayerPlan(k=chosen, v=self._answer, attn=chosen, ffn=chosen)
-        prompt = torch.arange(self._prompt.stop, device=chosen.device)
-        rows = torch.cat((prompt.expand(len(chosen), -1), chosen), 1)
-        return LayerPlan(k=rows, v=ALL, attn=rows, ffn=rows)
+        rows, compared = self._select(probe), self._compared_rows
+        if self._refresh_prompt:
+            prompt = torch.arange(self._prompt.stop, device=rows.device)
+            rows = torch.cat((prompt.expand(len(rows), -1), rows), 1)
+        k, v = (compared if name == self._compared_site else rows for name in "kv")
+        return LayerPlan(k=k, v=v, attn=rows, ffn=rows)
 
     def sites(self, run: RunInfo) -> tuple[Site, ...]:
-        """K, V and both branch outputs; the reference if it is not the V of the previous step."""
+        """K, V and both branch outputs; the reference if it is not of the previous step."""
         sites = tuple(Site(name) for name in ("k", "v", "attn", "ffn"))
-        extra = (Site("v_ref", run.info.d_kv, _first(run)),) if self._has_reference else ()
+        extra = (Site("ref", run.info.d_kv, _first(run)),) if self._has_reference else ()
         return sites + extra
 
     def start(self, run: RunInfo) -> None:
@@ -204,30 +218,49 @@ class DllmCache(CachePolicy):
         return {"budget": [first, *[self.recompute_ratio] * (layers - 1)]}
 
     @property
+    def _compared_site(self) -> str | None:
+        """The site, `k` or `v`, that the selector compares; None: it compares nothing."""
+        return COMPARED_SITES.get(self.selector)
+
+    @property
+    def _compared_rows(self) -> Rows:
+        """The rows at which the compared site is computed in a step that selects rows."""
+        return ALL if self._refresh_prompt else self._answer
+
+    @property
     def _has_reference(self) -> bool:
-        return self.ref == "last_update"
+        return self.ref == "last_update" and self._compared_site is not None
 
     def _select(self, probe: LayerProbe) -> Tensor:
         """Global rows [B, k] of the answer that changed most, ascending."""
         rows = self._answer.stop - self._answer.start
-        count = share(self.recompute_ratio, rows)
-        if self.selector == "random":
-            moved = torch.stack([torch.rand(rows, generator=g) for g in self._noise])
-            return top_drift(moved.to(probe.h.device), count, self._answer.start)
-        name = "k" if self.selector == "k_cos" else "v"
-        new = probe.project(name, self._answer).flatten(2)
-        if self._has_reference and name == "v":
-            old = probe.cached("v_ref", self._answer)
+        count, site = share(self.recompute_ratio, rows), self._compared_site
+        if site is None:
+            noise = torch.stack([torch.rand(rows, generator=g) for g in self._noise])
+            return top_drift(noise.to(probe.h.device), count, self._answer.start)
+        new = self._compared(probe, self._compared_rows)
+        if self._has_reference:
+            old = probe.cached("ref", self._answer)
         else:
-            cached = probe.cached(name, self._answer)
+            cached = probe.cached(site, self._answer)
             old = None if cached is None else cached.transpose(1, 2).flatten(2)
         assert old is not None, "the first step is full"
         moved = (new - old).norm(dim=-1) if self.selector == "v_l2" else drift(new, old)
-        return top_drift(moved, count, self._answer.start)
-
-    def _update_reference(self, probe: LayerProbe, rows: Rows) -> None:
+        chosen = top_drift(moved, count, self._answer.start)
         if self._has_reference:
-            probe.keep("v_ref", probe.project("v", rows).flatten(2), rows)
+            probe.keep("ref", take(new, local_rows(self._answer, chosen)), chosen)
+        return chosen
+
+    def _compared(self, probe: LayerProbe, computed: Rows) -> Tensor:
+        """The compared K or V of the answer, [B, G, d_kv], out of that of the `computed` rows."""
+        assert self._compared_site is not None
+        probe.project(self._compared_site, computed)
+        return probe.project(self._compared_site, self._answer).flatten(2)
+
+    def _renew_reference(self, probe: LayerProbe, computed: Rows) -> None:
+        """Keep the reference of the whole answer in a layer that recomputes the rows `computed`."""
+        if self._has_reference:
+            probe.keep("ref", self._compared(probe, computed), self._answer)
 
 
 def _first(run: RunInfo) -> int:

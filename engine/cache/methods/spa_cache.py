@@ -29,7 +29,7 @@ from engine.cache.calibration.layer_budget import (
     PRESETS,
     Curve,
     adapt,
-    check_ends,
+    check_below_peak,
     fit,
     preset,
 )
@@ -130,6 +130,12 @@ class SpaCache(CachePolicy):
     last_ratio: float | None = knob(
         None, 0.001, 1.0, optional=True, help="Share in the last layer; empty: by the budget."
     )
+    min_update_ratio: float = knob(
+        0.0,
+        0.0,
+        1.0,
+        help="Least share in the layers up to the peak; 0: as the budget gives it.",
+    )
     peak_position: float | None = knob(
         None, 0.0, 1.0, optional=True,
         help="Layer of the peak, as a share of the depth: 0 is the first layer, 1 the last; empty: "
@@ -159,7 +165,7 @@ class SpaCache(CachePolicy):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.peak_ratio is not None:
-            check_ends(self.first_ratio, self.last_ratio, self.peak_ratio)
+            check_below_peak(self._bounded, self.peak_ratio)
         self._proxies: dict[int, Proxy] = {}
         self._fitted: Curve | None = None
 
@@ -234,10 +240,11 @@ class SpaCache(CachePolicy):
             curve = self._fitted
         else:
             curve = PRESETS.get(self.budget) or preset(info.family)
-        check_ends(self.first_ratio, self.last_ratio, self.peak_ratio or curve.peak)
+        check_below_peak(self._bounded, self.peak_ratio or curve.peak)
         given = {"first": self.first_ratio, "last": self.last_ratio, "position": self.peak_position}
         even = self.budget == "uniform"
-        return adapt(curve, self.peak_ratio, even, given).ratios(info.layers)
+        curve = adapt(curve, self.peak_ratio, even, given)
+        return curve.ratios(info.layers, self.min_update_ratio)
 
     @classmethod
     def exact(cls) -> SpaCache:
@@ -258,6 +265,12 @@ class SpaCache(CachePolicy):
         """The share of rows recomputed in each layer between refreshes."""
         first, *others = self.ratios(self.run.info)
         return {"budget": [1.0 if self._dense else first, *others]}
+
+    @property
+    def _bounded(self) -> dict[str, float | None]:
+        """The knobs that must not exceed the peak."""
+        names = ("first_ratio", "last_ratio", "min_update_ratio")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def _dense(self) -> bool:

@@ -200,5 +200,9 @@ def test_shipped_drifts_are_measured_once_and_found(folder, monkeypatch):
     assert policy_context_of(model, "micro").measure("none", "q0") is again
 
 
-def test_dare_o_skips_layers_by_default_and_dare_kv_none():
-    assert (DareKv().skip_first_layers, DareO().skip_first_layers) == (0, 2)
+def test_no_layer_is_skipped_by_default():
+    assert (DareKv().skip_first_layers, DareO().skip_first_layers) == (0, 0)
+    for form in (DareKv(), DareO(), DareO(skip_first_layers=2)):
+        form.set_profile(make_profile(3))
+        skipped = [limit < 0 for limit in form.facts()["threshold"]]
+        assert skipped == [layer < form.skip_first_layers for layer in range(3)]

@@ -35,6 +35,32 @@ def test_the_paper_s_formula_by_hand():
     assert Curve(1.0, 0.1, 0.2, 0.1).ratios(1) == (0.2,)
 
 
+def test_a_least_ratio_lifts_the_layers_up_to_the_peak_by_hand():
+    """A curve of 0.03, 0.147, 0.25 and 0.13: what lies behind the peak stays below 0.15."""
+    curve = Curve(0.75, 0.03, 0.25, 0.13)
+    assert curve.ratios(4, least=0.15) == pytest.approx((0.15, 0.15, 0.25, 0.13))
+    assert curve.ratios(4, least=0.1) == pytest.approx((0.1, 0.25 * 0.12**0.25, 0.25, 0.13))
+    assert curve.ratios(4, least=0.0) == curve.ratios(4)
+    assert Curve(0.0, 0.1, 0.2, 0.1).ratios(3, least=0.2) == Curve(0.0, 0.1, 0.2, 0.1).ratios(3)
+
+
+@pytest.mark.parametrize(("least", "mean"), [(1 / 16, 0.162), (0.125, 0.178), (0.2, 0.210)])
+def test_the_least_ratio_has_the_means_of_the_released_curve(least, mean):
+    """The released curve counts layers from 0, so its means differ a little."""
+    llada = make_info(layers=32, family="llada")
+    ratios = SpaCache(min_update_ratio=least).ratios(llada)
+    assert sum(ratios) / 32 == pytest.approx(mean, rel=0.012)
+    assert min(ratios[:24]) == least
+    assert ratios[24:] == SpaCache().ratios(llada)[24:]
+
+
+def test_the_least_ratio_is_not_scaled_with_the_peak():
+    dream = make_info(layers=28, family="dream")
+    ratios = SpaCache(peak_ratio=0.15, min_update_ratio=0.1).ratios(dream)
+    assert (ratios[0], max(ratios)) == pytest.approx((0.1, 0.15))
+    assert SpaCache(peak_ratio=0.15).ratios(dream)[0] == pytest.approx(0.05 / 2)
+
+
 def test_knobs_and_families_make_the_budget():
     dream, llada = make_info(layers=28, family="dream"), make_info(layers=32, family="llada")
     scripts = SpaCache().ratios(dream)
@@ -92,6 +118,9 @@ def test_a_fitted_budget_is_that_of_the_measured_drifts():
     [({"rank": 33}, r"spa_cache.rank: 33 .* at most 32"),
      ({"first_ratio": 0.3}, "spa_cache.first_ratio: 0.3 exceeds the peak of 0.25"),
      ({"last_ratio": 0.4, "peak_ratio": None}, "spa_cache.last_ratio: 0.4 exceeds"),
+     ({"min_update_ratio": 0.3}, "spa_cache.min_update_ratio: 0.3 exceeds the peak of 0.25"),
+     ({"min_update_ratio": 0.3, "peak_ratio": None}, "spa_cache.min_update_ratio: 0.3 exceeds"),
+     ({"min_update_ratio": 1.5}, "spa_cache.min_update_ratio: 1.5 is outside 0.0 to 1.0"),
      ({"identifier": "hidden"}, "spa_cache.identifier"), ({"peak_ratio": 0.0}, "spa_cache.peak")],
 )  # fmt: skip
 def test_impossible_knobs_name_themselves(knobs, message):

@@ -195,10 +195,11 @@ def test_budgets_are_the_share_of_each_layer():
     }
 
 
+@pytest.mark.parametrize("skipped", [0, 2])
 @pytest.mark.parametrize("cache", ["dare_kv", "dare_o", "dual+dare_o"])
-def test_the_facts_of_dare_are_thresholds_and_the_share_it_aims_to_reuse(cache):
-    found = facts(cache=cache)
-    skipped = 2 if cache.endswith("dare_o") else 0
+def test_the_facts_of_dare_are_thresholds_and_the_share_it_aims_to_reuse(cache, skipped):
+    name = f"{cache.split('+')[-1]}.skip_first_layers"
+    found = facts(cache=cache, knobs={name: skipped} if skipped else {})
     assert found["threshold"][:skipped] == [-1.0] * skipped
     assert found["reuse"][:skipped] == [0.0] * skipped
     profile = make_profile()

@@ -11,7 +11,7 @@ from engine.cache.base import RunInfo
 from engine.cache.calibration.density import density
 from engine.cache.methods.d2_cache import D2Cache, nucleus
 from engine.core.rows import to_mask
-from tests.compat import StaleD2Cache
+from tests.compat.samplers import StaleD2Cache
 from tests.support import reference
 from tests.support.micro import (
     ATOL,

@@ -66,6 +66,19 @@ def test_the_rows_of_largest_drift_are_chosen_as_many_as_the_budget_allows(model
     assert checked > 30
 
 
+def test_the_least_ratio_is_the_number_of_rows_that_early_layers_select(model):
+    counts = {}
+    for least in (0.0, 0.3):
+        knobs = {"kv_mode": "sparse", "peak_position": 0.7, "peak_ratio": 0.4, **NEVER}
+        _, notes = noted(model, first_ratio=0.05, last_ratio=0.1, min_update_ratio=least, **knobs)
+        counts[least] = {
+            layer: plan.ffn.shape[1] for _, layer, _, plan, drifts in notes if drifts is not None
+        }
+    assert counts[0.0] == {0: share(0.05, 22), 1: counts[0.0][1], 2: share(0.1, 22)}
+    assert counts[0.3] == counts[0.0] | {0: share(0.3, 22)}
+    assert counts[0.0][1] > share(0.3, 22)
+
+
 def decide(model, policy, inputs, layer=1):
     """Selected rows of one layer for inputs [B, T, D] of the steps 0, 1, ..., prompts of 4."""
     batch, length = inputs[0].shape[:2]

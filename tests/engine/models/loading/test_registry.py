@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from engine.catalog import derive_plan
+from engine.catalog import derive_plan, make_policy
 from engine.config.spec import RunSpec
 from engine.models.loading.families import adapter_class
 from engine.models.loading.memory_estimate import parameters
@@ -86,6 +86,42 @@ def test_presets_hold_the_settings_of_papers_and_demos():
     names = ("refresh_interval", "response_interval", "rank", "peak_ratio")
     assert [spa[f"spa_cache.{name}"] for name in names] == [8, 3, 32, 0.25]
     assert not fields("GSAI-ML/LLaDA-8B-Base", "demo")["chat"]
+    free = fields("GSAI-ML/LLaDA-8B-Instruct", "freecache")
+    assert (free["freecache.block"], free["block_length"], free["gen_length"]) == (256, 64, 256)
+    guided = fields("GSAI-ML/LLaDA-8B-Instruct", "flashdlm")
+    assert (guided["freecache.block"], guided["gen_length"]) == (256, 1024)
+
+
+def test_presets_of_spa_cache_have_the_least_ratios_of_the_released_scripts():
+    """Those that a script sets, and the default of the evaluation, 2 to the power of -4."""
+    own = {
+        "GSAI-ML/LLaDA-8B-Instruct": {"mmlu-pro": 0.125, "humaneval": 0.2},
+        "GSAI-ML/LLaDA-1.5": {"mmlu-pro": 0.125, "humaneval": 0.2},
+        "Dream-org/Dream-v0-Instruct-7B": {"gsm8k": 0.125, "gpqa": 0.2, "mbpp": 0.125},
+    }
+    for model, least in own.items():
+        for preset in REGISTERED[model].presets:
+            if preset.name.startswith("spa-cache-"):
+                expected = least.get(preset.name.removeprefix("spa-cache-"), 2**-4)
+                assert preset.fields["spa_cache.min_update_ratio"] == expected
+                policy = make_policy(RunSpec.from_dict({"prompt": "x"} | dict(preset.fields)))
+                ratios = policy.ratios(read_model_info(REGISTERED[model]))
+                assert ratios[0] == expected
+                assert max(ratios) == pytest.approx(0.25, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["GSAI-ML/LLaDA-8B-Instruct", "tiny-llada", "tiny-dream"])
+def test_presets_of_dare_stand_on_a_cache_with_threshold_decoding(name):
+    kv, o, skip = (fields(name, preset) for preset in ("dare-kv", "dare-o", "dare-o-skip"))
+    caches = ["prefix+dare_kv", "prefix+dare_o", "dual+dare_o"]
+    assert [one["cache"] for one in (kv, o, skip)] == caches
+    for one in (kv, o, skip):
+        rule = (one["unmasker"], one["threshold.threshold"], one["block_length"])
+        assert rule == ("threshold", 0.9, 32)
+        assert not any(knob.startswith(("quota.", "dream.")) for knob in one)
+    knobs = ("dare_o.skip_first_layers", "dare_o.refresh_interval")
+    assert [skip[knob] for knob in knobs] == [2, 2]
+    assert not set(knobs) & {*kv, *o}
 
 
 def rows(session):
