@@ -1,14 +1,20 @@
 """The corpus: correct, reproducible, and split into training and exam by text."""
 
+import hashlib
 import random
 import re
+from itertools import islice
 
 import pytest
 
-from engine.tiny import corpus
+from engine.tiny import corpus, tokenizer
+from engine.tiny.batches import BatchStream
 from engine.tiny.corpus import exam_questions, worked_prompt
+from engine.tiny.states import Recipe
 
 EQUATION = re.compile(r"(\d+) ([-+x/]) (\d+) = (\d+)")
+USER_TURN = re.compile(r"<\|im_start\|>user\n(.*?)<\|im_end\|>", re.S)
+QUESTION = re.compile(r"^Question: (.*)$", re.M)
 SIGNS = {"+": int.__add__, "-": int.__sub__, "x": int.__mul__, "/": int.__floordiv__}
 
 
@@ -29,12 +35,41 @@ def test_only_the_right_final_number_is_correct():
     assert corpus.correct(f"The answer is {one.answer}.<|endoftext|> 99", one)
 
 
+class LeakingStream(BatchStream):
+    """Training batches whose problems may be held out."""
+
+    def _problem(self, rng):
+        return corpus.problem(rng, self.recipe.operations, self.recipe.wordings, self.ranges)
+
+
+def trained_questions(kind):
+    """The questions in the token ids of training batches, those of worked examples included."""
+    built, found = tokenizer.build("qwen2"), set()
+    recipe = Recipe(kind="causal", operations=(1, 1), wordings=1, few_shot=0.2)
+    for batch in islice(kind(built, recipe, "qwen2", 3).batches(), 50):
+        for text in built.decode_batch(batch.ids.tolist(), skip_special_tokens=False):
+            for turn in USER_TURN.findall(text):
+                found.update(QUESTION.findall(turn) or [turn])
+    return found
+
+
 def test_exam_and_training_never_share_a_problem():
-    exam = {p.question for p in corpus.draw(7, 300)}
-    training = {p.question for p in corpus.draw(8, 3000, exam=False)}
+    """Problems of one calculation are so few that draws without the split share some."""
+    exam = {one.question for seed in range(5) for one in corpus.draw(seed, 600, True, (1, 1), 1)}
+    training, leaking = trained_questions(BatchStream), trained_questions(LeakingStream)
+    assert len(training) > 3000
     assert not exam & training
-    assert all(map(corpus.held_out, exam))
-    assert not any(map(corpus.held_out, training))
+    assert len(exam & leaking) > 5
+
+
+def test_the_exam_is_drawn_from_a_tenth_of_all_problems():
+    rng = random.Random(4)
+    drawn = {corpus.problem(rng).question for _ in range(3000)}
+    assert 0.08 < len({one for one in drawn if corpus.held_out(one)}) / len(drawn) < 0.13
+    exam = [one.question for one, _ in exam_questions(300, 7)]
+    assert len(set(exam)) == 300
+    first_bytes = (hashlib.sha256(one.encode()).digest()[0] for one in exam)
+    assert all(byte % 10 == 0 for byte in first_bytes)
 
 
 def test_a_seed_reproduces_its_problems():

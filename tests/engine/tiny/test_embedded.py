@@ -1,7 +1,6 @@
 """The shipped checkpoints, their tokenizers, the recorded example and the model cards."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +9,7 @@ from transformers import AutoModelForCausalLM
 
 from engine.catalog import policies, unmaskers
 from engine.config.spec import RunSpec
+from engine.core.files import ASSETS
 from engine.models.loading.checkpoint import Checkpoint
 from engine.models.loading.families import embedded_models
 from engine.models.tokenizer import Tokenizer
@@ -17,7 +17,6 @@ from engine.serve.session import Session
 from engine.tiny import tokenizer as tiny_tokenizer
 from engine.trace.trace import Trace
 
-ASSETS = Path(__file__).parents[3] / "assets"
 MODELS = ASSETS / "models"
 LEFT = (
     "There are 28 apples in the bag of Nora. She sells 5. She buys 2 more. "
@@ -84,7 +83,8 @@ METHODS = [("cache", name) for name in policies()] + [("unmasker", name) for nam
 @pytest.mark.parametrize("model", ["tiny-llada", "tiny-dream"])
 def test_every_method_decodes_an_answer(session, model, kind, name):
     size = {"gen_length": 64, "block_length": 32, "steps": 64}
-    spec = RunSpec(model=model, prompt=LEFT, **size, **{kind: name})
+    knobs = {"dare_o.skip_first_layers": 2} if name == "dare_o" else {}  # 0 garbles some answers
+    spec = RunSpec(model=model, prompt=LEFT, knobs=knobs, **size, **{kind: name})
     assert "answer is 25" in list(session.run(spec))[-1].texts[0]
 
 

@@ -1,4 +1,4 @@
-"""Defects and recorded random numbers of public implementations, to reproduce their runs."""
+"""Samplers and caches as released, and orders from recorded random numbers."""
 
 from dataclasses import asdict, dataclass
 

@@ -1,0 +1,1 @@
+"""Defects and special rules of public implementations, as subclasses that repeat their runs."""

@@ -1,0 +1,36 @@
+"""The command line: see the docstring of the package."""
+
+import argparse
+import sys
+from pathlib import Path
+
+import torch
+
+import tests.conformance as package
+from tests.conformance.cases import FOLDERS, UnknownCaseError, read_cases
+from tests.conformance.compare import compare
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Compare the folders named on the command line; 1 unless all cases are known and pass."""
+    parser = argparse.ArgumentParser(prog="tests.conformance", description=package.__doc__)
+    parser.add_argument("folders", metavar="DIR", type=Path, nargs="*", default=list(FOLDERS))
+    counts = {"passed": 0, "failed": 0, "unknown": 0}
+    for folder in parser.parse_args(arguments).folders:
+        for case in read_cases(folder):
+            try:
+                outcome = compare(case)
+                name, why = ("failed" if outcome.differences else "passed"), outcome.summary
+            except UnknownCaseError as error:
+                name, why = "unknown", str(error)
+            except Exception as error:  # the other cases still run
+                name, why = "failed", f"{type(error).__name__}: {error}"
+            counts[name] += 1
+            print(f"{name:8}{case.id}: {why}", flush=True)
+    print(", ".join(f"{n} {name}" for name, n in counts.items()))
+    return 1 if counts["failed"] or counts["unknown"] else 0
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""A recorded case: its settings, arrays and model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from engine.models.base import ModelAdapter
+from engine.models.loading.checkpoint import Checkpoint
+from engine.models.loading.families import folder_adapter_class
+
+GOLDENS = Path(__file__).parents[1] / "goldens"
+FOLDERS = (GOLDENS, GOLDENS / "flashdlm")
+
+
+class UnknownCaseError(ValueError):
+    """A case with a method, setting or value that the comparison does not know."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """An entry of cases.json, and the folder that holds its arrays."""
+
+    entry: Mapping[str, Any]
+    folder: Path
+
+    @property
+    def id(self) -> str:
+        """The name of the case and of its file of arrays."""
+        return str(self.entry["id"])
+
+    @property
+    def method(self) -> str:
+        """The implementation that was recorded; "none" if the entry names none."""
+        return str(self.entry.get("method", "none"))
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The settings of the recorded run."""
+        found: Mapping[str, Any] = self.entry["settings"]
+        return found
+
+    @cached_property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The recorded arrays by name."""
+        with np.load(self.folder / f"{self.id}.npz", allow_pickle=False) as file:
+            return dict(file)
+
+    @property
+    def prompt(self) -> torch.Tensor:
+        """The ids [P] of the prompt."""
+        return torch.from_numpy(self.arrays["prompt"]).long()
+
+    def check_settings(self, known: Mapping[str, tuple[Any, ...] | None]) -> None:
+        """Raise UnknownCaseError for a setting not in `known`, or a value not listed there."""
+        for name, value in self.settings.items():
+            if name not in known:
+                raise UnknownCaseError(f"setting {name} is unknown")
+            values = known[name]
+            if values is not None and value not in values:
+                raise UnknownCaseError(f"setting {name} has the unknown value {value!r}")
+
+    def model_folder(self, name: str) -> Path:
+        """The folder of a model: in `models` of the case's folder, or of the folder above."""
+        for folder in (self.folder, self.folder.parent):
+            if (folder / "models" / name).is_dir():
+                return folder / "models" / name
+        raise FileNotFoundError(f"{self.folder / 'models' / name}: no such model")
+
+    def load_adapter(self) -> ModelAdapter:
+        """The model in float32; its mask and end of text are those of the settings, if given."""
+        files = Checkpoint(self.model_folder(self.entry["model"]))
+        adapter = folder_adapter_class(files.folder).from_checkpoint(
+            files, torch.float32, torch.device("cpu")
+        )
+        mask, end = (self.settings.get(f"{name}_token_id") for name in ("mask", "eos"))
+        if mask is not None:
+            adapter.info = replace(adapter.info, mask_id=mask)
+        if end is not None:
+            adapter.info = replace(adapter.info, eos_id=end, stop_ids=(end,))
+        return adapter
+
+
+def read_cases(folder: Path) -> Iterator[Case]:
+    """The cases of a folder."""
+    for entry in json.loads((folder / "cases.json").read_text()):
+        yield Case(entry, folder)

@@ -1,0 +1,148 @@
+"""Compare the runs of a case with its recording."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from engine.core.events import StepEvent
+from engine.generate.capture.capturers import make_capturer
+from tests.conformance import flashdlm, guided, guider_calls, samplers
+from tests.conformance.cases import Case, UnknownCaseError
+from tests.conformance.recorders import Arrays, ObservedRecorder, ShippedRecorder
+from tests.conformance.runs import CapturerOf, Decoded, Setup, decode
+
+
+def _all_steps(case: Case) -> int:
+    return int(case.arrays["nfe"])
+
+
+def _nothing_else(case: Case, events: Sequence[StepEvent]) -> Iterable[str]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How the cases of a method are compared.
+
+    Attributes:
+        observed, shipped: what decodes a case as released, and as it ships.
+        make_recorder: the recorder of the observed run.
+        differences: of an observed run, besides ids, order and logits.
+        tolerance: the absolute and the relative one of logits.
+        arrays: the arrays that are compared or deliberately left out.
+        sound_steps: the leading steps that are compared in the shipped run.
+        shipped_differences: of the shipped run, besides ids, order and logits.
+    """
+
+    observed: Callable[[Case], Setup]
+    shipped: Callable[[Case], Setup]
+    make_recorder: Callable[[Arrays], ObservedRecorder]
+    differences: Callable[[Case, Decoded, Any], Iterable[str]]
+    tolerance: Callable[[Case], tuple[float, float]]
+    arrays: frozenset[str]
+    sound_steps: Callable[[Case], int] = _all_steps
+    shipped_differences: Callable[[Case, Sequence[StepEvent]], Iterable[str]] = _nothing_else
+
+
+SAMPLER = Kind(
+    samplers.setup, samplers.setup, ObservedRecorder, samplers.differences, samplers.tolerance,
+    samplers.ARRAYS,
+)  # fmt: skip
+FREE = Kind(
+    flashdlm.setup, flashdlm.setup, flashdlm.FlashRecorder, flashdlm.differences,
+    flashdlm.tolerance, flashdlm.ARRAYS,
+)  # fmt: skip
+GUIDED = Kind(
+    guided.released_setup, guided.shipped_setup, flashdlm.FlashRecorder, guider_calls.differences,
+    flashdlm.tolerance, guided.ARRAYS, guider_calls.sound_steps, guider_calls.shipped_differences,
+)  # fmt: skip
+KINDS = {
+    **dict.fromkeys(samplers.SETTINGS, SAMPLER),
+    **dict.fromkeys(flashdlm.SETTINGS, FREE),
+    "flashdlm_guided": GUIDED,
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The differences of a case; `observed` and `shipped` are the widest of the logits.
+
+    `sound_steps` of the case's `steps` have none of the release's defects and are compared in the
+    shipped run; `shipped_rows` are the rows of logits compared there. `unread` are arrays that
+    nothing compares.
+    """
+
+    differences: list[str]
+    observed: float
+    shipped: float
+    shipped_rows: int
+    sound_steps: int
+    steps: int
+    unread: list[str]
+
+    @property
+    def summary(self) -> str:
+        """The differences, or the widest of the logits."""
+        if self.differences:
+            return "; ".join(self.differences)
+        text = f"logits within {self.observed:.1e}, shipped {self.shipped:.1e}"
+        text += f" ({self.shipped_rows} rows)"
+        if self.sound_steps < self.steps:
+            text += f", shipped until a defect in step {self.sound_steps} of {self.steps}"
+        return text + "".join(f"; array {name} is not compared" for name in self.unread)
+
+
+def compare(case: Case, capturer_of: CapturerOf = make_capturer) -> Outcome:
+    """Run a case both ways; `capturer_of` makes the capturer of the shipped run.
+
+    Raises UnknownCaseError for a method or a setting that is not known.
+    """
+    if case.method not in KINDS:
+        raise UnknownCaseError(f"method {case.method} is unknown")
+    kind = KINDS[case.method]
+    atol, rtol = kind.tolerance(case)
+    observed = kind.make_recorder(case.arrays)
+    found = decode(kind.observed(case), case.prompt, observed)
+    differences = [*_run_differences(case, found), *kind.differences(case, found, observed)]
+    if observed.logits.compared != len(observed.logits):
+        count = f"{observed.logits.compared} of {len(observed.logits)}"
+        differences.append(f"{count} logits rows were computed")
+    differences += _wide(observed.logits.error(rtol), atol)
+
+    shipped, steps, sound = ShippedRecorder(case.arrays), _all_steps(case), kind.sound_steps(case)
+    setup = kind.shipped(case)
+    capturer = capturer_of(setup.adapter, setup.run_guider is not None)
+    found = decode(setup, case.prompt, shipped, capturer, None if sound == steps else sound)
+    others = [*_run_differences(case, found, sound), *kind.shipped_differences(case, found.events)]
+    others += _wide(shipped.logits.error(rtol), atol)
+    if sound and not shipped.logits.compared:
+        others.append("no logits were compared")
+    return Outcome(
+        [*differences, *(f"as shipped: {one}" for one in others)],
+        observed.logits.error(), shipped.logits.error(), shipped.logits.compared, sound, steps,
+        sorted(set(case.arrays) - kind.arrays),
+    )  # fmt: skip
+
+
+def _run_differences(case: Case, found: Decoded, sound: int | None = None) -> Iterator[str]:
+    """Differences in ids, number of forwards and order, in the first `sound` steps (None: all)."""
+    golden, ids = case.arrays, found.state.ids[0]
+    nfe, order, recorded = int(golden["nfe"]), found.order, golden["unmask_call"]
+    same = np.ones(len(ids), bool)
+    if sound is not None and sound < nfe:
+        nfe, recorded = sound, np.where(recorded < sound, recorded, -1)
+        same[len(ids) - len(recorded) :] = recorded >= 0
+    if not np.array_equal(ids[same], golden["final_ids"][same]):
+        yield f"final_ids differ at {int((ids != golden['final_ids'])[same].sum())} positions"
+    if found.state.step_index != nfe:
+        yield f"nfe {found.state.step_index}, recorded {nfe}"
+    if not np.array_equal(order, recorded):
+        yield f"unmask_call differs at {int((order != recorded).sum())} positions"
+
+
+def _wide(error: float, atol: float) -> list[str]:
+    return [] if error <= atol else [f"logits differ by {error:.3g}"]
