@@ -5,7 +5,9 @@
 Writes `assets/examples`: `a.npz` and `b.npz`, the default race as it was timed; `a-recorded.npz`
 and `b-recorded.npz`, the same race at level `probe`; `methods/<name>.npz`, a short problem at
 level `probe` with plain decoding, every cache policy and every unmasker; `lessons/<name>.npz`,
-the runs of the lessons. All arrays except the times are reproducible.
+the runs of the lessons. All arrays except the times are reproducible. The spec of each run has the
+end-of-text rule by which it ended (catalog.with_end_of_text_rules); `methods/plain_RULE.npz` is
+plain decoding by the rule of a method that changes it.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ PROBLEM, LESSON, LENGTH, BLOCK = 3, 13, 64, 32
 # Name of a lesson's run to its changed fields and knobs.
 LESSONS: dict[str, dict[str, Any]] = {
     PLAIN: {},
+    "plain_fill_safe": {"eos": "fill_safe"},
     "dual": {"cache": "dual"},
     "dllm_25_5": {"cache": "dllm_cache"},
     "dllm_25_50": {"cache": "dllm_cache", "dllm_cache.response_interval": 50},
@@ -46,6 +49,7 @@ LESSONS: dict[str, dict[str, Any]] = {
     "threshold_50": {"unmasker": "threshold", "threshold.threshold": 0.5},
     "spa_cache": {"cache": "spa_cache"},
     "freecache": {"cache": "freecache", "freecache.block": 32},
+    "freecache_fill_safe": {"cache": "freecache", "freecache.block": 32, "eos": "fill_safe"},
     "guided": {"unmasker": "guided"},
     "freecache_guided": {"cache": "freecache", "unmasker": "guided", "freecache.block": 32},
     "freecache_guided_digits": {
@@ -54,6 +58,9 @@ LESSONS: dict[str, dict[str, Any]] = {
         "freecache.block": 32,
         "guided.guider": "tiny-qwen2-digits",
     },
+    "dare_kv": {"cache": "dare_kv"},
+    "dare_o": {"cache": "dare_o"},
+    "dare_o_from_layer_3": {"cache": "dare_o", "dare_o.skip_first_layers": 2},
 }
 
 
@@ -91,16 +98,30 @@ def short_run(session: Session, problem: int) -> RunSpec:
 def lesson_specs(session: Session) -> dict[str, RunSpec]:
     """The specs of the lessons' runs, by file name."""
     base = short_run(session, LESSON)
-    return {name: with_fields(base, changes) for name, changes in LESSONS.items()}
+    specs = [with_fields(base, changes) for changes in LESSONS.values()]
+    alone = [catalog.with_end_of_text_rules([spec])[0] for spec in specs]
+    return dict(zip(LESSONS, alone, strict=True))
 
 
 def method_specs(session: Session) -> dict[str, RunSpec]:
-    """A short problem with each method at its defaults, by file name."""
+    """A short problem with each method at its defaults and with plain decoding, by file name.
+
+    Plain decoding is there once for each end-of-text rule of the methods (plain_name).
+    """
     base = short_run(session, PROBLEM)
+    caches = {name: replace(base, cache=name) for name in catalog.policies()}
+    others = {name: replace(base, unmasker=name) for name in catalog.unmaskers()}
     specs = {PLAIN: base}
-    specs |= {name: replace(base, cache=name) for name in catalog.policies() if name != base.cache}
-    others = [name for name in catalog.unmaskers() if name != base.unmasker]
-    return specs | {name: replace(base, unmasker=name) for name in others}
+    for name, spec in (caches | others).items():
+        if spec != base:
+            plain, specs[name] = catalog.with_end_of_text_rules([base, spec])
+            specs[plain_name(plain, base)] = plain
+    return specs
+
+
+def plain_name(plain: RunSpec, base: RunSpec) -> str:
+    """The file name of plain decoding: `plain`, or `plain_RULE` if `base` has another rule."""
+    return PLAIN if plain.eos == base.eos else f"{PLAIN}_{plain.eos}"
 
 
 def record_runs(session: Session, specs: Mapping[str, RunSpec]) -> dict[str, Trace]:

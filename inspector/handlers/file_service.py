@@ -10,9 +10,10 @@ from typing import Any
 
 import gradio as gr
 
+from engine.trace.trace import Trace
 from inspector.files import export
 from inspector.handlers.page_handlers import Handlers, error_text, visitor_id
-from inspector.page_data import messages
+from inspector.page_data import compare, messages
 from inspector.run_store import RaceRecord
 
 KEPT_EXPORTS = 16
@@ -71,12 +72,19 @@ class FileService:
             return gr.skip()
         try:
             record = RaceRecord(state="example")
-            record.traces = {"a": self._trace(PLAIN), "b": self._trace(name)}
+            challenger = self._trace(name)
+            record.traces = {"a": self._plain(challenger), "b": challenger}
             prompt = str(record.traces["a"].meta["spec"].get("prompt", ""))
             record.expected = self._handlers.known_answers.expected(prompt)
             return self._show(record, request)
         except (ValueError, OSError) as error:
             return messages.notice("failed", f"This recorded run cannot be shown ({error}).")
+
+    def _plain(self, challenger: Trace) -> Trace:
+        """Plain decoding by the challenger's end-of-text rule, if it was recorded."""
+        name = f"{PLAIN}_{compare.end_of_text_rule(challenger)}"
+        recorded = self._methods is not None and (self._methods / f"{name}.npz").is_file()
+        return self._trace(name if recorded else PLAIN)
 
     def _show(self, record: RaceRecord, request: gr.Request) -> str:
         document = messages.whole(record, self._handlers.form.catalog.title)

@@ -7,7 +7,7 @@ from typing import Any
 
 from inspector.files.export import cached_reader
 from inspector.handlers.page_handlers import Handlers
-from inspector.lessons.lessons import LESSONS, Lesson, described
+from inspector.lessons.lessons import LESSONS, described
 from inspector.page_data import messages
 from inspector.page_data.messages import to_json
 from inspector.run_store import RaceRecord
@@ -28,26 +28,27 @@ class LessonService:
         return to_json({"lessons": [described(lesson) for lesson in LESSONS]})
 
     def lesson(self, asked: Any) -> str:
-        """A message with the race of a lesson; `asked` is [key, name of lane B's trace]."""
+        """A message with a race of a lesson; `asked` is [key, name of the race]."""
         try:
             lesson, name = self._asked(asked, 2)[:2]
-            names = {"a": lesson.lanes[0], "b": name}
+            lane_a, lane_b = lesson.races()[name]
             record = RaceRecord(f"lesson-{lesson.key}-{name}", state="example")
-            record.traces = {lane: self._trace(trace) for lane, trace in names.items()}
+            record.traces = {"a": self._trace(lane_a), "b": self._trace(lane_b)}
         except (ValueError, OSError) as error:
             return messages.notice("failed", f"This lesson's recording cannot be shown ({error}).")
         self._handlers.store.put(record)
         return messages.whole(record, self._handlers.form.catalog.title)
 
     def check(self, asked: Any) -> str:
-        """Check an answer; `asked` is [key, name of lane B's trace, answer, pinned cursor].
+        """Check an answer; `asked` is [key, name of the race, answer, pinned cursor].
 
         Returns the JSON document `{"right": bool, "said": explanation}`.
         """
         try:
             lesson, name, given, pinned = self._asked(asked, 4)
-            traces = {"a": self._trace(lesson.lanes[0]), "b": self._trace(name)}
-            traces |= {choice: self._trace(choice) for _, choice in lesson.choices}
+            lane_a, lane_b = lesson.races()[name]
+            traces = {run: self._trace(run) for run in lesson.runs()}
+            traces |= {"a": traces[lane_a], "b": traces[lane_b]}
             right, said = lesson.check(traces, str(given)[:100], _cursor(pinned))
         except (ValueError, OSError) as error:
             return to_json({"right": False, "said": str(error)[:500]})
@@ -57,13 +58,9 @@ class LessonService:
         if not isinstance(asked, list) or len(asked) != size:
             raise ValueError(f"lesson: expected a list of {size} values")
         lesson = next((one for one in LESSONS if one.key == asked[0]), None)
-        if lesson is None or asked[1] not in _names(lesson):
+        if lesson is None or asked[1] not in [*lesson.races()]:
             raise ValueError("lesson: there is no such lesson")
         return (lesson, *asked[1:])
-
-
-def _names(lesson: Lesson) -> list[str]:
-    return [lesson.lanes[1], *(name for _, name in lesson.choices)]
 
 
 def _cursor(pinned: Any) -> dict[str, int | None]:

@@ -6,25 +6,24 @@ and the pinned cell, and returns whether the answer is right with an explanation
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from engine.core import drift_codes
-from engine.core.events import GUIDED, QUANTITIES, SITES
+from engine.core.events import GUIDED, PARTS, QUANTITIES, SITES
 from engine.trace.trace import Trace
+from inspector.lessons.choices import DARE_CHOICES, DLLM_CHOICES
+from inspector.page_data.compare import answer_ids, text_forwards
 from inspector.page_data.tokens import generation, stop_ids
+from inspector.views.queries import REUSED, dare_part
 from inspector.views.verdicts import spans
 
 Pinned = Mapping[str, int | None]
 Verdict = tuple[bool, str]
 Check = Callable[[Mapping[str, Trace], str, Pinned], Verdict]
 MOVED, DRIFTED = 0.001, 0.05
-DLLM_CHOICES = (
-    ("prompt 25, response 5", "dllm_25_5"),
-    ("prompt 25, response 50", "dllm_25_50"),
-    ("prompt 100, response 20, nothing between", "dllm_100_20_0"),
-)
+SAVING = ("projections", "attention", "ffn")  # the parts of the FLOPs that lesson 9 names
 
 
 def last_word(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
@@ -71,12 +70,13 @@ def drifted_share(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Ve
 def cheapest_faithful(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
     """Lesson 4: the setting that recomputes least among those that change no token."""
     plain = final(traces["a"])
-    changed = {name: int((final(traces[name]) != plain).sum()) for _, name in DLLM_CHOICES}
-    costs = {name: float(traces[name].arrays()["recomputed"].mean()) for _, name in DLLM_CHOICES}
+    names = [one.name for one in DLLM_CHOICES]
+    changed = {name: int((final(traces[name]) != plain).sum()) for name in names}
+    costs = {name: float(traces[name].arrays()["recomputed"].mean()) for name in names}
     best = min((name for name in costs if not changed[name]), key=lambda name: costs[name])
     text = "; ".join(
-        f"{label}: {changed[name]} tokens changed, {100 * costs[name]:.0f} % recomputed"
-        for label, name in DLLM_CHOICES
+        f"{one.label}: {changed[one.name]} tokens changed, {100 * costs[one.name]:.0f} % recomputed"
+        for one in DLLM_CHOICES
     )
     return given == best, text + "."
 
@@ -156,6 +156,53 @@ def who_wins(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict
         "after each step the diffusion model drafts the rest again."
     )
     return number(given) == wins, text
+
+
+def saved_by_reuse(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
+    """Lesson 9: the largest saving of GFLOPs among DARE's settings that leave the text alone."""
+    plain = traces["a"]
+    runs = [(one.label, traces[one.lane_b]) for one in DARE_CHOICES]
+    faithful = [trace for _, trace in runs if answer_ids(trace) == answer_ids(plain)]
+    best = max((_saved(plain, trace, PARTS) for trace in faithful), default=None)
+    text = "; ".join(_reuse_and_savings(label, plain, trace) for label, trace in runs)
+    found = number(given)
+    return found is not None and best is not None and abs(found - best) <= 0.5, text + "."
+
+
+def equal_terms(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
+    """Lesson 10: forwards of plain decoding over those of guided diffusion, both stopping."""
+    runs = (traces["plain"], traces["plain_fill_safe"], traces["guided"])
+    whole, stopped, guided = (int(trace.arrays()["forwards"].sum()) for trace in runs)
+    factor, found = stopped / guided, number(given)
+    text = (
+        f"Plain decoding takes {whole} forwards if it decodes every position and {stopped} if it "
+        f"stops at the end of the text. Guided diffusion takes {guided}. Of the factor "
+        f"{whole / guided:.1f} under unequal rules, {whole / stopped:.1f} is early stopping and "
+        f"{factor:.1f} is guidance. The text of plain decoding is complete after "
+        f"{text_forwards(runs[0])} forwards; official spends the other "
+        f"{whole - text_forwards(runs[0])} on what follows the text."
+    )
+    return found is not None and abs(found - factor) <= 0.02 * factor, text
+
+
+def _reuse_and_savings(label: str, plain: Trace, trace: Trace) -> str:
+    """What a run with DARE reused and saved, in words."""
+    reused = ~trace.recompute_map()[1:, :, REUSED[dare_part(trace) or ""]]
+    saved = {part: _saved(plain, trace, (part,)) for part in SAVING}
+    text = "same text" if answer_ids(trace) == answer_ids(plain) else "another text"
+    return (
+        f"{label}: {100 * reused.mean():.0f} % reused after the first step, "
+        f"{_saved(plain, trace, PARTS):.1f} % of the GFLOPs saved (of the projections "
+        f"{saved['projections']:.0f} %, of attention {saved['attention']:.0f} %, of the "
+        f"feed-forward {saved['ffn']:.0f} %), {text}"
+    )
+
+
+def _saved(plain: Trace, trace: Trace, parts: Sequence[str]) -> float:
+    """Percentage of plain decoding's FLOPs in `parts` of events.PARTS that a run saves."""
+    columns = [PARTS.index(part) for part in parts]
+    before, after = (float(one.arrays()["flops"][:, columns].sum()) for one in (plain, trace))
+    return 100 * (1 - after / before)
 
 
 def first_mismatches(trace: Trace) -> list[int]:

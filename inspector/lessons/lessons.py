@@ -6,16 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from inspector.lessons.lesson_checks import (
+from inspector.lessons.choices import (
+    DARE_CHOICES,
     DLLM_CHOICES,
+    GUIDER_CHOICES,
+    RULE_CHOICES,
+    THRESHOLD_CHOICES,
+    Choice,
+)
+from inspector.lessons.lesson_checks import (
     Check,
     cheapest_faithful,
     drifted_share,
+    equal_terms,
     first_wrong,
     frozen_from,
     kept_by_causal,
     last_word,
     missed_row,
+    saved_by_reuse,
     who_wins,
 )
 
@@ -34,7 +43,7 @@ class Lesson:
         start: the cursor of the inspector; steps and layers in it count from 0.
         answer: the form of the answer: `number`, `choice` or `pin`.
         check: checks an answer against the traces.
-        choices: (label, trace) pairs that can be put in lane B.
+        choices: the races that the reader can open.
     """
 
     key: str
@@ -48,7 +57,19 @@ class Lesson:
     start: Mapping[str, int | str]
     answer: str
     check: Check
-    choices: tuple[tuple[str, str], ...] = ()
+    choices: tuple[Choice, ...] = ()
+
+    def races(self) -> dict[str, tuple[str, str]]:
+        """The names of the traces of lanes A and B of every race, by the name of the race.
+
+        The race that the lesson opens with has the name of lane B's trace.
+        """
+        chosen = {one.name: (one.lane_a or self.lanes[0], one.lane_b) for one in self.choices}
+        return {self.lanes[1]: self.lanes} | chosen
+
+    def runs(self) -> set[str]:
+        """The names of all traces of the lesson."""
+        return {name for lanes in self.races().values() for name in lanes}
 
 
 LESSONS = (
@@ -98,8 +119,7 @@ LESSONS = (
         "then chosen independently, and the text begins to differ.",
         "Which answer token is the first that differs between threshold 0.7 and plain decoding?",
         ("plain", "threshold_95"), "choices", "compare", {"lane": "b", "step": 2, "layer": 4},
-        "number", first_wrong,
-        (("0.95", "threshold_95"), ("0.7", "threshold_70"), ("0.5", "threshold_50")),
+        "number", first_wrong, THRESHOLD_CHOICES,
     ),
     Lesson(
         "selection", "Choosing what to recompute (SPA-Cache)",
@@ -131,13 +151,37 @@ LESSONS = (
         "compared byte by byte, and only whole tokens of the draft are accepted.",
         "Where do the two models disagree, and which one prevails? With FreeCache and the guider: "
         "at how many of the first mismatches is the guider's top choice in the final answer?",
-        ("plain", "freecache_guided"), "choices", "guider", {"lane": "b", "step": 1, "layer": 4},
-        "number", who_wins,
-        (
-            ("FreeCache only", "freecache"), ("FreeCache + guider", "freecache_guided"),
-            ("FreeCache + guider of another vocabulary", "freecache_guided_digits"),
-            ("Guider only", "guided"),
-        ),
+        ("plain_fill_safe", "freecache_guided"), "choices", "guider",
+        {"lane": "b", "step": 1, "layer": 4}, "number", who_wins, GUIDER_CHOICES,
+    ),
+    Lesson(
+        "queries", "What reuse saves (DARE)",
+        "Put each of the three settings in lane B and look at Query drift, then at Compare.",
+        "A row is reused (underlined) if the query of its first head drifted by no more than the "
+        "layer's threshold τ since the previous step. DARE-KV reuses K and V: this saves two "
+        "projections, and attention and feed-forward are still computed for every row. DARE-O "
+        "reuses the attention output: this saves attention and most of the other two projections, "
+        "and K, V and feed-forward are still computed for every row. In layer 1 a query depends on "
+        "its token alone. While a token stays the same, DARE-O therefore finds no drift there, nor "
+        "in the layers above, whose input then stays the same too. The third setting recomputes "
+        "all rows of layers 1 and 2.",
+        "Which setting saves most, among those that leave the text as plain decoding writes it? "
+        "Give the percentage of plain decoding's GFLOPs that it saves.",
+        ("plain", "dare_kv"), "choices", "queries", {"lane": "b", "step": 20, "layer": 4},
+        "number", saved_by_reuse, DARE_CHOICES,
+    ),
+    Lesson(
+        "terms", "Equal terms",
+        "Open the three races, one after the other, and compare the forwards of both lanes.",
+        "Two rules end the runs here. With the rule official, every position is decoded, also "
+        "those after the end of the text. With fill_safe, decoding stops at the end of the text "
+        "once all before it is decoded; guided diffusion always stops there. Plain decoding writes "
+        "the same text under both rules. Compare shows the rule of each lane, its forwards, and "
+        "its forwards until the text is complete.",
+        "If both lanes stop at the end of the text, how many times fewer forwards does guided "
+        "diffusion take than plain decoding?",
+        ("plain", "plain_fill_safe"), "choices", "compare", {"lane": "b", "step": 2, "layer": 4},
+        "number", equal_terms, RULE_CHOICES,
     ),
 )  # fmt: skip
 
@@ -145,7 +189,7 @@ LESSONS = (
 def described(lesson: Lesson) -> dict[str, Any]:
     """The data of a lesson that is sent to the page; the answer is not part of it."""
     names = ("key", "title", "do", "see", "ask", "action", "view", "answer")
-    choices = [{"label": label, "name": name} for label, name in lesson.choices]
+    choices = [{"label": one.label, "name": one.name} for one in lesson.choices]
     return {name: getattr(lesson, name) for name in names} | {
         "start": dict(lesson.start), "choices": choices, "lane_b": lesson.lanes[1],
     }  # fmt: skip

@@ -47,9 +47,11 @@ function headline(store, frames) {
     return shares.join(" · ");
   }
   const found = store.summary;
-  if (!found || found.speedup === null) return "";
+  if (!found) return "";
+  const rules = unequalRules(found);
+  if (found.speedup === null) return rules;
   const text = found.text_speedup ? "; up to the end of the text " + ratio(found.text_speedup) : "";
-  return "Lane B is " + ratio(found.speedup) + text + unequalRules(found);
+  return "Lane B is " + ratio(found.speedup) + text + (rules && ". " + rules);
 }
 
 function ratio(speedup) {
@@ -59,7 +61,7 @@ function ratio(speedup) {
 
 function unequalRules(found) {
   const [a, b] = found.end_of_text;
-  return !a || !b || a === b ? "" : ". Unequal end-of-text rules: A " + a + ", B " + b;
+  return !a || !b || a === b ? "" : "Unequal end-of-text rules: A " + a + ", B " + b;
 }
 
 function chips(store) {

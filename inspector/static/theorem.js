@@ -213,4 +213,5 @@ for (const name of ["k", "epsilon", "strength"]) {
   });
 }
 new ResizeObserver(draw).observe(stage);
+new MutationObserver(draw).observe(document.body, { attributeFilter: ["class"] });
 refresh();

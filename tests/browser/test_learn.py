@@ -5,6 +5,7 @@ import pytest
 
 from engine.trace.trace import Trace
 from tests.support.browser import ROOT
+from tests.support.looking import recolour
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -115,7 +116,7 @@ def test_the_helper_lesson_shows_the_guider_of_each_choice(course):
     page = at_lesson(course, "helper", "guider")
     said = page.locator("#ds-learn .ds-view[data-view=guider] [data-block=said]")
     for name, words in (
-        ("freecache", "This run has no guider"),
+        ("freecache_fill_safe", "This run has no guider"),
         ("freecache_guided_digits", "Guider tiny-qwen2-digits ("),
         ("freecache_guided", "Guider tiny-qwen2 ("), ("guided", "Guider tiny-qwen2 ("),
     ):  # fmt: skip
@@ -131,6 +132,84 @@ def test_the_helper_lesson_shows_the_guider_of_each_choice(course):
         wins += stands == trace.guider_pieces[int(arrays["guider_top"][theirs[first]])]
     assert answer(page, str(wins + 1)).startswith("Not yet")
     assert answer(page, str(wins)).startswith(f"Right. At {wins} of")
+
+
+def choose(page, name):
+    """Open a race of the lesson and return the table of Compare: label to the cells beside it."""
+    page.locator(f"[data-choice={name}]").click()
+    page.locator(f"[data-choice={name}][aria-pressed=true]").wait_for()
+    page.locator("#ds-learn [data-tab=compare]").click()
+    page.wait_for_function(READY.format("compare"))
+    rows = page.locator("#ds-learn [data-block=numbers] tr").all()
+    return {
+        cells[0]: cells[1:] for cells in (row.locator("th, td").all_inner_texts() for row in rows)
+    }
+
+
+def test_the_lesson_on_reuse_is_answered_from_the_table_of_compare(course):
+    page = at_lesson(course, "queries", "queries")
+    legend = page.locator("#ds-learn [data-figure=queries-drift] .ds-legend")
+    saved = {}
+    for name, site in (
+        ("dare_kv", "K reused"), ("dare_o", "attention output reused"),
+        ("dare_o_from_layer_3", "attention output reused"),
+    ):  # fmt: skip
+        table = choose(page, name)
+        same = table["Tokens before the end that agree"][1] == "100 %"
+        saved[name] = 100 * (1 - float(table["GFLOPs"][2].rstrip("×"))), same
+        page.locator("#ds-learn [data-tab=queries]").click()
+        legend.get_by_text(site, exact=True).wait_for()
+    page.wait_for_function(DONE)
+    best = max(value for value, same in saved.values() if same)
+    for value, _ in saved.values():
+        expected = "Right. DARE-KV: " if value == best else "Not yet"
+        assert answer(page, f"{value:.1f} %").startswith(expected)
+
+
+def test_the_lesson_on_equal_terms_is_answered_from_the_forwards_of_its_races(course):
+    page = at_lesson(course, "terms", "compare")
+    headline = page.locator("#ds-learn [data-headline]")
+    forwards = {}
+    for name, words in (
+        ("plain_fill_safe", "Unequal end-of-text rules: A official, B fill_safe"),
+        ("guided", "Unequal end-of-text rules: A official, B fill_safe"),
+        ("plain_fill_safe-guided", ""),
+    ):
+        table = choose(page, name)
+        assert headline.inner_text() == words
+        assert (len(set(table["End-of-text rule"][:2])) == 1) == (not words)
+        forwards[name] = [int(cell) for cell in table["Forwards"][:2]]
+    page.wait_for_function(DONE)
+    (whole, stopped), (_, guided), equal = forwards.values()
+    assert equal == [stopped, guided]
+    assert answer(page, f"{whole / guided:.2f}").startswith("Not yet")
+    assert answer(page, f"{whole / stopped:.2f}").startswith("Not yet")
+    right = answer(page, f"{stopped / guided:.2f}")
+    assert right.startswith(f"Right. Plain decoding takes {whole} forwards")
+    assert f"{whole / stopped:.1f} is early stopping" in right
+
+
+@pytest.mark.parametrize(("key", "view"), [("queries", "queries"), ("terms", "compare")])
+def test_on_a_narrow_page_the_open_tab_is_in_sight_and_words_stay_whole(app, new_page, key, view):
+    page = new_page(390, 844).page
+    page.goto(f"{app.url}/?lesson={key}")
+    page.wait_for_function(READY.format(view))
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    tab = page.locator(f"#ds-learn [data-tab={view}]").bounding_box()
+    assert tab["x"] >= 0
+    assert tab["x"] + tab["width"] <= 390
+    choose(page, "dare_o" if key == "queries" else "guided")
+    heads = page.locator("#ds-learn [data-block=numbers] th")
+    assert heads.filter(has_text="Number answered").bounding_box()["width"] > 90
+
+
+def test_the_theorem_is_drawn_in_the_colours_of_the_theme(course):
+    drawn = "document.querySelector('canvas[data-bars]').toDataURL()"
+    light = course.evaluate(drawn)
+    recolour(course, dark=True)
+    assert course.evaluate(drawn) != light
+    recolour(course, dark=False)
+    assert course.evaluate(drawn) == light
 
 
 def test_a_lesson_left_before_it_was_shown_opens_with_its_own_view(course):

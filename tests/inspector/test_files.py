@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from engine.core.files import ASSETS
 from inspector.handlers.file_service import FileService
-from tests.inspector.conftest import ASSETS, small_race
+from tests.inspector.conftest import small_race
 
 
 @pytest.fixture
@@ -49,6 +50,17 @@ def test_every_method_can_be_chosen_and_is_shown_beside_plain_decoding(files, re
     assert shown["summary"]["expected"] is not None
     paths, _ = files.export(request_of())
     assert any(path.endswith("-b.npz") for path in paths)
+
+
+def test_a_recorded_run_is_shown_beside_plain_decoding_by_its_end_of_text_rule(files, request_of):
+    rules = {}
+    for _, name in files.recorded():
+        shown = json.loads(files.show_recorded(request_of(), name))
+        assert shown["lanes"]["a"]["start"]["title"] == "Plain decoding"
+        rules[name] = shown["summary"]["end_of_text"]
+    assert rules["guided"] == ["fill_safe", "fill_safe"]
+    assert rules["dual"] == ["official", "official"]
+    assert all(len(set(both)) == 1 for both in rules.values())
 
 
 def test_no_times_are_drawn_of_recorded_runs(files, handlers, request_of):

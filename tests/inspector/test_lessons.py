@@ -1,5 +1,6 @@
-"""The lessons on their shipped recordings: the right answer is taken, others are not."""
+"""The lessons on their bundled recordings: the right answer is accepted, others are refused."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -7,11 +8,12 @@ import pytest
 
 from engine.core import drift_codes
 from engine.trace.trace import Trace
+from inspector.handlers.lesson_service import LessonService
 from inspector.lessons.lessons import LESSONS
 from inspector.views.registry import VIEWS
 
 FOLDER = Path(__file__).parents[2] / "assets" / "examples" / "lessons"
-NAMES = sorted({name for one in LESSONS for name in (*one.lanes, *(n for _, n in one.choices))})
+NAMES = sorted({name for one in LESSONS for name in one.runs()})
 BY_KEY = {lesson.key: lesson for lesson in LESSONS}
 NOWHERE = {"step": None, "layer": None, "position": None}
 
@@ -21,10 +23,11 @@ def traces():
     return {name: Trace.load(FOLDER / f"{name}.npz") for name in NAMES}
 
 
-def judge(traces, key, given, pinned=NOWHERE):
+def judge(traces, key, given, pinned=NOWHERE, **swapped):
+    """Whether a lesson accepts an answer; `swapped` names the runs put in place of others."""
     lesson = BY_KEY[key]
-    known = {"a": traces[lesson.lanes[0]], "b": traces[lesson.lanes[1]]}
-    known |= {name: traces[name] for _, name in lesson.choices}
+    lanes = dict(zip("ab", lesson.lanes, strict=True)) | {name: name for name in lesson.runs()}
+    known = {key: traces[swapped.get(name, name)] for key, name in lanes.items()}
     return lesson.check(known, given, pinned)[0]
 
 
@@ -50,8 +53,8 @@ def test_nonsense_is_never_right(traces, lesson):
         assert not judge(traces, lesson.key, given)
 
 
-def test_eight_lessons_with_views_that_exist():
-    assert len(LESSONS) == len(BY_KEY) == 8
+def test_ten_lessons_with_views_that_exist():
+    assert len(LESSONS) == len(BY_KEY) == 10
     assert {lesson.view for lesson in LESSONS} <= {*VIEWS, "counts", "compare"}
 
 
@@ -84,15 +87,15 @@ def test_the_share_that_drifts(traces):
 
 
 def test_the_cheapest_faithful_clock(traces):
-    plain = answer(traces["plain"])
+    plain, clocks = answer(traces["plain"]), [one.name for one in BY_KEY["clocks"].choices]
     faithful = {
         name: traces[name].arrays()["recomputed"].mean()
-        for _, name in BY_KEY["clocks"].choices
+        for name in clocks
         if (answer(traces[name]) == plain).all()
     }
     assert 0 < len(faithful) < 3, "the lesson needs a setting that keeps and one that changes"
     best = min(faithful, key=faithful.get)
-    for _, name in BY_KEY["clocks"].choices:
+    for name in clocks:
         assert judge(traces, "clocks", name) == (name == best)
 
 
@@ -156,6 +159,135 @@ def test_who_wins_where_draft_and_guider_disagree(traces):
 
 
 def test_a_guider_saves_forwards_and_changes_no_answer(traces):
-    texts = {name: traces[name].meta["texts"][0] for name in ("plain", "freecache_guided")}
-    assert texts["plain"].split()[-1] == texts["freecache_guided"].split()[-1]
-    assert 4 * traces["freecache_guided"].steps < traces["plain"].steps
+    plain, guided = traces["plain_fill_safe"], traces["freecache_guided"]
+    texts = [trace.meta["texts"][0] for trace in (plain, guided)]
+    assert texts[0].split()[-1] == texts[1].split()[-1]
+    assert 4 * guided.steps < plain.steps
+
+
+def text(trace):
+    ids, stops = answer(trace).tolist(), trace.meta["model"]["stop_ids"]
+    return ids[: next(i for i, token in enumerate(ids) if token in stops)]
+
+
+def saved(traces, name, part=slice(None)):
+    before, after = (traces[n].arrays()["flops"][:, part].sum() for n in ("plain", name))
+    return 100 * (1 - after / before)
+
+
+def test_the_saving_of_reuse_counts_if_the_text_stays(traces):
+    names = [one.lane_b for one in BY_KEY["queries"].choices]
+    keeps = [name for name in names if text(traces[name]) == text(traces["plain"])]
+    assert 0 < len(keeps) < 3, "the lesson needs a setting that keeps and one that changes"
+    best = max(keeps, key=lambda name: saved(traces, name))
+    for name in names:
+        assert judge(traces, "queries", f"{saved(traces, name):.1f} %") == (name == best)
+    assert judge(traces, "queries", str(saved(traces, best) + 0.4).replace(".", ","))
+    assert not judge(traces, "queries", str(saved(traces, best) - 0.6))
+    (other,) = (name for name in names if name not in keeps)
+    assert not judge(traces, "queries", str(saved(traces, best)), **{best: other})
+
+
+def test_without_a_faithful_setting_no_saving_is_right(traces):
+    unlike = dict.fromkeys(["dare_kv", "dare_o", "dare_o_from_layer_3"], "dare_o")
+    for given in ("0", "100", str(saved(traces, "dare_o"))):
+        assert not judge(traces, "queries", given, **unlike)
+
+
+def test_reuse_saves_what_the_lesson_says(traces):
+    projections, attention, ffn = range(3)
+    names = ("dare_kv", "dare_o_from_layer_3", "dare_o")
+    assert [saved(traces, name, ffn) for name in names] == [0, 0, 0]
+    nothing, some, most = (saved(traces, name, attention) for name in names)
+    assert 0 == nothing < some < most
+    assert all(saved(traces, name, projections) > 0 for name in names)
+
+
+@pytest.mark.parametrize(("name", "site"), [("dare_kv", 0), ("dare_o_from_layer_3", 2)])
+def test_the_drift_of_the_query_decides_about_reuse(traces, name, site):
+    trace = traces[name]
+    limits, renewed = trace.meta["facts"]["threshold"], trace.recompute_map()[1:, :, site]
+    codes = trace.arrays()["drift"][1:, :, 4].astype(int)
+    layers = 0
+    for layer, limit in enumerate(limits):
+        if limit < 0:
+            assert renewed[:, layer].all()
+            continue
+        apart = codes[:, layer] - int(drift_codes.encode(limit))  # 0: on either side of the limit
+        fresh = renewed[:, layer]
+        assert not fresh[apart < 0].any()
+        assert fresh[apart > 0].all()
+        assert fresh[apart <= 0].mean() < 0.2
+        layers += bool((apart > 0).any())
+    assert layers > 3, "the lesson needs layers with rows on both sides of the threshold"
+
+
+def test_where_attention_is_reused_from_the_first_layer_on_unchanged_tokens_do_not_drift(traces):
+    trace = traces["dare_o"]
+    assert trace.meta["spec"]["knobs"] == {}, "the lesson shows the default"
+    assert min(trace.meta["facts"]["threshold"]) >= 0
+    codes, when = trace.arrays()["drift"][1:, :, 4], trace.step_map()
+    for step, found in enumerate(codes):
+        assert not found[:, when != step].any()
+
+
+def test_how_much_guidance_gains_on_equal_terms(traces):
+    whole, stopped, guided = (
+        int(traces[name].arrays()["forwards"].sum())
+        for name in ("plain", "plain_fill_safe", "guided")
+    )
+    assert guided < stopped < whole, "the lesson needs a gain of each kind"
+    assert judge(traces, "terms", f"{stopped / guided:.2f}")
+    for wrong in (whole / guided, whole / stopped, 1.05 * stopped / guided, guided / stopped):
+        assert not judge(traces, "terms", f"{wrong:.2f}")
+    assert not judge(traces, "terms", f"{stopped / guided:.2f}", plain_fill_safe="plain")
+    assert judge(traces, "terms", f"{whole / guided:.2f}", plain_fill_safe="plain")
+    assert not judge(traces, "terms", f"{stopped / guided:.2f}", guided="plain_fill_safe")
+
+
+def test_the_races_on_equal_terms_and_the_one_without(traces):
+    assert text(traces["plain"]) == text(traces["plain_fill_safe"])
+    found = {
+        name: [traces[lane].meta["spec"]["eos"] for lane in lanes]
+        for name, lanes in BY_KEY["terms"].races().items()
+    }
+    assert found == {
+        "plain_fill_safe": ["official", "fill_safe"],
+        "guided": ["official", "fill_safe"],
+        "plain_fill_safe-guided": ["fill_safe", "fill_safe"],
+    }
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.key)
+def test_the_races_of_the_other_lessons_have_one_end_of_text_rule(traces, lesson):
+    if lesson.key != "terms":
+        rules = {traces[name].meta["spec"]["eos"] for name in lesson.runs()}
+        assert len(rules) == 1
+
+
+@pytest.fixture
+def service(handlers):
+    return LessonService(handlers, FOLDER)
+
+
+def test_the_service_shows_both_lanes_of_a_race(service, traces):
+    for key in ("terms", "helper"):
+        for name, lanes in BY_KEY[key].races().items():
+            shown = json.loads(service.lesson([key, name]))
+            steps = [len(shown["lanes"][lane]["rows"]) for lane in "ab"]
+            assert steps == [traces[run].steps for run in lanes]
+    assert shown["state"] == "example"
+
+
+@pytest.mark.parametrize("name", BY_KEY["terms"].races())
+def test_the_answer_does_not_depend_on_the_race_that_is_open(service, traces, name):
+    guided = traces["guided"].steps
+    for run, right in (("plain_fill_safe", True), ("plain", False)):
+        given = f"{traces[run].steps / guided:.2f}"
+        assert json.loads(service.check(["terms", name, given, None]))["right"] is right
+
+
+@pytest.mark.parametrize("name", ["plain", "dare_o", "", None, 3, ["guided"], {"a": 1}])
+def test_the_service_refuses_races_that_the_lesson_does_not_have(service, name):
+    assert json.loads(service.lesson(["terms", name]))["state"] == "failed"
+    assert json.loads(service.check(["terms", name, "6.4", None]))["right"] is False

@@ -54,6 +54,14 @@ class Tape(TorchDispatchMode):
             self._before[id(value)] = Outside(value), copy_of(value)
         return self._before[id(value)][0]
 
+    def made_memory(self, tensor: Tensor) -> bool:
+        """Whether the memory of a tensor was allocated by a recorded operation."""
+        return any(
+            id(x) in fresh and memory_id(x) == memory_id(tensor)
+            for _, _, out, fresh in self.calls
+            for x in tree_leaves(out)
+        )
+
     def undo(self) -> None:
         """Restore all tensors from outside."""
         for outside, before in self._before.values():
@@ -84,10 +92,12 @@ class Replaying:
         with tape:
             out = call()
         tape.undo()
-        out.fill_(torch.nan)
+        for x in out:
+            if tape.made_memory(x):
+                x.fill_(torch.nan if x.is_floating_point() else -1)
         self.captured += 1
 
-        def replay() -> Tensor:
+        def replay():
             self.replayed += 1
             tape.replay()
             return out
@@ -108,7 +118,7 @@ class Taping(TapeCapturer):
         assert again is not None, "the forward depends on the values of a tensor"
         self.captured += 1
 
-        def replay() -> Tensor:
+        def replay():
             self.replayed += 1
             return again()
 

@@ -86,7 +86,7 @@ class Figure {
   }
 
   drawLegend() {
-    const key = JSON.stringify([this.spec.legend, (this.spec.series || []).map((s) => [s.name, s.colour, s.dash])]);
+    const key = JSON.stringify([this.spec.legend, this.spec.blank, this.spec.underName, (this.spec.series || []).map((s) => [s.name, s.colour, s.dash])]);
     if (this.legendKey === key) return;
     this.legendKey = key;
     this.legend.replaceChildren(...legendItems(this.spec));

@@ -100,8 +100,15 @@ class Inspector {
       const chosen = tab.dataset.tab === this.name;
       tab.setAttribute("aria-selected", chosen);
       tab.tabIndex = chosen ? 0 : -1;
+      if (chosen) this.scrollTo(tab);
     }
     this.root.dataset.view = this.name;
+  }
+
+  scrollTo(tab) {
+    const [strip, box] = [tab.parentNode.getBoundingClientRect(), tab.getBoundingClientRect()];
+    if (box.left < strip.left) tab.parentNode.scrollLeft -= strip.left - box.left;
+    if (box.right > strip.right) tab.parentNode.scrollLeft += box.right - strip.right;
   }
 
   refresh(version) {

@@ -8,8 +8,17 @@ import numpy as np
 import pytest
 
 from engine import catalog
+from engine.config.spec import RaceSpec
 from engine.core.events import RunFinished
-from engine.evaluate.record_examples import PLAIN, collect_traces, method_specs, record_runs
+from engine.evaluate.record_examples import (
+    LESSONS,
+    PLAIN,
+    collect_traces,
+    lesson_specs,
+    method_specs,
+    record_race,
+    record_runs,
+)
 from engine.models.loading.checkpoint import Checkpoint
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
@@ -65,9 +74,52 @@ def test_every_documented_method_has_its_recorded_run(shipped, method):
     assert 0 < len(arrays["probe_step"]) <= trace.meta["spec"]["probe_steps"]
 
 
-def test_every_recorded_run_is_of_an_existing_method(shipped):
-    found = {path.stem for path in (FOLDER / "methods").glob("*.npz")}
-    assert found <= set(method_specs(shipped))
+@pytest.mark.parametrize("name", LESSONS)
+def test_every_lesson_has_its_recorded_runs(shipped, name):
+    trace = Trace.load(FOLDER / "lessons" / f"{name}.npz")
+    assert trace.meta["spec"] == json.loads(json.dumps(lesson_specs(shipped)[name].to_dict()))
+    assert trace.meta["reason"] == "done"
+
+
+def test_every_recorded_run_is_of_an_existing_method_or_lesson(shipped):
+    names = {
+        folder: {path.stem for path in (FOLDER / folder).glob("*.npz")}
+        for folder in ("methods", "lessons")
+    }
+    assert names["methods"] <= set(method_specs(shipped))
+    assert names["lessons"] == set(LESSONS)
+
+
+def test_each_method_has_a_plain_run_by_its_end_of_text_rule(shipped):
+    specs = method_specs(shipped)
+    plain = {spec.eos: name for name, spec in specs.items() if name.startswith(PLAIN)}
+    assert plain == {"official": "plain", "fill_safe": "plain_fill_safe"}
+    assert {spec.eos for spec in specs.values()} == set(plain)
+    assert specs["guided"].eos == "fill_safe"
+    unlike = {spec.eos for name, spec in specs.items() if name not in ("guided", *plain.values())}
+    assert unlike == {"official"}
+    for rule, name in plain.items():
+        assert specs[name] == replace(specs[PLAIN], eos=rule)
+
+
+def test_a_recorded_run_ends_by_the_rule_of_its_spec(session):
+    small = {"gen_length": 16, "block_length": 8, "steps": 16, "record": "off"}
+    specs = {
+        name: replace(spec, **small)
+        for name, spec in lesson_specs(session).items()
+        if name in ("plain", "guided")
+    }
+    found = {name: trace.meta["spec"] for name, trace in record_runs(session, specs).items()}
+    assert found == {name: json.loads(json.dumps(spec.to_dict())) for name, spec in specs.items()}
+    assert [spec["eos"] for spec in found.values()] == ["official", "fill_safe"]
+
+
+def test_both_lanes_of_the_recorded_race_end_by_one_rule(session, monkeypatch):
+    base = replace(method_specs(session)[PLAIN], gen_length=16, block_length=8, steps=16)
+    race = RaceSpec(base, replace(base, unmasker="guided"))
+    monkeypatch.setattr(session, "default_race", lambda: race)
+    traces = record_race(session)
+    assert [trace.meta["spec"]["eos"] for trace in traces.values()] == ["fill_safe", "fill_safe"]
 
 
 @pytest.mark.parametrize("lane", ["a", "b"])
@@ -81,4 +133,4 @@ def test_the_recorded_default_race_equals_the_timed_one(lane):
 def test_the_recorded_runs_are_small():
     sizes = [path.stat().st_size for path in FOLDER.rglob("*.npz")]
     assert max(sizes) < 2_000_000
-    assert sum(sizes) < 6_000_000
+    assert sum(sizes) < 7_000_000

@@ -236,5 +236,12 @@ function compareAnswers(store) {
   if (!found || found.numbers.length < 2) return [];
   const agreement = found.agreement === null ? "–" : number(100 * found.agreement, 1) + " %";
   const verdicts = found.right.map((right, i) => (found.numbers[i] ?? "none") + (right === null ? "" : right ? " ✓ right" : " ✗ wrong"));
-  return [["Tokens before the end that agree", "", agreement, ""], ["Number answered", ...verdicts, ""]];
+  const [textA, textB] = found.text_forwards;
+  const textRatio = textA && textB ? (textB / textA).toPrecision(3) + "×" : "–";
+  return [
+    ["End-of-text rule", ...found.end_of_text.map((rule) => rule || "–"), ""],
+    ["Forwards until the text is complete", number(textA), number(textB), textRatio],
+    ["Tokens before the end that agree", "", agreement, ""],
+    ["Number answered", ...verdicts, ""],
+  ];
 }
