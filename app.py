@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.core.files import ASSETS
 from engine.core.zero_gpu import on_zero
 from inspector.space import publish
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from engine.serve.session import Session
     from inspector.space.zero import ZeroSession
 
-ASSETS = Path(__file__).parent / "assets"
 ZERO_GPU, ZERO_DTYPE = "zero-a10g", "bfloat16"
 log = logging.getLogger("driftscope")
 

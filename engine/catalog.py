@@ -25,7 +25,7 @@ from engine.config.plan import DerivedPlan, derive
 from engine.config.spec import RunSpec
 from engine.core.command_line import table_command
 from engine.core.method_docs import MethodDoc, read_method_docs
-from engine.core.tables import README
+from engine.core.tables import README, markdown_table
 from engine.unmask.base import Unmasker
 from engine.unmask.proposals import SCORE_ALIASES
 
@@ -171,14 +171,14 @@ def _make(kinds: dict[str, type[T]], name: str, field: str, spec: RunSpec) -> T:
 
 def table() -> str:
     """Every method as a row of a Markdown table: name, summary, paper."""
-    lines = ["| name | what it does | paper |", "|---|---|---|"]
+    lines = []
     for kind in ("cache", "unmasker"):
         for row in describe()[f"{kind}s"]:
             paper = row["paper"].removeprefix("arXiv ")
             link = f"[{paper}](https://arxiv.org/abs/{paper})" if paper else ""
             what = f"**{row['title']}.** {row['summary']}"
-            lines.append(f"| {kind} `{row['name']}` | {what} | {link} |")
-    return "\n".join(lines) + "\n"
+            lines.append((f"{kind} `{row['name']}`", what, link))
+    return markdown_table(("name", "what it does", "paper"), lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -19,6 +19,7 @@ from engine.cache.calibration.drift_profile import save, shipped_path
 from engine.catalog import policies
 from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser
+from engine.core.files import ASSETS
 from engine.serve.drift_meter import BASES
 from engine.serve.lane import policy_context_of
 from engine.serve.model_pool import ModelPool
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; `arguments` default to those of the process."""
     bases = [base for base in BASES if base in policies()]
     parser = command_parser("calibrate", __doc__)
-    parser.add_argument("--model", type=Path, default=Path("assets/models/tiny-llada"))
+    parser.add_argument("--model", type=Path, default=ASSETS / "models" / "tiny-llada")
     parser.add_argument("--base", nargs="+", default=bases, choices=bases)
     parser.add_argument("--threads", type=int, default=1, help="torch threads")
     args = parser.parse_args(arguments)

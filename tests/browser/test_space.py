@@ -6,7 +6,7 @@ from gradio_client import Client
 from gradio_client.exceptions import AppError
 
 import engine.serve.lane
-from app import ASSETS
+from engine.core.files import ASSETS
 from engine.models.loading.families import embedded_models
 from engine.serve.fair_queue import RunLock
 from engine.serve.session import Session

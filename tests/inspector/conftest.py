@@ -1,12 +1,12 @@
 """What the inspector's tests share: the real session on the embedded model, and small races."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import gradio as gr
 import pytest
 
 from engine.config.spec import RaceSpec
+from engine.core.files import ASSETS
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
 from engine.trace.trace import Trace
@@ -16,8 +16,6 @@ from inspector.form.settings import Form, build_lane, build_prompt, build_shared
 from inspector.handlers.page_handlers import Handlers
 from tests.support import looking
 from tests.support.browser import PROMPT
-
-ASSETS = Path(__file__).parents[2] / "assets"
 
 
 def small_race(session, **changes):

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from engine.core.files import ASSETS
 from inspector.files.export import read_example, read_race, write_race
 from inspector.page_data import messages
 from inspector.run_store import RaceRecord
@@ -152,7 +153,7 @@ def test_the_example_folder(traces, tmp_path):
 
 
 def test_the_shipped_example_comes_with_its_record():
-    record = read_example(Path(__file__).parents[2] / "assets" / "examples")
+    record = read_example(ASSETS / "examples")
     assert {lane: level_of(record.trace_for_views(lane)) for lane in "ab"} == {
         "a": "probe",
         "b": "probe",

@@ -7,9 +7,10 @@ import time
 
 import pytest
 
+from engine.core.files import ASSETS
 from engine.serve.session import Session
 from inspector.handlers.page_handlers import BUTTONS, Handlers
-from tests.inspector.conftest import ASSETS, make_form, small_race
+from tests.inspector.conftest import make_form, small_race
 
 
 def values_of(form, race, **changes):

@@ -2,13 +2,11 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from inspector.page.layout import build, launch_options
-
-ROOT = Path(__file__).parents[2]
+from tests.support.browser import ROOT
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,9 @@
 import json
 from types import SimpleNamespace
 
+from engine.core.files import ASSETS
 from inspector.handlers.branching import Branching
-from tests.inspector.conftest import ASSETS, small_race
+from tests.inspector.conftest import small_race
 
 
 def test_twenty_visitors_leave_nothing_behind(handlers, session, form, request_of):

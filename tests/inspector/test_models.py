@@ -6,6 +6,7 @@ from dataclasses import replace
 import gradio as gr
 import pytest
 
+from engine.core.files import ASSETS
 from engine.models.loading.families import embedded_models
 from engine.models.loading.hub import Hub
 from engine.serve.session import Session
@@ -14,7 +15,7 @@ from inspector.handlers.page_handlers import Handlers
 from inspector.handlers.view_service import ViewService
 from inspector.run_store import RaceRecord
 from inspector.views import registry
-from tests.inspector.conftest import ASSETS, make_form, small_race
+from tests.inspector.conftest import make_form, small_race
 from tests.inspector.test_handlers import values_of
 from tests.support import looking
 from tests.support.micro import write_checkpoint

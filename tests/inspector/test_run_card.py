@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from engine.config.spec import RunSpec
+from engine.core.files import ASSETS
 from engine.evaluate.repeat import differences, repeat, specs_of
 from engine.models.loading.checkpoint import Checkpoint
 from inspector.files.run_card import run_card
 from inspector.run_store import RaceRecord
-from tests.inspector.conftest import ASSETS, small_race
+from tests.inspector.conftest import small_race
 from tests.support import looking
 
 

@@ -21,9 +21,10 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from app import ASSETS, Settings, make_session
+from app import Settings, make_session
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.events import RunFinished
+from engine.core.files import ASSETS
 from engine.trace.schema import SCHEMA
 from engine.trace.trace import Trace
 from inspector.files import export

@@ -23,9 +23,9 @@ from engine.serve.lane import LoadedModel, make_job
 from engine.tiny.export import dream_config
 from engine.tiny.network import NetworkShape
 from engine.tiny.tokenizer import SPECIALS, TEMPLATES
+from tests.support.browser import ROOT
 from tests.support.fake_guiders import make_fake_guider
 
-ROOT = Path(__file__).parents[2]
 TINY, FILES = ROOT / "assets/models/tiny-llada", ("tokenizer.json", "tokenizer_config.json")
 VOCAB, MASK, EOS, EOT = 40, 39, 1, 2
 ATOL, NONE = 1e-9, slice(0, 0)

@@ -12,12 +12,12 @@ from engine.config.branch_start import BranchStart
 from engine.config.knobs import text_knobs
 from engine.config.spec import RunSpec
 from engine.core.events import GUIDED, PARTS, RunStarted, StepEvent
+from engine.core.files import ASSETS
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
 from engine.trace.trace import Trace
-from tests.support.micro import ROOT, make_spec
+from tests.support.micro import make_spec
 
-ASSETS = ROOT / "assets"
 PROMPT = "Mia has 8 cards. Leo has 5 more than Mia. How many cards do they have together?"
 
 

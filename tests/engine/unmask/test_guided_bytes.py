@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from engine.core.events import RunStarted, StepEvent
+from engine.core.files import ASSETS
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
 from engine.tiny import tokenizer as tiny
 from engine.trace.trace import Trace
-from tests.engine.serve.test_guided_session import ASSETS, events_of, guided_spec, session, trace_of
+from tests.engine.serve.test_guided_session import events_of, guided_spec, session, trace_of
 from tests.support.fake_guiders import random_qwen2
 
 __all__ = ["session"]  # a fixture
