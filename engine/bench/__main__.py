@@ -14,7 +14,7 @@ keys and values, read once by each product; on a CPU the peak memory is that of 
 Prints a table and, as the last line, one JSON document.
 
 --suite cpu: a small network, one thread. --suite gpu: the published sizes, with targets.
---suite growth: time by prompt, answer, layers and batch, as a chart.
+--suite growth: time by prompt, answer, layers and batch.
 --record LEVEL runs every case also with a recorder at that level.
 """
 
@@ -26,17 +26,15 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from engine.bench import growth, report, suite, targets
-from engine.bench.chart import svg
 from engine.bench.models import BenchModels
 from engine.bench.suite import CaseSpec, read_specs
-from engine.bench.trial import run_trials, step_seconds
+from engine.bench.trial import step_seconds
 from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser
 from engine.core.device import free_memory
@@ -46,7 +44,6 @@ from engine.serve import environment
 
 LEVELS = ("steps", "layers", "probe")
 TRIED_STEPS = 2  # steps by which numbers of threads are compared
-CHART = RESULTS_README.with_name("growth.svg")
 
 
 @dataclass(frozen=True)
@@ -56,31 +53,6 @@ class Report:
     text: str
     found: dict[str, Any]
     spec: RunSpec
-
-
-def run_cases(
-    cases: Sequence[CaseSpec], rounds: int, with_targets: bool = False
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The rows of `report`, and those of `targets` if wanted; each model has its own rounds."""
-    rows: list[dict[str, Any]] = []
-    goals: list[dict[str, Any]] = []
-    for _, group in groupby(cases, key=lambda one: one.spec.model):
-        found, measured = _run_rounds(list(group), rounds, with_targets)
-        rows += found
-        goals += targets.check(found, measured) if with_targets else []
-        free_memory()
-    return rows, goals
-
-
-def _run_rounds(
-    cases: Sequence[CaseSpec], rounds: int, with_targets: bool
-) -> tuple[list[dict[str, Any]], dict[str, list[float]]]:
-    models = BenchModels()
-    loaded = [one.case(models) for one in cases]
-    adapter = loaded[0].model.adapter
-    rates = targets.rates(adapter.device, adapter.dtype) if with_targets else {}
-    trials, measured = run_trials(loaded, rounds, rates)
-    return report.rows(trials), measured
 
 
 def set_threads(count: str, case: CaseSpec) -> None:
@@ -106,7 +78,7 @@ def conditions(spec: RunSpec, rounds: int) -> str:
 def _cpu(args: argparse.Namespace) -> Report:
     cases = list(suite.cpu_suite(args.device or "cpu"))
     set_threads(args.threads, cases[0])
-    rows, _ = run_cases(cases, args.rounds)
+    rows, _ = suite.run_cases(cases, args.rounds)
     spec = cases[0].spec
     return Report(f"{report.table(rows)}\n{conditions(spec, args.rounds)}\n", {"rows": rows}, spec)
 
@@ -118,7 +90,7 @@ def _gpu(args: argparse.Namespace) -> Report:
         return Report(text, {"rows": [], "targets": []}, RunSpec())
     cases = list(suite.gpu_suite(device))
     set_threads(args.threads, cases[0])
-    rows, goals = run_cases(cases, args.rounds, with_targets=True)
+    rows, goals = suite.run_cases(cases, args.rounds, with_targets=True)
     spec = cases[0].spec
     where = f"{spec.dtype}, prompt of {suite.GPU_PROMPT}, {conditions(spec, args.rounds)}\n"
     tables = targets.table(goals), report.captured_table(rows), report.table(rows), where
@@ -129,13 +101,8 @@ def _growth(args: argparse.Namespace) -> Report:
     first = next(suite.cpu_suite(args.device or "cpu"))
     set_threads(args.threads, first)
     rows = growth.measure_growth(first.spec.device, args.rounds)
-    if args.write_readme:
-        CHART.write_text(svg(growth.panels(rows), "ms a forward"), "utf-8")
-    print(growth.table(rows))
-    sizes = ", ".join(f"{axis} {value}" for axis, value in growth.BASE.items())
-    where = f"{sizes} where they are not varied; {conditions(first.spec, args.rounds)}"
-    alt = "Milliseconds of a forward by prompt, answer, layers and batch"
-    return Report(f"![{alt}]({CHART.name})\n\n{where}\n", {"rows": rows}, first.spec)
+    where = f"{growth.base_sizes()}; {conditions(first.spec, args.rounds)}"
+    return Report(f"{growth.table(rows)}\n{where}\n", {"rows": rows}, first.spec)
 
 
 def _model(args: argparse.Namespace) -> Report:
@@ -147,14 +114,14 @@ def _model(args: argparse.Namespace) -> Report:
         pairs = [(one, suite.with_recorder(one, args.record)) for one in cases]
         cases = [one for pair in pairs for one in pair]
     set_threads(args.threads, cases[0])
-    rows, _ = run_cases(cases, args.rounds)
+    rows, _ = suite.run_cases(cases, args.rounds)
     spec = cases[0].spec
     where = f"{rows[0]['prompt_tokens']} prompt tokens, {conditions(spec, args.rounds)}"
     return Report(f"{report.table(rows)}\n{where}\n", {"rows": rows}, spec)
 
 
-# Name of a suite to its section in RESULTS_README and the function that runs it.
-SUITES = {"cpu": ("speed", _cpu), "gpu": ("full size", _gpu), "growth": ("growth", _growth)}
+SUITES = {"cpu": _cpu, "gpu": _gpu, "growth": _growth}
+GPU_SECTION = "full size"  # of RESULTS_README
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -163,14 +130,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     if args.suite and (args.specs or args.record):
         parser.error("--specs and --record need --model; a suite has its own settings")
-    if args.write_readme and not args.suite:
-        parser.error("--write-readme needs --suite; other tables have no section there")
-    section, run = SUITES[args.suite] if args.suite else ("", _model)
+    if args.write_readme and args.suite != "gpu":
+        parser.error("--write-readme needs --suite gpu; python -m engine tables makes the others")
     try:
-        result = run(args)
+        result = SUITES[args.suite](args) if args.suite else _model(args)
         print(result.text)
         if args.write_readme:
-            update_section(RESULTS_README, result.text, section)
+            update_section(RESULTS_README, result.text, GPU_SECTION)
     except ValueError as error:
         raise SystemExit(f"error: {error}") from None
     where = environment.describe(result.spec, "")
@@ -181,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("bench", __doc__)
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--suite", choices=SUITES, help=f"the rows of a table in {RESULTS_README}")
+    what.add_argument("--suite", choices=SUITES, help="the rows of a table of speed")
     what.add_argument("--model", default=RunSpec().model, help="folder, listed name, or shape")
     parser.add_argument("--specs", type=Path, help="--model: JSON list of settings to compare")
     parser.add_argument(
@@ -193,7 +159,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=_threads, default="1", help="torch threads, or auto")
     parser.add_argument("--record", choices=LEVELS, help="--model: also run with a recorder")
     parser.add_argument(
-        "--write-readme", action="store_true", help=f"--suite: update {RESULTS_README}"
+        "--write-readme", action="store_true", help=f"--suite gpu: update {RESULTS_README}"
     )
     return parser
 

@@ -70,6 +70,12 @@ def panels(rows: Sequence[Mapping[str, Any]]) -> list[Panel]:
     return out
 
 
+def base_sizes() -> str:
+    """The sizes BASE in words."""
+    sizes = ", ".join(f"{axis} {value}" for axis, value in BASE.items())
+    return f"{sizes} where they are not varied"
+
+
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Markdown with one line per point, the methods side by side."""
     lines = [

@@ -8,8 +8,8 @@ setting is the median over the rounds. For each K_r, least squares fit
 
     TPOT = a0 + a1 * [rho > 0] + b * rho   (milliseconds)
 
-where a1 is the fixed cost of selecting rows, however few are recomputed. Writes
-assets/results/rho.json.
+where a1 is the fixed cost of selecting rows, however few are recomputed. Prints one JSON document;
+`python -m engine tables` writes it into assets/results, for the page's Time view.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -68,13 +67,12 @@ def fit(points: Sequence[dict[str, Any]]) -> dict[str, float]:
     return dict(zip(TERMS, found.tolist(), strict=True)) | {"r2": float(1 - unexplained)}
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command; `arguments` default to those of the process."""
-    parser = command_parser("sweep", __doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="timed runs of each setting")
-    parser.add_argument("--out", type=Path, default=ASSETS / "results" / "rho.json", help="file")
-    args = parser.parse_args(arguments)
-    torch.set_num_threads(1)
+def measure(rounds: int) -> dict[str, Any]:
+    """Time all settings in turn, `rounds` times after a warm-up round.
+
+    Returns `points` (`tpot_ms` with its range, and the answer, by `rho` and `interval`), `fits` by
+    interval, and the conditions.
+    """
     folders = embedded_models(ASSETS)
     session = Session(folders)
     base = session.default_race().a
@@ -84,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for (rho, interval), spec in settings(base).items()
     }
     points = []
-    for name, (_, *events) in interleaved(works, args.rounds + 1).items():
+    for name, (_, *events) in interleaved(works, rounds + 1).items():
         rho, interval = name.split()
         tpot = [event.metrics["total_ms"] / event.metrics["positions"] for event in events]
         points.append(
@@ -92,8 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             | {"low_ms": round(min(tpot), 4), "high_ms": round(max(tpot), 4)}
             | {"answer": events[0].texts[0]}
         )
-    document = {
-        "model": base.model, "gen_length": base.gen_length, "rounds": args.rounds,
+    return {
+        "model": base.model, "gen_length": base.gen_length, "rounds": rounds,
         "prompt_tokens": session.plan(base)["prompt_tokens"],
         "environment": environment.describe(base, model.digest),
         "fits": [
@@ -102,5 +100,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ],
         "points": points,
     }  # fmt: skip
-    args.out.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
-    print(json.dumps(document["fits"]))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command; `arguments` default to those of the process."""
+    parser = command_parser("sweep", __doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="timed runs of each setting")
+    args = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    print(json.dumps(measure(args.rounds)))

@@ -1,19 +1,22 @@
-"""Suites: the rows of the speed tables as specs, and specs read from a JSON file."""
+"""Suites: the rows of the speed tables as specs, specs read from a JSON file, and their runs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from engine.bench import report, targets
 from engine.bench.models import BenchModels
-from engine.bench.trial import Case
+from engine.bench.trial import Case, run_trials
 from engine.catalog import derive_plan, policies
 from engine.config.spec import RunSpec
+from engine.core.device import free_memory
 from engine.core.files import ASSETS
 
 CPU_SHAPE = "llada:layers=12,d=256,heads=8,ffn=688,vocab=2048"
@@ -119,6 +122,14 @@ def read_specs(path: Path, base: RunSpec) -> list[NamedSpec]:
         rows = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"specs: {path} is not readable as JSON ({error})") from None
+    return named_specs(rows, base, path)
+
+
+def named_specs(rows: Any, base: RunSpec, path: Path) -> list[NamedSpec]:
+    """The specs of a list of {"name", fields of a spec} over `base`, read from a file `path`.
+
+    Raises ValueError naming the file, or the row and the field.
+    """
     named = isinstance(rows, list) and all(
         isinstance(row, dict) and isinstance(row.get("name"), str) for row in rows
     )
@@ -134,3 +145,28 @@ def read_specs(path: Path, base: RunSpec) -> list[NamedSpec]:
             raise ValueError(f"specs: {row['name']}: {error}") from None
         specs.append(NamedSpec(row["name"], spec))
     return specs
+
+
+def run_cases(
+    cases: Sequence[CaseSpec], rounds: int, with_targets: bool = False
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The rows of `report`, and those of `targets` if wanted; each model has its own rounds."""
+    rows: list[dict[str, Any]] = []
+    goals: list[dict[str, Any]] = []
+    for _, group in groupby(cases, key=lambda one: one.spec.model):
+        found, measured = _run_rounds(list(group), rounds, with_targets)
+        rows += found
+        goals += targets.check(found, measured) if with_targets else []
+        free_memory()
+    return rows, goals
+
+
+def _run_rounds(
+    cases: Sequence[CaseSpec], rounds: int, with_targets: bool
+) -> tuple[list[dict[str, Any]], dict[str, list[float]]]:
+    models = BenchModels()
+    loaded = [one.case(models) for one in cases]
+    adapter = loaded[0].model.adapter
+    rates = targets.rates(adapter.device, adapter.dtype) if with_targets else {}
+    trials, measured = run_trials(loaded, rounds, rates)
+    return report.rows(trials), measured

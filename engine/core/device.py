@@ -6,6 +6,7 @@ Of the transfers only `HostCopy.get` makes the host wait for the device.
 from __future__ import annotations
 
 import gc
+import platform
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,16 @@ from torch import Tensor
 Mark = float | torch.cuda.Event
 KEPT_BYTES = 8_000_000  # each thread that has run a model may keep twice as many
 _CLEAR_REFS, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
+
+
+def cpu_name() -> str:
+    """The model name of this machine's processor, or its architecture if it is unknown."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return next(filter(None, names), platform.machine())
 
 
 def upload(values: np.ndarray, device: torch.device) -> Tensor:

@@ -2,16 +2,16 @@
 
     python -m engine evaluate --model assets/models/tiny-llada --problems 500 --seed 7 --json
     python -m engine evaluate --cache dual --unmasker threshold --threshold.threshold 0.9
-    python -m engine evaluate --specs assets/results/specs.json --batch 20 --out assets/results
+    python -m engine evaluate --specs settings.json --batch 20 --out results
 
 The seed selects the problems, all of them held out from training. Prints a table and, with
 --json, one JSON document as the last line: {"environment", "rows": [{"accuracy",
 "standard_error", "correct", "nfe", "tokens_per_s", "spec", ...}]}.
 
 --specs reads a JSON list of {"name", fields of a spec}. The first is the baseline: every row is
-compared with it problem by problem, and all are timed in turn on long prompts. --out writes
-table.json and table.md, with the command, into a folder; --add adds the rows to the table there,
-if its first row has the same results.
+compared with it problem by problem, and all are timed in turn on long prompts. All rows have the
+same end-of-text rule. --out writes table.json and table.md into a folder. The tables of
+assets/results are made by `python -m engine tables`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from engine.bench.suite import read_specs
 from engine.config.knobs import Scalar, describe_fields, text_knobs
 from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser
+from engine.core.files import ASSETS
 from engine.evaluate import comparison
 from engine.evaluate.exam import evaluate, summarise
 from engine.serve import environment
@@ -72,9 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     parser = _parser()
     args = parser.parse_args(given)
-    if args.add and not (args.specs and args.out):
-        parser.error("--add needs --specs and --out")
-    folder = Path(args.model or "assets/models/tiny-llada")
+    folder = Path(args.model or ASSETS / "models" / "tiny-llada")
     args.model = folder.name
     torch.set_num_threads(args.threads)
     try:
@@ -86,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _evaluate(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    spec = spec_from_flags(args)
+    (spec,) = catalog.with_end_of_text_rules([spec_from_flags(args)])
     model = _load(folder, spec)
     questions = exam_questions(args.problems, spec.seed, args.shots)
     row = summarise(spec, list(evaluate(model, spec, questions, args.batch)))
@@ -100,14 +99,12 @@ def _evaluate(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 def _compare(args: argparse.Namespace, folder: Path, given: Sequence[str]) -> dict[str, Any]:
     base = spec_from_flags(args)
-    specs = read_specs(args.specs, base)
+    specs = comparison.check_rules(read_specs(args.specs, base))
     pool = ModelPool({folder.name: folder})
     digest = pool.load(base).digest
-    saved = comparison.read_table(args.out) if args.add else None
-    if saved is not None:
-        comparison.check_baseline(saved, specs[0].spec, digest)
     questions = exam_questions(args.problems, base.seed, args.shots)
-    rows = comparison.compare(partial(_load, folder), specs, questions, args.batch, args.workers)
+    load = partial(_load, folder)
+    rows = list(comparison.compare(load, specs, questions, args.batch, args.workers))
     long_prompts = exam_questions(args.timed, base.seed, args.timed_shots)
     speed = comparison.time_prompts(pool.load, specs, long_prompts)
     document = {
@@ -115,15 +112,27 @@ def _compare(args: argparse.Namespace, folder: Path, given: Sequence[str]) -> di
         "command": shlex.join(["python", "-m", "engine", "evaluate", *given]),
         "rows": [row | {"speed": speed.get(row["name"])} for row in rows],
     }
-    if saved is not None:
-        document = comparison.merge_tables(saved, document)
-    text = comparison.markdown(document)
+    text = _text(document, specs[0].spec, args)
     print(text)
     if args.out:
         args.out.mkdir(parents=True, exist_ok=True)
         (args.out / "table.json").write_text(json.dumps(document) + "\n", "utf-8")
         (args.out / "table.md").write_text(text, "utf-8")
     return document
+
+
+def _text(document: dict[str, Any], spec: RunSpec, args: argparse.Namespace) -> str:
+    """The table with its conditions and the command that made it."""
+    where = document["environment"]
+    return (
+        f"{comparison.markdown(document['rows'])}\n{args.problems} held-out problems, the same for "
+        f"every row; `p` is McNemar's exact test against the first row; end of text: {spec.eos}. "
+        "From the second `forwards` on: another, longer task "
+        f"({comparison.TIMED_LENGTH}-token answers, {args.timed_shots} worked examples, "
+        f"{args.timed} prompts, one at a time), ratios to the first row side by side. "
+        f"{where['device_name']}, {where['threads']} thread(s), {where['dtype']}, torch "
+        f"{where['torch']}, checkpoint `{where['checkpoint'][:12]}`.\n\n`{document['command']}`\n"
+    )
 
 
 def _load(folder: Path, spec: RunSpec) -> LoadedModel:
@@ -144,7 +153,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--timed-shots", type=int, default=8, help="worked examples in each")
     parser.add_argument("--out", type=Path, help="--specs: folder for table.json and table.md")
-    parser.add_argument("--add", action="store_true", help="--out: add the rows to its table")
     add_spec_flags(parser)
     return parser
 

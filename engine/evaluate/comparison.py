@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from itertools import starmap
 from multiprocessing import get_context
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -16,6 +15,7 @@ import torch
 
 from engine.bench.suite import NamedSpec
 from engine.bench.trial import run_once
+from engine.catalog import with_end_of_text_rules
 from engine.config.spec import RunSpec
 from engine.core.events import RunFinished
 from engine.core.tables import markdown_table
@@ -23,12 +23,25 @@ from engine.evaluate.exam import ExamResult, Questions, evaluate, summarise
 from engine.serve.lane import Lane, LoadedModel
 
 TIMED_LENGTH = 128
-REDO = "make the table again without --add"
 Load = Callable[[RunSpec], LoadedModel]
-HEAD = (
-    "method", "right", "p", "forwards", "GFLOPs a token", "recomputed", "tokens as plain",
-    "cache", "forwards", "ms a step", "a step", "a run", "tokens/s",
+ACCURACY_HEAD = (
+    "method", "right", "p", "forwards", "to text end", "GFLOPs a token", "recomputed",
+    "same tokens", "cache",
 )  # fmt: skip
+SPEED_HEAD = ("forwards", "to text end", "ms a step", "a step", "a run", "its text", "tokens/s")
+
+
+def check_rules(specs: Sequence[NamedSpec]) -> list[NamedSpec]:
+    """The specs with their common end-of-text rule (catalog.with_end_of_text_rules).
+
+    Raises ValueError naming `eos` if they have different ones.
+    """
+    if len({one.spec.eos for one in specs}) > 1:
+        raise ValueError(
+            "specs: eos: the rows of a table need one end-of-text rule; make a table for each rule"
+        )
+    ruled = with_end_of_text_rules([one.spec for one in specs])
+    return [NamedSpec(one.name, spec) for one, spec in zip(specs, ruled, strict=True)]
 
 
 def compare(
@@ -37,19 +50,27 @@ def compare(
     questions: Questions,
     batch: int,
     workers: int,
-) -> list[dict[str, Any]]:
-    """Evaluate every spec on all questions; each row is paired with the first, by problem.
+) -> Iterator[dict[str, Any]]:
+    """Evaluate every spec on all questions; yields a row a spec, paired with the first by problem.
 
-    `workers` processes share the specs, each with models of its own: `load` returns the model of
-    a spec in its number format.
+    `workers` processes share the specs, each with models of its own, or this process alone if it
+    is 1: `load` returns the model of a spec in its number format.
     """
     work = [(load, one.spec, questions, batch) for one in specs]
+    if workers == 1:
+        yield from _rows(specs, starmap(_evaluate_one, work))
+        return
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        results = list(pool.map(_evaluate_one, *zip(*work, strict=True)))
-    return [
-        {"name": one.name} | summarise(one.spec, found) | _paired(results[0], found)
-        for one, found in zip(specs, results, strict=True)
-    ]
+        yield from _rows(specs, pool.map(_evaluate_one, *zip(*work, strict=True)))
+
+
+def _rows(
+    specs: Sequence[NamedSpec], results: Iterable[list[ExamResult]]
+) -> Iterator[dict[str, Any]]:
+    baseline: list[ExamResult] = []
+    for one, found in zip(specs, results, strict=True):
+        baseline = baseline or found
+        yield {"name": one.name} | summarise(one.spec, found) | _paired(baseline, found)
 
 
 def _evaluate_one(load: Load, spec: RunSpec, questions: Questions, batch: int) -> list[ExamResult]:
@@ -111,8 +132,9 @@ def _lengthened(spec: RunSpec, prompt: str) -> RunSpec:
 
 def _times(runs: list[dict[str, Any]], baseline: list[dict[str, Any]]) -> dict[str, Any]:
     pairs = list(zip(baseline, runs, strict=True))
+    texts = [a["text_ms"] / b["text_ms"] for a, b in pairs if a["text_ms"] and b["text_ms"]]
     medians = (
-        "nfe", "ms_per_step", "tokens_per_s", "positions_per_s", "gflops_per_position",
+        "nfe", "text_nfe", "ms_per_step", "tokens_per_s", "positions_per_s", "gflops_per_position",
         "recomputed",
     )  # fmt: skip
     return {
@@ -120,76 +142,37 @@ def _times(runs: list[dict[str, Any]], baseline: list[dict[str, Any]]) -> dict[s
         "cache_bytes": max(one["cache_bytes"] for one in runs),
         "step_ratio": median(a["ms_per_step"] / b["ms_per_step"] for a, b in pairs),
         "speed_up": median(a["total_ms"] / b["total_ms"] for a, b in pairs),
+        "text_speed_up": median(texts) if texts else None,
     } | {name: median(one[name] for one in runs) for name in medians}
 
 
-def read_table(folder: Path) -> dict[str, Any]:
-    """The table.json of a folder; ValueError if it is missing or not a comparison."""
-    try:
-        table = json.loads((folder / "table.json").read_text("utf-8"))
-        complete = (
-            isinstance(table["command"], str)
-            and isinstance(table["environment"]["checkpoint"], str)
-            and {"correct", "problems", "nfe", "spec"} <= table["rows"][0].keys()
-            and all(isinstance(row["name"], str) for row in table["rows"])
-        )
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        complete = False
-    if not complete:
-        raise ValueError(f"add: --out must name a folder with a table.json; {REDO}")
-    return dict(table)
+def markdown(rows: Sequence[dict[str, Any]]) -> str:
+    """The rows as a Markdown table; without the columns of speed if no row was timed."""
+    timed = any(row["speed"] for row in rows)
+    head = ACCURACY_HEAD + SPEED_HEAD * timed
+    return markdown_table(head, [_accuracy_cells(row) + _speed_cells(row) * timed for row in rows])
 
 
-def check_baseline(old: dict[str, Any], spec: RunSpec, checkpoint: str) -> None:
-    """Raise ValueError if the first row of a table has another spec or checkpoint."""
-    if RunSpec.from_dict(old["rows"][0]["spec"]) != spec:
-        raise ValueError(f"add: the first rows differ in their settings; {REDO}")
-    if old["environment"]["checkpoint"] != checkpoint:
-        raise ValueError(f"add: the table is of another checkpoint; {REDO}")
+def percent(row: Mapping[str, Any]) -> str:
+    """The accuracy of a row with its standard error."""
+    return f"{100 * row['accuracy']:.1f} ± {100 * row['standard_error']:.1f} %"
 
 
-def merge_tables(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """`old` with the rows of `new`, which replace rows of the same name.
-
-    Raises ValueError if the first rows have different results, because the others are paired
-    with them.
-    """
-    for key in ("correct", "problems", "nfe"):
-        if old["rows"][0][key] != new["rows"][0][key]:
-            raise ValueError(f"add: the first rows differ in {key}; {REDO}")
-    added = {row["name"] for row in new["rows"][1:]}
-    kept = [row for row in old["rows"] if row["name"] not in added]
-    commands = dict.fromkeys([*old["command"].splitlines(), new["command"]])
-    return old | {"rows": [*kept, *new["rows"][1:]], "command": "\n".join(commands)}
-
-
-def markdown(document: dict[str, Any]) -> str:
-    """The table with its conditions and the command that made it."""
-    where, rows = document["environment"], document["rows"]
-    prompts = rows[0]["speed"]["prompts"] if rows[0]["speed"] else 0
-    notes = (
-        f"{rows[0]['problems']} held-out problems, the same for every row; `p` is McNemar's exact "
-        "test against the first row. From the second `forwards` on: another, longer task "
-        f"({TIMED_LENGTH}-token answers after worked examples, {prompts} prompts, one at a "
-        "time), ratios to the first row side by side. "
-        f"{where['device_name']}, {where['threads']} thread, {where['dtype']}, torch "
-        f"{where['torch']}, checkpoint `{where['checkpoint'][:12]}`."
-    )
-    commands = "\n\n".join(f"`{line}`" for line in document["command"].splitlines())
-    return f"{markdown_table(HEAD, map(_cells, rows))}\n{notes}\n\n{commands}\n"
-
-
-def _cells(row: dict[str, Any]) -> list[str]:
-    speed = row["speed"]
-    accuracy = f"{100 * row['accuracy']:.1f} ± {100 * row['standard_error']:.1f} %"
-    cells = [
-        row["name"], accuracy, f"{row['p']:.2g}", f"{row['nfe']:.1f}",
+def _accuracy_cells(row: dict[str, Any]) -> list[str]:
+    return [
+        row["name"], percent(row), f"{row['p']:.2g}", f"{row['nfe']:.1f}", f"{row['text_nfe']:.1f}",
         f"{row['gflops_per_token']:.2f}", f"{row['recomputed']:.0%}", f"{row['agreement']:.1%}",
         f"{row['cache_bytes'] / 1e6:.1f} MB",
     ]  # fmt: skip
+
+
+def _speed_cells(row: dict[str, Any]) -> list[str]:
+    speed = row["speed"]
     if speed is None:
-        return [*cells, "", "", "", "", ""]
+        return [""] * len(SPEED_HEAD)
+    text = speed["text_speed_up"]
     return [
-        *cells, f"{speed['nfe']:.0f}", f"{speed['ms_per_step']:.1f}",
-        f"{speed['step_ratio']:.2f}x", f"{speed['speed_up']:.2f}x", f"{speed['tokens_per_s']:.0f}",
+        f"{speed['nfe']:.0f}", f"{speed['text_nfe']:.0f}", f"{speed['ms_per_step']:.1f}",
+        f"{speed['step_ratio']:.2f}x", f"{speed['speed_up']:.2f}x",
+        "" if text is None else f"{text:.2f}x", f"{speed['tokens_per_s']:.0f}",
     ]  # fmt: skip

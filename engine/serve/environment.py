@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from engine.config.spec import RunSpec
+from engine.core.device import cpu_name
 from engine.generate.capture.capturers import WARM_UP_STEPS
 from engine.models.loading.memory_estimate import free_bytes, main_device
 
@@ -19,7 +20,7 @@ def describe(spec: RunSpec, checkpoint: str) -> dict[str, Any]:
     return {
         "device": spec.device,
         "device_name": (
-            torch.cuda.get_device_name(main) if main.startswith("cuda") else platform.machine()
+            torch.cuda.get_device_name(main) if main.startswith("cuda") else cpu_name()
         ),
         "dtype": spec.dtype,
         "threads": torch.get_num_threads(),

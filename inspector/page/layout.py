@@ -46,7 +46,7 @@ def build(session: Session, examples: Path | None = None) -> gr.Blocks:
                 with gr.Tab("Learn", id="learn"):
                     build_learn(handlers, examples / "lessons")
             with gr.Tab("Methods", id="methods"):
-                build_methods(handlers, examples and examples.parent / "results" / "table.json")
+                build_methods(handlers, examples and examples.parent / "results" / "results.json")
         demo.load(first_tab, None, tabs, **FLAG)
     demo.queue(max_size=64, default_concurrency_limit=16, api_open=False)
     return demo

@@ -17,14 +17,14 @@ from inspector.views import methods as view
 log = logging.getLogger("driftscope")
 
 
-def build_methods(handlers: Handlers, table: Path | None = None) -> None:
+def build_methods(handlers: Handlers, results: Path | None = None) -> None:
     """Build the tab's component; call inside `gr.Tab`.
 
-    `table` is the file `table.json` written by `python -m engine evaluate --specs`. Without it, or
-    if it cannot be read, the pages show no measurements made with this repository.
+    `results` is the file `results.json` written by `python -m engine tables`. Without it, or if it
+    cannot be read, the pages show no measurements made with this repository.
     """
     plain = handlers.session.default_race().a
-    pages = to_json(view.document(handlers.session.catalog(), plain, _read(table)))
+    pages = to_json(view.document(handlers.session.catalog(), plain, _read(results)))
 
     def methods(asked: Any) -> str:
         return pages

@@ -10,27 +10,27 @@ from engine.config.spec import RaceSpec, RunSpec
 Row = Mapping[str, Any]
 KINDS = {"cache": "Caches", "unmasker": "Unmaskers"}
 HEAD = (
-    "Setting", "Right", "p", "Forwards", "GFLOPs a token", "Recomputed", "Tokens as plain",
-    "A step", "A run",
+    "Setting", "End of text", "Right", "p", "Forwards", "To text end", "GFLOPs a token",
+    "Recomputed", "Same tokens", "A step", "A run", "Its text",
 )  # fmt: skip
 
 
-def document(catalog: Mapping[str, Any], plain: RunSpec, table: Row | None) -> dict[str, Any]:
+def document(catalog: Mapping[str, Any], plain: RunSpec, results: Row | None) -> dict[str, Any]:
     """The pages of all methods in a catalog, caches first, in the catalog's order.
 
     Args:
         catalog: the session's catalog.
         plain: the spec of plain decoding, against which each method can be tried.
-        table: this repository's own measurements, as written by `python -m engine evaluate
-            --specs`; None if there are none.
+        results: this repository's own measurements, as written by `python -m engine tables`, of
+            which the first table is shown; None if there are none.
     """
     groups = []
     for kind, title in KINDS.items():
         rows = catalog[f"{kind}s"]
-        pages = [_page(kind, row, rows, plain) | {"measured": _measured(kind, row, table)}
+        pages = [_page(kind, row, rows, plain) | {"measured": _measured(kind, row, results)}
                  for row in rows]  # fmt: skip
         groups.append({"title": title, "methods": pages})
-    return {"groups": groups, "note": _note(table)}
+    return {"groups": groups, "note": _note(results)}
 
 
 def trial(kind: str, name: str, plain: RunSpec) -> RaceSpec:
@@ -85,15 +85,18 @@ def _shown(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _measured(kind: str, row: Row, table: Row | None) -> dict[str, Any] | None:
-    """The rows in which a method was measured, after the baseline; None if it was not measured."""
-    if table is None:
-        return None
-    base, *others = table["rows"]
-    found = [one for one in others if row["name"] in _shown_by(kind, one["spec"])]
-    if not found and row["name"] != base["spec"][kind]:
-        return None
-    return {"head": HEAD, "rows": [_cells(one) for one in (base, *found)]}
+def _measured(kind: str, row: Row, results: Row | None) -> dict[str, Any] | None:
+    """The rows in which a method was measured, those of an end-of-text rule after their baseline.
+
+    None if it was not measured. A baseline is shown for itself only if it is the method.
+    """
+    rows = []
+    for block in results["tables"][0]["blocks"] if results else ():
+        base, *others = block["rows"]
+        found = [one for one in others if row["name"] in _shown_by(kind, one["spec"])]
+        if found or row["name"] == base["spec"][kind]:
+            rows += [_cells(one, block["eos"]) for one in (base, *found)]
+    return {"head": HEAD, "rows": rows} if rows else None
 
 
 def _shown_by(kind: str, spec: Row) -> list[str]:
@@ -103,38 +106,41 @@ def _shown_by(kind: str, spec: Row) -> list[str]:
     return spec["cache"].split("+") if kind == "cache" else []
 
 
-def _cells(row: Row) -> list[str]:
-    speed = row["speed"]
-    ratios = [f"{speed[name]:.2f}×" for name in ("step_ratio", "speed_up")] if speed else ["–"] * 2
+def _cells(row: Row, rule: str) -> list[str]:
+    speed = row["speed"] or {}
+    ratios = [speed.get(name) for name in ("step_ratio", "speed_up", "text_speed_up")]
     return [
         row["name"],
+        rule,
         f"{100 * row['accuracy']:.1f} ± {100 * row['standard_error']:.1f} %",
         f"{row['p']:.2g}",
         f"{row['nfe']:.1f}",
+        f"{row['text_nfe']:.1f}",
         f"{row['gflops_per_token']:.2f}",
         f"{row['recomputed']:.0%}",
         f"{row['agreement']:.1%}",
-        *ratios,
+        *("–" if ratio is None else f"{ratio:.2f}×" for ratio in ratios),
     ]
 
 
-def _note(table: Row | None) -> str:
+def _note(results: Row | None) -> str:
     """The conditions of the measurements, in words."""
-    if table is None:
+    if results is None:
         return ""
-    first, where = table["rows"][0], table["environment"]
+    first, where = results["tables"][0]["blocks"][0]["rows"][0], results["environment"]
     spec, speed = first["spec"], first["speed"]
     timed = (
-        "“A step” and “A run” are speed-ups over plain decoding (above 1 is faster), measured on "
-        f"a longer task ({speed['nfe']} forwards of plain decoding, {speed['prompts']} prompts, "
-        "one at a time). "
+        "“A step”, “A run” and “Its text” (up to the end of the text) are speed-ups over plain "
+        "decoding by the same end-of-text rule (above 1 is faster), measured on a longer task "
+        f"({speed['nfe']:.0f} forwards of plain decoding, {speed['prompts']} prompts, one at a "
+        "time). "
         if speed
         else ""
     )
     return (
         f"{first['problems']} held-out problems of this repository's corpus, the same for every "
         f"row, on {spec['model']}; answers of {spec['gen_length']} tokens in blocks of "
-        f"{spec['block_length']}. p is from McNemar's exact test against the first row. {timed}"
-        f"{where['device_name']}, {where['threads']} thread, {where['dtype']}, torch "
-        f"{where['torch']}."
+        f"{spec['block_length']}. p is from McNemar's exact test against plain decoding by the "
+        f"same end-of-text rule. {timed}{where['date']}, {where['device_name']}, "
+        f"{where['threads']} thread, torch {where['torch']}."
     )

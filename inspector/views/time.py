@@ -13,7 +13,7 @@ from engine.trace.trace import Trace
 from inspector.page_data.packing import packed
 from inspector.views.guider import break_even
 
-SWEEP = ASSETS / "results" / "rho.json"
+RESULTS = ASSETS / "results" / "results.json"
 RECORDING = ("steps", "layers", "probe")
 
 
@@ -52,6 +52,6 @@ def rho(trace: Trace) -> dict[str, Any]:
 
     It is the same for every run. Raises ValueError if its file does not exist.
     """
-    if not SWEEP.is_file():
-        raise ValueError("There is no recorded sweep. Make one with `python -m engine sweep`.")
-    return dict(json.loads(SWEEP.read_text("utf-8")))
+    if not RESULTS.is_file():
+        raise ValueError("There is no recorded sweep. Make one with `python -m engine tables`.")
+    return dict(json.loads(RESULTS.read_text("utf-8"))["sweep"])

@@ -1,11 +1,10 @@
 """The replay file, the recorded runs and links to a cursor, in a real headless Chromium."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from engine.core import drift_codes
+from engine.core.files import ASSETS
 from engine.trace.trace import Trace
 from inspector.files.replay import replay_page
 from inspector.run_store import RaceRecord
@@ -17,7 +16,7 @@ from tests.support.looking import cell_colour, show
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
 
-METHODS = Path(__file__).parents[2] / "assets" / "examples" / "methods"
+METHODS = ASSETS / "examples" / "methods"
 HOSTILE = "</script><img src=x onerror=window.hit=1><!--<script>${window.hit=2}\u202eabc\u2028`"
 LANES = {"a": "plain", "b": "threshold"}
 CURSOR = ("lane", "view", "step", "layer", "position")
@@ -109,6 +108,24 @@ def test_the_replay_file_replays_in_its_own_theme(from_disk, tmp_path):
     assert race.page.locator("#ds-race [data-branch]:visible").count() == 0
     race.page.locator("#ds-race [data-numbers] summary").click()
     race.page.locator("#ds-race [data-run-card]", has_text="python -m engine repeat").wait_for()
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [("official", False), ("fill_safe", True)],
+)
+def test_a_race_of_unequal_end_of_text_rules_says_so(from_disk, tmp_path, rule, said):
+    record = RaceRecord(state="done")
+    for lane in "ab":
+        record.traces[lane] = trace = Trace.load(ASSETS / "examples" / f"{lane}.npz")
+        trace.meta["spec"] |= {"eos": rule if lane == "b" else "official"}
+    path = tmp_path / "replay.html"
+    path.write_text(replay_page(record, str), "utf-8")
+    headline = from_disk(path).text("[data-headline]")
+    assert "up to the end of the text" in headline
+    unequal = ". Unequal end-of-text rules: A official, B fill_safe"
+    assert headline.endswith(unequal) == said
+    assert ("Unequal" in headline) == said
 
 
 def test_hostile_text_in_a_replay_file_is_only_text(from_disk, tmp_path):

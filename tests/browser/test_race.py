@@ -45,8 +45,12 @@ def test_the_default_race(app, new_page):
     race.wait_state("running", *FINAL)
     race.wait_state("done")
     assert race.shown("a") == race.shown("b") == 128
-    assert re.search(r"Lane B is [\d.]+× (faster|slower)", race.text("[data-headline]"))
-    assert re.search(r"\d+ forwards instead of 128", race.text("[data-chips]"))
+    ratio = r"[\d.]+× (faster|slower)"
+    headline = race.text("[data-headline]")
+    assert re.search(rf"Lane B is {ratio}; up to the end of the text {ratio}$", headline)
+    chips = race.text("[data-chips]")
+    assert re.search(r"\d+ forwards instead of 128", chips)
+    assert re.search(r"\d+ instead of \d+ up to the end of the text", chips)
     assert "right" in race.text("[data-chips]")
     race.ready()
 

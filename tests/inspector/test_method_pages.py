@@ -1,8 +1,8 @@
 """Every method's page: description, published figures, knobs, and the race that tries it."""
 
+import copy
 import json
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import fields, replace
 from types import SimpleNamespace
 
 import gradio as gr
@@ -11,17 +11,19 @@ import pytest
 from engine import catalog
 from engine.catalog import derive_plan, method_doc, policies, unmaskers
 from engine.config.spec import RaceSpec, RunSpec
+from engine.core.files import ASSETS
+from engine.core.method_docs import PublishedFigure
 from inspector.page.methods_tab import build_methods
 from inspector.views.methods import document, trial
 
-ROOT = Path(__file__).parents[2]
-TABLE = json.loads((ROOT / "assets" / "results" / "table.json").read_text("utf-8"))
+RESULTS = json.loads((ASSETS / "results" / "results.json").read_text("utf-8"))
+BLOCKS = RESULTS["tables"][0]["blocks"]
 PLAIN = RunSpec(prompt="Mia has 3 pens & 4 = 7? “yes”\n+1 %2B")
 METHODS = [("cache", name) for name in policies()] + [("unmasker", name) for name in unmaskers()]
 
 
-def pages(table=TABLE):
-    made = document(catalog.describe(), PLAIN, table)
+def pages(results=RESULTS):
+    made = document(catalog.describe(), PLAIN, results)
     json.dumps(made)
     return {page["name"]: page for group in made["groups"] for page in group["methods"]}
 
@@ -45,7 +47,9 @@ def test_the_catalog_gives_descriptions_and_figures_under_their_older_names_too(
     caches = {row["name"]: row for row in catalog.describe()["caches"]}
     row, figure = caches["dual"], caches["dual"]["published"][0]
     assert row["account"] == row["description"] == method_doc(policies()["dual"]).description
-    assert figure.keys() == {"figure", "conditions", "source", "where"}
+    own = {one.name for one in fields(PublishedFigure)}
+    assert {"figure", "conditions", "gpu", "lengths", "shots", "table", "source"} < own
+    assert figure.keys() == own | {"where"}
     assert figure["where"] == figure["source"]
     assert caches["dare_o"]["stackable_on"] == ("none", "prefix", "dual", "freecache")
 
@@ -88,48 +92,75 @@ def test_a_page_names_the_methods_that_it_combines_with():
         assert found[name]["stands_on"] == found[name]["carries"] == []
 
 
-def shown(name, table=TABLE):
-    measured = pages(table)[name]["measured"]
+def shown(name, results=RESULTS):
+    measured = pages(results)[name]["measured"]
     return measured and [row[0] for row in measured["rows"]]
 
 
+def rows_of(*names):
+    """The names of measured rows, those of a block after its baseline."""
+    found = []
+    for block in BLOCKS:
+        own = [row["name"] for row in block["rows"] if row["name"] in names]
+        found += ["plain decoding", *own] if own else []
+    return found
+
+
 def test_measured_rows_are_those_of_the_method_after_the_baseline():
-    assert shown("none") == ["plain decoding"]
-    assert shown("quota") == ["plain decoding", "plain decoding, bfloat16"]
-    assert shown("threshold") == ["plain decoding", "threshold 0.9", "threshold 0.5"]
-    assert shown("dare_o")[1:] == ["DARE-O on dual cache", "DARE-O on dual cache, threshold 0.9"]
-    assert shown("dual")[1] == "dual cache"
+    assert shown("none") == ["plain decoding"] * len(BLOCKS)
+    assert shown("quota") == ["plain decoding", "plain decoding, bfloat16", "plain decoding"]
+    assert shown("threshold") == rows_of("threshold 0.9", "threshold 0.5")
+    assert shown("dare_o") == rows_of(
+        "DARE-O on dual cache",
+        "DARE-O on dual cache, threshold 0.9",
+        "DARE-O on dual cache, 2 layers skipped",
+    )
+    assert shown("guided") == rows_of("guided", "guided, other vocabulary")
     assert "DARE-O on dual cache" in shown("dual")
     assert shown("frechet") is shown("certainty") is None
     assert all(page["measured"] is None for page in pages(None).values())
 
 
-def test_measured_cells_are_those_of_the_saved_table():
-    head, row = (pages()["dllm_cache"]["measured"][part] for part in ("head", "rows"))
-    lines = (ROOT / "assets" / "results" / "table.md").read_text("utf-8").splitlines()
-    cells = next(line for line in lines if line.startswith("| dLLM-Cache 100/20/0"))
-    name, right, p, nfe, flops, again, agreed, _, _, _, step, whole, _ = cells.strip("| ").split(
-        " | "
-    )
-    wanted = [name, right, p, nfe, flops, again, agreed]
-    assert row[2] == [*wanted, step.replace("x", "×"), whole.replace("x", "×")]
-    assert len(head) == len(row[2])
+def test_guided_is_shown_beside_plain_decoding_by_its_rule_only():
+    measured = pages()["guided"]["measured"]
+    rule = measured["head"].index("End of text")
+    assert {row[rule] for row in measured["rows"]} == {"fill_safe"}
+
+
+def test_measured_cells_are_those_of_the_saved_results():
+    measured = pages()["dllm_cache"]["measured"]
+    (found,) = (row for row in BLOCKS[0]["rows"] if row["name"] == "dLLM-Cache 100/20/0")
+    (shown_row,) = (row for row in measured["rows"] if row[0] == found["name"])
+    cells = dict(zip(measured["head"], shown_row, strict=True))
+    assert cells["End of text"] == "official"
+    assert cells["Right"].startswith(f"{100 * found['accuracy']:.1f} ±")
+    assert cells["Forwards"] == f"{found['nfe']:.1f}"
+    assert cells["To text end"] == f"{found['text_nfe']:.1f}"
+    for name, key in (
+        ("A step", "step_ratio"),
+        ("A run", "speed_up"),
+        ("Its text", "text_speed_up"),
+    ):
+        assert cells[name] == f"{found['speed'][key]:.2f}×"
 
 
 def test_a_row_that_was_not_timed_has_no_ratios():
-    rows = [row | {"speed": None} for row in TABLE["rows"]]
-    made = document(catalog.describe(), PLAIN, TABLE | {"rows": rows})
-    assert made["groups"][0]["methods"][0]["measured"]["rows"][0][-2:] == ["–", "–"]
+    untimed = copy.deepcopy(RESULTS)
+    for block in untimed["tables"][0]["blocks"]:
+        for row in block["rows"]:
+            row["speed"] = None
+    made = document(catalog.describe(), PLAIN, untimed)
+    assert made["groups"][0]["methods"][0]["measured"]["rows"][0][-3:] == ["–"] * 3
     assert "speed-ups" not in made["note"]
-    assert "speed-ups" in document(catalog.describe(), PLAIN, TABLE)["note"]
+    assert "speed-ups" in document(catalog.describe(), PLAIN, RESULTS)["note"]
 
 
 @pytest.mark.parametrize(
-    ("text", "rows"), [(json.dumps(TABLE), 2), ("{broken", None), (None, None)],
+    ("text", "rows"), [(json.dumps(RESULTS), 3), ("{broken", None), (None, None)],
     ids=["whole", "broken", "missing"],
 )  # fmt: skip
 def test_the_tab_works_without_measurements(tmp_path, text, rows):
-    path = tmp_path / "table.json"
+    path = tmp_path / "results.json"
     if text is not None:
         path.write_text(text, "utf-8")
     session = SimpleNamespace(

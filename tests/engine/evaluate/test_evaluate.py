@@ -10,14 +10,7 @@ import pytest
 from engine.bench.suite import NamedSpec, read_specs
 from engine.config.spec import RunSpec
 from engine.evaluate.__main__ import main
-from engine.evaluate.comparison import (
-    _evaluate_one,
-    check_baseline,
-    mcnemar,
-    merge_tables,
-    read_table,
-    time_prompts,
-)
+from engine.evaluate.comparison import _evaluate_one, check_rules, mcnemar, time_prompts
 from engine.evaluate.exam import evaluate, summarise
 from engine.models.loading.families import embedded_models
 from engine.serve.model_pool import ModelPool
@@ -62,12 +55,6 @@ def test_an_invalid_flag_is_named_in_the_error(flags, named):
         main(["--problems", "1", *flags])
 
 
-def test_add_needs_a_folder(capsys):
-    with pytest.raises(SystemExit):
-        main(["--specs", "x.json", "--add"])
-    assert "--add needs" in capsys.readouterr().err
-
-
 def test_a_batch_gives_the_answers_of_single_problems(model):
     questions = exam_questions(4, 3)
     spec = RunSpec(gen_length=32, block_length=16, steps=32)
@@ -109,36 +96,20 @@ def test_many_settings_are_compared_with_the_first(tmp_path):
     assert rash["speed"]["speed_up"] > 4
     assert document["command"].startswith("python -m engine evaluate --specs ")
     assert json.loads((tmp_path / "table.json").read_text())["rows"] == document["rows"]
-    assert read_table(tmp_path)["rows"] == document["rows"]
+    assert rash["text_nfe"] == 1
+    assert rash["speed"]["text_nfe"] <= rash["speed"]["nfe"]
+    assert rash["speed"]["text_speed_up"] > 1
     assert "| again " in (tmp_path / "table.md").read_text()
 
 
-def a_table(command, **changes):
-    row = {"name": "plain", "correct": 2, "problems": 3, "nfe": 4.0, "spec": {}} | changes
-    others = [{"name": "kept"}, {"name": "replaced", "old": True}]
-    where = {"checkpoint": "c"}
-    return {"environment": where, "command": command, "rows": [row, *others]}
-
-
-def test_rows_are_added_to_a_table_with_the_same_first_row():
-    new = a_table("second") | {
-        "rows": [a_table("")["rows"][0], {"name": "replaced"}, {"name": "more"}]
-    }
-    whole = merge_tables(a_table("first"), new)
-    assert [row["name"] for row in whole["rows"]] == ["plain", "kept", "replaced", "more"]
-    assert whole["rows"][2] == {"name": "replaced"}
-    assert whole["command"] == "first\nsecond"
-    for changes in ({"correct": 1}, {"nfe": 4.5}):
-        with pytest.raises(ValueError, match=f"add: .* {next(iter(changes))}"):
-            merge_tables(a_table("first", **changes), new)
-
-
-def test_rows_are_not_added_to_a_table_of_another_baseline():
-    check_baseline(a_table(""), RunSpec(), "c")
-    with pytest.raises(ValueError, match=r"add: .* settings"):
-        check_baseline(a_table("", spec={"cache": "dual"}), RunSpec(), "c")
-    with pytest.raises(ValueError, match=r"add: .* checkpoint"):
-        check_baseline(a_table(""), RunSpec(), "d")
+def test_rows_of_a_table_share_their_end_of_text_rule():
+    plain, guided = RunSpec(), RunSpec(unmasker="guided")
+    found = check_rules([NamedSpec("plain", plain), NamedSpec("guided", guided)])
+    assert [one.spec.eos for one in found] == ["fill_safe", "fill_safe"]
+    assert check_rules([NamedSpec("plain", plain)])[0].spec.eos == "official"
+    eager = NamedSpec("eager", replace(plain, eos="fill_eager"))
+    with pytest.raises(ValueError, match="specs: eos: the rows of a table need one"):
+        check_rules([NamedSpec("plain", plain), eager])
 
 
 @pytest.mark.parametrize(
@@ -158,26 +129,6 @@ def test_an_invalid_specs_file_is_named_without_assertions(tmp_path):
     code, _, error = command("engine.evaluate", "--specs", str(path), options=("-O",))
     assert code == 1
     assert error == f'error: specs: {path} must be a JSON list of {{"name", fields}}, not empty\n'
-
-
-ROW = {"name": "plain", "correct": 1, "problems": 2, "nfe": 3.0, "spec": {}}
-TABLE = {"environment": {"checkpoint": "c"}, "command": "x", "rows": [ROW]}
-
-
-@pytest.mark.parametrize(
-    "document",
-    [None, [], TABLE | {"rows": []}, TABLE | {"rows": [{"name": "x"}]}, TABLE | {"rows": ["x"]},
-     TABLE | {"rows": [ROW, {}]}, TABLE | {"environment": {}}, TABLE | {"command": None}],
-)  # fmt: skip
-def test_an_invalid_table_is_rejected(tmp_path, document):
-    with pytest.raises(ValueError, match=r"add: --out must name a folder with a table\.json"):
-        read_table(tmp_path)
-    path = tmp_path / "table.json"
-    path.write_text(json.dumps(TABLE))
-    assert read_table(tmp_path) == TABLE
-    path.write_text(json.dumps(document))
-    with pytest.raises(ValueError, match=r"add: --out must name a folder with a table\.json"):
-        read_table(tmp_path)
 
 
 @pytest.mark.parametrize(("gained", "lost", "p"), [(0, 0, 1), (0, 5, 0.0625), (3, 3, 1)])

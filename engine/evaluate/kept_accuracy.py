@@ -1,0 +1,110 @@
+"""Accuracy rows that are kept in a file, under a key of everything that can change them.
+
+Times are never kept: a kept row has none.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.catalog import policies, unmaskers
+from engine.config.spec import RunSpec
+from engine.core.files import write_atomically
+
+ENGINE = Path(__file__).parents[1]
+# The code that decides which tokens are decoded and which answers are right. Of the methods only
+# those that a spec uses are added.
+PACKAGES = ("cache", "generate", "guider", "models", "unmask")
+MODULES = (
+    "catalog.py", "core/rows.py", "core/regions.py", "config/plan.py", "config/spec.py",
+    "evaluate/exam.py", "serve/lane.py", "tiny/corpus.py", "tiny/phrases.py", "tiny/scenes.py",
+)  # fmt: skip
+# Subpackages left out: methods of other specs; loading, which gives the weights of the digests;
+# captured forwards, whose tokens the tests compare with those of eager ones.
+LEFT_OUT = ("methods", "loading", "capture")
+TIMES = ("tokens_per_s", "positions_per_s", "ms_per_problem")
+
+
+def row_key(
+    spec: RunSpec, baseline: RunSpec, digests: Mapping[str, str], exam: Mapping[str, int]
+) -> str:
+    """The key of a row: the specs of the row and of its baseline, checkpoints, exam and code.
+
+    `digests` are those of the checkpoints by name, `exam` holds the problems, seed and shots.
+    """
+    parts = {
+        "spec": spec.to_dict(), "baseline": baseline.to_dict(), "digests": dict(digests),
+        "exam": dict(exam), "torch": torch.__version__,
+        "code": [code_digest(path) for path in _sources(spec, baseline)],
+    }  # fmt: skip
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+@cache
+def code_digest(path: Path) -> str:
+    """A digest of the syntax tree of a module, without comments and docstrings."""
+    tree = ast.parse(path.read_text("utf-8"))
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and _is_text(body[0]):
+            body[0] = ast.Expr(ast.Constant(""))
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+
+
+def _is_text(node: ast.AST) -> bool:
+    constant = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return constant and isinstance(node.value.value, str)  # type: ignore[attr-defined]
+
+
+def _sources(*specs: RunSpec) -> list[Path]:
+    """The modules of the code that decodes the specs and marks their answers."""
+    found = {ENGINE / name for name in MODULES}
+    for package in PACKAGES:
+        paths = (ENGINE / package).rglob("*.py")
+        found |= {path for path in paths if path.parent.name not in LEFT_OUT}
+    for spec in specs:
+        methods = [policies()[name] for name in spec.cache.split("+")]
+        found |= {Path(inspect.getfile(one)) for one in (*methods, unmaskers()[spec.unmasker])}
+    return sorted(found)
+
+
+class KeptAccuracy:
+    """The rows of a file by their keys; a file that is missing or damaged counts as empty."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._used: set[str] = set()
+        try:
+            rows = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError):
+            rows = {}
+        self._rows: dict[str, dict[str, Any]] = rows if isinstance(rows, dict) else {}
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        """The row of a key; None if it is not kept."""
+        self._used.add(key)
+        return self._rows.get(key)
+
+    def put(self, key: str, row: Mapping[str, Any]) -> None:
+        """Keep a row without its times, and write the file."""
+        self._used.add(key)
+        self._rows[key] = {name: value for name, value in row.items() if name not in TIMES}
+        self._write()
+
+    def drop_unused(self) -> None:
+        """Remove the rows whose keys were not read or written, and write the file."""
+        self._rows = {key: row for key, row in self._rows.items() if key in self._used}
+        self._write()
+
+    def _write(self) -> None:
+        lines = (f"{json.dumps(key)}: {json.dumps(row)}" for key, row in self._rows.items())
+        write_atomically(self._path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())

@@ -1,0 +1,246 @@
+"""Measure all tables of assets/results in one run on one machine.
+
+    python -m engine tables
+
+Reads `settings.json` there, which lists tables, their models and their rows, and writes
+`results.json`, the chart of growth, and the tables and findings in assets/results/README.md and
+README.md. All times are measured in this run, one thread, nothing else running. Accuracies are
+kept in `accuracy.json` and computed again if the checkpoint, the settings or the code that
+decodes has changed; --accuracy computes only these and writes no table.
+
+The data name machine, date, commit and versions. Uncommitted changes of the engine or of the
+models are refused, because the commit would not be what was measured.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.bench import growth, ratio_sweep, suite
+from engine.bench.chart import svg
+from engine.bench.suite import NamedSpec
+from engine.catalog import make_unmasker
+from engine.config.spec import RunSpec
+from engine.core.command_line import command_parser
+from engine.core.files import ASSETS
+from engine.core.tables import README, RESULTS_README, update_section
+from engine.evaluate import comparison, results_text
+from engine.evaluate.kept_accuracy import KeptAccuracy, row_key
+from engine.models.loading.checkpoint import Checkpoint
+from engine.models.loading.families import embedded_models
+from engine.serve import environment
+from engine.serve.lane import LoadedModel
+from engine.serve.model_pool import ModelPool
+from engine.tiny.corpus import exam_questions
+from engine.unmask.methods.guided import Guided
+
+RESULTS = ASSETS / "results"
+COMMAND = "python -m engine tables"
+LENGTHS: dict[str, Any] = {"gen_length": 64, "block_length": 32, "steps": 64}  # of the exam
+TIMED_SHOTS = 8  # worked examples in the prompts that are timed
+BATCH = 20  # problems decoded together for accuracy
+MACHINE = ("device_name", "cores", "threads", "torch", "python", "system")
+
+
+@dataclass(frozen=True)
+class Block:
+    """The rows of a table that share an end-of-text rule; the first is the baseline."""
+
+    eos: str
+    specs: list[NamedSpec]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of settings.json: a model, the worked examples of its exam and its blocks."""
+
+    name: str
+    model: str
+    shots: int
+    timed: bool
+    blocks: list[Block]
+
+
+def read_settings(path: Path) -> list[Table]:
+    """The tables of a settings file; ValueError names the file, or the row and the field."""
+    tables = []
+    for table in json.loads(path.read_text("utf-8")):
+        base = RunSpec(model=table["model"], **LENGTHS)
+        blocks = []
+        for block in table["blocks"]:
+            rows = [row | {"eos": block["eos"]} for row in block["rows"]]
+            specs = comparison.check_rules(suite.named_specs(rows, base, path))
+            if specs[0].spec.eos != block["eos"]:
+                raise ValueError(f"{path}: {table['name']}: a row cannot end by {block['eos']}")
+            blocks.append(Block(block["eos"], specs))
+        tables.append(Table(table["name"], table["model"], table["shots"], table["timed"], blocks))
+    return tables
+
+
+def run_environment(commit: str) -> dict[str, Any]:
+    """Machine, versions, date and commit of a measurement."""
+    found = environment.describe(RunSpec(), "")
+    today = datetime.now(UTC).date().isoformat()
+    return {name: found[name] for name in MACHINE} | {"date": today, "commit": commit}
+
+
+def check_one_environment(document: Mapping[str, Any]) -> None:
+    """Raise ValueError if parts of the results were measured in different environments.
+
+    The day may change during a run.
+    """
+    first = document["environment"]
+    for name, part in timed_parts(document):
+        for key, value in first.items():
+            if key != "date" and part["environment"].get(key) != value:
+                raise ValueError(
+                    f"results: {name} was measured with another {key} "
+                    f"({part['environment'].get(key)!r}, not {value!r}); measure all in one run"
+                )
+
+
+def timed_parts(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The parts of the results that hold times, with their names."""
+    for table in document["tables"]:
+        for block in table["blocks"]:
+            if any(row["speed"] for row in block["rows"]):
+                yield f"{table['name']}, {block['eos']}", block
+    for name in ("speed", "growth", "sweep"):
+        yield name, document[name]
+
+
+def evaluate_block(
+    table: Table, block: Block, exam: Mapping[str, int], kept: KeptAccuracy, workers: int
+) -> list[dict[str, Any]]:
+    """The accuracy rows of a block: kept ones, and new ones that are kept from now on."""
+    baseline = block.specs[0].spec
+    keys = {one.name: row_key(one.spec, baseline, _digests(one.spec), exam) for one in block.specs}
+    missing = [one for one in block.specs if kept.get(keys[one.name]) is None]
+    if missing:
+        wanted = missing if missing[0] is block.specs[0] else [block.specs[0], *missing]
+        questions = exam_questions(**exam)
+        for row in comparison.compare(load_embedded, wanted, questions, BATCH, workers):
+            kept.put(keys[row["name"]], row)
+            print(f"{table.name}, {block.eos}: {row['name']}: {row['accuracy']:.1%}", flush=True)
+    return [{**(kept.get(keys[one.name]) or {}), "name": one.name} for one in block.specs]
+
+
+def load_embedded(spec: RunSpec) -> LoadedModel:
+    """The embedded model of a spec, loaded anew."""
+    return ModelPool(embedded_models(ASSETS)).load(spec)
+
+
+def _digests(spec: RunSpec) -> dict[str, str]:
+    """The digests of the checkpoints that a spec uses, by name."""
+    names = [spec.model]
+    unmasker = make_unmasker(spec)
+    if isinstance(unmasker, Guided):
+        names.append(unmasker.guider)
+    return {name: Checkpoint(ASSETS / "models" / name).digest() for name in names}
+
+
+def time_block(table: Table, block: Block, prompts: int, commit: str) -> dict[str, Any]:
+    """The environment of a block and its times by name, None for a table that is not timed."""
+    if not table.timed:
+        return {"environment": run_environment(commit), "speed": {}}
+    pool = ModelPool(embedded_models(ASSETS))
+    questions = exam_questions(prompts, 7, TIMED_SHOTS)
+    speed = comparison.time_prompts(pool.load, block.specs, questions)
+    return {"environment": run_environment(commit), "speed": speed}
+
+
+def measure(
+    tables: Sequence[Table], accuracies: Sequence[Any], args: Any, commit: str
+) -> dict[str, Any]:
+    """Measure all times; returns the document of results.json."""
+    document: dict[str, Any] = {
+        "environment": run_environment(commit), "command": COMMAND, "problems": args.problems,
+        "seed": args.seed, "tables": [],
+    }  # fmt: skip
+    for table, of_table in zip(tables, accuracies, strict=True):
+        blocks = []
+        for block, rows in zip(table.blocks, of_table, strict=True):
+            found = time_block(table, block, args.timed, commit)
+            timed = [row | {"speed": found["speed"].get(row["name"])} for row in rows]
+            where = found["environment"]
+            blocks.append({"eos": block.eos, "environment": where, "rows": timed})
+            print(comparison.markdown(timed), flush=True)
+        checkpoint = _digests(table.blocks[0].specs[0].spec)[table.model]
+        document["tables"].append(
+            {"name": table.name, "model": table.model, "checkpoint": checkpoint}
+            | {"shots": table.shots, "blocks": blocks}
+        )
+    cases = list(suite.cpu_suite("cpu"))
+    rows, _ = suite.run_cases(cases, args.rounds)
+    works = {
+        "speed": {"rounds": args.rounds, "rows": rows},
+        "growth": {"rounds": args.rounds, "rows": growth.measure_growth("cpu", args.rounds)},
+        "sweep": ratio_sweep.measure(args.rounds),
+    }
+    where = run_environment(commit)
+    return document | {name: found | {"environment": where} for name, found in works.items()}
+
+
+def write(document: Mapping[str, Any]) -> None:
+    """Write results.json, the chart, and the sections of both Markdown files."""
+    check_one_environment(document)
+    (RESULTS / "results.json").write_text(json.dumps(document) + "\n", "utf-8")
+    chart = svg(growth.panels(document["growth"]["rows"]), "ms a forward")
+    (RESULTS / "growth.svg").write_text(chart, "utf-8")
+    for name, text in results_text.sections(document).items():
+        update_section(RESULTS_README, text, name)
+    update_section(README, results_text.measured(document), "measured")
+
+
+def clean_commit() -> str:
+    """The commit of the repository; ValueError if engine or models differ from it."""
+
+    def git(*words: str) -> str:
+        try:
+            done = subprocess.run(["git", *words], cwd=ASSETS, capture_output=True, text=True)
+        except OSError as error:
+            raise ValueError(f"commit: git cannot be run ({error}); install it") from None
+        if done.returncode:
+            raise ValueError(f"commit: {done.stderr.strip()}; run this in a clone")
+        return done.stdout.strip()
+
+    changed = git("status", "--porcelain", "--", "../engine", "models", "results/settings.json")
+    if changed:
+        raise ValueError(f"commit: uncommitted changes, commit them first:\n{changed}")
+    return git("rev-parse", "HEAD")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command; `arguments` default to those of the process."""
+    parser = command_parser("tables", __doc__)
+    parser.add_argument("--problems", type=int, default=500, help="exam problems of each row")
+    parser.add_argument("--seed", type=int, default=7, help="seed of the problems")
+    parser.add_argument("--timed", type=int, default=3, help="long prompts timed for each row")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of the speed tables")
+    parser.add_argument("--workers", type=int, default=2, help="processes for accuracy")
+    parser.add_argument("--accuracy", action="store_true", help="only complete accuracy.json")
+    args = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    try:
+        commit = "" if args.accuracy else clean_commit()
+        tables = read_settings(RESULTS / "settings.json")
+        kept = KeptAccuracy(RESULTS / "accuracy.json")
+        accuracies = []
+        for table in tables:
+            exam = {"problems": args.problems, "seed": args.seed, "shots": table.shots}
+            block_rows = partial(evaluate_block, table, exam=exam, kept=kept, workers=args.workers)
+            accuracies.append([block_rows(block) for block in table.blocks])
+        if not args.accuracy:
+            write(measure(tables, accuracies, args, commit))
+        kept.drop_unused()
+    except ValueError as error:
+        raise SystemExit(f"error: {error}") from None

@@ -1,0 +1,106 @@
+"""Kept accuracies: a row is found again only if nothing that can change it has changed."""
+
+import inspect
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine.catalog import policies
+from engine.config.spec import RunSpec
+from engine.evaluate import kept_accuracy
+from engine.evaluate.kept_accuracy import ENGINE, KeptAccuracy, code_digest, row_key
+
+PLAIN = RunSpec()
+DUAL = replace(PLAIN, cache="dual")
+DIGESTS = {"tiny-llada": "d"}
+EXAM = {"problems": 5, "seed": 7, "shots": 0}
+
+
+def test_the_key_changes_with_specs_checkpoints_and_exam():
+    key = row_key(DUAL, PLAIN, DIGESTS, EXAM)
+    assert row_key(DUAL, PLAIN, dict(DIGESTS), dict(EXAM)) == key
+    others = [
+        row_key(replace(DUAL, seed=1), PLAIN, DIGESTS, EXAM),
+        row_key(DUAL, replace(PLAIN, eos="fill_safe"), DIGESTS, EXAM),
+        row_key(DUAL, PLAIN, {"tiny-llada": "e"}, EXAM),
+        row_key(DUAL, PLAIN, DIGESTS | {"tiny-qwen2": "d"}, EXAM),
+        row_key(DUAL, PLAIN, DIGESTS, EXAM | {"problems": 6}),
+        row_key(DUAL, PLAIN, DIGESTS, EXAM | {"shots": 1}),
+    ]
+    assert len({key, *others}) == 1 + len(others)
+
+
+@pytest.mark.parametrize(
+    ("module", "changes"),
+    [
+        ("generate/loop.py", True),
+        ("cache/forward.py", True),
+        ("unmask/methods/quota.py", True),
+        ("tiny/corpus.py", True),
+        ("cache/methods/spa_cache.py", False),
+        ("models/loading/hub.py", False),
+        ("bench/trial.py", False),
+    ],
+)
+def test_the_key_changes_with_the_code_that_decodes(monkeypatch, module, changes):
+    before, real = row_key(DUAL, PLAIN, DIGESTS, EXAM), kept_accuracy.code_digest
+    assert (ENGINE / module).is_file()
+
+    def changed(path):
+        return "changed" if path == ENGINE / module else real(path)
+
+    monkeypatch.setattr(kept_accuracy, "code_digest", changed)
+    assert (row_key(DUAL, PLAIN, DIGESTS, EXAM) != before) == changes
+
+
+def test_the_method_that_a_spec_uses_is_part_of_its_key(monkeypatch):
+    path, real = Path(inspect.getfile(policies()["dual"])), kept_accuracy.code_digest
+    keys = [row_key(one, PLAIN, DIGESTS, EXAM) for one in (DUAL, PLAIN)]
+    monkeypatch.setattr(
+        kept_accuracy, "code_digest", lambda found: "x" if found == path else real(found)
+    )
+    assert row_key(DUAL, PLAIN, DIGESTS, EXAM) != keys[0]
+    assert row_key(PLAIN, PLAIN, DIGESTS, EXAM) == keys[1]
+
+
+CODE = 'def f(x):\n    """Add."""\n    return x + 1\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ('# a comment\ndef f(x):\n    """Other words."""\n    return (x + 1)\n', True),
+        (CODE.replace("+ 1", "+ 2"), False),
+        (CODE.replace('"""Add."""', "x = 1"), False),
+        (CODE + 'NAME = "text"\n', False),
+    ],
+)
+def test_comments_and_docstrings_do_not_change_a_digest(tmp_path, text, same):
+    one, other = tmp_path / "one.py", tmp_path / "other.py"
+    one.write_text(CODE, "utf-8")
+    other.write_text(text, "utf-8")
+    assert (code_digest(one) == code_digest(other)) == same
+
+
+def test_rows_are_kept_without_times(tmp_path):
+    path = tmp_path / "accuracy.json"
+    KeptAccuracy(path).put("k", {"accuracy": 0.5, "tokens_per_s": 3.0, "nfe": 4})
+    KeptAccuracy(path).put("l", {"accuracy": 0.25})
+    kept = KeptAccuracy(path)
+    assert kept.get("k") == {"accuracy": 0.5, "nfe": 4}
+    assert kept.get("unknown") is None
+    kept.drop_unused()
+    assert json.loads(path.read_text("utf-8")) == {"k": {"accuracy": 0.5, "nfe": 4}}
+
+
+@pytest.mark.parametrize("text", [None, "{broken", "[]"])
+def test_a_missing_or_damaged_file_counts_as_empty(tmp_path, text):
+    path = tmp_path / "accuracy.json"
+    if text is not None:
+        path.write_text(text, "utf-8")
+    kept = KeptAccuracy(path)
+    assert kept.get("k") is None
+    kept.put("k", {"accuracy": 1.0})
+    assert KeptAccuracy(path).get("k") == {"accuracy": 1.0}

@@ -1,0 +1,229 @@
+"""The command that makes every table in one run, and the text that is computed from its data."""
+
+import copy
+import json
+
+import pytest
+
+from engine.bench import growth, ratio_sweep, suite
+from engine.core.tables import README, RESULTS_README, section_marks
+from engine.evaluate import results_text, tables
+from engine.evaluate.tables import check_one_environment, read_settings
+from tests.support.micro import ROOT
+
+RESULTS = ROOT / "assets" / "results"
+SHAPE = "llada:layers=12,d=32,heads=4,ffn=48,vocab=900"
+OFFICIAL = [
+    {"name": "plain decoding"},
+    {"name": "threshold 0.9", "unmasker": "threshold"},
+    {"name": "dual cache, threshold 0.9", "cache": "dual", "unmasker": "threshold"},
+]
+FILL_SAFE = [{"name": "plain decoding"}, {"name": "guided", "unmasker": "guided", "cache": "dual"}]
+SETTINGS = [
+    {
+        "name": "tiny-llada", "model": "tiny-llada", "shots": 0, "timed": True,
+        "blocks": [
+            {"eos": "official", "rows": OFFICIAL}, {"eos": "fill_safe", "rows": FILL_SAFE},
+        ],
+    },
+    {
+        "name": "after an example", "model": "tiny-llada", "shots": 1, "timed": False,
+        "blocks": [{"eos": "official", "rows": OFFICIAL[1:]}],
+    },
+]  # fmt: skip
+MEASURED = {"official": ("plain decoding",), "fill_safe": ("plain decoding", "guided")}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty results folder and README files, and small networks for the tables of speed."""
+    (tmp_path / "settings.json").write_text(json.dumps(SETTINGS), "utf-8")
+    names = ("conditions", "tables", "findings", "speed", "growth", "recording", "measured")
+    marked = "".join("".join(section_marks(name)) + "\n" for name in names)
+    (tmp_path / RESULTS_README).parent.mkdir(parents=True)
+    for file in (README, RESULTS_README):
+        (tmp_path / file).write_text(marked, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    monkeypatch.setattr(tables, "clean_commit", lambda: "c" * 40)
+    monkeypatch.setattr(tables, "TIMED_SHOTS", 0)
+    monkeypatch.setattr(results_text, "MEASURED", MEASURED)
+    monkeypatch.setattr(suite, "CPU_SHAPE", SHAPE)
+    monkeypatch.setattr(suite, "CPU_PROMPTS", (6,))
+    few = {suite.PLAIN: {"gen_length": 32, "steps": 32}}
+    for module in (suite, growth):
+        monkeypatch.setattr(module, "speed_settings", lambda: few)
+    monkeypatch.setattr(growth, "SHOWN", {"plain": suite.PLAIN})
+    monkeypatch.setattr(growth, "CPU_SHAPE", SHAPE)
+    monkeypatch.setattr(growth, "BASE", {"prompt": 6, "answer": 64, "layers": 2, "batch": 1})
+    monkeypatch.setattr(growth, "AXES", {"layers": (1, 2)})
+    monkeypatch.setattr(ratio_sweep, "RATIOS", (0.0, 0.5))
+    monkeypatch.setattr(ratio_sweep, "INTERVALS", (64,))
+    return tmp_path
+
+
+def test_one_command_writes_every_table(folder, capsys):
+    tables.main(["--problems", "1", "--timed", "1", "--rounds", "1", "--workers", "1"])
+    document = json.loads((folder / "results.json").read_text("utf-8"))
+    check_one_environment(document)
+    assert document["environment"]["commit"] == "c" * 40
+    assert {"date", "device_name", "cores", "torch", "python"} <= set(document["environment"])
+    blocks = [block for table in document["tables"] for block in table["blocks"]]
+    assert [block["eos"] for block in blocks] == ["official", "fill_safe", "official"]
+    for block in blocks:
+        assert {row["spec"]["eos"] for row in block["rows"]} == {block["eos"]}
+        assert not {"tokens_per_s", "ms_per_problem"} & set(block["rows"][0])
+    plain, guided = blocks[1]["rows"]
+    assert guided["speed"]["speed_up"] > 0
+    assert plain["nfe"] < blocks[0]["rows"][0]["nfe"] == 64
+    assert plain["text_nfe"] <= plain["nfe"]
+    assert blocks[2]["rows"][0]["speed"] is None
+    assert document["sweep"]["points"]
+    assert (folder / "growth.svg").is_file()
+    written = (folder / RESULTS_README).read_text("utf-8")
+    assert written.count("End of text: `") == 3
+    assert "| guided " in written
+    assert "c" * 12 in written
+    assert "| `fill_safe` " in (folder / README).read_text("utf-8")
+    assert "threshold 0.9: " in capsys.readouterr().out
+
+    kept = json.loads((folder / "accuracy.json").read_text("utf-8"))
+    assert len(kept) == 7
+    tables.main(["--problems", "1", "--accuracy"])
+    assert "threshold 0.9: " not in capsys.readouterr().out, "nothing is evaluated again"
+    assert json.loads((folder / "accuracy.json").read_text("utf-8")) == kept
+
+
+def test_a_row_that_cannot_end_by_the_rule_of_its_block_is_refused(tmp_path):
+    wrong = copy.deepcopy(SETTINGS)
+    wrong[0]["blocks"][0]["rows"].append({"name": "guided", "unmasker": "guided"})
+    path = tmp_path / "settings.json"
+    path.write_text(json.dumps(wrong), "utf-8")
+    with pytest.raises(ValueError, match="tiny-llada: a row cannot end by official"):
+        read_settings(path)
+
+
+def test_a_row_with_another_rule_than_its_block_cannot_be_written(tmp_path):
+    wrong = copy.deepcopy(SETTINGS)
+    wrong[0]["blocks"][0]["rows"][1]["eos"] = "fill_eager"
+    path = tmp_path / "settings.json"
+    path.write_text(json.dumps(wrong), "utf-8")
+    (one, _) = read_settings(path)
+    assert {row.spec.eos for row in one.blocks[0].specs} == {"official"}
+
+
+def document_of(*environments):
+    """A document whose parts were measured in the environments given, in turn."""
+    row = {"speed": {}}
+    parts = [{"environment": one} for one in environments]
+    block, speed, grown, sweep = parts
+    tables_ = [
+        {"name": "t", "blocks": [{"eos": "official", "rows": [row | {"speed": {"x": 1}}]} | block]}
+    ]
+    return {
+        "environment": environments[0], "tables": tables_, "speed": speed, "growth": grown,
+        "sweep": sweep,
+    }  # fmt: skip
+
+
+HERE = {"device_name": "A", "torch": "2", "commit": "c", "date": "2026-01-01"}
+
+
+def test_parts_of_one_environment_are_accepted():
+    check_one_environment(document_of(HERE, HERE, HERE, HERE))
+    check_one_environment(document_of(HERE, HERE | {"date": "2026-01-02"}, HERE, HERE))
+
+
+@pytest.mark.parametrize("key", ["device_name", "torch", "commit"])
+@pytest.mark.parametrize(("place", "named"), [(1, "speed"), (2, "growth"), (3, "sweep")])
+def test_parts_of_two_environments_are_refused(key, place, named):
+    found = [HERE] * 4
+    found[place] = HERE | {key: "other"}
+    with pytest.raises(ValueError, match=f"results: {named} was measured with another {key}"):
+        check_one_environment(document_of(*found))
+
+
+def row(name, accuracy, p):
+    return {"name": name, "accuracy": accuracy, "standard_error": 0.01, "p": p}
+
+
+def test_significant_differences_are_named_with_their_sign():
+    rows = [row("plain", 0.9, 1), row("worse", 0.87, 0.011), row("same", 0.88, 0.06)]
+    text = results_text._significance("m", "official", [*rows, row("better", 0.93, 0.02)])
+    assert "less accurate (p < 0.05): worse (-3.0 points, p = 0.011)." in text
+    assert "more accurate: better (+3.0 points, p = 0.02)." in text
+    assert "The other 1 rows do not differ" in text
+    assert "same" not in text
+    quiet = results_text._significance("m", "official", [rows[0], rows[2], rows[2]])
+    assert "No significant difference" in quiet
+    assert "less accurate" not in quiet
+
+
+def test_recording_costs_are_those_of_the_rows():
+    def timed(record, speed):
+        return {"spec": {"record": record}, "speed_up": speed, "baseline": "plain", "group": "g"}
+
+    text = results_text.recording([timed("off", 1), timed("layers", 0.8)])
+    assert text == "Recording changes the time of a run by: plain at g: +25 % (`layers`)."
+
+
+# The files of the repository.
+
+
+@pytest.fixture(scope="module")
+def saved():
+    return json.loads((RESULTS / "results.json").read_text("utf-8"))
+
+
+def test_the_saved_results_are_of_one_environment(saved):
+    check_one_environment(saved)
+    assert len(saved["environment"]["commit"]) == 40
+    assert saved["environment"]["date"] >= "2026-11-23"
+
+
+def test_the_saved_results_have_every_row_of_the_settings(saved):
+    for table, given in zip(saved["tables"], read_settings(RESULTS / "settings.json"), strict=True):
+        for block, wanted in zip(table["blocks"], given.blocks, strict=True):
+            assert [one["name"] for one in block["rows"]] == [one.name for one in wanted.specs]
+            for found, one in zip(block["rows"], wanted.specs, strict=True):
+                assert found["spec"] == one.spec.to_dict()
+                assert found["problems"] == saved["problems"] == 500
+                assert bool(found["speed"]) == given.timed
+    timed = {(one["group"], one["name"]) for one in saved["speed"]["rows"]}
+    assert timed == {(one.group, one.name) for one in suite.cpu_suite("cpu")}
+
+
+def test_guided_rows_are_beside_plain_decoding_by_the_same_rule(saved):
+    found = 0
+    for table in saved["tables"]:
+        for block in table["blocks"]:
+            guided = [one for one in block["rows"] if one["spec"]["unmasker"] == "guided"]
+            if guided:
+                found += 1
+                assert block["eos"] == "fill_safe"
+                first = block["rows"][0]["spec"]
+                assert (first["unmasker"], first["cache"]) == ("quota", "none")
+    assert found == 2
+
+
+def section(text, name):
+    start, end = section_marks(name)
+    assert start in text, name
+    return text.partition(start)[2].partition(end)[0]
+
+
+def test_the_sections_and_sentences_are_those_of_the_saved_results(saved):
+    text = (ROOT / RESULTS_README).read_text("utf-8")
+    for name, expected in results_text.sections(saved).items():
+        assert section(text, name) == expected
+    shown = section((ROOT / README).read_text("utf-8"), "measured")
+    assert shown == results_text.measured(saved)
+
+
+def test_a_sentence_changes_with_its_table(saved):
+    other = copy.deepcopy(saved)
+    for one in other["tables"][0]["blocks"][0]["rows"]:
+        one["p"] = 0.9
+    before, after = results_text.findings(saved), results_text.findings(other)
+    assert "Significantly less accurate" in before[0]
+    assert "No significant difference" in after[0]
