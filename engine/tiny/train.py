@@ -187,7 +187,7 @@ def _parser() -> argparse.ArgumentParser:
         if name == "export":
             other.add_argument("--run", type=Path, required=True)
         else:
-            text = "outputs of `python -m engine evaluate --json`"
+            text = "results.json of `tables`, or outputs of `evaluate --json`"
             other.add_argument("--exams", type=Path, nargs="*", default=[], help=text)
     return top
 

@@ -227,3 +227,19 @@ def test_a_sentence_changes_with_its_table(saved):
     before, after = results_text.findings(saved), results_text.findings(other)
     assert "Significantly less accurate" in before[0]
     assert "No significant difference" in after[0]
+
+
+def test_the_cards_of_the_models_have_the_saved_accuracies(saved):
+    found = 0
+    for table in saved["tables"]:
+        card = (ROOT / "assets" / "models" / table["model"] / "README.md").read_text("utf-8")
+        rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in card.splitlines()]
+        for block in table["blocks"]:
+            for one in block["rows"]:
+                right = f"{one['accuracy']:.1%} ± {one['standard_error']:.1%}"
+                spec, shots = one["spec"], str(table["shots"])
+                sizes = [str(spec["gen_length"]), str(spec["block_length"]), block["eos"]]
+                cells = [one["name"], *sizes, shots, str(one["problems"]), right]
+                assert cells in [row[:7] for row in rows], cells
+                found += 1
+    assert found > 40

@@ -1,5 +1,6 @@
 """Training resumes exactly, masks as decoding does, and exports what the adapter reads."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -142,6 +143,26 @@ def test_a_shifted_state_is_predicted_by_the_row_before():
     assert (one.rows - other.rows == 1).all()
     assert (one.targets == other.targets).all()
     assert (one.ids == other.ids).all()
+
+
+def test_a_card_shows_the_tables_of_its_model(tmp_path):
+    folder = ROOT / "assets" / "models" / "tiny-llada"
+    (tmp_path / "training.json").write_text((folder / "training.json").read_text())
+    row = {
+        "spec": {"gen_length": 64, "block_length": 32, "eos": "fill_safe"}, "problems": 9,
+        "accuracy": 0.5, "standard_error": 0.1, "nfe": 30.0, "tokens_per_forward": 1,
+    }  # fmt: skip
+    tables = [
+        {"model": model, "shots": 4, "blocks": [{"rows": [row | {"name": f"of {model}"}]}]}
+        for model in ("tiny-llada", "tiny-dream")
+    ]
+    (tmp_path / "results.json").write_text(json.dumps({"tables": tables}) + "\n")
+    exams = str(tmp_path / "results.json")
+    train("card", "--folder", str(tmp_path), "--family", "llada", "--exams", exams)
+    lines = (tmp_path / "README.md").read_text("utf-8").splitlines()
+    (line,) = (line for line in lines if line.startswith("| of "))
+    cells = [cell.strip() for cell in line.split("|")[1:-1]]
+    assert cells[:6] == ["of tiny-llada", "64", "32", "fill_safe", "4", "9"]
 
 
 @pytest.mark.parametrize("text", ["", "no JSON\n", "[]\n"])
