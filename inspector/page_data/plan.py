@@ -26,10 +26,12 @@ def sentence(spec: RunSpec, plan: Mapping[str, Any]) -> str:
         criterion = "the guider" if spec.unmasker == "guided" else criterion
         return f"{shape}, {criterion} decides: between {low} and {_count(high, 'forward')}"
     few, many = min(owed), max(owed)
+    forwards = _count(high, "forward")
+    forwards = forwards if low == high else f"between {low} and {forwards}"
     tokens = _count(many, "token") if few == many else f"{few} to {_count(many, 'token')}"
     return (
         f"{_count(spec.steps, 'step')} / {_count(blocks, 'block')} = "
-        f"{plan['steps_per_block']} per block, {tokens} a step, {_count(high, 'forward')}"
+        f"{plan['steps_per_block']} per block, {tokens} a step, {forwards}"
     )
 
 

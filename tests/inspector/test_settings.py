@@ -124,6 +124,8 @@ def test_the_plan_in_words(session):
     assert "0 to 2 tokens a step, 128 forwards" in sentence(dream, session.plan(dream))
     origin = replace(dream, knobs={"dream.alg": "origin"})
     assert "chance decides: between 4 and 128 forwards" in sentence(origin, session.plan(origin))
+    stops = replace(race.a, eos="fill_safe")
+    assert "1 token a step, between 1 and 128 forwards" in sentence(stops, session.plan(stops))
     assert "answer 128 of" in context_use(race.a, session.plan(race.a))
     assert context_use(race.a, {}) == ""
 
