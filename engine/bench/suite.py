@@ -83,7 +83,10 @@ def cpu_suite(device: str) -> Iterator[CaseSpec]:
         for one in speed_cases(base, tokens, f"prompt {tokens}"):
             yield one
             if one.name in (PLAIN, DUAL):
-                yield from (variant(one, "bfloat16", dtype="bfloat16"), with_recorder(one, "steps"))
+                yield from (
+                    variant(one, "bfloat16", dtype="bfloat16"),
+                    with_recorder(one, "layers"),
+                )
             if one.name == DUAL:
                 yield variant(one, "eager", eager=True)
 

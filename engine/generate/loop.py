@@ -154,11 +154,12 @@ class Denoiser:
         per_block = spec.steps // spec.blocks if job.unmasker.scheduled else None
         job.unmasker.set_guider(job.run_guider)
         job.unmasker.start(self.run, per_block, job.progress)
+        job.recorder.start()
 
     def _branch(self, index: int) -> GuidanceBranch:
-        job, policy = self.job, self.job.make_policy()
+        job, policy, notes = self.job, self.job.make_policy(), None
         if index == 0:
-            policy = job.recorder.wrap_policy(policy)
+            policy, notes = job.recorder.wrap_policy(policy), job.recorder.notes
         policy.start(self.run)
         adapter, run = job.adapter, self.run
         store = ActivationStore(
@@ -166,7 +167,8 @@ class Denoiser:
         )
         if index == 0:
             adapter = job.recorder.wrap_adapter(adapter, store)
-        return GuidanceBranch(policy, store, CapturedForwards(adapter, store, policy, job.capturer))
+        forwards = CapturedForwards(adapter, store, policy, job.capturer, notes)
+        return GuidanceBranch(policy, store, forwards)
 
     def _view(self, block: slice, block_index: int, block_step: int) -> StepView:
         builder = StepViewBuilder(

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from engine.core.device import upload
 from engine.core.drift_codes import NOT_EVALUATED, OFFSET, SCALE
 from engine.core.events import QUANTITIES
 from engine.core.rows import ALL, Rows, is_empty
@@ -29,12 +31,10 @@ def cosine_distance(a: Tensor, b: Tensor) -> Tensor:
 
 
 class LastValues:
-    """The last values of one sequence and the drift codes of those computed in a step.
+    """The last values of one sequence.
 
     Attributes:
         values: for each of QUANTITIES [layers, T, width]; 0 if never computed.
-        codes: [QUANTITIES, layers, T] uint8, drift codes of 1 - cosine between the value computed
-            since `clear` and the last one before, 255 if either is missing.
     """
 
     def __init__(
@@ -48,44 +48,76 @@ class LastValues:
             for name, width in zip(QUANTITIES, widths, strict=True)
         }
         options["dtype"] = torch.promote_types(dtype, torch.float32)
-        self._norms = {name: torch.zeros(shape, **options) for name in QUANTITIES}
-        self.codes = torch.empty((len(QUANTITIES), *shape), dtype=torch.uint8, device=device)
-        self._length = length
-
-    def clear(self) -> None:
-        """Reset the codes at the start of a step."""
-        self.codes.fill_(NOT_EVALUATED)
+        each = (len(QUANTITIES), *shape)
+        self._norms = torch.zeros(each, **options)  # of the values before the step
+        self._new_norms = torch.full(each, torch.nan, **options)  # NaN: no new value
+        self._products = torch.zeros(each, **options)  # of new value and last one
+        self._length, self._device = length, device
 
     def update(self, name: str, rows: Sequence[Rows], read: Callable[[int], Tensor]) -> None:
-        """Store new values of a quantity and their codes.
+        """Store new values of a quantity.
 
-        `read(i)` [n, ...] are the values of layer i at `rows[i]`. Layers with the same slice are
+        `read(i)` [1, n, ...] are the values of layer i at `rows[i]`. Layers with the same slice are
         stored in one operation, and so are all layers with index rows.
         """
         slices: dict[tuple[int, int], list[int]] = {}
-        indices: list[tuple[int, Tensor]] = []
+        indices: dict[int, Tensor] = {}
         for layer, chosen in enumerate(rows):
             if chosen is ALL:
                 slices.setdefault((0, self._length), []).append(layer)
             elif isinstance(chosen, Tensor):
-                indices.append((layer, chosen[0]))
+                indices[layer] = chosen[0]
             elif not is_empty(chosen):
                 slices.setdefault((chosen.start, chosen.stop), []).append(layer)
+        quantity = QUANTITIES.index(name)
         for (start, stop), layers in slices.items():
-            new = torch.stack([read(layer) for layer in layers])
-            self._store(name, (_contiguous(layers), slice(start, stop)), new.flatten(2))
+            new = torch.cat([read(layer) for layer in layers]).flatten(2)
+            self._store_slice(quantity, (_contiguous(layers), slice(start, stop)), new)
         if indices:
-            layers_of = torch.cat([torch.full_like(chosen, layer) for layer, chosen in indices])
-            new = torch.cat([read(layer).flatten(1) for layer, _ in indices])
-            self._store(name, (layers_of, torch.cat([chosen for _, chosen in indices])), new)
+            new = torch.cat([read(layer) for layer in indices], 1).flatten(2)
+            self._store_index(quantity, self._places(indices), new[0])
 
-    def _store(self, name: str, where: Any, new: Tensor) -> None:
-        values, norms, fresh = self.values[name], self._norms[name], upcast(new)
-        norm = torch.linalg.vector_norm(fresh, dim=-1)
-        both = norm * norms[where]
-        product = upcast(values[where]).mul_(fresh)  # in place: the old value is not needed again
-        self.codes[QUANTITIES.index(name)][where] = encode_drift(1 - product.sum(-1) / both)
-        values[where], norms[where] = new, norm
+    def take_codes(self) -> Tensor:
+        """Drift codes of the values stored since the last call, [QUANTITIES, layers, T] uint8.
+
+        They encode 1 - cosine between a new value and the last one before; 255 if either is
+        missing.
+        """
+        codes = encode_drift(1 - self._products / (self._norms * self._new_norms))
+        self._norms = torch.where(self._new_norms.isnan(), self._norms, self._new_norms)
+        self._new_norms.fill_(torch.nan)
+        return codes
+
+    def _store_slice(self, quantity: int, where: Any, new: Tensor) -> None:
+        """Store values [layers, n, width] at `where`, layers and a slice of rows."""
+        name = QUANTITIES[quantity]
+        values = self.values[name]
+        norms, products = _norms_and_products(new, values[where])
+        self._new_norms[quantity][where], self._products[quantity][where] = norms, products
+        if new.shape == values.shape:
+            self.values[name] = new
+        else:
+            values[where] = new
+
+    def _store_index(self, quantity: int, places: Tensor, new: Tensor) -> None:
+        """Store values [n, width] at `places` [n] of all layers and rows in one dimension."""
+        values = self.values[QUANTITIES[quantity]].flatten(0, 1)
+        norms, products = _norms_and_products(new, values.index_select(0, places))
+        self._new_norms[quantity].view(-1).index_copy_(0, places, norms)
+        self._products[quantity].view(-1).index_copy_(0, places, products)
+        values.index_copy_(0, places, new)
+
+    def _places(self, indices: dict[int, Tensor]) -> Tensor:
+        """Index rows by layer as places in a dimension of layers times rows."""
+        counts = [len(rows) for rows in indices.values()]
+        starts = np.repeat(np.array(list(indices)) * self._length, counts)
+        return torch.cat(list(indices.values())) + upload(starts, self._device)
+
+
+def _norms_and_products(new: Tensor, old: Tensor) -> tuple[Tensor, Tensor]:
+    """Norms of `new` [..., width], and its scalar products with `old`, which is overwritten."""
+    new, old = upcast(new), upcast(old)
+    return torch.linalg.vector_norm(new, dim=-1), old.mul_(new).sum(-1)
 
 
 def _contiguous(layers: list[int]) -> slice | list[int]:

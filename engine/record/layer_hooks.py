@@ -1,30 +1,31 @@
-"""LayerHooks: a proxy of an adapter that keeps the outputs of its layers for a recorder."""
+"""LayerHooks: a proxy of an adapter that notes the outputs of its layers for a recorder."""
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 from torch import Tensor
 
 from engine.core.rows import Rows
 from engine.models.base import ModelAdapter
+from engine.record.notes import ForwardNotes
 
 
 class LayerHooks:
-    """Computes what `inner` computes and keeps the outputs until `clear`.
+    """Computes what `inner` computes, and notes the outputs in `notes`.
+
+    `stored` may name K and V, which are then not noted: the recorder reads them from a store.
 
     Attributes:
-        outputs: (quantity, layer) -> [B, n, ...]; `k`, `v` and `q0` (the query of head 0) of the
-            call with the most rows, `attn` and `ffn` of the last call.
-        rows: layer -> the rows of its `q0`.
         keep_logits: whether `raw_logits` are kept.
         raw_logits: [B, n, V] of the last call.
     """
 
-    def __init__(self, inner: ModelAdapter) -> None:
-        self.inner = inner
-        self.outputs: dict[tuple[str, int], Tensor] = {}
-        self.rows: dict[int, Rows] = {}
+    def __init__(
+        self, inner: ModelAdapter, notes: ForwardNotes, stored: Container[str] = ()
+    ) -> None:
+        self.inner, self._notes, self._stored = inner, notes, stored
         self.raw_logits: Tensor | None = None
         self.keep_logits = False
 
@@ -32,39 +33,33 @@ class LayerHooks:
         """All else is that of `inner`."""
         return getattr(self.inner, name)
 
-    def clear(self) -> None:
-        """Release all outputs."""
-        self.outputs.clear()
-        self.rows.clear()
-        self.raw_logits = None
-
     def project(
         self, layer: int, names: str, x: Tensor, rows: Rows, length: int, heads: slice | None = None
     ) -> tuple[Tensor, ...]:
-        """As `inner`; keeps K and V of all heads, and queries that include head 0."""
+        """As `inner`; notes K and V of all heads, and queries that include head 0."""
         out = self.inner.project(layer, names, x, rows, length, heads)
         for name, values in zip(names, out, strict=True):
             if name == "q" and (heads is None or heads.start == 0):
-                if self._keep("q0", layer, values[:, :, 0]):
-                    self.rows[layer] = rows
-            elif heads is None:
-                self._keep(name, layer, values)
+                if self._note("q0", layer, values[:, :, 0]):
+                    self._notes.query_rows[layer] = rows
+            elif name != "q" and heads is None and name not in self._stored:
+                self._note(name, layer, values)
         return out
 
     def attend(self, layer: int, *operands: Any) -> Tensor:
         """As `inner`."""
-        out = self.outputs["attn", layer] = self.inner.attend(layer, *operands)
+        out = self._notes.outputs["attn", layer] = self.inner.attend(layer, *operands)
         return out
 
     def attend_with_weights(self, layer: int, *operands: Any) -> tuple[Tensor, Tensor]:
         """As `inner`."""
         out = self.inner.attend_with_weights(layer, *operands)
-        self.outputs["attn", layer] = out[0]
+        self._notes.outputs["attn", layer] = out[0]
         return out
 
     def mlp(self, layer: int, h: Tensor) -> Tensor:
         """As `inner`."""
-        out = self.outputs["ffn", layer] = self.inner.mlp(layer, h)
+        out = self._notes.outputs["ffn", layer] = self.inner.mlp(layer, h)
         return out
 
     def logits(self, h: Tensor) -> Tensor:
@@ -73,10 +68,10 @@ class LayerHooks:
         self.raw_logits = out.clone() if self.keep_logits else None
         return out
 
-    def _keep(self, name: str, layer: int, values: Tensor) -> bool:
-        """Keep an output unless one with more rows is kept already; whether it was kept."""
-        kept = self.outputs.get((name, layer))
-        most_rows = kept is None or kept.shape[1] <= values.shape[1]
+    def _note(self, name: str, layer: int, values: Tensor) -> bool:
+        """Note an output unless one with more rows is noted already; whether it was noted."""
+        known = self._notes.outputs.get((name, layer))
+        most_rows = known is None or known.shape[1] <= values.shape[1]
         if most_rows:
-            self.outputs[name, layer] = values
+            self._notes.outputs[name, layer] = values
         return most_rows

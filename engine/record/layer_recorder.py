@@ -14,15 +14,13 @@ from torch import Tensor
 from engine.cache.base import StepPlan, StepView
 from engine.cache.store import ActivationStore
 from engine.core.events import SITES, Recording, Similarity
-from engine.core.rows import ALL, Rows, take
+from engine.core.rows import ALL, Rows, count
 from engine.models.base import ModelAdapter
 from engine.record.last_values import LastValues
 from engine.record.layer_hooks import LayerHooks
-from engine.record.recorder import StepRecorder
+from engine.record.recorder import NO_ROWS, StepRecorder
 from engine.record.sketches import Sketch
 from engine.unmask.base import Candidates
-
-NO_ROWS = slice(0, 0)
 
 
 class LayerRecorder(StepRecorder):
@@ -44,8 +42,14 @@ class LayerRecorder(StepRecorder):
 
     def wrap_adapter(self, adapter: ModelAdapter, store: ActivationStore) -> ModelAdapter:
         """The adapter with hooks; K and V are read from `store` if it keeps them."""
-        self._hooks, self._store = LayerHooks(adapter), store
+        stored = [name for name in ("k", "v") if store.keeps(name)]
+        self._hooks, self._store = LayerHooks(adapter, self.notes, stored), store
         return cast(ModelAdapter, self._hooks)
+
+    def start(self) -> None:
+        """Discard the values of the run before."""
+        super().start()
+        self._last = self._sketch = None
 
     def begin(self, view: StepView) -> None:
         """Clear the step before; allocate memory before the first."""
@@ -64,19 +68,19 @@ class LayerRecorder(StepRecorder):
         assert self._last is not None
         assert self._sketch is not None
         recording, last = super().record(view, plan, logits, candidates), self._last
-        last.clear()
         layers = range(self._hooks.info.layers)
-        for site in SITES:
-            rows = [self.rows(plan, layer, site) for layer in layers]
-            last.update(site, rows, partial(self._value, site, rows))
-        queried = [self._hooks.rows.get(layer, NO_ROWS) for layer in layers]
-        rows = [plan.rows if chosen is ALL else chosen for chosen in queried]
-        last.update("q0", rows, partial(self._value, "q0", rows))
+        recomputed = dict(zip(SITES, zip(*self.recomputed(plan), strict=True), strict=True))
+        queried = [self.notes.query_rows.get(layer, NO_ROWS) for layer in layers]
+        rows = recomputed | {"q0": [plan.rows if one is ALL else one for one in queried]}
+        for name in ("k", "v"):
+            last.update(name, rows[name], partial(self._value, name, rows[name]))
         computed = np.bitwise_or.reduce(recording.plan[:, :2], (0, 1))
         changed = np.unpackbits(computed, count=view.run.length).astype(bool)
-        self._sketch.add(view.step, changed, last)
-        self._hooks.clear()
-        codes = last.codes.cpu().numpy().transpose(1, 0, 2)
+        self._sketch.add(view.step, changed, last)  # K and V are still in the processor's cache
+        for name in ("attn", "ffn", "q0"):
+            last.update(name, rows[name], partial(self._value, name, rows[name]))
+        self.notes.clear()
+        codes = last.take_codes().cpu().numpy().transpose(1, 0, 2)
         return replace(recording, drift=np.ascontiguousarray(codes))
 
     @torch.inference_mode()
@@ -88,11 +92,9 @@ class LayerRecorder(StepRecorder):
         return found
 
     def _value(self, name: str, chosen: Sequence[Rows], layer: int) -> Tensor:
-        """What a layer computed of sequence 0 at the rows `chosen[layer]`, [n, ...]."""
-        assert self._hooks is not None
+        """What a layer computed of sequence 0 at the rows `chosen[layer]`, [1, n, ...]."""
         assert self._store is not None
-        if name in ("k", "v"):
-            if self._store.keeps(name):
-                return self._store.read(layer, name, chosen[layer])[0].transpose(0, 1)
-            return take(self._hooks.outputs[name, layer], chosen[layer])[0]
-        return self._hooks.outputs[name, layer][0]
+        if name in ("k", "v") and self._store.keeps(name):
+            return self._store.read(layer, name, chosen[layer])[:1].transpose(1, 2)
+        output = self.notes.outputs[name, layer]
+        return output[:1, : count(chosen[layer], output.shape[1])]  # index rows may be padded

@@ -22,6 +22,7 @@ from engine.models.ops import upcast
 from engine.record.last_values import cosine_distance, encode_drift
 from engine.record.layer_hooks import LayerHooks
 from engine.record.layer_recorder import LayerRecorder
+from engine.record.notes import ForwardNotes
 from engine.unmask.base import Candidates
 
 
@@ -34,7 +35,12 @@ class ProbeRecorder(LayerRecorder):
 
     def __init__(self, max_steps: int, probes: int) -> None:
         super().__init__(max_steps)
-        self._probes, self._parts_probed = probes, 0
+        self._probes = probes
+
+    def start(self) -> None:
+        """No step was compared yet."""
+        super().start()
+        self._parts_probed = 0
         self._masks_at_start: int | None = None
         self._canvas: Tensor | None = None
 
@@ -91,7 +97,8 @@ class ProbeRecorder(LayerRecorder):
     def _exact(self, view: StepView, canvas: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """Exact values [layers, T, width] of every row by site, and the raw logits of the step."""
         assert self._hooks is not None
-        hooks, run = LayerHooks(self._hooks.inner), view.run
+        notes, run = ForwardNotes(), view.run
+        hooks = LayerHooks(self._hooks.inner, notes)
         store = ActivationStore(hooks.info, (), 1, run.length, hooks.dtype, hooks.device)
         real = torch.from_numpy(_real(run))[None].to(hooks.device) if any(run.padding[:1]) else None
         logits = forward(
@@ -100,7 +107,7 @@ class ProbeRecorder(LayerRecorder):
         )  # fmt: skip
         layers = range(hooks.info.layers)
         values = {
-            site: torch.stack([hooks.outputs[site, layer][0].flatten(1) for layer in layers])
+            site: torch.stack([notes.outputs[site, layer][0].flatten(1) for layer in layers])
             for site in SITES
         }
         return values, logits

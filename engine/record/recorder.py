@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 import numpy as np
 from torch import Tensor
 
-from engine.cache.base import CachePolicy, LayerPlan, LayerProbe, Speedups, StepPlan, StepView
+from engine.cache.base import CachePolicy, LayerPlan, LayerProbe, StepPlan, StepView
 from engine.cache.forward import UnreadRows
 from engine.cache.store import ActivationStore
+from engine.core.device import HostCopy, upload
 from engine.core.events import KINDS, SITES, Recording, Similarity
-from engine.core.rows import ALL, Rows, to_mask
+from engine.core.rows import ALL, Rows
 from engine.models.base import ModelAdapter
 from engine.models.ops import upcast
+from engine.record.notes import ForwardNotes
 from engine.unmask.base import Candidates
 
 TOP_CANDIDATES = 5
+NO_ROWS = slice(0, 0)
 
 
 class Recorder:
@@ -25,11 +29,13 @@ class Recorder:
     Attributes:
         unread: what the forward does with rows that only the recorder reads.
         reads_tensors: whether it reads tensors of each step before the next, which rules out
-            captured forwards and steps that run ahead.
+            steps that run ahead.
+        notes: what its proxies of policy and adapter note during a forward, None if nothing.
     """
 
     unread: ClassVar[UnreadRows] = "drop"
     reads_tensors: ClassVar[bool] = False
+    notes: ForwardNotes | None = None
 
     def wrap_policy(self, policy: CachePolicy) -> CachePolicy:
         """The policy to run: `policy`, or a proxy that observes it."""
@@ -38,6 +44,9 @@ class Recorder:
     def wrap_adapter(self, adapter: ModelAdapter, store: ActivationStore) -> ModelAdapter:
         """The adapter of the first branch, whose store is `store`: `adapter`, or one with hooks."""
         return adapter
+
+    def start(self) -> None:
+        """Set the state before the first step; called again when the run is rewound."""
 
     def begin(self, view: StepView) -> None:
         """Prepare for a step; called before its forward, within the measured time."""
@@ -66,55 +75,52 @@ class StepRecorder(Recorder):
     reads_tensors = True
 
     def __init__(self) -> None:
-        self._plans: list[LayerPlan] = []
+        self.notes: ForwardNotes = ForwardNotes()
         self._policy: CachePolicy | None = None
 
     def wrap_policy(self, policy: CachePolicy) -> CachePolicy:
-        """A proxy of the policy that collects its layer plans."""
+        """A proxy of the policy that notes its layer plans."""
         self._policy = policy
-        return listen_to_plans(policy, self._plans)
+        return listen_to_plans(policy, self.notes.plans)
 
     def begin(self, view: StepView) -> None:
-        """Clear the plans of the step before."""
-        self._plans.clear()
+        """Clear the notes of the step before."""
+        self.notes.clear()
 
     def record(
         self, view: StepView, plan: StepPlan, logits: Tensor, candidates: Candidates
     ) -> Recording:
         """The plan, the candidates and the planned kinds of the step."""
-        real = view.real[0]
-        probabilities = upcast(logits[0, real]).softmax(-1)
+        real = upload(np.flatnonzero(view.real_host[0]), logits.device)
+        probabilities = upcast(logits[0].index_select(0, real)).softmax(-1)
         top = probabilities.topk(min(TOP_CANDIDATES, probabilities.shape[-1]), -1)
+        candidates_of = view.needs[0].index_select(0, real), top.indices, top.values.float()
+        rows = self.recomputed(plan)
+        indices = {id(x): x[0] for layer in rows for x in layer if isinstance(x, Tensor)}
+        positions, ids, probs, *found = HostCopy(*candidates_of, *indices.values()).get()
         return Recording(
-            plan=self._bits(view, plan),
-            positions=view.needs[0, real].cpu().numpy().astype(np.int32),
-            top_ids=top.indices.cpu().numpy().astype(np.int32),
-            top_probs=top.values.float().cpu().numpy(),
+            plan=_bits(rows, dict(zip(indices, found, strict=True)), view.run.length),
+            positions=positions.astype(np.int32),
+            top_ids=ids.astype(np.int32),
+            top_probs=probs,
             planned=self._planned(view, plan),
         )
 
     def finish(self) -> Similarity | None:
-        """Release the policy."""
-        self._plans.clear()
+        """Release the policy and the notes."""
+        self.notes.clear()
         self._policy = None
         return None
 
-    def rows(self, plan: StepPlan, layer: int, site: str) -> Rows:
-        """The rows of sequence 0 whose `site` a layer recomputed in the step."""
-        chosen = self._plans[layer]
-        if chosen.idle is not None and bool(chosen.idle[0]):
-            return slice(0, 0)
-        rows = getattr(chosen, site)
-        return plan.rows if rows is ALL else rows
+    def recomputed(self, plan: StepPlan) -> list[list[Rows]]:
+        """The rows of sequence 0 that the step recomputed, [layers][SITES]."""
+        return [self._recomputed_in(layer, plan) for layer in self.notes.plans]
 
-    def _bits(self, view: StepView, plan: StepPlan) -> np.ndarray:
-        batch, length = view.canvas.shape
-        masks: dict[int, np.ndarray] = {}
-        chosen = [[self.rows(plan, layer, s) for s in SITES] for layer in range(len(self._plans))]
-        for rows in (rows for row in chosen for rows in row):
-            if id(rows) not in masks:
-                masks[id(rows)] = np.packbits(to_mask(rows, batch, length)[0].numpy())
-        return np.array([[masks[id(rows)] for rows in row] for row in chosen])
+    def _recomputed_in(self, layer: LayerPlan, plan: StepPlan) -> list[Rows]:
+        if layer.idle is not None and bool(layer.idle[0]):
+            return [NO_ROWS] * len(SITES)
+        sites: list[Rows] = [layer.k, layer.v, layer.attn, layer.ffn]
+        return [plan.rows if rows is ALL else rows for rows in sites]
 
     def _planned(self, view: StepView, plan: StepPlan) -> np.ndarray:
         assert self._policy is not None, "wrap_policy comes before the first step"
@@ -123,10 +129,25 @@ class StepRecorder(Recorder):
         return np.array([KINDS.index(k if area.any() else "full") for k, area in known], np.uint8)
 
 
-class _PlanListener:
-    """A proxy of a policy that notes its layer plans; forwards are never captured or run ahead."""
+def _bits(
+    rows: Sequence[Sequence[Rows]], indices: Mapping[int, np.ndarray], length: int
+) -> np.ndarray:
+    """Packed masks [layers, SITES, ceil(T/8)] of rows; `indices` are index rows by their id."""
+    numbers: dict[int, int] = {}
+    masks = np.zeros((len(rows) * len(SITES), length), bool)
+    for one in (one for layer in rows for one in layer if id(one) not in numbers):
+        number = numbers[id(one)] = len(numbers)
+        if id(one) in indices:
+            masks[number, indices[id(one)]] = True
+        else:
+            masks[number, slice(None) if one is ALL else one] = True
+    packed = np.packbits(masks[: len(numbers)], axis=-1)
+    found: np.ndarray = packed[[[numbers[id(one)] for one in layer] for layer in rows]]
+    return found
 
-    speedups = Speedups()
+
+class _PlanListener:
+    """A proxy of a policy that notes its layer plans."""
 
     def __init__(self, policy: CachePolicy, plans: list[LayerPlan]) -> None:
         self._listened, self._noted = policy, plans
@@ -141,5 +162,8 @@ class _PlanListener:
 
 
 def listen_to_plans(policy: CachePolicy, plans: list[LayerPlan]) -> CachePolicy:
-    """The policy, with every layer plan that it makes appended to `plans`."""
+    """The policy, with every layer plan that it makes appended to `plans`.
+
+    A replayed forward makes no plans; those of ForwardNotes are then restored.
+    """
     return cast(CachePolicy, _PlanListener(policy, plans))

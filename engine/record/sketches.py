@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.cache.base import RunInfo
+from engine.core.device import upload
 from engine.core.events import Similarity
 from engine.models.ops import upcast
 from engine.record.last_values import LastValues, encode_drift
@@ -56,14 +57,14 @@ class Sketch:
         if step % self._every or len(self._steps) == MAX_STEPS:
             return
         places = np.flatnonzero(self._changed[self._positions])
-        rows = torch.from_numpy(self._positions[places])
+        rows = upload(self._positions[places], last.values["k"].device)
         self._changed[:] = False
         new = self._project(last, rows)
         if self._current is None:
             assert len(places) == len(self._positions), "the first step computes every row"
             self._current = new
         elif len(places):
-            self._current[:, :, torch.from_numpy(places).to(new.device)] = new
+            self._current.index_copy_(2, upload(places, new.device), new)
         self._kept.append(self._current.clone())
         self._steps.append(step)
 
@@ -83,8 +84,7 @@ class Sketch:
 
     def _project(self, last: LastValues, rows: Tensor) -> Tensor:
         """Sketches [2, L, n, m] float16 of the K and V last computed at `rows` [n]."""
-        both = (last.values["k"], last.values["v"])
-        x = upcast(torch.stack([values[:, rows.to(values.device)] for values in both]))
+        x = upcast(torch.stack([last.values[name].index_select(1, rows) for name in ("k", "v")]))
         if x.shape[-1] > WIDTH:
             if self._matrix is None:
                 generator = torch.Generator().manual_seed(SEED)

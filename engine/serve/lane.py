@@ -120,7 +120,7 @@ def make_job(
         fixed_mask=fixed_mask,
         recorder=recorder,
         run_guider=run_guider,
-        capturer=make_capturer(model.adapter, recorder.reads_tensors, unmasker.guided),
+        capturer=make_capturer(model.adapter, unmasker.guided),
     )
     return job if point is None else branch_job(job, point)
 
@@ -160,16 +160,12 @@ class Lane:
         return self._tally.total_ms
 
     def warm_up(self) -> None:
-        """Run some steps untimed and unrecorded, so that no first call is timed."""
+        """Run some steps untimed and discard them, so that no first call is timed."""
         job = self._job
-        if job.recorder.reads_tensors:
-            job = replace(job, recorder=Recorder(), unmasker=make_unmasker(self.spec))
         count = WARM_UP_STEPS if job.capturer is None else job.capturer.warm_up_steps
-        state = Denoiser(job)
-        deque(islice(denoise(state), count), maxlen=0)
-        if job is self._job:
-            state.rewind()
-            self._state = state
+        self._state = Denoiser(job)
+        deque(islice(denoise(self._state), count), maxlen=0)
+        self._state.rewind()
 
     def start(self) -> RunStarted:
         """Allocate the run; the event describes its first canvas."""

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from engine.generate.capture.capturers import TapeCapturer
+from tests.support.counting_device import unwrapped
 
 FREED = "a replayed operation reads memory that was freed"
 
@@ -126,6 +127,7 @@ class Taping(TapeCapturer):
 
 
 def memory_id(tensor: Tensor) -> int:
+    tensor = unwrapped(tensor)
     return id(tensor) if tensor.is_mkldnn else tensor.untyped_storage().data_ptr()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -14,7 +14,7 @@ from engine.generate.capture.tape import Tape
 from engine.models.base import ModelAdapter
 from engine.models.linear import ROW_MULTIPLE, without_row_padding
 
-Replay = Callable[[], Tensor]
+Call = Callable[[], Sequence[Tensor]]
 
 WARM_UP_STEPS = 3  # enough to capture the most frequent kind of step
 
@@ -35,8 +35,8 @@ class Capturer(Protocol):
     sliding_window: bool
     warm_up_steps: int
 
-    def capture(self, call: Callable[[], Tensor]) -> tuple[Tensor, Replay | None]:
-        """Run `call`; returns its result, and a function that repeats it or None if it cannot be.
+    def capture(self, call: Call) -> tuple[Sequence[Tensor], Call | None]:
+        """Run `call`; returns its results, and a function that repeats it or None if it cannot be.
 
         Raises CaptureError.
         """
@@ -50,8 +50,8 @@ class CudaCapturer:
     def __init__(self, device: torch.device) -> None:
         self._device, self._pool = device, torch.cuda.graph_pool_handle()
 
-    def capture(self, call: Callable[[], Tensor]) -> tuple[Tensor, Replay | None]:
-        """Record the kernels of the call, then launch them; each replay returns the same tensor."""
+    def capture(self, call: Call) -> tuple[Sequence[Tensor], Call | None]:
+        """Record the kernels of the call, then launch them; replays return the same tensors."""
         graph = torch.cuda.CUDAGraph()
         try:
             with (
@@ -62,7 +62,7 @@ class CudaCapturer:
         except RuntimeError as error:  # out of memory, or an operation that cannot be captured
             raise CaptureError(str(error)) from error
 
-        def replay() -> Tensor:
+        def replay() -> Sequence[Tensor]:
             graph.replay()
             return out
 
@@ -74,22 +74,21 @@ class TapeCapturer:
 
     row_multiple, sliding_window, warm_up_steps = ROW_MULTIPLE, False, WARM_UP_STEPS
 
-    def capture(self, call: Callable[[], Tensor]) -> tuple[Tensor, Replay | None]:
+    def capture(self, call: Call) -> tuple[Sequence[Tensor], Call | None]:
         """Run the call on a tape."""
         with Tape() as tape:
             out = without_row_padding(call)
         return out, None if tape.failure else tape.make_replay(out)
 
 
-def make_capturer(adapter: ModelAdapter, listens: bool, guided: bool) -> Capturer | None:
+def make_capturer(adapter: ModelAdapter, guided: bool) -> Capturer | None:
     """The capturer of a run; None if its forwards cannot be captured.
 
-    `listens`: a recorder reads tensors during the forward. `guided`: the unmasker runs another
-    model between the forwards.
+    `guided`: the unmasker runs another model between the forwards.
     """
     offloaded = any(hasattr(module, "_hf_hook") for module in adapter.modules())
     one_process_a_run = on_zero(os.environ)  # which would capture again in each
-    if listens or guided or offloaded or one_process_a_run:
+    if guided or offloaded or one_process_a_run:
         return None
     if adapter.device.type == "cuda":
         return CudaCapturer(adapter.device)

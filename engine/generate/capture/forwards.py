@@ -19,10 +19,11 @@ from engine.cache.base import CachePolicy, StepPlan
 from engine.cache.forward import ForwardPass, ResidualStream, UnreadRows
 from engine.cache.store import ActivationStore
 from engine.core.rows import Rows, count
-from engine.generate.capture.capturers import CaptureError, Capturer, Replay
+from engine.generate.capture.capturers import Call, CaptureError, Capturer
 from engine.models.base import ModelAdapter
 from engine.models.flops import FlopCounter
 from engine.models.ops import Rotary
+from engine.record.notes import ForwardNotes, SavedNotes
 
 MAX_FORWARDS = 24  # forwards remembered for a branch, captured or seen once
 
@@ -75,12 +76,14 @@ class _Inputs:
 class _Captured:
     """A captured forward: its input tensors, output rows, cost and the store sites it writes.
 
-    It runs eagerly if `replay` is None.
+    A replay returns the residual stream and the tensors of `notes`. The forward runs eagerly if
+    `replay` is None.
     """
 
     inputs: Mapping[str, Tensor]
     rows: Rows
-    replay: Replay | None
+    replay: Call | None
+    notes: SavedNotes
     cost: FlopCounter
     written: frozenset[tuple[int, str]]
 
@@ -88,7 +91,8 @@ class _Captured:
 class CapturedForwards:
     """The forwards of one guidance branch; without a `capturer` all run eagerly.
 
-    The MAX_FORWARDS used last are kept. `failure` says why capturing was switched off, if it was.
+    A replay fills `notes` as the forward did when it ran. The MAX_FORWARDS used last are kept.
+    `failure` says why capturing was switched off, if it was.
     """
 
     def __init__(
@@ -97,9 +101,11 @@ class CapturedForwards:
         store: ActivationStore,
         policy: CachePolicy,
         capturer: Capturer | None = None,
+        notes: ForwardNotes | None = None,
     ) -> None:
         self._adapter, self._store, self._policy = adapter, store, policy
         self._capturer, self.failure = capturer, ""
+        self._notes = notes or ForwardNotes()
         self._known: OrderedDict[Hashable, _Captured | None] = OrderedDict()  # None: seen once
         self._rotary: Rotary | None = None
 
@@ -147,7 +153,8 @@ class CapturedForwards:
             return inputs.finish(step, eager.begin(), inputs.cost(eager.counter))
         for name, value in inputs.tensors.items():
             known.inputs[name].copy_(value)
-        h = known.replay()
+        h, *noted = known.replay()
+        self._notes.restore(known.notes, noted)
         self._store.mark_written(known.written)
         return inputs.finish(step, ResidualStream(h, known.rows), known.cost)
 
@@ -157,22 +164,25 @@ class CapturedForwards:
         fixed = {name: value.clone() for name, value in inputs.tensors.items()}
         copy = inputs.on(step, fixed)
         self._rotary = self._adapter.rotary(step.canvas.shape[1])  # outlives the adapter's cache
-        out_rows: list[Rows] = []
+        found: list[tuple[Rows, SavedNotes]] = []
 
-        def begin() -> Tensor:
+        def begin() -> list[Tensor]:
             h, rows = copy.begin()
-            out_rows.append(rows)
-            return h
+            notes, noted = self._notes.save()
+            found.append((rows, notes))
+            return [h, *noted]
 
         try:
-            h, replay = self._capturer.capture(begin)
+            results, replay = self._capturer.capture(begin)
         except CaptureError as error:
             self._capturer, self.failure = None, str(error)
             self._known.clear()
+            self._notes.clear()
             return step.begin()
-        cost = inputs.cost(copy.counter)
-        self._known[key] = _Captured(fixed, out_rows[0], replay, cost, self._store.written_sites)
-        return inputs.finish(step, ResidualStream(h, out_rows[0]), cost)
+        ((rows, notes),), cost = found, inputs.cost(copy.counter)
+        written = self._store.written_sites
+        self._known[key] = _Captured(fixed, rows, replay, notes, cost, written)
+        return inputs.finish(step, ResidualStream(results[0], rows), cost)
 
 
 def _padded(rows: Tensor, multiple: int, most: int) -> Tensor:

@@ -71,10 +71,10 @@ class Tape(TorchDispatchMode):
                 self._made[id(x)] = ref(x), self._record(itemgetter(i), [output])
         return out
 
-    def make_replay(self, result: Tensor) -> Callable[[], Tensor]:
-        """A function that repeats the operations and returns the new value of `result`."""
-        end = self._slot(result)
-        assigned, size = self._assign_slots(end)
+    def make_replay(self, results: Sequence[Tensor]) -> Callable[[], Sequence[Tensor]]:
+        """A function that repeats the operations and returns the new values of `results`."""
+        ends = [self._slot(result) for result in results]
+        assigned, size = self._assign_slots(ends)
         first, values = len(self._constants), self._constants + [None] * size
         steps = [
             (
@@ -84,12 +84,12 @@ class Tape(TorchDispatchMode):
             )
             for function, inputs, output in self._operations
         ]
-        end = assigned.get(end, end)
+        get_results = _getter([assigned.get(slot, slot) for slot in ends])
 
-        def replay() -> Tensor:
+        def replay() -> Sequence[Tensor]:
             for function, get, slot in steps:
                 values[slot] = function(*get(values))
-            found: Tensor = values[end]
+            found = get_results(values)
             values[first:] = [None] * size
             return found
 
@@ -114,11 +114,11 @@ class Tape(TorchDispatchMode):
         self._operations.append(Operation(function, inputs, output))
         return output
 
-    def _assign_slots(self, end: int) -> tuple[dict[int, int], int]:
+    def _assign_slots(self, ends: Sequence[int]) -> tuple[dict[int, int], int]:
         """Final slots after the constants, reused after the last use of a value, and how many."""
         last_use = {output: i for i, (_, _, output) in enumerate(self._operations)}
         last_use |= {slot: i for i, one in enumerate(self._operations) for slot in one.inputs}
-        last_use[end] = len(self._operations)
+        last_use |= dict.fromkeys(ends, len(self._operations))
         assigned: dict[int, int] = {}
         free: list[int] = []
         size = 0

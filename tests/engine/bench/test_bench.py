@@ -131,8 +131,12 @@ def test_the_cpu_suite_has_all_methods_at_both_prompts():
     assert [one.baseline for one in rows if one.eager] == [suite.DUAL] * 2
     variants = [(one.spec.dtype, one.spec.record, one.baseline) for one in rows if one.baseline]
     assert variants[:2] == [
-        ("bfloat16", "off", suite.PLAIN), ("float32", "steps", suite.PLAIN),
+        ("bfloat16", "off", suite.PLAIN), ("float32", "layers", suite.PLAIN),
     ]  # fmt: skip
+    recorded = [(one.tokens, one.baseline) for one in rows if one.spec.record == "layers"]
+    assert recorded == [
+        (tokens, name) for tokens in (64, 512) for name in (suite.PLAIN, suite.DUAL)
+    ]
     assert {(one.group, one.baseline) for one in rows if one.baseline} <= {
         (one.group, one.name) for one in plain
     }

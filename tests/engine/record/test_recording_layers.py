@@ -78,7 +78,7 @@ def noted(family, **changes):
     shift, kv, seed = FAMILIES[family]
     model = make_model(seed, shift, kv, cls=Noting)
     spy = Spy(model)
-    ran = run(model, make_spec(**changes), recorder=spy)
+    ran = run(model, make_spec(**changes), recorder=spy, eager=True)
     known, history = {}, []
     for event, calls in zip(ran.events, spy.steps, strict=True):
         plan = np.unpackbits(event.recording.plan, axis=-1, count=LENGTH).astype(bool)

@@ -72,14 +72,13 @@ def adapter(device="cuda", **more):
 def test_forwards_are_captured_unless_something_prevents_it(monkeypatch):
     monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 0))
-    assert isinstance(make_capturer(adapter(), False, False), CudaCapturer)
+    assert isinstance(make_capturer(adapter(), False), CudaCapturer)
     assert isinstance(micro_job(model_of("mha"), make_spec()).capturer, TapeCapturer)
-    assert make_capturer(adapter("mps"), False, False) is None
-    assert make_capturer(adapter(_hf_hook=object()), False, False) is None
-    assert make_capturer(adapter(), True, False) is None
-    assert make_capturer(adapter(), False, True) is None
+    assert make_capturer(adapter("mps"), False) is None
+    assert make_capturer(adapter(_hf_hook=object()), False) is None
+    assert make_capturer(adapter(), True) is None
     monkeypatch.setenv("SPACES_ZERO_GPU", "true")
-    assert make_capturer(adapter(), False, False) is None
+    assert make_capturer(adapter(), False) is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
