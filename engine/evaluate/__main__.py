@@ -127,7 +127,7 @@ def _text(document: dict[str, Any], spec: RunSpec, args: argparse.Namespace) -> 
     return (
         f"{comparison.markdown(document['rows'])}\n{args.problems} held-out problems, the same for "
         f"every row; `p` is McNemar's exact test against the first row; end of text: {spec.eos}. "
-        "From the second `forwards` on: another, longer task "
+        "From `forwards` on: another, longer task "
         f"({comparison.TIMED_LENGTH}-token answers, {args.timed_shots} worked examples, "
         f"{args.timed} prompts, one at a time), ratios to the first row side by side. "
         f"{where['device_name']}, {where['threads']} thread(s), {where['dtype']}, torch "

@@ -24,11 +24,11 @@ from engine.serve.lane import Lane, LoadedModel
 
 TIMED_LENGTH = 128
 Load = Callable[[RunSpec], LoadedModel]
-ACCURACY_HEAD = (
-    "method", "right", "p", "forwards", "to text end", "GFLOPs a token", "recomputed",
-    "same tokens", "cache",
+ACCURACY_HEAD = ("method", "right", "p", "same tokens")
+SPEED_HEAD = (
+    "forwards", "to text end", "GFLOPs a position", "recomputed", "cache", "ms a step", "a step",
+    "a run", "its text", "tokens/s",
 )  # fmt: skip
-SPEED_HEAD = ("forwards", "to text end", "ms a step", "a step", "a run", "its text", "tokens/s")
 
 
 def check_rules(specs: Sequence[NamedSpec]) -> list[NamedSpec]:
@@ -159,11 +159,7 @@ def percent(row: Mapping[str, Any]) -> str:
 
 
 def _accuracy_cells(row: dict[str, Any]) -> list[str]:
-    return [
-        row["name"], percent(row), f"{row['p']:.2g}", f"{row['nfe']:.1f}", f"{row['text_nfe']:.1f}",
-        f"{row['gflops_per_token']:.2f}", f"{row['recomputed']:.0%}", f"{row['agreement']:.1%}",
-        f"{row['cache_bytes'] / 1e6:.1f} MB",
-    ]  # fmt: skip
+    return [row["name"], percent(row), f"{row['p']:.2g}", f"{row['agreement']:.1%}"]
 
 
 def _speed_cells(row: dict[str, Any]) -> list[str]:
@@ -172,7 +168,8 @@ def _speed_cells(row: dict[str, Any]) -> list[str]:
         return [""] * len(SPEED_HEAD)
     text = speed["text_speed_up"]
     return [
-        f"{speed['nfe']:.0f}", f"{speed['text_nfe']:.0f}", f"{speed['ms_per_step']:.1f}",
-        f"{speed['step_ratio']:.2f}x", f"{speed['speed_up']:.2f}x",
+        f"{speed['nfe']:.0f}", f"{speed['text_nfe']:.0f}", f"{speed['gflops_per_position']:.2f}",
+        f"{speed['recomputed']:.0%}", f"{speed['cache_bytes'] / 1e6:.1f} MB",
+        f"{speed['ms_per_step']:.1f}", f"{speed['step_ratio']:.2f}x", f"{speed['speed_up']:.2f}x",
         "" if text is None else f"{text:.2f}x", f"{speed['tokens_per_s']:.0f}",
     ]  # fmt: skip

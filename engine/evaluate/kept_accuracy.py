@@ -1,6 +1,8 @@
-"""Accuracy rows that are kept in a file, under a key of everything that can change them.
+"""Accuracies that are kept in a file, under a key of everything that can change them.
 
-Times are never kept: a kept row has none.
+Only what the answers give is kept. Times are not, because they belong to a machine; neither are
+numbers of forwards and FLOPs, because problems are decoded in batches, whose sequences wait for
+each other at the end of a block.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ MODULES = (
 # Subpackages left out: methods of other specs; loading, which gives the weights of the digests;
 # captured forwards, whose tokens the tests compare with those of eager ones.
 LEFT_OUT = ("methods", "loading", "capture")
-TIMES = ("tokens_per_s", "positions_per_s", "ms_per_problem")
+KEPT = (
+    "name", "spec", "accuracy", "standard_error", "correct", "problems", "gained", "lost", "p",
+    "agreement", "tokens",
+)  # fmt: skip
 
 
 def row_key(
@@ -78,7 +83,7 @@ def _sources(*specs: RunSpec) -> list[Path]:
 
 
 class KeptAccuracy:
-    """The rows of a file by their keys; a file that is missing or damaged counts as empty."""
+    """The accuracies of a file by their keys; a file that is missing or damaged counts as empty."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -95,9 +100,9 @@ class KeptAccuracy:
         return self._rows.get(key)
 
     def put(self, key: str, row: Mapping[str, Any]) -> None:
-        """Keep a row without its times, and write the file."""
+        """Keep the fields KEPT of a row, and write the file."""
         self._used.add(key)
-        self._rows[key] = {name: value for name, value in row.items() if name not in TIMES}
+        self._rows[key] = {name: row[name] for name in KEPT}
         self._write()
 
     def drop_unused(self) -> None:

@@ -55,14 +55,14 @@ def _table(document: Row, table: Row) -> str:
         parts.append(f"End of text: `{block['eos']}`.\n\n{markdown(block['rows'])}")
     timed = [row for block in table["blocks"] for row in block["rows"] if row["speed"]]
     note = (
-        f"{document['problems']} held-out problems, the same for every row, "
+        f"Accuracy: {document['problems']} held-out problems, the same for every row, "
         f"{table['shots']} worked examples before each; `p` is McNemar's exact test against the "
         f"first row of the block. Checkpoint `{table['checkpoint'][:12]}`."
     )
     if timed:
         note += (
-            f" From the second `forwards` on: another, longer task ({TIMED_LENGTH}-token answers "
-            f"after eight worked examples, {timed[0]['speed']['prompts']} prompts, one at a time), "
+            f" From `forwards` on: another, longer task ({TIMED_LENGTH}-token answers after eight "
+            f"worked examples, {timed[0]['speed']['prompts']} prompts, one at a time), medians, "
             "ratios to the first row of the block, side by side."
         )
     return "\n".join([*parts, note]) + "\n"
@@ -110,11 +110,11 @@ def _points(first: Row, rows: Iterable[Row]) -> str:
 
 
 def _tokens_per_forward(rows: Sequence[Row]) -> str:
-    row = _named(rows, "threshold 0.9")
+    plain, speed = rows[0]["speed"], _named(rows, "threshold 0.9")["speed"]
     return (
-        f"Threshold 0.9 commits {row['spec']['gen_length'] / row['nfe']:.1f} positions a forward, "
-        f"and {row['tokens'] / row['text_nfe']:.1f} tokens of text a forward until the text is "
-        "complete."
+        f"On the timed task threshold 0.9 commits {TIMED_LENGTH / speed['nfe']:.1f} positions a "
+        f"forward. Its text is complete after {speed['text_nfe']:.0f} forwards, that of plain "
+        f"decoding after {plain['text_nfe']:.0f}."
     )
 
 
@@ -140,17 +140,15 @@ def _padding(rows: Sequence[Row]) -> str:
 
 def _early_stopping(blocks: Mapping[str, Sequence[Row]]) -> str:
     """What of the guided rows' speed-up is early stopping."""
-    official, safe = blocks["official"][0], blocks["fill_safe"][0]
-    guided = _named(blocks["fill_safe"], "guided")
-    stops = official["nfe"] / safe["nfe"]
-    slow, fast = official["speed"], safe["speed"]
+    slow, fast = blocks["official"][0]["speed"], blocks["fill_safe"][0]["speed"]
+    guided = _named(blocks["fill_safe"], "guided")["speed"]
     early = slow["nfe"] * slow["ms_per_step"] / (fast["nfe"] * fast["ms_per_step"])
     return (
-        f"Stopping at the end of the text alone takes plain decoding from {official['nfe']:.0f} to "
-        f"{safe['nfe']:.1f} forwards on the exam ({stops:.1f} times fewer) and makes it "
-        f"{early:.1f}x as fast on the timed task. Guided decoding always stops there, so it is "
-        f"compared under `fill_safe` only: `guided` needs {guided['nfe']:.1f} forwards on the "
-        f"exam, and its run is {guided['speed']['speed_up']:.2f}x as fast on the timed task."
+        f"Stopping at the end of the text alone takes plain decoding from {slow['nfe']:.0f} to "
+        f"{fast['nfe']:.0f} forwards on the timed task and makes it {early:.1f}x as fast. Guided "
+        f"decoding always stops there, so it is compared under `fill_safe` only: `guided` needs "
+        f"{guided['nfe']:.0f} forwards there, and its run is {guided['speed_up']:.2f}x as fast as "
+        "that of plain decoding."
     )
 
 

@@ -97,7 +97,8 @@ def _exams(files: list[Path], name: str) -> str:
                     spec["gen_length"], spec["block_length"], spec.get("eos", ""),
                     row.get("shots", 0), row["problems"],
                     f"{row['accuracy']:.1%} ± {row['standard_error']:.1%}",
-                    f"{row['nfe']:.1f}", f"{row['tokens_per_forward']:.2f}",
+                    f"{row['nfe']:.1f}" if "nfe" in row else "",
+                    f"{row['tokens_per_forward']:.2f}" if "tokens_per_forward" in row else "",
                 ]
             )  # fmt: skip
     head = (

@@ -10,8 +10,8 @@ from engine.config.spec import RaceSpec, RunSpec
 Row = Mapping[str, Any]
 KINDS = {"cache": "Caches", "unmasker": "Unmaskers"}
 HEAD = (
-    "Setting", "End of text", "Right", "p", "Forwards", "To text end", "GFLOPs a token",
-    "Recomputed", "Same tokens", "A step", "A run", "Its text",
+    "Setting", "End of text", "Right", "p", "Same tokens", "Forwards", "To text end",
+    "GFLOPs a position", "Recomputed", "A step", "A run", "Its text",
 )  # fmt: skip
 
 
@@ -107,18 +107,18 @@ def _shown_by(kind: str, spec: Row) -> list[str]:
 
 
 def _cells(row: Row, rule: str) -> list[str]:
-    speed = row["speed"] or {}
-    ratios = [speed.get(name) for name in ("step_ratio", "speed_up", "text_speed_up")]
+    accuracy = f"{100 * row['accuracy']:.1f} ± {100 * row['standard_error']:.1f} %"
+    cells = [row["name"], rule, accuracy, f"{row['p']:.2g}", f"{row['agreement']:.1%}"]
+    speed = row["speed"]
+    if speed is None:
+        return cells + ["–"] * (len(HEAD) - len(cells))
+    ratios = (speed[name] for name in ("step_ratio", "speed_up", "text_speed_up"))
     return [
-        row["name"],
-        rule,
-        f"{100 * row['accuracy']:.1f} ± {100 * row['standard_error']:.1f} %",
-        f"{row['p']:.2g}",
-        f"{row['nfe']:.1f}",
-        f"{row['text_nfe']:.1f}",
-        f"{row['gflops_per_token']:.2f}",
-        f"{row['recomputed']:.0%}",
-        f"{row['agreement']:.1%}",
+        *cells,
+        f"{speed['nfe']:.0f}",
+        f"{speed['text_nfe']:.0f}",
+        f"{speed['gflops_per_position']:.2f}",
+        f"{speed['recomputed']:.0%}",
         *("–" if ratio is None else f"{ratio:.2f}×" for ratio in ratios),
     ]
 
@@ -130,10 +130,10 @@ def _note(results: Row | None) -> str:
     first, where = results["tables"][0]["blocks"][0]["rows"][0], results["environment"]
     spec, speed = first["spec"], first["speed"]
     timed = (
-        "“A step”, “A run” and “Its text” (up to the end of the text) are speed-ups over plain "
-        "decoding by the same end-of-text rule (above 1 is faster), measured on a longer task "
+        "What follows “Same tokens” is measured on a longer task "
         f"({speed['nfe']:.0f} forwards of plain decoding, {speed['prompts']} prompts, one at a "
-        "time). "
+        "time). “A step”, “A run” and “Its text” (up to the end of the text) are speed-ups over "
+        "plain decoding by the same end-of-text rule (above 1 is faster). "
         if speed
         else ""
     )

@@ -10,7 +10,7 @@ import pytest
 from engine.catalog import policies
 from engine.config.spec import RunSpec
 from engine.evaluate import kept_accuracy
-from engine.evaluate.kept_accuracy import ENGINE, KeptAccuracy, code_digest, row_key
+from engine.evaluate.kept_accuracy import ENGINE, KEPT, KeptAccuracy, code_digest, row_key
 
 PLAIN = RunSpec()
 DUAL = replace(PLAIN, cache="dual")
@@ -84,15 +84,18 @@ def test_comments_and_docstrings_do_not_change_a_digest(tmp_path, text, same):
     assert (code_digest(one) == code_digest(other)) == same
 
 
-def test_rows_are_kept_without_times(tmp_path):
+ROW = dict.fromkeys(KEPT, 1)
+
+
+def test_only_what_the_answers_give_is_kept(tmp_path):
     path = tmp_path / "accuracy.json"
-    KeptAccuracy(path).put("k", {"accuracy": 0.5, "tokens_per_s": 3.0, "nfe": 4})
-    KeptAccuracy(path).put("l", {"accuracy": 0.25})
+    KeptAccuracy(path).put("k", ROW | {"tokens_per_s": 3.0, "nfe": 4, "gflops_per_token": 1})
+    KeptAccuracy(path).put("l", ROW | {"accuracy": 0.25})
     kept = KeptAccuracy(path)
-    assert kept.get("k") == {"accuracy": 0.5, "nfe": 4}
+    assert kept.get("k") == ROW
     assert kept.get("unknown") is None
     kept.drop_unused()
-    assert json.loads(path.read_text("utf-8")) == {"k": {"accuracy": 0.5, "nfe": 4}}
+    assert json.loads(path.read_text("utf-8")) == {"k": ROW}
 
 
 @pytest.mark.parametrize("text", [None, "{broken", "[]"])
@@ -102,5 +105,5 @@ def test_a_missing_or_damaged_file_counts_as_empty(tmp_path, text):
         path.write_text(text, "utf-8")
     kept = KeptAccuracy(path)
     assert kept.get("k") is None
-    kept.put("k", {"accuracy": 1.0})
-    assert KeptAccuracy(path).get("k") == {"accuracy": 1.0}
+    kept.put("k", ROW)
+    assert KeptAccuracy(path).get("k") == ROW
