@@ -143,7 +143,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = command_parser("evaluate", __doc__)
     parser.add_argument("--problems", type=int, default=500, help="number of problems")
     parser.add_argument("--shots", type=int, default=0, help="worked examples before each problem")
-    parser.add_argument("--batch", type=int, default=1, help="problems decoded in one batch")
+    parser.add_argument(
+        "--batch",
+        type=int,
+        default=1,
+        help="problems decoded in one batch; forwards and FLOPs are a problem's own at 1",
+    )
     parser.add_argument("--threads", type=int, default=1, help="torch threads")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     parser.add_argument("--workers", type=int, default=1, help="--specs: parallel processes")

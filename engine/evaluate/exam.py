@@ -44,7 +44,11 @@ class ExamResult:
 def evaluate(
     model: LoadedModel, spec: RunSpec, questions: Questions, batch: int = 1
 ) -> Iterator[ExamResult]:
-    """Decode every problem; the costs of a batch are divided evenly among its problems."""
+    """Decode every problem; the costs of a batch are divided evenly among its problems.
+
+    Sequences of a batch wait for each other at the end of a block, so `nfe`, `text_nfe` and the
+    costs are those of a problem alone only if `batch` is 1.
+    """
     for start in range(0, len(questions), batch):
         group = questions[start : start + batch]
         specs = [dataclasses.replace(spec, prompt=prompt) for _, prompt in group]
