@@ -9,6 +9,7 @@ import gc
 import platform
 import time
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ KEPT_BYTES = 8_000_000  # each thread that has run a model may keep twice as man
 _CLEAR_REFS, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 
 
+@cache
 def cpu_name() -> str:
     """The model name of this machine's processor, or its architecture if it is unknown."""
     try:

@@ -98,9 +98,10 @@ def short_run(session: Session, problem: int) -> RunSpec:
 def lesson_specs(session: Session) -> dict[str, RunSpec]:
     """The specs of the lessons' runs, by file name."""
     base = short_run(session, LESSON)
-    specs = [with_fields(base, changes) for changes in LESSONS.values()]
-    alone = [catalog.with_end_of_text_rules([spec])[0] for spec in specs]
-    return dict(zip(LESSONS, alone, strict=True))
+    return {
+        name: catalog.with_end_of_text_rules([with_fields(base, changes)])[0]
+        for name, changes in LESSONS.items()
+    }
 
 
 def method_specs(session: Session) -> dict[str, RunSpec]:

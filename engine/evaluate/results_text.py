@@ -32,7 +32,7 @@ def sections(document: Row) -> dict[str, str]:
         "conditions": f"{conditions(document)}\n",
         "tables": "\n".join(_table(document, table) for table in document["tables"]),
         "findings": "".join(f"- {text}\n" for text in findings(document)),
-        "speed": report.table(document["speed"]["rows"]),
+        "speed": f"{report.table(document['speed']['rows'])}\n{_rounds(document['speed'])}\n",
         "growth": _growth(),
         "recording": f"{recording(document['speed']['rows'])}\n",
     }
@@ -71,14 +71,19 @@ def _table(document: Row, table: Row) -> str:
 def findings(document: Row) -> list[str]:
     """Sentences about the first table, each computed from its rows."""
     table = document["tables"][0]
-    blocks = {block["eos"]: block["rows"] for block in table["blocks"]}
+    blocks = _rows_by_rule(table)
     lines = [_significance(table["name"], rule, rows) for rule, rows in blocks.items()]
     lines += [_tokens_per_forward(blocks["official"]), _slow_steps(blocks["official"])]
     lines += [_padding(blocks["official"]), _early_stopping(blocks)]
     for other in document["tables"][1:]:
-        of = {block["eos"]: block["rows"] for block in other["blocks"]}
-        lines += [_significance(other["name"], rule, rows) for rule, rows in of.items()]
+        of_rule = _rows_by_rule(other).items()
+        lines += [_significance(other["name"], rule, rows) for rule, rows in of_rule]
     return lines
+
+
+def _rows_by_rule(table: Row) -> dict[str, list[Row]]:
+    """The rows of a table's blocks by end-of-text rule."""
+    return {block["eos"]: block["rows"] for block in table["blocks"]}
 
 
 def _significance(name: str, rule: str, rows: Sequence[Row]) -> str:
@@ -163,6 +168,10 @@ def recording(rows: Sequence[Row]) -> str:
     return "Recording changes the time of a run by: " + "; ".join(parts) + "."
 
 
+def _rounds(part: Row) -> str:
+    return f"Measured in {part['rounds']} round{'s' * (part['rounds'] != 1)}."
+
+
 def _growth() -> str:
     alt = "Milliseconds of a forward by prompt, answer, layers and batch"
     return f"![{alt}](growth.svg)\n\n{growth.base_sizes()[0].upper()}{growth.base_sizes()[1:]}.\n"
@@ -171,7 +180,7 @@ def _growth() -> str:
 def measured(document: Row) -> str:
     """The section of README.md: a short table and what it says."""
     table = document["tables"][0]
-    blocks = {block["eos"]: block["rows"] for block in table["blocks"]}
+    blocks = _rows_by_rule(table)
     lines = [
         _measured_cells(rule, _named(blocks[rule], name))
         for rule, names in MEASURED.items()

@@ -148,14 +148,11 @@ def _digests(spec: RunSpec) -> dict[str, str]:
     return {name: Checkpoint(ASSETS / "models" / name).digest() for name in names}
 
 
-def time_block(table: Table, block: Block, prompts: int, commit: str) -> dict[str, Any]:
-    """The environment of a block and its times by name, None for a table that is not timed."""
-    if not table.timed:
-        return {"environment": run_environment(commit), "speed": {}}
+def time_block(block: Block, prompts: int, seed: int) -> dict[str, Any]:
+    """The times of a block's rows by name."""
     pool = ModelPool(embedded_models(ASSETS))
-    questions = exam_questions(prompts, 7, TIMED_SHOTS)
-    speed = comparison.time_prompts(pool.load, block.specs, questions)
-    return {"environment": run_environment(commit), "speed": speed}
+    questions = exam_questions(prompts, seed, TIMED_SHOTS)
+    return comparison.time_prompts(pool.load, block.specs, questions)
 
 
 def measure(
@@ -169,9 +166,9 @@ def measure(
     for table, of_table in zip(tables, accuracies, strict=True):
         blocks = []
         for block, rows in zip(table.blocks, of_table, strict=True):
-            found = time_block(table, block, args.timed, commit)
-            timed = [row | {"speed": found["speed"].get(row["name"])} for row in rows]
-            where = found["environment"]
+            speed = time_block(block, args.timed, args.seed) if table.timed else {}
+            timed = [row | {"speed": speed.get(row["name"])} for row in rows]
+            where = run_environment(commit)
             blocks.append({"eos": block.eos, "environment": where, "rows": timed})
             print(comparison.markdown(timed), flush=True)
         checkpoint = _digests(table.blocks[0].specs[0].spec)[table.model]

@@ -14,7 +14,7 @@ from engine.core import drift_codes
 from engine.core.events import GUIDED, PARTS, QUANTITIES, SITES
 from engine.trace.trace import Trace
 from inspector.lessons.choices import DARE_CHOICES, DLLM_CHOICES
-from inspector.page_data.compare import answer_ids, text_forwards
+from inspector.page_data.compare import answer_ids, text_cost
 from inspector.page_data.tokens import generation, stop_ids
 from inspector.views.queries import REUSED, dare_part
 from inspector.views.verdicts import spans
@@ -174,13 +174,14 @@ def equal_terms(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verd
     runs = (traces["plain"], traces["plain_fill_safe"], traces["guided"])
     whole, stopped, guided = (int(trace.arrays()["forwards"].sum()) for trace in runs)
     factor, found = stopped / guided, number(given)
+    complete, _ = text_cost(runs[0], len(answer_ids(runs[0])))
     text = (
         f"Plain decoding takes {whole} forwards if it decodes every position and {stopped} if it "
         f"stops at the end of the text. Guided diffusion takes {guided}. Of the factor "
         f"{whole / guided:.1f} under unequal rules, {whole / stopped:.1f} is early stopping and "
         f"{factor:.1f} is guidance. The text of plain decoding is complete after "
-        f"{text_forwards(runs[0])} forwards; official spends the other "
-        f"{whole - text_forwards(runs[0])} on what follows the text."
+        f"{complete} forwards; official spends the other {whole - complete} on what follows the "
+        "text."
     )
     return found is not None and abs(found - factor) <= 0.02 * factor, text
 

@@ -45,20 +45,12 @@ def answer_ids(trace: Trace) -> list[int]:
     return ids[:end]
 
 
-def text_steps(trace: Trace) -> int:
-    """Steps until the last token before the end of the text was committed."""
-    return steps_to_reveal(trace.step_map()[generation(trace)][: len(answer_ids(trace))])
-
-
-def text_forwards(trace: Trace) -> int:
-    """Forwards until the last token before the end of the text was committed."""
-    return int(trace.arrays()["forwards"][: text_steps(trace)].sum())
-
-
-def text_ms(trace: Trace) -> float:
-    """Milliseconds until the last token before the end of the text was committed."""
-    arrays, steps = trace.arrays(), text_steps(trace)
-    return float((arrays["forward_ms"] + arrays["decide_ms"])[:steps].sum())
+def text_cost(trace: Trace, tokens: int) -> tuple[int, float]:
+    """Forwards and milliseconds until the last of the first `tokens` answer tokens is committed."""
+    arrays = trace.arrays()
+    steps = steps_to_reveal(trace.step_map()[generation(trace)][:tokens])
+    spent = (arrays["forward_ms"] + arrays["decide_ms"])[:steps]
+    return int(arrays["forwards"][:steps].sum()), float(spent.sum())
 
 
 def end_of_text_rule(trace: Trace) -> str:
@@ -77,8 +69,10 @@ def summarise(traces: Mapping[str, Trace], expected: int | None) -> dict[str, An
     both = [traces[lane] for lane in ("a", "b") if lane in traces]
     done = len(both) == 2 and all(t.meta["reason"] == "done" for t in both)
     numbers = [final_number(answer_text(t)) for t in both]
+    ids = [answer_ids(t) for t in both]
+    texts = [text_cost(trace, len(own)) for trace, own in zip(both, ids, strict=True)]
     out: dict[str, Any] = {
-        "speedup": None, "text_speedup": None, "text_forwards": [text_forwards(t) for t in both],
+        "speedup": None, "text_speedup": None, "text_forwards": [forwards for forwards, _ in texts],
         "end_of_text": [end_of_text_rule(t) for t in both],
         "agreement": None, "first_divergence": None, "same_text": None,
         "forwards": [clean_metrics(t).get("forwards") for t in both],
@@ -92,9 +86,9 @@ def summarise(traces: Mapping[str, Trace], expected: int | None) -> dict[str, An
     same_start = both[0].meta["spec"].get("start") == both[1].meta["spec"].get("start")
     if times[0] and times[1] and all(map(timed, both)) and same_start:
         out["speedup"] = round(times[0] / times[1], 3)
-        texts = [text_ms(t) for t in both]
-        out["text_speedup"] = round(texts[0] / texts[1], 3) if all(texts) else None
-    out |= _agreement(*(answer_ids(t) for t in both))
+        ms_a, ms_b = (ms for _, ms in texts)
+        out["text_speedup"] = round(ms_a / ms_b, 3) if ms_a and ms_b else None
+    out |= _agreement(*ids)
     out["same_answer"] = out["same_text"] or (numbers[0] is not None and numbers[0] == numbers[1])
     return out
 

@@ -43,11 +43,17 @@ def recorded(session: Session, spec: RunSpec) -> Trace:
     return collect_traces(("a", event) for event in session.run(spec))["a"]
 
 
-def recorded_lanes(session: Session, level: str, **caches: str) -> dict[str, Trace]:
-    """A small problem by lane under its cache, recorded at a level."""
+def recorded_lanes(
+    session: Session, level: str, knobs: Mapping[str, Any] | None = None, **caches: str
+) -> dict[str, Trace]:
+    """A small problem by lane under its cache and the cache's own knobs, recorded at a level."""
     shape: dict[str, Any] = {"gen_length": 32, "block_length": 16, "steps": 32, "record": level}
     base = replace(session.default_race().a, prompt=PROMPT, **shape)
-    return {lane: recorded(session, replace(base, cache=name)) for lane, name in caches.items()}
+    lanes = {}
+    for lane, cache in caches.items():
+        own = {key: value for key, value in (knobs or {}).items() if key.startswith(f"{cache}.")}
+        lanes[lane] = recorded(session, replace(base, cache=cache, knobs=own))
+    return lanes
 
 
 def bring(race: Any, lanes: Mapping[str, Trace], folder: Path) -> None:
