@@ -26,7 +26,6 @@ from tests.support.replaying import Replaying, Tape, Taping
 
 CACHES = [*policies(), "dual+dare_o", "prefix+dare_kv"]
 LEVELS = ("steps", "layers", "probe")
-KINDS = [Replaying, Taping]
 GPU = torch.device("cuda")
 
 
@@ -77,9 +76,11 @@ def state_of(model, spec, capturer, prompts=None):
     return Denoiser(replace(job, capturer=capturer))
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize(("family", "unmasker"), [("mha", "quota"), ("shifted-gqa", "threshold")])
+@pytest.mark.parametrize(
+    ("family", "unmasker", "kind"),
+    [("mha", "quota", Taping), ("shifted-gqa", "threshold", Replaying)],
+)
 @pytest.mark.parametrize("cache", CACHES)
 def test_recorded_arrays_are_those_of_eager_forwards(cache, family, unmasker, level, kind):
     """In the run that captures its forwards, and after a rewind, when nearly all are replays."""
