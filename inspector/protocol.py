@@ -48,14 +48,23 @@ class Session(Protocol):
     def resolve(self, race: RaceSpec) -> RaceSpec:
         """The race with the end-of-text rule of each lane in its `eos`; ValueError as `plan`."""
 
-    def problem(self, seed: int, shots: int) -> dict[str, Any]:
-        """A word problem as `prompt` and `answer`; `shots` worked examples precede it."""
+    def problem(self, seed: int, shots: int, family: str | None) -> dict[str, Any]:
+        """A problem as `prompt`, `answer` and `answer_tokens`; `shots` worked examples precede it.
+
+        `family` is a name of `families`, None for the first one.
+        """
+
+    def families(self) -> list[tuple[str, str]]:
+        """Label and name of the families of problems."""
+
+    def default_shots(self) -> int:
+        """The number of worked examples before the problem of the default race."""
 
     def default_race(self) -> RaceSpec:
         """The race that the page's form shows at first."""
 
     def examples(self) -> list[dict[str, Any]]:
-        """Example problems, each with `label`, `prompt` and `answer`."""
+        """Example problems, each with `label` and the fields of `problem`."""
 
     def control(self) -> Control:
         """A new control for one run."""

@@ -1,4 +1,4 @@
-"""Runs held in memory by the server: the store of races, live runs by visitor, known answers."""
+"""Runs held in memory by the server: the store of races, live runs by visitor, known problems."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from engine.core.events import Event
 from engine.trace.trace import Trace
@@ -16,7 +17,7 @@ from inspector.protocol import LANES, Control, Lane
 STORE_BYTES = 256_000_000
 LIFETIME_S = 6 * 3_600.0
 TRACE_BYTES = 24_000  # measured size of a trace beside its arrays: spec, token texts, objects
-KNOWN_ANSWERS = 2_000
+KNOWN_PROBLEMS = 2_000
 KEPT_RUNS = 63
 KEPT_VISITORS = 10_000
 
@@ -37,7 +38,7 @@ class RaceRecord:
     """
 
     run_id: str = field(default_factory=lambda: secrets.token_urlsafe(18))
-    expected: int | None = None
+    expected: str | None = None
     state: str = "running"
     message: str = ""
     parent: str = ""
@@ -204,22 +205,34 @@ class LiveRuns:
             self._seen.popitem(last=False)
 
 
-class KnownAnswers:
-    """The right answers of the prompts that the app generated, by prompt."""
+@dataclass(frozen=True)
+class KnownProblem:
+    """The right answer of a prompt, and the tokens of its worked answer with the end of text."""
+
+    answer: str
+    answer_tokens: int
+
+
+class KnownProblems:
+    """What is known of the prompts that the app generated, by prompt."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, int] = OrderedDict()
+        self._known: OrderedDict[str, KnownProblem] = OrderedDict()
         self._lock = threading.Lock()
 
-    def learn(self, prompt: str, answer: int | None) -> None:
-        """Store an answer; above the limit the oldest entries are removed. None is ignored."""
-        if answer is None:
-            return
+    def learn(self, problem: Mapping[str, Any]) -> None:
+        """Store a problem of the session; above the limit the oldest entries are removed."""
+        known = KnownProblem(problem["answer"], problem["answer_tokens"])
         with self._lock:
-            self._known[prompt.strip()] = answer
-            while len(self._known) > KNOWN_ANSWERS:
+            self._known[problem["prompt"].strip()] = known
+            while len(self._known) > KNOWN_PROBLEMS:
                 self._known.popitem(last=False)
 
-    def expected(self, prompt: str) -> int | None:
-        """The right answer to a prompt, or None if it is not known."""
+    def get(self, prompt: str) -> KnownProblem | None:
+        """What is known of a prompt, or None."""
         return self._known.get(prompt.strip())
+
+    def expected(self, prompt: str) -> str | None:
+        """The right answer to a prompt, or None if it is not known."""
+        known = self.get(prompt)
+        return known.answer if known else None

@@ -24,7 +24,7 @@ from engine.serve.memory_budget import dtype_of, spec_run_bytes
 from engine.serve.model_pool import ModelPool
 from engine.tiny.corpus import exam_questions
 
-SEED, SHOTS = 7, 8  # of the problem that a checkpoint decodes
+SEED, SHOTS, FAMILY = 7, 8, "short_problems"  # of the problem that a checkpoint decodes
 
 
 class BenchModels:
@@ -66,7 +66,7 @@ class BenchModels:
         if is_random_model(spec.model):
             return spec, random_prompt(self.model(spec, tokens).adapter.info, tokens)
         if not spec.prompt and not spec.messages:
-            spec = replace(spec, prompt=exam_questions(1, SEED, SHOTS)[0][1])
+            spec = replace(spec, prompt=exam_questions(1, SEED, SHOTS, FAMILY)[0][1])
         ids = self._pool.prompt(spec)
         if ids is None:
             raise ValueError(f"model: {spec.model} is not loaded; call model() first")

@@ -4,7 +4,9 @@
     python -m engine evaluate --cache dual --unmasker threshold --threshold.threshold 0.9
     python -m engine evaluate --specs settings.json --batch 20 --out results
 
-The seed selects the problems, all of them held out from training. Prints a table and, with
+The seed selects the problems of a family, all of them with structures that are not in the training
+data. An answer has the length of the problem's own text, rounded up to a block, unless
+--gen-length is given. Prints a table and, with
 --json, one JSON document as the last line: {"environment", "rows": [{"accuracy",
 "standard_error", "correct", "nfe", "tokens_per_s", "spec", ...}]}.
 
@@ -39,9 +41,9 @@ from engine.evaluate.exam import evaluate, summarise
 from engine.serve import environment
 from engine.serve.lane import LoadedModel
 from engine.serve.model_pool import ModelPool
-from engine.tiny.corpus import exam_questions
+from engine.tiny.corpus import exam_questions, families
 
-DEFAULTS: dict[str, Scalar] = {"gen_length": 64, "block_length": 32}
+DEFAULTS: dict[str, Scalar] = {"gen_length": 64, "block_length": 16}
 
 
 def add_spec_flags(parser: argparse.ArgumentParser) -> None:
@@ -87,11 +89,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _evaluate(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     (spec,) = catalog.with_end_of_text_rules([spec_from_flags(args)])
     model = _load(folder, spec)
-    questions = exam_questions(args.problems, spec.seed, args.shots)
-    row = summarise(spec, list(evaluate(model, spec, questions, args.batch)))
-    row |= {"shots": args.shots, "batch": args.batch}
+    questions = exam_questions(args.problems, spec.seed, args.shots, args.family)
+    row = summarise(spec, evaluate(model, spec, questions, args.batch, not args.gen_length))
+    row |= {"family": args.family, "shots": args.shots, "batch": args.batch}
     shown = ("problems", "accuracy", "standard_error", "nfe", "tokens_per_forward", "tokens_per_s")
-    print(f"{spec.model}, cache {spec.cache}, unmasker {spec.unmasker}, {args.shots} shots")
+    method = f"cache {spec.cache}, unmasker {spec.unmasker}"
+    print(f"{spec.model}, {args.family}, {method}, {args.shots} worked examples")
     for name in shown:
         print(f"  {name:20}{row[name]:10.4f}")
     return {"environment": environment.describe(spec, model.digest), "rows": [row]}
@@ -102,10 +105,10 @@ def _compare(args: argparse.Namespace, folder: Path, given: Sequence[str]) -> di
     specs = comparison.check_rules(read_specs(args.specs, base))
     pool = ModelPool({folder.name: folder})
     digest = pool.load(base).digest
-    questions = exam_questions(args.problems, base.seed, args.shots)
-    load = partial(_load, folder)
-    rows = list(comparison.compare(load, specs, questions, args.batch, args.workers))
-    long_prompts = exam_questions(args.timed, base.seed, args.timed_shots)
+    questions = exam_questions(args.problems, base.seed, args.shots, args.family)
+    load, work = partial(_load, folder), (args.batch, args.workers, not args.gen_length)
+    rows = list(comparison.compare(load, specs, questions, *work))
+    long_prompts = exam_questions(args.timed, base.seed, args.timed_shots, args.family)
     speed = comparison.time_prompts(pool.load, specs, long_prompts)
     document = {
         "environment": environment.describe(base, digest),
@@ -142,6 +145,12 @@ def _load(folder: Path, spec: RunSpec) -> LoadedModel:
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("evaluate", __doc__)
     parser.add_argument("--problems", type=int, default=500, help="number of problems")
+    parser.add_argument(
+        "--family",
+        choices=tuple(families()),
+        default="word_problems",
+        help="family of the problems",
+    )
     parser.add_argument("--shots", type=int, default=0, help="worked examples before each problem")
     parser.add_argument(
         "--batch",

@@ -20,7 +20,7 @@ from engine.evaluate.exam import accuracy_row
 from engine.models.tokenizer import Tokenizer
 from engine.tiny import corpus
 
-LENGTH = 112  # most tokens of an answer
+LENGTH = 128  # most tokens of an answer
 
 
 def generate_greedy(
@@ -45,13 +45,13 @@ def _until_stop(ids: list[int], stops: tuple[int, ...]) -> list[int]:
 
 
 def evaluate_causal(
-    folder: Path, problems: int, seed: int, shots: int, batch: int
+    folder: Path, problems: int, seed: int, shots: int, batch: int, family: str
 ) -> dict[str, Any]:
     """Accuracy of the model in a folder, as a row of `python -m engine evaluate`."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     tokenizer, pad = Tokenizer(folder), model.config.pad_token_id
     correct = forwards = 0
-    questions = corpus.exam_questions(problems, seed, shots)
+    questions = corpus.exam_questions(problems, seed, shots, family)
     for start in range(0, problems, batch):
         group = questions[start : start + batch]
         answers = generate_greedy(model, tokenizer, [text for _, text in group], pad)
@@ -59,7 +59,8 @@ def evaluate_causal(
         pairs = zip(group, answers, strict=True)
         correct += sum(corpus.correct(tokenizer.decode(ids), one) for (one, _), ids in pairs)
     spec = {"gen_length": LENGTH, "block_length": 1}
-    return {"name": "greedy", "spec": spec, "shots": shots} | accuracy_row(correct, problems) | {
+    named = {"name": "greedy", "spec": spec, "shots": shots, "family": family}
+    return named | accuracy_row(correct, problems) | {
         "nfe": forwards / problems, "tokens_per_forward": 1.0,
     }  # fmt: skip
 
@@ -70,12 +71,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--folder", type=Path, required=True, help="folder of the model")
     parser.add_argument("--problems", type=int, default=300, help="number of problems")
     parser.add_argument("--seed", type=int, default=7, help="seed of the problems")
+    parser.add_argument(
+        "--family", choices=tuple(corpus.families()), default="word_problems",
+        help="family of the problems",
+    )  # fmt: skip
     parser.add_argument("--shots", type=int, default=0, help="worked examples before each problem")
     parser.add_argument("--batch", type=int, default=20, help="problems answered in one batch")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    row = evaluate_causal(args.folder, args.problems, args.seed, args.shots, args.batch)
+    row = evaluate_causal(
+        args.folder, args.problems, args.seed, args.shots, args.batch, args.family
+    )
     print(f"{args.folder.name}: {row['accuracy']:.1%} of {args.problems} correct")
     if args.json:
         print(json.dumps({"rows": [row]}))

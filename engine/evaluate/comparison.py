@@ -50,13 +50,14 @@ def compare(
     questions: Questions,
     batch: int,
     workers: int,
+    fit: bool = True,
 ) -> Iterator[dict[str, Any]]:
     """Evaluate every spec on all questions; yields a row a spec, paired with the first by problem.
 
     `workers` processes share the specs, each with models of its own, or this process alone if it
-    is 1: `load` returns the model of a spec in its number format.
+    is 1: `load` returns the model of a spec in its number format. `fit` as in `exam.evaluate`.
     """
-    work = [(load, one.spec, questions, batch) for one in specs]
+    work = [(load, one.spec, questions, batch, fit) for one in specs]
     if workers == 1:
         yield from _rows(specs, starmap(_evaluate_one, work))
         return
@@ -73,9 +74,11 @@ def _rows(
         yield {"name": one.name} | summarise(one.spec, found) | _paired(baseline, found)
 
 
-def _evaluate_one(load: Load, spec: RunSpec, questions: Questions, batch: int) -> list[ExamResult]:
+def _evaluate_one(
+    load: Load, spec: RunSpec, questions: Questions, batch: int, fit: bool
+) -> list[ExamResult]:
     torch.set_num_threads(1)
-    return list(evaluate(load(spec), spec, questions, batch))
+    return evaluate(load(spec), spec, questions, batch, fit)
 
 
 def _paired(baseline: list[ExamResult], results: list[ExamResult]) -> dict[str, Any]:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
+from itertools import groupby, islice
 from typing import Any
 
 import numpy as np
 
 from engine.config.spec import RunSpec
+from engine.core.answers import fitting_length
 from engine.generate.end_of_text import text_length
 from engine.generate.job import split
 from engine.generate.loop import Denoiser, denoise
 from engine.serve.lane import LoadedModel, make_job
 from engine.tiny import corpus
+from engine.tiny.family import Problem, count_pieces
 from engine.trace.metrics import Tally
 
-Questions = list[tuple[corpus.Problem, str]]
+Questions = list[tuple[Problem, str]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,31 +44,55 @@ class ExamResult:
     cache_bytes: int
 
 
-def evaluate(
-    model: LoadedModel, spec: RunSpec, questions: Questions, batch: int = 1
-) -> Iterator[ExamResult]:
-    """Decode every problem; the costs of a batch are divided evenly among its problems.
+def fitted(spec: RunSpec, one: Problem, prompt: str) -> RunSpec:
+    """The spec for a problem: the answer length is that of its own text, rounded up to a block.
 
-    Sequences of a batch wait for each other at the end of a block, so `nfe`, `text_nfe` and the
-    costs are those of a problem alone only if `batch` is 1.
+    The run decodes as many tokens a step as that of `spec`.
     """
-    for start in range(0, len(questions), batch):
-        group = questions[start : start + batch]
-        specs = [dataclasses.replace(spec, prompt=prompt) for _, prompt in group]
-        prompts = [
-            model.tokenizer.encode_prompt(one.prompt, one.messages, one.chat) for one in specs
-        ]
-        jobs = split(make_job(model, spec, prompts, sequence_specs=specs))
-        for job in jobs:
-            state, tally = Denoiser(job), Tally(job.canvas.shape[1], len(job.canvas))
-            for event in denoise(state):
-                tally.add(event)
-            problems = group if len(jobs) == 1 else [group[job.first_sequence]]
-            yield from _results(model, state, tally, [problem for problem, _ in problems])
+    length = fitting_length(count_pieces(one.solution) + 1, spec.block_length)
+    steps = max(1, spec.steps * length // spec.gen_length)
+    return dataclasses.replace(spec, prompt=prompt, gen_length=length, steps=steps)
+
+
+def evaluate(
+    model: LoadedModel, spec: RunSpec, questions: Questions, batch: int = 1, fit: bool = True
+) -> list[ExamResult]:
+    """Decode every problem, in answers of a fitting length (`fitted`) or of the spec's own.
+
+    A batch has problems of one answer length, and its costs are divided evenly among them. Its
+    sequences wait for each other at the end of a block, so `nfe`, `text_nfe` and the costs are
+    those of a problem alone only if `batch` is 1.
+    """
+    specs = [
+        fitted(spec, one, prompt) if fit else dataclasses.replace(spec, prompt=prompt)
+        for one, prompt in questions
+    ]
+    order = sorted(range(len(specs)), key=lambda index: specs[index].gen_length)
+    found: dict[int, ExamResult] = {}
+    for _, alike in groupby(order, key=lambda index: specs[index].gen_length):
+        waiting = iter(alike)
+        while group := list(islice(waiting, batch)):
+            own = [questions[index][0] for index in group]
+            found |= dict(zip(group, _decode(model, [specs[i] for i in group], own), strict=True))
+    return [found[index] for index in range(len(specs))]
+
+
+def _decode(
+    model: LoadedModel, specs: Sequence[RunSpec], problems: Sequence[Problem]
+) -> Iterator[ExamResult]:
+    """Decode one batch."""
+    prompts = [model.tokenizer.encode_prompt(one.prompt, one.messages, one.chat) for one in specs]
+    jobs = split(make_job(model, specs[0], prompts, sequence_specs=specs))
+    for job in jobs:
+        state, tally = Denoiser(job), Tally(job.canvas.shape[1], len(job.canvas))
+        for event in denoise(state):
+            tally.add(event)
+        own = problems if len(jobs) == 1 else [problems[job.first_sequence]]
+        yield from _results(model, state, tally, own)
 
 
 def _results(
-    model: LoadedModel, state: Denoiser, tally: Tally, problems: list[corpus.Problem]
+    model: LoadedModel, state: Denoiser, tally: Tally, problems: Sequence[Problem]
 ) -> Iterator[ExamResult]:
     size = len(problems)
     cache_bytes = state.cached_bytes()

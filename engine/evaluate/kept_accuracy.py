@@ -25,10 +25,11 @@ from engine.core.files import write_atomically
 ENGINE = Path(__file__).parents[1]
 # The code that decides which tokens are decoded and which answers are right. Of the methods only
 # those that a spec uses are added.
-PACKAGES = ("cache", "generate", "guider", "models", "unmask")
+PACKAGES = ("cache", "generate", "guider", "models", "tiny/families", "unmask")
 MODULES = (
     "catalog.py", "core/rows.py", "core/regions.py", "config/plan.py", "config/spec.py",
-    "evaluate/exam.py", "serve/lane.py", "tiny/corpus.py", "tiny/phrases.py", "tiny/scenes.py",
+    "core/answers.py", "evaluate/exam.py", "serve/lane.py", "tiny/corpus.py", "tiny/family.py",
+    "tiny/phrases.py", "tiny/scenes.py",
 )  # fmt: skip
 # Subpackages left out: methods of other specs; loading, which gives the weights of the digests;
 # captured forwards, whose tokens the tests compare with those of eager ones.
@@ -40,11 +41,12 @@ KEPT = (
 
 
 def row_key(
-    spec: RunSpec, baseline: RunSpec, digests: Mapping[str, str], exam: Mapping[str, int]
+    spec: RunSpec, baseline: RunSpec, digests: Mapping[str, str], exam: Mapping[str, Any]
 ) -> str:
     """The key of a row: the specs of the row and of its baseline, checkpoints, exam and code.
 
-    `digests` are those of the checkpoints by name, `exam` holds the problems, seed and shots.
+    `digests` are those of the checkpoints by name, `exam` holds the problems, seed, shots and
+    family.
     """
     parts = {
         "spec": spec.to_dict(), "baseline": baseline.to_dict(), "digests": dict(digests),

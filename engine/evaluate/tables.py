@@ -45,6 +45,7 @@ from engine.unmask.methods.guided import Guided
 
 RESULTS = ASSETS / "results"
 COMMAND = "python -m engine tables"
+FAMILY = "short_problems"
 LENGTHS: dict[str, Any] = {"gen_length": 64, "block_length": 32, "steps": 64}  # of the exam
 TIMED_SHOTS = 8  # worked examples in the prompts that are timed
 BATCH = 20  # problems decoded together for accuracy
@@ -119,7 +120,7 @@ def timed_parts(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str,
 
 
 def evaluate_block(
-    table: Table, block: Block, exam: Mapping[str, int], kept: KeptAccuracy, workers: int
+    table: Table, block: Block, exam: Mapping[str, Any], kept: KeptAccuracy, workers: int
 ) -> list[dict[str, Any]]:
     """The accuracy rows of a block: kept ones, and new ones that are kept from now on."""
     baseline = block.specs[0].spec
@@ -128,7 +129,7 @@ def evaluate_block(
     if missing:
         wanted = missing if missing[0] is block.specs[0] else [block.specs[0], *missing]
         questions = exam_questions(**exam)
-        for row in comparison.compare(load_embedded, wanted, questions, BATCH, workers):
+        for row in comparison.compare(load_embedded, wanted, questions, BATCH, workers, False):
             kept.put(keys[row["name"]], row)
             print(f"{table.name}, {block.eos}: {row['name']}: {row['accuracy']:.1%}", flush=True)
     return [{**(kept.get(keys[one.name]) or {}), "name": one.name} for one in block.specs]
@@ -151,7 +152,7 @@ def _digests(spec: RunSpec) -> dict[str, str]:
 def time_block(block: Block, prompts: int, seed: int) -> dict[str, Any]:
     """The times of a block's rows by name."""
     pool = ModelPool(embedded_models(ASSETS))
-    questions = exam_questions(prompts, seed, TIMED_SHOTS)
+    questions = exam_questions(prompts, seed, TIMED_SHOTS, FAMILY)
     return comparison.time_prompts(pool.load, block.specs, questions)
 
 
@@ -234,6 +235,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         accuracies = []
         for table in tables:
             exam = {"problems": args.problems, "seed": args.seed, "shots": table.shots}
+            exam["family"] = FAMILY
             block_rows = partial(evaluate_block, table, exam=exam, kept=kept, workers=args.workers)
             accuracies.append([block_rows(block) for block in table.blocks])
         if not args.accuracy:

@@ -22,8 +22,9 @@ from engine.config.spec import RunSpec
 from engine.generate.job import Job
 from engine.generate.loop import Denoiser, denoise
 from engine.tiny import corpus
+from engine.tiny.family import TRAINING
 
-PROBLEMS, SEED = 8, 2605
+PROBLEMS, SEED, FAMILY = 8, 2605, "short_problems"
 BASES = ("none", "prefix", "dual", "freecache")
 
 
@@ -77,7 +78,7 @@ def measure_drifts(
     or `v`.
     """
     meter = DriftMeter(quantity)
-    for problem in corpus.draw(SEED, PROBLEMS, exam=False):
+    for problem in corpus.draw(SEED, PROBLEMS, TRAINING, FAMILY):
         spec = RunSpec(
             model=model, prompt=problem.question, gen_length=64, steps=64, cache=base,
         )  # fmt: skip

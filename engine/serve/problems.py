@@ -2,32 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from engine.config.spec import RaceSpec, RunSpec
-from engine.tiny.corpus import exam_questions
+from engine.tiny import corpus
+from engine.tiny.export import read_history, trained_families
+from engine.tiny.family import count_pieces
 
-DEFAULT_SEED, MANY_SHOTS = 3, 8
-
-
-def problem(seed: int, shots: int = 0) -> dict[str, Any]:
-    """A word problem of the embedded corpus with `shots` worked examples, and its answer."""
-    drawn, prompt = exam_questions(1, seed, shots)[0]
-    return {"prompt": prompt, "answer": drawn.answer}
+DEFAULT_FAMILY, DEFAULT_SEED, SHOTS = "short_problems", 3, 8
+SEEDS = (DEFAULT_SEED, 1, 2, 4)  # of the examples without worked ones
 
 
-def examples() -> list[dict[str, Any]]:
-    """Prompts that the page offers, each with `label`, `prompt` and `answer`."""
-    label = f"Word problem {DEFAULT_SEED} after {MANY_SHOTS} worked examples"
-    first = {"label": label} | problem(DEFAULT_SEED, MANY_SHOTS)
-    seeds = (DEFAULT_SEED, 1, 2, 4)
-    alone = [{"label": f"Word problem {seed} alone"} | problem(seed) for seed in seeds]
-    return [first, *alone]
+def problem(seed: int, shots: int = 0, family: str = DEFAULT_FAMILY) -> dict[str, Any]:
+    """An exam problem of a family after `shots` worked examples.
+
+    `prompt` is its text, `answer` what is right (`engine.core.answers`) and `answer_tokens` the
+    tokens of the worked answer with its end of text, in the embedded models' vocabulary. Raises
+    ValueError for an unknown family.
+    """
+    drawn, prompt = corpus.exam_questions(1, seed, shots, family)[0]
+    tokens = count_pieces(drawn.solution) + 1
+    return {"prompt": prompt, "answer": drawn.answer, "answer_tokens": tokens}
+
+
+def known_families(folders: Iterable[Path]) -> list[str]:
+    """The families that the models of some folders were trained on, the default one first.
+
+    Only the default one if none of them is an embedded model.
+    """
+    known = {name for folder in folders for name in trained_families(read_history(folder))}
+    return sorted(known | {DEFAULT_FAMILY}, key=lambda name: (name != DEFAULT_FAMILY, name))
+
+
+def examples(names: Sequence[str]) -> list[dict[str, Any]]:
+    """Prompts of some families for the page, each with `label` and the fields of `problem`."""
+    first, *others = names
+    label = corpus.families()[first].label
+    shown = [{"label": f"{label} {DEFAULT_SEED} after {SHOTS} worked examples"}
+             | problem(DEFAULT_SEED, SHOTS, first)]  # fmt: skip
+    for seed in SEEDS:
+        shown.append({"label": f"{label} {seed} alone"} | problem(seed, 0, first))
+    for name in others:
+        shown.append({"label": corpus.families()[name].label} | problem(DEFAULT_SEED, 0, name))
+    return shown
 
 
 def default_race(model: str) -> RaceSpec:
     """Plain decoding against Fast-dLLM's dual cache with threshold 0.9."""
-    base = RunSpec(model=model, prompt=problem(DEFAULT_SEED, MANY_SHOTS)["prompt"])
+    base = RunSpec(model=model, prompt=problem(DEFAULT_SEED, SHOTS)["prompt"])
     knobs = {"threshold.threshold": 0.9}
     return RaceSpec(base, replace(base, unmasker="threshold", cache="dual", knobs=knobs))

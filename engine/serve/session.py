@@ -29,6 +29,7 @@ from engine.serve.memory_budget import MemoryBudget, device_titles, dtype_of, pr
 from engine.serve.model_pool import ModelPool
 from engine.serve.out_of_memory import is_out_of_memory, out_of_memory_message
 from engine.serve.race import run_lanes, wait_for_lock
+from engine.tiny import corpus
 from engine.trace.trace import Trace
 
 T = TypeVar("T")
@@ -47,6 +48,7 @@ class Session:
         self, folders: Mapping[str, Path], hub: Hub | None = None, public: bool = False
     ) -> None:
         self._models = ModelPool(folders, hub, public)
+        self._families = problems.known_families(folders.values())
         self._queue = FairQueue()
         self._limits = Limits() if public else None
 
@@ -173,13 +175,25 @@ class Session:
         assert info is not None, "its models are loaded"
         return run_seconds(gpu, spec, info, plan) + start_seconds(info, dtype_of(spec))
 
-    def problem(self, seed: int, shots: int = 0) -> dict[str, Any]:
-        """A word problem of the embedded corpus with `shots` worked examples, and its answer."""
-        return problems.problem(seed, shots)
+    def problem(self, seed: int, shots: int = 0, family: str | None = None) -> dict[str, Any]:
+        """A problem of the embedded corpus with `shots` worked examples, see `serve.problems`.
+
+        Raises ValueError for a family that is not one of `families`.
+        """
+        return problems.problem(seed, shots, family or self._families[0])
+
+    def families(self) -> list[tuple[str, str]]:
+        """Label and name of the families that the models were trained on, the default one first."""
+        known = corpus.families()
+        return [(known[name].label, name) for name in self._families]
+
+    def default_shots(self) -> int:
+        """The number of worked examples before the problem of the default race."""
+        return problems.SHOTS
 
     def examples(self) -> list[dict[str, Any]]:
         """Prompts to start from."""
-        return problems.examples()
+        return problems.examples(self._families)
 
     def default_race(self) -> RaceSpec:
         """Plain decoding against Fast-dLLM's dual cache with threshold 0.9."""

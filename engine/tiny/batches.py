@@ -1,4 +1,4 @@
-"""An endless stream of training batches, drawn from the corpus."""
+"""An endless stream of training batches, drawn from the problem families."""
 
 from __future__ import annotations
 
@@ -10,19 +10,33 @@ import torch
 from tokenizers import Tokenizer
 
 from engine.tiny import corpus
-from engine.tiny.scenes import SMALL, WIDE
+from engine.tiny.family import TRAINING, Problem, count_pieces
 from engine.tiny.states import Batch, Recipe, Sample, canvas, causal, copies
 from engine.tiny.tokenizer import BOS, EOS, EOT, HEAD, HEAD_END, digit_ids
 
+LONGEST = 930  # tokens of a sample; the answer region must fit into the context after it
+CHUNK = 1200  # conversations
+
 
 class BatchStream:
-    """Draws problems, encodes them and groups them by length; a seed reproduces its batches."""
+    """Draws problems of one part, `chunk` of them at a time, and groups them by length.
 
-    def __init__(self, tokenizer: Tokenizer, recipe: Recipe, family: str, seed: int) -> None:
+    A seed reproduces its batches.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        recipe: Recipe,
+        family: str,
+        seed: int,
+        part: str = TRAINING,
+        chunk: int = CHUNK,
+    ) -> None:
         self.tokenizer, self.recipe, self.family, self.seed = tokenizer, recipe, family, seed
+        self.part, self.chunk, self.families = part, chunk, corpus.families()
         self.words = {w: tokenizer.encode(w).ids for w in ("user", "assistant", "\n", "\n\n")}
         self.equals = tokenizer.encode(" =").ids[0]
-        self.ranges = WIDE if recipe.wide else SMALL
         self.weights = torch.ones(tokenizer.get_vocab_size() + 64)
         self.weights[digit_ids(tokenizer)] = recipe.number_weight
         self.weights[EOS] = 0.5
@@ -40,53 +54,62 @@ class BatchStream:
                 number += 1
 
     def _groups(self, rng: random.Random) -> list[tuple[str, list[Sample]]]:
+        """Samples of about the same length, those of a prompt with many answers apart."""
         groups: list[tuple[str, list[Sample]]] = []
-        share = self.recipe.few_shot
-        for long, count in ((False, 1600), (True, 320)):
-            samples = self._draw(rng, long, round(count * (share if long else 1 - share)))
-            samples.sort(key=lambda s: (len(s.ids), rng.random()))
-            kind, group, size = self._kind(rng, long), [], 0.0
-            for sample in samples:
+        drawn = [self._conversation(rng) for _ in range(self.chunk)]
+        samples = self._encode([self._messages(rng, one) for one in drawn])
+        for many in (False, True):
+            own = [one for one in samples if (len(one.spans) > 1) == many]
+            own.sort(key=lambda s: (len(s.ids), rng.random()))
+            kind, group, size = self._kind(rng, many), [], 0.0
+            for sample in own:
                 group.append(sample)
                 size += self._cost(kind, sample)
                 if size >= self.recipe.tokens:
                     groups.append((kind, group))
-                    kind, group, size = self._kind(rng, long), [], 0.0
+                    kind, group, size = self._kind(rng, many), [], 0.0
         rng.shuffle(groups)
         return groups
 
-    def _kind(self, rng: random.Random, long: bool) -> str:
-        """Draw the kind of the next batch; long prompts give only canvas states."""
+    def _kind(self, rng: random.Random, many: bool) -> str:
+        """Draw the kind of the next batch; prompts with answers in them give canvas states."""
         if self.recipe.kind == "causal":
             return "causal"
-        return "copies" if not long and rng.random() < self.recipe.copies else "canvas"
+        return "copies" if not many and rng.random() < self.recipe.copies else "canvas"
 
     def _cost(self, kind: str, sample: Sample) -> float:
         """About how many canvas tokens a sample needs."""
         start, end = sample.spans[-1]
         if kind == "causal":
             return len(sample.ids)
-        return end + 2 * (end - start + 5) if kind == "copies" else start + 64
+        return end + 2 * (end - start + 5) if kind == "copies" else end + 24
 
-    def _problem(self, rng: random.Random) -> corpus.Problem:
+    def _conversation(self, rng: random.Random) -> list[Problem]:
+        """Problems of one family and of the stream's part that follow each other in a prompt."""
+        recipe = self.recipe
+        family = self.families[rng.choices(*zip(*recipe.families, strict=True))[0]]
+        size = rng.uniform(*recipe.sizes)
+        count = 1
+        if family.shared_text or rng.random() < recipe.few_shot:
+            count = rng.randint(2, recipe.turns)
+        found: list[Problem] = []
+        while not found:
+            drawn = family.conversation(rng, count, size)
+            if family.part(drawn[0]) == self.part:
+                found = [one for one in drawn if family.part(one) == self.part]
+        return found
+
+    def _messages(self, rng: random.Random, problems: list[Problem]) -> list[corpus.Message]:
+        """The problems with their answers, the last ones left out if they are too long."""
+        shared = self.families[problems[0].family].shared_text
+        form = "turns" if shared else rng.choice(corpus.FORMS)
         while True:
-            one = corpus.problem(rng, self.recipe.operations, self.recipe.wordings, self.ranges)
-            if not corpus.held_out(one.question):
-                return one
-
-    def _draw(self, rng: random.Random, long: bool, count: int) -> list[Sample]:
-        """Draw problems and encode them; `long` ones follow worked examples."""
-        recipe, chats = self.recipe, []
-        for _ in range(count):
-            one = self._problem(rng)
-            messages = corpus.chat(one)
-            if long:
-                messages = corpus.few_shot(
-                    rng, one, _length, rng.choice(recipe.shots), rng.choice(corpus.FORMS),
-                    recipe.operations, recipe.wordings, self.ranges,
-                )  # fmt: skip
-            chats.append([*messages, {"role": "assistant", "content": one.solution}])
-        return self._encode(chats)
+            last = problems[-1]
+            messages = corpus.arrange(problems[:-1], last, form)
+            messages = [*messages, {"role": "assistant", "content": last.solution}]
+            if len(problems) == 1 or _length(messages) <= LONGEST:
+                return messages
+            problems = problems[:-1]
 
     def _encode(self, chats: list[list[corpus.Message]]) -> list[Sample]:
         texts = [m["content"] for chat in chats for m in chat]
@@ -125,4 +148,4 @@ class BatchStream:
 
 def _length(messages: list[corpus.Message]) -> int:
     texts = [message["content"] for message in messages]
-    return sum(corpus.count_pieces(text) + text.count("\n") + 5 for text in texts) + 6
+    return sum(count_pieces(text) + text.count("\n") + 5 for text in texts) + 6

@@ -1,85 +1,77 @@
-"""Short arithmetic word problems with worked answers: training data, exam and scoring.
+"""The corpus of the embedded models: training data and exams drawn from the problem families.
 
 Problems are drawn from a `random.Random`, so a seed reproduces them. Whether a problem belongs to
-the exam depends on its text alone (`held_out`), not on the seed: training skips those problems,
-the exam uses no others. Numbers are written with a space before them, so that each of 0 to 199 is
-one token.
+the exam, to validation or to training depends on its structure (`engine.tiny.family`), not on the
+seed. Numbers are written with a space before them, so that each of 0 to 199 is one token.
 """
 
 from __future__ import annotations
 
-import hashlib
+import importlib
+import pkgutil
 import random
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from functools import cache
 
-from engine.tiny import phrases, scenes
-from engine.tiny.scenes import Scene
+import engine.tiny.families
+from engine.core.answers import is_right
+from engine.tiny.family import EXAM, TRAINING, Family, Problem, count_pieces
 
-MAX_PIECES = 58  # of a solution: words, numbers and punctuation marks, about one token each
-FORMS = ("turns", "text")  # how worked examples precede a problem, see `few_shot`
-_NUMBER = re.compile(r"\d+")
+FORMS = ("turns", "text")  # how worked examples precede a problem, see `arrange`
+LONGEST_PROMPT = 840  # words, numbers and punctuation marks of a prompt with worked examples
 _WORKED = re.compile(r"\nAnswer: (.*)")
-_STOP = re.compile(r"<\|[a-z_]+\|>")
 
 Message = dict[str, str]
 
 
-@dataclass(frozen=True)
-class Problem:
-    """A word problem with a worked answer, the final number and the number of calculations."""
+@cache
+def families() -> dict[str, Family]:
+    """Every family of engine.tiny.families by name, in alphabetical order."""
+    found: dict[str, Family] = {}
+    for entry in pkgutil.iter_modules(engine.tiny.families.__path__):
+        module = importlib.import_module(f"{engine.tiny.families.__name__}.{entry.name}")
+        for value in vars(module).values():
+            if isinstance(value, type) and issubclass(value, Family) and "name" in vars(value):
+                found[value.name] = value()
+    return dict(sorted(found.items()))
 
-    question: str
-    solution: str
-    answer: int
-    operations: int
+
+def family_named(name: str) -> Family:
+    """A family by name; ValueError lists the names if it is unknown."""
+    if name not in families():
+        raise ValueError(f"family: {name!r} is unknown; choose from {', '.join(families())}")
+    return families()[name]
 
 
-def problem(
-    rng: random.Random,
-    operations: tuple[int, int] = (1, 3),
-    wordings: int | None = 2,
-    ranges: scenes.Ranges = scenes.SMALL,
-) -> Problem:
-    """Draw a problem with a number of calculations within `operations` (inclusive, 1 to 5).
+def part_of(one: Problem) -> str:
+    """EXAM, VALIDATION, TRAINING or UNUSED, see `engine.tiny.family`."""
+    return families()[one.family].part(one)
 
-    `wordings` limits the sentence forms of each calculation (None: all of them).
+
+def correct(text: str, one: Problem) -> bool:
+    """Whether a generated text answers a problem."""
+    return is_right(text, one.answer)
+
+
+def draw(seed: int, count: int, part: str = EXAM, family: str = "word_problems") -> list[Problem]:
+    """Draw `count` different problems of one family and one part.
+
+    Raises ValueError for an unknown family.
     """
-    count = rng.randint(*operations)
-    while True:
-        kinds = scenes.KINDS if count > 1 else scenes.KINDS[:3]
-        scene = rng.choice(kinds)(rng, count, ranges)
-        if scene is None:
-            continue
-        question = " ".join(scene.question)
-        for _ in range(8):
-            solution = _solution(rng, scene, wordings)
-            if count_pieces(solution) <= MAX_PIECES:
-                return Problem(question, solution, scene.steps[-1].result, len(scene.steps))
-
-
-def held_out(question: str) -> bool:
-    """Whether a problem belongs to the exam: one in ten, by a hash of its text."""
-    return hashlib.sha256(question.encode()).digest()[0] % 10 == 0
-
-
-def draw(
-    seed: int,
-    count: int,
-    exam: bool = True,
-    operations: tuple[int, int] = (1, 3),
-    wordings: int | None = 2,
-    ranges: scenes.Ranges = scenes.SMALL,
-) -> list[Problem]:
-    """Draw `count` different problems, all from the exam or all from the training data."""
-    rng = random.Random(seed)
+    rng, source = random.Random(seed), family_named(family)
     found: dict[str, Problem] = {}
     while len(found) < count:
-        one = problem(rng, operations, wordings, ranges)
-        if held_out(one.question) == exam:
+        one = source.draw(rng)
+        if source.part(one) == part:
             found.setdefault(one.question, one)
     return list(found.values())
+
+
+def shared_structures(exam: Iterable[Problem], training: Iterable[Problem]) -> set[str]:
+    """The structures of exam problems that a training problem has as well: leaks of the split."""
+    known = {one.structure for one in training}
+    return {one.structure for one in exam if one.structure in known}
 
 
 def chat(one: Problem) -> list[Message]:
@@ -87,76 +79,14 @@ def chat(one: Problem) -> list[Message]:
     return [{"role": "user", "content": one.question}]
 
 
-def few_shot(
-    rng: random.Random,
-    one: Problem,
-    length: Callable[[list[Message]], int],
-    target: int,
-    form: str = "turns",
-    operations: tuple[int, int] = (1, 3),
-    wordings: int | None = 2,
-    ranges: scenes.Ranges = scenes.SMALL,
-) -> list[Message]:
-    """A prompt with worked examples from the training data, as many as fit in `target` tokens.
+def arrange(shots: list[Problem], one: Problem, form: str) -> list[Message]:
+    """A prompt with the worked examples `shots`.
 
-    `length` counts the tokens of a list of messages. `form` is "turns" (each example is a user
-    and an assistant message) or "text" (one user message with all of them). Raises ValueError
-    for another form.
+    `form` is "turns" (each example is a user and an assistant message) or "text" (one user
+    message with all of them). Raises ValueError for another form.
     """
     if form not in FORMS:
         raise ValueError(f"form must be one of {FORMS}, not {form!r}")
-    shots: list[Problem] = []
-    messages, too_long = _arrange(shots, one, form), 0
-    while too_long < 4:  # a shorter example may still fit
-        extra = problem(rng, operations, wordings, ranges)
-        if held_out(extra.question):
-            continue
-        longer = _arrange([*shots, extra], one, form)
-        if length(longer) > target:
-            too_long += 1
-            continue
-        shots.append(extra)
-        messages = longer
-    return messages
-
-
-def worked_prompt(rng: random.Random, one: Problem, shots: int) -> str:
-    """A problem after `shots` worked examples, as one text."""
-
-    def count(messages: list[Message]) -> int:
-        return sum(message["content"].count("Question: ") for message in messages)
-
-    return few_shot(rng, one, count, max(shots + 1, 1), form="text")[0]["content"]
-
-
-def exam_questions(problems: int, seed: int, shots: int = 0) -> list[tuple[Problem, str]]:
-    """Held-out problems of a seed with their prompts, see `worked_prompt`."""
-    rng = random.Random(seed)
-    return [(one, worked_prompt(rng, one, shots)) for one in draw(seed, problems)]
-
-
-def worked_answers(text: str) -> list[tuple[int, int]]:
-    """Character ranges [start, end) of the worked answers in a prompt of the "text" form."""
-    return [found.span(1) for found in _WORKED.finditer(text)]
-
-
-def final_number(text: str) -> int | None:
-    """The last whole number before the first special token, or None."""
-    found = _NUMBER.findall(_STOP.split(text, maxsplit=1)[0])
-    return int(found[-1]) if found else None
-
-
-def correct(text: str, one: Problem) -> bool:
-    """Whether the final number of a generated answer is right."""
-    return final_number(text) == one.answer
-
-
-def count_pieces(text: str) -> int:
-    """The number of words, numbers and punctuation marks: about the tokens of a text."""
-    return len(re.findall(r"\w+|[^\w\s]", text))
-
-
-def _arrange(shots: list[Problem], one: Problem, form: str) -> list[Message]:
     if form == "turns":
         messages = []
         for shot in shots:
@@ -169,36 +99,35 @@ def _arrange(shots: list[Problem], one: Problem, form: str) -> list[Message]:
     return [{"role": "user", "content": "\n\n".join([*parts, f"Question: {one.question}"])}]
 
 
-def _pick(rng: random.Random, forms: tuple[str, ...], wordings: int | None) -> str:
-    return rng.choice(forms[:wordings])
+def worked_prompt(rng: random.Random, one: Problem, shots: int) -> str:
+    """A problem after `shots` worked examples of its family's training part, as one text.
+
+    There are fewer examples if the prompt would be longer than LONGEST_PROMPT, and none in a
+    family whose problems share a text, since its prompts are long already.
+    """
+    source, drawn = families()[one.family], list[Problem]()
+    prompt = one.question
+    while len(drawn) < (0 if source.shared_text else shots):
+        extra = source.draw(rng)
+        if source.part(extra) != TRAINING:
+            continue
+        longer = arrange([*drawn, extra], one, "text")[0]["content"]
+        if count_pieces(longer) > LONGEST_PROMPT:
+            break
+        drawn.append(extra)
+        prompt = longer
+    return prompt
 
 
-def _solution(rng: random.Random, scene: Scene, wordings: int | None) -> str:
-    """Word a scene: one sentence per step, the first `loose` steps shuffled, then a closing."""
-    steps = list(scene.steps)
-    if wordings != 1 and scene.loose > 1:
-        head = steps[: scene.loose]
-        rng.shuffle(head)
-        steps = head + steps[scene.loose :]
-    named = wordings != 1 and rng.random() < 0.5
-    text = []
-    if wordings not in (1, 2) and rng.random() < 0.4:
-        text.append(rng.choice(phrases.OPENINGS))
-    for step in steps:
-        left, right = step.left, step.right
-        if wordings != 1 and step.sign in "+x" and rng.random() < 0.3:
-            left, right = right, left
-        who = step.person
-        subject = who.name if named else who.pronoun.capitalize()
-        form = _pick(rng, step.forms, wordings)
-        text.append(
-            form.format(
-                S=subject, s=subject if named else who.pronoun, N=who.name, b=step.right,
-                e=f"{left} {step.sign} {right} = {step.result}", t=step.thing,
-            )
-        )  # fmt: skip
-    last = steps[-1]
-    text.append(
-        _pick(rng, scene.closings, wordings).format(v=last.result, N=last.person.name, t=last.thing)
-    )
-    return " ".join(text)
+def exam_questions(
+    problems: int, seed: int, shots: int = 0, family: str = "word_problems"
+) -> list[tuple[Problem, str]]:
+    """Exam problems of a seed and a family with their prompts, see `worked_prompt`."""
+    rng = random.Random(seed)
+    drawn = draw(seed, problems, family=family)
+    return [(one, worked_prompt(rng, one, shots)) for one in drawn]
+
+
+def worked_answers(text: str) -> list[tuple[int, int]]:
+    """Character ranges [start, end) of the worked answers in a prompt of the "text" form."""
+    return [found.span(1) for found in _WORKED.finditer(text)]

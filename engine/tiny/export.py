@@ -17,12 +17,26 @@ from engine.tiny import tokenizer
 from engine.tiny.network import NetworkShape
 
 HISTORY = "training.json"
+FIRST_FAMILY = ("short_problems", 1.0)  # of phases that name none
 LAYOUTS = {"llada": LLADA, "qwen2": LLAMA, "dream": LLAMA}
 # A parameter of the engine's adapter, to the network's parameters that it concatenates.
 PARAMETERS = {
     "attn_norm.weight": ("norm1",), "ff_norm.weight": ("norm2",), "qkv.weight": ("q", "k", "v"),
     "out.weight": ("out",), "gate_up.weight": ("gate", "up"), "down.weight": ("down",),
 }  # fmt: skip
+
+
+def trained_families(phases: list[dict[str, Any]]) -> list[str]:
+    """The problem families of a training history, in the order of their names."""
+    pairs = [pair for phase in phases for pair in phase["recipe"].get("families", [FIRST_FAMILY])]
+    return sorted({name for name, _ in pairs})
+
+
+def read_history(folder: Path) -> list[dict[str, Any]]:
+    """The phases of a model's training; empty if the folder is not of an embedded model."""
+    path = folder / HISTORY
+    found: list[dict[str, Any]] = json.loads(path.read_text("utf-8")) if path.exists() else []
+    return found
 
 
 def checkpoint_tensors(

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 class NetworkShape:
     """Sizes of the network; the defaults are those of the embedded models."""
 
-    vocab: int = 768
+    vocab: int = 1024
     width: int = 128
     layers: int = 8
     heads: int = 4
@@ -46,25 +46,28 @@ class NetworkBlock(nn.Module):
         self.gate, self.up = (nn.Parameter(matrix.clone()) for matrix in gate_up)
         self.down = nn.Parameter(torch.randn(width, hidden) * small * math.sqrt(width / hidden))
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None) -> Tensor:
-        """The block's output for `x` [B, T, D]; `mask` [B, 1, T, T] is True where a key is seen."""
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, bias: Tensor | None) -> Tensor:
+        """The block's output for `x` [B, T, D]; `bias` [B * H, T, T] is added to the scores."""
         batch, length, width = x.shape
-        h = F.rms_norm(x, (width,), self.norm1, self.eps)
-        qkv = F.linear(h, torch.cat((self.q, self.k, self.v)))
+        kind = x.dtype
+        h = F.rms_norm(x, (width,), self.norm1.to(kind), self.eps)
+        qkv = F.linear(h, torch.cat((self.q, self.k, self.v)).to(kind))
         qkv = qkv.view(batch, length, 3, self.heads, -1)
         qk = qkv[:, :, :2]
         a, b = qk.chunk(2, dim=-1)
         qk = qk * cos + torch.cat((-b, a), dim=-1) * sin
-        q, k, v = (t.to(h.dtype).transpose(1, 2) for t in (qk[:, :, 0], qk[:, :, 1], qkv[:, :, 2]))
+        heads = (batch * self.heads, length, width // self.heads)
+        q, k, v = (
+            t.transpose(1, 2).reshape(heads) for t in (qk[:, :, 0], qk[:, :, 1], qkv[:, :, 2])
+        )
         # Not scaled_dot_product_attention: its backward pass in bfloat16 is slow on a CPU.
-        scores = (q * q.shape[-1] ** -0.5) @ k.mT
-        if mask is not None:
-            scores = scores.masked_fill(~mask, float("-inf"))
-        seen = torch.softmax(scores, -1, dtype=torch.float32).to(v.dtype) @ v
-        x = x + F.linear(seen.transpose(1, 2).reshape(batch, length, width), self.out)
-        h = F.rms_norm(x, (width,), self.norm2, self.eps)
-        gate, up = F.linear(h, torch.cat((self.gate, self.up))).chunk(2, dim=-1)
-        return x + F.linear(F.silu(gate) * up, self.down)
+        q = q * heads[-1] ** -0.5
+        scores = q @ k.mT if bias is None else torch.baddbmm(bias, q, k.mT)
+        seen = (torch.softmax(scores, -1) @ v).view(batch, self.heads, length, -1)
+        x = x + F.linear(seen.transpose(1, 2).reshape(batch, length, width), self.out.to(kind))
+        h = F.rms_norm(x, (width,), self.norm2.to(kind), self.eps)
+        gate, up = F.linear(h, torch.cat((self.gate, self.up)).to(kind)).chunk(2, dim=-1)
+        return x + F.linear(F.silu(gate) * up, self.down.to(kind))
 
 
 class Network(nn.Module):
@@ -86,26 +89,38 @@ class Network(nn.Module):
         self.register_buffer("sin", angles.sin().repeat(1, 2), persistent=False)
 
     def forward(
-        self, ids: Tensor, positions: Tensor, rows: Tensor, mask: Tensor | None, causal: bool
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        rows: Tensor,
+        mask: Tensor | None,
+        causal: bool,
+        dtype: torch.dtype = torch.float32,
     ) -> Tensor:
         """Logits [len(rows), V] for `rows`, indices into the flattened [B * T] canvas.
 
         `positions` is [T] or [B, T]; `mask` [B, T, T] is True where a row attends to a key, None
-        for everywhere; `causal` replaces it by the lower triangle.
+        for everywhere; `causal` replaces it by the lower triangle. `dtype` is that of the
+        activations; the weights stay float32 and are rounded where they are used.
         """
-        cos, sin = self.cos[positions], self.sin[positions]
+        cos, sin = self.cos[positions].to(dtype), self.sin[positions].to(dtype)
         if positions.dim() == 1:
             cos, sin = cos[None], sin[None]
         cos, sin = cos[:, :, None, None], sin[:, :, None, None]
         length = ids.shape[1]
         if causal:
             mask = torch.ones(1, length, length, dtype=torch.bool, device=ids.device).tril()
-        mask = None if mask is None else mask[:, None]
-        x = F.embedding(ids, self.embed)
+        bias = None
+        if mask is not None:
+            bias = torch.zeros(mask.shape, dtype=dtype, device=ids.device).masked_fill(~mask, -1e4)
+            spread = bias[:, None].expand(len(ids), self.shape.heads, length, length)
+            bias = spread.reshape(-1, length, length)
+        x = F.embedding(ids, self.embed).to(dtype)
         for block in self.blocks:
-            x = block(x, cos, sin, mask)
+            x = block(x, cos, sin, bias)
         x = x.flatten(0, 1)[rows]
-        return F.linear(F.rms_norm(x, (self.shape.width,), self.norm, self.shape.eps), self.head)
+        x = F.rms_norm(x, (self.shape.width,), self.norm.to(dtype), self.shape.eps)
+        return F.linear(x, self.head.to(dtype))
 
     @torch.no_grad()
     def seed_numbers(self, ids: list[int]) -> None:

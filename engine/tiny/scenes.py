@@ -51,12 +51,22 @@ class Step:
 
 @dataclass(frozen=True)
 class Scene:
-    """A problem whose solution is not worded yet: question, steps in order, closing sentences."""
+    """A problem whose solution is not worded yet: question, steps in order, closing sentences.
+
+    `opening` repeats what is given at the start; it is empty if the first step says it.
+    """
 
     question: list[str]
     steps: list[Step]
     closings: tuple[str, ...]
+    kind: str
+    opening: str = ""
     loose: int = 0  # number of first steps whose order is free
+
+    def structure(self) -> str:
+        """Kind, signs and numbers of the steps in order: the problem without its words."""
+        steps = " ".join(f"{step.left}{step.sign}{step.right}" for step in self.steps)
+        return f"{self.kind} {steps}"
 
 
 def _change(rng: random.Random, value: int, ranges: Ranges) -> tuple[str, str, int, int]:
@@ -86,7 +96,7 @@ def running(rng: random.Random, count: int, ranges: Ranges) -> Scene:
     thing = rng.choice(THINGS)
     names = {"N": who.name, "P": who.pronoun.capitalize(), "p": who.pronoun, "o": who.objective,
              "F": friend.name, "t": thing}  # fmt: skip
-    question, steps = [], []
+    question, steps, opening = [], [], ""
     if rng.random() < 0.4:
         k, m = rng.randint(*ranges.packs), rng.randint(*ranges.in_pack)
         question.append(rng.choice(phrases.PACKS).format(k=k, m=m, **names))
@@ -95,13 +105,14 @@ def running(rng: random.Random, count: int, ranges: Ranges) -> Scene:
     else:
         value = rng.randint(*ranges.start)
         question.append(rng.choice(phrases.STARTS).format(a=value, **names))
+        opening = phrases.STARTS[1].format(a=value, **names)
     while len(steps) < count:
         name, sign, b, result = _change(rng, value, ranges)
         question.append(rng.choice(phrases.EVENTS[name]).format(b=b, **names))
         steps.append(Step(value, sign, b, result, phrases.SOLVE_EVENTS[name], who, thing))
         value = result
     question.append(rng.choice(phrases.ASK_NOW).format(**names))
-    return Scene(question, steps, phrases.CLOSE_HAS)
+    return Scene(question, steps, phrases.CLOSE_HAS, "running", opening)
 
 
 def compare(rng: random.Random, count: int, ranges: Ranges) -> Scene | None:
@@ -110,7 +121,8 @@ def compare(rng: random.Random, count: int, ranges: Ranges) -> Scene | None:
     thing = rng.choice(THINGS)
     value = rng.randint(*ranges.start)
     together = count > 1 and rng.random() < 0.4
-    question = [phrases.STARTS[0].format(N=people[0].name, a=value, t=thing)]
+    opening = phrases.STARTS[0].format(N=people[0].name, a=value, t=thing)
+    question = [opening]
     steps: list[Step] = []
     for before, who in pairwise(people[: count + 1 - together]):
         name, sign, b, result = _change(rng, value, ranges)
@@ -121,14 +133,14 @@ def compare(rng: random.Random, count: int, ranges: Ranges) -> Scene | None:
     names = {"N": steps[-1].person.name, "B": people[count - 1 - together].name, "t": thing}
     if not together:
         question.append(phrases.ASK_HAS.format(**names))
-        return Scene(question, steps, phrases.CLOSE_HAS)
+        return Scene(question, steps, phrases.CLOSE_HAS, "compare", opening)
     question.append(phrases.ASK_TOGETHER.format(**names))
     last = steps[-1]
     total = last.left + value
     if total > ranges.total:
         return None
     steps.append(Step(last.left, "+", value, total, phrases.SOLVE_TOTAL, last.person, thing))
-    return Scene(question, steps, phrases.CLOSE_PLAIN)
+    return Scene(question, steps, phrases.CLOSE_PLAIN, "together", opening)
 
 
 def shop(rng: random.Random, count: int, ranges: Ranges) -> Scene | None:
@@ -166,7 +178,8 @@ def shop(rng: random.Random, count: int, ranges: Ranges) -> Scene | None:
         question.append(phrases.ASK_CHANGE.format(**names))
         steps.append(Step(note, "-", value, note - value, phrases.SOLVE_CHANGE, who, "dollars"))
     ok = all(1 <= step.result <= ranges.limit for step in steps)
-    return Scene(question, steps, phrases.CLOSE_COST, loose=kinds) if ok else None
+    scene = Scene(question, steps, phrases.CLOSE_COST, "shop", loose=kinds)
+    return scene if ok else None
 
 
 KINDS = (running, running, compare, shop)  # `running` is drawn twice as often

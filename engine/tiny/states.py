@@ -17,6 +17,7 @@ from torch import Tensor
 from engine.tiny.tokenizer import EOS, MASK
 
 SIZES = (1, 2, 4, 8, 16, 32)
+CONTEXT = 1024  # positions of the network
 _CLEAN_BLOCK, _NO_KEY = -1, 1 << 20  # block number of clean rows; position of hidden keys
 
 
@@ -26,12 +27,11 @@ class Recipe:
 
     kind: str = "causal"  # causal | masked
     copies: float = 0.0  # masked: share of `copies` batches; the others are `canvas`
-    operations: tuple[int, int] = (2, 5)
-    wordings: int | None = None
-    wide: bool = False  # numbers up to 120 instead of 60
+    families: tuple[tuple[str, float], ...] = ()  # names of families and their weights
+    sizes: tuple[float, float] = (1.0, 1.0)  # range of the sizes of problems
     few_shot: float = 0.0  # share of samples with worked examples in the prompt
-    shots: tuple[int, ...] = (256, 400, 512)  # lengths of those prompts
-    regions: tuple[int, ...] = (64,)  # lengths of the answer region
+    turns: int = 5  # most problems in such a sample
+    extra: tuple[int, ...] = (0,)  # canvas: positions after the longest answer, rounded up to 16
     tokens: int = 4000  # about how many canvas tokens a batch has
     uniform: float = 0.2  # canvas: share of states with masks over the whole region
     sums: float = 0.0  # canvas: share of states in which a result is the next token
@@ -83,14 +83,14 @@ def causal(group: list[Sample], recipe: Recipe, generator: torch.Generator) -> B
 
 
 def copies(
-    group: list[Sample], recipe: Recipe, generator: torch.Generator, count: int = 2
+    group: list[Sample], recipe: Recipe, generator: torch.Generator, count: int = 3
 ) -> Batch:
     """A clean text and `count` noisy copies of its answer region, in one canvas."""
     batch = len(group)
     prompt = torch.tensor([s.spans[-1][0] for s in group])
     answer = torch.tensor([s.spans[-1][1] for s in group]) - prompt
     extra = torch.randint(1, 9, (batch,), generator=generator)
-    region = (answer + extra).clamp(max=max(recipe.regions))
+    region = answer + extra
     most, width = int((prompt + region).max()), int(region.max())
     clean = _padded([s.ids[: s.spans[-1][1]] for s in group], most)
     position = torch.arange(most).expand(batch, most)
@@ -124,18 +124,18 @@ def copies(
     rows = wanted.flatten().nonzero()[:, 0]
     targets = torch.cat([clean, *[text] * count], dim=1).flatten()[rows]
     weights = torch.cat(loss_weights, dim=1).flatten()[rows]
-    return Batch(ids, position.clamp(max=1023), mask, rows, targets, weights)
+    return Batch(ids, position.clamp(max=CONTEXT - 1), mask, rows, targets, weights)
 
 
 def canvas(group: list[Sample], recipe: Recipe, generator: torch.Generator) -> Batch:
     """Decoding states: clean before a window, partly masked within it, fully masked after it."""
     batch = len(group)
-    pick = int(torch.randint(len(recipe.regions), (1,), generator=generator))
-    region = recipe.regions[pick]
+    pick = int(torch.randint(len(recipe.extra), (1,), generator=generator))
     prompt = torch.tensor([s.spans[-1][0] for s in group])
-    most = int(prompt.max()) + region
-    ids = _padded([s.ids[: s.spans[-1][1]] for s in group], most)
     answer = torch.tensor([s.spans[-1][1] for s in group]) - prompt
+    region = -(-int(answer.max()) // 16) * 16 + recipe.extra[pick]
+    most = min(int(prompt.max()) + region, CONTEXT)
+    ids = _padded([s.ids[: s.spans[-1][1]] for s in group], most)
     offset = torch.arange(most) - prompt[:, None]
     inside = offset >= 0  # regions of shorter prompts are a little longer
     draw = torch.rand(batch, 4, generator=generator)

@@ -11,19 +11,21 @@ that weights carry over. Every text can be decoded unchanged.
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from engine.tiny import corpus
-from engine.tiny.scenes import WIDE
+from engine.tiny.corpus import families
 
 BOS, EOS, MASK, HEAD, HEAD_END, EOT = range(6)  # ids of the roles in every family
 NUMBERS = 200
-VOCAB = 768  # rows of the embedding; the last ones may be unused
-ROWS = {"words": VOCAB, "digits": 512}  # embedding rows of each vocabulary
+SAMPLE = 2000  # problems of each family from which words and pieces are taken
+VOCAB = 1024  # rows of the embedding; the last ones may be unused
+ROWS = {"words": VOCAB, "digits": 768}  # embedding rows of each vocabulary
 SPECIALS = {
     "llada": (
         "<|startoftext|>", "<|endoftext|>", "<|mdm_mask|>",
@@ -67,12 +69,7 @@ def build(family: str, vocabulary: str = "words") -> Tokenizer:
 
     Ids do not depend on the family.
     """
-    split = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(_SPLIT[vocabulary]), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    split = _split(vocabulary)
     special = {name: i for i, name in enumerate(SPECIALS[family])}
     make = {"words": _words_model, "digits": _digits_model}[vocabulary]
     out = Tokenizer(make(special, split))
@@ -82,8 +79,18 @@ def build(family: str, vocabulary: str = "words") -> Tokenizer:
     return out
 
 
+def _split(vocabulary: str) -> pre_tokenizers.PreTokenizer:
+    """The pre-tokenizer of a vocabulary."""
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_SPLIT[vocabulary]), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+
+
 def _words_model(special: dict[str, int], split: pre_tokenizers.PreTokenizer) -> models.BPE:
-    words = [word for word in _count_words(split) if not word.strip().isdigit()]
+    words = [word for word in _count_words("words") if not word.strip().isdigit()]
     pieces, merges = _learn([*_EXTRA, *words], split, 256 + 80, 4)
     numbers = [_byte_level(f" {n}", split) for n in range(NUMBERS)]
     spelled = [_byte_level(word, split) for word in (*_EXTRA, *words)]
@@ -96,8 +103,8 @@ def _words_model(special: dict[str, int], split: pre_tokenizers.PreTokenizer) ->
 
 
 def _digits_model(special: dict[str, int], split: pre_tokenizers.PreTokenizer) -> models.BPE:
-    counted = _count_words(split)
-    counted |= dict.fromkeys(_EXTRA, 300)  # words of prompts, rare or absent in the sample
+    counted = _count_words("digits")
+    counted = counted | dict.fromkeys(_EXTRA, 300)  # words of prompts, rare or absent in the sample
     text = [word for word, count in counted.items() for _ in range(count)]
     pieces, merges = _learn(text, split, ROWS["digits"] - len(special), None)
     vocabulary = special | {piece: i for i, piece in enumerate(pieces, len(special))}
@@ -162,11 +169,16 @@ def _byte_level(text: str, split: pre_tokenizers.PreTokenizer) -> str:
     return "".join(piece for piece, _ in split.pre_tokenize_str(text))
 
 
-def _count_words(split: pre_tokenizers.PreTokenizer) -> dict[str, int]:
+@cache
+def _count_words(vocabulary: str) -> dict[str, int]:
     """The pre-tokens of a sample of the corpus with their counts, in order of frequency."""
+    split = _split(vocabulary)
     seen: Counter[str] = Counter()
-    for one in corpus.draw(0, 6000, exam=False, operations=(1, 5), wordings=None, ranges=WIDE):
-        for text in (one.question, one.solution):
-            for _, (start, end) in split.pre_tokenize_str(text):
-                seen[text[start:end]] += 1
+    rng = random.Random(0)
+    for family in families().values():
+        for _ in range(SAMPLE):
+            one = family.draw(rng)
+            for text in (one.question, one.solution):
+                for _, (start, end) in split.pre_tokenize_str(text):
+                    seen[text[start:end]] += 1
     return dict(sorted(seen.items(), key=lambda item: (-item[1], item[0])))

@@ -1,16 +1,17 @@
 """Train the embedded models and write their folders.
 
-    python -m engine train run --kind causal --steps 600 --out runs/causal
-    python -m engine train run --copies 0.8 --steps 3000 --out runs/masked --init runs/causal
-    python -m engine train run --steps 6000 --out runs/masked
-    python -m engine train export --run runs/masked --family llada --folder tiny-llada
-    python -m engine train run --kind causal --vocabulary digits --init tiny-qwen2 --out runs/b
+    python -m engine train run --kind causal --families balance:2 lookup --steps 600 --out runs/a
+    python -m engine train run --copies 0.8 --families balance --out runs/b --init runs/a
+    python -m engine train export --run runs/b --family llada --folder tiny-llada
+    python -m engine train run --kind causal --vocabulary digits --init tiny-qwen2 --out runs/c
     python -m engine train card --family llada --folder tiny-llada --exams results.json
 
-A run folder contains `state.pt` and `log.csv`. `run` continues from the state there: an
-interrupted phase from its last saved step, a finished one with a new phase, whose options may
-differ. `--init` starts a new run from the weights of another run or of an exported folder. Works
-on a CPU (one thread) and on CUDA; `--bf16` is faster on processors with bfloat16 instructions.
+A run folder contains `state.pt`, `best.pt` and `log.csv`. `run` continues from the state there:
+an interrupted phase from its last saved step, a finished one with a new phase, whose options may
+differ. `--init` starts a new run from the weights of another run or of an exported folder. The
+state with the lowest loss on the validation problems of a phase is kept in `best.pt`; `export`
+takes it. Works on a CPU (one thread) and on CUDA; `--bf16` is faster on processors with bfloat16
+instructions.
 """
 
 from __future__ import annotations
@@ -18,20 +19,28 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 from engine.core.command_line import command_parser
-from engine.tiny import card, export, tokenizer
+from engine.tiny import card, corpus, export, tokenizer
 from engine.tiny.batches import BatchStream
 from engine.tiny.network import Network, NetworkShape
-from engine.tiny.states import Batch, Recipe
-from engine.tiny.training_state import initial_state, load_state, save_state, vocabulary_of
+from engine.tiny.states import Recipe
+from engine.tiny.training_state import (
+    initial_state,
+    load_state,
+    save_best,
+    save_state,
+    vocabulary_of,
+)
+from engine.tiny.validation import Validation, loss_of
+
+WORDS = "word_problems"
 
 
 def optimizers(model: torch.nn.Module, lr: float, matrix_lr: float) -> list[torch.optim.Optimizer]:
@@ -51,16 +60,6 @@ def lr_factor(step: int, steps: int, warm: int, decay: float) -> float:
     return min(1.0, (step + 1) / max(1, warm), left)
 
 
-def loss_of(
-    model: Callable[..., torch.Tensor], batch: Batch, causal: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The weighted mean loss and the share of targets with the highest logit."""
-    logits = model(batch.ids, batch.positions, batch.rows, batch.mask, causal)
-    each = F.cross_entropy(logits.float(), batch.targets, reduction="none")
-    right = (logits.argmax(-1) == batch.targets).float().mean()
-    return (each * batch.weights).sum() / batch.weights.sum(), right
-
-
 def phase_of(args: argparse.Namespace, state: dict[str, Any]) -> dict[str, Any]:
     """The phase to train: the unfinished last one, or a new one from the options."""
     phases = state["phases"]
@@ -69,13 +68,12 @@ def phase_of(args: argparse.Namespace, state: dict[str, Any]) -> dict[str, Any]:
             phases[-1]["steps"] = phases[-1]["step"]
         else:
             return phases[-1]
-    given = {field.name: getattr(args, field.name) for field in fields(Recipe)}
-    recipe = Recipe(**given | {"wordings": args.wordings or None})
+    recipe = Recipe(**{field.name: getattr(args, field.name) for field in fields(Recipe)})
     phase = {
         "recipe": asdict(recipe), "vocabulary": args.vocabulary,
         "steps": args.steps, "step": 0, "tokens": 0, "seconds": 0.0,
         "seed": args.seed + 1000 * len(phases), "lr": args.lr, "matrix_lr": args.matrix_lr,
-        "warm": args.warm, "decay": args.decay, "curve": [],
+        "warm": args.warm, "decay": args.decay, "curve": [], "checks": [],
     }  # fmt: skip
     phases.append(phase)
     return phase
@@ -88,28 +86,46 @@ def run(args: argparse.Namespace) -> None:
     state = initial_state(args.out, args.init, args.seed, args.vocabulary)
     phase = phase_of(args, state)
     recipe, vocabulary = Recipe(**phase["recipe"]), vocabulary_of(state["phases"])
-    causal = recipe.kind == "causal"
     model = Network(NetworkShape(vocab=tokenizer.ROWS[vocabulary])).to(args.device)
     model.load_state_dict(state["model"])
     optims = optimizers(model, phase["lr"], phase["matrix_lr"])
-    forward = torch.compile(model, dynamic=True) if args.compile else model
     if state["optimizers"]:
         for optim, saved in zip(optims, state["optimizers"], strict=True):
             groups = optim.state_dict()["param_groups"]
             optim.load_state_dict({"state": saved["state"], "param_groups": groups})
-    family = "qwen2" if causal or recipe.shift else "llada"
-    stream = BatchStream(tokenizer.build(family, vocabulary), recipe, family, phase["seed"])
+    family = "qwen2" if recipe.kind == "causal" or recipe.shift else "llada"
+    words = tokenizer.build(family, vocabulary)
+    validation = Validation(words, recipe, family)
+    stream = BatchStream(words, recipe, family, phase["seed"])
     args.out.mkdir(parents=True, exist_ok=True)
+    for _ in _steps(args, phase, model, optims, stream):
+        last = phase["step"] == phase["steps"]
+        if phase["step"] % args.check_every == 0 or last:
+            _validate(args, phase, model, validation)
+        if phase["step"] % args.save_every == 0 or last:
+            state |= {"model": model.state_dict(), "optimizers": [o.state_dict() for o in optims]}
+            save_state(args.out, state)
+
+
+def _steps(
+    args: argparse.Namespace,
+    phase: dict[str, Any],
+    model: Network,
+    optims: Sequence[torch.optim.Optimizer],
+    stream: BatchStream,
+) -> Iterator[None]:
+    """Train the rest of a phase; yields after every step."""
+    causal, dtype = stream.recipe.kind == "causal", _dtype(args)
+    forward = torch.compile(model, dynamic=True) if args.compile else model
     clock, sums = time.time(), [0.0, 0.0, 0]
     for batch in stream.batches(phase["step"]):
         if phase["step"] >= phase["steps"]:
-            break
+            return
         factor = lr_factor(phase["step"], phase["steps"], phase["warm"], phase["decay"])
         for optim, base in zip(optims, (phase["matrix_lr"], phase["lr"]), strict=True):
             for group in optim.param_groups:
                 group["lr"] = base * factor
-        with torch.autocast(args.device, torch.bfloat16, enabled=args.bf16):
-            loss, right = loss_of(forward, batch.to(args.device), causal)
+        loss, right = loss_of(forward, batch.to(args.device), causal, dtype)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optim in optims:
@@ -124,9 +140,24 @@ def run(args: argparse.Namespace) -> None:
             clock = now
             log_progress(args.out, phase, sums)
             sums = [0.0, 0.0, 0]
-        if phase["step"] % args.save_every == 0 or phase["step"] == phase["steps"]:
-            state |= {"model": model.state_dict(), "optimizers": [o.state_dict() for o in optims]}
-            save_state(args.out, state)
+        yield
+
+
+def _dtype(args: argparse.Namespace) -> torch.dtype:
+    return torch.bfloat16 if args.bf16 else torch.float32
+
+
+def _validate(
+    args: argparse.Namespace, phase: dict[str, Any], model: Network, validation: Validation
+) -> None:
+    """Measure the validation loss; keep the weights if it is the lowest of the phase."""
+    found = validation.measure(model, args.device, _dtype(args))
+    mean = round(sum(loss for loss, _ in found.values()) / len(found), 4)
+    phase["checks"].append((phase["step"], mean))
+    shares = ", ".join(f"{name} {right:.1%}" for name, (_, right) in found.items())
+    print(f"validation at step {phase['step']}: loss {mean:.4f}; right: {shares}", flush=True)
+    if mean <= min(loss for _, loss in phase["checks"]):
+        save_best(args.out, model.state_dict())
 
 
 def log_progress(out: Path, phase: dict[str, Any], sums: list[float]) -> None:
@@ -149,6 +180,12 @@ def log_progress(out: Path, phase: dict[str, Any], sums: list[float]) -> None:
         raise FloatingPointError(f"the loss is {loss} at step {phase['step']}; lower the rates")
 
 
+def _weighted(text: str) -> tuple[str, float]:
+    """A family and its weight from `NAME` or `NAME:WEIGHT`."""
+    name, _, weight = text.partition(":")
+    return corpus.family_named(name).name, float(weight or 1)
+
+
 def _parser() -> argparse.ArgumentParser:
     top = command_parser("train", __doc__)
     commands = top.add_subparsers(dest="command", required=True)
@@ -159,13 +196,20 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--out", type=Path, required=True, help="folder of the run")
     one.add_argument("--init", type=Path, help="run or model folder to take the weights from")
     one.add_argument("--steps", type=int, default=1000)
-    one.add_argument("--operations", type=int, nargs=2, default=(2, 5), metavar=("MIN", "MAX"))
     one.add_argument("--shift", type=int, choices=(0, 1), default=0, help="1: logits as Dream's")
-    one.add_argument("--wordings", type=int, default=0, help="sentence forms a step (0: all)")
-    one.add_argument("--wide", action="store_true", help="numbers up to 120, not 60")
+    one.add_argument(
+        "--families", type=_weighted, nargs="+", default=((WORDS, 1.0),), metavar="NAME[:WEIGHT]",
+        help=f"families of the problems: {', '.join(corpus.families())}",
+    )  # fmt: skip
+    one.add_argument(
+        "--sizes", type=float, nargs=2, default=(1.0, 1.0), metavar=("MIN", "MAX"),
+        help="range of the sizes of the problems, from 0 to 1",
+    )  # fmt: skip
     one.add_argument("--few-shot", type=float, default=0.0, help="share with worked examples")
-    one.add_argument("--shots", type=int, nargs="+", default=[256, 400, 512], help="prompt lengths")
-    one.add_argument("--regions", type=int, nargs="+", default=[64], help="answer region lengths")
+    one.add_argument("--turns", type=int, default=5, help="most problems in such a sample")
+    one.add_argument(
+        "--extra", type=int, nargs="+", default=(0, 16, 32), help="positions after the answer"
+    )
     one.add_argument("--uniform", type=float, default=0.2, help="share masked over all the region")
     one.add_argument("--sums", type=float, default=0.0, help="share that predicts a result next")
     one.add_argument("--number-weight", type=float, default=2.0, help="weight of number tokens")
@@ -177,7 +221,8 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--seed", type=int, default=1)
     one.add_argument("--device", default="cpu", help="cpu or cuda")
     one.add_argument("--save-every", type=int, default=100)
-    one.add_argument("--bf16", action="store_true", help="multiply in bfloat16")
+    one.add_argument("--check-every", type=int, default=200, help="steps between validations")
+    one.add_argument("--bf16", action="store_true", help="activations in bfloat16")
     one.add_argument("--compile", action="store_true", help="compile the network (needs g++)")
     one.add_argument("--stop-phase", action="store_true", help="end the unfinished phase now")
     for name, text in (("export", "write config, tokenizer and weights"), ("card", "write README")):
@@ -200,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     elif args.command == "card":
         card.write(args.folder, args.family, args.exams)
     else:
-        state = load_state(args.run)
+        state = load_state(args.run, best=True)
         phases, vocabulary = state["phases"], vocabulary_of(state["phases"])
         shape = NetworkShape(vocab=tokenizer.ROWS[vocabulary])
         export.write_checkpoint(state["model"], shape, args.family, args.folder, phases, vocabulary)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer
 
 from engine.tiny import export, tokenizer
 from engine.tiny.network import Network, NetworkShape
 
-FILE = "state.pt"
-FUSED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}  # one tensor each in old states
+FILE, BEST = "state.pt", "best.pt"
 
 
 def vocabulary_of(phases: list[dict[str, Any]]) -> str:
@@ -38,50 +37,57 @@ def save_state(folder: Path, state: dict[str, Any]) -> None:
     os.replace(part, folder / FILE)
 
 
-def load_state(folder: Path) -> dict[str, Any]:
-    """Read `state.pt`; states saved before `torch.optim.Muon` was used are converted."""
-    state = torch.load(folder / FILE, map_location="cpu", weights_only=True)
-    if not any(name.endswith(".qkv") for name in state["model"]):
-        return state
-    model: dict[str, torch.Tensor] = {}
-    for name, tensor in state["model"].items():
-        stem, _, leaf = name.rpartition(".")
-        names = [f"{stem}.{part}" for part in FUSED.get(leaf, ())]
-        model |= dict(zip(names, tensor, strict=True)) if names else {name: tensor}
-    if state["optimizers"]:
-        muon, adamw = state["optimizers"]
-        fused = [muon["state"][index]["momentum"] for index in sorted(muon["state"])]
-        split = [part for one in fused for part in (one if one.dim() == 3 else one[None])]
-        muon = {"state": {i: {"momentum_buffer": part} for i, part in enumerate(split)}}
-        state["optimizers"] = [muon, adamw]
-    return state | {"model": model}
+def save_best(folder: Path, model: dict[str, torch.Tensor]) -> None:
+    """Write the weights of `best.pt`."""
+    part = folder / "best.part"
+    torch.save(model, part)
+    os.replace(part, folder / BEST)
+
+
+def load_state(folder: Path, best: bool = False) -> dict[str, Any]:
+    """Read `state.pt`; `best` takes the weights of `best.pt` in place of the last ones."""
+    state: dict[str, Any] = torch.load(folder / FILE, map_location="cpu", weights_only=True)
+    if best:
+        state["model"] = torch.load(folder / BEST, map_location="cpu", weights_only=True)
+    return state
 
 
 def initial_state(out: Path, init: Path | None, seed: int, vocabulary: str) -> dict[str, Any]:
     """The state to continue from: that of `out`, the weights of `init`, or random weights.
 
-    Weights of another vocabulary give only their blocks; embedding and head start at random.
-    Raises ValueError if the run in `out` has another vocabulary.
+    Embedding and head take the rows of the tokens that both vocabularies have. Raises ValueError
+    if the run in `out` has another vocabulary.
     """
     if (out / FILE).exists():
         state = load_state(out)
-        if (own := vocabulary_of(state["phases"])) != vocabulary:
-            raise ValueError(f"{out} has the vocabulary {own}; give --vocabulary {own}")
+        if (kept := vocabulary_of(state["phases"])) != vocabulary:
+            raise ValueError(f"{out} has the vocabulary {kept}; give --vocabulary {kept}")
         return state
     model = new_network(seed, vocabulary).state_dict()
     phases: list[dict[str, Any]] = []
     if init is not None:
-        found, phases = _weights(init)
-        if vocabulary_of(phases) != vocabulary:
-            found |= {name: model[name] for name in ("embed", "head")}
+        found, rows, phases = _weights(init)
+        own = tokenizer.build("llada", vocabulary).get_vocab()
+        for name in ("embed", "head"):
+            known = [token for token in own if token in rows]
+            if name == "head":  # rows at random would be likely predictions of a trained network
+                model[name][:] = found[name].mean(0)
+            model[name][[own[t] for t in known]] = found[name][[rows[t] for t in known]]
+            found[name] = model[name]
         model = found
     return {"optimizers": None, "step": 0, "phases": phases, "model": model}
 
 
-def _weights(folder: Path) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
-    """The weights and phases of an exported folder or of a run."""
-    if (folder / export.HISTORY).exists():
-        phases = json.loads((folder / export.HISTORY).read_text(encoding="utf-8"))
-        return export.read_weights(folder, NetworkShape()), phases
-    state = load_state(folder)
-    return state["model"], state["phases"]
+def _weights(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, int], list[dict[str, Any]]]:
+    """The weights, the rows of the tokens and the phases of an exported folder or of a run.
+
+    Special tokens have the same rows in every family; they are named as LLaDA's.
+    """
+    if phases := export.read_history(folder):
+        written = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab()
+        special = dict(enumerate(tokenizer.SPECIALS["llada"]))
+        named = {special.get(i, token): i for token, i in written.items()}
+        return export.read_weights(folder, NetworkShape()), named, phases
+    state = load_state(folder, best=True)
+    rows = tokenizer.build("llada", vocabulary_of(state["phases"])).get_vocab()
+    return state["model"], rows, state["phases"]

@@ -67,7 +67,7 @@ class Endpoints:
         except Exception as error:
             raise refused(error) from None
         handlers = self._handlers
-        record = RaceRecord(expected=handlers.known_answers.expected(spec.a.prompt))
+        record = RaceRecord(expected=handlers.known_problems.expected(spec.a.prompt))
         who = f"api:{visitor_id(request)}:{record.run_id}"
         try:
             with (

@@ -75,7 +75,7 @@ class FileService:
             challenger = self._trace(name)
             record.traces = {"a": self._plain(challenger), "b": challenger}
             prompt = str(record.traces["a"].meta["spec"].get("prompt", ""))
-            record.expected = self._handlers.known_answers.expected(prompt)
+            record.expected = self._handlers.known_problems.expected(prompt)
             return self._show(record, request)
         except (ValueError, OSError) as error:
             return messages.notice("failed", f"This recorded run cannot be shown ({error}).")

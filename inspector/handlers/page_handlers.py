@@ -14,13 +14,14 @@ from urllib.parse import urlencode
 import gradio as gr
 
 from engine.config.spec import MAX_PROMPT_CHARS, RaceSpec, RunSpec
+from engine.core.answers import fitting_length
 from engine.core.events import Event
 from inspector.files import export
 from inspector.form.settings import Form
 from inspector.page_data import charts, compare, messages, plan, tokens
 from inspector.page_data.messages import to_json
 from inspector.protocol import Control, Lane, Session
-from inspector.run_store import KnownAnswers, LiveRuns, RaceRecord, RunStore
+from inspector.run_store import KnownProblems, LiveRuns, RaceRecord, RunStore
 from inspector.server.throttle import coalesce
 
 MAX_HZ = 8.0
@@ -30,6 +31,7 @@ RUNS: dict[str, Any] = {
 }  # above the engine's limit of waiting runs
 MAX_ERROR_CHARS = 1_000
 RESERVED = ("view", "deep_link", "logs", "lesson", "cursor", "look")  # query keys, not settings
+MAX_SHOTS = 8
 BUTTONS = ("run", "pause", "step", "resume", "stop")
 ENABLED = {
     "over": set(),
@@ -53,10 +55,10 @@ class Handlers:
         self.form = form
         self.store = RunStore()
         self.live_runs = LiveRuns()
-        self.known_answers = KnownAnswers()
+        self.known_problems = KnownProblems()
         self._example = ""
         for example in session.examples():
-            self.known_answers.learn(example["prompt"], example.get("answer"))
+            self.known_problems.learn(example)
 
     def plan(self, request: gr.Request, *values: Any) -> tuple[str, Any]:
         """Derive the plan of the settings, or the error in them.
@@ -79,7 +81,7 @@ class Handlers:
         except Exception as error:
             yield [messages.notice("failed", error_text(error)), *buttons("over")]
             return
-        record = RaceRecord(expected=self.known_answers.expected(race.a.prompt))
+        record = RaceRecord(expected=self.known_problems.expected(race.a.prompt))
         with self.live_run(visitor_id(request), record) as control:
             self.store.put(record)
             yield from self._stream(race, record, control)
@@ -155,17 +157,24 @@ class Handlers:
             return messages.notice("failed", "This run is no longer in memory. Run it again.")
         return messages.whole(record, self.form.catalog.title)
 
-    def new_problem(self, shots: Any) -> str:
-        """The prompt of a new random problem, preceded by `shots` worked examples (0 to 8)."""
-        count = min(max(int(shots), 0), 8) if type(shots) in (int, float) else 0
-        problem = self.session.problem(secrets.randbelow(2**31), count)
-        self.known_answers.learn(problem["prompt"], problem.get("answer"))
-        return problem["prompt"][:MAX_PROMPT_CHARS]
+    def new_problem(self, shots: Any, family: Any, block_length: Any) -> list[Any]:
+        """A new random problem of a family, after `shots` worked examples (0 to 8).
 
-    def example(self, label: Any) -> Any:
-        """The prompt of a named example."""
-        found = [row["prompt"] for row in self.session.examples() if row["label"] == label]
-        return found[0] if found else gr.skip()
+        Returns values of the prompt, the answer length and the steps of both lanes: the length of
+        the problem's own text, rounded up to a block.
+        """
+        count = min(max(int(shots), 0), MAX_SHOTS) if type(shots) in (int, float) else 0
+        named = family if family in [name for _, name in self.session.families()] else None
+        problem = self.session.problem(secrets.randbelow(2**31), count, named)
+        self.known_problems.learn(problem)
+        return _fitted(problem, block_length)
+
+    def example(self, label: Any, block_length: Any) -> list[Any]:
+        """A named example, as in `new_problem`."""
+        for row in self.session.examples():
+            if row["label"] == label:
+                return _fitted(row, block_length)
+        return [gr.skip()] * 4
 
     def restore(self, request: gr.Request) -> list[Any]:
         """Form values from the link's query, if it has any; otherwise no change."""
@@ -195,7 +204,7 @@ class Handlers:
         if record is None:
             return messages.notice("empty")
         spec = record.traces["a"].meta["spec"]
-        record.expected = self.known_answers.expected(str(spec.get("prompt", "")))
+        record.expected = self.known_problems.expected(str(spec.get("prompt", "")))
         self.store.pin(record)
         self._example = record.run_id
         return messages.whole(record, self.form.catalog.title)
@@ -229,6 +238,9 @@ class Handlers:
             lane, fault = next(iter(faults.items()))
             raise ValueError(f"Lane {lane.upper()}, {fault}")
         text, before = tokens.question(race.a.prompt)
+        known = self.known_problems.get(race.a.prompt)
+        if known:
+            rows[0]["context"] += plan.worked_answer(known.answer_tokens, race.a)
         memory, ends = plan.memory(plans), plan.end_of_text([one["end_of_text"] for one in plans])
         return {
             "lanes": rows, "memory": memory, "ends": ends, "question": text, "before": before,
@@ -238,6 +250,13 @@ class Handlers:
         title = self.form.catalog.title(spec.to_dict())
         text, context = plan.sentence(spec, found), plan.context_use(spec, found)
         return {"lane": lane, "title": title, "plan": text, "context": context}
+
+
+def _fitted(problem: Mapping[str, Any], block_length: Any) -> list[Any]:
+    """Values of the prompt, the answer length and the steps of both lanes for a problem."""
+    block = int(block_length) if type(block_length) in (int, float) and block_length >= 1 else 1
+    length = fitting_length(problem["answer_tokens"], block)
+    return [problem["prompt"][:MAX_PROMPT_CHARS], length, length, length]
 
 
 def buttons(state: str) -> list[Any]:

@@ -16,7 +16,7 @@ from inspector.form.presets import CLEAR_CHOICE_JS, Presets
 from inspector.form.settings import Form, build_lane, build_prompt, build_shared
 from inspector.handlers.branching import Branching
 from inspector.handlers.file_service import FileService
-from inspector.handlers.page_handlers import BUTTONS, RUNS, Handlers
+from inspector.handlers.page_handlers import BUTTONS, MAX_SHOTS, RUNS, Handlers
 from inspector.handlers.view_service import ViewService
 from inspector.protocol import LANES
 
@@ -39,7 +39,7 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Non
         "", html_template=static_files.text("plan.html"), elem_id="ds-plan",
         **static_files.BARE | {"js_on_load": static_files.script("plan")},
     )  # fmt: skip
-    presets, shots, example = _settings(form, handlers)
+    presets, drawn, example = _settings(form, handlers)
     keys = _buttons()
     recorded = _recorded(files)
 
@@ -74,9 +74,10 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Non
         **RUNS, **RAW, **PRIVATE,
     )  # fmt: skip
     _once_over(branch, planned).then(**renewed)
-    prompt = form.widgets["prompt"]
-    plan.click(handlers.new_problem, shots, prompt, **RAW, **FLAG).then(**planned)
-    example.input(handlers.example, example, prompt, **RAW, **FLAG).then(**planned)
+    block = form.widgets["block_length"]
+    fitted = [form.widgets[name] for name in ("prompt", "gen_length", "a.steps", "b.steps")]
+    plan.click(handlers.new_problem, [*drawn, block], fitted, **RAW, **FLAG).then(**planned)
+    example.input(handlers.example, [example, block], fitted, **RAW, **FLAG).then(**planned)
 
 
 def _buttons() -> dict[str, gr.Button]:
@@ -90,31 +91,41 @@ def _buttons() -> dict[str, gr.Button]:
         }  # fmt: skip
 
 
-def _settings(form: Form, handlers: Handlers) -> tuple[gr.HTML, gr.Slider, gr.Dropdown]:
+def _settings(form: Form, handlers: Handlers) -> tuple[gr.HTML, list[Component], gr.Dropdown]:
     with gr.Accordion("Settings", open=False, elem_id="ds-settings"):
         terms = static_files.term_links(SETTINGS_TERMS)
         gr.HTML(f'<p class="ds-terms">Terms used below: {terms}.</p>', **static_files.BARE)
         presets = build_model_picker(form)
         with gr.Row():
             with gr.Column(scale=2, min_width=300):
-                shots, example = _problem(form, handlers)
+                drawn, example = _problem(form, handlers)
             with gr.Column(scale=1, min_width=260):
                 gr.Markdown("## Both lanes")
                 build_shared(form)
             for lane in LANES:
                 with gr.Column(scale=1, min_width=260):
                     build_lane(form, lane)
-    return presets, shots, example
+    return presets, drawn, example
 
 
-def _problem(form: Form, handlers: Handlers) -> tuple[gr.Slider, gr.Dropdown]:
+def _problem(form: Form, handlers: Handlers) -> tuple[list[Component], gr.Dropdown]:
+    """The settings of a new problem (worked examples, family) and the list of examples."""
     example = gr.Dropdown(
         [row["label"] for row in handlers.session.examples()],
         value=None, label="Examples", elem_id="ds-example",
     )  # fmt: skip
     build_prompt(form)
-    shots = gr.Slider(0, 8, 0, step=1, label="Worked examples in a new problem", elem_id="ds-shots")
-    return shots, example
+    with gr.Row():
+        shots = gr.Slider(
+            0, MAX_SHOTS, handlers.session.default_shots(), step=1, elem_id="ds-shots",
+            label="Worked examples in a new problem", min_width=160,
+        )  # fmt: skip
+        families = handlers.session.families()
+        family = gr.Dropdown(
+            families, value=families[0][1], label="Kind of a new problem", elem_id="ds-family",
+            min_width=160, visible=len(families) > 1,
+        )  # fmt: skip
+    return [shots, family], example
 
 
 def _recorded(files: FileService) -> gr.Dropdown:

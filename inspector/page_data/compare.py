@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from engine.core.answers import final_number, is_right
 from engine.trace.metrics import steps_to_reveal
 from engine.trace.trace import Trace
 from inspector.page_data.plan import END_OF_TEXT
 from inspector.page_data.tokens import answer_text, generation, stop_ids
 
 UNTIMED = ("layers", "probe")
-_NUMBER = re.compile(r"\d+")
-
-
-def final_number(text: str) -> int | None:
-    """The last integer in a text, or None."""
-    found = _NUMBER.findall(text)
-    return int(found[-1][:18]) if found else None
 
 
 def timed(trace: Trace) -> bool:
@@ -64,11 +57,17 @@ def end_of_text_rule(trace: Trace) -> str:
     return rule if isinstance(rule, str) and rule in END_OF_TEXT else ""
 
 
-def summarise(traces: Mapping[str, Trace], expected: int | None) -> dict[str, Any]:
-    """The summary of a race; a field is None if the race has no data for it."""
+def summarise(traces: Mapping[str, Trace], expected: str | None) -> dict[str, Any]:
+    """The summary of a race; a field is None if the race has no data for it.
+
+    `expected` is the right answer to the prompt, if it is known (`engine.core.answers`).
+    """
     both = [traces[lane] for lane in ("a", "b") if lane in traces]
     done = len(both) == 2 and all(t.meta["reason"] == "done" for t in both)
-    numbers = [final_number(answer_text(t)) for t in both]
+    answers = [answer_text(t) for t in both]
+    of_number = expected is None or expected.isdecimal()
+    numbers = [final_number(text) if of_number else None for text in answers]
+    right = [None if expected is None else is_right(text, expected) for text in answers]
     ids = [answer_ids(t) for t in both]
     texts = [text_cost(trace, len(own)) for trace, own in zip(both, ids, strict=True)]
     out: dict[str, Any] = {
@@ -77,7 +76,7 @@ def summarise(traces: Mapping[str, Trace], expected: int | None) -> dict[str, An
         "agreement": None, "first_divergence": None, "same_text": None,
         "forwards": [clean_metrics(t).get("forwards") for t in both],
         "numbers": numbers, "expected": expected,
-        "right": [None if expected is None else n == expected for n in numbers],
+        "right": right,
         "same_answer": None,
     }  # fmt: skip
     if not done:
@@ -89,7 +88,8 @@ def summarise(traces: Mapping[str, Trace], expected: int | None) -> dict[str, An
         ms_a, ms_b = (ms for _, ms in texts)
         out["text_speedup"] = round(ms_a / ms_b, 3) if ms_a and ms_b else None
     out |= _agreement(*ids)
-    out["same_answer"] = out["same_text"] or (numbers[0] is not None and numbers[0] == numbers[1])
+    same = numbers[0] == numbers[1] if numbers[0] is not None else all(right)
+    out["same_answer"] = out["same_text"] or same
     return out
 
 

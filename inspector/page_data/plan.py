@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from engine.config.spec import RunSpec
+from engine.core.answers import fitting_length
 from inspector.page_data.sizes import size
 
 # What a run does at the end of its text, by rule.
@@ -45,6 +46,13 @@ def context_use(spec: RunSpec, plan: Mapping[str, Any]) -> str:
         return ""
     before = "" if prompt is None else f"prompt {prompt} + "
     return f"{before}answer {spec.gen_length} of {context} tokens"
+
+
+def worked_answer(tokens: int, spec: RunSpec) -> str:
+    """What to add to `context_use` for a problem whose worked answer has `tokens` tokens."""
+    fits = spec.gen_length == fitting_length(tokens, spec.block_length)
+    how = f"rounded up to blocks of {spec.block_length}" if fits else "not the answer length set"
+    return f"; the worked answer has {tokens} tokens, {how}"
 
 
 def end_of_text(rules: Sequence[str]) -> str:

@@ -83,6 +83,8 @@ function chips(store) {
 function verdict(found) {
   const [a, b] = found.numbers;
   const mark = (i) => (found.right[i] === null ? "" : found.right[i] ? " ✓" : " ✗");
+  const listed = found.expected !== null && !/^\d+$/.test(found.expected);
+  if (listed) return (found.same_answer ? "same answer" : "answers differ") + ": A" + mark(0) + ", B" + mark(1);
   const truth = found.expected === null ? "" : " (right: " + found.expected + ")";
   if (found.same_answer && a !== null) {
     if (found.right[0] === null) return "same answer: " + a;

@@ -1,5 +1,7 @@
 """What a visitor sets, links, exports, imports, and what hostile text does: nothing."""
 
+import re
+
 import pytest
 
 from engine.trace.trace import Trace
@@ -101,7 +103,16 @@ def test_dice(own):
     page.wait_for_function(
         "old => document.querySelector('[data-question]').textContent !== old", arg=before
     )
-    assert page.locator("[data-before]").inner_text() == ""
+    assert page.locator("[data-before]").inner_text() == "after 8 worked examples"
+    own.planned("rounded up to blocks of")
+    tokens = int(re.search(r"worked answer has (\d+)", page.locator("#ds-plan").inner_text())[1])
+    own.settings()
+    length = int(page.locator("#ds-gen_length input").input_value())
+    assert tokens <= length < tokens + int(page.locator("#ds-block_length input").input_value())
+    assert page.locator("#ds-a-steps input").input_value() == str(length)
+    page.locator("#ds-shots input[type=number]").fill("0")
+    page.locator("[data-dice]").click()
+    page.wait_for_function("!document.querySelector('[data-before]').textContent")
 
 
 def test_hostile_text_is_shown_as_text(app, new_page):

@@ -13,7 +13,7 @@ from inspector.run_store import RaceRecord
 
 @pytest.fixture
 def record(handlers, traces, request_of):
-    made = RaceRecord(state="done", expected=45, traces=traces)
+    made = RaceRecord(state="done", expected="45", traces=traces)
     handlers.store.put(made)
     handlers.live_runs.show("visitor", made.run_id)
     return made
@@ -130,6 +130,6 @@ def test_a_parent_that_is_gone_is_named(handlers, record, request_of):
 def test_the_offspring_keeps_what_was_recorded_of_the_parent(record, traces):
     record.recorded = {"b": traces["a"]}
     child = child_record(record, "b")
-    assert (child.expected, child.parent) == (45, record.run_id)
+    assert (child.expected, child.parent) == ("45", record.run_id)
     assert child.traces["a"] is traces["b"]
     assert child.recorded == {"a": traces["a"]}

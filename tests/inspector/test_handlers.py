@@ -175,13 +175,42 @@ def test_links(handlers, form, session, request_of):
 
 
 def test_dice_and_examples_know_their_answers(handlers, session):
-    prompt = handlers.new_problem(0)
-    assert handlers.known_answers.expected(prompt) is not None
-    assert handlers.new_problem(2) != handlers.new_problem(2)
-    assert isinstance(handlers.new_problem(None), str)
+    prompt, *_ = handlers.new_problem(0, "balance", 16)
+    assert handlers.known_problems.expected(prompt) is not None
+    assert handlers.new_problem(2, None, 16)[0] != handlers.new_problem(2, None, 16)[0]
+    assert isinstance(handlers.new_problem(None, ["x"], None)[0], str)
     example = session.examples()[0]
-    assert handlers.example(example["label"]) == example["prompt"]
-    assert handlers.known_answers.expected(example["prompt"]) == example["answer"]
+    assert handlers.example(example["label"], 16)[0] == example["prompt"]
+    assert handlers.known_problems.expected(example["prompt"]) == example["answer"]
+    assert all(update.get("__type__") == "update" for update in handlers.example("none", 16))
+
+
+@pytest.mark.parametrize("block", [1, 16, 32])
+def test_a_new_problem_sets_the_length_of_its_own_text(handlers, form, request_of, block):
+    for _, family in handlers.session.families():
+        prompt, length, *steps = handlers.new_problem(0, family, block)
+        known = handlers.known_problems.get(prompt)
+        assert length % block == 0
+        assert 0 <= length - known.answer_tokens < block
+        assert steps == [length, length]
+        values = form.values(handlers.session.default_race())
+        values = dict(zip(form.widgets, values, strict=True)) | {
+            "prompt": prompt, "gen_length": length, "block_length": block, "a.steps": length,
+        }  # fmt: skip
+        plan = json.loads(handlers.plan(request_of(), *values.values())[0])
+        context = plan["lanes"][0]["context"]
+        assert context.endswith(
+            f"the worked answer has {known.answer_tokens} tokens, rounded up to blocks of {block}"
+        )
+        values["gen_length"] = values["a.steps"] = length + block
+        plan = json.loads(handlers.plan(request_of(), *values.values())[0])
+        assert plan["lanes"][0]["context"].endswith("not the answer length set")
+
+
+def test_a_new_problem_keeps_the_worked_examples(handlers):
+    assert handlers.session.default_shots() == 8
+    prompt = handlers.new_problem(3, "short_problems", 16)[0]
+    assert prompt.count("Answer: ") == 3
 
 
 def test_replay_takes_only_ids_it_gave_out(handlers, small, request_of):

@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from inspector.run_store import KnownAnswers, LiveRuns, RaceRecord, RunStore
+from inspector.run_store import KnownProblems, LiveRuns, RaceRecord, RunStore
 
 
 class Flags:
@@ -105,13 +105,16 @@ def test_the_shelf_survives_many_threads(traces):
     assert len(store) <= 5
 
 
-def test_answers():
-    answers = KnownAnswers()
-    answers.learn(" 1 + 1? ", 2)
-    answers.learn("open question", None)
-    assert answers.expected("1 + 1?") == 2
-    assert answers.expected("open question") is None
+def test_known_problems():
+    def problem(prompt, answer):
+        return {"prompt": prompt, "answer": answer, "answer_tokens": 9}
+
+    known = KnownProblems()
+    known.learn(problem(" 1 + 1? ", "2"))
+    assert known.expected("1 + 1?") == "2"
+    assert known.get("1 + 1?").answer_tokens == 9
+    assert known.expected("open question") is None
     for i in range(3000):
-        answers.learn(f"problem {i}", i)
-    assert answers.expected("1 + 1?") is None
-    assert answers.expected("problem 2999") == 2999
+        known.learn(problem(f"problem {i}", str(i)))
+    assert known.expected("1 + 1?") is None
+    assert known.expected("problem 2999") == "2999"

@@ -119,7 +119,7 @@ def test_environment_in_a_line():
 
 
 def test_equal_answers():
-    same = compare.summarise({"a": hand_made([1, 2]), "b": hand_made([1, 2], total_ms=25)}, 42)
+    same = compare.summarise({"a": hand_made([1, 2]), "b": hand_made([1, 2], total_ms=25)}, "42")
     assert same["speedup"] == 4
     assert same["same_text"]
     assert same["same_answer"]
@@ -180,17 +180,31 @@ def test_what_follows_the_end_of_text_does_not_count():
 
 
 def test_no_speedup_unless_both_are_done():
-    found = compare.summarise({"a": hand_made([1]), "b": hand_made([1], reason="stopped")}, 42)
+    found = compare.summarise({"a": hand_made([1]), "b": hand_made([1], reason="stopped")}, "42")
     assert found["speedup"] is None
     assert compare.summarise({}, None)["numbers"] == []
 
 
+def answered(*texts):
+    """Two finished runs with these answers."""
+    traces = {}
+    for lane, text in zip("ab", texts, strict=True):
+        traces[lane] = hand_made([1])
+        traces[lane].meta["texts"] = [text]
+    return traces
+
+
 @pytest.mark.parametrize(
-    ("text", "number"), [("", None), ("so 3 + 4 = 7.", 7), ("none", None), ("9" * 5000, None)]
+    ("expected", "numbers", "right"),
+    [
+        ("12", [12, 9], [True, False]),
+        (None, [12, 9], [None, None]),
+        ("The numbers are 3, 12.", [None, None], [True, False]),
+    ],
 )
-def test_final_number(text, number):
-    found = compare.final_number(text)
-    assert found == number or (number is None and text and found == int("9" * 18))
+def test_answers_are_marked_by_what_is_right(expected, numbers, right):
+    found = compare.summarise(answered("The numbers are 3, 12.", "The numbers are 9."), expected)
+    assert (found["numbers"], found["right"]) == (numbers, right)
 
 
 def test_metrics_are_finite_numbers():

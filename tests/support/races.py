@@ -23,7 +23,7 @@ class Failed(AssertionError):
 def races(count: int) -> list[dict]:
     """`count` different races, each with a sampled lane."""
     out = []
-    for i, (_, prompt) in enumerate(exam_questions(count, 11, 0)):
+    for i, (_, prompt) in enumerate(exam_questions(count, 11, 0, "short_problems")):
         base = {"prompt": prompt, "seed": i, **SHAPE}
         unmasker, cache = METHODS[i % len(METHODS)]
         out.append(
@@ -52,7 +52,7 @@ def alone(app: App, race: dict) -> dict[str, str]:
 
 def form(seed: int = 0, steps: int = 32, length: int = 32) -> dict:
     """The page's settings of a small race, by elem_id."""
-    prompt = exam_questions(1, seed, 0)[0][1]
+    prompt = exam_questions(1, seed, 0, "short_problems")[0][1]
     return {
         "ds-prompt": prompt, "ds-gen_length": length, "ds-block_length": 16, "ds-seed": seed,
         "ds-a-steps": steps,

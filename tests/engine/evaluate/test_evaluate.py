@@ -9,12 +9,14 @@ import pytest
 
 from engine.bench.suite import NamedSpec, read_specs
 from engine.config.spec import RunSpec
+from engine.core.answers import fitting_length
 from engine.evaluate.__main__ import main
 from engine.evaluate.comparison import _evaluate_one, check_rules, mcnemar, time_prompts
 from engine.evaluate.exam import evaluate, summarise
 from engine.models.loading.families import embedded_models
 from engine.serve.model_pool import ModelPool
 from engine.tiny.corpus import exam_questions
+from engine.tiny.family import count_pieces
 from tests.support.micro import ROOT
 
 
@@ -56,15 +58,27 @@ def test_an_invalid_flag_is_named_in_the_error(flags, named):
 
 
 def test_a_batch_gives_the_answers_of_single_problems(model):
-    questions = exam_questions(4, 3)
+    questions = exam_questions(4, 3, family="short_problems")
     spec = RunSpec(gen_length=32, block_length=16, steps=32)
     single = [one.text for one in evaluate(model, spec, questions, batch=1)]
     assert [one.text for one in evaluate(model, spec, questions, batch=4)] == single
 
 
+def test_an_answer_has_the_length_of_the_problems_own_text_in_the_order_of_the_problems(model):
+    questions = exam_questions(6, 3)
+    spec = RunSpec(gen_length=64, block_length=16, steps=32)
+    results = evaluate(model, spec, questions, batch=4)
+    lengths = [fitting_length(count_pieces(one.solution) + 1, 16) for one, _ in questions]
+    assert [one.positions for one in results] == lengths
+    assert len(set(lengths)) > 1
+    assert [one.nfe for one in results] == [length // 2 for length in lengths]
+    alone = [one for pair in questions for one in evaluate(model, spec, [pair])]
+    assert [one.text for one in alone] == [one.text for one in results]
+
+
 def test_a_row_sums_up_the_results(model):
     spec = RunSpec(gen_length=32, block_length=16, steps=32)
-    results = list(evaluate(model, spec, exam_questions(3, 3)))
+    results = evaluate(model, spec, exam_questions(3, 3, family="short_problems"), fit=False)
     row = summarise(spec, results)
     assert row["correct"] == sum(one.correct for one in results)
     assert row["nfe"] == 32
@@ -89,7 +103,7 @@ def test_many_settings_are_compared_with_the_first(tmp_path):
     document = json.loads(lines[-1])
     plain, again, rash = document["rows"]
     assert (again["agreement"], again["p"], again["accuracy"]) == (1, 1, plain["accuracy"])
-    assert rash["nfe"] == 1
+    assert rash["nfe"] == 2
     assert rash["agreement"] < 1
     assert rash["gflops_per_position"] < plain["gflops_per_position"]
     assert rash["speed"]["nfe"] == 4
@@ -145,8 +159,8 @@ def test_every_spec_is_evaluated_and_timed_in_its_number_format(model):
 
     base = RunSpec(gen_length=32, steps=32, knobs={})
     specs = [NamedSpec(d, replace(base, dtype=d)) for d in ("float32", "bfloat16")]
-    questions = exam_questions(1, 7, 0)
+    questions = exam_questions(1, 7, 0, "short_problems")
     for one in specs:
-        _evaluate_one(load, one.spec, questions, 1)
+        _evaluate_one(load, one.spec, questions, 1, True)
     time_prompts(load, specs, questions)
     assert loaded == ["float32", "bfloat16"] * 2

@@ -34,7 +34,9 @@ def library():
 def guider(library):
     spec = RunSpec(unmasker="guided", dtype="float64")
     model = library.load(spec)
-    run_guider = model.make_run_guider([replace(spec, prompt=exam_questions(1, 3)[0][1])], [[3, 4]])
+    run_guider = model.make_run_guider(
+        [replace(spec, prompt=exam_questions(1, 3, family="short_problems")[0][1])], [[3, 4]]
+    )
     return run_guider, model
 
 
@@ -167,9 +169,9 @@ def test_a_batch_of_problems_is_guided_as_each_alone(library):
     spec = RunSpec(
         unmasker="guided", cache="freecache", gen_length=32, block_length=32, dtype="float64"
     )
-    model, questions = library.load(spec), exam_questions(3, 7)
-    together = list(evaluate(model, spec, questions, batch=3))
-    alone = [next(evaluate(model, spec, [one])) for one in questions]
+    model, questions = library.load(spec), exam_questions(3, 7, family="short_problems")
+    together = evaluate(model, spec, questions, 3, False)
+    alone = [evaluate(model, spec, [one], 1, False)[0] for one in questions]
     assert [one.ids for one in together] == [one.ids for one in alone]
     assert len({one.ids for one in alone}) == 3
     assert np.all([one.nfe <= 32 for one in alone])

@@ -9,6 +9,7 @@ import pytest
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.device import keep_freed_memory
 from engine.core.events import RunFinished, RunStarted, StepEvent, Waiting
+from engine.serve.problems import examples, known_families
 from engine.serve.session import Session
 from engine.trace.trace import Trace
 from tests.engine.serve.test_race import BASE, FAST, PLAIN
@@ -197,3 +198,18 @@ def test_the_allocator_is_set_once_at_start_up_and_not_by_each_run(checkpoint, m
     assert calls == [1]
     list(session.race(RaceSpec(PLAIN, FAST)))
     assert calls == [1]
+
+
+def test_the_families_are_those_that_the_models_were_trained_on(session, tmp_path):
+    assert session.families() == [("Short word problems", "short_problems")]
+    recipe = {"families": [["balance", 2.0], ["lookup", 1.0]]}
+    (tmp_path / "training.json").write_text(json.dumps([{"recipe": recipe}]))
+    assert known_families([tmp_path]) == ["short_problems", "balance", "lookup"]
+    labels = [row["label"] for row in examples(["balance", "lookup"])]
+    assert labels[0] == "Running balance 3 after 8 worked examples"
+    assert labels[-1] == "Look-up in a long table"
+
+
+def test_a_problem_of_an_unknown_family_is_refused(session):
+    with pytest.raises(ValueError, match="family: 'poems' is unknown"):
+        session.problem(3, 0, "poems")

@@ -1,75 +1,63 @@
-"""The corpus: correct, reproducible, and split into training and exam by text."""
+"""The corpus: reproducible, and training batches share no structure with exam or validation."""
 
-import hashlib
 import random
 import re
-from itertools import islice
 
 import pytest
 
 from engine.tiny import corpus, tokenizer
 from engine.tiny.batches import BatchStream
 from engine.tiny.corpus import exam_questions, worked_prompt
+from engine.tiny.family import EXAM, TRAINING, VALIDATION, count_pieces
 from engine.tiny.states import Recipe
 
-EQUATION = re.compile(r"(\d+) ([-+x/]) (\d+) = (\d+)")
-USER_TURN = re.compile(r"<\|im_start\|>user\n(.*?)<\|im_end\|>", re.S)
-QUESTION = re.compile(r"^Question: (.*)$", re.M)
-SIGNS = {"+": int.__add__, "-": int.__sub__, "x": int.__mul__, "/": int.__floordiv__}
+SUITE = [name for name in corpus.families() if name != "short_problems"]  # its exam is by text
+MIXED = tuple((name, 1.0) for name in corpus.families())
 
 
-def test_every_equation_of_a_solution_holds_and_the_last_is_the_answer():
-    for one in corpus.draw(1, 300, exam=False):
-        equations = EQUATION.findall(one.solution)
-        assert len(equations) == one.operations
-        for left, sign, right, result in equations:
-            assert SIGNS[sign](int(left), int(right)) == int(result)
-        assert int(equations[-1][3]) == one.answer
-        assert corpus.correct(one.solution, one)
+class Noting(BatchStream):
+    """A stream that keeps the problems of its batches."""
+
+    def _messages(self, rng, problems):
+        self.__dict__.setdefault("used", []).extend(problems)
+        return super()._messages(rng, problems)
 
 
-def test_only_the_right_final_number_is_correct():
-    one = corpus.draw(1, 1)[0]
-    assert not corpus.correct(one.solution.replace(str(one.answer), str(one.answer + 1)), one)
-    assert not corpus.correct("no number at all", one)
-    assert corpus.correct(f"The answer is {one.answer}.<|endoftext|> 99", one)
+class Leaking(Noting):
+    """A stream that takes problems of every part."""
+
+    def _conversation(self, rng):
+        family = self.families[rng.choice(MIXED)[0]]
+        return [family.draw(rng)]
 
 
-class LeakingStream(BatchStream):
-    """Training batches whose problems may be held out."""
-
-    def _problem(self, rng):
-        return corpus.problem(rng, self.recipe.operations, self.recipe.wordings, self.ranges)
-
-
-def trained_questions(kind):
-    """The questions in the token ids of training batches, those of worked examples included."""
-    built, found = tokenizer.build("qwen2"), set()
-    recipe = Recipe(kind="causal", operations=(1, 1), wordings=1, few_shot=0.2)
-    for batch in islice(kind(built, recipe, "qwen2", 3).batches(), 50):
-        for text in built.decode_batch(batch.ids.tolist(), skip_special_tokens=False):
-            for turn in USER_TURN.findall(text):
-                found.update(QUESTION.findall(turn) or [turn])
-    return found
+def trained_problems(kind):
+    recipe = Recipe(kind="causal", families=MIXED, few_shot=0.3)
+    stream = kind(tokenizer.build("qwen2"), recipe, "qwen2", 3)
+    next(stream.batches())
+    return stream.used
 
 
-def test_exam_and_training_never_share_a_problem():
-    """Problems of one calculation are so few that draws without the split share some."""
-    exam = {one.question for seed in range(5) for one in corpus.draw(seed, 600, True, (1, 1), 1)}
-    training, leaking = trained_questions(BatchStream), trained_questions(LeakingStream)
-    assert len(training) > 3000
-    assert not exam & training
-    assert len(exam & leaking) > 5
+@pytest.mark.parametrize("part", [EXAM, VALIDATION])
+def test_training_batches_share_no_structure_with_another_part(part):
+    others = [one for name in SUITE for one in corpus.draw(1, 60, part, name)]
+    assert not corpus.shared_structures(others, trained_problems(Noting))
+    assert corpus.shared_structures(others, trained_problems(Leaking))
 
 
-def test_the_exam_is_drawn_from_a_tenth_of_all_problems():
-    rng = random.Random(4)
-    drawn = {corpus.problem(rng).question for _ in range(3000)}
-    assert 0.08 < len({one for one in drawn if corpus.held_out(one)}) / len(drawn) < 0.13
-    exam = [one.question for one, _ in exam_questions(300, 7)]
-    assert len(set(exam)) == 300
-    first_bytes = (hashlib.sha256(one.encode()).digest()[0] for one in exam)
-    assert all(byte % 10 == 0 for byte in first_bytes)
+def test_the_problems_of_a_stream_are_in_its_batches():
+    built = tokenizer.build("qwen2")
+    stream = Noting(built, Recipe(kind="causal", families=(("balance", 1.0),)), "qwen2", 3)
+    batch = next(stream.batches())
+    texts = " ".join(built.decode_batch(batch.ids.tolist()))
+    assert sum(one.solution in texts for one in stream.used) >= len(batch.ids)
+
+
+def test_the_validation_batches_are_of_their_own_part():
+    recipe = Recipe(kind="causal", families=MIXED)
+    stream = Noting(tokenizer.build("qwen2"), recipe, "qwen2", 3, VALIDATION)
+    next(stream.batches())
+    assert {corpus.part_of(one) for one in stream.used} == {VALIDATION}
 
 
 def test_a_seed_reproduces_its_problems():
@@ -77,20 +65,34 @@ def test_a_seed_reproduces_its_problems():
     assert corpus.draw(5, 20) != corpus.draw(6, 20)
 
 
-def test_worked_examples_precede_the_question_and_are_not_held_out():
-    one = corpus.draw(3, 1)[0]
+@pytest.mark.parametrize("name", [name for name in corpus.families() if name != "lookup"])
+def test_worked_examples_are_of_the_training_part_and_precede_the_question(name):
+    one = corpus.draw(3, 1, family=name)[0]
     prompt = worked_prompt(random.Random(0), one, 4)
     shots = re.findall(r"Question: (.*)\nAnswer: ", prompt)
     assert len(shots) == 4
-    assert not any(map(corpus.held_out, shots))
+    training = {p.question for p in corpus.draw(9, 400, TRAINING, name)}
+    exam = {p.question for p in corpus.draw(9, 400, EXAM, name)}
+    assert not exam & set(shots)
+    assert training
     assert prompt.endswith(one.question)
     assert worked_prompt(random.Random(0), one, 0) == one.question
 
 
-def test_exam_questions_are_held_out():
-    assert all(corpus.held_out(problem.question) for problem, _ in exam_questions(20, 7, 2))
+def test_a_prompt_with_worked_examples_is_bounded():
+    one = corpus.draw(3, 1, family="balance")[0]
+    prompt = worked_prompt(random.Random(0), one, 50)
+    assert count_pieces(prompt) <= corpus.LONGEST_PROMPT
+    assert prompt.count("Answer: ") >= 5
+    table = corpus.draw(3, 1, family="lookup")[0]
+    assert worked_prompt(random.Random(0), table, 8) == table.question
+
+
+def test_exam_questions_are_of_the_exam():
+    for name in corpus.families():
+        assert all(corpus.part_of(one) == EXAM for one, _ in exam_questions(20, 7, 2, name))
 
 
 def test_an_unknown_form_is_rejected():
     with pytest.raises(ValueError, match="form"):
-        corpus.few_shot(random.Random(0), corpus.draw(1, 1)[0], len, 10, form="poem")
+        corpus.arrange([], corpus.draw(1, 1)[0], "poem")

@@ -43,6 +43,9 @@ def test_only_the_known_models_are_shipped():
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_shipped_tokenizer_equals_a_new_one(name):
+    phases = json.loads((MODELS / name / "training.json").read_text())
+    if "families" not in phases[-1]["recipe"]:
+        pytest.skip("trained before the families: its vocabulary has no words of theirs")
     shipped = json.loads((MODELS / name / "tokenizer.json").read_text())
     assert shipped == json.loads(tiny_tokenizer.build(*FAMILIES[name]).to_str())
 

@@ -20,9 +20,11 @@ from engine.tiny.batches import BatchStream
 from engine.tiny.network import Network, NetworkShape
 from engine.tiny.states import Recipe
 from engine.tiny.train import main
+from engine.tiny.training_state import initial_state
 from tests.support.micro import ROOT
 
-SMALL = ("--tokens", "300", "--save-every", "2", "--wordings", "1", "--operations", "1", "1")
+SMALL = ("--tokens", "300", "--save-every", "2", "--families", "short_problems")
+SHORT = (("short_problems", 1.0),)
 
 
 def train(*words):
@@ -47,34 +49,6 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(tmp_path):
         torch.testing.assert_close(tensor, state["model"][name], atol=1e-5, rtol=1e-4)
 
 
-def test_a_state_with_fused_weights_resumes_alike(tmp_path):
-    """A state saved when q|k|v and gate|up were one tensor each, with their own optimizer."""
-    new, old = tmp_path / "new", tmp_path / "old"
-    words = ("run", "--kind", "causal", "--steps", "2", *SMALL)
-    train(*words, "--out", str(new))
-    state = torch.load(new / "state.pt", weights_only=True)
-    state["phases"][-1]["steps"] = 4
-    torch.save(state, new / "state.pt")
-    model, muon = state["model"], iter(state["optimizers"][0]["state"].values())
-    momentum, fused = {}, {name: t for name, t in model.items() if "blocks" not in name}
-    for layer in range(8):
-        for parts in (("norm1",), ("norm2",), "qkv", ("out",), ("gate", "up"), ("down",)):
-            stacked = torch.stack([model[f"blocks.{layer}.{part}"] for part in parts])
-            name = f"blocks.{layer}.{'_'.join(parts).replace('q_k_v', 'qkv')}"
-            fused[name] = stacked if len(parts) > 1 else stacked[0]
-            if stacked.dim() == 3:
-                buffers = torch.stack([next(muon)["momentum_buffer"] for _ in parts])
-                momentum[len(momentum)] = {"momentum": buffers if len(parts) > 1 else buffers[0]}
-    groups = [{"lr": 0.02, "momentum": 0.95, "params": list(range(len(momentum)))}]
-    optimizers = [{"state": momentum, "param_groups": groups}, state["optimizers"][1]]
-    old.mkdir()
-    torch.save(state | {"model": fused, "optimizers": optimizers}, old / "state.pt")
-    for folder in (new, old):
-        train(*words, "--out", str(folder))
-    for name, tensor in weights_of(old).items():
-        assert torch.equal(tensor, weights_of(new)[name])
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A masked run of two steps."""
@@ -89,7 +63,8 @@ def test_an_export_gives_the_logits_of_the_network(trained, tmp_path, family):
     train("export", "--run", str(trained), "--folder", str(folder), "--family", family)
     adapter = ModelPool({"tiny": folder}).load(RunSpec(model="tiny")).adapter
     network = Network(NetworkShape(vocab=tokenizer.VOCAB))
-    network.load_state_dict({k: v.bfloat16().float() for k, v in weights_of(trained).items()})
+    best = torch.load(trained / "best.pt", weights_only=True)
+    network.load_state_dict({k: v.bfloat16().float() for k, v in best.items()})
     ids = torch.randint(0, 700, (1, 20), generator=torch.Generator().manual_seed(1))
     store = ActivationStore(adapter.info, (), 1, 20, adapter.dtype, adapter.device)
     ours = forward(adapter, store, NoCache(), StepPlan(), ids, None, ALL)[0]
@@ -115,7 +90,7 @@ def test_a_dream_export_encodes_prompts_as_the_shifted_training(tmp_path):
 
 
 def test_the_targets_of_masked_states_are_masked():
-    recipe = Recipe(kind="masked", regions=(64,), tokens=600)
+    recipe = Recipe(kind="masked", families=SHORT, tokens=600)
     built = tokenizer.build("llada")
     for seed in range(3):
         source = BatchStream(built, replace(recipe, copies=0.0), "llada", seed)
@@ -134,7 +109,7 @@ def test_a_shipped_model_is_read_and_written_unchanged(name, family):
 
 
 def test_a_shifted_state_is_predicted_by_the_row_before():
-    recipe = Recipe(kind="masked", operations=(1, 1), wordings=1, tokens=300)
+    recipe = Recipe(kind="masked", families=SHORT, tokens=300)
     built = tokenizer.build("qwen2")
     one, other = (
         next(BatchStream(built, replace(recipe, shift=shift), "qwen2", 3).batches())
@@ -173,3 +148,31 @@ def test_a_card_rejects_a_file_without_exam_results(tmp_path, text):
     words = ("--folder", str(tmp_path), "--family", "llada", "--exams", str(tmp_path / "exam.json"))
     with pytest.raises(ValueError, match=r"exams: .* must end with the output"):
         train("card", *words)
+
+
+def test_the_weights_with_the_lowest_validation_loss_are_kept(tmp_path):
+    words = ("--kind", "causal", "--check-every", "1", "--lr", "0.5", "--matrix-lr", "0.5", *SMALL)
+    train("run", "--steps", "3", "--out", str(tmp_path), *words)
+    state = torch.load(tmp_path / "state.pt", weights_only=True)
+    losses = dict(state["phases"][-1]["checks"])
+    assert list(losses) == [1, 2, 3]
+    best = torch.load(tmp_path / "best.pt", weights_only=True)
+    last = min(losses, key=losses.get) == 3
+    assert torch.equal(best["head"], state["model"]["head"]) == last
+
+
+def test_a_family_and_its_weight_are_read_or_named(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        train("run", "--out", str(tmp_path), "--families", "poems:2")
+    assert "--families" in capsys.readouterr().err
+
+
+def test_known_tokens_keep_their_rows_in_a_larger_vocabulary(tmp_path):
+    folder = ROOT / "assets" / "models" / "tiny-llada"
+    state = initial_state(tmp_path, folder, 1, "words")
+    shipped = export.read_weights(folder, NetworkShape())
+    written = EngineTokenizer(folder)
+    for word in (" apples", " 12", "."):
+        (old,), (new,) = written.encode(word), tokenizer.build("llada").encode(word).ids
+        assert torch.equal(state["model"]["embed"][new], shipped["embed"][old])
+    assert torch.equal(state["model"]["blocks.3.q"], shipped["blocks.3.q"])

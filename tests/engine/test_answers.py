@@ -1,0 +1,37 @@
+"""Right answers and fitting lengths."""
+
+import pytest
+
+from engine.core.answers import final_number, fitting_length, is_right
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "right"),
+    [
+        ("So 3 + 4 = 7. The answer is 7.", "7", True),
+        ("The answer is 7.<|endoftext|> 9", "7", True),
+        ("The answer is 07.", "7", True),
+        ("The answer is 17.", "7", False),
+        ("none", "7", False),
+        ("The numbers are 2, 4, 6.", "The numbers are 2, 4, 6.", True),
+        ("The numbers are 2 4  6", "The numbers are 2, 4, 6.", True),
+        ("The numbers are 2, 4.", "The numbers are 2, 4, 6.", False),
+        ("The numbers are 2, 4, 6, 8.", "The numbers are 2, 4, 6.", False),
+    ],
+)
+def test_a_number_must_be_last_and_a_list_complete(text, answer, right):
+    assert is_right(text, answer) is right
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("", None), ("a 12 b 3.", 3), ("1" * 40, int("1" * 18)), ("x", None)]
+)
+def test_the_final_number(text, number):
+    assert final_number(text) == number
+
+
+@pytest.mark.parametrize(
+    ("tokens", "block", "length"), [(1, 16, 16), (16, 16, 16), (17, 16, 32), (57, 1, 57)]
+)
+def test_a_length_fits_in_whole_blocks(tokens, block, length):
+    assert fitting_length(tokens, block) == length
