@@ -57,6 +57,9 @@ class Session(Protocol):
     def families(self) -> list[tuple[str, str]]:
         """Label and name of the families of problems."""
 
+    def embedded_suite(self) -> dict[str, Any]:
+        """The embedded models' families, training and limits (`engine.serve.embedded_suite`)."""
+
     def default_shots(self) -> int:
         """The number of worked examples before the problem of the default race."""
 

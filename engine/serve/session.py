@@ -21,6 +21,7 @@ from engine.core.progress import run_to_end, with_progress
 from engine.generate.branch import BranchPoint, branch_point
 from engine.models.loading.hub import Hub
 from engine.serve import problems
+from engine.serve.embedded_suite import describe_suite
 from engine.serve.fair_queue import FairQueue, RunLock
 from engine.serve.gpu_time import GpuSpec, run_seconds, start_seconds
 from engine.serve.lane import Lane, check_context
@@ -48,6 +49,7 @@ class Session:
         self, folders: Mapping[str, Path], hub: Hub | None = None, public: bool = False
     ) -> None:
         self._models = ModelPool(folders, hub, public)
+        self._folders = dict(folders)
         self._families = problems.known_families(folders.values())
         self._queue = FairQueue()
         self._limits = Limits() if public else None
@@ -186,6 +188,10 @@ class Session:
         """Label and name of the families that the models were trained on, the default one first."""
         known = corpus.families()
         return [(known[name].label, name) for name in self._families]
+
+    def embedded_suite(self) -> dict[str, Any]:
+        """What is known of the embedded models, see `serve.embedded_suite`."""
+        return describe_suite(self._folders, self._families)
 
     def default_shots(self) -> int:
         """The number of worked examples before the problem of the default race."""

@@ -38,7 +38,7 @@ ABOUT = {
         "`tiny-qwen2`.",
     ),
 }
-_LIMITS = """\
+LIMITS = """\
 It solves the problems of its own corpus and nothing else. It has no world knowledge. Numbers are
 from 0 to 199, written with a space before them. Its purpose is to be inspected while it decodes."""
 
@@ -56,7 +56,7 @@ def write(folder: Path, family: str, exams: list[Path]) -> None:
     parts = [
         f"# {name}",
         about,
-        _LIMITS,
+        LIMITS,
         "## Exam",
         "Share of held-out problems that are answered right. A hash of a problem's structure "
         "(kinds of step, numbers and their order, without names, things and wording) decides "

@@ -1,4 +1,4 @@
-"""The Learn tab: lessons on recorded runs, and the theorem widget."""
+"""The Learn tab: lessons on recorded runs, the theorem widget, and the embedded models."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from inspector import static_files
 from inspector.handlers.lesson_service import LessonService
 from inspector.handlers.page_handlers import Handlers
 from inspector.handlers.view_service import ViewService
+from inspector.page.embedded_suite import build_embedded_suite
 from inspector.page.theorem import build_theorem
 
 
@@ -37,3 +38,4 @@ def build_learn(handlers: Handlers, folder: Path) -> None:
     )  # fmt: skip
     gr.Markdown("## When is parallel decoding safe?")
     build_theorem()
+    build_embedded_suite(handlers)

@@ -1,8 +1,10 @@
-"""The chart of a finished race: the time of each step, and the cumulative time."""
+"""Charts: the times of a race's steps, and the training loss of the embedded models."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import cycle
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -37,7 +39,28 @@ def time_figure(traces: Mapping[str, Trace]) -> go.Figure:
                 mode="lines+markers" if column == 1 else "lines", line=line, marker=marks,
                 hovertemplate="step %{x}, %{text}: %{y:.1f} ms",
             )  # fmt: skip
-    figure.update_xaxes(title_text="step", gridcolor="rgba(118,128,142,0.25)", zeroline=False)
+    return _styled(figure, "step")
+
+
+def loss_figure(models: Sequence[Mapping[str, Any]]) -> go.Figure:
+    """The training loss of embedded models over their training tokens.
+
+    Each of `models` has `name` and `curve`, pairs of tokens (millions) and loss.
+    """
+    figure = make_subplots(subplot_titles=("Training loss by training tokens (millions)",))
+    for model, (colour, dash, _) in zip(models, cycle(LANES.values()), strict=False):
+        tokens, losses = zip(*model["curve"], strict=True)
+        figure.add_scatter(
+            x=tokens, y=losses, name=model["name"], mode="lines",
+            line={"color": colour, "dash": dash, "width": 2},
+            hovertemplate="%{x:.1f} million tokens: loss %{y:.2f}",
+        )  # fmt: skip
+    return _styled(figure, "training tokens (millions)")
+
+
+def _styled(figure: go.Figure, x: str) -> go.Figure:
+    """A figure with a transparent background and inks that are legible on light and dark pages."""
+    figure.update_xaxes(title_text=x, gridcolor="rgba(118,128,142,0.25)", zeroline=False)
     figure.update_yaxes(gridcolor="rgba(118,128,142,0.25)", rangemode="tozero", zeroline=False)
     figure.update_annotations(font={"color": INK, "size": 13})
     figure.update_layout(

@@ -50,9 +50,12 @@ def context_use(spec: RunSpec, plan: Mapping[str, Any]) -> str:
 
 def worked_answer(tokens: int, spec: RunSpec) -> str:
     """What to add to `context_use` for a problem whose worked answer has `tokens` tokens."""
-    fits = spec.gen_length == fitting_length(tokens, spec.block_length)
-    how = f"rounded up to blocks of {spec.block_length}" if fits else "not the answer length set"
-    return f"; the worked answer has {tokens} tokens, {how}"
+    length = fitting_length(tokens, spec.block_length)
+    if spec.gen_length == length:
+        return (
+            f"; the worked answer has {tokens} tokens, rounded up to blocks of {spec.block_length}"
+        )
+    return f"; the worked answer has {tokens} tokens, for which {length} would do"
 
 
 def end_of_text(rules: Sequence[str]) -> str:

@@ -204,7 +204,7 @@ def test_a_new_problem_sets_the_length_of_its_own_text(handlers, form, request_o
         )
         values["gen_length"] = values["a.steps"] = length + block
         plan = json.loads(handlers.plan(request_of(), *values.values())[0])
-        assert plan["lanes"][0]["context"].endswith("not the answer length set")
+        assert plan["lanes"][0]["context"].endswith(f"for which {length} would do")
 
 
 def test_a_new_problem_keeps_the_worked_examples(handlers):

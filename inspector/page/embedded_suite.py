@@ -1,0 +1,42 @@
+"""The part of the Learn tab on the embedded models: problems, training curves and limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gradio as gr
+
+from inspector.handlers.page_handlers import Handlers
+from inspector.page_data.charts import loss_figure
+
+INTRODUCTION = """
+The models that ship with Driftscope are small enough to run anywhere: they show what diffusion
+decoding does, and make no other claim. No problem of an exam is in the training data.
+"""
+
+
+def build_embedded_suite(handlers: Handlers) -> None:
+    """Build the accordion; nothing if no model of the session has a training history."""
+    found = handlers.session.embedded_suite()
+    if not found["models"]:
+        return
+    title = "The embedded models and the problems that they know"
+    with gr.Accordion(title, open=False, elem_id="ds-suite"):
+        gr.Markdown(INTRODUCTION + "\n\n".join(map(_family, found["families"])))
+        gr.Markdown(f"### How they were trained\n\n{_training(found['models'])}")
+        gr.Plot(loss_figure(found["models"]), show_label=False, elem_id="ds-suite-curve")
+        gr.Markdown(f"### What they cannot do\n\n{found['limits']}")
+
+
+def _family(family: Mapping[str, str]) -> str:
+    question = family["question"].replace("\n", "  \n> ")
+    return f"### {family['label']}\n\n{family['text']}\n\n> {question}\n>\n> *{family['answer']}*"
+
+
+def _training(models: Sequence[Mapping[str, Any]]) -> str:
+    rows = [
+        f"| `{one['name']}` | {one['tokens'] / 1e6:.0f} million | {one['minutes']} |"
+        for one in models
+    ]
+    return "\n".join(["| model | training tokens | minutes on a CPU |", "|---|---|---|", *rows])
