@@ -58,7 +58,7 @@ class Session(Protocol):
         """Label and name of the families of problems."""
 
     def embedded_suite(self) -> dict[str, Any]:
-        """The embedded models' families, training and limits (`engine.serve.embedded_suite`)."""
+        """The embedded models' families, training and limits (`engine.tiny.suite`)."""
 
     def default_shots(self) -> int:
         """The number of worked examples before the problem of the default race."""

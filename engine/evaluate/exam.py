@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from engine.config.answers import fitting_length
 from engine.config.spec import RunSpec
-from engine.core.answers import fitting_length
 from engine.generate.end_of_text import text_length
 from engine.generate.job import split
 from engine.generate.loop import Denoiser, denoise

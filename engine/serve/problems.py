@@ -7,19 +7,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from engine.config.answers import fitting_length
 from engine.config.spec import RaceSpec, RunSpec
 from engine.tiny import corpus
 from engine.tiny.export import read_history, trained_families
 from engine.tiny.family import count_pieces
 
 DEFAULT_FAMILY, DEFAULT_SEED, SHOTS = "short_problems", 3, 8
+BLOCK = 16  # of the default race
 SEEDS = (DEFAULT_SEED, 1, 2, 4)  # of the examples without worked ones
 
 
 def problem(seed: int, shots: int = 0, family: str = DEFAULT_FAMILY) -> dict[str, Any]:
     """An exam problem of a family after `shots` worked examples.
 
-    `prompt` is its text, `answer` what is right (`engine.core.answers`) and `answer_tokens` the
+    `prompt` is its text, `answer` what is right (`engine.config.answers`) and `answer_tokens` the
     tokens of the worked answer with its end of text, in the embedded models' vocabulary. Raises
     ValueError for an unknown family.
     """
@@ -51,7 +53,14 @@ def examples(names: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def default_race(model: str) -> RaceSpec:
-    """Plain decoding against Fast-dLLM's dual cache with threshold 0.9."""
-    base = RunSpec(model=model, prompt=problem(DEFAULT_SEED, SHOTS)["prompt"])
+    """Plain decoding against Fast-dLLM's dual cache with threshold 0.9.
+
+    The answer has the length of the problem's own text, rounded up to a block.
+    """
+    drawn = problem(DEFAULT_SEED, SHOTS)
+    length = fitting_length(drawn["answer_tokens"], BLOCK)
+    base = RunSpec(
+        model=model, prompt=drawn["prompt"], gen_length=length, block_length=BLOCK, steps=length
+    )
     knobs = {"threshold.threshold": 0.9}
     return RaceSpec(base, replace(base, unmasker="threshold", cache="dual", knobs=knobs))

@@ -21,7 +21,6 @@ from engine.core.progress import run_to_end, with_progress
 from engine.generate.branch import BranchPoint, branch_point
 from engine.models.loading.hub import Hub
 from engine.serve import problems
-from engine.serve.embedded_suite import describe_suite
 from engine.serve.fair_queue import FairQueue, RunLock
 from engine.serve.gpu_time import GpuSpec, run_seconds, start_seconds
 from engine.serve.lane import Lane, check_context
@@ -31,6 +30,7 @@ from engine.serve.model_pool import ModelPool
 from engine.serve.out_of_memory import is_out_of_memory, out_of_memory_message
 from engine.serve.race import run_lanes, wait_for_lock
 from engine.tiny import corpus
+from engine.tiny.suite import describe_suite
 from engine.trace.trace import Trace
 
 T = TypeVar("T")
@@ -190,7 +190,7 @@ class Session:
         return [(known[name].label, name) for name in self._families]
 
     def embedded_suite(self) -> dict[str, Any]:
-        """What is known of the embedded models, see `serve.embedded_suite`."""
+        """What is known of the embedded models, see `tiny.suite`."""
         return describe_suite(self._folders, self._families)
 
     def default_shots(self) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from functools import cache
 
 import engine.tiny.families
-from engine.core.answers import is_right
+from engine.config.answers import is_right
 from engine.tiny.family import EXAM, TRAINING, Family, Problem, count_pieces
 
 FORMS = ("turns", "text")  # how worked examples precede a problem, see `arrange`

@@ -23,7 +23,7 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 class Problem:
     """A problem with its worked answer.
 
-    `answer` is what a text is checked against (`engine.core.answers.is_right`): a number, or the
+    `answer` is what a text is checked against (`engine.config.answers.is_right`): a number, or the
     whole text of a solution that is a list. `structure` is the problem without its words, with
     the kind of problem in front.
     """

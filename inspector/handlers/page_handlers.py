@@ -13,8 +13,8 @@ from urllib.parse import urlencode
 
 import gradio as gr
 
+from engine.config.answers import fitting_length
 from engine.config.spec import MAX_PROMPT_CHARS, RaceSpec, RunSpec
-from engine.core.answers import fitting_length
 from engine.core.events import Event
 from inspector.files import export
 from inspector.form.settings import Form

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.core.answers import final_number, is_right
+from engine.config.answers import final_number, is_right
 from engine.trace.metrics import steps_to_reveal
 from engine.trace.trace import Trace
 from inspector.page_data.plan import END_OF_TEXT
@@ -60,7 +60,7 @@ def end_of_text_rule(trace: Trace) -> str:
 def summarise(traces: Mapping[str, Trace], expected: str | None) -> dict[str, Any]:
     """The summary of a race; a field is None if the race has no data for it.
 
-    `expected` is the right answer to the prompt, if it is known (`engine.core.answers`).
+    `expected` is the right answer to the prompt, if it is known (`engine.config.answers`).
     """
     both = [traces[lane] for lane in ("a", "b") if lane in traces]
     done = len(both) == 2 and all(t.meta["reason"] == "done" for t in both)

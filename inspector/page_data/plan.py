@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from engine.config.answers import fitting_length
 from engine.config.spec import RunSpec
-from engine.core.answers import fitting_length
 from inspector.page_data.sizes import size
 
 # What a run does at the end of its text, by rule.

@@ -72,7 +72,7 @@ def test_plan(client):
     found = client.predict(race(), api_name="/plan")
     assert found["plans"]["a"]["max_forwards"] == 32
     assert found["plans"]["b"]["min_forwards"] == 2
-    assert client.predict({}, api_name="/plan")["plans"]["a"]["max_forwards"] == 128
+    assert client.predict({}, api_name="/plan")["plans"]["a"]["max_forwards"] == 48
 
 
 @pytest.mark.parametrize(

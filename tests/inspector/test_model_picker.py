@@ -132,7 +132,8 @@ def test_every_preset_of_the_real_models_fills_the_form(session):
             race, taken = filled(form, row["name"], one["name"])
             for key, value in one["fields"].items():
                 where = race.b.knobs if "." in key else race.b.to_dict()
-                if key != "knobs":
+                unused = key == "steps" and not form.catalog.uses_steps(race.b.unmasker)
+                if key != "knobs" and not unused:
                     assert where[key] == value, (row["name"], one["name"], key)
             assert race.b.knobs.items() >= one["fields"].get("knobs", {}).items()
             assert race.a.gen_length == race.b.gen_length

@@ -111,7 +111,8 @@ def test_titles(form, session):
 
 
 def test_the_plan_in_words(session):
-    race = session.default_race()
+    race, shape = session.default_race(), {"gen_length": 128, "block_length": 32, "steps": 128}
+    race = RaceSpec(replace(race.a, **shape), replace(race.b, **shape))
     assert sentence(race.a, session.plan(race.a)) == (
         "128 steps / 4 blocks = 32 per block, 1 token a step, 128 forwards"
     )
@@ -199,7 +200,9 @@ def test_the_plan_names_who_decides(form, session):
     plan = {"blocks": 2, "min_forwards": 1, "max_forwards": 64, "tokens_per_step": None,
             "steps_per_block": None}  # fmt: skip
     for unmasker, judge in (("guided", "the guider"), ("threshold", "confidence")):
-        spec = replace(session.default_race().b, unmasker=unmasker, knobs={}, block_length=32)
+        spec = replace(
+            session.default_race().b, unmasker=unmasker, knobs={}, gen_length=64, block_length=32
+        )
         assert sentence(spec, plan) == (
             f"2 blocks of 32, {judge} decides: between 1 and 64 forwards"
         )

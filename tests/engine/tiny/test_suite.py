@@ -3,8 +3,8 @@
 import json
 
 from engine.models.loading.families import embedded_models
-from engine.serve.embedded_suite import describe_suite
 from engine.tiny import corpus
+from engine.tiny.suite import describe_suite
 from tests.support.micro import ROOT
 
 

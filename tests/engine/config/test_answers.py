@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.core.answers import final_number, fitting_length, is_right
+from engine.config.answers import final_number, fitting_length, is_right
 
 
 @pytest.mark.parametrize(
