@@ -188,7 +188,7 @@ def test_an_odd_cursor_changes_nothing(app, new_page, query):
     assert where(race) == {
         "lane": "a",
         "view": "drift",
-        "step": "127",
+        "step": "47",
         "layer": "4",
         "position": "",
     }

@@ -19,13 +19,14 @@ def test_the_first_view(app, new_page):
     assert "?" in page.locator("[data-question]").inner_text()
     race.ready()
     assert not any(race.enabled(name) for name in ("pause", "step", "resume", "stop"))
-    race.planned("128 steps / 4 blocks = 32 per block")
-    race.planned("between 4 and 128 forwards")
+    race.planned("48 steps / 3 blocks = 16 per block")
+    race.planned("between 3 and 48 forwards")
+    race.planned("the worked answer has 35 tokens, rounded up to blocks of 16")
     if not RECORDED:
         assert race.state == "empty"
         pytest.skip("no example is recorded")
     assert race.state == "example"
-    assert race.shown("a") == race.shown("b") == 128
+    assert race.shown("a") == race.shown("b") == 48
     assert "×" in race.text("[data-headline]")
 
 
@@ -44,12 +45,12 @@ def test_the_default_race(app, new_page):
     race.press("run")
     race.wait_state("running", *FINAL)
     race.wait_state("done")
-    assert race.shown("a") == race.shown("b") == 128
+    assert race.shown("a") == race.shown("b") == 48
     ratio = r"[\d.]+× (faster|slower)"
     headline = race.text("[data-headline]")
     assert re.search(rf"Lane B is {ratio}; up to the end of the text {ratio}$", headline)
     chips = race.text("[data-chips]")
-    assert re.search(r"\d+ forwards instead of 128", chips)
+    assert re.search(r"\d+ forwards instead of 48", chips)
     assert re.search(r"\d+ instead of \d+ up to the end of the text", chips)
     assert "right" in race.text("[data-chips]")
     race.ready()
@@ -81,7 +82,7 @@ def test_stop_holds_and_a_closed_tab_frees_the_engine(app, new_page):
     after = race.shown("a")
     assert before <= after < 512
     frames = race.page.evaluate("window.sampled")
-    frames = frames[next(i for i, frame in enumerate(frames) if max(frame[:2]) < 128) :]
+    frames = frames[next(i for i, frame in enumerate(frames) if max(frame[:2]) < 48) :]
     for lane in (0, 1):
         counts = [frame[lane] for frame in frames]
         assert counts == sorted(counts)
