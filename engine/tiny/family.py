@@ -66,6 +66,10 @@ def count_pieces(text: str) -> int:
     return len(_TOKEN.findall(text))
 
 
-def up_to(rng: random.Random, low: int, high: int, size: float) -> int:
-    """A random whole number from `low` to a share `size` of the way to `high`."""
-    return rng.randint(low, low + round((high - low) * size))
+def scaled(rng: random.Random, least: int, low: int, high: int, size: float) -> int:
+    """A random whole number: `least` at size 0, from `low` to `high` at size 1.
+
+    In between, both bounds lie on the way from `least` to those of size 1.
+    """
+    first, last = (round(least + (bound - least) * size) for bound in (low, high))
+    return rng.randint(first, last)

@@ -6,7 +6,7 @@ import random
 from typing import ClassVar
 
 from engine.tiny import phrases
-from engine.tiny.family import Family, Problem, up_to
+from engine.tiny.family import Family, Problem, scaled
 
 LARGEST = 99
 AMOUNTS = (2, 30)
@@ -26,7 +26,7 @@ class Balance(Family):
 
     def draw(self, rng: random.Random, size: float = 1.0) -> Problem:
         """A start and 6 to 12 payments; no balance is below 1 or above 99."""
-        count = up_to(rng, 6, 12, size) if size >= 0.2 else rng.randint(2, 5)
+        count = scaled(rng, 2, 6, 12, size)
         value = start = rng.randint(10, 80)
         changes: list[int] = []
         lines: list[str] = []

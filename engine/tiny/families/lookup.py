@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import ClassVar
 
 from engine.tiny import phrases
-from engine.tiny.family import Family, Problem, up_to
+from engine.tiny.family import Family, Problem, scaled
 
 NAMES = (
     *(person.name for person in phrases.PEOPLE),
@@ -37,7 +37,7 @@ class Lookup(Family):
 
     def conversation(self, rng: random.Random, count: int, size: float = 1.0) -> list[Problem]:
         """`count` questions about one table, which only the first question contains."""
-        rows = up_to(rng, 34, 60, size) if size >= 0.5 else up_to(rng, 8, 34, 2 * size)
+        rows = scaled(rng, 5, 34, 60, size)
         people = rng.sample(sorted(set(NAMES)), rows)
         things = rng.sample(phrases.THINGS, 2)
         table = {who: (rng.randint(*NUMBERS), rng.randint(*NUMBERS)) for who in people}
@@ -45,10 +45,10 @@ class Lookup(Family):
         problems = []
         for number in range(count):
             column = rng.randrange(2)
-            asked = rng.sample(people, rng.choice((4, 4, 5)))
+            asked = rng.sample(people, scaled(rng, 1, 4, 5, size))
             values = [table[who][column] for who in asked]
             sums = list(accumulate(values))
-            group = f"{', '.join(asked[:-1])} and {asked[-1]}"
+            group = " and ".join(filter(None, (", ".join(asked[:-1]), asked[-1])))
             question = rng.choice(QUESTIONS).format(t=things[column], g=group)
             lines = [f"{_row(who, things, table)}." for who in asked]
             lines += [f"{a} + {b} = {a + b}." for a, b in zip(sums, values[1:], strict=False)]

@@ -6,7 +6,7 @@ import random
 from typing import ClassVar
 
 from engine.tiny import phrases
-from engine.tiny.family import Family, Problem, up_to
+from engine.tiny.family import Family, Problem, scaled
 
 WORDS = (*phrases.THINGS, *(person.name for person in phrases.PEOPLE))
 QUESTIONS = (
@@ -23,7 +23,7 @@ class Reversal(Family):
 
     def draw(self, rng: random.Random, size: float = 1.0) -> Problem:
         """A list of different words."""
-        count = up_to(rng, 24, 32, size) if size >= 0.2 else rng.randint(6, 16)
+        count = scaled(rng, 3, 24, 32, size)
         words = rng.sample(WORDS, count)
         question = rng.choice(QUESTIONS).format(w=", ".join(words))
         solution = f"Backwards: {', '.join(words[::-1])}."

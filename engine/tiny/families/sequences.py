@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import ClassVar
 
-from engine.tiny.family import Family, Problem, up_to
+from engine.tiny.family import Family, Problem, scaled
 
 LARGEST = 199
 STEPS = (2, 12)
@@ -29,7 +29,7 @@ class Sequences(Family):
         """A sequence of numbers from 0 to 199, at most 40 of them."""
         step = rng.randint(*STEPS)
         most = min(40, LARGEST // step)
-        count = up_to(rng, min(16, most), most, size) if size >= 0.2 else rng.randint(5, 12)
+        count = scaled(rng, 4, min(16, most), most, size)
         low = rng.randint(0, LARGEST - step * (count - 1))
         sign = rng.choice((1, -1))
         numbers = [low + step * i for i in range(count)][::sign]

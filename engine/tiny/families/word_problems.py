@@ -6,7 +6,7 @@ import random
 from typing import ClassVar
 
 from engine.tiny import phrases, scenes
-from engine.tiny.family import EXAM, UNUSED, Family, Problem, count_pieces, tenth_of, up_to
+from engine.tiny.family import EXAM, UNUSED, Family, Problem, count_pieces, scaled, tenth_of
 from engine.tiny.scenes import Scene, Step
 
 WORDINGS = 2  # sentence forms of a calculation
@@ -21,7 +21,7 @@ class WordProblems(Family):
 
     def draw(self, rng: random.Random, size: float = 1.0) -> Problem:
         """A problem of 2 to 6 calculations."""
-        count = up_to(rng, 2, 6, size)
+        count = scaled(rng, 1, 2, 6, size)
         while True:
             scene = rng.choice(scenes.KINDS)(rng, count, scenes.SMALL)
             if scene is not None:
