@@ -6,12 +6,12 @@
     python -m engine train run --kind causal --vocabulary digits --init tiny-qwen2 --out runs/c
     python -m engine train card --family llada --folder tiny-llada --exams results.json
 
-A run folder contains `state.pt`, `best.pt` and `log.csv`. `run` continues from the state there:
-an interrupted phase from its last saved step, a finished one with a new phase, whose options may
-differ. `--init` starts a new run from the weights of another run or of an exported folder. The
-state with the lowest loss on the validation problems of a phase is kept in `best.pt`; `export`
-takes it. Works on a CPU (one thread) and on CUDA; `--bf16` is faster on processors with bfloat16
-instructions.
+A run folder contains `state.pt`, `best.pt`, `tokenizer.json` and `log.csv`. `run` continues from the
+state there: an interrupted phase from its last saved step, a finished one with a new phase, whose
+options may differ. `--init` starts a new run from the weights of another run or of an exported
+folder. The state with the lowest loss on the validation problems of a phase is kept in `best.pt`;
+`export` takes it. Works on a CPU (one thread) and on CUDA; `--bf16` is faster on processors with
+bfloat16 instructions.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from engine.tiny.training_state import (
     load_state,
     save_best,
     save_state,
+    save_vocabulary,
     vocabulary_of,
 )
 from engine.tiny.validation import Validation, loss_of
@@ -97,7 +98,7 @@ def run(args: argparse.Namespace) -> None:
     words = tokenizer.build(family, vocabulary)
     validation = Validation(words, recipe, family)
     stream = BatchStream(words, recipe, family, phase["seed"])
-    args.out.mkdir(parents=True, exist_ok=True)
+    save_vocabulary(args.out, vocabulary)
     for _ in _steps(args, phase, model, optims, stream):
         last = phase["step"] == phase["steps"]
         if phase["step"] % args.check_every == 0 or last:

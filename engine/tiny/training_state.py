@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from engine.tiny import export, tokenizer
 from engine.tiny.network import Network, NetworkShape
 
-FILE, BEST = "state.pt", "best.pt"
+FILE, BEST, WORDS = "state.pt", "best.pt", "tokenizer.json"
 
 
 def vocabulary_of(phases: list[dict[str, Any]]) -> str:
@@ -35,6 +35,12 @@ def save_state(folder: Path, state: dict[str, Any]) -> None:
     part = folder / "state.part"
     torch.save(state, part)
     os.replace(part, folder / FILE)
+
+
+def save_vocabulary(folder: Path, vocabulary: str) -> None:
+    """Write the tokens of a run, by which other runs find the rows of its embedding."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.build("llada", vocabulary).save(str(folder / WORDS))
 
 
 def save_best(folder: Path, model: dict[str, torch.Tensor]) -> None:
@@ -62,6 +68,10 @@ def initial_state(out: Path, init: Path | None, seed: int, vocabulary: str) -> d
         state = load_state(out)
         if (kept := vocabulary_of(state["phases"])) != vocabulary:
             raise ValueError(f"{out} has the vocabulary {kept}; give --vocabulary {kept}")
+        if _rows(out) != tokenizer.build("llada", vocabulary).get_vocab():
+            raise ValueError(
+                f"{out}: the vocabulary has changed; start a new run with --init {out}"
+            )
         return state
     model = new_network(seed, vocabulary).state_dict()
     phases: list[dict[str, Any]] = []
@@ -89,5 +99,9 @@ def _weights(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, int], lis
         named = {special.get(i, token): i for token, i in written.items()}
         return export.read_weights(folder, NetworkShape()), named, phases
     state = load_state(folder, best=True)
-    rows = tokenizer.build("llada", vocabulary_of(state["phases"])).get_vocab()
-    return state["model"], rows, state["phases"]
+    return state["model"], _rows(folder), state["phases"]
+
+
+def _rows(folder: Path) -> dict[str, int]:
+    """The rows of the tokens of a run."""
+    return Tokenizer.from_file(str(folder / WORDS)).get_vocab()

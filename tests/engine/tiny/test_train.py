@@ -176,3 +176,17 @@ def test_known_tokens_keep_their_rows_in_a_larger_vocabulary(tmp_path):
         (old,), (new,) = written.encode(word), tokenizer.build("llada").encode(word).ids
         assert torch.equal(state["model"]["embed"][new], shipped["embed"][old])
     assert torch.equal(state["model"]["blocks.3.q"], shipped["blocks.3.q"])
+
+
+def test_a_run_with_an_earlier_vocabulary_is_not_continued_but_starts_another(tmp_path):
+    old, new = tmp_path / "old", tmp_path / "new"
+    train("run", "--kind", "causal", "--steps", "1", "--out", str(old), *SMALL)
+    words = json.loads((old / "tokenizer.json").read_text("utf-8"))
+    rows = words["model"]["vocab"]
+    rows["Ġapples"], rows["Ġpears"] = rows["Ġpears"], rows["Ġapples"]
+    (old / "tokenizer.json").write_text(json.dumps(words), "utf-8")
+    with pytest.raises(ValueError, match=r"the vocabulary has changed; .* --init"):
+        train("run", "--kind", "causal", "--steps", "1", "--out", str(old), *SMALL)
+    best = torch.load(old / "best.pt", weights_only=True)["embed"]
+    taken = initial_state(new, old, 1, "words")["model"]["embed"]
+    assert torch.equal(taken[rows["Ġpears"]], best[rows["Ġapples"]])
