@@ -8,10 +8,10 @@
 
 A run folder contains `state.pt`, `best.pt`, `tokenizer.json` and `log.csv`. `run` continues from
 the state there: an interrupted phase from its last saved step, a finished one with a new phase,
-whose options may differ. `--init` starts a new run from the weights of another run or of an exported
-folder. The state with the lowest loss on the validation problems of a phase is kept in `best.pt`;
-`export` takes it. Works on a CPU (one thread) and on CUDA; `--bf16` is faster on processors with
-bfloat16 instructions.
+whose options may differ. `--init` starts a new run from the weights of another run or of an
+exported folder. The state with the lowest loss on the validation problems of a phase is kept in
+`best.pt`; `export` takes it. Works on a CPU (one thread) and on CUDA; `--bf16` is faster on
+processors with bfloat16 instructions.
 """
 
 from __future__ import annotations
