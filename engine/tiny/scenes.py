@@ -29,11 +29,7 @@ class Ranges:
     notes: tuple[int, ...] = (20, 30, 40, 50, 60)
 
 
-SMALL = Ranges()
-WIDE = Ranges(
-    limit=120, total=199, start=(4, 60), change=(2, 25), packs=(2, 6), in_pack=(2, 12),
-    price=(2, 9), bought=(2, 6), off=(2, 9), notes=(20, 30, 40, 50, 60, 80, 100, 120),
-)  # fmt: skip
+RANGES = Ranges()
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from engine.tiny import phrases, scenes
 from engine.tiny.family import EXAM, UNUSED, Family, Problem, count_pieces, scaled, tenth_of
 from engine.tiny.scenes import Scene, Step
 
-WORDINGS = 2  # sentence forms of a calculation
 SHORT_PIECES = 58  # of a short solution: words, numbers and punctuation marks
 
 
@@ -23,7 +22,7 @@ class WordProblems(Family):
         """A problem of 2 to 6 calculations."""
         count = scaled(rng, 1, 2, 6, size)
         while True:
-            scene = rng.choice(scenes.KINDS)(rng, count, scenes.SMALL)
+            scene = rng.choice(scenes.KINDS)(rng, count, scenes.RANGES)
             if scene is not None:
                 break
         question, solution = " ".join(scene.question), _solution(rng, scene)
@@ -47,7 +46,7 @@ class ShortProblems(Family):
         count = rng.randint(1, 3)
         while True:
             kinds = scenes.KINDS if count > 1 else scenes.KINDS[:3]
-            scene = rng.choice(kinds)(rng, count, scenes.SMALL)
+            scene = rng.choice(kinds)(rng, count, scenes.RANGES)
             if scene is None:
                 continue
             question, answer = " ".join(scene.question), str(scene.steps[-1].result)
@@ -82,7 +81,7 @@ def _solution(rng: random.Random, scene: Scene) -> str:
 def _sentence(rng: random.Random, step: Step, named: bool, equation: str) -> str:
     who = step.person
     subject = who.name if named else who.pronoun.capitalize()
-    return rng.choice(step.forms[:WORDINGS]).format(
+    return rng.choice(step.forms).format(
         S=subject, s=subject if named else who.pronoun, N=who.name, b=step.right, e=equation,
         t=step.thing,
     )  # fmt: skip
@@ -103,6 +102,6 @@ def _short_solution(rng: random.Random, scene: Scene) -> str:
             left, right = right, left
         text.append(_sentence(rng, step, named, f"{left} {step.sign} {right} = {step.result}"))
     last = steps[-1]
-    closing = rng.choice(scene.closings[:WORDINGS])
+    closing = rng.choice(phrases.CLOSE_PLAIN)
     text.append(closing.format(v=last.result, N=last.person.name, t=last.thing))
     return " ".join(text)
