@@ -26,7 +26,7 @@ def build_embedded_suite(handlers: Handlers) -> None:
         gr.Markdown(INTRODUCTION + "\n\n".join(map(_family, found["families"])))
         gr.Markdown(f"### How they were trained\n\n{_training(found['models'])}")
         gr.Plot(loss_figure(found["models"]), show_label=False, elem_id="ds-suite-curve")
-        gr.Markdown(f"### What they cannot do\n\n{found['limits']}")
+        gr.Markdown(f"### Limits of each model\n\n{found['limits']}")
 
 
 def _family(family: Mapping[str, str]) -> str:
@@ -39,4 +39,7 @@ def _training(models: Sequence[Mapping[str, Any]]) -> str:
         f"| `{one['name']}` | {one['tokens'] / 1e6:.0f} million | {one['minutes']} |"
         for one in models
     ]
-    return "\n".join(["| model | training tokens | minutes on a CPU |", "|---|---|---|", *rows])
+    note = "\nThose of the model that a model was initialised from are included."
+    return "\n".join(
+        ["| model | training tokens | minutes on a CPU |", "|---|---|---|", *rows, note]
+    )

@@ -55,7 +55,7 @@ def loss_figure(models: Sequence[Mapping[str, Any]]) -> go.Figure:
             line={"color": colour, "dash": dash, "width": 2},
             hovertemplate="%{x:.1f} million tokens: loss %{y:.2f}",
         )  # fmt: skip
-    return _styled(figure, "training tokens (millions)")
+    return _styled(figure, "")
 
 
 def _styled(figure: go.Figure, x: str) -> go.Figure:

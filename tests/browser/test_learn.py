@@ -220,3 +220,17 @@ def test_a_lesson_left_before_it_was_shown_opens_with_its_own_view(course):
     }""")
     page.wait_for_function(READY.format("compare"))
     assert page.locator("#ds-learn [data-lesson=thresholds]").count() == 1
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_embedded_models_are_described(app, new_page, width):
+    race = new_page(width).open(app.url)
+    race.page.get_by_role("tab", name="Learn").click()
+    race.page.locator("#ds-suite > button").click()
+    race.page.locator("#ds-suite-curve .js-plotly-plot").wait_for()
+    text = race.page.locator("#ds-suite").inner_text()
+    assert "Short word problems" in text
+    assert "So the answer is" in text or "The answer is" in text
+    assert "tiny-dream" in text
+    assert "no world knowledge" in text
+    assert race.page.evaluate("document.documentElement.scrollWidth") <= width
