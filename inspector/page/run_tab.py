@@ -60,7 +60,7 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Non
     shown = recorded.input(files.show_recorded, recorded, race, **RAW, **FLAG)
     shown.then(handlers.time_chart, None, chart, **FLAG)
     planned = _wire_settings(demo, handlers, plan, race, keys["run"])
-    _wire_presets(form, presets, planned)
+    _wire_presets(form, presets)
     renewed = _renewing(handlers, chart)
     demo.load(**renewed)
     _wire_run(demo, handlers, race, keys, planned, renewed)
@@ -76,8 +76,8 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Non
     _once_over(branch, planned).then(**renewed)
     block = form.widgets["block_length"]
     fitted = [form.widgets[name] for name in ("prompt", "gen_length", "a.steps", "b.steps")]
-    plan.click(handlers.new_problem, [*drawn, block], fitted, **RAW, **FLAG).then(**planned)
-    example.input(handlers.example, [example, block], fitted, **RAW, **FLAG).then(**planned)
+    plan.click(handlers.new_problem, [*drawn, block], fitted, **RAW, **FLAG)
+    example.input(handlers.example, [example, block], fitted, **RAW, **FLAG)
 
 
 def _buttons() -> dict[str, gr.Button]:
@@ -171,20 +171,18 @@ def _wire_settings(
     """Add the listeners of the form; returns the listener arguments that update the plan."""
     form = handlers.form
     planned = {"fn": handlers.plan, "inputs": form.inputs, "outputs": [plan, run], **RAW, **FLAG}
-    restored = demo.load(handlers.restore, None, [race, *form.inputs], **FLAG)
-    restored.then(**planned)
-    _on_change(form.inputs, planned)
+    demo.load(handlers.restore, None, [race, *form.inputs], **FLAG)
+    _on_change(demo, form.inputs, planned)
     for lane in LANES:
         chosen = [form.widgets[f"{lane}.unmasker"], form.widgets[f"{lane}.cache"]]
         shown = [group for (owner, _, _), group in form.groups.items() if owner == lane]
         outputs = [*shown, form.widgets[f"{lane}.steps"]]
         shape = {"fn": partial(form.lane_updates, lane), "inputs": chosen, "outputs": outputs}
-        restored.then(**shape, **RAW, **FLAG)
-        _on_change(chosen, shape | RAW | FLAG)
+        _on_change(demo, chosen, shape | RAW | FLAG)
     return planned
 
 
-def _wire_presets(form: Form, offered: gr.HTML, planned: dict[str, Any]) -> None:
+def _wire_presets(form: Form, offered: gr.HTML) -> None:
     """Add the listeners of the presets.
 
     A chosen preset fills the form. Choosing another model or changing a setting clears the choice.
@@ -193,16 +191,19 @@ def _wire_presets(form: Form, offered: gr.HTML, planned: dict[str, Any]) -> None
     changed = model.change  # type: ignore[attr-defined]
     presets = Presets(form)
     changed(presets.offer, model, offered, **RAW, **FLAG)
-    taken = offered.take(presets.take, model, [offered, *form.inputs], **every)
-    taken.then(**planned)
+    offered.take(presets.take, model, [offered, *form.inputs], **every)
     named = [form.widgets[key] for key in form.widgets if key not in ("prompt", "model")]
     by_hand = [widget.input for widget in named]  # type: ignore[attr-defined]
     gr.on(by_hand, None, offered, offered, js=CLEAR_CHOICE_JS, **every)
 
 
-def _on_change(widgets: list[Component], listener: dict[str, Any]) -> None:
+def _on_change(demo: gr.Blocks, widgets: list[Component], listener: dict[str, Any]) -> None:
+    """Call a listener when the page loads and when a widget changes, by hand or by a handler.
+
+    It is one listener, so that its calls follow each other and the last one has the last values.
+    """
     changes = [widget.change for widget in widgets]  # type: ignore[attr-defined]
-    gr.on(changes, trigger_mode="always_last", **listener)
+    gr.on([demo.load, *changes], trigger_mode="always_last", **listener)
 
 
 def _wire_run(
