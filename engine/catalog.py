@@ -35,13 +35,13 @@ T = TypeVar("T")
 @cache
 def policies() -> dict[str, type[CachePolicy]]:
     """Every cache policy of engine.cache.methods by name; import errors are not caught."""
-    return _plugins(engine.cache.methods, CachePolicy)
+    return plugins(engine.cache.methods, CachePolicy)
 
 
 @cache
 def unmaskers() -> dict[str, type[Unmasker]]:
     """Every unmasker of engine.unmask.methods by name."""
-    return _plugins(engine.unmask.methods, Unmasker)  # type: ignore[type-abstract]
+    return plugins(engine.unmask.methods, Unmasker)  # type: ignore[type-abstract]
 
 
 def method_doc(cls: type[CachePolicy] | type[Unmasker]) -> MethodDoc:
@@ -143,7 +143,11 @@ def _described(cls: type[CachePolicy] | type[Unmasker]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _plugins(package: ModuleType, base: type[T]) -> dict[str, type[T]]:
+def plugins(package: ModuleType, base: type[T]) -> dict[str, type[T]]:
+    """The classes of a package's modules that derive from `base`, by their attribute `name`.
+
+    `none` and `quota` come first, the others in alphabetical order.
+    """
     found: dict[str, type[T]] = {}
     for entry in pkgutil.iter_modules(package.__path__):
         module = importlib.import_module(f"{package.__name__}.{entry.name}")

@@ -6,9 +6,9 @@
 
 The seed selects the problems of a family, all of them with structures that are not in the training
 data. An answer has the length of the problem's own text, rounded up to a block, unless
---gen-length is given. Prints a table and, with
---json, one JSON document as the last line: {"environment", "rows": [{"accuracy",
-"standard_error", "correct", "nfe", "tokens_per_s", "spec", ...}]}.
+--gen-length is given. Prints a table and, with --json, one JSON document as the last line:
+{"environment", "rows": [{"accuracy", "standard_error", "correct", "nfe", "tokens_per_s", "spec",
+...}]}.
 
 --specs reads a JSON list of {"name", fields of a spec}. The first is the baseline: every row is
 compared with it problem by problem, and all are timed in turn on long prompts. All rows have the

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -19,7 +18,7 @@ from engine.catalog import with_end_of_text_rules
 from engine.config.spec import RunSpec
 from engine.core.events import RunFinished
 from engine.core.tables import markdown_table
-from engine.evaluate.exam import ExamResult, Questions, evaluate, summarise
+from engine.evaluate.exam import ExamResult, Questions, evaluate, resized, summarise
 from engine.serve.lane import Lane, LoadedModel
 
 TIMED_LENGTH = 128
@@ -114,7 +113,7 @@ def time_prompts(
     models: dict[str, LoadedModel] = {}
     for index, (_, prompt) in enumerate(questions):
         for one in specs:
-            spec = _lengthened(one.spec, prompt)
+            spec = resized(one.spec, prompt, TIMED_LENGTH)
             if index == 0:
                 models[one.name] = load(spec)
                 Lane(models[one.name], spec).warm_up()
@@ -125,12 +124,6 @@ def time_prompts(
         for name, events in runs.items()
         if events
     }
-
-
-def _lengthened(spec: RunSpec, prompt: str) -> RunSpec:
-    """The spec for another prompt and TIMED_LENGTH tokens, with as many tokens per step."""
-    steps = max(1, spec.steps * TIMED_LENGTH // spec.gen_length)
-    return dataclasses.replace(spec, prompt=prompt, gen_length=TIMED_LENGTH, steps=steps)
 
 
 def _times(runs: list[dict[str, Any]], baseline: list[dict[str, Any]]) -> dict[str, Any]:

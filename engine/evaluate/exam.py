@@ -44,14 +44,16 @@ class ExamResult:
     cache_bytes: int
 
 
-def fitted(spec: RunSpec, one: Problem, prompt: str) -> RunSpec:
-    """The spec for a problem: the answer length is that of its own text, rounded up to a block.
-
-    The run decodes as many tokens a step as that of `spec`.
-    """
-    length = fitting_length(count_pieces(one.solution) + 1, spec.block_length)
+def resized(spec: RunSpec, prompt: str, length: int) -> RunSpec:
+    """The spec for another prompt and answer length, with as many tokens a step."""
     steps = max(1, spec.steps * length // spec.gen_length)
     return dataclasses.replace(spec, prompt=prompt, gen_length=length, steps=steps)
+
+
+def fitted(spec: RunSpec, one: Problem, prompt: str) -> RunSpec:
+    """The spec for a problem: the answer length is that of its own text, rounded up to a block."""
+    length = fitting_length(count_pieces(one.solution) + 1, spec.block_length)
+    return resized(spec, prompt, length)
 
 
 def evaluate(

@@ -234,8 +234,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         kept = KeptAccuracy(RESULTS / "accuracy.json")
         accuracies = []
         for table in tables:
-            exam = {"problems": args.problems, "seed": args.seed, "shots": table.shots}
-            exam["family"] = FAMILY
+            exam = {
+                "problems": args.problems, "seed": args.seed, "shots": table.shots,
+                "family": FAMILY,
+            }  # fmt: skip
             block_rows = partial(evaluate_block, table, exam=exam, kept=kept, workers=args.workers)
             accuracies.append([block_rows(block) for block in table.blocks])
         if not args.accuracy:

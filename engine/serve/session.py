@@ -180,7 +180,7 @@ class Session:
     def problem(self, seed: int, shots: int = 0, family: str | None = None) -> dict[str, Any]:
         """A problem of the embedded corpus with `shots` worked examples, see `serve.problems`.
 
-        Raises ValueError for a family that is not one of `families`.
+        `family` is by default the first of `families`. Raises ValueError for an unknown family.
         """
         return problems.problem(seed, shots, family or self._families[0])
 

@@ -10,7 +10,6 @@ from typing import Any
 from engine.core.tables import markdown_table
 from engine.tiny import corpus
 from engine.tiny.export import FIRST_FAMILY, read_history, trained_families
-from engine.tiny.family import TRAINING
 from engine.tiny.training_state import vocabulary_of
 
 ABOUT = {
@@ -78,9 +77,8 @@ def write(folder: Path, family: str, exams: list[Path]) -> None:
 
 
 def _example(name: str) -> str:
-    """A family with the shortest of some problems."""
-    problems = corpus.draw(1, 20, TRAINING, name)
-    one = min(problems, key=lambda problem: len(problem.question))
+    """A family with a short example."""
+    one = corpus.short_example(name)
     question = one.question.replace("\n", "\n> ")
     return f"### {corpus.families()[name].label}\n\n> {question}\n>\n> {one.solution}"
 

@@ -7,14 +7,13 @@ seed. Numbers are written with a space before them, so that each of 0 to 199 is 
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import random
 import re
 from collections.abc import Iterable
 from functools import cache
 
 import engine.tiny.families
+from engine.catalog import plugins
 from engine.config.answers import is_right
 from engine.tiny.family import EXAM, TRAINING, Family, Problem, count_pieces
 
@@ -28,13 +27,8 @@ Message = dict[str, str]
 @cache
 def families() -> dict[str, Family]:
     """Every family of engine.tiny.families by name, in alphabetical order."""
-    found: dict[str, Family] = {}
-    for entry in pkgutil.iter_modules(engine.tiny.families.__path__):
-        module = importlib.import_module(f"{engine.tiny.families.__name__}.{entry.name}")
-        for value in vars(module).values():
-            if isinstance(value, type) and issubclass(value, Family) and "name" in vars(value):
-                found[value.name] = value()
-    return dict(sorted(found.items()))
+    known = plugins(engine.tiny.families, Family)  # type: ignore[type-abstract]
+    return {name: family() for name, family in known.items()}
 
 
 def family_named(name: str) -> Family:
@@ -66,6 +60,11 @@ def draw(seed: int, count: int, part: str = EXAM, family: str = "word_problems")
         if source.part(one) == part:
             found.setdefault(one.question, one)
     return list(found.values())
+
+
+def short_example(family: str) -> Problem:
+    """The problem with the shortest question among some of a family's training part."""
+    return min(draw(1, 20, TRAINING, family), key=lambda one: len(one.question))
 
 
 def shared_structures(exam: Iterable[Problem], training: Iterable[Problem]) -> set[str]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from engine.config.answers import fitting_length
 from engine.tiny.tokenizer import EOS, MASK
 
 SIZES = (1, 2, 4, 8, 16, 32)
@@ -133,7 +134,7 @@ def canvas(group: list[Sample], recipe: Recipe, generator: torch.Generator) -> B
     pick = int(torch.randint(len(recipe.extra), (1,), generator=generator))
     prompt = torch.tensor([s.spans[-1][0] for s in group])
     answer = torch.tensor([s.spans[-1][1] for s in group]) - prompt
-    region = -(-int(answer.max()) // 16) * 16 + recipe.extra[pick]
+    region = fitting_length(int(answer.max()), 16) + recipe.extra[pick]
     most = min(int(prompt.max()) + region, CONTEXT)
     ids = _padded([s.ids[: s.spans[-1][1]] for s in group], most)
     offset = torch.arange(most) - prompt[:, None]

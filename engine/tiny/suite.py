@@ -11,7 +11,6 @@ from engine.core.method_docs import read_method_docs
 from engine.tiny import corpus
 from engine.tiny.card import LIMITS
 from engine.tiny.export import read_history, trained_families
-from engine.tiny.family import TRAINING
 
 
 def describe_suite(folders: Mapping[str, Path], families: Iterable[str]) -> dict[str, Any]:
@@ -32,7 +31,7 @@ def describe_suite(folders: Mapping[str, Path], families: Iterable[str]) -> dict
 def _family(name: str) -> dict[str, str]:
     family = corpus.families()[name]
     path = Path(inspect.getfile(type(family))).with_suffix(".md")
-    example = min(corpus.draw(1, 20, TRAINING, name), key=lambda one: len(one.question))
+    example = corpus.short_example(name)
     return {
         "name": name, "label": family.label, "text": read_method_docs(path)[name].description,
         "question": example.question, "answer": example.solution,

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from engine.tiny import export, tokenizer
 from engine.tiny.network import Network, NetworkShape
 
-FILE, BEST, WORDS = "state.pt", "best.pt", "tokenizer.json"
+FILE, BEST, VOCABULARY = "state.pt", "best.pt", "tokenizer.json"
 
 
 def vocabulary_of(phases: list[dict[str, Any]]) -> str:
@@ -40,7 +40,7 @@ def save_state(folder: Path, state: dict[str, Any]) -> None:
 def save_vocabulary(folder: Path, vocabulary: str) -> None:
     """Write the tokens of a run, by which other runs find the rows of its embedding."""
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer.build("llada", vocabulary).save(str(folder / WORDS))
+    tokenizer.build("llada", vocabulary).save(str(folder / VOCABULARY))
 
 
 def save_best(folder: Path, model: dict[str, torch.Tensor]) -> None:
@@ -104,4 +104,4 @@ def _weights(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, int], lis
 
 def _rows(folder: Path) -> dict[str, int]:
     """The rows of the tokens of a run."""
-    return Tokenizer.from_file(str(folder / WORDS)).get_vocab()
+    return Tokenizer.from_file(str(folder / VOCABULARY)).get_vocab()
