@@ -1,7 +1,11 @@
-"""The page's templates, scripts and style sheets, assembled from the folder `static`."""
+"""The page's templates, style sheets and bundled script, from the folder `static`.
+
+The script is built from `inspector/web` and served once for all components.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable
 from functools import cache
@@ -9,53 +13,15 @@ from pathlib import Path
 from typing import Any
 
 STATIC = Path(__file__).parent / "static"
-VIEWS = (
-    "drift", "similarity", "counts", "schedule", "queries", "error", "scatter", "time", "compare",
-    "candidates", "guider", "card",
-)  # fmt: skip
-INSPECT = (
-    "inspect/codes.js",
-    "inspect/cursor.js",
-    "inspect/pen.js",
-    "inspect/heat.js",
-    "inspect/plot.js",
-    "inspect/legend.js",
-    "inspect/reading.js",
-    "inspect/figure.js",
-    "inspect/panel.js",
-    "inspect/tally.js",
-    "inspect/why.js",
-    "inspect/ruling.js",
-    "inspect/acceptance.js",
-    *(f"inspect/views/{name}.js" for name in VIEWS),
-    "inspect/inspector.js",
-)
-RACE = (
-    "format.js",
-    "glossary.js",
-    "store.js",
-    "tokens.js",
-    "charts.js",
-    "report.js",
-    "fetch.js",
-    "speech.js",
-    "dropdown.js",
-    "focus.js",
-    "transport.js",
-    *INSPECT,
-    "link.js",
-    "run_card.js",
-    "race.js",
-)
-SCRIPTS = {
-    "plan": ("format.js", "glossary.js", "plan.js"),
-    "preset": ("preset.js",),
-    "race": RACE,
-    "replay": ("replay.js", *RACE),
-    "learn": (*RACE, "learn.js"),
-    "theorem": ("format.js", "charts.js", "theorem_plots.js", "theorem.js"),
-    "methods": ("format.js", "glossary.js", "methods.js"),
-}
+BUNDLE = "page.js"
+# Gradio runs a component's script as the body of a function with these five parameters.
+LOADER = """
+const root = (window.gradio_config?.root || location.origin).replace(/[/]?$/, "/");
+import(new URL("%(path)s", root)).then(
+  (page) => page.%(name)s({ element, props, trigger, watch, server }),
+  () => { element.textContent = "The page's script could not be loaded; reload the page."; },
+);
+"""
 SHEETS = (
     "page.css", "race.css", "inspect/inspect.css", "learn.css", "theorem.css", "methods.css",
     "glossary.css", "access.css",
@@ -76,8 +42,15 @@ def template(name: str) -> str:
 
 
 def script(name: str) -> str:
-    """A component's script, joined from its files."""
-    return "\n".join(_script_part(part) for part in SCRIPTS[name])
+    """A component's script: it loads the page's bundle and calls its function `name`."""
+    return LOADER % {"path": bundle_path(), "name": name}
+
+
+@cache
+def bundle_path() -> str:
+    """The path of the bundle below the app's root; it changes when the bundle does."""
+    digest = hashlib.sha256(text(BUNDLE).encode()).hexdigest()[:12]
+    return f"driftscope/{BUNDLE}?v={digest}"
 
 
 def glossary() -> dict[str, dict[str, Any]]:
@@ -92,12 +65,6 @@ def term_links(names: Iterable[str]) -> str:
         f"{glossary()[name]['title'].lower()}</button>"
         for name in names
     )
-
-
-def _script_part(name: str) -> str:
-    """A script file; the glossary's is preceded by its data."""
-    data = f"const GLOSSARY = {text('glossary.json')};\n" if name == "glossary.js" else ""
-    return data + text(name)
 
 
 def css() -> str:

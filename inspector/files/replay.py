@@ -34,7 +34,7 @@ def replay_page(
     larger than `limit` bytes, the largest views are left out and the page names them.
     """
     race = json.loads(messages.whole(record, title))
-    script = "(() => {\n" + static_files.script("replay") + "\n})();"
+    script = static_files.text("replay.js")
     parts = {
         "css": static_files.css() + static_files.text("replay.css"),
         "race": static_files.template("race"),

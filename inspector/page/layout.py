@@ -18,6 +18,7 @@ from inspector.page.methods_tab import build_methods
 from inspector.page.run_tab import FLAG, build_run
 from inspector.page.theme import theme
 from inspector.protocol import Session
+from inspector.server.bundle import bundle_route
 from inspector.server.gate import Gate
 
 
@@ -58,10 +59,10 @@ def first_tab(request: gr.Request) -> Any:
 
 
 def launch_options() -> dict[str, Any]:
-    """The arguments for `Blocks.launch`: theme, style sheets, limits and middleware."""
+    """The arguments for `Blocks.launch`: theme, style sheets, limits, middleware and routes."""
     return {
         "theme": theme(), "css": static_files.css(), "footer_links": ["api", "settings"],
         "ssr_mode": False, "run_history": False, "max_file_size": "64mb",
         "state_session_capacity": 64, "max_threads": 64,
-        "app_kwargs": {"middleware": [Middleware(Gate)]},
+        "app_kwargs": {"middleware": [Middleware(Gate)], "routes": [bundle_route()]},
     }  # fmt: skip

@@ -19,7 +19,10 @@ from tests.support.looking import bring, recorded, show
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
 
-SCRIPTS = ("format.js", "inspect/codes.js", "inspect/why.js")
+IMPORT = """async (text) => {
+  const url = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
+  Object.assign(window, await import(url));
+}"""
 EVERY_CELL = """async ([frame, rules, drift]) => {
   const f = await unpack(frame), r = await unpack(rules), d = await unpack(drift);
   const out = [];
@@ -143,10 +146,9 @@ CHECKS = {
 
 @pytest.fixture(scope="module")
 def bare(lasting_page):
-    """An empty page with the scripts that write the sentence."""
+    """An empty page with the bundle, whose class Why writes the sentence."""
     page = lasting_page().page
-    page.add_script_tag(content="\n".join(static_files.text(name) for name in SCRIPTS))
-    page.evaluate("Object.assign(window, { unpack, Why })")
+    page.evaluate(IMPORT, static_files.text(static_files.BUNDLE))
     return page
 
 

@@ -9,22 +9,27 @@ from inspector.files.tables import steps_table, tokens_table
 from inspector.lessons.lessons import LESSONS
 from tests.support.browser import ROOT
 
-STATIC = ROOT / "inspector" / "static"
-SCRIPTS = sorted(STATIC.rglob("*.js"))
-SHOWN = re.compile(r'\b([Ll]ayer|[Ss]tep|[Pp]osition) " \+ (.{1,60})')
-PLUS_ONE = re.compile(r"\([^()]*(?:\([^()]*\)[^()]*)* \+ 1\)")
-COUNTED = {"when": "const when = lane.rows.length", "frame": "frame counts the steps done"}
+SCRIPTS = sorted((ROOT / "inspector" / "web" / "src").rglob("*.ts"))
+TEMPLATES = sorted((ROOT / "inspector" / "static").rglob("*.html"))
+SHOWN = re.compile(r"\b([Ll]ayer|[Ss]tep|[Pp]osition) (?:\$\{|\" \+ )([^}]{1,60})")
+PLUS_ONE = re.compile(r"(?:\w+(?:\[\w+\])?\.?)+ \+ 1$")
+COUNTED = {"frame", "steps", "tick(x)", "tick(y)"}  # counts of the steps done, and labels
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
 def test_scripts_show_indices_plus_one(path):
     for noun, expression in SHOWN.findall(path.read_text()):
-        plain = PLUS_ONE.match(expression) or expression.split(" ")[0].rstrip(";,") in COUNTED
-        assert plain, f"{path.name}: {noun} {expression}"
+        assert PLUS_ONE.match(expression) or expression in COUNTED, f"{noun} {expression}"
+
+
+@pytest.mark.parametrize("text", ["`Step ${step}`", '"layer " + layer', "`position ${x + 10}`"])
+def test_an_index_that_is_shown_as_it_is_is_found(text):
+    ((_, expression),) = SHOWN.findall(text)
+    assert not PLUS_ONE.match(expression)
 
 
 def test_no_text_of_the_page_names_a_layer_0():
-    texts = [path.read_text() for path in STATIC.rglob("*") if path.suffix in (".js", ".html")]
+    texts = [path.read_text() for path in (*SCRIPTS, *TEMPLATES)]
     texts += [path.read_text() for path in (ROOT / "inspector").rglob("*.py")]
     assert not [found for text in texts for found in re.findall(r"\b[Ll]ayer 0\b", text)]
 

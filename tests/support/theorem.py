@@ -50,6 +50,7 @@ def url():
     from inspector import static_files
     from inspector.page.theme import theme
     from inspector.page.theorem import build_theorem
+    from inspector.server.bundle import bundle_route
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -59,6 +60,7 @@ def url():
     demo.launch(
         prevent_thread_lock=True, quiet=True, ssr_mode=False, theme=theme(), css=static_files.css(),
         server_name="127.0.0.1", server_port=port, footer_links=["settings"],
+        app_kwargs={"routes": [bundle_route()]},
     )  # fmt: skip
     yield f"http://127.0.0.1:{port}/"
     demo.close()

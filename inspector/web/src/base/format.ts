@@ -1,0 +1,27 @@
+/** Milliseconds as text. */
+export function duration(ms: number): string {
+  if (!(ms > 0)) return "0 ms";
+  if (ms < 1000) return ms.toFixed(ms < 10 ? 1 : 0) + " ms";
+  return (ms / 1000).toFixed(2) + " s";
+}
+
+/** A number with thousands separators; a dash if it is unknown. */
+export function number(value: number | null | undefined, digits?: number): string {
+  if (value === null || value === undefined || !Number.isFinite(value)) return "–";
+  const places = digits ?? (Math.abs(value) >= 100 || Number.isInteger(value) ? 0 : 1);
+  return value.toLocaleString("en", { maximumFractionDigits: places });
+}
+
+/** A count with its noun, in the plural unless it is 1. */
+export function plural(count: number, noun: string): string {
+  return number(count) + " " + noun + (count === 1 ? "" : "s");
+}
+
+/** A share of 1 as a percentage; a dash if it is null. */
+export function percent(share: number | null): string {
+  if (share === null) return "–";
+  const value = 100 * share;
+  if (value === 0) return "0 %";
+  if (value < 0.1) return value.toPrecision(1) + " %";
+  return value.toFixed(value < 10 ? 1 : 0) + " %";
+}

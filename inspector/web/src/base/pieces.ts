@@ -1,0 +1,46 @@
+/** The text of a token: a string, or its bytes if they are not valid UTF-8. */
+export type Piece = string | readonly number[];
+
+const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+const NAMED: Record<string, string> = { "\n": "↵", "\t": "⇥", "\r": "␍" };
+
+function codePoint(char: string): string {
+  return "⟨U+" + char.codePointAt(0)!.toString(16).toUpperCase().padStart(4, "0") + "⟩";
+}
+
+/** A text with its control and direction characters written out. */
+export function visible(text: string): string {
+  return text.replace(HIDDEN, (char) => NAMED[char] ?? codePoint(char));
+}
+
+function hex(piece: readonly number[], between: string): string {
+  return piece.map((byte) => byte.toString(16)).join(between);
+}
+
+/** A token in quotation marks, or its bytes. */
+export function quoted(piece: Piece | undefined): string {
+  if (piece === undefined) return "?";
+  return typeof piece === "string" ? "“" + visible(piece) + "”" : "bytes " + hex(piece, " ");
+}
+
+/** A token as it stands in a cell of the token grid. */
+export function cellText(piece: Piece | undefined): string {
+  if (piece === undefined) return "?";
+  if (typeof piece !== "string") return "‹" + hex(piece, "") + "›";
+  const bare = piece.startsWith(" ") ? piece.slice(1) : piece;
+  return bare.trim() || bare.includes("\n") ? visible(bare) : "␣";
+}
+
+/** The text of several tokens, whose bytes may form characters only together. */
+export function joined(pieces: readonly (Piece | undefined)[]): string {
+  const parts = pieces.map((piece) =>
+    typeof piece === "string" ? new TextEncoder().encode(piece) : Uint8Array.from(piece ?? []),
+  );
+  const all = new Uint8Array(parts.reduce((sum, bytes) => sum + bytes.length, 0));
+  let at = 0;
+  for (const bytes of parts) {
+    all.set(bytes, at);
+    at += bytes.length;
+  }
+  return new TextDecoder().decode(all);
+}

@@ -1,0 +1,48 @@
+/** Drift codes: 1 − cosine in one byte, on a scale that is linear near 0 and then logarithmic. */
+import { cividis, type Rgb } from "../base/colours.ts";
+import type { ScaleLegend } from "../figures/spec.ts";
+
+/** The code of a cell that was not evaluated. */
+export const NO_DATA = 255;
+
+const CODE_SCALE = 1e-3;
+const CODE_RANGE = Math.log(1 + 2 / CODE_SCALE);
+const LOWEST = 1e-4; // the colours go from here to 1
+
+/** 1 − cosine of every code; NaN for NO_DATA. */
+export const DRIFT = Float64Array.from({ length: 256 }, (_, code) =>
+  code === NO_DATA ? NaN : CODE_SCALE * (Math.exp((code / 254) * CODE_RANGE) - 1),
+);
+
+/** The place of a drift between 0.0001 (0) and 1 (1) on a logarithmic scale. */
+export function decade(drift: number): number {
+  const log = Math.log10(Math.max(drift, 1e-12) / LOWEST) / 4;
+  return Math.min(Math.max(log, 0), 1);
+}
+
+const COLOURS = Array.from(DRIFT.subarray(0, NO_DATA), (drift) => cividis(decade(drift)));
+
+/** The colour of a code. */
+export function driftColour(code: number): Rgb {
+  return COLOURS[code];
+}
+
+/** A code as text. */
+export function driftText(code: number): string {
+  if (code === NO_DATA) return "not evaluated";
+  return DRIFT[code] < LOWEST ? "below 0.0001" : DRIFT[code].toPrecision(2);
+}
+
+/** The legend of the drift colours. */
+export const DRIFT_SCALE: ScaleLegend = {
+  kind: "scale",
+  name: "1 − cosine",
+  colour: cividis,
+  ticks: [
+    [0, "≤ 0.0001"],
+    [0.25, "0.001"],
+    [0.5, "0.01"],
+    [0.75, "0.1"],
+    [1, "1"],
+  ],
+};

@@ -1,0 +1,52 @@
+import type { LaneName } from "../race/messages.ts";
+
+/** A place in a run: lane, step, layer and position, counted from 0. */
+export interface Spot {
+  lane: LaneName;
+  step: number;
+  /** Null until the number of layers is known. */
+  layer: number | null;
+  /** Null if no token is chosen. */
+  position: number | null;
+}
+
+/** The cursor that all views share: a pinned spot, and a preview while the pointer hovers. */
+export class Cursor {
+  readonly pinned: Spot = { lane: "a", step: 0, layer: null, position: null };
+  /** Whether the token stays chosen when the pointer leaves it. */
+  held = false;
+  private preview: Partial<Spot> | null = null;
+
+  constructor(private readonly onMove: (how: "hover" | "move") => void) {}
+
+  /** The spot that the views show. */
+  get now(): Readonly<Spot> {
+    return this.preview ? { ...this.pinned, ...this.preview } : this.pinned;
+  }
+
+  /** Preview a spot; null ends the preview. */
+  hover(part: Partial<Spot> | null): void {
+    if (!part && !this.preview) return;
+    this.preview = part;
+    this.onMove("hover");
+  }
+
+  /** Move the pinned spot. */
+  move(part: Partial<Spot>, held = this.held): void {
+    const before = JSON.stringify([this.pinned, this.held]);
+    Object.assign(this.pinned, part);
+    this.held = held;
+    this.preview = null;
+    if (JSON.stringify([this.pinned, this.held]) !== before) this.onMove("move");
+  }
+
+  /** Set parts of the pinned spot without telling the listener, which follows from its state. */
+  settle(part: Partial<Spot>): void {
+    Object.assign(this.pinned, part);
+  }
+
+  /** Unpin the token. */
+  release(): void {
+    this.move({ position: null }, false);
+  }
+}

@@ -1,0 +1,156 @@
+/** Where and why the answers of the two lanes first differ. */
+import { quoted } from "../base/pieces.ts";
+import type { Lane, Token } from "../race/lane.ts";
+import type { LaneName } from "../race/messages.ts";
+import { bit } from "./arrays.ts";
+import { SITE_WORDS } from "./sites.ts";
+import type { Frame } from "./view.ts";
+import { candidateList, candidateRow, type CandidateData } from "./views/candidates.ts";
+
+/** What a lane chose at the first place at which the lanes differ. */
+interface Choice {
+  lane: Lane;
+  token: Token;
+}
+
+/** The first place of the answer, from 0, at which the lanes committed different tokens. */
+export interface Split {
+  place: number;
+  a: Choice;
+  b: Choice;
+}
+
+/** What is known of the lanes' runs; null or undefined where it is not recorded. */
+export interface RunFacts {
+  frames: Partial<Record<LaneName, Frame>>;
+  candidates: (lane: LaneName) => CandidateData | null;
+}
+
+/** The first split of two lanes, up to the later of their ends of text; null if there is none. */
+export function firstSplit(a: Lane, b: Lane): Split | null {
+  const end = Math.max(a.firstEnd(a.rows.length), b.firstEnd(b.rows.length));
+  const last = Math.min(a.at.length - 1, b.at.length - 1, end);
+  for (let place = 0; place <= last; place++) {
+    const [mine, theirs] = [a.at[place], b.at[place]];
+    if (mine && theirs && mine.id !== theirs.id) {
+      return { place, a: { lane: a, token: mine }, b: { lane: b, token: theirs } };
+    }
+  }
+  return null;
+}
+
+/** The paragraphs about a split: the choices, their cause, and what is known of each lane. */
+export function splitLines(split: Split | null, facts: RunFacts): string[] {
+  if (!split) {
+    return [
+      "The lanes do not differ: every answer token before the end that both lanes committed is the same.",
+    ];
+  }
+  const { place, a, b } = split;
+  const choices = [a, b].map(choiceWords).join(", ");
+  return [
+    `The lanes first differ at answer token ${place + 1}: ${choices}.`,
+    causeWords(split, facts.frames),
+    ...[a, b].flatMap((choice) => laneLines(choice, place, facts)),
+  ];
+}
+
+function nameOf(lane: Lane): string {
+  return lane.name.toUpperCase();
+}
+
+function choiceWords({ lane, token }: Choice): string {
+  const given = token.fixed || token.row < 0;
+  const piece = quoted(lane.pieces.get(token.id));
+  const words = given
+    ? `${nameOf(lane)} was given ${piece}`
+    : `${nameOf(lane)} committed ${piece} at step ${token.row + 1}`;
+  return words + (token.sure === null ? "" : ` (confidence ${token.sure.toFixed(3)})`);
+}
+
+/** For each place, the token that a lane knew before its choice; null for a mask. */
+function knownBefore({ lane, token }: Choice): (number | null)[] {
+  return lane.at.map((known) => (known && known.row < token.row ? known.id : null));
+}
+
+function causeWords({ a, b }: Split, frames: RunFacts["frames"]): string {
+  const [mine, theirs] = [knownBefore(a), knownBefore(b)];
+  const same = mine.every((id, i) => id === theirs[i]);
+  const canvas = same
+    ? "Both lanes had the same canvas at this choice"
+    : differingCanvas(mine, theirs);
+  if (!frames.a?.plan.shape[0] || !frames.b?.plan.shape[0]) {
+    return canvas + ". Press Record to see how the caches treated this row.";
+  }
+  const spared = [a, b].filter(({ lane, token }) => reusedBefore(frames[lane.name], token.row));
+  const names = spared.map(({ lane }) => nameOf(lane)).join(" and ");
+  const reused = names && `values reused by lane ${names}`;
+  if (same) {
+    const cause = reused || "the unmasker, because no value had been reused before";
+    return `${canvas}, so the difference comes from ${cause}.`;
+  }
+  const also = reused ? `; there were also ${reused}` : ", and no value had been reused before";
+  return canvas + also + ".";
+}
+
+function differingCanvas(
+  mine: readonly (number | null)[],
+  theirs: readonly (number | null)[],
+): string {
+  const [a, b] = [mine, theirs].map((ids) => ids.filter((id) => id !== null).length);
+  const apart = mine.some((id, i) => id !== null && theirs[i] !== null && theirs[i] !== id);
+  return (
+    `The canvases of the lanes differed at this choice: ${a} answer tokens were known in A, ${b} in B` +
+    (apart ? ", and some of these already differed after this token" : "")
+  );
+}
+
+/** Whether a lane reused any value up to a step; no if its plan is not recorded. */
+export function reusedBefore(
+  frame: Pick<Frame, "plan" | "positions" | "steps" | "layers"> | undefined,
+  last: number,
+): boolean {
+  if (!frame?.plan.shape[0]) return false;
+  const wide = frame.plan.shape[3];
+  const spare = (wide * 8 - frame.positions) & 7;
+  const bytes = Math.min(last + 1, frame.steps) * frame.layers * SITE_WORDS.length * wide;
+  for (let i = 0; i < bytes; i++) {
+    const whole = (i + 1) % wide ? 255 : (255 << spare) & 255;
+    if ((frame.plan.values[i] & whole) !== whole) return true;
+  }
+  return false;
+}
+
+function laneLines({ lane, token }: Choice, place: number, facts: RunFacts): string[] {
+  const frame = facts.frames[lane.name];
+  if (!frame || token.row < 0) return [];
+  const lines: string[] = [];
+  const position = frame.prompt + place;
+  const data = facts.candidates(lane.name);
+  const row = data ? candidateRow(data, token.row, position) : -1;
+  if (data && row >= 0) {
+    const best = candidateList(data, row).map(
+      ({ piece, prob }) => `${quoted(piece)} ${prob.toFixed(3)}`,
+    );
+    lines.push(
+      `Candidates of lane ${nameOf(lane)} for this token at step ${token.row + 1}: ${best.join(", ")}.`,
+    );
+  }
+  if (frame.plan.shape[0]) lines.push(recomputedWords(lane, frame, token.row, position));
+  return lines;
+}
+
+function recomputedWords(lane: Lane, frame: Frame, last: number, position: number): string {
+  const steps = Math.min(last + 1, frame.steps);
+  const all = steps * frame.layers;
+  const done = SITE_WORDS.map((_, site) => {
+    let count = 0;
+    for (let s = 0; s < steps; s++) {
+      for (let l = 0; l < frame.layers; l++) count += bit(frame.plan, position, s, l, site);
+    }
+    return count;
+  });
+  const counts = SITE_WORDS.map((name, site) => `${name} ${done[site]}`).join(", ");
+  const rest = done.every((count) => count === all) ? "nothing was reused" : "the rest was reused";
+  return `Lane ${nameOf(lane)} had recomputed this row until then, of ${all} layer-steps: ${counts}; ${rest}.`;
+}

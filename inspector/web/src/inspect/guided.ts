@@ -1,0 +1,104 @@
+/** The guided steps of a run (`inspector.views.guider`). */
+import type { Piece } from "../base/pieces.ts";
+import type { NdArray, Values } from "./arrays.ts";
+
+/** The guider's verdict on a drafted token. */
+export type Verdict =
+  "accepted" | "mismatch" | "agreed" | "refused" | "fallback" | "stop" | "filled" | "untold";
+
+/** The knobs of the guided unmasker. */
+export interface GuiderRule {
+  guider: string;
+  rule: string;
+  k: number;
+  tau: number;
+  fallback: string;
+}
+
+/** What is known of the guider; an unknown name is empty, an unknown size null. */
+export interface GuiderAbout {
+  name: string;
+  parameters: number | null;
+  /** Whether its vocabulary is that of the diffusion model. */
+  shared: boolean;
+}
+
+/** Sums and shares over all steps; a share is null if its denominator is 0. */
+export interface GuiderNumbers {
+  drafted: number;
+  accepted: number;
+  tokens: number;
+  straddle_loss: number;
+  forwards: number;
+  fed: number;
+  prefilled: number;
+  top1: number | null;
+  top2: number | null;
+  top5: number | null;
+  fallback_rate: number | null;
+  nll: number | null;
+  kl: number | null;
+  per_forward: number | null;
+  per_guider_forward: number | null;
+  flops_share: number | null;
+  prefill_share: number | null;
+}
+
+type List<V extends Values = Float32Array> = NdArray<V>;
+
+/** A run with a guider: S steps, G answer tokens, J drafted tokens, H tokens of the guider. */
+export interface Guided {
+  asked: true;
+  about: GuiderAbout;
+  rule: GuiderRule;
+  /** The verdicts that the codes of `cells` stand for. */
+  names: readonly Verdict[];
+  /** Whether the verdict on each token was recorded: else J and H are 0. */
+  recorded: boolean;
+  /** [S, G]: an index of `names`, or NO_DATA for a token that was not drafted. */
+  cells: NdArray<Uint8Array>;
+  /** Tokens drafted and accepted in each step, and the mean of the accepted ones so far [S]. */
+  drafted: List<Int32Array>;
+  accepted: List<Int32Array>;
+  mean: List;
+  /** Steps by the number k of tokens accepted, and the share of steps with k >= j. */
+  histogram: List<Int32Array>;
+  survival: List;
+  /** Tokens per step so far, and those that offset the guider's FLOPs [S]. */
+  reached: List;
+  needed: List;
+  numbers: GuiderNumbers;
+  /** Texts of tokens of the diffusion model, and of the guider, by id. */
+  pieces: Partial<Record<string, Piece>>;
+  guider_pieces: Partial<Record<string, Piece>>;
+  /** [J, 2]: the first and last guider token that spell a drafted one; -1 if not checked. */
+  span: List<Int32Array>;
+  /** [J]: step, position, id, both probabilities (the guider's NaN if unknown) and agreement. */
+  draft_step: NdArray;
+  draft_position: NdArray;
+  draft_id: NdArray;
+  draft_p_f: List;
+  draft_p_g: List;
+  draft_ok: NdArray;
+  /** [H]: id, probability, agreement, rank, and the guider's first choice with its probability. */
+  guider_id: NdArray;
+  guider_p: List;
+  guider_ok: NdArray;
+  guider_rank: NdArray;
+  guider_top: NdArray;
+  guider_top_p: List;
+}
+
+/** The document of the server. */
+export type GuiderData = Guided | { asked: false };
+
+/** What the views of the guider read of the times of a run (`inspector.views.time`). */
+export interface GuiderTimes {
+  /** Milliseconds of each step in the network, and deciding. */
+  forward_ms: List;
+  decide_ms: List;
+  /** The guider's part of deciding and, within it, its prefill [S, 2]; empty without a guider. */
+  guider_ms: List;
+  /** Tokens per step that offset the guider's time; empty without a guider. */
+  needed: List;
+}

@@ -1,0 +1,373 @@
+import { make, part, write } from "../base/dom.ts";
+import { quoted } from "../base/pieces.ts";
+import { LANES, type LaneName } from "../race/messages.ts";
+import { recordWords } from "../race/report.ts";
+import type { Align, Store } from "../race/store.ts";
+import { unpack } from "./arrays.ts";
+import { Cursor, type Spot } from "./cursor.ts";
+import { Panel } from "./panel.ts";
+import { isMissing, LEVELS, type Frame, type Level, type View } from "./view.ts";
+import { card } from "./views/card.ts";
+import { VIEWS, type ViewName } from "./views/index.ts";
+
+const LEVEL_WORDS: Record<Level, string> = {
+  off: "tokens",
+  steps: "plans",
+  layers: "drifts",
+  probe: "exact values (probe)",
+};
+const READING = "Reading …";
+const NAMES = Object.keys(VIEWS) as ViewName[];
+
+/** Asks the server for a document of a lane: a JSON text. */
+export type Ask = (run: string, lane: LaneName, name: string) => Promise<string>;
+
+/** A wish to continue a lane of a run from before a step. */
+export interface Branch {
+  run: string | null;
+  lane: LaneName;
+  step: number;
+  /** `parent`: with the settings of the run; `form`: with those of lane B in the form. */
+  settings: string;
+  /** Answer tokens and the ids that they get; -1 masks a token again. */
+  edits: readonly (readonly [number, number])[];
+}
+
+/** What the inspector needs from the race. */
+export interface InspectorOptions {
+  root: HTMLElement;
+  store: Store;
+  ask: Ask;
+  /** The pinned spot has moved. */
+  onMove: (spot: Readonly<Spot>) => void;
+  /** The reader asks for a branch. */
+  onBranch: (branch: Branch) => void;
+  /** How the frames of the two lanes are matched at the moment. */
+  align: () => Align;
+  /** The page is a replay file: nothing can be recorded. */
+  offline: boolean;
+}
+
+/** The inspector: a cursor, the views as tabs, and the card of the chosen token. */
+export class Inspector {
+  readonly root: HTMLElement;
+  readonly store: Store;
+  readonly cursor = new Cursor((how) => this.moved(how));
+  readonly panels: Partial<Record<ViewName, Panel>> = {};
+  readonly offline: boolean;
+  readonly onBranch: (branch: Branch) => void;
+  /** How the frames of the two lanes are matched at the moment. */
+  readonly align: () => Align;
+  /** Called after every drawing. */
+  readonly watchers: (() => void)[] = [];
+  frames: Partial<Record<LaneName, Frame>> = {};
+  name: ViewName = NAMES[0];
+  /** Whether the inspector was on the screen; before, nothing is loaded. */
+  seen = false;
+  /** Changes whenever the documents change. */
+  key = "";
+  private readonly ask: Ask;
+  private readonly onMove: (spot: Readonly<Spot>) => void;
+  private readonly asked = new Map<string, Promise<Record<string, unknown>>>();
+  private readonly documents = new Map<string, Record<string, unknown>>();
+  private card: Panel | null = null;
+
+  constructor({ root, store, ask, onMove, onBranch, align, offline }: InspectorOptions) {
+    this.root = root;
+    this.store = store;
+    this.ask = ask;
+    this.onMove = onMove;
+    this.onBranch = onBranch;
+    this.align = align;
+    this.offline = offline;
+    this.buildTabs();
+    this.listen();
+  }
+
+  private find<E extends HTMLElement = HTMLElement>(name: string): E {
+    return part<E>(this.root, "[data-inspect-" + name + "]");
+  }
+
+  private buildTabs(): void {
+    const strip = this.find("tabs");
+    for (const name of NAMES) {
+      const tab = make("button", "ds-tab", VIEWS[name].title);
+      tab.type = "button";
+      tab.dataset.tab = name;
+      tab.setAttribute("role", "tab");
+      tab.addEventListener("click", () => this.open(name));
+      strip.append(tab);
+    }
+    strip.addEventListener("keydown", (event) => this.tabKey(event));
+    this.markTab();
+  }
+
+  private tabKey(event: KeyboardEvent): void {
+    const now = NAMES.indexOf(this.name);
+    const ends: Record<string, number> = {
+      ArrowRight: (now + 1) % NAMES.length,
+      ArrowLeft: (now - 1 + NAMES.length) % NAMES.length,
+      Home: 0,
+      End: NAMES.length - 1,
+    };
+    if (!(event.key in ends)) return;
+    event.preventDefault();
+    this.open(NAMES[ends[event.key]]);
+    (this.find("tabs").children[ends[event.key]] as HTMLElement).focus();
+  }
+
+  private listen(): void {
+    for (const name of LANES) {
+      this.find("lane-" + name).addEventListener("click", () =>
+        this.cursor.move({ lane: name, ...this.follow(name) }),
+      );
+    }
+    for (const name of ["layer", "step"] as const) {
+      const slider = this.find<HTMLInputElement>(name);
+      slider.addEventListener("input", () => this.cursor.move({ [name]: +slider.value }));
+    }
+    this.root.addEventListener("keydown", (event) => this.keyDown(event));
+    new ResizeObserver(() => this.draw()).observe(this.root);
+    const watch = new IntersectionObserver((entries) => {
+      if (!entries.some((entry) => entry.isIntersecting)) return;
+      watch.disconnect();
+      this.seen = true;
+      void this.load();
+    });
+    watch.observe(this.root);
+    new MutationObserver(() => this.draw()).observe(document.body, { attributeFilter: ["class"] });
+  }
+
+  private keyDown(event: KeyboardEvent): void {
+    const layer = this.cursor.pinned.layer ?? 0;
+    const last = (this.frame?.layers ?? 1) - 1;
+    if (event.key === "Escape") this.cursor.release();
+    else if ((event.target as Element).matches("select, textarea")) return;
+    else if (event.key === "[") this.cursor.move({ layer: Math.max(layer - 1, 0) });
+    else if (event.key === "]") this.cursor.move({ layer: Math.min(layer + 1, last) });
+    else return;
+    event.preventDefault();
+  }
+
+  /** The cursor's step, within the steps of a lane. */
+  follow(name: LaneName): { step: number } {
+    const last = this.store.lanes[name].rows.length - 1;
+    return { step: Math.max(Math.min(this.cursor.pinned.step, last), 0) };
+  }
+
+  /** The frame of the cursor's lane, once it is loaded. */
+  get frame(): Frame | undefined {
+    return this.frames[this.cursor.now.lane];
+  }
+
+  /** Open a view. */
+  open(name: ViewName): void {
+    this.name = name;
+    this.seen = true;
+    this.markTab();
+    void this.load();
+  }
+
+  private markTab(): void {
+    for (const tab of this.find("tabs").querySelectorAll<HTMLElement>("[data-tab]")) {
+      const chosen = tab.dataset.tab === this.name;
+      tab.setAttribute("aria-selected", String(chosen));
+      tab.tabIndex = chosen ? 0 : -1;
+      if (chosen) scrollTo(tab);
+    }
+    this.root.dataset.view = this.name;
+  }
+
+  /** Forget the documents if the run or its recording is another one. */
+  refresh(version: string): void {
+    const key = String(this.store.run) + "/" + version;
+    if (key === this.key) return;
+    this.key = key;
+    this.frames = {};
+    this.asked.clear();
+    this.documents.clear();
+    void this.load();
+  }
+
+  /** A document of a lane; `{missing: reason}` if it cannot be read. */
+  async fetch(lane: LaneName, name: string): Promise<Record<string, unknown>> {
+    const key = lane + "/" + name;
+    const asked = this.asked.get(key);
+    if (asked) return asked;
+    const documents = this.documents;
+    const version = this.key;
+    const coming = this.ask(this.store.run ?? "", lane, name)
+      .then((text) => unpack(JSON.parse(text) as Record<string, unknown>))
+      .catch(() => ({ missing: "The view could not be read; reload the page." }));
+    this.asked.set(key, coming);
+    void coming.then((found) => version === this.key && documents.set(key, found));
+    return coming;
+  }
+
+  /** Load the documents of the open view and of the token card, then draw. */
+  async load(): Promise<void> {
+    const { key } = this;
+    const lanes = this.store.started.map((lane) => lane.name);
+    if (!lanes.length || this.store.live || !this.seen) return this.draw();
+    for (const lane of lanes) {
+      const frame = await this.fetch(lane, "frame");
+      if (key !== this.key) return;
+      if (!isMissing(frame)) this.frames[lane] = frame as unknown as Frame;
+    }
+    this.settle(lanes);
+    this.draw();
+    for (const [source, level] of [...sources(VIEWS[this.name]), ...sources(card)]) {
+      for (const lane of lanes) {
+        if (this.keeps(lane, level)) await this.fetch(lane, source);
+        if (key !== this.key) return;
+      }
+    }
+    this.draw();
+  }
+
+  private settle(lanes: LaneName[]): void {
+    const { pinned } = this.cursor;
+    if (!this.frames[pinned.lane]) this.cursor.settle({ lane: lanes[0] });
+    const layers = this.frame?.layers || 1;
+    const layer = pinned.layer ?? Math.floor(layers / 2);
+    this.cursor.settle({ layer: Math.min(layer, layers - 1) });
+  }
+
+  private keeps(lane: LaneName, level: Level): boolean {
+    const frame = this.frames[lane];
+    return frame !== undefined && LEVELS.indexOf(level) <= LEVELS.indexOf(frame.level);
+  }
+
+  /** A document of a lane, once it is loaded; it may be `Missing`. */
+  given(lane: LaneName, source: string): Record<string, unknown> | undefined {
+    return this.documents.get(lane + "/" + source);
+  }
+
+  /** A document of a lane as `Data`, once it is loaded and unless it is missing. */
+  document<Data>(lane: LaneName, source: string): Data | null {
+    const found = this.given(lane, source);
+    return found && !isMissing(found) ? (found as Data) : null;
+  }
+
+  private moved(how: "hover" | "move"): void {
+    if (how === "move") this.onMove(this.cursor.pinned);
+    else this.draw();
+  }
+
+  private panel(): Panel {
+    const { name } = this;
+    const open = (this.panels[name] ??= new Panel(this.find("panel"), name, VIEWS[name], this));
+    for (const panel of Object.values(this.panels)) panel.root.hidden = panel !== open;
+    return open;
+  }
+
+  /** Why the open view cannot be drawn; empty if it can. */
+  private lack(view: View): string {
+    const { frame, store } = this;
+    if (store.state === "recording") return "Recording …";
+    if (store.live) return "The views open when the run ends.";
+    if (!store.started.length) return "There is no run yet.";
+    if (!frame) return READING;
+    if (!this.keeps(this.cursor.now.lane, view.level)) {
+      const lacks = "This run has no recorded " + LEVEL_WORDS[view.level] + ".";
+      if (this.offline) return lacks;
+      return lacks + " Press Record above to run it again, without timing, with the recorder on.";
+    }
+    if (!view.source) return "";
+    const found = this.given(this.cursor.now.lane, view.source);
+    if (!found) return READING;
+    return isMissing(found) ? found.missing : "";
+  }
+
+  /** Draw the bar, the open view and the token card. */
+  draw(): void {
+    const panel = this.panel();
+    const view = VIEWS[this.name];
+    this.drawBar();
+    const lack = this.lack(view);
+    this.root.dataset.ready = lack ? "" : this.name;
+    if (lack) panel.say(lack);
+    else panel.draw(view.source && this.given(this.cursor.now.lane, view.source));
+    this.drawCard();
+    for (const watcher of this.watchers) watcher();
+  }
+
+  private drawCard(): void {
+    const node = this.find("card");
+    const { position } = this.cursor.now;
+    node.hidden = position === null || !this.frame || position >= this.frame.positions;
+    if (node.hidden) return;
+    this.card ??= new Panel(node, "card", card, this);
+    this.card.draw(undefined);
+  }
+
+  private drawBar(): void {
+    const { now } = this.cursor;
+    const { frame } = this;
+    this.find("level").textContent = recordWords(this.store, this.frames, this.offline);
+    for (const name of LANES) {
+      const key = this.find<HTMLButtonElement>("lane-" + name);
+      key.setAttribute("aria-pressed", String(now.lane === name));
+      key.disabled = !this.store.lanes[name].start;
+    }
+    this.drawSlider("layer", frame?.layers ?? 0, now.layer ?? 0);
+    this.drawSlider("step", frame?.steps ?? 0, now.step);
+    this.find("where").textContent = this.where(now, frame);
+    Object.assign(this.root.dataset, {
+      lane: now.lane,
+      step: now.step,
+      layer: now.layer,
+      position: now.position ?? "",
+    });
+  }
+
+  private drawSlider(name: "layer" | "step", count: number, value: number): void {
+    const slider = this.find<HTMLInputElement>(name);
+    const last = Math.max(count - 1, 0);
+    Object.assign(slider, { max: last, disabled: !count });
+    slider.value = String(Math.min(value, last));
+    const text = count ? String(Math.min(value, last) + 1) + " of " + String(count) : "–";
+    write(this.find(name + "-words"), text);
+    slider.setAttribute("aria-valuetext", text);
+  }
+
+  private where(now: Readonly<Spot>, frame: Frame | undefined): string {
+    const { position } = now;
+    if (!frame || position === null)
+      return "No token chosen. Point at a cell to see its token; a click or Enter pins it, Escape unpins it.";
+    const place = position - frame.prompt + 1;
+    const region = place < 1 ? "prompt" : "answer token " + String(place);
+    const text = this.tokenText(now.lane, position, now.step);
+    return (
+      "Position " +
+      String(position + 1) +
+      " (" +
+      region +
+      "), " +
+      text +
+      (this.cursor.held ? ", pinned" : "")
+    );
+  }
+
+  /** The text of a position before a step. */
+  tokenText(name: LaneName, position: number | null, step: number): string {
+    const frame = this.frames[name];
+    if (!frame || position === null || position >= frame.positions) return "";
+    const at = frame.revealed.values[position];
+    const known =
+      position < frame.prompt || frame.before.values[position] || (at >= 0 && at < step);
+    return known ? quoted(this.store.lanes[name].pieces.get(frame.ids.values[position])) : "mask";
+  }
+}
+
+function sources(view: View): (readonly [string, Level])[] {
+  return [...(view.source ? [[view.source, view.level] as const] : []), ...(view.also ?? [])];
+}
+
+function scrollTo(tab: HTMLElement): void {
+  const strip = tab.parentElement;
+  if (!strip) return;
+  const [outer, inner] = [strip.getBoundingClientRect(), tab.getBoundingClientRect()];
+  if (inner.left < outer.left) strip.scrollLeft -= outer.left - inner.left;
+  if (inner.right > outer.right) strip.scrollLeft += inner.right - outer.right;
+}

@@ -1,0 +1,82 @@
+/** The numbers of both lanes and their ratios, as the rows of a table. */
+import { number } from "../base/format.ts";
+import type { StartedLane } from "../race/lane.ts";
+import type { Summary } from "../race/messages.ts";
+
+/** A measure: its name in the metrics, its label, and when and how it is shown. */
+interface Measure {
+  name: string;
+  label: string;
+  /** It is shown only if a lane has a guider. */
+  guided?: boolean;
+  /** It is a time, which recorded runs do not show. */
+  timed?: boolean;
+  /** It is a share of 1, shown in percent. */
+  share?: boolean;
+}
+
+const MEASURES: readonly Measure[] = [
+  { name: "forwards", label: "Forwards" },
+  { name: "nfe", label: "Steps (NFE)" },
+  { name: "total_ms", label: "Engine time, ms", timed: true },
+  { name: "tokens_per_s", label: "Tokens before the end per second", timed: true },
+  { name: "positions_per_s", label: "Positions per second", timed: true },
+  { name: "gflops", label: "GFLOPs" },
+  { name: "gflops_guider", label: "… of the guider", guided: true },
+  { name: "guider_ms", label: "Guider time, ms", guided: true, timed: true },
+  { name: "tokens_per_nfe", label: "Tokens before the end per step", guided: true },
+  { name: "tokens_per_guider_forward", label: "… per guider forward", guided: true },
+  { name: "accepted", label: "Tokens accepted per step", guided: true },
+  {
+    name: "fallback_rate",
+    label: "Steps that used the fallback, %",
+    guided: true,
+    share: true,
+  },
+  { name: "guider_weight_bytes", label: "Guider's weights, bytes", guided: true },
+  { name: "guider_cache_bytes", label: "Guider's cache, bytes", guided: true },
+  { name: "recomputed", label: "Token-layers recomputed, %", share: true },
+  { name: "cache_bytes", label: "Cache, bytes" },
+  { name: "peak_memory_bytes", label: "Peak memory, bytes" },
+];
+
+/** B divided by A as text; a dash if one is unknown or A is 0. */
+export function ratioText(a: number | null, b: number | null): string {
+  return a && b !== null ? (b / a).toPrecision(3) + "×" : "–";
+}
+
+function metric(lane: StartedLane, name: string): number | null {
+  return lane.end?.metrics[name] ?? null;
+}
+
+/** The rows of the table: a heading, and label, A, B and B / A of each measure. */
+export function numberRows(a: StartedLane, b: StartedLane, timed: boolean): string[][] {
+  const guided = [a, b].some((lane) => metric(lane, "guider_forwards") !== null);
+  const shown = MEASURES.filter((measure) => guided || !measure.guided);
+  const rows = shown.map((measure) => {
+    const [mine, theirs] = [a, b].map((lane) =>
+      measure.timed && !timed ? null : metric(lane, measure.name),
+    );
+    const text = (value: number | null): string =>
+      number(value !== null && measure.share ? 100 * value : value);
+    return [measure.label, text(mine), text(theirs), ratioText(mine, theirs)];
+  });
+  return [["Measure", "A: " + a.start.title, "B: " + b.start.title, "B / A"], ...rows];
+}
+
+/** The rows about the answers; none if the race has no summary of two lanes. */
+export function answerRows(found: Summary | null): string[][] {
+  if (!found || found.numbers.length < 2) return [];
+  const agreement = found.agreement === null ? "–" : number(100 * found.agreement, 1) + " %";
+  const verdicts = found.right.map((right, i) => {
+    const verdict = right === null ? "" : right ? " ✓ right" : " ✗ wrong";
+    return (found.numbers[i] ?? "none") + verdict;
+  });
+  const [a, b] = found.text_forwards;
+  return [
+    ["End-of-text rule", ...found.end_of_text.map((rule) => rule || "–"), ""],
+    ["Forwards until the text is complete", number(a), number(b), a && b ? ratioText(a, b) : "–"],
+    ["Tokens before the end that agree", "", agreement, ""],
+    ["Number answered", ...verdicts, ""],
+  ];
+}

@@ -1,0 +1,201 @@
+import { make, write } from "../base/dom.ts";
+import { Figure } from "../figures/figure.ts";
+import type { CellAxis } from "../figures/spec.ts";
+import { termNodes } from "../page/glossary.ts";
+import type { Lane } from "../race/lane.ts";
+import type { Spot } from "./cursor.ts";
+import type { Inspector } from "./inspector.ts";
+import type { Control, Frame, View } from "./view.ts";
+
+/** A view on the page: its text, its controls and its figures. */
+export class Panel {
+  readonly root = make("div", "ds-view");
+  readonly figures: Record<string, Figure> = {};
+  readonly controls = make("div", "ds-controls");
+  private readonly note = make("p", "ds-note");
+  private readonly body = make("div", "ds-view-body");
+  private readonly values: Record<string, string | number> = {};
+
+  constructor(
+    parent: HTMLElement,
+    readonly name: string,
+    private readonly view: View,
+    readonly inspector: Inspector,
+  ) {
+    this.root.dataset.view = name;
+    const about = make("p", "ds-about");
+    about.append(...termNodes(view.about));
+    this.note.hidden = true;
+    this.root.append(about, this.controls, this.note, this.body);
+    parent.append(this.root);
+    for (const control of view.controls ?? []) this.addControl(control);
+    this.controls.hidden = !this.controls.childNodes.length;
+  }
+
+  /** The cursor, its layer and step within the run. */
+  get cursor(): Readonly<Spot> {
+    return this.inspector.cursor.now;
+  }
+
+  /** The lane of the cursor. */
+  get lane(): Lane {
+    return this.inspector.store.lanes[this.cursor.lane];
+  }
+
+  /** The frame of the cursor's lane. A view is drawn only once it is there. */
+  get frame(): Frame {
+    return this.inspector.frame!;
+  }
+
+  /** Step and layer of the cursor, within the run. */
+  get spot(): { step: number; layer: number } {
+    const { cursor, frame } = this;
+    return {
+      step: Math.min(cursor.step, frame.steps - 1),
+      layer: Math.min(cursor.layer ?? 0, frame.layers - 1),
+    };
+  }
+
+  /** The chosen option of a list. */
+  choice(name: string): string {
+    return String(this.values[name]);
+  }
+
+  /** The value of a slider. */
+  amount(name: string): number {
+    return Number(this.values[name]);
+  }
+
+  private addControl(control: Control): void {
+    const label = make("label", "", control.label + " ");
+    const input = control.options ? make("select") : make("input");
+    const shown = make("output");
+    shown.ariaLive = "off";
+    if (control.options)
+      input.append(...control.options.map(([value, text]) => new Option(text, value)));
+    else
+      Object.assign(input, {
+        type: "range",
+        min: control.min,
+        max: control.max,
+        step: control.step,
+      });
+    input.value = String(control.value);
+    input.dataset.control = control.name;
+    input.setAttribute("aria-label", control.label);
+    const read = (): void => {
+      this.values[control.name] = control.options ? input.value : +input.value;
+      if (control.options) return;
+      shown.textContent = control.words(+input.value);
+      input.setAttribute("aria-valuetext", shown.textContent);
+    };
+    input.addEventListener("input", () => {
+      read();
+      this.inspector.draw();
+    });
+    read();
+    label.append(input, shown);
+    this.controls.append(label);
+  }
+
+  private input(name: string): HTMLSelectElement | HTMLInputElement | null {
+    return this.controls.querySelector('[data-control="' + name + '"]');
+  }
+
+  /** Replace the options of a list; an option that is gone is replaced by the first one. */
+  choices(name: string, options: readonly (readonly [string, string])[]): void {
+    const input = this.input(name)!;
+    const key = JSON.stringify(options);
+    if (input.dataset.key === key) return;
+    input.dataset.key = key;
+    input.replaceChildren(...options.map(([value, text]) => new Option(text, value)));
+    const known = options.some(([value]) => value === this.values[name]);
+    input.value = known ? this.choice(name) : options[0][0];
+    this.values[name] = input.value;
+  }
+
+  /** Set a control. */
+  set(name: string, value: string | number): void {
+    this.values[name] = value;
+    const input = this.input(name);
+    if (input) input.value = String(value);
+    input?.dispatchEvent(new Event("input"));
+  }
+
+  /** The figure of a name; it is added when it is asked for first. */
+  figure(name: string): Figure {
+    if (!(name in this.figures)) {
+      this.figures[name] = new Figure(name);
+      this.body.append(this.figures[name].root);
+    }
+    return this.figures[name];
+  }
+
+  /** The block of a name; it is added when it is asked for first. */
+  block<K extends keyof HTMLElementTagNameMap>(
+    name: string,
+    tag: K,
+    style = "",
+  ): HTMLElementTagNameMap[K] {
+    const found = this.body.querySelector<HTMLElementTagNameMap[K]>(
+      ':scope > [data-block="' + name + '"]',
+    );
+    if (found) return found;
+    const node = make(tag, style);
+    node.dataset.block = name;
+    this.body.append(node);
+    return node;
+  }
+
+  /** Show a sentence in place of the view; an empty one shows the view. */
+  say(text: string): void {
+    this.note.hidden = !text;
+    write(this.note, text);
+    this.body.hidden = Boolean(text);
+  }
+
+  /** Move the cursor, or preview a place; null ends the preview. */
+  pick(place: Partial<Spot> | null, pin: boolean): void {
+    const { cursor } = this.inspector;
+    if (pin && place) cursor.move(place, true);
+    else cursor.hover(place);
+  }
+
+  /** Draw the view. */
+  draw(data: unknown): void {
+    this.say("");
+    this.view.draw(this, data);
+  }
+
+  /** The text of a position before a step. */
+  text(position: number, step: number): string {
+    return this.inspector.tokenText(this.cursor.lane, position, step);
+  }
+
+  /** An axis of all positions, with lines at the blocks. */
+  positions(): CellAxis {
+    const { frame } = this;
+    const marks: { at: number; strong?: boolean }[] = [{ at: frame.prompt, strong: true }];
+    for (let low = frame.prompt + frame.block; low < frame.positions; low += frame.block)
+      marks.push({ at: low });
+    return { name: "position", count: frame.positions, marks };
+  }
+
+  /** An axis of the answer's positions, with lines at the blocks. */
+  answers(): CellAxis {
+    const { frame } = this;
+    const count = frame.positions - frame.prompt;
+    const marks: { at: number }[] = [];
+    for (let low = frame.block; low < count; low += frame.block) marks.push({ at: low });
+    return { name: "answer token", count, marks };
+  }
+
+  /** An axis of steps, with lines where a block begins. */
+  steps(): CellAxis {
+    const { frame } = this;
+    const blocks = frame.blocks.values;
+    const marks: { at: number }[] = [];
+    for (let s = 1; s < frame.steps; s++) if (blocks[s] !== blocks[s - 1]) marks.push({ at: s });
+    return { name: "step", count: frame.steps, marks };
+  }
+}

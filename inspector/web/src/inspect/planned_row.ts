@@ -1,0 +1,149 @@
+import { plural } from "../base/format.ts";
+import { at, bit, type NdArray } from "./arrays.ts";
+import { DRIFT, NO_DATA } from "./codes.ts";
+import { SITES } from "./sites.ts";
+import type { Frame } from "./view.ts";
+
+/** What the planned row needs of the reasons of a run's cache (`Rules`). */
+export interface PlanFacts {
+  /** The rows by which a row precedes the token that it predicts: 0 or 1. */
+  shift: number;
+  /** 1 where a step refreshes the whole prompt, block or rest [steps, 3]. */
+  due: NdArray;
+  /** The policy's quantities, each a list with a value for every layer. */
+  facts?: Readonly<Record<string, unknown>>;
+}
+
+/** Drift codes [steps, layers, quantities, positions] and the names of the quantities. */
+export interface DriftCodes {
+  quantities: readonly string[];
+  drift: NdArray;
+}
+
+/** A row in one step and one layer, all counted from 0. */
+export interface RowCell {
+  step: number;
+  layer: number;
+  position: number;
+}
+
+/** The regions that are refreshed as a whole. */
+export const REGIONS: readonly string[] = ["prompt", "block", "rest"];
+
+/** What the plans of a run say of one row in one step and layer. */
+export class PlannedRow {
+  readonly step: number;
+  readonly layer: number;
+  readonly position: number;
+  /** Whether K, V, attention output and feed-forward output were computed. */
+  readonly computed: readonly boolean[];
+  /** The region of the row, an index of `REGIONS`. */
+  readonly region: number;
+  /** The first row of the answer. */
+  private readonly answer: number;
+  /** The row after the last one of the current block. */
+  private readonly blockEnd: number;
+
+  constructor(
+    readonly frame: Frame,
+    private readonly rules: PlanFacts,
+    private readonly drift: DriftCodes | null,
+    { step, layer, position }: RowCell,
+  ) {
+    this.step = step;
+    this.layer = layer;
+    this.position = position;
+    this.computed = SITES.map((_, site) => this.done(step, site, position));
+    const start = frame.prompt + frame.block * frame.blocks.values[step];
+    this.answer = frame.prompt - rules.shift;
+    this.blockEnd = start + frame.block;
+    const inBlock = position >= start - rules.shift && position < this.blockEnd;
+    if (position < this.answer) this.region = 0;
+    else this.region = inBlock ? 1 : 2;
+  }
+
+  private done(step: number, site: number, position: number): boolean {
+    return bit(this.frame.plan, position, step, this.layer, site) === 1;
+  }
+
+  /** Whether any of the four values of a position is computed in a step, in this layer. */
+  private doneAny(step: number, position: number): boolean {
+    return SITES.some((_, site) => this.done(step, site, position));
+  }
+
+  /** Whether the row comes after the current block. */
+  get afterBlock(): boolean {
+    return this.position >= this.blockEnd;
+  }
+
+  /** The region of a name (`answer`: the block); that of the row for an empty name. */
+  private regionOf(name: string): number {
+    if (!name) return this.region;
+    return name === "answer" ? 1 : REGIONS.indexOf(name);
+  }
+
+  private refreshedIn(step: number, region: number): boolean {
+    return region >= 0 && Boolean(at(this.rules.due, step, region));
+  }
+
+  /** Whether this step refreshes a region, that of the row for an empty name. */
+  refreshed(region: string): boolean {
+    return this.refreshedIn(this.step, this.regionOf(region));
+  }
+
+  /** The value of a fact in this layer; null if it has none. */
+  fact(name: string): number | null {
+    const facts = this.rules.facts;
+    const values = facts && Object.hasOwn(facts, name) ? facts[name] : null;
+    const value: unknown = Array.isArray(values) ? values[this.layer] : null;
+    return typeof value === "number" ? value : null;
+  }
+
+  /** The next step, forwards (1) or backwards (-1), for which a condition holds; -1 for none. */
+  private seek(by: 1 | -1, holds: (step: number) => boolean): number {
+    for (let step = this.step + by; step >= 0 && step < this.frame.steps; step += by)
+      if (holds(step)) return step;
+    return -1;
+  }
+
+  /** Whether the row is recomputed in a later step. */
+  get again(): boolean {
+    return this.seek(1, (step) => this.doneAny(step, this.position)) >= 0;
+  }
+
+  private times(holds: (step: number) => boolean): string {
+    const [before, after] = [this.seek(-1, holds), this.seek(1, holds)];
+    const last = before < 0 ? "not computed before" : `last at step ${before + 1}`;
+    return last + ", " + (after < 0 ? "not again in this run" : `next at step ${after + 1}`);
+  }
+
+  /** The last and the next step that compute the row in this layer. */
+  computedTimes(): string {
+    return this.times((step) => this.doneAny(step, this.position));
+  }
+
+  /** The last and the next step that refresh a region, that of the row for an empty name. */
+  refreshTimes(region: string): string {
+    return this.times((step) => this.refreshedIn(step, this.regionOf(region)));
+  }
+
+  /** The rows computed at a site, at any site if it is empty, of all rows or of the answer's. */
+  share(site: string, area: string): string {
+    const from = area === "answer" ? this.answer : 0;
+    const rows = this.frame.positions - from;
+    const place = SITES.indexOf(site);
+    let count = 0;
+    for (let x = from; x < this.frame.positions; x++)
+      if (site ? this.done(this.step, place, x) : this.doneAny(this.step, x)) count++;
+    return `${count} of ${plural(rows, "row")} (${Math.round((100 * count) / rows)} %)`;
+  }
+
+  /** The drift of a quantity of the row; empty if it is unknown. */
+  drifted(quantity: string): string {
+    const place = this.drift?.quantities.indexOf(quantity) ?? -1;
+    if (!this.drift || place < 0) return "";
+    const code = at(this.drift.drift, this.step, this.layer, place, this.position);
+    if (code === NO_DATA) return "";
+    return DRIFT[code] < 1e-4 ? "less than 0.0001" : DRIFT[code].toPrecision(2);
+  }
+}

@@ -1,0 +1,74 @@
+import type { NdArray } from "./arrays.ts";
+import type { Panel } from "./panel.ts";
+
+/** The recording levels, in order: each has the data of those before it. */
+export const LEVELS = ["off", "steps", "layers", "probe"] as const;
+export type Level = (typeof LEVELS)[number];
+
+/** What all views of a lane share (`inspector.views.frame`). */
+export interface Frame {
+  level: Level;
+  positions: number;
+  /** Positions of the prompt. */
+  prompt: number;
+  /** Positions of a block. */
+  block: number;
+  layers: number;
+  steps: number;
+  /** The step that committed each position, -1 for none. */
+  revealed: NdArray;
+  /** 1 for answer tokens that were known before the first step. */
+  before: NdArray;
+  /** Final token ids. */
+  ids: NdArray;
+  /** Block, kind and computed rows of each step. */
+  blocks: NdArray;
+  kinds: NdArray;
+  rows: NdArray;
+  /** Recomputed rows as bits [steps, layers, 4, positions / 8]; no steps if not recorded. */
+  plan: NdArray;
+}
+
+/** Why a view has no data. */
+export interface Missing {
+  missing: string;
+}
+
+/** A list with fixed options, or a slider. */
+export type Control = { name: string; label: string } & (
+  | { value: string; options: readonly (readonly [string, string])[] }
+  | {
+      options?: undefined;
+      value: number;
+      min: number;
+      max: number;
+      step: number;
+      words: (value: number) => string;
+    }
+);
+
+/** A view of the inspector. */
+export interface View {
+  title: string;
+  /** The recording level that the view needs. */
+  level: Level;
+  /** The document of the server that the view draws; without it, `draw` gets undefined. */
+  source?: string;
+  /** Other documents that the view reads, and the levels that have them. */
+  also?: readonly (readonly [string, Level])[];
+  about: string;
+  controls?: readonly Control[];
+  draw(panel: Panel, data: unknown): void;
+}
+
+/** A view whose `draw` gets its document as `Data`. */
+export function viewOf<Data>(
+  view: Omit<View, "draw"> & { draw(panel: Panel, data: Data): void },
+): View {
+  return { ...view, draw: (panel, data) => view.draw(panel, data as Data) };
+}
+
+/** A document without data is `{missing: reason}`. */
+export function isMissing(document: object): document is Missing {
+  return "missing" in document;
+}

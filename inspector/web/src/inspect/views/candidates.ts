@@ -1,0 +1,210 @@
+import { cividis } from "../../base/colours.ts";
+import { make } from "../../base/dom.ts";
+import { plural } from "../../base/format.ts";
+import { quoted, type Piece } from "../../base/pieces.ts";
+import type { ScaleLegend } from "../../figures/spec.ts";
+import { at, type NdArray } from "../arrays.ts";
+import type { Panel } from "../panel.ts";
+import { rowAt } from "../row_index.ts";
+import { viewOf } from "../view.ts";
+
+/** The document of the server: N candidates with their K most likely tokens. */
+export interface CandidateData {
+  /** [N]: step and position of each candidate. */
+  step: NdArray;
+  position: NdArray;
+  /** [N, K]: the most likely tokens and their probabilities, in falling order. */
+  ids: NdArray;
+  probs: NdArray;
+  /** [N]: the rank of the token that this step committed there, 255 for none of the K. */
+  chosen: NdArray;
+  pieces: Partial<Record<string, Piece>>;
+}
+
+/** One of the most likely tokens of a candidate. */
+export interface LikelyToken {
+  id: number;
+  /** Undefined if the text of the token is unknown. */
+  piece: Piece | undefined;
+  prob: number;
+  /** Whether the step committed it. */
+  chosen: boolean;
+}
+
+const SURE_SCALE: ScaleLegend = {
+  kind: "scale",
+  name: "probability of the most likely token",
+  colour: cividis,
+  ticks: [
+    [0, "0"],
+    [0.25, "0.25"],
+    [0.5, "0.5"],
+    [0.75, "0.75"],
+    [1, "1"],
+  ],
+};
+/** The id that stands for a mask in the edits of a branch. */
+const MASK_AGAIN = -1;
+
+/** The row of a candidate, -1 if the position was none in that step. */
+export function candidateRow(data: CandidateData, step: number, position: number): number {
+  return rowAt(data.step, data.position, step, position);
+}
+
+/** The most likely tokens of a candidate, in falling order. */
+export function candidateList(data: CandidateData, row: number): LikelyToken[] {
+  return Array.from({ length: data.ids.shape[1] }, (_, rank) => {
+    const id = at(data.ids, row, rank);
+    const prob = at(data.probs, row, rank);
+    return { id, piece: data.pieces[id], prob, chosen: data.chosen.values[row] === rank };
+  });
+}
+
+/** The candidates of each step, and branches from it. */
+export const candidates = viewOf<CandidateData>({
+  title: "Candidates",
+  level: "steps",
+  source: "candidates",
+  about:
+    "The answer tokens that each step could have committed, with the model's most likely tokens and their probabilities. " +
+    "Orange dots mark committed tokens. Choose a cell to see its list, and to branch: to continue from before that step with another token, or with a token masked again. The run shown here does not change.",
+  controls: [
+    {
+      name: "settings",
+      label: "Branch with",
+      value: "parent",
+      options: [
+        ["parent", "this run's settings"],
+        ["form", "lane B's settings in the form"],
+      ],
+    },
+  ],
+  draw(panel, data) {
+    const { frame, cursor, inspector } = panel;
+    const { step } = panel.spot;
+    const place = cursor.position === null ? null : cursor.position - frame.prompt;
+    drawHeat(panel, data, step, place !== null && place >= 0 ? place : null);
+    const box = panel.block("list", "div", "ds-branch");
+    const key = [inspector.key, cursor.lane, step, place, inspector.store.state].join();
+    if (box.dataset.key === key) return;
+    box.dataset.key = key;
+    box.replaceChildren(...listNodes(panel, data, step, place));
+  },
+});
+
+function drawHeat(panel: Panel, data: CandidateData, step: number, place: number | null): void {
+  const { frame, cursor, inspector } = panel;
+  const dots: [number, number][] = [];
+  for (let x = 0; x < frame.positions - frame.prompt; x++) {
+    const y = frame.revealed.values[frame.prompt + x];
+    if (y >= 0) dots.push([x, y]);
+  }
+  panel.figure("candidates").show({
+    title: "Probability of the most likely token: step by answer token",
+    key: "candidates" + cursor.lane + inspector.key,
+    x: panel.answers(),
+    y: { name: "step", count: frame.steps },
+    value: (x, y) => {
+      const row = candidateRow(data, y, frame.prompt + x);
+      return row < 0 ? null : at(data.probs, row, 0);
+    },
+    colour: cividis,
+    legend: SURE_SCALE,
+    blank: "not a candidate",
+    unit: "probability",
+    words: (x, y) => cellWords(panel, data, x, y),
+    pick: (x, y, pin) => panel.pick({ position: frame.prompt + x, step: y }, pin),
+    leave: () => panel.pick(null, false),
+    at: { x: place, y: step },
+    dots,
+    dotName: "committed",
+    height: 360,
+  });
+}
+
+function cellWords(panel: Panel, data: CandidateData, place: number, step: number): string {
+  const { frame } = panel;
+  const position = frame.prompt + place;
+  const row = candidateRow(data, step, position);
+  const head = `Answer token ${place + 1}, step ${step + 1}: `;
+  if (row < 0) return head + "not a candidate, " + panel.text(position, step);
+  const best = candidateList(data, row).map(
+    ({ piece, prob, chosen }) =>
+      quoted(piece) + " " + prob.toFixed(3) + (chosen ? " (committed)" : ""),
+  );
+  return head + best.join(", ");
+}
+
+/** What is shown of a step and, if it is not null, of an answer token in it. */
+function listNodes(
+  panel: Panel,
+  data: CandidateData,
+  step: number,
+  place: number | null,
+): HTMLElement[] {
+  const { frame } = panel;
+  const where = `before step ${step + 1}`;
+  let count = 0;
+  for (const s of data.step.values) if (s === step) count++;
+  const head = make("p", "", `Step ${step + 1}: ${plural(count, "candidate")}. `);
+  const on = branchKey(panel, "Branch from " + where, step);
+  if (place === null || place < 0)
+    return [head, make("p", "ds-room", "Choose a cell to see its tokens."), on];
+  const row = candidateRow(data, step, frame.prompt + place);
+  const name = `Answer token ${place + 1}, ${where}:`;
+  if (row >= 0) return [head, make("p", "", name), tokenTable(panel, data, row, step, place), on];
+  const known = panel.text(frame.prompt + place, step);
+  if (known === "mask")
+    return [head, make("p", "", name + " masked, but not a candidate in this step."), on];
+  const again = branchKey(panel, "Mask this token again and branch", step, [place, MASK_AGAIN]);
+  return [head, make("p", "", `${name} ${known} is already known.`), again, on];
+}
+
+function tokenTable(
+  panel: Panel,
+  data: CandidateData,
+  row: number,
+  step: number,
+  place: number,
+): HTMLTableElement {
+  const table = make("table", "ds-candidates");
+  const top = make("tr");
+  for (const text of ["Token", "Id", "Probability", ""]) top.append(make("th", "", text));
+  table.append(top);
+  for (const { id, piece, prob, chosen } of candidateList(data, row)) {
+    const line = make("tr");
+    const share = make("td", "", prob.toFixed(4));
+    share.style.backgroundImage = `linear-gradient(90deg, var(--ds-settled) ${100 * prob}%, transparent 0)`;
+    const key = make("td");
+    key.append(branchKey(panel, "Commit this token and branch", step, [place, id]));
+    line.append(
+      make("td", "", quoted(piece) + (chosen ? " ✓ committed" : "")),
+      make("td", "", String(id)),
+      share,
+      key,
+    );
+    table.append(line);
+  }
+  return table;
+}
+
+/** A button that branches before a step, with an edit of (answer token, id) or without one. */
+function branchKey(
+  panel: Panel,
+  text: string,
+  step: number,
+  edit?: readonly [number, number],
+): HTMLButtonElement {
+  const { inspector, cursor } = panel;
+  const { lane } = cursor;
+  const key = make("button", "ds-play", text);
+  key.type = "button";
+  key.dataset.branch = edit ? edit.join() : "on";
+  key.disabled = inspector.store.busy;
+  key.addEventListener("click", () => {
+    const settings = panel.choice("settings");
+    const edits = edit ? [edit] : [];
+    inspector.onBranch({ run: inspector.store.run, lane, settings, step, edits });
+  });
+  return key;
+}

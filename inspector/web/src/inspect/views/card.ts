@@ -1,0 +1,211 @@
+import { write } from "../../base/dom.ts";
+import { plural } from "../../base/format.ts";
+import { quoted } from "../../base/pieces.ts";
+import type { Rgb } from "../../base/colours.ts";
+import { inks } from "../../figures/inks.ts";
+import type { HeatSpec, Series } from "../../figures/spec.ts";
+import { at, bit } from "../arrays.ts";
+import { placesOf, stepAt, stepAxis } from "../axes.ts";
+import { DRIFT, DRIFT_SCALE, NO_DATA, driftColour, driftText } from "../codes.ts";
+import { factNodes } from "../facts.ts";
+import type { Panel } from "../panel.ts";
+import type { DriftCodes, RowCell } from "../planned_row.ts";
+import { SITES, SITE_WORDS } from "../sites.ts";
+import { viewOf, type Frame } from "../view.ts";
+import { Why, type Rules } from "../why.ts";
+import { candidateList, candidateRow, type CandidateData } from "./candidates.ts";
+
+const COMPUTED: Rgb = [0, 158, 115];
+/** The value of a cell of the map that was computed and has no drift; codes are below it. */
+const NO_DRIFT = 300;
+const V = SITES.indexOf("v");
+
+/** The card of the chosen token: facts, reason, candidates, and its drifts. */
+export const card = viewOf<undefined>({
+  title: "Token",
+  level: "off",
+  also: [
+    ["why", "steps"],
+    ["drift", "layers"],
+    ["candidates", "steps"],
+  ],
+  about: "",
+  draw(panel) {
+    const { position, lane } = panel.cursor;
+    if (position === null) return;
+    const { inspector } = panel;
+    const cell = { ...panel.spot, position };
+    const drift = inspector.document<DriftCodes>(lane, "drift");
+    const plans = panel.frame.plan.shape[0] > 0;
+    drawFacts(panel, cell);
+    drawWhy(panel, cell, inspector.document<Rules>(lane, "why"), drift);
+    drawCandidates(panel, cell, inspector.document<CandidateData>(lane, "candidates"));
+    for (const figure of Object.values(panel.figures)) figure.root.hidden = !plans;
+    if (!plans) return;
+    drawSeries(panel, cell, drift);
+    drawMap(panel, cell, drift);
+  },
+});
+
+function drawFacts(panel: Panel, { step, layer, position }: RowCell): void {
+  const { frame } = panel;
+  const revealed = frame.revealed.values[position];
+  const later = revealed >= step ? ", becomes " + panel.text(position, frame.steps) : "";
+  const facts: [string, string][] = [
+    ["Token", panel.text(position, step) + later],
+    ["Id", String(frame.ids.values[position])],
+    ["Position", positionWords(frame, position)],
+    ["Unmasked", unmaskedWords(panel, position)],
+  ];
+  if (frame.plan.shape[0]) facts.push(["Recomputed", countWords(frame, position, layer)]);
+  panel.block("head", "dl", "ds-facts ds-wide").replaceChildren(...factNodes(facts));
+}
+
+function positionWords(frame: Frame, position: number): string {
+  const place = position - frame.prompt;
+  const words = `position ${position + 1}`;
+  if (place < 0) return words;
+  return words + `, answer token ${place + 1}, block ${Math.floor(place / frame.block) + 1}`;
+}
+
+function unmaskedWords({ frame, lane }: Panel, position: number): string {
+  const place = position - frame.prompt;
+  if (place < 0) return "prompt";
+  if (frame.before.values[position]) return "known before the first step";
+  const revealed = frame.revealed.values[position];
+  if (revealed < 0) return "not in this run";
+  const sure = lane.at[place]?.sure ?? null;
+  return `at step ${revealed + 1}` + (sure === null ? "" : ", confidence " + sure.toFixed(3));
+}
+
+function countWords(frame: Frame, position: number, layer: number): string {
+  const counts = SITE_WORDS.map((name, site) => {
+    let count = 0;
+    for (let s = 0; s < frame.steps; s++) count += bit(frame.plan, position, s, layer, site);
+    return `${name} ${count}`;
+  });
+  return `in layer ${layer + 1}, of ${plural(frame.steps, "step")}: ` + counts.join(", ");
+}
+
+function drawWhy(panel: Panel, cell: RowCell, rules: Rules | null, drift: DriftCodes | null): void {
+  const node = panel.block("why", "p", "ds-why ds-wide");
+  if (!panel.frame.plan.shape[0]) {
+    write(node, "This run has no recorded plans: press Record to see why a row was recomputed.");
+    return;
+  }
+  write(node, rules ? new Why(panel.frame, rules, drift, cell).sentence() : "Reading …");
+}
+
+function drawCandidates(
+  panel: Panel,
+  { step, position }: RowCell,
+  data: CandidateData | null,
+): void {
+  const node = panel.block("candidates", "p", "ds-wide");
+  const row = data ? candidateRow(data, step, position) : -1;
+  node.hidden = row < 0;
+  if (!data || row < 0) return;
+  const best = candidateList(data, row).map((one) => quoted(one.piece) + " " + one.prob.toFixed(3));
+  node.textContent = `At step ${step + 1} it was a candidate: ${best.join(", ")}.`;
+}
+
+/** The drift code of a quantity of a row; NO_DATA if it is unknown. */
+function codeOf(data: DriftCodes | null, quantity: string, cell: RowCell): number {
+  if (!data) return NO_DATA;
+  const place = data.quantities.indexOf(quantity);
+  return at(data.drift, cell.step, cell.layer, place, cell.position);
+}
+
+/** The steps, from 1, at which a quantity of the row has a drift, and the drifts. */
+function driftLine(
+  { steps }: Frame,
+  data: DriftCodes | null,
+  quantity: string,
+  cell: RowCell,
+): { xs: number[]; ys: number[] } {
+  const code = (x: number): number => codeOf(data, quantity, { ...cell, step: x - 1 });
+  const xs = placesOf(steps).filter((x) => code(x) !== NO_DATA);
+  return { xs, ys: xs.map((x) => Math.max(DRIFT[code(x)], 1e-4)) };
+}
+
+function drawSeries(panel: Panel, cell: RowCell, data: DriftCodes | null): void {
+  const { frame } = panel;
+  const { a, b, ink, new: fresh } = inks(panel.root);
+  const line = (quantity: string, name: string, colour: string, dash: number[]): Series[] => {
+    const points = driftLine(frame, data, quantity, cell);
+    return [
+      { name, colour, dash, ...points },
+      { name: "", kind: "points", colour, ...points },
+    ];
+  };
+  const ticks = placesOf(frame.steps).filter((x) =>
+    bit(frame.plan, cell.position, x - 1, cell.layer, V),
+  );
+  const revealed = frame.revealed.values[cell.position];
+  panel.figure("card-series").show({
+    title: `Drift of K and V of this token in layer ${cell.layer + 1}: 1 − cosine to the previous value`,
+    x: stepAxis(frame.steps),
+    y: { name: "1 − cosine", from: 1e-4, to: 1, log: true },
+    series: [
+      ...line("k", "K", a, [5, 3]),
+      ...line("v", "V", b, []),
+      {
+        name: "V recomputed at this step",
+        kind: "points",
+        colour: ink,
+        size: 2,
+        xs: ticks,
+        ys: ticks.map(() => 0.8),
+      },
+    ],
+    rules: revealed < 0 ? [] : [{ x: revealed + 1, colour: fresh, text: "unmasked" }],
+    at: cell.step + 1,
+    words: (x) => stepWords(frame, data, { ...cell, step: stepAt(x, frame.steps) }),
+    pick: (x, _, pin) => panel.pick({ step: stepAt(x, frame.steps) }, pin),
+    leave: () => panel.pick(null, false),
+    height: 200,
+  });
+}
+
+function stepWords(frame: Frame, data: DriftCodes | null, cell: RowCell): string {
+  const { step, layer, position } = cell;
+  const drifts = ["k", "v"].map(
+    (name) => name.toUpperCase() + " " + driftText(codeOf(data, name, cell)),
+  );
+  const sites = SITE_WORDS.filter((_, site) => bit(frame.plan, position, step, layer, site));
+  return `Step ${step + 1}: ${drifts.join(", ")}; recomputed: ${sites.join(", ") || "nothing"}`;
+}
+
+function drawMap(panel: Panel, cell: RowCell, data: DriftCodes | null): void {
+  const { frame, cursor, inspector } = panel;
+  const { position } = cell;
+  const look: Pick<HeatSpec, "colour" | "glyph" | "legend" | "plain"> = {
+    colour: (code) => (code === NO_DRIFT ? COMPUTED : driftColour(code)),
+    glyph: (code) => (code === NO_DRIFT ? "•" : ""),
+    legend: {
+      ...DRIFT_SCALE,
+      items: [[COMPUTED, data ? "computed, no previous value" : "computed", "•"]],
+    },
+    plain: (code) => (code === NO_DRIFT ? "computed" : DRIFT[code]),
+  };
+  panel.figure("card-map").show({
+    title: "Drift of V of this token: layer by step",
+    key: `card${position},${cursor.lane}${inspector.key}${String(Boolean(data))}`,
+    x: { name: "step", count: frame.steps },
+    y: { name: "layer", count: frame.layers },
+    value: (step, layer) => {
+      if (!bit(frame.plan, position, step, layer, V)) return null;
+      const code = codeOf(data, "v", { step, layer, position });
+      return code === NO_DATA ? NO_DRIFT : code;
+    },
+    ...look,
+    blank: "reused",
+    unit: "1 - cosine",
+    words: (step, layer) =>
+      `Layer ${layer + 1}, ` + stepWords(frame, data, { step, layer, position }),
+    pick: (step, layer, pin) => panel.pick({ step, layer }, pin),
+    leave: () => panel.pick(null, false),
+    at: { x: cell.step, y: cell.layer },
+    height: 200,
+  });
+}

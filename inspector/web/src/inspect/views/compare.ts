@@ -1,0 +1,209 @@
+import type { Rgb } from "../../base/colours.ts";
+import { make } from "../../base/dom.ts";
+import { Latest } from "../../base/latest.ts";
+import { quoted } from "../../base/pieces.ts";
+import type { ScaleLegend } from "../../figures/spec.ts";
+import { termNodes } from "../../page/glossary.ts";
+import type { Lane, StartedLane } from "../../race/lane.ts";
+import type { Align } from "../../race/store.ts";
+import { firstSplit, splitLines } from "../first_split.ts";
+import { answerRows, numberRows } from "../lane_numbers.ts";
+import type { Panel } from "../panel.ts";
+import type { View } from "../view.ts";
+import type { CandidateData } from "./candidates.ts";
+
+/** The colours of the scale PuOr, from orange to purple. */
+const PUOR: readonly Rgb[] = [
+  [127, 59, 8],
+  [179, 88, 6],
+  [224, 130, 20],
+  [253, 184, 99],
+  [254, 224, 182],
+  [247, 247, 247],
+  [216, 218, 235],
+  [178, 171, 210],
+  [128, 115, 172],
+  [84, 39, 136],
+  [45, 0, 75],
+];
+const STEP_RANGE = 64;
+const SAME_COLOUR: Rgb = [200, 208, 218];
+const DIFFERENT_COLOUR: Rgb = [213, 94, 0];
+/** The values of the lower row of the strip. Those of the upper row are steps, far below. */
+const SAME_TOKEN = 1e6;
+const DIFFERENT_TOKEN = SAME_TOKEN + 1;
+const ALIGNED: Record<Align, string> = {
+  time: "by time: each lane shows its tokens after the same run time",
+  step: "by step: both lanes show the same number of steps",
+  tokens: "by tokens revealed: both lanes show the same number of tokens",
+};
+const STRIP_LEGEND: ScaleLegend = {
+  kind: "scale",
+  name: "B's step − A's",
+  colour: puor,
+  ticks: [
+    [0, "≤ −64"],
+    [0.25, "−32"],
+    [0.5, "0"],
+    [0.75, "32"],
+    [1, "≥ 64"],
+  ],
+  items: [
+    [puor(0.3), "earlier in B", "◂", "over"],
+    [puor(0.7), "later in B", "▸", "under"],
+    [SAME_COLOUR, "same token", "="],
+    [DIFFERENT_COLOUR, "different token", "≠"],
+  ],
+};
+
+function puor(value: number): Rgb {
+  const place = Math.min(Math.max(value, 0), 1) * (PUOR.length - 1);
+  const low = Math.min(Math.floor(place), PUOR.length - 2);
+  const mix = (i: number): number =>
+    Math.round(PUOR[low][i] + (PUOR[low + 1][i] - PUOR[low][i]) * (place - low));
+  return [mix(0), mix(1), mix(2)];
+}
+
+/** Where and why the two lanes differ, and the cost of each. */
+export const compare: View = {
+  title: "Compare",
+  level: "off",
+  also: [["candidates", "steps"]],
+  about:
+    "Where and why the two lanes differ, and the cost of each. The upper row of the strip compares when each answer token was unmasked: " +
+    "orange, ◂ and a line above if lane B was earlier than lane A; purple, ▸ and a line below if it was later. The lower row shows whether both lanes chose the same token.",
+  draw(panel) {
+    const { inspector } = panel;
+    const { started } = inspector.store;
+    if (started.length < 2) {
+      panel.say("Only one lane was run, so there is no comparison.");
+      return;
+    }
+    const [a, b] = started;
+    showLines(panel, "aligned", "ds-room ds-wide", [
+      `The lanes above are aligned ${ALIGNED[inspector.align()]}. The replay bar changes the alignment.`,
+    ]);
+    showLines(panel, "parting", "ds-parting ds-wide", linesOf(panel, a, b));
+    drawStrip(panel, a, b);
+    drawTable(panel, a, b);
+  },
+};
+
+/** Show paragraphs in a block; the same ones are left as they are. */
+function showLines(panel: Panel, name: string, style: string, lines: readonly string[]): void {
+  const node = panel.block(name, "div", style);
+  const key = lines.join("\n");
+  if (node.dataset.key === key) return;
+  node.dataset.key = key;
+  node.replaceChildren(...lines.map((line) => make("p", "", line)));
+}
+
+const LINES = new Latest<Panel, string[]>();
+
+function linesOf(panel: Panel, a: Lane, b: Lane): string[] {
+  const { inspector } = panel;
+  const facts = {
+    frames: inspector.frames,
+    candidates: (lane: Lane["name"]) => inspector.document<CandidateData>(lane, "candidates"),
+  };
+  const loaded = [a, b].flatMap(({ name }) => [
+    Boolean(inspector.frames[name]),
+    Boolean(facts.candidates(name)),
+  ]);
+  const key = [inspector.key, inspector.store.state, ...loaded].join();
+  return LINES.of(panel, key, () => splitLines(firstSplit(a, b), facts));
+}
+
+/** A cell of the strip: steps by which B was later, or SAME_TOKEN or DIFFERENT_TOKEN. */
+function stripValue(a: Lane, b: Lane, place: number, row: number): number | null {
+  const [mine, theirs] = [a.at[place], b.at[place]];
+  if (!mine || !theirs) return null;
+  if (row) return mine.id === theirs.id ? SAME_TOKEN : DIFFERENT_TOKEN;
+  return mine.row < 0 || theirs.row < 0 ? null : theirs.row - mine.row;
+}
+
+function stripColour(value: number): Rgb {
+  if (value === SAME_TOKEN) return SAME_COLOUR;
+  if (value === DIFFERENT_TOKEN) return DIFFERENT_COLOUR;
+  return puor(0.5 + value / (2 * STEP_RANGE));
+}
+
+function stripGlyph(value: number): string {
+  if (value === SAME_TOKEN) return "=";
+  if (value === DIFFERENT_TOKEN) return "≠";
+  return ["◂", "0", "▸"][Math.sign(value) + 1];
+}
+
+function stripPlain(value: number): number | string {
+  if (value === SAME_TOKEN) return "same";
+  return value === DIFFERENT_TOKEN ? "different" : value;
+}
+
+function drawStrip(panel: Panel, a: Lane, b: Lane): void {
+  const { inspector, cursor, frame } = panel;
+  const later = (x: number, row: number): number => (row ? 0 : (stripValue(a, b, x, row) ?? 0));
+  const place = cursor.position === null ? -1 : cursor.position - frame.prompt;
+  const figure = panel.figure("compare-strip");
+  figure.root.classList.add("ds-wide");
+  figure.show({
+    title:
+      "Lane B compared with lane A: when each answer token was unmasked, and whether it is the same",
+    key: "strip" + inspector.key,
+    x: { ...panel.answers(), count: Math.min(a.at.length, b.at.length) },
+    y: { name: "", count: 2, tick: (i) => ["step", "token"][i] },
+    value: (x, row) => stripValue(a, b, x, row),
+    colour: stripColour,
+    glyph: stripGlyph,
+    over: (x, row) => later(x, row) < 0,
+    under: (x, row) => later(x, row) > 0,
+    legend: STRIP_LEGEND,
+    blank: "not committed in both",
+    unit: "steps later in B; same",
+    plain: stripPlain,
+    words: (x) => stripWords(a, b, x),
+    pick: (x, _, pin) => panel.pick({ position: frame.prompt + x }, pin),
+    leave: () => panel.pick(null, false),
+    at: { x: place < 0 ? null : place, y: null },
+    height: 120,
+  });
+}
+
+function stripWords(a: Lane, b: Lane, place: number): string {
+  const parts = [a, b].map((lane) => {
+    const name = lane.name.toUpperCase();
+    const token = lane.at[place];
+    if (!token) return name + " not committed";
+    const when = token.row < 0 ? "(given)" : `at step ${token.row + 1}`;
+    return `${name} ${quoted(lane.pieces.get(token.id))} ${when}`;
+  });
+  return `Answer token ${place + 1}: ${parts.join(", ")}`;
+}
+
+function drawTable(panel: Panel, a: StartedLane, b: StartedLane): void {
+  const { inspector } = panel;
+  const { store } = inspector;
+  const node = panel.block("numbers", "div", "ds-scroll ds-wide");
+  const key = inspector.key + store.state;
+  if (node.dataset.key === key) return;
+  node.dataset.key = key;
+  const table = make("table", "ds-numbers");
+  const seen = new Set<string>();
+  const rows = [...numberRows(a, b, store.timed), ...answerRows(store.summary)];
+  rows.forEach((row, i) => {
+    const line = make("tr");
+    row.forEach((text, j) => {
+      const cell = make(i && j ? "td" : "th");
+      cell.append(...(i && !j ? termNodes(text, seen) : [text]));
+      line.append(cell);
+    });
+    table.append(line);
+  });
+  const branch = store.parent
+    ? "Lane B continues from a step of lane A. Its numbers cover only the steps after the branch. "
+    : "";
+  const times = store.timed ? "" : "Recorded runs show no times.";
+  node.replaceChildren(table, make("p", "ds-room", branch + times));
+  node.tabIndex = 0;
+  node.role = "region";
+  node.ariaLabel = "Numbers of both lanes";
+}

@@ -1,0 +1,212 @@
+import { cividis } from "../../base/colours.ts";
+import { write } from "../../base/dom.ts";
+import { number, percent, plural } from "../../base/format.ts";
+import type { ScaleLegend, Series } from "../../figures/spec.ts";
+import {
+  alike,
+  layerAt,
+  layerAxis,
+  nameOnAxis,
+  percentEnd,
+  placesOf,
+  stepAt,
+  stepAxis,
+} from "../axes.ts";
+import { driftText } from "../codes.ts";
+import { DriftCounts, limitOf, type BudgetRules } from "../drift_counts.ts";
+import type { Panel } from "../panel.ts";
+import { QUANTITY_OPTIONS } from "../quantities.ts";
+import { highest, shareAbove, type Tally } from "../tally.ts";
+import { viewOf } from "../view.ts";
+import type { DriftData } from "./drift.ts";
+
+const SHARE_SCALE: ScaleLegend = {
+  kind: "scale",
+  name: "drifted",
+  colour: cividis,
+  ticks: [
+    [0, "≤ 0.1 %"],
+    [1 / 3, "1 %"],
+    [2 / 3, "10 %"],
+    [1, "100 %"],
+  ],
+};
+const DRIFTED = "drifted, of the evaluated rows";
+const DRIFTED_COLOUR = "#0072b2";
+const RECOMPUTED_COLOUR = "#009e73";
+const BUDGET_COLOUR = "#d55e00";
+const NAMED_ROWS = 5;
+
+/** How many rows drift by more than a threshold, by layer and step. */
+export const counts = viewOf<DriftData>({
+  title: "Drift counts",
+  level: "layers",
+  source: "drift",
+  also: [["why", "steps"]],
+  about:
+    "The share of evaluated rows whose drift since their previous evaluation is above a threshold, by layer and step (SPA-Cache, figure 2). " +
+    "In plain decoding every row is evaluated, and a budget per layer should follow this profile. In a cached run only the recomputed rows can be counted. " +
+    "The charts also show the method's budget, if it has one, and the share of rows that was recomputed.",
+  controls: [
+    { name: "quantity", label: "Quantity", value: "v", options: QUANTITY_OPTIONS },
+    {
+      name: "tau",
+      label: "Threshold",
+      min: -4,
+      max: 0,
+      step: 0.05,
+      value: -1.3,
+      words: (exponent) => `1 − cos > ${limitOf(exponent)}`,
+    },
+    {
+      name: "rows",
+      label: "Rows",
+      value: "all",
+      options: [
+        ["all", "all"],
+        ["answer", "in the answer"],
+      ],
+    },
+  ],
+  draw(panel, data) {
+    const rules = panel.inspector.document<BudgetRules>(panel.cursor.lane, "why");
+    const found = new DriftCounts(data, panel.frame, rules, {
+      quantity: panel.choice("quantity"),
+      limit: limitOf(panel.amount("tau")),
+      answer: panel.choice("rows") === "answer",
+    });
+    write(panel.block("sum", "p", "ds-wide"), found.sentence());
+    drawMap(panel, found);
+    drawCharts(panel, found);
+  },
+});
+
+function drawMap(panel: Panel, found: DriftCounts): void {
+  const { frame, cursor, spot } = panel;
+  const figure = panel.figure("counts");
+  figure.root.classList.add("ds-wide");
+  figure.show({
+    title: `Rows with a drift of ${found.name} above ${found.limit}: layer by step`,
+    key: [found.quantity, found.code, found.from, cursor.lane, panel.inspector.key].join(),
+    x: { name: "step", count: frame.steps },
+    y: { name: "layer", count: frame.layers },
+    value: (step, layer) => shareAbove(found.table.at(step, layer, found.code)),
+    colour: (share) => cividis(1 + Math.log10(Math.max(share, 1e-3)) / 3),
+    legend: SHARE_SCALE,
+    unit: "share of the evaluated rows",
+    blank: "no row evaluated",
+    words: (step, layer) => cellWords(panel, found, step, layer),
+    pick: (step, layer, pin) => panel.pick({ step, layer }, pin),
+    leave: () => panel.pick(null, false),
+    at: { x: spot.step, y: spot.layer },
+    height: Math.min(Math.max(60 + 22 * frame.layers, 180), 460),
+  });
+}
+
+function cellWords(panel: Panel, found: DriftCounts, step: number, layer: number): string {
+  const cell = found.table.at(step, layer, found.code);
+  const where = `Step ${step + 1}, layer ${layer + 1}: `;
+  if (!cell.seen) return where + "no row with a previous value was evaluated";
+  const rows = highest(found.data.drift, [step, layer, found.quantity], found.from, NAMED_ROWS);
+  const largest = rows.map(
+    ({ code, position }) =>
+      `position ${position + 1} ${panel.text(position, step)} ${driftText(code)}`,
+  );
+  const share = percent(shareAbove(cell));
+  return (
+    `${where}${cell.above} of ${plural(cell.seen, "row")} (${share}) above ${found.limit}; ` +
+    `largest: ${largest.join(", ")}`
+  );
+}
+
+function drawCharts(panel: Panel, found: DriftCounts): void {
+  const { layers, steps } = panel.frame;
+  const byLayer = Array.from({ length: layers }, (_, l) => found.table.ofLayer(l, found.code));
+  const byStep = Array.from({ length: steps }, (_, s) => found.table.ofStep(s, found.code));
+  const done = found.recomputed();
+  const lines = [...done.layers, ...(found.budget()?.shares ?? [])];
+  const [layerEnd, stepEnd] = alike(
+    percentEnd(byLayer.map(shareAbove), lines),
+    percentEnd(byStep.map(shareAbove), done.steps),
+  );
+  drawLayers(panel, found, byLayer, layerEnd);
+  drawSteps(panel, found, byStep, stepEnd);
+}
+
+function inPercent(shares: readonly (number | null)[]): (number | null)[] {
+  return shares.map((share) => (share === null ? null : 100 * share));
+}
+
+/** A line of shares on an axis that ends at `end` %. */
+function line(name: string, colour: string, shares: readonly number[], end: number): Series {
+  const xs = placesOf(shares.length);
+  return { name: nameOnAxis(name, shares, end), colour, xs, ys: inPercent(shares) };
+}
+
+function bars(tallies: readonly Tally[]): Series {
+  return {
+    name: DRIFTED,
+    kind: "bars",
+    colour: DRIFTED_COLOUR,
+    xs: placesOf(tallies.length),
+    ys: inPercent(tallies.map(shareAbove)),
+  };
+}
+
+function tallyWords(tally: Tally): string {
+  const share = percent(shareAbove(tally));
+  return `${number(tally.above)} of ${number(tally.seen)} rows drifted (${share})`;
+}
+
+function drawLayers(
+  panel: Panel,
+  found: DriftCounts,
+  drifted: readonly Tally[],
+  end: number,
+): void {
+  const { layers } = panel.frame;
+  const done = found.recomputed();
+  const budget = found.budget();
+  const series = [bars(drifted), line(done.name, RECOMPUTED_COLOUR, done.layers, end)];
+  if (budget) {
+    series.push({ ...line(budget.name, BUDGET_COLOUR, budget.shares, end), dash: [6, 3] });
+  }
+  panel.figure("counts-layers").show({
+    title: "Each layer, over all steps: drifted, budgeted and recomputed rows",
+    x: layerAxis(layers),
+    y: { name: "% of rows", from: 0, to: end },
+    series,
+    at: panel.spot.layer + 1,
+    words: (x) => {
+      const l = layerAt(x, layers);
+      const planned = budget ? ", budget " + percent(budget.shares[l]) : "";
+      const share = percent(done.layers[l]);
+      return `Layer ${l + 1}: ${tallyWords(drifted[l])}, ${done.name} ${share}${planned}`;
+    },
+    pick: (x, _, pin) => panel.pick({ layer: layerAt(x, layers) }, pin),
+    leave: () => panel.pick(null, false),
+    height: 260,
+  });
+}
+
+function drawSteps(panel: Panel, found: DriftCounts, drifted: readonly Tally[], end: number): void {
+  const { steps } = panel.frame;
+  const done = found.recomputed();
+  panel.figure("counts-steps").show({
+    title: "Each step, over all layers: drifted and recomputed rows",
+    x: stepAxis(steps),
+    y: { name: "% of rows", from: 0, to: end },
+    series: [
+      { ...bars(drifted), wide: 0.9 },
+      { ...line("recomputed", RECOMPUTED_COLOUR, done.steps, end), kind: "step" },
+    ],
+    at: panel.spot.step + 1,
+    words: (x) => {
+      const s = stepAt(x, steps);
+      return `Step ${s + 1}: ${tallyWords(drifted[s])}, recomputed ${percent(done.steps[s])}`;
+    },
+    pick: (x, _, pin) => panel.pick({ step: stepAt(x, steps) }, pin),
+    leave: () => panel.pick(null, false),
+    height: 260,
+  });
+}

@@ -1,0 +1,89 @@
+import type { HeatSpec } from "../../figures/spec.ts";
+import { at, type NdArray } from "../arrays.ts";
+import { DRIFT, DRIFT_SCALE, driftColour, driftText, NO_DATA } from "../codes.ts";
+import type { Panel } from "../panel.ts";
+import { QUANTITY_OPTIONS } from "../quantities.ts";
+import { viewOf } from "../view.ts";
+
+/** The drift of a run (`inspector.views.drift`). */
+export interface DriftData {
+  /** The names of the quantities, in the order of the array. */
+  quantities: string[];
+  /** Drift codes [steps, layers, quantities, positions]. */
+  drift: NdArray;
+}
+
+/** Drift by position: of one layer in all steps, and of all layers in one step. */
+export const drift = viewOf<DriftData>({
+  title: "Drift",
+  level: "layers",
+  source: "drift",
+  about:
+    "The drift of each row when it was recomputed: 1 − cosine between the new and the previous value, on a log scale. " +
+    "Reused rows have no new value and are hatched. An orange dot marks the step at which a token was unmasked; after it, K and V should hardly change.",
+  controls: [{ name: "quantity", label: "Quantity", value: "v", options: QUANTITY_OPTIONS }],
+  draw(panel, data) {
+    const quantity = data.quantities.indexOf(panel.choice("quantity"));
+    drawSteps(panel, data, quantity);
+    drawLayers(panel, data, quantity);
+  },
+});
+
+function codeAt(data: DriftData, ...index: [number, number, number, number]): number | null {
+  const code = at(data.drift, ...index);
+  return code === NO_DATA ? null : code;
+}
+
+function shared(
+  panel: Panel,
+): Pick<HeatSpec, "x" | "colour" | "legend" | "unit" | "plain" | "leave" | "height"> {
+  return {
+    x: panel.positions(),
+    colour: driftColour,
+    legend: DRIFT_SCALE,
+    unit: "1 - cosine",
+    plain: (code) => DRIFT[code],
+    leave: () => panel.pick(null, false),
+    height: 320,
+  };
+}
+
+function cellWords(panel: Panel, step: number, layer: number, x: number, code: number): string {
+  const where = `Position ${x + 1}, ${panel.text(x, step)}, step ${step + 1}, layer ${layer + 1}`;
+  return where + ": " + driftText(code);
+}
+
+function drawSteps(panel: Panel, data: DriftData, quantity: number): void {
+  const { frame, cursor, spot } = panel;
+  const { layer } = spot;
+  const dots: [number, number][] = [];
+  frame.revealed.values.forEach((step, x) => {
+    if (step >= 0) dots.push([x, step]);
+  });
+  panel.figure("drift-steps").show({
+    ...shared(panel),
+    title: `Layer ${layer + 1}: step by position`,
+    key: `s${quantity},${layer},${cursor.lane}${panel.inspector.key}`,
+    y: { name: "step", count: frame.steps },
+    value: (x, step) => codeAt(data, step, layer, quantity, x),
+    words: (x, step) => cellWords(panel, step, layer, x, at(data.drift, step, layer, quantity, x)),
+    pick: (x, step, pin) => panel.pick({ position: x, step }, pin),
+    at: { x: cursor.position, y: spot.step },
+    dots,
+  });
+}
+
+function drawLayers(panel: Panel, data: DriftData, quantity: number): void {
+  const { frame, cursor, spot } = panel;
+  const { step } = spot;
+  panel.figure("drift-layers").show({
+    ...shared(panel),
+    title: `Step ${step + 1}: layer by position`,
+    key: `l${quantity},${step},${cursor.lane}${panel.inspector.key}`,
+    y: { name: "layer", count: frame.layers },
+    value: (x, layer) => codeAt(data, step, layer, quantity, x),
+    words: (x, layer) => cellWords(panel, step, layer, x, at(data.drift, step, layer, quantity, x)),
+    pick: (x, layer, pin) => panel.pick({ position: x, layer }, pin),
+    at: { x: cursor.position, y: spot.layer },
+  });
+}

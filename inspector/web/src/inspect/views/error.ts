@@ -1,0 +1,381 @@
+import { cividis } from "../../base/colours.ts";
+import { make, write } from "../../base/dom.ts";
+import { plural } from "../../base/format.ts";
+import { quoted, type Piece } from "../../base/pieces.ts";
+import { inks } from "../../figures/inks.ts";
+import { at, bit, type NdArray } from "../arrays.ts";
+import { layerAt, layerAxis, placesOf } from "../axes.ts";
+import { DRIFT, DRIFT_SCALE, NO_DATA, decade, driftColour, driftText } from "../codes.ts";
+import type { Panel } from "../panel.ts";
+import { SITE_OPTIONS } from "../quantities.ts";
+import { viewOf, type Frame } from "../view.ts";
+
+/** The document of the server: E probed steps, L layers, T positions, R compared predictions. */
+export interface ErrorData {
+  /** [E]: the probed steps. */
+  step: NdArray;
+  /** [E, L, 4, T]: codes of 1 − cosine; NO_DATA for a row that was not in the forward. */
+  error: NdArray;
+  /** [E, L, 4]: their mean over the rows in the forward. */
+  mean: NdArray;
+  /** [R]: index of the probed step, position and total variation of each prediction. */
+  row: NdArray;
+  position: NdArray;
+  tv: NdArray<Float32Array>;
+  /** [R, 2]: the most likely id in the run, and in the exact forward. */
+  top: NdArray;
+  pieces: Partial<Record<string, Piece>>;
+  /** [E]: mean total variation (NaN: no predictions) and predictions whose top token differs. */
+  mean_tv: NdArray;
+  flips: NdArray<Int32Array>;
+  /** [E, L, 4]: recall of the recomputed rows, and of a random choice; NaN if all or none were. */
+  recall: NdArray;
+  chance: NdArray;
+  /** [E, L, 2] and [E, L]: DARE's bound of the error, and the error. Null without DARE. */
+  proxy: NdArray | null;
+  true: NdArray | null;
+}
+
+/** The probed step next to the cursor, and the layer and site that are shown. */
+interface Scene {
+  panel: Panel;
+  data: ErrorData;
+  frame: Frame;
+  steps: number[];
+  /** Index of the probed step. */
+  probe: number;
+  site: number;
+  /** The name of the site. */
+  name: string;
+  layer: number;
+  /** The probed step, as the head of titles. */
+  shown: string;
+}
+
+/** The error of the values used, against a network that reuses nothing. */
+export const error = viewOf<ErrorData>({
+  title: "Error against exact",
+  level: "probe",
+  source: "error",
+  about:
+    "At the probed steps the network also ran without any reuse on the same canvas. The map shows 1 − cosine between the value that the run used and this exact value, for every row in the forward. Underlined rows were reused. " +
+    "The other figures show how much the predictions differ, and how well the rows to recompute were chosen. Recall@k: k of the rows that could be reused (with a cached value, and no refresh of their whole region due) were recomputed; recall is the share of these k rows that are among the k rows with the largest error of the cached value. " +
+    "With DARE, the quantity that bounds its error is compared with the true error.",
+  controls: [{ name: "site", label: "Error of", value: "2", options: SITE_OPTIONS }],
+  draw(panel, data) {
+    const scene = sceneOf(panel, data);
+    drawSteps(scene);
+    drawRows(scene);
+    drawMeans(scene);
+    drawRecall(scene);
+    drawPredictions(scene);
+    drawBound(scene);
+  },
+});
+
+function sceneOf(panel: Panel, data: ErrorData): Scene {
+  const { step, layer } = panel.spot;
+  const steps = Array.from(data.step.values);
+  const probe = nearest(steps, step);
+  const site = Number(panel.choice("site"));
+  const shown = `Step ${steps[probe] + 1}`;
+  return {
+    panel,
+    data,
+    frame: panel.frame,
+    steps,
+    probe,
+    site,
+    name: SITE_OPTIONS[site][1],
+    layer,
+    shown,
+  };
+}
+
+/** The index of the value next to a target; of equally near ones the first. */
+function nearest(values: readonly number[], target: number): number {
+  const far = (i: number): number => Math.abs(values[i] - target);
+  return values.reduce((best, _, i) => (far(i) < far(best) ? i : best), 0);
+}
+
+function drawSteps({ panel, steps, probe, data }: Scene): void {
+  const box = panel.block("steps", "div", "ds-steps ds-wide");
+  const key = panel.cursor.lane + panel.inspector.key;
+  if (box.dataset.key !== key) {
+    box.dataset.key = key;
+    box.setAttribute("role", "group");
+    box.setAttribute("aria-label", "Probed step");
+    const keys = steps.map((step) => stepKey(panel, step));
+    box.replaceChildren(make("span", "", "Probed steps:"), ...keys);
+  }
+  for (const [i, node] of box.querySelectorAll("button").entries())
+    node.setAttribute("aria-pressed", String(i === probe));
+  const flipped = data.flips.values.reduce((sum, n) => sum + n, 0);
+  const predictions = plural(data.tv.values.length, "prediction");
+  const worst = tvText(Math.max(0, ...data.tv.values));
+  write(
+    panel.block("sum", "p", "ds-wide"),
+    `Over the ${plural(steps.length, "probed step")}, ${flipped} of ${predictions} had another most likely token than the exact network; the largest total variation was ${worst}. The figures show the probed step nearest to the cursor.`,
+  );
+}
+
+function stepKey(panel: Panel, step: number): HTMLButtonElement {
+  const key = make("button", "ds-pick", String(step + 1));
+  key.type = "button";
+  key.dataset.probe = String(step);
+  key.setAttribute("aria-label", `Step ${step + 1}`);
+  key.addEventListener("click", () => panel.inspector.cursor.move({ step }));
+  return key;
+}
+
+function drawRows({ panel, data, frame, steps, probe, site, layer, name, shown }: Scene): void {
+  const figure = panel.figure("error-rows");
+  const step = steps[probe];
+  const code = (x: number, l: number): number => at(data.error, probe, l, site, x);
+  const done = (x: number, l: number): boolean => bit(frame.plan, x, step, l, site) === 1;
+  figure.root.classList.add("ds-wide");
+  figure.show({
+    title: `${shown}: error of the ${name}, layer by position`,
+    key: ["rows", probe, site, panel.cursor.lane, panel.inspector.key].join(),
+    x: panel.positions(),
+    y: { name: "layer", count: frame.layers },
+    value: (x, y) => (code(x, y) === NO_DATA ? null : code(x, y)),
+    colour: driftColour,
+    under: (x, y) => !done(x, y),
+    underName: "reused",
+    legend: DRIFT_SCALE,
+    blank: "no data: not in the forward of this step",
+    unit: "1 - cosine",
+    plain: (drift) => DRIFT[drift],
+    words: (x, y) => {
+      const place = `Position ${x + 1}, ${panel.text(x, step)}, layer ${y + 1}, step ${step + 1}`;
+      return `${place}: error of the ${name} ${errorText(code(x, y), done(x, y))}`;
+    },
+    pick: (x, y, pin) => panel.pick({ position: x, layer: y }, pin),
+    leave: () => panel.pick(null, false),
+    at: { x: panel.cursor.position, y: layer },
+    height: 300,
+  });
+}
+
+function errorText(code: number, done: boolean): string {
+  if (code === NO_DATA) return "none, the row was not in the forward";
+  return `${driftText(code)} (${done ? "recomputed" : "reused"})`;
+}
+
+function drawMeans({ panel, data, frame, steps, probe, site, layer, name }: Scene): void {
+  const mean = (x: number, l: number): number => at(data.mean, x, l, site);
+  const text = (value: number): string =>
+    Number.isNaN(value) ? "none, no row was in the forward" : value.toPrecision(2);
+  panel.figure("error-means").show({
+    title: `Mean error of the ${name} over the rows in the forward: layer by probed step`,
+    key: ["means", site, panel.cursor.lane, panel.inspector.key].join(),
+    x: { name: "probed step", count: steps.length, tick: (i) => String(steps[i] + 1) },
+    y: { name: "layer", count: frame.layers },
+    value: (x, y) => (Number.isNaN(mean(x, y)) ? null : mean(x, y)),
+    colour: (value) => cividis(decade(value)),
+    legend: { ...DRIFT_SCALE, name: "mean 1 − cosine" },
+    unit: "mean 1 - cosine",
+    words: (x, y) =>
+      `Step ${steps[x] + 1}, layer ${y + 1}: mean error of the ${name} ${text(mean(x, y))}`,
+    pick: (x, y, pin) => panel.pick({ step: steps[x], layer: y }, pin),
+    leave: () => panel.pick(null, false),
+    at: { x: probe, y: layer },
+    height: 280,
+  });
+}
+
+function drawRecall({ panel, data, frame, steps, probe, site, layer, name, shown }: Scene): void {
+  const xs = placesOf(frame.layers);
+  const here = xs.map((x) => at(data.recall, probe, x - 1, site));
+  const blind = xs.map((x) => at(data.chance, probe, x - 1, site));
+  const mean = xs.map((x) => knownMean(steps.map((_, e) => at(data.recall, e, x - 1, site))));
+  const none = here.every(Number.isNaN)
+    ? " (no data: all or none of the reusable rows were recomputed)"
+    : "";
+  panel.figure("error-recall").show({
+    title: `${shown}: recall@k of the recomputed rows, ${name}${none}`,
+    x: layerAxis(frame.layers),
+    y: { name: "recall@k", from: 0, to: 1 },
+    series: [
+      { name: "this step", colour: "#0072b2", xs, ys: here },
+      { name: "", kind: "points", colour: "#0072b2", size: 4, xs, ys: here },
+      { name: "mean of the probed steps", colour: "#e69f00", dash: [6, 3], xs, ys: mean },
+      {
+        name: "a random choice of k rows",
+        colour: inks(panel.root).ink,
+        dash: [2, 3],
+        xs,
+        ys: blind,
+      },
+    ],
+    at: layer + 1,
+    words: (x) => {
+      const l = layerAt(x, frame.layers);
+      const [now, all, random] = [here[l], mean[l], blind[l]].map(shareText);
+      return `Layer ${l + 1}: recall ${now} in this step, ${all} on average, ${random} for a random choice`;
+    },
+    pick: (x, _, pin) => panel.pick({ layer: layerAt(x, frame.layers) }, pin),
+    leave: () => panel.pick(null, false),
+    height: 280,
+  });
+}
+
+/** The mean of the values that are not NaN; NaN if there are none. */
+export function knownMean(values: readonly number[]): number {
+  const known = values.filter((value) => !Number.isNaN(value));
+  return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : NaN;
+}
+
+function tvText(tv: number): string {
+  return tv >= 0.001 || tv === 0 ? String(+tv.toFixed(3)) : "below 0.001";
+}
+
+function shareText(share: number): string {
+  return Number.isNaN(share) ? "no data" : share.toFixed(2);
+}
+
+/** A prediction of the run, compared with that of the exact network. */
+export interface Prediction {
+  /** The answer token, from 0. */
+  place: number;
+  /** Total variation. */
+  tv: number;
+  /** Whether the most likely tokens differ. */
+  flip: boolean;
+  mine: string;
+  exact: string;
+}
+
+/** The predictions of a probed step, given by its index. */
+export function predictions(data: ErrorData, prompt: number, probe: number): Prediction[] {
+  const piece = (id: number): string => {
+    const found = data.pieces[id];
+    return quoted(found) + (found === undefined ? ` (id ${id})` : "");
+  };
+  const out: Prediction[] = [];
+  for (let i = 0; i < data.row.values.length; i++) {
+    if (data.row.values[i] !== probe) continue;
+    const [mine, exact] = [at(data.top, i, 0), at(data.top, i, 1)];
+    out.push({
+      place: data.position.values[i] - prompt,
+      tv: data.tv.values[i],
+      flip: mine !== exact,
+      mine: piece(mine),
+      exact: piece(exact),
+    });
+  }
+  return out;
+}
+
+function predictionWords({ place, tv, flip, mine, exact }: Prediction): string {
+  const tokens = flip
+    ? `most likely in the run ${mine}, in the exact network ${exact}`
+    : `most likely ${mine} in both`;
+  return `answer token ${place + 1}: ${tokens} (total variation ${tvText(tv)})`;
+}
+
+function drawPredictions({ panel, frame, data, probe, shown }: Scene): void {
+  const found = predictions(data, frame.prompt, probe);
+  const flips = found.filter(({ flip }) => flip);
+  drawVariation(panel, found, shown);
+  const mean = data.mean_tv.values[probe];
+  const size = Number.isNaN(mean) ? "–" : tvText(mean);
+  const head = `${shown}: ${plural(found.length, "prediction")}, mean total variation ${size}. `;
+  const named = flips.slice(0, 8).map(predictionWords).join("; ") + (flips.length > 8 ? "; …" : "");
+  const tail = flips.length
+    ? `${plural(flips.length, "most likely token")} would differ: ${named}.`
+    : "All most likely tokens are those of the exact network.";
+  write(panel.block("flips", "p"), head + tail);
+}
+
+function drawVariation(panel: Panel, found: readonly Prediction[], shown: string): void {
+  const { frame, cursor } = panel;
+  const shownPlaces = found.map(({ place }) => place + 1);
+  const near = (x: number): Prediction | undefined => found.at(nearest(shownPlaces, x));
+  const part = (list: readonly Prediction[]): { xs: number[]; ys: number[] } => ({
+    xs: list.map(({ place }) => place + 1),
+    ys: list.map(({ tv }) => tv),
+  });
+  const [same, flips] = [false, true].map((wanted) => found.filter(({ flip }) => flip === wanted));
+  const colour = "#0072b2";
+  const { differs } = inks(panel.root);
+  const place = cursor.position === null ? -1 : cursor.position - frame.prompt;
+  panel.figure("error-tv").show({
+    title: `${shown}: total variation between the run's prediction and the exact one, by answer token`,
+    x: {
+      name: "answer token",
+      from: 0.5,
+      to: frame.positions - frame.prompt + 0.5,
+      whole: true,
+    },
+    y: { name: "total variation", from: 0, to: 1 },
+    series: [
+      { name: "same most likely token", kind: "points", colour, size: 3, ...part(same) },
+      { name: "", kind: "bars", colour, wide: 0.6, ...part(found) },
+      {
+        name: "different most likely token",
+        kind: "points",
+        colour: differs,
+        size: 5,
+        ...part(flips),
+      },
+    ],
+    at: place < 0 ? null : place + 1,
+    words: (x) => {
+      const one = near(x);
+      return one ? predictionWords(one) : "Nothing was predicted in this step";
+    },
+    pick: (x, _, pin) => {
+      const one = near(x);
+      if (one) panel.pick({ position: frame.prompt + one.place }, pin);
+    },
+    leave: () => panel.pick(null, false),
+    height: 280,
+  });
+}
+
+function drawBound({ panel, data, frame, probe, layer, shown }: Scene): void {
+  const figure = panel.figure("error-bound");
+  const { proxy, true: truth } = data;
+  figure.root.hidden = !proxy;
+  write(
+    panel.block("bound", "p"),
+    proxy
+      ? "DARE bounds a layer's error, up to constants, by the summed drift of the queries of reused rows since they were last recomputed. Drifts are recorded in classes, the first from 0 to 0.000015, so the exact sum is between the two dashed lines."
+      : "DARE's bound is not shown: it needs the drift of the queries of reused rows, which this run's method does not compute.",
+  );
+  if (!proxy || !truth) return;
+  const xs = placesOf(frame.layers);
+  const [least, most] = [0, 1].map((end) => xs.map((x) => at(proxy, probe, x - 1, end)));
+  const exact = xs.map((x) => at(truth, probe, x - 1));
+  const lines = [
+    { name: "summed query drift, at least", colour: "#e69f00", dash: [6, 3], xs, ys: least },
+    { name: "at most", colour: "#d55e00", dash: [2, 3], xs, ys: most },
+    { name: "true error of the attention output", colour: "#0072b2", dash: [], xs, ys: exact },
+  ];
+  figure.show({
+    title: `${shown}: DARE's proxy and the true error, means over rows of √(s / (2 − s)), s = 1 − cosine`,
+    x: layerAxis(frame.layers),
+    y: {
+      name: "√(s / (2 − s))",
+      from: 1e-4,
+      to: 10,
+      log: true,
+      tick: (v) => (v < 2e-4 ? "≤ 10⁻⁴" : String(+v.toPrecision(1))),
+    },
+    series: lines.flatMap((line) => [
+      line,
+      { ...line, name: "", kind: "points" as const, dash: undefined, size: 3.5 },
+    ]),
+    at: layer + 1,
+    words: (x) => {
+      const l = layerAt(x, frame.layers);
+      const [low, high, error] = [least[l], most[l], exact[l]].map((v) => v.toPrecision(2));
+      return `Layer ${l + 1}: proxy ${low} to ${high}, true error ${error}`;
+    },
+    pick: (x, _, pin) => panel.pick({ layer: layerAt(x, frame.layers) }, pin),
+    leave: () => panel.pick(null, false),
+    height: 280,
+  });
+}

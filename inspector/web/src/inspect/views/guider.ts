@@ -1,0 +1,282 @@
+import type { Rgb } from "../../base/colours.ts";
+import { write } from "../../base/dom.ts";
+import { number, percent, plural } from "../../base/format.ts";
+import type { CellAxis, HeatSpec, LegendItem } from "../../figures/spec.ts";
+import {
+  acceptanceBreakEven,
+  acceptanceLengths,
+  acceptanceRate,
+  acceptanceScatter,
+  type Rule,
+} from "../acceptance.ts";
+import { at } from "../arrays.ts";
+import { NO_DATA } from "../codes.ts";
+import { factNodes } from "../facts.ts";
+import type { Guided, GuiderData, GuiderTimes, Verdict } from "../guided.ts";
+import type { Panel } from "../panel.ts";
+import { knownBefore, Ruling } from "../ruling.ts";
+import { viewOf } from "../view.ts";
+
+type Look = readonly [colour: Rgb, text: string, glyph: string];
+
+const GREY: Rgb = [186, 194, 204];
+const NOT_DRAFTED: Look = [GREY, "not drafted", "·"];
+const NOT_CHECKED: Look = [GREY, "not checked", "·"];
+const LOOKS: Record<Verdict, Look> = {
+  accepted: [[0, 158, 115], "accepted", "✓"],
+  mismatch: [[213, 94, 0], "first mismatch", "✗"],
+  agreed: [[160, 216, 199], "agreed, but after the mismatch", "+"],
+  refused: [[246, 202, 172], "not agreed, after the mismatch", "−"],
+  fallback: [[0, 114, 178], "mismatch, committed by the fallback", "↓"],
+  stop: [[45, 48, 58], "end of the text", "■"],
+  filled: [[128, 136, 148], "filled after the end", "▪"],
+  untold: [[240, 228, 66], "drafted, verdict not recorded", "?"],
+};
+
+/** The blocks of a guided run: their tag and class. */
+const BLOCKS = {
+  said: ["p", "ds-wide"],
+  ruling: ["p", "ds-why ds-wide"],
+  lack: ["p", "ds-note ds-wide"],
+  numbers: ["dl", "ds-facts ds-wide"],
+} as const;
+type BlockName = keyof typeof BLOCKS;
+
+/** What the guider accepted in each step, and what it cost. */
+export const guider = viewOf<GuiderData>({
+  title: "AR guider",
+  level: "off",
+  source: "guider",
+  also: [["time", "off"]],
+  about:
+    "A small autoregressive model, the guider, checks the tokens that the diffusion model drafts in each step. They are accepted up to the first mismatch (FlashDLM). " +
+    "A grey cell with a dot was not checked.",
+  draw(panel, data) {
+    layOut(panel, data.asked);
+    if (!data.asked) {
+      drawUnguided(panel);
+      return;
+    }
+    const { cursor, frame, inspector, spot } = panel;
+    const stops = panel.lane.start?.stop ?? [];
+    const rule: Rule = (step, position) => new Ruling(data, frame, stops, step, position);
+    const time = inspector.document<GuiderTimes>(cursor.lane, "time");
+    write(block(panel, "said"), guiderWords(data, frame.steps));
+    acceptanceRate(panel, data);
+    drawVerdicts(panel, data, rule);
+    const ruling =
+      cursor.position === null
+        ? "Choose an answer token to see why it was accepted or not."
+        : rule(spot.step, cursor.position).sentence();
+    write(block(panel, "ruling"), ruling);
+    drawLack(panel, data.recorded);
+    drawNumbers(panel, data, time);
+    acceptanceLengths(panel, data);
+    acceptanceBreakEven(panel, data, time);
+    acceptanceScatter(panel, data, rule);
+  },
+});
+
+function block(panel: Panel, name: BlockName): HTMLElement {
+  const [tag, style] = BLOCKS[name];
+  return panel.block(name, tag, style);
+}
+
+/** Add the parts of the view in their order, and hide those that a run without a guider lacks. */
+function layOut(panel: Panel, asked: boolean): void {
+  block(panel, "said");
+  panel.figure("guider-rate");
+  panel.figure("guider");
+  for (const name of ["ruling", "lack", "numbers"] as const) block(panel, name).hidden = !asked;
+  for (const name of ["guider-histogram", "guider-survival", "guider-even", "guider-scatter"])
+    panel.figure(name);
+  for (const [name, figure] of Object.entries(panel.figures))
+    figure.root.hidden = !asked && name !== "guider";
+}
+
+function shortened(axis: CellAxis, count: number): CellAxis {
+  return { ...axis, count, marks: axis.marks?.filter((mark) => mark.at < count) };
+}
+
+/** The answer tokens that the map shows: up to the one after the last that was drafted. */
+export function usedTokens({ cells, names }: Pick<Guided, "cells" | "names">): number {
+  const [steps, wide] = cells.shape;
+  const filled = names.indexOf("filled");
+  let last = 0;
+  for (let y = 0; y < steps; y++)
+    for (let x = last + 1; x < wide; x++)
+      if (![NO_DATA, filled].includes(at(cells, y, x))) last = x;
+  return Math.min(last + 2, wide);
+}
+
+type MapLook = Pick<
+  HeatSpec,
+  "value" | "colour" | "glyph" | "legend" | "blank" | "plain" | "words"
+>;
+
+function showMap(panel: Panel, look: MapLook, count: number): void {
+  const { frame, cursor, inspector, spot } = panel;
+  const place = cursor.position === null ? -1 : cursor.position - frame.prompt;
+  const figure = panel.figure("guider");
+  figure.root.classList.add("ds-wide");
+  figure.show({
+    title: "The guider's verdict: step by answer token",
+    key: "guider" + cursor.lane + inspector.key,
+    x: shortened(panel.answers(), count),
+    y: { name: "step", count: frame.steps },
+    unit: "verdict",
+    pick: (x, y, pin) => panel.pick({ position: frame.prompt + x, step: y }, pin),
+    leave: () => panel.pick(null, false),
+    at: { x: place < 0 || place >= count ? null : place, y: spot.step },
+    height: Math.min(Math.max(frame.steps * 12 + 44, 240), 680),
+    ...look,
+  });
+}
+
+function drawUnguided(panel: Panel): void {
+  write(
+    block(panel, "said"),
+    "This run has no guider: the unmasker committed every token without one. So there are no accepted tokens and no mismatches to show.",
+  );
+  const { frame } = panel;
+  const items: LegendItem[] = [LOOKS.accepted, [LOOKS.mismatch[0], "mismatch", "✗"], NOT_CHECKED];
+  const look: MapLook = {
+    value: () => 0,
+    colour: () => GREY,
+    glyph: () => NOT_CHECKED[2],
+    legend: { items },
+    plain: () => NOT_CHECKED[1],
+    words: (x, y) => {
+      const text = panel.text(frame.prompt + x, y);
+      return `Answer token ${x + 1}, ${text}, step ${y + 1}: not checked by a guider`;
+    },
+  };
+  showMap(panel, look, panel.answers().count);
+}
+
+function drawVerdicts(panel: Panel, data: Guided, rule: Rule): void {
+  const { frame } = panel;
+  const look = (code: number): Look =>
+    code < data.names.length ? LOOKS[data.names[code]] : NOT_DRAFTED;
+  const seen = data.names.filter(
+    (name, code) => ["accepted", "mismatch"].includes(name) || data.cells.values.includes(code),
+  );
+  showMap(
+    panel,
+    {
+      value: (x, y) => {
+        const code = at(data.cells, y, x);
+        return code === NO_DATA && knownBefore(frame, frame.prompt + x, y) ? null : code;
+      },
+      colour: (code) => look(code)[0],
+      glyph: (code) => look(code)[2],
+      legend: { items: [...seen.map((name) => LOOKS[name]), NOT_DRAFTED] },
+      blank: "known before",
+      plain: (code) => look(code)[1],
+      words: (x, y) => rule(y, frame.prompt + x).short(),
+    },
+    usedTokens(data),
+  );
+}
+
+function ruleWords({ rule, k, tau }: Guided["rule"]): string {
+  if (rule === "top1") return "the token is its first choice";
+  if (rule === "topk") return `the token is one of its ${k} first choices`;
+  if (rule === "rel_dlm")
+    return `the diffusion model's highest probability is more than ${tau} times its own highest probability`;
+  return `the token is one of its ${k} first choices, with at least ${tau} times the probability of its first choice`;
+}
+
+/** The guider, its rule, and how many tokens it accepted. */
+export function guiderWords(data: Guided, steps: number): string {
+  const { about, rule, numbers } = data;
+  const vocabulary = about.shared ? "the same vocabulary" : "another vocabulary";
+  const size = about.parameters ? number(about.parameters) + " parameters, " : "";
+  const drafted = `${plural(numbers.accepted, "token")} of ${number(numbers.drafted)} drafted`;
+  const rate = number(numbers.tokens / steps, 2);
+  return (
+    `Guider ${about.name || rule.guider} (${size}${vocabulary}) agrees where ${ruleWords(rule)}. ` +
+    `${drafted} were accepted in ${plural(steps, "step")}, ${rate} tokens per step including the fallback's.` +
+    hiddenWords(data)
+  );
+}
+
+function hiddenWords(data: Guided): string {
+  const used = usedTokens(data);
+  if (used >= data.cells.shape[1]) return "";
+  return ` The map leaves out the answer tokens from ${used + 1} on. They were never drafted.`;
+}
+
+function drawLack(panel: Panel, recorded: boolean): void {
+  const note = block(panel, "lack");
+  note.hidden = recorded;
+  if (recorded) return;
+  const how = "Press Record above to run it again with the recorder on.";
+  write(
+    note,
+    "This run has the result of each step, but not the verdict on each token: the verdicts after the first mismatch, both probabilities and the guider's own tokens are missing. " +
+      (panel.inspector.offline ? "" : how),
+  );
+}
+
+function share(part: number | null): string {
+  return part === null ? "–" : percent(part);
+}
+
+function divergenceWords({ about, numbers }: Guided): string {
+  if (numbers.kl !== null) return number(numbers.kl, 3) + " nats";
+  return about.shared ? "not recorded" : "the vocabularies differ";
+}
+
+function timeWords(time: GuiderTimes | null): string {
+  if (!time?.guider_ms.shape[0]) return "recorded runs show no times";
+  const { whole, prefill } = timeShares(time);
+  return share(whole) + " of the run, its prompt alone " + share(prefill);
+}
+
+function drawNumbers(panel: Panel, data: Guided, time: GuiderTimes | null): void {
+  const { about, numbers } = data;
+  const ranks = [numbers.top1, numbers.top2, numbers.top5].map(share).join(", ");
+  const facts: [string, string][] = [
+    ["Fallback rate", share(numbers.fallback_rate) + " of the steps"],
+    ["Drafted tokens among the guider's first 1, 2 and 5 choices", ranks],
+    ["Mean −log p of the draft by the guider", number(numbers.nll, 3) + " nats"],
+    ["KL, diffusion model from guider", divergenceWords(data)],
+    [
+      "Straddle loss",
+      plural(numbers.straddle_loss, "byte") + (about.shared ? " (the same vocabulary)" : ""),
+    ],
+    [
+      "Tokens per forward",
+      `${number(numbers.per_forward, 2)} of the diffusion model, ${number(numbers.per_guider_forward, 2)} of the guider`,
+    ],
+    [
+      "Tokens processed by the guider",
+      `${plural(numbers.fed, "token")} in ${plural(numbers.forwards, "forward")}, after a prompt of ${number(numbers.prefilled)}`,
+    ],
+    [
+      "Guider's share of FLOPs",
+      `${share(numbers.flops_share)} of the run, its prompt alone ${share(numbers.prefill_share)}`,
+    ],
+    ["Guider's share of time", timeWords(time)],
+  ];
+  const list = block(panel, "numbers");
+  const key = JSON.stringify(facts);
+  if (list.dataset.key === key) return;
+  list.dataset.key = key;
+  list.replaceChildren(...factNodes(facts));
+}
+
+/** The shares of the guider, and of its prefill, in the time of the run. */
+export function timeShares(time: GuiderTimes): { whole: number; prefill: number } {
+  const add = (values: Iterable<number>): number => {
+    let sum = 0;
+    for (const value of values) sum += value;
+    return sum;
+  };
+  const run = add(time.forward_ms.values) + add(time.decide_ms.values);
+  const { shape } = time.guider_ms;
+  const part = (i: number): number =>
+    add(Array.from({ length: shape[0] }, (_, s) => at(time.guider_ms, s, i)));
+  return { whole: part(0) / run, prefill: part(1) / run };
+}

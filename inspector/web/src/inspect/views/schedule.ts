@@ -1,0 +1,203 @@
+import { cividis, type Rgb } from "../../base/colours.ts";
+import { write } from "../../base/dom.ts";
+import { number, plural } from "../../base/format.ts";
+import { inks } from "../../figures/inks.ts";
+import type { ScaleLegend } from "../../figures/spec.ts";
+import { at, type NdArray } from "../arrays.ts";
+import { laneSeries, stepAt, stepAxis } from "../axes.ts";
+import type { Panel } from "../panel.ts";
+import { SITE_OPTIONS } from "../quantities.ts";
+import { SITE_WORDS } from "../sites.ts";
+import { viewOf } from "../view.ts";
+
+/** What a run recomputed and what was planned (`inspector.views.schedule`). */
+export interface ScheduleData {
+  /** Kinds by step and region, as planned: no steps if the trace has no plans. */
+  planned: NdArray;
+  /** Kinds by step and region, as done. */
+  done: NdArray;
+  /** The steps and regions in which the two differ: [count, 2]. */
+  differs: NdArray;
+  /** Share of a region's token-layers recomputed [steps, 3]; NaN for an empty region. */
+  portion: NdArray;
+  /** Share of a layer's rows recomputed [steps, layers, 4 sites]. */
+  share: NdArray;
+  /** Percentage of token-layers recomputed up to each step. */
+  running: NdArray;
+}
+
+/** Name, colour and glyph of each kind of step, in the order of `engine.core.events.KINDS`. */
+const KIND_LOOKS: readonly (readonly [string, Rgb, string])[] = [
+  ["full", [0, 114, 178], "●"],
+  ["partial", [86, 180, 233], "◐"],
+  ["reuse", [240, 228, 66], "○"],
+  ["frozen", [158, 165, 175], "✱"],
+];
+const REGION_WORDS = ["prompt", "current block", "rest of the answer"];
+const REGION_TICKS = ["prompt", "block", "rest"];
+const PART_SCALE: ScaleLegend = {
+  kind: "scale",
+  name: "share of rows recomputed",
+  colour: cividis,
+  ticks: [
+    [0, "0"],
+    [0.25, "0.25"],
+    [0.5, "0.5"],
+    [0.75, "0.75"],
+    [1, "1"],
+  ],
+};
+
+/** What each step recomputed, as planned and as done. */
+export const schedule = viewOf<ScheduleData>({
+  title: "Refresh schedule",
+  level: "steps",
+  source: "schedule",
+  about:
+    "What each step recomputed of the prompt, the current block and the rest of the answer: as planned by the method's schedule (above) and as done (below). " +
+    "Full: all rows, in every layer and site. Partial: some of them. Reuse: none. Frozen: none, in this and all later steps. A row belongs to the region of the token that it predicts. " +
+    "The other figures show the share of rows recomputed in each layer, and over the run.",
+  controls: [
+    {
+      name: "site",
+      label: "Share of",
+      value: "mean",
+      options: [["mean", "all four (mean)"], ...SITE_OPTIONS],
+    },
+  ],
+  draw(panel, data) {
+    drawKinds(panel, data);
+    write(panel.block("differs", "p", "ds-wide"), scheduleSentence(data, panel.frame.steps));
+    drawLayers(panel, data);
+    drawRunning(panel);
+  },
+});
+
+function drawKinds(panel: Panel, data: ScheduleData): void {
+  const { inspector, cursor } = panel;
+  const recorded = data.planned.shape[0] > 0;
+  const figure = panel.figure("schedule-kinds");
+  figure.root.classList.add("ds-wide");
+  figure.show({
+    title: "Step by region: planned above the line, done below",
+    key: "kinds" + cursor.lane + inspector.key,
+    left: 108,
+    x: panel.steps(),
+    y: {
+      name: "region",
+      count: 6,
+      tick: (i) => (i > 2 ? "done: " : "planned: ") + REGION_TICKS[i % 3],
+      marks: [{ at: 3, strong: true }],
+    },
+    value: (step, row) => {
+      if (row > 2) return at(data.done, step, row - 3);
+      return recorded ? at(data.planned, step, row) : null;
+    },
+    colour: (kind) => KIND_LOOKS[kind][1],
+    glyph: (kind) => KIND_LOOKS[kind][2],
+    legend: { items: KIND_LOOKS.map(([name, colour, glyph]) => [colour, name, glyph]) },
+    unit: "kind",
+    plain: (kind) => KIND_LOOKS[kind][0],
+    words: (step, row) => regionWords(data, step, row % 3),
+    pick: (step, _, pin) => panel.pick({ step }, pin),
+    leave: () => panel.pick(null, false),
+    at: { x: panel.spot.step, y: null },
+    dots: Array.from(
+      { length: data.differs.shape[0] },
+      (_, i) => [at(data.differs, i, 0), at(data.differs, i, 1) + 3] as const,
+    ),
+    dotName: "done differs from planned",
+    height: 190,
+  });
+}
+
+function kindWords(data: ScheduleData, step: number, region: number): string {
+  const names = (["planned", "done"] as const).map((which) => {
+    const kinds = data[which];
+    return `${which} ${kinds.shape[0] ? KIND_LOOKS[at(kinds, step, region)][0] : "not recorded"}`;
+  });
+  return names.join(", ");
+}
+
+function regionWords(data: ScheduleData, step: number, region: number): string {
+  const part = at(data.portion, step, region);
+  const share = Number.isNaN(part)
+    ? "an empty region"
+    : number(100 * part, 1) + " % of its token-layers recomputed";
+  return `Step ${step + 1}, ${REGION_WORDS[region]}: ${kindWords(data, step, region)}; ${share}`;
+}
+
+/** Whether the steps did what was planned, and where they first did not. */
+export function scheduleSentence(data: ScheduleData, steps: number): string {
+  if (!data.planned.shape[0]) return "This trace has no planned schedule, only what was done.";
+  const count = data.differs.shape[0];
+  if (!count) return "Every step matched the planned schedule.";
+  const [step, region] = [at(data.differs, 0, 0), at(data.differs, 0, 1)];
+  return (
+    `Done differs from planned in ${count} of ${3 * steps} cells; first in step ${step + 1}, ${REGION_WORDS[region]}: ${kindWords(data, step, region)}. ` +
+    "The planned schedule depends only on the settings. Where rows are chosen by their values, all or none of them may be chosen."
+  );
+}
+
+/** The share of a layer's rows recomputed in a step, at a site or as the mean of all four. */
+export function siteShare(data: ScheduleData, site: string, step: number, layer: number): number {
+  if (site !== "mean") return at(data.share, step, layer, Number(site));
+  return (
+    SITE_WORDS.reduce((sum, _, i) => sum + at(data.share, step, layer, i), 0) / SITE_WORDS.length
+  );
+}
+
+function drawLayers(panel: Panel, data: ScheduleData): void {
+  const { frame, inspector, cursor, spot } = panel;
+  const site = panel.choice("site");
+  const name =
+    site === "mean" ? "mean of K, V, attention and feed-forward" : SITE_OPTIONS[Number(site)][1];
+  panel.figure("schedule-layers").show({
+    title: `Share of all rows recomputed, ${name}: layer by step`,
+    key: "layers" + site + cursor.lane + inspector.key,
+    x: panel.steps(),
+    y: { name: "layer", count: frame.layers },
+    value: (step, layer) => siteShare(data, site, step, layer),
+    colour: cividis,
+    legend: PART_SCALE,
+    unit: "share of rows recomputed",
+    words: (step, layer) => {
+      const shares = SITE_WORDS.map(
+        (text, i) => `${text} ${number(100 * at(data.share, step, layer, i), 1)} %`,
+      );
+      const rows = plural(frame.positions, "row");
+      return `Step ${step + 1}, layer ${layer + 1}: ${shares.join(", ")} of ${rows} recomputed`;
+    },
+    pick: (step, layer, pin) => panel.pick({ step, layer }, pin),
+    leave: () => panel.pick(null, false),
+    at: { x: spot.step, y: spot.layer },
+    height: 260,
+  });
+}
+
+function drawRunning(panel: Panel): void {
+  const { inspector } = panel;
+  const colours = inks(panel.root);
+  const lanes = inspector.store.started.flatMap(({ name }) => {
+    const data = inspector.document<ScheduleData>(name, "schedule");
+    return data ? [{ name, ys: Array.from(data.running.values) }] : [];
+  });
+  panel.figure("schedule-running").show({
+    title: "Token-layers recomputed up to each step, as a share of plain decoding",
+    x: stepAxis(Math.max(...lanes.map(({ ys }) => ys.length), 1)),
+    y: { name: "% so far", from: 0, to: 100 },
+    series: lanes.map(({ name, ys }) => laneSeries(name, ys, colours)),
+    at: panel.spot.step + 1,
+    words: (x) => {
+      const parts = lanes.map(({ name, ys }) => {
+        const step = stepAt(x, ys.length);
+        const share = number(ys[step], 1);
+        return `Lane ${name.toUpperCase()}: ${share} % after step ${step + 1}`;
+      });
+      return parts.join("; ");
+    },
+    pick: (x, _, pin) => panel.pick({ step: stepAt(x, panel.frame.steps) }, pin),
+    leave: () => panel.pick(null, false),
+    height: 260,
+  });
+}

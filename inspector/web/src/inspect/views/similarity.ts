@@ -1,0 +1,236 @@
+import { cividis } from "../../base/colours.ts";
+import { plural } from "../../base/format.ts";
+import type { HeatSpec, PlotAxis, ScaleLegend } from "../../figures/spec.ts";
+import { placesOf } from "../axes.ts";
+import { decade, DRIFT_SCALE } from "../codes.ts";
+import type { Panel } from "../panel.ts";
+import { cosineText, groupNames, StepPairs, type SimilarityData } from "../step_pairs.ts";
+import { viewOf } from "../view.ts";
+
+const GROUP_LOOKS: readonly (readonly [string, readonly number[]])[] = [
+  ["#0072b2", []],
+  ["#e69f00", [7, 3]],
+  ["#009e73", [2, 3]],
+  ["#cc79a7", [9, 3, 2, 3]],
+  ["#d55e00", [4, 2]],
+  ["#56b4e9", [1, 2]],
+];
+const COSINE_SCALE: ScaleLegend = {
+  kind: "scale",
+  name: "cosine",
+  colour: cividis,
+  ticks: [
+    [0, "0"],
+    [0.25, "0.25"],
+    [0.5, "0.5"],
+    [0.75, "0.75"],
+    [1, "1"],
+  ],
+};
+
+/** What is drawn: the choices of the controls, and the cursor within the compared steps. */
+interface Scene {
+  pairs: StepPairs;
+  /** "K" or "V". */
+  name: string;
+  groups: string[];
+  group: number;
+  layer: number;
+  /** The compared step at the cursor. */
+  now: number;
+  /** The scale is the cosine instead of 1 − cosine on a logarithmic scale. */
+  linear: boolean;
+  /** Changes whenever the values or their scale change. */
+  key: string;
+}
+
+/** The chosen cell of the matrix, in compared steps. */
+interface Cell {
+  x: number;
+  y: number;
+}
+
+const CHOSEN = new WeakMap<Panel, Cell>();
+
+/** How similar K or V are in any two steps. */
+export const similarity = viewOf<SimilarityData>({
+  title: "Similarity",
+  level: "layers",
+  source: "similarity",
+  about:
+    "The cosine between K, or V, of any two steps, averaged over the tokens of a group, in each layer (Fast-dLLM, figure 3; DARE, figure 4). " +
+    "A dark square on the diagonal is a range of steps in which the values barely change, so that a cache can be reused. On the linear scale of the papers it is bright. " +
+    "The averages are over a sample of each group's tokens, vectors wider than 64 are randomly projected, and a reused row counts with its cached value.",
+  controls: [
+    {
+      name: "kind",
+      label: "Of",
+      value: "v",
+      options: [
+        ["k", "K"],
+        ["v", "V"],
+      ],
+    },
+    { name: "group", label: "Group", value: "0", options: [["0", "prompt"]] },
+    {
+      name: "scale",
+      label: "Scale",
+      value: "log",
+      options: [
+        ["log", "1 − cosine, log"],
+        ["linear", "cosine, linear"],
+      ],
+    },
+  ],
+  draw(panel, data) {
+    const scene = sceneOf(panel, data);
+    drawMatrix(panel, scene);
+    drawDistance(panel, scene);
+    drawLayers(panel, scene);
+  },
+});
+
+function sceneOf(panel: Panel, data: SimilarityData): Scene {
+  const groups = groupNames(data.groups, panel.frame);
+  panel.choices(
+    "group",
+    groups.map((text, g) => [String(g), text]),
+  );
+  const kind = panel.choice("kind") === "k" ? "k" : "v";
+  const linear = panel.choice("scale") === "linear";
+  const pairs = new StepPairs(data, kind);
+  return {
+    pairs,
+    name: kind.toUpperCase(),
+    groups,
+    group: Number(panel.choice("group")),
+    layer: Math.min(panel.cursor.layer ?? 0, pairs.layers - 1),
+    now: pairs.upTo(panel.spot.step),
+    linear,
+    key: [kind, linear, panel.cursor.lane, panel.inspector.key].join(),
+  };
+}
+
+function looks(linear: boolean): Pick<HeatSpec, "legend" | "unit" | "colour" | "plain"> {
+  return linear
+    ? {
+        legend: COSINE_SCALE,
+        unit: "cosine",
+        colour: (drift) => cividis(1 - drift),
+        plain: (drift) => 1 - drift,
+      }
+    : {
+        legend: DRIFT_SCALE,
+        unit: "1 - cosine",
+        colour: (drift) => cividis(decade(drift)),
+        plain: (drift) => drift,
+      };
+}
+
+function known(drift: number): number | null {
+  return Number.isNaN(drift) ? null : drift;
+}
+
+/** The other step of the chosen cell, if it is in the row of the cursor; else null. */
+function otherStep(panel: Panel, { pairs, now }: Scene): number | null {
+  const cell = CHOSEN.get(panel);
+  return cell && cell.y === now && cell.x < pairs.steps.length ? cell.x : null;
+}
+
+function drawMatrix(panel: Panel, scene: Scene): void {
+  const { pairs, name, layer, group, now } = scene;
+  const tick = (i: number): string => String(pairs.steps[i] + 1);
+  const axis = { name: "step", count: pairs.steps.length, tick };
+  const figure = panel.figure("similarity-steps");
+  figure.root.classList.add("ds-tall");
+  figure.show({
+    ...looks(scene.linear),
+    title: `${name} of layer ${layer + 1}, ${scene.groups[group]}: each step compared with each step`,
+    key: [scene.key, layer, group].join(),
+    x: axis,
+    y: axis,
+    value: (x, y) => known(pairs.drift(y, x, layer, group)),
+    words: (x, y) =>
+      `Layer ${layer + 1}, ${scene.groups[group]}: ${name} of step ${tick(y)} and of step ${tick(x)}, ` +
+      cosineText(pairs.drift(y, x, layer, group)),
+    pick: (x, y, pin) => pickCell(panel, scene, { x, y }, pin),
+    leave: () => panel.pick(null, false),
+    at: { x: otherStep(panel, scene) ?? now, y: now },
+    square: 520,
+  });
+}
+
+function pickCell(panel: Panel, { pairs }: Scene, cell: Cell, pin: boolean): void {
+  CHOSEN.set(panel, cell);
+  panel.pick({ step: pairs.steps[cell.y] }, pin);
+  if (pin) panel.inspector.draw();
+}
+
+function driftAxis(linear: boolean): PlotAxis {
+  if (linear) return { name: "cosine", from: 0, to: 1 };
+  const tick = (value: number): string =>
+    value > 1.5e-4 ? String(Number(value.toPrecision(1))) : "≤ .0001";
+  return { name: "1 − cosine", from: 1e-4, to: 2, log: true, tick };
+}
+
+function drawDistance(panel: Panel, scene: Scene): void {
+  const { pairs, name, layer, now } = scene;
+  const { steps } = pairs;
+  // The compared steps before the cursor, the nearest first, and how many steps they are before.
+  const before = placesOf(now).map((back) => now - back);
+  const distances = before.map((u) => steps[now] - steps[u]);
+  const nearest = (x: number): number => {
+    const far = distances.map((distance) => Math.abs(distance - x));
+    return before[far.indexOf(Math.min(...far))];
+  };
+  const other = otherStep(panel, scene);
+  panel.figure("similarity-distance").show({
+    title: now
+      ? `${name} of layer ${layer + 1}: step ${steps[now] + 1} compared with the steps before it`
+      : "There is no step before step 1; move the cursor to a later step",
+    x: { name: "steps before", from: 0, to: Math.max(steps[steps.length - 1], 1), whole: true },
+    y: driftAxis(scene.linear),
+    series: scene.groups.map((text, g) => {
+      const [colour, dash] = GROUP_LOOKS[g % GROUP_LOOKS.length];
+      const drifts = before.map((u) => pairs.drift(now, u, layer, g));
+      const ys = scene.linear ? drifts.map((drift) => 1 - drift) : drifts;
+      return { name: text, colour, dash, width: g === scene.group ? 3.5 : 1.5, xs: distances, ys };
+    }),
+    at: other !== null && other < now ? steps[now] - steps[other] : null,
+    words: (x) => (now ? distanceWords(scene, nearest(x)) : ""),
+    pick: (x, _, pin) => {
+      if (now) pickCell(panel, scene, { x: nearest(x), y: now }, pin);
+    },
+    leave: () => panel.pick(null, false),
+    height: 300,
+  });
+}
+
+function distanceWords({ pairs, groups, layer, now }: Scene, u: number): string {
+  const { steps } = pairs;
+  const parts = groups.map((name, g) => `${name} ${cosineText(pairs.drift(now, u, layer, g))}`);
+  const before = plural(steps[now] - steps[u], "step");
+  return `Step ${steps[now] + 1} compared with step ${steps[u] + 1}, ${before} before: ${parts.join("; ")}`;
+}
+
+function drawLayers(panel: Panel, scene: Scene): void {
+  const { pairs, name, groups } = scene;
+  panel.figure("similarity-layers").show({
+    ...looks(scene.linear),
+    title: `${name} compared with the previous recorded step, mean over the run: layer by group; a click chooses both`,
+    key: scene.key,
+    x: { name: "group", count: groups.length, tick: (g) => groups[g] },
+    y: { name: "layer", count: pairs.layers },
+    value: (g, layer) => known(pairs.meanDrift(layer, g)),
+    words: (g, layer) =>
+      `Layer ${layer + 1}, ${groups[g]}: ${name} compared with the previous recorded step, ` +
+      `mean of ${plural(pairs.steps.length - 1, "pair")}: ${cosineText(pairs.meanDrift(layer, g))}`,
+    pick: (g, layer, pin) => {
+      if (pin) panel.set("group", String(g));
+      panel.pick({ layer }, pin);
+    },
+    leave: () => panel.pick(null, false),
+    at: { x: scene.group, y: scene.layer },
+    height: 300,
+  });
+}

@@ -1,0 +1,102 @@
+/** The measured sweep over dLLM-Cache's ratio ρ, at the end of the view "Time". */
+import { write } from "../../base/dom.ts";
+import { number, plural } from "../../base/format.ts";
+import type { Series } from "../../figures/spec.ts";
+import type { Panel } from "../panel.ts";
+import { isMissing } from "../view.ts";
+
+/** The recorded sweep (`engine.bench.ratio_sweep`). */
+export interface SweepData {
+  model: string;
+  prompt_tokens: number;
+  gen_length: number;
+  rounds: number;
+  environment: { device_name: string; threads: number };
+  /** Milliseconds per token at a ratio ρ and a refresh interval. */
+  points: { rho: number; interval: number; tpot_ms: number }[];
+  /** For each interval, milliseconds per token as a0 + (a1 if ρ > 0) + b ρ. */
+  fits: { interval: number; a0: number; a1: number; b: number; r2: number }[];
+}
+
+const READING = "Reading …";
+const LOOKS: readonly (readonly [string, readonly number[]])[] = [
+  ["#0072b2", []],
+  ["#d55e00", [6, 3]],
+  ["#009e73", [2, 3]],
+  ["#cc79a7", [8, 3, 2, 3]],
+];
+const LINE_POINTS = 51;
+
+/** Draw the sweep, or say why it is not there. */
+export function drawSweep(panel: Panel): void {
+  const said = panel.block("rho", "p", "ds-wide");
+  const found = panel.inspector.given(panel.cursor.lane, "rho");
+  const data = panel.inspector.document<SweepData>(panel.cursor.lane, "rho");
+  if (data) {
+    write(said, sweepSentence(data));
+    drawRates(panel, data);
+  } else write(said, found && isMissing(found) ? found.missing : READING);
+}
+
+function drawRates(panel: Panel, data: SweepData): void {
+  const figure = panel.figure("rho");
+  figure.root.classList.add("ds-wide");
+  figure.show({
+    title:
+      "Measured sweep, dLLM-Cache: tokens per second by ρ, the share of the answer recomputed between refreshes",
+    x: { name: "ρ", from: 0, to: 1 },
+    y: { name: "tokens/s", from: 0, to: Math.max(...data.points.map(rate)) * 1.05 },
+    series: data.fits.flatMap((fit, i) => fitSeries(data, fit, i)),
+    words: (x) => sweepWords(data, x),
+    height: 280,
+  });
+}
+
+/** Tokens per second at a point. */
+function rate(point: { tpot_ms: number }): number {
+  return 1000 / point.tpot_ms;
+}
+
+function fitSeries(data: SweepData, fit: SweepData["fits"][number], i: number): Series[] {
+  const [colour, dash] = LOOKS[i % LOOKS.length];
+  const points = data.points.filter((point) => point.interval === fit.interval);
+  const xs = Array.from({ length: LINE_POINTS }, (_, k) => Math.max(k / (LINE_POINTS - 1), 1e-6));
+  const line = xs.map((rho) => 1000 / (fit.a0 + fit.a1 + fit.b * rho));
+  return [
+    { name: `K_r = ${fit.interval}`, colour, dash, xs, ys: line },
+    {
+      name: "",
+      kind: "points",
+      colour,
+      size: 4,
+      xs: points.map((point) => point.rho),
+      ys: points.map(rate),
+    },
+  ];
+}
+
+/** The measured rates at the ratio next to x. */
+export function sweepWords(data: SweepData, x: number): string {
+  const ratios = data.points.map((point) => point.rho);
+  const near = ratios.reduce((best, rho) => (Math.abs(rho - x) < Math.abs(best - x) ? rho : best));
+  const parts = data.points
+    .filter((point) => point.rho === near)
+    .map((point) => {
+      const spent = point.tpot_ms.toFixed(2);
+      return `K_r ${point.interval} ${number(rate(point), 0)} tokens/s (${spent} ms per token)`;
+    });
+  return `ρ = ${near}: ${parts.join(", ")}`;
+}
+
+function sweepSentence(data: SweepData): string {
+  const costs = data.fits.map(
+    ({ a0, a1, interval }) => `${a1.toFixed(2)} of ${(a0 + a1).toFixed(2)} ms at K_r = ${interval}`,
+  );
+  const worst = Math.min(...data.fits.map((fit) => fit.r2));
+  const { device_name, threads } = data.environment;
+  return (
+    `The fixed cost a₁ per token of selecting any rows at all, as part of the time at the smallest ρ: ${costs.join("; ")}. ` +
+    `The lines are least-squares fits of 1 / (a₀ + a₁ + b ρ), without a₁ at ρ = 0. For every K_r they explain at least ${Math.floor(100 * worst)} % of the variance. ` +
+    `${data.model}, prompt of ${data.prompt_tokens} tokens, answer of ${data.gen_length}, median of ${plural(data.rounds, "round")} on ${device_name}, ${plural(threads, "thread")}.`
+  );
+}

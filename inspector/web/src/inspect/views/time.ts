@@ -1,0 +1,135 @@
+import { write } from "../../base/dom.ts";
+import { number, plural } from "../../base/format.ts";
+import { inks } from "../../figures/inks.ts";
+import type { LaneName } from "../../race/messages.ts";
+import { laneSeries, placesOf, stepAt, stepAxis } from "../axes.ts";
+import type { Panel } from "../panel.ts";
+import { stepCosts, type CostUnit, type StepCosts, type TimeData } from "../step_costs.ts";
+import { isMissing, type View } from "../view.ts";
+import { drawSweep } from "./sweep.ts";
+
+interface LaneCosts {
+  name: LaneName;
+  costs: StepCosts;
+}
+
+const READING = "Reading …";
+const ROOM = 1.05; // the axes end this much above the largest value
+
+/** The time and the FLOPs of each step, and the measured sweep. */
+export const time: View = {
+  title: "Time",
+  level: "off",
+  also: [
+    ["time", "off"],
+    ["rho", "off"],
+  ],
+  about:
+    "The time of each step of the timed run, measured by the engine, and the FLOPs of each step. Both lanes have the same scale; the chart below shows the cumulative sums. " +
+    "FLOPs are counted separately for each part of the network; times are not. The last figure is a measured sweep over dLLM-Cache's ratio on the embedded model (dLLM-Cache, figure 6).",
+  controls: [
+    {
+      name: "unit",
+      label: "Show",
+      value: "ms",
+      options: [
+        ["ms", "milliseconds"],
+        ["flops", "GFLOPs"],
+      ],
+    },
+  ],
+  draw(panel) {
+    const shown = laneCosts(panel);
+    const note = panel.block("untimed", "p", "ds-wide");
+    const why = lackOf(panel);
+    note.hidden = !why;
+    write(note, why);
+    for (const name of ["a", "b"] as const) {
+      panel.figure("time-" + name).root.hidden = !shown.some((lane) => lane.name === name);
+    }
+    panel.figure("time-sum").root.hidden = !shown.length;
+    const most = Math.max(0, ...shown.flatMap(({ costs }) => costs.total));
+    const steps = Math.max(1, ...shown.map(({ costs }) => costs.total.length));
+    for (const lane of shown) drawSteps(panel, lane, most, steps);
+    if (shown.length) drawSums(panel, shown, steps);
+    drawSweep(panel);
+  },
+};
+
+function unitOf(panel: Panel): CostUnit {
+  return panel.choice("unit") === "ms" ? "ms" : "GFLOPs";
+}
+
+function laneCosts(panel: Panel): LaneCosts[] {
+  const { inspector } = panel;
+  return inspector.store.started.flatMap(({ name }) => {
+    const data = inspector.document<TimeData>(name, "time");
+    return data ? [{ name, costs: stepCosts(data, unitOf(panel)) }] : [];
+  });
+}
+
+/** Why the times of a lane are not there; empty if all are. */
+function lackOf(panel: Panel): string {
+  for (const { name } of panel.inspector.store.started) {
+    const found = panel.inspector.given(name, "time");
+    if (!found) return READING;
+    if (isMissing(found) && found.missing) return found.missing;
+  }
+  return "";
+}
+
+function pickStep(panel: Panel, lane: LaneName, x: number, steps: number, pin: boolean): void {
+  panel.pick({ lane, step: stepAt(x, steps) }, pin);
+}
+
+function drawSteps(panel: Panel, { name, costs }: LaneCosts, most: number, steps: number): void {
+  const unit = unitOf(panel);
+  const own = costs.total.length;
+  const what = unit === "ms" ? "time of each step" : "FLOPs of each step";
+  panel.figure("time-" + name).show({
+    title: `Lane ${name.toUpperCase()}: ${what}`,
+    x: stepAxis(steps),
+    y: { name: unit, from: 0, to: most * ROOM || 1 },
+    series: costs.stacked.map((part) => ({ ...part, kind: "bars", xs: placesOf(own), wide: 0.9 })),
+    at: panel.cursor.lane === name ? panel.cursor.step + 1 : null,
+    words: (x) => stepWords(panel, { name, costs }, stepAt(x, own)),
+    pick: (x, _, pin) => pickStep(panel, name, x, own, pin),
+    leave: () => panel.pick(null, false),
+    height: 220,
+  });
+}
+
+function stepWords(panel: Panel, { name, costs }: LaneCosts, step: number): string {
+  const row = panel.inspector.store.lanes[name].rows.at(step);
+  const parts = costs.stacked.map((part) => part.name + " " + number(part.ys[step], 3));
+  const tokens = row
+    ? `, ${plural(row.forwards, "forward")}, ${plural(row.places.length, "token")} committed`
+    : "";
+  const total = `${number(costs.total[step], 3)} ${unitOf(panel)} (${parts.join(", ")})`;
+  const running = number(costs.running[step], 2);
+  return `Lane ${name.toUpperCase()}, step ${step + 1}: ${total}, ${running} so far${tokens}`;
+}
+
+function drawSums(panel: Panel, shown: readonly LaneCosts[], steps: number): void {
+  const colours = inks(panel.root);
+  const unit = unitOf(panel);
+  const most = Math.max(...shown.map(({ costs }) => costs.running.at(-1) ?? 0));
+  panel.figure("time-sum").show({
+    title: "Both lanes: cumulative sum",
+    x: stepAxis(steps),
+    y: { name: unit, from: 0, to: most * ROOM || 1 },
+    series: shown.map(({ name, costs }) => laneSeries(name, costs.running, colours)),
+    at: panel.cursor.step + 1,
+    words: (x) => {
+      const parts = shown.map(({ name, costs }) => {
+        const step = stepAt(x, costs.running.length);
+        const sum = number(costs.running[step], 2);
+        return `Lane ${name.toUpperCase()} after step ${step + 1}: ${sum} ${unit}`;
+      });
+      return parts.join("; ");
+    },
+    pick: (x, _, pin) => pickStep(panel, panel.cursor.lane, x, panel.frame.steps, pin),
+    leave: () => panel.pick(null, false),
+    height: 220,
+  });
+}

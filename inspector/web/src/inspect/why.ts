@@ -1,0 +1,133 @@
+/**
+ * Why a row was recomputed or reused, as a sentence. The reasons come from the run's cache; their
+ * conditions and placeholders are explained in `engine/core/reasons.py`.
+ */
+import { plural } from "../base/format.ts";
+import {
+  PlannedRow,
+  REGIONS,
+  type DriftCodes,
+  type PlanFacts,
+  type RowCell,
+} from "./planned_row.ts";
+import { SITES, SITE_WORDS } from "./sites.ts";
+import type { Frame } from "./view.ts";
+
+/** A template of a sentence, and the conditions under which it applies, between spaces. */
+export interface Reason {
+  when: string;
+  text: string;
+}
+
+/** The document of the server (`inspector.views.why`). */
+export interface Rules extends PlanFacts {
+  /** The names of the run's caches: one, or two for a cache on another one. */
+  parts: readonly string[];
+  /** The reasons of each part. */
+  reasons: readonly (readonly Reason[])[];
+  /** The rows that the fact `budget` is a share of. */
+  budget_of: "all" | "answer";
+}
+
+type Condition = (row: PlannedRow, of: string) => boolean;
+type Placeholder = (row: PlannedRow, of: string, area: string) => string;
+
+const CONDITIONS = new Map<string, Condition>([
+  ["first_step", ({ step }) => step === 0],
+  ["first_layer", ({ layer }) => layer === 0],
+  ["full", ({ frame, step }) => frame.kinds.values[step] === 0],
+  ["new_block", (row) => isNewBlock(row)],
+  ...REGIONS.map((name, i): [string, Condition] => [name, ({ region }) => region === i]),
+  ["answer", ({ region }) => region > 0],
+  ["after_block", (row) => row.afterBlock],
+  ["refresh", (row, region) => row.refreshed(region)],
+  [
+    "recomputed",
+    ({ computed }, site) => (site ? computed[SITES.indexOf(site)] : computed.every(Boolean)),
+  ],
+  ["reused", ({ computed }) => !computed.some(Boolean)],
+  ["again", (row) => row.again],
+  ["no", (row, name) => (row.fact(name) ?? 1) <= 0],
+]);
+
+const PLACEHOLDERS = new Map<string, Placeholder>([
+  ["layer", ({ layer }) => String(layer + 1)],
+  ["block", ({ frame, step }) => String(frame.blocks.values[step] + 1)],
+  ["rows", ({ frame, step }) => plural(frame.rows.values[step], "row")],
+  ["share", (row, site, area) => row.share(site, area)],
+  ["times", (row) => row.computedTimes()],
+  ["refreshes", (row, region) => row.refreshTimes(region)],
+  ["drift", (row, quantity) => row.drifted(quantity)],
+  ["fact", (row, name) => positive(row, name, (fact) => fact.toPrecision(2))],
+  ["percent", (row, name) => positive(row, name, (fact) => (100 * fact).toFixed(1) + " %")],
+]);
+
+function isNewBlock({ frame, step }: PlannedRow): boolean {
+  const blocks = frame.blocks.values;
+  return step === 0 || blocks[step] !== blocks[step - 1];
+}
+
+function positive(row: PlannedRow, name: string, words: (fact: number) => string): string {
+  const fact = row.fact(name);
+  return fact !== null && fact > 0 ? words(fact) : "";
+}
+
+/** The verdict on a row in one step and layer, and its reason. */
+export class Why {
+  private readonly row: PlannedRow;
+
+  /** `drift` is null if the run has no drifts: parts of sentences that name them are left out. */
+  constructor(
+    frame: Frame,
+    private readonly rules: Rules,
+    drift: DriftCodes | null,
+    cell: RowCell,
+  ) {
+    this.row = new PlannedRow(frame, rules, drift, cell);
+  }
+
+  /** Whether a condition such as `!refresh:prompt` holds; an unknown one does not. */
+  holds(condition: string): boolean {
+    if (condition.startsWith("!")) return !this.holds(condition.slice(1));
+    const [name, of = ""] = condition.split(":");
+    return CONDITIONS.get(name)?.(this.row, of) ?? false;
+  }
+
+  /** The text of a placeholder such as `share:ffn:answer`; empty if it has none. */
+  value(placeholder: string): string {
+    const [name, of = "", area = ""] = placeholder.split(":");
+    return PLACEHOLDERS.get(name)?.(this.row, of, area) ?? "";
+  }
+
+  /** A text with its placeholders filled in, without the [parts] whose placeholders are empty. */
+  fill(text: string): string {
+    const filled = text.replace(/\[([^\]]*)\]/g, (_, part: string) =>
+      [...part.matchAll(/{([^}]*)}/g)].every(([, name]) => this.value(name)) ? part : "",
+    );
+    return filled.replace(/{([^}]*)}/g, (_, name: string) => this.value(name));
+  }
+
+  private head(): string {
+    if (this.holds("recomputed")) return "Recomputed";
+    if (this.holds("reused")) return "Not recomputed";
+    const reused = SITE_WORDS.filter((_, site) => !this.row.computed[site]);
+    const last = reused.pop() ?? "";
+    const names = reused.length ? reused.join(", ") + " and " + last : last;
+    return names.charAt(0).toUpperCase() + names.slice(1) + " reused";
+  }
+
+  /** The reasons that may apply: those of the second cache where it decided, else of the first. */
+  private reasons(): readonly Reason[] {
+    const { parts, reasons } = this.rules;
+    const second = reasons.length > 1 && (parts[0] === "none" || !this.holds("reused"));
+    return reasons[second ? 1 : 0];
+  }
+
+  /** The verdict and the first reason whose conditions all hold. */
+  sentence(): string {
+    const reason = this.reasons().find(({ when }) =>
+      when.split(" ").every((condition) => !condition || this.holds(condition)),
+    );
+    return this.head() + (reason ? ": " + this.fill(reason.text) : "") + ".";
+  }
+}

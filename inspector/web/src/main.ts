@@ -1,0 +1,7 @@
+/** The page's components; Gradio starts each with its element, properties and server functions. */
+export { learn } from "./page/learn.ts";
+export { methods } from "./page/methods.ts";
+export { plan } from "./page/plan.ts";
+export { preset } from "./page/preset.ts";
+export { theorem } from "./page/theorem.ts";
+export { race } from "./race/race.ts";

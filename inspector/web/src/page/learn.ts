@@ -1,0 +1,252 @@
+import type { Component } from "../base/component.ts";
+import { make, part } from "../base/dom.ts";
+import type { Spot } from "../inspect/cursor.ts";
+import type { ViewName } from "../inspect/views/index.ts";
+import { Race } from "../race/race.ts";
+import { installGlossary, termNodes } from "./glossary.ts";
+import { stripWords, type Attention, type StripDrift } from "./lesson_strip.ts";
+import { Progress, verdictWords, type Choice, type Lesson, type Verdict } from "./lessons.ts";
+
+/** A lesson with the reader's progress and its entry in the list. */
+interface Entry {
+  lesson: Lesson;
+  progress: Progress;
+  key: HTMLButtonElement;
+  tick: HTMLElement;
+}
+
+function option({ label, name }: Choice): HTMLOptionElement {
+  const out = make("option", "", label);
+  out.value = name;
+  return out;
+}
+
+/** The lessons, with a race and its inspector below the text of the lesson. */
+export class Learn {
+  private readonly board: HTMLElement;
+  private readonly race: Race;
+  private entries: Entry[] = [];
+  private now: Entry | null = null;
+  /** The race that is shown. */
+  private laneB = "";
+  /** The cursor at which the lesson was opened; null until its race is shown. */
+  private start: string | null = null;
+  private attention: Attention = "bidirectional";
+
+  constructor(private readonly component: Component) {
+    this.board = part(component.element, "[data-learn]");
+    this.race = new Race(component);
+    this.listen();
+    void this.open();
+  }
+
+  private find<E extends HTMLElement = HTMLElement>(name: string): E {
+    return part<E>(this.board, "[data-" + name + "]");
+  }
+
+  private stripKeys(): NodeListOf<HTMLElement> {
+    return this.board.querySelectorAll("[data-strip]");
+  }
+
+  private listen(): void {
+    for (const key of this.stripKeys()) key.addEventListener("click", () => this.attend(key));
+    this.find("lesson-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      void this.judge();
+    });
+    this.find("lesson-next").addEventListener("click", () => {
+      const next = this.now && this.entries.at(this.entries.indexOf(this.now) + 1);
+      if (next) void this.turnTo(next);
+    });
+    this.race.inspector.watchers.push(() => {
+      this.drawStrip();
+      this.note();
+    });
+  }
+
+  /** Open the lesson that the page's link names, else the first one. */
+  private async open(): Promise<void> {
+    const { lessons } = JSON.parse(await this.component.server.titles()) as { lessons: Lesson[] };
+    this.entries = lessons.map((lesson, i) => this.entry(lesson, i));
+    this.find("lessons").append(...this.entries.map(({ key }) => key));
+    const wanted = new URLSearchParams(location.search).get("lesson");
+    const linked = this.entries.find(({ lesson }) => lesson.key === wanted);
+    await this.enter(linked ?? this.entries[0]);
+  }
+
+  private entry(lesson: Lesson, place: number): Entry {
+    const key = make("button", "", `${place + 1}. ${lesson.title}`);
+    const tick = make("span", "ds-tick");
+    key.type = "button";
+    key.dataset.key = lesson.key;
+    key.append(tick);
+    const entry = { lesson, progress: new Progress(), key, tick };
+    key.addEventListener("click", () => void this.turnTo(entry));
+    return entry;
+  }
+
+  private turnTo(entry: Entry): Promise<void> {
+    const entered = this.enter(entry);
+    this.find("lesson-title").focus({ preventScroll: true });
+    this.find("lesson-box").scrollIntoView({ block: "nearest" });
+    return entered;
+  }
+
+  private async enter(entry: Entry): Promise<void> {
+    this.leave();
+    this.now = entry;
+    this.start = null;
+    this.drawTexts(entry.lesson);
+    this.drawMarks();
+    const { lesson, progress } = entry;
+    const { laneB, cursor, held, view } = progress.place ?? {
+      laneB: lesson.lane_b,
+      cursor: { position: null, ...lesson.start },
+      held: false,
+      view: lesson.view,
+    };
+    await this.show(laneB, cursor, held, view);
+  }
+
+  /** Keep what the reader leaves, unless the lesson's race was not shown yet. */
+  private leave(): void {
+    if (!this.now || this.start === null) return;
+    const { cursor, name } = this.race.inspector;
+    this.now.progress.place = {
+      cursor: { ...cursor.pinned },
+      held: cursor.held,
+      view: name,
+      laneB: this.laneB,
+    };
+  }
+
+  private drawTexts(lesson: Lesson): void {
+    for (const name of ["title", "ask"] as const)
+      this.find("lesson-" + name).textContent = lesson[name];
+    const linked = new Set<string>();
+    for (const name of ["do", "see"] as const)
+      this.find("lesson-" + name).replaceChildren(...termNodes(lesson[name], linked));
+    const number = this.find<HTMLInputElement>("lesson-number");
+    number.hidden = lesson.answer !== "number";
+    number.value = "";
+    this.find("lesson-select").hidden = lesson.answer !== "choice";
+    this.find("lesson-select").replaceChildren(...lesson.choices.map(option));
+    this.find("lesson-strip").hidden = lesson.action !== "strip";
+    this.find("lesson-verdict").textContent = "";
+    this.find<HTMLInputElement>("lesson-link").value =
+      location.origin + location.pathname + "?lesson=" + lesson.key;
+    const last = this.entries.at(-1)?.lesson === lesson;
+    this.find("lesson-last").hidden = !last;
+    this.find("lesson-next").hidden = last;
+    this.find("lesson-choices").replaceChildren(
+      ...lesson.choices.map((one) => this.choiceKey(one)),
+    );
+  }
+
+  private choiceKey({ label, name }: Choice): HTMLButtonElement {
+    const key = make("button", "ds-play", label);
+    key.type = "button";
+    key.dataset.choice = name;
+    key.addEventListener("click", () => {
+      const { cursor, name: view } = this.race.inspector;
+      void this.show(name, cursor.pinned, cursor.held, view);
+    });
+    return key;
+  }
+
+  /** Show a race of the lesson with the cursor at a place and a view open. */
+  private async show(
+    name: string,
+    cursor: Readonly<Spot>,
+    held: boolean,
+    view: ViewName,
+  ): Promise<void> {
+    const entry = this.now;
+    if (!entry) return;
+    const answered = await this.component.server.lesson(entry.lesson.key, name);
+    if (entry !== this.now) return;
+    this.laneB = name;
+    entry.progress.races.add(name);
+    for (const key of this.find("lesson-choices").querySelectorAll<HTMLElement>("[data-choice]"))
+      key.setAttribute("aria-pressed", String(key.dataset.choice === name));
+    const wanted = { ...cursor };
+    await this.race.take(answered);
+    const { inspector, store, transport } = this.race;
+    inspector.open(view);
+    inspector.cursor.move(wanted, held);
+    const lane = store.lanes[wanted.lane];
+    if (lane.start) transport.show(lane, Math.min(wanted.step + 1, lane.rows.length));
+    this.start = JSON.stringify(inspector.cursor.pinned);
+    this.note();
+  }
+
+  /** Note what the reader has done. */
+  private note(): void {
+    if (!this.now || this.start === null) return;
+    const { lesson, progress } = this.now;
+    const { inspector, store, transport } = this.race;
+    progress.noteFrame(transport.frames().a, store.lanes.a.rows.length);
+    const slider =
+      inspector.panels.counts?.controls.querySelector<HTMLInputElement>('input[type="range"]');
+    if (slider) progress.noteThreshold(slider);
+    if (JSON.stringify(inspector.cursor.pinned) !== this.start) progress.moved = true;
+    if (!progress.complete(lesson, inspector.cursor.held)) return;
+    progress.done = true;
+    this.drawMarks();
+  }
+
+  private drawMarks(): void {
+    if (!this.now) return;
+    const { lesson, progress } = this.now;
+    this.find("lesson-done").hidden = !progress.done;
+    this.board.dataset.lesson = lesson.key;
+    this.board.dataset.done = progress.done ? "yes" : "";
+    for (const { key, tick, progress: own, lesson: one } of this.entries) {
+      key.setAttribute("aria-current", String(one === lesson));
+      const done = own.done ? ["✓", "done"] : ["", ""];
+      const [sign, words] = own.right ? ["✓✓", "answered"] : done;
+      tick.textContent = sign;
+      tick.setAttribute("aria-label", words);
+    }
+  }
+
+  private attend(chosen: HTMLElement): void {
+    this.attention = chosen.dataset.strip === "causal" ? "causal" : "bidirectional";
+    this.now?.progress.attention.add(this.attention);
+    for (const key of this.stripKeys()) key.setAttribute("aria-pressed", String(key === chosen));
+    this.drawStrip();
+    this.note();
+  }
+
+  private drawStrip(): void {
+    if (this.find("lesson-strip").hidden) return;
+    const { inspector } = this.race;
+    const drift = inspector.document<StripDrift>("a", "drift");
+    const frame = inspector.frames.a;
+    const { step, layer } = inspector.cursor.pinned;
+    if (!drift || !frame) return;
+    const spot = { step, layer: layer ?? 0 };
+    this.find("strip-words").textContent = stripWords(frame, drift, spot, this.attention);
+  }
+
+  private async judge(): Promise<void> {
+    if (!this.now) return;
+    const { lesson, progress } = this.now;
+    const field = lesson.answer === "choice" ? "lesson-select" : "lesson-number";
+    const given = this.find<HTMLSelectElement | HTMLInputElement>(field).value;
+    const pinned = { ...this.race.inspector.cursor.pinned };
+    const answered = await this.component.server.check(lesson.key, this.laneB, given, pinned);
+    if (lesson !== this.now.lesson) return;
+    const verdict = JSON.parse(answered) as Verdict;
+    this.find("lesson-verdict").dataset.right = verdict.right ? "yes" : "no";
+    this.find("lesson-verdict").textContent = verdictWords(verdict, lesson.answer);
+    if (verdict.right) progress.right = true;
+    this.drawMarks();
+  }
+}
+
+/** Start the lessons in their component. */
+export function learn(component: Component): Learn {
+  installGlossary();
+  return new Learn(component);
+}

@@ -1,0 +1,132 @@
+import type { Component } from "../base/component.ts";
+import { make, part, reachable } from "../base/dom.ts";
+import { plural } from "../base/format.ts";
+import { readJson } from "../base/json.ts";
+import { tellQuestion, type Look } from "../race/events.ts";
+import type { LaneName } from "../race/messages.ts";
+import { installGlossary, termNodes } from "./glossary.ts";
+
+/** The plan of a lane in words. */
+interface PlanRow {
+  lane: LaneName;
+  title: string;
+  plan: string;
+  context: string;
+}
+
+/** The plan of a race (`inspector.handlers.page_handlers`), or why it cannot be run. */
+type PlanDocument =
+  | { ok: false; error: string; query?: string }
+  | {
+      ok: true;
+      lanes: PlanRow[];
+      memory: string;
+      ends: string;
+      question: string;
+      /** The number of worked examples before the question. */
+      before: number;
+      /** The query of the link to these settings. */
+      query: string;
+    };
+
+const COPIED_MS = 1500; // how long the key says that the link is copied
+
+/** The link to settings and to a place of the inspector; `page` is the page without a query. */
+export function linkTo(page: string, query: string, { cursor, look }: Look): string {
+  const place = new URLSearchParams();
+  if (cursor) place.set("cursor", cursor);
+  if (look) place.set("look", look);
+  return [`${page}?${query}`, place.toString()].filter(Boolean).join("&");
+}
+
+/** How many worked examples precede the question; empty for none. */
+export function beforeWords(count: number): string {
+  if (!count) return "";
+  return `after ${plural(count, "worked example")}`;
+}
+
+function planRow(row: PlanRow, seen: Set<string>): HTMLElement {
+  const out = make("p", "ds-plan-row");
+  const text = make("span");
+  text.append(...termNodes(row.plan, seen));
+  out.append(
+    make("span", "ds-badge ds-badge-" + row.lane, row.lane.toUpperCase()),
+    make("strong", "", row.title),
+    text,
+  );
+  return out;
+}
+
+/** The problem, the plan of both lanes, and the link to the settings. */
+export class Plan {
+  private query = "";
+  /** Null until the first plan is there. */
+  private question: string | null = null;
+  private look: Look = { cursor: "", look: "" };
+  private readonly field: HTMLInputElement;
+  private readonly copyKey: HTMLElement;
+
+  constructor(private readonly component: Component) {
+    this.field = this.find("#ds-link-field");
+    this.copyKey = this.find("[data-copy]");
+    document.addEventListener("driftscope-look", ({ detail }) => {
+      this.look = detail;
+      this.drawLink();
+    });
+    document.addEventListener("driftscope-asking", () => {
+      if (this.question !== null) tellQuestion(this.question);
+    });
+    this.find("[data-dice]").addEventListener("click", () => component.trigger("click"));
+    this.copyKey.addEventListener("click", () => void this.copy());
+    component.watch("value", () => this.show());
+    this.show();
+  }
+
+  private find<E extends HTMLElement>(selector: string): E {
+    return part<E>(this.component.element, selector);
+  }
+
+  private show(): void {
+    const plan = readJson(this.component.props.value) as PlanDocument | null;
+    if (!plan) return;
+    const refusal = this.find("[data-error]");
+    refusal.hidden = plan.ok;
+    refusal.textContent = plan.ok ? "" : "Cannot run. " + plan.error;
+    this.find("[data-plans]").hidden = !plan.ok;
+    if (!plan.ok) return;
+    const seen = new Set<string>();
+    const rows = plan.lanes.map((row) => planRow(row, seen));
+    const notes = [plan.lanes[0].context, plan.ends, plan.memory].filter(Boolean);
+    const small = notes.map((text) => make("p", "ds-room", text));
+    this.find("[data-plans]").replaceChildren(...rows, ...small);
+    this.find("[data-question]").textContent = plan.question;
+    reachable(this.find("[data-question]"));
+    this.find("[data-before]").textContent = beforeWords(plan.before);
+    this.query = plan.query;
+    this.drawLink();
+    this.question = plan.question;
+    tellQuestion(plan.question);
+  }
+
+  private drawLink(): void {
+    if (!this.query) return;
+    this.field.value = linkTo(location.origin + location.pathname, this.query, this.look);
+  }
+
+  private async copy(): Promise<void> {
+    this.field.select();
+    try {
+      await navigator.clipboard.writeText(this.field.value);
+    } catch {
+      document.execCommand("copy"); // eslint-disable-line @typescript-eslint/no-deprecated -- works on pages without https
+    }
+    this.copyKey.textContent = "Copied";
+    setTimeout(() => (this.copyKey.textContent = "Copy"), COPIED_MS);
+  }
+}
+
+/** Start the plan in its component. */
+export function plan(component: Component): Plan {
+  installGlossary();
+  return new Plan(component);
+}

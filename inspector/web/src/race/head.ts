@@ -1,0 +1,53 @@
+import { make, part } from "../base/dom.ts";
+import { drawWait } from "./progress.ts";
+import { chips, headline, STATES } from "./report.ts";
+import type { Frames, Store } from "./store.ts";
+
+/** What the head of a race says beyond what the store knows. */
+export interface HeadNews {
+  /** Run was pressed, and the server has not answered yet. */
+  queued: boolean;
+  /** The question of the settings; null if it is not known. */
+  question: string | null;
+}
+
+/** The state of a race in words, with where it was measured. */
+export function stateWords(store: Store, queued: boolean): string {
+  const state = queued ? "queued" : store.state;
+  const label = store.refusal && !queued ? "Not started" : (STATES[state] ?? state);
+  const where = store.started.at(0)?.start.environment;
+  const finished = ["example", "done"].includes(store.state) && store.timed;
+  return finished && where ? label + " · measured on " + where : label;
+}
+
+/** The message under the state: the server's, else that of a lane that failed. */
+export function noteWords(store: Store): string {
+  return store.message || store.started.map((lane) => lane.end?.message).find(Boolean) || "";
+}
+
+/** A sentence if the lanes show another question than the settings; empty otherwise. */
+export function otherWords(store: Store, question: string | null): string {
+  const { question: shown } = store;
+  if (!question || !shown || shown === question) return "";
+  return "The lanes below show another problem: " + shown;
+}
+
+/** Draw the head of a race. */
+export function drawHead(root: HTMLElement, store: Store, frames: Frames, news: HeadNews): void {
+  const find = <E extends HTMLElement>(name: string): E => part<E>(root, "[data-" + name + "]");
+  root.dataset.state = store.refusal ? "refused" : store.state;
+  root.dataset.held = store.held ? "yes" : "no";
+  root.classList.toggle("ds-stale", store.pending);
+  find("state").textContent = stateWords(store, news.queued);
+  find("headline").textContent = headline(store, frames);
+  drawWait({ box: find("fetch"), bar: find("fetch-bar"), words: find("fetch-words") }, store.wait);
+  find("chips").replaceChildren(...chips(store).map((text) => make("li", "", text)));
+  const note = noteWords(store);
+  find("note").hidden = !note;
+  find("note").textContent = note;
+  find("parent").hidden = !store.parent;
+  find<HTMLButtonElement>("back").disabled = store.busy;
+  const other = otherWords(store, news.question);
+  find("other").hidden = !other || store.live;
+  find("other").textContent = other;
+}

@@ -1,0 +1,126 @@
+import { joined, type Piece } from "../base/pieces.ts";
+import type { LaneEnd, LaneName, LaneStart, RowMessage } from "./messages.ts";
+
+/** One step of a lane; `places` are the answer tokens that it committed. */
+export interface Row {
+  step: number;
+  block: number;
+  kind: number;
+  rows: number;
+  forwards: number;
+  left: number;
+  ms: number;
+  places: number[];
+}
+
+/** A committed token: id, index of its row (-1: given), and confidence (null: unknown). */
+export interface Token {
+  id: number;
+  row: number;
+  sure: number | null;
+  fixed: boolean;
+}
+
+/** The steps of a lane so far. A frame is the state after that many steps. */
+export class Lane {
+  start: LaneStart | null = null;
+  end: LaneEnd | null = null;
+  readonly rows: Row[] = [];
+  /** Milliseconds up to each frame. */
+  readonly clock: number[] = [0];
+  /** Tokens revealed up to each frame. */
+  readonly shown: number[] = [0];
+  /** Forwards up to each frame. */
+  readonly forwards: number[] = [0];
+  /** The final token of each place of the answer. */
+  at: (Token | null)[] = [];
+  readonly pieces = new Map<number, Piece>();
+  stops = new Set<number>();
+
+  constructor(readonly name: LaneName) {}
+
+  /** Take the facts that are known before the first step. */
+  begin(start: LaneStart): void {
+    this.start = start;
+    this.stops = new Set(start.stop);
+    this.at = new Array<Token | null>(start.length).fill(null);
+    for (const [place, id] of Object.entries(start.canvas)) {
+      this.at[Number(place)] = { id, row: -1, sure: null, fixed: true };
+    }
+  }
+
+  /** Append a step; false if a step before it is missing. A known step is ignored. */
+  add(row: RowMessage): boolean {
+    const [step, block, kind, rows, forwards, left, ms, commits] = row;
+    if (step < this.rows.length) return true;
+    if (step > this.rows.length || !this.start) return false;
+    const places: number[] = [];
+    for (let i = 0; i < commits.length; i += 3) {
+      const sure = commits[i + 2] < 0 ? null : commits[i + 2] / 1000;
+      this.at[commits[i]] = { id: commits[i + 1], row: step, sure, fixed: false };
+      places.push(commits[i]);
+    }
+    this.rows.push({ step, block, kind, rows, forwards, left, ms, places });
+    this.clock.push(this.clock[step] + ms);
+    this.shown.push(this.shown[step] + places.length);
+    this.forwards.push(this.forwards[step] + forwards);
+    return true;
+  }
+
+  /** The token at a place in a frame; null if it is masked. */
+  token(place: number, frame: number): Token | null {
+    const found = this.at[place];
+    return found && found.row < frame ? found : null;
+  }
+
+  /** The place of the first end-of-text token in a frame; the answer's length if there is none. */
+  firstEnd(frame: number): number {
+    for (let i = 0; i < this.at.length; i++) {
+      const token = this.token(i, frame);
+      if (token && this.stops.has(token.id)) return i;
+    }
+    return this.at.length;
+  }
+
+  /** The decoded tokens before the end of the text in a frame. */
+  tokensBeforeEnd(frame: number): number {
+    const end = this.firstEnd(frame);
+    let count = 0;
+    for (let i = 0; i < end; i++) if (this.token(i, frame)?.fixed === false) count++;
+    return count;
+  }
+
+  /** The answer in a frame: texts between masks, each mask as null. */
+  text(frame: number): (string | null)[] {
+    let last = this.firstEnd(frame) - 1;
+    while (last >= 0 && !this.token(last, frame)) last--;
+    const parts: (string | null)[] = [];
+    let known: (Piece | undefined)[] = [];
+    for (let i = 0; i <= last; i++) {
+      const token = this.token(i, frame);
+      if (token) {
+        known.push(this.pieces.get(token.id));
+        continue;
+      }
+      if (known.length) parts.push(joined(known));
+      known = [];
+      parts.push(null);
+    }
+    if (known.length) parts.push(joined(known));
+    return parts;
+  }
+
+  /** The masks left in a frame. */
+  masksLeft(frame: number): number {
+    if (frame) return this.rows[frame - 1].left;
+    return this.at.filter((token) => !token?.fixed).length;
+  }
+}
+
+/** A lane that has started. */
+export type StartedLane = Lane & { start: LaneStart };
+
+/** Whether a lane has started. */
+export function started(lane: Lane): lane is StartedLane {
+  return lane.start !== null;
+}

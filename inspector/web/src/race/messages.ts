@@ -1,0 +1,80 @@
+/** The messages of the server (`inspector.page_data.messages`). */
+import type { Piece } from "../base/pieces.ts";
+
+export type LaneName = "a" | "b";
+
+/** The two lanes, in the order of the page. */
+export const LANES: readonly LaneName[] = ["a", "b"];
+
+/** A lane before its first step. */
+export interface LaneStart {
+  title: string;
+  prompt: number[];
+  /** Ids of the answer tokens that are known before the first step, by index. */
+  canvas: Record<string, number>;
+  length: number;
+  block: number;
+  record: string;
+  mask: number | null;
+  stop: number[];
+  model: string;
+  environment: string;
+  memory: string;
+}
+
+/**
+ * One step: number, block, kind, rows, forwards, masks left, milliseconds, and the committed
+ * tokens as index in the answer, id and confidence in thousandths (-1: unknown).
+ */
+export type RowMessage = [number, number, number, number, number, number, number, number[]];
+
+/** The end of a lane. */
+export interface LaneEnd {
+  reason: string;
+  message: string;
+  text: string;
+  metrics: Record<string, number | null | undefined>;
+}
+
+/** News of one lane. */
+export interface LaneNews {
+  start?: LaneStart;
+  rows?: RowMessage[];
+  pieces?: Record<string, Piece>;
+  end?: LaneEnd;
+}
+
+/** The summary of a finished race; a field is null if the race has no data for it. */
+export interface Summary {
+  speedup: number | null;
+  text_speedup: number | null;
+  forwards: (number | null)[];
+  text_forwards: (number | null)[];
+  end_of_text: string[];
+  expected: string | null;
+  numbers: (string | null)[];
+  right: (boolean | null)[];
+  agreement: number | null;
+  first_divergence: number | null;
+  same_text: boolean | null;
+  same_answer: boolean | null;
+}
+
+/** Progress of something that is waited for: bytes loaded, or runs in a queue. */
+export type Wait =
+  | { ahead: number; seconds: number | null }
+  | { ahead?: undefined; done: number; total: number; what: string };
+
+/** A message: new steps, a whole race, or a notice without a run. */
+export interface News {
+  run: string | null;
+  state: string;
+  message?: string;
+  reset?: boolean;
+  wait?: Wait;
+  parent?: string;
+  recorded?: string;
+  summary?: Summary;
+  question?: string | null;
+  lanes: Partial<Record<LaneName, LaneNews>>;
+}

@@ -1,0 +1,299 @@
+import type { Component } from "../base/component.ts";
+import { part, reachable, write } from "../base/dom.ts";
+import { readJson } from "../base/json.ts";
+import type { Spot } from "../inspect/cursor.ts";
+import { Inspector } from "../inspect/inspector.ts";
+import { installGlossary } from "../page/glossary.ts";
+import { RaceCharts } from "./charts.ts";
+import { askQuestion } from "./events.ts";
+import { Focus } from "./focus.ts";
+import { drawHead } from "./head.ts";
+import { started } from "./lane.ts";
+import { LaneView } from "./lane_view.ts";
+import { Link } from "./link.ts";
+import { LANES, type LaneName, type News } from "./messages.ts";
+import { drawNumbers } from "./numbers.ts";
+import { headline, measuredWords } from "./report.ts";
+import { cardText } from "./run_card.ts";
+import { Speech } from "./speech.ts";
+import { Store, type Frames } from "./store.ts";
+import { drawPrompt } from "./texts.ts";
+import { describe, type GridEvents } from "./tokens.ts";
+import { Transport } from "./transport.ts";
+
+/** A token of a lane: its index in the answer. */
+interface Place {
+  lane: LaneName;
+  place: number;
+}
+
+const UNREAD =
+  "Point at a token, or move to it with the arrow keys, to read its id, confidence and step.";
+
+/** Two lanes with the replay bar, the charts and the inspector, as in the template `race.html`. */
+export class Race {
+  readonly store = new Store();
+  readonly transport: Transport;
+  readonly inspector: Inspector;
+  private readonly root: HTMLElement;
+  /** Whether it is the race of the Run tab, not that of a lesson. */
+  private readonly main: boolean;
+  private readonly lanes: Record<LaneName, LaneView>;
+  private readonly charts: RaceCharts;
+  private readonly focus: Focus;
+  private readonly speech: Speech;
+  private pinned: Place | null = null;
+  private pointed: Place | null = null;
+  /** The whole race was asked for, because steps were missing. */
+  private asking = false;
+  private queued = false;
+  /** The question of the settings. */
+  private question: string | null = null;
+
+  constructor(private readonly component: Component) {
+    this.root = part(component.element, ".ds");
+    this.main = component.element.closest("#ds-race") !== null;
+    this.transport = new Transport(this.root, this.store, () => this.draw());
+    this.inspector = new Inspector({
+      root: part(this.root, "[data-inspect]"),
+      store: this.store,
+      ask: (run, lane, name) => component.server.view(run, lane, name),
+      onMove: (spot) => this.moveTo(spot),
+      onBranch: (branch) => this.ask("branch", branch),
+      align: () => this.transport.mode,
+      offline: component.props.offline ?? false,
+    });
+    this.charts = new RaceCharts(this.root);
+    this.focus = new Focus(this.root, this.main ? "#ds-buttons" : null);
+    this.speech = new Speech(this.find("spoken"), this.store, () =>
+      headline(this.store, this.transport.frames()),
+    );
+    this.lanes = {
+      a: new LaneView(this.root, "a", this.gridEvents("a")),
+      b: new LaneView(this.root, "b", this.gridEvents("b")),
+    };
+    this.listen();
+    this.listenToPage();
+    if (this.main) new Link(this.inspector);
+    if (this.main) askQuestion();
+    component.watch("value", () => void this.take(component.props.value));
+    void this.take(component.props.value);
+    this.draw();
+  }
+
+  private find<E extends HTMLElement = HTMLElement>(name: string): E {
+    return part<E>(this.root, "[data-" + name + "]");
+  }
+
+  private recordKeys(): NodeListOf<HTMLButtonElement> {
+    return this.root.querySelectorAll("[data-record]");
+  }
+
+  private listen(): void {
+    this.find("colour").addEventListener("change", () => this.draw());
+    for (const key of this.recordKeys()) {
+      key.addEventListener("click", () => this.ask("record", { level: key.dataset.record }));
+    }
+    this.find("back").addEventListener("click", () =>
+      this.ask("branch", { back: this.store.parent }),
+    );
+    this.find("prompt-box").addEventListener("toggle", () => this.drawDetails());
+    this.find("numbers").addEventListener("toggle", () => this.drawDetails());
+    this.inspector.watchers.push(() => this.focus.check());
+  }
+
+  private listenToPage(): void {
+    document.addEventListener("click", ({ target }) => {
+      const run = target instanceof Element && target.closest("#ds-run:not([disabled])");
+      if (!this.main || !run) return;
+      this.queued = true;
+      this.hold(true);
+    });
+    document.addEventListener("driftscope-over", () => {
+      this.queued = false;
+      this.hold(false);
+    });
+    document.addEventListener("driftscope-question", ({ detail }) => {
+      if (this.main) this.question = detail;
+      this.drawHead();
+    });
+    const redraw = (): void => this.charts.draw(this.store, this.transport.frames());
+    new ResizeObserver(() => {
+      redraw();
+      this.makeReachable();
+    }).observe(this.root);
+    const recolour = new MutationObserver(redraw);
+    recolour.observe(document.body, { attributeFilter: ["class"] });
+  }
+
+  /** What the token grid of a lane does. Only what is read by keyboard is spoken. */
+  private gridEvents(lane: LaneName): GridEvents {
+    const speak = (aloud: boolean): void => {
+      this.find("readout").ariaLive = aloud ? "polite" : "off";
+    };
+    return {
+      point: (place, how) => {
+        speak(how === "keys");
+        this.pointed = place === null ? null : { lane, place };
+        this.drawReadout();
+      },
+      pin: (place) => this.pin(lane, place),
+      keys: speak,
+    };
+  }
+
+  private pin(name: LaneName, place: number | null): void {
+    const same = this.pinned?.lane === name && this.pinned.place === place;
+    const { start } = this.store.lanes[name];
+    const { cursor } = this.inspector;
+    if (place === null || same || !start) return cursor.release();
+    const position = start.prompt.length + place;
+    cursor.move({ lane: name, position, ...this.inspector.follow(name) }, true);
+  }
+
+  private moveTo({ lane: name, step, position }: Readonly<Spot>): void {
+    const lane = this.store.lanes[name];
+    if (!lane.start || this.store.live) return this.inspector.draw();
+    const place = position === null ? -1 : position - lane.start.prompt.length;
+    this.pinned = place < 0 ? null : { lane: name, place };
+    this.markPinned();
+    if (this.transport.frames()[name] === step + 1) return this.inspector.draw();
+    this.transport.show(lane, step + 1);
+  }
+
+  private markPinned(): void {
+    for (const name of LANES) {
+      const { pinned } = this;
+      this.lanes[name].grid.pin(pinned?.lane === name ? pinned.place : null);
+    }
+    this.drawReadout();
+  }
+
+  private drawReadout(): void {
+    const target = this.pointed ?? this.pinned;
+    const lane = target && this.store.lanes[target.lane];
+    const told = lane && started(lane);
+    const frames = this.transport.frames();
+    this.find("readout").classList.toggle("ds-told", Boolean(target));
+    write(this.find("readout"), told ? describe(lane, target.place, frames[target.lane]) : UNREAD);
+  }
+
+  private drawLane(name: LaneName, frames: Frames): void {
+    const { lanes } = this.store;
+    const other = name === "a" ? "b" : "a";
+    this.lanes[name].draw({
+      lane: lanes[name],
+      frame: frames[name],
+      other: lanes[other],
+      otherFrame: frames[other],
+      colour: this.find<HTMLSelectElement>("colour").value,
+      timed: this.store.timed,
+    });
+    if (!lanes[name].start) return;
+    const { dataset } = this.root;
+    dataset["frame" + name.toUpperCase()] = String(frames[name]);
+    dataset["shown" + name.toUpperCase()] = String(lanes[name].shown[frames[name]]);
+  }
+
+  private drawHead(): void {
+    const { queued, question } = this;
+    drawHead(this.root, this.store, this.transport.frames(), { queued, question });
+  }
+
+  private draw(): void {
+    this.transport.refresh();
+    const frames = this.transport.frames();
+    this.drawHead();
+    for (const name of LANES) this.drawLane(name, frames);
+    this.drawReadout();
+    this.charts.draw(this.store, frames);
+    this.drawInspector(frames);
+  }
+
+  private drawInspector(frames: Frames): void {
+    const { store, inspector } = this;
+    const { lane } = inspector.cursor.pinned;
+    inspector.cursor.settle({ step: Math.max(frames[lane] - 1, 0) });
+    for (const key of this.recordKeys()) key.disabled = store.busy || !store.started.length;
+    if (!store.live && store.state !== "recording") inspector.refresh(store.version);
+    inspector.draw();
+    this.focus.check();
+  }
+
+  /** Draw what is only there for a run that does not go on: numbers, prompt and run card. */
+  private drawDetails(): void {
+    this.makeReachable();
+    drawNumbers(this.find("table"), this.store);
+    this.find("env").textContent = measuredWords(this.store);
+    if (this.find<HTMLDetailsElement>("prompt-box").open)
+      drawPrompt(this.find("prompt"), this.store);
+    if (this.find<HTMLDetailsElement>("numbers").open) void this.drawCard();
+  }
+
+  private async drawCard(): Promise<void> {
+    this.find("run-card").textContent = await cardText(this.inspector);
+  }
+
+  private makeReachable(): void {
+    for (const box of this.root.querySelectorAll<HTMLElement>("[data-answer], [data-note]"))
+      reachable(box);
+  }
+
+  /** Hold the keys of the race until the server has done what was asked, or give them back. */
+  private hold(held: boolean): void {
+    this.store.held = this.main && held;
+    this.drawHead();
+    this.drawInspector(this.transport.frames());
+  }
+
+  private ask(name: string, wish: unknown): void {
+    this.component.trigger(name, wish);
+    this.hold(true);
+  }
+
+  /** Scroll the lanes up to the run's buttons if they are far below. */
+  private comeToLanes(): void {
+    if (part(this.root, ".ds-lanes").getBoundingClientRect().top < window.innerHeight * 0.4) return;
+    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    const keys = document.querySelector("#ds-buttons");
+    keys?.scrollIntoView({ block: "start", behavior: calm ? "auto" : "smooth" });
+  }
+
+  /** Take a message of the server: a JSON text. If steps are missing, ask for the whole race. */
+  async take(text: string): Promise<void> {
+    const news = readJson(text) as News | null;
+    if (!news) return;
+    this.queued = false;
+    if (news.state === "starting") this.comeToLanes();
+    const whole = this.store.take(news);
+    if (news.reset) this.forget();
+    this.draw();
+    this.speech.announce();
+    if (!this.store.live) this.drawDetails();
+    if (!whole && !this.asking) await this.takeWhole();
+  }
+
+  private forget(): void {
+    this.transport.reset(this.store.timed);
+    this.pinned = this.pointed = null;
+    if (this.store.live) this.store.question = this.question;
+  }
+
+  private async takeWhole(): Promise<void> {
+    this.asking = true;
+    let answered: string;
+    try {
+      answered = await this.component.server.replay(this.store.run);
+    } finally {
+      this.asking = false;
+    }
+    const run = (readJson(answered) as News | null)?.run;
+    if (run === this.store.run && this.store.live) await this.take(answered);
+  }
+}
+
+/** Start a race in its component. */
+export function race(component: Component): Race {
+  installGlossary();
+  return new Race(component);
+}

@@ -1,0 +1,186 @@
+/** What the page says of a race: its state, its headline, and the numbers of a lane. */
+import { duration, number, plural } from "../base/format.ts";
+import type { Frame } from "../inspect/view.ts";
+import type { Lane } from "./lane.ts";
+import type { LaneName, Summary } from "./messages.ts";
+import type { Frames, Store } from "./store.ts";
+
+/** The states of a race, in words. */
+export const STATES: Record<string, string | undefined> = {
+  empty: "There is no recorded example. Press Run to start a race.",
+  example: "Recorded example",
+  imported: "Imported traces: nothing is computed, the times are those in the file",
+  queued: "Waiting for a place …",
+  starting: "Starting …",
+  running: "Running: the lane with the smaller time takes the next step",
+  lock: "Waiting for another run to finish …",
+  gpu: "Requesting a shared GPU …",
+  fetching: "Downloading the model …",
+  loading: "Loading the model …",
+  warmup: "Warming up (not timed) …",
+  recording: "Recording: the same settings are run again; the times are not used",
+  paused: "Paused: Step takes one step, Resume continues",
+  stopped: "Stopped",
+  failed: "Failed",
+  memory: "Out of memory: all memory was freed",
+  done: "Finished",
+};
+
+const KINDS = ["full", "partial", "reuse", "frozen"];
+
+/** The line under the state: progress of a running race, else how much faster lane B was. */
+export function headline(store: Store, frames: Frames): string {
+  if ((store.live && !store.pending) || store.state === "stopped") return progress(store, frames);
+  return store.summary ? comparison(store.summary) : "";
+}
+
+function progress(store: Store, frames: Frames): string {
+  const shares = store.started.map((lane) => {
+    const left = lane.masksLeft(frames[lane.name]);
+    return `${lane.name.toUpperCase()} ${lane.at.length - left} of ${lane.at.length}`;
+  });
+  return shares.join(" · ");
+}
+
+function comparison(found: Summary): string {
+  const rules = unequalRules(found);
+  if (found.speedup === null) return rules;
+  const text = found.text_speedup ? "; up to the end of the text " + ratio(found.text_speedup) : "";
+  return "Lane B is " + speed(found.speedup, found.right) + text + (rules && ". " + rules);
+}
+
+function speed(speedup: number, [rightA, rightB]: Summary["right"]): string {
+  const words = ratio(speedup);
+  const whole = words === EQUAL ? EQUAL + " in speed" : words;
+  if (rightA !== true || rightB !== false) return whole;
+  return whole + (speedup < 1 && words !== EQUAL ? ", and wrong" : ", but wrong");
+}
+
+const EQUAL = "about equal";
+
+/** A speed-up in words, for instance "2.5× faster"; below 1 it is slower. */
+export function ratio(speedup: number): string {
+  const times = speedup >= 1 ? speedup : 1 / speedup;
+  const text = times.toFixed(times < 10 ? 1 : 0);
+  if (text === "1.0") return EQUAL;
+  return text + "× " + (speedup >= 1 ? "faster" : "slower");
+}
+
+function unequalRules(found: Summary): string {
+  const [a, b] = found.end_of_text;
+  return !a || !b || a === b ? "" : "Unequal end-of-text rules: A " + a + ", B " + b;
+}
+
+/** Facts of a finished race with two lanes: forwards, answers and agreement. */
+export function chips(store: Store): string[] {
+  const found = store.summary;
+  if (!found || found.numbers.length < 2 || found.same_answer === null) return [];
+  const out: string[] = [];
+  if (found.speedup !== null) {
+    const [a, b] = found.forwards;
+    out.push(number(b) + " forwards instead of " + number(a));
+    const [textA, textB] = found.text_forwards;
+    if (textA && textB) out.push(`${textB} instead of ${textA} up to the end of the text`);
+  }
+  return [...out, verdict(found), ...agreement(found)];
+}
+
+function agreement(found: Summary): string[] {
+  if (found.same_text) return ["every token agrees"];
+  if (found.agreement === null || found.first_divergence === null) return [];
+  const share = Math.floor(found.agreement * 100);
+  const first = found.first_divergence + 1;
+  return [`${share} % of tokens agree, first difference at token ${first}`];
+}
+
+/** Whether the answers are the same and, if the right one is known, whether they are right. */
+export function verdict(found: Summary): string {
+  const { expected } = found;
+  const [a, b] = found.numbers;
+  if (expected !== null && !/^\d+$/.test(expected)) {
+    const same = found.same_answer ? "same answer" : "answers differ";
+    return same + ": A" + mark(found.right[0]) + ", B" + mark(found.right[1]);
+  }
+  const truth = expected === null ? "" : " (right: " + expected + ")";
+  if (found.same_answer)
+    return a === null ? "same answer" : "same answer: " + a + judged(found, truth);
+  if (a === null && b === null) return "no number in either answer" + truth;
+  const shown = (place: number): string =>
+    (found.numbers[place] ?? "none") + mark(found.right[place]);
+  return "answers differ: A " + shown(0) + ", B " + shown(1) + truth;
+}
+
+function judged(found: Summary, truth: string): string {
+  if (found.right[0] === null) return "";
+  return found.right[0] ? " ✓ right" : " ✗ wrong" + truth;
+}
+
+function mark(right: boolean | null): string {
+  if (right === null) return "";
+  return right ? " ✓" : " ✗";
+}
+
+/** Names and values of a lane's numbers in a frame; `timed`: whether its times may be shown. */
+export function stats(lane: Lane, frame: number, timed: boolean): [string, string][] {
+  const spent = timed ? lane.clock[frame] : NaN;
+  const rate = spent ? (lane.tokensBeforeEnd(frame) / spent) * 1000 : null;
+  return [
+    ["Masks left", number(lane.masksLeft(frame))],
+    ["Forwards", number(lane.forwards[frame])],
+    ["Time", timed ? duration(spent) : "–"],
+    ["Per step", frame && timed ? (spent / frame).toFixed(1) + " ms" : "–"],
+    ["Tokens/s", number(rate, rate !== null && rate >= 100 ? 0 : 1)],
+  ];
+}
+
+/** The label at a lane's title: its end, or the kind of its last step in a frame. */
+export function pill(lane: Lane, frame: number): string {
+  if (!lane.start) return "";
+  const count = lane.rows.length;
+  if (lane.end && frame === count) return endWords(lane.end.reason, count);
+  if (!frame) return "not started";
+  const row = lane.rows[frame - 1];
+  return `step ${frame} · ${KINDS[row.kind]} step · ${plural(row.rows, "row")}`;
+}
+
+function endWords(reason: string, steps: number): string {
+  const words: Record<string, string | undefined> = {
+    done: "done",
+    stopped: `stopped at step ${steps}`,
+    failed: "failed",
+    memory: "out of memory",
+  };
+  return words[reason] ?? "";
+}
+
+/** Where a lane's times were measured, or that they were not; empty without a lane. */
+export function measuredWords(store: Store): string {
+  const start = store.started.at(0)?.start;
+  if (!start) return "";
+  const how = store.timed ? "Measured by the engine's own clock on " : "Recorded, not timed, on ";
+  const end = store.timed ? ", without drawing." : ".";
+  const memory = start.memory ? " " + start.memory + "." : "";
+  return "Model " + start.model + ". " + how + start.environment + end + memory;
+}
+
+/** What of a run is recorded and, unless the page is a replay file, how to record more. */
+export function recordWords(
+  store: Store,
+  frames: Partial<Record<LaneName, Pick<Frame, "level">>>,
+  offline: boolean,
+): string {
+  const levels = store.started.map((lane) => frames[lane.name]?.level);
+  const kept = keptWords(levels.find(Boolean));
+  if (offline) return kept;
+  return (
+    kept +
+    " Record runs the same settings again, without timing; Record and probe adds up to 8 exact forwards per lane."
+  );
+}
+
+function keptWords(level: Frame["level"] | undefined): string {
+  if (level === "layers") return "Recorded: plans and drift of every layer.";
+  if (level === "probe")
+    return "Recorded with probe: plans, drift, and the exact values at chosen steps.";
+  return "Not recorded: this run has only the tokens and rows of each step.";
+}

@@ -1,0 +1,43 @@
+import { write } from "../base/dom.ts";
+import { spokenWait } from "./progress.ts";
+import { chips, STATES } from "./report.ts";
+import type { Store } from "./store.ts";
+
+/** The least time between two announcements, in milliseconds: of progress, and of other news. */
+const PROGRESS_EVERY = 10_000;
+const NEWS_EVERY = 1000;
+
+/** Tells screen readers how the race stands, in a live region. */
+export class Speech {
+  private spokeAt = 0;
+  private state = "";
+  private due: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(
+    private readonly box: HTMLElement,
+    private readonly store: Store,
+    private readonly headline: () => string,
+  ) {}
+
+  /** Say how the race stands, now or, if it goes on, when the last words are long enough ago. */
+  announce(): void {
+    const { store } = this;
+    const going = store.state === "running" && this.state === "running";
+    const wait = this.spokeAt + (going ? PROGRESS_EVERY : NEWS_EVERY) - performance.now();
+    clearTimeout(this.due);
+    if (store.live && wait > 0) {
+      this.due = setTimeout(() => this.announce(), wait);
+      return;
+    }
+    this.spokeAt = performance.now();
+    this.state = store.state;
+    write(this.box, this.words());
+  }
+
+  private words(): string {
+    const { store } = this;
+    const waiting = spokenWait(store.wait);
+    const details = waiting ? [waiting] : [this.headline(), ...chips(store)];
+    return [STATES[store.state], ...details].filter(Boolean).join(". ");
+  }
+}

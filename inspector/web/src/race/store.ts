@@ -1,0 +1,135 @@
+import { Lane, started, type StartedLane } from "./lane.ts";
+import { LANES, type LaneName, type News, type Summary, type Wait } from "./messages.ts";
+import { frameAt, momentsOf, type Moment } from "./moments.ts";
+
+/** How frames of the two lanes are matched: by time, by step or by tokens revealed. */
+export type Align = "time" | "step" | "tokens";
+
+/** A frame of each lane. */
+export type Frames = Record<LaneName, number>;
+
+const OVER = ["empty", "example", "imported", "recording", "done", "stopped", "failed", "memory"];
+
+/** The race that is shown, and what is known of its state. */
+export class Store {
+  run: string | null = null;
+  lanes!: Record<LaneName, Lane>;
+  summary: Summary | null = null;
+  state = "empty";
+  /** The message is of a later run, whose lanes have not started yet. */
+  pending = false;
+  wait: Wait | null = null;
+  message = "";
+  question: string | null = null;
+  /** Changes whenever the data of the views changes. */
+  version = "";
+  parent = "";
+  /** The last request was refused; the lanes are those of the run before. */
+  refusal = false;
+  /** The page has asked for something and waits for its end. */
+  held = false;
+
+  constructor() {
+    this.clear(null);
+  }
+
+  private clear(run: string | null): void {
+    this.run = run;
+    this.lanes = { a: new Lane("a"), b: new Lane("b") };
+    this.summary = null;
+    this.state = "empty";
+    this.pending = false;
+    this.wait = null;
+    this.message = "";
+    this.question = null;
+    this.version = "";
+    this.parent = "";
+  }
+
+  /** Take a message; false if steps are missing, so that the whole race must be asked for. */
+  take(news: News): boolean {
+    if (news.run === null) {
+      this.message = news.message ?? "";
+      if (news.state === "failed") this.refusal = true;
+      if (news.state === "empty" && !this.run) this.state = "empty";
+      return true;
+    }
+    this.refusal = false;
+    if (news.reset) this.clear(news.run);
+    this.pending = news.run !== this.run;
+    this.state = news.state;
+    this.wait = news.wait ?? null;
+    if (this.pending) return true;
+    this.message = news.message ?? "";
+    if (news.parent !== undefined) this.parent = news.parent;
+    if (news.recorded !== undefined) this.version = news.recorded;
+    const whole = this.takeLanes(news);
+    if (news.summary) this.summary = news.summary;
+    if (news.question !== undefined) this.question = news.question;
+    return whole;
+  }
+
+  private takeLanes(news: News): boolean {
+    let whole = true;
+    for (const name of LANES) {
+      const part = news.lanes[name];
+      if (!part) continue;
+      const lane = this.lanes[name];
+      if (part.start) lane.begin(part.start);
+      for (const [id, piece] of Object.entries(part.pieces ?? {})) lane.pieces.set(+id, piece);
+      for (const row of part.rows ?? []) whole = lane.add(row) && whole;
+      if (part.end) lane.end = part.end;
+    }
+    return whole;
+  }
+
+  /** The lanes that have started. */
+  get started(): StartedLane[] {
+    return LANES.map((name) => this.lanes[name]).filter(started);
+  }
+
+  /** Whether the run is going on. */
+  get live(): boolean {
+    return !OVER.includes(this.state);
+  }
+
+  /** Whether nothing new can be asked for. */
+  get busy(): boolean {
+    return this.held || this.live || this.state === "recording";
+  }
+
+  /** Whether the times of the run may be shown. */
+  get timed(): boolean {
+    return this.started.every((lane) => !["layers", "probe"].includes(lane.start.record));
+  }
+
+  /** For each started lane, the value of every frame on the axis of alignment. */
+  series(mode: Align): number[][] {
+    if (mode === "time") return this.started.map((lane) => lane.clock);
+    if (mode === "tokens") return this.started.map((lane) => lane.shown);
+    return this.started.map((lane) => lane.clock.map((_, i) => i));
+  }
+
+  /** The largest value on the axis of alignment. */
+  extent(mode: Align): number {
+    return Math.max(0, ...this.series(mode).map((values) => values[values.length - 1]));
+  }
+
+  /** All moments of the axis of alignment at which a frame begins, in order. */
+  moments(mode: Align): Moment[] {
+    return momentsOf(this.series(mode));
+  }
+
+  /** The frame of each lane at a moment of the axis of alignment. */
+  frames(mode: Align, moment: Moment): Frames {
+    const series = this.series(mode);
+    const out = { a: 0, b: 0 };
+    this.started.forEach((lane, i) => (out[lane.name] = frameAt(series[i], moment)));
+    return out;
+  }
+
+  /** The last frame of each lane. */
+  latest(): Frames {
+    return { a: this.lanes.a.rows.length, b: this.lanes.b.rows.length };
+  }
+}

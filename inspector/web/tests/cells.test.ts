@@ -1,0 +1,80 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { Rgb } from "../src/base/colours.ts";
+import { gridOf, pixels, reduced } from "../src/figures/cells.ts";
+import { runs } from "../src/figures/heat.ts";
+
+const axis = (count: number): { name: string; count: number } => ({ name: "", count });
+const RED: Rgb = [255, 0, 0];
+const BLUE: Rgb = [0, 0, 255];
+
+/** A grid of one row; null is no data. */
+function row(values: (number | null)[]): ReturnType<typeof gridOf> {
+  return gridOf({ x: axis(values.length), y: axis(1), value: (x) => values[x] });
+}
+
+/** A grid of one row of codes, of which 255 is no data. */
+function codes(values: number[]): ReturnType<typeof gridOf> {
+  const palette = Array.from({ length: 255 }, () => RED);
+  const cells = { codes: Uint8Array.from(values), palette };
+  return gridOf({ x: axis(values.length), y: axis(1), value: () => null, cells });
+}
+
+test("a pixel of several values shows the largest of those that have data", () => {
+  const { values } = reduced(row([1, 7, null, -3, null, null]), 3, 1, "largest");
+  assert.deepEqual([...values], [7, -3, NaN]);
+});
+
+test("a pixel of several values shows the mean of those that have data", () => {
+  const { values } = reduced(row([1, 7, null, -3, null, null]), 3, 1, "mean");
+  assert.deepEqual([...values], [4, -3, NaN]);
+});
+
+test("a pixel of several codes shows the largest that is not the code of no data", () => {
+  const { values } = reduced(codes([3, 255, 255, 255, 0, 1]), 3, 1, "largest");
+  assert.deepEqual([...values], [3, NaN, 1]);
+});
+
+test("a mean of codes leaves out the code of no data", () => {
+  const { values } = reduced(codes([3, 255, 255, 255, 0, 1]), 3, 1, "mean");
+  assert.deepEqual([...values], [3, NaN, 0.5]);
+});
+
+test("rows are reduced too, and every cell is in one pixel", () => {
+  const grid = gridOf({ x: axis(3), y: axis(5), value: (x, y) => (y === 3 && x === 1 ? 9 : 0) });
+  const small = reduced(grid, 2, 2, "largest");
+  assert.equal([...small.values].filter((value) => value === 9).length, 1);
+  assert.deepEqual([small.wide, small.high], [2, 2]);
+});
+
+test("a grid that fits is left alone", () => {
+  const grid = row([1, 2, 3]);
+  assert.equal(reduced(grid, 3, 10, "largest"), grid);
+});
+
+test("codes take the colours of the palette, and codes without one are transparent", () => {
+  const cells = { codes: Uint8Array.of(0, 1, 2), palette: [RED, null] };
+  const spec = { x: axis(3), y: axis(1), value: () => null, colour: () => BLUE, cells };
+  assert.deepEqual([...pixels(gridOf(spec), spec)], [0xff0000ff, 0, 0]);
+});
+
+test("values take the colours of the spec, each computed once", () => {
+  let calls = 0;
+  const colour = (): Rgb => {
+    calls++;
+    return BLUE;
+  };
+  assert.deepEqual([...pixels(row([5, null, 5]), { colour })], [0xffff0000, 0, 0xffff0000]);
+  assert.equal(calls, 1);
+});
+
+test("runs join equal neighbours and leave out cells without a name", () => {
+  const name = (x: number): string => "aab b"[x].trim();
+  const joined = runs(5, name, true).map(({ from, to }) => [from, to]);
+  assert.deepEqual(joined, [
+    [0, 2],
+    [2, 3],
+    [4, 5],
+  ]);
+  assert.equal(runs(5, name, false).length, 4);
+});

@@ -1,0 +1,75 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { PAPER } from "../src/figures/inks.ts";
+import { mapName, mapSpec, raceSpec } from "../src/race/charts.ts";
+import { Lane } from "../src/race/lane.ts";
+import type { LaneStart } from "../src/race/messages.ts";
+import { Store } from "../src/race/store.ts";
+
+const START: LaneStart = {
+  title: "",
+  prompt: [],
+  canvas: { "3": 9 },
+  length: 4,
+  block: 2,
+  record: "off",
+  mask: 0,
+  stop: [],
+  model: "",
+  environment: "",
+  memory: "",
+};
+
+/** Fill a lane of four places in two steps; the last place was given. */
+function filled(lane: Lane): Lane {
+  lane.begin(START);
+  lane.add([0, 0, 0, 1, 1, 2, 10, [2, 7, 500]]);
+  lane.add([1, 0, 0, 1, 1, 0, 30, [0, 7, 1000, 1, 8, 0]]);
+  return lane;
+}
+
+test("the map has a cell in the row of each token's step, up to the frame", () => {
+  const { value } = mapSpec(filled(new Lane("a")), 1, 2, PAPER);
+  const cells = [0, 1].map((y) => [0, 1, 2, 3].map((x) => value(x, y)));
+  assert.deepEqual(cells, [
+    [null, null, 100, null],
+    [null, null, null, null],
+  ]);
+});
+
+test("the map's key changes with a token's confidence", () => {
+  const [one, other] = [filled(new Lane("a")), filled(new Lane("a"))];
+  other.at[2] = { id: 7, row: 0, sure: 0.25, fixed: false };
+  assert.notEqual(mapSpec(one, 2, 2, PAPER).key, mapSpec(other, 2, 2, PAPER).key);
+});
+
+test("the map is named by the tokens of the frame's step", () => {
+  const lane = filled(new Lane("b"));
+  const name = "Lane B: step by position, coloured by confidence";
+  assert.equal(mapName(lane, 2), name + "; at step 2 token 1, 2");
+  assert.equal(mapName(lane, 0), name);
+});
+
+test("the race shows all steps faintly, and those up to the frame strongly", () => {
+  const store = new Store();
+  filled(store.lanes.a);
+  const { series, labels } = raceSpec(store, { a: 1, b: 0 }, PAPER);
+  assert.deepEqual(
+    series.map(({ xs, ys }) => [xs, ys]),
+    [
+      [
+        [0, 10, 40],
+        [0, 1, 3],
+      ],
+      [
+        [0, 10],
+        [0, 1],
+      ],
+      [[10], [1]],
+    ],
+  );
+  assert.deepEqual(
+    labels?.map(({ x, y, text }) => [x, y, text]),
+    [[10, 1, "A"]],
+  );
+});

@@ -1,0 +1,115 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { NO_DATA } from "../src/inspect/codes.ts";
+import { DriftCounts, limitOf, type BudgetRules } from "../src/inspect/drift_counts.ts";
+import type { Frame } from "../src/inspect/view.ts";
+import { bytes, ints } from "./inspected.ts";
+
+const __ = NO_DATA;
+const QUANTITIES = ["k", "v", "attn", "ffn", "q0"];
+
+/** Three steps, two layers, four positions of which two are the prompt; V drifts as given. */
+function counts(
+  v: number[][],
+  rules: BudgetRules | null,
+  choice: { quantity?: string; answer?: boolean },
+): DriftCounts {
+  const drift = v.flatMap((row) =>
+    QUANTITIES.flatMap((name) => (name === "v" ? row : [9, 9, 9, __])),
+  );
+  const none = ints([0], []);
+  const frame: Frame = {
+    level: "layers",
+    positions: 4,
+    prompt: 2,
+    block: 2,
+    layers: 2,
+    steps: 3,
+    revealed: none,
+    before: none,
+    ids: none,
+    blocks: none,
+    kinds: none,
+    rows: none,
+    // All rows in step 1 and in layer 1 of step 2; then one row of the answer in every site.
+    plan: bytes(
+      [3, 2, 4, 1],
+      [0xf0, 0xf0, 0xf0, 0x20, 0x20, 0x20].flatMap((byte) => [byte, byte, byte, byte]),
+    ),
+  };
+  const data = { quantities: QUANTITIES, drift: bytes([3, 2, 5, 4], drift) };
+  return new DriftCounts(data, frame, rules, {
+    quantity: "v",
+    limit: 0.05,
+    answer: false,
+    ...choice,
+  });
+}
+
+const V = [
+  [__, __, __, __],
+  [__, __, __, __],
+  [0, 0, 0, 250],
+  [0, 250, __, __],
+  [0, __, __, __],
+  [__, __, __, __],
+];
+const RULES: BudgetRules = {
+  shift: 0,
+  due: bytes([3, 3], [1, 1, 1, 0, 1, 1, 0, 1, 0]),
+  facts: { budget: [0.5, 0.25] },
+  budget_of: "answer",
+};
+
+test("the sentence counts the rows and names the layer that drifts most", () => {
+  assert.equal(
+    counts(V, null, {}).sentence(),
+    "2 of 7 evaluated rows (29 %) have a drift of V above 0.05, over all layers and steps. Layer 2 drifts most (50 %).",
+  );
+});
+
+test("the sentence names no layer if no row is above the threshold", () => {
+  const calm = V.map((row) => row.map((code) => (code === 250 ? 0 : code)));
+  assert.ok(counts(calm, null, {}).sentence().endsWith("over all layers and steps."));
+});
+
+test("the sentence says if no row was evaluated", () => {
+  const blank = V.map((row) => row.map(() => __));
+  assert.equal(counts(blank, null, {}).sentence(), "No row was evaluated twice.");
+});
+
+test("rows of the answer begin earlier if a row predicts the next token", () => {
+  assert.equal(counts(V, null, { answer: true }).from, 2);
+  assert.equal(counts(V, { ...RULES, shift: 1 }, { answer: true }).from, 1);
+});
+
+test("without a budget, the shares of a layer are of all steps after the first", () => {
+  const { name, layers, steps } = counts(V, null, {}).recomputed();
+  assert.equal(name, "recomputed after step 1");
+  assert.deepEqual(layers, [(1 + 0.25) / 2, 0.25]);
+  assert.deepEqual(steps, [1, (1 + 0.25) / 2, 0.25]);
+});
+
+test("with a budget, the shares of a layer are of the steps without a refresh", () => {
+  const { name, layers } = counts(V, RULES, {}).recomputed();
+  assert.equal(name, "recomputed between refreshes");
+  assert.deepEqual(layers, [0.25, 0.25]);
+});
+
+test("a row of the query counts as recomputed where it was evaluated", () => {
+  assert.deepEqual(counts(V, null, { quantity: "q0" }).recomputed().steps, [0.75, 0.75, 0.75]);
+});
+
+test("the budget needs no hint for the quantities and rows that it is of", () => {
+  assert.equal(counts(V, RULES, { quantity: "attn", answer: true }).budget()?.hint, "");
+  assert.match(counts(V, RULES, { quantity: "attn" }).budget()?.hint ?? "", /^ The budget applies/);
+  assert.match(counts(V, RULES, { answer: true }).budget()?.hint ?? "", /^ The budget applies/);
+});
+
+test("a budget for another number of layers is not shown", () => {
+  assert.equal(counts(V, { ...RULES, facts: { budget: [0.5] } }, {}).budget(), null);
+});
+
+test("the slider's exponents are thresholds of two digits", () => {
+  assert.deepEqual([-1.3, -4, 0].map(limitOf), [0.05, 0.0001, 1]);
+});

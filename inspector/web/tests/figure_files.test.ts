@@ -1,0 +1,83 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import { crc32 } from "node:zlib";
+import { PAPER, retinted, VARIABLES, type Inks } from "../src/figures/inks.ts";
+import { withResolution } from "../src/figures/png.ts";
+import { wrapped } from "../src/figures/svg.ts";
+import { figureRows, fileStem } from "../src/figures/table.ts";
+
+test("a file's name says run, lane, layer from 1, quantity and figure", () => {
+  const about = { run: "1A2b3c4d5e6f", lane: "a", layer: 3, quantity: "v" };
+  assert.equal(fileStem("drift-steps", about), "driftscope-1a2b3c4d-lane-a-layer-4-v-drift-steps");
+});
+
+test("what is not known is left out of a file's name", () => {
+  assert.equal(fileStem("rho", { layer: 0 }), "driftscope-layer-1-rho");
+  assert.equal(fileStem("rho"), "driftscope-rho");
+});
+
+test("a file's name has only letters, digits and hyphens", () => {
+  assert.equal(fileStem("x", { quantity: "attn. / ρ output " }), "driftscope-attn-output-x");
+});
+
+test("a chart's rows are its values, series by series", () => {
+  const rows = figureRows({
+    title: "",
+    x: { name: "step", from: 0, to: 1 },
+    y: { name: "ms", from: 0, to: 1 },
+    series: [{ name: "A", colour: "", xs: [1, 2], ys: [5, null] }],
+  });
+  assert.deepEqual(rows, [
+    ["series", "step", "ms"],
+    ["A", 1, 5],
+    ["A", 2, null],
+  ]);
+});
+
+test("a heat map's rows are its cells with their names and plain values", () => {
+  const rows = figureRows({
+    title: "",
+    key: "",
+    x: { name: "step", count: 2 },
+    y: { name: "kind", count: 1, tick: () => "all" },
+    value: (x) => (x ? 7 : null),
+    colour: () => [0, 0, 0],
+    plain: (value) => value / 10,
+    unit: "share",
+    words: () => "",
+  });
+  assert.deepEqual(rows, [
+    ["step", "kind", "share"],
+    [1, "all", null],
+    [2, "all", 0.7],
+  ]);
+});
+
+test("a PNG file states its resolution in a valid chunk after the header", () => {
+  const file = Uint8Array.from({ length: 40 }, (_, i) => i);
+  const out = withResolution(file, 300);
+  const view = new DataView(out.buffer);
+  assert.equal(new TextDecoder().decode(out.subarray(37, 41)), "pHYs");
+  assert.equal(view.getUint32(41), 11811);
+  assert.equal(view.getUint32(50), crc32(out.subarray(37, 50)));
+  assert.deepEqual([...out.subarray(0, 33), ...out.subarray(54)], [...file]);
+});
+
+test("the inks of saved figures are those of the light theme", () => {
+  const sheets = ["page.css", "race.css"].map((name) => readFileSync("../static/" + name, "utf8"));
+  const light = sheets.join("").replace(/\.dark[^{]*\{[^}]*\}/g, "");
+  for (const name of Object.keys(VARIABLES) as (keyof Inks)[]) {
+    assert.match(light, new RegExp(VARIABLES[name] + ": " + PAPER[name] + "[; ]"));
+  }
+});
+
+test("inks of one theme become those of another, and other colours stay", () => {
+  const shade = retinted({ ...PAPER, a: "#aab6c5" }, PAPER);
+  assert.deepEqual([shade("#aab6c5"), shade("#123456")], [PAPER.a, "#123456"]);
+});
+
+test("a long title is broken between words", () => {
+  const lines = wrapped("one two threefour five", 8, (text) => text.length);
+  assert.deepEqual(lines, ["one two", "threefour", "five"]);
+});

@@ -1,0 +1,158 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { firstSplit, reusedBefore, splitLines, type RunFacts } from "../src/inspect/first_split.ts";
+import type { Frame } from "../src/inspect/view.ts";
+import { Lane } from "../src/race/lane.ts";
+import type { LaneName } from "../src/race/messages.ts";
+import { bytes, ints } from "./inspected.ts";
+
+const END = 99;
+const UNKNOWN: RunFacts = { frames: {}, candidates: () => null };
+
+/** A lane of four answer tokens; each commit is place and token, one a step. */
+function lane(
+  name: LaneName,
+  commits: [number, number][],
+  canvas: Record<string, number> = {},
+): Lane {
+  const out = new Lane(name);
+  out.begin({
+    title: "",
+    prompt: [1],
+    canvas,
+    length: 4,
+    block: 4,
+    record: "steps",
+    mask: null,
+    stop: [END],
+    model: "",
+    environment: "",
+    memory: "",
+  });
+  commits.forEach(([place, id], step) => out.add([step, 0, 0, 5, 1, 0, 1, [place, id, 900]]));
+  for (const id of [1, 2, 3, 4]) out.pieces.set(id, "t" + String(id));
+  return out;
+}
+
+/** Two steps, one layer, one prompt and four answer positions. */
+function frame(plan: number[]): Frame {
+  const none = ints([0], []);
+  return {
+    level: "steps",
+    positions: 5,
+    prompt: 1,
+    block: 4,
+    layers: 1,
+    steps: 2,
+    revealed: none,
+    before: none,
+    ids: none,
+    blocks: none,
+    kinds: none,
+    rows: none,
+    plan: bytes(
+      [2, 1, 4, 1],
+      plan.flatMap((byte) => [byte, byte, byte, byte]),
+    ),
+  };
+}
+
+test("the first place with different tokens is found, whatever the order of the steps", () => {
+  const a = lane("a", [
+    [2, 3],
+    [0, 1],
+    [1, 2],
+  ]);
+  const b = lane("b", [
+    [2, 4],
+    [0, 1],
+    [1, 4],
+  ]);
+  assert.equal(firstSplit(a, b)?.place, 1);
+});
+
+test("a place that one lane left masked is no split", () => {
+  assert.equal(firstSplit(lane("a", [[0, 1]]), lane("b", [[1, 2]])), null);
+});
+
+test("a difference after both ends of text is no split", () => {
+  const a = lane("a", [
+    [0, END],
+    [1, 2],
+    [2, 3],
+  ]);
+  const b = lane("b", [
+    [0, END],
+    [1, 2],
+    [2, 4],
+  ]);
+  assert.equal(firstSplit(a, b), null);
+});
+
+test("an end of text against a token is a split", () => {
+  assert.equal(firstSplit(lane("a", [[0, END]]), lane("b", [[0, 1]]))?.place, 0);
+});
+
+test("equal answers are said to be equal", () => {
+  assert.match(splitLines(null, UNKNOWN)[0], /^The lanes do not differ/);
+});
+
+test("the choices of both lanes are named, with step and confidence", () => {
+  const split = firstSplit(
+    lane("a", [
+      [0, 1],
+      [1, 2],
+    ]),
+    lane("b", [[1, 3]], { 0: 1 }),
+  );
+  assert.equal(
+    splitLines(split, UNKNOWN)[0],
+    "The lanes first differ at answer token 2: A committed “t2” at step 2 (confidence 0.900), B committed “t3” at step 1 (confidence 0.900).",
+  );
+});
+
+test("a token that was given has no step and no confidence", () => {
+  const split = firstSplit(lane("a", [[0, 1]]), lane("b", [], { 0: 2 }));
+  assert.match(splitLines(split, UNKNOWN)[0], /, B was given “t2”\.$/);
+});
+
+test("without a recording, the cause ends with a request to record", () => {
+  const split = firstSplit(lane("a", [[0, 1]]), lane("b", [[0, 2]]));
+  assert.equal(
+    splitLines(split, UNKNOWN)[1],
+    "Both lanes had the same canvas at this choice. Press Record to see how the caches treated this row.",
+  );
+});
+
+test("on the same canvas, the cause is what a lane reused", () => {
+  const commits: [number, number][] = [[0, 1]];
+  const split = firstSplit(lane("a", [...commits, [1, 2]]), lane("b", [...commits, [1, 3]]));
+  const facts = { ...UNKNOWN, frames: { a: frame([0xf8, 0xf8]), b: frame([0xf8, 0x08]) } };
+  const [, cause, mine, theirs] = splitLines(split, facts);
+  assert.equal(
+    cause,
+    "Both lanes had the same canvas at this choice, so the difference comes from values reused by lane B.",
+  );
+  assert.match(mine, /of 2 layer-steps: K 2, V 2, .*; nothing was reused\.$/);
+  assert.match(theirs, /of 2 layer-steps: K 1, V 1, .*; the rest was reused\.$/);
+});
+
+test("different canvases are counted", () => {
+  const split = firstSplit(
+    lane("a", [
+      [2, 4],
+      [0, 1],
+    ]),
+    lane("b", [[0, 2]]),
+  );
+  const facts = { ...UNKNOWN, frames: { a: frame([0xf8, 0xf8]), b: frame([0xf8, 0xf8]) } };
+  assert.equal(
+    splitLines(split, facts)[1],
+    "The canvases of the lanes differed at this choice: 1 answer tokens were known in A, 0 in B, and no value had been reused before.",
+  );
+});
+
+test("the bits after the last position do not count as reused", () => {
+  assert.equal(reusedBefore(frame([0xf8, 0xf0]), 0), false);
+  assert.equal(reusedBefore(frame([0xf8, 0xf0]), 1), true);
+});

@@ -1,0 +1,32 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { noteWords, otherWords, stateWords } from "../src/race/head.ts";
+import { finished, laneEnd, raceOf, steps } from "./races.ts";
+
+test("a finished race says where it was measured", () => {
+  assert.equal(stateWords(finished(), false), "Finished · measured on a machine");
+});
+
+test("a refused request did not start, and a new one is queued", () => {
+  const store = raceOf(steps([0]), []);
+  store.take({ run: null, state: "failed", message: "no", lanes: {} });
+  assert.equal(stateWords(store, false), "Not started");
+  assert.equal(stateWords(store, true), "Waiting for a place …");
+});
+
+test("the note is the server's message, else that of a lane that failed", () => {
+  const store = raceOf(steps([0]), []);
+  assert.equal(noteWords(store), "");
+  store.lanes.b.end = laneEnd({ reason: "failed", message: "it broke" });
+  assert.equal(noteWords(store), "it broke");
+  store.message = "no";
+  assert.equal(noteWords(store), "no");
+});
+
+test("another question of the settings is told", () => {
+  const store = finished();
+  store.question = "How many?";
+  assert.match(otherWords(store, "How much?"), /another problem: How many\?$/);
+  assert.equal(otherWords(store, "How many?"), "");
+  assert.equal(otherWords(store, null), "");
+});

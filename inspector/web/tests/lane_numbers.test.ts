@@ -1,0 +1,84 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { answerRows, numberRows, ratioText } from "../src/inspect/lane_numbers.ts";
+import { Lane, started, type StartedLane } from "../src/race/lane.ts";
+import type { LaneName, Summary } from "../src/race/messages.ts";
+
+function lane(name: LaneName, metrics: Record<string, number | null>): StartedLane {
+  const out = new Lane(name);
+  out.begin({
+    title: "title of " + name,
+    prompt: [],
+    canvas: {},
+    length: 0,
+    block: 1,
+    record: "off",
+    mask: null,
+    stop: [],
+    model: "",
+    environment: "",
+    memory: "",
+  });
+  out.end = { reason: "done", message: "", text: "", metrics };
+  assert.ok(started(out));
+  return out;
+}
+
+function row(label: string, rows: string[][]): string[] | undefined {
+  return rows.find(([first]) => first === label);
+}
+
+test("a ratio is B by A; it is unknown if A is 0", () => {
+  assert.deepEqual([ratioText(4, 2), ratioText(0, 2), ratioText(4, null)], ["0.500×", "–", "–"]);
+});
+
+test("the heading names both lanes", () => {
+  const rows = numberRows(lane("a", {}), lane("b", {}), true);
+  assert.deepEqual(rows[0], ["Measure", "A: title of a", "B: title of b", "B / A"]);
+});
+
+test("a share is shown in percent", () => {
+  const rows = numberRows(lane("a", { recomputed: 1 }), lane("b", { recomputed: 0.25 }), true);
+  const found = row("Token-layers recomputed, %", rows);
+  assert.deepEqual(found?.slice(1), ["100", "25", "0.250×"]);
+});
+
+test("recorded runs show no times", () => {
+  const rows = numberRows(lane("a", { total_ms: 5 }), lane("b", { total_ms: 5 }), false);
+  assert.deepEqual(row("Engine time, ms", rows)?.slice(1), ["–", "–", "–"]);
+});
+
+test("the guider's measures need a guider in one of the lanes", () => {
+  const label = "Guider's cache, bytes";
+  assert.equal(row(label, numberRows(lane("a", {}), lane("b", {}), true)), undefined);
+  const rows = numberRows(lane("a", {}), lane("b", { guider_forwards: 3 }), true);
+  assert.ok(row(label, rows));
+});
+
+const SUMMARY: Summary = {
+  speedup: null,
+  text_speedup: null,
+  forwards: [32, 32],
+  text_forwards: [20, 10],
+  end_of_text: ["official", ""],
+  expected: "26",
+  numbers: ["26", null],
+  right: [true, false],
+  agreement: 0.5,
+  first_divergence: 3,
+  same_text: false,
+  same_answer: false,
+};
+
+test("the answers are judged, and compared up to the end of the text", () => {
+  assert.deepEqual(answerRows(SUMMARY), [
+    ["End-of-text rule", "official", "–", ""],
+    ["Forwards until the text is complete", "20", "10", "0.500×"],
+    ["Tokens before the end that agree", "", "50 %", ""],
+    ["Number answered", "26 ✓ right", "none ✗ wrong", ""],
+  ]);
+});
+
+test("a single lane has no rows about the answers", () => {
+  assert.deepEqual(answerRows({ ...SUMMARY, numbers: ["26"] }), []);
+});

@@ -1,0 +1,91 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { rowAges } from "../src/inspect/row_ages.ts";
+import { layerLimit, mapLegend, thresholdWords } from "../src/inspect/views/queries.ts";
+import { bytes, floats, frameOf } from "./inspected.ts";
+
+const [K, V, ATTENTION] = [0, 1, 2];
+const DATA = {
+  q0: bytes([1], [0]),
+  threshold: [-1, 0.01],
+  aimed: [0, 0.25],
+  dare: true,
+  site: V,
+  anchor: false,
+  edges: floats([2], [0, 1]),
+  counts: bytes([1], [0]),
+  reuse: floats([1], [0]),
+};
+
+test("the legend names what is reused", () => {
+  assert.equal(mapLegend(K, 0, null).underName, "K reused");
+  assert.equal(mapLegend(ATTENTION, 0, null).underName, "attention output reused");
+});
+
+test("legends of different sites, layers or thresholds differ as texts, so that they are redrawn", () => {
+  const legends = [
+    mapLegend(K, 0, 0.01),
+    mapLegend(V, 0, 0.01),
+    mapLegend(V, 1, 0.01),
+    mapLegend(V, 1, 0.1),
+    mapLegend(V, 1, null),
+  ].map((legend) => JSON.stringify(legend));
+  assert.equal(new Set(legends).size, legends.length);
+});
+
+test("the threshold is marked on the scale, whose decades are equally long", () => {
+  const { legend } = mapLegend(V, 1, 0.01);
+  assert.deepEqual(legend.kind === "scale" && legend.marks, [0.6]);
+  assert.deepEqual(legend.items, [[[213, 94, 0], "τ of layer 2: 0.010", "τ"]]);
+});
+
+test("without a threshold nothing is marked", () => {
+  const { legend } = mapLegend(V, 1, null);
+  assert.deepEqual([legend.kind === "scale" && legend.marks, legend.items], [[], []]);
+});
+
+test("a layer that reuses nothing has no threshold", () => {
+  assert.deepEqual(
+    [0, 1].map((layer) => layerLimit(DATA, layer)),
+    [null, 0.01],
+  );
+  assert.equal(layerLimit({ threshold: null }, 0), null);
+});
+
+test("the sentence says where the threshold is from", () => {
+  const words = (layer: number, changes: Partial<typeof DATA> = {}): string =>
+    thresholdWords({ ...DATA, ...changes }, layer, layerLimit(DATA, layer));
+  assert.equal(
+    words(1),
+    "Layer 2: τ = 0.010, set so that 25 % of the rows of a calibration run stay below it.",
+  );
+  assert.equal(words(0), "Layer 1: nothing is reused.");
+  assert.match(words(1, { anchor: true }), /below it\. The method compared each query with/);
+  assert.match(words(1, { dare: false }), /^The cache of this run does not compare queries/);
+});
+
+test("a DARE run without thresholds reuses nothing", () => {
+  const words = thresholdWords({ ...DATA, threshold: null, aimed: null }, 0, null);
+  assert.match(words, /^This run reuses nothing/);
+});
+
+test("an age counts the steps since the value was recomputed", () => {
+  const frame = frameOf((step, _, site, x) => site === V && x === 0 && step === 0);
+  const ages = rowAges(frame, 0, V);
+  assert.deepEqual(
+    [0, 1, 2].map((step) => ages.at(step, 0)),
+    [0, 1, 2],
+  );
+  assert.equal(ages.at(2, 1), null);
+  assert.equal(rowAges(frame, 0, K).at(0, 0), null);
+});
+
+test("an age begins again when the value is recomputed, in the layer asked for", () => {
+  const frame = frameOf((step, layer) => layer === 1 && step !== 1);
+  const ages = rowAges(frame, 1, V);
+  assert.deepEqual(
+    [0, 1, 2].map((step) => ages.at(step, 3)),
+    [0, 1, 0],
+  );
+  assert.equal(rowAges(frame, 0, V).at(2, 3), null);
+});

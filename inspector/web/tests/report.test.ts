@@ -1,0 +1,165 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { shownRows } from "../src/race/numbers.ts";
+import {
+  chips,
+  headline,
+  measuredWords,
+  pill,
+  ratio,
+  recordWords,
+  stats,
+  verdict,
+} from "../src/race/report.ts";
+import { finished, laneEnd, raceOf, steps, summaryOf } from "./races.ts";
+
+const NO_FRAMES = { a: 0, b: 0 };
+
+test("a running race is told by its tokens", () => {
+  const store = raceOf(steps([0], [1, 2]), steps([0]));
+  assert.equal(headline(store, { a: 1, b: 0 }), "A 1 of 4 · B 0 of 4");
+});
+
+test("a finished race is told by its speed-up", () => {
+  assert.equal(headline(finished(), NO_FRAMES), "Lane B is 2.0× faster");
+  assert.equal(headline(finished({ speedup: 0.5 }), NO_FRAMES), "Lane B is 2.0× slower");
+});
+
+test("a ratio that rounds to 1.0 is about equal, on both sides of 1", () => {
+  assert.deepEqual([1, 1.049, 0.96].map(ratio), ["about equal", "about equal", "about equal"]);
+  assert.deepEqual([1.06, 0.94, 12.4].map(ratio), ["1.1× faster", "1.1× slower", "12× faster"]);
+});
+
+test("lanes of equal speed are about equal", () => {
+  const found = finished({ speedup: 0.98, text_speedup: 1.5 });
+  assert.equal(
+    headline(found, NO_FRAMES),
+    "Lane B is about equal in speed; up to the end of the text 1.5× faster",
+  );
+});
+
+test("lane B is not only faster if it is wrong where lane A is right", () => {
+  const wrong = { right: [true, false], same_answer: false };
+  assert.equal(headline(finished(wrong), NO_FRAMES), "Lane B is 2.0× faster, but wrong");
+  assert.equal(
+    headline(finished({ ...wrong, speedup: 0.5 }), NO_FRAMES),
+    "Lane B is 2.0× slower, and wrong",
+  );
+});
+
+test("lane B is called wrong only where lane A is known to be right", () => {
+  for (const right of [
+    [false, false],
+    [null, null],
+    [true, true],
+    [false, true],
+  ]) {
+    assert.equal(headline(finished({ right }), NO_FRAMES), "Lane B is 2.0× faster");
+  }
+});
+
+test("unequal rules for the end of the text are told, also without times", () => {
+  const rules = { end_of_text: ["official", "fill_safe"] };
+  const words = "Unequal end-of-text rules: A official, B fill_safe";
+  assert.equal(headline(finished(rules), NO_FRAMES), "Lane B is 2.0× faster. " + words);
+  assert.equal(headline(finished({ ...rules, speedup: null }), NO_FRAMES), words);
+});
+
+test("the chips tell forwards, answers and agreement", () => {
+  const store = finished({
+    text_forwards: [20, 9],
+    same_text: false,
+    agreement: 0.876,
+    first_divergence: 4,
+  });
+  assert.deepEqual(chips(store), [
+    "16 forwards instead of 32",
+    "9 instead of 20 up to the end of the text",
+    "same answer: 45 ✓ right",
+    "87 % of tokens agree, first difference at token 5",
+  ]);
+});
+
+test("forwards are not compared without times", () => {
+  assert.deepEqual(chips(finished({ speedup: null })), [
+    "same answer: 45 ✓ right",
+    "every token agrees",
+  ]);
+});
+
+test("one lane alone has no chips", () => {
+  assert.deepEqual(chips(finished({ numbers: ["45"] })), []);
+});
+
+test("different answers are told with the right one", () => {
+  const found = { same_answer: false, numbers: ["45", null], right: [true, false] };
+  assert.equal(verdict(summaryOf(found)), "answers differ: A 45 ✓, B none ✗ (right: 45)");
+});
+
+test("equal wrong answers are told as wrong", () => {
+  const found = { numbers: ["44", "44"], right: [false, false] };
+  assert.equal(verdict(summaryOf(found)), "same answer: 44 ✗ wrong (right: 45)");
+});
+
+test("without an expected answer nothing is called right", () => {
+  const found = { expected: null, right: [null, null] };
+  assert.equal(verdict(summaryOf(found)), "same answer: 45");
+});
+
+test("answers without numbers are told as such", () => {
+  const found = { same_answer: false, numbers: [null, null], right: [false, false] };
+  assert.equal(verdict(summaryOf(found)), "no number in either answer (right: 45)");
+});
+
+test("answers that are not numbers are not quoted", () => {
+  const found = {
+    expected: "a b c",
+    numbers: [null, null],
+    same_answer: false,
+    right: [true, false],
+  };
+  assert.equal(verdict(summaryOf(found)), "answers differ: A ✓, B ✗");
+});
+
+test("the numbers of a lane have dashes where there is no time", () => {
+  const { lanes } = raceOf(steps([0], [1]), []);
+  const values = (timed: boolean): string[] => stats(lanes.a, 2, timed).map(([, value]) => value);
+  assert.deepEqual(values(true), ["2", "2", "20 ms", "10.0 ms", "100"]);
+  assert.deepEqual(values(false), ["2", "2", "–", "–", "–"]);
+});
+
+test("a lane's label is its step, and its end at the last frame", () => {
+  const { a } = raceOf(steps([0], [1]), []).lanes;
+  a.end = laneEnd({ reason: "stopped" });
+  assert.deepEqual(
+    [0, 1, 2].map((frame) => pill(a, frame)),
+    ["not started", "step 1 · partial step · 6 rows", "stopped at step 2"],
+  );
+});
+
+test("what can be recorded is told only where a server is", () => {
+  const store = finished();
+  const frames = { a: { level: "layers" as const } };
+  assert.equal(recordWords(store, frames, true), "Recorded: plans and drift of every layer.");
+  assert.match(recordWords(store, {}, false), /^Not recorded: .* Record runs the same settings/);
+});
+
+test("a recorded run is not called measured", () => {
+  const store = finished();
+  assert.equal(
+    measuredWords(store),
+    "Model tiny. Measured by the engine's own clock on a machine, without drawing.",
+  );
+  for (const lane of store.started) lane.start.record = "probe";
+  assert.equal(measuredWords(store), "Model tiny. Recorded, not timed, on a machine.");
+});
+
+test("the table leaves out times of recorded runs and, without a guider, its numbers", () => {
+  const names = (guided: boolean, timed: boolean): string[] => {
+    const metrics = guided ? { guider_forwards: 3 } : {};
+    return shownRows([{ end: laneEnd({ metrics }) }], timed).map(([name]) => name);
+  };
+  assert.ok(names(false, true).includes("total_ms") && !names(false, true).includes("guider_ms"));
+  assert.ok(names(true, true).includes("guider_ms"));
+  assert.ok(!names(true, false).some((name) => /_ms$|_per_s$/.test(name)));
+});

@@ -1,0 +1,21 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { binSpan, rowsByBins } from "../src/inspect/views/scatter.ts";
+import { ints } from "./inspected.ts";
+
+// Two pairs, two layers, two by two bins.
+const COUNTS = ints([2, 2, 2, 2], [1, 2, 3, 4, 10, 20, 30, 40, 5, 6, 7, 8, 0, 0, 0, 1]);
+
+test("the rows of a layer are its own", () => {
+  assert.deepEqual(Array.from(rowsByBins(COUNTS, 0, 1)), [10, 20, 30, 40]);
+});
+
+test("the rows of all layers are the sums, pair by pair", () => {
+  assert.deepEqual(Array.from(rowsByBins(COUNTS, 0, 2)), [11, 22, 33, 44]);
+  assert.deepEqual(Array.from(rowsByBins(COUNTS, 1, 2)), [5, 6, 7, 9]);
+});
+
+test("the first bin begins at 0 and the last ends at 2", () => {
+  assert.equal(binSpan(0, 4), "0 to 0.0010");
+  assert.equal(binSpan(3, 4), "0.10 to 2");
+});

@@ -1,0 +1,44 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { scheduleSentence, siteShare, type ScheduleData } from "../src/inspect/views/schedule.ts";
+import { bytes, floats, ints } from "./inspected.ts";
+
+/** Two steps; `planned` and `done` are kinds by step and region. */
+function data(planned: number[], done: number[], differs: number[]): ScheduleData {
+  return {
+    planned: bytes([planned.length / 3, 3], planned),
+    done: bytes([2, 3], done),
+    differs: ints([differs.length / 2, 2], differs),
+    portion: floats([2, 3], [1, 1, 1, 0, 0, 0]),
+    share: floats([1, 1, 4], [0, 0.25, 0.5, 1]),
+    running: floats([2], [100, 50]),
+  };
+}
+
+test("a trace without plans says so", () => {
+  const found = scheduleSentence(data([], [0, 0, 0, 2, 2, 2], []), 2);
+  assert.equal(found, "This trace has no planned schedule, only what was done.");
+});
+
+test("a schedule that was kept says so", () => {
+  const kinds = [0, 0, 0, 2, 1, 2];
+  assert.equal(
+    scheduleSentence(data(kinds, kinds, []), 2),
+    "Every step matched the planned schedule.",
+  );
+});
+
+test("the first step and region that differ are named, with both kinds", () => {
+  const found = scheduleSentence(data([0, 0, 0, 2, 1, 2], [0, 0, 0, 2, 0, 3], [1, 1, 1, 2]), 2);
+  assert.ok(
+    found.startsWith(
+      "Done differs from planned in 2 of 6 cells; first in step 2, current block: planned partial, done full. ",
+    ),
+  );
+});
+
+test("the share of a layer is that of a site, or the mean of all four", () => {
+  const found = data([], [0, 0, 0, 0, 0, 0], []);
+  assert.equal(siteShare(found, "2", 0, 0), 0.5);
+  assert.equal(siteShare(found, "mean", 0, 0), 0.4375);
+});

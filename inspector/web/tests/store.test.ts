@@ -1,0 +1,73 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { Store } from "../src/race/store.ts";
+import { laneStart, raceNews, raceOf, steps, summaryOf } from "./races.ts";
+
+test("new steps are appended to the lanes", () => {
+  const store = raceOf(steps([0]), []);
+  const [, second] = steps([0], [1]);
+  assert.equal(
+    store.take({ run: "run", state: "running", lanes: { a: { rows: [second] } } }),
+    true,
+  );
+  assert.deepEqual(store.latest(), { a: 2, b: 0 });
+});
+
+test("a gap in the steps is told, so that the whole race is asked for", () => {
+  const store = raceOf(steps([0]), []);
+  const [, , third] = steps([0], [1], [2]);
+  assert.equal(
+    store.take({ run: "run", state: "running", lanes: { a: { rows: [third] } } }),
+    false,
+  );
+});
+
+test("the whole race replaces what there was", () => {
+  const store = raceOf(steps([0]), steps([1]));
+  store.take(raceNews(steps([0], [1]), []));
+  assert.deepEqual(store.latest(), { a: 2, b: 0 });
+});
+
+test("news of a later run leave the lanes as they are until it starts", () => {
+  const store = raceOf(steps([0]), []);
+  store.take({ run: "later", state: "loading", lanes: {} });
+  assert.deepEqual([store.run, store.state, store.pending], ["run", "loading", true]);
+  assert.equal(store.lanes.a.rows.length, 1);
+});
+
+test("a refusal keeps the run and is over with the next message", () => {
+  const store = raceOf(steps([0]), []);
+  store.take({ run: null, state: "failed", message: "no", lanes: {} });
+  assert.deepEqual([store.run, store.state, store.refusal], ["run", "running", true]);
+  store.take({ run: "run", state: "running", lanes: {} });
+  assert.equal(store.refusal, false);
+});
+
+test("a run is live until its last state; nothing can be asked for meanwhile", () => {
+  const store = raceOf(steps([0]), []);
+  assert.deepEqual([store.live, store.busy], [true, true]);
+  store.take({ run: "run", state: "done", lanes: {}, summary: summaryOf() });
+  assert.deepEqual([store.live, store.busy], [false, false]);
+  assert.equal(store.summary?.speedup, 2);
+});
+
+test("times are not shown if layers were recorded", () => {
+  const start = laneStart({ record: "layers" });
+  assert.equal(raceOf([], [], { lanes: { a: { start } } }).timed, false);
+  assert.equal(raceOf([], []).timed, true);
+});
+
+test("the frames at a time are those whose steps are done by then", () => {
+  const store = raceOf(steps([0], [1], [2]), steps([0]));
+  assert.deepEqual(store.frames("time", { value: 25, later: Infinity }), { a: 2, b: 1 });
+});
+
+test("a lane that has ended stays at its last step", () => {
+  const store = raceOf(steps([0], [1], [2]), steps([0]));
+  assert.deepEqual(store.frames("step", { value: 3, later: Infinity }), { a: 3, b: 1 });
+});
+
+test("an empty store has no extent and no run", () => {
+  const store = new Store();
+  assert.deepEqual([store.extent("time"), store.latest(), store.started], [0, { a: 0, b: 0 }, []]);
+});
