@@ -14,8 +14,10 @@ from typing import Any
 
 STATIC = Path(__file__).parent / "static"
 BUNDLE = "page.js"
-# Gradio runs a component's script as the body of a function with these five parameters.
+# Gradio runs a component's script as the body of a function with these five parameters. It offers
+# listeners only for the events whose names it finds, in quotation marks, in that script.
 LOADER = """
+// Events: %(events)s
 const root = (window.gradio_config?.root || location.origin).replace(/[/]?$/, "/");
 import(new URL("%(path)s", root)).then(
   (page) => page.%(name)s({ element, props, trigger, watch, server }),
@@ -41,9 +43,13 @@ def template(name: str) -> str:
     return whole.replace("<!-- inspector -->", text("inspect/inspect.html"))
 
 
-def script(name: str) -> str:
-    """A component's script: it loads the page's bundle and calls its function `name`."""
-    return LOADER % {"path": bundle_path(), "name": name}
+def script(name: str, events: Iterable[str] = ()) -> str:
+    """A component's script: it loads the page's bundle and calls its function `name`.
+
+    `events` are the component's own events.
+    """
+    named = ", ".join(f'"{event}"' for event in events)
+    return LOADER % {"path": bundle_path(), "name": name, "events": named}
 
 
 @cache

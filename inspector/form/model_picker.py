@@ -35,7 +35,7 @@ def build_model_picker(form: Form) -> gr.HTML:
             presets = gr.HTML(
                 Presets(form).offer(default.model), html_template=static_files.text("preset.html"),
                 elem_id="ds-preset",
-                **static_files.BARE | {"js_on_load": static_files.script("preset")},
+                **static_files.BARE | {"js_on_load": static_files.script("preset", ("take",))},
             )  # fmt: skip
         with gr.Column(scale=2, min_width=170):
             form.widgets["dtype"] = widget(catalog.fields["dtype"], default.dtype, "ds-dtype")

@@ -52,7 +52,7 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Non
     race = gr.HTML(
         handlers.first_view(examples), html_template=static_files.template("race"),
         elem_id="ds-race", server_functions=[replay, view],
-        **static_files.BARE | {"js_on_load": static_files.script("race")},
+        **static_files.BARE | {"js_on_load": static_files.script("race", ("record", "branch"))},
     )  # fmt: skip
     with gr.Accordion("Time per step", open=False, elem_id="ds-time"):
         chart = gr.Plot(show_label=False, elem_id="ds-chart")

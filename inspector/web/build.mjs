@@ -9,7 +9,13 @@ import { build } from "esbuild";
 
 const STATIC = new URL("../static/", import.meta.url).pathname;
 const ROOT = new URL("./", import.meta.url).pathname;
-const SHARED = { absWorkingDir: ROOT, bundle: true, charset: "utf8", target: "es2022", logLevel: "warning" };
+const SHARED = {
+  absWorkingDir: ROOT,
+  bundle: true,
+  charset: "utf8",
+  target: "es2022",
+  logLevel: "warning",
+};
 const BUNDLES = [
   { entryPoints: ["src/main.ts"], format: "esm", outfile: STATIC + "page.js" },
   { entryPoints: ["src/replay.ts"], format: "iife", outfile: STATIC + "replay.js" },
@@ -19,17 +25,29 @@ async function bundle(check) {
   const stale = [];
   for (const one of BUNDLES) {
     const built = await build({ ...SHARED, ...one, minify: true, write: !check });
-    if (check && built.outputFiles[0].text !== readFileSync(one.outfile, "utf8")) stale.push(basename(one.outfile));
+    if (check && built.outputFiles[0].text !== readFileSync(one.outfile, "utf8"))
+      stale.push(basename(one.outfile));
   }
   if (stale.length) {
-    console.error(`stale: ${stale.join(", ")}; run \`npm run build\` in inspector/web and commit the result`);
+    console.error(
+      `stale: ${stale.join(", ")}; run \`npm run build\` in inspector/web and commit the result`,
+    );
     process.exit(1);
   }
 }
 
 if (process.argv.includes("--tests")) {
-  const entryPoints = readdirSync(ROOT + "tests").filter((name) => name.endsWith(".test.ts")).map((name) => "tests/" + name);
-  await build({ ...SHARED, entryPoints, format: "esm", platform: "node", outdir: "build", sourcemap: "inline" });
+  const entryPoints = readdirSync(ROOT + "tests")
+    .filter((name) => name.endsWith(".test.ts"))
+    .map((name) => "tests/" + name);
+  await build({
+    ...SHARED,
+    entryPoints,
+    format: "esm",
+    platform: "node",
+    outdir: "build",
+    sourcemap: "inline",
+  });
 } else {
   await bundle(process.argv.includes("--check"));
 }

@@ -5,7 +5,9 @@ export default tseslint.config(
   {
     files: ["src/**/*.ts", "tests/**/*.ts"],
     extends: [tseslint.configs.strictTypeChecked],
-    languageOptions: { parserOptions: { projectService: true, tsconfigRootDir: import.meta.dirname } },
+    languageOptions: {
+      parserOptions: { projectService: true, tsconfigRootDir: import.meta.dirname },
+    },
     rules: {
       "max-lines": ["error", 400],
       "max-lines-per-function": ["error", { max: 60, skipComments: true }],

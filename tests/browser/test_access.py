@@ -182,7 +182,7 @@ def test_the_focus_stays_through_a_run(own):
     own.over()
     page.wait_for_function("document.activeElement.dataset.record === 'layers'")
     show(own, "time")
-    chart = page.locator("#ds-race [data-figure=time-sum] canvas")
+    chart = page.locator("#ds-race [data-figure=time-sum] [data-box]")
     chart.wait_for()
     chart.focus()
     for name in ("Home", "ArrowRight"):

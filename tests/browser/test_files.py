@@ -76,9 +76,9 @@ def test_the_replay_file_shows_what_the_page_shows(app, new_page, from_disk, tmp
         got = cell_colour(race, "drift-layers", position, layer)
         assert all(abs(a - b) <= 2 for a, b in zip(got, colour, strict=True))
     step = int(trace.step_map()[trace.arrays()["prompt_mask"].sum() + 5])
-    one, other = (pixel(race.page, "a", 5, step, 64, 64) for race in (served, replayed))
+    one, other = (pixel(race.page, "a", 5, step) for race in (served, replayed))
     assert one == other
-    assert one != pixel(replayed.page, "a", 5, (step + 32) % 64, 64, 64)
+    assert one != pixel(replayed.page, "a", 5, (step + 32) % 64)
     assert replayed.text("[data-lane=b] .ds-answer") == served.text("[data-lane=b] .ds-answer")
     for hidden in ("[data-record=probe]", "[data-back]"):
         assert not replayed.page.locator(f"#ds-race {hidden}").first.is_visible()

@@ -19,7 +19,7 @@ PROMPT = "Tom has 9 pears. Max has 2 times as many pears. How many pears do they
 def at(race, figure, x, y, click=False):
     """What a figure says at a share of its width and height."""
     root = race.page.locator(f"{BOX} [data-figure={figure}]")
-    canvas = root.locator("canvas")
+    canvas = root.locator("[data-box]")
     canvas.evaluate("e => e.scrollIntoView({ block: 'center' })")
     box = [float(edge) for edge in (canvas.get_attribute("data-box") or "").split(",")]
     place = {"x": box[0] + x * (box[2] - box[0]), "y": box[1] + y * (box[3] - box[1])}

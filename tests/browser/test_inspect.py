@@ -131,7 +131,8 @@ def test_every_view_fits_reads_and_has_names(example, width, theme):
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         nameless = page.evaluate(
             """() => [...document.querySelectorAll('#ds-race [data-inspect] *')]
-              .filter((e) => e.offsetParent && e.matches('button,input,select,canvas,a'))
+              .filter((e) => e.checkVisibility())
+              .filter((e) => e.matches('button,input,select,canvas[role],svg[tabindex],a'))
               .filter((e) => !(e.innerText || e.ariaLabel || (e.labels || []).length))
               .map((e) => e.outerHTML.slice(0, 100))"""
         )

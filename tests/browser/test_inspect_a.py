@@ -47,7 +47,7 @@ def said(race, view):
 def at(race, figure, x, y=0.5, click=False):
     """What a figure says at a share of its width and height."""
     root = race.page.locator(f"#ds-race [data-figure={figure}]")
-    canvas = root.locator("canvas")
+    canvas = root.locator("[data-box]")
     canvas.scroll_into_view_if_needed()
     left, top, right, bottom = (
         float(edge) for edge in (canvas.get_attribute("data-box") or "").split(",")

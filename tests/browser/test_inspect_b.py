@@ -38,7 +38,7 @@ def race(app, lasting_page, lanes, tmp_path_factory):
 def point(race, figure, x, y, click=False):
     """What a figure says at a share of its width and height."""
     root = race.page.locator(f"{BOX} [data-figure={figure}]")
-    canvas = root.locator("canvas")
+    canvas = root.locator("[data-box]")
     canvas.evaluate("e => e.scrollIntoView({block: 'center'})")
     left, top, right, bottom = map(float, canvas.get_attribute("data-box").split(","))
     place = {"x": left + x * (right - left), "y": top + y * (bottom - top)}

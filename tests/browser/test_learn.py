@@ -204,7 +204,7 @@ def test_on_a_narrow_page_the_open_tab_is_in_sight_and_words_stay_whole(app, new
 
 
 def test_the_theorem_is_drawn_in_the_colours_of_the_theme(course):
-    drawn = "document.querySelector('canvas[data-bars]').toDataURL()"
+    drawn = "document.querySelector('svg[data-bars]').outerHTML"
     light = course.evaluate(drawn)
     recolour(course, dark=True)
     assert course.evaluate(drawn) != light

@@ -8,43 +8,41 @@ pytest_plugins = ["tests.support.chromium", "tests.support.theorem"]
 pytestmark = pytest.mark.browser
 
 
-def area(page, name, colour):
-    """How many pixels of a canvas have exactly a colour."""
-    script = """(canvas, colour) => {
-      const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
-      let count = 0;
-      for (let i = 0; i < data.length; i += 4) {
-        if (data[i + 3] === 255 && data.slice(i, i + 3).join() === colour) count += 1;
-      }
-      return count;
-    }"""
-    return page.locator(f"canvas[data-{name}]").evaluate(script, colour)
+def areas(page):
+    """The areas of the bars of p."""
+    script = "all => all.map((bar) => bar.width.baseVal.value * bar.height.baseVal.value)"
+    return page.locator("svg[data-bars] rect[data-bar=p]").evaluate_all(script)
 
 
 @pytest.mark.parametrize(
-    ("theme", "blue"), [("light", "0,114,178"), ("dark", "86,180,233")], ids=["light", "dark"]
+    ("dark", "blue"), [(False, "rgb(0, 114, 178)"), (True, "rgb(86, 180, 233)")]
 )
-def test_the_bars_of_p_have_its_mass(widget, theme, blue):
+def test_the_bars_of_p_have_the_colour_of_the_theme(widget, dark, blue):
+    recolour(widget.page, dark)
+    bars = widget.page.locator("svg[data-bars] rect[data-bar=p]")
+    assert set(bars.evaluate_all("all => all.map((bar) => getComputedStyle(bar).fill)")) == {blue}
+
+
+def test_the_bars_of_p_have_its_mass(widget):
     """The bars' lengths sum to 1, so their area is inverse to the scale's end: 0.5, then 1."""
-    recolour(widget.page, theme == "dark")
     widget.slide(2, 30, 0)
-    half = area(widget.page, "bars", blue)
+    half = sum(areas(widget.page))
     widget.slide(2, 5, 0)
-    assert half / area(widget.page, "bars", blue) == pytest.approx(2, rel=0.04)
+    assert half / sum(areas(widget.page)) == pytest.approx(2, rel=0.04)
 
 
 def test_the_zone_ends_where_the_theorem_does(widget):
+    """The zone of k tokens ends at 1/(k + 1), on a scale that is the same for all k."""
     widget.page.set_viewport_size({"width": 1440, "height": 900})
     widget.slide(2, 60, 0)
-    script = """(canvas, [k, epsilon]) => {
-      const x = 30 + epsilon / 0.75 * (canvas.clientWidth - 44 - 30);
-      const y = 6 + 34 * (6 - k) + 8;
-      return canvas.getContext('2d').getImageData(x, y, 1, 1).data[3] > 0;
-    }"""
-    canvas = widget.page.locator("canvas[data-zone]")
-    for k in range(2, 7):
-        for shift, tinted in ((-0.01, True), (0.012, False)):
-            assert canvas.evaluate(script, [k, 1 / (k + 1) + shift]) == tinted, (k, shift)
+    width = "bar => bar.width.baseVal.value"
+    ends = {
+        k: widget.page.locator(f'svg[data-zone] rect[data-tokens="{k}"]').evaluate(width) * (k + 1)
+        for k in range(2, 7)
+    }
+    assert max(ends.values()) == pytest.approx(min(ends.values()), rel=0.01)
+    wide = widget.page.locator("svg[data-zone]").evaluate("e => e.clientWidth")
+    assert 0.8 * wide < 0.75 * ends[2] < wide  # the scale ends at 0.75
 
 
 def unfold(page):

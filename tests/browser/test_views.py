@@ -22,15 +22,18 @@ def cividis(value):
     return [a + (b - a) * (place - low) for a, b in pairs]
 
 
-def pixel(page, lane, token, step, tokens, steps):
+def pixel(page, lane, token, step):
     """RGB of the map's cell of a token and step, both counted from 0."""
-    script = """([lane, token, step, tokens, steps]) => {
-      const canvas = document.querySelector(`[data-chart=${lane}]`);
-      const w = canvas.width - 44, h = canvas.height - 32;
-      const x = 34 + (token + 0.5) * w / tokens, y = 12 + (step + 0.5) * h / steps;
-      return [...canvas.getContext('2d').getImageData(x, y, 1, 1).data.slice(0, 3)];
+    script = """([lane, token, step]) => {
+      const canvas = document.querySelector(`[data-chart=${lane}] canvas`);
+      const [left, top, right, bottom] = canvas.dataset.box.split(',').map(Number);
+      const [tokens, steps] = canvas.dataset.cells.split(',').map(Number);
+      const x = left + (token + 0.5) * (right - left) / tokens;
+      const y = top + (step + 0.5) * (bottom - top) / steps;
+      const dense = canvas.width / canvas.clientWidth, pen = canvas.getContext('2d');
+      return [...pen.getImageData(x * dense, y * dense, 1, 1).data.slice(0, 3)];
     }"""
-    return page.evaluate(script, [lane, token, step, tokens, steps])
+    return page.evaluate(script, [lane, token, step])
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +61,9 @@ def test_the_map_shows_confidence_exactly(ran, theme):
     sure = float(re.search(r"confidence ([\d.]+)", read)[1])
     step = int(re.search(r"at step (\d+)", read)[1]) - 1
     assert read.startswith("A · token 6 ·")
-    got = pixel(race.page, "a", 5, step, 32, 32)
+    got = pixel(race.page, "a", 5, step)
     assert all(abs(x - y) <= 2 for x, y in zip(got, cividis(sure), strict=True))
-    blank = pixel(race.page, "a", 5, (step + 16) % 32, 32, 32)
+    blank = pixel(race.page, "a", 5, (step + 16) % 32)
     assert blank == ([233, 237, 242] if theme == "light" else [34, 44, 58])
     shade = race.page.locator("[data-lane=a] .ds-settled").first.evaluate(
         "cell => getComputedStyle(cell).backgroundColor"

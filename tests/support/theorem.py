@@ -16,7 +16,7 @@ class Widget:
         self.page, self.watch = made.page, made.watch
         self.page.goto(url)
         self.page.wait_for_selector("[data-theorem][data-k]")
-        self.page.wait_for_function("document.querySelector('canvas[data-bars]').style.height")
+        self.page.wait_for_selector("svg[data-bars] rect")
         made.settled()
 
     def slide(self, k, percent, part):

@@ -118,7 +118,7 @@ export class Plan {
     try {
       await navigator.clipboard.writeText(this.field.value);
     } catch {
-      document.execCommand("copy"); // eslint-disable-line @typescript-eslint/no-deprecated -- works on pages without https
+      document.execCommand("copy"); // eslint-disable-line @typescript-eslint/no-deprecated -- works on pages that are not secure
     }
     this.copyKey.textContent = "Copied";
     setTimeout(() => (this.copyKey.textContent = "Copy"), COPIED_MS);
