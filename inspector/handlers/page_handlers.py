@@ -16,9 +16,10 @@ import gradio as gr
 from engine.config.answers import fitting_length
 from engine.config.spec import MAX_PROMPT_CHARS, RaceSpec, RunSpec
 from engine.core.events import Event
+from inspector.figures.time import figure as time_figure
 from inspector.files import export
 from inspector.form.settings import Form
-from inspector.page_data import charts, compare, messages, plan, tokens
+from inspector.page_data import compare, messages, plan, tokens
 from inspector.page_data.messages import to_json
 from inspector.protocol import Control, Lane, Session
 from inspector.run_store import KnownProblems, LiveRuns, RaceRecord, RunStore
@@ -214,7 +215,7 @@ class Handlers:
         record = self.current(request)
         started = record.started() if record else {}
         timed = {lane: trace for lane, trace in started.items() if compare.timed(trace)}
-        return charts.time_figure(timed) if timed else None
+        return time_figure(timed) if timed else None
 
     def _plans(self, race: RaceSpec) -> dict[str, Any]:
         """The plans of both lanes in words.

@@ -29,12 +29,7 @@ def guider(trace: Trace) -> dict[str, Any]:
 
     Returns a document with:
 
-    - `cells` [S, G]: the verdict of each step on each answer token as a code into `names`, 255 if
-      the token was not drafted;
-    - `drafted`, `accepted` [S]: numbers of tokens; `mean` [S]: the mean of `accepted` so far;
-    - `histogram` [K + 1]: number of steps by accepted length k; `survival` [K + 1]: Pr(k >= j);
-    - `reached` [S]: tokens per step so far; `needed` [S]: the tokens per step that offset the
-      guider's FLOPs (see `break_even`);
+    - the arrays of `acceptance`, and `names`, into which the codes of `cells` point;
     - `numbers`: sums and shares of the run;
     - if the verdicts were recorded, `draft_*` [J] and `guider_*` [H] as in the trace, and `span`
       [J, 2]: the guider tokens that spell each drafted token.
@@ -44,11 +39,7 @@ def guider(trace: Trace) -> dict[str, Any]:
     arrays = trace.arrays()
     if not len(arrays["guided_count"]):
         return {"asked": False}
-    verdicts.check(trace)
-    accepted, tokens = column(trace, "accepted"), own_commits(trace)
-    flops = arrays["flops"].sum(1) - arrays["flops"][:, PART]
-    counts = np.bincount(accepted)
-    steps = np.arange(1, trace.steps + 1)
+    shown = {name: packed(array) for name, array in acceptance(trace).items()}
     ids = np.unique(np.concatenate((arrays["guider_id"], arrays["guider_top"]))).tolist()
     found = {
         "asked": True,
@@ -56,21 +47,44 @@ def guider(trace: Trace) -> dict[str, Any]:
         "rule": rule(trace),
         "names": list(verdicts.NAMES),
         "recorded": bool(len(arrays["draft_step"])),
-        "cells": packed(verdicts.cells(trace)),
-        "drafted": packed(column(trace, "drafted").astype(np.int32)),
-        "accepted": packed(accepted.astype(np.int32)),
-        "mean": packed((np.cumsum(accepted) / steps).astype(np.float32)),
-        "histogram": packed(counts.astype(np.int32)),
-        "survival": packed((counts[::-1].cumsum()[::-1] / len(accepted)).astype(np.float32)),
-        "reached": packed((np.cumsum(tokens) / steps).astype(np.float32)),
-        "needed": packed(break_even(arrays["guided_flops"][:, 0], flops)),
         "numbers": numbers(trace),
         "pieces": pieces(trace.pieces, np.unique(arrays["draft_id"]).tolist()),
         "guider_pieces": pieces(trace.guider_pieces, ids),
         "span": packed(verdicts.spans(trace)),
     }
-    found |= {f"draft_{name}": packed(arrays[f"draft_{name}"]) for name in DRAFTS}
+    found |= shown | {f"draft_{name}": packed(arrays[f"draft_{name}"]) for name in DRAFTS}
     return found | {f"guider_{name}": packed(arrays[f"guider_{name}"]) for name in TOKENS}
+
+
+def acceptance(trace: Trace) -> dict[str, np.ndarray]:
+    """How much of each step's draft the guider accepted, in a run with a guider.
+
+    Returns these arrays:
+
+    - `cells` uint8 [S, G]: the verdict of each step on each answer token as a code into
+      `verdicts.NAMES`, 255 if the token was not drafted;
+    - `drafted`, `accepted` [S]: numbers of tokens; `mean` [S]: the mean of `accepted` so far;
+    - `histogram` [K + 1]: number of steps by accepted length k; `survival` [K + 1]: Pr(k >= j);
+    - `reached` [S]: tokens per step so far; `needed` [S]: the tokens per step that offset the
+      guider's FLOPs (see `break_even`).
+
+    Raises ValueError if the verdicts do not fit the answer.
+    """
+    verdicts.check(trace)
+    arrays, accepted, tokens = trace.arrays(), column(trace, "accepted"), own_commits(trace)
+    flops = arrays["flops"].sum(1) - arrays["flops"][:, PART]
+    counts = np.bincount(accepted)
+    steps = np.arange(1, trace.steps + 1)
+    return {
+        "cells": verdicts.cells(trace),
+        "drafted": column(trace, "drafted").astype(np.int32),
+        "accepted": accepted.astype(np.int32),
+        "mean": (np.cumsum(accepted) / steps).astype(np.float32),
+        "histogram": counts.astype(np.int32),
+        "survival": (counts[::-1].cumsum()[::-1] / len(accepted)).astype(np.float32),
+        "reached": (np.cumsum(tokens) / steps).astype(np.float32),
+        "needed": break_even(arrays["guided_flops"][:, 0], flops),
+    }
 
 
 def break_even(guided: np.ndarray, rest: np.ndarray) -> np.ndarray:

@@ -12,9 +12,19 @@ from inspector.page_data.packing import packed
 
 
 def schedule(trace: Trace) -> dict[str, Any]:
-    """The plans of a run recorded at level `steps` or above.
+    """The plans of a run recorded at level `steps` or above, packed for the page.
 
-    Returns a document with:
+    Returns a document with `regions`, their names, and the arrays of `plans`. Raises ValueError if
+    the run has no plans.
+    """
+    found = {name: packed(array) for name, array in plans(trace).items()}
+    return {"regions": list(REGIONS), **found}
+
+
+def plans(trace: Trace) -> dict[str, np.ndarray]:
+    """What each step recomputed, and what was planned.
+
+    Returns these arrays:
 
     - `planned`, `done` [S, 3]: codes into `events.KINDS` by region; `planned` is empty if the
       trace has none; `differs` [n, 2]: the steps and regions where the two differ;
@@ -33,13 +43,12 @@ def schedule(trace: Trace) -> dict[str, Any]:
     planned, done, bits = arrays["planned"], trace.recomputed_kinds(), trace.recompute_map()
     known = planned != done if len(planned) else np.zeros(done.shape, bool)
     return {
-        "regions": list(REGIONS),
-        "planned": packed(planned),
-        "done": packed(done),
-        "differs": packed(np.argwhere(known).astype(np.int32)),
-        "portion": packed(portion(bits, trace.region_rows(np.arange(len(bits))))),
-        "share": packed(bits.mean(-1, dtype=np.float32)),
-        "running": packed(running(arrays["recomputed"])),
+        "planned": planned,
+        "done": done,
+        "differs": np.argwhere(known).astype(np.int32),
+        "portion": portion(bits, trace.region_rows(np.arange(len(bits)))),
+        "share": bits.mean(-1, dtype=np.float32),
+        "running": running(arrays["recomputed"]),
     }
 
 

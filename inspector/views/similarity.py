@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from engine.trace.trace import Trace
 from inspector.page_data.packing import packed
 
 
 def similarity(trace: Trace) -> dict[str, Any]:
-    """The comparison of steps of a run recorded at level `layers`.
+    """The comparison of steps of a run recorded at level `layers`, packed for the page.
 
-    Compare figure 3 of Fast-dLLM and figure 4 of DARE. Returns a document with:
+    Compare figure 3 of Fast-dLLM and figure 4 of DARE. Returns the arrays of `comparison`. Raises
+    ValueError if no steps were compared.
+    """
+    return {name: packed(array) for name, array in comparison(trace).items()}
+
+
+def comparison(trace: Trace) -> dict[str, np.ndarray]:
+    """The cosines between pairs of steps.
+
+    Returns these arrays:
 
     - `codes` uint8 [X (X + 1) / 2, 2, L, G]: drift codes of 1 - mean cosine of K and of V, for the
       lower triangle of pairs of steps, by rows;
@@ -27,7 +38,7 @@ def similarity(trace: Trace) -> dict[str, Any]:
             "on. A recording that was stopped has no comparison."
         )
     return {
-        "codes": packed(arrays["similarity"]),
-        "steps": packed(arrays["similarity_step"]),
-        "groups": packed(arrays["similarity_group"]),
+        "codes": arrays["similarity"],
+        "steps": arrays["similarity_step"],
+        "groups": arrays["similarity_group"],
     }

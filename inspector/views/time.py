@@ -18,32 +18,40 @@ RECORDING = ("steps", "layers", "probe")
 
 
 def time(trace: Trace) -> dict[str, Any]:
-    """Milliseconds and GFLOPs of every step.
+    """The arrays of `costs`, packed for the page, and `parts`, the names of the parts.
 
-    Returns a document of float32 arrays:
-
-    - `forward_ms`, `decide_ms` [S];
-    - `gflops` [S, P], where P counts `parts`;
-    - `guider_ms` [S, 2]: the guider's share of `decide_ms` and, within it, its prefill;
-    - `needed` [S]: tokens per step that offset the guider's time (see `guider.break_even`).
-
-    The last two are empty without a guider. Raises ValueError for a recorded run.
+    Raises ValueError for a recorded run.
     """
     if trace.meta["spec"].get("record") in RECORDING:
         raise ValueError(
             "Recorded runs show no times, because the times would include the recording. Run the "
             "race again to see what each step takes."
         )
+    found = {name: packed(array.astype(np.float32)) for name, array in costs(trace).items()}
+    return {**found, "parts": list(PARTS)}
+
+
+def costs(trace: Trace) -> dict[str, np.ndarray]:
+    """Milliseconds and GFLOPs of every step.
+
+    Returns these arrays:
+
+    - `forward_ms`, `decide_ms` [S];
+    - `gflops` [S, P], where P counts `parts`;
+    - `guider_ms` [S, 2]: the guider's share of `decide_ms` and, within it, its prefill;
+    - `needed` [S]: tokens per step that offset the guider's time (see `guider.break_even`).
+
+    The last two are empty without a guider.
+    """
     arrays = trace.arrays()
     spent = arrays["guided_ms"]
     other = (arrays["forward_ms"] + arrays["decide_ms"])[: len(spent)] - spent[:, 0]
     return {
-        "guider_ms": packed(spent.astype(np.float32)),
-        "needed": packed(break_even(spent[:, 0], other)),
-        "forward_ms": packed(arrays["forward_ms"].astype(np.float32)),
-        "decide_ms": packed(arrays["decide_ms"].astype(np.float32)),
-        "gflops": packed((arrays["flops"] / 1e9).astype(np.float32)),
-        "parts": list(PARTS),
+        "guider_ms": spent,
+        "needed": break_even(spent[:, 0], other),
+        "forward_ms": arrays["forward_ms"],
+        "decide_ms": arrays["decide_ms"],
+        "gflops": arrays["flops"] / 1e9,
     }
 
 

@@ -1,0 +1,67 @@
+"""Drift of K, V, the two outputs or the first head's query, of one layer or one step."""
+
+from __future__ import annotations
+
+import numpy as np
+import plotly.graph_objects as go
+
+from engine.trace.trace import Trace
+from inspector.figures import style
+from inspector.figures.checks import QUANTITY_NAMES, drift_codes, index_of
+
+
+def figure(
+    trace: Trace, *, layer: int | None = None, step: int | None = None, quantity: str = "v"
+) -> go.Figure:
+    """Drift of each row when it was recomputed, by position: compare figure 2 of FlashDLM.
+
+    With `layer`, a heat map of S steps (down) by T positions, in which orange dots mark the step
+    that unmasked a token. With `step`, a heat map of L layers (down) by T positions. A cell is
+    1 - cosine between a row's new and its last computed value, a number without a unit from 0 to
+    2, on the log scale of the page. Cells of rows that were not recomputed, or that had no earlier
+    value, are blank.
+
+    Args:
+        trace: a run recorded at level `layers` or above.
+        layer: index of the layer, from 0.
+        step: index of the step, from 0.
+        quantity: `k`, `v`, `attn` (attention output), `ffn` (feed-forward output) or `q0` (query
+            of the first head).
+
+    Returns:
+        A figure whose first trace is the heat map, with `z` float32 [S, T] or [L, T].
+
+    Raises:
+        ValueError: not exactly one of `layer` and `step` is given, one of the parameters is
+            invalid, or the trace has no drift.
+    """
+    codes = drift_codes(trace, quantity)
+    steps, layers, positions = codes.shape
+    if (layer is None) == (step is None):
+        raise ValueError("layer, step: give exactly one of them, as in layer=0 or step=0")
+    if step is None:
+        index = index_of("layer", layer, layers)
+        place, rows, plane = f"layer {index + 1}", ("step", steps), codes[:, index]
+    else:
+        index = index_of("step", step, steps)
+        place, rows, plane = f"step {index + 1}", ("layer", layers), codes[index]
+    hover = f"position %{{x}}, {rows[0]} %{{y}}: {style.DRIFT_TITLE} %{{z:.2g}}"
+    out = go.Figure(style.log_heat_map(style.drifts(plane), style.DRIFT_TICKS, hover))
+    out.add_trace(style.log_colour_bar(style.DRIFT_TITLE, style.DRIFT_TICKS))
+    if step is None:
+        out.add_trace(_unmasked(trace))
+    out.update_xaxes(style.rightwards("position", positions))
+    out.update_yaxes(style.downwards(*rows))
+    title = f"Drift of {QUANTITY_NAMES[quantity]}, {place}: {rows[0]} by position"
+    return style.finish(out, trace, title, 520)
+
+
+def _unmasked(trace: Trace) -> go.Scatter:
+    """Dots at the step that unmasked each token."""
+    when = trace.step_map()
+    places = np.flatnonzero(when >= 0)
+    return go.Scatter(
+        x=places + 1, y=when[places] + 1, mode="markers", name="token unmasked",
+        marker={"color": style.MARK, "size": 5, "line": {"color": "#1c1300", "width": 0.5}},
+        showlegend=True, hovertemplate="position %{x}: unmasked in step %{y}<extra></extra>",
+    )  # fmt: skip
