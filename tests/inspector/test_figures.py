@@ -368,7 +368,7 @@ def test_an_error_names_the_parameter_and_the_remedy(message):
 
 
 def page(name):
-    return (STATIC / name).read_text("utf-8")
+    return (STATIC.parent / "web" / "src" / name).read_text("utf-8")
 
 
 def colour_at(scale, value):
@@ -381,7 +381,7 @@ def colour_at(scale, value):
 @pytest.mark.parametrize("value", [1e-6, 1e-4, 3e-4, 1e-2, 0.05, 0.7, 1])
 def test_drift_has_the_colours_of_the_page(value):
     stops = json.loads(
-        "[" + re.search(r"CIVIDIS = \[(.*?),\s*\];", page("format.js"), re.S)[1] + "]"
+        "[" + re.search(r"CIVIDIS.*? = \[(.*?),\s*\];", page("base/colours.ts"), re.S)[1] + "]"
     )
     place = np.clip((np.log10(value) + 4) / 4, 0, 1) * (len(stops) - 1)
     want = [np.interp(place, range(len(stops)), channel) for channel in np.transpose(stops)]
@@ -391,7 +391,7 @@ def test_drift_has_the_colours_of_the_page(value):
 
 
 def test_quantities_have_the_names_of_the_page():
-    text = re.search(r"COUNT_NAMES = \{(.*?)\}", page("inspect/views/counts.js"))[1]
+    text = re.search(r"QUANTITY_NAMES.*? = \{(.*?)\}", page("inspect/quantities.ts"), re.S)[1]
     assert dict(re.findall(r'(\w+): "(.*?)"', text)) == QUANTITY_NAMES
 
 
@@ -403,7 +403,7 @@ def test_quantities_have_the_names_of_the_page():
     ],
 )
 def test_categories_look_as_on_the_page(looks, script, pattern):
-    found = [one.groupdict() for one in re.finditer(pattern, page(f"inspect/views/{script}.js"))]
+    found = [one.groupdict() for one in re.finditer(pattern, page(f"inspect/views/{script}.ts"))]
     known = {(f"rgb({one['colour']})", one["name"], one["glyph"]) for one in found}
     drawn = [look[:3] for code, look in looks.items() if code != verdicts.NOT_DRAFTED]
     assert len(drawn) > 3
