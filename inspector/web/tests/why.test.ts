@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { NO_DATA } from "../src/inspect/codes.ts";
-import type { DriftCodes, RowCell } from "../src/inspect/planned_row.ts";
+import type { DriftData } from "../src/inspect/codes.ts";
+import type { RowCell } from "../src/inspect/planned_row.ts";
 import { Why, type Reason, type Rules } from "../src/inspect/why.ts";
 import { bytes, frameOf } from "./inspected.ts";
 
@@ -13,7 +14,7 @@ const FRAME = frameOf((step, _, site, x) => {
 });
 
 /** Drifts of K and V, of which only the V of position 2 in step 2, layer 1, is known. */
-function driftOf(code: number): DriftCodes {
+function driftOf(code: number): DriftData {
   const drift = bytes([3, 2, 2, 6], new Array<number>(72).fill(NO_DATA));
   drift.values[1 * 24 + 1 * 6 + 2] = code;
   return { quantities: ["k", "v"], drift };
@@ -34,7 +35,7 @@ function rules(changes: Partial<Rules> = {}): Rules {
 function why(
   cell: Partial<RowCell>,
   changes: Partial<Rules> = {},
-  drift: DriftCodes | null = null,
+  drift: DriftData | null = null,
 ): Why {
   const place = { step: 1, layer: 0, position: 2, ...cell };
   return new Why(FRAME, rules(changes), drift, place);

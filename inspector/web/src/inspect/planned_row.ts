@@ -1,6 +1,6 @@
 import { plural } from "../base/format.ts";
 import { at, bit, type NdArray } from "./arrays.ts";
-import { DRIFT, NO_DATA } from "./codes.ts";
+import { DRIFT, NO_DATA, type DriftData } from "./codes.ts";
 import { SITES } from "./sites.ts";
 import type { Frame } from "./view.ts";
 
@@ -12,12 +12,6 @@ export interface PlanFacts {
   due: NdArray;
   /** The policy's quantities, each a list with a value for every layer. */
   facts?: Readonly<Record<string, unknown>>;
-}
-
-/** Drift codes [steps, layers, quantities, positions] and the names of the quantities. */
-export interface DriftCodes {
-  quantities: readonly string[];
-  drift: NdArray;
 }
 
 /** A row in one step and one layer, all counted from 0. */
@@ -47,7 +41,7 @@ export class PlannedRow {
   constructor(
     readonly frame: Frame,
     private readonly rules: PlanFacts,
-    private readonly drift: DriftCodes | null,
+    private readonly drift: DriftData | null,
     { step, layer, position }: RowCell,
   ) {
     this.step = step;

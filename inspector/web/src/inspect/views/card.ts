@@ -6,10 +6,18 @@ import { inks } from "../../figures/inks.ts";
 import type { HeatSpec, Series } from "../../figures/spec.ts";
 import { at, bit } from "../arrays.ts";
 import { placesOf, stepAt, stepAxis } from "../axes.ts";
-import { DRIFT, DRIFT_COLOURS, DRIFT_SCALE, NO_DATA, driftColour, driftText } from "../codes.ts";
+import {
+  DRIFT,
+  DRIFT_COLOURS,
+  DRIFT_SCALE,
+  NO_DATA,
+  driftColour,
+  driftText,
+  type DriftData,
+} from "../codes.ts";
 import { factNodes } from "../facts.ts";
 import type { Panel } from "../panel.ts";
-import type { DriftCodes, RowCell } from "../planned_row.ts";
+import type { RowCell } from "../planned_row.ts";
 import { SITES, SITE_WORDS } from "../sites.ts";
 import { viewOf, type Frame } from "../view.ts";
 import { Why, type Rules } from "../why.ts";
@@ -39,7 +47,7 @@ export const card = viewOf<undefined>({
     if (position === null) return;
     const { inspector } = panel;
     const cell = { ...panel.spot, position };
-    const drift = inspector.document<DriftCodes>(lane, "drift");
+    const drift = inspector.document<DriftData>(lane, "drift");
     const plans = panel.frame.plan.shape[0] > 0;
     drawFacts(panel, cell);
     drawWhy(panel, cell, inspector.document<Rules>(lane, "why"), drift);
@@ -91,7 +99,7 @@ function countWords(frame: Frame, position: number, layer: number): string {
   return `in layer ${layer + 1}, of ${plural(frame.steps, "step")}: ` + counts.join(", ");
 }
 
-function drawWhy(panel: Panel, cell: RowCell, rules: Rules | null, drift: DriftCodes | null): void {
+function drawWhy(panel: Panel, cell: RowCell, rules: Rules | null, drift: DriftData | null): void {
   const node = panel.block("why", "p", "ds-why ds-wide");
   if (!panel.frame.plan.shape[0]) {
     write(node, "This run has no recorded plans: press Record to see why a row was recomputed.");
@@ -114,7 +122,7 @@ function drawCandidates(
 }
 
 /** The drift code of a quantity of a row; NO_DATA if it is unknown. */
-function codeOf(data: DriftCodes | null, quantity: string, cell: RowCell): number {
+function codeOf(data: DriftData | null, quantity: string, cell: RowCell): number {
   if (!data) return NO_DATA;
   const place = data.quantities.indexOf(quantity);
   return at(data.drift, cell.step, cell.layer, place, cell.position);
@@ -123,7 +131,7 @@ function codeOf(data: DriftCodes | null, quantity: string, cell: RowCell): numbe
 /** The steps, from 1, at which a quantity of the row has a drift, and the drifts. */
 function driftLine(
   { steps }: Frame,
-  data: DriftCodes | null,
+  data: DriftData | null,
   quantity: string,
   cell: RowCell,
 ): { xs: number[]; ys: number[] } {
@@ -132,7 +140,7 @@ function driftLine(
   return { xs, ys: xs.map((x) => Math.max(DRIFT[code(x)], 1e-4)) };
 }
 
-function drawSeries(panel: Panel, cell: RowCell, data: DriftCodes | null): void {
+function drawSeries(panel: Panel, cell: RowCell, data: DriftData | null): void {
   const { frame } = panel;
   const { a, b, ink, new: fresh } = inks(panel.root);
   const line = (quantity: string, name: string, colour: string, dash: number[]): Series[] => {
@@ -172,7 +180,7 @@ function drawSeries(panel: Panel, cell: RowCell, data: DriftCodes | null): void 
   });
 }
 
-function stepWords(frame: Frame, data: DriftCodes | null, cell: RowCell): string {
+function stepWords(frame: Frame, data: DriftData | null, cell: RowCell): string {
   const { step, layer, position } = cell;
   const drifts = ["k", "v"].map(
     (name) => name.toUpperCase() + " " + driftText(codeOf(data, name, cell)),
@@ -181,7 +189,7 @@ function stepWords(frame: Frame, data: DriftCodes | null, cell: RowCell): string
   return `Step ${step + 1}: ${drifts.join(", ")}; recomputed: ${sites.join(", ") || "nothing"}`;
 }
 
-function drawMap(panel: Panel, cell: RowCell, data: DriftCodes | null): void {
+function drawMap(panel: Panel, cell: RowCell, data: DriftData | null): void {
   const { frame, cursor, inspector } = panel;
   const { position } = cell;
   const look: Pick<HeatSpec, "colour" | "glyph" | "legend" | "plain"> = {

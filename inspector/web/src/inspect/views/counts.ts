@@ -12,13 +12,12 @@ import {
   stepAt,
   stepAxis,
 } from "../axes.ts";
-import { driftText } from "../codes.ts";
+import { driftText, type DriftData } from "../codes.ts";
 import { DriftCounts, limitOf, type BudgetRules } from "../drift_counts.ts";
 import type { Panel } from "../panel.ts";
 import { QUANTITY_OPTIONS } from "../quantities.ts";
 import { highest, shareAbove, type Tally } from "../tally.ts";
 import { viewOf } from "../view.ts";
-import type { DriftData } from "./drift.ts";
 
 const SHARE_SCALE: ScaleLegend = {
   kind: "scale",

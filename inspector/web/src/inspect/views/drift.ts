@@ -1,18 +1,18 @@
 import type { HeatSpec } from "../../figures/spec.ts";
-import { at, type NdArray } from "../arrays.ts";
-import { DRIFT, DRIFT_COLOURS, DRIFT_SCALE, driftColour, driftText, NO_DATA } from "../codes.ts";
+import { at } from "../arrays.ts";
+import {
+  DRIFT,
+  DRIFT_COLOURS,
+  DRIFT_SCALE,
+  driftColour,
+  driftText,
+  NO_DATA,
+  type DriftData,
+} from "../codes.ts";
 import type { Panel } from "../panel.ts";
 import { planeCodes } from "../planes.ts";
 import { QUANTITY_OPTIONS } from "../quantities.ts";
 import { viewOf } from "../view.ts";
-
-/** The drift of a run (`inspector.views.drift`). */
-export interface DriftData {
-  /** The names of the quantities, in the order of the array. */
-  quantities: string[];
-  /** Drift codes [steps, layers, quantities, positions]. */
-  drift: NdArray;
-}
 
 /** Drift by position: of one layer in all steps, and of all layers in one step. */
 export const drift = viewOf<DriftData>({
