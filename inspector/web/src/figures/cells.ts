@@ -117,10 +117,13 @@ function meanCodes({ wide, high, values }: Grid, codes: Codes, w: number, h: num
       const from = y * wide;
       for (let column = 0; column < w; column++) {
         const end = from + columns[column + 1];
+        let [sum, count] = [sums[column], counts[column]];
         for (let i = from + columns[column]; i < end; i++) {
-          sums[column] += weight[values[i]];
-          counts[column] += one[values[i]];
+          sum += weight[values[i]];
+          count += one[values[i]];
         }
+        sums[column] = sum;
+        counts[column] = count;
       }
     }
     for (let column = 0; column < w; column++) {
