@@ -32,6 +32,9 @@ class RaceRecord:
         state: `running`, `paused`, `done`, `stopped`, `failed`, `memory`, `example` or `imported`.
         message: why the race failed, or empty.
         parent: for a branch, the id of the race that lane A comes from; otherwise empty.
+        origin: for a branch, the settings of the race that was not a branch, as a query.
+        branches: the branches that lead here from that race (see page_data.links).
+        bundled: the name of the bundled recorded run that lane B shows; otherwise empty.
         traces: the timed trace of each lane.
         recorded: traces of the same specs, run again with the recorder on.
         lock: guards the traces.
@@ -42,6 +45,9 @@ class RaceRecord:
     state: str = "running"
     message: str = ""
     parent: str = ""
+    origin: str = ""
+    branches: tuple[str, ...] = ()
+    bundled: str = ""
     traces: dict[Lane, Trace] = field(default_factory=lambda: {lane: Trace() for lane in LANES})
     recorded: dict[Lane, Trace] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -51,6 +57,7 @@ class RaceRecord:
         with self.lock:
             return RaceRecord(
                 expected=self.expected, state=self.state, message=self.message,
+                bundled=self.bundled,
                 traces=dict(self.traces), recorded=dict(self.recorded),
             )  # fmt: skip
 

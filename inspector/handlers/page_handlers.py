@@ -31,7 +31,10 @@ RUNS: dict[str, Any] = {
     "concurrency_id": "runs",
 }  # above the engine's limit of waiting runs
 MAX_ERROR_CHARS = 1_000
-RESERVED = ("view", "deep_link", "logs", "lesson", "cursor", "look")  # query keys, not settings
+RESERVED = (  # query keys that are not settings
+    "view", "deep_link", "logs", "lesson", "cursor", "look", "show", "align", "colour", "branch",
+    "recorded",
+)  # fmt: skip
 MAX_SHOTS = 8
 BUTTONS = ("run", "pause", "step", "resume", "stop")
 ENABLED = {

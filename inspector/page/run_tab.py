@@ -59,6 +59,7 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Non
     _files(files, handlers, race, chart)
     shown = recorded.input(files.show_recorded, recorded, race, **RAW, **FLAG)
     shown.then(handlers.time_chart, None, chart, **FLAG)
+    demo.load(files.show_linked, None, [race, recorded], **FLAG)
     planned = _wire_settings(demo, handlers, plan, race, keys["run"])
     _wire_presets(form, presets)
     renewed = _renewing(handlers, chart)

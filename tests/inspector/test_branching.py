@@ -1,11 +1,13 @@
 """Branches: what is run on, what it stands beside, and what a refused wish leaves as it was."""
 
 import json
+from dataclasses import replace
 
 import gradio as gr
 import numpy as np
 import pytest
 
+from engine.config.spec import BranchStart, RunSpec
 from inspector.handlers.branching import Branching, child_record, trace_id
 from inspector.handlers.view_service import ViewService
 from inspector.run_store import RaceRecord
@@ -129,7 +131,9 @@ def test_a_parent_that_is_gone_is_named(handlers, record, request_of):
 
 def test_the_offspring_keeps_what_was_recorded_of_the_parent(record, traces):
     record.recorded = {"b": traces["a"]}
-    child = child_record(record, "b")
+    spec = RunSpec.from_dict(traces["b"].meta["spec"])
+    start = BranchStart(trace_id(record, "b"), 3)
+    child = child_record(record, "b", replace(spec, start=start))
     assert (child.expected, child.parent) == ("45", record.run_id)
     assert child.traces["a"] is traces["b"]
     assert child.recorded == {"a": traces["a"]}

@@ -168,6 +168,16 @@ export class Inspector {
     void this.load();
   }
 
+  /** The choices of the open view that are not those it starts with, by the control's name. */
+  get choices(): [string, string][] {
+    return this.panels[this.name]?.changed() ?? [];
+  }
+
+  /** Set the controls of the open view, as far as it has such choices. */
+  choose(choices: readonly (readonly [string, string])[]): void {
+    this.panel().restore(choices);
+  }
+
   private markTab(): void {
     for (const tab of this.find("tabs").querySelectorAll<HTMLElement>("[data-tab]")) {
       const chosen = tab.dataset.tab === this.name;

@@ -15,6 +15,8 @@ export class Panel {
   private readonly note = make("p", "ds-note");
   private readonly body = make("div", "ds-view-body");
   private readonly values: Record<string, string | number> = {};
+  /** Choices of lists whose options are not known yet. */
+  private readonly wanted = new Map<string, string>();
 
   constructor(
     parent: HTMLElement,
@@ -109,9 +111,38 @@ export class Panel {
     if (input.dataset.key === key) return;
     input.dataset.key = key;
     input.replaceChildren(...options.map(([value, text]) => new Option(text, value)));
+    const wanted = this.wanted.get(name);
+    if (wanted !== undefined && options.some(([value]) => value === wanted)) {
+      this.wanted.delete(name);
+      this.values[name] = wanted;
+    }
     const known = options.some(([value]) => value === this.values[name]);
     input.value = known ? this.choice(name) : options[0][0];
     this.values[name] = input.value;
+  }
+
+  /** The controls that are not as the view starts, with their values as texts. */
+  changed(): [string, string][] {
+    return (this.view.controls ?? [])
+      .map(({ name, value }): [string, string, string] => [
+        name,
+        String(this.values[name]),
+        String(value),
+      ])
+      .filter(([, value, start]) => value !== start)
+      .map(([name, value]) => [name, value]);
+  }
+
+  /** Set controls; a list takes an option as soon as it has it. */
+  restore(choices: readonly (readonly [string, string])[]): void {
+    for (const [name, value] of choices) {
+      const input = this.input(name);
+      if (!input) continue;
+      const options = input instanceof HTMLSelectElement ? [...input.options] : null;
+      if (options?.some((option) => option.value === value) ?? Number.isFinite(Number(value)))
+        this.set(name, value);
+      else if (options) this.wanted.set(name, value);
+    }
   }
 
   /** Set a control. */

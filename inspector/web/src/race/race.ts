@@ -10,7 +10,7 @@ import { Focus } from "./focus.ts";
 import { drawHead } from "./head.ts";
 import { started } from "./lane.ts";
 import { LaneView } from "./lane_view.ts";
-import { Link } from "./link.ts";
+import { LinkedView } from "./linked_view.ts";
 import { LANES, type LaneName, type News } from "./messages.ts";
 import { drawNumbers } from "./numbers.ts";
 import { headline, measuredWords } from "./report.ts";
@@ -18,14 +18,9 @@ import { cardText } from "./run_card.ts";
 import { Speech } from "./speech.ts";
 import { Store, type Frames } from "./store.ts";
 import { drawPrompt } from "./texts.ts";
+import { TokenCard, type Place } from "./token_card.ts";
 import { describe, type GridEvents } from "./tokens.ts";
 import { Transport } from "./transport.ts";
-
-/** A token of a lane: its index in the answer. */
-interface Place {
-  lane: LaneName;
-  place: number;
-}
 
 const UNREAD =
   "Point at a token, or move to it with the arrow keys, to read its id, confidence and step.";
@@ -42,6 +37,7 @@ export class Race {
   private readonly charts: RaceCharts;
   private readonly focus: Focus;
   private readonly speech: Speech;
+  private readonly card: TokenCard;
   private pinned: Place | null = null;
   private pointed: Place | null = null;
   /** The whole race was asked for, because steps were missing. */
@@ -63,6 +59,7 @@ export class Race {
       align: () => this.transport.mode,
       offline: component.props.offline ?? false,
     });
+    this.card = new TokenCard(this.inspector);
     this.charts = new RaceCharts(this.root);
     this.focus = new Focus(this.root, this.main ? "#ds-buttons" : null);
     this.speech = new Speech(this.find("spoken"), this.store, () =>
@@ -74,7 +71,7 @@ export class Race {
     };
     this.listen();
     this.listenToPage();
-    if (this.main) new Link(this.inspector);
+    if (this.main && !component.props.offline) new LinkedView(this.root, this.inspector);
     if (this.main) askQuestion();
     component.watch("value", () => void this.take(component.props.value));
     void this.take(component.props.value);
@@ -99,7 +96,10 @@ export class Race {
     );
     this.find("prompt-box").addEventListener("toggle", () => this.drawDetails());
     this.find("numbers").addEventListener("toggle", () => this.drawDetails());
-    this.inspector.watchers.push(() => this.focus.check());
+    this.inspector.watchers.push(() => {
+      this.drawTokenCard();
+      this.focus.check();
+    });
   }
 
   private listenToPage(): void {
@@ -148,6 +148,7 @@ export class Race {
     const { cursor } = this.inspector;
     if (place === null || same || !start) return cursor.release();
     const position = start.prompt.length + place;
+    if (!this.store.live) this.card.open({ lane: name, place }, this.lanes[name].gridBox);
     cursor.move({ lane: name, position, ...this.inspector.follow(name) }, true);
   }
 
@@ -166,7 +167,17 @@ export class Race {
       const { pinned } = this;
       this.lanes[name].grid.pin(pinned?.lane === name ? pinned.place : null);
     }
+    const { place } = this.card;
+    const same = this.pinned?.lane === place?.lane && this.pinned?.place === place?.place;
+    if (!same) this.card.close();
     this.drawReadout();
+  }
+
+  private drawTokenCard(): void {
+    const { place } = this.card;
+    if (!place) return;
+    const cell = this.lanes[place.lane].grid.cell(place.place);
+    this.card.draw(this.transport.frames()[place.lane], cell);
   }
 
   private drawReadout(): void {
@@ -276,6 +287,7 @@ export class Race {
   private forget(): void {
     this.transport.reset(this.store.timed);
     this.pinned = this.pointed = null;
+    this.card.close();
     if (this.store.live) this.store.question = this.question;
   }
 

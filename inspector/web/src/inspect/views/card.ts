@@ -10,9 +10,9 @@ import { DRIFT, DRIFT_SCALE, NO_DATA, driftColour, driftText } from "../codes.ts
 import { factNodes } from "../facts.ts";
 import type { Panel } from "../panel.ts";
 import type { DriftCodes, RowCell } from "../planned_row.ts";
+import { rowReason } from "../row_reason.ts";
 import { SITES, SITE_WORDS } from "../sites.ts";
 import { viewOf, type Frame } from "../view.ts";
-import { Why, type Rules } from "../why.ts";
 import { candidateList, candidateRow, type CandidateData } from "./candidates.ts";
 
 const COMPUTED: Rgb = [0, 158, 115];
@@ -38,7 +38,7 @@ export const card = viewOf<undefined>({
     const drift = inspector.document<DriftCodes>(lane, "drift");
     const plans = panel.frame.plan.shape[0] > 0;
     drawFacts(panel, cell);
-    drawWhy(panel, cell, inspector.document<Rules>(lane, "why"), drift);
+    write(panel.block("why", "p", "ds-why ds-wide"), rowReason(inspector, lane, cell));
     drawCandidates(panel, cell, inspector.document<CandidateData>(lane, "candidates"));
     for (const figure of Object.values(panel.figures)) figure.root.hidden = !plans;
     if (!plans) return;
@@ -85,15 +85,6 @@ function countWords(frame: Frame, position: number, layer: number): string {
     return `${name} ${count}`;
   });
   return `in layer ${layer + 1}, of ${plural(frame.steps, "step")}: ` + counts.join(", ");
-}
-
-function drawWhy(panel: Panel, cell: RowCell, rules: Rules | null, drift: DriftCodes | null): void {
-  const node = panel.block("why", "p", "ds-why ds-wide");
-  if (!panel.frame.plan.shape[0]) {
-    write(node, "This run has no recorded plans: press Record to see why a row was recomputed.");
-    return;
-  }
-  write(node, rules ? new Why(panel.frame, rules, drift, cell).sentence() : "Reading …");
 }
 
 function drawCandidates(
