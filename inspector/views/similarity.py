@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from engine.core.drift_codes import DRIFTS
 from engine.trace.trace import Trace
-from inspector.page_data.packing import packed
+from inspector.page_data.packing import pack_arrays
 
 
 def similarity(trace: Trace) -> dict[str, Any]:
@@ -20,14 +23,43 @@ def similarity(trace: Trace) -> dict[str, Any]:
 
     Raises ValueError if no steps were compared.
     """
-    arrays = trace.arrays()
-    if not arrays["similarity"].size:
+    return pack_arrays({"codes": compared(trace)} | compared_steps(trace))
+
+
+def compared(trace: Trace) -> np.ndarray:
+    """The array `codes` of `similarity`; ValueError if no steps were compared."""
+    codes = trace.arrays()["similarity"]
+    if not codes.size:
         raise ValueError(
             "No steps were compared in this run: press Record to run it again with the recorder "
             "on. A recording that was stopped has no comparison."
         )
-    return {
-        "codes": packed(arrays["similarity"]),
-        "steps": packed(arrays["similarity_step"]),
-        "groups": packed(arrays["similarity_group"]),
-    }
+    return codes
+
+
+def compared_steps(trace: Trace) -> dict[str, np.ndarray]:
+    """The arrays `steps` and `groups` of `similarity`."""
+    arrays = trace.arrays()
+    return {"steps": arrays["similarity_step"], "groups": arrays["similarity_group"]}
+
+
+def step_matrix(codes: np.ndarray, steps: int) -> np.ndarray:
+    """Drift codes of each step against each step, uint8 [X, X].
+
+    `codes` [X (X + 1) / 2] is the lower triangle by rows, `steps` is X.
+    """
+    high, low = np.tril_indices(steps)
+    matrix = np.empty((steps, steps), np.uint8)
+    matrix[high, low] = matrix[low, high] = codes
+    return matrix
+
+
+def change_per_step(codes: np.ndarray, steps: int) -> np.ndarray:
+    """Mean of 1 - cosine to the previous compared step, float32 [...]; NaN if there is none.
+
+    `codes` [X (X + 1) / 2, ...] is the lower triangle by rows, `steps` is X.
+    """
+    later = np.arange(1, steps)
+    if not len(later):
+        return np.full(codes.shape[1:], np.nan, np.float32)
+    return DRIFTS[codes[later * (later + 1) // 2 + later - 1]].mean(0).astype(np.float32)
