@@ -30,7 +30,8 @@ def requests(layers: int, steps: int, positions: int) -> list[dict[str, str | in
     """The parameters of each slice, heat maps with and without a screen's width."""
     layer, step, prompt = layers // 2, steps // 2, positions // 3
     screen = {"width": 1000, "height": 400}
-    zoom = {"step_from": step, "step_to": step + 100, "position_from": 5, "position_to": 505}
+    zoom = {"step_from": step, "step_to": min(step + 100, steps)}
+    zoom |= {"position_from": positions // 6, "position_to": positions // 3}
     of_layer, of_step = {"quantity": "v", "layer": layer}, {"quantity": "v", "step": step}
     return [
         {"view": "frame"},
