@@ -3,7 +3,7 @@ import { scaleLinear } from "d3-scale";
 import { inkOn } from "../base/colours.ts";
 import { make } from "../base/dom.ts";
 import { drawAxis, drawAxisNames } from "./axis.ts";
-import { gridOf, pixels, reduced, type Grid } from "./cells.ts";
+import { gridOf, pixels, reduced, severalOf, type Grid } from "./cells.ts";
 import type { Inks } from "./inks.ts";
 import { cellPlaces, cellTicks, type Box, type CellPlaces } from "./scales.ts";
 import type { HeatSpec } from "./spec.ts";
@@ -39,10 +39,11 @@ export class HeatRaster {
 
   /** The cells as an image of at most so many pixels. */
   of(spec: HeatSpec, wide: number, high: number): HTMLCanvasElement {
-    const size = [wide, high, spec.several].join();
+    const several = severalOf(spec);
+    const size = [wide, high, several].join();
     if (this.key === spec.key && this.size === size) return this.image;
     const grid = this.gridFor(spec);
-    const shown = reduced(grid, wide, high, spec.several ?? "largest");
+    const shown = reduced(grid, wide, high, several);
     this.image = make("canvas");
     this.image.width = Math.max(shown.wide, 1);
     this.image.height = Math.max(shown.high, 1);

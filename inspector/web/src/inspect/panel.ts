@@ -1,6 +1,6 @@
 import { make, write } from "../base/dom.ts";
 import { Figure } from "../figures/figure.ts";
-import type { CellAxis } from "../figures/spec.ts";
+import type { About, CellAxis } from "../figures/spec.ts";
 import { termNodes } from "../page/glossary.ts";
 import type { Lane } from "../race/lane.ts";
 import type { Spot } from "./cursor.ts";
@@ -122,10 +122,15 @@ export class Panel {
     input?.dispatchEvent(new Event("input"));
   }
 
+  /** What figures are about that do not say otherwise: the run and the cursor's lane. */
+  private about(): About {
+    return { run: this.inspector.store.run ?? undefined, lane: this.cursor.lane };
+  }
+
   /** The figure of a name; it is added when it is asked for first. */
   figure(name: string): Figure {
     if (!(name in this.figures)) {
-      this.figures[name] = new Figure(name);
+      this.figures[name] = new Figure(name, () => this.about());
       this.body.append(this.figures[name].root);
     }
     return this.figures[name];

@@ -71,9 +71,29 @@ export class StepPairs {
     );
   }
 
+  /** The drift code between two compared steps. */
+  code(one: number, other: number, layer: number, group: number): number {
+    return at(this.data.codes, pairIndex(one, other), this.kind, layer, group);
+  }
+
   /** 1 − cosine between two compared steps; NaN if it is unknown. */
   drift(one: number, other: number, layer: number, group: number): number {
-    return DRIFT[at(this.data.codes, pairIndex(one, other), this.kind, layer, group)];
+    return DRIFT[this.code(one, other, layer, group)];
+  }
+
+  /** The drift codes of all pairs of compared steps, of a layer and a group: step by step. */
+  matrix(layer: number, group: number): Uint8Array {
+    const { shape, values } = this.data.codes;
+    const wide = this.steps.length;
+    const stride = shape[1] * shape[2] * shape[3];
+    const out = new Uint8Array(wide * wide);
+    let from = (this.kind * this.layers + layer) * this.groups + group;
+    for (let high = 0; high < wide; high++) {
+      for (let low = 0; low <= high; low++, from += stride) {
+        out[high * wide + low] = out[low * wide + high] = values[from];
+      }
+    }
+    return out;
   }
 
   /** The mean drift from each compared step to the next, of a layer and a group. */

@@ -111,17 +111,18 @@ export function mapSpec(lane: Lane, frame: number, steps: number, colours: Inks)
   const block = lane.start?.block ?? 0;
   const marks: { at: number }[] = [];
   for (let low = block; block && low < lane.at.length; low += block) marks.push({ at: low });
-  const cells = mapCells(lane, frame, count, steps, colours);
+  let made: CellCodes | null = null;
+  const cells = (): CellCodes => (made ??= mapCells(lane, frame, count, steps, colours));
   return {
     title: "When each position was unmasked",
     key: [mapKey(lane, frame), count, steps, colours.ink].join(),
     x: { name: "token", count, marks },
     y: { name: "step", count: steps, marks: [{ at: frame, colour: colours[lane.name] }] },
     value: (x, y) => {
-      const code = cells.codes[y * count + x];
-      return cells.palette[code] ? code : null;
+      const code = cells().codes[y * count + x];
+      return cells().palette[code] ? code : null;
     },
-    colour: (code) => cells.palette[code] ?? [0, 0, 0],
+    colour: (code) => cells().palette[code] ?? [0, 0, 0],
     cells,
     ground: colours.mask,
     words: () => "",

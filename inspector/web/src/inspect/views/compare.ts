@@ -146,6 +146,7 @@ function drawStrip(panel: Panel, a: Lane, b: Lane): void {
   const figure = panel.figure("compare-strip");
   figure.root.classList.add("ds-wide");
   figure.show({
+    about: { lane: undefined },
     title:
       "Lane B compared with lane A: when each answer token was unmasked, and whether it is the same",
     key: "strip" + inspector.key,

@@ -1,7 +1,8 @@
 import type { HeatSpec } from "../../figures/spec.ts";
 import { at, type NdArray } from "../arrays.ts";
-import { DRIFT, DRIFT_SCALE, driftColour, driftText, NO_DATA } from "../codes.ts";
+import { DRIFT, DRIFT_COLOURS, DRIFT_SCALE, driftColour, driftText, NO_DATA } from "../codes.ts";
 import type { Panel } from "../panel.ts";
+import { planeCodes } from "../planes.ts";
 import { QUANTITY_OPTIONS } from "../quantities.ts";
 import { viewOf } from "../view.ts";
 
@@ -66,6 +67,11 @@ function drawSteps(panel: Panel, data: DriftData, quantity: number): void {
     key: `s${quantity},${layer},${cursor.lane}${panel.inspector.key}`,
     y: { name: "step", count: frame.steps },
     value: (x, step) => codeAt(data, step, layer, quantity, x),
+    cells: () => ({
+      codes: planeCodes(data.drift, { rows: 0, columns: 3, at: [0, layer, quantity, 0] }),
+      palette: DRIFT_COLOURS,
+    }),
+    about: { layer, quantity: data.quantities[quantity] },
     words: (x, step) => cellWords(panel, step, layer, x, at(data.drift, step, layer, quantity, x)),
     pick: (x, step, pin) => panel.pick({ position: x, step }, pin),
     at: { x: cursor.position, y: spot.step },
@@ -82,6 +88,11 @@ function drawLayers(panel: Panel, data: DriftData, quantity: number): void {
     key: `l${quantity},${step},${cursor.lane}${panel.inspector.key}`,
     y: { name: "layer", count: frame.layers },
     value: (x, layer) => codeAt(data, step, layer, quantity, x),
+    cells: () => ({
+      codes: planeCodes(data.drift, { rows: 1, columns: 3, at: [step, 0, quantity, 0] }),
+      palette: DRIFT_COLOURS,
+    }),
+    about: { quantity: data.quantities[quantity] },
     words: (x, layer) => cellWords(panel, step, layer, x, at(data.drift, step, layer, quantity, x)),
     pick: (x, layer, pin) => panel.pick({ position: x, layer }, pin),
     at: { x: cursor.position, y: spot.layer },

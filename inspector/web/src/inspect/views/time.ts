@@ -87,6 +87,7 @@ function drawSteps(panel: Panel, { name, costs }: LaneCosts, most: number, steps
   const own = costs.total.length;
   const what = unit === "ms" ? "time of each step" : "FLOPs of each step";
   panel.figure("time-" + name).show({
+    about: { lane: name, quantity: unit },
     title: `Lane ${name.toUpperCase()}: ${what}`,
     x: stepAxis(steps),
     y: { name: unit, from: 0, to: most * ROOM || 1 },
@@ -115,6 +116,7 @@ function drawSums(panel: Panel, shown: readonly LaneCosts[], steps: number): voi
   const unit = unitOf(panel);
   const most = Math.max(...shown.map(({ costs }) => costs.running.at(-1) ?? 0));
   panel.figure("time-sum").show({
+    about: { lane: undefined, quantity: unitOf(panel) },
     title: "Both lanes: cumulative sum",
     x: stepAxis(steps),
     y: { name: unit, from: 0, to: most * ROOM || 1 },
