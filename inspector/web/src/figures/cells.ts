@@ -1,6 +1,6 @@
 /** The pixels of heat maps. */
 import type { Rgb } from "../base/colours.ts";
-import type { CellCodes, HeatSpec } from "./spec.ts";
+import type { CellCodes, CellPoint, HeatSpec } from "./spec.ts";
 
 /** What a pixel shows that holds several cells. */
 export type Several = "largest" | "mean";
@@ -46,6 +46,28 @@ export function reduced(grid: Grid, wide: number, high: number, several: Several
   if (w === grid.wide && h === grid.high) return grid;
   const fill = several === "mean" ? means : grid.blank ? largestCodes : largestValues;
   return { wide: w, high: h, values: fill(grid, w, h), blank: null };
+}
+
+/**
+ * The same as `reduced` makes of the only cells of a heat map that have data, where a pixel takes
+ * the largest value. Its time does not grow with the size of the map.
+ */
+export function scattered(
+  points: readonly CellPoint[],
+  spec: Pick<HeatSpec, "x" | "y">,
+  wide: number,
+  high: number,
+): Grid {
+  const { x: columns, y: rows } = spec;
+  const w = Math.min(Math.max(wide, 1), columns.count);
+  const h = Math.min(Math.max(high, 1), rows.count);
+  const values = new Float64Array(w * h).fill(NaN);
+  for (const [x, y, value] of points) {
+    const column = Math.floor((x * w) / columns.count);
+    const place = Math.floor((y * h) / rows.count) * w + column;
+    if (!(value <= values[place])) values[place] = value;
+  }
+  return { wide: w, high: h, values, blank: null };
 }
 
 function largestCodes({ wide, high, values, blank }: Grid, w: number, h: number): Float64Array {

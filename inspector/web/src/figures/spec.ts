@@ -70,6 +70,9 @@ interface BaseSpec {
   about?: About;
 }
 
+/** The column, the row and the value of a cell. */
+export type CellPoint = readonly [x: number, y: number, value: number];
+
 /** A heat map. `value` is null for a cell without data. */
 export interface HeatSpec extends BaseSpec {
   series?: undefined;
@@ -81,6 +84,8 @@ export interface HeatSpec extends BaseSpec {
   colour: (value: number) => Rgb;
   /** The same cells as bytes, which are drawn much faster than by `value` and `colour`. */
   cells?: CellCodes;
+  /** The only cells with data, if they are few: their columns, rows and values. */
+  points?: readonly CellPoint[];
   /** What a screen pixel shows that holds several cells: their largest value, or code, by default. */
   several?: "largest" | "mean";
   /** The colour of cells without data; they are hatched by default. */
