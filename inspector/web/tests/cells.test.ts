@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Rgb } from "../src/base/colours.ts";
-import { gridOf, pixels, reduced, severalOf } from "../src/figures/cells.ts";
+import { gridOf, pixels, reduced, scattered, severalOf } from "../src/figures/cells.ts";
+import type { CellPoint } from "../src/figures/spec.ts";
 import { runs } from "../src/figures/heat.ts";
 
 const axis = (count: number): { name: string; count: number } => ({ name: "", count });
@@ -125,4 +126,25 @@ test("runs join equal neighbours and leave out cells without a name", () => {
     [4, 5],
   ]);
   assert.equal(runs(5, name, false).length, 4);
+});
+
+test("few cells of a large map are drawn as all cells are", () => {
+  const points: CellPoint[] = [
+    [0, 0, 5],
+    [1, 1, 9],
+    [1, 0, 7],
+    [4, 2, 3],
+  ];
+  const spec = { x: axis(5), y: axis(3) };
+  const value = (x: number, y: number): number | null =>
+    points.find((point) => point[0] === x && point[1] === y)?.[2] ?? null;
+  for (const [wide, high] of [
+    [5, 3],
+    [2, 2],
+    [3, 1],
+    [90, 90],
+  ]) {
+    const whole = reduced(gridOf({ ...spec, value }), wide, high, "largest");
+    assert.deepEqual(scattered(points, spec, wide, high).values, whole.values);
+  }
 });
