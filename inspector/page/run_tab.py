@@ -54,14 +54,11 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Non
         elem_id="ds-race", server_functions=[replay, view],
         **static_files.BARE | {"js_on_load": static_files.script("race", ("record", "branch"))},
     )  # fmt: skip
-    with gr.Accordion("Time per step", open=False, elem_id="ds-time"):
-        chart = gr.Plot(show_label=False, elem_id="ds-chart")
-    _files(files, handlers, race, chart)
-    shown = recorded.input(files.show_recorded, recorded, race, **RAW, **FLAG)
-    shown.then(handlers.time_chart, None, chart, **FLAG)
+    _files(files, race)
+    recorded.input(files.show_recorded, recorded, race, **RAW, **FLAG)
     planned = _wire_settings(demo, handlers, plan, race, keys["run"])
     _wire_presets(form, presets)
-    renewed = _renewing(handlers, chart)
+    renewed = _renewing(handlers)
     demo.load(**renewed)
     _wire_run(demo, handlers, race, keys, planned, renewed)
     recording = race.record(
@@ -135,7 +132,7 @@ def _recorded(files: FileService) -> gr.Dropdown:
     )  # fmt: skip
 
 
-def _files(files: FileService, handlers: Handlers, race: gr.HTML, chart: gr.Plot) -> None:
+def _files(files: FileService, race: gr.HTML) -> None:
     with gr.Accordion("Export and import", open=False, elem_id="ds-files"), gr.Row():
         with gr.Column(min_width=280):
             gr.Markdown(
@@ -161,8 +158,7 @@ def _files(files: FileService, handlers: Handlers, race: gr.HTML, chart: gr.Plot
         return gr.File(paths, visible=paths is not None), message
 
     ready.click(export, None, [made, said], **PRIVATE)
-    shown = given.upload(files.import_files, given, [race, note], concurrency_limit=2, **PRIVATE)
-    shown.then(handlers.time_chart, None, chart, **FLAG)
+    given.upload(files.import_files, given, [race, note], concurrency_limit=2, **PRIVATE)
 
 
 def _wire_settings(
@@ -224,13 +220,13 @@ def _wire_run(
     demo.unload(handlers.leave)
 
 
-def _renewing(handlers: Handlers, chart: gr.Plot) -> dict[str, Any]:
-    """Listener arguments that update the chart and the list of models after a race."""
+def _renewing(handlers: Handlers) -> dict[str, Any]:
+    """Listener arguments that update the list of models after a race."""
 
-    def renewed(request: gr.Request) -> tuple[Any, Any]:
-        return handlers.time_chart(request), refreshed_models(handlers.session)
+    def renewed() -> Any:
+        return refreshed_models(handlers.session)
 
-    return {"fn": renewed, "outputs": [chart, handlers.form.widgets["model"]], **FLAG}
+    return {"fn": renewed, "outputs": [handlers.form.widgets["model"]], **FLAG}
 
 
 def _once_over(event: Dependency, planned: dict[str, Any]) -> Dependency:
