@@ -23,7 +23,7 @@ from inspector.protocol import LANES
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 FLAG: dict[str, Any] = {**PRIVATE, "queue": False}
 RAW: dict[str, Any] = {"preprocess": False}  # unchecked values: Form.race names what is wrong
-RECORDED = "Recorded runs: choose a method to compare it with plain decoding; nothing is run"
+RECORDED = "Choose a method to see its recorded run beside plain decoding. Nothing is run."
 SETTINGS_TERMS = (
     "lane", "step", "block", "threshold", "row", "refresh", "recompute", "reuse", "frozen",
 )  # fmt: skip
@@ -60,7 +60,7 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Non
     _wire_presets(form, presets)
     renewed = _renewing(handlers)
     demo.load(**renewed)
-    _wire_run(demo, handlers, race, keys, planned, renewed)
+    _wire_run(demo, handlers, views, race, keys, planned, renewed)
     recording = race.record(
         views.record, None, [race, *keys.values()],
         **RUNS, **PRIVATE,
@@ -127,8 +127,8 @@ def _problem(form: Form, handlers: Handlers) -> tuple[list[Component], gr.Dropdo
 
 def _recorded(files: FileService) -> gr.Dropdown:
     return gr.Dropdown(
-        [(RECORDED, ""), *files.recorded()], value="", label="Recorded runs",
-        elem_id="ds-recorded", container=False, visible=bool(files.recorded()),
+        [("–", ""), *files.recorded()], value="", label="Recorded runs", info=RECORDED,
+        elem_id="ds-recorded", visible=bool(files.recorded()),
     )  # fmt: skip
 
 
@@ -205,6 +205,7 @@ def _on_change(demo: gr.Blocks, widgets: list[Component], listener: dict[str, An
 def _wire_run(
     demo: gr.Blocks,
     handlers: Handlers,
+    views: ViewService,
     race: gr.HTML,
     keys: dict[str, gr.Button],
     planned: dict[str, Any],
@@ -214,7 +215,13 @@ def _wire_run(
         handlers.run, handlers.form.inputs, [race, *keys.values()],
         **RUNS, **RAW, **PRIVATE,
     )  # fmt: skip
-    _once_over(run, planned).then(**renewed)
+    recording = run.then(
+        views.record_short_run, None, [race, *keys.values()],
+        **RUNS, **PRIVATE,
+    )  # fmt: skip
+    run.failure(None, js=OVER_JS, **FLAG)
+    run.failure(**planned)
+    _once_over(recording, planned).then(**renewed)
     for name in BUTTONS[1:]:
         keys[name].click(handlers.flag(name), None, None, trigger_mode="multiple", **FLAG)
     demo.unload(handlers.leave)
