@@ -82,7 +82,7 @@ class ViewService:
     def record_short_run(self, request: gr.Request) -> Iterator[list[Any]]:
         """Record the visitor's last race after its end, if that takes less than `SHORT_SECONDS`.
 
-        A race that another setting would be asked for, by a limit or by a quota, is not recorded.
+        A race whose recording a limit refuses, or that would spend a quota, is not recorded.
         """
         record = self._handlers.current(request)
         if record is not None and self._is_short(record):
