@@ -63,7 +63,9 @@ class Catalog:
         step = start.get("step") if isinstance(start, Mapping) else None
         tail = f", from step {step + 1}" if type(step) is int else ""
         if cache == "none" and self.uses_steps(unmasker):
-            return "Plain decoding" + tail
+            usual = unmasker == self.default.a.unmasker
+            order = "" if usual else f" ({self._title('unmasker', unmasker)})"
+            return "Plain decoding" + order + tail
         parts = [] if cache == "none" else [self._title("cache", cache)]
         knobs = spec.get("knobs")
         knob = knobs.get(f"{unmasker}.{unmasker}", "") if isinstance(knobs, Mapping) else ""

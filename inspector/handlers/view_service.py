@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -21,7 +22,7 @@ from inspector.handlers.page_handlers import (
     error_text,
     visitor_id,
 )
-from inspector.page_data import messages
+from inspector.page_data import compare, messages
 from inspector.page_data.messages import to_json
 from inspector.protocol import Control
 from inspector.run_store import RaceRecord
@@ -29,6 +30,8 @@ from inspector.server.throttle import coalesce
 from inspector.views import registry
 
 LEVELS = ("layers", "probe")
+SHORT_SECONDS = 10.0  # a race is recorded by itself if that is predicted to take less
+RECORDING_FACTOR = 1.5  # time of a run that records drifts, relative to one that does not
 
 
 class ViewService:
@@ -70,23 +73,51 @@ class ViewService:
                 *buttons("over"),
             ]
             return
-        before = record.state
-        if before == "example":
+        if record.state == "example":
             record = record.copy()
             handlers.store.put(record)
             yield [messages.whole(record, handlers.form.catalog.title), *buttons("running")]
-        with handlers.live_run(who, record) as control:
+        yield from self._record(record, str(level), who)
+
+    def record_short_run(self, request: gr.Request) -> Iterator[list[Any]]:
+        """Record the visitor's last race after its end, if that takes less than `SHORT_SECONDS`.
+
+        A race whose recording a limit refuses, or that would spend a quota, is not recorded.
+        """
+        record = self._handlers.current(request)
+        if record is not None and self._is_short(record):
+            yield from self._record(record, "layers", visitor_id(request))
+        else:
+            yield [gr.skip()] * (1 + len(BUTTONS))
+
+    def _is_short(self, record: RaceRecord) -> bool:
+        """Whether a finished, timed race can be recorded in a short time."""
+        if record.state != "done" or record.recorded:
+            return False
+        seconds = sum(total_ms(trace) for trace in record.started().values()) / 1_000
+        if not seconds * RECORDING_FACTOR < SHORT_SECONDS:
+            return False
+        try:
+            plans = [
+                self._handlers.session.plan(spec)
+                for spec in recorded_specs(record, "layers").values()
+            ]
+        except ValueError:
+            return False
+        return not any(plan.get("gpu_seconds") for plan in plans)
+
+    def _record(self, record: RaceRecord, level: str, who: str) -> Iterator[list[Any]]:
+        before = record.state
+        with self._handlers.live_run(who, record) as control:
             try:
                 yield [progress_message(record, "recording"), *buttons("running")]
-                yield from self._stream(record, str(level), control)
+                yield from self._stream(record, level, control)
             except Exception as error:
                 yield [progress_message(record, before, error_text(error)), *buttons("over")]
 
     def _stream(self, record: RaceRecord, level: str, control: Control) -> Iterator[list[Any]]:
-        specs = {
-            lane: replace(RunSpec.from_dict(trace.meta["spec"]), record=level)
-            for lane, trace in record.started().items()
-        }
+        specs = recorded_specs(record, level)
+        whole = sum(trace.steps for trace in record.started().values())
         traces, before, steps = {lane: Trace() for lane in specs}, record.state, 0
         idle = [gr.skip()] * len(BUTTONS)
         with closing(self._events(specs, control)) as events:  # type: ignore[type-var]
@@ -94,7 +125,7 @@ class ViewService:
                 for lane, event in batch:
                     traces[lane].append(event)
                     steps += isinstance(event, StepEvent)
-                text = f"{steps} steps recorded"
+                text = f"{steps} of {whole} steps recorded"
                 yield [progress_message(record, "recording", text, batch[-1][1]), *idle]
         problem = recording_problem(record, traces)
         if not problem:
@@ -109,6 +140,20 @@ class ViewService:
             return session.race(RaceSpec(**specs), control, parents)
         lane, spec = next(iter(specs.items()))
         return ((lane, event) for event in session.run(spec, control, parents))
+
+
+def recorded_specs(record: RaceRecord, level: str) -> dict[str, RunSpec]:
+    """The specs of a race's lanes at a recording level."""
+    return {
+        lane: replace(RunSpec.from_dict(trace.meta["spec"]), record=level)
+        for lane, trace in record.started().items()
+    }
+
+
+def total_ms(trace: Trace) -> float:
+    """Milliseconds of a timed run; infinite if its times contain a recording or are unknown."""
+    found = compare.clean_metrics(trace).get("total_ms") if compare.timed(trace) else None
+    return math.inf if found is None else found
 
 
 def recording_problem(record: RaceRecord, traces: dict[str, Trace]) -> str:

@@ -39,6 +39,7 @@ function frame(plan: number[]): Frame {
   const none = ints([0], []);
   return {
     level: "steps",
+    lacks: [],
     positions: 5,
     prompt: 1,
     block: 4,

@@ -67,6 +67,7 @@ export class Race {
       onMove: (spot) => this.moveTo(spot),
       onBranch: (branch) => this.ask("branch", branch),
       align: () => this.transport.mode,
+      atRest: () => this.main && this.store.state === "example" && this.transport.follow,
       offline: component.props.offline ?? false,
     });
     this.charts = new RaceCharts(this.root);

@@ -18,7 +18,7 @@ export const STATES: Record<string, string | undefined> = {
   fetching: "Downloading the model …",
   loading: "Loading the model …",
   warmup: "Warming up (not timed) …",
-  recording: "Recording: the same settings are run again; the times are not used",
+  recording: "Recording: the same settings are run again, without timing; Stop ends it",
   paused: "Paused: Step takes one step, Resume continues",
   stopped: "Stopped",
   failed: "Failed",

@@ -11,7 +11,7 @@ import { factNodes } from "../facts.ts";
 import type { Panel } from "../panel.ts";
 import type { DriftCodes, RowCell } from "../planned_row.ts";
 import { SITES, SITE_WORDS } from "../sites.ts";
-import { viewOf, type Frame } from "../view.ts";
+import { isMissing, viewOf, type Frame } from "../view.ts";
 import { Why, type Rules } from "../why.ts";
 import { candidateList, candidateRow, type CandidateData } from "./candidates.ts";
 
@@ -42,7 +42,7 @@ export const card = viewOf<undefined>({
     const drift = inspector.document<DriftCodes>(lane, "drift");
     const plans = panel.frame.plan.shape[0] > 0;
     drawFacts(panel, cell);
-    drawWhy(panel, cell, inspector.document<Rules>(lane, "why"), drift);
+    drawWhy(panel, cell, drift);
     drawCandidates(panel, cell, inspector.document<CandidateData>(lane, "candidates"));
     for (const figure of Object.values(panel.figures)) figure.root.hidden = !plans;
     if (!plans) return;
@@ -91,13 +91,17 @@ function countWords(frame: Frame, position: number, layer: number): string {
   return `in layer ${layer + 1}, of ${plural(frame.steps, "step")}: ` + counts.join(", ");
 }
 
-function drawWhy(panel: Panel, cell: RowCell, rules: Rules | null, drift: DriftCodes | null): void {
+function drawWhy(panel: Panel, cell: RowCell, drift: DriftCodes | null): void {
+  const { inspector, cursor } = panel;
   const node = panel.block("why", "p", "ds-why ds-wide");
   if (!panel.frame.plan.shape[0]) {
     write(node, "This run has no recorded plans: press Record to see why a row was recomputed.");
     return;
   }
-  write(node, rules ? new Why(panel.frame, rules, drift, cell).sentence() : "Reading …");
+  const found = inspector.given(cursor.lane, "why");
+  const rules = inspector.document<Rules>(cursor.lane, "why");
+  if (rules) write(node, new Why(panel.frame, rules, drift, cell).sentence());
+  else write(node, found && isMissing(found) ? found.missing : "Reading …");
 }
 
 function drawCandidates(
