@@ -9,7 +9,8 @@ from typing import Any
 
 import gradio as gr
 
-from engine.config.spec import RaceSpec, RunSpec
+from engine.config.spec import MAX_PROBES, RaceSpec, RunSpec
+from engine.config.validation import checked_probes
 from engine.core.events import Event, StepEvent, Waiting
 from engine.trace.trace import Trace
 from inspector.handlers.branching import parents_of
@@ -29,6 +30,7 @@ from inspector.server.throttle import coalesce
 from inspector.views import registry
 
 LEVELS = ("layers", "probe")
+MAX_PROBED_STEP = 1_000_000  # a branch of a branch counts the steps of all
 
 
 class ViewService:
@@ -59,7 +61,9 @@ class ViewService:
     def record(self, event: gr.EventData, request: gr.Request) -> Iterator[list[Any]]:
         """Run the visitor's last race again with the recorder on, and stream its progress.
 
-        The times of this run are not used. `event.level` is the recording level.
+        The times of this run are not used. `event.level` is the recording level; `event.probe_at`
+        has the steps that level `probe` compares, or is empty for evenly spread ones. They are
+        counted from 0, those of a branch with the steps before it.
         """
         handlers, who = self._handlers, visitor_id(request)
         record = handlers.current(request)
@@ -78,15 +82,14 @@ class ViewService:
         with handlers.live_run(who, record) as control:
             try:
                 yield [progress_message(record, "recording"), *buttons("running")]
-                yield from self._stream(record, str(level), control)
+                specs = recording_specs(record, level, getattr(event, "probe_at", ()))
+                yield from self._stream(record, specs, control)
             except Exception as error:
                 yield [progress_message(record, before, error_text(error)), *buttons("over")]
 
-    def _stream(self, record: RaceRecord, level: str, control: Control) -> Iterator[list[Any]]:
-        specs = {
-            lane: replace(RunSpec.from_dict(trace.meta["spec"]), record=level)
-            for lane, trace in record.started().items()
-        }
+    def _stream(
+        self, record: RaceRecord, specs: dict[str, RunSpec], control: Control
+    ) -> Iterator[list[Any]]:
         traces, before, steps = {lane: Trace() for lane in specs}, record.state, 0
         idle = [gr.skip()] * len(BUTTONS)
         with closing(self._events(specs, control)) as events:  # type: ignore[type-var]
@@ -109,6 +112,21 @@ class ViewService:
             return session.race(RaceSpec(**specs), control, parents)
         lane, spec = next(iter(specs.items()))
         return ((lane, event) for event in session.run(spec, control, parents))
+
+
+def recording_specs(record: RaceRecord, level: str, probe_at: Any) -> dict[str, RunSpec]:
+    """The specs of a race's lanes with a recording level and the steps that `probe` compares.
+
+    `probe_at` comes from the page. Its steps count those before a branch; a lane that took none of
+    them is recorded without a probe. Raises ValueError naming `probe_at` if it is no list of steps.
+    """
+    chosen, found = checked_probes(probe_at, MAX_PROBES, MAX_PROBED_STEP), {}
+    for lane, trace in record.started().items():
+        first = record.steps_before[lane]
+        own = tuple(step - first for step in chosen if first <= step < first + trace.steps)
+        reached = level if own or not chosen else "layers"
+        found[lane] = replace(RunSpec.from_dict(trace.meta["spec"]), record=reached, probe_at=own)
+    return found
 
 
 def recording_problem(record: RaceRecord, traces: dict[str, Trace]) -> str:
