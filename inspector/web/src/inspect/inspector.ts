@@ -33,6 +33,13 @@ export interface Branch {
   edits: readonly (readonly [number, number])[];
 }
 
+/** A wish to record the runs again. */
+export interface RecordWish {
+  level: "layers" | "probe";
+  /** Steps to probe, from 0 and counted with those before a branch; none: spread evenly. */
+  probe_at: readonly number[];
+}
+
 /** What the inspector needs from the race. */
 export interface InspectorOptions {
   root: HTMLElement;
@@ -42,6 +49,8 @@ export interface InspectorOptions {
   onMove: (spot: Readonly<Spot>) => void;
   /** The reader asks for a branch. */
   onBranch: (branch: Branch) => void;
+  /** The reader asks for a recording. */
+  onRecord: (wish: RecordWish) => void;
   /** How the frames of the two lanes are matched at the moment. */
   align: () => Align;
   /** The page is a replay file: nothing can be recorded. */
@@ -56,6 +65,7 @@ export class Inspector {
   readonly panels: Partial<Record<ViewName, Panel>> = {};
   readonly offline: boolean;
   readonly onBranch: (branch: Branch) => void;
+  readonly onRecord: (wish: RecordWish) => void;
   /** How the frames of the two lanes are matched at the moment. */
   readonly align: () => Align;
   /** Called after every drawing. */
@@ -72,12 +82,13 @@ export class Inspector {
   private readonly documents = new Map<string, Record<string, unknown>>();
   private card: Panel | null = null;
 
-  constructor({ root, store, ask, onMove, onBranch, align, offline }: InspectorOptions) {
+  constructor({ root, store, ask, onMove, onBranch, onRecord, align, offline }: InspectorOptions) {
     this.root = root;
     this.store = store;
     this.ask = ask;
     this.onMove = onMove;
     this.onBranch = onBranch;
+    this.onRecord = onRecord;
     this.align = align;
     this.offline = offline;
     this.buildTabs();
