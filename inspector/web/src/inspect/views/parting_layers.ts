@@ -95,13 +95,11 @@ function layerNodes(
   site: number,
 ): HTMLElement[] {
   const ranked = rankedLayers(data, probeOf(data, lane, found.step), site);
-  const lines = [
-    rankingWords(lane, ranked, site),
-    ...exactLines(found, lane, data, lane.start?.prompt.length ?? 0),
-  ];
-  const words = lines.map((line) => make("p", "", line));
-  const exact = ranked.every(({ means }) => means.every((mean) => !(mean > 0)));
-  return exact ? words : [...words, layerTable(panel, lane, ranked, found.step)];
+  const words = make("p", "", rankingWords(lane, ranked, site));
+  if (ranked.every(({ means }) => means.every((mean) => !(mean > 0)))) return [words];
+  const lines = exactLines(found, lane, data, lane.start?.prompt.length ?? 0);
+  const told = lines.map((line) => make("p", "", line));
+  return [words, ...told, layerTable(panel, lane, ranked, found.step)];
 }
 
 function layerTable(
