@@ -117,7 +117,8 @@ def test_dice(own):
 
 def test_hostile_text_is_shown_as_text(app, new_page):
     race = new_page().open(app.link(prompt=HOSTILE))
-    assert race.page.locator("[data-question]").text_content() == HOSTILE
+    shown = "text => document.querySelector('[data-question]').textContent === text"
+    race.page.wait_for_function(shown, arg=HOSTILE)
     race.finish()
     race.page.locator("[data-prompt-box] summary").click()
     race.page.wait_for_function(
