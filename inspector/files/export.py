@@ -79,6 +79,8 @@ def read_race(paths: Iterable[str | Path]) -> RaceRecord:
     record = RaceRecord(state="imported")
     for lane, path in zip(LANES, timed, strict=False):
         record.traces[lane] = _checked(_loaded(path))
+        start = record.traces[lane].meta["spec"].get("start")
+        record.steps_before[lane] = start["step"] if start else 0
         if path.stem in recorded:
             record.recorded[lane] = _checked(_loaded(recorded[path.stem]))
             _check_same(lane, record.traces[lane], record.recorded[lane])

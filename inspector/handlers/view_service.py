@@ -10,7 +10,8 @@ from typing import Any
 
 import gradio as gr
 
-from engine.config.spec import RaceSpec, RunSpec
+from engine.config.spec import MAX_PROBES, RaceSpec, RunSpec
+from engine.config.validation import checked_probes
 from engine.core.events import Event, StepEvent, Waiting
 from engine.trace.trace import Trace
 from inspector.handlers.branching import parents_of
@@ -32,6 +33,7 @@ from inspector.views import registry
 LEVELS = ("layers", "probe")
 SHORT_SECONDS = 10.0  # a race is recorded by itself if that is predicted to take less
 RECORDING_FACTOR = 1.5  # time of a run that records drifts, relative to one that does not
+MAX_PROBED_STEP = 1_000_000  # a branch of a branch counts the steps of all
 
 
 class ViewService:
@@ -62,7 +64,9 @@ class ViewService:
     def record(self, event: gr.EventData, request: gr.Request) -> Iterator[list[Any]]:
         """Run the visitor's last race again with the recorder on, and stream its progress.
 
-        The times of this run are not used. `event.level` is the recording level.
+        The times of this run are not used. `event.level` is the recording level; `event.probe_at`
+        has the steps that level `probe` compares, or is empty for evenly spread ones. They are
+        counted from 0, those of a branch with the steps before it.
         """
         handlers, who = self._handlers, visitor_id(request)
         record = handlers.current(request)
@@ -77,7 +81,7 @@ class ViewService:
             record = record.copy()
             handlers.store.put(record)
             yield [messages.whole(record, handlers.form.catalog.title), *buttons("running")]
-        yield from self._record(record, str(level), who)
+        yield from self._record(record, str(level), who, getattr(event, "probe_at", ()))
 
     def record_short_run(self, request: gr.Request) -> Iterator[list[Any]]:
         """Record the visitor's last race after its end, if that takes less than `SHORT_SECONDS`.
@@ -100,23 +104,27 @@ class ViewService:
         try:
             plans = [
                 self._handlers.session.plan(spec)
-                for spec in recorded_specs(record, "layers").values()
+                for spec in recording_specs(record, "layers", ()).values()
             ]
         except ValueError:
             return False
         return not any(plan.get("gpu_seconds") for plan in plans)
 
-    def _record(self, record: RaceRecord, level: str, who: str) -> Iterator[list[Any]]:
+    def _record(
+        self, record: RaceRecord, level: str, who: str, probe_at: Any = ()
+    ) -> Iterator[list[Any]]:
         before = record.state
         with self._handlers.live_run(who, record) as control:
             try:
                 yield [progress_message(record, "recording"), *buttons("running")]
-                yield from self._stream(record, level, control)
+                specs = recording_specs(record, level, probe_at)
+                yield from self._stream(record, specs, control)
             except Exception as error:
                 yield [progress_message(record, before, error_text(error)), *buttons("over")]
 
-    def _stream(self, record: RaceRecord, level: str, control: Control) -> Iterator[list[Any]]:
-        specs = recorded_specs(record, level)
+    def _stream(
+        self, record: RaceRecord, specs: dict[str, RunSpec], control: Control
+    ) -> Iterator[list[Any]]:
         whole = sum(trace.steps for trace in record.started().values())
         traces, before, steps = {lane: Trace() for lane in specs}, record.state, 0
         idle = [gr.skip()] * len(BUTTONS)
@@ -142,18 +150,25 @@ class ViewService:
         return ((lane, event) for event in session.run(spec, control, parents))
 
 
-def recorded_specs(record: RaceRecord, level: str) -> dict[str, RunSpec]:
-    """The specs of a race's lanes at a recording level."""
-    return {
-        lane: replace(RunSpec.from_dict(trace.meta["spec"]), record=level)
-        for lane, trace in record.started().items()
-    }
-
-
 def total_ms(trace: Trace) -> float:
     """Milliseconds of a timed run; infinite if its times contain a recording or are unknown."""
     found = compare.clean_metrics(trace).get("total_ms") if compare.timed(trace) else None
     return math.inf if found is None else found
+
+
+def recording_specs(record: RaceRecord, level: str, probe_at: Any) -> dict[str, RunSpec]:
+    """The specs of a race's lanes with a recording level and the steps that `probe` compares.
+
+    `probe_at` comes from the page. Its steps count those before a branch; a lane that took none of
+    them is recorded without a probe. Raises ValueError naming `probe_at` if it is no list of steps.
+    """
+    chosen, found = checked_probes(probe_at, MAX_PROBES, MAX_PROBED_STEP), {}
+    for lane, trace in record.started().items():
+        first = record.steps_before[lane]
+        own = tuple(step - first for step in chosen if first <= step < first + trace.steps)
+        reached = level if own or not chosen else "layers"
+        found[lane] = replace(RunSpec.from_dict(trace.meta["spec"]), record=reached, probe_at=own)
+    return found
 
 
 def recording_problem(record: RaceRecord, traces: dict[str, Trace]) -> str:

@@ -29,6 +29,13 @@ export interface Branch {
   edits: readonly (readonly [number, number])[];
 }
 
+/** A wish to record the runs again. */
+export interface RecordWish {
+  level: "layers" | "probe";
+  /** Steps to probe, from 0 and counted with those before a branch; none: spread evenly. */
+  probe_at: readonly number[];
+}
+
 /** What the inspector needs from the race. */
 export interface InspectorOptions {
   root: HTMLElement;
@@ -38,6 +45,8 @@ export interface InspectorOptions {
   onMove: (spot: Readonly<Spot>) => void;
   /** The reader asks for a branch. */
   onBranch: (branch: Branch) => void;
+  /** The reader asks for a recording. */
+  onRecord: (wish: RecordWish) => void;
   /** How the frames of the two lanes are matched at the moment. */
   align: () => Align;
   /** Whether a recorded example is shown of which the reader has seen nothing yet but the end. */
@@ -54,6 +63,7 @@ export class Inspector {
   readonly panels: Partial<Record<ViewName, Panel>> = {};
   readonly offline: boolean;
   readonly onBranch: (branch: Branch) => void;
+  readonly onRecord: (wish: RecordWish) => void;
   /** How the frames of the two lanes are matched at the moment. */
   readonly align: () => Align;
   /** Called after every drawing. */
@@ -74,12 +84,14 @@ export class Inspector {
   /** The run at whose telling step the inspector was opened. */
   private opened: string | null = null;
 
-  constructor({ root, store, ask, onMove, onBranch, align, atRest, offline }: InspectorOptions) {
+  constructor(options: InspectorOptions) {
+    const { root, store, ask, onMove, onBranch, onRecord, align, atRest, offline } = options;
     this.root = root;
     this.store = store;
     this.ask = ask;
     this.onMove = onMove;
     this.onBranch = onBranch;
+    this.onRecord = onRecord;
     this.align = align;
     this.atRest = atRest;
     this.offline = offline;

@@ -1,6 +1,7 @@
 import type { Component } from "../base/component.ts";
 import { part, reachable, write } from "../base/dom.ts";
 import { readJson } from "../base/json.ts";
+import { chosenSteps } from "../inspect/chosen_steps.ts";
 import type { Spot } from "../inspect/cursor.ts";
 import { Inspector } from "../inspect/inspector.ts";
 import { installGlossary } from "../page/glossary.ts";
@@ -66,6 +67,7 @@ export class Race {
       ask: (run, lane, name) => component.server.view(run, lane, name),
       onMove: (spot) => this.moveTo(spot),
       onBranch: (branch) => this.ask("branch", branch),
+      onRecord: (wish) => this.ask("record", wish),
       align: () => this.transport.mode,
       atRest: () => this.main && this.store.state === "example" && this.transport.follow,
       offline: component.props.offline ?? false,
@@ -100,8 +102,10 @@ export class Race {
   private listen(): void {
     for (const name of ["colour", "blocks"])
       this.find(name).addEventListener("change", () => this.draw());
+    const field = this.find<HTMLInputElement>("probe-at");
+    field.addEventListener("input", () => field.setCustomValidity(""));
     for (const key of this.recordKeys()) {
-      key.addEventListener("click", () => this.ask("record", { level: key.dataset.record }));
+      key.addEventListener("click", () => this.record(key.dataset.record === "probe"));
     }
     this.find("back").addEventListener("click", () =>
       this.ask("branch", { back: this.store.parent }),
@@ -109,6 +113,15 @@ export class Race {
     this.find("prompt-box").addEventListener("toggle", () => this.drawDetails());
     this.find("numbers").addEventListener("toggle", () => this.drawDetails());
     this.inspector.watchers.push(() => this.focus.check());
+  }
+
+  /** Record the run again; with a probe, at the steps that are written beside the key. */
+  private record(probe: boolean): void {
+    const field = this.find<HTMLInputElement>("probe-at");
+    const chosen = chosenSteps(probe ? field.value : "");
+    field.setCustomValidity("fault" in chosen ? chosen.fault : "");
+    if ("fault" in chosen) field.reportValidity();
+    else this.ask("record", { level: probe ? "probe" : "layers", probe_at: chosen.steps });
   }
 
   private listenToPage(): void {

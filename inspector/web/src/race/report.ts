@@ -174,7 +174,7 @@ export function recordWords(
   if (offline) return kept;
   return (
     kept +
-    " Record runs the same settings again, without timing; Record and probe adds up to 8 exact forwards per lane."
+    " Record runs the same settings again, without timing; Record and probe adds exact forwards at the steps given, or at up to 8 spread evenly."
   );
 }
 
