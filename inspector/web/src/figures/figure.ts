@@ -14,6 +14,8 @@ type Screen = PlotScreen | HeatScreen;
 /** A chart or heat map on the page with its caption, legend, readout and files. */
 export class Figure {
   readonly root = make("figure", "ds-figure");
+  /** What its titles begin with, for instance the lane and its method. */
+  lead = "";
   private readonly caption = make("figcaption");
   private readonly holder = make("div", "ds-drawing");
   private readonly legend = make("ul", "ds-legend");
@@ -58,7 +60,8 @@ export class Figure {
   }
 
   /** Draw what a view describes. */
-  show(spec: FigureSpec): void {
+  show(given: FigureSpec): void {
+    const spec = { ...given, title: this.lead + given.title };
     this.spec = spec;
     write(this.caption, spec.title);
     const node = this.drawingFor(spec);

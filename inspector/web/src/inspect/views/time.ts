@@ -86,8 +86,8 @@ function drawSteps(panel: Panel, { name, costs }: LaneCosts, most: number, steps
   const unit = unitOf(panel);
   const own = costs.total.length;
   const what = unit === "ms" ? "time of each step" : "FLOPs of each step";
-  panel.figure("time-" + name).show({
-    title: `Lane ${name.toUpperCase()}: ${what}`,
+  panel.figure("time-" + name, [name]).show({
+    title: what,
     x: stepAxis(steps),
     y: { name: unit, from: 0, to: most * ROOM || 1 },
     series: costs.stacked.map((part) => ({ ...part, kind: "bars", xs: placesOf(own), wide: 0.9 })),
@@ -114,8 +114,8 @@ function drawSums(panel: Panel, shown: readonly LaneCosts[], steps: number): voi
   const colours = inks(panel.root);
   const unit = unitOf(panel);
   const most = Math.max(...shown.map(({ costs }) => costs.running.at(-1) ?? 0));
-  panel.figure("time-sum").show({
-    title: "Both lanes: cumulative sum",
+  panel.bothFigure("time-sum").show({
+    title: "cumulative sum",
     x: stepAxis(steps),
     y: { name: unit, from: 0, to: most * ROOM || 1 },
     series: shown.map(({ name, costs }) => laneSeries(name, costs.running, colours)),
