@@ -1,4 +1,4 @@
-import type { Rgb } from "../../base/colours.ts";
+import { puor, type Rgb } from "../../base/colours.ts";
 import { make } from "../../base/dom.ts";
 import { Latest } from "../../base/latest.ts";
 import { quoted } from "../../base/pieces.ts";
@@ -15,20 +15,6 @@ import type { View } from "../view.ts";
 import type { CandidateData } from "./candidates.ts";
 import { drawParting } from "./parting_layers.ts";
 
-/** The colours of the scale PuOr, from orange to purple. */
-const PUOR: readonly Rgb[] = [
-  [127, 59, 8],
-  [179, 88, 6],
-  [224, 130, 20],
-  [253, 184, 99],
-  [254, 224, 182],
-  [247, 247, 247],
-  [216, 218, 235],
-  [178, 171, 210],
-  [128, 115, 172],
-  [84, 39, 136],
-  [45, 0, 75],
-];
 const STEP_RANGE = 64;
 const SAME_COLOUR: Rgb = [200, 208, 218];
 const DIFFERENT_COLOUR: Rgb = [213, 94, 0];
@@ -58,14 +44,6 @@ const STRIP_LEGEND: ScaleLegend = {
     [DIFFERENT_COLOUR, "different token", "≠"],
   ],
 };
-
-function puor(value: number): Rgb {
-  const place = Math.min(Math.max(value, 0), 1) * (PUOR.length - 1);
-  const low = Math.min(Math.floor(place), PUOR.length - 2);
-  const mix = (i: number): number =>
-    Math.round(PUOR[low][i] + (PUOR[low + 1][i] - PUOR[low][i]) * (place - low));
-  return [mix(0), mix(1), mix(2)];
-}
 
 /** Where and why the two lanes differ, and the cost of each. */
 export const compare: View = {
@@ -157,12 +135,11 @@ function drawStrip(panel: Panel, a: Lane, b: Lane): void {
   const { inspector, cursor, frame } = panel;
   const later = (x: number, row: number): number => (row ? 0 : (stripValue(a, b, x, row) ?? 0));
   const place = cursor.position === null ? -1 : cursor.position - frame.prompt;
-  const figure = panel.figure("compare-strip");
+  const figure = panel.bothFigure("compare-strip");
   figure.root.classList.add("ds-wide");
   figure.show({
     about: { lane: undefined },
-    title:
-      "Lane B compared with lane A: when each answer token was unmasked, and whether it is the same",
+    title: "When B unmasked each answer token, compared with A, and whether it is the same",
     key: "strip" + inspector.key,
     x: { ...panel.answers(), count: Math.min(a.at.length, b.at.length) },
     y: { name: "", count: 2, tick: (i) => ["step", "token"][i] },
