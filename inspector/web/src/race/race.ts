@@ -8,6 +8,7 @@ import { installGlossary } from "../page/glossary.ts";
 import { LONG_ANSWER } from "./blocks.ts";
 import { RaceCharts } from "./charts.ts";
 import { askQuestion } from "./events.ts";
+import { FilmPanel } from "./film/panel.ts";
 import { Focus } from "./focus.ts";
 import { drawHead } from "./head.ts";
 import { started } from "./lane.ts";
@@ -45,6 +46,7 @@ export class Race {
   private readonly lanes: Record<LaneName, LaneView>;
   private readonly charts: RaceCharts;
   private readonly prompt: Prompt;
+  private readonly film: FilmPanel;
   private readonly focus: Focus;
   private readonly speech: Speech;
   private pinned: Place | null = null;
@@ -74,6 +76,12 @@ export class Race {
     });
     this.charts = new RaceCharts(this.root);
     this.prompt = new Prompt(this.find("prompt"));
+    this.film = new FilmPanel({
+      root: this.find("film"),
+      store: this.store,
+      align: () => this.transport.mode,
+      frames: () => this.transport.frames(),
+    });
     this.focus = new Focus(this.root, this.main ? "#ds-buttons" : null);
     this.speech = new Speech(this.find("spoken"), this.store, () =>
       headline(this.store, this.transport.frames()),
@@ -232,6 +240,7 @@ export class Race {
     this.charts.draw(this.store, frames); // first: they read the layout, which the rest changes
     this.drawLanes(frames);
     this.drawInspector(frames);
+    this.film.draw();
   }
 
   /** Draw another moment. While the replay plays, charts and inspector are not drawn every time. */

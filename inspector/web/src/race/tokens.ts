@@ -220,7 +220,8 @@ function paint(
   cell.style.color = inkOn(shade);
 }
 
-function tokenLabel(state: string, token: Token, lane: Lane): string {
+/** The text of a token in its cell. */
+export function tokenLabel(state: string, token: Token, lane: Lane): string {
   if (state.startsWith("end")) return "end";
   return state.startsWith("pad") ? "" : cellText(lane.pieces.get(token.id));
 }
