@@ -129,7 +129,7 @@ export function stats(lane: Lane, frame: number, timed: boolean): [string, strin
     ["Forwards", number(lane.forwards[frame])],
     ["Time", timed ? duration(spent) : "–"],
     ["Per step", frame && timed ? (spent / frame).toFixed(1) + " ms" : "–"],
-    ["Tokens/s", number(rate, rate !== null && rate >= 100 ? 0 : 1)],
+    ["Text tokens/s", number(rate, rate !== null && rate >= 100 ? 0 : 1)],
   ];
 }
 
