@@ -6,7 +6,7 @@ import { inks } from "../../figures/inks.ts";
 import type { HeatSpec, Series } from "../../figures/spec.ts";
 import { at, bit } from "../arrays.ts";
 import { placesOf, stepAt, stepAxis } from "../axes.ts";
-import { DRIFT, DRIFT_SCALE, NO_DATA, driftColour, driftText } from "../codes.ts";
+import { DRIFT, DRIFT_COLOURS, DRIFT_SCALE, NO_DATA, driftColour, driftText } from "../codes.ts";
 import { factNodes } from "../facts.ts";
 import type { Panel } from "../panel.ts";
 import type { DriftCodes, RowCell } from "../planned_row.ts";
@@ -18,6 +18,10 @@ import { candidateList, candidateRow, type CandidateData } from "./candidates.ts
 const COMPUTED: Rgb = [0, 158, 115];
 /** The value of a cell of the map that was computed and has no drift; codes are below it. */
 const NO_DRIFT = 300;
+const MAP_COLOURS: readonly (Rgb | null)[] = Array.from({ length: NO_DRIFT + 1 }, (_, code) => {
+  if (code === NO_DRIFT) return COMPUTED;
+  return code < NO_DATA ? DRIFT_COLOURS[code] : null;
+});
 const V = SITES.indexOf("v");
 
 /** The card of the chosen token: facts, reason, candidates, and its drifts. */
@@ -134,6 +138,7 @@ function drawSeries(panel: Panel, cell: RowCell, data: DriftCodes | null): void 
   );
   const revealed = frame.revealed.values[cell.position];
   panel.figure("card-series").show({
+    about: { layer: cell.layer },
     title: `Drift of K and V of this token in layer ${cell.layer + 1}: 1 − cosine to the previous value`,
     x: stepAxis(frame.steps),
     y: { name: "1 − cosine", from: 1e-4, to: 1, log: true },
@@ -179,16 +184,24 @@ function drawMap(panel: Panel, cell: RowCell, data: DriftCodes | null): void {
     },
     plain: (code) => (code === NO_DRIFT ? "computed" : DRIFT[code]),
   };
+  const value = (step: number, layer: number): number | null => {
+    if (!bit(frame.plan, position, step, layer, V)) return null;
+    const code = codeOf(data, "v", { step, layer, position });
+    return code === NO_DATA ? NO_DRIFT : code;
+  };
   panel.figure("card-map").show({
     title: "Drift of V of this token: layer by step",
     key: `card${position},${cursor.lane}${inspector.key}${String(Boolean(data))}`,
     x: { name: "step", count: frame.steps },
     y: { name: "layer", count: frame.layers },
-    value: (step, layer) => {
-      if (!bit(frame.plan, position, step, layer, V)) return null;
-      const code = codeOf(data, "v", { step, layer, position });
-      return code === NO_DATA ? NO_DRIFT : code;
+    value,
+    cells: () => {
+      const codes = new Uint16Array(frame.layers * frame.steps).fill(NO_DATA);
+      for (let layer = 0, i = 0; layer < frame.layers; layer++)
+        for (let step = 0; step < frame.steps; step++) codes[i++] = value(step, layer) ?? NO_DATA;
+      return { codes, palette: MAP_COLOURS };
     },
+    about: { quantity: "v" },
     ...look,
     blank: "reused",
     unit: "1 - cosine",
