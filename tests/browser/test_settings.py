@@ -58,7 +58,7 @@ def test_a_link_brings_the_settings_back(app, new_page):
 
 def test_a_broken_link_is_said_and_harmless(app, new_page):
     race = new_page().open(app.url + "/?gen_length=-4&b.unmasker=magic")
-    assert "gen_length" in race.text("[data-note]")
+    assert "Answer length" in race.text("[data-note]")
     race.ready()
 
 

@@ -231,7 +231,7 @@ function drawDistance(panel: Panel, scene: Scene): void {
   panel.figure("similarity-distance").show({
     about: { layer, quantity: name },
     title: now
-      ? `${name} of layer ${layer + 1}: step ${steps[now] + 1} compared with the steps before it`
+      ? `${name} of layer ${layer + 1}: step ${panel.lane.stepNumber(steps[now])} compared with the steps before it`
       : "There is no step before step 1; move the cursor to a later step",
     x: { name: "steps before", from: 0, to: Math.max(steps[steps.length - 1], 1), whole: true },
     y: driftAxis(scene.linear),
@@ -242,7 +242,7 @@ function drawDistance(panel: Panel, scene: Scene): void {
       return { name: text, colour, dash, width: g === scene.group ? 3.5 : 1.5, xs: distances, ys };
     }),
     at: other !== null && other < now ? steps[now] - steps[other] : null,
-    words: (x) => (now ? distanceWords(scene, nearest(x)) : ""),
+    words: (x) => (now ? distanceWords(panel, scene, nearest(x)) : ""),
     pick: (x, _, pin) => {
       if (now) pickCell(panel, scene, { x: nearest(x), y: now }, pin);
     },
@@ -251,11 +251,13 @@ function drawDistance(panel: Panel, scene: Scene): void {
   });
 }
 
-function distanceWords({ pairs, groups, layer, now }: Scene, u: number): string {
+function distanceWords(panel: Panel, scene: Scene, u: number): string {
+  const { pairs, groups, layer, now } = scene;
   const { steps } = pairs;
+  const { lane } = panel;
   const parts = groups.map((name, g) => `${name} ${cosineText(pairs.drift(now, u, layer, g))}`);
   const before = plural(steps[now] - steps[u], "step");
-  return `Step ${steps[now] + 1} compared with step ${steps[u] + 1}, ${before} before: ${parts.join("; ")}`;
+  return `Step ${lane.stepNumber(steps[now])} compared with step ${lane.stepNumber(steps[u])}, ${before} before: ${parts.join("; ")}`;
 }
 
 function drawLayers(panel: Panel, scene: Scene): void {
