@@ -1,6 +1,6 @@
 /** The pixels of heat maps. */
 import type { Rgb } from "../base/colours.ts";
-import type { CellCodes, HeatSpec } from "./spec.ts";
+import type { CellCodes, CellPoint, HeatSpec } from "./spec.ts";
 
 /** What a pixel shows that holds several cells; the first is that of the smallest value. */
 export type Several = "largest" | "mean" | "first";
@@ -70,6 +70,28 @@ export function reduced(grid: Grid, wide: number, high: number, several: Several
   else if (codes) values = extremeCodes(grid, codes, [w, h], several === "first");
   else values = extremeValues(grid, w, h, several === "first");
   return { wide: w, high: h, values, codes };
+}
+
+/**
+ * The same as `reduced` makes of the only cells of a heat map that have data, where a pixel takes
+ * the largest value. Its time does not grow with the size of the map.
+ */
+export function scattered(
+  points: readonly CellPoint[],
+  spec: Pick<HeatSpec, "x" | "y">,
+  wide: number,
+  high: number,
+): Grid {
+  const { x: columns, y: rows } = spec;
+  const w = Math.min(Math.max(wide, 1), columns.count);
+  const h = Math.min(Math.max(high, 1), rows.count);
+  const values = new Float64Array(w * h).fill(NaN);
+  for (const [x, y, value] of points) {
+    const column = Math.floor((x * w) / columns.count);
+    const place = Math.floor((y * h) / rows.count) * w + column;
+    if (!(value <= values[place])) values[place] = value;
+  }
+  return { wide: w, high: h, values, codes: null };
 }
 
 /** The largest code of each pixel, or the smallest. */

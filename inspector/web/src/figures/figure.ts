@@ -27,6 +27,8 @@ const ZOOM_KEYS: Readonly<Partial<Record<string, number>>> = {
 /** A chart or heat map on the page with its caption, legend, readout and files. */
 export class Figure {
   readonly root = make("figure", "ds-figure");
+  /** What its titles begin with, for instance the lane and its method. */
+  lead = "";
   private readonly caption = make("figcaption");
   private readonly holder = make("div", "ds-drawing");
   private readonly legend = make("ul", "ds-legend");
@@ -85,7 +87,8 @@ export class Figure {
   }
 
   /** Draw what a view describes. */
-  show(spec: FigureSpec): void {
+  show(given: FigureSpec): void {
+    const spec = { ...given, title: this.lead + given.title };
     this.spec = spec;
     this.takeHeat(spec);
     write(this.caption, spec.title);

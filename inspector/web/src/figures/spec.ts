@@ -84,6 +84,9 @@ interface BaseSpec {
   about?: About;
 }
 
+/** The column, the row and the value of a cell. */
+export type CellPoint = readonly [x: number, y: number, value: number];
+
 /** A heat map. `value` is null for a cell without data. */
 export interface HeatSpec extends BaseSpec {
   series?: undefined;
@@ -95,6 +98,8 @@ export interface HeatSpec extends BaseSpec {
   colour: (value: number) => Rgb;
   /** The same cells as codes, which are drawn much faster; called when `key` has changed. */
   cells?: () => CellCodes;
+  /** The only cells with data, if they are few: their columns, rows and values. */
+  points?: readonly CellPoint[];
   /**
    * What a screen pixel shows that holds several cells: by default the largest, or the first in the
    * legend if the legend has no scale, that is the smallest.

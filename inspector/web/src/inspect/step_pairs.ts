@@ -44,6 +44,27 @@ export function cosineText(drift: number): string {
   return `cosine ${(1 - drift).toFixed(4)} (1 − cosine ${small})`;
 }
 
+/** Compared steps of a run, and the steps of the runs that it continues. */
+interface Compared {
+  steps: readonly number[];
+  before: number;
+}
+
+/** A step that is compared in both lanes, counted with those before a branch, and its indices. */
+export interface CommonStep {
+  step: number;
+  a: number;
+  b: number;
+}
+
+/** The steps that are compared in both lanes. */
+export function commonSteps(a: Compared, b: Compared): CommonStep[] {
+  return a.steps.flatMap((own, i) => {
+    const other = b.steps.indexOf(own + a.before - b.before);
+    return other < 0 ? [] : [{ step: own + a.before, a: i, b: other }];
+  });
+}
+
 const MEANS = new Latest<SimilarityData, Float64Array>();
 
 /** The comparison of K or of V. Steps are counted among the compared ones. */

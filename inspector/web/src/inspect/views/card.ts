@@ -18,9 +18,9 @@ import {
 import { factNodes } from "../facts.ts";
 import type { Panel } from "../panel.ts";
 import type { RowCell } from "../planned_row.ts";
+import { rowReason } from "../row_reason.ts";
 import { SITES, SITE_WORDS } from "../sites.ts";
 import { viewOf, type Frame } from "../view.ts";
-import { Why, type Rules } from "../why.ts";
 import { candidateList, candidateRow, type CandidateData } from "./candidates.ts";
 
 const COMPUTED: Rgb = [0, 158, 115];
@@ -50,7 +50,7 @@ export const card = viewOf<undefined>({
     const drift = inspector.document<DriftData>(lane, "drift");
     const plans = panel.frame.plan.shape[0] > 0;
     drawFacts(panel, cell);
-    drawWhy(panel, cell, inspector.document<Rules>(lane, "why"), drift);
+    write(panel.block("why", "p", "ds-why ds-wide"), rowReason(inspector, lane, cell));
     drawCandidates(panel, cell, inspector.document<CandidateData>(lane, "candidates"));
     for (const figure of Object.values(panel.figures)) figure.root.hidden = !plans;
     if (!plans) return;
@@ -97,15 +97,6 @@ function countWords(frame: Frame, position: number, layer: number): string {
     return `${name} ${count}`;
   });
   return `in layer ${layer + 1}, of ${plural(frame.steps, "step")}: ` + counts.join(", ");
-}
-
-function drawWhy(panel: Panel, cell: RowCell, rules: Rules | null, drift: DriftData | null): void {
-  const node = panel.block("why", "p", "ds-why ds-wide");
-  if (!panel.frame.plan.shape[0]) {
-    write(node, "This run has no recorded plans: press Record to see why a row was recomputed.");
-    return;
-  }
-  write(node, rules ? new Why(panel.frame, rules, drift, cell).sentence() : "Reading …");
 }
 
 function drawCandidates(

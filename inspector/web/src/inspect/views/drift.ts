@@ -1,4 +1,5 @@
 import type { HeatSpec } from "../../figures/spec.ts";
+import { LANES } from "../../race/messages.ts";
 import { at } from "../arrays.ts";
 import {
   DRIFT,
@@ -11,8 +12,10 @@ import {
 } from "../codes.ts";
 import type { Panel } from "../panel.ts";
 import { planeCodes } from "../planes.ts";
-import { QUANTITY_OPTIONS } from "../quantities.ts";
+import { QUANTITY_NAMES, QUANTITY_OPTIONS } from "../quantities.ts";
+import { bothSides, SIDES_CONTROL } from "../sides.ts";
 import { viewOf } from "../view.ts";
+import { drawDriftDifference } from "./drift_sides.ts";
 
 /** Drift by position: of one layer in all steps, and of all layers in one step. */
 export const drift = viewOf<DriftData>({
@@ -22,13 +25,32 @@ export const drift = viewOf<DriftData>({
   about:
     "The drift of each row when it was recomputed: 1 − cosine between the new and the previous value, on a log scale. " +
     "Reused rows have no new value and are hatched. An orange dot marks the step at which a token was unmasked; after it, K and V should hardly change.",
-  controls: [{ name: "quantity", label: "Quantity", value: "v", options: QUANTITY_OPTIONS }],
+  controls: [
+    { name: "quantity", label: "Quantity", value: "v", options: QUANTITY_OPTIONS },
+    SIDES_CONTROL,
+  ],
   draw(panel, data) {
-    const quantity = data.quantities.indexOf(panel.choice("quantity"));
-    drawSteps(panel, data, quantity);
-    drawLayers(panel, data, quantity);
+    const both = bothSides<DriftData>(panel, "drift");
+    panel.showFigures(both ? BOTH : ONE);
+    if (!both) return drawLane(panel, data);
+    for (const draw of [drawSteps, drawLayers])
+      for (const lane of LANES) draw(panel.of(lane), both[lane], quantityOf(panel, both[lane]));
+    drawDriftDifference(panel, both, panel.choice("quantity"));
   },
 });
+
+const ONE = ["drift-steps", "drift-layers"];
+const BOTH = ONE.flatMap((name) => [`${name}-a`, `${name}-b`, `${name}-difference`]);
+
+function drawLane(panel: Panel, data: DriftData): void {
+  const quantity = quantityOf(panel, data);
+  drawSteps(panel, data, quantity);
+  drawLayers(panel, data, quantity);
+}
+
+function quantityOf(panel: Panel, data: DriftData): number {
+  return data.quantities.indexOf(panel.choice("quantity"));
+}
 
 function codeAt(data: DriftData, ...index: [number, number, number, number]): number | null {
   const code = at(data.drift, ...index);
@@ -63,7 +85,7 @@ function drawSteps(panel: Panel, data: DriftData, quantity: number): void {
   });
   panel.figure("drift-steps").show({
     ...shared(panel),
-    title: `Layer ${layer + 1}: step by position`,
+    title: `Drift of ${QUANTITY_NAMES[data.quantities[quantity]]} in layer ${layer + 1}: step by position`,
     key: `s${quantity},${layer},${cursor.lane}${panel.inspector.key}`,
     y: { name: "step", count: frame.steps },
     value: (x, step) => codeAt(data, step, layer, quantity, x),
@@ -84,7 +106,7 @@ function drawLayers(panel: Panel, data: DriftData, quantity: number): void {
   const { step } = spot;
   panel.figure("drift-layers").show({
     ...shared(panel),
-    title: `Step ${step + 1}: layer by position`,
+    title: `Drift of ${QUANTITY_NAMES[data.quantities[quantity]]} in step ${panel.lane.stepNumber(step)}: layer by position`,
     key: `l${quantity},${step},${cursor.lane}${panel.inspector.key}`,
     y: { name: "layer", count: frame.layers },
     value: (x, layer) => codeAt(data, step, layer, quantity, x),

@@ -285,7 +285,8 @@ export function predictions(data: ErrorData, prompt: number, probe: number): Pre
   return out;
 }
 
-function predictionWords({ place, tv, flip, mine, exact }: Prediction): string {
+/** A prediction in words. */
+export function predictionWords({ place, tv, flip, mine, exact }: Prediction): string {
   const tokens = flip
     ? `most likely in the run ${mine}, in the exact network ${exact}`
     : `most likely ${mine} in both`;

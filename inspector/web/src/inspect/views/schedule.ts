@@ -198,7 +198,7 @@ function drawRunning(panel: Panel): void {
     const data = inspector.document<ScheduleData>(name, "schedule");
     return data ? [{ name, ys: Array.from(data.running.values) }] : [];
   });
-  panel.figure("schedule-running").show({
+  panel.bothFigure("schedule-running").show({
     about: { lane: undefined },
     title: "Token-layers recomputed up to each step, as a share of plain decoding",
     x: stepAxis(Math.max(...lanes.map(({ ys }) => ys.length), 1)),
