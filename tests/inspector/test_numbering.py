@@ -12,9 +12,10 @@ from tests.support.browser import ROOT
 SCRIPTS = sorted((ROOT / "inspector" / "web" / "src").rglob("*.ts"))
 TEMPLATES = sorted((ROOT / "inspector" / "static").rglob("*.html"))
 SHOWN = re.compile(r"\b([Ll]ayer|[Ss]tep|[Pp]osition) (?:\$\{|\" \+ )([^}]{1,60})")
-PLUS_ONE = re.compile(r"(?:\w+(?:\[\w+\])?\.?)+ \+ 1$")
+PLUS_ONE = re.compile(r"(?:[\w.[\]]+ \+ )+1$")
 NUMBER = re.compile(r"(?:\w+\.)+stepNumber\(")  # of a lane, counted from 1
-COUNTED = {"frame", "steps", "Math.max(frames.a, frames.b)", "tick(x)", "tick(y)"}  # counts of the steps done, and labels
+# Counts of the steps done, and labels.
+COUNTED = {"frame", "steps", "Math.max(frames.a, frames.b)", "tick(x)", "tick(y)"}
 
 
 def counted_from_one(expression):
