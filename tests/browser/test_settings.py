@@ -142,6 +142,7 @@ def exported(race, tmp_path):
     race.page.wait_for_function(
         "document.querySelector('#ds-files')?.textContent.includes('replay')"
     )
+    race.settled()
     paths = []
     for i in range(links.count()):
         with race.page.expect_download() as waiting:
@@ -153,8 +154,10 @@ def exported(race, tmp_path):
 
 
 def test_export_and_import_show_the_same(own, other, paths):
-    traces = [path for path in paths if path.suffix == ".npz"]
-    assert len(traces) == 2
+    """The files of the timed runs; those of their recordings lie beside them."""
+    traces = [path for path in paths if re.search(r"-[ab]\.npz$", path.name)]
+    recorded = [path for path in paths if path.name.endswith("-recorded.npz")]
+    assert (len(traces), len(recorded)) == (2, 2)
     other.page.locator("#ds-import input[type=file]").set_input_files(traces)
     cells = "[...document.querySelectorAll('.ds-cell')].map(c => c.className + c.textContent)"
     want = own.page.evaluate(cells)
