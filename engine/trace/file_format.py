@@ -11,9 +11,16 @@ from typing import Any
 import numpy as np
 
 from engine.core.events import PARTS, REASONS
-from engine.trace.schema import ADDED_AFTER, MAX_LAYERS, OLD_PARTS, SCHEMA, empty_arrays
+from engine.trace.schema import (
+    ADDED_AFTER,
+    MAX_LAYERS,
+    MAX_POSITIONS,
+    OLD_PARTS,
+    SCHEMA,
+    empty_arrays,
+)
 
-VERSION = 3
+VERSION = 4
 MAX_BYTES = 64_000_000
 MAX_JSON_BYTES = 16_000_000  # more than the largest trace that Trace.to_json accepts
 MAX_FACTS, MAX_NAME, MAX_TEXT = 16, 32, 1_000
@@ -49,7 +56,16 @@ def _upgraded(arrays: dict[str, np.ndarray], version: int) -> dict[str, np.ndarr
         if flops.shape[1:] != (OLD_PARTS,):
             raise ValueError(f"trace: version {version} has {OLD_PARTS} parts of flops")
         arrays["flops"] = np.pad(flops, ((0, 0), (0, len(PARTS) - OLD_PARTS)))
+    if version < 4 and np.ndim(arrays.get("drift", 0)) == 4 and len(arrays["drift"]):
+        arrays |= _all_cells(arrays["drift"])
     return arrays
+
+
+def _all_cells(drift: np.ndarray) -> dict[str, np.ndarray]:
+    """The indices of every cell of `drift` [S, L, QUANTITIES, T], as version 4 records them."""
+    names = ("drift_step", "recorded_layer", "recorded_quantity", "recorded_position")
+    sizes = [min(size, MAX_POSITIONS + 1) for size in drift.shape]  # more is refused later
+    return {n: np.arange(size, dtype=np.int32) for n, size in zip(names, sizes, strict=True)}
 
 
 def _read_npz(data: bytes) -> tuple[Any, dict[str, np.ndarray]]:

@@ -95,6 +95,7 @@ class _Run:
         self._codes = drift_codes.encode(np.exp(grid))
         self._logs = 0.5 * np.log(np.arange(1, spec.steps + 2, dtype=np.float32))
         self._order = self._commit_order()
+        self._cells = spec.narrowing.cells(layers, positions, spec.gen_length)
 
     def events(self) -> Iterator[Event]:
         """The start, the steps and the end."""
@@ -196,7 +197,11 @@ class _Run:
         planned, probe = self._planned(step), None
         if self._spec.record == "probe" and step % -(-self._spec.steps // PROBES) == 0:
             probe = self._probe(step, masked, ids)
-        return Recording(np.packbits(plan, axis=-1), masked, ids, probs, planned, drift, probe)
+        bits, found = np.packbits(plan, axis=-1), self._cells
+        if step % self._spec.record_every:
+            return Recording(bits, masked, ids, probs, planned, probe=probe)
+        drift = drift[np.ix_(found.layers, found.quantities, found.positions)]
+        return Recording(bits, masked, ids, probs, planned, found, drift, probe)
 
     def _planned(self, step: int) -> np.ndarray:
         """Kinds [3] uint8 of prompt, block and rest."""
@@ -218,7 +223,8 @@ class _Run:
             found[1][:] = NOT_EVALUATED
         tv = self._random.beta(1, 20, len(masked)).astype(np.float32)
         top = np.stack((ids[:, 0], ids[:, 0] + (tv > 0.1)), -1).astype(np.int32)
-        return ProbeStep(found[0], found[1], masked, tv, top)
+        places = np.ix_(self._cells.layers, self._cells.sites, self._cells.positions)
+        return ProbeStep(found[0][places], found[1][places], masked, tv, top)
 
     def _similarity(self) -> Similarity:
         """Cosines that fall with the steps between, in later layers more."""
@@ -234,4 +240,5 @@ class _Run:
         areas = np.linspace(0.3, 1, len(groups))
         by_gap = drift_codes.encode(gaps[:, None, None, None] * kinds * depth * areas)
         later, earlier = np.tril_indices(len(steps))
+        by_gap = np.ascontiguousarray(by_gap[:, :, self._cells.layers])
         return Similarity(by_gap[later - earlier], steps, groups.astype(np.int32))

@@ -20,6 +20,7 @@ import numpy as np
 from engine.core.events import RunFinished, RunStarted, StepEvent, Waiting
 from engine.core.regions import recomputed_kinds, region_rows
 from engine.trace import columns
+from engine.trace.cells import EVERY, full_cells
 from engine.trace.file_format import MAX_BYTES, VERSION, read_document
 from engine.trace.schema import MAX_POSITIONS, check_arrays, empty_arrays
 
@@ -70,6 +71,13 @@ class Trace:
             self._arrays = empty_arrays() | {name: part for name, (part,) in self._parts.items()}
         pieces = columns.of_pieces("", self._pieces)
         return self._arrays | pieces | columns.of_pieces("guider_", self._guider_pieces)
+
+    def cells(self, name: str, steps: slice = EVERY, layers: slice = EVERY) -> np.ndarray:
+        """Drift codes at all places, blank where none was recorded; see `cells.full_cells`.
+
+        `name` is `drift`, `probe_error`, `probe_moved` or `similarity`.
+        """
+        return full_cells(self.arrays(), name, steps, layers)
 
     def canvas_at(self, step: int) -> np.ndarray:
         """Token ids [T] before step `step`; `canvas_at(steps)` is the final canvas."""
@@ -175,6 +183,9 @@ class Trace:
 
     def _step(self, event: StepEvent) -> None:
         self._add(columns.of_step(event, self._count("probe_step")))
+        found = event.recording
+        if found is not None and found.cells is not None and not self._count("recorded_layer"):
+            self._add(columns.of_cells(found.cells))
         self._pieces |= event.pieces
         if event.guided is not None:
             self._guider_pieces |= event.guided.pieces

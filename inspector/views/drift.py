@@ -12,6 +12,6 @@ from inspector.page_data.packing import packed
 def drift(trace: Trace) -> dict[str, Any]:
     """The drift codes uint8 [S, L, Q, T] of a run recorded at level `layers`.
 
-    Q counts `quantities`. Compare figure 2 of FlashDLM.
+    Q counts `quantities`; 255 where nothing was recorded. Compare figure 2 of FlashDLM.
     """
-    return {"quantities": list(QUANTITIES), "drift": packed(trace.arrays()["drift"])}
+    return {"quantities": list(QUANTITIES), "drift": packed(trace.cells("drift"))}

@@ -13,7 +13,7 @@ from inspector.page_data.packing import packed
 from inspector.page_data.tokens import pieces
 from inspector.views.queries import REUSED, dare_part
 
-ATTENTION = SITES.index("attn")
+ATTENTION, QUERY = SITES.index("attn"), QUANTITIES.index("q0")
 
 
 def error(trace: Trace) -> dict[str, Any]:
@@ -37,6 +37,7 @@ def error(trace: Trace) -> dict[str, Any]:
     steps = arrays["probe_step"]
     if not len(steps) or not len(arrays["plan"]) or not len(arrays["drift"]):
         raise ValueError("This run was not probed: press Record and probe to compare it.")
+    errors = trace.cells("probe_error")
     wrong = arrays["probe_top"][:, 0] != arrays["probe_top"][:, 1]
     count = np.bincount(arrays["probe_row"], minlength=len(steps))
     total = np.bincount(arrays["probe_row"], arrays["probe_tv"], len(steps))
@@ -46,8 +47,8 @@ def error(trace: Trace) -> dict[str, Any]:
     ids = np.unique(arrays["probe_top"]).tolist()
     return {
         "step": packed(steps),
-        "error": packed(arrays["probe_error"]),
-        "mean": packed(np.stack([nan_means(decode(plane)) for plane in arrays["probe_error"]])),
+        "error": packed(errors),
+        "mean": packed(np.stack([nan_means(decode(plane)) for plane in errors])),
         "row": packed(arrays["probe_row"]),
         "position": packed(arrays["probe_position"]),
         "tv": packed(arrays["probe_tv"]),
@@ -86,7 +87,7 @@ def recalls(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
     were recomputed.
     """
     arrays = trace.arrays()
-    steps, moved = arrays["probe_step"], arrays["probe_moved"]
+    steps, moved = arrays["probe_step"], trace.cells("probe_moved")
     chosen = trace.recompute_map()[steps]
     free = np.ones((len(steps), moved.shape[-1]), bool)
     if len(arrays["planned"]):
@@ -114,7 +115,10 @@ def recall_at_k(moved: np.ndarray, chosen: np.ndarray) -> tuple[float, float]:
 
 
 def bounds(trace: Trace) -> tuple[np.ndarray, np.ndarray] | None:
-    """The quantity that bounds DARE's error, and the true error; None without DARE.
+    """The quantity that bounds DARE's error, and the true error.
+
+    None without DARE, and where the drift of queries or the error of the attention output was not
+    recorded in every step.
 
     Proxy, float32 [E, L, 2]: for each row, the sum of `tan_half_angle` of the query drifts since
     it was last recomputed, averaged over rows (arXiv 2605.08134: up to constants, a bound of a
@@ -122,12 +126,13 @@ def bounds(trace: Trace) -> tuple[np.ndarray, np.ndarray] | None:
     codes allow. True, float32 [E, L]: the mean of `tan_half_angle` of the error of the attention
     output. Rows that were not in the forward are left out of both.
     """
-    part = dare_part(trace)
-    if part is None:
+    part, arrays = dare_part(trace), trace.arrays()
+    needed = {QUERY, ATTENTION} <= set(arrays["recorded_quantity"].tolist())
+    if part is None or not needed or len(arrays["drift_step"]) < trace.steps:
         return None
-    arrays, fresh = trace.arrays(), trace.recompute_map()[:, :, REUSED[part]]
-    codes = arrays["drift"][:, :, QUANTITIES.index("q0")]
-    used = decode(arrays["probe_error"][:, :, ATTENTION])
+    fresh = trace.recompute_map()[:, :, REUSED[part]]
+    codes = trace.cells("drift")[:, :, QUERY]
+    used = decode(trace.cells("probe_error")[:, :, ATTENTION])
     since, sums = np.zeros((2, *codes.shape[1:])), np.zeros((2, *used.shape))
     rows = {int(step): row for row, step in enumerate(arrays["probe_step"])}
     for step in range(len(codes)):

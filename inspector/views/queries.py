@@ -37,7 +37,7 @@ def queries(trace: Trace) -> dict[str, Any]:
     arrays = trace.arrays()
     if not len(arrays["drift"]) or not len(arrays["plan"]):
         raise ValueError("This run has no recorded drift: press Record to see the query drift.")
-    codes = arrays["drift"][:, :, QUANTITIES.index("q0")]
+    codes = trace.cells("drift")[:, :, QUANTITIES.index("q0")]
     kept, part = ~trace.recompute_map(), dare_part(trace)
     found = trace.meta.get("facts")
     facts: Mapping[str, Any] = found if isinstance(found, Mapping) else {}

@@ -33,7 +33,7 @@ def scatter(trace: Trace) -> dict[str, Any]:
 
     Raises ValueError if the run has no drifts.
     """
-    drift = trace.arrays()["drift"]
+    drift = trace.cells("drift")
     if not drift.size:
         raise ValueError("This run has no recorded drifts: press Record to see them.")
     found = [of_pair(drift, *pair) for pair in PAIRS]

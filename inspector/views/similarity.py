@@ -24,10 +24,10 @@ def similarity(trace: Trace) -> dict[str, Any]:
     if not arrays["similarity"].size:
         raise ValueError(
             "No steps were compared in this run: press Record to run it again with the recorder "
-            "on. A recording that was stopped has no comparison."
+            "on. A recording that was stopped, or without K and V, has no comparison."
         )
     return {
-        "codes": packed(arrays["similarity"]),
+        "codes": packed(trace.cells("similarity")),
         "steps": packed(arrays["similarity_step"]),
         "groups": packed(arrays["similarity_group"]),
     }

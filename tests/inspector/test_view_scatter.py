@@ -25,7 +25,7 @@ def hand_made(seed=5, shape=(4, 3, 5, 60)):
 
 
 def given(codes):
-    return scatter(SimpleNamespace(arrays=lambda: {"drift": codes}))
+    return scatter(SimpleNamespace(cells={"drift": codes}.get))
 
 
 def chosen(codes, pair, layer):

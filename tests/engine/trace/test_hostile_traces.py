@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.trace.file_format import MAX_JSON_BYTES
+from engine.trace.file_format import MAX_JSON_BYTES, VERSION
 from engine.trace.trace import MAX_BYTES, Trace
 from tests.engine.trace.test_trace import traced
 
@@ -180,7 +180,7 @@ def test_arrays_that_do_not_fit(trace, wrong):
 
 @pytest.mark.parametrize(
     "meta",
-    [{"version": 4}, {"version": 0}, {"version": True}, {"version": None},
+    [{"version": VERSION + 1}, {"version": 0}, {"version": True}, {"version": None},
      {"reason": "won"}, {"reason": []}, {"spec": 3}, {"model": {}},
      {"model": {"vocab_size": "40"}}, {"model": {"vocab_size": 10**9}}, {"model": []},
      {"environment": None}, {"model": {"vocab_size": True}},

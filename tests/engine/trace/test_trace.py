@@ -10,6 +10,7 @@ import pytest
 from engine.core.events import RunFinished, RunStarted, Waiting
 from engine.record.probe_recorder import ProbeRecorder
 from engine.record.recorder import Recorder, StepRecorder
+from engine.trace.file_format import VERSION
 from engine.trace.schema import ADDED_AFTER, OLD_PARTS, SCHEMA
 from engine.trace.trace import MAX_BYTES, SMALL_BYTES, Trace
 from tests.support.micro import MASK, make_prompts, make_spec, model_of, run
@@ -152,7 +153,7 @@ def test_a_file_of_version_1_is_read(tmp_path, suffix):
         old = {name: a for name, a in trace.arrays().items() if name not in ADDED_AFTER[1]}
         np.savez(path, meta=meta, **old | {"flops": old["flops"][:, :OLD_PARTS]})
     loaded = Trace.load(path)
-    assert loaded.meta["version"] == 3
+    assert loaded.meta["version"] == VERSION
     assert loaded.meta["facts"] == {}
     for name, array in loaded.arrays().items():
         if name in ADDED_AFTER[1]:
