@@ -24,13 +24,15 @@ AUTO = "auto"  # may spread a model over disks too, which is slow
 class Limits:
     """Upper bounds of a run's fields.
 
-    `prompt` is in characters, `recording` in bytes that the recorder keeps of a run.
+    `prompt` is in characters, `recording` in bytes that the recorder keeps of a run, `trace` in
+    bytes of a trace file.
     """
 
     gen_length: int = 512
     steps: int = 512
     prompt: int = 4_000
     recording: int = 64_000_000
+    trace: int = 64_000_000
 
     def check(self, spec: RunSpec) -> None:
         """Raise ValueError naming `device`, `gen_length`, `steps` or `prompt` and its limit."""

@@ -39,6 +39,7 @@ from engine.serve.out_of_memory import is_out_of_memory, out_of_memory_message
 from engine.serve.race import run_lanes, wait_for_lock
 from engine.tiny import corpus
 from engine.tiny.suite import describe_suite
+from engine.trace.file_format import MAX_BYTES
 from engine.trace.trace import Trace
 
 T = TypeVar("T")
@@ -68,12 +69,13 @@ class Session:
         Each of the `models` has name, title, family, max_length, licence, parameters, embedded,
         available, registered, fetch_bytes, presets, and error if it cannot be read. `guiders` are
         the listed names for `guided.guider`. `any_model`: models and guiders that are not listed
-        may be named too.
+        may be named too. `trace_bytes`: the largest trace file that is written and read.
         """
         own: dict[str, Any] = {
             "models": self._models.describe(), "devices": present_devices(),
             "device_titles": device_titles(), "guiders": self._models.guiders.names,
             "any_model": self._limits is None,
+            "trace_bytes": MAX_BYTES if self._limits is None else self._limits.trace,
         }  # fmt: skip
         described = catalog.describe()
         if self._limits is not None:

@@ -11,20 +11,27 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from engine.core.events import RunFinished, RunStarted, StepEvent, Waiting
+from engine.core.files import atomic_file
 from engine.core.regions import recomputed_kinds, region_rows
 from engine.trace import columns
 from engine.trace.cells import EVERY, full_cells
 from engine.trace.file_format import MAX_BYTES, VERSION, read_document
+from engine.trace.npz import write_npz
 from engine.trace.schema import MAX_POSITIONS, check_arrays, empty_arrays
 
 SMALL_BYTES = 2_000_000
+NARROWER = (
+    "narrow record_every, record_layers, record_quantities or record_positions, record at a lower "
+    "level or decode a shorter answer"
+)
 
 
 class Trace:
@@ -124,16 +131,10 @@ class Trace:
         found = [region_rows(prompt, slice(lo, lo + size), length, shift) for lo in starts]
         return np.reshape(np.array(found, bool), (-1, 3, length))
 
-    def to_bytes(self) -> bytes:
-        """The trace as a compressed .npz file; ValueError if it is too large to be read again."""
-        if sum(array.nbytes for array in self.arrays().values()) > MAX_BYTES - SMALL_BYTES:
-            raise ValueError(
-                f"trace: larger than {MAX_BYTES // 1_000_000} MB; record at a lower level or "
-                "decode a shorter answer"
-            )
-        meta = np.frombuffer(json.dumps(self.meta).encode(), np.uint8)
+    def to_bytes(self, limit: int = MAX_BYTES) -> bytes:
+        """The trace as a compressed .npz file; ValueError if a reader with `limit` refuses it."""
         buffer = io.BytesIO()
-        np.savez_compressed(buffer, meta=meta, **self.arrays())  # type: ignore[arg-type]
+        self._write(buffer, limit)
         return buffer.getvalue()
 
     def to_json(self) -> str:
@@ -144,32 +145,50 @@ class Trace:
         rows = {k: {"shape": a.shape, "data": _plain(a)} for k, a in arrays.items()}
         return json.dumps({"meta": self.meta, "arrays": rows})
 
-    def save(self, path: Path | str) -> None:
-        """Write a file, as JSON if its name ends in `.json`, else as .npz."""
+    def save(self, path: Path | str, limit: int = MAX_BYTES) -> None:
+        """Write a file, as JSON if its name ends in `.json`, else as .npz array by array.
+
+        Raises ValueError if the file would be refused by a reader with `limit`.
+        """
         path = Path(path)
-        data = self.to_json().encode() if path.suffix == ".json" else self.to_bytes()
-        path.write_bytes(data)
+        with atomic_file(path) as file:
+            if path.suffix == ".json":
+                file.write(self.to_json().encode())
+            else:
+                self._write(file, limit)
 
     @classmethod
-    def load(cls, path: Path | str) -> Trace:
-        """Read a file written by `save`; ValueError says what is wrong with it."""
-        path = Path(path)
-        if path.stat().st_size > MAX_BYTES:
-            raise ValueError(f"trace: the file is larger than {MAX_BYTES // 1_000_000} MB")
-        return cls.from_bytes(path.read_bytes())
+    def load(cls, path: Path | str, limit: int = MAX_BYTES) -> Trace:
+        """Read a file written by `save`, of at most `limit` bytes packed and unpacked.
+
+        Its size, names, types, shapes and ranges are checked; ValueError says what is wrong.
+        """
+        with Path(path).open("rb") as file:
+            return cls._read(file, os.fstat(file.fileno()).st_size, limit)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Trace:
-        """Read the bytes of a file; its size, names, types, shapes and ranges are checked."""
-        if len(data) > MAX_BYTES:
-            raise ValueError(f"trace: the file is larger than {MAX_BYTES // 1_000_000} MB")
-        meta, arrays = read_document(data)
+    def from_bytes(cls, data: bytes, limit: int = MAX_BYTES) -> Trace:
+        """As `load`, from the bytes of a file."""
+        return cls._read(io.BytesIO(data), len(data), limit)
+
+    @classmethod
+    def _read(cls, file: IO[bytes], size: int, limit: int) -> Trace:
         trace = cls()
-        trace.meta = meta
+        trace.meta, arrays = read_document(file, size, limit)
         trace._arrays = check_arrays(arrays, trace.meta["model"].get("vocab_size"))
         trace._pieces = columns.to_pieces("", trace._arrays)
         trace._guider_pieces = columns.to_pieces("guider_", trace._arrays)
         return trace
+
+    def _write(self, file: IO[bytes], limit: int) -> None:
+        arrays, meta = self.arrays(), json.dumps(self.meta).encode()
+        held = len(meta) + sum(array.nbytes for array in arrays.values())
+        if held > limit - SMALL_BYTES:
+            raise ValueError(
+                f"trace: its {held // 1_000_000} MB are too large for a file of at most "
+                f"{limit // 1_000_000} MB; {NARROWER}"
+            )
+        write_npz(file, meta, arrays)
 
     def _start(self, event: RunStarted) -> None:
         if event.canvas.shape[0] != 1:

@@ -57,11 +57,14 @@ def first_tab(request: gr.Request) -> Any:
     return gr.Tabs(selected="learn") if "lesson" in request.query_params else gr.skip()
 
 
-def launch_options() -> dict[str, Any]:
-    """The arguments for `Blocks.launch`: theme, style sheets, limits and middleware."""
+def launch_options(trace_bytes: int) -> dict[str, Any]:
+    """The arguments for `Blocks.launch`: theme, style sheets, limits and middleware.
+
+    `trace_bytes` is the size of the largest trace file that may be uploaded.
+    """
     return {
         "theme": theme(), "css": static_files.css(), "footer_links": ["api", "settings"],
-        "ssr_mode": False, "run_history": False, "max_file_size": "64mb",
+        "ssr_mode": False, "run_history": False, "max_file_size": trace_bytes,
         "state_session_capacity": 64, "max_threads": 64,
-        "app_kwargs": {"middleware": [Middleware(Gate)]},
+        "app_kwargs": {"middleware": [Middleware(Gate, trace_bytes=trace_bytes)]},
     }  # fmt: skip
