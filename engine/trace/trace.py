@@ -24,10 +24,13 @@ from engine.core.regions import recomputed_kinds, region_rows
 from engine.trace import columns
 from engine.trace.cells import EVERY, full_cells
 from engine.trace.file_format import MAX_BYTES, VERSION, read_document
+from engine.trace.growing import GrowingArray
 from engine.trace.npz import write_npz
-from engine.trace.schema import MAX_POSITIONS, check_arrays, empty_arrays
+from engine.trace.schema import MAX_POSITIONS, MAX_STEPS, SCHEMA, check_arrays, empty_arrays
 
 SMALL_BYTES = 2_000_000
+FIRST_ROWS = 64  # for which memory is reserved in arrays whose length is not known
+PER_STEP = ("S", "R", "A", "D", "U")  # dimensions of the schema that count steps
 NARROWER = (
     "narrow record_every, record_layers, record_quantities or record_positions, record at a lower "
     "level or decode a shorter answer"
@@ -39,8 +42,9 @@ class Trace:
 
     def __init__(self) -> None:
         self.meta: dict[str, Any] = {"version": VERSION, "reason": "running"}
-        self._parts: dict[str, list[np.ndarray]] = {}
-        self._arrays: dict[str, np.ndarray] = {}
+        self._arrays = empty_arrays()
+        self._growing: dict[str, GrowingArray] = {}
+        self._max_steps = 0
         self._pieces: dict[int, bytes] = {}
         self._guider_pieces: dict[int, bytes] = {}
 
@@ -54,12 +58,12 @@ class Trace:
             self.meta |= {"reason": event.reason, "texts": list(event.texts)}
             self.meta |= {"metrics": dict(event.metrics), "message": event.message}
             if event.similarity is not None:
-                self._add(columns.of_similarity(event.similarity))
+                self._arrays |= columns.of_similarity(event.similarity)
 
     @property
     def steps(self) -> int:
         """Steps recorded so far."""
-        return self._count("rows") or len(self._arrays.get("rows", ()))
+        return len(self._growing["rows"] if "rows" in self._growing else self._arrays["rows"])
 
     @property
     def pieces(self) -> Mapping[int, bytes]:
@@ -72,12 +76,10 @@ class Trace:
         return self._guider_pieces
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array of the schema; see the table of this module."""
-        if self._parts:
-            self._parts = {name: [_joined(parts)] for name, parts in self._parts.items()}
-            self._arrays = empty_arrays() | {name: part for name, (part,) in self._parts.items()}
+        """Every array of the schema; of a growing trace, the rows so far."""
+        grown = {name: array.rows for name, array in self._growing.items()}
         pieces = columns.of_pieces("", self._pieces)
-        return self._arrays | pieces | columns.of_pieces("guider_", self._guider_pieces)
+        return self._arrays | grown | pieces | columns.of_pieces("guider_", self._guider_pieces)
 
     def cells(self, name: str, steps: slice = EVERY, layers: slice = EVERY) -> np.ndarray:
         """Drift codes at all places, blank where none was recorded; see `cells.full_cells`.
@@ -197,28 +199,35 @@ class Trace:
         self.meta |= {"environment": dict(event.environment), "facts": dict(event.facts)}
         self.meta |= {"guider": dict(event.guider)}
         for name in ("canvas", "prompt_mask", "fixed_mask"):
-            self._parts[name] = [getattr(event, name)[0]]
+            self._arrays[name] = getattr(event, name)[0]
         self._pieces |= event.pieces
+        self._max_steps = _max_steps(event.spec)
 
     def _step(self, event: StepEvent) -> None:
-        self._add(columns.of_step(event, self._count("probe_step")))
+        for name, rows in columns.of_step(event, self._probes).items():
+            if name not in self._growing:
+                per_step = SCHEMA[name][1][0] in PER_STEP
+                capacity = self._max_steps if per_step else FIRST_ROWS
+                self._growing[name] = GrowingArray(SCHEMA[name][0], capacity)
+            self._growing[name].append(rows)
         found = event.recording
-        if found is not None and found.cells is not None and not self._count("recorded_layer"):
-            self._add(columns.of_cells(found.cells))
+        if found is not None and found.cells is not None:
+            self._arrays |= columns.of_cells(found.cells)
         self._pieces |= event.pieces
         if event.guided is not None:
             self._guider_pieces |= event.guided.pieces
 
-    def _add(self, new: Mapping[str, np.ndarray]) -> None:
-        for name, value in new.items():
-            self._parts.setdefault(name, []).append(value)
-
-    def _count(self, name: str) -> int:
-        return sum(map(len, self._parts.get(name, ())))
+    @property
+    def _probes(self) -> int:
+        """Probed steps so far."""
+        return len(self._growing.get("probe_step", ()))
 
 
-def _joined(parts: list[np.ndarray]) -> np.ndarray:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+def _max_steps(spec: Mapping[str, Any]) -> int:
+    """The most steps that a run of a spec takes; FIRST_ROWS if the spec does not say."""
+    sizes = [spec.get(name) for name in ("steps", "gen_length")]
+    known = [size for size in sizes if type(size) is int and 0 < size <= MAX_STEPS]
+    return max(known, default=FIRST_ROWS)
 
 
 def _plain(array: np.ndarray) -> list:
