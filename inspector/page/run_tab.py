@@ -18,6 +18,7 @@ from inspector.handlers.branching import Branching
 from inspector.handlers.file_service import FileService
 from inspector.handlers.page_handlers import BUTTONS, MAX_SHOTS, RUNS, Handlers
 from inspector.handlers.view_service import ViewService
+from inspector.page_data.sizes import size
 from inspector.protocol import LANES
 
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
@@ -148,7 +149,8 @@ def _files(files: FileService, handlers: Handlers, race: gr.HTML, chart: gr.Plot
         with gr.Column(min_width=280):
             gr.Markdown(
                 "View one trace, or two side by side, each with its `-recorded` file if there is "
-                "one. Nothing is computed."
+                f"one. A file may have {size(handlers.form.catalog.trace_bytes)}. Nothing is "
+                "computed."
             )
             given = gr.File(
                 label="Traces (.npz or .json)", file_count="multiple",
