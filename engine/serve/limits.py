@@ -79,8 +79,7 @@ def recorded_bytes(spec: RunSpec, info: ModelInfo, tokens: int, forwards: int) -
         compared = -(-forwards // -(-forwards // MAX_STEPS))
         groups = 1 + min(spec.blocks, MAX_BLOCKS)
         kept += compared * (compared + 1) * len(cells.layers) * groups
-    probes = min(spec.probe_steps, forwards) if spec.record == "probe" else 0
-    return kept + probes * rows * 2 * len(cells.sites)
+    return kept + spec.max_probes(forwards) * rows * 2 * len(cells.sites)
 
 
 def recording_problem(spec: RunSpec, info: ModelInfo, tokens: int, forwards: int, most: int) -> str:

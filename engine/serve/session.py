@@ -114,7 +114,6 @@ class Session:
             self._models.guiders.check(spec, tokenizer, info, prompt)
         recording = None if info is None else self._recording(spec, info, tokens or 1)
         budget = self._models.memory_budget(spec, tokens or 1)
-        probes = min(spec.probe_steps, derived.max_forwards) if spec.record == "probe" else 0
         counted = {"prompt_tokens": tokens, "context": context, "scheduled": scheduled}
         memory: dict[str, int | None] = dict.fromkeys(MemoryBudget._fields)
         if budget is not None:
@@ -122,7 +121,7 @@ class Session:
         guiders, missing = self._models.guiders, self._models.fetch_bytes(spec.model)
         memory["fetch_bytes"] = None if missing is None else missing + guiders.fetch_bytes(spec)
         memory["guider_bytes"] = guiders.planned_bytes(spec, tokens or 1)
-        counted |= {"probe_forwards": probes}
+        counted |= {"probe_forwards": spec.max_probes(derived.max_forwards)}
         more = {"recording": tokens and recording, "end_of_text": spec.eos}
         return dataclasses.asdict(derived) | counted | memory | more
 

@@ -13,6 +13,7 @@ import numpy as np
 from engine.config.spec import RunSpec
 from engine.trace.file_format import MAX_BYTES
 from engine.trace.trace import Trace
+from inspector.files.file_kinds import kind_of
 from inspector.files.replay import Caches, replay_page
 from inspector.files.run_card import run_card
 from inspector.files.tables import steps_table, tokens_table
@@ -91,11 +92,24 @@ def read_race(paths: Iterable[str | Path], limit: int = MAX_BYTES) -> RaceRecord
         )
     record = RaceRecord(state="imported")
     for lane, path in zip(LANES, timed, strict=False):
-        record.traces[lane] = _checked(Trace.load(path, limit))
+        record.traces[lane] = _checked(_loaded(path, limit))
+        start = record.traces[lane].meta["spec"].get("start")
+        record.steps_before[lane] = start["step"] if start else 0
         if path.stem in recorded:
-            record.recorded[lane] = _checked(Trace.load(recorded[path.stem], limit))
+            record.recorded[lane] = _checked(_loaded(recorded[path.stem], limit))
             _check_same(lane, record.traces[lane], record.recorded[lane])
     return record
+
+
+def _loaded(path: Path, limit: int) -> Trace:
+    """The trace of a file; ValueError says what the file is, if that is known, or what is wrong."""
+    try:
+        return Trace.load(path, limit)
+    except ValueError:
+        kind = kind_of(path)
+        if kind:
+            raise ValueError(f"{path.name} is {kind}.") from None
+        raise
 
 
 def _pairs(files: list[Path]) -> tuple[list[Path], Mapping[str, Path]]:

@@ -41,7 +41,7 @@ class Branching:
                 return
             record, lane = self._parent(event)
             spec = self._spec(event, record, lane, values)
-            child = child_record(record, lane)
+            child = child_record(record, lane, spec)
             self._handlers.session.plan(spec)
         except Exception as error:
             yield [messages.notice("failed", error_text(error)), *buttons("over")]
@@ -116,9 +116,14 @@ def parents_of(store: RunStore, specs: Iterable[RunSpec]) -> dict[str, Trace]:
     return found
 
 
-def child_record(parent: RaceRecord, lane: Lane) -> RaceRecord:
-    """A new race with the parent's `lane` as lane A and an empty lane B for the branch."""
-    child = RaceRecord(expected=parent.expected, parent=parent.run_id)
+def child_record(parent: RaceRecord, lane: Lane, spec: RunSpec) -> RaceRecord:
+    """A new race with the parent's `lane` as lane A and an empty lane B for the branch `spec`."""
+    assert spec.start is not None, "a branch has a start"
+    before = parent.steps_before[lane]
+    child = RaceRecord(
+        expected=parent.expected, parent=parent.run_id,
+        steps_before={"a": before, "b": before + spec.start.step},
+    )  # fmt: skip
     child.traces["a"] = parent.started()[lane]
     if lane in parent.recorded:
         child.recorded["a"] = parent.recorded[lane]

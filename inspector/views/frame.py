@@ -10,6 +10,9 @@ from engine.trace.trace import Trace
 from inspector.page_data.packing import pack_arrays
 from inspector.page_data.tokens import known
 
+# The views that need more than a recording level, and the array of the trace that each draws.
+ONLY_IN_SOME = {"similarity": "similarity", "guider": "guided_count"}
+
 
 def level_of(trace: Trace) -> str:
     """The recording level of a run: `off`, `steps`, `layers` or `probe`."""
@@ -34,7 +37,7 @@ def frame_facts(trace: Trace) -> dict[str, Any]:
     """Sizes, the step that unmasked each position, final token ids, and kinds of the steps.
 
     `before` [T] marks answer tokens that were known before the first step. `revealed` [T] is the
-    step that committed a position, -1 for none.
+    step that committed a position, -1 for none. `lacks` names views that the run has no data for.
     """
     arrays, spec = trace.arrays(), trace.meta["spec"]
     prompt = arrays["prompt_mask"]
@@ -53,4 +56,5 @@ def frame_facts(trace: Trace) -> dict[str, Any]:
         "blocks": arrays["block"],
         "kinds": arrays["kind"],
         "rows": arrays["rows"],
+        "lacks": [name for name, array in ONLY_IN_SOME.items() if not arrays[array].size],
     }

@@ -1,13 +1,15 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { PAPER } from "../src/figures/inks.ts";
-import { mapName, mapSpec, raceSpec } from "../src/race/charts.ts";
+import { mapName, mapSpec, raceSpec, thinned } from "../src/race/charts.ts";
 import { Lane } from "../src/race/lane.ts";
 import type { LaneStart } from "../src/race/messages.ts";
 import { Store } from "../src/race/store.ts";
 
 const START: LaneStart = {
   title: "",
+  before: 0,
+  branch: null,
   prompt: [],
   canvas: { "3": 9 },
   length: 4,
@@ -72,4 +74,11 @@ test("the race shows all steps faintly, and those up to the frame strongly", () 
     labels?.map(({ x, y, text }) => [x, y, text]),
     [[10, 1, "A"]],
   );
+});
+
+test("a line of many steps is thinned to what a screen shows, with both ends", () => {
+  assert.deepEqual(thinned(3), [0, 1, 2]);
+  const places = thinned(1025);
+  assert.deepEqual([places[0], places[1], places.at(-1)], [0, 3, 1024]);
+  assert.ok(places.length <= 402);
 });

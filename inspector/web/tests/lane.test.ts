@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
+import { joined } from "../src/base/pieces.ts";
 import { Lane } from "../src/race/lane.ts";
 import type { LaneStart, RowMessage } from "../src/race/messages.ts";
 import { END, laneStart, steps } from "./races.ts";
@@ -80,4 +81,8 @@ test("the text ends at the first end-of-text token", () => {
 test("masks are counted before the first step without the given tokens", () => {
   const lane = laneOf(steps([0]), { canvas: { 3: 13 } });
   assert.deepEqual([lane.masksLeft(0), lane.masksLeft(1)], [3, 3]);
+});
+
+test("a byte that is no character is marked, and the texts beside it stay", () => {
+  assert.equal(joined(["a", [0xc3], undefined, [0xa9, 0xff], "é"]), "aé\ufffdé");
 });

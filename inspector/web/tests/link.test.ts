@@ -49,15 +49,19 @@ test("a frame without recorded layers has the first layer", () => {
 
 test("a cursor reads as it was written", () => {
   const spot = { lane: "b", step: 2, layer: 7, position: 20 } as const;
-  assert.deepEqual(readLink("?cursor=" + cursorKey(spot, FRAME)).cursor, spot);
+  const home = { lane: "a", step: 0 } as const;
+  assert.deepEqual(readLink("?cursor=" + cursorKey(spot, FRAME, home)).cursor, spot);
 });
 
 test("the place at which the inspector starts is not in a link", () => {
-  const start = { lane: "a", step: 19, layer: 4, position: null } as const;
-  assert.equal(cursorKey(start, FRAME), "");
-  assert.equal(cursorKey({ ...start, lane: "b" }, FRAME), "b.20.5");
-  assert.equal(cursorKey({ ...start, position: 0 }, FRAME), "a.20.5.1");
-  assert.equal(cursorKey({ ...start, layer: null, step: 0 }, FRAME), "");
+  const home = { lane: "b", step: 19 } as const;
+  const start = { ...home, layer: 4, position: null } as const;
+  assert.equal(cursorKey(start, FRAME, home), "");
+  assert.equal(cursorKey({ ...start, lane: "a" }, FRAME, home), "a.20.5");
+  assert.equal(cursorKey({ ...start, step: 18 }, FRAME, home), "b.19.5");
+  assert.equal(cursorKey({ ...start, layer: 3 }, FRAME, home), "b.20.4");
+  assert.equal(cursorKey({ ...start, position: 0 }, FRAME, home), "b.20.5.1");
+  assert.equal(cursorKey({ ...start, layer: null, step: 0 }, FRAME, home), "");
 });
 
 test("the link to settings has the cursor and the view where they are not at rest", () => {

@@ -5,11 +5,22 @@ export function duration(ms: number): string {
   return (ms / 1000).toFixed(2) + " s";
 }
 
+const formats = new Map<number, Intl.NumberFormat>();
+
+/** The format of numbers with so many digits after the point; making one is slow. */
+function formatOf(places: number): Intl.NumberFormat {
+  const known = formats.get(places);
+  if (known) return known;
+  const made = new Intl.NumberFormat("en", { maximumFractionDigits: places });
+  formats.set(places, made);
+  return made;
+}
+
 /** A number with thousands separators; a dash if it is unknown. */
 export function number(value: number | null | undefined, digits?: number): string {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   const places = digits ?? (Math.abs(value) >= 100 || Number.isInteger(value) ? 0 : 1);
-  return value.toLocaleString("en", { maximumFractionDigits: places });
+  return formatOf(places).format(value);
 }
 
 /** A count with its noun, in the plural unless it is 1. */

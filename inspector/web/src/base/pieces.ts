@@ -33,14 +33,21 @@ export function cellText(piece: Piece | undefined): string {
 
 /** The text of several tokens, whose bytes may form characters only together. */
 export function joined(pieces: readonly (Piece | undefined)[]): string {
-  const parts = pieces.map((piece) =>
-    typeof piece === "string" ? new TextEncoder().encode(piece) : Uint8Array.from(piece ?? []),
-  );
-  const all = new Uint8Array(parts.reduce((sum, bytes) => sum + bytes.length, 0));
-  let at = 0;
-  for (const bytes of parts) {
-    all.set(bytes, at);
-    at += bytes.length;
+  let out = "";
+  let bytes: number[] = [];
+  const flush = (): void => {
+    if (bytes.length) out += new TextDecoder().decode(Uint8Array.from(bytes));
+    bytes = [];
+  };
+  for (const piece of pieces) {
+    if (typeof piece === "object") {
+      bytes.push(...piece);
+      continue;
+    }
+    if (piece === undefined) continue;
+    flush();
+    out += piece;
   }
-  return new TextDecoder().decode(all);
+  flush();
+  return out;
 }

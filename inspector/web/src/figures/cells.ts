@@ -1,16 +1,30 @@
 /** The pixels of heat maps. */
 import type { Rgb } from "../base/colours.ts";
-import type { CellCodes, HeatSpec } from "./spec.ts";
+import type { CellCodes, CellPoint, HeatSpec } from "./spec.ts";
 
-/** What a pixel shows that holds several cells. */
-export type Several = "largest" | "mean";
+/** What a pixel shows that holds several cells; the first is that of the smallest value. */
+export type Several = "largest" | "mean" | "first";
 
-/** Cells in row order. Of bytes, those flagged in `blank` have no data; of numbers, NaN. */
+/** What the pixels of a heat map show that hold several cells. */
+export function severalOf({ several, legend }: Pick<HeatSpec, "several" | "legend">): Several {
+  return several ?? (legend && legend.kind !== "scale" ? "first" : "largest");
+}
+
+/** Cells in row order: numbers, or codes. A number that is NaN has no data. */
 export interface Grid {
   wide: number;
   high: number;
-  values: Uint8Array | Float64Array;
-  blank: Uint8Array | null;
+  values: CellCodes["codes"] | Float64Array;
+  /** What the codes mean; null if the values are numbers. */
+  codes: Codes | null;
+}
+
+/** What codes mean. */
+interface Codes {
+  palette: CellCodes["palette"];
+  numbers: CellCodes["numbers"];
+  /** For each code, whether it has no data. */
+  blank: Uint8Array;
 }
 
 const OPAQUE = 0xff000000;
@@ -19,17 +33,23 @@ const MOST_COLOURS = 1 << 16;
 /** The cells of a heat map. */
 export function gridOf(spec: Pick<HeatSpec, "x" | "y" | "value" | "cells">): Grid {
   const [wide, high] = [spec.x.count, spec.y.count];
-  if (spec.cells) return { wide, high, values: spec.cells.codes, blank: blankCodes(spec.cells) };
+  if (spec.cells) {
+    const { codes, palette, numbers } = spec.cells();
+    const blank = Uint8Array.from({ length: codeCount(codes) }, (_, code) =>
+      (palette as readonly (Rgb | null | undefined)[])[code] ? 0 : 1,
+    );
+    return { wide, high, values: codes, codes: { palette, numbers, blank } };
+  }
   const values = new Float64Array(wide * high);
   for (let y = 0, i = 0; y < high; y++) {
     for (let x = 0; x < wide; x++) values[i++] = spec.value(x, y) ?? NaN;
   }
-  return { wide, high, values, blank: null };
+  return { wide, high, values, codes: null };
 }
 
-function blankCodes({ palette }: CellCodes): Uint8Array {
-  const given: readonly (Rgb | null | undefined)[] = palette;
-  return Uint8Array.from({ length: 256 }, (_, code) => (given[code] ? 0 : 1));
+/** How many codes there can be. */
+function codeCount(codes: CellCodes["codes"]): number {
+  return 1 << (8 * codes.BYTES_PER_ELEMENT);
 }
 
 /** The first of `count` cells in each of so many pixels, and `count` at the end. */
@@ -44,15 +64,42 @@ function bounds(count: number, pixels: number): Int32Array {
 export function reduced(grid: Grid, wide: number, high: number, several: Several): Grid {
   const [w, h] = [Math.min(Math.max(wide, 1), grid.wide), Math.min(Math.max(high, 1), grid.high)];
   if (w === grid.wide && h === grid.high) return grid;
-  const fill = several === "mean" ? means : grid.blank ? largestCodes : largestValues;
-  return { wide: w, high: h, values: fill(grid, w, h), blank: null };
+  const fill = several === "mean" ? means : grid.codes ? extremeCodes : extremeValues;
+  return { wide: w, high: h, values: fill(grid, w, h, several === "first"), codes: grid.codes };
 }
 
-function largestCodes({ wide, high, values, blank }: Grid, w: number, h: number): Float64Array {
+/**
+ * The same as `reduced` makes of the only cells of a heat map that have data, where a pixel takes
+ * the largest value. Its time does not grow with the size of the map.
+ */
+export function scattered(
+  points: readonly CellPoint[],
+  spec: Pick<HeatSpec, "x" | "y">,
+  wide: number,
+  high: number,
+): Grid {
+  const { x: columns, y: rows } = spec;
+  const w = Math.min(Math.max(wide, 1), columns.count);
+  const h = Math.min(Math.max(high, 1), rows.count);
+  const values = new Float64Array(w * h).fill(NaN);
+  for (const [x, y, value] of points) {
+    const column = Math.floor((x * w) / columns.count);
+    const place = Math.floor((y * h) / rows.count) * w + column;
+    if (!(value <= values[place])) values[place] = value;
+  }
+  return { wide: w, high: h, values, codes: null };
+}
+
+/** The largest code of each pixel, or the smallest. */
+function extremeCodes(grid: Grid, w: number, h: number, smallest: boolean): Float64Array {
+  const { wide, high, values, codes } = grid;
   const [columns, rows] = [bounds(wide, w), bounds(high, h)];
-  const rank = Int16Array.from({ length: 256 }, (_, code) => (blank?.[code] ? -1 : code));
+  const last = (codes?.blank.length ?? 0) - 1;
+  const rank = Int32Array.from(codes?.blank ?? [], (blank, code) => {
+    return blank ? -1 : smallest ? last - code : code;
+  });
   const out = new Float64Array(w * h);
-  const best = new Int16Array(w);
+  const best = new Int32Array(w);
   for (let row = 0; row < h; row++) {
     best.fill(-1);
     for (let y = rows[row]; y < rows[row + 1]; y++) {
@@ -68,29 +115,35 @@ function largestCodes({ wide, high, values, blank }: Grid, w: number, h: number)
       }
     }
     for (let column = 0; column < w; column++) {
-      out[row * w + column] = best[column] < 0 ? NaN : best[column];
+      const top = best[column];
+      out[row * w + column] = top < 0 ? NaN : smallest ? last - top : top;
     }
   }
   return out;
 }
 
-function largestValues({ wide, high, values }: Grid, w: number, h: number): Float64Array {
+/** The largest value of each pixel, or the smallest. */
+function extremeValues(grid: Grid, w: number, h: number, smallest: boolean): Float64Array {
+  const { wide, high, values } = grid;
   const [columns, rows] = [bounds(wide, w), bounds(high, h)];
+  const sign = smallest ? -1 : 1;
   const out = new Float64Array(w * h).fill(NaN);
   for (let place = 0; place < out.length; place++) {
     const [column, row] = [place % w, Math.floor(place / w)];
     for (let y = rows[row]; y < rows[row + 1]; y++) {
       for (let x = columns[column]; x < columns[column + 1]; x++) {
         const found = values[y * wide + x];
-        if (!Number.isNaN(found) && !(found <= out[place])) out[place] = found;
+        if (!Number.isNaN(found) && !(sign * found <= sign * out[place])) out[place] = found;
       }
     }
   }
   return out;
 }
 
-function means({ wide, high, values, blank }: Grid, w: number, h: number): Float64Array {
+function means({ wide, high, values, codes }: Grid, w: number, h: number): Float64Array {
   const [columns, rows] = [bounds(wide, w), bounds(high, h)];
+  const blank = codes?.blank;
+  const numbers = codes?.numbers;
   const out = new Float64Array(w * h).fill(NaN);
   for (let place = 0; place < out.length; place++) {
     const [column, row] = [place % w, Math.floor(place / w)];
@@ -99,13 +152,24 @@ function means({ wide, high, values, blank }: Grid, w: number, h: number): Float
       for (let x = columns[column]; x < columns[column + 1]; x++) {
         const found = values[y * wide + x];
         if (blank ? blank[found] : Number.isNaN(found)) continue;
-        sum += found;
+        sum += numbers ? numbers[found] : found;
         count++;
       }
     }
-    if (count) out[place] = sum / count;
+    if (count) out[place] = numbers ? nearestCode(numbers, sum / count) : sum / count;
   }
   return out;
+}
+
+/** The code whose number is next to a number. */
+function nearestCode(numbers: ArrayLike<number>, number: number): number {
+  let [low, high] = [0, numbers.length - 1];
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (numbers[middle] <= number) low = middle;
+    else high = middle;
+  }
+  return number - numbers[low] <= numbers[high] - number ? low : high;
 }
 
 /** A colour as the four bytes of a pixel: little-endian, opaque. */
@@ -114,14 +178,14 @@ function pixel([r, g, b]: Rgb): number {
 }
 
 /** The pixels of a grid, transparent where there is no data. A mean code is rounded. */
-export function pixels(grid: Grid, spec: Pick<HeatSpec, "colour" | "cells">): Uint32Array {
-  const out = new Uint32Array(grid.values.length);
-  if (spec.cells) {
-    const table = new Uint32Array(256);
-    spec.cells.palette.forEach((colour, code) => {
+export function pixels(grid: Grid, spec: Pick<HeatSpec, "colour">): Uint32Array {
+  const { values, codes } = grid;
+  const out = new Uint32Array(values.length);
+  if (codes) {
+    const table = new Uint32Array(codes.blank.length);
+    codes.palette.forEach((colour, code) => {
       if (colour) table[code] = pixel(colour);
     });
-    const { values } = grid;
     for (let i = 0; i < out.length; i++) {
       const code = values[i];
       out[i] = code >= 0 ? table[(code + 0.5) | 0] : 0;
@@ -130,7 +194,7 @@ export function pixels(grid: Grid, spec: Pick<HeatSpec, "colour" | "cells">): Ui
   }
   const colourOf = remembered((value) => pixel(spec.colour(value)));
   for (let i = 0; i < out.length; i++) {
-    const value = grid.values[i];
+    const value = values[i];
     if (!Number.isNaN(value)) out[i] = colourOf(value);
   }
   return out;

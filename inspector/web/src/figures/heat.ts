@@ -3,7 +3,7 @@ import { scaleLinear } from "d3-scale";
 import { inkOn } from "../base/colours.ts";
 import { make } from "../base/dom.ts";
 import { drawAxis, drawAxisNames } from "./axis.ts";
-import { gridOf, pixels, reduced, type Grid } from "./cells.ts";
+import { gridOf, pixels, reduced, scattered, severalOf, type Grid } from "./cells.ts";
 import type { Inks } from "./inks.ts";
 import { cellPlaces, cellTicks, type Box, type CellPlaces } from "./scales.ts";
 import type { HeatSpec } from "./spec.ts";
@@ -34,16 +34,15 @@ export class HeatRaster {
   private key: string | null = null;
   private grid: Grid | null = null;
   private size = "";
-  private image = make("canvas");
+  private readonly image = make("canvas");
   private edges: EdgeRun[] | null = null;
 
   /** The cells as an image of at most so many pixels. */
   of(spec: HeatSpec, wide: number, high: number): HTMLCanvasElement {
-    const size = [wide, high, spec.several].join();
+    const several = severalOf(spec);
+    const size = [wide, high, several].join();
     if (this.key === spec.key && this.size === size) return this.image;
-    const grid = this.gridFor(spec);
-    const shown = reduced(grid, wide, high, spec.several ?? "largest");
-    this.image = make("canvas");
+    const shown = this.shown(spec, wide, high);
     this.image.width = Math.max(shown.wide, 1);
     this.image.height = Math.max(shown.high, 1);
     if (shown.values.length) {
@@ -53,6 +52,14 @@ export class HeatRaster {
     }
     this.size = size;
     return this.image;
+  }
+
+  /** The cells of at most so many pixels. */
+  private shown(spec: HeatSpec, wide: number, high: number): Grid {
+    if (!spec.points) return reduced(this.gridFor(spec), wide, high, severalOf(spec));
+    this.key = spec.key;
+    this.edges = null;
+    return scattered(spec.points, spec, wide, high);
   }
 
   private gridFor(spec: HeatSpec): Grid {
@@ -66,7 +73,7 @@ export class HeatRaster {
 
   /** The lines along edges of cells. */
   edgesOf(spec: HeatSpec): EdgeRun[] {
-    this.gridFor(spec);
+    if (!spec.points) this.gridFor(spec);
     this.edges ??= edgeRuns(spec);
     return this.edges;
   }

@@ -20,11 +20,14 @@ export function decade(drift: number): number {
   return Math.min(Math.max(log, 0), 1);
 }
 
-const COLOURS = Array.from(DRIFT.subarray(0, NO_DATA), (drift) => cividis(decade(drift)));
+/** The colour of every code; NO_DATA has none. */
+export const DRIFT_COLOURS: readonly Rgb[] = Array.from(DRIFT.subarray(0, NO_DATA), (drift) =>
+  cividis(decade(drift)),
+);
 
 /** The colour of a code. */
 export function driftColour(code: number): Rgb {
-  return COLOURS[code];
+  return DRIFT_COLOURS[code];
 }
 
 /** A code as text. */
@@ -37,6 +40,7 @@ export function driftText(code: number): string {
 export const DRIFT_SCALE: ScaleLegend = {
   kind: "scale",
   name: "1 − cosine",
+  range: { from: LOWEST, to: 1, log: true },
   colour: cividis,
   ticks: [
     [0, "≤ 0.0001"],

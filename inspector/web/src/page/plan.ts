@@ -1,3 +1,4 @@
+import { copyOnPress } from "../base/clipboard.ts";
 import type { Component } from "../base/component.ts";
 import { make, part, reachable } from "../base/dom.ts";
 import { plural } from "../base/format.ts";
@@ -28,8 +29,6 @@ type PlanDocument =
       /** The query of the link to these settings. */
       query: string;
     };
-
-const COPIED_MS = 1500; // how long the key says that the link is copied
 
 /** The link to settings and to a place of the inspector; `page` is the page without a query. */
 export function linkTo(page: string, query: string, { cursor, look }: Look): string {
@@ -64,11 +63,10 @@ export class Plan {
   private question: string | null = null;
   private look: Look = { cursor: "", look: "" };
   private readonly field: HTMLInputElement;
-  private readonly copyKey: HTMLElement;
 
   constructor(private readonly component: Component) {
     this.field = this.find("#ds-link-field");
-    this.copyKey = this.find("[data-copy]");
+    copyOnPress(this.find("[data-copy]"), this.field);
     document.addEventListener("driftscope-look", ({ detail }) => {
       this.look = detail;
       this.drawLink();
@@ -77,7 +75,6 @@ export class Plan {
       if (this.question !== null) tellQuestion(this.question);
     });
     this.find("[data-dice]").addEventListener("click", () => component.trigger("click"));
-    this.copyKey.addEventListener("click", () => void this.copy());
     component.watch("value", () => this.show());
     this.show();
   }
@@ -111,17 +108,6 @@ export class Plan {
   private drawLink(): void {
     if (!this.query) return;
     this.field.value = linkTo(location.origin + location.pathname, this.query, this.look);
-  }
-
-  private async copy(): Promise<void> {
-    this.field.select();
-    try {
-      await navigator.clipboard.writeText(this.field.value);
-    } catch {
-      document.execCommand("copy"); // eslint-disable-line @typescript-eslint/no-deprecated -- works on pages that are not secure
-    }
-    this.copyKey.textContent = "Copied";
-    setTimeout(() => (this.copyKey.textContent = "Copy"), COPIED_MS);
   }
 }
 

@@ -1,9 +1,9 @@
-import { cividis, type Rgb } from "../base/colours.ts";
+import { cividis } from "../base/colours.ts";
 import { part } from "../base/dom.ts";
 import { duration, plural } from "../base/format.ts";
 import { inks, toRgb, type Inks } from "../figures/inks.ts";
 import { HeatScreen, PlotScreen } from "../figures/screen.ts";
-import type { CellCodes, HeatSpec, PlotSpec, Series } from "../figures/spec.ts";
+import type { CellPoint, HeatSpec, PlotSpec, Series } from "../figures/spec.ts";
 import type { Lane, StartedLane } from "./lane.ts";
 import { LANES, type LaneName } from "./messages.ts";
 import type { Frames, Store } from "./store.ts";
@@ -11,7 +11,7 @@ import type { Frames, Store } from "./store.ts";
 const HEIGHT = 164;
 const SHADES = 201; // of the confidence, in steps of half a percent
 const UNKNOWN = SHADES;
-const MASKED = 255;
+const MOST_POINTS = 400; // of a line
 
 /** The charts under the lanes: tokens revealed, and when each position was unmasked. */
 export class RaceCharts {
@@ -81,14 +81,26 @@ export function raceSpec(store: Store, frames: Frames, colours: Inks): PlotSpec 
 /** The steps of a lane: faint, strong up to a frame, and with a dot at that frame. */
 function laneSeries(lane: StartedLane, timed: boolean, frame: number, colours: Inks): Series[] {
   const xs = timed ? lane.clock : lane.clock.map((_, i) => i);
+  const ys = lane.shown;
   const own = { name: "", colour: colours[lane.name] };
   const steps = { ...own, kind: "step", dash: lane.name === "a" ? [] : [6, 3] } as const;
-  const [past, shown] = [xs.slice(0, frame + 1), lane.shown.slice(0, frame + 1)];
+  const faint = thinned(xs.length);
+  const strong = thinned(frame + 1);
+  const read = (values: readonly number[], places: number[]): number[] =>
+    places.map((place) => values[place]);
   return [
-    { ...steps, xs, ys: lane.shown, width: 1, alpha: 0.35 },
-    { ...steps, xs: past, ys: shown, width: 2.5 },
-    { ...own, kind: "points", size: 4, xs: past.slice(-1), ys: shown.slice(-1) },
+    { ...steps, xs: read(xs, faint), ys: read(ys, faint), width: 1, alpha: 0.35 },
+    { ...steps, xs: read(xs, strong), ys: read(ys, strong), width: 2.5 },
+    { ...own, kind: "points", size: 4, xs: [xs[frame]], ys: [ys[frame]] },
   ];
+}
+
+/** The first `count` numbers, or as many evenly chosen ones as a line can show, with the last. */
+export function thinned(count: number): number[] {
+  const every = Math.ceil(count / MOST_POINTS);
+  const places = Array.from({ length: Math.ceil(count / every) }, (_, i) => i * every);
+  if ((count - 1) % every) places.push(count - 1);
+  return places;
 }
 
 /** When each position of a lane was unmasked: steps downwards, coloured by confidence. */
@@ -111,51 +123,29 @@ export function mapSpec(lane: Lane, frame: number, steps: number, colours: Inks)
   const block = lane.start?.block ?? 0;
   const marks: { at: number }[] = [];
   for (let low = block; block && low < lane.at.length; low += block) marks.push({ at: low });
-  const cells = mapCells(lane, frame, count, steps, colours);
+  const points = mapPoints(lane, frame, steps);
   return {
     title: "When each position was unmasked",
-    key: [mapKey(lane, frame), count, steps, colours.ink].join(),
+    key: [points.join(";"), count, steps, colours.ink].join(),
     x: { name: "token", count, marks },
     y: { name: "step", count: steps, marks: [{ at: frame, colour: colours[lane.name] }] },
-    value: (x, y) => {
-      const code = cells.codes[y * count + x];
-      return cells.palette[code] ? code : null;
-    },
-    colour: (code) => cells.palette[code] ?? [0, 0, 0],
-    cells,
+    value: (x, y) => points.find((point) => point[0] === x && point[1] === y)?.[2] ?? null,
+    colour: (code) => (code === UNKNOWN ? toRgb(colours.ink) : cividis(code / (SHADES - 1))),
+    points,
     ground: colours.mask,
     words: () => "",
     height: HEIGHT,
   };
 }
 
-/** The row and confidence of every token that is drawn. */
-function mapKey(lane: Lane, frame: number): string {
-  const drawn = lane.at.map((_, place) => {
-    const token = lane.token(place, frame);
-    return token && !token.fixed ? `${token.row}:${token.sure ?? ""}` : "";
-  });
-  return drawn.join();
-}
-
-/** The cells of a lane's map: the confidence of each token in the row of its step. */
-function mapCells(
-  lane: Lane,
-  frame: number,
-  count: number,
-  steps: number,
-  colours: Inks,
-): CellCodes {
-  const codes = new Uint8Array(count * steps).fill(MASKED);
+/** The place, the step and the confidence of every token that is drawn. */
+function mapPoints(lane: Lane, frame: number, steps: number): CellPoint[] {
+  const points: CellPoint[] = [];
   for (let place = 0; place < lane.at.length; place++) {
     const token = lane.token(place, frame);
     if (!token || token.fixed || token.row >= steps) continue;
     const code = token.sure === null ? UNKNOWN : Math.round(token.sure * (SHADES - 1));
-    codes[token.row * count + place] = code;
+    points.push([place, token.row, code]);
   }
-  const palette: (Rgb | null)[] = Array.from({ length: SHADES }, (_, i) => {
-    return cividis(i / (SHADES - 1));
-  });
-  if (codes.includes(UNKNOWN)) palette[UNKNOWN] = toRgb(colours.ink);
-  return { codes, palette };
+  return points;
 }

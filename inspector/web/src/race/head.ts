@@ -1,4 +1,4 @@
-import { make, part } from "../base/dom.ts";
+import { make, part, write } from "../base/dom.ts";
 import { drawWait } from "./progress.ts";
 import { chips, headline, STATES } from "./report.ts";
 import type { Frames, Store } from "./store.ts";
@@ -16,12 +16,14 @@ export function stateWords(store: Store, queued: boolean): string {
   const state = queued ? "queued" : store.state;
   const label = store.refusal && !queued ? "Not started" : (STATES[state] ?? state);
   const where = store.started.at(0)?.start.environment;
+  if (state === "recording" && store.message) return label + " · " + store.message;
   const finished = ["example", "done"].includes(store.state) && store.timed;
   return finished && where ? label + " · measured on " + where : label;
 }
 
 /** The message under the state: the server's, else that of a lane that failed. */
 export function noteWords(store: Store): string {
+  if (store.state === "recording") return "";
   return store.message || store.started.map((lane) => lane.end?.message).find(Boolean) || "";
 }
 
@@ -38,16 +40,22 @@ export function drawHead(root: HTMLElement, store: Store, frames: Frames, news: 
   root.dataset.state = store.refusal ? "refused" : store.state;
   root.dataset.held = store.held ? "yes" : "no";
   root.classList.toggle("ds-stale", store.pending);
-  find("state").textContent = stateWords(store, news.queued);
-  find("headline").textContent = headline(store, frames);
+  write(find("state"), stateWords(store, news.queued));
+  write(find("headline"), headline(store, frames));
   drawWait({ box: find("fetch"), bar: find("fetch-bar"), words: find("fetch-words") }, store.wait);
-  find("chips").replaceChildren(...chips(store).map((text) => make("li", "", text)));
+  drawChips(find("chips"), chips(store));
   const note = noteWords(store);
   find("note").hidden = !note;
-  find("note").textContent = note;
+  write(find("note"), note);
   find("parent").hidden = !store.parent;
   find<HTMLButtonElement>("back").disabled = store.busy;
   const other = otherWords(store, news.question);
   find("other").hidden = !other || store.live;
-  find("other").textContent = other;
+  write(find("other"), other);
+}
+
+function drawChips(list: HTMLElement, texts: readonly string[]): void {
+  const shown = Array.from(list.children, (item) => item.textContent);
+  if (shown.join("\n") === texts.join("\n")) return;
+  list.replaceChildren(...texts.map((text) => make("li", "", text)));
 }

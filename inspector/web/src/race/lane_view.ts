@@ -1,18 +1,13 @@
-import { make, part } from "../base/dom.ts";
+import { make, part, write } from "../base/dom.ts";
 import { started, type Lane } from "./lane.ts";
 import type { LaneName } from "./messages.ts";
 import { pill, stats } from "./report.ts";
 import { drawAnswer } from "./texts.ts";
-import { Grid, type GridEvents } from "./tokens.ts";
+import { Grid, type GridDrawing, type GridEvents } from "./tokens.ts";
 
 /** What a lane is drawn with. */
-export interface LaneDrawing {
+export interface LaneDrawing extends Omit<GridDrawing, "lane"> {
   lane: Lane;
-  frame: number;
-  other: Lane;
-  otherFrame: number;
-  /** What the tokens are coloured by: `state` or `confidence`. */
-  colour: string;
   /** Whether the times of the run may be shown. */
   timed: boolean;
 }
@@ -36,17 +31,18 @@ export class LaneView {
   }
 
   /** Draw the lane. */
-  draw({ lane, frame, other, otherFrame, colour, timed }: LaneDrawing): void {
+  draw(drawing: LaneDrawing): void {
+    const { lane, frame, timed } = drawing;
     const { start } = lane;
     this.box.classList.toggle("ds-absent", !start);
-    this.find("title").textContent = start ? start.title : "Lane " + this.name.toUpperCase();
-    this.find("pill").textContent = pill(lane, frame);
+    write(this.find("title"), start ? start.title : "Lane " + this.name.toUpperCase());
+    write(this.find("pill"), pill(lane, frame));
     this.drawProgress(lane, frame);
     this.drawStats(start ? stats(lane, frame, timed) : []);
     drawAnswer(this.find("answer"), lane, frame);
     if (!started(lane)) return;
     this.grid.build(lane);
-    this.grid.draw(lane, frame, other, otherFrame, colour);
+    this.grid.draw({ ...drawing, lane });
   }
 
   private drawProgress(lane: Lane, frame: number): void {
@@ -58,11 +54,15 @@ export class LaneView {
   }
 
   private drawStats(rows: readonly (readonly [string, string])[]): void {
-    const pairs = rows.map(([label, value]) => {
-      const pair = make("div");
-      pair.append(make("dt", "", label), make("dd", "", value));
-      return pair;
+    const list = this.find("stats");
+    if (list.children.length !== rows.length) {
+      const pairs = rows.map(() => make("div"));
+      for (const pair of pairs) pair.append(make("dt"), make("dd"));
+      list.replaceChildren(...pairs);
+    }
+    rows.forEach(([label, value], i) => {
+      write(part(list.children[i], "dt"), label);
+      write(part(list.children[i], "dd"), value);
     });
-    this.find("stats").replaceChildren(...pairs);
   }
 }

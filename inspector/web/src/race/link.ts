@@ -1,7 +1,7 @@
 import type { Spot } from "../inspect/cursor.ts";
 import type { Inspector } from "../inspect/inspector.ts";
 import type { Frame } from "../inspect/view.ts";
-import { isViewName, VIEWS, type ViewName } from "../inspect/views/index.ts";
+import { HOME, isViewName, type ViewName } from "../inspect/views/index.ts";
 import { tellLook } from "./events.ts";
 import type { Lane } from "./lane.ts";
 
@@ -47,15 +47,16 @@ export function fits(
   return cursor.position === null || cursor.position < frame.positions;
 }
 
-/** A cursor as it stands in a link; empty where the inspector's cursor is at the start. */
+/** A cursor as it stands in a link; empty where the inspector itself has put it, at `home`. */
 export function cursorKey(
   spot: Readonly<Spot>,
-  frame: Pick<Frame, "steps" | "layers"> | undefined,
+  frame: Pick<Frame, "layers"> | undefined,
+  home: Pick<Spot, "lane" | "step">,
 ): string {
   const { lane, step, layer, position } = spot;
   if (!frame || layer === null) return "";
-  const start = step === frame.steps - 1 && layer === Math.floor(frame.layers / 2);
-  if (lane === "a" && start && position === null) return "";
+  const rests = lane === home.lane && step === home.step && position === null;
+  if (rests && layer === Math.floor(frame.layers / 2)) return "";
   const places = position === null ? [step, layer] : [step, layer, position];
   return [lane, ...places.map((place) => place + 1)].join(".");
 }
@@ -79,8 +80,8 @@ export class Link {
   }
 
   private now(): string {
-    const { cursor, frames } = this.inspector;
-    return cursorKey(cursor.pinned, frames[cursor.pinned.lane]);
+    const { cursor, frames, home } = this.inspector;
+    return cursorKey(cursor.pinned, frames[cursor.pinned.lane], home);
   }
 
   /** Move the cursor to the wanted place of each run, until the reader moves it elsewhere. */
@@ -98,9 +99,8 @@ export class Link {
   }
 
   private tell(): void {
-    const first = Object.keys(VIEWS)[0];
     const { name } = this.inspector;
-    const detail = { cursor: this.now(), look: name === first ? "" : name };
+    const detail = { cursor: this.now(), look: name === HOME ? "" : name };
     const told = JSON.stringify(detail);
     if (told === this.told) return;
     this.told = told;

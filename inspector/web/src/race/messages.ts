@@ -9,6 +9,10 @@ export const LANES: readonly LaneName[] = ["a", "b"];
 /** A lane before its first step. */
 export interface LaneStart {
   title: string;
+  /** The steps of the runs that it continues; 0 unless it is a branch. */
+  before: number;
+  /** The ids that a branch changed first, by index (-1: masked again); null for any other run. */
+  branch: Record<string, number> | null;
   prompt: number[];
   /** Ids of the answer tokens that are known before the first step, by index. */
   canvas: Record<string, number>;

@@ -1,11 +1,14 @@
 import type { Component } from "../base/component.ts";
 import { part, reachable, write } from "../base/dom.ts";
 import { readJson } from "../base/json.ts";
+import { chosenSteps } from "../inspect/chosen_steps.ts";
 import type { Spot } from "../inspect/cursor.ts";
 import { Inspector } from "../inspect/inspector.ts";
 import { installGlossary } from "../page/glossary.ts";
+import { LONG_ANSWER } from "./blocks.ts";
 import { RaceCharts } from "./charts.ts";
 import { askQuestion } from "./events.ts";
+import { FilmPanel } from "./film/panel.ts";
 import { Focus } from "./focus.ts";
 import { drawHead } from "./head.ts";
 import { started } from "./lane.ts";
@@ -17,7 +20,7 @@ import { headline, measuredWords } from "./report.ts";
 import { cardText } from "./run_card.ts";
 import { Speech } from "./speech.ts";
 import { Store, type Frames } from "./store.ts";
-import { drawPrompt } from "./texts.ts";
+import { Prompt } from "./texts.ts";
 import { describe, type GridEvents } from "./tokens.ts";
 import { Transport } from "./transport.ts";
 
@@ -30,6 +33,8 @@ interface Place {
 const UNREAD =
   "Point at a token, or move to it with the arrow keys, to read its id, confidence and step.";
 
+const CHARTS_MS = 100; // between two drawings of the charts while the replay plays
+
 /** Two lanes with the replay bar, the charts and the inspector, as in the template `race.html`. */
 export class Race {
   readonly store = new Store();
@@ -40,6 +45,8 @@ export class Race {
   private readonly main: boolean;
   private readonly lanes: Record<LaneName, LaneView>;
   private readonly charts: RaceCharts;
+  private readonly prompt: Prompt;
+  private readonly film: FilmPanel;
   private readonly focus: Focus;
   private readonly speech: Speech;
   private pinned: Place | null = null;
@@ -47,23 +54,34 @@ export class Race {
   /** The whole race was asked for, because steps were missing. */
   private asking = false;
   private queued = false;
+  /** When the charts and the inspector were drawn, in milliseconds. */
+  private drawnAt = 0;
   /** The question of the settings. */
   private question: string | null = null;
 
   constructor(private readonly component: Component) {
     this.root = part(component.element, ".ds");
     this.main = component.element.closest("#ds-race") !== null;
-    this.transport = new Transport(this.root, this.store, () => this.draw());
+    this.transport = new Transport(this.root, this.store, () => this.move());
     this.inspector = new Inspector({
       root: part(this.root, "[data-inspect]"),
       store: this.store,
       ask: (run, lane, name) => component.server.view(run, lane, name),
       onMove: (spot) => this.moveTo(spot),
       onBranch: (branch) => this.ask("branch", branch),
+      onRecord: (wish) => this.ask("record", wish),
       align: () => this.transport.mode,
+      atRest: () => this.main && this.store.state === "example" && this.transport.follow,
       offline: component.props.offline ?? false,
     });
     this.charts = new RaceCharts(this.root);
+    this.prompt = new Prompt(this.find("prompt"));
+    this.film = new FilmPanel({
+      root: this.find("film"),
+      store: this.store,
+      align: () => this.transport.mode,
+      frames: () => this.transport.frames(),
+    });
     this.focus = new Focus(this.root, this.main ? "#ds-buttons" : null);
     this.speech = new Speech(this.find("spoken"), this.store, () =>
       headline(this.store, this.transport.frames()),
@@ -90,9 +108,12 @@ export class Race {
   }
 
   private listen(): void {
-    this.find("colour").addEventListener("change", () => this.draw());
+    for (const name of ["colour", "blocks"])
+      this.find(name).addEventListener("change", () => this.draw());
+    const field = this.find<HTMLInputElement>("probe-at");
+    field.addEventListener("input", () => field.setCustomValidity(""));
     for (const key of this.recordKeys()) {
-      key.addEventListener("click", () => this.ask("record", { level: key.dataset.record }));
+      key.addEventListener("click", () => this.record(key.dataset.record === "probe"));
     }
     this.find("back").addEventListener("click", () =>
       this.ask("branch", { back: this.store.parent }),
@@ -100,6 +121,15 @@ export class Race {
     this.find("prompt-box").addEventListener("toggle", () => this.drawDetails());
     this.find("numbers").addEventListener("toggle", () => this.drawDetails());
     this.inspector.watchers.push(() => this.focus.check());
+  }
+
+  /** Record the run again; with a probe, at the steps that are written beside the key. */
+  private record(probe: boolean): void {
+    const field = this.find<HTMLInputElement>("probe-at");
+    const chosen = chosenSteps(probe ? field.value : "");
+    field.setCustomValidity("fault" in chosen ? chosen.fault : "");
+    if ("fault" in chosen) field.reportValidity();
+    else this.ask("record", { level: probe ? "probe" : "layers", probe_at: chosen.steps });
   }
 
   private listenToPage(): void {
@@ -118,8 +148,10 @@ export class Race {
       this.drawHead();
     });
     const redraw = (): void => this.charts.draw(this.store, this.transport.frames());
-    new ResizeObserver(() => {
-      redraw();
+    let width = 0;
+    new ResizeObserver(([{ contentRect }]) => {
+      if (contentRect.width !== width) redraw(); // the folding of blocks changes the height only
+      width = contentRect.width;
       this.makeReachable();
     }).observe(this.root);
     const recolour = new MutationObserver(redraw);
@@ -187,6 +219,7 @@ export class Race {
       other: lanes[other],
       otherFrame: frames[other],
       colour: this.find<HTMLSelectElement>("colour").value,
+      folding: this.find<HTMLSelectElement>("blocks").value === "folded",
       timed: this.store.timed,
     });
     if (!lanes[name].start) return;
@@ -203,11 +236,27 @@ export class Race {
   private draw(): void {
     this.transport.refresh();
     const frames = this.transport.frames();
+    this.drawnAt = performance.now();
+    this.charts.draw(this.store, frames); // first: they read the layout, which the rest changes
+    this.drawLanes(frames);
+    this.drawInspector(frames);
+    this.film.draw();
+  }
+
+  /** Draw another moment. While the replay plays, charts and inspector are not drawn every time. */
+  private move(): void {
+    const rested = performance.now() - this.drawnAt > CHARTS_MS;
+    if (!this.transport.playing || rested) return this.draw();
+    this.transport.refresh();
+    this.drawLanes(this.transport.frames());
+  }
+
+  private drawLanes(frames: Frames): void {
+    const long = this.store.started.some((lane) => lane.at.length > LONG_ANSWER);
+    this.find("blocks-box").hidden = !long;
     this.drawHead();
     for (const name of LANES) this.drawLane(name, frames);
     this.drawReadout();
-    this.charts.draw(this.store, frames);
-    this.drawInspector(frames);
   }
 
   private drawInspector(frames: Frames): void {
@@ -225,8 +274,7 @@ export class Race {
     this.makeReachable();
     drawNumbers(this.find("table"), this.store);
     this.find("env").textContent = measuredWords(this.store);
-    if (this.find<HTMLDetailsElement>("prompt-box").open)
-      drawPrompt(this.find("prompt"), this.store);
+    if (this.find<HTMLDetailsElement>("prompt-box").open) this.prompt.draw(this.store);
     if (this.find<HTMLDetailsElement>("numbers").open) void this.drawCard();
   }
 

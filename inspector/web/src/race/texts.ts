@@ -1,6 +1,7 @@
 import { make } from "../base/dom.ts";
+import { number } from "../base/format.ts";
 import { cellText, visible, type Piece } from "../base/pieces.ts";
-import type { Lane } from "./lane.ts";
+import type { Lane, StartedLane } from "./lane.ts";
 import type { Store } from "./store.ts";
 
 const WIDEST_GAP = 12; // characters that stand for masks in a row
@@ -30,14 +31,45 @@ function promptText(piece: Piece | undefined): string {
   return visible(typeof piece === "string" ? piece : cellText(piece));
 }
 
-/** Draw the prompt's tokens, with control characters written out. */
-export function drawPrompt(target: HTMLElement, store: Store): void {
-  const lane = store.started.at(0);
-  if (!lane) return;
-  const cells = lane.start.prompt.map((id) => {
+const HEAD = 256; // tokens that the start of a long prompt shows
+const TAIL = 128; // and its end
+const FEW = 64; // so many between them are not folded
+
+/** How many tokens of a prompt are hidden between its start and its end. */
+export function hiddenTokens(length: number): number {
+  const hidden = length - HEAD - TAIL;
+  return hidden > FEW ? hidden : 0;
+}
+
+/** The prompt's tokens with control characters written out; the middle of a long one is folded. */
+export class Prompt {
+  private drawn: StartedLane | null = null;
+
+  constructor(private readonly box: HTMLElement) {}
+
+  /** Draw the prompt unless it is there already. */
+  draw(store: Store): void {
+    const lane = store.started.at(0);
+    if (!lane || lane === this.drawn) return;
+    this.drawn = lane;
+    const { prompt } = lane.start;
+    const hidden = hiddenTokens(prompt.length);
+    const all = promptCells(lane, prompt.slice(0, hidden ? HEAD : prompt.length));
+    if (!hidden) return this.box.replaceChildren(...all);
+    const more = make("button", "ds-play ds-prompt-more", `Show ${number(hidden)} more tokens`);
+    more.type = "button";
+    more.addEventListener("click", () => {
+      this.box.focus();
+      more.replaceWith(...promptCells(lane, prompt.slice(HEAD, HEAD + hidden)));
+    });
+    this.box.replaceChildren(...all, more, ...promptCells(lane, prompt.slice(HEAD + hidden)));
+  }
+}
+
+function promptCells(lane: StartedLane, ids: readonly number[]): HTMLElement[] {
+  return ids.map((id) => {
     const cell = make("span", "ds-fixed", promptText(lane.pieces.get(id)));
     cell.title = `id ${id}`;
     return cell;
   });
-  target.replaceChildren(...cells);
 }

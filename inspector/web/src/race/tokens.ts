@@ -2,7 +2,20 @@ import { cividis, inkOn, rgb } from "../base/colours.ts";
 import { make } from "../base/dom.ts";
 import { duration } from "../base/format.ts";
 import { cellText, quoted } from "../base/pieces.ts";
+import { Block, LONG_ANSWER } from "./blocks.ts";
 import type { Lane, StartedLane, Token } from "./lane.ts";
+
+/** What the tokens of a lane are drawn with. */
+export interface GridDrawing {
+  lane: StartedLane;
+  frame: number;
+  other: Lane;
+  otherFrame: number;
+  /** What the tokens are coloured by: `state` or `confidence`. */
+  colour: string;
+  /** Whether the blocks of a long answer are folded while nothing happens there. */
+  folding: boolean;
+}
 
 /** What happens in a token grid; a place is an index of the answer, null for none. */
 export interface GridEvents {
@@ -18,6 +31,7 @@ export interface GridEvents {
 export class Grid {
   private lane: StartedLane | null = null;
   private cells: HTMLElement[] = [];
+  private blocks: Block[] = [];
   /** For each cell, what it shows. */
   private keys: string[] = [];
   private selected: number | null = null;
@@ -54,40 +68,58 @@ export class Grid {
     if (this.lane === lane) return;
     this.lane = lane;
     const { length, block } = lane.start;
-    this.cells = [];
     this.keys = [];
-    this.pinned = null;
-    const blocks: HTMLElement[] = [];
-    for (let low = 0; low < length; low += block) {
-      const group = make("div", "ds-block");
-      group.append(make("span", "ds-block-name", `block ${low / block + 1}`));
-      for (let i = low; i < Math.min(low + block, length); i++) {
-        const cell = make("span", "ds-cell");
-        cell.dataset.i = String(i);
-        this.cells.push(cell);
-        group.append(cell);
-      }
-      blocks.push(group);
-    }
-    this.box.replaceChildren(...blocks);
+    this.selected = this.pinned = null;
+    this.cells = Array.from({ length }, (_, i) => {
+      const cell = make("span", "ds-cell");
+      cell.dataset.i = String(i);
+      return cell;
+    });
+    this.blocks = Array.from({ length: Math.ceil(length / block) }, (_, i) => {
+      const own = this.cells.slice(i * block, (i + 1) * block);
+      return new Block(i, length > LONG_ANSWER, own);
+    });
+    this.box.replaceChildren(...this.blocks.map(({ root }) => root));
   }
 
   /** Draw a frame of the lane next to a frame of the other one. */
-  draw(lane: StartedLane, frame: number, other: Lane, otherFrame: number, colour: string): void {
+  draw({ lane, frame, other, otherFrame, colour, folding }: GridDrawing): void {
     const end = lane.firstEnd(frame);
     const active = frame < lane.rows.length ? lane.rows[frame].block : -1;
-    this.cells.forEach((cell, i) => {
-      const token = lane.token(i, frame);
-      const rival = other.start ? other.token(i, otherFrame) : null;
-      const differs = Boolean(token && rival && token.id !== rival.id);
-      const state = cellState(token, i, frame, end, lane.stops);
-      const key = [state, token ? token.id : "", differs, colour, active].join();
-      if (this.keys[i] === key) return;
-      this.keys[i] = key;
-      paint(cell, state, token, differs, colour, lane);
-      this.mark(i);
+    const { block: size, length } = lane.start;
+    this.blocks.forEach((block, index) => {
+      const from = index * size;
+      const places = Math.min(size, length - from);
+      const counts = {
+        from,
+        places,
+        revealed: 0,
+        fresh: 0,
+        differing: 0,
+        active: index === active,
+      };
+      for (let i = from; i < from + places; i++) {
+        const token = lane.token(i, frame);
+        const rival = other.start ? other.token(i, otherFrame) : null;
+        const differs = Boolean(token && rival && token.id !== rival.id);
+        const state = cellState(token, i, frame, end, lane.stops);
+        if (token) counts.revealed++;
+        if (token && !token.fixed && token.row === frame - 1) counts.fresh++;
+        if (differs) counts.differing++;
+        const key = `${state},${token?.id ?? ""},${String(differs)},${colour}`;
+        if (this.keys[i] === key) continue;
+        this.keys[i] = key;
+        paint(this.cells[i], state, token, differs, colour, lane);
+        this.mark(i);
+      }
+      block.draw(lane, counts, end, folding);
     });
-    [...this.box.children].forEach((group, i) => group.classList.toggle("ds-active", i === active));
+  }
+
+  /** Hold open the block of a place, or let it go. */
+  private hold(place: number | null, held: boolean): void {
+    const { lane } = this;
+    if (lane && place !== null) this.blocks.at(Math.floor(place / lane.start.block))?.hold(held);
   }
 
   private mark(place: number | null): void {
@@ -100,6 +132,8 @@ export class Grid {
   private select(place: number | null): void {
     const before = this.selected;
     this.selected = place;
+    this.hold(before, false);
+    this.hold(place, true);
     this.mark(before);
     this.mark(place);
   }
@@ -107,7 +141,10 @@ export class Grid {
   /** Mark the pinned token; null for none. */
   pin(place: number | null): void {
     const before = this.pinned;
+    if (before === place) return;
     this.pinned = place;
+    this.hold(before, false);
+    this.hold(place, true);
     this.mark(before);
     this.mark(place);
   }
@@ -142,9 +179,8 @@ export class Grid {
   }
 
   private columns(): number {
-    const top = this.cells[0].offsetTop;
-    const below = this.cells.findIndex((cell) => cell.offsetTop > top);
-    return below > 0 ? below : this.cells.length;
+    const { gridTemplateColumns } = getComputedStyle(this.blocks[0].root);
+    return gridTemplateColumns.split(" ").length;
   }
 }
 
@@ -184,7 +220,8 @@ function paint(
   cell.style.color = inkOn(shade);
 }
 
-function tokenLabel(state: string, token: Token, lane: Lane): string {
+/** The text of a token in its cell. */
+export function tokenLabel(state: string, token: Token, lane: Lane): string {
   if (state.startsWith("end")) return "end";
   return state.startsWith("pad") ? "" : cellText(lane.pieces.get(token.id));
 }

@@ -127,7 +127,10 @@ export class Transport {
   }
 
   private toggle(): void {
-    if (this.playing) return this.hold();
+    if (this.playing) {
+      this.hold();
+      return this.onMove();
+    }
     const atEnd = this.follow || this.moment.value >= this.store.extent(this.mode);
     if (atEnd) this.moment = { value: 0, later: 0 };
     this.playing = true;

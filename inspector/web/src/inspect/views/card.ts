@@ -6,18 +6,22 @@ import { inks } from "../../figures/inks.ts";
 import type { HeatSpec, Series } from "../../figures/spec.ts";
 import { at, bit } from "../arrays.ts";
 import { placesOf, stepAt, stepAxis } from "../axes.ts";
-import { DRIFT, DRIFT_SCALE, NO_DATA, driftColour, driftText } from "../codes.ts";
+import { DRIFT, DRIFT_COLOURS, DRIFT_SCALE, NO_DATA, driftColour, driftText } from "../codes.ts";
 import { factNodes } from "../facts.ts";
 import type { Panel } from "../panel.ts";
 import type { DriftCodes, RowCell } from "../planned_row.ts";
 import { SITES, SITE_WORDS } from "../sites.ts";
-import { viewOf, type Frame } from "../view.ts";
+import { isMissing, viewOf, type Frame } from "../view.ts";
 import { Why, type Rules } from "../why.ts";
 import { candidateList, candidateRow, type CandidateData } from "./candidates.ts";
 
 const COMPUTED: Rgb = [0, 158, 115];
 /** The value of a cell of the map that was computed and has no drift; codes are below it. */
 const NO_DRIFT = 300;
+const MAP_COLOURS: readonly (Rgb | null)[] = Array.from({ length: NO_DRIFT + 1 }, (_, code) => {
+  if (code === NO_DRIFT) return COMPUTED;
+  return code < NO_DATA ? DRIFT_COLOURS[code] : null;
+});
 const V = SITES.indexOf("v");
 
 /** The card of the chosen token: facts, reason, candidates, and its drifts. */
@@ -38,7 +42,7 @@ export const card = viewOf<undefined>({
     const drift = inspector.document<DriftCodes>(lane, "drift");
     const plans = panel.frame.plan.shape[0] > 0;
     drawFacts(panel, cell);
-    drawWhy(panel, cell, inspector.document<Rules>(lane, "why"), drift);
+    drawWhy(panel, cell, drift);
     drawCandidates(panel, cell, inspector.document<CandidateData>(lane, "candidates"));
     for (const figure of Object.values(panel.figures)) figure.root.hidden = !plans;
     if (!plans) return;
@@ -87,13 +91,17 @@ function countWords(frame: Frame, position: number, layer: number): string {
   return `in layer ${layer + 1}, of ${plural(frame.steps, "step")}: ` + counts.join(", ");
 }
 
-function drawWhy(panel: Panel, cell: RowCell, rules: Rules | null, drift: DriftCodes | null): void {
+function drawWhy(panel: Panel, cell: RowCell, drift: DriftCodes | null): void {
+  const { inspector, cursor } = panel;
   const node = panel.block("why", "p", "ds-why ds-wide");
   if (!panel.frame.plan.shape[0]) {
     write(node, "This run has no recorded plans: press Record to see why a row was recomputed.");
     return;
   }
-  write(node, rules ? new Why(panel.frame, rules, drift, cell).sentence() : "Reading …");
+  const found = inspector.given(cursor.lane, "why");
+  const rules = inspector.document<Rules>(cursor.lane, "why");
+  if (rules) write(node, new Why(panel.frame, rules, drift, cell).sentence());
+  else write(node, found && isMissing(found) ? found.missing : "Reading …");
 }
 
 function drawCandidates(
@@ -143,6 +151,7 @@ function drawSeries(panel: Panel, cell: RowCell, data: DriftCodes | null): void 
   );
   const revealed = frame.revealed.values[cell.position];
   panel.figure("card-series").show({
+    about: { layer: cell.layer },
     title: `Drift of K and V of this token in layer ${cell.layer + 1}: 1 − cosine to the previous value`,
     x: stepAxis(frame.steps),
     y: { name: "1 − cosine", from: 1e-4, to: 1, log: true },
@@ -188,16 +197,24 @@ function drawMap(panel: Panel, cell: RowCell, data: DriftCodes | null): void {
     },
     plain: (code) => (code === NO_DRIFT ? "computed" : DRIFT[code]),
   };
+  const value = (step: number, layer: number): number | null => {
+    if (!bit(frame.plan, position, step, layer, V)) return null;
+    const code = codeOf(data, "v", { step, layer, position });
+    return code === NO_DATA ? NO_DRIFT : code;
+  };
   panel.figure("card-map").show({
     title: "Drift of V of this token: layer by step",
     key: `card${position},${cursor.lane}${inspector.key}${String(Boolean(data))}`,
     x: { name: "step", count: frame.steps },
     y: { name: "layer", count: frame.layers },
-    value: (step, layer) => {
-      if (!bit(frame.plan, position, step, layer, V)) return null;
-      const code = codeOf(data, "v", { step, layer, position });
-      return code === NO_DATA ? NO_DRIFT : code;
+    value,
+    cells: () => {
+      const codes = new Uint16Array(frame.layers * frame.steps).fill(NO_DATA);
+      for (let layer = 0, i = 0; layer < frame.layers; layer++)
+        for (let step = 0; step < frame.steps; step++) codes[i++] = value(step, layer) ?? NO_DATA;
+      return { codes, palette: MAP_COLOURS };
     },
+    about: { quantity: "v" },
     ...look,
     blank: "reused",
     unit: "1 - cosine",
