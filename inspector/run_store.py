@@ -14,7 +14,7 @@ from engine.core.events import Event
 from engine.trace.trace import Trace
 from inspector.protocol import LANES, Control, Lane
 
-STORE_BYTES = 256_000_000
+MIN_STORE_BYTES = 256_000_000
 LIFETIME_S = 6 * 3_600.0
 TRACE_BYTES = 24_000  # measured size of a trace beside its arrays: spec, token texts, objects
 KNOWN_PROBLEMS = 2_000
@@ -96,6 +96,11 @@ class RaceRecord:
             return sum(arrays) + TRACE_BYTES * len(held)
 
 
+def store_bytes(trace_bytes: int) -> int:
+    """The budget of a store of races whose traces have at most so many bytes."""
+    return max(MIN_STORE_BYTES, len(LANES) * trace_bytes)
+
+
 class RunStore:
     """Race records by id, with a limit in bytes and a lifetime.
 
@@ -105,7 +110,7 @@ class RunStore:
 
     def __init__(
         self,
-        budget: int = STORE_BYTES,
+        budget: int = MIN_STORE_BYTES,
         lifetime: float = LIFETIME_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from engine.config.spec import RunSpec
-from engine.trace.trace import MAX_BYTES, Trace
+from engine.trace.file_format import MAX_BYTES
+from engine.trace.trace import Trace
 from inspector.files.file_kinds import kind_of
 from inspector.files.replay import Caches, replay_page
 from inspector.files.run_card import run_card
@@ -22,19 +24,27 @@ from inspector.run_store import RaceRecord
 RECORDED = "-recorded"
 
 
-def write_race(record: RaceRecord, folder: Path, title: Title, caches: Caches = ()) -> list[str]:
+def write_race(
+    record: RaceRecord,
+    folder: Path,
+    title: Title,
+    caches: Caches = (),
+    limit: int = MAX_BYTES,
+) -> list[str]:
     """Write the files of a race to `folder` and return their paths.
 
     For each lane: the timed and the recorded trace as `.npz` and, if small enough, as `.json`,
-    and two tables. For the race: a run card and a replay page.
+    and two tables. For the race: a run card and a replay page. Raises ValueError naming the lane
+    whose trace is too large for a file of `limit` bytes.
     """
     head = f"driftscope-{record.run_id[:8]}"
     with record.lock:
         traces: dict[str, Trace] = dict(record.started())
         traces |= {lane + RECORDED: trace for lane, trace in record.recorded.items()}
         files: dict[str, bytes] = {}
+        paths: list[str] = []
         for name, trace in traces.items():
-            files |= _trace_files(f"{head}-{name}", trace)
+            paths += _write_trace(folder / f"{head}-{name}", name, trace, limit)
         for lane in record.started():
             trace = record.trace_for_views(lane) or traces[lane]
             files[f"{head}-{lane}-steps.csv"] = steps_table(trace).encode()
@@ -42,19 +52,23 @@ def write_race(record: RaceRecord, folder: Path, title: Title, caches: Caches = 
         card = json.dumps(run_card(record), ensure_ascii=False, indent=1)
         files[f"{head}-run-card.json"] = card.encode()
     files[f"{head}-replay.html"] = replay_page(record, title, caches=caches).encode()
-    return [_write(folder / name, data) for name, data in files.items()]
+    return [*paths, *(_write(folder / name, data) for name, data in files.items())]
 
 
-def _trace_files(name: str, trace: Trace) -> dict[str, bytes]:
-    """The files of a trace by name; a format that the trace is too large for is left out."""
-    out = {}
-    for suffix in ("npz", "json"):
-        try:
-            data = trace.to_bytes() if suffix == "npz" else trace.to_json().encode()
-        except ValueError:
-            continue
-        out[f"{name}.{suffix}"] = data
-    return out
+def _write_trace(path: Path, name: str, trace: Trace, limit: int) -> list[str]:
+    """Write a trace as `.npz` and, if it is small, as `.json`; returns the paths.
+
+    `name` is its lane, with RECORDED if it is the recorded trace. Raises ValueError naming both.
+    """
+    paths = [f"{path}.npz"]
+    try:
+        trace.save(paths[0], limit)
+    except ValueError as error:
+        kind = "recording" if name.endswith(RECORDED) else "trace"
+        raise ValueError(f"Lane {name[0].upper()}, {kind}: {error}") from None
+    with suppress(ValueError):  # too large for JSON
+        paths.append(_write(Path(f"{path}.json"), trace.to_json().encode()))
+    return paths
 
 
 def _write(path: Path, data: bytes) -> str:
@@ -62,15 +76,15 @@ def _write(path: Path, data: bytes) -> str:
     return str(path)
 
 
-def read_race(paths: Iterable[str | Path]) -> RaceRecord:
+def read_race(paths: Iterable[str | Path], limit: int = MAX_BYTES) -> RaceRecord:
     """Read one or two traces as a race.
 
     With each file its recorded trace may be given; it has the same name with `-recorded` added.
-    Raises ValueError, which says what is wrong and how to correct it.
+    A file may have `limit` bytes. Raises ValueError, which says what is wrong and what to do.
     """
     files = sorted((Path(path) for path in paths), key=lambda path: path.name)
-    if sum(path.stat().st_size for path in files) > 2 * MAX_BYTES:
-        raise ValueError(f"trace: the files are larger than {2 * MAX_BYTES // 1_000_000} MB")
+    if sum(path.stat().st_size for path in files) > 2 * limit:
+        raise ValueError(f"trace: the files are larger than {2 * limit // 1_000_000} MB")
     timed, recorded = _pairs(files)
     if not 1 <= len(timed) <= len(LANES):
         raise ValueError(
@@ -78,19 +92,19 @@ def read_race(paths: Iterable[str | Path]) -> RaceRecord:
         )
     record = RaceRecord(state="imported")
     for lane, path in zip(LANES, timed, strict=False):
-        record.traces[lane] = _checked(_loaded(path))
+        record.traces[lane] = _checked(_loaded(path, limit))
         start = record.traces[lane].meta["spec"].get("start")
         record.steps_before[lane] = start["step"] if start else 0
         if path.stem in recorded:
-            record.recorded[lane] = _checked(_loaded(recorded[path.stem]))
+            record.recorded[lane] = _checked(_loaded(recorded[path.stem], limit))
             _check_same(lane, record.traces[lane], record.recorded[lane])
     return record
 
 
-def _loaded(path: Path) -> Trace:
+def _loaded(path: Path, limit: int) -> Trace:
     """The trace of a file; ValueError says what the file is, if that is known, or what is wrong."""
     try:
-        return Trace.load(path)
+        return Trace.load(path, limit)
     except ValueError:
         kind = kind_of(path)
         if kind:

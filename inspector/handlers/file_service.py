@@ -34,7 +34,7 @@ class FileService:
         self._trace = export.cached_reader(self._methods or Path())
 
     def export(self, request: gr.Request) -> tuple[list[str] | None, str]:
-        """Write the visitor's last race to files; returns their paths and a note."""
+        """Write the visitor's last race to files; returns their paths, or None, and a note."""
         record = self._handlers.current(request)
         if record is None or not record.started():
             return None, "Nothing to export: press Run first."
@@ -45,14 +45,20 @@ class FileService:
         folder = root / secrets.token_hex(8)
         folder.mkdir()
         catalog = self._handlers.form.catalog
-        return export.write_race(record, folder, catalog.title, catalog.methods["cache"]), READY
+        caches, limit = catalog.methods["cache"], catalog.trace_bytes
+        try:
+            return export.write_race(record, folder, catalog.title, caches, limit), READY
+        except ValueError as error:
+            return None, f"Not exported. {error_text(error)}"
 
     def import_files(self, request: gr.Request, paths: list[str] | None) -> tuple[Any, str]:
         """Show traces from uploaded files; returns a message for the page and a note."""
         if not paths:
             return gr.skip(), ""
         try:
-            document = self._show(export.read_race(paths), request)
+            document = self._show(
+                export.read_race(paths, self._handlers.form.catalog.trace_bytes), request
+            )
         except Exception as error:
             return gr.skip(), f"Not imported. {error_text(error)}"
         return document, "Imported. Nothing is computed. The times are those in the file."

@@ -21,7 +21,7 @@ from inspector.form.settings import Form
 from inspector.page_data import messages, plan, tokens
 from inspector.page_data.messages import to_json
 from inspector.protocol import Control, Lane, Session
-from inspector.run_store import KnownProblems, LiveRuns, RaceRecord, RunStore
+from inspector.run_store import KnownProblems, LiveRuns, RaceRecord, RunStore, store_bytes
 from inspector.server.throttle import coalesce
 
 MAX_HZ = 8.0
@@ -56,7 +56,7 @@ class Handlers:
     def __init__(self, session: Session, form: Form) -> None:
         self.session = session
         self.form = form
-        self.store = RunStore()
+        self.store = RunStore(store_bytes(form.catalog.trace_bytes))
         self.live_runs = LiveRuns()
         self.known_problems = KnownProblems()
         self._example = ""
