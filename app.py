@@ -119,7 +119,8 @@ def main() -> None:
     session = make_session(settings)
     loaded = preload(session, settings)
     served = session if decorate is None else shared(session, loaded, decorate)
-    build(served, ASSETS / "examples").launch(**launch_options())
+    page = build(served, ASSETS / "examples")
+    page.launch(**launch_options(page))
 
 
 def zero_decorator() -> Any:

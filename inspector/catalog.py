@@ -59,16 +59,15 @@ class Catalog:
     def title(self, spec: Mapping[str, Any]) -> str:
         """The title of a lane: its methods, and the unmasker's main knob."""
         cache, unmasker = (str(spec.get(kind, ""))[:40] for kind in ("cache", "unmasker"))
-        start = spec.get("start")
-        step = start.get("step") if isinstance(start, Mapping) else None
-        tail = f", from step {step + 1}" if type(step) is int else ""
         if cache == "none" and self.uses_steps(unmasker):
-            return "Plain decoding" + tail
+            usual = unmasker == self.default.a.unmasker
+            order = "" if usual else f" ({self._title('unmasker', unmasker)})"
+            return "Plain decoding" + order
         parts = [] if cache == "none" else [self._title("cache", cache)]
         knobs = spec.get("knobs")
         knob = knobs.get(f"{unmasker}.{unmasker}", "") if isinstance(knobs, Mapping) else ""
         parts.append(f"{self._title('unmasker', unmasker)} {str(knob)[:12]}".strip())
-        return " + ".join(parts) + tail
+        return " + ".join(parts)
 
     def _title(self, kind: str, name: str) -> str:
         return next((title for title, choice in self.choices(kind) if choice == name), name)

@@ -32,6 +32,10 @@ class RaceRecord:
         state: `running`, `paused`, `done`, `stopped`, `failed`, `memory`, `example` or `imported`.
         message: why the race failed, or empty.
         parent: for a branch, the id of the race that lane A comes from; otherwise empty.
+        origin: for a branch, the settings of the race that was not a branch, as a query.
+        branches: the branches that lead here from that race (see page_data.links).
+        bundled: the name of the bundled recorded run that lane B shows; otherwise empty.
+        steps_before: for each lane, the steps of the runs that it continues; 0 for other lanes.
         traces: the timed trace of each lane.
         recorded: traces of the same specs, run again with the recorder on.
         lock: guards the traces.
@@ -42,6 +46,10 @@ class RaceRecord:
     state: str = "running"
     message: str = ""
     parent: str = ""
+    origin: str = ""
+    branches: tuple[str, ...] = ()
+    bundled: str = ""
+    steps_before: dict[Lane, int] = field(default_factory=lambda: dict.fromkeys(LANES, 0))
     traces: dict[Lane, Trace] = field(default_factory=lambda: {lane: Trace() for lane in LANES})
     recorded: dict[Lane, Trace] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -51,6 +59,7 @@ class RaceRecord:
         with self.lock:
             return RaceRecord(
                 expected=self.expected, state=self.state, message=self.message,
+                bundled=self.bundled, steps_before=dict(self.steps_before),
                 traces=dict(self.traces), recorded=dict(self.recorded),
             )  # fmt: skip
 
@@ -66,8 +75,10 @@ class RaceRecord:
     @property
     def version(self) -> str:
         """A string that changes whenever the data of the views changes."""
-        levels = [str(trace.meta["spec"].get("record")) for trace in self.recorded.values()]
-        return "-".join([self.state, *levels])
+        specs = [trace.meta["spec"] for trace in self.recorded.values()]
+        kept = [str(spec.get("record")) for spec in specs]
+        probed = [".".join(map(str, spec.get("probe_at") or ())) for spec in specs]
+        return "-".join([self.state, *map("".join, zip(kept, probed, strict=True))])
 
     def trace_for_views(self, lane: Lane, timed: bool = False) -> Trace | None:
         """The trace that the views of a lane draw: the recorded one if it exists.

@@ -19,10 +19,12 @@ from engine.config.validation import (
     check_texts,
     checked_knobs,
     checked_messages,
+    checked_probes,
 )
 
 MAX_PROMPT_CHARS = 8_000
 MAX_LENGTH = 1_024
+MAX_PROBES = 64
 MAX_SPEC_BYTES = 64_000
 MAX_DEPTH = 8  # nesting of JSON; a spec needs 4 levels
 
@@ -34,7 +36,8 @@ class RunSpec:
     `knobs` maps `component.knob` (`threshold.threshold`, `dual.refresh_interval`) to the settings
     of the unmasker and the cache; `messages` are (role, text) turns in place of `prompt`; `fixed`
     are given tokens of the answer, as (offset, token id) pairs; `start` is the step of another run
-    that this one continues. Raises ValueError naming the field.
+    that this one continues; `probe_at` are the steps, from 0, to probe in place of `probe_steps`
+    steps spread evenly. Raises ValueError naming the field.
     """
 
     model: str = knob("tiny-llada", label="Model", help="A listed name, a folder or a Hub name.")
@@ -100,10 +103,11 @@ class RunSpec:
     probe_steps: int = knob(
         8,
         1,
-        64,
+        MAX_PROBES,
         label="Probed steps",
         help="Steps compared with an exact forward, spread evenly over the answer (probe only).",
     )
+    probe_at: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -114,6 +118,7 @@ class RunSpec:
         check_divides(self.gen_length, self.block_length)
         object.__setattr__(self, "knobs", checked_knobs(self.knobs))
         object.__setattr__(self, "fixed", checked_tokens("fixed", self.fixed, self.gen_length))
+        object.__setattr__(self, "probe_at", checked_probes(self.probe_at, MAX_PROBES, MAX_LENGTH))
         object.__setattr__(self, "start", checked_start(self.start, self.gen_length, self.fixed))
 
     @property
@@ -121,11 +126,18 @@ class RunSpec:
         """Number of blocks."""
         return self.gen_length // self.block_length
 
+    def max_probes(self, forwards: int) -> int:
+        """The largest number of probed steps in a run of at most so many forwards."""
+        if self.record != "probe":
+            return 0
+        return min(len(self.probe_at) or self.probe_steps, forwards)
+
     def to_dict(self) -> dict[str, Any]:
         """Every field as plain data."""
         values = dataclasses.asdict(self)
         lists = {k: [list(pair) for pair in values[k]] for k in ("messages", "fixed")}
-        return values | lists | {"start": self.start and self.start.to_dict()}
+        rest = {"probe_at": list(self.probe_at), "start": self.start and self.start.to_dict()}
+        return values | lists | rest
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RunSpec:

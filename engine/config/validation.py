@@ -67,6 +67,22 @@ def checked_messages(messages: Any) -> tuple[tuple[str, str], ...]:
     return turns
 
 
+def checked_probes(given: Any, most: int, steps: int) -> tuple[int, ...]:
+    """The distinct steps in order; ValueError unless there are at most `most`, each below `steps`.
+
+    Steps are counted from 0 here and from 1 in the message, as on the page.
+    """
+    if not isinstance(given, list | tuple):
+        raise ValueError("probe_at: expected a list of steps")
+    for step in given:
+        if type(step) is not int or not 0 <= step < steps:
+            shown = step + 1 if type(step) is int else step
+            raise ValueError(f"probe_at: step {shown!r} is not a whole number from 1 to {steps}")
+    if len(set(given)) > most:
+        raise ValueError(f"probe_at: {len(set(given))} steps; at most {most} can be probed")
+    return tuple(sorted(set(given)))
+
+
 def check_texts(prompt: str, turns: Sequence[str], max_chars: int) -> None:
     """Raise ValueError if both are given, exceed `max_chars` or are not encodable as UTF-8."""
     if prompt and turns:

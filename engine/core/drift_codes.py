@@ -27,3 +27,6 @@ def decode(code: ArrayLike) -> np.ndarray:
     """Drifts float64, the centres of the codes; NaN for NOT_EVALUATED."""
     known = np.asarray(code)
     return np.where(known == NOT_EVALUATED, np.nan, OFFSET * np.expm1(known / SCALE))
+
+
+DRIFTS = decode(np.arange(NOT_EVALUATED + 1))  # of every code, to decode large arrays by index

@@ -18,4 +18,4 @@ def make_recorder(spec: RunSpec) -> Recorder:
     max_steps = derive_plan(spec)[0].max_forwards
     if spec.record == "layers":
         return LayerRecorder(max_steps)
-    return ProbeRecorder(max_steps, spec.probe_steps)
+    return ProbeRecorder(max_steps, spec.probe_steps, spec.probe_at)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -27,15 +27,15 @@ from engine.unmask.base import Candidates
 
 
 class ProbeRecorder(LayerRecorder):
-    """Compares at most `probes` steps with a forward without a cache.
+    """Compares some steps with a forward without a cache: those of `chosen`, counted from 0.
 
-    The first step is compared, and then each that begins after another 1 / `probes` of the tokens
-    has been committed.
+    If none are chosen, at most `probes` steps are compared: the first, and then each that begins
+    after another 1 / `probes` of the tokens has been committed.
     """
 
-    def __init__(self, max_steps: int, probes: int) -> None:
+    def __init__(self, max_steps: int, probes: int, chosen: Sequence[int] = ()) -> None:
         super().__init__(max_steps)
-        self._probes = probes
+        self._probes, self._chosen = probes, frozenset(chosen)
 
     def start(self) -> None:
         """No step was compared yet."""
@@ -48,6 +48,12 @@ class ProbeRecorder(LayerRecorder):
         """Copy the canvas if the step is to be compared."""
         super().begin(view)
         assert self._hooks is not None
+        due = view.step in self._chosen if self._chosen else self._evenly_due(view)
+        self._canvas = view.canvas[:1].clone() if due else None
+        self._hooks.keep_logits = due
+
+    def _evenly_due(self, view: StepView) -> bool:
+        """Whether the step begins another part of the tokens."""
         left = int(view.masked_host[0].sum())
         if self._masks_at_start is None:
             self._masks_at_start = left
@@ -55,8 +61,7 @@ class ProbeRecorder(LayerRecorder):
         part = 1 + committed * self._probes // max(self._masks_at_start, 1)
         due = part > self._parts_probed
         self._parts_probed = max(self._parts_probed, part)
-        self._canvas = view.canvas[:1].clone() if due else None
-        self._hooks.keep_logits = due
+        return due
 
     def record(
         self, view: StepView, plan: StepPlan, logits: Tensor, candidates: Candidates

@@ -216,8 +216,9 @@ class Lane:
         masked = state.masked[0, job.prompt_length :]
         tokens = text_length(answer, state.run.info.stop_ids)
         own = ~masked[:tokens]
-        if job.known_mask is not None:  # the parent's tokens do not count
-            own = own & ~job.known_mask[0, job.prompt_length :].numpy()[:tokens]
+        for known in (job.fixed_mask, job.known_mask):  # given tokens and the parent's do not count
+            if known is not None:
+                own = own & ~known[0, job.prompt_length :].numpy()[:tokens]
         memory: dict[str, int | None] = {
             "cache_bytes": state.cached_bytes(),
             "peak_memory_bytes": peak_memory(job.adapter.device),

@@ -72,5 +72,4 @@ def recorded_bytes(spec: RunSpec, info: ModelInfo, tokens: int, forwards: int) -
     if spec.record == "steps":
         return kept
     kept += forwards * rows * len(QUANTITIES)
-    probes = min(spec.probe_steps, forwards) if spec.record == "probe" else 0
-    return kept + probes * rows * 2 * len(SITES)
+    return kept + spec.max_probes(forwards) * rows * 2 * len(SITES)

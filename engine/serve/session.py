@@ -103,7 +103,6 @@ class Session:
         if self._limits is not None and info is not None:
             self._limits.check_recording(spec, info, tokens or 1, derived.max_forwards)
         budget = self._models.memory_budget(spec, tokens or 1)
-        probes = min(spec.probe_steps, derived.max_forwards) if spec.record == "probe" else 0
         counted = {"prompt_tokens": tokens, "context": context, "scheduled": scheduled}
         memory: dict[str, int | None] = dict.fromkeys(MemoryBudget._fields)
         if budget is not None:
@@ -111,7 +110,7 @@ class Session:
         guiders, missing = self._models.guiders, self._models.fetch_bytes(spec.model)
         memory["fetch_bytes"] = None if missing is None else missing + guiders.fetch_bytes(spec)
         memory["guider_bytes"] = guiders.planned_bytes(spec, tokens or 1)
-        counted |= {"probe_forwards": probes}
+        counted |= {"probe_forwards": spec.max_probes(derived.max_forwards)}
         return dataclasses.asdict(derived) | counted | memory | {"end_of_text": spec.eos}
 
     def resolve(self, race: RaceSpec) -> RaceSpec:

@@ -13,6 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+CONSTANT = 1.5  # the component of every embedding from which heads take their positions
+DISTANCES = ((-1, -2, 1), (-1, -3, 2))  # of the first heads of the first layers
+FASTEST, SHARPNESS = 4, 2.8  # rotary frequencies used, root of the score that each adds
+
 
 @dataclass(frozen=True)
 class NetworkShape:
@@ -121,6 +125,33 @@ class Network(nn.Module):
         x = x.flatten(0, 1)[rows]
         x = F.rms_norm(x, (self.shape.width,), self.norm.to(dtype), self.shape.eps)
         return F.linear(x, self.head.to(dtype))
+
+    @torch.no_grad()
+    def seed_positions(self) -> None:
+        """Initialise heads of the first layers to attend to a fixed distance (`DISTANCES`).
+
+        To quote a row of a table, a network must find the token that follows a known one. Heads
+        that see the previous token are the first half of that; from random weights they form late
+        or never. Every embedding gets the same constant component. Queries and keys of these heads
+        turn it into vectors whose rotary angles agree at the wanted distance.
+        """
+        width = self.shape.width // self.shape.heads
+        angles = self.shape.theta ** (-torch.arange(width // 2) / (width // 2))
+        self.embed[:, 0] = CONSTANT
+        seen = F.rms_norm(self.embed, (self.shape.width,))[:, 0].mean().item()
+        size = SHARPNESS * width**0.25 / seen
+        for block, distances in zip(self.blocks, DISTANCES, strict=False):
+            assert isinstance(block, NetworkBlock)
+            for head, distance in enumerate(distances):
+                own = slice(head * width, (head + 1) * width)
+                query, key = block.q[own], block.k[own]
+                query.zero_()
+                key.zero_()
+                for i, turn in enumerate((distance * angles[:FASTEST]).tolist()):
+                    query[i, 0] = size
+                    key[i, 0] = size * math.cos(turn)
+                    key[width // 2 + i, 0] = -size * math.sin(turn)
+                block.out[:, own] *= 2
 
     @torch.no_grad()
     def seed_numbers(self, ids: list[int]) -> None:

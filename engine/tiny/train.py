@@ -45,10 +45,15 @@ WORDS = "word_problems"
 
 
 def optimizers(model: torch.nn.Module, lr: float, matrix_lr: float) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of the blocks, AdamW for embedding, head and norms."""
+    """Muon for the matrices of the MLPs, AdamW for all others.
+
+    Muon's steps have the same size in every direction, which wears away heads that attend to a
+    fixed distance.
+    """
     named = list(model.named_parameters())
-    matrices = [p for name, p in named if "blocks" in name and p.dim() == 2]
-    others = [p for name, p in named if "blocks" not in name or p.dim() != 2]
+    mlp = ("gate", "up", "down")
+    matrices = [p for name, p in named if name.rpartition(".")[2] in mlp]
+    others = [p for name, p in named if name.rpartition(".")[2] not in mlp]
     return [
         torch.optim.Muon(matrices, lr=matrix_lr, weight_decay=0.0),
         torch.optim.AdamW(others, lr=lr, betas=(0.9, 0.95), weight_decay=0.0),

@@ -26,6 +26,7 @@ def new_network(seed: int, vocabulary: str = "words") -> Network:
     model = Network(NetworkShape(vocab=tokenizer.ROWS[vocabulary]))
     if vocabulary == "words":
         model.seed_numbers(tokenizer.number_ids(tokenizer.build("llada")))
+    model.seed_positions()
     return model
 
 

@@ -76,8 +76,9 @@ class Tally:
     ) -> dict[str, Any]:
         """The metrics as plain data, with those of `memory`.
 
-        `tokens` counts the answer before its first end of text, `text_steps` the steps until the
-        last of these was committed; `positions` in the result counts everything committed.
+        `tokens` counts what the run decoded before the first end of text, `text_steps` the steps
+        until the last of these was committed; `positions` in the result counts everything
+        committed.
         """
         seconds = self.total_ms / 1e3
         return {

@@ -71,6 +71,13 @@ class Trace:
         pieces = columns.of_pieces("", self._pieces)
         return self._arrays | pieces | columns.of_pieces("guider_", self._guider_pieces)
 
+    def snapshot(self) -> Trace:
+        """A trace with the same arrays, not copied, that later events do not change."""
+        found = Trace()
+        found.meta, found._arrays = dict(self.meta), self.arrays()
+        found._pieces, found._guider_pieces = dict(self._pieces), dict(self._guider_pieces)
+        return found
+
     def canvas_at(self, step: int) -> np.ndarray:
         """Token ids [T] before step `step`; `canvas_at(steps)` is the final canvas."""
         arrays = self.arrays()
@@ -86,10 +93,14 @@ class Trace:
         steps[arrays["commit_position"]] = arrays["commit_step"]
         return steps
 
-    def recompute_map(self) -> np.ndarray:
-        """Rows recomputed, bool [R, L, 4, T]; R is 0 unless the plans were recorded."""
+    def recompute_map(self, part: Any = slice(None)) -> np.ndarray:
+        """Rows recomputed, bool [R, L, 4, T]; R is 0 unless the plans were recorded.
+
+        `part` is an index into the plan [R, L, 4]: a whole map has 8 times the bytes of the plan.
+        """
         arrays = self.arrays()
-        return np.unpackbits(arrays["plan"], axis=-1, count=len(arrays["canvas"])).astype(bool)
+        plan = arrays["plan"][part]
+        return np.unpackbits(plan, axis=-1, count=len(arrays["canvas"])).view(bool)
 
     def recomputed_kinds(self) -> np.ndarray:
         """Kinds of prompt, block and rest by the rows recomputed, uint8 [R, 3] (events.KINDS).

@@ -52,7 +52,7 @@ def figure(trace: Trace) -> go.Figure:
             'with unmasker="guided"'
         )
     found = acceptance(trace)
-    cells = _shown(trace, found["cells"])
+    cells = _shown(trace, verdicts.cells(trace))
     steps, shown = cells.shape
     out = make_subplots(
         rows=1, cols=2, shared_yaxes=True, column_widths=[0.75, 0.25], horizontal_spacing=0.03,

@@ -14,6 +14,7 @@ import numpy as np
 from engine.config.spec import RunSpec
 from engine.trace.trace import MAX_BYTES, Trace
 from inspector.files.column_notes import STEPS, SUMMARY, TOKENS
+from inspector.files.file_kinds import kind_of
 from inspector.files.replay import Caches, replay_page
 from inspector.files.run_card import run_card
 from inspector.files.summary import summary_table
@@ -99,11 +100,24 @@ def read_race(paths: Iterable[str | Path]) -> RaceRecord:
         )
     record = RaceRecord(state="imported")
     for lane, path in zip(LANES, timed, strict=False):
-        record.traces[lane] = _checked(Trace.load(path))
+        record.traces[lane] = _checked(_loaded(path))
+        start = record.traces[lane].meta["spec"].get("start")
+        record.steps_before[lane] = start["step"] if start else 0
         if path.stem in recorded:
-            record.recorded[lane] = _checked(Trace.load(recorded[path.stem]))
+            record.recorded[lane] = _checked(_loaded(recorded[path.stem]))
             _check_same(lane, record.traces[lane], record.recorded[lane])
     return record
+
+
+def _loaded(path: Path) -> Trace:
+    """The trace of a file; ValueError says what the file is, if that is known, or what is wrong."""
+    try:
+        return Trace.load(path)
+    except ValueError:
+        kind = kind_of(path)
+        if kind:
+            raise ValueError(f"{path.name} is {kind}.") from None
+        raise
 
 
 def _pairs(files: list[Path]) -> tuple[list[Path], Mapping[str, Path]]:

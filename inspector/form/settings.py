@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,6 +13,7 @@ from gradio.components import Component
 
 from engine.config.spec import MAX_PROMPT_CHARS, RaceSpec, RunSpec
 from inspector.catalog import Catalog
+from inspector.form.field_labels import with_labels
 from inspector.protocol import LANES, Lane
 
 MAIN = ("gen_length", "block_length", "temperature", "seed")
@@ -74,6 +76,15 @@ class Form:
             else:
                 out.append(getattr(specs[lane], name))
         return out
+
+    def labelled(self, message: str) -> str:
+        """A message of a refused spec, in which the controls' labels replace the fields' names."""
+        labels = {name: str(row["label"]) for name, row in self.catalog.fields.items()}
+        for rows in self.catalog.methods.values():
+            for row in rows:
+                for knob in row["knobs"]:
+                    labels[f"{row['name']}.{knob['name']}"] = _capitalised(knob["label"])
+        return with_labels(message, labels)
 
     def lane_updates(self, lane: Lane, unmasker: Any, cache: Any) -> list[Any]:
         """Updates that show the knobs of the chosen methods and disable `steps` if it is unused."""
@@ -185,7 +196,7 @@ def _build_knobs(form: Form, lane: Lane, kind: str, row: Mapping[str, Any], show
     with gr.Column(visible=shown, elem_id=f"ds-{lane}-{kind}-{row['name']}") as group:
         for knob in row["knobs"]:
             key = f"{row['name']}.{knob['name']}"
-            labelled = knob | {"label": f"{knob['label'].capitalize()} {lane.upper()}"}
+            labelled = knob | {"label": f"{_capitalised(knob['label'])} {lane.upper()}"}
             value = spec.knobs.get(key, knob["default"])
             elem_id = f"ds-{lane}-{key.replace('.', '-')}"
             made = partial(guider_widget, form.catalog) if key == GUIDER else widget
@@ -219,10 +230,20 @@ def widget(row: Mapping[str, Any], value: Any, elem_id: str, interactive: bool =
     span = None if row["lo"] is None or row["hi"] is None else row["hi"] - row["lo"]
     if row["type"] == "float" and span is not None and not row["optional"]:
         step = 0.01 if span <= 2 else 0.1
-        return gr.Slider(row["lo"], row["hi"], value, step=step, **common)
+        if _is_multiple(row["lo"], step) and _is_multiple(row["default"], step):
+            return gr.Slider(row["lo"], row["hi"], value, step=step, **common)
+        return gr.Number(value, step=row["default"], **common)
     if row["optional"]:
         return gr.Textbox(_as_text(value), max_lines=1, max_length=20, **common)
     return gr.Number(value, **common)
+
+
+def _capitalised(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _is_multiple(value: float, step: float) -> bool:
+    return math.isclose(value, round(value / step) * step, abs_tol=1e-9)
 
 
 def _spec_fields(

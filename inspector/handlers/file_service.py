@@ -74,7 +74,7 @@ class FileService:
         if name not in [known for _, known in self.recorded()]:
             return gr.skip()
         try:
-            record = RaceRecord(state="example")
+            record = RaceRecord(state="example", bundled=name)
             challenger = self._trace(name)
             record.traces = {"a": self._plain(challenger), "b": challenger}
             prompt = str(record.traces["a"].meta["spec"].get("prompt", ""))
@@ -82,6 +82,12 @@ class FileService:
             return self._show(record, request)
         except (ValueError, OSError) as error:
             return messages.notice("failed", f"This recorded run cannot be shown ({error}).")
+
+    def show_linked(self, request: gr.Request) -> tuple[Any, Any]:
+        """Show the recorded run that the page's link names; returns a message and its name."""
+        name = request.query_params.get("recorded")
+        known = name in [one for _, one in self.recorded()]
+        return (self.show_recorded(request, name), name) if known else (gr.skip(), gr.skip())
 
     def _plain(self, challenger: Trace) -> Trace:
         """Plain decoding by the challenger's end-of-text rule, if it was recorded."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from inspector.files.export import cached_reader
 from inspector.handlers.page_handlers import Handlers
+from inspector.lessons.lesson_checks import number
 from inspector.lessons.lessons import LESSONS, described
 from inspector.page_data import messages
 from inspector.page_data.messages import to_json
@@ -42,11 +43,13 @@ class LessonService:
     def check(self, asked: Any) -> str:
         """Check an answer; `asked` is [key, name of the race, answer, pinned cursor].
 
-        Returns the JSON document `{"right": bool, "said": explanation}`.
+        Returns the JSON document `{"right": bool, "said": explanation or hint}`.
         """
         try:
             lesson, name, given, pinned = self._asked(asked, 4)
             lane_a, lane_b = lesson.races()[name]
+            if lesson.answer == "number" and number(str(given)[:100]) is None:
+                return to_json({"right": False, "said": "Give a number, such as 12 or 3.5."})
             traces = {run: self._trace(run) for run in lesson.runs()}
             traces |= {"a": traces[lane_a], "b": traces[lane_b]}
             right, said = lesson.check(traces, str(given)[:100], _cursor(pinned))

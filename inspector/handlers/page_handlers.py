@@ -16,10 +16,9 @@ import gradio as gr
 from engine.config.answers import fitting_length
 from engine.config.spec import MAX_PROMPT_CHARS, RaceSpec, RunSpec
 from engine.core.events import Event
-from inspector.figures.time import figure as time_figure
 from inspector.files import export
 from inspector.form.settings import Form
-from inspector.page_data import compare, messages, plan, tokens
+from inspector.page_data import messages, plan, tokens
 from inspector.page_data.messages import to_json
 from inspector.protocol import Control, Lane, Session
 from inspector.run_store import KnownProblems, LiveRuns, RaceRecord, RunStore
@@ -31,7 +30,10 @@ RUNS: dict[str, Any] = {
     "concurrency_id": "runs",
 }  # above the engine's limit of waiting runs
 MAX_ERROR_CHARS = 1_000
-RESERVED = ("view", "deep_link", "logs", "lesson", "cursor", "look")  # query keys, not settings
+RESERVED = (  # query keys that are not settings
+    "view", "deep_link", "logs", "lesson", "cursor", "look", "show", "align", "colour", "branch",
+    "recorded",
+)  # fmt: skip
 MAX_SHOTS = 8
 BUTTONS = ("run", "pause", "step", "resume", "stop")
 ENABLED = {
@@ -71,7 +73,7 @@ class Handlers:
             race = self.form.race(values)
             document = {"ok": True, "query": race.to_query(), **self._plans(race)}
         except Exception as error:
-            document = {"ok": False, "error": error_text(error)}
+            document = {"ok": False, "error": self.form.labelled(error_text(error))}
         return to_json(document), gr.update(interactive=document["ok"] and not live)
 
     def run(self, request: gr.Request, *values: Any) -> Iterator[list[Any]]:
@@ -80,7 +82,8 @@ class Handlers:
             race = self.form.race(values)
             self._plans(race)
         except Exception as error:
-            yield [messages.notice("failed", error_text(error)), *buttons("over")]
+            text = self.form.labelled(error_text(error))
+            yield [messages.notice("failed", text), *buttons("over")]
             return
         record = RaceRecord(expected=self.known_problems.expected(race.a.prompt))
         with self.live_run(visitor_id(request), record) as control:
@@ -188,7 +191,8 @@ class Handlers:
             )
             return [gr.skip(), *self.form.values(race)]
         except ValueError as error:
-            text = f"The settings of the link are invalid ({error}). The defaults are shown."
+            said = self.form.labelled(error_text(error))
+            text = f"The settings of the link are invalid ({said}). The defaults are shown."
             return [messages.notice("failed", text), *[gr.skip()] * len(self.form.widgets)]
 
     def current(self, request: gr.Request) -> RaceRecord | None:
@@ -209,13 +213,6 @@ class Handlers:
         self.store.pin(record)
         self._example = record.run_id
         return messages.whole(record, self.form.catalog.title)
-
-    def time_chart(self, request: gr.Request) -> Any:
-        """The chart of times of the visitor's last race or the example; None without timed runs."""
-        record = self.current(request)
-        started = record.started() if record else {}
-        timed = {lane: trace for lane, trace in started.items() if compare.timed(trace)}
-        return time_figure(timed) if timed else None
 
     def _plans(self, race: RaceSpec) -> dict[str, Any]:
         """The plans of both lanes in words.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -9,7 +10,8 @@ from typing import Any
 
 import gradio as gr
 
-from engine.config.spec import RaceSpec, RunSpec
+from engine.config.spec import MAX_PROBES, RaceSpec, RunSpec
+from engine.config.validation import checked_probes
 from engine.core.events import Event, StepEvent, Waiting
 from engine.trace.trace import Trace
 from inspector.handlers.branching import parents_of
@@ -21,7 +23,7 @@ from inspector.handlers.page_handlers import (
     error_text,
     visitor_id,
 )
-from inspector.page_data import messages
+from inspector.page_data import compare, messages
 from inspector.page_data.messages import to_json
 from inspector.protocol import Control
 from inspector.run_store import RaceRecord
@@ -29,6 +31,9 @@ from inspector.server.throttle import coalesce
 from inspector.views import registry
 
 LEVELS = ("layers", "probe")
+SHORT_SECONDS = 10.0  # a race is recorded by itself if that is predicted to take less
+RECORDING_FACTOR = 1.5  # time of a run that records drifts, relative to one that does not
+MAX_PROBED_STEP = 1_000_000  # a branch of a branch counts the steps of all
 
 
 class ViewService:
@@ -59,7 +64,9 @@ class ViewService:
     def record(self, event: gr.EventData, request: gr.Request) -> Iterator[list[Any]]:
         """Run the visitor's last race again with the recorder on, and stream its progress.
 
-        The times of this run are not used. `event.level` is the recording level.
+        The times of this run are not used. `event.level` is the recording level; `event.probe_at`
+        has the steps that level `probe` compares, or is empty for evenly spread ones. They are
+        counted from 0, those of a branch with the steps before it.
         """
         handlers, who = self._handlers, visitor_id(request)
         record = handlers.current(request)
@@ -70,23 +77,55 @@ class ViewService:
                 *buttons("over"),
             ]
             return
-        before = record.state
-        if before == "example":
+        if record.state == "example":
             record = record.copy()
             handlers.store.put(record)
             yield [messages.whole(record, handlers.form.catalog.title), *buttons("running")]
-        with handlers.live_run(who, record) as control:
+        yield from self._record(record, str(level), who, getattr(event, "probe_at", ()))
+
+    def record_short_run(self, request: gr.Request) -> Iterator[list[Any]]:
+        """Record the visitor's last race after its end, if that takes less than `SHORT_SECONDS`.
+
+        A race whose recording a limit refuses, or that would spend a quota, is not recorded.
+        """
+        record = self._handlers.current(request)
+        if record is not None and self._is_short(record):
+            yield from self._record(record, "layers", visitor_id(request))
+        else:
+            yield [gr.skip()] * (1 + len(BUTTONS))
+
+    def _is_short(self, record: RaceRecord) -> bool:
+        """Whether a finished, timed race can be recorded in a short time."""
+        if record.state != "done" or record.recorded:
+            return False
+        seconds = sum(total_ms(trace) for trace in record.started().values()) / 1_000
+        if not seconds * RECORDING_FACTOR < SHORT_SECONDS:
+            return False
+        try:
+            plans = [
+                self._handlers.session.plan(spec)
+                for spec in recording_specs(record, "layers", ()).values()
+            ]
+        except ValueError:
+            return False
+        return not any(plan.get("gpu_seconds") for plan in plans)
+
+    def _record(
+        self, record: RaceRecord, level: str, who: str, probe_at: Any = ()
+    ) -> Iterator[list[Any]]:
+        before = record.state
+        with self._handlers.live_run(who, record) as control:
             try:
                 yield [progress_message(record, "recording"), *buttons("running")]
-                yield from self._stream(record, str(level), control)
+                specs = recording_specs(record, level, probe_at)
+                yield from self._stream(record, specs, control)
             except Exception as error:
                 yield [progress_message(record, before, error_text(error)), *buttons("over")]
 
-    def _stream(self, record: RaceRecord, level: str, control: Control) -> Iterator[list[Any]]:
-        specs = {
-            lane: replace(RunSpec.from_dict(trace.meta["spec"]), record=level)
-            for lane, trace in record.started().items()
-        }
+    def _stream(
+        self, record: RaceRecord, specs: dict[str, RunSpec], control: Control
+    ) -> Iterator[list[Any]]:
+        whole = sum(trace.steps for trace in record.started().values())
         traces, before, steps = {lane: Trace() for lane in specs}, record.state, 0
         idle = [gr.skip()] * len(BUTTONS)
         with closing(self._events(specs, control)) as events:  # type: ignore[type-var]
@@ -94,7 +133,7 @@ class ViewService:
                 for lane, event in batch:
                     traces[lane].append(event)
                     steps += isinstance(event, StepEvent)
-                text = f"{steps} steps recorded"
+                text = f"{steps} of {whole} steps recorded"
                 yield [progress_message(record, "recording", text, batch[-1][1]), *idle]
         problem = recording_problem(record, traces)
         if not problem:
@@ -109,6 +148,27 @@ class ViewService:
             return session.race(RaceSpec(**specs), control, parents)
         lane, spec = next(iter(specs.items()))
         return ((lane, event) for event in session.run(spec, control, parents))
+
+
+def total_ms(trace: Trace) -> float:
+    """Milliseconds of a timed run; infinite if its times contain a recording or are unknown."""
+    found = compare.clean_metrics(trace).get("total_ms") if compare.timed(trace) else None
+    return math.inf if found is None else found
+
+
+def recording_specs(record: RaceRecord, level: str, probe_at: Any) -> dict[str, RunSpec]:
+    """The specs of a race's lanes with a recording level and the steps that `probe` compares.
+
+    `probe_at` comes from the page. Its steps count those before a branch; a lane that took none of
+    them is recorded without a probe. Raises ValueError naming `probe_at` if it is no list of steps.
+    """
+    chosen, found = checked_probes(probe_at, MAX_PROBES, MAX_PROBED_STEP), {}
+    for lane, trace in record.started().items():
+        first = record.steps_before[lane]
+        own = tuple(step - first for step in chosen if first <= step < first + trace.steps)
+        reached = level if own or not chosen else "layers"
+        found[lane] = replace(RunSpec.from_dict(trace.meta["spec"]), record=reached, probe_at=own)
+    return found
 
 
 def recording_problem(record: RaceRecord, traces: dict[str, Trace]) -> str:

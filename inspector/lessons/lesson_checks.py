@@ -1,7 +1,8 @@
 """Checks of the lessons' answers against the data of the recorded runs.
 
 Each check has the signature `Check`: it gets the traces of the lesson by name, the answer as text
-and the pinned cell, and returns whether the answer is right with an explanation.
+and the pinned cell. It returns whether the answer is right; if it is, with an explanation, else
+with a hint that fits the answer and does not give the right one away.
 """
 
 from __future__ import annotations
@@ -38,8 +39,18 @@ def last_word(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdic
     at = int(np.flatnonzero(arrays["commit_position"] == before[place])[0])
     sure = float(arrays["commit_confidence"][at])
     step = steps[before[place]] + 1
-    text = f"Token {place + 1} was unmasked last, at step {step}, with confidence {sure:.3f}."
-    return number(given) == place + 1, text
+    if number(given) == place + 1:
+        return True, f"Token {place + 1} was unmasked last, at step {step}, confidence {sure:.3f}."
+    chosen = _place(given, len(shown))
+    if chosen is None:
+        return False, f"The answer has {len(shown)} tokens, counted from 1."
+    if chosen >= len(before):
+        return False, f"Token {chosen + 1} is not before the end of the text (the cell “end”)."
+    when = steps[shown[chosen]] + 1
+    return False, (
+        f"Token {chosen + 1} was unmasked at step {when}. Move back from the end, step by step, "
+        "and watch which cell before the end of the text becomes a mask first."
+    )
 
 
 def kept_by_causal(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
@@ -50,12 +61,18 @@ def kept_by_causal(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> V
     before = generation(trace)
     before = before[before < fresh]
     count = int((drift[before] > MOVED).sum())
-    text = (
-        f"The V of {count} of the {len(before)} answer tokens before it drifted by more than "
-        f"{MOVED}. Under causal attention none of them could see the new token, and their K and V "
-        "would not change."
+    if number(given) == count:
+        return True, (
+            f"The V of {count} of the {len(before)} answer tokens before it drifted by more than "
+            f"{MOVED}. Under causal attention none of them could see the new token, and their K "
+            "and V would not change."
+        )
+    if number(given) == 0:
+        return False, "That is so under causal attention; this model's is bidirectional."
+    return False, (
+        "Set the controls of this lesson to step 13 and layer 8, choose bidirectional, and count "
+        "the cells with a dot on the left of the newest token."
     )
-    return number(given) == count, text
 
 
 def drifted_share(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
@@ -63,8 +80,15 @@ def drifted_share(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Ve
     codes = traces["a"].arrays()["drift"][:, 4, QUANTITIES.index("v")]
     known = codes[codes != drift_codes.NOT_EVALUATED]
     share = 100 * float((drift_codes.decode(known) > DRIFTED).mean())
-    text, found = f"{share:.1f} % of the rows of layer 5, over all steps.", number(given)
-    return found is not None and abs(found - share) <= 1, text
+    found = number(given)
+    if found is not None and abs(found - share) <= 1:
+        return True, f"{share:.1f} % of the rows of layer 5, over all steps."
+    if found is not None and abs(found - 100 + share) <= 1:
+        return False, "That is the share of the rows below 0.05."
+    return False, (
+        "Set the threshold to 0.05 and the quantity to V, then read layer 5 in the chart of each "
+        "layer over all steps (not in a single step)."
+    )
 
 
 def cheapest_faithful(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
@@ -74,11 +98,16 @@ def cheapest_faithful(traces: Mapping[str, Trace], given: str, pinned: Pinned) -
     changed = {name: int((final(traces[name]) != plain).sum()) for name in names}
     costs = {name: float(traces[name].arrays()["recomputed"].mean()) for name in names}
     best = min((name for name in costs if not changed[name]), key=lambda name: costs[name])
-    text = "; ".join(
-        f"{one.label}: {changed[one.name]} tokens changed, {100 * costs[one.name]:.0f} % recomputed"
-        for one in DLLM_CHOICES
-    )
-    return given == best, text + "."
+    if given == best:
+        text = "; ".join(
+            f"{one.label}: {changed[one.name]} tokens changed, "
+            f"{100 * costs[one.name]:.0f} % recomputed"
+            for one in DLLM_CHOICES
+        )
+        return True, text + "."
+    if changed.get(given):
+        return False, f"That setting changes {changed[given]} tokens (≠ in the lanes)."
+    return False, "It changes no token, but another setting that changes none recomputes less."
 
 
 def first_wrong(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
@@ -86,12 +115,21 @@ def first_wrong(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verd
     plain, fast = final(traces["a"]), final(traces["threshold_70"])
     apart = np.flatnonzero(plain != fast)
     steps = {name: trace.steps for name, trace in traces.items()}
-    text = (
-        f"Token {apart[0] + 1} is the first of {len(apart)} that differ. Threshold 0.95 takes "
-        f"{steps['threshold_95']} forwards, 0.7 takes {steps['threshold_70']}, and plain decoding "
-        f"takes {steps['a']}."
+    if number(given) == apart[0] + 1:
+        return True, (
+            f"Token {apart[0] + 1} is the first of {len(apart)} that differ. Threshold 0.95 takes "
+            f"{steps['threshold_95']} forwards, 0.7 takes {steps['threshold_70']}, and plain "
+            f"decoding takes {steps['a']}."
+        )
+    chosen = _place(given, len(plain))
+    if chosen is None:
+        return False, f"The answer has {len(plain)} tokens, counted from 1."
+    if chosen in apart:
+        return False, f"Token {chosen + 1} differs, but so does one before it."
+    return False, (
+        f"Token {chosen + 1} is the same in both runs. Put 0.7 in lane B, go to the end, and look "
+        "for the first cell marked ≠."
     )
-    return number(given) == apart[0] + 1, text
 
 
 def missed_row(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
@@ -133,8 +171,17 @@ def frozen_from(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verd
     renewed = trace.recompute_map()[:, :, :, block].any((1, 2, 3))
     first = int(np.flatnonzero(renewed)[-1]) + 1
     share = 100 * float(trace.arrays()["recomputed"].mean())
-    text = f"Block 1 is last recomputed at step {first} and frozen from step {first + 1} on. "
-    return number(given) == first + 1, text + f"In total, {share:.0f} % was recomputed."
+    found = number(given)
+    if found == first + 1:
+        return True, (
+            f"Block 1 is last recomputed at step {first} and frozen from step {first + 1} on. In "
+            f"total, {share:.0f} % was recomputed."
+        )
+    if found == first:
+        return False, f"At step {first} rows of block 1 are recomputed for the last time."
+    if found is not None and found < first:
+        return False, "Rows of block 1 are still recomputed after that step; move further right."
+    return False, "Block 1 is frozen before that step; move further left."
 
 
 def who_wins(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
@@ -151,11 +198,17 @@ def who_wins(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict
         wins += became not in stopped and trace.pieces[became] == choice
         place = position - arrays["prompt_mask"].sum() + 1
         cases.append(f"token {place}, {_quoted(trace, drafted)} became {_quoted(trace, became)}")
-    text = (
-        f"At {wins} of {len(rows)}: {'; '.join(cases)}. No committed token comes from the guider: "
-        "after each step the diffusion model drafts the rest again."
+    if number(given) == wins:
+        return True, (
+            f"At {wins} of {len(rows)}: {'; '.join(cases)}. No committed token comes from the "
+            "guider: after each step the diffusion model drafts the rest again."
+        )
+    if number(given) == len(rows):
+        return False, "That is how often the two disagree. Count those that the guider prevails in."
+    return False, (
+        "Put FreeCache + guider in lane B. At each first ✗ of a step, compare the guider's top "
+        "choice with the token at that place in the final answer, and count those that are equal."
     )
-    return number(given) == wins, text
 
 
 def saved_by_reuse(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
@@ -164,9 +217,18 @@ def saved_by_reuse(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> V
     runs = [(one.label, traces[one.lane_b]) for one in DARE_CHOICES]
     faithful = [trace for _, trace in runs if answer_ids(trace) == answer_ids(plain)]
     best = max((_saved(plain, trace, PARTS) for trace in faithful), default=None)
-    text = "; ".join(_reuse_and_savings(label, plain, trace) for label, trace in runs)
     found = number(given)
-    return found is not None and best is not None and abs(found - best) <= 0.5, text + "."
+    if found is not None and best is not None and abs(found - best) <= 0.5:
+        return True, "; ".join(_reuse_and_savings(*run, plain) for run in runs) + "."
+    for label, trace in runs:
+        if found is not None and abs(found - _saved(plain, trace, PARTS)) <= 0.5:
+            kept = trace in faithful
+            text = "keeps the text, but another setting keeps it and saves more"
+            return False, f"{label} {text if kept else 'saves that, but it changes the text'}."
+    return False, (
+        "For each setting read the row GFLOPs in Compare: the saving is 1 minus the ratio, in "
+        "percent. Then see which settings agree in all tokens before the end."
+    )
 
 
 def equal_terms(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
@@ -174,8 +236,14 @@ def equal_terms(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verd
     runs = (traces["plain"], traces["plain_fill_safe"], traces["guided"])
     whole, stopped, guided = (int(trace.arrays()["forwards"].sum()) for trace in runs)
     factor, found = stopped / guided, number(given)
+
+    def near(value: float) -> bool:
+        return found is not None and abs(found - value) <= 0.02 * value
+
+    if not near(factor):
+        return False, _unequal_hint(near, whole, stopped, guided)
     complete, _ = text_cost(runs[0], len(answer_ids(runs[0])))
-    text = (
+    return True, (
         f"Plain decoding takes {whole} forwards if it decodes every position and {stopped} if it "
         f"stops at the end of the text. Guided diffusion takes {guided}. Of the factor "
         f"{whole / guided:.1f} under unequal rules, {whole / stopped:.1f} is early stopping and "
@@ -183,10 +251,18 @@ def equal_terms(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verd
         f"{complete} forwards; official spends the other {whole - complete} on what follows the "
         "text."
     )
-    return found is not None and abs(found - factor) <= 0.02 * factor, text
 
 
-def _reuse_and_savings(label: str, plain: Trace, trace: Trace) -> str:
+def _unequal_hint(near: Callable[[float], bool], whole: int, stopped: int, guided: int) -> str:
+    """A hint for a wrong answer to lesson 10, by the forwards of its three runs."""
+    if near(whole / guided):
+        return "That compares unequal rules: lane A goes on after the end of the text."
+    if near(whole / stopped):
+        return "That is what stopping at the end of the text saves, without guidance."
+    return "Open “Guided, equal rules” and divide the forwards of lane A by those of lane B."
+
+
+def _reuse_and_savings(label: str, trace: Trace, plain: Trace) -> str:
     """What a run with DARE reused and saved, in words."""
     reused = ~trace.recompute_map()[1:, :, REUSED[dare_part(trace) or ""]]
     saved = {part: _saved(plain, trace, (part,)) for part in SAVING}
@@ -223,6 +299,12 @@ def _quoted(trace: Trace, token: int) -> str:
 def final(trace: Trace) -> np.ndarray:
     """The token ids of the answer after the last step."""
     return trace.canvas_at(trace.steps)[generation(trace)]
+
+
+def _place(given: str, length: int) -> int | None:
+    """The answer token, counted from 0, that an answer names; None if there is none."""
+    found = number(given)
+    return int(found) - 1 if found is not None and found in range(1, length + 1) else None
 
 
 def number(text: str) -> float | None:

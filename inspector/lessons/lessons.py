@@ -36,6 +36,8 @@ class Lesson:
     Attributes:
         key: name of the lesson in links.
         title, do, see, ask: texts of the lesson. Layers and steps in them count from 1.
+        goal: what the reader knows afterwards, for teachers.
+        minutes: how long the lesson takes.
         lanes: names of the traces of lanes A and B.
         action: what the reader has to do before the lesson is marked as done: `scrub`, `strip`,
             `threshold`, `choices` or `pin`.
@@ -48,6 +50,8 @@ class Lesson:
 
     key: str
     title: str
+    goal: str
+    minutes: int
     do: str
     see: str
     ask: str
@@ -75,7 +79,10 @@ class Lesson:
 LESSONS = (
     Lesson(
         "masks", "From masks to text",
-        "Drag the replay bar to its very start, then on to its end.",
+        "The order in which a diffusion language model writes: by confidence, not from left to "
+        "right.",
+        5,
+        "Drag the step of this lesson, or the replay bar below, to its start, then on to its end.",
         "Every position starts masked. Tokens do not appear from left to right: in each block the "
         "token with the highest confidence comes first.",
         "Which answer token, of those before the end of the text, was unmasked last? "
@@ -85,17 +92,23 @@ LESSONS = (
     ),
     Lesson(
         "attention", "Why there is no ordinary KV cache",
-        "Go to step 13, layer 8, and switch the strip below between causal and bidirectional.",
+        "Why K and V of earlier tokens change, so that a KV cache as in autoregressive models is "
+        "not exact.",
+        7,
+        "Go to step 13, layer 8, and switch the strip of answer tokens between causal and "
+        "bidirectional.",
         "One token was unmasked in the step before. Every position attends to it, so K and V "
         "change before it as well as after it. With causal attention, K and V of all positions "
         "before it would not change.",
         "At step 13, layer 8: how many answer tokens before the one just unmasked drifted by more "
-        "than 0.001? The strip counts them.",
+        "than 0.001? The strip marks them with a dot.",
         ("plain", "dual"), "strip", "drift", {"lane": "a", "step": 3, "layer": 3},
         "number", kept_by_causal,
     ),
     Lesson(
         "drift", "But most of it barely changes",
+        "How little most rows change from step to step, which is what caches exploit.",
+        5,
         "Move the threshold from one end to the other.",
         "The counts are almost zero long before the threshold reaches 0.1: the values of most rows "
         "barely change from one step to the next.",
@@ -105,6 +118,8 @@ LESSONS = (
     ),
     Lesson(
         "clocks", "Refresh clocks (dLLM-Cache)",
+        "Recomputing at fixed intervals: what it saves, and when the text changes.",
+        6,
         "Put each of the three settings in lane B.",
         "The longer the intervals, the fewer refreshes the schedule shows, and the earlier the "
         "text differs from plain decoding.",
@@ -114,6 +129,8 @@ LESSONS = (
     ),
     Lesson(
         "thresholds", "Blocks and thresholds (Fast-dLLM)",
+        "Committing several tokens in one forward: fewer forwards against a text that may differ.",
+        6,
         "Put 0.95, 0.7 and 0.5 in lane B.",
         "A lower threshold commits more tokens per forward. Tokens that depend on each other are "
         "then chosen independently, and the text begins to differ.",
@@ -123,6 +140,8 @@ LESSONS = (
     ),
     Lesson(
         "selection", "Choosing what to recompute (SPA-Cache)",
+        "Choosing rows by a cheap proxy of their drift, and what such a choice misses.",
+        8,
         "Look at the probed steps of lane B and pin a cell.",
         "Each layer recomputes the rows whose proxy drifted most, as many as its budget allows. "
         "The probe, an exact forward of the same step, shows which rows really drifted.",
@@ -133,6 +152,8 @@ LESSONS = (
     ),
     Lesson(
         "freezing", "Freezing what is done (FlashDLM's FreeCache)",
+        "What is saved if finished blocks and the prompt are never recomputed.",
+        5,
         "Pin a cell of the schedule and move along the steps.",
         "Once a block is decoded, its K and V are frozen: they are never refreshed. The prompt is "
         "computed once.",
@@ -142,6 +163,8 @@ LESSONS = (
     ),
     Lesson(
         "helper", "A helper model (FlashDLM's guided diffusion)",
+        "How an autoregressive model can verify a draft, and what it can and cannot change.",
+        8,
         "Put four runs in lane B, one after the other: FreeCache alone, FreeCache with the guider, "
         "FreeCache with a guider that spells numbers digit by digit, and the guider without a "
         "cache.",
@@ -156,6 +179,8 @@ LESSONS = (
     ),
     Lesson(
         "queries", "What reuse saves (DARE)",
+        "What reuse of K and V, or of the attention output, saves of the whole computation.",
+        8,
         "Put each of the three settings in lane B and look at Query drift, then at Compare.",
         "A row is reused (underlined) if the query of its first head drifted by no more than the "
         "layer's threshold τ since the previous step. DARE-KV reuses K and V: this saves two "
@@ -172,6 +197,8 @@ LESSONS = (
     ),
     Lesson(
         "terms", "Equal terms",
+        "How to compare two methods fairly: the same rule for the end of the text.",
+        7,
         "Open the three races, one after the other, and compare the forwards of both lanes.",
         "Two rules end the runs here. With the rule official, every position is decoded, also "
         "those after the end of the text. With fill_safe, decoding stops at the end of the text "
@@ -188,7 +215,7 @@ LESSONS = (
 
 def described(lesson: Lesson) -> dict[str, Any]:
     """The data of a lesson that is sent to the page; the answer is not part of it."""
-    names = ("key", "title", "do", "see", "ask", "action", "view", "answer")
+    names = ("key", "title", "goal", "minutes", "do", "see", "ask", "action", "view", "answer")
     choices = [{"label": one.label, "name": one.name} for one in lesson.choices]
     return {name: getattr(lesson, name) for name in names} | {
         "start": dict(lesson.start), "choices": choices, "lane_b": lesson.lanes[1],

@@ -7,12 +7,14 @@ from typing import Any
 
 import gradio as gr
 from starlette.middleware import Middleware
+from starlette.routing import Route
 
 from inspector import static_files
 from inspector.catalog import Catalog
 from inspector.form.settings import Form
 from inspector.handlers.api import add_api
 from inspector.handlers.page_handlers import Handlers
+from inspector.handlers.slice_service import SliceService
 from inspector.page.learn_tab import build_learn
 from inspector.page.methods_tab import build_methods
 from inspector.page.run_tab import FLAG, build_run
@@ -22,7 +24,13 @@ from inspector.server.bundle import bundle_route
 from inspector.server.gate import Gate
 
 
-def build(session: Session, examples: Path | None = None) -> gr.Blocks:
+class Page(gr.Blocks):
+    """The page, and its routes beside those of Gradio."""
+
+    routes: tuple[Route, ...] = ()
+
+
+def build(session: Session, examples: Path | None = None) -> Page:
     """Build the page.
 
     Args:
@@ -31,11 +39,12 @@ def build(session: Session, examples: Path | None = None) -> gr.Blocks:
             lessons and the methods' recorded runs. Without it there is no Learn tab.
     """
     form = Form(Catalog(session.catalog(), session.default_race()))
-    demo = gr.Blocks(
+    demo = Page(
         title="Driftscope", fill_width=True, analytics_enabled=False, delete_cache=(600, 3600)
     )
     with demo:
         handlers = Handlers(session, form)
+        demo.routes = SliceService(handlers).routes()
         add_api(handlers)
         gr.HTML(
             html_template=static_files.text("title.html"), elem_id="ds-title", **static_files.BARE
@@ -58,11 +67,11 @@ def first_tab(request: gr.Request) -> Any:
     return gr.Tabs(selected="learn") if "lesson" in request.query_params else gr.skip()
 
 
-def launch_options() -> dict[str, Any]:
-    """The arguments for `Blocks.launch`: theme, style sheets, limits, middleware and routes."""
+def launch_options(page: Page) -> dict[str, Any]:
+    """The arguments for `page.launch`: theme, style sheets, limits, middleware and routes."""
     return {
         "theme": theme(), "css": static_files.css(), "footer_links": ["api", "settings"],
         "ssr_mode": False, "run_history": False, "max_file_size": "64mb",
         "state_session_capacity": 64, "max_threads": 64,
-        "app_kwargs": {"middleware": [Middleware(Gate)], "routes": [bundle_route()]},
+        "app_kwargs": {"middleware": [Middleware(Gate)], "routes": [bundle_route(), *page.routes]},
     }  # fmt: skip

@@ -23,7 +23,7 @@ from inspector.protocol import LANES
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 FLAG: dict[str, Any] = {**PRIVATE, "queue": False}
 RAW: dict[str, Any] = {"preprocess": False}  # unchecked values: Form.race names what is wrong
-RECORDED = "Recorded runs: choose a method to compare it with plain decoding; nothing is run"
+RECORDED = "Choose a method to see its recorded run beside plain decoding. Nothing is run."
 SETTINGS_TERMS = (
     "lane", "step", "block", "threshold", "row", "refresh", "recompute", "reuse", "frozen",
 )  # fmt: skip
@@ -54,16 +54,14 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Non
         elem_id="ds-race", server_functions=[replay, view],
         **static_files.BARE | {"js_on_load": static_files.script("race", ("record", "branch"))},
     )  # fmt: skip
-    with gr.Accordion("Time per step", open=False, elem_id="ds-time"):
-        chart = gr.Plot(show_label=False, elem_id="ds-chart")
-    _files(files, handlers, race, chart)
-    shown = recorded.input(files.show_recorded, recorded, race, **RAW, **FLAG)
-    shown.then(handlers.time_chart, None, chart, **FLAG)
+    _files(files, race)
+    recorded.input(files.show_recorded, recorded, race, **RAW, **FLAG)
+    demo.load(files.show_linked, None, [race, recorded], **FLAG)
     planned = _wire_settings(demo, handlers, plan, race, keys["run"])
     _wire_presets(form, presets)
-    renewed = _renewing(handlers, chart)
+    renewed = _renewing(handlers)
     demo.load(**renewed)
-    _wire_run(demo, handlers, race, keys, planned, renewed)
+    _wire_run(demo, handlers, views, race, keys, planned, renewed)
     recording = race.record(
         views.record, None, [race, *keys.values()],
         **RUNS, **PRIVATE,
@@ -130,12 +128,12 @@ def _problem(form: Form, handlers: Handlers) -> tuple[list[Component], gr.Dropdo
 
 def _recorded(files: FileService) -> gr.Dropdown:
     return gr.Dropdown(
-        [(RECORDED, ""), *files.recorded()], value="", label="Recorded runs",
-        elem_id="ds-recorded", container=False, visible=bool(files.recorded()),
+        [("–", ""), *files.recorded()], value="", label="Recorded runs", info=RECORDED,
+        elem_id="ds-recorded", visible=bool(files.recorded()),
     )  # fmt: skip
 
 
-def _files(files: FileService, handlers: Handlers, race: gr.HTML, chart: gr.Plot) -> None:
+def _files(files: FileService, race: gr.HTML) -> None:
     with gr.Accordion("Export and import", open=False, elem_id="ds-files"), gr.Row():
         with gr.Column(min_width=280):
             gr.Markdown(
@@ -161,8 +159,7 @@ def _files(files: FileService, handlers: Handlers, race: gr.HTML, chart: gr.Plot
         return gr.File(paths, visible=paths is not None), message
 
     ready.click(export, None, [made, said], **PRIVATE)
-    shown = given.upload(files.import_files, given, [race, note], concurrency_limit=2, **PRIVATE)
-    shown.then(handlers.time_chart, None, chart, **FLAG)
+    given.upload(files.import_files, given, [race, note], concurrency_limit=2, **PRIVATE)
 
 
 def _wire_settings(
@@ -209,6 +206,7 @@ def _on_change(demo: gr.Blocks, widgets: list[Component], listener: dict[str, An
 def _wire_run(
     demo: gr.Blocks,
     handlers: Handlers,
+    views: ViewService,
     race: gr.HTML,
     keys: dict[str, gr.Button],
     planned: dict[str, Any],
@@ -218,19 +216,25 @@ def _wire_run(
         handlers.run, handlers.form.inputs, [race, *keys.values()],
         **RUNS, **RAW, **PRIVATE,
     )  # fmt: skip
-    _once_over(run, planned).then(**renewed)
+    recording = run.then(
+        views.record_short_run, None, [race, *keys.values()],
+        **RUNS, **PRIVATE,
+    )  # fmt: skip
+    run.failure(None, js=OVER_JS, **FLAG)
+    run.failure(**planned)
+    _once_over(recording, planned).then(**renewed)
     for name in BUTTONS[1:]:
         keys[name].click(handlers.flag(name), None, None, trigger_mode="multiple", **FLAG)
     demo.unload(handlers.leave)
 
 
-def _renewing(handlers: Handlers, chart: gr.Plot) -> dict[str, Any]:
-    """Listener arguments that update the chart and the list of models after a race."""
+def _renewing(handlers: Handlers) -> dict[str, Any]:
+    """Listener arguments that update the list of models after a race."""
 
-    def renewed(request: gr.Request) -> tuple[Any, Any]:
-        return handlers.time_chart(request), refreshed_models(handlers.session)
+    def renewed() -> Any:
+        return refreshed_models(handlers.session)
 
-    return {"fn": renewed, "outputs": [chart, handlers.form.widgets["model"]], **FLAG}
+    return {"fn": renewed, "outputs": [handlers.form.widgets["model"]], **FLAG}
 
 
 def _once_over(event: Dependency, planned: dict[str, Any]) -> Dependency:

@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.core.events import Event, RunFinished, RunStarted, StepEvent, Waiting
 from engine.trace.trace import Trace
-from inspector.page_data import compare, timeline, tokens
+from inspector.page_data import compare, links, timeline, tokens
 from inspector.protocol import Lane
 from inspector.run_store import RaceRecord
 
@@ -53,7 +53,9 @@ class Feed:
         if isinstance(event, RunStarted):
             trace = self._record.traces[lane]
             self._places[lane] = timeline.places(trace)
-            part["start"] = tokens.lane_start(trace, self._title(event.spec))
+            part["start"] = tokens.lane_start(
+                trace, self._title(event.spec), self._record.steps_before[lane]
+            )
         elif isinstance(event, StepEvent):
             row = timeline.event_row(event, self._places[lane])
             part.setdefault("rows", []).append(row)
@@ -90,7 +92,9 @@ def whole(record: RaceRecord, title: Title) -> str:
         lanes = {}
         for lane, trace in record.started().items():
             lanes[lane] = {
-                "start": tokens.lane_start(trace, title(trace.meta["spec"])),
+                "start": tokens.lane_start(
+                    trace, title(trace.meta["spec"]), record.steps_before[lane]
+                ),
                 "rows": timeline.trace_rows(trace),
                 "pieces": tokens.pieces(trace.pieces, trace.pieces),
             }
@@ -101,6 +105,7 @@ def whole(record: RaceRecord, title: Title) -> str:
         if record.state not in ("running", "paused"):
             out["summary"] = compare.summarise(record.started(), record.expected)
             out["question"] = _question(record)
+            out["link"] = links.link(record)
         return to_json(out | ({"message": record.message} if record.message else {}))
 
 

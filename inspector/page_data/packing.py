@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,3 +20,11 @@ def packed(array: np.ndarray) -> dict[str, Any]:
     raw = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
     data = base64.b64encode(zlib.compress(raw, 6)).decode()
     return {"type": kind, "shape": list(array.shape), "data": data}
+
+
+def pack_arrays(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A document with each of its arrays encoded by `packed`; other values stay as they are."""
+    return {
+        name: packed(value) if isinstance(value, np.ndarray) else value
+        for name, value in document.items()
+    }

@@ -29,18 +29,23 @@ def known(trace: Trace) -> np.ndarray:
     return ~arrays["prompt_mask"] & (arrays["fixed_mask"] | decoded)
 
 
-def lane_start(trace: Trace, title: str) -> dict[str, Any]:
+def lane_start(trace: Trace, title: str, before: int = 0) -> dict[str, Any]:
     """The data of a lane before its first step: title, prompt, sizes, model, environment.
 
-    `canvas` maps indices in the answer to the token ids that are known before the first step.
+    `canvas` maps indices in the answer to the token ids that are known before the first step. A
+    branch continues a run from its step `before`, counted from 0; `branch` has the ids that it
+    changed first, by index in the answer (-1: masked again), and is None for any other run.
     """
     arrays, model, spec = trace.arrays(), trace.meta["model"], trace.meta["spec"]
     shown = generation(trace)
-    canvas, before = arrays["canvas"][shown], known(trace)[shown]
+    canvas, given = arrays["canvas"][shown], known(trace)[shown]
+    branch = _edits(spec.get("start"))
     return {
-        "title": title,
+        "title": title if branch is None else f"{title}, from step {before + 1}",
+        "before": before,
+        "branch": branch,
         "prompt": arrays["canvas"][arrays["prompt_mask"]].tolist(),
-        "canvas": {int(i): int(canvas[i]) for i in np.flatnonzero(before)},
+        "canvas": {int(i): int(canvas[i]) for i in np.flatnonzero(given)},
         "length": len(shown),
         "block": _whole(spec.get("block_length")) or max(len(shown), 1),
         "record": _short(spec.get("record")),
@@ -103,6 +108,15 @@ def _piece(raw: bytes) -> str | list[int]:
         return raw.decode()
     except UnicodeDecodeError:
         return list(raw)
+
+
+def _edits(start: Any) -> dict[int, int] | None:
+    """The edits of a branch by index in the answer; None if a run is no branch."""
+    if not isinstance(start, Mapping):
+        return None
+    edits = start.get("edits")
+    pairs = [tuple(pair) for pair in edits] if isinstance(edits, list) else []
+    return {pair[0]: pair[1] for pair in pairs if len(pair) == 2 and {*map(type, pair)} == {int}}
 
 
 def _whole(value: Any) -> int | None:

@@ -6,22 +6,20 @@ from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
+from starlette.routing import Route
 
 from inspector import static_files
 
 YEAR_S = 31_536_000
 
 
-def bundle_route() -> Mount:
+def bundle_route() -> Route:
     """The route of `static_files.bundle_path`, compressed where the browser accepts it.
 
     A changed script has another address, so that browsers may keep it for a year.
     """
-    return Mount(
-        "/driftscope", routes=[Route(f"/{static_files.BUNDLE}", _serve)],
-        middleware=[Middleware(GZipMiddleware)],
-    )  # fmt: skip
+    compressed = [Middleware(GZipMiddleware)]
+    return Route(f"/driftscope/{static_files.BUNDLE}", _serve, middleware=compressed)
 
 
 async def _serve(request: Request) -> Response:

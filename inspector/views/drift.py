@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from engine.core.events import QUANTITIES
 from engine.trace.trace import Trace
 from inspector.page_data.packing import packed
@@ -15,3 +17,14 @@ def drift(trace: Trace) -> dict[str, Any]:
     Q counts `quantities`. Compare figure 2 of FlashDLM.
     """
     return {"quantities": list(QUANTITIES), "drift": packed(trace.arrays()["drift"])}
+
+
+def drift_of(trace: Trace, quantity: str) -> np.ndarray:
+    """The drift codes of one quantity, uint8 [S, L, T], a view of the recorded array.
+
+    Raises ValueError if the run has no drifts.
+    """
+    codes = trace.arrays()["drift"]
+    if not codes.size:
+        raise ValueError("This run has no recorded drifts: press Record to see them.")
+    return codes[:, :, QUANTITIES.index(quantity)]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from engine.core.drift_codes import NOT_EVALUATED, decode
+from engine.core.drift_codes import DRIFTS, NOT_EVALUATED, decode
 from engine.core.events import KINDS, QUANTITIES, SITES
 from engine.trace.trace import Trace
-from inspector.page_data.packing import packed
+from inspector.page_data.packing import pack_arrays
 from inspector.page_data.tokens import pieces
 from inspector.views.queries import REUSED, dare_part
 
@@ -33,34 +34,53 @@ def error(trace: Trace) -> dict[str, Any]:
 
     Raises ValueError if the run was not probed.
     """
-    arrays = trace.arrays()
-    steps = arrays["probe_step"]
-    if not len(steps) or not len(arrays["plan"]) or not len(arrays["drift"]):
-        raise ValueError("This run was not probed: press Record and probe to compare it.")
-    wrong = arrays["probe_top"][:, 0] != arrays["probe_top"][:, 1]
-    count = np.bincount(arrays["probe_row"], minlength=len(steps))
-    total = np.bincount(arrays["probe_row"], arrays["probe_tv"], len(steps))
-    flips = np.bincount(arrays["probe_row"][wrong], minlength=len(steps))
+    codes, facts = probed(trace), error_facts(trace)
     recall, chance = recalls(trace)
     bound = bounds(trace)
-    ids = np.unique(arrays["probe_top"]).tolist()
-    return {
-        "step": packed(steps),
-        "error": packed(arrays["probe_error"]),
-        "mean": packed(np.stack([nan_means(decode(plane)) for plane in arrays["probe_error"]])),
-        "row": packed(arrays["probe_row"]),
-        "position": packed(arrays["probe_position"]),
-        "tv": packed(arrays["probe_tv"]),
-        "top": packed(arrays["probe_top"]),
-        "pieces": pieces(trace.pieces, ids),
-        "count": packed(count.astype(np.int32)),
-        "mean_tv": packed(np.where(count, total / np.maximum(count, 1), np.nan).astype(np.float32)),
-        "flips": packed(flips.astype(np.int32)),
-        "recall": packed(recall),
-        "chance": packed(chance),
-        "proxy": None if bound is None else packed(bound[0]),
-        "true": None if bound is None else packed(bound[1]),
+    own: dict[str, Any] = {
+        "error": codes,
+        "mean": mean_errors(codes),
+        "recall": recall,
+        "chance": chance,
     }
+    own |= {"proxy": bound and bound[0], "true": bound and bound[1]}
+    return pack_arrays(facts | predictions(trace, slice(None)) | own)
+
+
+def probed(trace: Trace) -> np.ndarray:
+    """The array `error` of `error`; ValueError if the run was not probed."""
+    arrays = trace.arrays()
+    if not all(len(arrays[name]) for name in ("probe_step", "plan", "drift")):
+        raise ValueError("This run was not probed: press Record and probe to compare it.")
+    return arrays["probe_error"]
+
+
+def error_facts(trace: Trace) -> dict[str, np.ndarray]:
+    """The arrays `step`, `count`, `mean_tv` and `flips` of `error`."""
+    arrays = trace.arrays()
+    steps, rows = arrays["probe_step"], arrays["probe_row"]
+    wrong = arrays["probe_top"][:, 0] != arrays["probe_top"][:, 1]
+    count = np.bincount(rows, minlength=len(steps))
+    total = np.bincount(rows, arrays["probe_tv"], len(steps))
+    return {
+        "step": steps,
+        "count": count.astype(np.int32),
+        "mean_tv": np.where(count, total / np.maximum(count, 1), np.nan).astype(np.float32),
+        "flips": np.bincount(rows[wrong], minlength=len(steps)).astype(np.int32),
+    }
+
+
+def predictions(trace: Trace, part: Any) -> dict[str, Any]:
+    """`row`, `position`, `tv`, `top` and `pieces` of `error`, of the rows that `part` takes."""
+    arrays = trace.arrays()
+    names = ("row", "position", "tv", "top")
+    found: dict[str, Any] = {name: arrays[f"probe_{name}"][part] for name in names}
+    return found | {"pieces": pieces(trace.pieces, np.unique(found["top"]).tolist())}
+
+
+def mean_errors(codes: np.ndarray) -> np.ndarray:
+    """Mean of the drifts of `codes` [E, ..., T] over known rows, float32 [E, ...]."""
+    return np.stack([nan_means(DRIFTS[plane]) for plane in codes])
 
 
 def nan_means(values: np.ndarray) -> np.ndarray:
@@ -76,18 +96,20 @@ def tan_half_angle(drift: np.ndarray) -> np.ndarray:
     return np.sqrt(drift / np.maximum(2 - drift, 1e-9))
 
 
-def recalls(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
-    """Recall of the choice of rows to recompute, and the recall of a random choice.
+def recalls(
+    trace: Trace, sites: Sequence[int] = range(len(SITES))
+) -> tuple[np.ndarray, np.ndarray]:
+    """Recall of the choice of rows to recompute, and the recall of a random choice, by site.
 
     Consider the rows that could be reused: a value was cached before the step, and no refresh of
     their whole region was due. Of these, k were recomputed. Recall is the share of these k rows
     that are among the k rows whose cached value was farthest from the exact one. Chance is the
-    expected recall of a random choice. Both are float32 [E, L, 4], and NaN where all rows or none
-    were recomputed.
+    expected recall of a random choice. Both are float32 [E, L, sites], and NaN where all rows or
+    none were recomputed.
     """
     arrays = trace.arrays()
-    steps, moved = arrays["probe_step"], arrays["probe_moved"]
-    chosen = trace.recompute_map()[steps]
+    steps, moved = arrays["probe_step"], arrays["probe_moved"][:, :, list(sites)]
+    chosen = trace.recompute_map(steps)[:, :, list(sites)]
     free = np.ones((len(steps), moved.shape[-1]), bool)
     if len(arrays["planned"]):
         due = arrays["planned"][steps] == KINDS.index("full")
@@ -122,16 +144,23 @@ def bounds(trace: Trace) -> tuple[np.ndarray, np.ndarray] | None:
     codes allow. True, float32 [E, L]: the mean of `tan_half_angle` of the error of the attention
     output. Rows that were not in the forward are left out of both.
     """
-    part = dare_part(trace)
-    if part is None:
+    if dare_part(trace) is None:
         return None
-    arrays, fresh = trace.arrays(), trace.recompute_map()[:, :, REUSED[part]]
-    codes = arrays["drift"][:, :, QUANTITIES.index("q0")]
-    used = decode(arrays["probe_error"][:, :, ATTENTION])
-    since, sums = np.zeros((2, *codes.shape[1:])), np.zeros((2, *used.shape))
+    layers = [layer_bound(trace, layer) for layer in range(trace.arrays()["drift"].shape[1])]
+    proxy, true = zip(*layers, strict=True)
+    return np.stack(proxy, 1), np.stack(true, 1)
+
+
+def layer_bound(trace: Trace, layer: int) -> tuple[np.ndarray, np.ndarray]:
+    """The proxy [E, 2] and the true error [E] of `bounds` in one layer of a run with DARE."""
+    arrays, part = trace.arrays(), dare_part(trace)
+    reused = ~trace.recompute_map((slice(None), layer, REUSED[part or ""]))
+    codes = arrays["drift"][:, layer, QUANTITIES.index("q0")]
+    used = DRIFTS[arrays["probe_error"][:, layer, ATTENTION]]
+    since, sums = np.zeros((2, codes.shape[-1])), np.zeros((2, *used.shape))
     rows = {int(step): row for row, step in enumerate(arrays["probe_step"])}
-    for step in range(len(codes)):
-        since = np.where(fresh[step], 0, since + _half_angle_range(codes[step]))
+    for step in range(max(rows) + 1):
+        since = (since + [angles.take(codes[step]) for angles in HALF_ANGLES]) * reused[step]
         if step in rows:
             sums[:, rows[step]] = since
     proxy = nan_means(np.where(np.isnan(used), np.nan, sums))
@@ -142,3 +171,6 @@ def _half_angle_range(codes: np.ndarray) -> np.ndarray:
     """The smallest and largest `tan_half_angle` that the codes allow, [2, *]; 0 for no drift."""
     ends = np.stack([decode(np.maximum(codes - 0.5, 0)), decode(np.minimum(codes + 0.5, 254))])
     return np.where(codes == NOT_EVALUATED, 0, tan_half_angle(ends))
+
+
+HALF_ANGLES = _half_angle_range(np.arange(NOT_EVALUATED + 1))  # of every code

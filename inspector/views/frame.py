@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 
 from engine.trace.trace import Trace
-from inspector.page_data.packing import packed
+from inspector.page_data.packing import pack_arrays
 from inspector.page_data.tokens import known
+
+# The views that need more than a recording level, and the array of the trace that each draws.
+ONLY_IN_SOME = {"similarity": "similarity", "guider": "guided_count"}
 
 
 def level_of(trace: Trace) -> str:
@@ -24,9 +27,17 @@ def level_of(trace: Trace) -> str:
 def frame(trace: Trace) -> dict[str, Any]:
     """Sizes, the step that unmasked each position, final token ids, kinds and plans.
 
+    The facts of `frame_facts`, and `plan` [S, L, 4, T/8] as in the trace, empty if no plans were
+    recorded.
+    """
+    return pack_arrays(frame_facts(trace) | {"plan": trace.arrays()["plan"]})
+
+
+def frame_facts(trace: Trace) -> dict[str, Any]:
+    """Sizes, the step that unmasked each position, final token ids, and kinds of the steps.
+
     `before` [T] marks answer tokens that were known before the first step. `revealed` [T] is the
-    step that committed a position, -1 for none. `plan` [S, L, 4, T/8] is as in the trace, empty if
-    no plans were recorded.
+    step that committed a position, -1 for none. `lacks` names views that the run has no data for.
     """
     arrays, spec = trace.arrays(), trace.meta["spec"]
     prompt = arrays["prompt_mask"]
@@ -39,11 +50,11 @@ def frame(trace: Trace) -> dict[str, Any]:
         "block": block if type(block) is int and block > 0 else max(int((~prompt).sum()), 1),
         "layers": arrays["plan"].shape[1] or (layers if type(layers) is int else 0),
         "steps": trace.steps,
-        "revealed": packed(trace.step_map()),
-        "before": packed(known(trace)),
-        "ids": packed(trace.canvas_at(trace.steps).astype(np.int32)),
-        "blocks": packed(arrays["block"]),
-        "kinds": packed(arrays["kind"]),
-        "rows": packed(arrays["rows"]),
-        "plan": packed(arrays["plan"]),
+        "revealed": trace.step_map(),
+        "before": known(trace),
+        "ids": trace.canvas_at(trace.steps).astype(np.int32),
+        "blocks": arrays["block"],
+        "kinds": arrays["kind"],
+        "rows": arrays["rows"],
+        "lacks": [name for name, array in ONLY_IN_SOME.items() if not arrays[array].size],
     }

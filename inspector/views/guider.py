@@ -10,7 +10,8 @@ import numpy as np
 from engine.core.events import PARTS
 from engine.trace.trace import Trace
 from inspector.page_data.lane_card import guider_facts
-from inspector.page_data.packing import packed
+from inspector.page_data.packing import pack_arrays
+from inspector.page_data.timeline import places
 from inspector.page_data.tokens import pieces
 from inspector.views import verdicts
 from inspector.views.verdicts import column
@@ -29,46 +30,45 @@ def guider(trace: Trace) -> dict[str, Any]:
 
     Returns a document with:
 
-    - the arrays of `acceptance`, and `names`, into which the codes of `cells` point;
+    - `cells` [S, G]: the verdict of each step on each answer token as a code into `names`, 255 if
+      the token was not drafted;
+    - `drafted`, `accepted` [S]: numbers of tokens; `mean` [S]: the mean of `accepted` so far;
+    - `histogram` [K + 1]: number of steps by accepted length k; `survival` [K + 1]: Pr(k >= j);
+    - `reached` [S]: tokens per step so far; `needed` [S]: the tokens per step that offset the
+      guider's FLOPs (see `break_even`);
     - `numbers`: sums and shares of the run;
     - if the verdicts were recorded, `draft_*` [J] and `guider_*` [H] as in the trace, and `span`
       [J, 2]: the guider tokens that spell each drafted token.
 
     Raises ValueError if the verdicts do not fit the answer.
     """
+    found = guider_facts_of(trace)
+    if not found["asked"]:
+        return found
+    own = {"cells": verdicts.cells(trace)} | drafts(trace, range(trace.steps))
+    return pack_arrays(found | own)
+
+
+def guider_facts_of(trace: Trace) -> dict[str, Any]:
+    """What `guider` returns for whole steps and for the run, without `cells` and tokens."""
     arrays = trace.arrays()
     if not len(arrays["guided_count"]):
         return {"asked": False}
-    shown = {name: packed(array) for name, array in acceptance(trace).items()}
-    ids = np.unique(np.concatenate((arrays["guider_id"], arrays["guider_top"]))).tolist()
-    found = {
+    return acceptance(trace) | {
         "asked": True,
         "about": guider_facts(trace),
         "rule": rule(trace),
         "names": list(verdicts.NAMES),
         "recorded": bool(len(arrays["draft_step"])),
         "numbers": numbers(trace),
-        "pieces": pieces(trace.pieces, np.unique(arrays["draft_id"]).tolist()),
-        "guider_pieces": pieces(trace.guider_pieces, ids),
-        "span": packed(verdicts.spans(trace)),
     }
-    found |= shown | {f"draft_{name}": packed(arrays[f"draft_{name}"]) for name in DRAFTS}
-    return found | {f"guider_{name}": packed(arrays[f"guider_{name}"]) for name in TOKENS}
 
 
-def acceptance(trace: Trace) -> dict[str, np.ndarray]:
+def acceptance(trace: Trace) -> dict[str, Any]:
     """How much of each step's draft the guider accepted, in a run with a guider.
 
-    Returns these arrays:
-
-    - `cells` uint8 [S, G]: the verdict of each step on each answer token as a code into
-      `verdicts.NAMES`, 255 if the token was not drafted;
-    - `drafted`, `accepted` [S]: numbers of tokens; `mean` [S]: the mean of `accepted` so far;
-    - `histogram` [K + 1]: number of steps by accepted length k; `survival` [K + 1]: Pr(k >= j);
-    - `reached` [S]: tokens per step so far; `needed` [S]: the tokens per step that offset the
-      guider's FLOPs (see `break_even`).
-
-    Raises ValueError if the verdicts do not fit the answer.
+    Returns the arrays `drafted`, `accepted`, `mean`, `histogram`, `survival`, `reached` and
+    `needed` of `guider`. Raises ValueError if the verdicts do not fit the answer.
     """
     verdicts.check(trace)
     arrays, accepted, tokens = trace.arrays(), column(trace, "accepted"), own_commits(trace)
@@ -76,7 +76,6 @@ def acceptance(trace: Trace) -> dict[str, np.ndarray]:
     counts = np.bincount(accepted)
     steps = np.arange(1, trace.steps + 1)
     return {
-        "cells": verdicts.cells(trace),
         "drafted": column(trace, "drafted").astype(np.int32),
         "accepted": accepted.astype(np.int32),
         "mean": (np.cumsum(accepted) / steps).astype(np.float32),
@@ -85,6 +84,46 @@ def acceptance(trace: Trace) -> dict[str, np.ndarray]:
         "reached": (np.cumsum(tokens) / steps).astype(np.float32),
         "needed": break_even(arrays["guided_flops"][:, 0], flops),
     }
+
+
+def drafts(trace: Trace, steps: range) -> dict[str, Any]:
+    """The drafted tokens of `steps` and the guider's: `draft_*`, `guider_*`, `span`, both texts.
+
+    `span` are indices into the `guider_*` arrays that are returned.
+    """
+    arrays = trace.arrays()
+    ends = steps.start, steps.stop
+    mine, theirs = (slice(*map(int, np.searchsorted(arrays[f"{name}_step"], ends)))
+                    for name in ("draft", "guider"))  # fmt: skip
+    found: dict[str, Any] = {f"draft_{name}": arrays[f"draft_{name}"][mine] for name in DRAFTS}
+    found |= {f"guider_{name}": arrays[f"guider_{name}"][theirs] for name in TOKENS}
+    spans = verdicts.spans(trace, steps)[mine]
+    ids = np.unique(np.concatenate((found["guider_id"], found["guider_top"]))).tolist()
+    return found | {
+        "span": np.where(spans == verdicts.NO_TOKEN, spans, spans - np.int32(theirs.start)),
+        "pieces": pieces(trace.pieces, np.unique(found["draft_id"]).tolist()),
+        "guider_pieces": pieces(trace.guider_pieces, ids),
+    }
+
+
+def probability_points(trace: Trace, steps: range) -> dict[str, np.ndarray]:
+    """The drafted tokens of `steps`: `draft_step`, `draft_position`, `draft_p_f`, `draft_p_g`.
+
+    `verdict` [J] is the code of each token's verdict, as in `cells` of `guider`.
+    """
+    arrays, index = trace.arrays(), places(trace)
+    part = slice(*map(int, np.searchsorted(arrays["draft_step"], (steps.start, steps.stop))))
+    names = ("draft_step", "draft_position", "draft_p_f", "draft_p_g")
+    found = {name: arrays[name][part] for name in names}
+    where = found["draft_step"], index[found["draft_position"]]
+    return found | {"verdict": verdicts.cells(trace)[where]}
+
+
+def check_guided(trace: Trace) -> None:
+    """Raise ValueError if the run has no guider or the verdicts do not fit the answer."""
+    if not len(trace.arrays()["guided_count"]):
+        raise ValueError("This run has no guider.")
+    verdicts.check(trace)
 
 
 def break_even(guided: np.ndarray, rest: np.ndarray) -> np.ndarray:

@@ -10,10 +10,13 @@ import numpy as np
 from engine.core.drift_codes import NOT_EVALUATED, decode
 from engine.core.events import QUANTITIES, SITES
 from engine.trace.trace import Trace
-from inspector.page_data.packing import packed
+from inspector.page_data.packing import pack_arrays
+from inspector.page_data.row_counts import popcount
+from inspector.views.schedule import rows_done
 
 REUSED = {"dare_kv": SITES.index("k"), "dare_o": SITES.index("attn")}
 PER_DECADE = 6
+NEVER = 65_535
 
 
 def queries(trace: Trace) -> dict[str, Any]:
@@ -34,25 +37,63 @@ def queries(trace: Trace) -> dict[str, Any]:
 
     Raises ValueError if the run has no drifts.
     """
+    codes = query_codes(trace)
+    counts = np.stack([layer_histogram(trace, layer) for layer in range(codes.shape[1])])
+    arrays = {"q0": codes, "counts": counts, "reuse": reuse_by_layer(trace)}
+    return pack_arrays(query_facts(trace) | arrays)
+
+
+def query_codes(trace: Trace) -> np.ndarray:
+    """Drift codes of the first head's query [S, L, T]; ValueError if the run has no drifts."""
     arrays = trace.arrays()
     if not len(arrays["drift"]) or not len(arrays["plan"]):
         raise ValueError("This run has no recorded drift: press Record to see the query drift.")
-    codes = arrays["drift"][:, :, QUANTITIES.index("q0")]
-    kept, part = ~trace.recompute_map(), dare_part(trace)
+    return arrays["drift"][:, :, QUANTITIES.index("q0")]
+
+
+def query_facts(trace: Trace) -> dict[str, Any]:
+    """What `queries` returns except `q0`, `counts` and `reuse`."""
+    layers, part = query_codes(trace).shape[1], dare_part(trace)
     found = trace.meta.get("facts")
     facts: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
-    edges = bins()
     return {
-        "q0": packed(codes),
-        "threshold": _of_layers(facts.get("threshold"), codes.shape[1]),
-        "aimed": _of_layers(facts.get("reuse"), codes.shape[1]),
+        "threshold": _of_layers(facts.get("threshold"), layers),
+        "aimed": _of_layers(facts.get("reuse"), layers),
         "dare": part is not None,
         "site": REUSED.get(part or "", SITES.index("v")),
         "anchor": _anchor(trace, part),
-        "edges": packed(_drifts(edges)),
-        "counts": packed(histogram(codes, kept, edges)),
-        "reuse": packed(reuse(codes, kept) if part else _mean_reuse(kept)),
+        "edges": _drifts(bins()),
     }
+
+
+def layer_histogram(trace: Trace, layer: int) -> np.ndarray:
+    """The part of `counts` in `queries` that belongs to one layer, int32 [4, 2, bins]."""
+    kept = ~trace.recompute_map((slice(None), layer))
+    return histogram(query_codes(trace)[:, layer], kept, bins())
+
+
+def reuse_by_layer(trace: Trace) -> np.ndarray:
+    """The array `reuse` of `queries`."""
+    codes = query_codes(trace)
+    if dare_part(trace):
+        return reuse(codes, trace.arrays()["plan"])
+    done = rows_done(trace, 0, codes.shape[-1])[1:]
+    if not len(done):
+        return np.full(done.shape[1:], np.nan, np.float32)
+    return (1 - done.mean(0) / codes.shape[-1]).astype(np.float32)
+
+
+def ages(fresh: np.ndarray) -> np.ndarray:
+    """Steps since a row was recomputed, uint16 [S, T]; NEVER before its first time.
+
+    `fresh` [S, T] bool says whether a step recomputed the row.
+    """
+    out = np.empty(fresh.shape, np.uint16)
+    age = np.full(fresh.shape[1:], NEVER, np.uint16)
+    for row, reused in zip(out, ~fresh, strict=True):
+        row[:] = (age + (age != NEVER)) * reused
+        age = row
+    return out
 
 
 def dare_part(trace: Trace) -> str | None:
@@ -73,40 +114,38 @@ def bins() -> np.ndarray:
 
 
 def histogram(codes: np.ndarray, kept: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Number of rows by drift, int32 [L, 4, 2, bins]: recomputed and reused rows.
+    """Number of rows of a layer by drift, int32 [4, 2, bins]: recomputed and reused rows.
+
+    Args:
+        codes: drift codes [S, T].
+        kept: whether a row was reused at a site, bool [S, 4, T].
+        edges: borders of the bins as codes.
+    """
+    sites = range(kept.shape[1])
+    combined = codes.astype(np.uint16)  # bit 8 and those above it: the sites that were reused
+    for site in sites:
+        combined |= kept[:, site].astype(np.uint16) << (8 + site)
+    counts = np.bincount(combined.ravel(), minlength=256 << len(sites)).reshape(-1, 256)
+    binned = np.add.reduceat(counts[:, :NOT_EVALUATED], edges[:-1], axis=1)
+    held = np.arange(len(counts))
+    flags = [[held >> site & 1 == flag for flag in (0, 1)] for site in sites]
+    return np.array([[binned[own].sum(0) for own in pair] for pair in flags], np.int32)
+
+
+def reuse(codes: np.ndarray, plan: np.ndarray) -> np.ndarray:
+    """Share of reused rows among the rows with a drift, float32 [L, 4]; NaN if there are none.
 
     Args:
         codes: drift codes [S, L, T].
-        kept: whether a row was reused at a site, bool [S, L, 4, T].
-        edges: borders of the bins as codes.
+        plan: bits of the rows recomputed, uint8 [S, L, 4, T / 8].
     """
-    layers, sites = codes.shape[1], kept.shape[2]
-    out = np.zeros((layers, sites, 2, len(edges) - 1), np.int32)
-    place = np.searchsorted(edges, np.arange(NOT_EVALUATED), "right") - 1
-    for layer in range(layers):
-        seen = codes[:, layer] != NOT_EVALUATED
-        where = place[codes[:, layer][seen]]
-        for site in range(sites):
-            reused = kept[:, layer, site][seen]
-            for flag in (False, True):
-                out[layer, site, int(flag)] = np.bincount(
-                    where[reused == flag], None, len(edges) - 1
-                )
-    return out
-
-
-def reuse(codes: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Share of reused rows among the rows with a drift, float32 [L, 4]; NaN if there are none."""
-    seen = (codes != NOT_EVALUATED)[:, :, None]
-    count = seen.sum((0, 3))
-    hits = (kept & seen).sum((0, 3))
+    count = np.zeros((plan.shape[1], 1), np.int64)
+    hits = np.zeros(plan.shape[1:3], np.int64)
+    for own, done in zip(codes, plan, strict=True):
+        seen = np.packbits(own != NOT_EVALUATED, axis=-1)[:, None]
+        count += popcount(seen)
+        hits += popcount(seen & ~done)
     return np.where(count > 0, hits / np.maximum(count, 1), np.nan).astype(np.float32)
-
-
-def _mean_reuse(kept: np.ndarray) -> np.ndarray:
-    if len(kept) < 2:
-        return np.full(kept.shape[1:3], np.nan, np.float32)
-    return kept[1:].mean((0, 3), dtype=np.float32)
 
 
 def _drifts(edges: np.ndarray) -> np.ndarray:

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.core.drift_codes import NOT_EVALUATED, decode
+from engine.core.drift_codes import DRIFTS as ALL_DRIFTS
+from engine.core.drift_codes import NOT_EVALUATED
 from engine.core.events import QUANTITIES
 from engine.trace.trace import Trace
 from inspector.page_data.packing import packed
@@ -14,7 +15,7 @@ from inspector.page_data.packing import packed
 FLOOR, BINS = 1e-4, 48  # twelve bins per decade: the finest in which no bin is without a code
 PAIRS = (("v", "attn"), ("v", "ffn"), ("q0", "k"), ("q0", "v"), ("q0", "attn"))
 TOGETHER = (("v", "attn", "ffn"), ("q0", "k", "v", "attn"))  # quantities compared on the same rows
-DRIFTS = decode(np.arange(NOT_EVALUATED))
+DRIFTS = ALL_DRIFTS[:NOT_EVALUATED]
 LOGS = np.log10(np.maximum(DRIFTS, FLOOR))
 BIN_OF = np.minimum((BINS * (LOGS / -np.log10(FLOOR) + 1)).astype(int), BINS - 1)
 
@@ -53,21 +54,30 @@ def of_pair(drift: np.ndarray, x: str, y: str) -> tuple[np.ndarray, np.ndarray, 
     `drift` [S, L, Q, T] are drift codes. A row is counted if all quantities of its entry in
     TOGETHER are known.
     """
-    names = next(together for together in TOGETHER if {x, y} <= set(together))
-    known = (drift[:, :, [QUANTITIES.index(name) for name in names]] != NOT_EVALUATED).all(2)
     whole = np.zeros((NOT_EVALUATED, NOT_EVALUATED), np.int64)
     counts, stats, rows = [], [], []
     for layer in range(drift.shape[1]):
-        first, second = (
-            drift[:, layer, QUANTITIES.index(name)][known[:, layer]] for name in (x, y)
-        )
-        codes = first.astype(np.int64) * NOT_EVALUATED + second
-        joint = np.bincount(codes, minlength=whole.size).reshape(whole.shape)
+        joint = joint_counts(drift[:, layer], x, y)
         whole += joint
         counts.append(binned(joint))
         stats.append(correlations(joint))
         rows.append(joint.sum())
     return np.stack(counts), np.array([*stats, correlations(whole)]), np.array([*rows, whole.sum()])
+
+
+def joint_counts(drift: np.ndarray, x: str, y: str) -> np.ndarray:
+    """Number of rows by the codes of two quantities, int64 [NOT_EVALUATED, NOT_EVALUATED].
+
+    `drift` [S, Q, T] are the drift codes of a layer. Rows are counted as in `of_pair`.
+    """
+    names = next(together for together in TOGETHER if {x, y} <= set(together))
+    first, second = (drift[:, QUANTITIES.index(name)] for name in (x, y))
+    for name in set(names) - {x, y}:
+        unknown = drift[:, QUANTITIES.index(name)] == NOT_EVALUATED
+        first = np.where(unknown, np.uint8(NOT_EVALUATED), first)
+    codes = first.astype(np.uint16) << 8 | second
+    counts = np.bincount(codes.ravel(), minlength=256 * 256).reshape(256, 256)
+    return counts[:NOT_EVALUATED, :NOT_EVALUATED]
 
 
 def binned(joint: np.ndarray) -> np.ndarray:

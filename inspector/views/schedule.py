@@ -8,21 +8,17 @@ import numpy as np
 
 from engine.core.regions import REGIONS
 from engine.trace.trace import Trace
-from inspector.page_data.packing import packed
+from inspector.page_data.packing import pack_arrays
+from inspector.page_data.row_counts import count_bits, popcount
 
 
 def schedule(trace: Trace) -> dict[str, Any]:
-    """The plans of a run recorded at level `steps` or above, packed for the page.
-
-    Returns a document with `regions`, their names, and the arrays of `plans`. Raises ValueError if
-    the run has no plans.
-    """
-    found = {name: packed(array) for name, array in plans(trace).items()}
-    return {"regions": list(REGIONS), **found}
+    """The arrays of `plans`, packed for the page, and `regions`, the names of the regions."""
+    return {"regions": list(REGIONS)} | pack_arrays(plans(trace))
 
 
 def plans(trace: Trace) -> dict[str, np.ndarray]:
-    """What each step recomputed, and what was planned.
+    """The plans of a run recorded at level `steps` or above.
 
     Returns these arrays:
 
@@ -35,34 +31,58 @@ def plans(trace: Trace) -> dict[str, np.ndarray]:
 
     Raises ValueError if the run has no plans.
     """
-    arrays = trace.arrays()
-    if not len(arrays["plan"]):
-        raise ValueError(
-            "This run has no recorded plans: press Record to see what each step recomputed."
-        )
-    planned, done, bits = arrays["planned"], trace.recomputed_kinds(), trace.recompute_map()
-    known = planned != done if len(planned) else np.zeros(done.shape, bool)
-    return {
-        "planned": planned,
-        "done": done,
-        "differs": np.argwhere(known).astype(np.int32),
-        "portion": portion(bits, trace.region_rows(np.arange(len(bits)))),
-        "share": bits.mean(-1, dtype=np.float32),
-        "running": running(arrays["recomputed"]),
+    check(trace)
+    return kinds(trace) | {
+        "portion": portion(trace.arrays()["plan"], regions(trace)),
+        "share": share(trace),
+        "running": running(trace.arrays()["recomputed"]),
     }
 
 
-def portion(bits: np.ndarray, places: np.ndarray) -> np.ndarray:
+def check(trace: Trace) -> None:
+    """Raise ValueError if the trace has no plans."""
+    if not len(trace.arrays()["plan"]):
+        raise ValueError(
+            "This run has no recorded plans: press Record to see what each step recomputed."
+        )
+
+
+def kinds(trace: Trace) -> dict[str, np.ndarray]:
+    """The arrays `planned`, `done` and `differs` of `schedule`."""
+    planned, done = trace.arrays()["planned"], trace.recomputed_kinds()
+    unlike = planned != done if len(planned) else np.zeros(done.shape, bool)
+    return {"planned": planned, "done": done, "differs": np.argwhere(unlike).astype(np.int32)}
+
+
+def regions(trace: Trace) -> np.ndarray:
+    """The rows of each region in every step, bool [S, 3, T]."""
+    return trace.region_rows(np.arange(len(trace.arrays()["plan"])))
+
+
+def rows_done(trace: Trace, low: int, high: int) -> np.ndarray:
+    """Number of the rows [low, high) that were recomputed, int32 [S, L, 4]."""
+    return count_bits(trace.arrays()["plan"], low, high)
+
+
+def share(trace: Trace) -> np.ndarray:
+    """Share of the rows of a layer that were recomputed, float32 [S, L, 4]."""
+    length = len(trace.arrays()["canvas"])
+    return (rows_done(trace, 0, length) / length).astype(np.float32)
+
+
+def portion(plan: np.ndarray, places: np.ndarray) -> np.ndarray:
     """Share of each region that was recomputed, float32 [S, 3]; NaN for an empty region.
 
     Args:
-        bits: whether a row was recomputed, bool [S, L, 4, T].
+        plan: bits of the rows recomputed, uint8 [S, L, 4, T / 8].
         places: whether a position is in a region, bool [S, 3, T].
     """
-    by_row = bits.mean((1, 2), dtype=np.float32)[:, None]
-    rows = places.sum(-1)
-    sums = np.where(places, by_row, 0).sum(-1)
-    return np.where(rows > 0, sums / np.maximum(rows, 1), np.nan).astype(np.float32)
+    masks = np.packbits(places, axis=-1)
+    sums = [[popcount((rows & mask).reshape(-1)) for mask in own]
+            for rows, own in zip(plan, masks, strict=True)]  # fmt: skip
+    most = places.sum(-1) * plan.shape[1] * plan.shape[2]
+    whole = np.reshape(np.array(sums, np.float64), most.shape)
+    return np.where(most > 0, whole / np.maximum(most, 1), np.nan).astype(np.float32)
 
 
 def running(recomputed: np.ndarray) -> np.ndarray:

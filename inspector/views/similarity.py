@@ -6,23 +6,20 @@ from typing import Any
 
 import numpy as np
 
+from engine.core.drift_codes import DRIFTS
 from engine.trace.trace import Trace
-from inspector.page_data.packing import packed
+from inspector.page_data.packing import pack_arrays
 
 
 def similarity(trace: Trace) -> dict[str, Any]:
-    """The comparison of steps of a run recorded at level `layers`, packed for the page.
-
-    Compare figure 3 of Fast-dLLM and figure 4 of DARE. Returns the arrays of `comparison`. Raises
-    ValueError if no steps were compared.
-    """
-    return {name: packed(array) for name, array in comparison(trace).items()}
+    """The arrays of `comparison`, packed for the page."""
+    return pack_arrays(comparison(trace))
 
 
 def comparison(trace: Trace) -> dict[str, np.ndarray]:
-    """The cosines between pairs of steps.
+    """The comparison of steps of a run recorded at level `layers`.
 
-    Returns these arrays:
+    Compare figure 3 of Fast-dLLM and figure 4 of DARE. Returns these arrays:
 
     - `codes` uint8 [X (X + 1) / 2, 2, L, G]: drift codes of 1 - mean cosine of K and of V, for the
       lower triangle of pairs of steps, by rows;
@@ -31,14 +28,43 @@ def comparison(trace: Trace) -> dict[str, np.ndarray]:
 
     Raises ValueError if no steps were compared.
     """
-    arrays = trace.arrays()
-    if not arrays["similarity"].size:
+    return {"codes": compared(trace)} | compared_steps(trace)
+
+
+def compared(trace: Trace) -> np.ndarray:
+    """The array `codes` of `similarity`; ValueError if no steps were compared."""
+    codes = trace.arrays()["similarity"]
+    if not codes.size:
         raise ValueError(
             "No steps were compared in this run: press Record to run it again with the recorder "
             "on. A recording that was stopped has no comparison."
         )
-    return {
-        "codes": arrays["similarity"],
-        "steps": arrays["similarity_step"],
-        "groups": arrays["similarity_group"],
-    }
+    return codes
+
+
+def compared_steps(trace: Trace) -> dict[str, np.ndarray]:
+    """The arrays `steps` and `groups` of `similarity`."""
+    arrays = trace.arrays()
+    return {"steps": arrays["similarity_step"], "groups": arrays["similarity_group"]}
+
+
+def step_matrix(codes: np.ndarray, steps: int) -> np.ndarray:
+    """Drift codes of each step against each step, uint8 [X, X].
+
+    `codes` [X (X + 1) / 2] is the lower triangle by rows, `steps` is X.
+    """
+    high, low = np.tril_indices(steps)
+    matrix = np.empty((steps, steps), np.uint8)
+    matrix[high, low] = matrix[low, high] = codes
+    return matrix
+
+
+def change_per_step(codes: np.ndarray, steps: int) -> np.ndarray:
+    """Mean of 1 - cosine to the previous compared step, float32 [...]; NaN if there is none.
+
+    `codes` [X (X + 1) / 2, ...] is the lower triangle by rows, `steps` is X.
+    """
+    later = np.arange(1, steps)
+    if not len(later):
+        return np.full(codes.shape[1:], np.nan, np.float32)
+    return DRIFTS[codes[later * (later + 1) // 2 + later - 1]].mean(0).astype(np.float32)

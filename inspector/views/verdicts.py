@@ -89,12 +89,13 @@ def _mark_commits(trace: Trace, out: np.ndarray, index: np.ndarray) -> None:
         out[step[chosen], place[chosen]] = code
 
 
-def spans(trace: Trace) -> np.ndarray:
+def spans(trace: Trace, part: range | None = None) -> np.ndarray:
     """The guider tokens [first, last] that spell each drafted token, indices int32 [J, 2].
 
     The indices point into `guider_id`. Tokens are matched by their bytes. [NO_TOKEN, NO_TOKEN] if
-    the guider's probability is unknown. A token without bytes is an end of text and is matched
-    with the guider's last token, which has no bytes either.
+    the guider's probability is unknown, or the step is not in `part` (None: all steps). A token
+    without bytes is an end of text and is matched with the guider's last token, which has no bytes
+    either.
     """
     arrays = trace.arrays()
     out = np.full((len(arrays["draft_id"]), 2), NO_TOKEN, np.int32)
@@ -102,7 +103,7 @@ def spans(trace: Trace) -> np.ndarray:
     drafts = np.searchsorted(arrays["draft_step"], steps)
     tokens = np.searchsorted(arrays["guider_step"], steps)
     sizes = _sizes(arrays["draft_id"], trace)
-    for step in range(trace.steps):
+    for step in range(trace.steps) if part is None else part:
         mine, theirs = slice(*drafts[step : step + 2]), slice(*tokens[step : step + 2])
         highs, ends = (arrays[f"{n}_end"][at].astype(np.int64)
                        for n, at in (("draft", mine), ("guider", theirs)))  # fmt: skip

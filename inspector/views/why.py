@@ -11,7 +11,8 @@ import numpy as np
 from engine.core.events import KINDS, SITES
 from engine.core.reasons import GENERIC
 from engine.trace.trace import Trace
-from inspector.page_data.packing import packed
+from inspector.page_data.packing import pack_arrays
+from inspector.page_data.row_counts import count_bits
 
 FULL = KINDS.index("full")
 KNOB = re.compile(r"(!?)(\w+)=(.*)")
@@ -21,6 +22,11 @@ Row = Mapping[str, Any]
 
 
 def why(trace: Trace, caches: Sequence[Row] = ()) -> dict[str, Any]:
+    """The facts of `why_facts` with encoded arrays."""
+    return pack_arrays(why_facts(trace, caches))
+
+
+def why_facts(trace: Trace, caches: Sequence[Row] = ()) -> dict[str, Any]:
     """The reasons of a run's cache, and what their conditions and placeholders refer to.
 
     Args:
@@ -52,7 +58,7 @@ def why(trace: Trace, caches: Sequence[Row] = ()) -> dict[str, Any]:
         "parts": parts,
         "reasons": [_reasons(part, known.get(part, {}), knobs) for part in parts],
         "shift": 1 if trace.meta["model"].get("logit_shift") == 1 else 0,
-        "due": packed(refreshes(trace)),
+        "due": refreshes(trace),
         "facts": dict(facts),
         "budget_of": "all" if chooses_prompt_rows(trace) else "answer",
     }
@@ -72,7 +78,7 @@ def chooses_prompt_rows(trace: Trace) -> bool:
     arrays, shift = trace.arrays(), trace.meta["model"].get("logit_shift") == 1
     first = int(arrays["prompt_mask"].sum()) - int(shift)
     between = arrays["plan"][~refreshes(trace)[:, 0], 1:, SITES.index("ffn")]
-    return bool(np.unpackbits(between, axis=-1)[..., : max(first, 0)].any())
+    return bool(count_bits(between, 0, first).any())
 
 
 def _reasons(name: str, row: Row, knobs: Row) -> list[dict[str, str]]:

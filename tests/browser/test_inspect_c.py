@@ -225,3 +225,48 @@ def test_a_branch_runs_beside_its_parent_and_the_parent_comes_back(
     race.wait_state("imported")
     assert race.text("[data-lane=b] [data-answer]") == before
     assert page.locator("#ds-race [data-parent]").is_hidden()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_tapped_token_has_its_card_beside_it(app, new_page, width):
+    race = new_page(width, 844, has_touch=width == 390).open(f"{app.url}/?recorded=dllm_cache")
+    page = race.page
+    page.wait_for_function(
+        "document.querySelector('[data-view-link-field]').value.includes('recorded=dllm_cache')"
+    )
+    page.locator("#ds-race [data-inspect-lane-b]").click()
+    page.locator("#ds-race [data-inspect-step]").fill("11")
+    cell = page.locator("[data-lane=b] .ds-cell").nth(9)
+    if width == 390:
+        cell.tap()
+    else:
+        cell.click()
+    card = page.get_by_role("group", name="Token 10 of lane B")
+    words = card.locator(".ds-token-why")
+    words.get_by_text("rank").wait_for()
+    assert "the first 16 were taken" in words.inner_text()
+    box, below = card.bounding_box(), cell.bounding_box()
+    assert 0 <= box["y"] - below["y"] - below["height"] < 20
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= width
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert card.get_by_role("button", name="Branch from before step 12").is_enabled()
+    card.get_by_role("button", name="Close the card").click()
+    assert card.count() == 0
+
+
+def test_the_card_of_an_unrecorded_token_says_what_is_known_and_branches(small):
+    small.finish()
+    small.page.locator("[data-lane=b] [data-grid]").focus()
+    for key in ("Home", "Enter"):
+        small.page.keyboard.press(key)
+    card = small.page.locator(".ds-token-card")
+    assert "computed" in card.locator(".ds-token-why").inner_text()
+    small.page.keyboard.press("Tab")
+    small.page.keyboard.press("Escape")
+    assert card.count() == 0
+    assert small.page.evaluate("document.activeElement.matches('[data-lane=b] [data-grid]')")
+    small.page.keyboard.press("Enter")
+    card.locator("[data-branch=on]").click()
+    small.page.locator("#ds-race [data-parent]").wait_for()
+    assert card.count() == 0

@@ -1,10 +1,13 @@
 """The lessons in a real headless Chromium: done marks, answers, going back, links."""
 
+import re
+
 import numpy as np
 import pytest
 
 from engine.trace.trace import Trace
 from tests.support.browser import ROOT
+from tests.support.chromium import opened
 from tests.support.looking import recolour
 
 pytest_plugins = ["tests.support.chromium"]
@@ -234,3 +237,92 @@ def test_the_embedded_models_are_described(app, new_page, width):
     assert "tiny-dream" in text
     assert "no world knowledge" in text
     assert race.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_lesson_shows_its_problem_and_moves_the_cursor(course):
+    page = at_lesson(course, "attention", "drift")
+    problem = page.locator("[data-lesson-problem]").inner_text()
+    assert problem.endswith("?")
+    before = cursor(page)
+    page.get_by_role("button", name="Next step").click()
+    page.get_by_role("button", name="Previous layer").click()
+    assert cursor(page)[1:3] == [before[1] + 1, before[2] - 1]
+    page.locator("[data-lesson-step]").fill("12")
+    assert cursor(page)[1] == 12
+    assert page.locator("[data-lesson-cursor] output").first.inner_text().startswith("13 of ")
+
+
+def test_the_strip_has_a_cell_for_every_answer_token(course):
+    page = at_lesson(course, "attention", "drift")
+    page.locator("[data-lesson-step]").fill("12")
+    page.locator("[data-lesson-layer]").fill("7")
+    page.locator("[data-strip=bidirectional]").click()
+    trace = Trace.load(LESSONS / "plain.npz")
+    cells = page.locator("[data-strip-cells] .ds-strip-cell")
+    assert cells.count() == (~trace.arrays()["prompt_mask"]).sum()
+    marked = page.locator("[data-strip-cells] .ds-strip-moved")
+    words = page.locator("[data-strip-words]").inner_text()
+    before, after = (
+        int(n) for n in re.search(r"(\d+) answer tokens? .* (\d+) from", words).groups()
+    )
+    assert marked.count() == before + after
+    page.locator("[data-strip=causal]").click()
+    assert marked.count() == after
+    assert page.locator("[data-strip-cells] .ds-strip-kept").count() > 0
+
+
+def test_an_empty_answer_is_asked_for_and_a_wrong_one_gets_its_own_hint(course):
+    page = at_lesson(course, "masks", "candidates")
+    assert answer(page, "") == "Type a number first."
+    assert answer(page, "seven").endswith("Give a number, such as 12 or 3.5.")
+    assert "was unmasked at step" in answer(page, "1")
+    page = at_lesson(course, "clocks", "schedule")
+    assert page.locator("[data-lesson-select]").input_value() == ""
+    page.locator("[data-lesson-check]").click()
+    verdict = page.locator("[data-lesson-verdict]")
+    assert verdict.inner_text() == "Choose a setting first."
+    page.locator("[data-lesson-select]").select_option("dllm_25_50")
+    page.locator("[data-lesson-check]").click()
+    verdict.get_by_text("Not yet.").wait_for()
+
+
+def test_ticks_are_kept_and_can_be_cleared(app, new_page):
+    page = new_page().page
+    page.goto(f"{app.url}/?lesson=masks")
+    page.wait_for_function(READY.format("candidates"))
+    page.locator("[data-lesson-step]").press("Home")
+    page.locator("[data-lesson-step]").press("End")
+    page.wait_for_function(DONE)
+    page.goto(f"{app.url}/?lesson=teachers")
+    tick = page.locator('[data-lessons] [data-key="masks"] .ds-tick')
+    page.locator("[data-teachers-table] tr").first.wait_for()
+    assert tick.inner_text() == "✓"
+    page.locator("[data-forget]").click()
+    assert tick.inner_text() == ""
+    page.reload()
+    page.locator("[data-teachers-table] tr").first.wait_for()
+    assert tick.inner_text() == ""
+
+
+def test_the_page_for_teachers_lists_the_lessons_with_their_links(app, new_page):
+    page = new_page().page
+    page.goto(f"{app.url}/?lesson=teachers")
+    rows = page.locator("[data-teachers-table] tr")
+    rows.first.wait_for()
+    assert rows.count() == 11
+    links = page.locator("[data-teachers-table] input").evaluate_all("a => a.map((i) => i.value)")
+    assert links[0] == f"{app.url}/?lesson=masks"
+    page.locator("[data-teachers-table] .ds-lesson-open").nth(1).click()
+    page.wait_for_function(READY.format("drift"))
+    assert page.locator("[data-lesson-box]").is_visible()
+    assert page.locator("[data-teachers]").is_hidden()
+
+
+def test_the_link_to_a_lesson_has_a_copy_button(app, browser):
+    with opened(browser, permissions=["clipboard-read", "clipboard-write"]) as race:
+        page = race.page
+        page.goto(f"{app.url}/?lesson=drift")
+        page.wait_for_function(READY.format("counts"))
+        page.locator("[data-lesson-copy]").click()
+        page.locator("[data-lesson-copy]", has_text="Copied").wait_for()
+        assert page.evaluate("navigator.clipboard.readText()") == f"{app.url}/?lesson=drift"

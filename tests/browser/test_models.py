@@ -144,7 +144,7 @@ def test_the_plan_says_what_is_fetched_and_what_does_not_fit(new_page, url):
     race.settings()
     assert value(page, "device") == "cuda"
     type_model(page, fake.HUGE)
-    race.planned("Cannot run. model: needs 140 GB")
+    race.planned("Cannot run. Model: needs 140 GB")
     page.wait_for_selector("#ds-run[disabled]")
     type_model(page, fake.BIG)
     race.ready()

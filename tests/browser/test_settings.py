@@ -58,7 +58,7 @@ def test_a_link_brings_the_settings_back(app, new_page):
 
 def test_a_broken_link_is_said_and_harmless(app, new_page):
     race = new_page().open(app.url + "/?gen_length=-4&b.unmasker=magic")
-    assert "gen_length" in race.text("[data-note]")
+    assert "Answer length" in race.text("[data-note]")
     race.ready()
 
 
@@ -74,7 +74,7 @@ def test_impossible_settings_are_refused_in_place(own):
     length.fill("30")
     length.press("Tab")
     page.wait_for_function(
-        "/block_length.*nearest valid: 10 or 15/.test("
+        "/Block length.*nearest valid: 10 or 15/.test("
         "document.querySelector('#ds-plan [data-error]').textContent)"
     )
     length.fill("32")
@@ -117,7 +117,8 @@ def test_dice(own):
 
 def test_hostile_text_is_shown_as_text(app, new_page):
     race = new_page().open(app.link(prompt=HOSTILE))
-    assert race.page.locator("[data-question]").text_content() == HOSTILE
+    shown = "text => document.querySelector('[data-question]').textContent === text"
+    race.page.wait_for_function(shown, arg=HOSTILE)
     race.finish()
     race.page.locator("[data-prompt-box] summary").click()
     race.page.wait_for_function(
@@ -127,7 +128,7 @@ def test_hostile_text_is_shown_as_text(app, new_page):
     race.settings()
     race.page.locator("#ds-prompt textarea").fill(long)
     race.page.wait_for_function("document.querySelector('#ds-run').disabled")
-    assert "prompt" in race.page.locator("#ds-plan [data-error]").inner_text()
+    assert "Prompt" in race.page.locator("#ds-plan [data-error]").inner_text()
     assert race.page.evaluate("window.hit") is None
     assert race.page.locator(".ds img, .ds-plan img").count() == 0
     assert race.page.evaluate("document.documentElement.scrollWidth <= innerWidth")

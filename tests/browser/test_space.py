@@ -60,7 +60,7 @@ def test_who_waits_sees_a_place_and_an_estimate(public, visitor):
 
 def test_what_is_beyond_is_refused_in_the_page_and_by_the_api(site, new_page):
     race = new_page().open(site.link(gen_length="544", **{"a.steps": "544"}))
-    race.planned("gen_length: 544 is more than this public page allows; at most 512")
+    race.planned("Answer length: 544 is more than this public page allows; at most 512")
     race.page.locator("#ds-run[disabled]").wait_for()
     shape = {k: v for k, v in SMALL.items() if "." not in k} | {"gen_length": 64, "steps": 64}
     shape |= {"block_length": 16, "prompt": PROMPT * 70}

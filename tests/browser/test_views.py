@@ -98,7 +98,7 @@ def test_scrubbing_asks_the_server_nothing(ran):
 
 
 def test_a_run_ends_with_two_requests(ran):
-    """The plan; then the chart of times together with the models."""
+    """The plan; then the list of models."""
 
     def asked():
         return sum("/run/predict" in url for url in ran.watch.requests)
@@ -235,7 +235,7 @@ def test_colour_is_never_alone(ran):
     assert "underline" in new.evaluate("e => getComputedStyle(e).textDecorationLine")
     mask = page.locator(".ds-lane .ds-mask").first
     assert "radial-gradient" in mask.evaluate("e => getComputedStyle(e).backgroundImage")
-    assert page.locator(".ds-legend li").count() == 8
+    assert page.locator("[aria-label=Legend] li").count() == 8
 
 
 def test_what_the_page_weighs(app, new_page, record_property):

@@ -13,7 +13,7 @@ from engine.cache import base as cache_base
 from engine.unmask import base as unmask_base
 from tests.support.micro import ROOT
 
-HIDDEN = re.compile(r"\.(?!github$)")
+HIDDEN = re.compile(r"\.(?!github$)|node_modules$")
 FENCE = re.compile(r"^```.*?^```", re.M | re.S)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*\.(?:py|js|json|md|svg|png|toml|npz))`")

@@ -15,7 +15,6 @@ from engine.core.tables import replace_section, section_marks
 from engine.trace.trace import Trace
 from inspector.handlers.page_handlers import known_key
 from inspector.lessons.lessons import LESSONS
-from inspector.static_files import script
 from tests.support.browser import running_app
 from tests.support.micro import ROOT, make_spec, model_of, run
 
@@ -69,16 +68,20 @@ def test_a_mark_that_is_missing_is_named(missing):
         replace_section(RESULTS.replace(missing, ""), "", "costs")
 
 
+def source(name):
+    """A file of the page's scripts."""
+    return (ROOT / "inspector" / "web" / "src" / name).read_text()
+
+
 @pytest.mark.parametrize("link", LINKS)
 def test_a_link_into_the_page_opens_what_it_names(link):
     query = dict(parse_qsl(urlsplit(link).query))
     if lesson := query.get("lesson"):
         assert lesson in [one.key for one in LESSONS]
-    scripts = script("race")
-    views = re.findall(r"^INSPECT_VIEWS\.(\w+) = ", scripts, re.M)
+    views = re.findall(r'^import { (\w+) } from "./', source("inspect/views/index.ts"), re.M)
     assert query.get("look", "drift") in views
     if cursor := query.get("cursor"):
-        key = re.search(r"const CURSOR_KEY = /(.*)/;", scripts)[1]
+        key = re.search(r"const CURSOR_KEY = /(.*)/;", source("race/link.ts"))[1]
         lane, step, layer, position = re.fullmatch(key, cursor).groups()
         trace = Trace.load(ROOT / "assets" / "examples" / f"{lane}-recorded.npz")
         _, layers, _, positions = trace.arrays()["drift"].shape

@@ -12,8 +12,9 @@ from tests.support.micro import ROOT
 OPTIONAL = {"spaces"}  # installed by Hugging Face on a Space
 PYTHON = [
     ROOT / "app.py",
-    *(p for part in ("engine", "inspector") for p in (ROOT / part).rglob("*.py")),
-]
+    *(p for part in ("engine", "inspector") for p in (ROOT / part).rglob("*.py")
+      if "node_modules" not in p.parts),
+]  # fmt: skip
 DECLARED = (ROOT / "requirements.txt").read_text("utf-8").splitlines()
 
 

@@ -124,7 +124,7 @@ def download(name=BIG, parts=8):
 def serving(session, folder=None):
     """The page on a session, in this process; gives its address."""
     demo = build(session, folder)
-    _, url, _ = demo.launch(prevent_thread_lock=True, quiet=True, **launch_options())
+    _, url, _ = demo.launch(prevent_thread_lock=True, quiet=True, **launch_options(demo))
     try:
         yield url.rstrip("/")
     finally:

@@ -1,11 +1,14 @@
 """Branches: what is run on, what it stands beside, and what a refused wish leaves as it was."""
 
 import json
+from dataclasses import replace
 
 import gradio as gr
 import numpy as np
 import pytest
 
+from engine.config.branch_start import BranchStart
+from engine.config.spec import RunSpec
 from inspector.handlers.branching import Branching, child_record, trace_id
 from inspector.handlers.view_service import ViewService
 from inspector.run_store import RaceRecord
@@ -90,6 +93,35 @@ def test_back_shows_the_parent_again(handlers, record, request_of):
     assert handlers.current(request_of()) is record
 
 
+def test_a_branch_counts_the_steps_before_it_and_names_its_edits(handlers, record, request_of):
+    mask_again = int(np.flatnonzero(record.traces["a"].step_map()[-32:] == 0)[0])
+    last = ran(
+        handlers, request_of, run=record.run_id, lane="a", step=5, edits=[[mask_again, -1]]
+    )[-1]  # fmt: skip
+    start = last["lanes"]["b"]["start"]
+    assert (start["before"], start["branch"]) == (5, {str(mask_again): -1})
+    assert last["lanes"]["a"]["start"]["branch"] is None
+    again = ran(handlers, request_of, run=last["run"], lane="b", step=2, edits=[])[-1]
+    titles = [again["lanes"][lane]["start"]["title"] for lane in "ab"]
+    assert titles == ["Plain decoding, from step 6", "Plain decoding, from step 8"]
+
+
+def test_chosen_steps_are_probed_in_the_lane_that_took_them(handlers, record, request_of):
+    ran(handlers, request_of, run=record.run_id, lane="a", step=6, edits=[])
+    views = ViewService(handlers)
+    said = list(views.record(asked(level="probe", probe_at=[2, 9]), request_of()))
+    assert json.loads(said[-1][0])["message"] == ""
+    child = handlers.current(request_of())
+    steps = {lane: trace.arrays()["probe_step"].tolist() for lane, trace in child.recorded.items()}
+    assert steps == {"a": [2, 9], "b": [3]}
+    before = child.version
+    list(views.record(asked(level="probe", probe_at=[2]), request_of()))
+    assert child.version != before
+    assert len(child.recorded["b"].arrays()["probe_step"]) == 0
+    said = list(views.record(asked(level="probe", probe_at="3"), request_of()))
+    assert json.loads(said[-1][0])["message"] == "probe_at: expected a list of steps"
+
+
 def test_a_branch_can_be_recorded(handlers, record, request_of):
     last = ran(handlers, request_of, run=record.run_id, lane="a", step=6, edits=[])[-1]
     said = list(ViewService(handlers).record(asked(level="layers"), request_of()))
@@ -129,7 +161,10 @@ def test_a_parent_that_is_gone_is_named(handlers, record, request_of):
 
 def test_the_offspring_keeps_what_was_recorded_of_the_parent(record, traces):
     record.recorded = {"b": traces["a"]}
-    child = child_record(record, "b")
+    above = RunSpec.from_dict(traces["b"].meta["spec"])
+    start = BranchStart(trace_id(record, "b"), 4)
+    child = child_record(record, "b", replace(above, start=start))
+    assert child.steps_before == {"a": 0, "b": 4}
     assert (child.expected, child.parent) == ("45", record.run_id)
     assert child.traces["a"] is traces["b"]
     assert child.recorded == {"a": traces["a"]}

@@ -63,11 +63,6 @@ def test_a_recorded_run_is_shown_beside_plain_decoding_by_its_end_of_text_rule(f
     assert all(len(set(both)) == 1 for both in rules.values())
 
 
-def test_no_times_are_drawn_of_recorded_runs(files, handlers, request_of):
-    files.show_recorded(request_of(), "dual")
-    assert handlers.time_chart(request_of()) is None
-
-
 @pytest.mark.parametrize("name", ["plain", "none", "../a", "", None, 3, ["dual"], {"a": 1}])
 def test_only_names_of_the_list_are_read(files, request_of, name):
     assert files.show_recorded(request_of(), name).get("__type__") == "update"

@@ -10,11 +10,11 @@ from tests.support.browser import ROOT
 
 TERMS = {
     "row", "canvas", "lane", "step", "block", "drift", "probe", "refresh", "recompute", "reuse",
-    "frozen", "threshold", "nfe",
+    "frozen", "threshold", "nfe", "token-layer",
 }  # fmt: skip
 STATIC = ROOT / "inspector" / "static"
 SOURCES = ROOT / "inspector" / "web" / "src"
-LINK = re.compile(r'data-term=\\?"([^"$]*?)\\?"|termButton\("(\w+)"')
+LINK = re.compile(r'data-term=\\?"([^"$]*?)\\?"|termButton\("([\w-]+)"')
 
 
 def test_every_term_has_an_entry():

@@ -125,17 +125,17 @@ def test_the_plan_enables_run(handlers, small, request_of):
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"prompt": ""}, "prompt"),
-        ({"prompt": " \n "}, "prompt"),
-        ({"prompt": "nuts " * 1500}, "prompt"),
-        ({"a.steps": 5}, "steps"),
-        ({"gen_length": 0}, "gen_length"),
-        ({"gen_length": -8}, "gen_length"),
-        ({"block_length": 5}, "block_length"),
-        ({"b.threshold.threshold": float("nan")}, "threshold.threshold"),
-        ({"b.unmasker": "magic"}, "unmasker"),
-        ({"b.cache": None}, "cache"),
-        ({"model": "gone"}, "model"),
+        ({"prompt": ""}, "Prompt"),
+        ({"prompt": " \n "}, "Prompt"),
+        ({"prompt": "nuts " * 1500}, "Prompt"),
+        ({"a.steps": 5}, "Steps"),
+        ({"gen_length": 0}, "Answer length"),
+        ({"gen_length": -8}, "Answer length"),
+        ({"block_length": 5}, "Block length"),
+        ({"b.threshold.threshold": float("nan")}, "Threshold"),
+        ({"b.unmasker": "magic"}, "Unmasker"),
+        ({"b.cache": None}, "Cache"),
+        ({"model": "gone"}, "Model"),
     ],
 )
 def test_bad_settings_are_refused_in_place(handlers, form, session, request_of, changes, named):
@@ -235,7 +235,7 @@ def test_no_model_is_said(request_of):
     values = [widget.value for widget in form.inputs]
     plan = json.loads(handlers.plan(request_of(), *values)[0])
     assert not plan["ok"]
-    assert "model" in plan["error"]
+    assert "Model" in plan["error"]
 
 
 def copied_model(tmp_path, session):

@@ -36,8 +36,8 @@ def test_every_input_is_labelled(demo):
 def test_launch_options_are_known_to_gradio(demo):
     import inspect
 
-    assert set(launch_options()) <= set(inspect.signature(demo.launch).parameters)
-    assert launch_options()["ssr_mode"] is False
+    assert set(launch_options(demo)) <= set(inspect.signature(demo.launch).parameters)
+    assert launch_options(demo)["ssr_mode"] is False
 
 
 def loaded_after(statement, *modules):

@@ -291,3 +291,49 @@ def test_the_answer_does_not_depend_on_the_race_that_is_open(service, traces, na
 def test_the_service_refuses_races_that_the_lesson_does_not_have(service, name):
     assert json.loads(service.lesson(["terms", name]))["state"] == "failed"
     assert json.loads(service.check(["terms", name, "6.4", None]))["right"] is False
+
+
+def hint(traces, key, given):
+    lesson = BY_KEY[key]
+    lanes = dict(zip("ab", lesson.lanes, strict=True)) | {name: name for name in lesson.runs()}
+    return lesson.check({key: traces[name] for key, name in lanes.items()}, given, NOWHERE)
+
+
+def test_a_wrong_answer_gets_a_hint_that_fits_it(traces):
+    whole, stopped, guided = (
+        int(traces[name].arrays()["forwards"].sum())
+        for name in ("plain", "plain_fill_safe", "guided")
+    )
+    for key, given, words in (
+        ("masks", "1", "Token 1 was unmasked at step"),
+        ("masks", "500", "The answer has"),
+        ("attention", "0", "under causal attention"),
+        ("clocks", "dllm_25_50", "changes"),
+        ("thresholds", "1", "is the same in both runs"),
+        ("freezing", "1", "still recomputed after that step"),
+        ("freezing", "999", "frozen before that step"),
+        ("queries", f"{saved(traces, 'dare_o'):.1f}", "changes the text"),
+        ("terms", f"{whole / guided:.2f}", "compares unequal rules"),
+        ("terms", f"{whole / stopped:.2f}", "without guidance"),
+    ):
+        right, said = hint(traces, key, given)
+        assert not right
+        assert words in said, (key, given)
+
+
+def test_hints_do_not_give_the_answer_away(traces):
+    trace = traces["freecache"]
+    prompt = int(trace.arrays()["prompt_mask"].sum())
+    block = slice(prompt, prompt + trace.meta["spec"]["block_length"])
+    last = int(np.flatnonzero(trace.recompute_map()[:, :, :, block].any((1, 2, 3)))[-1])
+    for given in ("1", "3", "999"):
+        assert str(last + 2) not in hint(traces, "freezing", given)[1]
+
+
+def test_the_service_asks_for_a_number(service):
+    said = json.loads(service.check(["masks", "threshold_95", "seven", None]))
+    assert said == {"right": False, "said": "Give a number, such as 12 or 3.5."}
+
+
+def test_each_lesson_says_what_it_takes():
+    assert all(1 <= lesson.minutes <= 15 and lesson.goal.endswith(".") for lesson in LESSONS)

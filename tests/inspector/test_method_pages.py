@@ -75,8 +75,9 @@ def test_a_page_shows_its_knobs_with_default_and_range():
     assert rows["dllm_cache.prompt_interval"]["range"] == "1 to 1,024, or empty"
     assert rows["dllm_cache.recompute_ratio"]["range"] == "0.0 to 1.0"
     assert rows["dllm_cache.layer0_dense"] == {
-        "key": "dllm_cache.layer0_dense", "label": "Layer 1 dense", "default": "yes",
-        "range": "yes or no", "help": "Layer 1 is recomputed in every step, as released.",
+        "key": "dllm_cache.layer0_dense", "label": "All rows of layer 1", "default": "yes",
+        "range": "yes or no",
+        "help": "Layer 1 (layer 0 in the code) recomputes all its rows in every step, as released.",
         "background": method_doc(policies()["dllm_cache"]).knobs["layer0_dense"],
     }  # fmt: skip
     assert rows["dllm_cache.ref"]["range"] == "last_step, last_update"

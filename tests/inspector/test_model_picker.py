@@ -196,4 +196,4 @@ def test_the_plan_says_memory_and_download(big, form, request_of):
 def test_what_does_not_fit_is_refused_in_the_plan(big, form, request_of):
     found = planned(big, form, request_of(), model=fake.HUGE)
     assert not found["ok"]
-    assert found["error"].startswith("model: needs 140 GB")
+    assert found["error"].startswith("Model: needs 140 GB")

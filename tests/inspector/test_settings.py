@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import gradio as gr
 import pytest
 
 from engine.config.spec import RaceSpec
@@ -108,6 +109,34 @@ def test_titles(form, session):
     assert "0.9" in form.catalog.title(race.b.to_dict())
     assert form.catalog.title({"cache": "x", "unmasker": "y", "knobs": 3}) == "x + y"
     assert form.catalog.title({}) is not None
+
+
+def test_plain_decoding_in_another_order_has_a_title_of_its_own(form, session):
+    plain = session.default_race().a
+    scheduled = [
+        name for _, name in form.catalog.choices("unmasker") if form.catalog.uses_steps(name)
+    ]
+    titles = [form.catalog.title(replace(plain, unmasker=name).to_dict()) for name in scheduled]
+    assert titles[scheduled.index("quota")] == "Plain decoding"
+    assert titles[scheduled.index("dream")] == "Plain decoding (Dream)"
+    assert len(set(titles)) == len(scheduled) > 2
+
+
+def test_a_slider_can_stand_at_its_default(form):
+    sliders = {key: one for key, one in form.widgets.items() if isinstance(one, gr.Slider)}
+    assert sliders
+    for key, slider in sliders.items():
+        steps = (slider.value - slider.minimum) / slider.step
+        assert abs(steps - round(steps)) < 1e-6, key
+    eps = form.widgets["b.dream.eps"]
+    assert (type(eps), eps.value) == (gr.Number, 0.001)
+
+
+def test_knobs_are_called_as_the_papers_call_them(form):
+    labels = [widget.label for widget in form.inputs]
+    assert not {"Case2 B", "Ref B", "Eps B", "Cfg interval B"} & set(labels)
+    assert {"Compared with B", "Update ratio (ρ) B", "CFG interval B"} <= set(labels)
+    assert "Case 2 of the paper" in form.widgets["b.dllm_cache.case2"].info
 
 
 def test_the_plan_in_words(session):

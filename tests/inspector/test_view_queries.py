@@ -61,7 +61,8 @@ def test_shares_are_of_the_rows_compared(record):
         ]
         assert found[layer, site] == pytest.approx(sum(pairs) / len(pairs))
     assert found[4, 0] != pytest.approx(kept[1:, 4, 0].mean(), abs=0.05)
-    assert np.isnan(reuse(np.full((2, 1, 3), NOT_EVALUATED, np.uint8), kept[:2, :1, :, :3])).all()
+    plan = trace.arrays()["plan"][:2, :1, :, :1]
+    assert np.isnan(reuse(np.full((2, 1, 8), NOT_EVALUATED, np.uint8), plan)).all()
 
 
 def test_other_methods_have_no_threshold(record):
@@ -108,7 +109,10 @@ def test_counts_are_those_of_a_plain_loop(record):
     assert want[1].sum() > 0
     kept = np.ones((1, 1, 4, 3), bool)
     codes = np.array([[[NOT_EVALUATED, 0, 254]]], np.uint8)
-    assert histogram(codes, kept, edges)[0, 0, 1].nonzero()[0].tolist() == [0, len(edges) - 2]
+    assert histogram(codes[:, 0], kept[:, 0], edges)[0, 1].nonzero()[0].tolist() == [
+        0,
+        len(edges) - 2,
+    ]
 
 
 def test_a_run_without_drift_says_so(traces):

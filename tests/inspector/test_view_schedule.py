@@ -83,7 +83,7 @@ def test_an_empty_region_has_no_portion():
     places = np.array([[[True, True, False], [False, False, True], [False] * 3]])
     bits = np.zeros((1, 2, 4, 3), bool)
     bits[0, 0, :, 0] = True
-    found = portion(bits, places)[0]
+    found = portion(np.packbits(bits, axis=-1), places)[0]
     assert found[:2].tolist() == [0.25, 0]
     assert np.isnan(found[2])
 

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import fastapi
@@ -31,9 +32,12 @@ from inspector.files import export
 from inspector.form.settings import Form
 from inspector.handlers.page_handlers import Handlers
 from inspector.page_data import messages
+from inspector.slices.fields import Fields, SliceError
+from inspector.slices.registry import cut
 from inspector.views import registry
 from tests.inspector.conftest import make_form
 from tests.proofs.fuzz_web import over_http
+from tests.proofs.slice_times import requests
 from tests.support import looking
 from tests.support.hostile import Failed, each, is_named, junk, links, specs
 from tests.support.micro import write_checkpoint
@@ -109,11 +113,20 @@ class Fuzz:
         assert trace is not None
         for name in registry.VIEWS:
             json.dumps(registry.draw(trace, name))
+        self._cut(trace)
         if change[1] % 20 == 0:
             folder = self._folder / "out"
             folder.mkdir(exist_ok=True)
             export.write_race(record, folder, title)
         self.tally["trace drawn"] += 1
+
+    def _cut(self, trace: Trace) -> None:
+        """Every slice of a trace is cut, or refused by name."""
+        arrays = trace.arrays()
+        sizes = arrays["plan"].shape[1], trace.steps, len(arrays["canvas"])
+        for asked in requests(*sizes):
+            with suppress(SliceError):
+                cut(trace, Fields({name: str(value) for name, value in asked.items()}))
 
     def _refused(self, kind: str, said: str, given: object) -> None:
         if not is_named(said):

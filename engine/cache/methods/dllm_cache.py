@@ -39,8 +39,11 @@ COMPARED_SITES = {"v_cos": "v", "k_cos": "k", "v_l2": "v"}
 
 def _selected(selector: str, change: str) -> tuple[Reason, Reason]:
     """Why a row was chosen, and why another was not."""
+    compared = {"v_cos": "v", "k_cos": "k"}.get(selector)
+    cut = f"[ ({{cut:{compared}:ffn}})]" if compared else ""
     among = (
-        f"among the {{share:ffn:answer}} of the answer that changed most in layer {{layer}}{TIMES}"
+        f"among the {{share:ffn:answer}} of the answer that changed most in layer {{layer}}{cut}"
+        f"{TIMES}"
     )
     when = f"selector={selector}"
     return Reason(change + among, f"recomputed {when}"), Reason(f"{change}not {among}", when)
@@ -96,6 +99,7 @@ class DllmCache(CachePolicy):
         25,
         1,
         1024,
+        label="Prompt refresh interval (Kp)",
         optional=True,
         help="Steps between refreshes of the prompt; empty: only at the start.",
     )
@@ -103,11 +107,16 @@ class DllmCache(CachePolicy):
         5,
         1,
         1024,
+        label="Answer refresh interval (Kr)",
         optional=True,
         help="Steps between refreshes of the answer; empty: only at the start.",
     )
     recompute_ratio: float = knob(
-        0.25, 0.0, 1.0, help="Share of the answer recomputed in the steps between its refreshes."
+        0.25,
+        0.0,
+        1.0,
+        label="Update ratio (ρ)",
+        help="Share of the answer recomputed in the steps between its refreshes.",
     )
     selector: str = knob(
         "v_cos",
@@ -117,17 +126,21 @@ class DllmCache(CachePolicy):
         "the chosen rows; random computes both for the chosen rows alone.",
     )
     layer0_dense: bool = knob(
-        True, label="Layer 1 dense", help="Layer 1 is recomputed in every step, as released."
+        True,
+        label="All rows of layer 1",
+        help="Layer 1 (layer 0 in the code) recomputes all its rows in every step, as released.",
     )
     case2: str = knob(
         "code",
         choices=("code", "paper"),
-        help="At a refresh of the prompt alone: code also recomputes the chosen rows of the "
-        "answer; paper does not.",
+        label="Answer when only the prompt is refreshed",
+        help="Case 2 of the paper. code: the chosen rows of the answer are recomputed too, as in "
+        "the released code; paper: they are not.",
     )
     ref: str = knob(
         "last_step",
         choices=("last_step", "last_update"),
+        label="Compared with",
         help="What V or K is compared with: the previous step, or the last time that the row was "
         "recomputed. random compares nothing.",
     )

@@ -45,7 +45,7 @@ class Lookup(Family):
         problems = []
         for number in range(count):
             column = rng.randrange(2)
-            asked = rng.sample(people, scaled(rng, 1, 4, 5, size))
+            asked = rng.sample(people, rng.randint(4, 5))
             values = [table[who][column] for who in asked]
             sums = list(accumulate(values))
             group = " and ".join(filter(None, (", ".join(asked[:-1]), asked[-1])))

@@ -44,7 +44,7 @@ class Dream(Quota):
     alg: str = knob(
         "entropy",
         choices=tuple(SCORES),
-        label="Measure",
+        label="Measure (alg)",
         help="What candidates are ranked by; origin reveals positions at random.",
     )
     top_p: float = knob(
@@ -61,7 +61,11 @@ class Dream(Quota):
         help="released rounds down as Dream's code does, so the first steps may reveal nothing.",
     )
     eps: float = knob(
-        0.001, 1e-6, 0.5, label="Eps", help="Released schedule only: the final time t."
+        0.001,
+        1e-6,
+        0.5,
+        label="Final time (eps)",
+        help="Released schedule only: where the time t ends.",
     )
 
     def __post_init__(self) -> None:

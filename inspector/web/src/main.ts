@@ -5,3 +5,7 @@ export { plan } from "./page/plan.ts";
 export { preset } from "./page/preset.ts";
 export { theorem } from "./page/theorem.ts";
 export { race } from "./race/race.ts";
+
+// The tests compare the sentences of the token card with runs of the engine.
+export { unpack } from "./inspect/arrays.ts";
+export { Why } from "./inspect/why.ts";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Rgb } from "../src/base/colours.ts";
-import { gridOf, pixels, reduced, scattered } from "../src/figures/cells.ts";
+import { gridOf, pixels, reduced, scattered, severalOf } from "../src/figures/cells.ts";
 import type { CellPoint } from "../src/figures/spec.ts";
 import { runs } from "../src/figures/heat.ts";
 
@@ -18,7 +18,7 @@ function row(values: (number | null)[]): ReturnType<typeof gridOf> {
 function codes(values: number[]): ReturnType<typeof gridOf> {
   const palette = Array.from({ length: 255 }, () => RED);
   const cells = { codes: Uint8Array.from(values), palette };
-  return gridOf({ x: axis(values.length), y: axis(1), value: () => null, cells });
+  return gridOf({ x: axis(values.length), y: axis(1), value: () => null, cells: () => cells });
 }
 
 test("a pixel of several values shows the largest of those that have data", () => {
@@ -33,12 +33,53 @@ test("a pixel of several values shows the mean of those that have data", () => {
 
 test("a pixel of several codes shows the largest that is not the code of no data", () => {
   const { values } = reduced(codes([3, 255, 255, 255, 0, 1]), 3, 1, "largest");
-  assert.deepEqual([...values], [3, NaN, 1]);
+  assert.deepEqual([...values], [3, -1, 1]);
 });
 
 test("a mean of codes leaves out the code of no data", () => {
-  const { values } = reduced(codes([3, 255, 255, 255, 0, 1]), 3, 1, "mean");
-  assert.deepEqual([...values], [3, NaN, 0.5]);
+  const grid = reduced(codes([3, 255, 255, 255, 0, 2]), 3, 1, "mean");
+  assert.deepEqual([...grid.values], [3, -1, 1]);
+  assert.deepEqual([...pixels(grid, { colour: () => BLUE })], [0xff0000ff, 0, 0xff0000ff]);
+});
+
+test("a pixel of several codes shows the first of the legend, that is the smallest", () => {
+  const { values } = reduced(codes([3, 255, 255, 255, 0, 1]), 3, 1, "first");
+  assert.deepEqual([...values], [3, -1, 0]);
+  assert.deepEqual([...reduced(row([2, 1, null, 4]), 2, 1, "first").values], [1, 4]);
+});
+
+test("a mean is taken of the numbers that codes stand for, and shown as the code next to it", () => {
+  const palette = [RED, RED, RED, RED];
+  const cells = { codes: Uint8Array.of(0, 3, 3, 255), palette, numbers: [0, 1, 10, 100] };
+  const grid = gridOf({ x: axis(4), y: axis(1), value: () => null, cells: () => cells });
+  assert.deepEqual([...reduced(grid, 2, 1, "mean").values], [2, 3]);
+  assert.deepEqual([...reduced(grid, 1, 1, "mean").values], [3]);
+});
+
+test("codes may have two bytes", () => {
+  const cells = { codes: Uint16Array.of(300, 65535, 7), palette: Array<Rgb>(301).fill(RED) };
+  const grid = gridOf({ x: axis(3), y: axis(1), value: () => null, cells: () => cells });
+  assert.deepEqual([...reduced(grid, 1, 1, "largest").values], [300]);
+  assert.deepEqual([...pixels(grid, { colour: () => BLUE })], [0xff0000ff, 0, 0xff0000ff]);
+});
+
+test("what several cells show depends on the legend", () => {
+  assert.equal(severalOf({}), "largest");
+  assert.equal(severalOf({ legend: { items: [] } }), "first");
+  assert.equal(severalOf({ several: "mean", legend: { items: [] } }), "mean");
+});
+
+test("codes become pixels without a call for each cell", () => {
+  const cells = {
+    codes: Uint8Array.from({ length: 64 * 64 }, (_, i) => i % 256),
+    palette: Array<Rgb>(256).fill(RED),
+  };
+  let calls = 0;
+  const count = (): null => (calls++, null);
+  const spec = { x: axis(64), y: axis(64), value: count, cells: () => cells };
+  const colour = (): Rgb => (calls++, BLUE);
+  pixels(reduced(gridOf(spec), 16, 16, "largest"), { colour });
+  assert.ok(calls <= 256, String(calls));
 });
 
 test("rows are reduced too, and every cell is in one pixel", () => {
@@ -55,7 +96,13 @@ test("a grid that fits is left alone", () => {
 
 test("codes take the colours of the palette, and codes without one are transparent", () => {
   const cells = { codes: Uint8Array.of(0, 1, 2), palette: [RED, null] };
-  const spec = { x: axis(3), y: axis(1), value: () => null, colour: () => BLUE, cells };
+  const spec = {
+    x: axis(3),
+    y: axis(1),
+    value: () => null,
+    colour: () => BLUE,
+    cells: () => cells,
+  };
   assert.deepEqual([...pixels(gridOf(spec), spec)], [0xff0000ff, 0, 0]);
 });
 

@@ -8,6 +8,8 @@ import { Store } from "../src/race/store.ts";
 
 const START: LaneStart = {
   title: "",
+  before: 0,
+  branch: null,
   prompt: [],
   canvas: { "3": 9 },
   length: 4,

@@ -20,6 +20,7 @@ function counts(
   const none = ints([0], []);
   const frame: Frame = {
     level: "layers",
+    lacks: [],
     positions: 4,
     prompt: 2,
     block: 2,

@@ -18,6 +18,8 @@ function lane(
   const out = new Lane(name);
   out.begin({
     title: "",
+    before: 0,
+    branch: null,
     prompt: [1],
     canvas,
     length: 4,
@@ -39,6 +41,7 @@ function frame(plan: number[]): Frame {
   const none = ints([0], []);
   return {
     level: "steps",
+    lacks: [],
     positions: 5,
     prompt: 1,
     block: 4,
@@ -107,7 +110,7 @@ test("the choices of both lanes are named, with step and confidence", () => {
   );
   assert.equal(
     splitLines(split, UNKNOWN)[0],
-    "The lanes first differ at answer token 2: A committed “t2” at step 2 (confidence 0.900), B committed “t3” at step 1 (confidence 0.900).",
+    "In the text, the lanes first differ at answer token 2: A committed “t2” at step 2 (confidence 0.900), B committed “t3” at step 1 (confidence 0.900).",
   );
 });
 

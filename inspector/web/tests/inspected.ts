@@ -36,6 +36,7 @@ export function frameOf(plan: SitePlan): Frame {
       }
   return {
     level: "layers",
+    lacks: [],
     positions,
     prompt: 2,
     block: 2,

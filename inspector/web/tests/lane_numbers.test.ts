@@ -8,6 +8,8 @@ function lane(name: LaneName, metrics: Record<string, number | null>): StartedLa
   const out = new Lane(name);
   out.begin({
     title: "title of " + name,
+    before: 0,
+    branch: null,
     prompt: [],
     canvas: {},
     length: 0,

@@ -1,7 +1,16 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { movedTokens, stripWords, type StripDrift } from "../src/page/lesson_strip.ts";
+import {
+  newestAt,
+  stripCells,
+  stripWords,
+  type Attention,
+  type StripCell,
+  type StripDrift,
+} from "../src/page/lesson_strip.ts";
 import { Progress, verdictWords } from "../src/page/lessons.ts";
+import { minutesWords } from "../src/page/teachers.ts";
+import { Ticks, type Storage } from "../src/page/ticks.ts";
 
 const NO_CHOICES = { choices: [] };
 
@@ -44,11 +53,77 @@ test("a token has to be pinned after the cursor was moved", () => {
   assert.equal(progress.complete({ action: "pin", ...NO_CHOICES }, true), true);
 });
 
-test("a wrong answer is not explained, except for a pinned cell", () => {
-  const wrong = { right: false, said: "It is 7." };
-  assert.equal(verdictWords(wrong, "number"), "Not yet. Look again.");
-  assert.equal(verdictWords(wrong, "pin"), "Not yet. It is 7.");
-  assert.equal(verdictWords({ ...wrong, right: true }, "number"), "Right. It is 7.");
+test("step 1 is a start of the replay, the last step its end", () => {
+  const progress = new Progress();
+  const done = (): boolean => progress.complete({ action: "scrub", ...NO_CHOICES }, false);
+  progress.noteFrame(2, 8);
+  progress.noteFrame(8, 8);
+  assert.equal(done(), false);
+  progress.noteFrame(1, 8);
+  progress.noteFrame(8, 8);
+  assert.equal(done(), true);
+});
+
+test("a verdict says what the check says", () => {
+  assert.equal(verdictWords({ right: false, said: "Look left." }), "Not yet. Look left.");
+  assert.equal(verdictWords({ right: true, said: "It is 7." }), "Right. It is 7.");
+});
+
+test("the minutes of all lessons are added up", () => {
+  assert.equal(minutesWords([{ minutes: 5 }, { minutes: 7 }]), "2 lessons, 12 minutes together");
+});
+
+/** A storage with one item. */
+function storageWith(item: string | null): Storage & { item: string | null } {
+  return {
+    item,
+    getItem() {
+      return this.item;
+    },
+    setItem(_, value) {
+      this.item = value;
+    },
+  };
+}
+
+test("ticks are kept in a storage and restored from it", () => {
+  const storage = storageWith(null);
+  new Ticks(storage).keep("masks", { done: true, right: false });
+  const progress = new Progress();
+  new Ticks(storage).restore("masks", progress);
+  assert.deepEqual([progress.done, progress.right], [true, false]);
+});
+
+test("cleared ticks are gone", () => {
+  const storage = storageWith('{"masks":{"done":true,"right":true}}');
+  new Ticks(storage).clear();
+  const progress = new Progress();
+  new Ticks(storage).restore("masks", progress);
+  assert.equal(progress.done, false);
+});
+
+test("what is not a tick is ignored, and a storage may fail", () => {
+  const forbidden: Storage = {
+    getItem() {
+      throw new Error("forbidden");
+    },
+    setItem() {
+      throw new Error("forbidden");
+    },
+  };
+  for (const storage of [
+    ...["", "7", "null", "[1]", '{"masks":null}', '{"masks":{"done":"yes"}}'].map(storageWith),
+    forbidden,
+    null,
+  ]) {
+    const ticks = new Ticks(storage);
+    const progress = new Progress();
+    ticks.restore("masks", progress);
+    assert.equal(progress.done, false);
+    ticks.keep("masks", { done: true, right: true });
+    ticks.restore("masks", progress);
+    assert.equal(progress.right, true);
+  }
 });
 
 /** Two steps, one layer, a prompt of one token and three answer tokens; the second is unmasked first. */
@@ -69,18 +144,40 @@ function driftOf(codes: number[]): StripDrift {
 /** All positions but the last one have drifted far. */
 const DRIFT = driftOf([200, 200, 200, 0]);
 
-test("drifted answer tokens are counted before the newest token and from it on", () => {
-  assert.deepEqual(movedTokens(FRAME, DRIFT, { step: 1, layer: 0 }, 2), [1, 1]);
+/** The strip of step 2, whose newest token is at position 2. */
+function stripOf(drift: StripDrift, attention: Attention): StripCell[] {
+  return stripCells(FRAME, drift, { step: 1, layer: 0 }, 2, attention);
+}
+
+test("the strip marks the answer tokens whose V drifted, on both sides of the newest", () => {
+  const cells = stripOf(DRIFT, "bidirectional");
+  assert.deepEqual(
+    cells.map(({ position, side, moved }) => [position, side, moved]),
+    [
+      [1, "before", true],
+      [2, "newest", true],
+      [3, "after", false],
+    ],
+  );
 });
 
 test("a row that was not evaluated has not drifted", () => {
-  const drift = driftOf([255, 255, 255, 255]);
-  assert.deepEqual(movedTokens(FRAME, drift, { step: 1, layer: 0 }, 2), [0, 0]);
+  const cells = stripOf(driftOf([255, 255, 255, 255]), "bidirectional");
+  assert.ok(cells.every(({ moved }) => !moved));
+});
+
+test("causal attention keeps V of the tokens before the newest", () => {
+  const codes = stripOf(DRIFT, "causal").map(({ code }) => code);
+  assert.deepEqual(codes, [null, 200, 0]);
+});
+
+test("the newest token is the one of the step before", () => {
+  assert.deepEqual([newestAt(FRAME, 0), newestAt(FRAME, 1), newestAt(FRAME, 5)], [-1, 2, -1]);
 });
 
 test("the strip tells the counts, and that causal attention keeps what is before", () => {
-  const words = (step: number, attention: "bidirectional" | "causal"): string =>
-    stripWords(FRAME, DRIFT, { step, layer: 0 }, attention);
+  const words = (step: number, attention: Attention): string =>
+    stripWords(FRAME, { step, layer: 0 }, stripOf(DRIFT, attention), attention);
   assert.equal(
     words(1, "bidirectional"),
     "Step 2, layer 1: answer token 2 had just been unmasked. 1 answer token before it and 1 from it on drifted by more than 0.001.",

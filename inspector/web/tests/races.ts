@@ -9,6 +9,8 @@ export const END = 99;
 export function laneStart(changes: Partial<LaneStart> = {}): LaneStart {
   return {
     title: "a lane",
+    before: 0,
+    branch: null,
     prompt: [1, 2, 3],
     canvas: {},
     length: 4,

@@ -83,6 +83,6 @@ test("a figure's name says its axes, its size and how it is read", () => {
   assert.equal(figureName(chart()), "Chart. step across, ms upwards." + end);
   assert.equal(
     figureName(map({ y: { name: "", count: 4 } })),
-    "Map. position across, 20 by 4 cells." + end,
+    "Map. position across, 20 by 4 cells." + end + " Plus and minus zoom, 0 shows all cells.",
   );
 });

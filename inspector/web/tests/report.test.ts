@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { shownRows } from "../src/race/numbers.ts";
+import { metricText, shownRows } from "../src/race/numbers.ts";
 import {
   chips,
   headline,
@@ -162,4 +162,19 @@ test("the table leaves out times of recorded runs and, without a guider, its num
   assert.ok(names(false, true).includes("total_ms") && !names(false, true).includes("guider_ms"));
   assert.ok(names(true, true).includes("guider_ms"));
   assert.ok(!names(true, false).some((name) => /_ms$|_per_s$/.test(name)));
+});
+
+test("what was recomputed is one figure, in percent; rows that entered the network are none", () => {
+  const names = shownRows([], true).map(([name]) => name);
+  assert.ok(names.includes("recomputed"));
+  assert.ok(!names.includes("rows") && !names.includes("rows_plain"));
+  assert.equal(metricText("recomputed", 0.474), "47.4");
+  assert.equal(metricText("nfe", 32), "32");
+  assert.equal(metricText("recomputed", null), "–");
+});
+
+test("a rate counts the tokens before the end of the text, and says so", () => {
+  const { lanes } = raceOf(steps([0, 1], [2]), steps([0]));
+  lanes.a.stops.add(12);
+  assert.deepEqual(stats(lanes.a, 2, true).at(-1), ["Text tokens/s", "100"]);
 });

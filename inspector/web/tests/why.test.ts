@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { NO_DATA } from "../src/inspect/codes.ts";
-import type { DriftCodes, RowCell } from "../src/inspect/planned_row.ts";
+import { NO_DATA, type DriftData } from "../src/inspect/codes.ts";
+import type { RowCell } from "../src/inspect/planned_row.ts";
 import { Why, type Reason, type Rules } from "../src/inspect/why.ts";
 import { bytes, frameOf } from "./inspected.ts";
 
@@ -13,7 +13,7 @@ const FRAME = frameOf((step, _, site, x) => {
 });
 
 /** Drifts of K and V, of which only the V of position 2 in step 2, layer 1, is known. */
-function driftOf(code: number): DriftCodes {
+function driftOf(code: number): DriftData {
   const drift = bytes([3, 2, 2, 6], new Array<number>(72).fill(NO_DATA));
   drift.values[1 * 24 + 1 * 6 + 2] = code;
   return { quantities: ["k", "v"], drift };
@@ -34,7 +34,7 @@ function rules(changes: Partial<Rules> = {}): Rules {
 function why(
   cell: Partial<RowCell>,
   changes: Partial<Rules> = {},
-  drift: DriftCodes | null = null,
+  drift: DriftData | null = null,
 ): Why {
   const place = { step: 1, layer: 0, position: 2, ...cell };
   return new Why(FRAME, rules(changes), drift, place);
@@ -141,6 +141,44 @@ test("a drift is empty without drifts, for an unknown quantity and where nothing
 test("a drift is a number, or below the smallest one shown", () => {
   assert.equal(why({}, {}, driftOf(254)).value("drift:v"), "2.0");
   assert.equal(why({}, {}, driftOf(0)).value("drift:v"), "less than 0.0001");
+});
+
+/** Drifts of V of the four rows of the answer in step 2, layer 1. */
+function answerDrift(...codes: number[]): DriftData {
+  const drift = bytes([3, 2, 2, 6], new Array<number>(72).fill(NO_DATA));
+  codes.forEach((code, i) => (drift.values[1 * 24 + 1 * 6 + 2 + i] = code));
+  return { quantities: ["k", "v"], drift };
+}
+
+test("a row's rank is that of its drift in the answer; equal drifts share theirs", () => {
+  const drift = answerDrift(3, 9, 3, 1);
+  assert.equal(why({ position: 3 }, {}, drift).value("rank:v"), "rank 1 of 4");
+  assert.equal(why({ position: 2 }, {}, drift).value("rank:v"), "rank 2 to 3 of 4");
+});
+
+test("a rank is empty if a drift is unknown, or the row is not in the answer", () => {
+  assert.equal(why({}, {}, answerDrift(3, 9, NO_DATA, 1)).value("rank:v"), "");
+  assert.equal(why({}, {}, answerDrift(3, 9, 3, 1)).value("rank:k"), "");
+  assert.equal(why({ position: 1 }, {}, answerDrift(3, 9, 3, 1)).value("rank:v"), "");
+  assert.equal(why({}).value("rank:v"), "");
+});
+
+test("the cut says what a row moved, its rank and how many were taken", () => {
+  const drift = answerDrift(254, 9, 1, 0);
+  assert.equal(
+    why({ position: 4 }, {}, drift).value("cut:v:ffn"),
+    "moved 0.00003, rank 3 of 4, the first 1 were taken, down to 2.0",
+  );
+  assert.match(why({ position: 5 }, {}, drift).value("cut:v:ffn"), /^moved less than 0.00002,/);
+});
+
+test("the cut is empty where the rows taken are not those of the largest drift", () => {
+  assert.equal(why({}, {}, answerDrift(3, 9, 1, 0)).value("cut:v:ffn"), "");
+  assert.equal(why({ step: 0 }, {}, answerDrift(9, 3, 1, 0)).value("cut:v:ffn"), "");
+});
+
+test("equal drifts may be taken or not", () => {
+  assert.match(why({}, {}, answerDrift(3, 3, 1, 0)).value("cut:v:ffn"), /rank 1 to 2 of 4/);
 });
 
 test("a fact is empty unless it is above 0", () => {

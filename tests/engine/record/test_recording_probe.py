@@ -13,10 +13,10 @@ from tests.support.reference import reference_logits
 LENGTH = 22
 
 
-def probed(family="mha", probes=16, prompts=None, **changes):
+def probed(family="mha", probes=16, prompts=None, chosen=(), **changes):
     """The steps of a run that were probed, as (event, probe), and all its events."""
     spec = make_spec(**changes)
-    events = run(model_of(family), spec, prompts, ProbeRecorder(16, probes)).events
+    events = run(model_of(family), spec, prompts, ProbeRecorder(16, probes, chosen)).events
     compared = [(e, e.recording.probe) for e in events if e.recording.probe is not None]
     return compared, events
 
@@ -102,6 +102,10 @@ def test_keys_that_a_window_hides_are_not_evaluated():
 @pytest.mark.parametrize(("probes", "steps"), [(1, [0]), (3, [0, 6, 11]), (4, [0, 4, 8, 12])])
 def test_probes_are_spread_evenly_over_the_steps(probes, steps):
     assert [event.step for event, _ in probed(probes=probes)[0]] == steps
+
+
+def test_chosen_steps_are_probed_and_no_others():
+    assert [event.step for event, _ in probed(probes=4, chosen=[5, 2, 99])[0]] == [2, 5]
 
 
 def test_probes_are_spread_evenly_over_the_tokens():

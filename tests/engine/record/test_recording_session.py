@@ -54,6 +54,9 @@ def test_a_plan_counts_the_exact_forwards(session):
     assert session.plan(RunSpec(**BASE | spec))["probe_forwards"] == 5
     assert len(traced(session, **spec).arrays()["probe_step"]) == 5
     assert session.plan(RunSpec(**BASE | spec | {"probe_steps": 64}))["probe_forwards"] == 16
+    chosen = {"record": "probe", "probe_at": [7, 3, 3]}
+    assert session.plan(RunSpec(**BASE | chosen))["probe_forwards"] == 2
+    assert traced(session, **chosen).arrays()["probe_step"].tolist() == [3, 7]
     assert session.plan(RunSpec(**BASE | {"record": "layers"}))["probe_forwards"] == 0
 
 

@@ -73,6 +73,7 @@ def test_texts_are_the_answer_up_to_its_stop_token(session):
     fixed = (*enumerate(ids), (len(ids), 1), (len(ids) + 1, 50))
     *_, end = events_of(session, fixed=fixed)
     assert end.texts == (" seven and 7",)
+    assert end.metrics["tokens"] == end.metrics["tokens_per_s"] == 0, "given tokens are not decoded"
 
 
 @pytest.mark.parametrize("cache", ["none", "prefix", "dual"])

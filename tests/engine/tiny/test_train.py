@@ -17,10 +17,10 @@ from engine.models.tokenizer import Tokenizer as EngineTokenizer
 from engine.serve.model_pool import ModelPool
 from engine.tiny import corpus, export, tokenizer
 from engine.tiny.batches import BatchStream
-from engine.tiny.network import Network, NetworkShape
+from engine.tiny.network import DISTANCES, Network, NetworkShape
 from engine.tiny.states import Recipe
-from engine.tiny.train import main
-from engine.tiny.training_state import initial_state
+from engine.tiny.train import main, optimizers
+from engine.tiny.training_state import initial_state, new_network
 from tests.support.micro import ROOT
 
 SMALL = ("--tokens", "300", "--save-every", "2", "--families", "short_problems")
@@ -190,3 +190,41 @@ def test_a_run_with_an_earlier_vocabulary_is_not_continued_but_starts_another(tm
     best = torch.load(old / "best.pt", weights_only=True)["embed"]
     taken = initial_state(new, old, 1, "words")["model"]["embed"]
     assert torch.equal(taken[rows["Ġpears"]], best[rows["Ġapples"]])
+
+
+def first_choices(model, block, ids):
+    """The distance [H, T] from each position to the one that each head of a block attends to most.
+
+    The input is that of the first layer, whatever the block.
+    """
+    x = torch.nn.functional.rms_norm(model.embed[ids], (model.shape.width,))
+    heads = model.shape.heads, model.shape.width // model.shape.heads
+    q, k = ((x @ weights.T).view(len(ids), *heads) for weights in (block.q, block.k))
+    turned = []
+    for t in (q, k):
+        a, b = t.chunk(2, dim=-1)
+        places = model.cos[: len(ids), None], model.sin[: len(ids), None]
+        turned.append(t * places[0] + torch.cat((-b, a), dim=-1) * places[1])
+    found = torch.einsum("ihd,jhd->hij", *turned).argmax(-1)
+    return found - torch.arange(len(ids))
+
+
+@pytest.mark.parametrize("layer", range(len(DISTANCES)))
+def test_seeded_heads_attend_to_their_distance_whatever_the_tokens(layer):
+    model = new_network(1)
+    ids = torch.randint(model.shape.vocab, (200,), generator=torch.Generator().manual_seed(2))
+    found = first_choices(model, model.blocks[layer], ids)[:, 10:-10]
+    for head, distance in enumerate(DISTANCES[layer]):
+        assert (found[head] == distance).float().mean() > 0.95
+    assert (found[len(DISTANCES[layer])] == -1).float().mean() < 0.1
+
+
+def test_muon_trains_the_matrices_of_the_mlps_alone():
+    model = new_network(1)
+    muon, adam = optimizers(model, 1e-3, 1e-2)
+    sizes = [
+        sum(p.numel() for group in o.param_groups for p in group["params"]) for o in (muon, adam)
+    ]
+    shape = model.shape
+    assert sizes[0] == 3 * shape.layers * shape.width * shape.hidden
+    assert sum(sizes) == sum(p.numel() for p in model.parameters())

@@ -2,15 +2,29 @@
 import type { Rgb } from "../base/colours.ts";
 import type { CellCodes, CellPoint, HeatSpec } from "./spec.ts";
 
-/** What a pixel shows that holds several cells. */
-export type Several = "largest" | "mean";
+/** What a pixel shows that holds several cells; the first is that of the smallest value. */
+export type Several = "largest" | "mean" | "first";
 
-/** Cells in row order. Of bytes, those flagged in `blank` have no data; of numbers, NaN. */
+/** What the pixels of a heat map show that hold several cells. */
+export function severalOf({ several, legend }: Pick<HeatSpec, "several" | "legend">): Several {
+  return several ?? (legend && legend.kind !== "scale" ? "first" : "largest");
+}
+
+/** Cells in row order: numbers, or codes. A number that is NaN, and the code -1, have no data. */
 export interface Grid {
   wide: number;
   high: number;
-  values: Uint8Array | Float64Array;
-  blank: Uint8Array | null;
+  values: CellCodes["codes"] | Int32Array | Float64Array;
+  /** What the codes mean; null if the values are numbers. */
+  codes: Codes | null;
+}
+
+/** What codes mean. */
+interface Codes {
+  palette: CellCodes["palette"];
+  numbers: CellCodes["numbers"];
+  /** For each code, whether it has no data. */
+  blank: Uint8Array;
 }
 
 const OPAQUE = 0xff000000;
@@ -19,17 +33,23 @@ const MOST_COLOURS = 1 << 16;
 /** The cells of a heat map. */
 export function gridOf(spec: Pick<HeatSpec, "x" | "y" | "value" | "cells">): Grid {
   const [wide, high] = [spec.x.count, spec.y.count];
-  if (spec.cells) return { wide, high, values: spec.cells.codes, blank: blankCodes(spec.cells) };
+  if (spec.cells) {
+    const { codes, palette, numbers } = spec.cells();
+    const blank = Uint8Array.from({ length: codeCount(codes) }, (_, code) =>
+      (palette as readonly (Rgb | null | undefined)[])[code] ? 0 : 1,
+    );
+    return { wide, high, values: codes, codes: { palette, numbers, blank } };
+  }
   const values = new Float64Array(wide * high);
   for (let y = 0, i = 0; y < high; y++) {
     for (let x = 0; x < wide; x++) values[i++] = spec.value(x, y) ?? NaN;
   }
-  return { wide, high, values, blank: null };
+  return { wide, high, values, codes: null };
 }
 
-function blankCodes({ palette }: CellCodes): Uint8Array {
-  const given: readonly (Rgb | null | undefined)[] = palette;
-  return Uint8Array.from({ length: 256 }, (_, code) => (given[code] ? 0 : 1));
+/** How many codes there can be. */
+function codeCount(codes: CellCodes["codes"]): number {
+  return 1 << (8 * codes.BYTES_PER_ELEMENT);
 }
 
 /** The first of `count` cells in each of so many pixels, and `count` at the end. */
@@ -44,8 +64,12 @@ function bounds(count: number, pixels: number): Int32Array {
 export function reduced(grid: Grid, wide: number, high: number, several: Several): Grid {
   const [w, h] = [Math.min(Math.max(wide, 1), grid.wide), Math.min(Math.max(high, 1), grid.high)];
   if (w === grid.wide && h === grid.high) return grid;
-  const fill = several === "mean" ? means : grid.blank ? largestCodes : largestValues;
-  return { wide: w, high: h, values: fill(grid, w, h), blank: null };
+  const { codes } = grid;
+  let values: Grid["values"];
+  if (several === "mean") values = codes ? meanCodes(grid, codes, w, h) : meanValues(grid, w, h);
+  else if (codes) values = extremeCodes(grid, codes, [w, h], several === "first");
+  else values = extremeValues(grid, w, h, several === "first");
+  return { wide: w, high: h, values, codes };
 }
 
 /**
@@ -67,16 +91,22 @@ export function scattered(
     const place = Math.floor((y * h) / rows.count) * w + column;
     if (!(value <= values[place])) values[place] = value;
   }
-  return { wide: w, high: h, values, blank: null };
+  return { wide: w, high: h, values, codes: null };
 }
 
-function largestCodes({ wide, high, values, blank }: Grid, w: number, h: number): Float64Array {
+/** The largest code of each pixel, or the smallest. */
+function extremeCodes(
+  { wide, high, values }: Grid,
+  { blank }: Codes,
+  [w, h]: readonly [number, number],
+  smallest: boolean,
+): Int32Array {
   const [columns, rows] = [bounds(wide, w), bounds(high, h)];
-  const rank = Int16Array.from({ length: 256 }, (_, code) => (blank?.[code] ? -1 : code));
-  const out = new Float64Array(w * h);
-  const best = new Int16Array(w);
+  const last = blank.length - 1;
+  const rank = Int32Array.from(blank, (none, code) => (none ? -1 : smallest ? last - code : code));
+  const out = new Int32Array(w * h).fill(-1);
   for (let row = 0; row < h; row++) {
-    best.fill(-1);
+    const best = out.subarray(row * w, (row + 1) * w);
     for (let y = rows[row]; y < rows[row + 1]; y++) {
       const from = y * wide;
       for (let column = 0; column < w; column++) {
@@ -89,29 +119,62 @@ function largestCodes({ wide, high, values, blank }: Grid, w: number, h: number)
         best[column] = top;
       }
     }
+  }
+  return smallest ? out.map((best) => (best < 0 ? best : last - best)) : out;
+}
+
+/** The code next to the mean of the numbers of each pixel. */
+function meanCodes({ wide, high, values }: Grid, codes: Codes, w: number, h: number): Int32Array {
+  const [columns, rows] = [bounds(wide, w), bounds(high, h)];
+  const numbers = codes.numbers ?? Uint16Array.from(codes.palette, (_, code) => code);
+  const weight = Float64Array.from(codes.blank, (none, code) => (none ? 0 : numbers[code]));
+  const one = Uint8Array.from(codes.blank, (none) => (none ? 0 : 1));
+  const out = new Int32Array(w * h).fill(-1);
+  const sums = new Float64Array(w);
+  const counts = new Uint32Array(w);
+  for (let row = 0; row < h; row++) {
+    sums.fill(0);
+    counts.fill(0);
+    for (let y = rows[row]; y < rows[row + 1]; y++) {
+      const from = y * wide;
+      for (let column = 0; column < w; column++) {
+        const end = from + columns[column + 1];
+        let [sum, count] = [sums[column], counts[column]];
+        for (let i = from + columns[column]; i < end; i++) {
+          sum += weight[values[i]];
+          count += one[values[i]];
+        }
+        sums[column] = sum;
+        counts[column] = count;
+      }
+    }
     for (let column = 0; column < w; column++) {
-      out[row * w + column] = best[column] < 0 ? NaN : best[column];
+      const count = counts[column];
+      if (count) out[row * w + column] = nearestCode(numbers, sums[column] / count);
     }
   }
   return out;
 }
 
-function largestValues({ wide, high, values }: Grid, w: number, h: number): Float64Array {
+/** The largest value of each pixel, or the smallest. */
+function extremeValues(grid: Grid, w: number, h: number, smallest: boolean): Float64Array {
+  const { wide, high, values } = grid;
   const [columns, rows] = [bounds(wide, w), bounds(high, h)];
+  const sign = smallest ? -1 : 1;
   const out = new Float64Array(w * h).fill(NaN);
   for (let place = 0; place < out.length; place++) {
     const [column, row] = [place % w, Math.floor(place / w)];
     for (let y = rows[row]; y < rows[row + 1]; y++) {
       for (let x = columns[column]; x < columns[column + 1]; x++) {
         const found = values[y * wide + x];
-        if (!Number.isNaN(found) && !(found <= out[place])) out[place] = found;
+        if (!Number.isNaN(found) && !(sign * found <= sign * out[place])) out[place] = found;
       }
     }
   }
   return out;
 }
 
-function means({ wide, high, values, blank }: Grid, w: number, h: number): Float64Array {
+function meanValues({ wide, high, values }: Grid, w: number, h: number): Float64Array {
   const [columns, rows] = [bounds(wide, w), bounds(high, h)];
   const out = new Float64Array(w * h).fill(NaN);
   for (let place = 0; place < out.length; place++) {
@@ -120,7 +183,7 @@ function means({ wide, high, values, blank }: Grid, w: number, h: number): Float
     for (let y = rows[row]; y < rows[row + 1]; y++) {
       for (let x = columns[column]; x < columns[column + 1]; x++) {
         const found = values[y * wide + x];
-        if (blank ? blank[found] : Number.isNaN(found)) continue;
+        if (Number.isNaN(found)) continue;
         sum += found;
         count++;
       }
@@ -130,29 +193,40 @@ function means({ wide, high, values, blank }: Grid, w: number, h: number): Float
   return out;
 }
 
+/** The code whose number is next to a number. */
+function nearestCode(numbers: ArrayLike<number>, number: number): number {
+  let [low, high] = [0, numbers.length - 1];
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (numbers[middle] <= number) low = middle;
+    else high = middle;
+  }
+  return number - numbers[low] <= numbers[high] - number ? low : high;
+}
+
 /** A colour as the four bytes of a pixel: little-endian, opaque. */
 function pixel([r, g, b]: Rgb): number {
   return (OPAQUE | (b << 16) | (g << 8) | r) >>> 0;
 }
 
-/** The pixels of a grid, transparent where there is no data. A mean code is rounded. */
-export function pixels(grid: Grid, spec: Pick<HeatSpec, "colour" | "cells">): Uint32Array {
-  const out = new Uint32Array(grid.values.length);
-  if (spec.cells) {
-    const table = new Uint32Array(256);
-    spec.cells.palette.forEach((colour, code) => {
+/** The pixels of a grid, transparent where there is no data. */
+export function pixels(grid: Grid, spec: Pick<HeatSpec, "colour">): Uint32Array {
+  const { values, codes } = grid;
+  const out = new Uint32Array(values.length);
+  if (codes) {
+    const table = new Uint32Array(codes.blank.length);
+    codes.palette.forEach((colour, code) => {
       if (colour) table[code] = pixel(colour);
     });
-    const { values } = grid;
     for (let i = 0; i < out.length; i++) {
       const code = values[i];
-      out[i] = code >= 0 ? table[(code + 0.5) | 0] : 0;
+      if (code >= 0) out[i] = table[code];
     }
     return out;
   }
   const colourOf = remembered((value) => pixel(spec.colour(value)));
   for (let i = 0; i < out.length; i++) {
-    const value = grid.values[i];
+    const value = values[i];
     if (!Number.isNaN(value)) out[i] = colourOf(value);
   }
   return out;

@@ -1,26 +1,50 @@
 import { csv, save } from "../base/download.ts";
 import { make, write } from "../base/dom.ts";
 import { paperFigure, pngBlob, svgText, WIDTHS } from "./export.ts";
+import { OncePerFrame } from "./frames.ts";
+import { Gestures } from "./gestures.ts";
+import { HeatState } from "./heat_state.ts";
+import { HeatTools, ZOOM_STEP } from "./heat_tools.ts";
 import { inks } from "./inks.ts";
 import { legendItems, legendKeys } from "./legend.ts";
 import { figureName, nextCell, nextStop, type Cell, type Stop } from "./reading.ts";
-import { plotScale } from "./scales.ts";
+import { plotScale, type Box } from "./scales.ts";
 import { cellAt, crowdedAt, HeatScreen, PlotScreen, type Shown } from "./screen.ts";
-import type { FigureSpec, HeatSpec, PlotSpec } from "./spec.ts";
+import type { About, FigureSpec, HeatSpec, PlotSpec } from "./spec.ts";
 import { figureRows, fileStem } from "./table.ts";
+import { dragBox } from "./zoom.ts";
 
 type Screen = PlotScreen | HeatScreen;
+
+/** Keys that zoom, and how many times as many cells are then shown. */
+const ZOOM_KEYS: Readonly<Partial<Record<string, number>>> = {
+  "+": 1 / ZOOM_STEP,
+  "=": 1 / ZOOM_STEP,
+  "-": ZOOM_STEP,
+  _: ZOOM_STEP,
+};
 
 /** A chart or heat map on the page with its caption, legend, readout and files. */
 export class Figure {
   readonly root = make("figure", "ds-figure");
+  /** What its titles begin with, for instance the lane and its method. */
+  lead = "";
   private readonly caption = make("figcaption");
   private readonly holder = make("div", "ds-drawing");
   private readonly legend = make("ul", "ds-legend");
   private readonly readout = make("p", "ds-words");
   private readonly width = make("select", "ds-tool");
   private readonly hover = new OncePerFrame();
+  private readonly redraw = new OncePerFrame();
+  private readonly heatTools = new HeatTools({
+    zoom: (factor) => this.zoomFrom(factor),
+    reset: () => this.showAll(),
+    range: (range) => this.changeHeat((state) => (state.range = range)),
+  });
   private spec: FigureSpec | null = null;
+  /** The part of a heat map that is shown, and its colours' range; null for a chart. */
+  private state: HeatState | null = null;
+  private gestures: Gestures | null = null;
   private screen: Screen | null = null;
   private shown: Shown | null = null;
   private legendKey = "";
@@ -29,11 +53,16 @@ export class Figure {
   /** Whether the keyboard is reading, so that the place that it reads is marked. */
   private reading = false;
 
-  constructor(readonly name: string) {
+  /** `about`: what the spec leaves open of what the figure is about. */
+  constructor(
+    readonly name: string,
+    private readonly about: () => About = () => ({}),
+  ) {
     this.root.dataset.figure = name;
     this.legend.setAttribute("aria-label", "Legend");
     this.readout.setAttribute("aria-live", "off");
     this.root.append(this.caption, this.holder, this.legend, this.readout, this.tools());
+    this.root.append(this.heatTools.row);
   }
 
   private tools(): HTMLElement {
@@ -46,7 +75,7 @@ export class Figure {
     for (const width of WIDTHS) this.width.append(new Option(`${width} px`, String(width)));
     this.width.value = "900";
     this.width.dataset.saveWidth = "";
-    row.append(this.width);
+    row.append(this.heatTools.keys, this.width);
     for (const [label, ending, take] of takes) {
       const key = make("button", "ds-tool", label);
       key.type = "button";
@@ -58,8 +87,10 @@ export class Figure {
   }
 
   /** Draw what a view describes. */
-  show(spec: FigureSpec): void {
+  show(given: FigureSpec): void {
+    const spec = { ...given, title: this.lead + given.title };
     this.spec = spec;
+    this.takeHeat(spec);
     write(this.caption, spec.title);
     const node = this.drawingFor(spec);
     node.setAttribute("aria-roledescription", spec.series ? "chart" : "heat map");
@@ -71,6 +102,20 @@ export class Figure {
     this.draw();
   }
 
+  private takeHeat(spec: FigureSpec): void {
+    this.heatTools.keys.hidden = spec.series !== undefined;
+    if (spec.series) {
+      this.state = null;
+      this.heatTools.row.hidden = true;
+    } else if (this.state) this.state.take(spec);
+    else this.state = new HeatState(spec);
+  }
+
+  /** What is drawn and saved: the spec, or the part of a heat map that is shown. */
+  private get seen(): FigureSpec | null {
+    return this.state?.seen ?? this.spec;
+  }
+
   /** The element that has the focus and is pointed at; it is made when a kind is shown first. */
   private drawingFor(spec: FigureSpec): HTMLElement | SVGSVGElement {
     const kind = spec.series ? PlotScreen : HeatScreen;
@@ -79,6 +124,7 @@ export class Figure {
       const drawing = this.screen instanceof PlotScreen ? this.screen.svg : this.screen.root;
       this.holder.replaceChildren(drawing);
       this.listen(this.target(this.screen));
+      if (this.screen instanceof HeatScreen) this.listenForZoom(this.screen);
     }
     return this.target(this.screen);
   }
@@ -93,10 +139,12 @@ export class Figure {
     const on = (name: string, take: (event: MouseEvent) => void): void => {
       node.addEventListener(name, (event) => event instanceof MouseEvent && take(event));
     };
-    on("pointermove", (event) => this.hover.run(() => this.point(event, false)));
+    on("pointermove", (event) => {
+      if (!this.gestures?.busy) this.hover.run(() => this.point(event, false));
+    });
     on("click", (event) => {
       this.hover.cancel();
-      this.point(event, true);
+      if (!this.gestures?.endsDrag()) this.point(event, true);
     });
     node.addEventListener("pointerleave", () => {
       this.hover.cancel();
@@ -107,15 +155,61 @@ export class Figure {
     node.addEventListener("blur", () => this.mark(false));
   }
 
+  private listenForZoom(screen: HeatScreen): void {
+    const box = (): Box | null => this.shown?.box ?? null;
+    this.gestures = new Gestures(screen.canvas, {
+      box,
+      zoom: (factor, px, py) => {
+        this.changeHeat((state, within) => state.zoomAt(within, factor, px, py));
+      },
+      move: (dx, dy) => this.changeHeat((state, within) => state.moveBy(within, dx, dy)),
+      mark: (from, to, end) => {
+        const within = box();
+        if (!within) return;
+        const area = dragBox(within, from, to);
+        screen.mark(end ? null : area);
+        if (end) this.changeHeat((state) => state.zoomInto(within, area));
+      },
+      unmark: () => screen.mark(null),
+    });
+  }
+
+  /** Change what is shown of a heat map, or its range, and draw it once in a frame. */
+  private changeHeat(change: (state: HeatState, box: Box) => void): void {
+    const { state, shown } = this;
+    if (!state || !shown) return;
+    change(state, shown.box);
+    this.hover.cancel();
+    this.redraw.run(() => this.draw());
+  }
+
+  private zoomFrom(factor: number): void {
+    const at = this.spec?.series ? null : this.spec?.at;
+    const cursor = at && at.x !== null && at.y !== null ? { x: at.x, y: at.y } : this.cell;
+    this.changeHeat((state, box) => state.zoomBy(box, factor, state.around(cursor)));
+    this.sayZoom();
+  }
+
+  private showAll(): void {
+    this.changeHeat((state) => state.reset());
+    this.sayZoom();
+  }
+
+  private sayZoom(): void {
+    this.say(this.state?.words() || "All cells are shown", true);
+  }
+
   private draw(): void {
-    const { spec, screen } = this;
-    if (!spec || !screen) return;
-    if (spec.series && screen instanceof PlotScreen) {
-      this.shown = screen.draw(spec, this.reading ? this.stop : null);
-    } else if (!spec.series && screen instanceof HeatScreen) {
-      this.shown = screen.draw(spec, spec.at ?? (this.reading ? this.cell : null));
+    const { spec, screen, state, seen } = this;
+    if (!spec || !screen || !seen) return;
+    if (seen.series && screen instanceof PlotScreen) {
+      this.shown = screen.draw(seen, this.reading ? this.stop : null);
+    } else if (!seen.series && screen instanceof HeatScreen && state) {
+      const at = seen.at ?? state.shownAt(this.reading ? this.cell : null);
+      this.shown = screen.draw(seen, at);
+      this.heatTools.show(seen, state.words(), state.range);
     }
-    if (this.shown) this.drawLegend(spec, this.shown);
+    if (this.shown) this.drawLegend(seen, this.shown);
   }
 
   private drawLegend(spec: FigureSpec, shown: Shown): void {
@@ -136,8 +230,9 @@ export class Figure {
     const frame = this.target(screen).getBoundingClientRect();
     const [px, py] = [event.clientX - frame.left, event.clientY - frame.top];
     if (spec.series) return this.pointPlot(spec, shown, [px, py], pin);
-    const cell = cellAt(spec, shown.box, px, py);
-    if (cell) this.choose(spec, cell, pin, pin);
+    const { state } = this;
+    const cell = state && cellAt(state.seen, shown.box, px, py);
+    if (cell) this.choose(spec, state.wholeCell(cell), pin, pin);
     else this.say("", false);
   }
 
@@ -186,14 +281,23 @@ export class Figure {
     return true;
   }
 
-  private readHeat(spec: HeatSpec, { key, shiftKey }: KeyboardEvent): boolean {
-    const cell = nextCell(spec, this.cell, key, shiftKey);
-    if (cell) this.choose(spec, cell, true, true);
-    return cell !== null;
+  private readHeat(spec: HeatSpec, event: KeyboardEvent): boolean {
+    const { key, shiftKey, ctrlKey, metaKey, altKey } = event;
+    if (ctrlKey || metaKey || altKey) return false;
+    const factor = ZOOM_KEYS[key];
+    if (factor) this.zoomFrom(factor);
+    else if (key === "0") this.showAll();
+    else {
+      const cell = nextCell(spec, this.cell, key, shiftKey);
+      if (!cell) return false;
+      this.state?.reveal(cell);
+      this.choose(spec, cell, true, true);
+    }
+    return true;
   }
 
   private file(ending: string): string {
-    return fileStem(this.name, this.spec?.about) + "." + ending;
+    return fileStem(this.name, { ...this.about(), ...this.spec?.about }) + "." + ending;
   }
 
   private paper(spec: FigureSpec): SVGSVGElement {
@@ -201,40 +305,18 @@ export class Figure {
   }
 
   private async png(): Promise<void> {
-    if (this.spec) save(this.file("png"), await pngBlob(this.paper(this.spec)));
+    if (this.seen) save(this.file("png"), await pngBlob(this.paper(this.seen)));
   }
 
   private svg(): void {
-    if (!this.spec) return;
-    save(this.file("svg"), new Blob([svgText(this.paper(this.spec))], { type: "image/svg+xml" }));
+    const { seen } = this;
+    if (!seen) return;
+    save(this.file("svg"), new Blob([svgText(this.paper(seen))], { type: "image/svg+xml" }));
   }
 
   private csv(): void {
-    if (!this.spec) return;
-    save(this.file("csv"), new Blob([csv(figureRows(this.spec))], { type: "text/csv" }));
-  }
-}
-
-/** Runs the first task of a frame at once and only the last of the others, at the next frame. */
-class OncePerFrame {
-  private frame: number | null = null;
-  private waiting: (() => void) | null = null;
-
-  run(task: () => void): void {
-    if (this.frame !== null) {
-      this.waiting = task;
-      return;
-    }
-    this.frame = requestAnimationFrame(() => {
-      const { waiting } = this;
-      this.frame = this.waiting = null;
-      if (waiting) this.run(waiting);
-    });
-    task();
-  }
-
-  /** Forget the task that waits. */
-  cancel(): void {
-    this.waiting = null;
+    const { seen } = this;
+    if (!seen) return;
+    save(this.file("csv"), new Blob([csv(figureRows(seen))], { type: "text/csv" }));
   }
 }

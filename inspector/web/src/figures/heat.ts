@@ -3,7 +3,7 @@ import { scaleLinear } from "d3-scale";
 import { inkOn } from "../base/colours.ts";
 import { make } from "../base/dom.ts";
 import { drawAxis, drawAxisNames } from "./axis.ts";
-import { gridOf, pixels, reduced, scattered, type Grid } from "./cells.ts";
+import { gridOf, pixels, reduced, scattered, severalOf, type Grid } from "./cells.ts";
 import type { Inks } from "./inks.ts";
 import { cellPlaces, cellTicks, type Box, type CellPlaces } from "./scales.ts";
 import type { HeatSpec } from "./spec.ts";
@@ -39,7 +39,8 @@ export class HeatRaster {
 
   /** The cells as an image of at most so many pixels. */
   of(spec: HeatSpec, wide: number, high: number): HTMLCanvasElement {
-    const size = [wide, high, spec.several].join();
+    const several = severalOf(spec);
+    const size = [wide, high, several].join();
     if (this.key === spec.key && this.size === size) return this.image;
     const shown = this.shown(spec, wide, high);
     this.image.width = Math.max(shown.wide, 1);
@@ -55,7 +56,7 @@ export class HeatRaster {
 
   /** The cells of at most so many pixels. */
   private shown(spec: HeatSpec, wide: number, high: number): Grid {
-    if (!spec.points) return reduced(this.gridFor(spec), wide, high, spec.several ?? "largest");
+    if (!spec.points) return reduced(this.gridFor(spec), wide, high, severalOf(spec));
     this.key = spec.key;
     this.edges = null;
     return scattered(spec.points, spec, wide, high);

@@ -1,6 +1,7 @@
 /** Legends of figures: beside the drawing on the page, and in saved files. */
 import { inkOn, rgb } from "../base/colours.ts";
 import { make } from "../base/dom.ts";
+import { severalOf } from "./cells.ts";
 import { DOT } from "./heat.ts";
 import type { Inks } from "./inks.ts";
 import type { FigureSpec, Legend, ScaleLegend, Series } from "./spec.ts";
@@ -22,6 +23,7 @@ const MARK = "#d55e00";
 export const SEVERAL = {
   largest: "a pixel that holds several cells shows the largest",
   mean: "a pixel that holds several cells shows the mean",
+  first: "a pixel that holds several cells shows the first one in this legend",
 };
 
 /** The entries of a figure's legend; `crowded`: some pixels hold several cells. */
@@ -42,7 +44,7 @@ export function legendKeys(spec: FigureSpec, crowded: boolean): Key[] {
       key(spec.dotName || "unmasked here", (sheet) => add(sheet.node, "circle", { ...at, ...DOT })),
     );
   }
-  if (crowded) keys.push({ text: SEVERAL[spec.several ?? "largest"], swatch: null });
+  if (crowded) keys.push({ text: SEVERAL[severalOf(spec)], swatch: null });
   return keys;
 }
 

@@ -12,6 +12,8 @@ interface Place {
 }
 
 const CURSOR_DASH = [4, 3];
+const ROOM = 2; // CSS pixels that lines may reach beyond the box
+let clips = 0; // how many clip paths were made; their names are unique in a document
 
 function placeOf(spec: PlotSpec, box: Box): Place {
   return {
@@ -29,11 +31,15 @@ export function drawPlot(sheet: Sheet, spec: PlotSpec, box: Box): void {
   drawAxis(sheet, { side: "x", scale: x, ticks: plotTicks(spec.x, wide, "x"), grid: true }, box);
   drawAxis(sheet, { side: "y", scale: y, ticks: plotTicks(spec.y, high, "y"), grid: true }, box);
   drawAxisNames(sheet, spec.x.name, spec.y.name, true, box);
+  const inside = clipped(sheet, box);
   for (const { from, to, colour } of spec.bands ?? []) {
     const band = { x: x(from), y: box.top, width: x(to) - x(from), height: high };
-    add(sheet.node, "rect", { ...band, fill: sheet.shade(colour), opacity: 0.16 });
+    add(inside.node, "rect", { ...band, fill: sheet.shade(colour), opacity: 0.16 });
   }
-  for (const series of spec.series) drawSeries(sheet, series, place);
+  for (const series of spec.series) {
+    if (series.kind === "points") drawPoints(sheet, series, place);
+    else drawSeries(inside, series, place);
+  }
   for (const rule of spec.rules ?? []) drawRule(sheet, rule, place);
   for (const label of spec.labels ?? []) {
     const [px, py] = [x(label.x), y(label.y)];
@@ -44,7 +50,24 @@ export function drawPlot(sheet: Sheet, spec: PlotSpec, box: Box): void {
   }
 }
 
-/** Draw the cursor of a chart: the line at its x, and a ring around the value that is read. */
+/** A group of which only the part in the box is seen. */
+function clipped(sheet: Sheet, { left, top, right, bottom }: Box): Sheet {
+  const id = `ds-clip-${++clips}`;
+  const path = add(sheet.node, "clipPath", { id });
+  const size = { width: right - left + 2 * ROOM, height: bottom - top + 2 * ROOM };
+  add(path, "rect", { x: left - ROOM, y: top - ROOM, ...size });
+  return layer(sheet, { "clip-path": `url(#${id})` });
+}
+
+/** Whether a point is in the box, or on its edge. */
+function inBox({ left, top, right, bottom }: Box, px: number, py: number): boolean {
+  return px >= left - 0.5 && px <= right + 0.5 && py >= top - 0.5 && py <= bottom + 0.5;
+}
+
+/**
+ * Draw the cursor of a chart: the line at its x, and a ring around the value that is read, which
+ * stays at the edge of the box where the value is beyond it.
+ */
 export function drawPlotCursor(
   sheet: Sheet,
   spec: PlotSpec,
@@ -57,7 +80,9 @@ export function drawPlotCursor(
   }
   if (!stop) return;
   const ring = { fill: "none", stroke: sheet.inks.mark, "stroke-width": 2 };
-  add(sheet.node, "circle", { cx: place.x(stop[0]), cy: place.y(stop[1]), r: 6, ...ring });
+  const cx = Math.min(Math.max(place.x(stop[0]), box.left), box.right);
+  const cy = Math.min(Math.max(place.y(stop[1]), box.top), box.bottom);
+  add(sheet.node, "circle", { cx, cy, r: 6, ...ring });
 }
 
 /** Whether a y is drawn. */
@@ -67,9 +92,8 @@ function known(y: number | null | undefined): y is number {
 
 function drawSeries(sheet: Sheet, series: Series, place: Place): void {
   const colour = sheet.shade(series.colour);
-  const own = layer(sheet, { opacity: series.kind === "points" ? null : series.alpha });
-  if (series.kind === "points") drawPoints(own, series, place, colour);
-  else if (series.kind === "bars") {
+  const own = layer(sheet, { opacity: series.alpha });
+  if (series.kind === "bars") {
     add(own.node, "path", { d: barsPath(series, place), fill: colour });
   } else {
     const d = linePath(series, place);
@@ -88,19 +112,23 @@ function linePath(series: Series, { x, y }: Place): string {
   return path(series.xs) ?? "";
 }
 
-function drawPoints(sheet: Sheet, series: Series, { x, y }: Place, colour: string): void {
+/** Points in the box are drawn whole, and the others not at all. */
+function drawPoints(sheet: Sheet, series: Series, { x, y, box }: Place): void {
+  const colour = sheet.shade(series.colour);
+  const own = layer(sheet);
   const r = series.size ?? 2.5;
   series.xs.forEach((value, i) => {
     const high = series.ys[i];
     if (!known(high)) return;
     const [cx, cy] = [rounded(x(value)), rounded(y(high))];
+    if (!inBox(box, cx, cy)) return;
     const opacity = series.alpha;
     if (series.mark !== "cross") {
-      add(sheet.node, "circle", { cx, cy, r, fill: colour, opacity });
+      add(own.node, "circle", { cx, cy, r, fill: colour, opacity });
       return;
     }
     const d = `M${cx - r} ${cy - r}l${2 * r} ${2 * r}m0 ${-2 * r}l${-2 * r} ${2 * r}`;
-    add(sheet.node, "path", { d, stroke: colour, "stroke-width": series.width ?? 2, opacity });
+    add(own.node, "path", { d, stroke: colour, "stroke-width": series.width ?? 2, opacity });
   });
 }
 
@@ -123,6 +151,7 @@ function barsPath(series: Series, { x, y, box }: Place): string {
 function drawRule(sheet: Sheet, rule: Rule, { x, y, box }: Place): void {
   const [px, py] = [x(rule.x ?? 0), y(rule.y ?? 0)];
   const upright = rule.x !== undefined;
+  if (!inBox(box, upright ? px : box.left, upright ? box.top : py)) return;
   const ends = upright
     ? { x1: px, x2: px, y1: box.top, y2: box.bottom }
     : { x1: box.left, x2: box.right, y1: py, y2: py };

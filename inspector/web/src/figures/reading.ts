@@ -19,7 +19,8 @@ export function figureName(spec: FigureSpec): string {
   const upwards = spec.series ? " upwards" : " downwards";
   const axes = [x && x + " across", y && y + upwards].filter(Boolean);
   const size = spec.series ? "" : `, ${spec.x.count} by ${spec.y.count} cells`;
-  return spec.title + ". " + axes.join(", ") + size + ". Use the arrow keys to read the values.";
+  const zoom = spec.series ? "" : " Plus and minus zoom, 0 shows all cells.";
+  return `${spec.title}. ${axes.join(", ")}${size}. Use the arrow keys to read the values.${zoom}`;
 }
 
 /** Whether the words of a chart are of a point, not only of an x. */

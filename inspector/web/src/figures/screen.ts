@@ -9,6 +9,7 @@ import {
   paintGround,
 } from "./heat.ts";
 import { inks, type Inks } from "./inks.ts";
+import { severalOf } from "./cells.ts";
 import { drawPlot, drawPlotCursor } from "./plot.ts";
 import type { Stop } from "./reading.ts";
 import { cellPlaces, cellTicks, layoutOf, plotTicks, type Box, type Layout } from "./scales.ts";
@@ -91,6 +92,7 @@ export class HeatScreen {
   private readonly svg = element("svg", { class: "ds-front", "aria-hidden": "true" });
   private readonly front: SVGGElement;
   private readonly cursor: SVGGElement;
+  private readonly area = element("rect", { "fill-opacity": 0.15 });
   private readonly raster = new HeatRaster();
   private cellStamp = "";
   private frontStamp = "";
@@ -99,7 +101,18 @@ export class HeatScreen {
     const { front, cursor } = layers(this.svg);
     this.front = front;
     this.cursor = cursor;
+    this.area.style.display = "none";
+    this.svg.append(this.area);
     this.root.append(this.canvas, this.svg);
+  }
+
+  /** Mark the rectangle that a drag has drawn; null for none. */
+  mark(area: Box | null): void {
+    this.area.style.display = area ? "" : "none";
+    if (!area) return;
+    const size = { width: area.right - area.left, height: area.bottom - area.top };
+    const { mark } = inks(this.root);
+    put(this.area, { x: area.left, y: area.top, ...size, fill: mark, stroke: mark });
   }
 
   /** Draw the heat map with a frame around the cell `at`. */
@@ -108,7 +121,7 @@ export class HeatScreen {
     const shown = shownIn(this.root, spec);
     const { box, inks, width, height } = shown;
     const dense = window.devicePixelRatio || 1;
-    const size = JSON.stringify([spec.key, shown, spec.x.count, spec.y.count, spec.several]);
+    const size = JSON.stringify([spec.key, shown, spec.x.count, spec.y.count, severalOf(spec)]);
     const cellStamp = JSON.stringify([size, dense, spec.ground]);
     if (cellStamp !== this.cellStamp) {
       this.cellStamp = cellStamp;

@@ -1,10 +1,22 @@
 /** What a figure shows. A view describes it; `Figure` draws it. */
 import type { Rgb } from "../base/colours.ts";
+import type { Several } from "./cells.ts";
+
+/** The numbers at both ends of a colour scale; a logarithmic one begins above 0. */
+export interface ValueRange {
+  from: number;
+  to: number;
+  log: boolean;
+}
 
 /** A legend with a colour ramp; `ticks` and `marks` are places from 0 to 1. */
 export interface ScaleLegend {
   kind: "scale";
   name: string;
+  /** The range of the plain values that the ramp shows, if the reader may change it. */
+  range?: ValueRange;
+  /** A plain value as text. */
+  text?: (value: number) => string;
   colour: (place: number) => Rgb;
   ticks: readonly (readonly [number, string])[];
   marks?: readonly number[];
@@ -36,7 +48,7 @@ export interface CellAxis {
   up?: boolean;
 }
 
-/** What a figure is about, for the names of its files. */
+/** What a figure is about, for the names of its files. Views leave run and lane to their panel. */
 export interface About {
   /** The run's id; its first eight characters are used. */
   run?: string;
@@ -46,12 +58,14 @@ export interface About {
   quantity?: string;
 }
 
-/** The cells of a heat map as bytes. */
+/** The cells of a heat map as small whole numbers, its codes. */
 export interface CellCodes {
-  /** The code of cell (x, y) is at y * x.count + x. */
-  codes: Uint8Array;
+  /** The code of cell (x, y), which is its value, is at y * x.count + x. */
+  codes: Uint8Array | Uint16Array;
   /** The colour of each code; null, or no entry: no data. */
   palette: readonly (Rgb | null)[];
+  /** The numbers that codes stand for, rising, of which a mean is taken; else that of the codes. */
+  numbers?: ArrayLike<number>;
 }
 
 /** What charts and heat maps have in common. Places are in units of the axes. */
@@ -82,12 +96,15 @@ export interface HeatSpec extends BaseSpec {
   y: CellAxis;
   value: (x: number, y: number) => number | null;
   colour: (value: number) => Rgb;
-  /** The same cells as bytes, which are drawn much faster than by `value` and `colour`. */
-  cells?: CellCodes;
+  /** The same cells as codes, which are drawn much faster; called when `key` has changed. */
+  cells?: () => CellCodes;
   /** The only cells with data, if they are few: their columns, rows and values. */
   points?: readonly CellPoint[];
-  /** What a screen pixel shows that holds several cells: their largest value, or code, by default. */
-  several?: "largest" | "mean";
+  /**
+   * What a screen pixel shows that holds several cells: by default the largest, or the first in the
+   * legend if the legend has no scale, that is the smallest.
+   */
+  several?: Several;
   /** The colour of cells without data; they are hatched by default. */
   ground?: string;
   glyph?: (value: number) => string;

@@ -1,6 +1,15 @@
 /** Drift codes: 1 − cosine in one byte, on a scale that is linear near 0 and then logarithmic. */
 import { cividis, type Rgb } from "../base/colours.ts";
 import type { ScaleLegend } from "../figures/spec.ts";
+import type { NdArray } from "./arrays.ts";
+
+/** The drift of a run (`inspector.views.drift`). */
+export interface DriftData {
+  /** The names of the quantities, in the order of the array. */
+  quantities: readonly string[];
+  /** Drift codes [steps, layers, quantities, positions]. */
+  drift: NdArray;
+}
 
 /** The code of a cell that was not evaluated. */
 export const NO_DATA = 255;
@@ -20,11 +29,14 @@ export function decade(drift: number): number {
   return Math.min(Math.max(log, 0), 1);
 }
 
-const COLOURS = Array.from(DRIFT.subarray(0, NO_DATA), (drift) => cividis(decade(drift)));
+/** The colour of every code; NO_DATA has none. */
+export const DRIFT_COLOURS: readonly Rgb[] = Array.from(DRIFT.subarray(0, NO_DATA), (drift) =>
+  cividis(decade(drift)),
+);
 
 /** The colour of a code. */
 export function driftColour(code: number): Rgb {
-  return COLOURS[code];
+  return DRIFT_COLOURS[code];
 }
 
 /** A code as text. */
@@ -37,6 +49,7 @@ export function driftText(code: number): string {
 export const DRIFT_SCALE: ScaleLegend = {
   kind: "scale",
   name: "1 − cosine",
+  range: { from: LOWEST, to: 1, log: true },
   colour: cividis,
   ticks: [
     [0, "≤ 0.0001"],

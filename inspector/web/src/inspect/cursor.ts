@@ -12,7 +12,7 @@ export interface Spot {
 
 /** The cursor that all views share: a pinned spot, and a preview while the pointer hovers. */
 export class Cursor {
-  readonly pinned: Spot = { lane: "a", step: 0, layer: null, position: null };
+  readonly pinned: Spot = { lane: "b", step: 0, layer: null, position: null };
   /** Whether the token stays chosen when the pointer leaves it. */
   held = false;
   private preview: Partial<Spot> | null = null;

@@ -2,10 +2,10 @@
 import { number, percent } from "../base/format.ts";
 import { Latest } from "../base/latest.ts";
 import { at, type NdArray } from "./arrays.ts";
+import type { DriftData } from "./codes.ts";
 import { QUANTITY_NAMES } from "./quantities.ts";
 import { codeUpTo, countTable, rowsDone, shareAbove, type CountTable } from "./tally.ts";
 import type { Frame } from "./view.ts";
-import type { DriftData } from "./views/drift.ts";
 import type { Rules } from "./why.ts";
 
 /** What the counts read of the rules of a run's cache. */

@@ -49,10 +49,15 @@ export function splitLines(split: Split | null, facts: RunFacts): string[] {
   const { place, a, b } = split;
   const choices = [a, b].map(choiceWords).join(", ");
   return [
-    `The lanes first differ at answer token ${place + 1}: ${choices}.`,
+    `In the text, the lanes first differ at answer token ${place + 1}: ${choices}.`,
     causeWords(split, facts.frames),
     ...[a, b].flatMap((choice) => laneLines(choice, place, facts)),
   ];
+}
+
+/** The names of lanes, for instance "A and B". */
+export function namesOf(lanes: readonly Lane[]): string {
+  return lanes.map(nameOf).join(" and ");
 }
 
 function nameOf(lane: Lane): string {
@@ -64,7 +69,7 @@ function choiceWords({ lane, token }: Choice): string {
   const piece = quoted(lane.pieces.get(token.id));
   const words = given
     ? `${nameOf(lane)} was given ${piece}`
-    : `${nameOf(lane)} committed ${piece} at step ${token.row + 1}`;
+    : `${nameOf(lane)} committed ${piece} at step ${lane.stepNumber(token.row)}`;
   return words + (token.sure === null ? "" : ` (confidence ${token.sure.toFixed(3)})`);
 }
 
@@ -83,7 +88,7 @@ function causeWords({ a, b }: Split, frames: RunFacts["frames"]): string {
     return canvas + ". Press Record to see how the caches treated this row.";
   }
   const spared = [a, b].filter(({ lane, token }) => reusedBefore(frames[lane.name], token.row));
-  const names = spared.map(({ lane }) => nameOf(lane)).join(" and ");
+  const names = namesOf(spared.map(({ lane }) => lane));
   const reused = names && `values reused by lane ${names}`;
   if (same) {
     const cause = reused || "the unmasker, because no value had been reused before";
@@ -133,7 +138,7 @@ function laneLines({ lane, token }: Choice, place: number, facts: RunFacts): str
       ({ piece, prob }) => `${quoted(piece)} ${prob.toFixed(3)}`,
     );
     lines.push(
-      `Candidates of lane ${nameOf(lane)} for this token at step ${token.row + 1}: ${best.join(", ")}.`,
+      `Candidates of lane ${nameOf(lane)} for this token at step ${lane.stepNumber(token.row)}: ${best.join(", ")}.`,
     );
   }
   if (frame.plan.shape[0]) lines.push(recomputedWords(lane, frame, token.row, position));

@@ -1,23 +1,19 @@
-import { make, part, write } from "../base/dom.ts";
+import { part, write } from "../base/dom.ts";
 import { quoted } from "../base/pieces.ts";
 import { LANES, type LaneName } from "../race/messages.ts";
 import { recordWords } from "../race/report.ts";
 import type { Align, Store } from "../race/store.ts";
 import { unpack } from "./arrays.ts";
 import { Cursor, type Spot } from "./cursor.ts";
+import { emptyViews, hasLevel, levelWords } from "./empty_views.ts";
+import { tellingStep } from "./opening.ts";
 import { Panel } from "./panel.ts";
-import { isMissing, LEVELS, type Frame, type Level, type View } from "./view.ts";
+import { Tabs } from "./tabs.ts";
+import { isMissing, type Frame, type Level, type View } from "./view.ts";
 import { card } from "./views/card.ts";
-import { VIEWS, type ViewName } from "./views/index.ts";
+import { HOME, VIEWS, type ViewName } from "./views/index.ts";
 
-const LEVEL_WORDS: Record<Level, string> = {
-  off: "tokens",
-  steps: "plans",
-  layers: "drifts",
-  probe: "exact values (probe)",
-};
 const READING = "Reading …";
-const NAMES = Object.keys(VIEWS) as ViewName[];
 
 /** Asks the server for a document of a lane: a JSON text. */
 export type Ask = (run: string, lane: LaneName, name: string) => Promise<string>;
@@ -33,6 +29,13 @@ export interface Branch {
   edits: readonly (readonly [number, number])[];
 }
 
+/** A wish to record the runs again. */
+export interface RecordWish {
+  level: "layers" | "probe";
+  /** Steps to probe, from 0 and counted with those before a branch; none: spread evenly. */
+  probe_at: readonly number[];
+}
+
 /** What the inspector needs from the race. */
 export interface InspectorOptions {
   root: HTMLElement;
@@ -42,8 +45,12 @@ export interface InspectorOptions {
   onMove: (spot: Readonly<Spot>) => void;
   /** The reader asks for a branch. */
   onBranch: (branch: Branch) => void;
+  /** The reader asks for a recording. */
+  onRecord: (wish: RecordWish) => void;
   /** How the frames of the two lanes are matched at the moment. */
   align: () => Align;
+  /** Whether a recorded example is shown of which the reader has seen nothing yet but the end. */
+  atRest: () => boolean;
   /** The page is a replay file: nothing can be recorded. */
   offline: boolean;
 }
@@ -56,64 +63,45 @@ export class Inspector {
   readonly panels: Partial<Record<ViewName, Panel>> = {};
   readonly offline: boolean;
   readonly onBranch: (branch: Branch) => void;
+  readonly onRecord: (wish: RecordWish) => void;
   /** How the frames of the two lanes are matched at the moment. */
   readonly align: () => Align;
   /** Called after every drawing. */
   readonly watchers: (() => void)[] = [];
   frames: Partial<Record<LaneName, Frame>> = {};
-  name: ViewName = NAMES[0];
+  name: ViewName = HOME;
   /** Whether the inspector was on the screen; before, nothing is loaded. */
   seen = false;
   /** Changes whenever the documents change. */
   key = "";
   private readonly ask: Ask;
+  private readonly atRest: () => boolean;
   private readonly onMove: (spot: Readonly<Spot>) => void;
   private readonly asked = new Map<string, Promise<Record<string, unknown>>>();
   private readonly documents = new Map<string, Record<string, unknown>>();
+  private readonly tabs: Tabs;
   private card: Panel | null = null;
+  /** The run at whose telling step the inspector was opened. */
+  private opened: string | null = null;
 
-  constructor({ root, store, ask, onMove, onBranch, align, offline }: InspectorOptions) {
+  constructor(options: InspectorOptions) {
+    const { root, store, ask, onMove, onBranch, onRecord, align, atRest, offline } = options;
     this.root = root;
     this.store = store;
     this.ask = ask;
     this.onMove = onMove;
     this.onBranch = onBranch;
+    this.onRecord = onRecord;
     this.align = align;
+    this.atRest = atRest;
     this.offline = offline;
-    this.buildTabs();
+    this.tabs = new Tabs(this.find("tabs"), this.find("panel"), (name) => this.open(name));
+    this.markTab();
     this.listen();
   }
 
   private find<E extends HTMLElement = HTMLElement>(name: string): E {
     return part<E>(this.root, "[data-inspect-" + name + "]");
-  }
-
-  private buildTabs(): void {
-    const strip = this.find("tabs");
-    for (const name of NAMES) {
-      const tab = make("button", "ds-tab", VIEWS[name].title);
-      tab.type = "button";
-      tab.dataset.tab = name;
-      tab.setAttribute("role", "tab");
-      tab.addEventListener("click", () => this.open(name));
-      strip.append(tab);
-    }
-    strip.addEventListener("keydown", (event) => this.tabKey(event));
-    this.markTab();
-  }
-
-  private tabKey(event: KeyboardEvent): void {
-    const now = NAMES.indexOf(this.name);
-    const ends: Record<string, number> = {
-      ArrowRight: (now + 1) % NAMES.length,
-      ArrowLeft: (now - 1 + NAMES.length) % NAMES.length,
-      Home: 0,
-      End: NAMES.length - 1,
-    };
-    if (!(event.key in ends)) return;
-    event.preventDefault();
-    this.open(NAMES[ends[event.key]]);
-    (this.find("tabs").children[ends[event.key]] as HTMLElement).focus();
   }
 
   private listen(): void {
@@ -126,6 +114,8 @@ export class Inspector {
       const slider = this.find<HTMLInputElement>(name);
       slider.addEventListener("input", () => this.cursor.move({ [name]: +slider.value }));
     }
+    this.find("step-back").addEventListener("click", () => this.stepBy(-1));
+    this.find("step-on").addEventListener("click", () => this.stepBy(1));
     this.root.addEventListener("keydown", (event) => this.keyDown(event));
     new ResizeObserver(() => this.draw()).observe(this.root);
     const watch = new IntersectionObserver((entries) => {
@@ -136,6 +126,12 @@ export class Inspector {
     });
     watch.observe(this.root);
     new MutationObserver(() => this.draw()).observe(document.body, { attributeFilter: ["class"] });
+  }
+
+  private stepBy(count: number): void {
+    const { lane, step } = this.cursor.pinned;
+    const last = this.store.lanes[lane].rows.length - 1;
+    this.cursor.move({ step: Math.max(Math.min(step + count, last), 0) });
   }
 
   private keyDown(event: KeyboardEvent): void {
@@ -168,14 +164,27 @@ export class Inspector {
     void this.load();
   }
 
+  /** The choices of the open view that are not those it starts with, by the control's name. */
+  get choices(): [string, string][] {
+    return this.panels[this.name]?.changed() ?? [];
+  }
+
+  /** Set the controls of the open view, as far as it has such choices. */
+  choose(choices: readonly (readonly [string, string])[]): void {
+    this.panel().restore(choices);
+  }
+
   private markTab(): void {
-    for (const tab of this.find("tabs").querySelectorAll<HTMLElement>("[data-tab]")) {
-      const chosen = tab.dataset.tab === this.name;
-      tab.setAttribute("aria-selected", String(chosen));
-      tab.tabIndex = chosen ? 0 : -1;
-      if (chosen) scrollTo(tab);
-    }
+    this.tabs.choose(this.name);
     this.root.dataset.view = this.name;
+  }
+
+  private markEmpty(): void {
+    const lanes = this.store.started.flatMap(({ name, start }) => {
+      const frame = this.frames[name];
+      return frame ? [{ frame, record: start.record }] : [];
+    });
+    this.tabs.mark(emptyViews(lanes));
   }
 
   /** Forget the documents if the run or its recording is another one. */
@@ -215,6 +224,7 @@ export class Inspector {
       if (!isMissing(frame)) this.frames[lane] = frame as unknown as Frame;
     }
     this.settle(lanes);
+    this.openRun();
     this.draw();
     for (const [source, level] of [...sources(VIEWS[this.name]), ...sources(card)]) {
       for (const lane of lanes) {
@@ -233,9 +243,25 @@ export class Inspector {
     this.cursor.settle({ layer: Math.min(layer, layers - 1) });
   }
 
+  /** Go to the telling step of a recorded example, unless the reader went somewhere before. */
+  private openRun(): void {
+    const { run } = this.store;
+    if (run === this.opened || !this.frames.b || !this.atRest()) return;
+    this.opened = run;
+    this.cursor.move(this.home);
+  }
+
+  /** Where the inspector opens: in lane B, of a recorded example at its telling step. */
+  get home(): Pick<Spot, "lane" | "step"> {
+    const lane = this.frames.a && !this.frames.b ? "a" : "b";
+    const frame = this.frames[lane];
+    if (frame && this.opened === this.store.run) return { lane, step: tellingStep(frame) };
+    return { lane, step: (frame?.steps ?? 1) - 1 };
+  }
+
   private keeps(lane: LaneName, level: Level): boolean {
     const frame = this.frames[lane];
-    return frame !== undefined && LEVELS.indexOf(level) <= LEVELS.indexOf(frame.level);
+    return frame !== undefined && hasLevel(frame, level);
   }
 
   /** A document of a lane, once it is loaded; it may be `Missing`. */
@@ -264,12 +290,15 @@ export class Inspector {
   /** Why the open view cannot be drawn; empty if it can. */
   private lack(view: View): string {
     const { frame, store } = this;
-    if (store.state === "recording") return "Recording …";
+    if (store.state === "recording") return "Recording … " + store.message;
     if (store.live) return "The views open when the run ends.";
     if (!store.started.length) return "There is no run yet.";
-    if (!frame) return READING;
-    if (!this.keeps(this.cursor.now.lane, view.level)) {
-      const lacks = "This run has no recorded " + LEVEL_WORDS[view.level] + ".";
+    if (!frame) {
+      const unread = this.given(this.cursor.now.lane, "frame");
+      return unread && isMissing(unread) ? unread.missing : READING;
+    }
+    if (!hasLevel(frame, view.level)) {
+      const lacks = levelWords(view);
       if (this.offline) return lacks;
       return lacks + " Press Record above to run it again, without timing, with the recorder on.";
     }
@@ -289,6 +318,7 @@ export class Inspector {
     if (lack) panel.say(lack);
     else panel.draw(view.source && this.given(this.cursor.now.lane, view.source));
     this.drawCard();
+    this.markEmpty();
     for (const watcher of this.watchers) watcher();
   }
 
@@ -362,12 +392,4 @@ export class Inspector {
 
 function sources(view: View): (readonly [string, Level])[] {
   return [...(view.source ? [[view.source, view.level] as const] : []), ...(view.also ?? [])];
-}
-
-function scrollTo(tab: HTMLElement): void {
-  const strip = tab.parentElement;
-  if (!strip) return;
-  const [outer, inner] = [strip.getBoundingClientRect(), tab.getBoundingClientRect()];
-  if (inner.left < outer.left) strip.scrollLeft -= outer.left - inner.left;
-  if (inner.right > outer.right) strip.scrollLeft += inner.right - outer.right;
 }

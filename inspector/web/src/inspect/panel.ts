@@ -1,8 +1,9 @@
 import { make, write } from "../base/dom.ts";
 import { Figure } from "../figures/figure.ts";
-import type { CellAxis } from "../figures/spec.ts";
+import type { About, CellAxis } from "../figures/spec.ts";
 import { termNodes } from "../page/glossary.ts";
 import type { Lane } from "../race/lane.ts";
+import { LANES, type LaneName } from "../race/messages.ts";
 import type { Spot } from "./cursor.ts";
 import type { Inspector } from "./inspector.ts";
 import type { Control, Frame, View } from "./view.ts";
@@ -15,6 +16,11 @@ export class Panel {
   private readonly note = make("p", "ds-note");
   private readonly body = make("div", "ds-view-body");
   private readonly values: Record<string, string | number> = {};
+  /** Choices of lists whose options are not known yet. */
+  private readonly wanted = new Map<string, string>();
+  private readonly sides: Partial<Record<LaneName, Panel>> = {};
+  /** The lane that it stands for; null for that of the cursor. */
+  private only: LaneName | null = null;
 
   constructor(
     parent: HTMLElement,
@@ -32,9 +38,23 @@ export class Panel {
     this.controls.hidden = !this.controls.childNodes.length;
   }
 
-  /** The cursor, its layer and step within the run. */
+  /** The same panel with the cursor in a lane, which ends the names of its figures. */
+  of(lane: LaneName): Panel {
+    const known = this.sides[lane];
+    if (known) return known;
+    const side = Object.create(this) as Panel; // it shares the controls and the place on the page
+    side.only = lane;
+    this.sides[lane] = side;
+    return side;
+  }
+
+  /** The cursor; a panel of another lane has it at the same step of the whole run. */
   get cursor(): Readonly<Spot> {
-    return this.inspector.cursor.now;
+    const { now } = this.inspector.cursor;
+    if (this.only === null || now.lane === this.only) return now;
+    const { lanes } = this.inspector.store;
+    const step = now.step + lanes[now.lane].before - lanes[this.only].before;
+    return { ...now, lane: this.only, step: Math.max(step, 0) };
   }
 
   /** The lane of the cursor. */
@@ -44,7 +64,7 @@ export class Panel {
 
   /** The frame of the cursor's lane. A view is drawn only once it is there. */
   get frame(): Frame {
-    return this.inspector.frame!;
+    return this.inspector.frames[this.cursor.lane]!;
   }
 
   /** Step and layer of the cursor, within the run. */
@@ -109,9 +129,38 @@ export class Panel {
     if (input.dataset.key === key) return;
     input.dataset.key = key;
     input.replaceChildren(...options.map(([value, text]) => new Option(text, value)));
+    const wanted = this.wanted.get(name);
+    if (wanted !== undefined && options.some(([value]) => value === wanted)) {
+      this.wanted.delete(name);
+      this.values[name] = wanted;
+    }
     const known = options.some(([value]) => value === this.values[name]);
     input.value = known ? this.choice(name) : options[0][0];
     this.values[name] = input.value;
+  }
+
+  /** The controls that are not as the view starts, with their values as texts. */
+  changed(): [string, string][] {
+    return (this.view.controls ?? [])
+      .map(({ name, value }): [string, string, string] => [
+        name,
+        String(this.values[name]),
+        String(value),
+      ])
+      .filter(([, value, start]) => value !== start)
+      .map(([name, value]) => [name, value]);
+  }
+
+  /** Set controls; a list takes an option as soon as it has it. */
+  restore(choices: readonly (readonly [string, string])[]): void {
+    for (const [name, value] of choices) {
+      const input = this.input(name);
+      if (!input) continue;
+      const options = input instanceof HTMLSelectElement ? [...input.options] : null;
+      if (options?.some((option) => option.value === value) ?? Number.isFinite(Number(value)))
+        this.set(name, value);
+      else if (options) this.wanted.set(name, value);
+    }
   }
 
   /** Set a control. */
@@ -122,13 +171,40 @@ export class Panel {
     input?.dispatchEvent(new Event("input"));
   }
 
-  /** The figure of a name; it is added when it is asked for first. */
-  figure(name: string): Figure {
-    if (!(name in this.figures)) {
-      this.figures[name] = new Figure(name);
-      this.body.append(this.figures[name].root);
-    }
+  /** What figures are about that do not say otherwise: the run and the cursor's lane. */
+  private about(): About {
+    return { run: this.inspector.store.run ?? undefined, lane: this.cursor.lane };
+  }
+
+  /**
+   * The figure of a name; it is added when it is asked for first. Its titles begin with the lanes
+   * that it shows, with their methods: that of the cursor unless others are given.
+   */
+  figure(plainName: string, lanes: readonly LaneName[] = [this.cursor.lane]): Figure {
+    const name = this.only === null ? plainName : `${plainName}-${this.only}`;
+    this.place(name);
+    const shown = this.inspector.store.started.filter((lane) => lanes.includes(lane.name));
+    const named = shown.map((lane) => `${lane.name.toUpperCase()}: ${lane.start.title}`);
+    this.figures[name].lead = named.length ? named.join(" / ") + " · " : "";
     return this.figures[name];
+  }
+
+  /** Give a figure its place after those that are there already. */
+  place(name: string): void {
+    if (name in this.figures) return;
+    this.figures[name] = new Figure(name, () => this.about());
+    this.body.append(this.figures[name].root);
+  }
+
+  /** A figure that shows both lanes. */
+  bothFigure(name: string): Figure {
+    return this.figure(name, LANES);
+  }
+
+  /** Hide all figures but those of some names. */
+  showFigures(names: readonly string[]): void {
+    for (const [name, figure] of Object.entries(this.figures))
+      figure.root.hidden = !names.includes(name);
   }
 
   /** The block of a name; it is added when it is asked for first. */
@@ -157,8 +233,9 @@ export class Panel {
   /** Move the cursor, or preview a place; null ends the preview. */
   pick(place: Partial<Spot> | null, pin: boolean): void {
     const { cursor } = this.inspector;
-    if (pin && place) cursor.move(place, true);
-    else cursor.hover(place);
+    const whole = place && this.only !== null ? { lane: this.only, ...place } : place;
+    if (pin && whole) cursor.move(whole, true);
+    else cursor.hover(whole);
   }
 
   /** Draw the view. */

@@ -1,6 +1,6 @@
 import { plural } from "../base/format.ts";
 import { at, bit, type NdArray } from "./arrays.ts";
-import { DRIFT, NO_DATA } from "./codes.ts";
+import { DRIFT, NO_DATA, type DriftData } from "./codes.ts";
 import { SITES } from "./sites.ts";
 import type { Frame } from "./view.ts";
 
@@ -14,12 +14,6 @@ export interface PlanFacts {
   facts?: Readonly<Record<string, unknown>>;
 }
 
-/** Drift codes [steps, layers, quantities, positions] and the names of the quantities. */
-export interface DriftCodes {
-  quantities: readonly string[];
-  drift: NdArray;
-}
-
 /** A row in one step and one layer, all counted from 0. */
 export interface RowCell {
   step: number;
@@ -29,6 +23,20 @@ export interface RowCell {
 
 /** The regions that are refreshed as a whole. */
 export const REGIONS: readonly string[] = ["prompt", "block", "rest"];
+
+/** The rank of a code, the largest first; codes that are equal share their ranks. */
+function rankWords(codes: readonly number[], own: number): string {
+  const above = codes.filter((code) => code > own).length;
+  const equal = codes.filter((code) => code === own).length;
+  const ranks = equal > 1 ? `${above + 1} to ${above + equal}` : String(above + 1);
+  return `rank ${ranks} of ${codes.length}`;
+}
+
+/** A drift with one or two digits, also where it is small. */
+function smallDrift(code: number): string {
+  if (code === 0) return "less than 0.00002";
+  return DRIFT[code] < 1e-4 ? DRIFT[code].toFixed(5) : DRIFT[code].toPrecision(2);
+}
 
 /** What the plans of a run say of one row in one step and layer. */
 export class PlannedRow {
@@ -47,7 +55,7 @@ export class PlannedRow {
   constructor(
     readonly frame: Frame,
     private readonly rules: PlanFacts,
-    private readonly drift: DriftCodes | null,
+    private readonly drift: DriftData | null,
     { step, layer, position }: RowCell,
   ) {
     this.step = step;
@@ -136,6 +144,41 @@ export class PlannedRow {
     for (let x = from; x < this.frame.positions; x++)
       if (site ? this.done(this.step, place, x) : this.doneAny(this.step, x)) count++;
     return `${count} of ${plural(rows, "row")} (${Math.round((100 * count) / rows)} %)`;
+  }
+
+  /** The drift codes of the answer's rows; null unless all are known and the row is one of them. */
+  private answerCodes(quantity: string): number[] | null {
+    const place = this.drift?.quantities.indexOf(quantity) ?? -1;
+    if (!this.drift || place < 0 || this.position < this.answer) return null;
+    const codes: number[] = [];
+    for (let x = this.answer; x < this.frame.positions; x++)
+      codes.push(at(this.drift.drift, this.step, this.layer, place, x));
+    return codes.includes(NO_DATA) ? null : codes;
+  }
+
+  /** The place of the row's drift among those of the answer, the largest first; empty if unknown. */
+  rank(quantity: string): string {
+    const codes = this.answerCodes(quantity);
+    return codes ? rankWords(codes, codes[this.position - this.answer]) : "";
+  }
+
+  /**
+   * The row's drift, its rank, and how many of the answer's rows were computed at a site. Empty if
+   * a drift is unknown, or if the computed rows are not those of the largest drift.
+   */
+  cut(quantity: string, site: string): string {
+    const codes = this.answerCodes(quantity);
+    if (!codes) return "";
+    const place = SITES.indexOf(site);
+    const taken = codes.filter((_, i) => this.done(this.step, place, this.answer + i));
+    const left = codes.filter((_, i) => !this.done(this.step, place, this.answer + i));
+    if (!taken.length || !left.length || Math.min(...taken) < Math.max(...left)) return "";
+    const own = codes[this.position - this.answer];
+    const lowest = smallDrift(Math.min(...taken));
+    return (
+      `moved ${smallDrift(own)}, ${rankWords(codes, own)}, ` +
+      `the first ${taken.length} were taken, down to ${lowest}`
+    );
   }
 
   /** The drift of a quantity of the row; empty if it is unknown. */

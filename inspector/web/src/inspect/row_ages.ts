@@ -24,6 +24,18 @@ class RowAges {
     }
   }
 
+  /** The ages of the positions from `from` on, by steps; a value above all steps is no age. */
+  part(from: number): Uint16Array {
+    const wide = this.positions - from;
+    const steps = this.ages.length / this.positions;
+    const out = new Uint16Array(steps * wide);
+    for (let step = 0; step < steps; step++) {
+      const row = step * this.positions;
+      out.set(this.ages.subarray(row + from, row + this.positions), step * wide);
+    }
+    return out;
+  }
+
   /** Steps since the value was recomputed, 0 in that step; null if it was never computed. */
   at(step: number, position: number): number | null {
     const age = this.ages[step * this.positions + position];

@@ -44,6 +44,27 @@ export function cosineText(drift: number): string {
   return `cosine ${(1 - drift).toFixed(4)} (1 − cosine ${small})`;
 }
 
+/** Compared steps of a run, and the steps of the runs that it continues. */
+interface Compared {
+  steps: readonly number[];
+  before: number;
+}
+
+/** A step that is compared in both lanes, counted with those before a branch, and its indices. */
+export interface CommonStep {
+  step: number;
+  a: number;
+  b: number;
+}
+
+/** The steps that are compared in both lanes. */
+export function commonSteps(a: Compared, b: Compared): CommonStep[] {
+  return a.steps.flatMap((own, i) => {
+    const other = b.steps.indexOf(own + a.before - b.before);
+    return other < 0 ? [] : [{ step: own + a.before, a: i, b: other }];
+  });
+}
+
 const MEANS = new Latest<SimilarityData, Float64Array>();
 
 /** The comparison of K or of V. Steps are counted among the compared ones. */
@@ -71,9 +92,29 @@ export class StepPairs {
     );
   }
 
+  /** The drift code between two compared steps. */
+  code(one: number, other: number, layer: number, group: number): number {
+    return at(this.data.codes, pairIndex(one, other), this.kind, layer, group);
+  }
+
   /** 1 − cosine between two compared steps; NaN if it is unknown. */
   drift(one: number, other: number, layer: number, group: number): number {
-    return DRIFT[at(this.data.codes, pairIndex(one, other), this.kind, layer, group)];
+    return DRIFT[this.code(one, other, layer, group)];
+  }
+
+  /** The drift codes of all pairs of compared steps, of a layer and a group: step by step. */
+  matrix(layer: number, group: number): Uint8Array {
+    const { shape, values } = this.data.codes;
+    const wide = this.steps.length;
+    const stride = shape[1] * shape[2] * shape[3];
+    const out = new Uint8Array(wide * wide);
+    let from = (this.kind * this.layers + layer) * this.groups + group;
+    for (let high = 0; high < wide; high++) {
+      for (let low = 0; low <= high; low++, from += stride) {
+        out[high * wide + low] = out[low * wide + high] = values[from];
+      }
+    }
+    return out;
   }
 
   /** The mean drift from each compared step to the next, of a layer and a group. */

@@ -25,6 +25,8 @@ export interface Frame {
   blocks: NdArray;
   kinds: NdArray;
   rows: NdArray;
+  /** Names of views that the run has no data for, whatever its level. */
+  lacks: readonly string[];
   /** Recomputed rows as bits [steps, layers, 4, positions / 8]; no steps if not recorded. */
   plan: NdArray;
 }

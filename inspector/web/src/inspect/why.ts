@@ -3,13 +3,8 @@
  * conditions and placeholders are explained in `engine/core/reasons.py`.
  */
 import { plural } from "../base/format.ts";
-import {
-  PlannedRow,
-  REGIONS,
-  type DriftCodes,
-  type PlanFacts,
-  type RowCell,
-} from "./planned_row.ts";
+import type { DriftData } from "./codes.ts";
+import { PlannedRow, REGIONS, type PlanFacts, type RowCell } from "./planned_row.ts";
 import { SITES, SITE_WORDS } from "./sites.ts";
 import type { Frame } from "./view.ts";
 
@@ -58,6 +53,8 @@ const PLACEHOLDERS = new Map<string, Placeholder>([
   ["times", (row) => row.computedTimes()],
   ["refreshes", (row, region) => row.refreshTimes(region)],
   ["drift", (row, quantity) => row.drifted(quantity)],
+  ["rank", (row, quantity) => row.rank(quantity)],
+  ["cut", (row, quantity, site) => row.cut(quantity, site)],
   ["fact", (row, name) => positive(row, name, (fact) => fact.toPrecision(2))],
   ["percent", (row, name) => positive(row, name, (fact) => (100 * fact).toFixed(1) + " %")],
 ]);
@@ -80,7 +77,7 @@ export class Why {
   constructor(
     frame: Frame,
     private readonly rules: Rules,
-    drift: DriftCodes | null,
+    drift: DriftData | null,
     cell: RowCell,
   ) {
     this.row = new PlannedRow(frame, rules, drift, cell);

@@ -1,11 +1,31 @@
+import { copyOnPress } from "../base/clipboard.ts";
 import type { Component } from "../base/component.ts";
-import { make, part } from "../base/dom.ts";
+import { make, part, write } from "../base/dom.ts";
 import type { Spot } from "../inspect/cursor.ts";
 import type { ViewName } from "../inspect/views/index.ts";
+import { started } from "../race/lane.ts";
 import { Race } from "../race/race.ts";
 import { installGlossary, termNodes } from "./glossary.ts";
-import { stripWords, type Attention, type StripDrift } from "./lesson_strip.ts";
-import { Progress, verdictWords, type Choice, type Lesson, type Verdict } from "./lessons.ts";
+import { LessonCursor } from "./lesson_cursor.ts";
+import {
+  newestAt,
+  stripCells,
+  stripWords,
+  type Attention,
+  type StripDrift,
+} from "./lesson_strip.ts";
+import {
+  ASKS,
+  lessonLink,
+  Progress,
+  verdictWords,
+  type Choice,
+  type Lesson,
+  type Verdict,
+} from "./lessons.ts";
+import { drawStripCells } from "./strip_view.ts";
+import { drawTeachers, minutesWords, TEACHERS } from "./teachers.ts";
+import { browserStorage, Ticks } from "./ticks.ts";
 
 /** A lesson with the reader's progress and its entry in the list. */
 interface Entry {
@@ -21,10 +41,19 @@ function option({ label, name }: Choice): HTMLOptionElement {
   return out;
 }
 
+/** The sign of a lesson's progress, and its words. */
+function tickWords({ done, right }: Progress): [sign: string, words: string] {
+  if (right) return ["✓✓", "answered"];
+  return done ? ["✓", "done"] : ["", ""];
+}
+
 /** The lessons, with a race and its inspector below the text of the lesson. */
 export class Learn {
   private readonly board: HTMLElement;
   private readonly race: Race;
+  private readonly cursor: LessonCursor;
+  private readonly ticks = new Ticks(browserStorage());
+  private readonly teachersKey = make("button", "ds-teachers-key", "For teachers");
   private entries: Entry[] = [];
   private now: Entry | null = null;
   /** The race that is shown. */
@@ -36,6 +65,7 @@ export class Learn {
   constructor(private readonly component: Component) {
     this.board = part(component.element, "[data-learn]");
     this.race = new Race(component);
+    this.cursor = new LessonCursor(this.find("lesson-cursor"), this.race.inspector);
     this.listen();
     void this.open();
   }
@@ -58,7 +88,17 @@ export class Learn {
       const next = this.now && this.entries.at(this.entries.indexOf(this.now) + 1);
       if (next) void this.turnTo(next);
     });
+    copyOnPress(this.find("lesson-copy"), this.find<HTMLInputElement>("lesson-link"));
+    copyOnPress(this.find("teachers-copy"), this.find<HTMLInputElement>("teachers-link"));
+    this.teachersKey.type = "button";
+    this.teachersKey.dataset.key = TEACHERS;
+    this.teachersKey.addEventListener("click", () => {
+      this.openTeachers();
+      this.find("teachers-title").focus({ preventScroll: true });
+    });
+    this.find("forget").addEventListener("click", () => this.forget());
     this.race.inspector.watchers.push(() => {
+      this.cursor.draw();
       this.drawStrip();
       this.note();
     });
@@ -68,8 +108,10 @@ export class Learn {
   private async open(): Promise<void> {
     const { lessons } = JSON.parse(await this.component.server.titles()) as { lessons: Lesson[] };
     this.entries = lessons.map((lesson, i) => this.entry(lesson, i));
-    this.find("lessons").append(...this.entries.map(({ key }) => key));
+    this.find("lessons").append(...this.entries.map(({ key }) => key), this.teachersKey);
+    this.drawTeachers();
     const wanted = new URLSearchParams(location.search).get("lesson");
+    if (wanted === TEACHERS) return this.openTeachers();
     const linked = this.entries.find(({ lesson }) => lesson.key === wanted);
     await this.enter(linked ?? this.entries[0]);
   }
@@ -81,6 +123,7 @@ export class Learn {
     key.dataset.key = lesson.key;
     key.append(tick);
     const entry = { lesson, progress: new Progress(), key, tick };
+    this.ticks.restore(lesson.key, entry.progress);
     key.addEventListener("click", () => void this.turnTo(entry));
     return entry;
   }
@@ -96,6 +139,7 @@ export class Learn {
     this.leave();
     this.now = entry;
     this.start = null;
+    this.drawPages();
     this.drawTexts(entry.lesson);
     this.drawMarks();
     const { lesson, progress } = entry;
@@ -106,6 +150,38 @@ export class Learn {
       view: lesson.view,
     };
     await this.show(laneB, cursor, held, view);
+  }
+
+  private drawTeachers(): void {
+    const lessons = this.entries.map(({ lesson }) => lesson);
+    this.find("minutes").textContent = minutesWords(lessons);
+    this.find<HTMLInputElement>("teachers-link").value = lessonLink(TEACHERS);
+    drawTeachers(this.find("teachers-table"), lessons, (lesson) => {
+      const entry = this.entries.find((one) => one.lesson === lesson);
+      if (entry) void this.turnTo(entry);
+    });
+  }
+
+  private openTeachers(): void {
+    this.leave();
+    this.now = null;
+    this.drawPages();
+    this.drawMarks();
+  }
+
+  /** Show either the lesson with its race, or the page for teachers. */
+  private drawPages(): void {
+    const teachers = this.now === null;
+    this.find("teachers").hidden = !teachers;
+    this.find("lesson-box").hidden = teachers;
+    part(this.board, ".ds").hidden = teachers;
+  }
+
+  /** Forget what was done and answered, for the next reader at this computer. */
+  private forget(): void {
+    this.ticks.clear();
+    for (const entry of this.entries) entry.progress = new Progress();
+    this.drawMarks();
   }
 
   /** Keep what the reader leaves, unless the lesson's race was not shown yet. */
@@ -130,11 +206,11 @@ export class Learn {
     number.hidden = lesson.answer !== "number";
     number.value = "";
     this.find("lesson-select").hidden = lesson.answer !== "choice";
-    this.find("lesson-select").replaceChildren(...lesson.choices.map(option));
+    const options = [{ label: "Choose …", name: "" }, ...lesson.choices];
+    this.find("lesson-select").replaceChildren(...options.map(option));
     this.find("lesson-strip").hidden = lesson.action !== "strip";
     this.find("lesson-verdict").textContent = "";
-    this.find<HTMLInputElement>("lesson-link").value =
-      location.origin + location.pathname + "?lesson=" + lesson.key;
+    this.find<HTMLInputElement>("lesson-link").value = lessonLink(lesson.key);
     const last = this.entries.at(-1)?.lesson === lesson;
     this.find("lesson-last").hidden = !last;
     this.find("lesson-next").hidden = last;
@@ -171,6 +247,7 @@ export class Learn {
       key.setAttribute("aria-pressed", String(key.dataset.choice === name));
     const wanted = { ...cursor };
     await this.race.take(answered);
+    write(this.find("lesson-problem"), this.race.store.question ?? "");
     const { inspector, store, transport } = this.race;
     inspector.open(view);
     inspector.cursor.move(wanted, held);
@@ -196,15 +273,15 @@ export class Learn {
   }
 
   private drawMarks(): void {
-    if (!this.now) return;
-    const { lesson, progress } = this.now;
-    this.find("lesson-done").hidden = !progress.done;
-    this.board.dataset.lesson = lesson.key;
-    this.board.dataset.done = progress.done ? "yes" : "";
-    for (const { key, tick, progress: own, lesson: one } of this.entries) {
-      key.setAttribute("aria-current", String(one === lesson));
-      const done = own.done ? ["✓", "done"] : ["", ""];
-      const [sign, words] = own.right ? ["✓✓", "answered"] : done;
+    const done = this.now?.progress.done ?? false;
+    this.find("lesson-done").hidden = !done;
+    this.board.dataset.lesson = this.now?.lesson.key ?? TEACHERS;
+    this.board.dataset.done = done ? "yes" : "";
+    this.teachersKey.setAttribute("aria-current", String(this.now === null));
+    for (const { key, tick, progress: own, lesson } of this.entries) {
+      this.ticks.keep(lesson.key, own);
+      key.setAttribute("aria-current", String(lesson === this.now?.lesson));
+      const [sign, words] = tickWords(own);
       tick.textContent = sign;
       tick.setAttribute("aria-label", words);
     }
@@ -220,28 +297,43 @@ export class Learn {
 
   private drawStrip(): void {
     if (this.find("lesson-strip").hidden) return;
-    const { inspector } = this.race;
+    const { inspector, store } = this.race;
     const drift = inspector.document<StripDrift>("a", "drift");
     const frame = inspector.frames.a;
+    const lane = store.lanes.a;
+    if (!drift || !frame || !started(lane)) return;
     const { step, layer } = inspector.cursor.pinned;
-    if (!drift || !frame) return;
     const spot = { step, layer: layer ?? 0 };
-    this.find("strip-words").textContent = stripWords(frame, drift, spot, this.attention);
+    const newest = newestAt(frame, step);
+    const cells = newest < 0 ? [] : stripCells(frame, drift, spot, newest, this.attention);
+    drawStripCells(this.find("strip-cells"), cells, lane, step);
+    write(this.find("strip-words"), stripWords(frame, spot, cells, this.attention));
   }
 
   private async judge(): Promise<void> {
     if (!this.now) return;
     const { lesson, progress } = this.now;
     const field = lesson.answer === "choice" ? "lesson-select" : "lesson-number";
-    const given = this.find<HTMLSelectElement | HTMLInputElement>(field).value;
+    const given = this.find<HTMLSelectElement | HTMLInputElement>(field).value.trim();
     const pinned = { ...this.race.inspector.cursor.pinned };
+    const empty = lesson.answer === "pin" ? pinned.position === null : !given;
+    if (empty) return this.drawVerdict("ask", ASKS[lesson.answer]);
     const answered = await this.component.server.check(lesson.key, this.laneB, given, pinned);
-    if (lesson !== this.now.lesson) return;
+    if (!this.shows(lesson)) return;
     const verdict = JSON.parse(answered) as Verdict;
-    this.find("lesson-verdict").dataset.right = verdict.right ? "yes" : "no";
-    this.find("lesson-verdict").textContent = verdictWords(verdict, lesson.answer);
+    this.drawVerdict(verdict.right ? "yes" : "no", verdictWords(verdict));
     if (verdict.right) progress.right = true;
     this.drawMarks();
+  }
+
+  private shows(lesson: Lesson): boolean {
+    return this.now?.lesson === lesson;
+  }
+
+  /** Say whether an answer is right, or ask for one. */
+  private drawVerdict(right: "yes" | "no" | "ask", words: string): void {
+    this.find("lesson-verdict").dataset.right = right;
+    this.find("lesson-verdict").textContent = words;
   }
 }
 

@@ -18,40 +18,61 @@ export type StripFrame = Pick<Frame, "prompt" | "positions" | "steps" | "layers"
 
 const MOVED = 0.001; // 1 − cosine above which a row has drifted
 
-/** The answer tokens whose V drifted in a step: before the newest token, and from it on. */
-export function movedTokens(
+/** A cell of the strip. */
+export interface StripCell {
+  position: number;
+  /** Where the answer token is, seen from the one that was just unmasked. */
+  side: "before" | "newest" | "after";
+  /** The drift code of V; NO_DATA if it is unknown. Null: V cannot have changed. */
+  code: number | null;
+  /** Whether V drifted by more than 0.001. */
+  moved: boolean;
+}
+
+/** The position that the step before unmasked; -1 if there is none. */
+export function newestAt({ revealed }: Pick<StripFrame, "revealed">, step: number): number {
+  // Positions that no step committed have the step -1.
+  return step ? revealed.values.indexOf(step - 1) : -1;
+}
+
+/** The answer tokens around the `newest` one, with the drift of their V in a step and a layer. */
+export function stripCells(
   frame: Omit<StripFrame, "revealed">,
   { drift, quantities }: StripDrift,
   spot: { step: number; layer: number },
   newest: number,
-): [before: number, after: number] {
+  attention: Attention,
+): StripCell[] {
   const step = Math.min(spot.step, frame.steps - 1);
   const layer = Math.min(spot.layer, frame.layers - 1);
-  const counts: [number, number] = [0, 0];
-  for (let x = frame.prompt; x < frame.positions; x++) {
-    const code = at(drift, step, layer, quantities.indexOf("v"), x);
-    if (code !== NO_DATA && DRIFT[code] > MOVED) counts[x < newest ? 0 : 1]++;
+  const cells: StripCell[] = [];
+  for (let position = frame.prompt; position < frame.positions; position++) {
+    const side = position < newest ? "before" : position === newest ? "newest" : "after";
+    const kept = attention === "causal" && side === "before";
+    const code = kept ? null : at(drift, step, layer, quantities.indexOf("v"), position);
+    const moved = code !== null && code !== NO_DATA && DRIFT[code] > MOVED;
+    cells.push({ position, side, code, moved });
   }
-  return counts;
+  return cells;
 }
 
 /** How many tokens drifted after the newest one was unmasked; if causal, none before it. */
 export function stripWords(
   frame: StripFrame,
-  drift: StripDrift,
   spot: { step: number; layer: number },
+  cells: readonly StripCell[],
   attention: Attention,
 ): string {
   const where = `Step ${spot.step + 1}, layer ${spot.layer + 1}: `;
-  // Positions that no step committed have the step -1.
-  const newest = spot.step ? frame.revealed.values.indexOf(spot.step - 1) : -1;
+  const newest = newestAt(frame, spot.step);
   if (newest < 0) return where + "no token was unmasked in the previous step.";
   const head = `${where}answer token ${newest - frame.prompt + 1} had just been unmasked. `;
   if (attention === "causal")
     return (
       head + "Causal attention: K and V of the tokens before it do not change, so 0 of them drift."
     );
-  const [before, after] = movedTokens(frame, drift, spot, newest);
+  const before = cells.filter(({ moved, side }) => moved && side === "before").length;
+  const after = cells.filter(({ moved }) => moved).length - before;
   const counts = `${plural(before, "answer token")} before it and ${after} from it on`;
   return `${head}${counts} drifted by more than ${MOVED}.`;
 }

@@ -14,6 +14,9 @@ export interface Choice {
 export interface Lesson {
   key: string;
   title: string;
+  /** What the reader knows afterwards, and how many minutes it takes. */
+  goal: string;
+  minutes: number;
   do: string;
   see: string;
   ask: string;
@@ -58,9 +61,9 @@ export class Progress {
   readonly races = new Set<string>();
   readonly attention = new Set<string>();
 
-  /** Note the frame of lane A, which has `last` frames after the first. */
+  /** Note the frame of lane A, which has `last` frames after the first; step 1 ends in frame 1. */
   noteFrame(frame: number, last: number): void {
-    if (frame === 0) this.atStart = true;
+    if (frame <= 1) this.atStart = true;
     else if (this.atStart && frame === last) this.atEnd = true;
   }
 
@@ -87,8 +90,19 @@ export class Progress {
   }
 }
 
-/** What is said to an answer; the explanation of a wrong one would give the right one away. */
-export function verdictWords({ right, said }: Verdict, answer: Lesson["answer"]): string {
-  if (right) return "Right. " + said;
-  return "Not yet. " + (answer === "pin" ? said : "Look again.");
+/** What is said to an answer: the explanation of a right one, or the hint for a wrong one. */
+export function verdictWords({ right, said }: Verdict): string {
+  return (right ? "Right. " : "Not yet. ") + said;
+}
+
+/** What an empty answer is asked for. */
+export const ASKS: Record<Lesson["answer"], string> = {
+  number: "Type a number first.",
+  choice: "Choose a setting first.",
+  pin: "Pin a cell first: click it, or move there and press Enter.",
+};
+
+/** The link to a lesson. */
+export function lessonLink(key: string): string {
+  return location.origin + location.pathname + "?lesson=" + key;
 }

@@ -1,8 +1,9 @@
+import { copyOnPress } from "../base/clipboard.ts";
 import type { Component } from "../base/component.ts";
 import { make, part, reachable } from "../base/dom.ts";
 import { plural } from "../base/format.ts";
 import { readJson } from "../base/json.ts";
-import { tellQuestion, type Look } from "../race/events.ts";
+import { tellQuestion } from "../race/events.ts";
 import type { LaneName } from "../race/messages.ts";
 import { installGlossary, termNodes } from "./glossary.ts";
 
@@ -29,16 +30,6 @@ type PlanDocument =
       query: string;
     };
 
-const COPIED_MS = 1500; // how long the key says that the link is copied
-
-/** The link to settings and to a place of the inspector; `page` is the page without a query. */
-export function linkTo(page: string, query: string, { cursor, look }: Look): string {
-  const place = new URLSearchParams();
-  if (cursor) place.set("cursor", cursor);
-  if (look) place.set("look", look);
-  return [`${page}?${query}`, place.toString()].filter(Boolean).join("&");
-}
-
 /** How many worked examples precede the question; empty for none. */
 export function beforeWords(count: number): string {
   if (!count) return "";
@@ -59,25 +50,17 @@ function planRow(row: PlanRow, seen: Set<string>): HTMLElement {
 
 /** The problem, the plan of both lanes, and the link to the settings. */
 export class Plan {
-  private query = "";
   /** Null until the first plan is there. */
   private question: string | null = null;
-  private look: Look = { cursor: "", look: "" };
   private readonly field: HTMLInputElement;
-  private readonly copyKey: HTMLElement;
 
   constructor(private readonly component: Component) {
     this.field = this.find("#ds-link-field");
-    this.copyKey = this.find("[data-copy]");
-    document.addEventListener("driftscope-look", ({ detail }) => {
-      this.look = detail;
-      this.drawLink();
-    });
+    copyOnPress(this.find("[data-copy]"), this.field);
     document.addEventListener("driftscope-asking", () => {
       if (this.question !== null) tellQuestion(this.question);
     });
     this.find("[data-dice]").addEventListener("click", () => component.trigger("click"));
-    this.copyKey.addEventListener("click", () => void this.copy());
     component.watch("value", () => this.show());
     this.show();
   }
@@ -102,26 +85,9 @@ export class Plan {
     this.find("[data-question]").textContent = plan.question;
     reachable(this.find("[data-question]"));
     this.find("[data-before]").textContent = beforeWords(plan.before);
-    this.query = plan.query;
-    this.drawLink();
+    this.field.value = `${location.origin}${location.pathname}?${plan.query}`;
     this.question = plan.question;
     tellQuestion(plan.question);
-  }
-
-  private drawLink(): void {
-    if (!this.query) return;
-    this.field.value = linkTo(location.origin + location.pathname, this.query, this.look);
-  }
-
-  private async copy(): Promise<void> {
-    this.field.select();
-    try {
-      await navigator.clipboard.writeText(this.field.value);
-    } catch {
-      document.execCommand("copy"); // eslint-disable-line @typescript-eslint/no-deprecated -- works on pages that are not secure
-    }
-    this.copyKey.textContent = "Copied";
-    setTimeout(() => (this.copyKey.textContent = "Copy"), COPIED_MS);
   }
 }
 

@@ -16,12 +16,14 @@ export function stateWords(store: Store, queued: boolean): string {
   const state = queued ? "queued" : store.state;
   const label = store.refusal && !queued ? "Not started" : (STATES[state] ?? state);
   const where = store.started.at(0)?.start.environment;
+  if (state === "recording" && store.message) return label + " · " + store.message;
   const finished = ["example", "done"].includes(store.state) && store.timed;
   return finished && where ? label + " · measured on " + where : label;
 }
 
 /** The message under the state: the server's, else that of a lane that failed. */
 export function noteWords(store: Store): string {
+  if (store.state === "recording") return "";
   return store.message || store.started.map((lane) => lane.end?.message).find(Boolean) || "";
 }
 

@@ -49,6 +49,16 @@ export class Lane {
     }
   }
 
+  /** The steps of the runs that it continues; 0 unless it is a branch. */
+  get before(): number {
+    return this.start?.before ?? 0;
+  }
+
+  /** The number of the step of a row, from 1, counted with the steps before a branch. */
+  stepNumber(row: number): number {
+    return this.before + row + 1;
+  }
+
   /** Append a step; false if a step before it is missing. A known step is ignored. */
   add(row: RowMessage): boolean {
     const [step, block, kind, rows, forwards, left, ms, commits] = row;

@@ -9,6 +9,10 @@ export const LANES: readonly LaneName[] = ["a", "b"];
 /** A lane before its first step. */
 export interface LaneStart {
   title: string;
+  /** The steps of the runs that it continues; 0 unless it is a branch. */
+  before: number;
+  /** The ids that a branch changed first, by index (-1: masked again); null for any other run. */
+  branch: Record<string, number> | null;
   prompt: number[];
   /** Ids of the answer tokens that are known before the first step, by index. */
   canvas: Record<string, number>;
@@ -65,6 +69,16 @@ export type Wait =
   | { ahead: number; seconds: number | null }
   | { ahead?: undefined; done: number; total: number; what: string };
 
+/** What a link needs to bring a race back (`inspector.page_data.links`). */
+export interface LinkSource {
+  /** The settings of both lanes; for a branch, those of the first race. */
+  query: string;
+  /** The branches that lead from there to this race. */
+  branches: string[];
+  /** The name of the bundled recorded run in lane B; empty if it is none. */
+  recorded: string;
+}
+
 /** A message: new steps, a whole race, or a notice without a run. */
 export interface News {
   run: string | null;
@@ -76,5 +90,6 @@ export interface News {
   recorded?: string;
   summary?: Summary;
   question?: string | null;
+  link?: LinkSource | null;
   lanes: Partial<Record<LaneName, LaneNews>>;
 }

@@ -18,11 +18,9 @@ const ROWS: readonly (readonly [string, string])[] = [
   ["text_nfe", "Steps until the text is complete"],
   ["text_ms", "Engine time until the text is complete, ms"],
   ["positions", "Positions decoded"],
-  ["tokens_per_s", "Tokens per second"],
-  ["positions_per_s", "Positions per second"],
-  ["rows", "Rows computed"],
-  ["rows_plain", "Rows without a cache"],
-  ["recomputed", "Share of token-layers recomputed"],
+  ["tokens_per_s", "Tokens before the end, per second of the whole run"],
+  ["positions_per_s", "Positions decoded per second"],
+  ["recomputed", "Token-layers recomputed, %"],
   ["gflops", "GFLOPs"],
   ["gflops_per_position", "GFLOPs per position"],
   ["cache_bytes", "Cache, bytes"],
@@ -39,10 +37,13 @@ const GUIDED_ROWS: readonly (readonly [string, string])[] = [
   ["tokens_per_nfe", "Tokens before the end per step"],
   ["tokens_per_guider_forward", "… per guider forward"],
   ["accepted", "Tokens accepted per step"],
-  ["fallback_rate", "Share of steps that used the fallback"],
+  ["fallback_rate", "Steps that used the fallback, %"],
   ["guider_weight_bytes", "Guider, weights in bytes"],
   ["guider_cache_bytes", "Guider, cache in bytes"],
 ];
+
+/** Those that are shares of 1, shown in percent. */
+const SHARES = ["recomputed", "fallback_rate"];
 
 /** Those that are times. */
 const CLOCKED = [
@@ -67,6 +68,11 @@ export function shownRows(
   return rows.filter(([name]) => timed || !CLOCKED.includes(name));
 }
 
+/** A metric as the table shows it. */
+export function metricText(name: string, value: number | null | undefined): string {
+  return number(value && SHARES.includes(name) ? 100 * value : value);
+}
+
 /** Draw the table of all numbers of a race. */
 export function drawNumbers(target: HTMLElement, store: Store): void {
   const lanes = store.started;
@@ -79,7 +85,10 @@ export function drawNumbers(target: HTMLElement, store: Store): void {
     const row = make("tr");
     const head = make("th");
     head.append(...termNodes(label, seen));
-    row.append(head, ...lanes.map((lane) => make("td", "", number(lane.end?.metrics[name]))));
+    row.append(
+      head,
+      ...lanes.map((lane) => make("td", "", metricText(name, lane.end?.metrics[name]))),
+    );
     return row;
   });
   target.replaceChildren(top, ...rows);

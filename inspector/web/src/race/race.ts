@@ -1,6 +1,7 @@
 import type { Component } from "../base/component.ts";
 import { part, reachable, write } from "../base/dom.ts";
 import { readJson } from "../base/json.ts";
+import { chosenSteps } from "../inspect/chosen_steps.ts";
 import type { Spot } from "../inspect/cursor.ts";
 import { Inspector } from "../inspect/inspector.ts";
 import { installGlossary } from "../page/glossary.ts";
@@ -12,7 +13,7 @@ import { Focus } from "./focus.ts";
 import { drawHead } from "./head.ts";
 import { started } from "./lane.ts";
 import { LaneView } from "./lane_view.ts";
-import { Link } from "./link.ts";
+import { LinkedView } from "./linked_view.ts";
 import { LANES, type LaneName, type News } from "./messages.ts";
 import { drawNumbers } from "./numbers.ts";
 import { headline, measuredWords } from "./report.ts";
@@ -20,14 +21,9 @@ import { cardText } from "./run_card.ts";
 import { Speech } from "./speech.ts";
 import { Store, type Frames } from "./store.ts";
 import { Prompt } from "./texts.ts";
+import { TokenCard, type Place } from "./token_card.ts";
 import { describe, type GridEvents } from "./tokens.ts";
 import { Transport } from "./transport.ts";
-
-/** A token of a lane: its index in the answer. */
-interface Place {
-  lane: LaneName;
-  place: number;
-}
 
 const UNREAD =
   "Point at a token, or move to it with the arrow keys, to read its id, confidence and step.";
@@ -48,6 +44,7 @@ export class Race {
   private readonly film: FilmPanel;
   private readonly focus: Focus;
   private readonly speech: Speech;
+  private readonly card: TokenCard;
   private pinned: Place | null = null;
   private pointed: Place | null = null;
   /** The whole race was asked for, because steps were missing. */
@@ -68,9 +65,12 @@ export class Race {
       ask: (run, lane, name) => component.server.view(run, lane, name),
       onMove: (spot) => this.moveTo(spot),
       onBranch: (branch) => this.ask("branch", branch),
+      onRecord: (wish) => this.ask("record", wish),
       align: () => this.transport.mode,
+      atRest: () => this.main && this.store.state === "example" && this.transport.follow,
       offline: component.props.offline ?? false,
     });
+    this.card = new TokenCard(this.inspector);
     this.charts = new RaceCharts(this.root);
     this.prompt = new Prompt(this.find("prompt"));
     this.film = new FilmPanel({
@@ -89,7 +89,7 @@ export class Race {
     };
     this.listen();
     this.listenToPage();
-    if (this.main) new Link(this.inspector);
+    if (this.main && !component.props.offline) new LinkedView(this.root, this.inspector);
     if (this.main) askQuestion();
     component.watch("value", () => void this.take(component.props.value));
     void this.take(component.props.value);
@@ -107,15 +107,29 @@ export class Race {
   private listen(): void {
     for (const name of ["colour", "blocks"])
       this.find(name).addEventListener("change", () => this.draw());
+    const field = this.find<HTMLInputElement>("probe-at");
+    field.addEventListener("input", () => field.setCustomValidity(""));
     for (const key of this.recordKeys()) {
-      key.addEventListener("click", () => this.ask("record", { level: key.dataset.record }));
+      key.addEventListener("click", () => this.record(key.dataset.record === "probe"));
     }
     this.find("back").addEventListener("click", () =>
       this.ask("branch", { back: this.store.parent }),
     );
     this.find("prompt-box").addEventListener("toggle", () => this.drawDetails());
     this.find("numbers").addEventListener("toggle", () => this.drawDetails());
-    this.inspector.watchers.push(() => this.focus.check());
+    this.inspector.watchers.push(() => {
+      this.drawTokenCard();
+      this.focus.check();
+    });
+  }
+
+  /** Record the run again; with a probe, at the steps that are written beside the key. */
+  private record(probe: boolean): void {
+    const field = this.find<HTMLInputElement>("probe-at");
+    const chosen = chosenSteps(probe ? field.value : "");
+    field.setCustomValidity("fault" in chosen ? chosen.fault : "");
+    if ("fault" in chosen) field.reportValidity();
+    else this.ask("record", { level: probe ? "probe" : "layers", probe_at: chosen.steps });
   }
 
   private listenToPage(): void {
@@ -166,6 +180,7 @@ export class Race {
     const { cursor } = this.inspector;
     if (place === null || same || !start) return cursor.release();
     const position = start.prompt.length + place;
+    if (!this.store.live) this.card.open({ lane: name, place }, this.lanes[name].gridBox);
     cursor.move({ lane: name, position, ...this.inspector.follow(name) }, true);
   }
 
@@ -184,7 +199,17 @@ export class Race {
       const { pinned } = this;
       this.lanes[name].grid.pin(pinned?.lane === name ? pinned.place : null);
     }
+    const { place } = this.card;
+    const same = this.pinned?.lane === place?.lane && this.pinned?.place === place?.place;
+    if (!same) this.card.close();
     this.drawReadout();
+  }
+
+  private drawTokenCard(): void {
+    const { place } = this.card;
+    if (!place) return;
+    const cell = this.lanes[place.lane].grid.cell(place.place);
+    this.card.draw(this.transport.frames()[place.lane], cell);
   }
 
   private drawReadout(): void {
@@ -310,6 +335,7 @@ export class Race {
   private forget(): void {
     this.transport.reset(this.store.timed);
     this.pinned = this.pointed = null;
+    this.card.close();
     if (this.store.live) this.store.question = this.question;
   }
 

@@ -18,7 +18,7 @@ export const STATES: Record<string, string | undefined> = {
   fetching: "Downloading the model …",
   loading: "Loading the model …",
   warmup: "Warming up (not timed) …",
-  recording: "Recording: the same settings are run again; the times are not used",
+  recording: "Recording: the same settings are run again, without timing; Stop ends it",
   paused: "Paused: Step takes one step, Resume continues",
   stopped: "Stopped",
   failed: "Failed",
@@ -129,7 +129,7 @@ export function stats(lane: Lane, frame: number, timed: boolean): [string, strin
     ["Forwards", number(lane.forwards[frame])],
     ["Time", timed ? duration(spent) : "–"],
     ["Per step", frame && timed ? (spent / frame).toFixed(1) + " ms" : "–"],
-    ["Tokens/s", number(rate, rate !== null && rate >= 100 ? 0 : 1)],
+    ["Text tokens/s", number(rate, rate !== null && rate >= 100 ? 0 : 1)],
   ];
 }
 
@@ -174,7 +174,7 @@ export function recordWords(
   if (offline) return kept;
   return (
     kept +
-    " Record runs the same settings again, without timing; Record and probe adds up to 8 exact forwards per lane."
+    " Record runs the same settings again, without timing; Record and probe adds exact forwards at the steps given, or at up to 8 spread evenly."
   );
 }
 

@@ -138,6 +138,11 @@ export class Grid {
     this.mark(place);
   }
 
+  /** The cell of a token; null if it is not drawn. */
+  cell(place: number): HTMLElement | null {
+    return this.cells.at(place) ?? null;
+  }
+
   /** Mark the pinned token; null for none. */
   pin(place: number | null): void {
     const before = this.pinned;

@@ -233,6 +233,7 @@ def test_only_its_own_two_files_name_the_policy():
         path.relative_to(ROOT).as_posix()
         for path in sources
         if path.suffix in (".py", ".md", ".js", ".css", ".html")
+        and not {"node_modules", "build"} & set(path.parts)
         and "dkv" in path.read_text(encoding="utf-8").lower()
     }
     own = "engine/cache/methods/dkv_cache"

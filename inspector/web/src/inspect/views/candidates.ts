@@ -34,6 +34,7 @@ export interface LikelyToken {
 const SURE_SCALE: ScaleLegend = {
   kind: "scale",
   name: "probability of the most likely token",
+  range: { from: 0, to: 1, log: false },
   colour: cividis,
   ticks: [
     [0, "0"],

@@ -6,18 +6,30 @@ import { inks } from "../../figures/inks.ts";
 import type { HeatSpec, Series } from "../../figures/spec.ts";
 import { at, bit } from "../arrays.ts";
 import { placesOf, stepAt, stepAxis } from "../axes.ts";
-import { DRIFT, DRIFT_SCALE, NO_DATA, driftColour, driftText } from "../codes.ts";
+import {
+  DRIFT,
+  DRIFT_COLOURS,
+  DRIFT_SCALE,
+  NO_DATA,
+  driftColour,
+  driftText,
+  type DriftData,
+} from "../codes.ts";
 import { factNodes } from "../facts.ts";
 import type { Panel } from "../panel.ts";
-import type { DriftCodes, RowCell } from "../planned_row.ts";
+import type { RowCell } from "../planned_row.ts";
+import { rowReason } from "../row_reason.ts";
 import { SITES, SITE_WORDS } from "../sites.ts";
 import { viewOf, type Frame } from "../view.ts";
-import { Why, type Rules } from "../why.ts";
 import { candidateList, candidateRow, type CandidateData } from "./candidates.ts";
 
 const COMPUTED: Rgb = [0, 158, 115];
 /** The value of a cell of the map that was computed and has no drift; codes are below it. */
 const NO_DRIFT = 300;
+const MAP_COLOURS: readonly (Rgb | null)[] = Array.from({ length: NO_DRIFT + 1 }, (_, code) => {
+  if (code === NO_DRIFT) return COMPUTED;
+  return code < NO_DATA ? DRIFT_COLOURS[code] : null;
+});
 const V = SITES.indexOf("v");
 
 /** The card of the chosen token: facts, reason, candidates, and its drifts. */
@@ -35,10 +47,10 @@ export const card = viewOf<undefined>({
     if (position === null) return;
     const { inspector } = panel;
     const cell = { ...panel.spot, position };
-    const drift = inspector.document<DriftCodes>(lane, "drift");
+    const drift = inspector.document<DriftData>(lane, "drift");
     const plans = panel.frame.plan.shape[0] > 0;
     drawFacts(panel, cell);
-    drawWhy(panel, cell, inspector.document<Rules>(lane, "why"), drift);
+    write(panel.block("why", "p", "ds-why ds-wide"), rowReason(inspector, lane, cell));
     drawCandidates(panel, cell, inspector.document<CandidateData>(lane, "candidates"));
     for (const figure of Object.values(panel.figures)) figure.root.hidden = !plans;
     if (!plans) return;
@@ -87,15 +99,6 @@ function countWords(frame: Frame, position: number, layer: number): string {
   return `in layer ${layer + 1}, of ${plural(frame.steps, "step")}: ` + counts.join(", ");
 }
 
-function drawWhy(panel: Panel, cell: RowCell, rules: Rules | null, drift: DriftCodes | null): void {
-  const node = panel.block("why", "p", "ds-why ds-wide");
-  if (!panel.frame.plan.shape[0]) {
-    write(node, "This run has no recorded plans: press Record to see why a row was recomputed.");
-    return;
-  }
-  write(node, rules ? new Why(panel.frame, rules, drift, cell).sentence() : "Reading …");
-}
-
 function drawCandidates(
   panel: Panel,
   { step, position }: RowCell,
@@ -110,7 +113,7 @@ function drawCandidates(
 }
 
 /** The drift code of a quantity of a row; NO_DATA if it is unknown. */
-function codeOf(data: DriftCodes | null, quantity: string, cell: RowCell): number {
+function codeOf(data: DriftData | null, quantity: string, cell: RowCell): number {
   if (!data) return NO_DATA;
   const place = data.quantities.indexOf(quantity);
   return at(data.drift, cell.step, cell.layer, place, cell.position);
@@ -119,7 +122,7 @@ function codeOf(data: DriftCodes | null, quantity: string, cell: RowCell): numbe
 /** The steps, from 1, at which a quantity of the row has a drift, and the drifts. */
 function driftLine(
   { steps }: Frame,
-  data: DriftCodes | null,
+  data: DriftData | null,
   quantity: string,
   cell: RowCell,
 ): { xs: number[]; ys: number[] } {
@@ -128,7 +131,7 @@ function driftLine(
   return { xs, ys: xs.map((x) => Math.max(DRIFT[code(x)], 1e-4)) };
 }
 
-function drawSeries(panel: Panel, cell: RowCell, data: DriftCodes | null): void {
+function drawSeries(panel: Panel, cell: RowCell, data: DriftData | null): void {
   const { frame } = panel;
   const { a, b, ink, new: fresh } = inks(panel.root);
   const line = (quantity: string, name: string, colour: string, dash: number[]): Series[] => {
@@ -143,6 +146,7 @@ function drawSeries(panel: Panel, cell: RowCell, data: DriftCodes | null): void 
   );
   const revealed = frame.revealed.values[cell.position];
   panel.figure("card-series").show({
+    about: { layer: cell.layer },
     title: `Drift of K and V of this token in layer ${cell.layer + 1}: 1 − cosine to the previous value`,
     x: stepAxis(frame.steps),
     y: { name: "1 − cosine", from: 1e-4, to: 1, log: true },
@@ -167,7 +171,7 @@ function drawSeries(panel: Panel, cell: RowCell, data: DriftCodes | null): void 
   });
 }
 
-function stepWords(frame: Frame, data: DriftCodes | null, cell: RowCell): string {
+function stepWords(frame: Frame, data: DriftData | null, cell: RowCell): string {
   const { step, layer, position } = cell;
   const drifts = ["k", "v"].map(
     (name) => name.toUpperCase() + " " + driftText(codeOf(data, name, cell)),
@@ -176,7 +180,7 @@ function stepWords(frame: Frame, data: DriftCodes | null, cell: RowCell): string
   return `Step ${step + 1}: ${drifts.join(", ")}; recomputed: ${sites.join(", ") || "nothing"}`;
 }
 
-function drawMap(panel: Panel, cell: RowCell, data: DriftCodes | null): void {
+function drawMap(panel: Panel, cell: RowCell, data: DriftData | null): void {
   const { frame, cursor, inspector } = panel;
   const { position } = cell;
   const look: Pick<HeatSpec, "colour" | "glyph" | "legend" | "plain"> = {
@@ -188,16 +192,24 @@ function drawMap(panel: Panel, cell: RowCell, data: DriftCodes | null): void {
     },
     plain: (code) => (code === NO_DRIFT ? "computed" : DRIFT[code]),
   };
+  const value = (step: number, layer: number): number | null => {
+    if (!bit(frame.plan, position, step, layer, V)) return null;
+    const code = codeOf(data, "v", { step, layer, position });
+    return code === NO_DATA ? NO_DRIFT : code;
+  };
   panel.figure("card-map").show({
     title: "Drift of V of this token: layer by step",
     key: `card${position},${cursor.lane}${inspector.key}${String(Boolean(data))}`,
     x: { name: "step", count: frame.steps },
     y: { name: "layer", count: frame.layers },
-    value: (step, layer) => {
-      if (!bit(frame.plan, position, step, layer, V)) return null;
-      const code = codeOf(data, "v", { step, layer, position });
-      return code === NO_DATA ? NO_DRIFT : code;
+    value,
+    cells: () => {
+      const codes = new Uint16Array(frame.layers * frame.steps).fill(NO_DATA);
+      for (let layer = 0, i = 0; layer < frame.layers; layer++)
+        for (let step = 0; step < frame.steps; step++) codes[i++] = value(step, layer) ?? NO_DATA;
+      return { codes, palette: MAP_COLOURS };
     },
+    about: { quantity: "v" },
     ...look,
     blank: "reused",
     unit: "1 - cosine",

@@ -1,4 +1,4 @@
-import type { Rgb } from "../../base/colours.ts";
+import { puor, type Rgb } from "../../base/colours.ts";
 import { make } from "../../base/dom.ts";
 import { Latest } from "../../base/latest.ts";
 import { quoted } from "../../base/pieces.ts";
@@ -7,25 +7,14 @@ import { termNodes } from "../../page/glossary.ts";
 import type { Lane, StartedLane } from "../../race/lane.ts";
 import type { Align } from "../../race/store.ts";
 import { firstSplit, splitLines } from "../first_split.ts";
+import { parting, partingLines, type Parting } from "../parting.ts";
 import { answerRows, numberRows } from "../lane_numbers.ts";
 import type { Panel } from "../panel.ts";
+import { SITE_OPTIONS } from "../quantities.ts";
 import type { View } from "../view.ts";
 import type { CandidateData } from "./candidates.ts";
+import { drawParting } from "./parting_layers.ts";
 
-/** The colours of the scale PuOr, from orange to purple. */
-const PUOR: readonly Rgb[] = [
-  [127, 59, 8],
-  [179, 88, 6],
-  [224, 130, 20],
-  [253, 184, 99],
-  [254, 224, 182],
-  [247, 247, 247],
-  [216, 218, 235],
-  [178, 171, 210],
-  [128, 115, 172],
-  [84, 39, 136],
-  [45, 0, 75],
-];
 const STEP_RANGE = 64;
 const SAME_COLOUR: Rgb = [200, 208, 218];
 const DIFFERENT_COLOUR: Rgb = [213, 94, 0];
@@ -56,21 +45,19 @@ const STRIP_LEGEND: ScaleLegend = {
   ],
 };
 
-function puor(value: number): Rgb {
-  const place = Math.min(Math.max(value, 0), 1) * (PUOR.length - 1);
-  const low = Math.min(Math.floor(place), PUOR.length - 2);
-  const mix = (i: number): number =>
-    Math.round(PUOR[low][i] + (PUOR[low + 1][i] - PUOR[low][i]) * (place - low));
-  return [mix(0), mix(1), mix(2)];
-}
-
 /** Where and why the two lanes differ, and the cost of each. */
 export const compare: View = {
   title: "Compare",
   level: "off",
-  also: [["candidates", "steps"]],
+  also: [
+    ["candidates", "steps"],
+    ["error", "probe"],
+  ],
+  controls: [
+    { name: "site", label: "Rank layers by the error of", value: "2", options: SITE_OPTIONS },
+  ],
   about:
-    "Where and why the two lanes differ, and the cost of each. The upper row of the strip compares when each answer token was unmasked: " +
+    "When, where and why the two lanes differ, and the cost of each. In time, they part at the first step that does not commit the same tokens in both. The upper row of the strip compares when each answer token was unmasked: " +
     "orange, ◂ and a line above if lane B was earlier than lane A; purple, ▸ and a line below if it was later. The lower row shows whether both lanes chose the same token.",
   draw(panel) {
     const { inspector } = panel;
@@ -83,7 +70,9 @@ export const compare: View = {
     showLines(panel, "aligned", "ds-room ds-wide", [
       `The lanes above are aligned ${ALIGNED[inspector.align()]}. The replay bar changes the alignment.`,
     ]);
-    showLines(panel, "parting", "ds-parting ds-wide", linesOf(panel, a, b));
+    const found = parting(a, b);
+    showLines(panel, "parting", "ds-parting ds-wide", linesOf(panel, a, b, found));
+    drawParting(panel, [a, b], found);
     drawStrip(panel, a, b);
     drawTable(panel, a, b);
   },
@@ -100,7 +89,7 @@ function showLines(panel: Panel, name: string, style: string, lines: readonly st
 
 const LINES = new Latest<Panel, string[]>();
 
-function linesOf(panel: Panel, a: Lane, b: Lane): string[] {
+function linesOf(panel: Panel, a: Lane, b: Lane, found: Parting | null): string[] {
   const { inspector } = panel;
   const facts = {
     frames: inspector.frames,
@@ -111,7 +100,10 @@ function linesOf(panel: Panel, a: Lane, b: Lane): string[] {
     Boolean(facts.candidates(name)),
   ]);
   const key = [inspector.key, inspector.store.state, ...loaded].join();
-  return LINES.of(panel, key, () => splitLines(firstSplit(a, b), facts));
+  return LINES.of(panel, key, () => [
+    ...partingLines(found, a, b, facts),
+    ...splitLines(firstSplit(a, b), facts),
+  ]);
 }
 
 /** A cell of the strip: steps by which B was later, or SAME_TOKEN or DIFFERENT_TOKEN. */
@@ -143,11 +135,11 @@ function drawStrip(panel: Panel, a: Lane, b: Lane): void {
   const { inspector, cursor, frame } = panel;
   const later = (x: number, row: number): number => (row ? 0 : (stripValue(a, b, x, row) ?? 0));
   const place = cursor.position === null ? -1 : cursor.position - frame.prompt;
-  const figure = panel.figure("compare-strip");
+  const figure = panel.bothFigure("compare-strip");
   figure.root.classList.add("ds-wide");
   figure.show({
-    title:
-      "Lane B compared with lane A: when each answer token was unmasked, and whether it is the same",
+    about: { lane: undefined },
+    title: "When B unmasked each answer token, compared with A, and whether it is the same",
     key: "strip" + inspector.key,
     x: { ...panel.answers(), count: Math.min(a.at.length, b.at.length) },
     y: { name: "", count: 2, tick: (i) => ["step", "token"][i] },
@@ -173,7 +165,7 @@ function stripWords(a: Lane, b: Lane, place: number): string {
     const name = lane.name.toUpperCase();
     const token = lane.at[place];
     if (!token) return name + " not committed";
-    const when = token.row < 0 ? "(given)" : `at step ${token.row + 1}`;
+    const when = token.row < 0 ? "(given)" : `at step ${lane.stepNumber(token.row)}`;
     return `${name} ${quoted(lane.pieces.get(token.id))} ${when}`;
   });
   return `Answer token ${place + 1}: ${parts.join(", ")}`;

@@ -1,7 +1,7 @@
 import { cividis } from "../../base/colours.ts";
 import { write } from "../../base/dom.ts";
 import { number, percent, plural } from "../../base/format.ts";
-import type { ScaleLegend, Series } from "../../figures/spec.ts";
+import type { About, ScaleLegend, Series } from "../../figures/spec.ts";
 import {
   alike,
   layerAt,
@@ -12,17 +12,18 @@ import {
   stepAt,
   stepAxis,
 } from "../axes.ts";
-import { driftText } from "../codes.ts";
+import { driftText, type DriftData } from "../codes.ts";
 import { DriftCounts, limitOf, type BudgetRules } from "../drift_counts.ts";
 import type { Panel } from "../panel.ts";
 import { QUANTITY_OPTIONS } from "../quantities.ts";
 import { highest, shareAbove, type Tally } from "../tally.ts";
 import { viewOf } from "../view.ts";
-import type { DriftData } from "./drift.ts";
 
 const SHARE_SCALE: ScaleLegend = {
   kind: "scale",
   name: "drifted",
+  range: { from: 1e-3, to: 1, log: true },
+  text: percent,
   colour: cividis,
   ticks: [
     [0, "≤ 0.1 %"],
@@ -81,6 +82,10 @@ export const counts = viewOf<DriftData>({
   },
 });
 
+function aboutOf({ data, quantity }: DriftCounts): About {
+  return { quantity: data.quantities[quantity] };
+}
+
 function drawMap(panel: Panel, found: DriftCounts): void {
   const { frame, cursor, spot } = panel;
   const figure = panel.figure("counts");
@@ -88,6 +93,7 @@ function drawMap(panel: Panel, found: DriftCounts): void {
   figure.show({
     title: `Rows with a drift of ${found.name} above ${found.limit}: layer by step`,
     key: [found.quantity, found.code, found.from, cursor.lane, panel.inspector.key].join(),
+    about: aboutOf(found),
     x: { name: "step", count: frame.steps },
     y: { name: "layer", count: frame.layers },
     value: (step, layer) => shareAbove(found.table.at(step, layer, found.code)),
@@ -173,6 +179,7 @@ function drawLayers(
   }
   panel.figure("counts-layers").show({
     title: "Each layer, over all steps: drifted, budgeted and recomputed rows",
+    about: aboutOf(found),
     x: layerAxis(layers),
     y: { name: "% of rows", from: 0, to: end },
     series,
@@ -194,6 +201,7 @@ function drawSteps(panel: Panel, found: DriftCounts, drifted: readonly Tally[], 
   const done = found.recomputed();
   panel.figure("counts-steps").show({
     title: "Each step, over all layers: drifted and recomputed rows",
+    about: aboutOf(found),
     x: stepAxis(steps),
     y: { name: "% of rows", from: 0, to: end },
     series: [

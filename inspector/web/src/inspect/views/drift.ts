@@ -1,17 +1,21 @@
 import type { HeatSpec } from "../../figures/spec.ts";
-import { at, type NdArray } from "../arrays.ts";
-import { DRIFT, DRIFT_SCALE, driftColour, driftText, NO_DATA } from "../codes.ts";
+import { LANES } from "../../race/messages.ts";
+import { at } from "../arrays.ts";
+import {
+  DRIFT,
+  DRIFT_COLOURS,
+  DRIFT_SCALE,
+  driftColour,
+  driftText,
+  NO_DATA,
+  type DriftData,
+} from "../codes.ts";
 import type { Panel } from "../panel.ts";
-import { QUANTITY_OPTIONS } from "../quantities.ts";
+import { planeCodes } from "../planes.ts";
+import { QUANTITY_NAMES, QUANTITY_OPTIONS } from "../quantities.ts";
+import { bothSides, SIDES_CONTROL } from "../sides.ts";
 import { viewOf } from "../view.ts";
-
-/** The drift of a run (`inspector.views.drift`). */
-export interface DriftData {
-  /** The names of the quantities, in the order of the array. */
-  quantities: string[];
-  /** Drift codes [steps, layers, quantities, positions]. */
-  drift: NdArray;
-}
+import { drawDriftDifference } from "./drift_sides.ts";
 
 /** Drift by position: of one layer in all steps, and of all layers in one step. */
 export const drift = viewOf<DriftData>({
@@ -21,13 +25,32 @@ export const drift = viewOf<DriftData>({
   about:
     "The drift of each row when it was recomputed: 1 − cosine between the new and the previous value, on a log scale. " +
     "Reused rows have no new value and are hatched. An orange dot marks the step at which a token was unmasked; after it, K and V should hardly change.",
-  controls: [{ name: "quantity", label: "Quantity", value: "v", options: QUANTITY_OPTIONS }],
+  controls: [
+    { name: "quantity", label: "Quantity", value: "v", options: QUANTITY_OPTIONS },
+    SIDES_CONTROL,
+  ],
   draw(panel, data) {
-    const quantity = data.quantities.indexOf(panel.choice("quantity"));
-    drawSteps(panel, data, quantity);
-    drawLayers(panel, data, quantity);
+    const both = bothSides<DriftData>(panel, "drift");
+    panel.showFigures(both ? BOTH : ONE);
+    if (!both) return drawLane(panel, data);
+    for (const draw of [drawSteps, drawLayers])
+      for (const lane of LANES) draw(panel.of(lane), both[lane], quantityOf(panel, both[lane]));
+    drawDriftDifference(panel, both, panel.choice("quantity"));
   },
 });
+
+const ONE = ["drift-steps", "drift-layers"];
+const BOTH = ONE.flatMap((name) => [`${name}-a`, `${name}-b`, `${name}-difference`]);
+
+function drawLane(panel: Panel, data: DriftData): void {
+  const quantity = quantityOf(panel, data);
+  drawSteps(panel, data, quantity);
+  drawLayers(panel, data, quantity);
+}
+
+function quantityOf(panel: Panel, data: DriftData): number {
+  return data.quantities.indexOf(panel.choice("quantity"));
+}
 
 function codeAt(data: DriftData, ...index: [number, number, number, number]): number | null {
   const code = at(data.drift, ...index);
@@ -62,10 +85,15 @@ function drawSteps(panel: Panel, data: DriftData, quantity: number): void {
   });
   panel.figure("drift-steps").show({
     ...shared(panel),
-    title: `Layer ${layer + 1}: step by position`,
+    title: `Drift of ${QUANTITY_NAMES[data.quantities[quantity]]} in layer ${layer + 1}: step by position`,
     key: `s${quantity},${layer},${cursor.lane}${panel.inspector.key}`,
     y: { name: "step", count: frame.steps },
     value: (x, step) => codeAt(data, step, layer, quantity, x),
+    cells: () => ({
+      codes: planeCodes(data.drift, { rows: 0, columns: 3, at: [0, layer, quantity, 0] }),
+      palette: DRIFT_COLOURS,
+    }),
+    about: { layer, quantity: data.quantities[quantity] },
     words: (x, step) => cellWords(panel, step, layer, x, at(data.drift, step, layer, quantity, x)),
     pick: (x, step, pin) => panel.pick({ position: x, step }, pin),
     at: { x: cursor.position, y: spot.step },
@@ -78,10 +106,15 @@ function drawLayers(panel: Panel, data: DriftData, quantity: number): void {
   const { step } = spot;
   panel.figure("drift-layers").show({
     ...shared(panel),
-    title: `Step ${step + 1}: layer by position`,
+    title: `Drift of ${QUANTITY_NAMES[data.quantities[quantity]]} in step ${panel.lane.stepNumber(step)}: layer by position`,
     key: `l${quantity},${step},${cursor.lane}${panel.inspector.key}`,
     y: { name: "layer", count: frame.layers },
     value: (x, layer) => codeAt(data, step, layer, quantity, x),
+    cells: () => ({
+      codes: planeCodes(data.drift, { rows: 1, columns: 3, at: [step, 0, quantity, 0] }),
+      palette: DRIFT_COLOURS,
+    }),
+    about: { quantity: data.quantities[quantity] },
     words: (x, layer) => cellWords(panel, step, layer, x, at(data.drift, step, layer, quantity, x)),
     pick: (x, layer, pin) => panel.pick({ position: x, layer }, pin),
     at: { x: cursor.position, y: spot.layer },

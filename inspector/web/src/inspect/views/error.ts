@@ -5,9 +5,19 @@ import { quoted, type Piece } from "../../base/pieces.ts";
 import { inks } from "../../figures/inks.ts";
 import { at, bit, type NdArray } from "../arrays.ts";
 import { layerAt, layerAxis, placesOf } from "../axes.ts";
-import { DRIFT, DRIFT_SCALE, NO_DATA, decade, driftColour, driftText } from "../codes.ts";
+import {
+  DRIFT,
+  DRIFT_COLOURS,
+  DRIFT_SCALE,
+  NO_DATA,
+  decade,
+  driftColour,
+  driftText,
+} from "../codes.ts";
 import type { Panel } from "../panel.ts";
+import { planeCodes } from "../planes.ts";
 import { SITE_OPTIONS } from "../quantities.ts";
+import { SITES } from "../sites.ts";
 import { viewOf, type Frame } from "../view.ts";
 
 /** The document of the server: E probed steps, L layers, T positions, R compared predictions. */
@@ -140,6 +150,11 @@ function drawRows({ panel, data, frame, steps, probe, site, layer, name, shown }
     x: panel.positions(),
     y: { name: "layer", count: frame.layers },
     value: (x, y) => (code(x, y) === NO_DATA ? null : code(x, y)),
+    cells: () => ({
+      codes: planeCodes(data.error, { rows: 1, columns: 3, at: [probe, 0, site, 0] }),
+      palette: DRIFT_COLOURS,
+    }),
+    about: { quantity: SITES[site] },
     colour: driftColour,
     under: (x, y) => !done(x, y),
     underName: "reused",
@@ -170,6 +185,7 @@ function drawMeans({ panel, data, frame, steps, probe, site, layer, name }: Scen
   panel.figure("error-means").show({
     title: `Mean error of the ${name} over the rows in the forward: layer by probed step`,
     key: ["means", site, panel.cursor.lane, panel.inspector.key].join(),
+    about: { quantity: SITES[site] },
     x: { name: "probed step", count: steps.length, tick: (i) => String(steps[i] + 1) },
     y: { name: "layer", count: frame.layers },
     value: (x, y) => (Number.isNaN(mean(x, y)) ? null : mean(x, y)),
@@ -194,6 +210,7 @@ function drawRecall({ panel, data, frame, steps, probe, site, layer, name, shown
     ? " (no data: all or none of the reusable rows were recomputed)"
     : "";
   panel.figure("error-recall").show({
+    about: { quantity: SITES[site] },
     title: `${shown}: recall@k of the recomputed rows, ${name}${none}`,
     x: layerAxis(frame.layers),
     y: { name: "recall@k", from: 0, to: 1 },
@@ -268,7 +285,8 @@ export function predictions(data: ErrorData, prompt: number, probe: number): Pre
   return out;
 }
 
-function predictionWords({ place, tv, flip, mine, exact }: Prediction): string {
+/** A prediction in words. */
+export function predictionWords({ place, tv, flip, mine, exact }: Prediction): string {
   const tokens = flip
     ? `most likely in the run ${mine}, in the exact network ${exact}`
     : `most likely ${mine} in both`;

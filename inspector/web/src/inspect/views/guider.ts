@@ -15,10 +15,12 @@ import { factNodes } from "../facts.ts";
 import type { Guided, GuiderData, GuiderTimes, Verdict } from "../guided.ts";
 import type { Panel } from "../panel.ts";
 import { knownBefore, Ruling } from "../ruling.ts";
-import { viewOf } from "../view.ts";
+import { viewOf, type Frame } from "../view.ts";
 
 type Look = readonly [colour: Rgb, text: string, glyph: string];
 
+/** The code of an answer token that was known before the step. */
+const KNOWN = 254;
 const GREY: Rgb = [186, 194, 204];
 const NOT_DRAFTED: Look = [GREY, "not drafted", "·"];
 const NOT_CHECKED: Look = [GREY, "not checked", "·"];
@@ -111,7 +113,7 @@ export function usedTokens({ cells, names }: Pick<Guided, "cells" | "names">): n
 
 type MapLook = Pick<
   HeatSpec,
-  "value" | "colour" | "glyph" | "legend" | "blank" | "plain" | "words"
+  "value" | "cells" | "colour" | "glyph" | "legend" | "blank" | "plain" | "words"
 >;
 
 function showMap(panel: Panel, look: MapLook, count: number): void {
@@ -161,6 +163,10 @@ function drawVerdicts(panel: Panel, data: Guided, rule: Rule): void {
   const seen = data.names.filter(
     (name, code) => ["accepted", "mismatch"].includes(name) || data.cells.values.includes(code),
   );
+  const count = usedTokens(data);
+  const palette = Array.from({ length: NO_DATA + 1 }, (_, code) =>
+    code === KNOWN ? null : look(code)[0],
+  );
   showMap(
     panel,
     {
@@ -168,6 +174,7 @@ function drawVerdicts(panel: Panel, data: Guided, rule: Rule): void {
         const code = at(data.cells, y, x);
         return code === NO_DATA && knownBefore(frame, frame.prompt + x, y) ? null : code;
       },
+      cells: () => ({ codes: verdictCodes(data.cells, frame, count), palette }),
       colour: (code) => look(code)[0],
       glyph: (code) => look(code)[2],
       legend: { items: [...seen.map((name) => LOOKS[name]), NOT_DRAFTED] },
@@ -175,8 +182,27 @@ function drawVerdicts(panel: Panel, data: Guided, rule: Rule): void {
       plain: (code) => look(code)[1],
       words: (x, y) => rule(y, frame.prompt + x).short(),
     },
-    usedTokens(data),
+    count,
   );
+}
+
+/** The codes of the first answer tokens in all steps; KNOWN for one that was known before. */
+export function verdictCodes(
+  { shape, values }: Guided["cells"],
+  frame: Frame,
+  count: number,
+): Uint8Array {
+  const out = new Uint8Array(shape[0] * count);
+  for (let x = 0; x < count; x++) {
+    const position = frame.prompt + x;
+    const revealed = frame.revealed.values[position];
+    const last = frame.before.values[position] ? -1 : revealed < 0 ? shape[0] : revealed;
+    for (let y = 0; y < shape[0]; y++) {
+      const code = values[y * shape[1] + x];
+      out[y * count + x] = code === NO_DATA && y > last ? KNOWN : code;
+    }
+  }
+  return out;
 }
 
 function ruleWords({ rule, k, tau }: Guided["rule"]): string {

@@ -14,11 +14,11 @@ import { time } from "./time.ts";
 const ALL = {
   drift,
   similarity,
-  counts,
+  scatter,
   schedule,
+  counts,
   queries,
   error,
-  scatter,
   time,
   compare,
   candidates,
@@ -28,8 +28,21 @@ const ALL = {
 /** The name of a view. */
 export type ViewName = keyof typeof ALL;
 
-/** The views, in the order of their tabs. */
+/** The views by name. */
 export const VIEWS: Record<ViewName, View> = ALL;
+
+/** The views in the order of their tabs, by the question that they answer. */
+export const GROUPS: readonly { title: string; views: readonly ViewName[] }[] = [
+  { title: "What moved?", views: ["drift", "similarity", "scatter"] },
+  { title: "What was recomputed?", views: ["schedule", "counts", "queries"] },
+  {
+    title: "What did it cost and change?",
+    views: ["error", "time", "compare", "candidates", "guider"],
+  },
+];
+
+/** The view that is open at first. */
+export const HOME: ViewName = "schedule";
 
 /** Whether a text, for instance of a link, is the name of a view. */
 export function isViewName(text: string): text is ViewName {

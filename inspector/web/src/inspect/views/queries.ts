@@ -1,4 +1,4 @@
-import { cividis } from "../../base/colours.ts";
+import { cividis, type Rgb } from "../../base/colours.ts";
 import { write } from "../../base/dom.ts";
 import { number, plural } from "../../base/format.ts";
 import type { CellAxis, HeatSpec, ScaleLegend, Series } from "../../figures/spec.ts";
@@ -6,8 +6,10 @@ import { at, bit, type NdArray } from "../arrays.ts";
 import { layerAt, placesOf } from "../axes.ts";
 import { DRIFT, NO_DATA } from "../codes.ts";
 import type { Panel } from "../panel.ts";
+import { planeCodes } from "../planes.ts";
 import { rowAges } from "../row_ages.ts";
 import { SITE_OPTIONS } from "../quantities.ts";
+import { SITES } from "../sites.ts";
 import { viewOf, type Frame } from "../view.ts";
 
 /** The document of the server: S steps, L layers, T positions. */
@@ -58,6 +60,7 @@ const DRIFT_LEGEND: ScaleLegend = {
   kind: "scale",
   name: "1 − cosine",
   colour: cividis,
+  range: { from: 1e-5, to: 1, log: true },
   ticks: [
     [0, "≤ 10⁻⁵"],
     [0.2, "10⁻⁴"],
@@ -67,9 +70,11 @@ const DRIFT_LEGEND: ScaleLegend = {
     [1, "1"],
   ],
 };
+const MOST_AGE = 32;
 const AGE_LEGEND: ScaleLegend = {
   kind: "scale",
   name: "steps since recomputed",
+  range: { from: 0, to: MOST_AGE, log: false },
   colour: cividis,
   ticks: [
     [0, "0"],
@@ -79,7 +84,6 @@ const AGE_LEGEND: ScaleLegend = {
     [1, "≥ 32"],
   ],
 };
-const MOST_AGE = 32;
 
 /** The drift of the queries of one layer, and the rows that it reuses. */
 export const queries = viewOf<QueryData>({
@@ -154,6 +158,8 @@ function scalePlace(drift: number): number {
   return Math.min(Math.max(log, 0), 1);
 }
 
+const QUERY_COLOURS = Array.from(DRIFT.subarray(0, NO_DATA), (drift) => cividis(scalePlace(drift)));
+
 /** The legend of the map: what is reused in it, and the threshold of its layer (null: none). */
 export function mapLegend(
   site: number,
@@ -221,7 +227,12 @@ function drawDrifts(scene: Scene): void {
       const code = at(data.q0, y, layer, from + x);
       return code === NO_DATA ? null : code;
     },
-    colour: (code) => cividis(scalePlace(DRIFT[code])),
+    cells: () => ({
+      codes: planeCodes(data.q0, { rows: 0, columns: 2, at: [0, layer, from] }),
+      palette: QUERY_COLOURS,
+    }),
+    about: { layer, quantity: "q0" },
+    colour: (code) => QUERY_COLOURS[code],
     under: (x, y) => !bit(frame.plan, from + x, y, layer, site),
     ...mapLegend(site, layer, limit),
     unit: "1 - cosine",
@@ -251,6 +262,7 @@ function drawHistogram({ panel, data, site, layer, limit, name }: Scene): void {
   const [xs, ends, base] = [edges.slice(0, -1), edges.slice(1), kept.map(share)];
   const bars = { kind: "bars", xs, ends } as const;
   panel.figure("queries-histogram").show({
+    about: { layer, quantity: SITES[site] },
     title:
       `Layer ${layer + 1}: rows by drift of their query, over all steps` +
       (all ? "" : " (none was compared)"),
@@ -288,6 +300,7 @@ function drawProfile({ panel, data, frame, site, layer, name }: Scene): void {
       { name: "", kind: "points", colour: "#d55e00", size: 4, xs, ys: aimed },
     );
   panel.figure("queries-profile").show({
+    about: { quantity: SITES[site] },
     title: `Reused by layer, ${name}: share of ${of}`,
     x: { name: "layer", from: 0.4, to: frame.layers + 0.6, whole: true },
     y: { name: "% reused", from: 0, to: 100 },
@@ -316,7 +329,12 @@ function drawAges(scene: Scene): void {
     x: scene.axis,
     y: { name: "step", count: frame.steps },
     value: age,
-    colour: (steps) => cividis(steps / MOST_AGE),
+    cells: () => ({
+      codes: ages.part(from),
+      palette: Array.from({ length: frame.steps }, (_, steps) => ageColour(steps)),
+    }),
+    about: { layer, quantity: SITES[site] },
+    colour: ageColour,
     legend: AGE_LEGEND,
     blank: "no data: never computed",
     unit: "steps since recomputed",
@@ -326,6 +344,10 @@ function drawAges(scene: Scene): void {
     at: scene.at,
     height: scene.height,
   });
+}
+
+function ageColour(steps: number): Rgb {
+  return cividis(steps / MOST_AGE);
 }
 
 function ageWords(age: number | null): string {

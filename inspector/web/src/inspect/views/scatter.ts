@@ -34,6 +34,7 @@ const DECADES = [".0001", ".001", ".01", ".1", "1"];
 const ROWS_SCALE: ScaleLegend = {
   kind: "scale",
   name: "rows",
+  range: { from: 1, to: 1e5, log: true },
   colour: cividis,
   ticks: [
     [0, "1"],
@@ -209,6 +210,10 @@ function drawMap(
   figure.show({
     title: `${nameOf(first)} against ${other}, ${whereWords(data, layer)}: Spearman ${spearman}`,
     key: [index, layer, panel.cursor.lane, panel.inspector.key].join(),
+    about: {
+      layer: layer < data.counts.shape[1] ? layer : undefined,
+      quantity: `${first}-${second}`,
+    },
     x: acrossAxis(nameOf(first), size),
     y: upAxis(other, size),
     value: (x, y) => count(x, y) || null,
@@ -228,6 +233,7 @@ function drawLayers(panel: Panel, data: ScatterData, chosen: readonly ChosenPair
   const xs = placesOf(layers);
   panel.figure("scatter-layers").show({
     title: "Spearman's rank correlation by layer",
+    about: { quantity: panel.choice("of") },
     x: layerAxis(layers),
     y: { name: "Spearman", from: -1, to: 1 },
     series: chosen.map(({ second, index }, k) => ({

@@ -7,7 +7,8 @@ import { at, type NdArray } from "../arrays.ts";
 import { laneSeries, stepAt, stepAxis } from "../axes.ts";
 import type { Panel } from "../panel.ts";
 import { SITE_OPTIONS } from "../quantities.ts";
-import { SITE_WORDS } from "../sites.ts";
+import { planeCodes } from "../planes.ts";
+import { SITES, SITE_WORDS } from "../sites.ts";
 import { viewOf } from "../view.ts";
 
 /** What a run recomputed and what was planned (`inspector.views.schedule`). */
@@ -33,11 +34,13 @@ const KIND_LOOKS: readonly (readonly [string, Rgb, string])[] = [
   ["reuse", [240, 228, 66], "○"],
   ["frozen", [158, 165, 175], "✱"],
 ];
+const KIND_COLOURS = KIND_LOOKS.map(([, colour]) => colour);
 const REGION_WORDS = ["prompt", "current block", "rest of the answer"];
 const REGION_TICKS = ["prompt", "block", "rest"];
 const PART_SCALE: ScaleLegend = {
   kind: "scale",
   name: "share of rows recomputed",
+  range: { from: 0, to: 1, log: false },
   colour: cividis,
   ticks: [
     [0, "0"],
@@ -93,6 +96,7 @@ function drawKinds(panel: Panel, data: ScheduleData): void {
       if (row > 2) return at(data.done, step, row - 3);
       return recorded ? at(data.planned, step, row) : null;
     },
+    cells: () => ({ codes: kindCodes(data, panel.frame.steps), palette: KIND_COLOURS }),
     colour: (kind) => KIND_LOOKS[kind][1],
     glyph: (kind) => KIND_LOOKS[kind][2],
     legend: { items: KIND_LOOKS.map(([name, colour, glyph]) => [colour, name, glyph]) },
@@ -109,6 +113,17 @@ function drawKinds(panel: Panel, data: ScheduleData): void {
     dotName: "done differs from planned",
     height: 190,
   });
+}
+
+/** The codes of the kinds: three rows as planned and three as done, of all steps. */
+export function kindCodes({ planned, done }: ScheduleData, steps: number): Uint8Array {
+  const codes = new Uint8Array(6 * steps).fill(KIND_LOOKS.length);
+  [planned, done].forEach((kinds, part) => {
+    if (!kinds.shape[0]) return;
+    const plane = { rows: 1, columns: 0, at: [0, 0] };
+    codes.set(planeCodes(kinds, plane), part * 3 * steps);
+  });
+  return codes;
 }
 
 function kindWords(data: ScheduleData, step: number, region: number): string {
@@ -155,6 +170,7 @@ function drawLayers(panel: Panel, data: ScheduleData): void {
   panel.figure("schedule-layers").show({
     title: `Share of all rows recomputed, ${name}: layer by step`,
     key: "layers" + site + cursor.lane + inspector.key,
+    about: { quantity: site === "mean" ? site : SITES[Number(site)] },
     x: panel.steps(),
     y: { name: "layer", count: frame.layers },
     value: (step, layer) => siteShare(data, site, step, layer),
@@ -182,7 +198,8 @@ function drawRunning(panel: Panel): void {
     const data = inspector.document<ScheduleData>(name, "schedule");
     return data ? [{ name, ys: Array.from(data.running.values) }] : [];
   });
-  panel.figure("schedule-running").show({
+  panel.bothFigure("schedule-running").show({
+    about: { lane: undefined },
     title: "Token-layers recomputed up to each step, as a share of plain decoding",
     x: stepAxis(Math.max(...lanes.map(({ ys }) => ys.length), 1)),
     y: { name: "% so far", from: 0, to: 100 },

@@ -1,11 +1,17 @@
 import { cividis } from "../../base/colours.ts";
 import { plural } from "../../base/format.ts";
 import type { HeatSpec, PlotAxis, ScaleLegend } from "../../figures/spec.ts";
+import { LANES, type LaneName } from "../../race/messages.ts";
 import { placesOf } from "../axes.ts";
-import { decade, DRIFT_SCALE } from "../codes.ts";
+import { decade, DRIFT, DRIFT_SCALE, NO_DATA } from "../codes.ts";
 import type { Panel } from "../panel.ts";
 import { cosineText, groupNames, StepPairs, type SimilarityData } from "../step_pairs.ts";
+import { bothSides, SIDES_CONTROL } from "../sides.ts";
 import { viewOf } from "../view.ts";
+import { drawSimilarityDifference } from "./similarity_sides.ts";
+
+/** The numbers of the codes that have one. */
+const NUMBERS = DRIFT.subarray(0, NO_DATA);
 
 const GROUP_LOOKS: readonly (readonly [string, readonly number[]])[] = [
   ["#0072b2", []],
@@ -18,6 +24,7 @@ const GROUP_LOOKS: readonly (readonly [string, readonly number[]])[] = [
 const COSINE_SCALE: ScaleLegend = {
   kind: "scale",
   name: "cosine",
+  range: { from: 0, to: 1, log: false },
   colour: cividis,
   ticks: [
     [0, "0"],
@@ -81,14 +88,35 @@ export const similarity = viewOf<SimilarityData>({
         ["linear", "cosine, linear"],
       ],
     },
+    SIDES_CONTROL,
   ],
   draw(panel, data) {
+    const both = bothSides<SimilarityData>(panel, "similarity");
+    for (const name of ["similarity-steps", ...BOTH, ...OTHERS]) panel.place(name);
+    panel.showFigures([...(both ? BOTH : ["similarity-steps"]), ...OTHERS]);
+    if (both) drawSides(panel, both);
     const scene = sceneOf(panel, data);
-    drawMatrix(panel, scene);
+    if (!both) drawMatrix(panel, scene);
     drawDistance(panel, scene);
     drawLayers(panel, scene);
   },
 });
+
+const BOTH = ["a", "b", "difference"].map((side) => `similarity-steps-${side}`);
+const OTHERS = ["similarity-distance", "similarity-layers"];
+
+function drawSides(panel: Panel, data: Readonly<Record<LaneName, SimilarityData>>): void {
+  const [a, b] = LANES.map((lane) => {
+    const scene = sceneOf(panel.of(lane), data[lane]);
+    drawMatrix(panel.of(lane), scene);
+    return scene;
+  });
+  if (a.groups[a.group] !== b.groups[b.group]) return;
+  const { layer, group, linear, name } = a;
+  const what = `${name} of layer ${layer + 1}, ${a.groups[group]}`;
+  const key = [a.key, layer, group].join();
+  drawSimilarityDifference(panel, { a: a.pairs, b: b.pairs, layer, group, what, linear, key });
+}
 
 function sceneOf(panel: Panel, data: SimilarityData): Scene {
   const groups = groupNames(data.groups, panel.frame);
@@ -111,7 +139,10 @@ function sceneOf(panel: Panel, data: SimilarityData): Scene {
   };
 }
 
-function looks(linear: boolean): Pick<HeatSpec, "legend" | "unit" | "colour" | "plain"> {
+type Looks = Pick<HeatSpec, "legend" | "unit"> & Required<Pick<HeatSpec, "colour" | "plain">>;
+
+/** How a drift looks. */
+function looks(linear: boolean): Looks {
   return linear
     ? {
         legend: COSINE_SCALE,
@@ -139,17 +170,30 @@ function otherStep(panel: Panel, { pairs, now }: Scene): number | null {
 
 function drawMatrix(panel: Panel, scene: Scene): void {
   const { pairs, name, layer, group, now } = scene;
-  const tick = (i: number): string => String(pairs.steps[i] + 1);
+  const tick = (i: number): string => String(panel.lane.stepNumber(pairs.steps[i]));
   const axis = { name: "step", count: pairs.steps.length, tick };
   const figure = panel.figure("similarity-steps");
   figure.root.classList.add("ds-tall");
+  const look = looks(scene.linear);
   figure.show({
-    ...looks(scene.linear),
+    ...look,
+    several: "mean",
+    colour: (code) => look.colour(DRIFT[code]),
+    plain: (code) => look.plain(DRIFT[code]),
     title: `${name} of layer ${layer + 1}, ${scene.groups[group]}: each step compared with each step`,
     key: [scene.key, layer, group].join(),
     x: axis,
     y: axis,
-    value: (x, y) => known(pairs.drift(y, x, layer, group)),
+    value: (x, y) => {
+      const code = pairs.code(y, x, layer, group);
+      return code === NO_DATA ? null : code;
+    },
+    cells: () => ({
+      codes: pairs.matrix(layer, group),
+      palette: Array.from(NUMBERS, look.colour),
+      numbers: NUMBERS,
+    }),
+    about: { layer, quantity: name },
     words: (x, y) =>
       `Layer ${layer + 1}, ${scene.groups[group]}: ${name} of step ${tick(y)} and of step ${tick(x)}, ` +
       cosineText(pairs.drift(y, x, layer, group)),
@@ -185,8 +229,9 @@ function drawDistance(panel: Panel, scene: Scene): void {
   };
   const other = otherStep(panel, scene);
   panel.figure("similarity-distance").show({
+    about: { layer, quantity: name },
     title: now
-      ? `${name} of layer ${layer + 1}: step ${steps[now] + 1} compared with the steps before it`
+      ? `${name} of layer ${layer + 1}: step ${panel.lane.stepNumber(steps[now])} compared with the steps before it`
       : "There is no step before step 1; move the cursor to a later step",
     x: { name: "steps before", from: 0, to: Math.max(steps[steps.length - 1], 1), whole: true },
     y: driftAxis(scene.linear),
@@ -197,7 +242,7 @@ function drawDistance(panel: Panel, scene: Scene): void {
       return { name: text, colour, dash, width: g === scene.group ? 3.5 : 1.5, xs: distances, ys };
     }),
     at: other !== null && other < now ? steps[now] - steps[other] : null,
-    words: (x) => (now ? distanceWords(scene, nearest(x)) : ""),
+    words: (x) => (now ? distanceWords(panel, scene, nearest(x)) : ""),
     pick: (x, _, pin) => {
       if (now) pickCell(panel, scene, { x: nearest(x), y: now }, pin);
     },
@@ -206,19 +251,23 @@ function drawDistance(panel: Panel, scene: Scene): void {
   });
 }
 
-function distanceWords({ pairs, groups, layer, now }: Scene, u: number): string {
+function distanceWords(panel: Panel, scene: Scene, u: number): string {
+  const { pairs, groups, layer, now } = scene;
   const { steps } = pairs;
+  const { lane } = panel;
   const parts = groups.map((name, g) => `${name} ${cosineText(pairs.drift(now, u, layer, g))}`);
   const before = plural(steps[now] - steps[u], "step");
-  return `Step ${steps[now] + 1} compared with step ${steps[u] + 1}, ${before} before: ${parts.join("; ")}`;
+  return `Step ${lane.stepNumber(steps[now])} compared with step ${lane.stepNumber(steps[u])}, ${before} before: ${parts.join("; ")}`;
 }
 
 function drawLayers(panel: Panel, scene: Scene): void {
   const { pairs, name, groups } = scene;
   panel.figure("similarity-layers").show({
     ...looks(scene.linear),
+    several: "mean",
     title: `${name} compared with the previous recorded step, mean over the run: layer by group; a click chooses both`,
     key: scene.key,
+    about: { quantity: name },
     x: { name: "group", count: groups.length, tick: (g) => groups[g] },
     y: { name: "layer", count: pairs.layers },
     value: (g, layer) => known(pairs.meanDrift(layer, g)),

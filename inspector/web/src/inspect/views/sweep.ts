@@ -42,6 +42,7 @@ function drawRates(panel: Panel, data: SweepData): void {
   const figure = panel.figure("rho");
   figure.root.classList.add("ds-wide");
   figure.show({
+    about: { run: undefined, lane: undefined },
     title:
       "Measured sweep, dLLM-Cache: tokens per second by ρ, the share of the answer recomputed between refreshes",
     x: { name: "ρ", from: 0, to: 1 },

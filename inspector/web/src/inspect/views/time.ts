@@ -86,8 +86,9 @@ function drawSteps(panel: Panel, { name, costs }: LaneCosts, most: number, steps
   const unit = unitOf(panel);
   const own = costs.total.length;
   const what = unit === "ms" ? "time of each step" : "FLOPs of each step";
-  panel.figure("time-" + name).show({
-    title: `Lane ${name.toUpperCase()}: ${what}`,
+  panel.figure("time-" + name, [name]).show({
+    about: { lane: name, quantity: unit },
+    title: what,
     x: stepAxis(steps),
     y: { name: unit, from: 0, to: most * ROOM || 1 },
     series: costs.stacked.map((part) => ({ ...part, kind: "bars", xs: placesOf(own), wide: 0.9 })),
@@ -114,8 +115,9 @@ function drawSums(panel: Panel, shown: readonly LaneCosts[], steps: number): voi
   const colours = inks(panel.root);
   const unit = unitOf(panel);
   const most = Math.max(...shown.map(({ costs }) => costs.running.at(-1) ?? 0));
-  panel.figure("time-sum").show({
-    title: "Both lanes: cumulative sum",
+  panel.bothFigure("time-sum").show({
+    about: { lane: undefined, quantity: unitOf(panel) },
+    title: "cumulative sum",
     x: stepAxis(steps),
     y: { name: unit, from: 0, to: most * ROOM || 1 },
     series: shown.map(({ name, costs }) => laneSeries(name, costs.running, colours)),

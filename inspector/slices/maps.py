@@ -1,0 +1,133 @@
+"""Slices that are heat maps: a window of cells, reduced to the rows and columns of a screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from engine.core.drift_codes import NOT_EVALUATED
+from engine.core.events import QUANTITIES, SITES
+from engine.trace.trace import Trace
+from inspector.slices import reduction
+from inspector.slices.fields import Fields, SliceError
+from inspector.slices.message import Cut
+from inspector.views import verdicts
+from inspector.views.candidates import NO_CANDIDATE, PROBABILITY_SCALE, best_probabilities, check
+from inspector.views.drift import drift_of
+from inspector.views.error import probed
+from inspector.views.guider import check_guided
+from inspector.views.queries import NEVER, ages
+from inspector.views.schedule import check as check_plan
+from inspector.views.similarity import compared, compared_steps, step_matrix
+
+Fold = Callable[[np.ndarray, tuple[int, int]], np.ndarray]
+FOLDS: dict[str, Fold] = {
+    "maximum": reduction.by_maximum, "mean": reduction.by_mean, "share": reduction.by_share,
+}  # fmt: skip
+AXES = {"steps": "step", "probes": "probe", "layers": "layer", "positions": "position"}
+
+
+def drift_map(trace: Trace, fields: Fields) -> Cut:
+    """Drift codes of a quantity: of a `layer`, steps by positions; of a `step`, layers by these."""
+    codes = drift_of(trace, fields.choice("quantity", QUANTITIES))
+    rows, plane = _plane(fields, codes, "steps", "step")
+    return _map(fields, plane, (rows, "positions"), "maximum", {"no_data": NOT_EVALUATED})
+
+
+def error_map(trace: Trace, fields: Fields) -> Cut:
+    """Error codes of a site: of a `layer`, probes by positions; of a `probe`, layers by these."""
+    site = SITES.index(fields.choice("quantity", SITES))
+    rows, plane = _plane(fields, probed(trace)[:, :, site], "probes", "probe")
+    return _map(fields, plane, (rows, "positions"), "maximum", {"no_data": NOT_EVALUATED})
+
+
+def plan_map(trace: Trace, fields: Fields) -> Cut:
+    """Share of rows recomputed at a site: of a `layer` or of a `step`, as codes 0 to 254."""
+    check_plan(trace)
+    site = SITES.index(fields.choice("quantity", SITES))
+    rows, bits = _plane(fields, trace.arrays()["plan"][:, :, site], "steps", "step")
+    length = len(trace.arrays()["canvas"])
+    high, wide = fields.window(AXES[rows], len(bits)), fields.window("position", length)
+    flags = np.unpackbits(bits[high], axis=-1, count=length)[:, wide].view(bool)
+    facts = {"scale": reduction.SHARE_SCALE}
+    return _reduced(fields, flags, ((rows, high), ("positions", wide)), "share", facts)
+
+
+def age_map(trace: Trace, fields: Fields) -> Cut:
+    """Steps since a site was recomputed, in a `layer`: steps by positions."""
+    check_plan(trace)
+    plan = trace.arrays()["plan"]
+    site = SITES.index(fields.choice("quantity", SITES))
+    layer = fields.whole("layer", 0, plan.shape[1])
+    fresh = trace.recompute_map((slice(None), layer, site))
+    return _map(fields, ages(fresh), ("steps", "positions"), "maximum", {"no_data": NEVER})
+
+
+def similarity_map(trace: Trace, fields: Fields) -> Cut:
+    """Codes of 1 - cosine of `quantity` k or v, in a `layer` and a `group`: step by step."""
+    codes = compared(trace)
+    kind = SITES.index(fields.choice("quantity", SITES[:2]))
+    layer = fields.whole("layer", 0, codes.shape[2])
+    group = fields.whole("group", 0, codes.shape[3])
+    steps = len(compared_steps(trace)["steps"])
+    matrix = step_matrix(codes[:, kind, layer, group], steps)
+    return _map(fields, matrix, ("steps", "others"), "mean", {"no_data": NOT_EVALUATED})
+
+
+def candidate_map(trace: Trace, fields: Fields) -> Cut:
+    """Codes of the best probability of each candidate: steps by positions."""
+    check(trace)
+    high = fields.window("step", trace.steps)
+    wide = fields.window("position", len(trace.arrays()["canvas"]))
+    codes = best_probabilities(trace, high, wide)
+    facts = {"no_data": NO_CANDIDATE, "scale": PROBABILITY_SCALE}
+    return _reduced(fields, codes, (("steps", high), ("positions", wide)), "maximum", facts)
+
+
+def verdict_map(trace: Trace, fields: Fields) -> Cut:
+    """The guider's verdicts: steps by answer tokens, reduced to the verdict of the highest code."""
+    check_guided(trace)
+    facts = {"no_data": verdicts.NOT_DRAFTED}
+    return _map(fields, verdicts.cells(trace), ("steps", "tokens"), "maximum", facts)
+
+
+def _plane(
+    fields: Fields, array: np.ndarray, rows: str, name: str
+) -> tuple[str, np.ndarray]:  # fmt: skip
+    """The rows' axis and the plane of `array` [rows, L, columns] at a `layer` or at a `name`."""
+    if fields.has("layer") == fields.has(name):
+        raise SliceError("layer", f"give either layer or {name}")
+    if fields.has("layer"):
+        return rows, array[:, fields.whole("layer", 0, array.shape[1])]
+    return "layers", array[fields.whole(name, 0, len(array))]
+
+
+def _map(
+    fields: Fields, plane: np.ndarray, axes: tuple[str, str], by: str, facts: dict[str, int]
+) -> Cut:
+    """The window of a plane [rows, columns] that the fields ask for, reduced."""
+    windows = tuple(
+        fields.window(AXES.get(axis, axis[:-1]), size)
+        for axis, size in zip(axes, plane.shape, strict=True)
+    )
+    named = ((axes[0], windows[0]), (axes[1], windows[1]))
+    return _reduced(fields, plane[windows], named, by, facts)
+
+
+def _reduced(
+    fields: Fields,
+    cells: np.ndarray,
+    axes: tuple[tuple[str, slice], tuple[str, slice]],
+    by: str,
+    facts: dict[str, int],
+) -> Cut:
+    """The array `cells` with at most `height` rows and `width` columns, and what was done."""
+    wanted = reduction.factors(cells.shape, fields.sides(), cells.itemsize)
+    named = [_axis(*axis, factor) for axis, factor in zip(axes, wanted, strict=True)]
+    about = {"rows": named[0], "columns": named[1], "by": by if max(wanted) > 1 else "none"}
+    return Cut({"cells": FOLDS[by](cells, wanted)}, {**facts, **about})
+
+
+def _axis(name: str, window: slice, factor: int) -> dict[str, str | int]:
+    return {"name": name, "from": window.start, "to": window.stop, "factor": factor}

@@ -1,0 +1,46 @@
+"""The slice of the scatter view: one pair of quantities, in one layer or in all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from engine.core.events import QUANTITIES
+from engine.trace.trace import Trace
+from inspector.slices.fields import Fields, SliceError
+from inspector.slices.message import Cut
+from inspector.views import scatter as view
+from inspector.views.drift import drift_of
+
+MAX_ROWS = 4_000_000  # rows of all layers that are counted in one request
+
+
+def scatter(trace: Trace, fields: Fields) -> Cut:
+    """Counts and correlations of `x` against `y`, one of scatter.PAIRS, in a `layer` or in all.
+
+    Without `layer`, evenly spaced steps are counted so that at most MAX_ROWS rows are, and `stats`
+    and `rows` also have each layer for itself: float32 [L + 1, 3] and int32 [L + 1], otherwise [3]
+    and []. `counts` are int32 [BINS, BINS].
+    """
+    pair = fields.choice("x", QUANTITIES), fields.choice("y", QUANTITIES)
+    if pair not in view.PAIRS:
+        known = ", ".join(f"{x} and {y}" for x, y in view.PAIRS)
+        raise SliceError("y", f"this pair is not compared; choose from {known}")
+    drift_of(trace, pair[0])
+    drift = trace.arrays()["drift"]
+    if fields.has("layer"):
+        joint = view.joint_counts(drift[:, fields.whole("layer", 0, drift.shape[1])], *pair)
+        return _found(view.binned(joint), view.correlations(joint), joint.sum(), 1)
+    every = -(-drift.shape[1] * drift.shape[3] * len(drift) // MAX_ROWS)
+    counts, stats, rows = view.of_pair(drift[::every], *pair)
+    return _found(counts.sum(0), stats, rows, every)
+
+
+def _found(counts: np.ndarray, stats: ArrayLike, rows: ArrayLike, every: int) -> Cut:
+    """The slice; `every` is the distance of the steps that were counted."""
+    arrays = {
+        "counts": counts.astype(np.int32),
+        "stats": np.asarray(stats, np.float32),
+        "rows": np.asarray(rows, np.int32),
+    }
+    return Cut(arrays, {"every": every})

@@ -1,0 +1,189 @@
+"""Slices that are tables: facts of a view, counts by layer and step, one token, one step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from engine.core.drift_codes import NOT_EVALUATED
+from engine.core.events import QUANTITIES, SITES
+from engine.trace.trace import Trace
+from inspector.page_data.row_counts import count_above
+from inspector.slices.fields import Fields, SliceError
+from inspector.slices.message import Cut
+from inspector.views import candidates, error, guider, queries, schedule, similarity
+from inspector.views.drift import drift_of
+from inspector.views.frame import frame_facts
+
+
+def frame(trace: Trace, fields: Fields) -> Cut:
+    """Sizes of the run, and what its steps did to each position."""
+    return Cut.of(frame_facts(trace))
+
+
+def plan_bits(trace: Trace, fields: Fields) -> Cut:
+    """Bits of the rows recomputed: of a `layer` [S, sites, W], or of a `step` [L, sites, W]."""
+    schedule.check(trace)
+    plan = trace.arrays()["plan"]
+    if fields.has("layer") == fields.has("step"):
+        raise SliceError("layer", "give either layer or step")
+    if fields.has("quantity"):
+        site = SITES.index(fields.choice("quantity", SITES))
+        plan = plan[:, :, site : site + 1]
+    if fields.has("step"):
+        return Cut({"bits": plan[fields.whole("step", 0, len(plan))]})
+    steps = fields.window("step", len(plan))
+    return Cut({"bits": plan[steps, fields.whole("layer", 0, plan.shape[1])]}, _span(steps))
+
+
+def token(trace: Trace, fields: Fields) -> Cut:
+    """What happened to one `position`: its drift [Q, S, L] and its recomputed sites [S, L].
+
+    The sites of a step and layer are one byte: bit i is set if `events.SITES[i]` was recomputed.
+    `drift` is left out if the run has no drifts.
+    """
+    schedule.check(trace)
+    arrays = trace.arrays()
+    position = fields.whole("position", 0, len(arrays["canvas"]))
+    steps = fields.window("step", trace.steps)
+    done = arrays["plan"][steps, :, :, position // 8] >> np.uint8(7 - position % 8) & np.uint8(1)
+    weights = np.array([1 << site for site in range(len(SITES))], np.uint8)
+    found = {"sites": (done * weights).sum(-1, dtype=np.uint8)}
+    if len(arrays["drift"]):
+        found["drift"] = np.moveaxis(arrays["drift"][steps, :, :, position], 2, 0)
+    return Cut(found, {"quantities": list(QUANTITIES), "no_data": NOT_EVALUATED} | _span(steps))
+
+
+def counts(trace: Trace, fields: Fields) -> Cut:
+    """Rows of a position window with a drift above `code`, or with any drift: [S, L]."""
+    codes = drift_of(trace, fields.choice("quantity", QUANTITIES))
+    code = fields.whole("code", 0, NOT_EVALUATED) if fields.has("code") else -1
+    window = fields.window("position", codes.shape[-1])
+    return Cut({"rows": count_above(codes[..., window], code).astype(np.uint16)})
+
+
+def rows_done(trace: Trace, fields: Fields) -> Cut:
+    """Rows of a position window that were recomputed, by step, layer and site [S, L, 4]."""
+    schedule.check(trace)
+    window = fields.window("position", len(trace.arrays()["canvas"]))
+    done = schedule.rows_done(trace, window.start, window.stop)
+    return Cut({"done": done.astype(np.uint16)})
+
+
+def schedule_kinds(trace: Trace, fields: Fields) -> Cut:
+    """Kinds of each step and region, as planned and as done, and the share recomputed so far."""
+    schedule.check(trace)
+    running = schedule.running(trace.arrays()["recomputed"])
+    return Cut(schedule.kinds(trace) | {"running": running}, {"regions": list(schedule.REGIONS)})
+
+
+def schedule_portion(trace: Trace, fields: Fields) -> Cut:
+    """Share of each region that a step recomputed [S, 3]."""
+    schedule.check(trace)
+    return Cut({"portion": schedule.portion(trace.arrays()["plan"], schedule.regions(trace))})
+
+
+def query_facts(trace: Trace, fields: Fields) -> Cut:
+    """Thresholds of the query drift by layer, and the edges of the histogram."""
+    return Cut.of(queries.query_facts(trace))
+
+
+def query_histogram(trace: Trace, fields: Fields) -> Cut:
+    """Rows of a `layer` by query drift [4, 2, bins]."""
+    layer = fields.whole("layer", 0, queries.query_codes(trace).shape[1])
+    return Cut({"counts": queries.layer_histogram(trace, layer)})
+
+
+def query_reuse(trace: Trace, fields: Fields) -> Cut:
+    """Share of rows reused by layer and site [L, 4]."""
+    return Cut({"reuse": queries.reuse_by_layer(trace)})
+
+
+def similarity_facts(trace: Trace, fields: Fields) -> Cut:
+    """The compared steps and groups, and the mean change of K and V between steps [2, L, G]."""
+    codes, found = similarity.compared(trace), similarity.compared_steps(trace)
+    return Cut(found | {"change": similarity.change_per_step(codes, len(found["steps"]))})
+
+
+def similarity_row(trace: Trace, fields: Fields) -> Cut:
+    """One compared step (`index`) against those up to it, in a `layer`: codes [X, G]."""
+    codes = similarity.compared(trace)
+    kind = SITES.index(fields.choice("quantity", SITES[:2]))
+    layer = fields.whole("layer", 0, codes.shape[2])
+    index = fields.whole("index", 0, len(similarity.compared_steps(trace)["steps"]))
+    start = index * (index + 1) // 2
+    return Cut({"codes": codes[start : start + index + 1, kind, layer]})
+
+
+def error_facts(trace: Trace, fields: Fields) -> Cut:
+    """The probed steps, their predictions summed up, and whether there is a bound (DARE)."""
+    error.probed(trace)
+    bounded = queries.dare_part(trace) is not None
+    return Cut.of(error.error_facts(trace) | {"bounded": bounded})
+
+
+def error_mean(trace: Trace, fields: Fields) -> Cut:
+    """Mean error of a site by probe and layer [E, L]."""
+    codes = error.probed(trace)
+    site = SITES.index(fields.choice("quantity", SITES))
+    return Cut({"mean": error.mean_errors(codes[:, :, site])})
+
+
+def error_recall(trace: Trace, fields: Fields) -> Cut:
+    """Recall of the rows chosen at a site, and of a random choice, by probe and layer [E, L]."""
+    error.probed(trace)
+    site = SITES.index(fields.choice("quantity", SITES))
+    recall, chance = error.recalls(trace, [site])
+    return Cut({"recall": recall[..., 0], "chance": chance[..., 0]})
+
+
+def error_bound(trace: Trace, fields: Fields) -> Cut:
+    """DARE's proxy [E, 2] and the true error [E] of a `layer`."""
+    layers = error.probed(trace).shape[1]
+    if queries.dare_part(trace) is None:
+        raise ValueError("Only a run with DARE has a bound.")
+    proxy, true = error.layer_bound(trace, fields.whole("layer", 0, layers))
+    return Cut({"proxy": proxy, "true": true})
+
+
+def error_predictions(trace: Trace, fields: Fields) -> Cut:
+    """The compared predictions of a `probe`."""
+    probe = fields.whole("probe", 0, len(error.probed(trace)))
+    rows = np.flatnonzero(trace.arrays()["probe_row"] == probe)
+    return Cut.of(error.predictions(trace, rows))
+
+
+def candidate_list(trace: Trace, fields: Fields) -> Cut:
+    """The candidates of a `step`, of one `position` if it is given."""
+    candidates.check(trace)
+    arrays = trace.arrays()
+    chosen = arrays["candidate_step"] == fields.whole("step", 0, trace.steps)
+    if fields.has("position"):
+        position = fields.whole("position", 0, len(arrays["canvas"]))
+        chosen &= arrays["candidate_position"] == position
+    return Cut.of(candidates.listed(trace, np.flatnonzero(chosen)))
+
+
+def guider_facts(trace: Trace, fields: Fields) -> Cut:
+    """Sums, shares and series by step of a guided run."""
+    return Cut.of(guider.guider_facts_of(trace))
+
+
+def guider_step(trace: Trace, fields: Fields) -> Cut:
+    """The drafted tokens of a `step` and the guider's tokens for them."""
+    guider.check_guided(trace)
+    step = fields.whole("step", 0, trace.steps)
+    return Cut.of(guider.drafts(trace, range(step, step + 1)))
+
+
+def guider_points(trace: Trace, fields: Fields) -> Cut:
+    """Both probabilities and the verdict of each token drafted in a window of steps."""
+    guider.check_guided(trace)
+    steps = fields.window("step", trace.steps)
+    return Cut(guider.probability_points(trace, range(steps.start, steps.stop)), _span(steps))
+
+
+def _span(steps: slice) -> dict[str, Any]:
+    """The window of steps that an array holds."""
+    return {"step_from": steps.start, "step_to": steps.stop}

@@ -1,0 +1,159 @@
+/** The earliest step at which the tokens of the two lanes part, and which layer erred most there. */
+import { plural } from "../base/format.ts";
+import { quoted } from "../base/pieces.ts";
+import type { Lane } from "../race/lane.ts";
+import { at } from "./arrays.ts";
+import { firstSplit, namesOf, reusedBefore, type RunFacts } from "./first_split.ts";
+import { SITE_OPTIONS } from "./quantities.ts";
+import { predictions, predictionWords, type ErrorData } from "./views/error.ts";
+
+/** An answer token, from 0, and the id that a lane committed there. */
+interface Commit {
+  place: number;
+  id: number;
+}
+
+/** The first step at which the lanes commit different tokens. */
+export interface Parting {
+  /** The step, from 0, counted with the steps before a branch. */
+  step: number;
+  /** What each lane commits in it; null if the lane has ended. */
+  a: Commit[] | null;
+  b: Commit[] | null;
+  /** The tokens changed by hand before the first step of lane B; -1 is a mask. */
+  edits: Commit[];
+}
+
+/** The mean error of a layer by site, NaN without data. */
+export interface LayerError {
+  layer: number;
+  means: number[];
+}
+
+const MOST_NAMED = 4;
+const NOTICED = 1e-4; // the least error that counts
+
+/** Where the lanes part in time; null if they commit the same tokens at the same steps. */
+export function parting(a: Lane, b: Lane): Parting | null {
+  const from = Math.max(a.before, b.before);
+  const edits = Object.entries(b.start?.branch ?? {}).map(([place, id]) => ({
+    place: Number(place),
+    id,
+  }));
+  const last = Math.max(a.before + a.rows.length, b.before + b.rows.length);
+  for (let step = from; step < last; step++) {
+    const [mine, theirs] = [commitsOf(a, step), commitsOf(b, step)];
+    if (edits.length || JSON.stringify(mine) !== JSON.stringify(theirs))
+      return { step, a: mine, b: theirs, edits };
+  }
+  return null;
+}
+
+function commitsOf(lane: Lane, step: number): Commit[] | null {
+  const row = lane.rows.at(step - lane.before);
+  if (!row) return null;
+  const places = [...row.places].sort((one, other) => one - other);
+  return places.map((place) => ({ place, id: lane.at[place]?.id ?? -1 }));
+}
+
+/** The paragraphs about where the lanes part in time. */
+export function partingLines(found: Parting | null, a: Lane, b: Lane, facts: RunFacts): string[] {
+  if (!found) return ["In time, the lanes never part: they commit the same tokens at each step."];
+  if (found.edits.length) {
+    const changed = found.edits.map((edit) => {
+      const to = edit.id < 0 ? "masked again" : `changed to ${quoted(b.pieces.get(edit.id))}`;
+      return `answer token ${edit.place + 1} was ${to}`;
+    });
+    return [
+      `In time, the lanes part at the branch, before step ${found.step + 1}: ${changed.join(", ")} by hand.`,
+    ];
+  }
+  const did = `A ${commitWords(a, found.a)}; B ${commitWords(b, found.b)}.`;
+  return [
+    `In time, the lanes part at step ${found.step + 1}: ${did}`,
+    ...earliestToken(a, b, found),
+    partingCause(found, [a, b], facts),
+  ];
+}
+
+function commitWords(lane: Lane, commits: Commit[] | null): string {
+  if (!commits) return "has ended";
+  if (!commits.length) return "commits nothing";
+  const named = commits
+    .slice(0, MOST_NAMED)
+    .map(({ place, id }) => `${quoted(lane.pieces.get(id))} (answer token ${place + 1})`);
+  const more = commits.length - named.length;
+  return `commits ${named.join(", ")}${more ? ` and ${plural(more, "more token")}` : ""}`;
+}
+
+/** The token that differs and was committed first in any lane, unless another line names it. */
+function earliestToken(a: Lane, b: Lane, { step }: Parting): string[] {
+  const split = firstSplit(a, b);
+  if (!split) return [];
+  let best = { place: split.place, step: Infinity };
+  for (let place = 0; place < Math.min(a.at.length, b.at.length); place++) {
+    const [mine, theirs] = [a.at[place], b.at[place]];
+    if (!mine || !theirs || mine.id === theirs.id || mine.row < 0 || theirs.row < 0) continue;
+    const when = Math.min(mine.row + a.before, theirs.row + b.before);
+    if (when < best.step) best = { place, step: when };
+  }
+  if (best.place === split.place || best.step === step) return [];
+  const words = [a, b].map((lane) => {
+    const token = lane.at[best.place];
+    const piece = token ? quoted(lane.pieces.get(token.id)) : "?";
+    return `${piece} in ${lane.name.toUpperCase()} (step ${lane.stepNumber(token?.row ?? 0)})`;
+  });
+  return [`The first token that differs is answer token ${best.place + 1}: ${words.join(", ")}.`];
+}
+
+function partingCause({ step }: Parting, lanes: readonly Lane[], { frames }: RunFacts): string {
+  const same = "Before that step both lanes had the same canvas";
+  if (!lanes.every(({ name }) => frames[name]?.plan.shape[0]))
+    return `${same}. Record and probe that step to see which layer erred in it.`;
+  const spared = lanes.filter((lane) => reusedBefore(frames[lane.name], step - lane.before));
+  if (!spared.length)
+    return `${same}, and no value had been reused, so they part by their rules for choosing tokens.`;
+  return (
+    `${same}, so they part by values that lane ${namesOf(spared)} reused or by their rules for choosing tokens. ` +
+    "An exact forward of that step tells which."
+  );
+}
+
+/** The index of a step among the probed ones of a lane, -1 if it was not probed. */
+export function probeOf(data: ErrorData | null, lane: Lane, step: number): number {
+  return data ? data.step.values.indexOf(step - lane.before) : -1;
+}
+
+/** The layers of a probed step, that with the largest mean error of a site first. */
+export function rankedLayers(data: ErrorData, probe: number, site: number): LayerError[] {
+  const [, layers, sites] = data.mean.shape;
+  const found = Array.from({ length: layers }, (_, layer) => ({
+    layer,
+    means: Array.from({ length: sites }, (_, s) => at(data.mean, probe, layer, s)),
+  }));
+  const size = ({ means }: LayerError): number => (Number.isNaN(means[site]) ? -1 : means[site]);
+  return found.sort((one, other) => size(other) - size(one) || one.layer - other.layer);
+}
+
+/** Which layer of a lane caused its error in a probed step, in words. */
+export function rankingWords(lane: Lane, ranked: readonly LayerError[], site: number): string {
+  const name = lane.name.toUpperCase();
+  const noticed = ranked.filter(({ means }) => means.some((mean) => mean > NOTICED));
+  if (!noticed.length)
+    return `Lane ${name}: no layer has an error above 0.0001, so its values at that step were exact.`;
+  const first = Math.min(...noticed.map(({ layer }) => layer));
+  const [worst] = ranked;
+  const most = Number.isNaN(worst.means[site])
+    ? ""
+    : ` The error of the ${SITE_OPTIONS[site][1]} is largest in layer ${worst.layer + 1}, ${worst.means[site].toPrecision(2)}.`;
+  return `Lane ${name}: the first layer with an error is layer ${first + 1}; later layers get its error as input and add their own.${most}`;
+}
+
+/** What the exact network would have predicted where the lanes part. */
+export function exactLines(found: Parting, lane: Lane, data: ErrorData, prompt: number): string[] {
+  const places = new Set([...(found.a ?? []), ...(found.b ?? [])].map(({ place }) => place));
+  const here = predictions(data, prompt, probeOf(data, lane, found.step));
+  const named = here.filter(({ place }) => places.has(place)).slice(0, MOST_NAMED);
+  if (!named.length) return [];
+  return [`Lane ${lane.name.toUpperCase()}, ${named.map(predictionWords).join("; ")}.`];
+}

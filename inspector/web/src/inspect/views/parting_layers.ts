@@ -1,0 +1,141 @@
+/** The part of the view Compare about the step at which the lanes part: its probe and its layers. */
+import { make } from "../../base/dom.ts";
+import type { Lane } from "../../race/lane.ts";
+import type { Panel } from "../panel.ts";
+import {
+  exactLines,
+  probeOf,
+  rankedLayers,
+  rankingWords,
+  type LayerError,
+  type Parting,
+} from "../parting.ts";
+import { SITE_OPTIONS } from "../quantities.ts";
+import type { ErrorData } from "./error.ts";
+
+const MOST_PROBES = 64; // the server probes at most so many steps
+
+/** Draw a key that probes the step at which the lanes part, or the layers by their error in it. */
+export function drawParting(panel: Panel, lanes: readonly Lane[], found: Parting | null): void {
+  const { inspector } = panel;
+  const box = panel.block("layers", "div", "ds-parting ds-wide");
+  const site = Number(panel.choice("site"));
+  const data = lanes.map(({ name }) => inspector.document<ErrorData>(name, "error"));
+  const loaded = data.map((document) => document !== null);
+  const key = [inspector.key, inspector.store.busy, site, ...loaded].join();
+  markLayer(box, panel.cursor.layer);
+  if (box.dataset.key === key) return;
+  box.dataset.key = key;
+  box.hidden = !found || found.edits.length > 0;
+  if (!found || box.hidden) return;
+  const probed = lanes.flatMap((lane, i) => {
+    const document = data[i];
+    return document && probeOf(document, lane, found.step) >= 0 ? [{ lane, document }] : [];
+  });
+  const nodes = probed.flatMap(({ lane, document }) =>
+    layerNodes(panel, lane, document, found, site),
+  );
+  box.replaceChildren(...keys(panel, lanes, data, found, probed.length > 0), ...nodes);
+  markLayer(box, panel.cursor.layer);
+}
+
+function markLayer(box: HTMLElement, layer: number | null): void {
+  for (const key of box.querySelectorAll<HTMLElement>("[data-layer]"))
+    key.setAttribute("aria-pressed", String(key.dataset.layer === String(layer)));
+}
+
+function keys(
+  panel: Panel,
+  lanes: readonly Lane[],
+  data: readonly (ErrorData | null)[],
+  found: Parting,
+  probed: boolean,
+): HTMLElement[] {
+  const { inspector } = panel;
+  if (probed) {
+    const open = playKey(`Open step ${found.step + 1} in Error against exact`, "open");
+    open.addEventListener("click", () => {
+      showStep(panel, lanes[1], found.step);
+      inspector.open("error");
+    });
+    return [open];
+  }
+  if (inspector.offline) return [];
+  const record = playKey(`Record and probe step ${found.step + 1}`, "probe");
+  record.disabled = inspector.store.busy;
+  const before = lanes.flatMap((lane, i) =>
+    Array.from(data[i]?.step.values ?? [], (own) => own + lane.before),
+  );
+  record.addEventListener("click", () => {
+    const steps = [...new Set([found.step, ...before])].slice(0, MOST_PROBES);
+    inspector.onRecord({ level: "probe", probe_at: steps });
+  });
+  return [record];
+}
+
+function playKey(text: string, name: string): HTMLButtonElement {
+  const key = make("button", "ds-play", text);
+  key.type = "button";
+  key.dataset.parting = name;
+  return key;
+}
+
+function showStep(panel: Panel, lane: Lane, step: number, layer?: number): void {
+  const own = Math.min(Math.max(step - lane.before, 0), lane.rows.length - 1);
+  const place = { lane: lane.name, step: own };
+  panel.inspector.cursor.move(layer === undefined ? place : { ...place, layer });
+}
+
+function layerNodes(
+  panel: Panel,
+  lane: Lane,
+  data: ErrorData,
+  found: Parting,
+  site: number,
+): HTMLElement[] {
+  const ranked = rankedLayers(data, probeOf(data, lane, found.step), site);
+  const words = make("p", "", rankingWords(lane, ranked, site));
+  if (ranked.every(({ means }) => means.every((mean) => !(mean > 0)))) return [words];
+  const lines = exactLines(found, lane, data, lane.start?.prompt.length ?? 0);
+  const told = lines.map((line) => make("p", "", line));
+  return [words, ...told, layerTable(panel, lane, ranked, found.step)];
+}
+
+function layerTable(
+  panel: Panel,
+  lane: Lane,
+  ranked: readonly LayerError[],
+  step: number,
+): HTMLElement {
+  const table = make("table", "ds-ranked");
+  const name = lane.name.toUpperCase();
+  const title = `Lane ${name}, step ${step + 1}: mean error (1 − cosine) of the rows in the forward`;
+  const top = make("tr");
+  for (const text of ["Rank", "Layer", ...SITE_OPTIONS.map(([, text]) => text)])
+    top.append(make("th", "", text));
+  table.append(make("caption", "", title), top);
+  ranked.forEach(({ layer, means }, rank) => {
+    const line = make("tr");
+    const key = make("button", "ds-pick", String(layer + 1));
+    key.type = "button";
+    key.setAttribute("aria-label", `Layer ${layer + 1} of lane ${name}`);
+    key.dataset.layer = String(layer);
+    key.addEventListener("click", () => showStep(panel, lane, step, layer));
+    const cell = make("td");
+    cell.append(key);
+    const errors = means.map((mean) => make("td", "", errorText(mean)));
+    line.append(make("td", "", String(rank + 1)), cell, ...errors);
+    table.append(line);
+  });
+  const box = make("div", "ds-scroll ds-ranking");
+  box.tabIndex = 0;
+  box.role = "region";
+  box.ariaLabel = title;
+  box.append(table);
+  return box;
+}
+
+function errorText(mean: number): string {
+  if (Number.isNaN(mean)) return "no row";
+  return mean === 0 ? "0" : mean.toPrecision(2);
+}

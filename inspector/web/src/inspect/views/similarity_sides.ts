@@ -1,0 +1,73 @@
+/** The difference of both lanes' similarity. */
+import {
+  COSINE_LOOKS,
+  cosinesApart,
+  decadesApart,
+  MARKED_COSINE,
+  MARKED_DECADES,
+  RATIO_LOOKS,
+  ratioWords,
+} from "../differences.ts";
+import type { Panel } from "../panel.ts";
+import { commonSteps, cosineText, type StepPairs } from "../step_pairs.ts";
+
+/** What of both lanes is compared. */
+export interface SimilarityPair {
+  a: StepPairs;
+  b: StepPairs;
+  layer: number;
+  group: number;
+  /** "K in layer 3, prompt". */
+  what: string;
+  /** Cosines are compared, instead of drifts on a logarithmic scale. */
+  linear: boolean;
+  /** Changes whenever the values or their scale change. */
+  key: string;
+}
+
+/** Draw how the similarity of any two steps of lane B differs from that of lane A. */
+export function drawSimilarityDifference(panel: Panel, pair: SimilarityPair): void {
+  const { a, b, layer, group, linear } = pair;
+  const { lanes } = panel.inspector.store;
+  const steps = commonSteps(
+    { steps: a.steps, before: lanes.a.before },
+    { steps: b.steps, before: lanes.b.before },
+  );
+  const tick = (i: number): string => String(steps[i].step + 1);
+  const axis = { name: "step", count: steps.length, tick };
+  const drifts = (x: number, y: number): [number, number] => [
+    a.drift(steps[y].a, steps[x].a, layer, group),
+    b.drift(steps[y].b, steps[x].b, layer, group),
+  ];
+  const apart = (x: number, y: number): number | null =>
+    (linear ? cosinesApart : decadesApart)(...drifts(x, y));
+  const least = linear ? MARKED_COSINE : MARKED_DECADES;
+  const here = panel.cursor.step + panel.lane.before;
+  const now = Math.max(
+    steps.findLastIndex(({ step }) => step <= here),
+    0,
+  );
+  const figure = panel.bothFigure("similarity-steps-difference");
+  figure.root.hidden = !steps.length;
+  figure.root.classList.add("ds-tall");
+  figure.show({
+    ...(linear ? COSINE_LOOKS : RATIO_LOOKS),
+    title: `${pair.what}, B compared with A: each step compared with each step`,
+    key: pair.key,
+    x: axis,
+    y: axis,
+    value: apart,
+    over: (x, y) => (apart(x, y) ?? 0) >= least,
+    under: (x, y) => (apart(x, y) ?? 0) <= -least,
+    several: "mean",
+    words: (x, y) => {
+      const [one, other] = drifts(x, y);
+      const ratio = linear ? "" : `, ${ratioWords(apart(x, y))}`;
+      return `${pair.what}, step ${tick(y)} and step ${tick(x)}: A ${cosineText(one)}, B ${cosineText(other)}${ratio}`;
+    },
+    pick: (_, y, pin) => panel.pick({ step: steps[y].step - panel.lane.before }, pin),
+    leave: () => panel.pick(null, false),
+    at: { x: now, y: now },
+    square: 520,
+  });
+}

@@ -1,0 +1,153 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import {
+  exactLines,
+  parting,
+  partingLines,
+  probeOf,
+  rankedLayers,
+  rankingWords,
+} from "../src/inspect/parting.ts";
+import type { RunFacts } from "../src/inspect/first_split.ts";
+import type { ErrorData } from "../src/inspect/views/error.ts";
+import { Lane } from "../src/race/lane.ts";
+import type { LaneName, LaneStart } from "../src/race/messages.ts";
+import { bytes, floats, frameOf, ints } from "./inspected.ts";
+import { laneStart } from "./races.ts";
+
+const UNKNOWN: RunFacts = { frames: {}, candidates: () => null };
+const [ATTENTION, NONE] = [2, NaN];
+
+/** A lane whose steps commit pairs of place and id. */
+function lane(name: LaneName, steps: [number, number][][], changes: Partial<LaneStart> = {}): Lane {
+  const out = new Lane(name);
+  out.begin(laneStart(changes));
+  steps.forEach((commits, step) => {
+    const flat = commits.flatMap(([place, id]) => [place, id, 900]);
+    out.add([step, 0, 0, 6, 1, 0, 10, flat]);
+  });
+  for (const id of [1, 2, 3, 4]) out.pieces.set(id, "t" + String(id));
+  return out;
+}
+
+function linesOf(a: Lane, b: Lane, facts: RunFacts = UNKNOWN): string[] {
+  return partingLines(parting(a, b), a, b, facts);
+}
+
+test("the lanes part at the first step that commits other tokens, not at the first place", () => {
+  const a = lane("a", [[[3, 1]], [[2, 2]], [[0, 3]]]);
+  const b = lane("b", [[[3, 1]], [[2, 4]], [[0, 1]]]);
+  assert.equal(parting(a, b)?.step, 1);
+  assert.equal(
+    linesOf(a, b)[0],
+    "In time, the lanes part at step 2: A commits “t2” (answer token 3); B commits “t4” (answer token 3).",
+  );
+});
+
+test("other places part the lanes too, and the first different token is named", () => {
+  const a = lane("a", [[[0, 1]], [[2, 2]], [[1, 3]]]);
+  const b = lane("b", [[[2, 3]], [[0, 1]], [[1, 4]]]);
+  const [when, token] = linesOf(a, b);
+  assert.match(when, /^In time, the lanes part at step 1: A commits “t1” \(answer token 1\); B /);
+  assert.match(token, /^Before that step both lanes had the same canvas/);
+  const late = lane("b", [[[2, 2]], [[0, 1]], [[3, 4]], [[1, 4]]]);
+  const early = lane("a", [[[0, 1]], [[2, 2]], [[3, 3]], [[1, 3]]]);
+  assert.equal(
+    linesOf(early, late)[1],
+    "The first token that differs is answer token 4: “t3” in A (step 3), “t4” in B (step 3).",
+  );
+});
+
+test("the order of the tokens within a step does not matter", () => {
+  const a = lane("a", [[[0, 1], [1, 2]]]); // prettier-ignore
+  const b = lane("b", [[[1, 2], [0, 1]]]); // prettier-ignore
+  assert.equal(parting(a, b), null);
+  assert.match(linesOf(a, b)[0], /the lanes never part/);
+});
+
+test("a lane that has ended is said to have ended", () => {
+  const [a, b] = [lane("a", [[[0, 1]], [[1, 2]]]), lane("b", [[[0, 1]]])];
+  assert.match(linesOf(a, b)[0], /at step 2: A commits “t2” \(answer token 2\); B has ended\.$/);
+});
+
+test("a branch is compared by the steps of the whole run", () => {
+  const a = lane("a", [[[0, 1]], [[1, 2]], [[2, 3]]]);
+  const b = lane("b", [[[1, 2]], [[2, 4]]], { before: 1, branch: {}, canvas: { 0: 1 } });
+  assert.equal(parting(a, b)?.step, 2);
+  assert.match(linesOf(a, b)[0], /part at step 3: A commits “t3”/);
+});
+
+test("a token that was changed by hand is where a branch parts", () => {
+  const a = lane("a", [[[0, 1]], [[1, 2]]]);
+  const b = lane("b", [[[1, 2]]], { before: 1, branch: { 0: 4, 2: -1 }, canvas: { 0: 4 } });
+  assert.deepEqual(linesOf(a, b), [
+    "In time, the lanes part at the branch, before step 2: answer token 1 was changed to “t4”, answer token 3 was masked again by hand.",
+  ]);
+});
+
+test("the cause is what a lane reused, or else the rules", () => {
+  const [a, b] = [lane("a", [[[0, 1]], [[1, 2]]]), lane("b", [[[0, 1]], [[1, 3]]])];
+  const whole = frameOf(() => true);
+  const spare = frameOf((step) => step === 0);
+  const cause = (frames: RunFacts["frames"]): string => linesOf(a, b, { ...UNKNOWN, frames })[1];
+  assert.match(cause({ a: whole, b: whole }), /by their rules for choosing tokens\.$/);
+  assert.match(cause({ a: whole, b: spare }), /values that lane B reused or by their rules/);
+  assert.match(cause({ a: whole }), /Record and probe that step/);
+});
+
+/** One probed step, the third one, of three layers; `means` are by layer and site. */
+function errors(means: number[][]): ErrorData {
+  return {
+    step: ints([1], [2]),
+    error: bytes([1, 0, 4, 0], []),
+    mean: floats([1, means.length, 4], means.flat()),
+    row: ints([2], [0, 0]),
+    position: ints([2], [4, 5]),
+    tv: floats([2], [0.5, 0.25]),
+    top: ints([2, 2], [1, 2, 3, 3]),
+    pieces: { 1: "a", 2: "b", 3: "c" },
+    mean_tv: floats([1], [0.4]),
+    flips: ints([1], [1]),
+    recall: floats([1, 0, 4], []),
+    chance: floats([1, 0, 4], []),
+    proxy: null,
+    true: null,
+  };
+}
+
+test("layers are ranked by their error at a site, those without data last", () => {
+  const data = errors([
+    [0, 0, 0.01, 0.02],
+    [0.5, 0.4, NONE, NONE],
+    [0.1, 0.1, 0.3, 0.01],
+  ]);
+  const order = (site: number): number[] => rankedLayers(data, 0, site).map(({ layer }) => layer);
+  assert.deepEqual(order(ATTENTION), [2, 0, 1]);
+  assert.deepEqual(order(0), [1, 2, 0]);
+  const words = rankingWords(lane("b", []), rankedLayers(data, 0, ATTENTION), ATTENTION);
+  assert.match(words, /^Lane B: the first layer with an error is layer 1;/);
+  assert.match(words, /of the attention output is largest in layer 3, 0\.30\.$/);
+});
+
+test("a lane without errors is said to be exact", () => {
+  const ranked = rankedLayers(errors([[0, 0, 0, 0]]), 0, ATTENTION);
+  assert.match(
+    rankingWords(lane("a", []), ranked, ATTENTION),
+    /its values at that step were exact/,
+  );
+});
+
+test("the probe of a branch is found by the step of the whole run", () => {
+  const data = errors([[0, 0, 0, 0]]);
+  assert.equal(probeOf(data, lane("b", []), 2), 0);
+  assert.equal(probeOf(data, lane("b", [], { before: 4 }), 6), 0);
+  assert.equal(probeOf(data, lane("b", []), 1), -1);
+  assert.equal(probeOf(null, lane("b", []), 2), -1);
+});
+
+test("the exact network's choice is named where the lanes part, and nowhere else", () => {
+  const found = { step: 2, a: [{ place: 1, id: 2 }], b: [{ place: 1, id: 1 }], edits: [] };
+  assert.deepEqual(exactLines(found, lane("b", []), errors([[0, 0, 0, 0]]), 3), [
+    "Lane B, answer token 2: most likely in the run “a”, in the exact network “b” (total variation 0.5).",
+  ]);
+});

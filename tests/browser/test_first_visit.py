@@ -1,0 +1,147 @@
+"""What a first visitor meets: where the inspector opens, its tabs, and a recording by itself."""
+
+import json
+import re
+
+import pytest
+
+from tests.support.looking import show
+
+pytest_plugins = ["tests.support.chromium"]
+pytestmark = pytest.mark.browser
+GROUPS = {
+    "What moved?": ["drift", "similarity", "scatter"],
+    "What was recomputed?": ["schedule", "counts", "queries"],
+    "What did it cost and change?": ["error", "time", "compare", "candidates", "guider"],
+}
+PLACE = "e => [e.dataset.view, e.dataset.lane, +e.dataset.step]"
+
+
+@pytest.fixture(scope="module")
+def example(app, lasting_page):
+    """A page that shows the bundled example, as it opens."""
+    return lasting_page(1440, reduced_motion="reduce").open(app.url)
+
+
+def inspector(race):
+    return race.page.locator("#ds-race [data-inspect]")
+
+
+def test_the_inspector_opens_on_lane_b_at_a_step_that_shows_something(example):
+    assert example.shown("a") == example.shown("b") == 48, "the race is shown at its end"
+    inspector(example).scroll_into_view_if_needed()
+    example.page.locator("#ds-race [data-inspect][data-ready=schedule]").wait_for()
+    assert inspector(example).evaluate(PLACE) == ["schedule", "b", 10]
+    assert example.data("frame-b") == "11"
+    link = example.page.locator("#ds-link-field").input_value()
+    assert "cursor=" not in link
+    assert "look=" not in link
+
+
+def test_the_tabs_stand_in_three_named_groups(example):
+    found = example.page.evaluate(
+        """() => [...document.querySelectorAll('#ds-race [data-inspect] [role=tablist]')].map((e) =>
+          [document.getElementById(e.getAttribute('aria-labelledby')).textContent,
+           [...e.querySelectorAll('[role=tab]')].map((tab) => tab.dataset.tab)])"""
+    )
+    assert dict(found) == GROUPS
+    tab = example.page.locator("#ds-race [data-tab=scatter]")
+    tab.click()
+    tab.press("ArrowRight")
+    assert inspector(example).get_attribute("data-view") == "schedule"
+    focused = "document.activeElement.dataset.tab"
+    assert example.page.evaluate(focused) == "schedule"
+
+
+def test_each_tab_controls_the_panel_that_the_chosen_one_names(example):
+    show(example, "drift")
+    panel = example.page.locator("#ds-race [data-inspect-panel]")
+    chosen = example.page.locator("#ds-race [data-tab=drift]")
+    assert panel.get_attribute("aria-labelledby") == chosen.get_attribute("id")
+    ids = example.page.evaluate("[...document.querySelectorAll('[id^=ds-views]')].map((e) => e.id)")
+    assert len(ids) == len(set(ids))
+    for tab in example.page.locator("#ds-race [data-inspect] [role=tab]").all():
+        assert tab.get_attribute("aria-controls") == panel.get_attribute("id")
+    show(example, "schedule")
+    assert panel.get_attribute("aria-labelledby").endswith("-schedule")
+
+
+def test_views_without_data_are_marked(example):
+    empty = example.page.locator("#ds-race .ds-tab.ds-empty")
+    assert empty.evaluate_all("tabs => tabs.map((tab) => tab.dataset.tab)") == ["guider"]
+    assert empty.inner_text().replace("\n", "") == "AR guider ∅, nothing to show"
+    assert empty.get_attribute("title") == "This run has no data for this view."
+    marks = example.page.locator("#ds-race [data-tab=drift] [data-nothing]")
+    assert marks.is_hidden()
+
+
+def test_the_step_moves_by_one_with_buttons_and_keys(example):
+    step = example.page.locator("#ds-race [data-inspect-step]")
+    step.fill("3")
+
+    def now():
+        return int(inspector(example).get_attribute("data-step"))
+
+    example.page.locator("#ds-race [data-inspect-step-on]").click()
+    assert now() == 4
+    for _ in range(2):
+        example.page.locator("#ds-race [data-inspect-step-back]").click()
+    assert now() == 2
+    step.press("ArrowRight")
+    assert now() == 3
+    step.fill("0")
+    example.page.locator("#ds-race [data-inspect-step-back]").click()
+    assert now() == 0
+
+
+def test_the_recorded_runs_have_a_label_and_a_hint(example):
+    box = example.page.locator("#ds-recorded")
+    assert "Recorded runs" in box.inner_text()
+    assert "Choose a method to see its recorded run" in box.inner_text()
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_run_stays_in_sight_beside_open_settings(app, new_page, width):
+    race = new_page(width).open(app.url)
+    race.settings()
+    run = race.page.locator("#ds-run")
+    for place in (0, 600, 3_000):
+        race.page.evaluate("y => scrollTo(0, y)", place)
+        box = run.bounding_box()
+        assert box["y"] >= 0
+        assert box["y"] + box["height"] <= 900
+        at = [box["x"] + box["width"] / 2, box["y"] + box["height"] / 2]
+        top = "([x, y]) => document.elementFromPoint(x, y).closest('button')?.id"
+        assert race.page.evaluate(top, at) == "ds-run"
+
+
+def test_eps_of_dream_stands_at_its_value(app, new_page):
+    race = new_page().open(app.link(**{"b.unmasker": "dream", "b.steps": "32"}))
+    race.settings()
+    eps = race.page.locator("#ds-b-dream-eps input")
+    assert eps.evaluate_all("all => all.map((e) => [e.type, e.value])") == [["number", "0.001"]]
+
+
+def test_a_short_race_is_recorded_by_itself(small):
+    small.finish()
+    assert small.state == "done"
+    took = small.text("[data-lane=a] [data-stats]")
+    show(small, "drift")
+    assert small.page.locator("#ds-race .ds-tab.ds-empty").evaluate_all(
+        "tabs => tabs.map((tab) => tab.dataset.tab)"
+    ) == ["error", "guider"]
+    assert small.text("[data-lane=a] [data-stats]") == took
+    assert "faster" in small.text("[data-headline]")
+
+
+def test_a_run_that_is_gone_is_not_read_for_ever(app, new_page):
+    race = new_page().open(app.url)
+    gone = json.dumps({"missing": "This run is no longer in memory. Run it again."})
+    race.page.route(re.compile("/component_server"), lambda route: route.fulfill(json=gone))
+    inspector(race).scroll_into_view_if_needed()
+    note = race.page.locator("#ds-race [data-inspect-panel] .ds-note:not([hidden])")
+    race.page.wait_for_function(
+        "document.querySelector('#ds-race [data-inspect-panel] .ds-note')"
+        "?.textContent.startsWith('This run is no longer')"
+    )
+    assert "Reading" not in note.inner_text()

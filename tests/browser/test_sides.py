@@ -1,0 +1,88 @@
+"""Both lanes beside each other in Drift and Similarity: titles, differences, one cursor."""
+
+import numpy as np
+import pytest
+
+from engine.core.drift_codes import decode
+from engine.trace.trace import Trace
+from tests.support.browser import ROOT
+from tests.support.looking import cell_colour, show
+
+pytest_plugins = ["tests.support.chromium"]
+pytestmark = pytest.mark.browser
+EXAMPLES = ROOT / "assets" / "examples"
+LAYER, V = 4, 1
+A, B = "A: Plain decoding", "B: Fast-dLLM dual cache + Threshold 0.9"
+
+
+@pytest.fixture(scope="module")
+def race(app, lasting_page):
+    """A page that shows the bundled example."""
+    made = lasting_page(1440).open(f"{app.url}/?__theme=light")
+    show(made, "drift")
+    made.page.locator("#ds-race [data-inspect-layer]").fill(str(LAYER))
+    return made
+
+
+def choose(race, view, lanes):
+    show(race, view)
+    control = f"#ds-race .ds-view[data-view={view}] [data-control=lanes]"
+    race.page.locator(control).select_option(lanes)
+
+
+def titles(race, view):
+    shown = f"#ds-race .ds-view[data-view={view}] figcaption:visible"
+    return race.page.locator(shown).all_inner_texts()
+
+
+def test_a_title_names_the_lane_and_its_method(race):
+    choose(race, "drift", "one")
+    for lane, lead in (("a", A), ("b", B)):
+        race.page.locator(f"#ds-race [data-inspect-lane-{lane}]").click()
+        show(race, "drift")
+        assert titles(race, "drift")[0] == f"{lead} · Drift of V in layer 5: step by position"
+        for view in ("counts", "schedule", "time", "compare", "candidates"):
+            show(race, view)
+            assert all(title.startswith(("A: Plain", lead)) for title in titles(race, view))
+    saved = race.page.locator('#ds-race [data-figure="candidates"] [data-save=png]')
+    assert B in saved.get_attribute("aria-label")
+
+
+def test_a_difference_has_the_colour_of_the_ratio(race):
+    choose(race, "drift", "both")
+    assert [title[:2] for title in titles(race, "drift")] == ["A:", "B:", "A:", "B:", "A:", "A:"]
+    a, b = (
+        decode(Trace.load(EXAMPLES / f"{lane}-recorded.npz").arrays()["drift"][:, LAYER, V])
+        for lane in "ab"
+    )
+    steps = min(len(a), len(b))
+    apart = np.log10(np.maximum(b[:steps], 1e-4) / np.maximum(a[:steps], 1e-4))
+    inside = np.zeros_like(apart, bool)
+    inside[2:-1, 2:-2] = True
+    for pick in (np.nanargmax, np.nanargmin):
+        step, position = np.unravel_index(pick(np.where(inside, apart, np.nan)), apart.shape)
+        red, _, blue = cell_colour(race, "drift-steps-difference", int(position), int(step))
+        assert (red > blue) == (apart[step, position] > 0)
+
+
+def test_a_click_in_a_lane_takes_the_cursor_there(race):
+    choose(race, "drift", "both")
+    race.page.locator("#ds-race [data-inspect-lane-a]").click()
+    canvas = race.page.locator('#ds-race [data-figure="drift-steps-b"] canvas')
+    canvas.focus()
+    for key in ("ArrowDown", "ArrowRight", "Enter"):
+        race.page.keyboard.press(key)
+    assert race.page.locator("#ds-race [data-inspect]").get_attribute("data-lane") == "b"
+
+
+def test_similarity_shows_both_lanes_and_their_difference(race):
+    choose(race, "similarity", "both")
+    found = titles(race, "similarity")
+    assert found[0].startswith(f"{A} · V of layer 5")
+    assert found[1].startswith(f"{B} · V of layer 5")
+    assert found[2].startswith(f"{A} / {B} · V of layer 5")
+    canvas = race.page.locator('#ds-race [data-figure="similarity-steps-difference"] canvas')
+    steps = min(Trace.load(EXAMPLES / f"{lane}.npz").steps for lane in "ab")
+    assert canvas.get_attribute("data-cells") == f"{steps},{steps}"
+    choose(race, "similarity", "one")
+    assert len(titles(race, "similarity")) == 3

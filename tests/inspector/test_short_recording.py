@@ -1,0 +1,90 @@
+"""A race that is short on this machine is recorded after its end; others are not."""
+
+import json
+
+import gradio as gr
+import pytest
+
+from inspector.handlers.view_service import ViewService, recording_specs, total_ms
+from inspector.run_store import RaceRecord
+
+
+@pytest.fixture
+def finished(handlers, traces, request_of):
+    """The visitor's last race, finished."""
+    record = RaceRecord(state="done", traces=traces)
+    for trace in traces.values():
+        trace.meta["metrics"]["total_ms"] = 1_000.0
+    handlers.store.put(record)
+    handlers.live_runs.show("visitor", record.run_id)
+    return record
+
+
+def said(handlers, request_of):
+    """The messages of the recording; none if nothing is recorded."""
+    updates = list(ViewService(handlers).record_short_run(request_of()))
+    return [json.loads(first) for first, *_ in updates if isinstance(first, str)]
+
+
+def test_a_short_race_is_recorded_with_its_progress(handlers, finished, request_of):
+    news = said(handlers, request_of)
+    assert [one["state"] for one in news[:-1]] == ["recording"] * (len(news) - 1)
+    assert news[-1]["state"] == "done"
+    assert news[-1]["message"] == ""
+    whole = sum(trace.steps for trace in finished.traces.values())
+    assert news[-2]["message"] == f"{whole} of {whole} steps recorded"
+    assert {trace.meta["spec"]["record"] for trace in finished.recorded.values()} == {"layers"}
+    assert said(handlers, request_of) == [], "it is recorded once"
+
+
+def test_the_recording_can_be_stopped(handlers, finished, request_of, monkeypatch):
+    monkeypatch.setattr("inspector.handlers.view_service.MAX_HZ", 1e9)
+    stream = ViewService(handlers).record_short_run(request_of())
+    next(stream)
+    handlers.flag("stop")(request_of())
+    news = [json.loads(first) for first, *_ in stream]
+    assert (news[-1]["state"], finished.recorded) == ("done", {})
+    assert "stopped and is discarded" in news[-1]["message"]
+
+
+@pytest.mark.parametrize("state", ["stopped", "failed", "memory", "example", "imported"])
+def test_only_finished_races_are_recorded(handlers, finished, request_of, state):
+    finished.state = state
+    assert said(handlers, request_of) == []
+
+
+@pytest.mark.parametrize("spent", [3_334.0, float("nan"), None])
+def test_a_race_that_may_take_long_is_not_recorded(handlers, finished, request_of, spent):
+    for trace in finished.traces.values():
+        trace.meta["metrics"]["total_ms"] = spent
+    assert said(handlers, request_of) == []
+    assert finished.recorded == {}
+
+
+def test_a_recording_that_a_limit_or_a_quota_stands_against_is_not_begun(
+    handlers, finished, request_of, monkeypatch
+):
+    asked = []
+
+    def refuse(spec):
+        asked.append(spec.record)
+        raise ValueError("record: too large")
+
+    monkeypatch.setattr(handlers.session, "plan", refuse)
+    assert said(handlers, request_of) == []
+    monkeypatch.setattr(handlers.session, "plan", lambda spec: {"gpu_seconds": 20})
+    assert said(handlers, request_of) == []
+    assert asked == ["layers"]
+
+
+def test_a_page_that_has_run_nothing_records_nothing(handlers, request_of):
+    updates = list(ViewService(handlers).record_short_run(request_of()))
+    assert updates == [[gr.skip()] * len(updates[0])]
+
+
+def test_times_that_contain_a_recording_predict_nothing(recorded):
+    timed, kept = recorded
+    assert 0 < total_ms(timed) < 60_000
+    assert total_ms(kept) == float("inf")
+    specs = recording_specs(RaceRecord(traces={"b": timed}), "probe", ())
+    assert {lane: spec.record for lane, spec in specs.items()} == {"b": "probe"}

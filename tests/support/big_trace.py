@@ -1,0 +1,159 @@
+"""Traces of any size made of random numbers, without a model."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.core.drift_codes import NOT_EVALUATED
+from engine.core.events import GUIDED, KINDS, PARTS, QUANTITIES, SITES
+from engine.trace.columns import of_pieces
+from engine.trace.schema import SCHEMA, empty_arrays
+from engine.trace.trace import Trace
+
+VOCABULARY = 50
+MAX_COMPARED = 256
+
+
+def make_big_trace(
+    layers: int,
+    steps: int,
+    positions: int,
+    prompt: int,
+    cache: str = "dare_o",
+    top: int = 4,
+    guided: bool = True,
+) -> Trace:
+    """A finished run recorded at level `probe`.
+
+    The rows [prompt, positions) are the answer, decoded in blocks of 32; the recomputed rows come
+    in runs, as those of a real run do. The same arguments give the same trace.
+    """
+    rng, block = np.random.default_rng(layers * steps + positions), 32
+    sizes = steps, layers, positions
+    arrays = empty_arrays() | _steps(rng, sizes, prompt, block)
+    arrays |= _recording(rng, sizes) | _candidates(rng, sizes, prompt, block, top)
+    arrays |= _similarity(rng, sizes, prompt, block) | _probes(rng, arrays, sizes, prompt)
+    if guided:
+        arrays |= _guided(rng, arrays, sizes)
+    trace = Trace()
+    trace.meta |= {
+        "reason": "done", "environment": {}, "guider": {}, "texts": [""],
+        "spec": {"block_length": block, "cache": cache, "record": "probe"},
+        "model": {"mask_id": 0, "vocab_size": VOCABULARY, "layers": layers},
+        "facts": {"threshold": [0.1] * layers, "reuse": [0.5] * layers},
+    }  # fmt: skip
+    trace._pieces = trace._guider_pieces = {i: b"t%d" % i for i in range(VOCABULARY)}
+    held = arrays | of_pieces("", trace._pieces) | of_pieces("guider_", trace._guider_pieces)
+    trace._arrays = {
+        name: held[name].astype(kind, copy=False) for name, (kind, _) in SCHEMA.items()
+    }
+    return trace
+
+
+def _steps(rng, sizes, prompt, block):
+    steps, _, positions = sizes
+    answer = positions - prompt
+    commit_step = np.sort(np.arange(answer) * steps // answer)
+    forward = rng.random(steps) * 10
+    return {
+        "canvas": np.where(np.arange(positions) < prompt, 1 + np.arange(positions) % 9, 0),
+        "prompt_mask": np.arange(positions) < prompt,
+        "fixed_mask": np.zeros(positions, bool),
+        "block": np.arange(steps) * answer // steps // block,
+        "block_step": np.arange(steps) % block,
+        "kind": np.full(steps, KINDS.index("partial")),
+        "rows": np.full(steps, positions),
+        "forwards": np.ones(steps),
+        "masks_left": np.full(steps, 1),
+        "forward_ms": forward,
+        "decide_ms": forward / 10,
+        "flops": np.full((steps, len(PARTS)), 10**9),
+        "recomputed": rng.random(steps),
+        "commit_step": commit_step,
+        "commit_position": prompt + np.arange(answer),
+        "commit_id": rng.integers(1, VOCABULARY, answer),
+        "commit_confidence": rng.random(answer),
+    }
+
+
+def _recording(rng, sizes):
+    steps, layers, positions = sizes
+    wide = -(-positions // 8)
+    tail = np.packbits(np.arange(8 * wide) < positions)
+    plan = np.repeat(rng.integers(0, 2, (steps, layers, len(SITES), -(-wide // 4))), 4, -1)
+    plan = (plan[..., :wide] * np.uint8(255)).astype(np.uint8) & tail
+    plan[0] = tail
+    drift = np.empty((steps, layers, len(QUANTITIES), positions), np.uint8)
+    for step in range(steps):
+        drift[step] = rng.integers(0, 200, drift.shape[1:], np.uint8)
+        reused = np.unpackbits(plan[step], axis=-1, count=positions) == 0
+        drift[step, :, : len(SITES)][reused] = NOT_EVALUATED
+    drift[0] = NOT_EVALUATED
+    planned = rng.integers(0, len(KINDS), (steps, 3))
+    return {"plan": plan, "drift": drift, "planned": planned}
+
+
+def _candidates(rng, sizes, prompt, block, top):
+    steps, _, positions = sizes
+    answer = positions - prompt
+    starts = prompt + np.arange(steps) * answer // steps // block * block
+    counts = np.minimum(positions - starts, block)
+    step = np.repeat(np.arange(steps), counts)
+    place = np.concatenate([low + np.arange(n) for low, n in zip(starts, counts, strict=True)])
+    return {
+        "candidate_step": step,
+        "candidate_position": place,
+        "candidate_id": rng.integers(1, VOCABULARY, (len(step), top)),
+        "candidate_prob": -np.sort(-rng.random((len(step), top), np.float32), axis=1),
+    }
+
+
+def _similarity(rng, sizes, prompt, block):
+    steps, layers, positions = sizes
+    compared = np.arange(0, steps, -(-steps // MAX_COMPARED))
+    groups = np.array([[0, prompt], [prompt, min(prompt + block, positions)]])
+    pairs = len(compared) * (len(compared) + 1) // 2
+    codes = rng.integers(0, 256, (pairs, 2, layers, len(groups)), np.uint8)
+    return {"similarity": codes, "similarity_step": compared, "similarity_group": groups}
+
+
+def _probes(rng, arrays, sizes, prompt):
+    steps, layers, positions = sizes
+    probes = np.unique(np.linspace(0, steps - 1, 8).astype(int))
+    shape = (len(probes), layers, len(SITES), positions)
+    rows = np.repeat(np.arange(len(probes)), positions - prompt)
+    return {
+        "probe_step": probes,
+        "probe_error": rng.integers(0, 256, shape, np.uint8),
+        "probe_moved": rng.integers(0, 256, shape, np.uint8),
+        "probe_row": rows,
+        "probe_position": np.tile(np.arange(prompt, positions), len(probes)),
+        "probe_tv": rng.random(len(rows)),
+        "probe_top": rng.integers(0, VOCABULARY, (len(rows), 2)),
+    }
+
+
+def _guided(rng, arrays, sizes):
+    steps = sizes[0]
+    step, place = arrays["candidate_step"], arrays["candidate_position"]
+    drafted = np.bincount(step, minlength=steps)
+    counts = np.zeros((steps, len(GUIDED)), np.int64)
+    counts[:, GUIDED.index("drafted")] = counts[:, GUIDED.index("judged")] = drafted
+    counts[:, GUIDED.index("accepted")] = drafted // 2
+    ends = np.concatenate([2 * np.arange(1, n + 1) for n in drafted])
+    found = {
+        "guided_count": counts, "guided_nll": rng.random(steps), "guided_ms": np.ones((steps, 2)),
+        "guided_flops": np.ones((steps, 2)), "draft_position": place,
+    }  # fmt: skip
+    for name in ("draft", "guider"):
+        found |= {
+            f"{name}_step": step,
+            f"{name}_end": ends,
+            f"{name}_ok": rng.random(len(step)) < 0.5,
+        }
+        found[f"{name}_id"] = rng.integers(1, VOCABULARY, len(step))
+    for name in ("draft_p_f", "draft_p_g", "draft_kl", "guider_p", "guider_top_p"):
+        found[name] = rng.random(len(step))
+    found["guider_rank"] = rng.integers(0, 6, len(step))
+    found["guider_top"] = rng.integers(1, VOCABULARY, len(step))
+    return found
