@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -13,10 +15,12 @@ import numpy as np
 from engine.config.spec import RunSpec
 from engine.trace.file_format import MAX_BYTES
 from engine.trace.trace import Trace
+from inspector.files.column_notes import STEPS, SUMMARY, TOKENS
 from inspector.files.file_kinds import kind_of
 from inspector.files.replay import Caches, replay_page
 from inspector.files.run_card import run_card
-from inspector.files.tables import steps_table, tokens_table
+from inspector.files.summary import summary_table
+from inspector.files.tables import steps_table, tokens_table, written
 from inspector.page_data.messages import Title
 from inspector.protocol import LANES, Lane
 from inspector.run_store import RaceRecord
@@ -33,9 +37,9 @@ def write_race(
 ) -> list[str]:
     """Write the files of a race to `folder` and return their paths.
 
-    For each lane: the timed and the recorded trace as `.npz` and, if small enough, as `.json`,
-    and two tables. For the race: a run card and a replay page. Raises ValueError naming the lane
-    whose trace is too large for a file of `limit` bytes.
+    For each lane: the timed and the recorded trace as `.npz` and, if small enough, as `.json`. For
+    the race: all tables in one archive, a run card and a replay page. Raises ValueError naming the
+    lane whose trace is too large for a file of `limit` bytes.
     """
     head = f"driftscope-{record.run_id[:8]}"
     with record.lock:
@@ -45,14 +49,32 @@ def write_race(
         paths: list[str] = []
         for name, trace in traces.items():
             paths += _write_trace(folder / f"{head}-{name}", name, trace, limit)
-        for lane in record.started():
-            trace = record.trace_for_views(lane) or traces[lane]
-            files[f"{head}-{lane}-steps.csv"] = steps_table(trace).encode()
-            files[f"{head}-{lane}-tokens.csv"] = tokens_table(trace).encode()
+        files[f"{head}-tables.zip"] = tables_archive(record, title)
         card = json.dumps(run_card(record), ensure_ascii=False, indent=1)
         files[f"{head}-run-card.json"] = card.encode()
     files[f"{head}-replay.html"] = replay_page(record, title, caches=caches).encode()
     return [*paths, *(_write(folder / name, data) for name, data in files.items())]
+
+
+def tables_archive(record: RaceRecord, title: Title) -> bytes:
+    """All tables of a race as a ZIP archive: the lanes, their steps and tokens, and the columns.
+
+    `columns.csv` has a note on each column of the others.
+    """
+    tables = {"summary.csv": summary_table(record, title)}
+    notes = [("summary.csv", *note) for note in SUMMARY.items()]
+    for lane, timed in record.started().items():
+        trace = record.trace_for_views(lane) or timed
+        for name, table, known in (("steps", steps_table, STEPS), ("tokens", tokens_table, TOKENS)):
+            text = tables[f"{lane}-{name}.csv"] = table(trace)
+            columns = text.partition("\n")[0].split(",")
+            notes += [(f"{lane}-{name}.csv", column, known[column]) for column in columns]
+    tables["columns.csv"] = written(("table", "column", "meaning"), notes)
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in tables.items():
+            archive.writestr(name, text.encode())
+    return out.getvalue()
 
 
 def _write_trace(path: Path, name: str, trace: Trace, limit: int) -> list[str]:

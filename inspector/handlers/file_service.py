@@ -18,7 +18,10 @@ from inspector.run_store import RaceRecord
 
 KEPT_EXPORTS = 16
 PLAIN = "plain"
-READY = "Ready: traces, tables, a run card, and a page that replays the race without a server."
+READY = (
+    "Ready: traces, a ZIP of all tables with a note on each column, a run card, and a page that "
+    "replays the race without a server."
+)
 
 
 class FileService:

@@ -15,8 +15,7 @@ from inspector.run_store import RaceRecord
 from inspector.views.frame import level_of
 
 FILES = [
-    "a-steps.csv", "a-tokens.csv", "a.json", "a.npz", "b-steps.csv", "b-tokens.csv", "b.json",
-    "b.npz", "replay.html", "run-card.json",
+    "a.json", "a.npz", "b.json", "b.npz", "replay.html", "run-card.json", "tables.zip",
 ]  # fmt: skip
 
 
