@@ -169,7 +169,7 @@ def test_a_trace_beyond_the_limit_is_refused_with_its_lane_and_a_remedy(recorded
     assert held > limit - 2_000_000
     with pytest.raises(ValueError, match=r"^Lane A, recording: trace: .* narrow record_every"):
         write_race(record, tmp_path, str, limit=limit)
-    assert len(write_race(record, tmp_path, str, limit=held + 2_010_000)) == 8
+    assert len(write_race(record, tmp_path, str, limit=held + 2_010_000)) == 7
 
 
 def test_a_file_beyond_the_limit_is_not_imported(written):

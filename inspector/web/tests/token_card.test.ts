@@ -15,8 +15,11 @@ const STEP: Row = { step: 4, block: 0, kind: 1, rows: 8, forwards: 1, left: 3, m
 
 test("of a step without plans only a full one says what became of a row", () => {
   assert.equal(
-    unrecordedWords(STEP, 40),
-    "Step 5 computed up to 8 of 40 rows; which ones, is not recorded.",
+    unrecordedWords(STEP, "step 5", 40),
+    "In step 5, up to 8 of 40 rows were computed; which ones is not recorded.",
   );
-  assert.equal(unrecordedWords({ ...STEP, kind: 0 }, 40), "Recomputed: step 5 computed every row.");
+  assert.equal(
+    unrecordedWords({ ...STEP, kind: 0 }, "step 5", 40),
+    "Recomputed: step 5 computed every row.",
+  );
 });
