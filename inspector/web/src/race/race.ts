@@ -70,7 +70,9 @@ export class Race {
       atRest: () => this.main && this.store.state === "example" && this.transport.follow,
       offline: component.props.offline ?? false,
     });
-    this.card = new TokenCard(this.inspector);
+    this.card = new TokenCard(this.inspector, ({ lane, place }) => {
+      this.lanes[lane].grid.focus(place);
+    });
     this.charts = new RaceCharts(this.root);
     this.prompt = new Prompt(this.find("prompt"));
     this.film = new FilmPanel({

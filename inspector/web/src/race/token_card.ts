@@ -30,7 +30,11 @@ export class TokenCard {
   private readonly again = make("button", "ds-play", "Mask it again and branch");
   private grid: HTMLElement | null = null;
 
-  constructor(private readonly inspector: Inspector) {
+  /** `onLeave` is called with the token when the reader closes the card. */
+  constructor(
+    private readonly inspector: Inspector,
+    private readonly onLeave: (place: Place) => void,
+  ) {
     const shut = make("button", "ds-tool", "✕");
     for (const key of [shut, this.on, this.again]) key.type = "button";
     shut.ariaLabel = "Close the card of this token";
@@ -68,9 +72,9 @@ export class TokenCard {
   }
 
   private leave(): void {
-    const { grid } = this;
+    const { place } = this;
     this.inspector.cursor.release();
-    grid?.focus({ preventScroll: true });
+    if (place) this.onLeave(place);
   }
 
   private branch(edits: Branch["edits"]): void {

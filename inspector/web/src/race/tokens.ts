@@ -138,6 +138,12 @@ export class Grid {
     this.mark(place);
   }
 
+  /** Put the keyboard's focus on a token. */
+  focus(place: number): void {
+    this.box.focus({ preventScroll: true });
+    this.select(place);
+  }
+
   /** The cell of a token; null if it is not drawn. */
   cell(place: number): HTMLElement | null {
     return this.cells.at(place) ?? null;
