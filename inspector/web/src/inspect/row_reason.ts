@@ -8,11 +8,13 @@ import { Why, type Rules } from "./why.ts";
 
 const FULL = 0; // as in `engine.core.events.KINDS`
 
-/** What is known of a row of a step without recorded plans; `rows` is the number of all rows. */
-export function unrecordedWords(step: Row, rows: number): string {
-  const number = step.step + 1;
-  if (step.kind === FULL) return `Recomputed: step ${number} computed every row.`;
-  return `Step ${number} computed up to ${step.rows} of ${rows} rows; which ones, is not recorded.`;
+/**
+ * What is known of a row of a step without recorded plans; `rows` is the number of all rows,
+ * `before` that of the steps before the run.
+ */
+export function unrecordedWords(step: Row, rows: number, before = 0): string {
+  if (step.kind === FULL) return `Recomputed: step ${before + step.step + 1} computed every row.`;
+  return `Step ${before + step.step + 1} computed up to ${step.rows} of ${rows} rows; which ones, is not recorded.`;
 }
 
 /** Why a row of a lane was recomputed or reused, as far as it is known. */
@@ -20,8 +22,9 @@ export function rowReason(inspector: Inspector, lane: LaneName, cell: RowCell): 
   const frame = inspector.frames[lane];
   if (!frame) return "Reading …";
   if (!frame.plan.shape[0]) {
-    const row = inspector.store.lanes[lane].rows.at(cell.step);
-    const known = row ? unrecordedWords(row, frame.positions) : "";
+    const { rows, before } = inspector.store.lanes[lane];
+    const row = rows.at(cell.step);
+    const known = row ? unrecordedWords(row, frame.positions, before) : "";
     return inspector.offline ? known : known + " Press Record in the inspector to see why.";
   }
   const given = inspector.given(lane, "why");

@@ -96,9 +96,9 @@ export class TokenCard {
     const position = lane.start.prompt.length + place.place;
     const { step } = inspector.follow(place.lane);
     const layer = inspector.cursor.pinned.layer ?? 0;
-    write(this.where, `Its row at step ${step + 1}, layer ${layer + 1}`);
+    write(this.where, `Its row at step ${lane.stepNumber(step)}, layer ${layer + 1}`);
     write(this.why, rowReason(inspector, place.lane, { step, layer, position }));
-    write(this.on, `Branch from before step ${step + 1}`);
+    write(this.on, `Branch from before step ${lane.stepNumber(step)}`);
     this.on.disabled = this.again.disabled = inspector.store.busy;
     this.on.hidden = inspector.offline;
     this.again.hidden = inspector.offline || !this.decoded(step);
