@@ -13,7 +13,7 @@ from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
 from inspector import static_files
 from inspector.views import registry
-from tests.support.browser import PROMPT, ROOT
+from tests.support.browser import LONG, PROMPT, ROOT
 from tests.support.looking import bring, recorded, show
 
 pytest_plugins = ["tests.support.chromium"]
@@ -255,18 +255,25 @@ def test_a_tapped_token_has_its_card_beside_it(app, new_page, width):
     assert card.count() == 0
 
 
-def test_the_card_of_an_unrecorded_token_says_what_is_known_and_branches(small):
-    small.finish()
-    small.page.locator("[data-lane=b] [data-grid]").focus()
+def test_the_card_of_an_unrecorded_token_says_what_is_known_and_branches(app, new_page):
+    race = new_page().open(
+        app.link(**LONG | {"gen_length": "256", "a.steps": "256", "b.steps": "256"})
+    )
+    race.press("run")
+    race.wait_steps(3)
+    race.press("stop")
+    race.over()
+    page = race.page
+    page.locator("[data-lane=b] [data-grid]").focus()
     for key in ("Home", "Enter"):
-        small.page.keyboard.press(key)
-    card = small.page.locator(".ds-token-card")
-    assert "computed" in card.locator(".ds-token-why").inner_text()
-    small.page.keyboard.press("Tab")
-    small.page.keyboard.press("Escape")
+        page.keyboard.press(key)
+    card = page.locator(".ds-token-card")
+    card.locator(".ds-token-why", has_text="computed").wait_for()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Escape")
     assert card.count() == 0
-    assert small.page.evaluate("document.activeElement.matches('[data-lane=b] [data-grid]')")
-    small.page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.matches('[data-lane=b] [data-grid]')")
+    page.keyboard.press("Enter")
     card.locator("[data-branch=on]").click()
-    small.page.locator("#ds-race [data-parent]").wait_for()
+    page.locator("#ds-race [data-parent]").wait_for()
     assert card.count() == 0

@@ -46,6 +46,7 @@ function frame(plan: number[]): Frame {
     prompt: 1,
     block: 4,
     layers: 1,
+    first: 0,
     steps: 2,
     revealed: none,
     before: none,

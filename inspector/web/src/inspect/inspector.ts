@@ -145,10 +145,12 @@ export class Inspector {
     event.preventDefault();
   }
 
-  /** The cursor's step, within the steps of a lane. */
+  /** The cursor's step of the whole run, within the steps of a lane. */
   follow(name: LaneName): { step: number } {
-    const last = this.store.lanes[name].rows.length - 1;
-    return { step: Math.max(Math.min(this.cursor.pinned.step, last), 0) };
+    const { pinned } = this.cursor;
+    const { lanes } = this.store;
+    const step = pinned.step + lanes[pinned.lane].before - lanes[name].before;
+    return { step: Math.max(Math.min(step, lanes[name].rows.length - 1), 0) };
   }
 
   /** The frame of the cursor's lane, once it is loaded. */
@@ -221,7 +223,9 @@ export class Inspector {
     for (const lane of lanes) {
       const frame = await this.fetch(lane, "frame");
       if (key !== this.key) return;
-      if (!isMissing(frame)) this.frames[lane] = frame as unknown as Frame;
+      if (isMissing(frame)) continue;
+      const first = this.store.lanes[lane].before;
+      this.frames[lane] = { ...(frame as Omit<Frame, "first">), first };
     }
     this.settle(lanes);
     this.openRun();
@@ -341,7 +345,7 @@ export class Inspector {
       key.disabled = !this.store.lanes[name].start;
     }
     this.drawSlider("layer", frame?.layers ?? 0, now.layer ?? 0);
-    this.drawSlider("step", frame?.steps ?? 0, now.step);
+    this.drawSlider("step", frame?.steps ?? 0, now.step, frame?.first);
     this.find("where").textContent = this.where(now, frame);
     Object.assign(this.root.dataset, {
       lane: now.lane,
@@ -351,12 +355,13 @@ export class Inspector {
     });
   }
 
-  private drawSlider(name: "layer" | "step", count: number, value: number): void {
+  private drawSlider(name: "layer" | "step", count: number, value: number, first = 0): void {
     const slider = this.find<HTMLInputElement>(name);
     const last = Math.max(count - 1, 0);
     Object.assign(slider, { max: last, disabled: !count });
     slider.value = String(Math.min(value, last));
-    const text = count ? String(Math.min(value, last) + 1) + " of " + String(count) : "–";
+    const shown = first + Math.min(value, last) + 1;
+    const text = count ? `${shown} of ${first + count}` : "–";
     write(this.find(name + "-words"), text);
     slider.setAttribute("aria-valuetext", text);
   }

@@ -76,6 +76,11 @@ export class Panel {
     };
   }
 
+  /** The number of a step, from 1, counted with the steps before a branch. */
+  number(step: number): number {
+    return this.lane.stepNumber(step);
+  }
+
   /** The chosen option of a list. */
   choice(name: string): string {
     return String(this.values[name]);
@@ -267,12 +272,17 @@ export class Panel {
     return { name: "answer token", count, marks };
   }
 
+  /** An axis of steps. */
+  stepCells(): CellAxis {
+    return { name: "step", count: this.frame.steps, tick: (step) => String(this.number(step)) };
+  }
+
   /** An axis of steps, with lines where a block begins. */
   steps(): CellAxis {
     const { frame } = this;
     const blocks = frame.blocks.values;
     const marks: { at: number }[] = [];
     for (let s = 1; s < frame.steps; s++) if (blocks[s] !== blocks[s - 1]) marks.push({ at: s });
-    return { name: "step", count: frame.steps, marks };
+    return { ...this.stepCells(), marks };
   }
 }

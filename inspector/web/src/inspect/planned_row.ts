@@ -121,8 +121,13 @@ export class PlannedRow {
 
   private times(holds: (step: number) => boolean): string {
     const [before, after] = [this.seek(-1, holds), this.seek(1, holds)];
-    const last = before < 0 ? "not computed before" : `last at step ${before + 1}`;
-    return last + ", " + (after < 0 ? "not again in this run" : `next at step ${after + 1}`);
+    const last =
+      before < 0 ? "not computed before" : `last at step ${this.frame.first + before + 1}`;
+    return (
+      last +
+      ", " +
+      (after < 0 ? "not again in this run" : `next at step ${this.frame.first + after + 1}`)
+    );
   }
 
   /** The last and the next step that compute the row in this layer. */

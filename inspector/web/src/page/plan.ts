@@ -57,6 +57,10 @@ export class Plan {
   constructor(private readonly component: Component) {
     this.field = this.find("#ds-link-field");
     copyOnPress(this.find("[data-copy]"), this.field);
+    document.addEventListener("driftscope-standing", ({ detail }) => {
+      this.find("[data-standing]").textContent = detail;
+      this.find("[data-standing]").hidden = !detail;
+    });
     document.addEventListener("driftscope-asking", () => {
       if (this.question !== null) tellQuestion(this.question);
     });

@@ -8,6 +8,8 @@ declare global {
     "driftscope-asking": CustomEvent<null>;
     /** The question of the settings, that is, of the next run. */
     "driftscope-question": CustomEvent<string>;
+    /** The lanes on the page, in words, if they are not those of the settings; else empty. */
+    "driftscope-standing": CustomEvent<string>;
   }
 }
 
@@ -19,4 +21,9 @@ export function askQuestion(): void {
 /** Tell the other components the question of the settings. */
 export function tellQuestion(detail: string): void {
   document.dispatchEvent(new CustomEvent("driftscope-question", { detail }));
+}
+
+/** Tell the other components which lanes stand on the page. */
+export function tellStanding(detail: string): void {
+  document.dispatchEvent(new CustomEvent("driftscope-standing", { detail }));
 }

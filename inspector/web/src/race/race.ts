@@ -7,7 +7,7 @@ import { Inspector } from "../inspect/inspector.ts";
 import { installGlossary } from "../page/glossary.ts";
 import { LONG_ANSWER } from "./blocks.ts";
 import { RaceCharts } from "./charts.ts";
-import { askQuestion } from "./events.ts";
+import { askQuestion, tellStanding } from "./events.ts";
 import { FilmPanel } from "./film/panel.ts";
 import { Focus } from "./focus.ts";
 import { drawHead } from "./head.ts";
@@ -16,7 +16,7 @@ import { LaneView } from "./lane_view.ts";
 import { LinkedView } from "./linked_view.ts";
 import { LANES, type LaneName, type News } from "./messages.ts";
 import { drawNumbers } from "./numbers.ts";
-import { headline, measuredWords } from "./report.ts";
+import { headline, measuredWords, standingWords } from "./report.ts";
 import { cardText } from "./run_card.ts";
 import { Speech } from "./speech.ts";
 import { Store, type Frames } from "./store.ts";
@@ -70,7 +70,9 @@ export class Race {
       atRest: () => this.main && this.store.state === "example" && this.transport.follow,
       offline: component.props.offline ?? false,
     });
-    this.card = new TokenCard(this.inspector);
+    this.card = new TokenCard(this.inspector, ({ lane, place }) => {
+      this.lanes[lane].grid.focus(place);
+    });
     this.charts = new RaceCharts(this.root);
     this.prompt = new Prompt(this.find("prompt"));
     this.film = new FilmPanel({
@@ -329,6 +331,7 @@ export class Race {
     this.draw();
     this.speech.announce();
     if (!this.store.live) this.drawDetails();
+    if (this.main) tellStanding(standingWords(this.store));
     if (!whole && !this.asking) await this.takeWhole();
   }
 

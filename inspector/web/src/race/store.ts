@@ -118,7 +118,7 @@ export class Store {
   series(mode: Align): number[][] {
     if (mode === "time") return this.started.map((lane) => lane.clock);
     if (mode === "tokens") return this.started.map((lane) => lane.shown);
-    return this.started.map((lane) => lane.clock.map((_, i) => i));
+    return this.started.map((lane) => lane.clock.map((_, i) => lane.before + i));
   }
 
   /** The largest value on the axis of alignment. */

@@ -30,7 +30,11 @@ export class TokenCard {
   private readonly again = make("button", "ds-play", "Mask it again and branch");
   private grid: HTMLElement | null = null;
 
-  constructor(private readonly inspector: Inspector) {
+  /** `onLeave` is called with the token when the reader closes the card. */
+  constructor(
+    private readonly inspector: Inspector,
+    private readonly onLeave: (place: Place) => void,
+  ) {
     const shut = make("button", "ds-tool", "✕");
     for (const key of [shut, this.on, this.again]) key.type = "button";
     shut.ariaLabel = "Close the card of this token";
@@ -68,9 +72,9 @@ export class TokenCard {
   }
 
   private leave(): void {
-    const { grid } = this;
+    const { place } = this;
     this.inspector.cursor.release();
-    grid?.focus({ preventScroll: true });
+    if (place) this.onLeave(place);
   }
 
   private branch(edits: Branch["edits"]): void {
@@ -92,9 +96,9 @@ export class TokenCard {
     const position = lane.start.prompt.length + place.place;
     const { step } = inspector.follow(place.lane);
     const layer = inspector.cursor.pinned.layer ?? 0;
-    write(this.where, `Its row at step ${step + 1}, layer ${layer + 1}`);
+    write(this.where, `Its row at step ${lane.stepNumber(step)}, layer ${layer + 1}`);
     write(this.why, rowReason(inspector, place.lane, { step, layer, position }));
-    write(this.on, `Branch from before step ${step + 1}`);
+    write(this.on, `Branch from before step ${lane.stepNumber(step)}`);
     this.on.disabled = this.again.disabled = inspector.store.busy;
     this.on.hidden = inspector.offline;
     this.again.hidden = inspector.offline || !this.decoded(step);

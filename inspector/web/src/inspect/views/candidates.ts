@@ -104,7 +104,7 @@ function drawHeat(panel: Panel, data: CandidateData, step: number, place: number
     title: "Probability of the most likely token: step by answer token",
     key: "candidates" + cursor.lane + inspector.key,
     x: panel.answers(),
-    y: { name: "step", count: frame.steps },
+    y: panel.stepCells(),
     value: (x, y) => {
       const row = candidateRow(data, y, frame.prompt + x);
       return row < 0 ? null : at(data.probs, row, 0);
@@ -127,7 +127,7 @@ function cellWords(panel: Panel, data: CandidateData, place: number, step: numbe
   const { frame } = panel;
   const position = frame.prompt + place;
   const row = candidateRow(data, step, position);
-  const head = `Answer token ${place + 1}, step ${step + 1}: `;
+  const head = `Answer token ${place + 1}, step ${panel.number(step)}: `;
   if (row < 0) return head + "not a candidate, " + panel.text(position, step);
   const best = candidateList(data, row).map(
     ({ piece, prob, chosen }) =>
@@ -144,10 +144,10 @@ function listNodes(
   place: number | null,
 ): HTMLElement[] {
   const { frame } = panel;
-  const where = `before step ${step + 1}`;
+  const where = `before step ${panel.number(step)}`;
   let count = 0;
   for (const s of data.step.values) if (s === step) count++;
-  const head = make("p", "", `Step ${step + 1}: ${plural(count, "candidate")}. `);
+  const head = make("p", "", `Step ${panel.number(step)}: ${plural(count, "candidate")}. `);
   const on = branchKey(panel, "Branch from " + where, step);
   if (place === null || place < 0)
     return [head, make("p", "ds-room", "Choose a cell to see its tokens."), on];

@@ -87,7 +87,10 @@ function unmaskedWords({ frame, lane }: Panel, position: number): string {
   const revealed = frame.revealed.values[position];
   if (revealed < 0) return "not in this run";
   const sure = lane.at[place]?.sure ?? null;
-  return `at step ${revealed + 1}` + (sure === null ? "" : ", confidence " + sure.toFixed(3));
+  return (
+    `at step ${lane.stepNumber(revealed)}` +
+    (sure === null ? "" : ", confidence " + sure.toFixed(3))
+  );
 }
 
 function countWords(frame: Frame, position: number, layer: number): string {
@@ -109,7 +112,7 @@ function drawCandidates(
   node.hidden = row < 0;
   if (!data || row < 0) return;
   const best = candidateList(data, row).map((one) => quoted(one.piece) + " " + one.prob.toFixed(3));
-  node.textContent = `At step ${step + 1} it was a candidate: ${best.join(", ")}.`;
+  node.textContent = `At step ${panel.number(step)} it was a candidate: ${best.join(", ")}.`;
 }
 
 /** The drift code of a quantity of a row; NO_DATA if it is unknown. */
@@ -119,16 +122,17 @@ function codeOf(data: DriftData | null, quantity: string, cell: RowCell): number
   return at(data.drift, cell.step, cell.layer, place, cell.position);
 }
 
-/** The steps, from 1, at which a quantity of the row has a drift, and the drifts. */
+/** The numbers of the steps at which a quantity of the row has a drift, and the drifts. */
 function driftLine(
-  { steps }: Frame,
+  { steps, first }: Frame,
   data: DriftData | null,
   quantity: string,
   cell: RowCell,
 ): { xs: number[]; ys: number[] } {
   const code = (x: number): number => codeOf(data, quantity, { ...cell, step: x - 1 });
   const xs = placesOf(steps).filter((x) => code(x) !== NO_DATA);
-  return { xs, ys: xs.map((x) => Math.max(DRIFT[code(x)], 1e-4)) };
+  const ys = xs.map((x) => Math.max(DRIFT[code(x)], 1e-4));
+  return { xs: xs.map((x) => first + x), ys };
 }
 
 function drawSeries(panel: Panel, cell: RowCell, data: DriftData | null): void {
@@ -141,14 +145,15 @@ function drawSeries(panel: Panel, cell: RowCell, data: DriftData | null): void {
       { name: "", kind: "points", colour, ...points },
     ];
   };
-  const ticks = placesOf(frame.steps).filter((x) =>
-    bit(frame.plan, cell.position, x - 1, cell.layer, V),
+  const { steps, first } = frame;
+  const ticks = placesOf(steps, first).filter((x) =>
+    bit(frame.plan, cell.position, x - first - 1, cell.layer, V),
   );
   const revealed = frame.revealed.values[cell.position];
   panel.figure("card-series").show({
     about: { layer: cell.layer },
     title: `Drift of K and V of this token in layer ${cell.layer + 1}: 1 − cosine to the previous value`,
-    x: stepAxis(frame.steps),
+    x: stepAxis(steps, first),
     y: { name: "1 − cosine", from: 1e-4, to: 1, log: true },
     series: [
       ...line("k", "K", a, [5, 3]),
@@ -162,10 +167,10 @@ function drawSeries(panel: Panel, cell: RowCell, data: DriftData | null): void {
         ys: ticks.map(() => 0.8),
       },
     ],
-    rules: revealed < 0 ? [] : [{ x: revealed + 1, colour: fresh, text: "unmasked" }],
-    at: cell.step + 1,
-    words: (x) => stepWords(frame, data, { ...cell, step: stepAt(x, frame.steps) }),
-    pick: (x, _, pin) => panel.pick({ step: stepAt(x, frame.steps) }, pin),
+    rules: revealed < 0 ? [] : [{ x: panel.number(revealed), colour: fresh, text: "unmasked" }],
+    at: panel.number(cell.step),
+    words: (x) => stepWords(frame, data, { ...cell, step: stepAt(x, steps, first) }),
+    pick: (x, _, pin) => panel.pick({ step: stepAt(x, steps, first) }, pin),
     leave: () => panel.pick(null, false),
     height: 200,
   });
@@ -177,7 +182,7 @@ function stepWords(frame: Frame, data: DriftData | null, cell: RowCell): string 
     (name) => name.toUpperCase() + " " + driftText(codeOf(data, name, cell)),
   );
   const sites = SITE_WORDS.filter((_, site) => bit(frame.plan, position, step, layer, site));
-  return `Step ${step + 1}: ${drifts.join(", ")}; recomputed: ${sites.join(", ") || "nothing"}`;
+  return `Step ${frame.first + step + 1}: ${drifts.join(", ")}; recomputed: ${sites.join(", ") || "nothing"}`;
 }
 
 function drawMap(panel: Panel, cell: RowCell, data: DriftData | null): void {
@@ -200,7 +205,7 @@ function drawMap(panel: Panel, cell: RowCell, data: DriftData | null): void {
   panel.figure("card-map").show({
     title: "Drift of V of this token: layer by step",
     key: `card${position},${cursor.lane}${inspector.key}${String(Boolean(data))}`,
-    x: { name: "step", count: frame.steps },
+    x: panel.stepCells(),
     y: { name: "layer", count: frame.layers },
     value,
     cells: () => {

@@ -72,7 +72,7 @@ function shared(
 }
 
 function cellWords(panel: Panel, step: number, layer: number, x: number, code: number): string {
-  const where = `Position ${x + 1}, ${panel.text(x, step)}, step ${step + 1}, layer ${layer + 1}`;
+  const where = `Position ${x + 1}, ${panel.text(x, step)}, step ${panel.number(step)}, layer ${layer + 1}`;
   return where + ": " + driftText(code);
 }
 
@@ -87,7 +87,7 @@ function drawSteps(panel: Panel, data: DriftData, quantity: number): void {
     ...shared(panel),
     title: `Drift of ${QUANTITY_NAMES[data.quantities[quantity]]} in layer ${layer + 1}: step by position`,
     key: `s${quantity},${layer},${cursor.lane}${panel.inspector.key}`,
-    y: { name: "step", count: frame.steps },
+    y: panel.stepCells(),
     value: (x, step) => codeAt(data, step, layer, quantity, x),
     cells: () => ({
       codes: planeCodes(data.drift, { rows: 0, columns: 3, at: [0, layer, quantity, 0] }),
@@ -106,7 +106,7 @@ function drawLayers(panel: Panel, data: DriftData, quantity: number): void {
   const { step } = spot;
   panel.figure("drift-layers").show({
     ...shared(panel),
-    title: `Drift of ${QUANTITY_NAMES[data.quantities[quantity]]} in step ${panel.lane.stepNumber(step)}: layer by position`,
+    title: `Drift of ${QUANTITY_NAMES[data.quantities[quantity]]} in step ${panel.number(step)}: layer by position`,
     key: `l${quantity},${step},${cursor.lane}${panel.inspector.key}`,
     y: { name: "layer", count: frame.layers },
     value: (x, layer) => codeAt(data, step, layer, quantity, x),

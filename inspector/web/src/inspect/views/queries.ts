@@ -201,7 +201,7 @@ export function thresholdWords(data: QueryData, layer: number, limit: number | n
 
 function placeWords({ panel, layer }: Scene, position: number, step: number): string {
   const text = panel.text(position, step);
-  return `Position ${position + 1}, ${text}, step ${step + 1}, layer ${layer + 1}: `;
+  return `Position ${position + 1}, ${text}, step ${panel.number(step)}, layer ${layer + 1}: `;
 }
 
 function driftWords(scene: Scene, position: number, step: number): string {
@@ -222,7 +222,7 @@ function drawDrifts(scene: Scene): void {
     title: `Layer ${layer + 1}: drift of the query of the first head, step by position`,
     key: "q" + scene.key,
     x: scene.axis,
-    y: { name: "step", count: frame.steps },
+    y: panel.stepCells(),
     value: (x, y) => {
       const code = at(data.q0, y, layer, from + x);
       return code === NO_DATA ? null : code;
@@ -327,7 +327,7 @@ function drawAges(scene: Scene): void {
     title: `Layer ${layer + 1}: steps since the row's ${name} was recomputed`,
     key: "age" + scene.key,
     x: scene.axis,
-    y: { name: "step", count: frame.steps },
+    y: panel.stepCells(),
     value: age,
     cells: () => ({
       codes: ages.part(from),

@@ -70,7 +70,10 @@ export const schedule = viewOf<ScheduleData>({
   ],
   draw(panel, data) {
     drawKinds(panel, data);
-    write(panel.block("differs", "p", "ds-wide"), scheduleSentence(data, panel.frame.steps));
+    write(
+      panel.block("differs", "p", "ds-wide"),
+      scheduleSentence(data, panel.frame.steps, panel.frame.first),
+    );
     drawLayers(panel, data);
     drawRunning(panel);
   },
@@ -102,7 +105,7 @@ function drawKinds(panel: Panel, data: ScheduleData): void {
     legend: { items: KIND_LOOKS.map(([name, colour, glyph]) => [colour, name, glyph]) },
     unit: "kind",
     plain: (kind) => KIND_LOOKS[kind][0],
-    words: (step, row) => regionWords(data, step, row % 3),
+    words: (step, row) => regionWords(data, step, row % 3, panel.frame.first),
     pick: (step, _, pin) => panel.pick({ step }, pin),
     leave: () => panel.pick(null, false),
     at: { x: panel.spot.step, y: null },
@@ -134,22 +137,22 @@ function kindWords(data: ScheduleData, step: number, region: number): string {
   return names.join(", ");
 }
 
-function regionWords(data: ScheduleData, step: number, region: number): string {
+function regionWords(data: ScheduleData, step: number, region: number, first: number): string {
   const part = at(data.portion, step, region);
   const share = Number.isNaN(part)
     ? "an empty region"
     : number(100 * part, 1) + " % of its token-layers recomputed";
-  return `Step ${step + 1}, ${REGION_WORDS[region]}: ${kindWords(data, step, region)}; ${share}`;
+  return `Step ${first + step + 1}, ${REGION_WORDS[region]}: ${kindWords(data, step, region)}; ${share}`;
 }
 
 /** Whether the steps did what was planned, and where they first did not. */
-export function scheduleSentence(data: ScheduleData, steps: number): string {
+export function scheduleSentence(data: ScheduleData, steps: number, first = 0): string {
   if (!data.planned.shape[0]) return "This trace has no planned schedule, only what was done.";
   const count = data.differs.shape[0];
   if (!count) return "Every step matched the planned schedule.";
   const [step, region] = [at(data.differs, 0, 0), at(data.differs, 0, 1)];
   return (
-    `Done differs from planned in ${count} of ${3 * steps} cells; first in step ${step + 1}, ${REGION_WORDS[region]}: ${kindWords(data, step, region)}. ` +
+    `Done differs from planned in ${count} of ${3 * steps} cells; first in step ${first + step + 1}, ${REGION_WORDS[region]}: ${kindWords(data, step, region)}. ` +
     "The planned schedule depends only on the settings. Where rows are chosen by their values, all or none of them may be chosen."
   );
 }
@@ -182,7 +185,7 @@ function drawLayers(panel: Panel, data: ScheduleData): void {
         (text, i) => `${text} ${number(100 * at(data.share, step, layer, i), 1)} %`,
       );
       const rows = plural(frame.positions, "row");
-      return `Step ${step + 1}, layer ${layer + 1}: ${shares.join(", ")} of ${rows} recomputed`;
+      return `Step ${panel.number(step)}, layer ${layer + 1}: ${shares.join(", ")} of ${rows} recomputed`;
     },
     pick: (step, layer, pin) => panel.pick({ step, layer }, pin),
     leave: () => panel.pick(null, false),
@@ -196,24 +199,25 @@ function drawRunning(panel: Panel): void {
   const colours = inks(panel.root);
   const lanes = inspector.store.started.flatMap(({ name }) => {
     const data = inspector.document<ScheduleData>(name, "schedule");
-    return data ? [{ name, ys: Array.from(data.running.values) }] : [];
+    const { before } = inspector.store.lanes[name];
+    return data ? [{ name, before, ys: Array.from(data.running.values) }] : [];
   });
   panel.bothFigure("schedule-running").show({
     about: { lane: undefined },
     title: "Token-layers recomputed up to each step, as a share of plain decoding",
-    x: stepAxis(Math.max(...lanes.map(({ ys }) => ys.length), 1)),
+    x: stepAxis(Math.max(...lanes.map(({ ys, before }) => before + ys.length), 1)),
     y: { name: "% so far", from: 0, to: 100 },
-    series: lanes.map(({ name, ys }) => laneSeries(name, ys, colours)),
-    at: panel.spot.step + 1,
+    series: lanes.map(({ name, ys, before }) => laneSeries(name, ys, colours, before)),
+    at: panel.number(panel.spot.step),
     words: (x) => {
-      const parts = lanes.map(({ name, ys }) => {
-        const step = stepAt(x, ys.length);
+      const parts = lanes.map(({ name, ys, before }) => {
+        const step = stepAt(x, ys.length, before);
         const share = number(ys[step], 1);
-        return `Lane ${name.toUpperCase()}: ${share} % after step ${step + 1}`;
+        return `Lane ${name.toUpperCase()}: ${share} % after step ${before + step + 1}`;
       });
       return parts.join("; ");
     },
-    pick: (x, _, pin) => panel.pick({ step: stepAt(x, panel.frame.steps) }, pin),
+    pick: (x, _, pin) => panel.pick({ step: stepAt(x, panel.frame.steps, panel.frame.first) }, pin),
     leave: () => panel.pick(null, false),
     height: 260,
   });

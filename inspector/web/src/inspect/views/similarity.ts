@@ -170,7 +170,7 @@ function otherStep(panel: Panel, { pairs, now }: Scene): number | null {
 
 function drawMatrix(panel: Panel, scene: Scene): void {
   const { pairs, name, layer, group, now } = scene;
-  const tick = (i: number): string => String(panel.lane.stepNumber(pairs.steps[i]));
+  const tick = (i: number): string => String(panel.number(pairs.steps[i]));
   const axis = { name: "step", count: pairs.steps.length, tick };
   const figure = panel.figure("similarity-steps");
   figure.root.classList.add("ds-tall");
@@ -231,8 +231,8 @@ function drawDistance(panel: Panel, scene: Scene): void {
   panel.figure("similarity-distance").show({
     about: { layer, quantity: name },
     title: now
-      ? `${name} of layer ${layer + 1}: step ${panel.lane.stepNumber(steps[now])} compared with the steps before it`
-      : "There is no step before step 1; move the cursor to a later step",
+      ? `${name} of layer ${layer + 1}: step ${panel.number(steps[now])} compared with the steps before it`
+      : "There is no recorded step before this one; move the cursor to a later step",
     x: { name: "steps before", from: 0, to: Math.max(steps[steps.length - 1], 1), whole: true },
     y: driftAxis(scene.linear),
     series: scene.groups.map((text, g) => {
@@ -254,10 +254,9 @@ function drawDistance(panel: Panel, scene: Scene): void {
 function distanceWords(panel: Panel, scene: Scene, u: number): string {
   const { pairs, groups, layer, now } = scene;
   const { steps } = pairs;
-  const { lane } = panel;
   const parts = groups.map((name, g) => `${name} ${cosineText(pairs.drift(now, u, layer, g))}`);
   const before = plural(steps[now] - steps[u], "step");
-  return `Step ${lane.stepNumber(steps[now])} compared with step ${lane.stepNumber(steps[u])}, ${before} before: ${parts.join("; ")}`;
+  return `Step ${panel.number(steps[now])} compared with step ${panel.number(steps[u])}, ${before} before: ${parts.join("; ")}`;
 }
 
 function drawLayers(panel: Panel, scene: Scene): void {
