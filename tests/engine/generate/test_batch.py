@@ -58,8 +58,9 @@ def test_a_batch_with_unequal_prompts_equals_its_single_runs(family, changes):
 
 
 @pytest.mark.parametrize("cache", policies())
-def test_under_every_policy_sequences_do_not_affect_each_other(model, cache):
-    changes = {"cache": cache, "unmasker": "quota"}
+@pytest.mark.parametrize("family", ["mha", "shifted-gqa"])
+def test_under_every_policy_sequences_do_not_affect_each_other(family, cache):
+    model, changes = model_of(family), {"cache": cache, "unmasker": "quota"}
     batch = run(model, make_spec(**changes), PROMPTS)
     for row in range(3):
         single = alone(model, changes, row)

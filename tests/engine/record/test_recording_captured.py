@@ -78,10 +78,13 @@ def state_of(model, spec, capturer, prompts=None):
     return Denoiser(replace(job, capturer=capturer))
 
 
-@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(
-    ("family", "unmasker", "kind"),
-    [("mha", "quota", Taping), ("shifted-gqa", "threshold", Replaying)],
+    ("family", "unmasker", "level", "kind"),
+    [
+        ("mha", "quota", "layers", Taping),
+        ("mha", "threshold", "steps", Replaying),
+        ("shifted-gqa", "threshold", "probe", Replaying),
+    ],
 )
 @pytest.mark.parametrize("cache", CACHES)
 def test_recorded_arrays_are_those_of_eager_forwards(cache, family, unmasker, level, kind):

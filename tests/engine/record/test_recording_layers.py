@@ -120,8 +120,14 @@ def gap(a, b):
     return int(np.abs(a.astype(int) - b.astype(int)).max())
 
 
-@pytest.mark.parametrize("cache", CACHES)
-@pytest.mark.parametrize("family", ["mha", "shifted-gqa"])
+@pytest.mark.parametrize(
+    ("family", "cache"),
+    [
+        *(("mha", cache) for cache in CACHES),
+        ("shifted-gqa", "none"),
+        ("shifted-gqa", "dual+dare_o"),
+    ],
+)
 def test_drifts_are_those_of_the_values_computed(family, cache):
     ran, _, history = noted(family, cache=cache, unmasker="threshold")
     found = np.stack([event.recording.drift for event in ran.events])
