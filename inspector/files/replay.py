@@ -16,7 +16,7 @@ from inspector.run_store import RaceRecord
 from inspector.views import registry
 
 MAX_BYTES, NOTE_BYTES = 8_000_000, 1_000
-FIRST = ("frame", "why", "candidates", "run_card")  # the rest of the page needs these
+FIRST = ("frame", "plan", "why", "candidates", "run_card")  # the rest of the page needs these
 ESCAPES = {"<": "\\u003c", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 WHOLE = "It contains everything that was recorded."
 Caches = Sequence[Mapping[str, Any]]

@@ -6,7 +6,33 @@ import type { Lane } from "../race/lane.ts";
 import { LANES, type LaneName } from "../race/messages.ts";
 import type { Spot } from "./cursor.ts";
 import type { Inspector } from "./inspector.ts";
-import type { Control, Frame, View } from "./view.ts";
+import { CellMap } from "./cell_map.ts";
+import {
+  mapParameters,
+  partQuery,
+  wholeQuery,
+  type AxisSight,
+  type MapQuery,
+} from "./map_query.ts";
+import { documentOf, type Query, type Slice } from "./slice.ts";
+import { isMissing, type Control, type Frame, type Missing, type View } from "./view.ts";
+
+/** The map of a large array that a figure shows. */
+export interface MapWish {
+  figure: string;
+  /** The slice, without window and size. */
+  query: Query;
+  /** The names of the axes in queries, and their cells. Columns begin at `first`. */
+  rows: readonly [name: string, count: number];
+  columns: readonly [name: string, count: number];
+  first?: number;
+  /** Bytes of a cell; 1 by default. */
+  bytes?: number;
+  /** The figure's height in CSS pixels. */
+  height?: number;
+  /** Slices that the reader may want next, with the same window and size. */
+  ahead?: readonly Query[];
+}
 
 /** A view on the page: its text, its controls and its figures. */
 export class Panel {
@@ -19,6 +45,10 @@ export class Panel {
   private readonly sides: Partial<Record<LaneName, Panel>> = {};
   /** The lane that it stands for; null for that of the cursor. */
   private only: LaneName | null = null;
+  /** What the last drawing still waits for. */
+  private lacking = 0;
+  /** The data of which the figures are, and whether there are any. */
+  private shown: string | null = null;
 
   constructor(
     parent: HTMLElement,
@@ -161,7 +191,11 @@ export class Panel {
   /** Give a figure its place after those that are there already. */
   place(name: string): void {
     if (name in this.figures) return;
-    this.figures[name] = new Figure(name, () => this.about());
+    this.figures[name] = new Figure(
+      name,
+      () => this.about(),
+      () => this.inspector.draw(),
+    );
     this.body.append(this.figures[name].root);
   }
 
@@ -199,6 +233,90 @@ export class Panel {
     this.body.hidden = Boolean(text);
   }
 
+  /** Wait for the view's principal data; a view that was drawn stays meanwhile. */
+  await(): void {
+    this.begin();
+    this.lacking = 1;
+    this.root.ariaBusy = "true";
+    if (this.shown === null) this.say("Reading …");
+  }
+
+  /** Whether the last drawing has all its data. */
+  get complete(): boolean {
+    return this.lacking === 0;
+  }
+
+  /** A slice of a lane, by default that of the cursor; undefined while it is on its way. */
+  slice(query: Query, lane = this.cursor.lane): Slice | Missing | undefined {
+    const found = this.inspector.slices.get(lane, query);
+    if (found === undefined) this.base.lacking++;
+    return found;
+  }
+
+  /** A slice as a document; null if it is on its way, or missing. */
+  part<Data extends object>(query: Query, lane = this.cursor.lane): Data | null {
+    const found = this.slice(query, lane);
+    return found && !isMissing(found) ? documentOf<Data>(found) : null;
+  }
+
+  /**
+   * The documents of slices that a figure shows; null if one is on its way, or missing, which the
+   * figure says.
+   */
+  parts<All extends Record<string, object>>(
+    figure: Figure,
+    queries: { readonly [Name in keyof All]: Query },
+    lane = this.cursor.lane,
+  ): All | null {
+    const found: Record<string, object> = {};
+    let waits = false;
+    for (const [name, query] of Object.entries<Query>(queries)) {
+      const slice = this.slice(query, lane);
+      if (!slice) waits = true;
+      else if (isMissing(slice)) {
+        figure.wait(slice.missing);
+        return null;
+      } else found[name] = documentOf(slice);
+    }
+    if (waits) figure.wait(null);
+    return waits ? null : (found as All);
+  }
+
+  /**
+   * The cells of a heat map; null if they are on their way, or missing, which the figure says. A
+   * large map has as many cells as the screen can show, and once the reader zooms, those in sight.
+   */
+  map(wish: MapWish, figure = this.figure(wish.figure)): CellMap | null {
+    const { rows, columns, first, bytes = 1 } = wish;
+    const { cells, wide, high } = figure.sight(columns[1], rows[1], wish.height);
+    const y: AxisSight = { count: rows[1], shown: cells?.y ?? null, pixels: high };
+    const x: AxisSight = { count: columns[1], shown: cells?.x ?? null, pixels: wide };
+    const names = { rows: rows[0], columns: columns[0] };
+    const query = (of: Query, part: MapQuery): Query => ({
+      ...of,
+      ...mapParameters(part, names, first),
+    });
+    const [whole, part] = [wholeQuery(y, x, bytes), partQuery(y, x, bytes)];
+    const coarse = this.slice(query(wish.query, whole));
+    const fine = part ? this.slice(query(wish.query, part)) : null;
+    for (const next of wish.ahead ?? []) this.ahead(query(next, whole));
+    if (!coarse || isMissing(coarse)) {
+      figure.wait(coarse ? coarse.missing : null);
+      return null;
+    }
+    const all = cellMapOf(coarse);
+    return fine && !isMissing(fine) ? new CellMap(fine, all) : all;
+  }
+
+  private ahead(query: Query): void {
+    if (this.complete) this.inspector.slices.ahead(this.cursor.lane, query);
+  }
+
+  /** The panel itself, of which those of the lanes are made. */
+  private get base(): Panel {
+    return this.only === null ? this : (Object.getPrototypeOf(this) as Panel);
+  }
+
   /** Move the cursor, or preview a place; null ends the preview. */
   pick(place: Partial<Spot> | null, pin: boolean): void {
     const { cursor } = this.inspector;
@@ -207,10 +325,22 @@ export class Panel {
     else cursor.hover(whole);
   }
 
+  /** A drawing begins. Pictures of another run, or of another version of it, are not kept. */
+  private begin(): void {
+    const { key } = this.inspector;
+    this.lacking = 0;
+    if (this.shown === key || this.shown === null) return;
+    this.shown = null;
+    for (const figure of Object.values(this.figures)) figure.forget();
+  }
+
   /** Draw the view. */
   draw(data: unknown): void {
+    this.begin();
     this.say("");
+    this.shown = this.inspector.key;
     this.view.draw(this, data);
+    this.root.ariaBusy = String(!this.complete);
   }
 
   /** The text of a position before a step. */
@@ -244,4 +374,12 @@ export class Panel {
     for (let s = 1; s < frame.steps; s++) if (blocks[s] !== blocks[s - 1]) marks.push({ at: s });
     return { name: "step", count: frame.steps, marks };
   }
+}
+
+const MAPS = new WeakMap<Slice, CellMap>();
+
+function cellMapOf(slice: Slice): CellMap {
+  const known = MAPS.get(slice) ?? new CellMap(slice);
+  MAPS.set(slice, known);
+  return known;
 }

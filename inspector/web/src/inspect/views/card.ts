@@ -4,16 +4,25 @@ import { quoted } from "../../base/pieces.ts";
 import type { Rgb } from "../../base/colours.ts";
 import { inks } from "../../figures/inks.ts";
 import type { HeatSpec, Series } from "../../figures/spec.ts";
-import { at, bit } from "../arrays.ts";
 import { placesOf, stepAt, stepAxis } from "../axes.ts";
 import { DRIFT, DRIFT_COLOURS, DRIFT_SCALE, NO_DATA, driftColour, driftText } from "../codes.ts";
 import { factNodes } from "../facts.ts";
 import type { Panel } from "../panel.ts";
-import type { DriftCodes, RowCell } from "../planned_row.ts";
+import type { RowCell } from "../planned_row.ts";
+import {
+  driftCode,
+  planOfStep,
+  siteDone,
+  timesDone,
+  tokenRows,
+  type PlanBits,
+  type TokenRows,
+} from "../plans.ts";
 import { SITES, SITE_WORDS } from "../sites.ts";
-import { isMissing, viewOf, type Frame } from "../view.ts";
+import { documentOf } from "../slice.ts";
+import { hasPlans, isMissing, type Frame, type View } from "../view.ts";
 import { Why, type Rules } from "../why.ts";
-import { candidateList, candidateRow, type CandidateData } from "./candidates.ts";
+import { candidateList, candidateRow, candidatesOf, type CandidateData } from "./candidates.ts";
 
 const COMPUTED: Rgb = [0, 158, 115];
 /** The value of a cell of the map that was computed and has no drift; codes are below it. */
@@ -25,33 +34,35 @@ const MAP_COLOURS: readonly (Rgb | null)[] = Array.from({ length: NO_DRIFT + 1 }
 const V = SITES.indexOf("v");
 
 /** The card of the chosen token: facts, reason, candidates, and its drifts. */
-export const card = viewOf<undefined>({
+export const card: View = {
   title: "Token",
   level: "off",
-  also: [
-    ["why", "steps"],
-    ["drift", "layers"],
-    ["candidates", "steps"],
-  ],
   about: "",
   draw(panel) {
-    const { position, lane } = panel.cursor;
+    const { position } = panel.cursor;
     if (position === null) return;
-    const { inspector } = panel;
     const cell = { ...panel.spot, position };
-    const drift = inspector.document<DriftCodes>(lane, "drift");
-    const plans = panel.frame.plan.shape[0] > 0;
-    drawFacts(panel, cell);
-    drawWhy(panel, cell, drift);
-    drawCandidates(panel, cell, inspector.document<CandidateData>(lane, "candidates"));
-    for (const figure of Object.values(panel.figures)) figure.root.hidden = !plans;
-    if (!plans) return;
-    drawSeries(panel, cell, drift);
-    drawMap(panel, cell, drift);
+    const plans = hasPlans(panel.frame);
+    const token = plans ? panel.part<TokenRows>(tokenRows(position)) : null;
+    drawFacts(panel, cell, token);
+    drawWhy(panel, cell, token);
+    drawCandidates(panel, cell);
+    const figures = ["card-series", "card-map"].map((name) => panel.figure(name));
+    for (const figure of figures) {
+      figure.root.hidden = !plans;
+      if (!token) figure.wait(null);
+    }
+    if (!token) return;
+    drawSeries(panel, cell, token);
+    drawMap(panel, cell, token);
   },
-});
+};
 
-function drawFacts(panel: Panel, { step, layer, position }: RowCell): void {
+function drawFacts(
+  panel: Panel,
+  { step, layer, position }: RowCell,
+  token: TokenRows | null,
+): void {
   const { frame } = panel;
   const revealed = frame.revealed.values[position];
   const later = revealed >= step ? ", becomes " + panel.text(position, frame.steps) : "";
@@ -61,7 +72,8 @@ function drawFacts(panel: Panel, { step, layer, position }: RowCell): void {
     ["Position", positionWords(frame, position)],
     ["Unmasked", unmaskedWords(panel, position)],
   ];
-  if (frame.plan.shape[0]) facts.push(["Recomputed", countWords(frame, position, layer)]);
+  if (token) facts.push(["Recomputed", countWords(frame, token, layer)]);
+  else if (hasPlans(frame)) facts.push(["Recomputed", "reading …"]);
   panel.block("head", "dl", "ds-facts ds-wide").replaceChildren(...factNodes(facts));
 }
 
@@ -82,52 +94,49 @@ function unmaskedWords({ frame, lane }: Panel, position: number): string {
   return `at step ${revealed + 1}` + (sure === null ? "" : ", confidence " + sure.toFixed(3));
 }
 
-function countWords(frame: Frame, position: number, layer: number): string {
-  const counts = SITE_WORDS.map((name, site) => {
-    let count = 0;
-    for (let s = 0; s < frame.steps; s++) count += bit(frame.plan, position, s, layer, site);
-    return `${name} ${count}`;
-  });
-  return `in layer ${layer + 1}, of ${plural(frame.steps, "step")}: ` + counts.join(", ");
+function countWords({ steps }: Frame, token: TokenRows, layer: number): string {
+  const counts = SITE_WORDS.map((name, site) => `${name} ${timesDone(token, steps, layer, site)}`);
+  return `in layer ${layer + 1}, of ${plural(steps, "step")}: ` + counts.join(", ");
 }
 
-function drawWhy(panel: Panel, cell: RowCell, drift: DriftCodes | null): void {
-  const { inspector, cursor } = panel;
+function drawWhy(panel: Panel, cell: RowCell, token: TokenRows | null): void {
   const node = panel.block("why", "p", "ds-why ds-wide");
-  if (!panel.frame.plan.shape[0]) {
+  if (!hasPlans(panel.frame)) {
     write(node, "This run has no recorded plans: press Record to see why a row was recomputed.");
     return;
   }
-  const found = inspector.given(cursor.lane, "why");
-  const rules = inspector.document<Rules>(cursor.lane, "why");
-  if (rules) write(node, new Why(panel.frame, rules, drift, cell).sentence());
-  else write(node, found && isMissing(found) ? found.missing : "Reading …");
+  const found = panel.slice({ view: "why" });
+  const plan = panel.part<PlanBits>(planOfStep(cell.step));
+  if (found && isMissing(found)) write(node, found.missing);
+  else if (!found || !plan || !token) {
+    if (!node.textContent) write(node, "Reading …");
+  } else {
+    const rules = documentOf<Rules>(found);
+    write(node, new Why(panel.frame, rules, { token, plan }, cell).sentence());
+  }
 }
 
-function drawCandidates(
-  panel: Panel,
-  { step, position }: RowCell,
-  data: CandidateData | null,
-): void {
+function drawCandidates(panel: Panel, { step, position }: RowCell): void {
   const node = panel.block("candidates", "p", "ds-wide");
-  const row = data ? candidateRow(data, step, position) : -1;
+  const known = hasPlans(panel.frame) && position >= panel.frame.prompt;
+  const data = known ? panel.part<CandidateData>(candidatesOf(step)) : null;
+  const row = data ? candidateRow(data, position) : -1;
+  if (known && !data) return;
   node.hidden = row < 0;
   if (!data || row < 0) return;
   const best = candidateList(data, row).map((one) => quoted(one.piece) + " " + one.prob.toFixed(3));
   node.textContent = `At step ${step + 1} it was a candidate: ${best.join(", ")}.`;
 }
 
-/** The drift code of a quantity of a row; NO_DATA if it is unknown. */
-function codeOf(data: DriftCodes | null, quantity: string, cell: RowCell): number {
-  if (!data) return NO_DATA;
-  const place = data.quantities.indexOf(quantity);
-  return at(data.drift, cell.step, cell.layer, place, cell.position);
+/** The drift code of a quantity of the row; NO_DATA if it is unknown. */
+function codeOf(data: TokenRows, quantity: string, { step, layer }: RowCell): number {
+  return driftCode(data, quantity, step, layer, NO_DATA);
 }
 
 /** The steps, from 1, at which a quantity of the row has a drift, and the drifts. */
 function driftLine(
   { steps }: Frame,
-  data: DriftCodes | null,
+  data: TokenRows,
   quantity: string,
   cell: RowCell,
 ): { xs: number[]; ys: number[] } {
@@ -136,7 +145,7 @@ function driftLine(
   return { xs, ys: xs.map((x) => Math.max(DRIFT[code(x)], 1e-4)) };
 }
 
-function drawSeries(panel: Panel, cell: RowCell, data: DriftCodes | null): void {
+function drawSeries(panel: Panel, cell: RowCell, data: TokenRows): void {
   const { frame } = panel;
   const { a, b, ink, new: fresh } = inks(panel.root);
   const line = (quantity: string, name: string, colour: string, dash: number[]): Series[] => {
@@ -146,9 +155,7 @@ function drawSeries(panel: Panel, cell: RowCell, data: DriftCodes | null): void 
       { name: "", kind: "points", colour, ...points },
     ];
   };
-  const ticks = placesOf(frame.steps).filter((x) =>
-    bit(frame.plan, cell.position, x - 1, cell.layer, V),
-  );
+  const ticks = placesOf(frame.steps).filter((x) => siteDone(data, x - 1, cell.layer, V));
   const revealed = frame.revealed.values[cell.position];
   panel.figure("card-series").show({
     about: { layer: cell.layer },
@@ -169,23 +176,23 @@ function drawSeries(panel: Panel, cell: RowCell, data: DriftCodes | null): void 
     ],
     rules: revealed < 0 ? [] : [{ x: revealed + 1, colour: fresh, text: "unmasked" }],
     at: cell.step + 1,
-    words: (x) => stepWords(frame, data, { ...cell, step: stepAt(x, frame.steps) }),
+    words: (x) => stepWords(data, { ...cell, step: stepAt(x, frame.steps) }),
     pick: (x, _, pin) => panel.pick({ step: stepAt(x, frame.steps) }, pin),
     leave: () => panel.pick(null, false),
     height: 200,
   });
 }
 
-function stepWords(frame: Frame, data: DriftCodes | null, cell: RowCell): string {
-  const { step, layer, position } = cell;
+function stepWords(data: TokenRows, cell: RowCell): string {
+  const { step, layer } = cell;
   const drifts = ["k", "v"].map(
     (name) => name.toUpperCase() + " " + driftText(codeOf(data, name, cell)),
   );
-  const sites = SITE_WORDS.filter((_, site) => bit(frame.plan, position, step, layer, site));
+  const sites = SITE_WORDS.filter((_, site) => siteDone(data, step, layer, site));
   return `Step ${step + 1}: ${drifts.join(", ")}; recomputed: ${sites.join(", ") || "nothing"}`;
 }
 
-function drawMap(panel: Panel, cell: RowCell, data: DriftCodes | null): void {
+function drawMap(panel: Panel, cell: RowCell, data: TokenRows): void {
   const { frame, cursor, inspector } = panel;
   const { position } = cell;
   const look: Pick<HeatSpec, "colour" | "glyph" | "legend" | "plain"> = {
@@ -193,18 +200,18 @@ function drawMap(panel: Panel, cell: RowCell, data: DriftCodes | null): void {
     glyph: (code) => (code === NO_DRIFT ? "•" : ""),
     legend: {
       ...DRIFT_SCALE,
-      items: [[COMPUTED, data ? "computed, no previous value" : "computed", "•"]],
+      items: [[COMPUTED, data.drift ? "computed, no previous value" : "computed", "•"]],
     },
     plain: (code) => (code === NO_DRIFT ? "computed" : DRIFT[code]),
   };
   const value = (step: number, layer: number): number | null => {
-    if (!bit(frame.plan, position, step, layer, V)) return null;
+    if (!siteDone(data, step, layer, V)) return null;
     const code = codeOf(data, "v", { step, layer, position });
     return code === NO_DATA ? NO_DRIFT : code;
   };
   panel.figure("card-map").show({
     title: "Drift of V of this token: layer by step",
-    key: `card${position},${cursor.lane}${inspector.key}${String(Boolean(data))}`,
+    key: `card${position},${cursor.lane}${inspector.key}`,
     x: { name: "step", count: frame.steps },
     y: { name: "layer", count: frame.layers },
     value,
@@ -218,8 +225,7 @@ function drawMap(panel: Panel, cell: RowCell, data: DriftCodes | null): void {
     ...look,
     blank: "reused",
     unit: "1 - cosine",
-    words: (step, layer) =>
-      `Layer ${layer + 1}, ` + stepWords(frame, data, { step, layer, position }),
+    words: (step, layer) => `Layer ${layer + 1}, ` + stepWords(data, { step, layer, position }),
     pick: (step, layer, pin) => panel.pick({ step, layer }, pin),
     leave: () => panel.pick(null, false),
     at: { x: cell.step, y: cell.layer },
