@@ -1,5 +1,6 @@
 """Token card, comparison, candidates and branches: what the page says against what the run did."""
 
+import base64
 import re
 from dataclasses import replace
 
@@ -12,7 +13,8 @@ from engine.core.drift_codes import decode
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
 from inspector import static_files
-from inspector.views import registry
+from inspector.slices import registry
+from inspector.slices.fields import Fields
 from tests.support.browser import PROMPT, ROOT
 from tests.support.looking import bring, recorded, show
 
@@ -23,13 +25,18 @@ IMPORT = """async (text) => {
   const url = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
   Object.assign(window, await import(url));
 }"""
-EVERY_CELL = """async ([frame, rules, drift]) => {
-  const f = await unpack(frame), r = await unpack(rules), d = await unpack(drift);
+EVERY_CELL = """([frame, why, tokens, plans]) => {
+  const read = (text) =>
+    documentOf(decoded(Uint8Array.from(atob(text), (char) => char.charCodeAt(0)).buffer));
+  const [f, rules] = [read(frame), read(why)];
+  const [rows, steps] = [tokens.map(read), plans.map(read)];
   const out = [];
   for (let step = 0; step < f.steps; step++)
     for (let layer = 0; layer < f.layers; layer++)
-      for (let position = 0; position < f.positions; position++)
-        out.push(new Why(f, r, d, { step, layer, position }).sentence());
+      for (let position = 0; position < f.positions; position++) {
+        const facts = { token: rows[position], plan: steps[step] };
+        out.push(new Why(f, rules, facts, { step, layer, position }).sentence());
+      }
   return out;
 }"""
 CACHES = [*policies(), "dual+dare_kv"]
@@ -47,11 +54,22 @@ def small_run(session, **changes):
 
 def sentences(page, session, trace):
     """What the page says of every cell, [S, L, T]."""
-    caches = session.catalog()["caches"]
-    views = [registry.draw(trace, name, caches) for name in ("frame", "why", "drift")]
     steps, layers, _, positions = trace.recompute_map().shape
-    said = page.evaluate(EVERY_CELL, views)
+    said = page.evaluate(EVERY_CELL, facts_of(trace, session.catalog()["caches"]))
     return np.array(said, object).reshape(steps, layers, positions)
+
+
+def facts_of(trace, caches=()):
+    """The slices from which the page makes its sentences, as base64."""
+    steps, _, _, positions = trace.recompute_map().shape
+
+    def cut(**asked):
+        fields = Fields({name: str(value) for name, value in asked.items()})
+        return base64.b64encode(registry.cut(trace, fields, caches)).decode()
+
+    tokens = [cut(view="token", position=x) for x in range(positions)]
+    plans = [cut(view="plan", step=step) for step in range(steps)]
+    return [cut(view="frame"), cut(view="why"), tokens, plans]
 
 
 def check_heads(said, bits):
@@ -173,8 +191,7 @@ def test_a_sentence_of_another_run_is_found(session, bare):
 
 def test_a_method_that_the_catalog_does_not_have_gets_a_generic_sentence(session, bare):
     trace = small_run(session, cache="dual")
-    views = [registry.draw(trace, name) for name in ("frame", "why", "drift")]
-    found = set(bare.evaluate(EVERY_CELL, views))
+    found = set(bare.evaluate(EVERY_CELL, facts_of(trace)))
     assert "Recomputed: dual recomputes every row in this step." in found
     assert any("and this row is not among them; last at step 1, next" in text for text in found)
 
