@@ -188,7 +188,8 @@ class Handlers:
             )
             return [gr.skip(), *self.form.values(race)]
         except ValueError as error:
-            text = f"The settings of the link are invalid ({error}). The defaults are shown."
+            said = self.form.labelled(error_text(error))
+            text = f"The settings of the link are invalid ({said}). The defaults are shown."
             return [messages.notice("failed", text), *[gr.skip()] * len(self.form.widgets)]
 
     def current(self, request: gr.Request) -> RaceRecord | None:

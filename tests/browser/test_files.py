@@ -11,7 +11,7 @@ from inspector.run_store import RaceRecord
 from tests.browser.test_settings import exported
 from tests.browser.test_views import cividis, pixel
 from tests.support.chromium import RacePage, Watch
-from tests.support.looking import cell_colour, show
+from tests.support.looking import cell_colour, show, show_at
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -71,8 +71,8 @@ def test_the_replay_file_shows_what_the_page_shows(app, new_page, from_disk, tmp
     layer, position, value = drift_cell(trace)
     colour = cividis(min(max((np.log10(value) + 4) / 4, 0), 1))
     replayed = from_disk(path, color_scheme="light")
-    show(replayed, "drift")
     for race in (served, replayed):
+        show_at(race, "drift", "a", layer, trace.steps - 1)
         got = cell_colour(race, "drift-layers", position, layer)
         assert all(abs(a - b) <= 2 for a, b in zip(got, colour, strict=True))
     step = int(trace.step_map()[trace.arrays()["prompt_mask"].sum() + 5])
@@ -184,11 +184,11 @@ def test_a_link_brings_the_cursor_and_the_view_back(app, new_page):
 def test_an_odd_cursor_changes_nothing(app, new_page, query):
     race = new_page().open(f"{app.url}/?{query}")
     show(race, "drift")
-    race.page.locator("#ds-race [data-inspect][data-lane=a][data-position='']").wait_for()
+    race.page.locator("#ds-race [data-inspect][data-step='10'][data-position='']").wait_for()
     assert where(race) == {
-        "lane": "a",
+        "lane": "b",
         "view": "drift",
-        "step": "47",
+        "step": "10",
         "layer": "4",
         "position": "",
     }

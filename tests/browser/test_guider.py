@@ -80,24 +80,33 @@ def test_the_preset_sets_guider_and_cache_and_is_run(guided):
     assert block(guided, "said").startswith("Guider tiny-qwen2")
 
 
-def test_a_guided_race_is_seen_from_its_counts_and_then_recorded(guided):
-    race = guided
-    assert race.state == "done"
-    lane(race, "b", "guider")
-    said = block(race, "said")
-    assert said.startswith("Guider tiny-qwen2 (1,807,488 parameters, the same vocabulary)")
-    drafted, accepted = re.search(r"(\d+) tokens of (\d+) drafted", said).groups()[::-1]
-    assert 0 < int(accepted) < int(drafted)
-    assert "leaves out the answer tokens from" in said
+def test_a_guided_run_without_its_verdicts_is_seen_from_its_counts(app, new_page, tmp_path):
+    race = new_page().open(app.url)
+    bring(race, {"a": guided_trace(record="off"), "b": guided_trace()}, tmp_path)
+    lane(race, "a", "guider")
+    taken, drafted = sum(n for _, _, n in hand.STEPS), sum(len(ids) for ids, _, _ in hand.STEPS)
+    assert f"{taken} tokens of {drafted} drafted" in block(race, "said")
     assert "not the verdict on each token" in block(race, "lack")
-    legend = race.text("[data-figure=guider] .ds-legend")
-    assert "verdict not recorded" in legend
+    assert "verdict not recorded" in race.text("[data-figure=guider] .ds-legend")
     assert race.page.locator(f"{BOX} [data-figure=guider-scatter]").is_hidden()
     assert "% of the run" in block(race, "numbers")
+    lane(race, "b", "guider")
+    assert race.page.locator(f"{BOX} [data-block=lack]").is_hidden()
+
+
+def test_a_recorded_guided_race_shows_every_verdict(guided):
+    race = guided
+    assert race.state == "done"
     race.page.locator("#ds-race [data-record=layers]").click()
     race.over()
+    lane(race, "b", "guider")
     race.page.locator(f"{BOX} [data-figure=guider-scatter]").wait_for()
-    assert f"{accepted} tokens of {drafted} drafted" in block(race, "said")
+    said = block(race, "said")
+    assert said.startswith("Guider tiny-qwen2 (1,807,488 parameters, the same vocabulary)")
+    accepted, drafted = re.search(r"(\d+) tokens of (\d+) drafted", said).groups()
+    assert 0 < int(accepted) < int(drafted)
+    assert "leaves out the answer tokens from" in said
+    assert "% of the run" in block(race, "numbers")
     assert race.page.locator(f"{BOX} [data-block=lack]").is_hidden()
     assert "verdict not recorded" not in race.text("[data-figure=guider] .ds-legend")
     said = cell(race, 0, 0, click=True)

@@ -156,7 +156,7 @@ def test_everything_has_a_name(reader):
     for name in (
         'navigation "All methods"', 'button "dLLM-Cache"', 'article "dLLM-Cache"',
         'heading "Published figures"', 'table "Knobs"', 'columnheader "Default"',
-        'rowheader "Prompt interval', 'link "arXiv 2506.06295"', 'link "Try it',
+        'rowheader "Prompt refresh interval (Kp)', 'link "arXiv 2506.06295"', 'link "Try it',
         'region "Measured here"', 'region "Table of published figures"', 'columnheader "GPU"',
         'columnheader "Lengths"', 'columnheader "Shots"',
     ):  # fmt: skip

@@ -82,7 +82,7 @@ def test_a_typed_folder_is_loaded_and_run(shared, new_page, folder):
     )
     type_wrong = str(folder.parent / "gone")
     type_model(race.page, type_wrong)
-    race.planned("Cannot run. model:")
+    race.planned("Cannot run. Model:")
     race.page.wait_for_selector("#ds-run[disabled]")
 
 

@@ -98,7 +98,7 @@ def test_scrubbing_asks_the_server_nothing(ran):
 
 
 def test_a_run_ends_with_two_requests(ran):
-    """The plan; then the chart of times together with the models."""
+    """The plan; then the list of models."""
 
     def asked():
         return sum("/run/predict" in url for url in ran.watch.requests)
@@ -209,7 +209,7 @@ def test_the_keyboard_reaches_everything(ran):
     ran.settings(shown=False)
     reached, before = [], ran.begun
     ran.page.locator("[data-dice]").focus()
-    for _ in range(40):
+    for _ in range(80):
         ran.page.keyboard.press("Tab")
         reached.append(
             ran.page.evaluate(
@@ -223,7 +223,7 @@ def test_the_keyboard_reaches_everything(ran):
     ran.page.locator("#ds-run").focus()
     ran.page.keyboard.press("Enter")
     ran.over()
-    assert ran.begun == before + 1
+    assert ran.begun == before + 2, "the run, and the recording of a short one"
     assert ran.state == "done"
 
 
@@ -235,7 +235,7 @@ def test_colour_is_never_alone(ran):
     assert "underline" in new.evaluate("e => getComputedStyle(e).textDecorationLine")
     mask = page.locator(".ds-lane .ds-mask").first
     assert "radial-gradient" in mask.evaluate("e => getComputedStyle(e).backgroundImage")
-    assert page.locator(".ds-legend li").count() == 8
+    assert page.locator("#ds-race .ds-legend:has(+ .ds-lanes) li").count() == 8
 
 
 def test_what_the_page_weighs(app, new_page, record_property):

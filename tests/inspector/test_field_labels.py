@@ -50,3 +50,9 @@ def test_the_plan_and_a_refused_run_name_the_control(handlers, form, session, re
     ((notice, *_),) = handlers.run(request_of(), *values)
     for message in (json.loads(text)["error"], json.loads(notice)["message"]):
         assert message.startswith("Block length: 16 does not divide “Answer length” 30")
+
+
+def test_a_link_that_is_refused_names_the_control(handlers, request_of):
+    notice, *_ = handlers.restore(request_of(**{"b.gen_length": "-4"}))
+    said = json.loads(notice)["message"]
+    assert "(Lane B, Answer length: -4 is outside 1 to 1024" in said

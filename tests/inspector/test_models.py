@@ -72,7 +72,7 @@ def test_a_public_page_and_its_api_take_the_listed_only(
     handlers = Handlers(public_session, public_form)
     values = values_of(public_form, small_race(public_session, **SHORT), model=name)
     (update,) = handlers.run(request_of(), *values)
-    assert json.loads(update[0])["message"].startswith("model:")
+    assert json.loads(update[0])["message"].startswith("Model:")
     race = race_of(public_session, public_session.default_race().a.model)
     for lane in race.values():
         lane["model"] = name

@@ -5,7 +5,7 @@ import json
 import gradio as gr
 import pytest
 
-from inspector.handlers.view_service import ViewService, recorded_specs, total_ms
+from inspector.handlers.view_service import ViewService, recording_specs, total_ms
 from inspector.run_store import RaceRecord
 
 
@@ -86,5 +86,5 @@ def test_times_that_contain_a_recording_predict_nothing(recorded):
     timed, kept = recorded
     assert 0 < total_ms(timed) < 60_000
     assert total_ms(kept) == float("inf")
-    specs = recorded_specs(RaceRecord(traces={"b": timed}), "probe")
+    specs = recording_specs(RaceRecord(traces={"b": timed}), "probe", ())
     assert {lane: spec.record for lane, spec in specs.items()} == {"b": "probe"}

@@ -65,19 +65,18 @@ function commitsOf(lane: Lane, step: number): Commit[] | null {
 /** The paragraphs about where the lanes part in time. */
 export function partingLines(found: Parting | null, a: Lane, b: Lane, facts: RunFacts): string[] {
   if (!found) return ["In time, the lanes never part: they commit the same tokens at each step."];
-  const step = found.step + 1;
   if (found.edits.length) {
     const changed = found.edits.map((edit) => {
       const to = edit.id < 0 ? "masked again" : `changed to ${quoted(b.pieces.get(edit.id))}`;
       return `answer token ${edit.place + 1} was ${to}`;
     });
     return [
-      `In time, the lanes part at the branch, before step ${step}: ${changed.join(", ")} by hand.`,
+      `In time, the lanes part at the branch, before step ${found.step + 1}: ${changed.join(", ")} by hand.`,
     ];
   }
   const did = `A ${commitWords(a, found.a)}; B ${commitWords(b, found.b)}.`;
   return [
-    `In time, the lanes part at step ${step}: ${did}`,
+    `In time, the lanes part at step ${found.step + 1}: ${did}`,
     ...earliestToken(a, b, found),
     partingCause(found, [a, b], facts),
   ];

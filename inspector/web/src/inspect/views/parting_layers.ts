@@ -88,9 +88,8 @@ function keys(
   probed: boolean,
 ): HTMLElement[] {
   const { inspector } = panel;
-  const step = found.step + 1;
   if (probed) {
-    const open = playKey(`Open step ${step} in Error against exact`, "open");
+    const open = playKey(`Open step ${found.step + 1} in Error against exact`, "open");
     open.addEventListener("click", () => {
       showStep(panel, lanes[1], found.step);
       inspector.open("error");
@@ -98,7 +97,7 @@ function keys(
     return [open];
   }
   if (inspector.offline) return [];
-  const record = playKey(`Record and probe step ${step}`, "probe");
+  const record = playKey(`Record and probe step ${found.step + 1}`, "probe");
   record.disabled = inspector.store.busy;
   const before = lanes.flatMap((lane, i) =>
     Array.from(data[i]?.step.values ?? [], (own) => own + lane.before),

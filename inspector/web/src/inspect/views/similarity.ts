@@ -289,7 +289,7 @@ function drawDistance(panel: Panel, scene: Scene): void {
   figure.show({
     about: { layer, quantity: name },
     title: now
-      ? `${name} of layer ${layer + 1}: step ${steps[now] + 1} compared with the steps before it`
+      ? `${name} of layer ${layer + 1}: step ${panel.lane.stepNumber(steps[now])} compared with the steps before it`
       : "There is no step before step 1; move the cursor to a later step",
     x: { name: "steps before", from: 0, to: Math.max(steps[steps.length - 1], 1), whole: true },
     y: driftAxis(scene.linear),
@@ -300,7 +300,7 @@ function drawDistance(panel: Panel, scene: Scene): void {
       return { name: text, colour, dash, width: g === scene.group ? 3.5 : 1.5, xs: distances, ys };
     }),
     at: other !== null && other < now ? steps[now] - steps[other] : null,
-    words: (x) => (now ? distanceWords(scene, nearest(x), drift) : ""),
+    words: (x) => (now ? distanceWords(panel, scene, nearest(x), drift) : ""),
     pick: (x, _, pin) => {
       if (now) pickCell(panel, scene, { x: nearest(x), y: now }, pin);
     },
@@ -310,13 +310,14 @@ function drawDistance(panel: Panel, scene: Scene): void {
 }
 
 function distanceWords(
+  { lane }: Panel,
   { steps, groups, now }: Scene,
   u: number,
   drift: (u: number, group: number) => number,
 ): string {
   const parts = groups.map((name, g) => `${name} ${cosineText(drift(u, g))}`);
   const before = plural(steps[now] - steps[u], "step");
-  return `Step ${steps[now] + 1} compared with step ${steps[u] + 1}, ${before} before: ${parts.join("; ")}`;
+  return `Step ${lane.stepNumber(steps[now])} compared with step ${lane.stepNumber(steps[u])}, ${before} before: ${parts.join("; ")}`;
 }
 
 function drawLayers(panel: Panel, scene: Scene): void {

@@ -36,8 +36,8 @@ export function drawSimilarityDifference(panel: Panel, pair: SimilarityPair): vo
     { steps: pair.steps.a, before: lanes.a.before },
     { steps: pair.steps.b, before: lanes.b.before },
   );
-  const number = (i: number): string => String(steps[i].step + 1);
-  const axis = { name: "step", count: steps.length, tick: number };
+  const tick = (i: number): string => String(steps[i].step + 1);
+  const axis = { name: "step", count: steps.length, tick };
   const drifts = (x: number, y: number): [number, number] => [
     DRIFT[maps.a.at(steps[y].a, steps[x].a)],
     DRIFT[maps.b.at(steps[y].b, steps[x].b)],
@@ -66,7 +66,7 @@ export function drawSimilarityDifference(panel: Panel, pair: SimilarityPair): vo
     words: (x, y) => {
       const [one, other] = drifts(x, y);
       const ratio = linear ? "" : `, ${ratioWords(apart(x, y))}`;
-      return `${pair.what}, step ${number(y)} and step ${number(x)}: A ${cosineText(one)}, B ${cosineText(other)}${ratio}`;
+      return `${pair.what}, step ${tick(y)} and step ${tick(x)}: A ${cosineText(one)}, B ${cosineText(other)}${ratio}`;
     },
     pick: (_, y, pin) => panel.pick({ step: steps[y].step - panel.lane.before }, pin),
     leave: () => panel.pick(null, false),

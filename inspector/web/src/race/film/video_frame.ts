@@ -1,5 +1,5 @@
 /** One picture of the video of a race: both lanes with title, numbers, tokens and text, a clock. */
-import { duration, number, plural } from "../../base/format.ts";
+import { duration, plural } from "../../base/format.ts";
 import { visible } from "../../base/pieces.ts";
 import { PAPER } from "../../figures/inks.ts";
 import { wrapped } from "../../figures/svg.ts";
@@ -21,7 +21,7 @@ const PITCH = 23;
 
 /** What the clock shows: the engine's time, or the step if the race was not timed. */
 export function clockWords(store: Store, frames: Frames): string {
-  if (!store.timed) return "step " + number(Math.max(frames.a, frames.b));
+  if (!store.timed) return `step ${Math.max(frames.a, frames.b)}`;
   return duration(Math.max(0, ...store.started.map((lane) => lane.clock[frames[lane.name]])));
 }
 
