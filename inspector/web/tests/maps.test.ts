@@ -36,7 +36,7 @@ test("a part of a large map that is in sight is asked for cell by cell", () => {
 test("a part that is too large has as many cells as the screen can show", () => {
   const part = partQuery(sight(1024, 280), sight(3072, 900, { from: 0, to: 2000 }), 1);
   assert.deepEqual(part?.columns, { from: 0, to: 2048, most: 1024 });
-  assert.deepEqual(part?.rows, { from: 0, to: 1024, most: 342 });
+  assert.deepEqual(part.rows, { from: 0, to: 1024, most: 342 });
 });
 
 test("the columns of a map may begin at a later position", () => {

@@ -189,6 +189,12 @@ export class Inspector {
     this.draw();
   }
 
+  /** Whether the documents of the open view are there. */
+  private hasDocuments(): boolean {
+    const wanted = VIEWS[this.name].documents ?? [];
+    return this.store.started.every((lane) => wanted.every((name) => this.given(lane.name, name)));
+  }
+
   /** Whether there is a run whose data can be read, and the inspector was on the screen. */
   private get readable(): boolean {
     return this.store.started.length > 0 && !this.store.live && this.seen;
@@ -279,7 +285,7 @@ export class Inspector {
     this.takeFrames();
     this.drawBar();
     const panel = this.panel();
-    const drawn = this.drawView(panel) && panel.complete;
+    const drawn = this.drawView(panel) && panel.complete && this.hasDocuments();
     const told = this.drawCard();
     this.root.dataset.ready = drawn && told ? this.name : "";
     this.slices.end();

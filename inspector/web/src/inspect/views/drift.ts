@@ -35,7 +35,10 @@ export const drift: View = {
 };
 
 const ONE = ["drift-steps", "drift-layers"];
-const BOTH = ONE.flatMap((name) => [`${name}-a`, `${name}-b`, `${name}-difference`]);
+const BOTH = [
+  ...ONE.flatMap((name) => [`${name}-a`, `${name}-b`]),
+  ...ONE.map((name) => `${name}-difference`),
+];
 
 function known(code: number): number | null {
   return code < NO_DATA ? code : null;
