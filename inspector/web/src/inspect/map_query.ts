@@ -25,9 +25,9 @@ export interface MapQuery {
 const WHOLE_BYTES = 1_500_000; // maps up to this size are not reduced
 const GRAIN = { rows: 32, columns: 128 }; // windows begin and end at multiples of these
 
-/** How many cells are joined so that at least one is left for each pixel. */
+/** How many cells are joined so that about one is left for each pixel. */
 function factorOf(count: number, pixels: number): number {
-  return Math.max(Math.floor(count / Math.max(pixels, 1)), 1);
+  return Math.max(Math.round(count / Math.max(pixels, 1)), 1);
 }
 
 /** Whether so many cells are few enough to be asked for one by one. */
