@@ -13,6 +13,10 @@ COMMANDS = {
     "tables": ("engine.evaluate.tables", "every table of assets/results, in one run"),
     "bench": ("engine.bench.__main__", "speed of methods side by side"),
     "sweep": ("engine.bench.ratio_sweep", "time of a step by dLLM-Cache's recompute ratio"),
+    "synthetic": (
+        "engine.bench.recording",
+        "write a synthetic trace of any size; what recording and files cost",
+    ),
     "costs": ("engine.bench.space_costs", "what large models need on a Space, computed"),
     "calibrate": ("engine.serve.calibrate", "the drifts that DARE needs for a checkpoint"),
     "examples": ("engine.evaluate.record_examples", "record the runs that ship with the app"),

@@ -20,6 +20,7 @@ class Catalog:
         self.default = default
         self.models: list[dict[str, Any]] = list(catalog["models"])
         self.any_model: bool = catalog["any_model"]
+        self.trace_bytes: int = catalog["trace_bytes"]  # the largest trace file
         self.guiders: list[str] = list(catalog.get("guiders", ()))
         titles = catalog.get("device_titles", {})
         self.devices: list[str] = list(catalog["devices"])

@@ -15,7 +15,7 @@ from engine.core.events import Event
 from engine.trace.trace import Trace
 from inspector.protocol import LANES, Control, Lane
 
-STORE_BYTES = 256_000_000
+MIN_STORE_BYTES = 256_000_000
 LIFETIME_S = 6 * 3_600.0
 TRACE_BYTES = 24_000  # measured size of a trace beside its arrays: spec, token texts, objects
 KNOWN_PROBLEMS = 2_000
@@ -33,6 +33,9 @@ class RaceRecord:
         state: `running`, `paused`, `done`, `stopped`, `failed`, `memory`, `example` or `imported`.
         message: why the race failed, or empty.
         parent: for a branch, the id of the race that lane A comes from; otherwise empty.
+        origin: for a branch, the settings of the race that was not a branch, as a query.
+        branches: the branches that lead here from that race (see page_data.links).
+        bundled: the name of the bundled recorded run that lane B shows; otherwise empty.
         steps_before: for each lane, the steps of the runs that it continues; 0 for other lanes.
         traces: the timed trace of each lane.
         recorded: traces of the same specs, run again with the recorder on.
@@ -44,6 +47,9 @@ class RaceRecord:
     state: str = "running"
     message: str = ""
     parent: str = ""
+    origin: str = ""
+    branches: tuple[str, ...] = ()
+    bundled: str = ""
     steps_before: dict[Lane, int] = field(default_factory=lambda: dict.fromkeys(LANES, 0))
     traces: dict[Lane, Trace] = field(default_factory=lambda: {lane: Trace() for lane in LANES})
     recorded: dict[Lane, Trace] = field(default_factory=dict)
@@ -54,7 +60,7 @@ class RaceRecord:
         with self.lock:
             return RaceRecord(
                 expected=self.expected, state=self.state, message=self.message,
-                steps_before=dict(self.steps_before),
+                bundled=self.bundled, steps_before=dict(self.steps_before),
                 traces=dict(self.traces), recorded=dict(self.recorded),
             )  # fmt: skip
 
@@ -92,6 +98,11 @@ class RaceRecord:
             return sum(arrays) + TRACE_BYTES * len(held)
 
 
+def store_bytes(trace_bytes: int) -> int:
+    """The budget of a store of races whose traces have at most so many bytes."""
+    return max(MIN_STORE_BYTES, len(LANES) * trace_bytes)
+
+
 class RunStore:
     """Race records by id, with a limit in bytes and a lifetime.
 
@@ -101,7 +112,7 @@ class RunStore:
 
     def __init__(
         self,
-        budget: int = STORE_BYTES,
+        budget: int = MIN_STORE_BYTES,
         lifetime: float = LIFETIME_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

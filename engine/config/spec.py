@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from engine.config.branch_start import BranchStart, checked_start, checked_tokens
 from engine.config.knobs import Scalar, check_fields, knob
+from engine.config.narrowing import Narrowing
 from engine.config.validation import (
     check_divides,
     check_name,
@@ -108,6 +109,28 @@ class RunSpec:
         help="Steps compared with an exact forward, spread evenly over the answer (probe only).",
     )
     probe_at: tuple[int, ...] = ()
+    record_layers: str = knob(
+        "all",
+        label="Recorded layers",
+        help="Layers whose drifts are recorded, from 1: all, or for example 1-4,32.",
+    )
+    record_quantities: str = knob(
+        "all",
+        label="Recorded quantities",
+        help="Drifts that are recorded: all, or some of k,v,attn,ffn,q0. Similarity needs k and v.",
+    )
+    record_every: int = knob(
+        1,
+        1,
+        MAX_LENGTH,
+        label="Record every",
+        help="Steps from one recorded drift to the next; 1: every step.",
+    )
+    record_positions: str = knob(
+        "all",
+        label="Recorded positions",
+        help="Positions whose drifts are recorded: all, answer, or for example 1-512.",
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -120,11 +143,19 @@ class RunSpec:
         object.__setattr__(self, "fixed", checked_tokens("fixed", self.fixed, self.gen_length))
         object.__setattr__(self, "probe_at", checked_probes(self.probe_at, MAX_PROBES, MAX_LENGTH))
         object.__setattr__(self, "start", checked_start(self.start, self.gen_length, self.fixed))
+        self.narrowing.check(self.record == "probe")
 
     @property
     def blocks(self) -> int:
         """Number of blocks."""
         return self.gen_length // self.block_length
+
+    @property
+    def narrowing(self) -> Narrowing:
+        """Which drifts are recorded."""
+        return Narrowing(
+            self.record_layers, self.record_quantities, self.record_every, self.record_positions
+        )
 
     def max_probes(self, forwards: int) -> int:
         """The largest number of probed steps in a run of at most so many forwards."""

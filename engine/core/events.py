@@ -135,13 +135,31 @@ class GuidedStep:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordedCells:
+    """The cells of which drifts are recorded, by indices from 0 that rise, int32.
+
+    `layers` [I]; `quantities` [O], indices into QUANTITIES; `positions` [B].
+    """
+
+    layers: np.ndarray
+    quantities: np.ndarray
+    positions: np.ndarray
+
+    @property
+    def sites(self) -> np.ndarray:
+        """Those of the quantities that are sites [F], which a probe compares."""
+        found: np.ndarray = self.quantities[self.quantities < len(SITES)]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeStep:
     """A step compared with an exact forward on the same canvas (level `probe`).
 
-    Rows are of sequence 0. `error` [layers, SITES, T] uint8: drift codes of 1 - cosine between the
-    value that the step used and the exact one, 255 for rows that took no part; `moved`, the same
-    for the value last computed before the step, 255 if there was none. Of the `positions` [n]
-    int32 with logits, by raw logits: `tv` [n] float32 is the total variation between both
+    Rows are of sequence 0, of its RecordedCells. `error` [I, F, B] uint8: drift codes of 1 - cosine
+    between the value that the step used and the exact one, 255 for rows that took no part; `moved`,
+    the same for the value last computed before the step, 255 if there was none. Of the `positions`
+    [n] int32 with logits, by raw logits: `tv` [n] float32 is the total variation between both
     predictions, `top` [n, 2] int32 the best id of the run and of the exact forward.
     """
 
@@ -156,9 +174,9 @@ class ProbeStep:
 class Similarity:
     """Similarity of K and V between pairs of steps (level `layers`), estimated from sketches.
 
-    `codes` [X (X + 1) / 2, 2, layers, G] uint8: drift codes of 1 - mean cosine for each pair of
-    the steps `steps` [X] int32 (lower triangle by rows), for K and V, and for the groups of
-    positions `groups` [G, 2] int32, each [lo, hi).
+    `codes` [X (X + 1) / 2, 2, I, G] uint8: drift codes of 1 - mean cosine for each pair of the
+    steps `steps` [X] int32 (lower triangle by rows), for K and V, the recorded layers, and the
+    groups of positions `groups` [G, 2] int32, each [lo, hi).
     """
 
     codes: np.ndarray
@@ -173,8 +191,9 @@ class Recording:
     `plan` [layers, SITES, ceil(T/8)] uint8, np.packbits of the rows recomputed; `positions` [n]
     int32, the candidates; `top_ids` [n, k] int32 and `top_probs` [n, k] float32, best first;
     `planned` [3] uint8, the kinds (index into KINDS) of prompt, block and rest that the policy
-    planned. From level `layers`, `drift` [layers, QUANTITIES, T] uint8: drift codes of 1 - cosine
-    between a row's new value and its last one, 255 if it has no new or no last one.
+    planned. From level `layers`, `cells` are the recorded ones, and `drift` [I, O, B] uint8 holds
+    their drift codes of 1 - cosine between a row's new value and its last one, 255 if it has no new
+    or no last one; None in a step that is not recorded.
     """
 
     plan: np.ndarray
@@ -182,6 +201,7 @@ class Recording:
     top_ids: np.ndarray
     top_probs: np.ndarray
     planned: np.ndarray
+    cells: RecordedCells | None = None
     drift: np.ndarray | None = None
     probe: ProbeStep | None = None
 

@@ -6,7 +6,10 @@ import os
 import shutil
 import tempfile
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 ASSETS = Path(__file__).parents[2] / "assets"
 
@@ -28,12 +31,23 @@ def free_on_disk(folder: Path) -> int:
     return shutil.disk_usage(existing).free
 
 
-def write_atomically(path: Path, data: bytes | memoryview) -> None:
-    """Write a file atomically, and its folder if missing; OSError if that is impossible."""
+@contextmanager
+def atomic_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write, and its folder if missing; it appears at `path` once it is complete.
+
+    Raises OSError if that is impossible.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     try:
-        part.write_bytes(data)
+        with part.open("wb") as file:
+            yield file
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, data: bytes | memoryview) -> None:
+    """Write a file atomically, and its folder if missing; OSError if that is impossible."""
+    with atomic_file(path) as file:
+        file.write(data)

@@ -17,5 +17,5 @@ def make_recorder(spec: RunSpec) -> Recorder:
         return StepRecorder()
     max_steps = derive_plan(spec)[0].max_forwards
     if spec.record == "layers":
-        return LayerRecorder(max_steps)
-    return ProbeRecorder(max_steps, spec.probe_steps, spec.probe_at)
+        return LayerRecorder(max_steps, spec.narrowing)
+    return ProbeRecorder(max_steps, spec.probe_steps, spec.probe_at, spec.narrowing)

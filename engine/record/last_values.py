@@ -11,7 +11,7 @@ from torch import Tensor
 
 from engine.core.device import upload
 from engine.core.drift_codes import NOT_EVALUATED, OFFSET, SCALE
-from engine.core.events import QUANTITIES
+from engine.core.events import QUANTITIES, RecordedCells
 from engine.core.rows import ALL, Rows, is_empty
 from engine.models.base import ModelInfo
 from engine.models.ops import upcast
@@ -31,24 +31,29 @@ def cosine_distance(a: Tensor, b: Tensor) -> Tensor:
 
 
 class LastValues:
-    """The last values of one sequence.
+    """The last values of one sequence in the recorded `cells`, of which it keeps all positions.
 
     Attributes:
-        values: for each of QUANTITIES [layers, T, width]; 0 if never computed.
+        values: for each recorded quantity [I, T, width]; 0 if never computed.
     """
 
     def __init__(
-        self, info: ModelInfo, length: int, dtype: torch.dtype, device: torch.device
+        self,
+        info: ModelInfo,
+        cells: RecordedCells,
+        length: int,
+        dtype: torch.dtype,
+        device: torch.device,
     ) -> None:
         widths = (info.d_kv, info.d_kv, info.d_model, info.d_model, info.head_dim)
-        shape = (info.layers, length)
+        shape = (len(cells.layers), length)
         options: dict[str, Any] = {"dtype": dtype, "device": device}
         self.values = {
-            name: torch.zeros((*shape, width), **options)
-            for name, width in zip(QUANTITIES, widths, strict=True)
+            QUANTITIES[i]: torch.zeros((*shape, widths[i]), **options) for i in cells.quantities
         }
+        self._names = list(self.values)
         options["dtype"] = torch.promote_types(dtype, torch.float32)
-        each = (len(QUANTITIES), *shape)
+        each = (len(self._names), *shape)
         self._norms = torch.zeros(each, **options)  # of the values before the step
         self._new_norms = torch.full(each, torch.nan, **options)  # NaN: no new value
         self._products = torch.zeros(each, **options)  # of new value and last one
@@ -57,8 +62,8 @@ class LastValues:
     def update(self, name: str, rows: Sequence[Rows], read: Callable[[int], Tensor]) -> None:
         """Store new values of a quantity.
 
-        `read(i)` [1, n, ...] are the values of layer i at `rows[i]`. Layers with the same slice are
-        stored in one operation, and so are all layers with index rows.
+        `read(i)` [1, n, ...] are the values of recorded layer i at `rows[i]`. Layers with the same
+        slice are stored in one operation, and so are all layers with index rows.
         """
         slices: dict[tuple[int, int], list[int]] = {}
         indices: dict[int, Tensor] = {}
@@ -69,7 +74,7 @@ class LastValues:
                 indices[layer] = chosen[0]
             elif not is_empty(chosen):
                 slices.setdefault((chosen.start, chosen.stop), []).append(layer)
-        quantity = QUANTITIES.index(name)
+        quantity = self._names.index(name)
         for (start, stop), layers in slices.items():
             new = torch.cat([read(layer) for layer in layers]).flatten(2)
             self._store_slice(quantity, (_contiguous(layers), slice(start, stop)), new)
@@ -78,7 +83,7 @@ class LastValues:
             self._store_index(quantity, self._places(indices), new[0])
 
     def take_codes(self) -> Tensor:
-        """Drift codes of the values stored since the last call, [QUANTITIES, layers, T] uint8.
+        """Drift codes of the values stored since the last call, [O, I, T] uint8.
 
         They encode 1 - cosine between a new value and the last one before; 255 if either is
         missing.
@@ -90,7 +95,7 @@ class LastValues:
 
     def _store_slice(self, quantity: int, where: Any, new: Tensor) -> None:
         """Store values [layers, n, width] at `where`, layers and a slice of rows."""
-        name = QUANTITIES[quantity]
+        name = self._names[quantity]
         values = self.values[name]
         norms, products = _norms_and_products(new, values[where])
         self._new_norms[quantity][where], self._products[quantity][where] = norms, products
@@ -101,7 +106,7 @@ class LastValues:
 
     def _store_index(self, quantity: int, places: Tensor, new: Tensor) -> None:
         """Store values [n, width] at `places` [n] of all layers and rows in one dimension."""
-        values = self.values[QUANTITIES[quantity]].flatten(0, 1)
+        values = self.values[self._names[quantity]].flatten(0, 1)
         norms, products = _norms_and_products(new, values.index_select(0, places))
         self._new_norms[quantity].view(-1).index_copy_(0, places, norms)
         self._products[quantity].view(-1).index_copy_(0, places, products)

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from engine.cache.base import StepPlan, StepView
 from engine.cache.store import ActivationStore
-from engine.core.events import SITES, Recording, Similarity
+from engine.config.narrowing import Narrowing
+from engine.core.events import SITES, RecordedCells, Recording, Similarity
 from engine.core.rows import ALL, Rows, count
 from engine.models.base import ModelAdapter
 from engine.record.last_values import LastValues
@@ -22,19 +23,23 @@ from engine.record.recorder import NO_ROWS, StepRecorder
 from engine.record.sketches import Sketch
 from engine.unmask.base import Candidates
 
+EVERYTHING = Narrowing()
+
 
 class LayerRecorder(StepRecorder):
     """Keeps layer outputs during the forward and evaluates them outside the measured time.
 
     Args:
         max_steps: the largest number of steps that the run can take.
+        narrowing: the drifts to record. The similarity of steps needs K and V.
     """
 
     unread = "shadow"
 
-    def __init__(self, max_steps: int) -> None:
+    def __init__(self, max_steps: int, narrowing: Narrowing = EVERYTHING) -> None:
         super().__init__()
-        self._max_steps = max_steps
+        self._max_steps, self._narrowing = max_steps, narrowing
+        self._cells: RecordedCells | None = None
         self._hooks: LayerHooks | None = None
         self._store: ActivationStore | None = None
         self._last: LastValues | None = None
@@ -57,44 +62,56 @@ class LayerRecorder(StepRecorder):
         if self._last is None:
             assert self._hooks is not None, "wrap_adapter comes before the first step"
             length, hooks = view.run.length, self._hooks
-            self._last = LastValues(hooks.info, length, hooks.dtype, hooks.device)
-            self._sketch = Sketch(view.run, self._max_steps)
+            cells = self._narrowing.cells(hooks.info.layers, length, view.run.gen_length)
+            self._cells = cells
+            self._last = LastValues(hooks.info, cells, length, hooks.dtype, hooks.device)
+            if {"k", "v"} <= set(self._last.values):
+                self._sketch = Sketch(view.run, self._max_steps)
 
     def record(
         self, view: StepView, plan: StepPlan, logits: Tensor, candidates: Candidates
     ) -> Recording:
         """The recording of level `steps`, and the drift of the values computed."""
-        assert self._hooks is not None
         assert self._last is not None
-        assert self._sketch is not None
+        assert self._cells is not None
         recording, last = super().record(view, plan, logits, candidates), self._last
-        layers = range(self._hooks.info.layers)
-        recomputed = dict(zip(SITES, zip(*self.recomputed(plan), strict=True), strict=True))
+        layers, by_layer = self._cells.layers.tolist(), self.recomputed(plan)
+        recomputed = {s: [by_layer[layer][i] for layer in layers] for i, s in enumerate(SITES)}
         queried = [self.notes.query_rows.get(layer, NO_ROWS) for layer in layers]
         rows = recomputed | {"q0": [plan.rows if one is ALL else one for one in queried]}
-        for name in ("k", "v"):
+        for name in last.values:  # k and v come first
             last.update(name, rows[name], partial(self._value, name, rows[name]))
-        computed = np.bitwise_or.reduce(recording.plan[:, :2], (0, 1))
-        changed = np.unpackbits(computed, count=view.run.length).astype(bool)
-        self._sketch.add(view.step, changed, last)  # K and V are still in the processor's cache
-        for name in ("attn", "ffn", "q0"):
-            last.update(name, rows[name], partial(self._value, name, rows[name]))
+            if name == "v" and self._sketch is not None:  # still in the processor's cache
+                computed = np.bitwise_or.reduce(recording.plan[:, :2], (0, 1))
+                changed = np.unpackbits(computed, count=view.run.length).astype(bool)
+                self._sketch.add(view.step, changed, last)
         self.notes.clear()
-        codes = last.take_codes().cpu().numpy().transpose(1, 0, 2)
-        return replace(recording, drift=np.ascontiguousarray(codes))
+        codes = last.take_codes()
+        if view.step % self._narrowing.every:
+            return recording
+        found = codes[..., self._positions].cpu().numpy().transpose(1, 0, 2)
+        return replace(recording, cells=self._cells, drift=np.ascontiguousarray(found))
 
     @torch.inference_mode()
     def finish(self) -> Similarity | None:
         """The similarity of the steps kept by the sketch."""
         super().finish()
         found = None if self._sketch is None else self._sketch.result()
-        self._hooks = self._store = self._last = self._sketch = None
+        self._hooks = self._store = self._last = self._sketch = self._cells = None
         return found
 
-    def _value(self, name: str, chosen: Sequence[Rows], layer: int) -> Tensor:
-        """What a layer computed of sequence 0 at the rows `chosen[layer]`, [1, n, ...]."""
+    @property
+    def _positions(self) -> slice:
+        """The recorded positions."""
+        assert self._cells is not None
+        return slice(int(self._cells.positions[0]), int(self._cells.positions[-1]) + 1)
+
+    def _value(self, name: str, chosen: Sequence[Rows], place: int) -> Tensor:
+        """What a recorded layer computed of sequence 0 at the rows `chosen[place]`, [1, n, ...]."""
         assert self._store is not None
+        assert self._cells is not None
+        layer = int(self._cells.layers[place])
         if name in ("k", "v") and self._store.keeps(name):
-            return self._store.read(layer, name, chosen[layer])[:1].transpose(1, 2)
+            return self._store.read(layer, name, chosen[place])[:1].transpose(1, 2)
         output = self.notes.outputs[name, layer]
-        return output[:1, : count(chosen[layer], output.shape[1])]  # index rows may be padded
+        return output[:1, : count(chosen[place], output.shape[1])]  # index rows may be padded

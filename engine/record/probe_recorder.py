@@ -14,6 +14,7 @@ from engine.cache.base import RunInfo, StepPlan, StepView
 from engine.cache.forward import forward
 from engine.cache.methods.none import NoCache
 from engine.cache.store import ActivationStore
+from engine.config.narrowing import Narrowing
 from engine.core.drift_codes import NOT_EVALUATED
 from engine.core.events import SITES, ProbeStep, Recording, Similarity
 from engine.core.rows import Rows, to_mask
@@ -21,7 +22,7 @@ from engine.models.base import ModelAdapter
 from engine.models.ops import upcast
 from engine.record.last_values import cosine_distance, encode_drift
 from engine.record.layer_hooks import LayerHooks
-from engine.record.layer_recorder import LayerRecorder
+from engine.record.layer_recorder import EVERYTHING, LayerRecorder
 from engine.record.notes import ForwardNotes
 from engine.unmask.base import Candidates
 
@@ -33,8 +34,14 @@ class ProbeRecorder(LayerRecorder):
     after another 1 / `probes` of the tokens has been committed.
     """
 
-    def __init__(self, max_steps: int, probes: int, chosen: Sequence[int] = ()) -> None:
-        super().__init__(max_steps)
+    def __init__(
+        self,
+        max_steps: int,
+        probes: int,
+        chosen: Sequence[int] = (),
+        narrowing: Narrowing = EVERYTHING,
+    ) -> None:
+        super().__init__(max_steps, narrowing)
         self._probes, self._chosen = probes, frozenset(chosen)
 
     def start(self) -> None:
@@ -71,16 +78,18 @@ class ProbeRecorder(LayerRecorder):
             return super().record(view, plan, logits, candidates)
         assert self._hooks is not None
         assert self._last is not None
+        assert self._cells is not None
         logits_used = self._hooks.raw_logits
         assert logits_used is not None, "every step computes logits"
-        before = {site: self._last.values[site].clone() for site in SITES}
+        sites = [SITES[i] for i in self._cells.sites]
+        before = {site: self._last.values[site].clone() for site in sites}
         recording = super().record(view, plan, logits, candidates)
-        after = {site: self._last.values[site] for site in SITES}
-        exact, expected = self._exact(view, self._canvas)
-        error = encode_drift(_distances(after, exact)).cpu().numpy()
-        for site, mask in zip(SITES, _participating(view, plan), strict=True):
-            error[SITES.index(site)][:, ~mask] = NOT_EVALUATED
-        moved = encode_drift(_distances(before, exact)).cpu().numpy()
+        exact, expected = self._exact(view, self._canvas, sites)
+        error = self._distances(self._last.values, exact)
+        participating = _participating(view, plan)[:, self._positions]
+        for place, site in enumerate(self._cells.sites):
+            error[place][:, ~participating[site]] = NOT_EVALUATED
+        moved = self._distances(before, exact)
         real = view.real[0]
         found, expected = (upcast(z[0, : len(real)][real]) for z in (logits_used, expected))
         tv = (found.softmax(-1) - expected.softmax(-1)).abs().sum(-1) / 2
@@ -99,9 +108,17 @@ class ProbeRecorder(LayerRecorder):
         self._canvas = None
         return super().finish()
 
-    def _exact(self, view: StepView, canvas: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """Exact values [layers, T, width] of every row by site, and the raw logits of the step."""
+    def _distances(self, values: Mapping[str, Tensor], exact: Mapping[str, Tensor]) -> np.ndarray:
+        """Codes of 1 - cosine of both [F, I, B] uint8; 255 if there is no value."""
+        distances = [cosine_distance(values[site], exact[site]) for site in exact]
+        return encode_drift(torch.stack(distances)[..., self._positions]).cpu().numpy()
+
+    def _exact(
+        self, view: StepView, canvas: Tensor, sites: Sequence[str]
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """Exact values [I, T, width] of every row by site, and the raw logits of the step."""
         assert self._hooks is not None
+        assert self._cells is not None
         notes, run = ForwardNotes(), view.run
         hooks = LayerHooks(self._hooks.inner, notes)
         store = ActivationStore(hooks.info, (), 1, run.length, hooks.dtype, hooks.device)
@@ -110,17 +127,12 @@ class ProbeRecorder(LayerRecorder):
             cast(ModelAdapter, hooks), store, NoCache(), StepPlan(), canvas, real,
             view.logit_rows[:1], unread="full",
         )  # fmt: skip
-        layers = range(hooks.info.layers)
+        layers = self._cells.layers.tolist()
         values = {
             site: torch.stack([notes.outputs[site, layer][0].flatten(1) for layer in layers])
-            for site in SITES
+            for site in sites
         }
         return values, logits
-
-
-def _distances(values: Mapping[str, Tensor], exact: Mapping[str, Tensor]) -> Tensor:
-    """1 - cosine of both, [SITES, layers, T]; NaN if there is no value."""
-    return torch.stack([cosine_distance(values[site], exact[site]) for site in SITES])
 
 
 def _real(run: RunInfo) -> np.ndarray:

@@ -1,16 +1,22 @@
-"""Limits: bounds on a single run of a public page."""
+"""Limits: bounds on a single run of a public page, and on the recording of any run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.config.spec import RunSpec
-from engine.core.events import QUANTITIES, SITES
+from engine.config.spec import MAX_LENGTH, RunSpec
+from engine.core.events import SITES
 from engine.models.base import ModelInfo
 from engine.models.loading.memory_estimate import gigabytes
+from engine.record.recorder import TOP_CANDIDATES
+from engine.record.sketches import MAX_BLOCKS, MAX_STEPS
+from engine.trace.schema import MAX_POSITIONS
 
+OWN_RECORDING = 1_500_000_000  # bytes that one run may record on one's own machine
+CANDIDATE_BYTES = 8 + 8 * TOP_CANDIDATES  # step and position, ids and probabilities
 AUTO = "auto"  # may spread a model over disks too, which is slow
 
 
@@ -18,13 +24,15 @@ AUTO = "auto"  # may spread a model over disks too, which is slow
 class Limits:
     """Upper bounds of a run's fields.
 
-    `prompt` is in characters, `recording` in bytes that the recorder keeps.
+    `prompt` is in characters, `recording` in bytes that the recorder keeps of a run, `trace` in
+    bytes of a trace file.
     """
 
     gen_length: int = 512
     steps: int = 512
     prompt: int = 4_000
     recording: int = 64_000_000
+    trace: int = 64_000_000
 
     def check(self, spec: RunSpec) -> None:
         """Raise ValueError naming `device`, `gen_length`, `steps` or `prompt` and its limit."""
@@ -45,17 +53,6 @@ class Limits:
                 f"to {self.prompt}, or run a copy of your own"
             )
 
-    def check_recording(self, spec: RunSpec, info: ModelInfo, tokens: int, forwards: int) -> None:
-        """Raise ValueError naming `record` if a run of so many forwards keeps too many bytes."""
-        kept = recorded_bytes(spec, info, tokens, forwards)
-        if kept > self.recording:
-            lower = "off" if spec.record == "steps" else "steps"
-            raise ValueError(
-                f"record: level {spec.record} keeps about {gigabytes(kept)} of this run, and this "
-                f"public page at most {gigabytes(self.recording)}; set record to {lower}, or lower "
-                "gen_length"
-            )
-
     def limit_fields(self, fields: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Descriptions of RunSpec fields with `hi` lowered to these limits."""
         limits: Mapping[str, int] = {"gen_length": self.gen_length, "steps": self.steps}
@@ -63,13 +60,60 @@ class Limits:
 
 
 def recorded_bytes(spec: RunSpec, info: ModelInfo, tokens: int, forwards: int) -> int:
-    """Bytes that the recorder keeps of a run: plans from level `steps`, drifts from `layers` on."""
+    """Bytes that the recorder keeps of a run of so many forwards over a prompt of `tokens` tokens.
+
+    Plans and candidates from level `steps` on, drifts and similarities from `layers` on. Raises
+    ValueError naming the field of the narrowing that does not fit the run.
+    """
+    length = tokens + spec.gen_length
+    cells = spec.narrowing.cells(info.layers, length, spec.gen_length)
     if spec.record == "off":
         return 0
-    length = tokens + spec.gen_length
-    rows = info.layers * length
     kept = forwards * info.layers * len(SITES) * -(-length // 8)
+    kept += forwards * (spec.block_length + 1) // 2 * CANDIDATE_BYTES
     if spec.record == "steps":
         return kept
-    kept += forwards * rows * len(QUANTITIES)
-    return kept + spec.max_probes(forwards) * rows * 2 * len(SITES)
+    rows = len(cells.layers) * len(cells.positions)
+    kept += -(-forwards // spec.record_every) * rows * len(cells.quantities)
+    if {0, 1} <= set(cells.quantities.tolist()):  # K and V
+        compared = -(-forwards // -(-forwards // MAX_STEPS))
+        groups = 1 + min(spec.blocks, MAX_BLOCKS)
+        kept += compared * (compared + 1) * len(cells.layers) * groups
+    return kept + spec.max_probes(forwards) * rows * 2 * len(cells.sites)
+
+
+def recording_problem(spec: RunSpec, info: ModelInfo, tokens: int, forwards: int, most: int) -> str:
+    """Why a recording of more than `most` bytes is refused, and what to set; empty if it fits."""
+    kept = recorded_bytes(spec, info, tokens, forwards)
+    if kept <= most:
+        return ""
+
+    def fits(**changes: Any) -> bool:
+        return recorded_bytes(replace(spec, **changes), info, tokens, forwards) <= most
+
+    narrower = "".join(f"set {name} to {value}, or " for name, value in _narrower(spec, info, fits))
+    lower = "off" if spec.record == "steps" else "steps"
+    return (
+        f"record: level {spec.record} keeps about {gigabytes(kept)} of this run, and at most "
+        f"{gigabytes(most)} are allowed here; {narrower}set record to {lower}, or lower gen_length"
+    )
+
+
+def _narrower(
+    spec: RunSpec, info: ModelInfo, fits: Callable[..., bool]
+) -> Iterator[tuple[str, str]]:
+    """Fields of the narrowing, each with the widest value with which alone the recording fits."""
+    if spec.record == "steps":
+        return
+    every = range(spec.record_every + 1, MAX_LENGTH + 1)
+    found = bisect_left(every, True, key=lambda n: fits(record_every=n))
+    if found < len(every):
+        yield "record_every", str(every[found])
+    held = len(spec.narrowing.cells(info.layers, MAX_POSITIONS, spec.gen_length).layers)
+    fewer = range(held - 1, 0, -1)
+    found = bisect_left(fewer, True, key=lambda n: fits(record_layers=f"1-{n}"))
+    if found < len(fewer):
+        yield "record_layers", f"1-{fewer[found]}"
+    for name, value in (("record_positions", "answer"), ("record_quantities", "k,v")):
+        if getattr(spec, name) == "all" and fits(**{name: value}):
+            yield name, value

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,18 +20,26 @@ from engine.core.device import free_memory
 from engine.core.events import Event, RunFinished, Waiting
 from engine.core.progress import run_to_end, with_progress
 from engine.generate.branch import BranchPoint, branch_point
+from engine.models.base import ModelInfo
 from engine.models.loading.hub import Hub
 from engine.serve import problems
 from engine.serve.fair_queue import FairQueue, RunLock
 from engine.serve.gpu_time import GpuSpec, run_seconds, start_seconds
 from engine.serve.lane import Lane, check_context
-from engine.serve.limits import AUTO, Limits
+from engine.serve.limits import (
+    AUTO,
+    OWN_RECORDING,
+    Limits,
+    recorded_bytes,
+    recording_problem,
+)
 from engine.serve.memory_budget import MemoryBudget, device_titles, dtype_of, present_devices
 from engine.serve.model_pool import ModelPool
 from engine.serve.out_of_memory import is_out_of_memory, out_of_memory_message
 from engine.serve.race import run_lanes, wait_for_lock
 from engine.tiny import corpus
 from engine.tiny.suite import describe_suite
+from engine.trace.file_format import MAX_BYTES
 from engine.trace.trace import Trace
 
 T = TypeVar("T")
@@ -60,12 +69,13 @@ class Session:
         Each of the `models` has name, title, family, max_length, licence, parameters, embedded,
         available, registered, fetch_bytes, presets, and error if it cannot be read. `guiders` are
         the listed names for `guided.guider`. `any_model`: models and guiders that are not listed
-        may be named too.
+        may be named too. `trace_bytes`: the largest trace file that is written and read.
         """
         own: dict[str, Any] = {
             "models": self._models.describe(), "devices": present_devices(),
             "device_titles": device_titles(), "guiders": self._models.guiders.names,
             "any_model": self._limits is None,
+            "trace_bytes": MAX_BYTES if self._limits is None else self._limits.trace,
         }  # fmt: skip
         described = catalog.describe()
         if self._limits is not None:
@@ -83,9 +93,11 @@ class Session:
         `end_of_text`: the rule by which the run ends. `probe_forwards`: most exact forwards that
         level `probe` adds. `weights_bytes`, `memory_bytes` (weights and run), `free_bytes`: of the
         device. `fetch_bytes`: to download, a guider's included if known. `guider_bytes`: the
-        guider's memory, None if unknown before its download. The network is not used:
-        `prompt_tokens` is None for a model that is not on disk, and so are the bytes if it is not
-        registered either.
+        guider's memory, None if unknown before its download. `recording`: the level, the bytes
+        that the recorder keeps of it at most, and why that is refused (or empty); of level `layers`
+        if the spec's is `off`; None if the sizes of model or prompt are unknown. The network is not
+        used: `prompt_tokens` is None for a model that is not on disk, and so are the bytes if it is
+        not registered either.
         Raises ValueError naming the field that makes the run impossible.
         """
         if self._limits is not None:
@@ -100,8 +112,7 @@ class Session:
         if prompt is not None and info is not None:
             tokenizer = self._models.tokenizer(spec.model)
             self._models.guiders.check(spec, tokenizer, info, prompt)
-        if self._limits is not None and info is not None:
-            self._limits.check_recording(spec, info, tokens or 1, derived.max_forwards)
+        recording = None if info is None else self._recording(spec, info, tokens or 1)
         budget = self._models.memory_budget(spec, tokens or 1)
         counted = {"prompt_tokens": tokens, "context": context, "scheduled": scheduled}
         memory: dict[str, int | None] = dict.fromkeys(MemoryBudget._fields)
@@ -111,7 +122,23 @@ class Session:
         memory["fetch_bytes"] = None if missing is None else missing + guiders.fetch_bytes(spec)
         memory["guider_bytes"] = guiders.planned_bytes(spec, tokens or 1)
         counted |= {"probe_forwards": spec.max_probes(derived.max_forwards)}
-        return dataclasses.asdict(derived) | counted | memory | {"end_of_text": spec.eos}
+        more = {"recording": tokens and recording, "end_of_text": spec.eos}
+        return dataclasses.asdict(derived) | counted | memory | more
+
+    def _recording(self, spec: RunSpec, info: ModelInfo, tokens: int) -> dict[str, Any]:
+        """The plan's `recording`. Raises ValueError if it is asked for and too large."""
+        forwards = catalog.derive_plan(spec)[0].max_forwards
+        asked = replace(spec, record="layers") if spec.record == "off" else spec
+        kept = recorded_bytes(asked, info, tokens, forwards)
+        problem = recording_problem(asked, info, tokens, forwards, self.recording_limit)
+        if problem and spec.record != "off":
+            raise ValueError(problem)
+        return {"level": asked.record, "bytes": kept, "problem": problem}
+
+    @property
+    def recording_limit(self) -> int:
+        """Bytes that the recorder may keep of one run."""
+        return OWN_RECORDING if self._limits is None else self._limits.recording
 
     def resolve(self, race: RaceSpec) -> RaceSpec:
         """The race as it is run: `eos` of each lane is its end-of-text rule.
@@ -251,8 +278,8 @@ class Session:
                 yield name, waiting
             if control.state == "stopped":
                 return
-            if spec.start is not None and points[name] is None:
-                points[name] = self._point(spec, parents)
+            if points[name] is None and (spec.start is not None or spec.record != "off"):
+                points[name] = self._point(spec, parents)  # now that the prompt's tokens are known
         for waiting in wait_for_lock(lock, control):
             yield next(iter(specs)), waiting
         for name, spec in specs.items():

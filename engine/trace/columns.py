@@ -11,6 +11,7 @@ from engine.core.events import (
     KINDS,
     GuidedStep,
     ProbeStep,
+    RecordedCells,
     Recording,
     Similarity,
     StepEvent,
@@ -44,6 +45,12 @@ def of_step(event: StepEvent, probes: int) -> dict[str, np.ndarray]:
     return new if event.guided is None else new | _guided_step(event.guided, event.step)
 
 
+def of_cells(cells: RecordedCells) -> dict[str, np.ndarray]:
+    """The arrays of the cells whose drifts are recorded."""
+    new = {"recorded_layer": cells.layers, "recorded_quantity": cells.quantities}
+    return new | {"recorded_position": cells.positions}
+
+
 def of_similarity(found: Similarity) -> dict[str, np.ndarray]:
     """The arrays of the similarity of steps."""
     new = {"similarity": found.codes, "similarity_step": found.steps}
@@ -74,7 +81,9 @@ def _recording(found: Recording, step: int) -> dict[str, np.ndarray]:
     new["candidate_step"] = np.full(len(found.positions), step, np.int32)
     new |= {"candidate_position": found.positions}
     new |= {"candidate_id": found.top_ids, "candidate_prob": found.top_probs}
-    return new if found.drift is None else new | {"drift": found.drift[None]}
+    if found.drift is None:
+        return new
+    return new | {"drift": found.drift[None], "drift_step": np.array([step], np.int32)}
 
 
 def _probed(found: ProbeStep, step: int, row: int) -> dict[str, np.ndarray]:

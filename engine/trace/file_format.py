@@ -2,35 +2,52 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
-import zipfile
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from engine.core.events import PARTS, REASONS
-from engine.trace.schema import ADDED_AFTER, MAX_LAYERS, OLD_PARTS, SCHEMA, empty_arrays
+from engine.trace.npz import BadArchive, read_npz
+from engine.trace.schema import (
+    ADDED_AFTER,
+    MAX_LAYERS,
+    MAX_POSITIONS,
+    OLD_PARTS,
+    SCHEMA,
+    empty_arrays,
+)
 
-VERSION = 3
-MAX_BYTES = 64_000_000
+VERSION = 4
+MAX_BYTES = 1_600_000_000  # of a file and of its arrays, unless a caller has another limit
 MAX_JSON_BYTES = 16_000_000  # more than the largest trace that Trace.to_json accepts
 MAX_FACTS, MAX_NAME, MAX_TEXT = 16, 32, 1_000
 
 
-def read_document(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The meta and the arrays of a trace file, converted to the current version.
+def read_document(
+    file: IO[bytes], size: int, limit: int
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The meta and the arrays of a trace file of `size` bytes, converted to the current version.
 
-    Archives that unpack to more than MAX_BYTES are refused unread. Raises ValueError saying what
-    is wrong.
+    Files, and archives that unpack to more than `limit` bytes, are refused unread. Raises
+    ValueError saying what is wrong.
     """
-    packed = data[:2] == b"PK"
-    if not packed and len(data) > MAX_JSON_BYTES:
+    if size > limit:
+        raise ValueError(f"trace: the file is larger than {limit // 1_000_000} MB")
+    packed = file.read(2) == b"PK"
+    file.seek(0)
+    if not packed and size > MAX_JSON_BYTES:
         most = MAX_JSON_BYTES // 1_000_000
         raise ValueError(f"trace: as JSON larger than {most} MB; export it as .npz")
     try:
-        meta, arrays = _read_npz(data) if packed else _read_json(data)
+        if packed:
+            text, arrays = read_npz(file, size, limit)
+            meta = json.loads(text)
+        else:
+            meta, arrays = _read_json(file.read())
+    except BadArchive:
+        raise
     except Exception:  # zipfile, numpy and json raise a dozen kinds on damaged bytes
         raise ValueError("trace: the file is damaged or not a trace; export it again") from None
     meta = _checked_meta(meta)
@@ -49,20 +66,16 @@ def _upgraded(arrays: dict[str, np.ndarray], version: int) -> dict[str, np.ndarr
         if flops.shape[1:] != (OLD_PARTS,):
             raise ValueError(f"trace: version {version} has {OLD_PARTS} parts of flops")
         arrays["flops"] = np.pad(flops, ((0, 0), (0, len(PARTS) - OLD_PARTS)))
+    if version < 4 and np.ndim(arrays.get("drift", 0)) == 4 and len(arrays["drift"]):
+        arrays |= _all_cells(arrays["drift"])
     return arrays
 
 
-def _read_npz(data: bytes) -> tuple[Any, dict[str, np.ndarray]]:
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        if len(archive.infolist()) > len(SCHEMA) + 1:
-            raise ValueError
-        if sum(info.file_size for info in archive.infolist()) > MAX_BYTES:
-            raise ValueError
-    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        found = {name: arrays[name] for name in arrays.files}
-    if not all(isinstance(array, np.ndarray) for array in found.values()):
-        raise ValueError  # numpy returns a member that is not an array as bytes
-    return json.loads(found.pop("meta").tobytes()), found
+def _all_cells(drift: np.ndarray) -> dict[str, np.ndarray]:
+    """The indices of every cell of `drift` [S, L, QUANTITIES, T], as version 4 records them."""
+    names = ("drift_step", "recorded_layer", "recorded_quantity", "recorded_position")
+    sizes = [min(size, MAX_POSITIONS + 1) for size in drift.shape]  # more is refused later
+    return {n: np.arange(size, dtype=np.int32) for n, size in zip(names, sizes, strict=True)}
 
 
 def _read_json(data: bytes) -> tuple[Any, dict[str, np.ndarray]]:

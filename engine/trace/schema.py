@@ -1,10 +1,11 @@
-"""The arrays of a trace, schema version 3, and the check of arrays read from a file.
+"""The arrays of a trace, schema version 4, and the check of arrays read from a file.
 
 Dimensions: S steps, T positions, C commits, P pieces of Z bytes, L layers, N candidates of K
-tokens; X steps in Y = X (X + 1) / 2 pairs (j <= i), G groups of positions; E probed steps with M
-rows of logits; U guided steps, J drafted tokens, H guider tokens, Q guider pieces of V bytes.
-R, A, D and U are S, or 0 if not recorded; W is ceil(T / 8). Arrays that were not recorded are
-empty. Codes are those of engine.core.drift_codes; the events describe the values.
+tokens; D steps with the drifts of I layers, O quantities (F of them sites) and B positions; X
+steps in Y = X (X + 1) / 2 pairs (j <= i), G groups of positions; E probed steps with M rows of
+logits; U guided steps, J drafted tokens, H guider tokens, Q guider pieces of V bytes. R, A and U
+are S, or 0 if not recorded; W is ceil(T / 8). Arrays that were not recorded are empty. Codes are
+those of engine.core.drift_codes; the events describe the values.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ SCHEMA: dict[str, tuple[str, tuple[str, ...]]] = {
     "candidate_id": ("int32", ("N", "K")),  # best first
     "candidate_prob": ("float32", ("N", "K")),
     "planned": ("uint8", ("A", "regions")),  # events.KINDS of prompt, block and rest
-    "drift": ("uint8", ("D", "L", "quantities", "T")),  # code: new against last computed value
-    "similarity": ("uint8", ("Y", "2", "L", "G")),  # code of 1 - mean cosine of two steps' K, V
+    "drift": ("uint8", ("D", "I", "O", "B")),  # code: new against last computed value
+    "similarity": ("uint8", ("Y", "2", "I", "G")),  # code of 1 - mean cosine of two steps' K, V
     "similarity_step": ("int32", ("X",)),
     "similarity_group": ("int32", ("G", "2")),  # positions [lo, hi)
     "probe_step": ("int32", ("E",)),
-    "probe_error": ("uint8", ("E", "L", "sites", "T")),  # code: value used against exact one
-    "probe_moved": ("uint8", ("E", "L", "sites", "T")),  # code: last value against exact one
+    "probe_error": ("uint8", ("E", "I", "F", "B")),  # code: value used against exact one
+    "probe_moved": ("uint8", ("E", "I", "F", "B")),  # code: last value against exact one
     "probe_row": ("int32", ("M",)),  # index into probe_step
     "probe_position": ("int32", ("M",)),
     "probe_tv": ("float32", ("M",)),  # total variation between both predictions
@@ -75,17 +76,26 @@ SCHEMA: dict[str, tuple[str, tuple[str, ...]]] = {
     "guider_piece_id": ("int32", ("Q",)),
     "guider_piece_end": ("int32", ("Q",)),
     "guider_piece_bytes": ("uint8", ("V",)),
+    "drift_step": ("int32", ("D",)),
+    "recorded_layer": ("int32", ("I",)),  # from 0, as the other three
+    "recorded_quantity": ("int32", ("O",)),  # index into events.QUANTITIES
+    "recorded_position": ("int32", ("B",)),
 }
 _NAMES = tuple(SCHEMA)
 ADDED_AFTER = {  # fields added after a version
     1: _NAMES[_NAMES.index("planned") :],
     2: _NAMES[_NAMES.index("guided_count") :],
+    3: _NAMES[_NAMES.index("drift_step") :],
 }
 OLD_PARTS = 5  # number of events.PARTS up to version 2
 FIXED = {
-    "sites": len(SITES), "parts": len(PARTS), "quantities": len(QUANTITIES),
-    "regions": len(REGIONS), "2": 2, "guided": len(GUIDED),
+    "sites": len(SITES), "parts": len(PARTS), "regions": len(REGIONS), "2": 2,
+    "guided": len(GUIDED),
 }  # fmt: skip
+RISING = (
+    "similarity_step", "probe_step", "drift_step", "recorded_layer", "recorded_quantity",
+    "recorded_position",
+)  # fmt: skip
 RANKS = 6  # guider_rank: 0 is the first choice, 5 the sixth or a later one
 MAX_POSITIONS = 16_384
 MAX_ID = 2**24
@@ -117,9 +127,12 @@ def check_arrays(arrays: dict[str, np.ndarray], vocab: int | None) -> dict[str, 
             if sizes.setdefault(symbol, size) != size:
                 raise ValueError(f"trace: the length of {name} does not fit the other fields")
         checked[name] = array if len(array) else checked[name]
+    sizes.setdefault("L", MAX_LAYERS)
     _check_sizes(sizes)
     _check_ranges(checked, sizes, vocab)
     _check_order(checked)
+    if sizes["E"] and sizes["F"] != (checked["recorded_quantity"] < len(SITES)).sum():
+        raise ValueError("trace: probe_error does not fit recorded_quantity")
     return checked
 
 
@@ -128,14 +141,16 @@ def _check_sizes(sizes: dict[str, int]) -> None:
     if not 0 < positions <= MAX_POSITIONS:
         raise ValueError(f"trace: between 1 and {MAX_POSITIONS} positions expected")
     for symbol, name, most in (("L", "layers", MAX_LAYERS), ("S", "steps", MAX_STEPS)):
-        if sizes.get(symbol, 0) > most:
+        if sizes[symbol] > most:
             raise ValueError(f"trace: at most {most} {name} expected")
-    per_step = (("R", "plan"), ("A", "planned"), ("D", "drift"), ("U", "guided_count"))
+    per_step = (("R", "plan"), ("A", "planned"), ("U", "guided_count"))
     for symbol, name in per_step:
         if sizes[symbol] not in (0, steps):
             raise ValueError(f"trace: {name} does not fit the steps and positions")
     if sizes["R"] and sizes["W"] != -(-positions // 8):
         raise ValueError("trace: plan does not fit the steps and positions")
+    if sizes["D"] and not (sizes["I"] and sizes["O"] and sizes["B"]):
+        raise ValueError("trace: drift does not fit the recorded layers, quantities and positions")
     if sizes["Y"] != sizes["X"] * (sizes["X"] + 1) // 2:
         raise ValueError("trace: similarity does not fit similarity_step")
 
@@ -155,6 +170,8 @@ def _check_ranges(arrays: dict[str, np.ndarray], sizes: dict[str, int], vocab: i
         "guided_count": MAX_ID, "draft_step": steps, "draft_position": positions,
         "draft_id": vocab, "draft_end": MAX_ID, "guider_step": steps, "guider_id": MAX_ID,
         "guider_end": MAX_ID, "guider_rank": RANKS, "guider_top": MAX_ID,
+        "drift_step": steps, "recorded_layer": sizes["L"],
+        "recorded_quantity": len(QUANTITIES), "recorded_position": positions,
         "guider_piece_id": MAX_ID, "guider_piece_end": sizes["V"] + 1,
     }  # fmt: skip
     for name, bound in bounds.items():
@@ -187,7 +204,7 @@ def _check_order(arrays: dict[str, np.ndarray]) -> None:
     for name in (*rising, "draft_step", "guider_step", "guider_piece_end"):
         if (np.diff(arrays[name]) < 0).any():
             raise ValueError(f"trace: {name} must not decrease")
-    for name in ("similarity_step", "probe_step"):
+    for name in RISING:
         if (np.diff(arrays[name]) <= 0).any():
             raise ValueError(f"trace: {name} must rise")
     if len(np.unique(arrays["commit_position"])) < len(arrays["commit_position"]):

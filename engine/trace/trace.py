@@ -11,19 +11,30 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from engine.core.events import RunFinished, RunStarted, StepEvent, Waiting
+from engine.core.files import atomic_file
 from engine.core.regions import recomputed_kinds, region_rows
 from engine.trace import columns
+from engine.trace.cells import EVERY, full_cells, known_layers
 from engine.trace.file_format import MAX_BYTES, VERSION, read_document
-from engine.trace.schema import MAX_POSITIONS, check_arrays, empty_arrays
+from engine.trace.growing import GrowingArray
+from engine.trace.npz import write_npz
+from engine.trace.schema import MAX_POSITIONS, MAX_STEPS, SCHEMA, check_arrays, empty_arrays
 
 SMALL_BYTES = 2_000_000
+FIRST_ROWS = 64  # for which memory is reserved in arrays whose length is not known
+PER_STEP = ("S", "R", "A", "D", "U")  # dimensions of the schema that count steps
+NARROWER = (
+    "narrow record_every, record_layers, record_quantities or record_positions, record at a lower "
+    "level or decode a shorter answer"
+)
 
 
 class Trace:
@@ -31,8 +42,9 @@ class Trace:
 
     def __init__(self) -> None:
         self.meta: dict[str, Any] = {"version": VERSION, "reason": "running"}
-        self._parts: dict[str, list[np.ndarray]] = {}
-        self._arrays: dict[str, np.ndarray] = {}
+        self._arrays = empty_arrays()
+        self._growing: dict[str, GrowingArray] = {}
+        self._max_steps = 0
         self._pieces: dict[int, bytes] = {}
         self._guider_pieces: dict[int, bytes] = {}
 
@@ -46,12 +58,12 @@ class Trace:
             self.meta |= {"reason": event.reason, "texts": list(event.texts)}
             self.meta |= {"metrics": dict(event.metrics), "message": event.message}
             if event.similarity is not None:
-                self._add(columns.of_similarity(event.similarity))
+                self._arrays |= columns.of_similarity(event.similarity)
 
     @property
     def steps(self) -> int:
         """Steps recorded so far."""
-        return self._count("rows") or len(self._arrays.get("rows", ()))
+        return len(self._growing["rows"] if "rows" in self._growing else self._arrays["rows"])
 
     @property
     def pieces(self) -> Mapping[int, bytes]:
@@ -64,12 +76,28 @@ class Trace:
         return self._guider_pieces
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array of the schema; see the table of this module."""
-        if self._parts:
-            self._parts = {name: [_joined(parts)] for name, parts in self._parts.items()}
-            self._arrays = empty_arrays() | {name: part for name, (part,) in self._parts.items()}
+        """Every array of the schema; of a growing trace, the rows so far."""
         pieces = columns.of_pieces("", self._pieces)
-        return self._arrays | pieces | columns.of_pieces("guider_", self._guider_pieces)
+        return self._rows() | pieces | columns.of_pieces("guider_", self._guider_pieces)
+
+    @property
+    def layers(self) -> int:
+        """Layers of the model, as far as plans or drifts were recorded; 0 without them."""
+        return known_layers(self._rows())
+
+    def cells(
+        self,
+        name: str,
+        steps: slice = EVERY,
+        layers: slice = EVERY,
+        quantities: slice = EVERY,
+        positions: slice = EVERY,
+    ) -> np.ndarray:
+        """Drift codes at all places, blank where none was recorded; see `cells.full_cells`.
+
+        `name` is `drift`, `probe_error`, `probe_moved` or `similarity`.
+        """
+        return full_cells(self._rows(), name, steps, layers, quantities, positions)
 
     def snapshot(self) -> Trace:
         """A trace with the same arrays, not copied, that later events do not change."""
@@ -127,16 +155,10 @@ class Trace:
         found = [region_rows(prompt, slice(lo, lo + size), length, shift) for lo in starts]
         return np.reshape(np.array(found, bool), (-1, 3, length))
 
-    def to_bytes(self) -> bytes:
-        """The trace as a compressed .npz file; ValueError if it is too large to be read again."""
-        if sum(array.nbytes for array in self.arrays().values()) > MAX_BYTES - SMALL_BYTES:
-            raise ValueError(
-                f"trace: larger than {MAX_BYTES // 1_000_000} MB; record at a lower level or "
-                "decode a shorter answer"
-            )
-        meta = np.frombuffer(json.dumps(self.meta).encode(), np.uint8)
+    def to_bytes(self, limit: int = MAX_BYTES) -> bytes:
+        """The trace as a compressed .npz file; ValueError if a reader with `limit` refuses it."""
         buffer = io.BytesIO()
-        np.savez_compressed(buffer, meta=meta, **self.arrays())  # type: ignore[arg-type]
+        self._write(buffer, limit)
         return buffer.getvalue()
 
     def to_json(self) -> str:
@@ -147,32 +169,50 @@ class Trace:
         rows = {k: {"shape": a.shape, "data": _plain(a)} for k, a in arrays.items()}
         return json.dumps({"meta": self.meta, "arrays": rows})
 
-    def save(self, path: Path | str) -> None:
-        """Write a file, as JSON if its name ends in `.json`, else as .npz."""
+    def save(self, path: Path | str, limit: int = MAX_BYTES) -> None:
+        """Write a file, as JSON if its name ends in `.json`, else as .npz array by array.
+
+        Raises ValueError if the file would be refused by a reader with `limit`.
+        """
         path = Path(path)
-        data = self.to_json().encode() if path.suffix == ".json" else self.to_bytes()
-        path.write_bytes(data)
+        with atomic_file(path) as file:
+            if path.suffix == ".json":
+                file.write(self.to_json().encode())
+            else:
+                self._write(file, limit)
 
     @classmethod
-    def load(cls, path: Path | str) -> Trace:
-        """Read a file written by `save`; ValueError says what is wrong with it."""
-        path = Path(path)
-        if path.stat().st_size > MAX_BYTES:
-            raise ValueError(f"trace: the file is larger than {MAX_BYTES // 1_000_000} MB")
-        return cls.from_bytes(path.read_bytes())
+    def load(cls, path: Path | str, limit: int = MAX_BYTES) -> Trace:
+        """Read a file written by `save`, of at most `limit` bytes packed and unpacked.
+
+        Its size, names, types, shapes and ranges are checked; ValueError says what is wrong.
+        """
+        with Path(path).open("rb") as file:
+            return cls._read(file, os.fstat(file.fileno()).st_size, limit)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Trace:
-        """Read the bytes of a file; its size, names, types, shapes and ranges are checked."""
-        if len(data) > MAX_BYTES:
-            raise ValueError(f"trace: the file is larger than {MAX_BYTES // 1_000_000} MB")
-        meta, arrays = read_document(data)
+    def from_bytes(cls, data: bytes, limit: int = MAX_BYTES) -> Trace:
+        """As `load`, from the bytes of a file."""
+        return cls._read(io.BytesIO(data), len(data), limit)
+
+    @classmethod
+    def _read(cls, file: IO[bytes], size: int, limit: int) -> Trace:
         trace = cls()
-        trace.meta = meta
+        trace.meta, arrays = read_document(file, size, limit)
         trace._arrays = check_arrays(arrays, trace.meta["model"].get("vocab_size"))
         trace._pieces = columns.to_pieces("", trace._arrays)
         trace._guider_pieces = columns.to_pieces("guider_", trace._arrays)
         return trace
+
+    def _write(self, file: IO[bytes], limit: int) -> None:
+        arrays, meta = self.arrays(), json.dumps(self.meta).encode()
+        held = len(meta) + sum(array.nbytes for array in arrays.values())
+        if held > limit - SMALL_BYTES:
+            raise ValueError(
+                f"trace: its {held // 1_000_000} MB are too large for a file of at most "
+                f"{limit // 1_000_000} MB; {NARROWER}"
+            )
+        write_npz(file, meta, arrays)
 
     def _start(self, event: RunStarted) -> None:
         if event.canvas.shape[0] != 1:
@@ -181,25 +221,39 @@ class Trace:
         self.meta |= {"environment": dict(event.environment), "facts": dict(event.facts)}
         self.meta |= {"guider": dict(event.guider)}
         for name in ("canvas", "prompt_mask", "fixed_mask"):
-            self._parts[name] = [getattr(event, name)[0]]
+            self._arrays[name] = getattr(event, name)[0]
         self._pieces |= event.pieces
+        self._max_steps = _max_steps(event.spec)
 
     def _step(self, event: StepEvent) -> None:
-        self._add(columns.of_step(event, self._count("probe_step")))
+        for name, rows in columns.of_step(event, self._probes).items():
+            if name not in self._growing:
+                per_step = SCHEMA[name][1][0] in PER_STEP
+                capacity = self._max_steps if per_step else FIRST_ROWS
+                self._growing[name] = GrowingArray(SCHEMA[name][0], capacity)
+            self._growing[name].append(rows)
+        found = event.recording
+        if found is not None and found.cells is not None:
+            self._arrays |= columns.of_cells(found.cells)
         self._pieces |= event.pieces
         if event.guided is not None:
             self._guider_pieces |= event.guided.pieces
 
-    def _add(self, new: Mapping[str, np.ndarray]) -> None:
-        for name, value in new.items():
-            self._parts.setdefault(name, []).append(value)
+    def _rows(self) -> dict[str, np.ndarray]:
+        """The arrays without those of the token bytes."""
+        return self._arrays | {name: array.rows for name, array in self._growing.items()}
 
-    def _count(self, name: str) -> int:
-        return sum(map(len, self._parts.get(name, ())))
+    @property
+    def _probes(self) -> int:
+        """Probed steps so far."""
+        return len(self._growing.get("probe_step", ()))
 
 
-def _joined(parts: list[np.ndarray]) -> np.ndarray:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+def _max_steps(spec: Mapping[str, Any]) -> int:
+    """The most steps that a run of a spec takes; FIRST_ROWS if the spec does not say."""
+    sizes = [spec.get(name) for name in ("steps", "gen_length")]
+    known = [size for size in sizes if type(size) is int and 0 < size <= MAX_STEPS]
+    return max(known, default=FIRST_ROWS)
 
 
 def _plain(array: np.ndarray) -> list:

@@ -6,8 +6,6 @@ import operator
 from collections.abc import Collection
 from typing import Any
 
-import numpy as np
-
 from engine.core.events import QUANTITIES
 from engine.trace.trace import Trace
 from inspector.views.frame import level_of
@@ -51,12 +49,27 @@ def check_recorded(trace: Trace, name: str, level: str) -> None:
         )
 
 
-def drift_codes(trace: Trace, quantity: str) -> np.ndarray:
-    """The drift codes of a quantity, uint8 [S, L, T], 255 where no drift was evaluated.
-
-    Raises ValueError if the quantity is unknown or the trace has no drift.
-    """
+def check_drift(trace: Trace, quantity: str) -> None:
+    """Raise ValueError if the quantity is unknown, or the trace has no drift of it."""
     check_choice("quantity", quantity, QUANTITIES)
     check_recorded(trace, "drift", "layers")
-    codes: np.ndarray = trace.arrays()["drift"][:, :, QUANTITIES.index(quantity)]
-    return codes
+    names = [QUANTITIES[i] for i in trace.arrays()["recorded_quantity"].tolist()]
+    if quantity not in names:
+        raise ValueError(
+            f"quantity: {quantity!r} was not recorded, only {', '.join(names)}; run the trace's "
+            "spec again with it in record_quantities"
+        )
+
+
+def check_kept(trace: Trace, name: str, index: int) -> None:
+    """Raise ValueError if nothing was recorded in a layer or step; `name` is the parameter."""
+    array, field = {
+        "layer": ("recorded_layer", "record_layers"), "step": ("drift_step", "record_every")
+    }[name]  # fmt: skip
+    kept = trace.arrays()[array].tolist()
+    if index not in kept:
+        near = min(kept, key=lambda other: abs(other - index))
+        raise ValueError(
+            f"{name}: {index} was not recorded, the nearest that was is {near}; run the trace's "
+            f"spec again with another {field}"
+        )

@@ -12,7 +12,8 @@ from plotly.subplots import make_subplots
 from engine.core.drift_codes import NOT_EVALUATED, decode
 from engine.trace.trace import Trace
 from inspector.figures import style
-from inspector.figures.checks import QUANTITY_NAMES, check_choice, drift_codes
+from inspector.figures.checks import QUANTITY_NAMES, check_choice, check_drift
+from inspector.views.drift import drift_of
 from inspector.views.why import chooses_prompt_rows
 
 ROWS = ("all", "answer")
@@ -25,7 +26,8 @@ def figure(
     """Share of rows whose drift is above a threshold: compare figure 2 of SPA-Cache.
 
     Left, a heat map of L layers (down) by S steps: the share of the rows evaluated in that layer
-    and step, on a log scale from 0.1 % to 100 %. Cells in which no row was evaluated are blank.
+    and step, on a log scale from 0.1 % to 100 %. Cells in which no row was evaluated, or none was
+    recorded, are blank.
     Right, the same share of each layer over all steps, in percent, and the method's budget of each
     layer, if it has one. In plain decoding every row is evaluated from the second step on; in a
     cached run only the recomputed rows can be counted.
@@ -87,14 +89,20 @@ def counts(
     number = isinstance(threshold, int | float | np.number) and not isinstance(threshold, bool)
     if not number or not 0 <= threshold <= 2:
         raise ValueError(f"threshold: {threshold!r} is not a drift; choose a number from 0 to 2")
-    codes = drift_codes(trace, quantity)
+    check_drift(trace, quantity)
+    first = 0
     if rows == "answer":
         shift = 1 if trace.meta["model"].get("logit_shift") == 1 else 0
-        codes = codes[..., max(int(trace.arrays()["prompt_mask"].sum()) - shift, 0) :]
+        first = max(int(trace.arrays()["prompt_mask"].sum()) - shift, 0)
     last = np.searchsorted(decode(np.arange(NOT_EVALUATED)), threshold, "right") - 1
-    seen = np.count_nonzero(codes != NOT_EVALUATED, axis=-1)
-    unseen = codes.shape[-1] - seen  # their code is above every threshold
-    return (np.count_nonzero(codes > last, axis=-1) - unseen).T, seen.T
+    shape = trace.layers, trace.steps
+    above, seen = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    for layer in range(trace.layers):
+        codes = drift_of(trace, quantity, layers=slice(layer, layer + 1))[:, 0, first:]
+        known = codes != NOT_EVALUATED
+        seen[layer] = np.count_nonzero(known, axis=-1)
+        above[layer] = np.count_nonzero(known & (codes > last), axis=-1)
+    return above, seen
 
 
 def _share(above: np.ndarray, seen: np.ndarray) -> np.ndarray:

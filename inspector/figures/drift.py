@@ -7,7 +7,8 @@ import plotly.graph_objects as go
 
 from engine.trace.trace import Trace
 from inspector.figures import style
-from inspector.figures.checks import QUANTITY_NAMES, drift_codes, index_of
+from inspector.figures.checks import QUANTITY_NAMES, check_drift, check_kept, index_of
+from inspector.views.drift import drift_of
 
 
 def figure(
@@ -18,8 +19,8 @@ def figure(
     With `layer`, a heat map of S steps (down) by T positions, in which orange dots mark the step
     that unmasked a token. With `step`, a heat map of L layers (down) by T positions. A cell is
     1 - cosine between a row's new and its last computed value, a number without a unit from 0 to
-    2, on the log scale of the page. Cells of rows that were not recomputed, or that had no earlier
-    value, are blank.
+    2, on the log scale of the page. Cells of rows that were not recomputed, that had no earlier
+    value, or that were not recorded are blank.
 
     Args:
         trace: a run recorded at level `layers` or above.
@@ -33,18 +34,22 @@ def figure(
 
     Raises:
         ValueError: not exactly one of `layer` and `step` is given, one of the parameters is
-            invalid, or the trace has no drift.
+            invalid, or the trace has no drift of the quantity, layer or step.
     """
-    codes = drift_codes(trace, quantity)
-    steps, layers, positions = codes.shape
+    check_drift(trace, quantity)
+    steps, layers, positions = trace.steps, trace.layers, len(trace.arrays()["canvas"])
     if (layer is None) == (step is None):
         raise ValueError("layer, step: give exactly one of them, as in layer=0 or step=0")
     if step is None:
         index = index_of("layer", layer, layers)
-        place, rows, plane = f"layer {index + 1}", ("step", steps), codes[:, index]
+        check_kept(trace, "layer", index)
+        plane = drift_of(trace, quantity, layers=slice(index, index + 1))[:, 0]
+        place, rows = f"layer {index + 1}", ("step", steps)
     else:
         index = index_of("step", step, steps)
-        place, rows, plane = f"step {index + 1}", ("layer", layers), codes[index]
+        check_kept(trace, "step", index)
+        plane = drift_of(trace, quantity, slice(index, index + 1))[0]
+        place, rows = f"step {index + 1}", ("layer", layers)
     hover = f"position %{{x}}, {rows[0]} %{{y}}: {style.DRIFT_TITLE} %{{z:.2g}}"
     out = go.Figure(style.log_heat_map(style.drifts(plane), style.DRIFT_TICKS, hover))
     out.add_trace(style.log_colour_bar(style.DRIFT_TITLE, style.DRIFT_TICKS))

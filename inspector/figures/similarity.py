@@ -7,9 +7,15 @@ import plotly.graph_objects as go
 
 from engine.trace.trace import Trace
 from inspector.figures import style
-from inspector.figures.checks import QUANTITY_NAMES, check_choice, check_recorded, index_of
+from inspector.figures.checks import (
+    QUANTITY_NAMES,
+    check_choice,
+    check_kept,
+    check_recorded,
+    index_of,
+)
 from inspector.views.frame import frame
-from inspector.views.similarity import comparison
+from inspector.views.similarity import compared, compared_steps
 
 QUANTITIES = ("k", "v")
 SCALES = ("log", "linear")
@@ -38,19 +44,23 @@ def figure(
         A figure whose first trace is the heat map, with `z` float32 [X, X].
 
     Raises:
-        ValueError: a parameter is invalid, or no steps were compared.
+        ValueError: a parameter is invalid, no steps were compared, or the layer was not recorded.
     """
     check_choice("quantity", quantity, QUANTITIES)
     check_choice("scale", scale, SCALES)
     check_recorded(trace, "drift", "layers")
     if not trace.arrays()["similarity"].size:
-        raise ValueError("trace: no steps were compared, because the run did not end; run it again")
-    found, names = comparison(trace), groups(trace)
-    codes, numbers = found["codes"], found["steps"] + 1
-    index = index_of("layer", layer, codes.shape[2])
+        raise ValueError(
+            "trace: no steps were compared, because the run did not end or did not record K and "
+            "V; run it again"
+        )
+    names, numbers = groups(trace), compared_steps(trace)["steps"] + 1
+    index = index_of("layer", layer, trace.layers)
+    check_kept(trace, "layer", index)
     shown = names[0] if group is None else group
     check_choice("group", shown, names)
-    far = _square(codes[:, QUANTITIES.index(quantity), index, names.index(shown)], len(numbers))
+    codes = compared(trace, QUANTITIES.index(quantity), index)[:, names.index(shown)]
+    far = _square(codes, len(numbers))
     text, axes = "step %{y} and step %{x}", {"x": numbers, "y": numbers}
     if scale == "linear":
         out = go.Figure(

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from engine.config.spec import RunSpec
-from engine.trace.trace import MAX_BYTES, Trace
+from engine.trace.file_format import MAX_BYTES
+from engine.trace.trace import Trace
+from inspector.files.column_notes import STEPS, SUMMARY, TOKENS
 from inspector.files.file_kinds import kind_of
 from inspector.files.replay import Caches, replay_page
 from inspector.files.run_card import run_card
-from inspector.files.tables import steps_table, tokens_table
+from inspector.files.summary import summary_table
+from inspector.files.tables import steps_table, tokens_table, written
 from inspector.page_data.messages import Title
 from inspector.protocol import LANES, Lane
 from inspector.run_store import RaceRecord
@@ -22,39 +28,69 @@ from inspector.run_store import RaceRecord
 RECORDED = "-recorded"
 
 
-def write_race(record: RaceRecord, folder: Path, title: Title, caches: Caches = ()) -> list[str]:
+def write_race(
+    record: RaceRecord,
+    folder: Path,
+    title: Title,
+    caches: Caches = (),
+    limit: int = MAX_BYTES,
+) -> list[str]:
     """Write the files of a race to `folder` and return their paths.
 
-    For each lane: the timed and the recorded trace as `.npz` and, if small enough, as `.json`,
-    and two tables. For the race: a run card and a replay page.
+    For each lane: the timed and the recorded trace as `.npz` and, if small enough, as `.json`. For
+    the race: all tables in one archive, a run card and a replay page. Raises ValueError naming the
+    lane whose trace is too large for a file of `limit` bytes.
     """
     head = f"driftscope-{record.run_id[:8]}"
     with record.lock:
         traces: dict[str, Trace] = dict(record.started())
         traces |= {lane + RECORDED: trace for lane, trace in record.recorded.items()}
         files: dict[str, bytes] = {}
+        paths: list[str] = []
         for name, trace in traces.items():
-            files |= _trace_files(f"{head}-{name}", trace)
-        for lane in record.started():
-            trace = record.trace_for_views(lane) or traces[lane]
-            files[f"{head}-{lane}-steps.csv"] = steps_table(trace).encode()
-            files[f"{head}-{lane}-tokens.csv"] = tokens_table(trace).encode()
+            paths += _write_trace(folder / f"{head}-{name}", name, trace, limit)
+        files[f"{head}-tables.zip"] = tables_archive(record, title)
         card = json.dumps(run_card(record), ensure_ascii=False, indent=1)
         files[f"{head}-run-card.json"] = card.encode()
     files[f"{head}-replay.html"] = replay_page(record, title, caches=caches).encode()
-    return [_write(folder / name, data) for name, data in files.items()]
+    return [*paths, *(_write(folder / name, data) for name, data in files.items())]
 
 
-def _trace_files(name: str, trace: Trace) -> dict[str, bytes]:
-    """The files of a trace by name; a format that the trace is too large for is left out."""
-    out = {}
-    for suffix in ("npz", "json"):
-        try:
-            data = trace.to_bytes() if suffix == "npz" else trace.to_json().encode()
-        except ValueError:
-            continue
-        out[f"{name}.{suffix}"] = data
-    return out
+def tables_archive(record: RaceRecord, title: Title) -> bytes:
+    """All tables of a race as a ZIP archive: the lanes, their steps and tokens, and the columns.
+
+    `columns.csv` has a note on each column of the others.
+    """
+    tables = {"summary.csv": summary_table(record, title)}
+    notes = [("summary.csv", *note) for note in SUMMARY.items()]
+    for lane, timed in record.started().items():
+        trace = record.trace_for_views(lane) or timed
+        for name, table, known in (("steps", steps_table, STEPS), ("tokens", tokens_table, TOKENS)):
+            text = tables[f"{lane}-{name}.csv"] = table(trace)
+            columns = text.partition("\n")[0].split(",")
+            notes += [(f"{lane}-{name}.csv", column, known[column]) for column in columns]
+    tables["columns.csv"] = written(("table", "column", "meaning"), notes)
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in tables.items():
+            archive.writestr(name, text.encode())
+    return out.getvalue()
+
+
+def _write_trace(path: Path, name: str, trace: Trace, limit: int) -> list[str]:
+    """Write a trace as `.npz` and, if it is small, as `.json`; returns the paths.
+
+    `name` is its lane, with RECORDED if it is the recorded trace. Raises ValueError naming both.
+    """
+    paths = [f"{path}.npz"]
+    try:
+        trace.save(paths[0], limit)
+    except ValueError as error:
+        kind = "recording" if name.endswith(RECORDED) else "trace"
+        raise ValueError(f"Lane {name[0].upper()}, {kind}: {error}") from None
+    with suppress(ValueError):  # too large for JSON
+        paths.append(_write(Path(f"{path}.json"), trace.to_json().encode()))
+    return paths
 
 
 def _write(path: Path, data: bytes) -> str:
@@ -62,15 +98,15 @@ def _write(path: Path, data: bytes) -> str:
     return str(path)
 
 
-def read_race(paths: Iterable[str | Path]) -> RaceRecord:
+def read_race(paths: Iterable[str | Path], limit: int = MAX_BYTES) -> RaceRecord:
     """Read one or two traces as a race.
 
     With each file its recorded trace may be given; it has the same name with `-recorded` added.
-    Raises ValueError, which says what is wrong and how to correct it.
+    A file may have `limit` bytes. Raises ValueError, which says what is wrong and what to do.
     """
     files = sorted((Path(path) for path in paths), key=lambda path: path.name)
-    if sum(path.stat().st_size for path in files) > 2 * MAX_BYTES:
-        raise ValueError(f"trace: the files are larger than {2 * MAX_BYTES // 1_000_000} MB")
+    if sum(path.stat().st_size for path in files) > 2 * limit:
+        raise ValueError(f"trace: the files are larger than {2 * limit // 1_000_000} MB")
     timed, recorded = _pairs(files)
     if not 1 <= len(timed) <= len(LANES):
         raise ValueError(
@@ -78,19 +114,19 @@ def read_race(paths: Iterable[str | Path]) -> RaceRecord:
         )
     record = RaceRecord(state="imported")
     for lane, path in zip(LANES, timed, strict=False):
-        record.traces[lane] = _checked(_loaded(path))
+        record.traces[lane] = _checked(_loaded(path, limit))
         start = record.traces[lane].meta["spec"].get("start")
         record.steps_before[lane] = start["step"] if start else 0
         if path.stem in recorded:
-            record.recorded[lane] = _checked(_loaded(recorded[path.stem]))
+            record.recorded[lane] = _checked(_loaded(recorded[path.stem], limit))
             _check_same(lane, record.traces[lane], record.recorded[lane])
     return record
 
 
-def _loaded(path: Path) -> Trace:
+def _loaded(path: Path, limit: int) -> Trace:
     """The trace of a file; ValueError says what the file is, if that is known, or what is wrong."""
     try:
-        return Trace.load(path)
+        return Trace.load(path, limit)
     except ValueError:
         kind = kind_of(path)
         if kind:

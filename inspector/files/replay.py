@@ -16,6 +16,7 @@ from inspector.run_store import RaceRecord
 from inspector.views import registry
 
 MAX_BYTES, NOTE_BYTES = 8_000_000, 1_000
+MOST_PACKED = 50  # recorded drifts are hardly packed to less than a fiftieth
 FIRST = ("frame", "plan", "why", "candidates", "run_card")  # the rest of the page needs these
 ESCAPES = {"<": "\\u003c", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 WHOLE = "It contains everything that was recorded."
@@ -52,24 +53,31 @@ def _views(
     record: RaceRecord, room: int, caches: Caches
 ) -> tuple[dict[str, dict[str, str]], list[str]]:
     """The views of each lane as escaped JSON, in at most `room` bytes, and the names left out."""
-    found = {}
+    found: dict[tuple[str, str], str] = {}
+    missing = []
     with record.lock:
         for lane in record.started():
             for name in registry.VIEWS:
                 trace = record.trace_for_views(lane, name in registry.TIMED)
                 assert trace is not None
+                if name == "drift" and trace.arrays()["drift"].nbytes > MOST_PACKED * room:
+                    missing.append(_titled(name, lane))  # without the minutes of packing it
+                    continue
                 found[lane, name] = _escaped(registry.draw(trace, name, caches))
     order = sorted(found, key=lambda key: (key[1] not in FIRST, len(found[key])))
     views: dict[str, dict[str, str]] = {lane: {} for lane, _ in found}
-    missing = []
     for lane, name in order:
         size = len(found[lane, name].encode()) + len(name) + 4
         if size > room:
-            missing.append(f"{name} of lane {lane.upper()}")
+            missing.append(_titled(name, lane))
             continue
         room -= size
         views[lane][name] = found[lane, name]
     return views, missing
+
+
+def _titled(name: str, lane: str) -> str:
+    return f"{name} of lane {lane.upper()}"
 
 
 def _note(missing: list[str], limit: int) -> str:

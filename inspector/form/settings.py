@@ -18,7 +18,8 @@ from inspector.protocol import LANES, Lane
 
 MAIN = ("gen_length", "block_length", "temperature", "seed")
 ADVANCED = ("cfg_scale", "eos", "eos_suppress", "chat")
-SHARED = ("model", "dtype", "device", "prompt", *MAIN, *ADVANCED)
+RECORDING = ("record_layers", "record_quantities", "record_every", "record_positions")
+SHARED = ("model", "dtype", "device", "prompt", *MAIN, *ADVANCED, *RECORDING)
 STEPS_INFO = {
     True: "Total number of forwards, divided evenly among the blocks.",
     False: "Not used: this unmasker decides how many forwards are made.",
@@ -50,7 +51,8 @@ class Form:
     def race(self, values: Sequence[Any]) -> RaceSpec:
         """The race given by the widgets' values. Raises ValueError, which names the field."""
         found = dict(zip(self.widgets, values, strict=True))
-        found["model"] = _strip(found["model"])
+        for name in ("model", "record_layers", "record_quantities", "record_positions"):
+            found[name] = _strip(found[name])
         shared = {name: _as_field_type(found[name], self.catalog.fields[name]) for name in SHARED}
         lanes = {lane: self._lane(lane, found) for lane in LANES}
         return RaceSpec(
@@ -149,9 +151,10 @@ def build_shared(form: Form) -> None:
     fields, default = form.catalog.fields, form.catalog.default.a
     for name in MAIN:
         form.widgets[name] = widget(fields[name], getattr(default, name), f"ds-{name}")
-    with gr.Accordion("Advanced", open=False):
-        for name in ADVANCED:
-            form.widgets[name] = widget(fields[name], getattr(default, name), f"ds-{name}")
+    for title, names in (("Advanced", ADVANCED), ("Recording", RECORDING)):
+        with gr.Accordion(title, open=False):
+            for name in names:
+                form.widgets[name] = widget(fields[name], getattr(default, name), f"ds-{name}")
 
 
 def build_prompt(form: Form) -> None:

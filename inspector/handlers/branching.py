@@ -10,12 +10,11 @@ import gradio as gr
 from engine.config.spec import RunSpec
 from engine.trace.trace import Trace
 from inspector.handlers.page_handlers import Handlers, buttons, error_text, visitor_id
-from inspector.page_data import messages
+from inspector.page_data import links, messages
 from inspector.protocol import LANES, Lane
 from inspector.run_store import RaceRecord, RunStore
 
 PARENT, FORM = "parent", "form"
-KEPT = ("model", "prompt", "messages", "chat", "gen_length", "fixed", "device", "record")
 GONE = "This run is no longer in memory. Run it again and branch from the new run."
 
 
@@ -30,7 +29,8 @@ class Branching:
 
         Args:
             event: its attributes `run`, `lane`, `step`, `edits` and `settings` define the branch.
-                With an attribute `back`, a run id, that race is shown and nothing is run.
+                The settings are those of the `parent`, of the `form`, or a query after `?`. With
+                an attribute `back`, a run id, that race is shown and nothing is run.
             request: the visitor's request.
             values: the values of the form.
         """
@@ -86,13 +86,17 @@ class Branching:
     ) -> RunSpec:
         """The spec of the branch.
 
-        It has the parent's settings, or the form's lane B with the parent's prompt and length.
+        It has the parent's settings, or others with the parent's prompt and length: those of the
+        form's lane B, or those of a query.
         """
         parent = RunSpec.from_dict(record.started()[lane].meta["spec"]).to_dict()
-        chosen = parent
-        if getattr(event, "settings", PARENT) == FORM:
-            form = self._handlers.form.race(values).b.to_dict()
-            chosen = form | {name: parent[name] for name in KEPT}
+        chosen, form = parent, self._handlers.form
+        wanted = getattr(event, "settings", PARENT)
+        if wanted == FORM:
+            chosen = form.race(values).b.to_dict()
+        elif isinstance(wanted, str) and wanted.startswith("?"):
+            chosen = RunSpec.from_query(wanted, form.catalog.text_knobs).to_dict()
+        chosen |= {name: parent[name] for name in links.KEPT}
         step, edits = getattr(event, "step", None), getattr(event, "edits", None)
         start = {"trace": trace_id(record, lane), "step": step, "edits": edits or []}
         return RunSpec.from_dict(chosen | {"record": "off", "start": start})
@@ -119,9 +123,12 @@ def parents_of(store: RunStore, specs: Iterable[RunSpec]) -> dict[str, Trace]:
 def child_record(parent: RaceRecord, lane: Lane, spec: RunSpec) -> RaceRecord:
     """A new race with the parent's `lane` as lane A and an empty lane B for the branch `spec`."""
     assert spec.start is not None, "a branch has a start"
+    above = RunSpec.from_dict(parent.started()[lane].meta["spec"])
     before = parent.steps_before[lane]
     child = RaceRecord(
         expected=parent.expected, parent=parent.run_id,
+        origin=parent.origin or links.settings(parent.started()),
+        branches=(*parent.branches, links.branch_text(spec, above, lane)), bundled=parent.bundled,
         steps_before={"a": before, "b": before + spec.start.step},
     )  # fmt: skip
     child.traces["a"] = parent.started()[lane]

@@ -18,7 +18,10 @@ from inspector.run_store import RaceRecord
 
 KEPT_EXPORTS = 16
 PLAIN = "plain"
-READY = "Ready: traces, tables, a run card, and a page that replays the race without a server."
+READY = (
+    "Ready: traces, a ZIP of all tables with a note on each column, a run card, and a page that "
+    "replays the race without a server."
+)
 
 
 class FileService:
@@ -34,7 +37,7 @@ class FileService:
         self._trace = export.cached_reader(self._methods or Path())
 
     def export(self, request: gr.Request) -> tuple[list[str] | None, str]:
-        """Write the visitor's last race to files; returns their paths and a note."""
+        """Write the visitor's last race to files; returns their paths, or None, and a note."""
         record = self._handlers.current(request)
         if record is None or not record.started():
             return None, "Nothing to export: press Run first."
@@ -45,14 +48,20 @@ class FileService:
         folder = root / secrets.token_hex(8)
         folder.mkdir()
         catalog = self._handlers.form.catalog
-        return export.write_race(record, folder, catalog.title, catalog.methods["cache"]), READY
+        caches, limit = catalog.methods["cache"], catalog.trace_bytes
+        try:
+            return export.write_race(record, folder, catalog.title, caches, limit), READY
+        except ValueError as error:
+            return None, f"Not exported. {error_text(error)}"
 
     def import_files(self, request: gr.Request, paths: list[str] | None) -> tuple[Any, str]:
         """Show traces from uploaded files; returns a message for the page and a note."""
         if not paths:
             return gr.skip(), ""
         try:
-            document = self._show(export.read_race(paths), request)
+            document = self._show(
+                export.read_race(paths, self._handlers.form.catalog.trace_bytes), request
+            )
         except Exception as error:
             return gr.skip(), f"Not imported. {error_text(error)}"
         return document, "Imported. Nothing is computed. The times are those in the file."
@@ -71,7 +80,7 @@ class FileService:
         if name not in [known for _, known in self.recorded()]:
             return gr.skip()
         try:
-            record = RaceRecord(state="example")
+            record = RaceRecord(state="example", bundled=name)
             challenger = self._trace(name)
             record.traces = {"a": self._plain(challenger), "b": challenger}
             prompt = str(record.traces["a"].meta["spec"].get("prompt", ""))
@@ -79,6 +88,12 @@ class FileService:
             return self._show(record, request)
         except (ValueError, OSError) as error:
             return messages.notice("failed", f"This recorded run cannot be shown ({error}).")
+
+    def show_linked(self, request: gr.Request) -> tuple[Any, Any]:
+        """Show the recorded run that the page's link names; returns a message and its name."""
+        name = request.query_params.get("recorded")
+        known = name in [one for _, one in self.recorded()]
+        return (self.show_recorded(request, name), name) if known else (gr.skip(), gr.skip())
 
     def _plain(self, challenger: Trace) -> Trace:
         """Plain decoding by the challenger's end-of-text rule, if it was recorded."""

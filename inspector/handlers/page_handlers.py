@@ -21,7 +21,7 @@ from inspector.form.settings import Form
 from inspector.page_data import messages, plan, tokens
 from inspector.page_data.messages import to_json
 from inspector.protocol import Control, Lane, Session
-from inspector.run_store import KnownProblems, LiveRuns, RaceRecord, RunStore
+from inspector.run_store import KnownProblems, LiveRuns, RaceRecord, RunStore, store_bytes
 from inspector.server.throttle import coalesce
 
 MAX_HZ = 8.0
@@ -30,7 +30,10 @@ RUNS: dict[str, Any] = {
     "concurrency_id": "runs",
 }  # above the engine's limit of waiting runs
 MAX_ERROR_CHARS = 1_000
-RESERVED = ("view", "deep_link", "logs", "lesson", "cursor", "look")  # query keys, not settings
+RESERVED = (  # query keys that are not settings
+    "view", "deep_link", "logs", "lesson", "cursor", "look", "show", "align", "colour", "branch",
+    "recorded",
+)  # fmt: skip
 MAX_SHOTS = 8
 BUTTONS = ("run", "pause", "step", "resume", "stop")
 ENABLED = {
@@ -53,7 +56,7 @@ class Handlers:
     def __init__(self, session: Session, form: Form) -> None:
         self.session = session
         self.form = form
-        self.store = RunStore()
+        self.store = RunStore(store_bytes(form.catalog.trace_bytes))
         self.live_runs = LiveRuns()
         self.known_problems = KnownProblems()
         self._example = ""

@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from engine.core import drift_codes
-from engine.core.events import GUIDED, PARTS, QUANTITIES, SITES
+from engine.core.events import GUIDED, PARTS, SITES
 from engine.trace.trace import Trace
 from inspector.lessons.choices import DARE_CHOICES, DLLM_CHOICES
 from inspector.page_data.compare import answer_ids, text_cost
 from inspector.page_data.tokens import generation, stop_ids
+from inspector.views.drift import drift_of
 from inspector.views.queries import REUSED, dare_part
 from inspector.views.verdicts import spans
 
@@ -56,7 +57,7 @@ def last_word(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdic
 def kept_by_causal(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
     """Lesson 2: number of answer tokens before the one just unmasked whose V changed."""
     trace, step, layer = traces["a"], 12, -1
-    drift = drift_codes.decode(trace.arrays()["drift"][step, layer, QUANTITIES.index("v")])
+    drift = drift_codes.decode(drift_of(trace, "v", slice(step, step + 1))[0, layer])
     fresh = int(np.flatnonzero(trace.step_map() == step - 1)[0])
     before = generation(trace)
     before = before[before < fresh]
@@ -77,7 +78,7 @@ def kept_by_causal(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> V
 
 def drifted_share(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
     """Lesson 3: percentage of the rows of layer 5 (index 4) whose V drifts by more than 0.05."""
-    codes = traces["a"].arrays()["drift"][:, 4, QUANTITIES.index("v")]
+    codes = drift_of(traces["a"], "v", layers=slice(4, 5))
     known = codes[codes != drift_codes.NOT_EVALUATED]
     share = 100 * float((drift_codes.decode(known) > DRIFTED).mean())
     found = number(given)
@@ -144,7 +145,7 @@ def missed_row(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdi
         near = ", ".join(str(s + 1) for s in arrays["probe_step"].tolist())
         return False, f"Step {step + 1} was not probed; the probed steps are {near}."
     site = SITES.index("attn")
-    codes = arrays["probe_moved"][probed[0], layer, site].astype(int)
+    codes = trace.cells("probe_moved")[probed[0], layer, site].astype(int)
     renewed = trace.recompute_map()[step, layer, site]
     moved = np.where(codes == drift_codes.NOT_EVALUATED, -1, codes)
     known = moved >= 0

@@ -25,9 +25,10 @@ from inspector.server.gate import Gate
 
 
 class Page(gr.Blocks):
-    """The page, and its routes beside those of Gradio."""
+    """The page, its routes beside those of Gradio, and the size of the largest trace file."""
 
     routes: tuple[Route, ...] = ()
+    trace_bytes: int = 0
 
 
 def build(session: Session, examples: Path | None = None) -> Page:
@@ -45,6 +46,7 @@ def build(session: Session, examples: Path | None = None) -> Page:
     with demo:
         handlers = Handlers(session, form)
         demo.routes = SliceService(handlers).routes()
+        demo.trace_bytes = form.catalog.trace_bytes
         add_api(handlers)
         gr.HTML(
             html_template=static_files.text("title.html"), elem_id="ds-title", **static_files.BARE
@@ -69,9 +71,10 @@ def first_tab(request: gr.Request) -> Any:
 
 def launch_options(page: Page) -> dict[str, Any]:
     """The arguments for `page.launch`: theme, style sheets, limits, middleware and routes."""
+    gate = Middleware(Gate, trace_bytes=page.trace_bytes)
     return {
         "theme": theme(), "css": static_files.css(), "footer_links": ["api", "settings"],
-        "ssr_mode": False, "run_history": False, "max_file_size": "64mb",
+        "ssr_mode": False, "run_history": False, "max_file_size": page.trace_bytes,
         "state_session_capacity": 64, "max_threads": 64,
-        "app_kwargs": {"middleware": [Middleware(Gate)], "routes": [bundle_route(), *page.routes]},
+        "app_kwargs": {"middleware": [gate], "routes": [bundle_route(), *page.routes]},
     }  # fmt: skip

@@ -18,6 +18,7 @@ from inspector.handlers.branching import Branching
 from inspector.handlers.file_service import FileService
 from inspector.handlers.page_handlers import BUTTONS, MAX_SHOTS, RUNS, Handlers
 from inspector.handlers.view_service import ViewService
+from inspector.page_data.sizes import size
 from inspector.protocol import LANES
 
 PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
@@ -54,8 +55,9 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Non
         elem_id="ds-race", server_functions=[replay, view],
         **static_files.BARE | {"js_on_load": static_files.script("race", ("record", "branch"))},
     )  # fmt: skip
-    _files(files, race)
+    _files(files, race, handlers.form.catalog.trace_bytes)
     recorded.input(files.show_recorded, recorded, race, **RAW, **FLAG)
+    demo.load(files.show_linked, None, [race, recorded], **FLAG)
     planned = _wire_settings(demo, handlers, plan, race, keys["run"])
     _wire_presets(form, presets)
     renewed = _renewing(handlers)
@@ -132,7 +134,7 @@ def _recorded(files: FileService) -> gr.Dropdown:
     )  # fmt: skip
 
 
-def _files(files: FileService, race: gr.HTML) -> None:
+def _files(files: FileService, race: gr.HTML, most: int) -> None:
     with gr.Accordion("Export and import", open=False, elem_id="ds-files"), gr.Row():
         with gr.Column(min_width=280):
             gr.Markdown(
@@ -145,7 +147,8 @@ def _files(files: FileService, race: gr.HTML) -> None:
         with gr.Column(min_width=280):
             gr.Markdown(
                 "View one trace, or two side by side, each with its `-recorded` file if there is "
-                "one. Nothing is computed."
+                f"one. A file may have {size(most)}. Nothing is "
+                "computed."
             )
             given = gr.File(
                 label="Traces (.npz or .json)", file_count="multiple",

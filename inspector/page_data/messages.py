@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.core.events import Event, RunFinished, RunStarted, StepEvent, Waiting
 from engine.trace.trace import Trace
-from inspector.page_data import compare, timeline, tokens
+from inspector.page_data import compare, links, timeline, tokens
 from inspector.protocol import Lane
 from inspector.run_store import RaceRecord
 
@@ -105,6 +105,7 @@ def whole(record: RaceRecord, title: Title) -> str:
         if record.state not in ("running", "paused"):
             out["summary"] = compare.summarise(record.started(), record.expected)
             out["question"] = _question(record)
+            out["link"] = links.link(record)
         return to_json(out | ({"message": record.message} if record.message else {}))
 
 

@@ -70,7 +70,10 @@ def end_of_text(rules: Sequence[str]) -> str:
 
 
 def memory(plans: Iterable[Mapping[str, Any]]) -> str:
-    """Memory of the weights (once) and of both runs, and the downloads needed before the race."""
+    """Memory of the weights (once) and of both runs, downloads needed, and size of a recording.
+
+    If a recording would be refused, the reason follows.
+    """
     rows = list(plans)
     weights, free, fetched = (rows[0][f"{name}_bytes"] for name in ("weights", "free", "fetch"))
     parts = []
@@ -86,7 +89,11 @@ def memory(plans: Iterable[Mapping[str, Any]]) -> str:
     asked = sum(row.get("gpu_seconds", 0) for row in rows)
     if asked:
         parts.append(f"requests {asked} s of your ZeroGPU quota")
-    return "; ".join(parts)
+    recordings = [row["recording"] for row in rows if row.get("recording")]
+    if recordings:
+        parts.append(f"recording: about {size(sum(one['bytes'] for one in recordings))}")
+    problem = next(filter(None, (one["problem"] for one in recordings)), "")
+    return "; ".join([*parts, problem] if problem else parts)
 
 
 def _count(number: int, noun: str) -> str:

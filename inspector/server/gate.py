@@ -12,13 +12,12 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from engine.trace.trace import MAX_BYTES
 from inspector.server.request_checks import SESSION, Refused, check_body
 
 API = "/gradio_api/"
 MAX_JSON_BYTES = 1_000_000
-MAX_UPLOAD_BYTES = 2 * MAX_BYTES + 1_000_000  # the files of a race and the form around them
-MAX_FOLDER_BYTES = 2_000_000_000
+FORM_BYTES = 1_000_000  # around the files of an upload
+MIN_FOLDER_BYTES = 2_000_000_000
 STALE_S = 3_600
 BLOCKED_PATHS = re.compile(  # Gradio routes that this app does not use
     r"/(monitoring|login|logout|runs)(/|$)"
@@ -32,13 +31,14 @@ RANGE = re.compile(r"bytes=\d*-\d*")
 class Gate:
     """ASGI middleware that checks routes, the size of bodies before parsing, and JSON bodies.
 
-    A JSON body is read up to MAX_JSON_BYTES and checked by `check_body`. An upload is cut off at
-    MAX_UPLOAD_BYTES, and refused while the upload folder has more than MAX_FOLDER_BYTES. A refusal
-    has a 4xx status; its `detail` names the field and how to correct it.
+    A JSON body is read up to MAX_JSON_BYTES and checked by `check_body`. An upload is cut off after
+    two traces of `trace_bytes`, and refused while the upload folder has more than two uploads and
+    MIN_FOLDER_BYTES. A refusal has a 4xx status; its `detail` names the field and its correction.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, trace_bytes: int) -> None:
         self._app = app
+        self._most_upload = 2 * trace_bytes + FORM_BYTES
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request to Gradio, or refuse it."""
@@ -47,7 +47,10 @@ class Gate:
             return
         try:
             _check_route(scope)
-            passed = await _checked_body(scope, receive) if scope["method"] == "POST" else receive
+            if scope["method"] == "POST":
+                passed = await self._checked_body(scope, receive)
+            else:
+                passed = receive
             await self._serve(scope, passed, send)
         except Refused as refusal:
             answer = JSONResponse({"detail": str(refusal)}, refusal.status)
@@ -60,6 +63,23 @@ class Gate:
             if not _uploads(scope):
                 raise
             raise Refused("upload: expected files, each with a name") from None
+
+    async def _checked_body(self, scope: Scope, receive: Receive) -> Receive:
+        """Check a POST request's body; returns the channel from which Gradio reads it."""
+        kind = Headers(scope=scope).get("content-type", "application/json").split(";")[0].strip()
+        uploads = _uploads(scope)
+        if uploads != (kind == "multipart/form-data"):
+            expected = "multipart/form-data" if uploads else "application/json"
+            raise Refused(f"Content-Type: expected {expected}", 415)
+        if uploads:
+            most_held = max(MIN_FOLDER_BYTES, 2 * self._most_upload)
+            _clean_upload_folder(Path(scope["app"].uploaded_file_dir), most_held)
+            _check_length(scope, self._most_upload)
+            return _limited(receive, self._most_upload)
+        _check_length(scope, MAX_JSON_BYTES)
+        body = await _read(receive, MAX_JSON_BYTES)
+        check_body(scope["app"], scope["path"].rstrip("/").removeprefix(API), body)
+        return _replayed(body, receive)
 
 
 def _uploads(scope: Scope) -> bool:
@@ -81,23 +101,6 @@ def _check_route(scope: Scope) -> None:
         return
     if not SESSION.fullmatch(given):
         raise Refused("session_hash: expected 1 to 64 letters, digits, - or _", 422)
-
-
-async def _checked_body(scope: Scope, receive: Receive) -> Receive:
-    """Check a POST request's body; returns the channel from which Gradio reads it."""
-    kind = Headers(scope=scope).get("content-type", "application/json").split(";")[0].strip()
-    uploads = _uploads(scope)
-    if uploads != (kind == "multipart/form-data"):
-        expected = "multipart/form-data" if uploads else "application/json"
-        raise Refused(f"Content-Type: expected {expected}", 415)
-    if uploads:
-        _clean_upload_folder(Path(scope["app"].uploaded_file_dir))
-        _check_length(scope, MAX_UPLOAD_BYTES)
-        return _limited(receive, MAX_UPLOAD_BYTES)
-    _check_length(scope, MAX_JSON_BYTES)
-    body = await _read(receive, MAX_JSON_BYTES)
-    check_body(scope["app"], scope["path"].rstrip("/").removeprefix(API), body)
-    return _replayed(body, receive)
 
 
 def _check_length(scope: Scope, most: int) -> None:
@@ -146,8 +149,8 @@ def _limited(receive: Receive, most: int) -> Receive:
     return count
 
 
-def _clean_upload_folder(folder: Path) -> None:
-    """Remove the remains of interrupted uploads; refuse the upload if the folder is full."""
+def _clean_upload_folder(folder: Path, most: int) -> None:
+    """Remove the remains of interrupted uploads; refuse the upload above `most` bytes."""
     held = 0
     for path in folder.rglob("*"):
         try:
@@ -158,5 +161,5 @@ def _clean_upload_folder(folder: Path) -> None:
                 held += found.st_size
         except FileNotFoundError:
             continue  # Gradio removes old files at the same time
-    if held > MAX_FOLDER_BYTES:
+    if held > most:
         raise Refused("upload: the server has no space for files now; try again in an hour", 413)

@@ -14,11 +14,14 @@ from inspector.slices.fields import Fields, SliceError
 from inspector.slices.message import Cut
 from inspector.views import verdicts
 from inspector.views.candidates import NO_CANDIDATE, PROBABILITY_SCALE, best_probabilities, check
+from inspector.views.drift import check as check_drift
 from inspector.views.drift import drift_of
-from inspector.views.error import probed
+from inspector.views.error import check as check_probed
+from inspector.views.error import errors_of
 from inspector.views.guider import check_guided
 from inspector.views.queries import NEVER, ages
 from inspector.views.schedule import check as check_plan
+from inspector.views.similarity import check as check_compared
 from inspector.views.similarity import compared, compared_steps, step_matrix
 
 Fold = Callable[[np.ndarray, tuple[int, int]], np.ndarray]
@@ -30,15 +33,20 @@ AXES = {"steps": "step", "probes": "probe", "layers": "layer", "positions": "pos
 
 def drift_map(trace: Trace, fields: Fields) -> Cut:
     """Drift codes of a quantity: of a `layer`, steps by positions; of a `step`, layers by these."""
-    codes = drift_of(trace, fields.choice("quantity", QUANTITIES))
-    rows, plane = _plane(fields, codes, "steps", "step")
+    quantity = fields.choice("quantity", QUANTITIES)
+    check_drift(trace)
+    rows, *part = _part(fields, "steps", "step", trace.steps, trace.layers)
+    plane = _plane(drift_of(trace, quantity, *part))
     return _map(fields, plane, (rows, "positions"), "maximum", {"no_data": NOT_EVALUATED})
 
 
 def error_map(trace: Trace, fields: Fields) -> Cut:
     """Error codes of a site: of a `layer`, probes by positions; of a `probe`, layers by these."""
     site = SITES.index(fields.choice("quantity", SITES))
-    rows, plane = _plane(fields, probed(trace)[:, :, site], "probes", "probe")
+    check_probed(trace)
+    probes = len(trace.arrays()["probe_step"])
+    rows, *part = _part(fields, "probes", "probe", probes, trace.layers)
+    plane = _plane(errors_of(trace, site, *part))
     return _map(fields, plane, (rows, "positions"), "maximum", {"no_data": NOT_EVALUATED})
 
 
@@ -46,7 +54,8 @@ def plan_map(trace: Trace, fields: Fields) -> Cut:
     """Share of rows recomputed at a site: of a `layer` or of a `step`, as codes 0 to 254."""
     check_plan(trace)
     site = SITES.index(fields.choice("quantity", SITES))
-    rows, bits = _plane(fields, trace.arrays()["plan"][:, :, site], "steps", "step")
+    rows, *part = _part(fields, "steps", "step", trace.steps, trace.layers)
+    bits = _plane(trace.arrays()["plan"][:, :, site][tuple(part)])
     length = len(trace.arrays()["canvas"])
     high, wide = fields.window(AXES[rows], len(bits)), fields.window("position", length)
     flags = np.unpackbits(bits[high], axis=-1, count=length)[:, wide].view(bool)
@@ -66,12 +75,12 @@ def age_map(trace: Trace, fields: Fields) -> Cut:
 
 def similarity_map(trace: Trace, fields: Fields) -> Cut:
     """Codes of 1 - cosine of `quantity` k or v, in a `layer` and a `group`: step by step."""
-    codes = compared(trace)
+    check_compared(trace)
+    found = compared_steps(trace)
     kind = SITES.index(fields.choice("quantity", SITES[:2]))
-    layer = fields.whole("layer", 0, codes.shape[2])
-    group = fields.whole("group", 0, codes.shape[3])
-    steps = len(compared_steps(trace)["steps"])
-    matrix = step_matrix(codes[:, kind, layer, group], steps)
+    layer = fields.whole("layer", 0, trace.layers)
+    group = fields.whole("group", 0, len(found["groups"]))
+    matrix = step_matrix(compared(trace, kind, layer)[:, group], len(found["steps"]))
     return _map(fields, matrix, ("steps", "others"), "mean", {"no_data": NOT_EVALUATED})
 
 
@@ -92,15 +101,22 @@ def verdict_map(trace: Trace, fields: Fields) -> Cut:
     return _map(fields, verdicts.cells(trace), ("steps", "tokens"), "maximum", facts)
 
 
-def _plane(
-    fields: Fields, array: np.ndarray, rows: str, name: str
-) -> tuple[str, np.ndarray]:  # fmt: skip
-    """The rows' axis and the plane of `array` [rows, L, columns] at a `layer` or at a `name`."""
+def _part(
+    fields: Fields, rows: str, name: str, count: int, layers: int
+) -> tuple[str, slice, slice]:
+    """The rows' axis and the part of an array [count, layers, columns] at a `layer` or a `name`."""
     if fields.has("layer") == fields.has(name):
         raise SliceError("layer", f"give either layer or {name}")
     if fields.has("layer"):
-        return rows, array[:, fields.whole("layer", 0, array.shape[1])]
-    return "layers", array[fields.whole(name, 0, len(array))]
+        layer = fields.whole("layer", 0, layers)
+        return rows, slice(0, count), slice(layer, layer + 1)
+    row = fields.whole(name, 0, count)
+    return "layers", slice(row, row + 1), slice(0, layers)
+
+
+def _plane(part: np.ndarray) -> np.ndarray:
+    """An array [rows, 1, columns] or [1, rows, columns] without the axis of one."""
+    return part.reshape(-1, part.shape[-1])
 
 
 def _map(

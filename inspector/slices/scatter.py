@@ -10,7 +10,7 @@ from engine.trace.trace import Trace
 from inspector.slices.fields import Fields, SliceError
 from inspector.slices.message import Cut
 from inspector.views import scatter as view
-from inspector.views.drift import drift_of
+from inspector.views.drift import check
 
 MAX_ROWS = 4_000_000  # rows of all layers that are counted in one request
 
@@ -20,19 +20,21 @@ def scatter(trace: Trace, fields: Fields) -> Cut:
 
     Without `layer`, evenly spaced steps are counted so that at most MAX_ROWS rows are, and `stats`
     and `rows` also have each layer for itself: float32 [L + 1, 3] and int32 [L + 1], otherwise [3]
-    and []. `counts` are int32 [BINS, BINS].
+    and []. `counts` are int32 [BINS, BINS]. The fact `every` is the distance of the steps counted.
     """
     pair = fields.choice("x", QUANTITIES), fields.choice("y", QUANTITIES)
     if pair not in view.PAIRS:
         known = ", ".join(f"{x} and {y}" for x, y in view.PAIRS)
         raise SliceError("y", f"this pair is not compared; choose from {known}")
-    drift_of(trace, pair[0])
-    drift = trace.arrays()["drift"]
+    check(trace)
+    steps = trace.arrays()["drift_step"]
+    apart = int(np.diff(steps).min(initial=trace.steps)) if len(steps) > 1 else 1
     if fields.has("layer"):
-        joint = view.joint_counts(drift[:, fields.whole("layer", 0, drift.shape[1])], *pair)
-        return _found(view.binned(joint), view.correlations(joint), joint.sum(), 1)
-    every = -(-drift.shape[1] * drift.shape[3] * len(drift) // MAX_ROWS)
-    counts, stats, rows = view.of_pair(drift[::every], *pair)
+        joint = view.joint_counts(trace, *pair, fields.whole("layer", 0, trace.layers))
+        return _found(view.binned(joint), view.correlations(joint), joint.sum(), apart)
+    rows_held = trace.arrays()["drift"][:, :, 0].size
+    every = apart * -(-rows_held // MAX_ROWS)
+    counts, stats, rows = view.of_pair(trace, *pair, slice(int(steps[0]), None, every))
     return _found(counts.sum(0), stats, rows, every)
 
 

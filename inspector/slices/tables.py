@@ -13,6 +13,7 @@ from inspector.page_data.row_counts import count_above
 from inspector.slices.fields import Fields, SliceError
 from inspector.slices.message import Cut
 from inspector.views import candidates, error, guider, queries, schedule, similarity
+from inspector.views.drift import check as check_drift
 from inspector.views.drift import drift_of
 from inspector.views.frame import frame_facts
 
@@ -51,16 +52,20 @@ def token(trace: Trace, fields: Fields) -> Cut:
     weights = np.array([1 << site for site in range(len(SITES))], np.uint8)
     found = {"sites": (done * weights).sum(-1, dtype=np.uint8)}
     if len(arrays["drift"]):
-        found["drift"] = np.moveaxis(arrays["drift"][steps, :, :, position], 2, 0)
+        place = slice(position, position + 1)
+        found["drift"] = np.moveaxis(trace.cells("drift", steps, positions=place)[..., 0], 2, 0)
     return Cut(found, {"quantities": list(QUANTITIES), "no_data": NOT_EVALUATED} | _span(steps))
 
 
 def counts(trace: Trace, fields: Fields) -> Cut:
     """Rows of a position window with a drift above `code`, or with any drift: [S, L]."""
-    codes = drift_of(trace, fields.choice("quantity", QUANTITIES))
+    quantity = fields.choice("quantity", QUANTITIES)
+    check_drift(trace)
     code = fields.whole("code", 0, NOT_EVALUATED) if fields.has("code") else -1
-    window = fields.window("position", codes.shape[-1])
-    return Cut({"rows": count_above(codes[..., window], code).astype(np.uint16)})
+    window = fields.window("position", len(trace.arrays()["canvas"]))
+    layers = (drift_of(trace, quantity, layers=slice(i, i + 1)) for i in range(trace.layers))
+    rows = [count_above(codes[None, :, 0, window], code)[0] for codes in layers]
+    return Cut({"rows": np.stack(rows, 1).astype(np.uint16)})
 
 
 def rows_done(trace: Trace, fields: Fields) -> Cut:
@@ -91,7 +96,8 @@ def query_facts(trace: Trace, fields: Fields) -> Cut:
 
 def query_histogram(trace: Trace, fields: Fields) -> Cut:
     """Rows of a `layer` by query drift [4, 2, bins]."""
-    layer = fields.whole("layer", 0, queries.query_codes(trace).shape[1])
+    queries.check(trace)
+    layer = fields.whole("layer", 0, trace.layers)
     return Cut({"counts": queries.layer_histogram(trace, layer)})
 
 
@@ -102,37 +108,39 @@ def query_reuse(trace: Trace, fields: Fields) -> Cut:
 
 def similarity_facts(trace: Trace, fields: Fields) -> Cut:
     """The compared steps and groups, and the mean change of K and V between steps [2, L, G]."""
-    codes, found = similarity.compared(trace), similarity.compared_steps(trace)
-    return Cut(found | {"change": similarity.change_per_step(codes, len(found["steps"]))})
+    found = similarity.comparison(trace)
+    codes, steps = found.pop("codes"), len(found["steps"])
+    return Cut(found | {"change": similarity.change_per_step(codes, steps)})
 
 
 def similarity_row(trace: Trace, fields: Fields) -> Cut:
     """One compared step (`index`) against those up to it, in a `layer`: codes [X, G]."""
-    codes = similarity.compared(trace)
+    similarity.check(trace)
     kind = SITES.index(fields.choice("quantity", SITES[:2]))
-    layer = fields.whole("layer", 0, codes.shape[2])
+    layer = fields.whole("layer", 0, trace.layers)
     index = fields.whole("index", 0, len(similarity.compared_steps(trace)["steps"]))
     start = index * (index + 1) // 2
-    return Cut({"codes": codes[start : start + index + 1, kind, layer]})
+    pairs = slice(start, start + index + 1)
+    return Cut({"codes": similarity.compared(trace, kind, layer, pairs)})
 
 
 def error_facts(trace: Trace, fields: Fields) -> Cut:
     """The probed steps, their predictions summed up, and whether there is a bound (DARE)."""
-    error.probed(trace)
-    bounded = queries.dare_part(trace) is not None
+    error.check(trace)
+    bounded = error.bounded_part(trace) is not None
     return Cut.of(error.error_facts(trace) | {"bounded": bounded})
 
 
 def error_mean(trace: Trace, fields: Fields) -> Cut:
     """Mean error of a site by probe and layer [E, L]."""
-    codes = error.probed(trace)
+    error.check(trace)
     site = SITES.index(fields.choice("quantity", SITES))
-    return Cut({"mean": error.mean_errors(codes[:, :, site])})
+    return Cut({"mean": error.mean_errors(error.errors_of(trace, site))})
 
 
 def error_recall(trace: Trace, fields: Fields) -> Cut:
     """Recall of the rows chosen at a site, and of a random choice, by probe and layer [E, L]."""
-    error.probed(trace)
+    error.check(trace)
     site = SITES.index(fields.choice("quantity", SITES))
     recall, chance = error.recalls(trace, [site])
     return Cut({"recall": recall[..., 0], "chance": chance[..., 0]})
@@ -140,17 +148,21 @@ def error_recall(trace: Trace, fields: Fields) -> Cut:
 
 def error_bound(trace: Trace, fields: Fields) -> Cut:
     """DARE's proxy [E, 2] and the true error [E] of a `layer`."""
-    layers = error.probed(trace).shape[1]
-    if queries.dare_part(trace) is None:
-        raise ValueError("Only a run with DARE has a bound.")
-    proxy, true = error.layer_bound(trace, fields.whole("layer", 0, layers))
+    error.check(trace)
+    if error.bounded_part(trace) is None:
+        raise ValueError(
+            "Only a run with DARE that recorded q0 and attn in every step has a bound."
+        )
+    proxy, true = error.layer_bound(trace, fields.whole("layer", 0, trace.layers))
     return Cut({"proxy": proxy, "true": true})
 
 
 def error_predictions(trace: Trace, fields: Fields) -> Cut:
     """The compared predictions of a `probe`."""
-    probe = fields.whole("probe", 0, len(error.probed(trace)))
-    rows = np.flatnonzero(trace.arrays()["probe_row"] == probe)
+    error.check(trace)
+    arrays = trace.arrays()
+    probe = fields.whole("probe", 0, len(arrays["probe_step"]))
+    rows = np.flatnonzero(arrays["probe_row"] == probe)
     return Cut.of(error.predictions(trace, rows))
 
 

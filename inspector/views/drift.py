@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from engine.core.events import QUANTITIES
+from engine.trace.cells import EVERY
 from engine.trace.trace import Trace
 from inspector.page_data.packing import packed
 
@@ -14,17 +15,24 @@ from inspector.page_data.packing import packed
 def drift(trace: Trace) -> dict[str, Any]:
     """The drift codes uint8 [S, L, Q, T] of a run recorded at level `layers`.
 
-    Q counts `quantities`. Compare figure 2 of FlashDLM.
+    Q counts `quantities`; 255 where nothing was recorded. Compare figure 2 of FlashDLM.
     """
-    return {"quantities": list(QUANTITIES), "drift": packed(trace.arrays()["drift"])}
+    return {"quantities": list(QUANTITIES), "drift": packed(trace.cells("drift"))}
 
 
-def drift_of(trace: Trace, quantity: str) -> np.ndarray:
-    """The drift codes of one quantity, uint8 [S, L, T], a view of the recorded array.
-
-    Raises ValueError if the run has no drifts.
-    """
-    codes = trace.arrays()["drift"]
-    if not codes.size:
+def check(trace: Trace) -> None:
+    """Raise ValueError if the run has no drifts."""
+    if not trace.arrays()["drift"].size:
         raise ValueError("This run has no recorded drifts: press Record to see them.")
-    return codes[:, :, QUANTITIES.index(quantity)]
+
+
+def drift_of(
+    trace: Trace, quantity: str, steps: slice = EVERY, layers: slice = EVERY
+) -> np.ndarray:
+    """The drift codes of one quantity, uint8 [S, L, T], 255 where nothing was recorded.
+
+    `steps` and `layers` choose a part of them. Raises ValueError if the run has no drifts.
+    """
+    check(trace)
+    index = QUANTITIES.index(quantity)
+    return trace.cells("drift", steps, layers, slice(index, index + 1))[:, :, 0]

@@ -9,12 +9,13 @@ import numpy as np
 
 from engine.core.drift_codes import DRIFTS, NOT_EVALUATED, decode
 from engine.core.events import KINDS, QUANTITIES, SITES
+from engine.trace.cells import EVERY
 from engine.trace.trace import Trace
 from inspector.page_data.packing import pack_arrays
 from inspector.page_data.tokens import pieces
-from inspector.views.queries import REUSED, dare_part
+from inspector.views.queries import REUSED, dare_part, layer_codes
 
-ATTENTION = SITES.index("attn")
+ATTENTION, QUERY = SITES.index("attn"), QUANTITIES.index("q0")
 
 
 def error(trace: Trace) -> dict[str, Any]:
@@ -23,18 +24,20 @@ def error(trace: Trace) -> dict[str, Any]:
     Returns a document with:
 
     - `step` [E]: the probed steps;
-    - `error` [E, L, 4, T]: drift codes of 1 - cosine, 255 for a row that was not in the forward;
+    - `error` [E, L, 4, T]: drift codes of 1 - cosine, 255 for a row that was not in the forward
+      or not recorded;
       `mean` [E, L, 4]: the mean over the rows that were;
     - for each compared row of logits: `row` (index into `step`), `position`, `tv` (total
       variation) and `top` (most likely id in the run, and in the exact forward);
     - `count`, `mean_tv`, `worst_tv`, `flips` [E]: these rows summed up by step;
     - `recall`, `chance` [E, L, 4]: see `recalls`;
     - `proxy` [E, L, 2], `true` [E, L]: see `bounds`. None without DARE, because no other method
-      computes the queries of the rows that it reuses.
+      computes the queries of the rows that it reuses, and None if not all of it was recorded.
 
     Raises ValueError if the run was not probed.
     """
-    codes, facts = probed(trace), error_facts(trace)
+    check(trace)
+    codes, facts = trace.cells("probe_error"), error_facts(trace)
     recall, chance = recalls(trace)
     bound = bounds(trace)
     own: dict[str, Any] = {
@@ -47,12 +50,16 @@ def error(trace: Trace) -> dict[str, Any]:
     return pack_arrays(facts | predictions(trace, slice(None)) | own)
 
 
-def probed(trace: Trace) -> np.ndarray:
-    """The array `error` of `error`; ValueError if the run was not probed."""
+def check(trace: Trace) -> None:
+    """Raise ValueError if the run was not probed."""
     arrays = trace.arrays()
     if not all(len(arrays[name]) for name in ("probe_step", "plan", "drift")):
         raise ValueError("This run was not probed: press Record and probe to compare it.")
-    return arrays["probe_error"]
+
+
+def errors_of(trace: Trace, site: int, probes: slice = EVERY, layers: slice = EVERY) -> np.ndarray:
+    """The array `error` of `error` of one site, uint8 [E, L, T], or a part of it."""
+    return trace.cells("probe_error", probes, layers, slice(site, site + 1))[:, :, 0]
 
 
 def error_facts(trace: Trace) -> dict[str, np.ndarray]:
@@ -111,7 +118,10 @@ def recalls(
     none were recomputed.
     """
     arrays = trace.arrays()
-    steps, moved = arrays["probe_step"], arrays["probe_moved"][:, :, list(sites)]
+    steps = arrays["probe_step"]
+    moved = np.concatenate(
+        [trace.cells("probe_moved", quantities=slice(i, i + 1)) for i in sites], 2
+    )
     chosen = trace.recompute_map(steps)[:, :, list(sites)]
     free = np.ones((len(steps), moved.shape[-1]), bool)
     if len(arrays["planned"]):
@@ -138,28 +148,40 @@ def recall_at_k(moved: np.ndarray, chosen: np.ndarray) -> tuple[float, float]:
     return float(hits / k), k / n
 
 
+def bounded_part(trace: Trace) -> str | None:
+    """The name of the run's DARE method; None if `bounds` has nothing to compute.
+
+    That is without DARE, or if the drift of queries was not recorded in every step, or the error
+    of the attention output not at all.
+    """
+    arrays = trace.arrays()
+    recorded = {QUERY, ATTENTION} <= set(arrays["recorded_quantity"].tolist())
+    whole = recorded and len(arrays["drift_step"]) == trace.steps
+    return dare_part(trace) if whole else None
+
+
 def bounds(trace: Trace) -> tuple[np.ndarray, np.ndarray] | None:
-    """The quantity that bounds DARE's error, and the true error; None without DARE.
+    """The quantity that bounds DARE's error, and the true error; None as in `bounded_part`.
 
     Proxy, float32 [E, L, 2]: for each row, the sum of `tan_half_angle` of the query drifts since
     it was last recomputed, averaged over rows (arXiv 2605.08134: up to constants, a bound of a
     layer's error). The two values are the smallest and the largest sum that the rounded drift
     codes allow. True, float32 [E, L]: the mean of `tan_half_angle` of the error of the attention
-    output. Rows that were not in the forward are left out of both.
+    output. Rows that were not in the forward, or not recorded, are left out of both.
     """
-    if dare_part(trace) is None:
+    if bounded_part(trace) is None:
         return None
-    layers = [layer_bound(trace, layer) for layer in range(trace.arrays()["drift"].shape[1])]
+    layers = [layer_bound(trace, layer) for layer in range(trace.layers)]
     proxy, true = zip(*layers, strict=True)
     return np.stack(proxy, 1), np.stack(true, 1)
 
 
 def layer_bound(trace: Trace, layer: int) -> tuple[np.ndarray, np.ndarray]:
-    """The proxy [E, 2] and the true error [E] of `bounds` in one layer of a run with DARE."""
-    arrays, part = trace.arrays(), dare_part(trace)
+    """The proxy [E, 2] and the true error [E] of `bounds` in one layer of a run that has them."""
+    arrays, part = trace.arrays(), bounded_part(trace)
     reused = ~trace.recompute_map((slice(None), layer, REUSED[part or ""]))
-    codes = arrays["drift"][:, layer, QUANTITIES.index("q0")]
-    used = DRIFTS[arrays["probe_error"][:, layer, ATTENTION]]
+    codes = layer_codes(trace, layer)
+    used = DRIFTS[errors_of(trace, ATTENTION, layers=slice(layer, layer + 1))[:, 0]]
     since, sums = np.zeros((2, codes.shape[-1])), np.zeros((2, *used.shape))
     rows = {int(step): row for row, step in enumerate(arrays["probe_step"])}
     for step in range(max(rows) + 1):

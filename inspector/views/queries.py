@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from engine.core.drift_codes import NOT_EVALUATED, decode
-from engine.core.events import QUANTITIES, SITES
+from engine.core.events import SITES
+from engine.trace.cells import EVERY
 from engine.trace.trace import Trace
 from inspector.page_data.packing import pack_arrays
 from inspector.page_data.row_counts import popcount
+from inspector.views.drift import drift_of
 from inspector.views.schedule import rows_done
 
 REUSED = {"dare_kv": SITES.index("k"), "dare_o": SITES.index("attn")}
@@ -38,22 +40,33 @@ def queries(trace: Trace) -> dict[str, Any]:
     Raises ValueError if the run has no drifts.
     """
     codes = query_codes(trace)
-    counts = np.stack([layer_histogram(trace, layer) for layer in range(codes.shape[1])])
+    counts = np.stack([layer_histogram(trace, layer) for layer in range(trace.layers)])
     arrays = {"q0": codes, "counts": counts, "reuse": reuse_by_layer(trace)}
     return pack_arrays(query_facts(trace) | arrays)
 
 
-def query_codes(trace: Trace) -> np.ndarray:
-    """Drift codes of the first head's query [S, L, T]; ValueError if the run has no drifts."""
+def check(trace: Trace) -> None:
+    """Raise ValueError if the run has no drifts or no plans."""
     arrays = trace.arrays()
     if not len(arrays["drift"]) or not len(arrays["plan"]):
         raise ValueError("This run has no recorded drift: press Record to see the query drift.")
-    return arrays["drift"][:, :, QUANTITIES.index("q0")]
+
+
+def query_codes(trace: Trace, layers: slice = EVERY) -> np.ndarray:
+    """Drift codes of the first head's query [S, L, T]; ValueError as in `check`."""
+    check(trace)
+    return drift_of(trace, "q0", layers=layers)
+
+
+def layer_codes(trace: Trace, layer: int) -> np.ndarray:
+    """The codes of `query_codes` in one layer [S, T]."""
+    return query_codes(trace, slice(layer, layer + 1))[:, 0]
 
 
 def query_facts(trace: Trace) -> dict[str, Any]:
     """What `queries` returns except `q0`, `counts` and `reuse`."""
-    layers, part = query_codes(trace).shape[1], dare_part(trace)
+    check(trace)
+    layers, part = trace.layers, dare_part(trace)
     found = trace.meta.get("facts")
     facts: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
     return {
@@ -69,18 +82,21 @@ def query_facts(trace: Trace) -> dict[str, Any]:
 def layer_histogram(trace: Trace, layer: int) -> np.ndarray:
     """The part of `counts` in `queries` that belongs to one layer, int32 [4, 2, bins]."""
     kept = ~trace.recompute_map((slice(None), layer))
-    return histogram(query_codes(trace)[:, layer], kept, bins())
+    return histogram(layer_codes(trace, layer), kept, bins())
 
 
 def reuse_by_layer(trace: Trace) -> np.ndarray:
     """The array `reuse` of `queries`."""
-    codes = query_codes(trace)
+    check(trace)
+    arrays, layers = trace.arrays(), range(trace.layers)
     if dare_part(trace):
-        return reuse(codes, trace.arrays()["plan"])
-    done = rows_done(trace, 0, codes.shape[-1])[1:]
+        plan = arrays["plan"]
+        return np.stack([reuse(layer_codes(trace, layer), plan[:, layer]) for layer in layers])
+    length = len(arrays["canvas"])
+    done = rows_done(trace, 0, length)[1:]
     if not len(done):
         return np.full(done.shape[1:], np.nan, np.float32)
-    return (1 - done.mean(0) / codes.shape[-1]).astype(np.float32)
+    return (1 - done.mean(0) / length).astype(np.float32)
 
 
 def ages(fresh: np.ndarray) -> np.ndarray:
@@ -133,19 +149,15 @@ def histogram(codes: np.ndarray, kept: np.ndarray, edges: np.ndarray) -> np.ndar
 
 
 def reuse(codes: np.ndarray, plan: np.ndarray) -> np.ndarray:
-    """Share of reused rows among the rows with a drift, float32 [L, 4]; NaN if there are none.
+    """Share of reused rows among a layer's rows with a drift, float32 [4]; NaN if there are none.
 
     Args:
-        codes: drift codes [S, L, T].
-        plan: bits of the rows recomputed, uint8 [S, L, 4, T / 8].
+        codes: drift codes [S, T].
+        plan: bits of the rows recomputed, uint8 [S, 4, T / 8].
     """
-    count = np.zeros((plan.shape[1], 1), np.int64)
-    hits = np.zeros(plan.shape[1:3], np.int64)
-    for own, done in zip(codes, plan, strict=True):
-        seen = np.packbits(own != NOT_EVALUATED, axis=-1)[:, None]
-        count += popcount(seen)
-        hits += popcount(seen & ~done)
-    return np.where(count > 0, hits / np.maximum(count, 1), np.nan).astype(np.float32)
+    seen = np.packbits(codes != NOT_EVALUATED, axis=-1)[:, None]
+    count, hits = popcount(seen).sum(), popcount(seen & ~plan).sum(0)
+    return np.where(count > 0, hits / max(count, 1), np.nan).astype(np.float32)
 
 
 def _drifts(edges: np.ndarray) -> np.ndarray:

@@ -9,8 +9,10 @@ import numpy as np
 from engine.core.drift_codes import DRIFTS as ALL_DRIFTS
 from engine.core.drift_codes import NOT_EVALUATED
 from engine.core.events import QUANTITIES
+from engine.trace.cells import EVERY
 from engine.trace.trace import Trace
 from inspector.page_data.packing import packed
+from inspector.views.drift import check, drift_of
 
 FLOOR, BINS = 1e-4, 48  # twelve bins per decade: the finest in which no bin is without a code
 PAIRS = (("v", "attn"), ("v", "ffn"), ("q0", "k"), ("q0", "v"), ("q0", "attn"))
@@ -30,34 +32,34 @@ def scatter(trace: Trace) -> dict[str, Any]:
     - `stats` float32 [P, L + 1, 3]: Pearson's r of the drifts, Pearson's r of their logarithms and
       Spearman's rank correlation, NaN if undefined; the last entry is for all layers together;
     - `rows` [P, L + 1]: number of rows counted;
-    - `most`: the number of rows in a layer under plain decoding.
+    - `most`: the number of rows in a layer under plain decoding, recorded or not.
 
     Raises ValueError if the run has no drifts.
     """
-    drift = trace.arrays()["drift"]
-    if not drift.size:
-        raise ValueError("This run has no recorded drifts: press Record to see them.")
-    found = [of_pair(drift, *pair) for pair in PAIRS]
+    check(trace)
+    found = [of_pair(trace, *pair) for pair in PAIRS]
     counts, stats, rows = (np.stack(parts) for parts in zip(*found, strict=True))
     return {
         "pairs": [list(pair) for pair in PAIRS],
         "counts": packed(counts),
         "stats": packed(stats.astype(np.float32)),
         "rows": packed(rows.astype(np.int32)),
-        "most": (len(drift) - 1) * drift.shape[-1],
+        "most": (trace.steps - 1) * len(trace.arrays()["canvas"]),
     }
 
 
-def of_pair(drift: np.ndarray, x: str, y: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def of_pair(
+    trace: Trace, x: str, y: str, steps: slice = EVERY
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Counts [L, BINS, BINS], correlations [L + 1, 3] and rows [L + 1] of two quantities.
 
-    `drift` [S, L, Q, T] are drift codes. A row is counted if all quantities of its entry in
-    TOGETHER are known.
+    A row of `steps` is counted if all quantities of its entry in TOGETHER that were recorded are
+    known.
     """
     whole = np.zeros((NOT_EVALUATED, NOT_EVALUATED), np.int64)
     counts, stats, rows = [], [], []
-    for layer in range(drift.shape[1]):
-        joint = joint_counts(drift[:, layer], x, y)
+    for layer in range(trace.layers):
+        joint = joint_counts(trace, x, y, layer, steps)
         whole += joint
         counts.append(binned(joint))
         stats.append(correlations(joint))
@@ -65,15 +67,17 @@ def of_pair(drift: np.ndarray, x: str, y: str) -> tuple[np.ndarray, np.ndarray, 
     return np.stack(counts), np.array([*stats, correlations(whole)]), np.array([*rows, whole.sum()])
 
 
-def joint_counts(drift: np.ndarray, x: str, y: str) -> np.ndarray:
-    """Number of rows by the codes of two quantities, int64 [NOT_EVALUATED, NOT_EVALUATED].
+def joint_counts(trace: Trace, x: str, y: str, layer: int, steps: slice = EVERY) -> np.ndarray:
+    """Number of a layer's rows by the codes of two quantities, int64 [NOT_EVALUATED] * 2.
 
-    `drift` [S, Q, T] are the drift codes of a layer. Rows are counted as in `of_pair`.
+    Rows are counted as in `of_pair`.
     """
+    own = slice(layer, layer + 1)
+    first, second = (drift_of(trace, name, steps, own)[:, 0] for name in (x, y))
+    recorded = {QUANTITIES[i] for i in trace.arrays()["recorded_quantity"].tolist()}
     names = next(together for together in TOGETHER if {x, y} <= set(together))
-    first, second = (drift[:, QUANTITIES.index(name)] for name in (x, y))
-    for name in set(names) - {x, y}:
-        unknown = drift[:, QUANTITIES.index(name)] == NOT_EVALUATED
+    for name in (set(names) & recorded) - {x, y}:
+        unknown = drift_of(trace, name, steps, own)[:, 0] == NOT_EVALUATED
         first = np.where(unknown, np.uint8(NOT_EVALUATED), first)
     codes = first.astype(np.uint16) << 8 | second
     counts = np.bincount(codes.ravel(), minlength=256 * 256).reshape(256, 256)

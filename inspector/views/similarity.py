@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from engine.core.drift_codes import DRIFTS
+from engine.trace.cells import EVERY
 from engine.trace.trace import Trace
 from inspector.page_data.packing import pack_arrays
 
@@ -22,24 +23,32 @@ def comparison(trace: Trace) -> dict[str, np.ndarray]:
     Compare figure 3 of Fast-dLLM and figure 4 of DARE. Returns these arrays:
 
     - `codes` uint8 [X (X + 1) / 2, 2, L, G]: drift codes of 1 - mean cosine of K and of V, for the
-      lower triangle of pairs of steps, by rows;
+      lower triangle of pairs of steps, by rows; 255 in layers that were not recorded;
     - `steps` [X]: the compared steps;
     - `groups` [G, 2]: the range of positions [lo, hi) of each group.
 
     Raises ValueError if no steps were compared.
     """
-    return {"codes": compared(trace)} | compared_steps(trace)
+    check(trace)
+    return {"codes": trace.cells("similarity")} | compared_steps(trace)
 
 
-def compared(trace: Trace) -> np.ndarray:
-    """The array `codes` of `similarity`; ValueError if no steps were compared."""
-    codes = trace.arrays()["similarity"]
-    if not codes.size:
+def check(trace: Trace) -> None:
+    """Raise ValueError if no steps were compared."""
+    if not trace.arrays()["similarity"].size:
         raise ValueError(
             "No steps were compared in this run: press Record to run it again with the recorder "
-            "on. A recording that was stopped has no comparison."
+            "on. A recording that was stopped, or without K and V, has no comparison."
         )
-    return codes
+
+
+def compared(trace: Trace, kind: int, layer: int, pairs: slice = EVERY) -> np.ndarray:
+    """The codes of K (`kind` 0) or V (1) in a layer, uint8 [pairs, G].
+
+    `pairs` chooses rows of `codes` of `comparison`.
+    """
+    layers, kinds = slice(layer, layer + 1), slice(kind, kind + 1)
+    return trace.cells("similarity", pairs, layers, kinds)[:, 0, 0]
 
 
 def compared_steps(trace: Trace) -> dict[str, np.ndarray]:

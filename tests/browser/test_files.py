@@ -157,11 +157,12 @@ def test_a_link_brings_the_cursor_and_the_view_back(app, new_page):
     layers = first.page.locator("#ds-race [data-figure=drift-layers] canvas")
     layers.click(position={"x": 300, "y": 100})
     first.page.locator("#ds-race [data-inspect-step]").fill("4")
-    first.page.locator("#ds-race [data-tab=counts]").click()
-    first.page.wait_for_function(
-        "document.querySelector('#ds-link-field').value.endsWith('&look=counts')"
+    show(first, "counts")
+    first.page.locator("#ds-race .ds-view[data-view=counts] [data-control=quantity]").select_option(
+        "k"
     )
-    link = first.page.locator("#ds-link-field").input_value()
+    first.page.locator("[data-align]").select_option("step")
+    link = first.page.locator("[data-view-link-field]").input_value()
     set_ = where(first)
     assert set_["lane"] == "b"
     assert set_["step"] == "4"
@@ -172,9 +173,58 @@ def test_a_link_brings_the_cursor_and_the_view_back(app, new_page):
     second.page.locator("#ds-race [data-inspect][data-lane=b][data-step='4']").wait_for()
     assert where(second) == set_
     assert second.data("frame-b") == "5"
-    second.page.wait_for_function(
-        "link => document.querySelector('#ds-link-field').value === link", arg=link
+    assert (
+        second.page.locator(
+            "#ds-race .ds-view[data-view=counts] [data-control=quantity]"
+        ).input_value()
+        == "k"
     )
+    assert second.page.locator("#ds-race [data-align]").input_value() == "step"
+    second.page.wait_for_function(
+        "link => document.querySelector('[data-view-link-field]').value === link", arg=link
+    )
+    assert second.page.locator("[data-linked]").is_hidden()
+
+
+def test_a_link_to_a_recorded_run_shows_it_with_the_choice_that_needs_data(app, new_page):
+    first = new_page().open(app.url)
+    first.page.locator("#ds-recorded input").click()
+    first.page.get_by_role("option", name="dLLM-Cache", exact=False).first.click()
+    first.page.wait_for_function(
+        "document.querySelector('[data-view-link-field]').value.includes('recorded=dllm_cache')"
+    )
+    show(first, "similarity")
+    group = first.page.locator("#ds-race .ds-view[data-view=similarity] [data-control=group]")
+    group.select_option(index=1)
+    first.page.locator("#ds-race .ds-view[data-view=similarity] [data-control=kind]").select_option(
+        "k"
+    )
+    link = first.page.locator("[data-view-link-field]").input_value()
+    second = new_page().open(link)
+    second.page.locator("#ds-race [data-inspect][data-ready=similarity]").wait_for()
+    second.page.wait_for_function(
+        "link => document.querySelector('[data-view-link-field]').value === link", arg=link
+    )
+    chosen = "#ds-race .ds-view[data-view=similarity] [data-control=group]"
+    assert second.page.locator(chosen).input_value() == group.input_value() == "1"
+
+
+def test_a_link_to_a_branch_says_what_to_press_and_restores_it(app, new_page):
+    race = new_page().open(app.link(branch="a.5", look="schedule", cursor="b.3.2"))
+    note = race.page.locator("[data-linked]")
+    note.get_by_text("Press Run;").wait_for()
+    note.get_by_role("button", name="Run", exact=True).click()
+    note.get_by_text("before step 5 of lane A. Press Branch").wait_for()
+    race.over()
+    note.get_by_role("button", name="Branch", exact=True).click()
+    race.page.locator("#ds-race [data-parent]").wait_for()
+    note.get_by_text("needs a recording").wait_for()
+    race.over()
+    race.page.locator(
+        "#ds-race [data-inspect][data-lane=b][data-step='2'][data-layer='1']"
+    ).wait_for()
+    assert "branch=a.5" in race.page.locator("[data-view-link-field]").input_value()
+    assert race.page.locator("#ds-race [data-inspect]").get_attribute("data-view") == "schedule"
 
 
 @pytest.mark.parametrize(

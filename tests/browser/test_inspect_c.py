@@ -10,12 +10,13 @@ import pytest
 from engine.catalog import policies
 from engine.config.spec import RunSpec
 from engine.core.drift_codes import decode
+from engine.core.events import QUANTITIES
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
 from inspector import static_files
 from inspector.slices import registry
 from inspector.slices.fields import Fields
-from tests.support.browser import PROMPT, ROOT
+from tests.support.browser import LONG, PROMPT, ROOT
 from tests.support.looking import bring, recorded, show
 
 pytest_plugins = ["tests.support.chromium"]
@@ -25,16 +26,20 @@ IMPORT = """async (text) => {
   const url = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
   Object.assign(window, await import(url));
 }"""
-EVERY_CELL = """([frame, why, tokens, plans]) => {
+EVERY_CELL = """([frame, why, tokens, plans, drifts]) => {
   const read = (text) =>
     documentOf(decoded(Uint8Array.from(atob(text), (char) => char.charCodeAt(0)).buffer));
-  const [f, rules] = [read(frame), read(why)];
+  const [f, rules] = [{ ...read(frame), first: 0 }, read(why)];
   const [rows, steps] = [tokens.map(read), plans.map(read)];
+  const cells = Object.fromEntries(
+    Object.entries(drifts).map(([quantity, maps]) => [quantity, maps.map((map) => read(map).cells)])
+  );
   const out = [];
   for (let step = 0; step < f.steps; step++)
     for (let layer = 0; layer < f.layers; layer++)
       for (let position = 0; position < f.positions; position++) {
-        const facts = { token: rows[position], plan: steps[step] };
+        const drifts = (quantity) => cells[quantity]?.[step] ?? null;
+        const facts = { token: rows[position], plan: steps[step], drifts };
         out.push(new Why(f, rules, facts, { step, layer, position }).sentence());
       }
   return out;
@@ -69,7 +74,11 @@ def facts_of(trace, caches=()):
 
     tokens = [cut(view="token", position=x) for x in range(positions)]
     plans = [cut(view="plan", step=step) for step in range(steps)]
-    return [cut(view="frame"), cut(view="why"), tokens, plans]
+    drifts = {
+        name: [cut(view="drift", quantity=name, step=step) for step in range(steps)]
+        for name in QUANTITIES
+    }
+    return [cut(view="frame"), cut(view="why"), tokens, plans, drifts]
 
 
 def check_heads(said, bits):
@@ -242,3 +251,55 @@ def test_a_branch_runs_beside_its_parent_and_the_parent_comes_back(
     race.wait_state("imported")
     assert race.text("[data-lane=b] [data-answer]") == before
     assert page.locator("#ds-race [data-parent]").is_hidden()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_tapped_token_has_its_card_beside_it(app, new_page, width):
+    race = new_page(width, 844, has_touch=width == 390).open(f"{app.url}/?recorded=dllm_cache")
+    page = race.page
+    page.wait_for_function(
+        "document.querySelector('[data-view-link-field]').value.includes('recorded=dllm_cache')"
+    )
+    page.locator("#ds-race [data-inspect-lane-b]").click()
+    page.locator("#ds-race [data-inspect-step]").fill("11")
+    cell = page.locator("[data-lane=b] .ds-cell").nth(9)
+    if width == 390:
+        cell.tap()
+    else:
+        cell.click()
+    card = page.get_by_role("group", name="Token 10 of lane B")
+    words = card.locator(".ds-token-why")
+    words.get_by_text("rank").wait_for()
+    assert "the first 16 were taken" in words.inner_text()
+    box, below = card.bounding_box(), cell.bounding_box()
+    assert 0 <= box["y"] - below["y"] - below["height"] < 20
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= width
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert card.get_by_role("button", name="Branch from before step 12").is_enabled()
+    card.get_by_role("button", name="Close the card").click()
+    assert card.count() == 0
+
+
+def test_the_card_of_an_unrecorded_token_says_what_is_known_and_branches(app, new_page):
+    race = new_page().open(
+        app.link(**LONG | {"gen_length": "256", "a.steps": "256", "b.steps": "256"})
+    )
+    race.press("run")
+    race.wait_steps(3)
+    race.press("stop")
+    race.over()
+    page = race.page
+    page.locator("[data-lane=b] [data-grid]").focus()
+    for key in ("Home", "Enter"):
+        page.keyboard.press(key)
+    card = page.locator(".ds-token-card")
+    card.locator(".ds-token-why", has_text="computed").wait_for()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Escape")
+    assert card.count() == 0
+    assert page.evaluate("document.activeElement.matches('[data-lane=b] [data-grid]')")
+    page.keyboard.press("Enter")
+    card.locator("[data-branch=on]").click()
+    page.locator("#ds-race [data-parent]").wait_for()
+    assert card.count() == 0

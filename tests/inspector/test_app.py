@@ -34,6 +34,8 @@ def test_the_session_has_the_given_models_and_those_of_the_hub(tmp_path, public)
     assert {"tiny-llada", "mine", BIG} <= set(rows)
     assert (rows["mine"]["available"], rows[BIG]["available"]) == (True, False)
     assert session.catalog()["any_model"] is not public
+    limits = session.catalog()["trace_bytes"], session.recording_limit
+    assert limits == ((64e6, 64e6) if public else (1.6e9, 1.5e9))
     assert session.default_race().a.model == "tiny-llada"
 
 

@@ -161,8 +161,9 @@ def test_a_parent_that_is_gone_is_named(handlers, record, request_of):
 
 def test_the_offspring_keeps_what_was_recorded_of_the_parent(record, traces):
     record.recorded = {"b": traces["a"]}
-    spec = replace(RunSpec(), start=BranchStart("p.b", 4))
-    child = child_record(record, "b", spec)
+    above = RunSpec.from_dict(traces["b"].meta["spec"])
+    start = BranchStart(trace_id(record, "b"), 4)
+    child = child_record(record, "b", replace(above, start=start))
     assert child.steps_before == {"a": 0, "b": 4}
     assert (child.expected, child.parent) == ("45", record.run_id)
     assert child.traces["a"] is traces["b"]

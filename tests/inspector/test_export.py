@@ -15,8 +15,7 @@ from inspector.run_store import RaceRecord
 from inspector.views.frame import level_of
 
 FILES = [
-    "a-steps.csv", "a-tokens.csv", "a.json", "a.npz", "b-steps.csv", "b-tokens.csv", "b.json",
-    "b.npz", "replay.html", "run-card.json",
+    "a.json", "a.npz", "b.json", "b.npz", "replay.html", "run-card.json", "tables.zip",
 ]  # fmt: skip
 
 
@@ -160,3 +159,19 @@ def test_the_shipped_example_comes_with_its_record():
     }
     assert not {trace.meta["spec"]["record"] for trace in record.started().values()} - {"off"}
     assert json.loads(messages.whole(record, lambda spec: "x"))["summary"]["speedup"] > 0
+
+
+def test_a_trace_beyond_the_limit_is_refused_with_its_lane_and_a_remedy(recorded, tmp_path):
+    timed, kept = recorded
+    record = RaceRecord(traces={"a": timed}, recorded={"a": kept})
+    held = sum(array.nbytes for array in kept.arrays().values())
+    limit = 2_010_000 + sum(array.nbytes for array in timed.arrays().values())
+    assert held > limit - 2_000_000
+    with pytest.raises(ValueError, match=r"^Lane A, recording: trace: .* narrow record_every"):
+        write_race(record, tmp_path, str, limit=limit)
+    assert len(write_race(record, tmp_path, str, limit=held + 2_010_000)) == 7
+
+
+def test_a_file_beyond_the_limit_is_not_imported(written):
+    with pytest.raises(ValueError, match="larger than 0 MB"):
+        read_race(of(written, "npz"), 1_000)

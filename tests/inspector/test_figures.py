@@ -16,6 +16,7 @@ from inspector.figures.checks import QUANTITY_NAMES
 from inspector.static_files import STATIC
 from inspector.views import verdicts
 from inspector.views.similarity import comparison
+from tests.support.big_trace import narrowed
 from tests.support.handmade_guided_run import CODES, guided_trace
 from tests.support.micro import ROOT
 
@@ -43,6 +44,11 @@ def changed(trace, **arrays):
     copy.meta = json.loads(json.dumps(trace.meta))
     copy._arrays = dict(trace.arrays()) | arrays
     return copy
+
+
+def narrow():
+    """Layers 3 and 5, every other step and 30 positions of K, V and FFN."""
+    return narrowed(dual(), [2, 4], [0, V, FFN], 2, slice(500, 530))
 
 
 def without_drift():
@@ -94,6 +100,25 @@ def test_drift_of_a_step_has_a_row_for_each_layer():
     codes = dual().arrays()["drift"][7, :, QUANTITIES.index("attn")]
     np.testing.assert_allclose(heat.z, decode(codes), rtol=1e-6)
     assert heat.z.shape[0] == 8
+
+
+def test_drift_of_a_narrowed_run_is_blank_where_nothing_was_recorded():
+    codes = dual().arrays()["drift"][:, :, V].copy()
+    recorded = np.zeros(codes.shape, bool)
+    recorded[np.ix_(np.arange(0, len(codes), 2), [2, 4], np.arange(500, 530))] = True
+    codes[~recorded] = NOT_EVALUATED
+    for part, index in (({"layer": 4}, (slice(None), 4)), ({"step": 6}, 6)):
+        heat = drift.figure(narrow(), **part).data[0]
+        np.testing.assert_allclose(heat.z, decode(codes[index]), rtol=1e-6)
+        assert np.isfinite(heat.z).any()
+    above, seen = counts.counts(narrow(), threshold=0.01)
+    np.testing.assert_array_equal(seen, (codes != NOT_EVALUATED).sum(-1).T)
+    np.testing.assert_array_equal(above, (decode(codes) > 0.01).sum(-1).T)
+
+
+def test_similarity_of_a_narrowed_run_is_that_of_the_whole_one():
+    found, whole = (similarity.figure(one, layer=4).data[0].z for one in (narrow(), dual()))
+    np.testing.assert_array_equal(found, whole)
 
 
 def test_dots_of_drift_are_the_steps_that_unmasked_a_token():
@@ -353,6 +378,14 @@ ERRORS = {
     '`off`, which has no plan.* record="steps"': lambda: schedule.figure(example("b")),
     "the run did not end": lambda: similarity.figure(
         changed(dual(), similarity=np.zeros((0, 2, 0, 4), np.uint8)), layer=0
+    ),
+    "layer: 3 was not recorded, .* is 2; .* record_layers": lambda: drift.figure(
+        narrow(), layer=3
+    ),
+    "layer: 7 was not recorded, .* is 4; ": lambda: similarity.figure(narrow(), layer=7),
+    "step: 5 was not recorded, .* record_every": lambda: drift.figure(narrow(), step=5),
+    "quantity: 'q0' was not recorded, only k, v, ffn;": lambda: counts.figure(
+        narrow(), quantity="q0"
     ),
     'trace: .* no guider.* unmasker="guided"': lambda: guider.figure(dual()),
     'traces: .* in the run,.* record="off"': lambda: time.figure(dual()),

@@ -7,6 +7,7 @@ import pytest
 
 from engine.core.files import ASSETS
 from inspector.handlers.file_service import FileService
+from inspector.run_store import RaceRecord
 from tests.inspector.conftest import small_race
 
 
@@ -71,3 +72,12 @@ def test_only_names_of_the_list_are_read(files, request_of, name):
 def test_without_recorded_runs_there_is_no_choice(handlers, tmp_path):
     assert FileService(handlers).recorded() == []
     assert FileService(handlers, tmp_path).recorded() == []
+
+
+def test_an_export_that_is_too_large_says_so(handlers, traces, request_of, monkeypatch):
+    handlers.store.put(record := RaceRecord(traces=traces, state="done"))
+    handlers.live_runs.show("visitor", record.run_id)
+    monkeypatch.setattr(handlers.form.catalog, "trace_bytes", 1_000_000)
+    paths, note = FileService(handlers).export(request_of())
+    assert paths is None
+    assert note.startswith("Not exported. Lane A, trace: ")

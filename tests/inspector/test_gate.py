@@ -27,6 +27,7 @@ def served(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRADIO_TEMP_DIR", str(folder))
+        patch.setattr(gate, "FORM_BYTES", 0)
         with gr.Blocks(analytics_enabled=False) as page:
             given = gr.Number()
             file = gr.File()
@@ -34,7 +35,7 @@ def served(tmp_path_factory):
             file.change(lambda path: None, file, None, queue=False)
             gr.HTML("", server_functions=[double])
         page.max_file_size = None
-        app = App.create_app(page, app_kwargs={"middleware": [Middleware(Gate)]})
+        app = App.create_app(page, app_kwargs={"middleware": [Middleware(Gate, trace_bytes=5_000)]})
         with TestClient(app) as client:
             yield client, folder
 
@@ -131,8 +132,7 @@ def test_a_body_is_bounded_before_it_is_read(client):
     assert client.post("/gradio_api/run/predict", content=b"{}", headers=said).status_code == 413
 
 
-def test_an_upload_is_bounded_as_it_comes(client, monkeypatch):
-    monkeypatch.setattr(gate, "MAX_UPLOAD_BYTES", 10_000)
+def test_an_upload_is_bounded_as_it_comes(client):
     small, large = {"files": ("a.npz", b"x" * 5_000)}, {"files": ("a.npz", b"x" * 20_000)}
     assert client.post("/gradio_api/upload", files=small).status_code == 200
     assert client.post("/gradio_api/upload", files=large).status_code == 413
@@ -156,7 +156,9 @@ def test_what_a_cut_upload_left_is_cleared_and_a_full_folder_takes_none(served, 
     file = {"files": ("a.npz", b"x" * 5_000)}
     assert client.post("/gradio_api/upload", files=file).status_code == 200
     assert (stale.exists(), fresh.exists()) == (False, True)
-    monkeypatch.setattr(gate, "MAX_FOLDER_BYTES", 1_000)
+    fresh.write_bytes(bytes(21_000))
+    assert client.post("/gradio_api/upload", files=file).status_code == 200
+    monkeypatch.setattr(gate, "MIN_FOLDER_BYTES", 1_000)
     assert client.post("/gradio_api/upload", files=file).status_code == 413
 
 

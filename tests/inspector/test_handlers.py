@@ -170,7 +170,7 @@ def test_links(handlers, form, session, request_of):
     found = dict(zip(form.widgets, restored, strict=True))
     assert (found["gen_length"], found["seed"], found["b.cache"]) == (64, 5, "dual")
     bad, *kept = handlers.restore(request_of(gen_length="many"))
-    assert "gen_length" in json.loads(bad)["message"]
+    assert "Answer length" in json.loads(bad)["message"]
     assert all(update.get("__type__") == "update" for update in kept)
 
 

@@ -13,9 +13,11 @@ SCRIPTS = sorted((ROOT / "inspector" / "web" / "src").rglob("*.ts"))
 TEMPLATES = sorted((ROOT / "inspector" / "static").rglob("*.html"))
 SHOWN = re.compile(r"\b([Ll]ayer|[Ss]tep|[Pp]osition) (?:\$\{|\" \+ )([^}]{1,60})")
 PLUS_ONE = re.compile(r"(?:[\w.[\]]+ \+ )+1$")
-NUMBER = re.compile(r"(?:\w+\.)+stepNumber\(")  # of a lane, counted from 1
+NUMBER = re.compile(r"(?:[\w[\]]+\.)+(?:stepNumber|number)\(")  # of a lane, counted from 1
 # Counts of the steps done, and labels.
-COUNTED = {"frame", "steps", "Math.max(frames.a, frames.b)", "tick(x)", "tick(y)"}
+COUNTED = {
+    "frame", "lane.before + frame", "steps", "Math.max(frames.a, frames.b)", "tick(x)", "tick(y)",
+}  # fmt: skip
 
 
 def counted_from_one(expression):

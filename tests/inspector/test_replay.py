@@ -79,3 +79,15 @@ def test_what_is_too_large_is_left_out_and_said(record):
     gone = set(sizes) - set(views)
     assert gone == {max(sizes, key=sizes.get)}
     assert f"Left out, to keep the file under {limit / 1e6:g} MB: {gone.pop()} of lane A." in page
+
+
+def test_drifts_that_cannot_fit_are_left_out_without_packing_them(record, monkeypatch):
+    monkeypatch.setattr("inspector.files.replay.MOST_PACKED", 0)
+    drawn, draw = [], registry.draw
+    monkeypatch.setattr(
+        registry, "draw", lambda t, name, c=(): (drawn.append(name), draw(t, name, c))[1]
+    )
+    page = replay_page(record, str)
+    assert "drift" not in drawn
+    assert "drift" not in data_of(page)["views"]["a"]
+    assert "Left out, to keep the file under 8 MB: drift of lane A." in page

@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from inspector.run_store import KnownProblems, LiveRuns, RaceRecord, RunStore
+from inspector.run_store import KnownProblems, LiveRuns, RaceRecord, RunStore, store_bytes
 
 
 class Flags:
@@ -118,3 +118,8 @@ def test_known_problems():
         known.learn(problem(f"problem {i}", str(i)))
     assert known.expected("1 + 1?") is None
     assert known.expected("problem 2999") == "2999"
+
+
+def test_the_budget_holds_two_of_the_largest_traces_and_is_never_small():
+    assert store_bytes(64_000_000) == 256_000_000
+    assert store_bytes(1_600_000_000) == 3_200_000_000

@@ -225,6 +225,23 @@ def test_the_plan_says_what_a_guider_takes():
     assert memory([row | {"guider_bytes": None}]).endswith("; the guider to download first")
 
 
+def test_the_plan_says_what_recording_keeps_and_why_it_is_refused():
+    row = {"weights_bytes": None, "memory_bytes": None, "free_bytes": None, "fetch_bytes": 0}
+    fits = {"level": "layers", "bytes": 503_000_000, "problem": ""}
+    refused = fits | {"bytes": 2e9, "problem": "record: too large; set record_every to 2"}
+    assert memory([row | {"recording": fits}]) == "recording: about 503 MB"
+    assert memory([row | {"recording": None}]) == ""
+    assert memory([row | {"recording": fits}, row | {"recording": refused}]) == (
+        "recording: about 2.50 GB; record: too large; set record_every to 2"
+    )
+
+
+def test_the_narrowing_is_part_of_the_form(form, session):
+    race = form.race(filled(form, session.default_race(), record_layers=" 1-2 ", record_every=3))
+    assert (race.a.record_layers, race.b.record_every) == ("1-2", 3)
+    assert form.race(form.values(race)) == race
+
+
 def test_the_plan_names_who_decides(form, session):
     plan = {"blocks": 2, "min_forwards": 1, "max_forwards": 64, "tokens_per_step": None,
             "steps_per_block": None}  # fmt: skip

@@ -66,7 +66,7 @@ def app_of(service, **options):
     """A small page behind the gate, with the service's routes; below another app with `path`."""
     with gr.Blocks(analytics_enabled=False) as page:
         gr.HTML("")
-    kwargs = {"middleware": [Middleware(Gate)], "routes": [*service.routes()]}
+    kwargs = {"middleware": [Middleware(Gate, trace_bytes=5_000)], "routes": [*service.routes()]}
     if options:
         return gr.mount_gradio_app(FastAPI(), page, app_kwargs=kwargs, **options)
     return App.create_app(page, app_kwargs=kwargs)

@@ -1,13 +1,13 @@
 """Scatter: counts and correlations by independent means."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from engine.core.drift_codes import NOT_EVALUATED, decode
 from engine.core.events import QUANTITIES
+from engine.trace.trace import Trace
 from inspector.views.scatter import BIN_OF, BINS, FLOOR, PAIRS, TOGETHER, scatter
 from tests.inspector.conftest import small_race
 from tests.inspector.unpacked import unpacked
@@ -25,7 +25,13 @@ def hand_made(seed=5, shape=(4, 3, 5, 60)):
 
 
 def given(codes):
-    return scatter(SimpleNamespace(arrays=lambda: {"drift": codes}))
+    steps, layers, quantities, positions = (np.arange(size) for size in codes.shape)
+    trace = Trace()
+    trace._arrays |= {
+        "drift": codes, "drift_step": steps, "recorded_layer": layers, "rows": steps,
+        "recorded_quantity": quantities, "recorded_position": positions, "canvas": positions,
+    }  # fmt: skip
+    return scatter(trace)
 
 
 def chosen(codes, pair, layer):

@@ -31,7 +31,7 @@ CONDITIONS = dict.fromkeys(
 }  # fmt: skip
 PLACEHOLDERS = dict.fromkeys(("title", "layer", "block", "rows", "times"), PLAIN) | {
     "share": ("", "ffn", "ffn:answer"), "refreshes": ("", *REGIONS), "drift": ("k", "v", "q0"),
-    "fact": ANY, "percent": ANY,
+    "rank": ("k", "v", "attn"), "cut": ("k:ffn", "v:ffn", "attn:ffn"), "fact": ANY, "percent": ANY,
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from engine.core.drift_codes import NOT_EVALUATED
 from engine.core.events import GUIDED, KINDS, PARTS, QUANTITIES, SITES
 from engine.trace.columns import of_pieces
-from engine.trace.schema import SCHEMA, empty_arrays
+from engine.trace.schema import SCHEMA, check_arrays, empty_arrays
 from engine.trace.trace import Trace
 
 VOCABULARY = 50
@@ -50,6 +50,32 @@ def make_big_trace(
     return trace
 
 
+def narrowed(
+    trace: Trace, layers: list[int], quantities: list[int], every: int, positions: slice
+) -> Trace:
+    """The trace as if only these cells of its drifts had been recorded, from 0."""
+    arrays, found = trace.arrays(), Trace()
+    places = np.arange(len(arrays["canvas"]))[positions]
+    steps = np.arange(trace.steps)[::every]
+    sites = [i for i in quantities if i < len(SITES)]
+    kept = {
+        "drift": arrays["drift"][np.ix_(steps, layers, quantities, places)],
+        "similarity": arrays["similarity"][:, :, layers],
+        "drift_step": steps, "recorded_layer": layers, "recorded_quantity": quantities,
+        "recorded_position": places,
+    }  # fmt: skip
+    if not {0, 1} <= set(quantities):
+        kept |= {name: arrays[name][:0] for name in ("similarity", "similarity_step")}
+    for name in ("probe_error", "probe_moved"):
+        rows = np.arange(len(arrays[name]))
+        kept[name] = arrays[name][np.ix_(rows, layers, sites, places)]
+    found.meta = trace.meta
+    found._pieces, found._guider_pieces = trace._pieces, trace._guider_pieces
+    given = {name: np.asarray(array, SCHEMA[name][0]) for name, array in kept.items()}
+    found._arrays = check_arrays(arrays | given, trace.meta["model"]["vocab_size"])
+    return found
+
+
 def _steps(rng, sizes, prompt, block):
     steps, _, positions = sizes
     answer = positions - prompt
@@ -90,7 +116,10 @@ def _recording(rng, sizes):
         drift[step, :, : len(SITES)][reused] = NOT_EVALUATED
     drift[0] = NOT_EVALUATED
     planned = rng.integers(0, len(KINDS), (steps, 3))
-    return {"plan": plan, "drift": drift, "planned": planned}
+    recorded = {"drift_step": steps, "recorded_layer": layers, "recorded_position": positions}
+    recorded["recorded_quantity"] = len(QUANTITIES)
+    found = {name: np.arange(count) for name, count in recorded.items()}
+    return found | {"plan": plan, "drift": drift, "planned": planned}
 
 
 def _candidates(rng, sizes, prompt, block, top):

@@ -39,8 +39,11 @@ COMPARED_SITES = {"v_cos": "v", "k_cos": "k", "v_l2": "v"}
 
 def _selected(selector: str, change: str) -> tuple[Reason, Reason]:
     """Why a row was chosen, and why another was not."""
+    compared = {"v_cos": "v", "k_cos": "k"}.get(selector)
+    cut = f"[ ({{cut:{compared}:ffn}})]" if compared else ""
     among = (
-        f"among the {{share:ffn:answer}} of the answer that changed most in layer {{layer}}{TIMES}"
+        f"among the {{share:ffn:answer}} of the answer that changed most in layer {{layer}}{cut}"
+        f"{TIMES}"
     )
     when = f"selector={selector}"
     return Reason(change + among, f"recomputed {when}"), Reason(f"{change}not {among}", when)

@@ -43,6 +43,7 @@ from engine.core.regions import is_refresh_step, refreshes_within, reuse_kind
 from engine.core.rows import ALL, local_rows, take
 
 PROJECTED = {"query": "q", "key": "k"}
+RECORDED = {"key": "k", "attn_out": "attn"}  # compared values whose drift is recorded as it is
 COMPARED = {
     "value": "the low-rank image of V",
     "query": "the query",
@@ -55,8 +56,12 @@ COMPARED = {
 def _selected(kv_mode: str, identifier: str, name: str) -> tuple[Reason, Reason]:
     """Why a row was chosen, and why another was not."""
     share = "{share:ffn:answer}" if kv_mode == "dense" else "{share:ffn}"
+    own = RECORDED.get(identifier)
+    moved = (
+        f"[ ({{cut:{own}:ffn}})]" if own else "[ (V itself by {drift:v})][, {rank:v} by V itself]"
+    )
     among = (
-        f"among the {share} that drifted most in layer {{layer}}[ (V itself by {{drift:v}})]"
+        f"among the {share} that drifted most in layer {{layer}}{moved}"
         "[, the budget of the layer being {percent:budget}]"
     )
     when = f"kv_mode={kv_mode} identifier={identifier}"

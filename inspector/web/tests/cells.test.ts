@@ -33,17 +33,18 @@ test("a pixel of several values shows the mean of those that have data", () => {
 
 test("a pixel of several codes shows the largest that is not the code of no data", () => {
   const { values } = reduced(codes([3, 255, 255, 255, 0, 1]), 3, 1, "largest");
-  assert.deepEqual([...values], [3, NaN, 1]);
+  assert.deepEqual([...values], [3, -1, 1]);
 });
 
 test("a mean of codes leaves out the code of no data", () => {
-  const { values } = reduced(codes([3, 255, 255, 255, 0, 1]), 3, 1, "mean");
-  assert.deepEqual([...values], [3, NaN, 0.5]);
+  const grid = reduced(codes([3, 255, 255, 255, 0, 2]), 3, 1, "mean");
+  assert.deepEqual([...grid.values], [3, -1, 1]);
+  assert.deepEqual([...pixels(grid, { colour: () => BLUE })], [0xff0000ff, 0, 0xff0000ff]);
 });
 
 test("a pixel of several codes shows the first of the legend, that is the smallest", () => {
   const { values } = reduced(codes([3, 255, 255, 255, 0, 1]), 3, 1, "first");
-  assert.deepEqual([...values], [3, NaN, 0]);
+  assert.deepEqual([...values], [3, -1, 0]);
   assert.deepEqual([...reduced(row([2, 1, null, 4]), 2, 1, "first").values], [1, 4]);
 });
 

@@ -34,6 +34,7 @@ function counts(
     block: 2,
     layers: 2,
     steps: 3,
+    first: 0,
     revealed: none,
     before: none,
     ids: none,

@@ -49,6 +49,7 @@ function factsOf(plans: Partial<Record<LaneName, number[]>>): RunFacts {
     prompt: 1,
     block: 4,
     layers: 1,
+    first: 0,
     steps: 2,
     revealed: none,
     before: none,

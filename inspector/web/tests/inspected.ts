@@ -37,6 +37,7 @@ export function frame(): Frame {
     block: 2,
     layers,
     steps,
+    first: 0,
     revealed: ints([positions], [-1, -1, 0, -1, 2, -1]),
     before: bytes([positions], [0, 0, 0, 1, 0, 0]),
     ids: ints([positions], [1, 2, 3, 4, 5, 6]),

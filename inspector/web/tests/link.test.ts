@@ -1,16 +1,24 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { linkTo } from "../src/page/plan.ts";
-import { cursorKey, fits, readLink } from "../src/race/link.ts";
+import {
+  cursorKey,
+  fits,
+  missing,
+  missingWords,
+  readBranch,
+  readLink,
+  showKey,
+  viewLink,
+  type Look,
+} from "../src/race/link.ts";
 import { laneStart } from "./races.ts";
 
 const FRAME = { steps: 20, layers: 8, positions: 40 };
 
 test("a link names lane, step, layer and position from 1", () => {
-  assert.deepEqual(readLink("?cursor=b.3.8.21&look=drift"), {
-    cursor: { lane: "b", step: 2, layer: 7, position: 20 },
-    look: "drift",
-  });
+  const { cursor, look } = readLink("?cursor=b.3.8.21&look=drift");
+  assert.deepEqual(cursor, { lane: "b", step: 2, layer: 7, position: 20 });
+  assert.equal(look, "drift");
 });
 
 test("a link may name no token", () => {
@@ -49,24 +57,90 @@ test("a frame without recorded layers has the first layer", () => {
 
 test("a cursor reads as it was written", () => {
   const spot = { lane: "b", step: 2, layer: 7, position: 20 } as const;
-  const home = { lane: "a", step: 0 } as const;
-  assert.deepEqual(readLink("?cursor=" + cursorKey(spot, FRAME, home)).cursor, spot);
+  assert.deepEqual(readLink("?cursor=" + cursorKey(spot)).cursor, spot);
+  assert.equal(cursorKey({ ...spot, position: null }), "b.3.8");
 });
 
-test("the place at which the inspector starts is not in a link", () => {
-  const home = { lane: "b", step: 19 } as const;
-  const start = { ...home, layer: 4, position: null } as const;
-  assert.equal(cursorKey(start, FRAME, home), "");
-  assert.equal(cursorKey({ ...start, lane: "a" }, FRAME, home), "a.20.5");
-  assert.equal(cursorKey({ ...start, step: 18 }, FRAME, home), "b.19.5");
-  assert.equal(cursorKey({ ...start, layer: 3 }, FRAME, home), "b.20.4");
-  assert.equal(cursorKey({ ...start, position: 0 }, FRAME, home), "b.20.5.1");
-  assert.equal(cursorKey({ ...start, layer: null, step: 0 }, FRAME, home), "");
+test("a cursor whose layer is not known yet is not in a link", () => {
+  assert.equal(cursorKey({ lane: "a", step: 0, layer: null, position: null }), "");
 });
 
-test("the link to settings has the cursor and the view where they are not at rest", () => {
-  const link = (cursor: string, look: string): string =>
-    linkTo("http://x/", "seed=1", { cursor, look });
-  assert.equal(link("", ""), "http://x/?seed=1");
-  assert.equal(link("b.3.8", "drift"), "http://x/?seed=1&cursor=b.3.8&look=drift");
+const REST: Look = { cursor: "", look: "", show: "", align: "", colour: "" };
+const SOURCE = { query: "seed=1&b.cache=dual", branches: [], recorded: "" };
+
+test("a link leaves out what is empty", () => {
+  assert.equal(viewLink("http://x/", SOURCE, REST), "http://x/?seed=1&b.cache=dual");
+  const look = { ...REST, cursor: "b.3.8", look: "similarity", show: "kind.k", align: "tokens" };
+  assert.equal(
+    viewLink("http://x/", { ...SOURCE, recorded: "dual" }, look),
+    "http://x/?seed=1&b.cache=dual&recorded=dual&cursor=b.3.8&look=similarity&show=kind.k&align=tokens",
+  );
+});
+
+test("a link reads as it was written", () => {
+  const branches = ["a.5.3-17,4-m?cache=dual&dual.x=a%26b", "b.6"];
+  const look = { ...REST, look: "counts", show: "quantity.k,tau.-1.5", colour: "confidence" };
+  const link = viewLink("http://x/", { query: SOURCE.query, branches, recorded: "dual" }, look);
+  const wanted = readLink(new URL(link).search);
+  assert.deepEqual(wanted.branches, branches);
+  assert.deepEqual(wanted.show, [
+    ["quantity", "k"],
+    ["tau", "-1.5"],
+  ]);
+  assert.equal(showKey(wanted.show), look.show);
+  assert.equal(wanted.settings, "b.cache=dual&seed=1");
+  assert.deepEqual([wanted.recorded, wanted.colour, wanted.align], ["dual", "confidence", ""]);
+});
+
+test("a branch has a lane, a step, edits and settings", () => {
+  assert.deepEqual(readBranch("a.5.3-17,4-m?cache=dual"), {
+    lane: "a",
+    step: 4,
+    edits: [
+      [2, 17],
+      [3, -1],
+    ],
+    settings: "?cache=dual",
+  });
+  assert.deepEqual(readBranch("b.1"), { lane: "b", step: 0, edits: [], settings: "parent" });
+});
+
+test("what is not a branch is ignored", () => {
+  for (const text of ["", "c.1", "a.0", "a.1.x", "a.1.3", "a.1.3-", "a.1.0-4", "a"])
+    assert.equal(readBranch(text), null, text);
+  assert.deepEqual(readLink("?branch=a.0&branch=a.1").branches, ["a.1"]);
+});
+
+/** What is left to press for a link on a page with a race. */
+function left(search: string, changes: Partial<Parameters<typeof missing>[1]> = {}): string {
+  const wanted = readLink(search);
+  const found = missing(wanted, { link: SOURCE, state: "example", level: "layers", ...changes });
+  return found ? missingWords(wanted, found) : "";
+}
+
+test("a link without settings shows whatever race is there", () => {
+  assert.equal(left("?look=drift&__theme=dark"), "");
+});
+
+test("a link to another race says that it has to be run", () => {
+  assert.match(left("?seed=2&look=drift"), /“Drift” of a run .* Press Run;/);
+  assert.equal(left("?b.cache=dual&seed=1&look=drift"), "");
+  assert.equal(left("?seed=2&look=drift", { state: "done" }), "");
+});
+
+test("a link to a branch says that it has to be run, one after the other", () => {
+  const search = "?branch=a.5.3-17&branch=b.6";
+  assert.match(left(search), /before step 5 of lane A, with answer token 3 changed\. Press Branch/);
+  const link = { ...SOURCE, branches: ["a.5.3-17"] };
+  assert.match(left(search, { link, state: "done" }), /before step 6 of lane B\. Press Branch/);
+  const both = { ...SOURCE, branches: ["a.5.3-17", "b.6"] };
+  assert.equal(left(search, { link: both, state: "done" }), "");
+  const other = { ...SOURCE, branches: ["a.9"] };
+  assert.equal(left(search, { link: other, state: "done" }), "");
+});
+
+test("a link to a view that needs a recording says which key records", () => {
+  assert.match(left("?look=drift", { level: "off" }), /Press Record\.$/);
+  assert.match(left("?look=error"), /Press Record and probe\.$/);
+  assert.equal(left("?look=time", { level: "off" }), "");
 });

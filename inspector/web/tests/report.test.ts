@@ -1,17 +1,20 @@
 import assert from "node:assert/strict";
 import test from "node:test";
+import type { Store } from "../src/race/store.ts";
 import { metricText, shownRows } from "../src/race/numbers.ts";
 import {
+  branchWords,
   chips,
   headline,
   measuredWords,
   pill,
   ratio,
   recordWords,
+  standingWords,
   stats,
   verdict,
 } from "../src/race/report.ts";
-import { finished, laneEnd, raceOf, steps, summaryOf } from "./races.ts";
+import { finished, laneEnd, laneStart, raceOf, steps, summaryOf } from "./races.ts";
 
 const NO_FRAMES = { a: 0, b: 0 };
 
@@ -177,4 +180,48 @@ test("a rate counts the tokens before the end of the text, and says so", () => {
   const { lanes } = raceOf(steps([0, 1], [2]), steps([0]));
   lanes.a.stops.add(12);
   assert.deepEqual(stats(lanes.a, 2, true).at(-1), ["Text tokens/s", "100"]);
+});
+
+/** Four steps of lane A, and a branch of it from before step 3 in which a token was changed. */
+function branched(branch: Record<string, number>): Store {
+  const store = raceOf(steps([0], [1], [2], [3]), [], { state: "done", parent: "parent" });
+  const title = "a lane, from step 3";
+  store.lanes.b.begin(laneStart({ title, before: 2, branch, canvas: { 0: 10, 1: 7 } }));
+  for (const row of steps([2], [3])) store.lanes.b.add(row);
+  store.lanes.b.pieces.set(7, "seven");
+  return store;
+}
+
+test("a branch says where it begins, what was changed and what became of the cache", () => {
+  assert.equal(
+    branchWords(branched({ 1: 7, 3: -1 })),
+    "Lane B continues lane A from before step 3, with answer token 2 changed to “seven”, answer token 4 masked again. " +
+      "It keeps the tokens that lane A had by then, but not its cache: the cache starts empty, so step 3 computes every row. " +
+      "Times and forwards of lane B count from there.",
+  );
+  assert.equal(branchWords(finished()), "");
+});
+
+test("the plan is told which lanes stand on the page only if they are a branch", () => {
+  assert.equal(
+    standingWords(branched({})),
+    "The lanes below are a branch: A a lane; B a lane, from step 3. The next run would be:",
+  );
+  assert.equal(standingWords(finished()), "");
+});
+
+test("the steps of a branch count on from those of its parent", () => {
+  const store = branched({ 1: 7 });
+  const { b } = store.lanes;
+  assert.match(pill(b, 1), /^step 3 ·/);
+  assert.deepEqual(store.series("step"), [
+    [0, 1, 2, 3, 4],
+    [2, 3, 4],
+  ]);
+  assert.deepEqual(store.frames("step", { value: 3, later: Infinity }), { a: 3, b: 1 });
+  assert.deepEqual(store.frames("step", { value: 1, later: Infinity }), { a: 1, b: 0 });
+  assert.deepEqual(
+    [0, 1].map((place) => b.knownWords(place)),
+    ["known before step 3", "set by hand"],
+  );
 });

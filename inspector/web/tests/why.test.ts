@@ -3,7 +3,14 @@ import test from "node:test";
 import { NO_DATA } from "../src/inspect/codes.ts";
 import type { Documents } from "../src/inspect/cut/documents.ts";
 import type { RowCell } from "../src/inspect/planned_row.ts";
-import { planOfStep, tokenRows, type PlanBits, type TokenRows } from "../src/inspect/plans.ts";
+import type { NdArray } from "../src/inspect/arrays.ts";
+import {
+  driftOfRows,
+  planOfStep,
+  tokenRows,
+  type PlanBits,
+  type TokenRows,
+} from "../src/inspect/plans.ts";
 import { Why, type Reason, type Rules } from "../src/inspect/why.ts";
 import { bytes, cutPart, frame, planOf } from "./inspected.ts";
 
@@ -42,6 +49,10 @@ function why(cell: Partial<RowCell>, changes: Partial<Rules> = {}, drift: Drifts
   const facts = {
     token: cutPart<TokenRows>(documents, tokenRows(place.position)),
     plan: cutPart<PlanBits>(documents, planOfStep(place.step)),
+    drifts: (quantity: string): NdArray | null => {
+      if (!drift.drift.shape[0] || !drift.quantities.includes(quantity)) return null;
+      return cutPart<{ cells: NdArray }>(documents, driftOfRows(quantity, place.step)).cells;
+    },
   };
   return new Why(frame(), rules(changes), facts, place);
 }
@@ -149,6 +160,44 @@ test("a drift is a number, or below the smallest one shown", () => {
   assert.equal(why({}, {}, driftOf(0)).value("drift:v"), "less than 0.0001");
 });
 
+/** Drifts of V of the four rows of the answer in step 2, layer 1. */
+function answerDrift(...codes: number[]): Drifts {
+  const drift = bytes([3, 2, 2, 6], new Array<number>(72).fill(NO_DATA));
+  codes.forEach((code, i) => (drift.values[1 * 24 + 1 * 6 + 2 + i] = code));
+  return { quantities: ["k", "v"], drift };
+}
+
+test("a row's rank is that of its drift in the answer; equal drifts share theirs", () => {
+  const drift = answerDrift(3, 9, 3, 1);
+  assert.equal(why({ position: 3 }, {}, drift).value("rank:v"), "rank 1 of 4");
+  assert.equal(why({ position: 2 }, {}, drift).value("rank:v"), "rank 2 to 3 of 4");
+});
+
+test("a rank is empty if a drift is unknown, or the row is not in the answer", () => {
+  assert.equal(why({}, {}, answerDrift(3, 9, NO_DATA, 1)).value("rank:v"), "");
+  assert.equal(why({}, {}, answerDrift(3, 9, 3, 1)).value("rank:k"), "");
+  assert.equal(why({ position: 1 }, {}, answerDrift(3, 9, 3, 1)).value("rank:v"), "");
+  assert.equal(why({}).value("rank:v"), "");
+});
+
+test("the cut says what a row moved, its rank and how many were taken", () => {
+  const drift = answerDrift(254, 9, 1, 0);
+  assert.equal(
+    why({ position: 4 }, {}, drift).value("cut:v:ffn"),
+    "moved 0.00003, rank 3 of 4, the first 1 were taken, down to 2.0",
+  );
+  assert.match(why({ position: 5 }, {}, drift).value("cut:v:ffn"), /^moved less than 0.00002,/);
+});
+
+test("the cut is empty where the rows taken are not those of the largest drift", () => {
+  assert.equal(why({}, {}, answerDrift(3, 9, 1, 0)).value("cut:v:ffn"), "");
+  assert.equal(why({ step: 0 }, {}, answerDrift(9, 3, 1, 0)).value("cut:v:ffn"), "");
+});
+
+test("equal drifts may be taken or not", () => {
+  assert.match(why({}, {}, answerDrift(3, 3, 1, 0)).value("cut:v:ffn"), /rank 1 to 2 of 4/);
+});
+
 test("a fact is empty unless it is above 0", () => {
   assert.equal(why({}).value("fact:budget"), "0.25");
   assert.equal(why({}).value("percent:budget"), "25.0 %");
@@ -176,6 +225,7 @@ test("the head lists several reused sites", () => {
   const facts = {
     token: cutPart<TokenRows>(documents, tokenRows(2)),
     plan: cutPart<PlanBits>(documents, planOfStep(1)),
+    drifts: () => null,
   };
   const row = new Why(frame(), rules(), facts, { step: 1, layer: 0, position: 2 });
   assert.equal(row.sentence(), "K, V and attention reused.");

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine import catalog
-from engine.config.spec import RaceSpec
+from engine.config.spec import RaceSpec, RunSpec
 from engine.core.events import RunFinished
 from engine.evaluate.record_examples import (
     LESSONS,
@@ -64,7 +64,7 @@ def test_a_failed_run_raises():
 def test_every_documented_method_has_its_recorded_run(shipped, method):
     name = PLAIN if method in BASE else method
     trace = Trace.load(FOLDER / "methods" / f"{name}.npz")
-    assert trace.meta["spec"] == json.loads(json.dumps(method_specs(shipped)[name].to_dict()))
+    assert RunSpec.from_dict(trace.meta["spec"]) == method_specs(shipped)[name]
     assert method in (trace.meta["spec"]["cache"], trace.meta["spec"]["unmasker"])
     digest = Checkpoint(ASSETS / "models" / trace.meta["spec"]["model"]).digest()
     assert trace.meta["environment"]["checkpoint"] == digest
@@ -77,7 +77,7 @@ def test_every_documented_method_has_its_recorded_run(shipped, method):
 @pytest.mark.parametrize("name", LESSONS)
 def test_every_lesson_has_its_recorded_runs(shipped, name):
     trace = Trace.load(FOLDER / "lessons" / f"{name}.npz")
-    assert trace.meta["spec"] == json.loads(json.dumps(lesson_specs(shipped)[name].to_dict()))
+    assert RunSpec.from_dict(trace.meta["spec"]) == lesson_specs(shipped)[name]
     assert trace.meta["reason"] == "done"
 
 

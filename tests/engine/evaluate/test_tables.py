@@ -6,6 +6,7 @@ import json
 import pytest
 
 from engine.bench import growth, ratio_sweep, suite
+from engine.config.spec import RunSpec
 from engine.core.tables import README, RESULTS_README, section_marks
 from engine.evaluate import results_text, tables
 from engine.evaluate.tables import check_one_environment, read_settings
@@ -186,7 +187,7 @@ def test_the_saved_results_have_every_row_of_the_settings(saved):
         for block, wanted in zip(table["blocks"], given.blocks, strict=True):
             assert [one["name"] for one in block["rows"]] == [one.name for one in wanted.specs]
             for found, one in zip(block["rows"], wanted.specs, strict=True):
-                assert found["spec"] == one.spec.to_dict()
+                assert RunSpec.from_dict(found["spec"]) == one.spec
                 assert found["problems"] == saved["problems"] == 500
                 assert bool(found["speed"]) == given.timed
     timed = {(one["group"], one["name"]) for one in saved["speed"]["rows"]}

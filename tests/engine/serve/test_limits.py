@@ -9,12 +9,13 @@ import torch
 
 from engine.config.spec import RaceSpec, RunSpec
 from engine.models.loading.resolver import REGISTERED
-from engine.serve.limits import Limits, recorded_bytes
+from engine.serve.limits import OWN_RECORDING, Limits, recorded_bytes, recording_problem
 from engine.serve.memory_budget import device_titles
 from engine.serve.session import Session
 from engine.trace.trace import Trace
 from inspector.catalog import Catalog
 from tests.engine.serve.test_race import PLAIN
+from tests.support.micro import make_info
 
 LIMITS = Limits()
 BEYOND = {
@@ -53,7 +54,7 @@ def test_the_catalog_shows_the_limits(public):
 
 
 def test_a_recording_that_is_too_large_is_refused_with_a_smaller_level(public, monkeypatch):
-    monkeypatch.setattr(public, "_limits", Limits(recording=2_500))
+    monkeypatch.setattr(public, "_limits", Limits(recording=6_000))
     public.plan(replace(PLAIN, record="steps"))
     with pytest.raises(ValueError, match=r"^record: level layers .* set record to steps"):
         public.plan(replace(PLAIN, record="layers"))
@@ -69,8 +70,9 @@ def test_recorded_bytes_are_close_to_those_of_the_trace(session, record):
     for event in session.run(spec):
         trace.append(event)
     info, tokens = session._models.info("micro"), len(session._models.prompt(spec))
-    names = {"steps": ("plan",), "layers": ("plan", "drift")}.get(record)
-    names = names or ("plan", "drift", "probe_error", "probe_moved")
+    names = {"steps": ("plan",), "layers": ("plan", "drift", "similarity")}.get(record)
+    names = names or ("plan", "drift", "similarity", "probe_error", "probe_moved")
+    names = (*names, "candidate_id", "candidate_prob", "candidate_step", "candidate_position")
     held = sum(trace.arrays()[name].nbytes for name in names)
     assert 0.9 * held < recorded_bytes(spec, info, tokens, trace.steps) < 1.1 * held
     assert recorded_bytes(replace(spec, record="off"), info, tokens, trace.steps) == 0
@@ -106,3 +108,63 @@ def test_gpus_are_titled_with_name_memory_and_bfloat16_support(session, monkeypa
         session.default_race(),
     )
     assert catalog.device_choices == [("cpu", "cpu"), (f"cuda:1 · {found['cuda:1']}", "cuda:1")]
+
+
+NARROW = {
+    "record_layers": "2",
+    "record_quantities": "k,v",
+    "record_every": 3,
+    "record_positions": "answer",
+}
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_a_narrowed_recording_is_counted_as_it_is_kept(session, name):
+    spec = replace(PLAIN, record="layers", **{name: NARROW[name]})
+    trace = Trace()
+    for event in session.run(spec):
+        trace.append(event)
+    arrays = ("plan", "drift", "similarity", "candidate_id", "candidate_prob")
+    held = sum(trace.arrays()[one].nbytes for one in arrays)
+    found = session.plan(spec)["recording"]["bytes"]
+    assert 0.9 * held < found < 1.2 * held
+    assert found < session.plan(replace(PLAIN, record="layers"))["recording"]["bytes"]
+
+
+def test_the_plan_says_what_recording_would_keep_before_it_is_asked_for(session):
+    asked = session.plan(replace(PLAIN, record="layers"))["recording"]
+    assert session.plan(PLAIN)["recording"] == asked
+    assert asked["problem"] == ""
+
+
+def big(**changes):
+    """Settings, sizes and prompt of an 8B model with a long answer, and its forwards."""
+    spec = RunSpec(gen_length=1024, steps=1024, record="layers", **changes)
+    return spec, make_info(layers=32), 2048, 1024
+
+
+def test_an_8b_recording_is_about_its_drifts_and_fits_on_ones_own_machine():
+    assert 503e6 < recorded_bytes(*big()) < 600e6
+    assert recording_problem(*big(), OWN_RECORDING) == ""
+
+
+def test_a_refusal_names_values_that_fit_and_are_the_widest():
+    most = 100_000_000
+    problem = recording_problem(*big(), most)
+    fields = dict(re.findall(r"set (record_\w+) to (\S+?),", problem))
+    assert set(fields) == {"record_layers", "record_every"}
+    every, last = int(fields["record_every"]), int(fields["record_layers"].removeprefix("1-"))
+    for name, fits, wider in (
+        ("record_every", every, every - 1),
+        ("record_layers", f"1-{last}", f"1-{last + 1}"),
+    ):
+        assert recorded_bytes(*big(**{name: fits})) <= most
+        assert recorded_bytes(*big(**{name: wider})) > most
+    assert "set record_positions to answer" in recording_problem(*big(), 300_000_000)
+
+
+def test_what_does_not_fit_the_run_is_refused_by_name_before_it_starts(session):
+    with pytest.raises(ValueError, match=r"^record_layers: layer 3 is beyond the model's 2"):
+        session.plan(replace(PLAIN, record_layers="1-3"))
+    with pytest.raises(ValueError, match=r"^record_positions: position 900 is beyond the 33"):
+        next(session.run(replace(PLAIN, record="layers", record_positions="1-900")))

@@ -3,16 +3,18 @@
 import io
 import json
 import pickle
+import tracemalloc
 import zipfile
 from contextlib import suppress
+from warnings import catch_warnings
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.trace.file_format import MAX_JSON_BYTES
-from engine.trace.trace import MAX_BYTES, Trace
+from engine.trace.file_format import MAX_JSON_BYTES, VERSION
+from engine.trace.trace import Trace
 from tests.engine.trace.test_trace import traced
 
 
@@ -21,9 +23,18 @@ def trace():
     return traced(level="probe")[0]
 
 
+LIMIT = 8_000_000
+
+
 def refused(data, match="trace: "):
-    with pytest.raises(ValueError, match=match):
-        Trace.from_bytes(data)
+    """Fails unless the data are refused, without memory for what they declare."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=match):
+            Trace.from_bytes(data, LIMIT)
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000 + 20 * len(data)
+    finally:
+        tracemalloc.stop()
 
 
 def rewritten(trace, change, **meta):
@@ -111,10 +122,41 @@ def test_a_zip_bomb_is_not_unpacked(trace):
     buffer = io.BytesIO()
     archive = zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED)
     with archive, archive.open("rows.npy", "w") as member:
-        for _ in range(MAX_BYTES // 2**20 + 1):
+        for _ in range(LIMIT // 2**20 + 1):
             member.write(bytes(2**20))
     assert len(buffer.getvalue()) < 2**20
-    refused(buffer.getvalue())
+    refused(buffer.getvalue(), "unpacks to more than 8 MB")
+
+
+def test_a_huge_declared_shape_is_refused_without_memory_for_it(trace):
+    shapes = {"rows.npy": ((1_500_000,), "<i4"), "drift.npy": ((100, 2, 5, 7000), "|u1")}
+    for name, (shape, dtype) in shapes.items():
+        refused(with_member(trace, name, header_of(shape, dtype)), "declares another size")
+
+
+def test_a_member_that_lies_about_its_size_is_refused_without_memory_for_it(trace):
+    data = header_of((1_500_000,))
+    document = bytearray(with_member(trace, "rows.npy", data))
+    entry = document.rindex(b"PK\x01\x02")
+    for offset, size in ((20, len(data)), (24, len(data) + 6_000_000)):  # packed, unpacked
+        document[entry + offset : entry + offset + 4] = size.to_bytes(4, "little")
+    refused(bytes(document), "rows declares more data than it holds")
+    document[entry + 20 : entry + 24] = (LIMIT).to_bytes(4, "little")
+    refused(bytes(document), "members are larger than the file")
+
+
+@pytest.mark.parametrize("member", ["rows.npy", "odd.npy"])
+def test_members_that_are_unknown_or_given_twice(trace, member):
+    buffer = io.BytesIO(trace.to_bytes())
+    with zipfile.ZipFile(buffer, "a") as archive, catch_warnings(action="ignore"):
+        archive.writestr(member, npy(trace.arrays()["rows"]))
+    refused(buffer.getvalue(), "is unknown or given twice")
+
+
+def test_arrays_by_columns_are_read(trace):
+    by_columns = npy(np.asfortranarray(trace.arrays()["flops"]))
+    loaded = Trace.from_bytes(with_member(trace, "flops.npy", by_columns))
+    assert np.array_equal(loaded.arrays()["flops"], trace.arrays()["flops"])
 
 
 def test_too_many_members(trace):
@@ -133,13 +175,14 @@ def test_an_encrypted_member(trace):
 
 
 def test_files_larger_than_allowed(tmp_path):
-    refused(bytes(MAX_BYTES + 1), "larger than 64 MB")
-    refused(b"[" + b" " * MAX_JSON_BYTES, "as JSON larger than 16 MB")
+    refused(bytes(LIMIT + 1), "larger than 8 MB")
+    with pytest.raises(ValueError, match="as JSON larger than 16 MB"):
+        Trace.from_bytes(b"[" + b" " * MAX_JSON_BYTES)
     path = tmp_path / "huge.npz"
     with path.open("wb") as file:
-        file.truncate(MAX_BYTES + 1)
-    with pytest.raises(ValueError, match="larger than 64 MB"):
-        Trace.load(path)
+        file.truncate(LIMIT + 1)
+    with pytest.raises(ValueError, match="larger than 8 MB"):
+        Trace.load(path, LIMIT)
 
 
 WRONG = {
@@ -180,7 +223,7 @@ def test_arrays_that_do_not_fit(trace, wrong):
 
 @pytest.mark.parametrize(
     "meta",
-    [{"version": 4}, {"version": 0}, {"version": True}, {"version": None},
+    [{"version": VERSION + 1}, {"version": 0}, {"version": True}, {"version": None},
      {"reason": "won"}, {"reason": []}, {"spec": 3}, {"model": {}},
      {"model": {"vocab_size": "40"}}, {"model": {"vocab_size": 10**9}}, {"model": []},
      {"environment": None}, {"model": {"vocab_size": True}},

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import tracemalloc
 from functools import partial
 
 import numpy as np
@@ -10,8 +11,10 @@ import pytest
 from engine.core.events import RunFinished, RunStarted, Waiting
 from engine.record.probe_recorder import ProbeRecorder
 from engine.record.recorder import Recorder, StepRecorder
+from engine.trace.file_format import VERSION
 from engine.trace.schema import ADDED_AFTER, OLD_PARTS, SCHEMA
-from engine.trace.trace import MAX_BYTES, SMALL_BYTES, Trace
+from engine.trace.synthetic import synthetic_events, synthetic_spec
+from engine.trace.trace import SMALL_BYTES, Trace
 from tests.support.micro import MASK, make_prompts, make_spec, model_of, run
 
 PIECES = {i: bytes([i, 200 + i % 5]) for i in range(40)}
@@ -152,7 +155,7 @@ def test_a_file_of_version_1_is_read(tmp_path, suffix):
         old = {name: a for name, a in trace.arrays().items() if name not in ADDED_AFTER[1]}
         np.savez(path, meta=meta, **old | {"flops": old["flops"][:, :OLD_PARTS]})
     loaded = Trace.load(path)
-    assert loaded.meta["version"] == 3
+    assert loaded.meta["version"] == VERSION
     assert loaded.meta["facts"] == {}
     for name, array in loaded.arrays().items():
         if name in ADDED_AFTER[1]:
@@ -164,9 +167,47 @@ def test_a_file_of_version_1_is_read(tmp_path, suffix):
 
 def test_a_trace_that_could_not_be_read_again_is_not_written():
     trace, _ = traced()
-    trace._pieces = {0: bytes(MAX_BYTES)}
-    with pytest.raises(ValueError, match="trace: larger than 64 MB"):
-        trace.to_bytes()
+    trace._pieces = {0: bytes(5_000_000)}
+    with pytest.raises(ValueError, match=r"trace: its 5 MB are too large .* 6 MB; narrow record_"):
+        trace.to_bytes(6_000_000)
+    assert Trace.from_bytes(trace.to_bytes(8_000_000), 8_000_000).steps == trace.steps
+
+
+def test_a_failed_save_leaves_the_file_as_it_was(tmp_path):
+    trace, path = traced()[0], tmp_path / "trace.npz"
+    trace.save(path)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="too large"):
+        trace.save(path, 1_000_000)
+    assert [found.name for found in tmp_path.iterdir()] == ["trace.npz"]
+    assert path.read_bytes() == before
+
+
+def synthetic():
+    """A trace of 8 MB of arrays."""
+    trace = Trace()
+    for event in synthetic_events(synthetic_spec(64), 8, 2_800):
+        trace.append(event)
+    return trace, sum(array.nbytes for array in trace.arrays().values())
+
+
+def peak_of(work):
+    """The most bytes that `work` allocates at a time, beyond what is there before."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_saving_copies_no_arrays_and_loading_holds_them_once(tmp_path):
+    trace, held = synthetic()
+    path = tmp_path / "trace.npz"
+    assert held > 8_000_000
+    assert peak_of(lambda: trace.save(path)) < 0.3 * held
+    assert peak_of(lambda: Trace.load(path)) < 1.3 * held
+    assert peak_of(trace.to_bytes) > 0.1 * held  # a file in memory is not streamed
 
 
 def test_without_plans_the_recompute_map_is_empty():

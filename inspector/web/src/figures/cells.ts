@@ -10,11 +10,11 @@ export function severalOf({ several, legend }: Pick<HeatSpec, "several" | "legen
   return several ?? (legend && legend.kind !== "scale" ? "first" : "largest");
 }
 
-/** Cells in row order: numbers, or codes. A number that is NaN has no data. */
+/** Cells in row order: numbers, or codes. A number that is NaN, and the code -1, have no data. */
 export interface Grid {
   wide: number;
   high: number;
-  values: CellCodes["codes"] | Float64Array;
+  values: CellCodes["codes"] | Int32Array | Float64Array;
   /** What the codes mean; null if the values are numbers. */
   codes: Codes | null;
 }
@@ -94,8 +94,12 @@ function bounds(count: number, pixels: number): Int32Array {
 export function reduced(grid: Grid, wide: number, high: number, several: Several): Grid {
   const [w, h] = [Math.min(Math.max(wide, 1), grid.wide), Math.min(Math.max(high, 1), grid.high)];
   if (w === grid.wide && h === grid.high) return grid;
-  const fill = several === "mean" ? means : grid.codes ? extremeCodes : extremeValues;
-  return { wide: w, high: h, values: fill(grid, w, h, several === "first"), codes: grid.codes };
+  const { codes } = grid;
+  let values: Grid["values"];
+  if (several === "mean") values = codes ? meanCodes(grid, codes, w, h) : meanValues(grid, w, h);
+  else if (codes) values = extremeCodes(grid, codes, [w, h], several === "first");
+  else values = extremeValues(grid, w, h, several === "first");
+  return { wide: w, high: h, values, codes };
 }
 
 /**
@@ -121,17 +125,18 @@ export function scattered(
 }
 
 /** The largest code of each pixel, or the smallest. */
-function extremeCodes(grid: Grid, w: number, h: number, smallest: boolean): Float64Array {
-  const { wide, high, values, codes } = grid;
+function extremeCodes(
+  { wide, high, values }: Grid,
+  { blank }: Codes,
+  [w, h]: readonly [number, number],
+  smallest: boolean,
+): Int32Array {
   const [columns, rows] = [bounds(wide, w), bounds(high, h)];
-  const last = (codes?.blank.length ?? 0) - 1;
-  const rank = Int32Array.from(codes?.blank ?? [], (blank, code) => {
-    return blank ? -1 : smallest ? last - code : code;
-  });
-  const out = new Float64Array(w * h);
-  const best = new Int32Array(w);
+  const last = blank.length - 1;
+  const rank = Int32Array.from(blank, (none, code) => (none ? -1 : smallest ? last - code : code));
+  const out = new Int32Array(w * h).fill(-1);
   for (let row = 0; row < h; row++) {
-    best.fill(-1);
+    const best = out.subarray(row * w, (row + 1) * w);
     for (let y = rows[row]; y < rows[row + 1]; y++) {
       const from = y * wide;
       for (let column = 0; column < w; column++) {
@@ -144,9 +149,38 @@ function extremeCodes(grid: Grid, w: number, h: number, smallest: boolean): Floa
         best[column] = top;
       }
     }
+  }
+  return smallest ? out.map((best) => (best < 0 ? best : last - best)) : out;
+}
+
+/** The code next to the mean of the numbers of each pixel. */
+function meanCodes({ wide, high, values }: Grid, codes: Codes, w: number, h: number): Int32Array {
+  const [columns, rows] = [bounds(wide, w), bounds(high, h)];
+  const numbers = codes.numbers ?? Uint16Array.from(codes.palette, (_, code) => code);
+  const weight = Float64Array.from(codes.blank, (none, code) => (none ? 0 : numbers[code]));
+  const one = Uint8Array.from(codes.blank, (none) => (none ? 0 : 1));
+  const out = new Int32Array(w * h).fill(-1);
+  const sums = new Float64Array(w);
+  const counts = new Uint32Array(w);
+  for (let row = 0; row < h; row++) {
+    sums.fill(0);
+    counts.fill(0);
+    for (let y = rows[row]; y < rows[row + 1]; y++) {
+      const from = y * wide;
+      for (let column = 0; column < w; column++) {
+        const end = from + columns[column + 1];
+        let [sum, count] = [sums[column], counts[column]];
+        for (let i = from + columns[column]; i < end; i++) {
+          sum += weight[values[i]];
+          count += one[values[i]];
+        }
+        sums[column] = sum;
+        counts[column] = count;
+      }
+    }
     for (let column = 0; column < w; column++) {
-      const top = best[column];
-      out[row * w + column] = top < 0 ? NaN : smallest ? last - top : top;
+      const count = counts[column];
+      if (count) out[row * w + column] = nearestCode(numbers, sums[column] / count);
     }
   }
   return out;
@@ -170,10 +204,8 @@ function extremeValues(grid: Grid, w: number, h: number, smallest: boolean): Flo
   return out;
 }
 
-function means({ wide, high, values, codes }: Grid, w: number, h: number): Float64Array {
+function meanValues({ wide, high, values }: Grid, w: number, h: number): Float64Array {
   const [columns, rows] = [bounds(wide, w), bounds(high, h)];
-  const blank = codes?.blank;
-  const numbers = codes?.numbers;
   const out = new Float64Array(w * h).fill(NaN);
   for (let place = 0; place < out.length; place++) {
     const [column, row] = [place % w, Math.floor(place / w)];
@@ -181,12 +213,12 @@ function means({ wide, high, values, codes }: Grid, w: number, h: number): Float
     for (let y = rows[row]; y < rows[row + 1]; y++) {
       for (let x = columns[column]; x < columns[column + 1]; x++) {
         const found = values[y * wide + x];
-        if (blank ? blank[found] : Number.isNaN(found)) continue;
-        sum += numbers ? numbers[found] : found;
+        if (Number.isNaN(found)) continue;
+        sum += found;
         count++;
       }
     }
-    if (count) out[place] = numbers ? nearestCode(numbers, sum / count) : sum / count;
+    if (count) out[place] = sum / count;
   }
   return out;
 }
@@ -207,7 +239,7 @@ function pixel([r, g, b]: Rgb): number {
   return (OPAQUE | (b << 16) | (g << 8) | r) >>> 0;
 }
 
-/** The pixels of a grid, transparent where there is no data. A mean code is rounded. */
+/** The pixels of a grid, transparent where there is no data. */
 export function pixels(grid: Grid, spec: Pick<HeatSpec, "colour">): Uint32Array {
   const { values, codes } = grid;
   const out = new Uint32Array(values.length);
@@ -218,7 +250,7 @@ export function pixels(grid: Grid, spec: Pick<HeatSpec, "colour">): Uint32Array 
     });
     for (let i = 0; i < out.length; i++) {
       const code = values[i];
-      out[i] = code >= 0 ? table[(code + 0.5) | 0] : 0;
+      if (code >= 0) out[i] = table[code];
     }
     return out;
   }

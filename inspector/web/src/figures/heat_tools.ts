@@ -22,7 +22,6 @@ export class HeatTools {
   readonly keys = make("span", "ds-zoom");
   /** The range's row, which a button opens. */
   readonly row = make("div", "ds-range");
-  private readonly part = make("span", "ds-zoom-part");
   private readonly reset: HTMLButtonElement;
   private readonly open: HTMLButtonElement;
   private readonly from = number("from");
@@ -40,7 +39,6 @@ export class HeatTools {
     this.open = tool("Colours", "colours");
     nearer.title = "Also Ctrl and the wheel, a drag, two fingers, or the key +";
     farther.title = "Also Ctrl and the wheel, two fingers, or the key −";
-    this.reset.title = "Also the key 0";
     nearer.addEventListener("click", () => actions.zoom(1 / ZOOM_STEP));
     farther.addEventListener("click", () => actions.zoom(ZOOM_STEP));
     this.reset.addEventListener("click", () => {
@@ -51,7 +49,7 @@ export class HeatTools {
       this.unfold(this.open.getAttribute("aria-expanded") !== "true");
     });
     this.undo.addEventListener("click", () => actions.range(null));
-    this.keys.append(nearer, farther, this.reset, this.open, this.part);
+    this.keys.append(nearer, farther, this.reset, this.open);
     this.buildRow();
     this.unfold(false);
   }
@@ -89,7 +87,7 @@ export class HeatTools {
   /** Show the state: the shown part in words, empty for all cells, and the range that was set. */
   show(spec: HeatSpec, part: string, range: ValueRange | null): void {
     this.reset.hidden = !part;
-    write(this.part, part);
+    this.reset.title = part + ". Also the key 0";
     for (const key of this.keys.querySelectorAll("button")) {
       const does = NAMES[key.dataset.tool ?? ""];
       key.setAttribute("aria-label", `${does}: ${spec.title}`);

@@ -36,9 +36,9 @@ function showSteps(
 ): void {
   const { frame, spot } = panel;
   panel.figure(figure).show({
-    x: stepAxis(frame.steps),
-    at: spot.step + 1,
-    pick: (x, _, pin) => panel.pick({ step: stepAt(x, frame.steps) }, pin),
+    x: stepAxis(frame.steps, frame.first),
+    at: panel.number(spot.step),
+    pick: (x, _, pin) => panel.pick({ step: stepAt(x, frame.steps, frame.first) }, pin),
     leave: () => panel.pick(null, false),
     ...chart,
   });
@@ -46,10 +46,10 @@ function showSteps(
 
 /** The tokens accepted in each step, and their mean so far. */
 export function acceptanceRate(panel: Panel, data: Guided): void {
-  const { steps } = panel.frame;
-  const xs = placesOf(steps);
+  const { steps, first } = panel.frame;
+  const xs = placesOf(steps, first);
   const [taken, mean] = [Array.from(data.accepted.values), Array.from(data.mean.values)];
-  const fell = xs.filter((x) => taken[x - 1] === 0);
+  const fell = xs.filter((x) => taken[x - first - 1] === 0);
   const most = Math.max(1, ...taken);
   const { mark } = inks(panel.root);
   panel.figure("guider-rate").root.classList.add("ds-wide");
@@ -70,10 +70,10 @@ export function acceptanceRate(panel: Panel, data: Guided): void {
       { name: "mean so far", colour: mark, dash: [6, 3], xs, ys: mean },
     ],
     words: (x) => {
-      const s = stepAt(x, steps);
+      const s = stepAt(x, steps, first);
       const drafted = plural(data.drafted.values[s], "drafted token");
       const so = mean[s].toFixed(2);
-      return `Step ${s + 1}: ${taken[s]} of ${drafted} accepted, ${so} per step so far`;
+      return `Step ${panel.number(s)}: ${taken[s]} of ${drafted} accepted, ${so} per step so far`;
     },
     height: 190,
   });
@@ -188,8 +188,8 @@ export function acceptanceScatter(panel: Panel, data: Guided, rule: Rule): void 
 
 /** The tokens per step that offset the guider's cost; `time` is null if the run has no times. */
 export function acceptanceBreakEven(panel: Panel, data: Guided, time: GuiderTimes | null): void {
-  const { steps } = panel.frame;
-  const xs = placesOf(steps);
+  const { steps, first } = panel.frame;
+  const xs = placesOf(steps, first);
   const lines: { name: string; colour: string; dash: number[]; ys: number[] }[] = [
     {
       name: "reached: tokens per step so far",
@@ -214,9 +214,9 @@ export function acceptanceBreakEven(panel: Panel, data: Guided, time: GuiderTime
     y: { name: "tokens per step", from: 0, to: most * 1.06 },
     series: lines.map((line) => ({ ...line, xs })),
     words: (x) => {
-      const s = stepAt(x, steps);
+      const s = stepAt(x, steps, first);
       const parts = lines.map(({ name, ys }) => name.split(":")[0] + " " + number(ys[s], 2));
-      return `Up to step ${s + 1}: ` + parts.join("; ");
+      return `Up to step ${panel.number(s)}: ` + parts.join("; ");
     },
     height: 260,
   });

@@ -2,9 +2,12 @@
 import type { PlotAxis, Series } from "../figures/spec.ts";
 import type { LaneName } from "../race/messages.ts";
 
-/** An axis of steps: 1 to `steps`, with half a step of room at either end. */
-export function stepAxis(steps: number): PlotAxis {
-  return { name: "step", from: 0.5, to: steps + 0.5, whole: true };
+/**
+ * An axis of so many steps, the first of which has the number `first` from 0, with half a step of
+ * room at either end.
+ */
+export function stepAxis(steps: number, first = 0): PlotAxis {
+  return { name: "step", from: first + 0.5, to: first + steps + 0.5, whole: true };
 }
 
 /** An axis of layers: 1 to `layers`, with half a layer of room at either end. */
@@ -16,9 +19,9 @@ function indexAt(x: number, count: number): number {
   return Math.min(Math.max(Math.round(x) - 1, 0), count - 1);
 }
 
-/** The step, from 0, next to a place on `stepAxis(steps)`. */
-export function stepAt(x: number, steps: number): number {
-  return indexAt(x, steps);
+/** The step, from 0, next to a place on `stepAxis(steps, first)`. */
+export function stepAt(x: number, steps: number, first = 0): number {
+  return indexAt(x - first, steps);
 }
 
 /** The layer, from 0, next to a place on `layerAxis(layers)`. */
@@ -26,22 +29,23 @@ export function layerAt(x: number, layers: number): number {
   return indexAt(x, layers);
 }
 
-/** The places of `count` steps or layers on their axis: 1 to `count`. */
-export function placesOf(count: number): number[] {
-  return Array.from({ length: count }, (_, i) => i + 1);
+/** The places of `count` steps or layers on their axis, from `first` + 1 on. */
+export function placesOf(count: number, first = 0): number[] {
+  return Array.from({ length: count }, (_, i) => first + i + 1);
 }
 
-/** The line of a lane on an axis of steps. `colours` are those of the theme (`Inks`). */
+/** The line of a lane, from its step `first`, on an axis of steps. `colours` are those of the theme (`Inks`). */
 export function laneSeries(
   name: LaneName,
   ys: readonly number[],
   colours: Readonly<Record<LaneName, string>>,
+  first = 0,
 ): Series {
   return {
     name: "Lane " + name.toUpperCase(),
     colour: colours[name],
     dash: name === "a" ? [6, 3] : [],
-    xs: placesOf(ys.length),
+    xs: placesOf(ys.length, first),
     ys,
   };
 }

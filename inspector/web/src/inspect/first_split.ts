@@ -73,9 +73,14 @@ function choiceWords({ lane, token }: Choice): string {
   const given = token.fixed || token.row < 0;
   const piece = quoted(lane.pieces.get(token.id));
   const words = given
-    ? `${nameOf(lane)} was given ${piece}`
+    ? givenWords(lane, piece)
     : `${nameOf(lane)} committed ${piece} at step ${lane.stepNumber(token.row)}`;
   return words + (token.sure === null ? "" : ` (confidence ${token.sure.toFixed(3)})`);
+}
+
+function givenWords(lane: Lane, piece: string): string {
+  if (!lane.start?.branch) return `${nameOf(lane)} was given ${piece}`;
+  return `${nameOf(lane)} had ${piece} before step ${lane.before + 1}`;
 }
 
 /** For each place, the token that a lane knew before its choice; null for a mask. */

@@ -1,6 +1,7 @@
 /** The guided steps of a run (`inspector.views.guider`). */
 import type { Piece } from "../base/pieces.ts";
 import type { NdArray, Values } from "./arrays.ts";
+import type { TimeData } from "./step_costs.ts";
 
 /** The guider's verdict on a drafted token. */
 export type Verdict =
@@ -106,13 +107,5 @@ export interface GuidedPoints {
 /** What is known of a run, with or without a guider. */
 export type GuiderData = Guided | { asked: false };
 
-/** What the views of the guider read of the times of a run (`inspector.views.time`). */
-export interface GuiderTimes {
-  /** Milliseconds of each step in the network, and deciding. */
-  forward_ms: List;
-  decide_ms: List;
-  /** The guider's part of deciding and, within it, its prefill [S, 2]; empty without a guider. */
-  guider_ms: List;
-  /** Tokens per step that offset the guider's time; empty without a guider. */
-  needed: List;
-}
+/** What the views of the guider read of the times of a run. */
+export type GuiderTimes = Pick<TimeData, "forward_ms" | "decide_ms" | "guider_ms" | "needed">;

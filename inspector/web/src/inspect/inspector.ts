@@ -117,10 +117,12 @@ export class Inspector {
     event.preventDefault();
   }
 
-  /** The cursor's step, within the steps of a lane. */
+  /** The cursor's step of the whole run, within the steps of a lane. */
   follow(name: LaneName): { step: number } {
-    const last = this.store.lanes[name].rows.length - 1;
-    return { step: Math.max(Math.min(this.cursor.pinned.step, last), 0) };
+    const { pinned } = this.cursor;
+    const { lanes } = this.store;
+    const step = pinned.step + lanes[pinned.lane].before - lanes[name].before;
+    return { step: Math.max(Math.min(step, lanes[name].rows.length - 1), 0) };
   }
 
   /** The frame of the cursor's lane, once it is loaded. */
@@ -135,6 +137,16 @@ export class Inspector {
     this.markTab();
     this.load();
     this.slices.supersede();
+  }
+
+  /** The choices of the open view that are not those it starts with, by the control's name. */
+  get choices(): [string, string][] {
+    return this.panels[this.name]?.changed() ?? [];
+  }
+
+  /** Set the controls of the open view, as far as it has such choices. */
+  choose(choices: readonly (readonly [string, string])[]): void {
+    this.panel().restore(choices);
   }
 
   private markTab(): void {
@@ -179,7 +191,7 @@ export class Inspector {
   }
 
   /** Load the documents of the open view, and draw. */
-  private load(): void {
+  load(): void {
     const { key } = this;
     const wanted = this.readable ? (VIEWS[this.name].documents ?? []) : [];
     for (const lane of this.store.started) {
@@ -208,7 +220,9 @@ export class Inspector {
     if (!found.every((one) => one !== undefined)) return;
     lanes.forEach((lane, i) => {
       const frame = found[i];
-      if (!isMissing(frame)) this.frames[lane] = documentOf<Frame>(frame);
+      if (isMissing(frame)) return;
+      const first = this.store.lanes[lane].before;
+      this.frames[lane] ??= { ...documentOf<Omit<Frame, "first">>(frame), first };
     });
     if (this.placed || !Object.keys(this.frames).length) return;
     this.placed = true;
@@ -332,7 +346,7 @@ export class Inspector {
       key.disabled = !this.store.lanes[name].start;
     }
     this.drawSlider("layer", frame?.layers ?? 0, now.layer ?? 0);
-    this.drawSlider("step", frame?.steps ?? 0, now.step);
+    this.drawSlider("step", frame?.steps ?? 0, now.step, frame?.first);
     this.find("where").textContent = this.where(now, frame);
     Object.assign(this.root.dataset, {
       lane: now.lane,
@@ -342,12 +356,13 @@ export class Inspector {
     });
   }
 
-  private drawSlider(name: "layer" | "step", count: number, value: number): void {
+  private drawSlider(name: "layer" | "step", count: number, value: number, first = 0): void {
     const slider = this.find<HTMLInputElement>(name);
     const last = Math.max(count - 1, 0);
     Object.assign(slider, { max: last, disabled: !count });
     slider.value = String(Math.min(value, last));
-    const text = count ? String(Math.min(value, last) + 1) + " of " + String(count) : "–";
+    const shown = first + Math.min(value, last) + 1;
+    const text = count ? `${shown} of ${first + count}` : "–";
     write(this.find(name + "-words"), text);
     slider.setAttribute("aria-valuetext", text);
   }

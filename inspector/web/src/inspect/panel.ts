@@ -6,33 +6,10 @@ import type { Lane } from "../race/lane.ts";
 import { LANES, type LaneName } from "../race/messages.ts";
 import type { Spot } from "./cursor.ts";
 import type { Inspector } from "./inspector.ts";
-import { CellMap } from "./cell_map.ts";
-import {
-  mapParameters,
-  partQuery,
-  wholeQuery,
-  type AxisSight,
-  type MapQuery,
-} from "./map_query.ts";
+import type { CellMap } from "./cell_map.ts";
+import { readMap, type MapWish } from "./map_reading.ts";
 import { documentOf, type Query, type Slice } from "./slice.ts";
 import { isMissing, type Control, type Frame, type Missing, type View } from "./view.ts";
-
-/** The map of a large array that a figure shows. */
-export interface MapWish {
-  figure: string;
-  /** The slice, without window and size. */
-  query: Query;
-  /** The names of the axes in queries, and their cells. Columns begin at `first`. */
-  rows: readonly [name: string, count: number];
-  columns: readonly [name: string, count: number];
-  first?: number;
-  /** Bytes of a cell; 1 by default. */
-  bytes?: number;
-  /** The figure's height in CSS pixels. */
-  height?: number;
-  /** Slices that the reader may want next, with the same window and size. */
-  ahead?: readonly Query[];
-}
 
 /** A view on the page: its text, its controls and its figures. */
 export class Panel {
@@ -42,6 +19,8 @@ export class Panel {
   private readonly note = make("p", "ds-note");
   private readonly body = make("div", "ds-view-body");
   private readonly values: Record<string, string | number> = {};
+  /** Choices of lists whose options are not known yet. */
+  private readonly wanted = new Map<string, string>();
   private readonly sides: Partial<Record<LaneName, Panel>> = {};
   /** The lane that it stands for; null for that of the cursor. */
   private only: LaneName | null = null;
@@ -104,6 +83,11 @@ export class Panel {
     };
   }
 
+  /** The number of a step, from 1, counted with the steps before a branch. */
+  number(step: number): number {
+    return this.lane.stepNumber(step);
+  }
+
   /** The chosen option of a list. */
   choice(name: string): string {
     return String(this.values[name]);
@@ -157,9 +141,38 @@ export class Panel {
     if (input.dataset.key === key) return;
     input.dataset.key = key;
     input.replaceChildren(...options.map(([value, text]) => new Option(text, value)));
+    const wanted = this.wanted.get(name);
+    if (wanted !== undefined && options.some(([value]) => value === wanted)) {
+      this.wanted.delete(name);
+      this.values[name] = wanted;
+    }
     const known = options.some(([value]) => value === this.values[name]);
     input.value = known ? this.choice(name) : options[0][0];
     this.values[name] = input.value;
+  }
+
+  /** The controls that are not as the view starts, with their values as texts. */
+  changed(): [string, string][] {
+    return (this.view.controls ?? [])
+      .map(({ name, value }): [string, string, string] => [
+        name,
+        String(this.values[name]),
+        String(value),
+      ])
+      .filter(([, value, start]) => value !== start)
+      .map(([name, value]) => [name, value]);
+  }
+
+  /** Set controls; a list takes an option as soon as it has it. */
+  restore(choices: readonly (readonly [string, string])[]): void {
+    for (const [name, value] of choices) {
+      const input = this.input(name);
+      if (!input) continue;
+      const options = input instanceof HTMLSelectElement ? [...input.options] : null;
+      if (options?.some((option) => option.value === value) ?? Number.isFinite(Number(value)))
+        this.set(name, value);
+      else if (options) this.wanted.set(name, value);
+    }
   }
 
   /** Set a control. */
@@ -282,33 +295,13 @@ export class Panel {
     return waits ? null : (found as All);
   }
 
-  /**
-   * The cells of a heat map; null if they are on their way, or missing, which the figure says. A
-   * large map has as many cells as the screen can show, and once the reader zooms, those in sight.
-   */
+  /** The cells of a heat map; null if they are on their way, or missing, which the figure says. */
   map(wish: MapWish, figure = this.figure(wish.figure)): CellMap | null {
-    const { rows, columns, first, bytes = 1 } = wish;
-    const { cells, wide, high } = figure.sight(columns[1], rows[1], wish.height);
-    const y: AxisSight = { count: rows[1], shown: cells?.y ?? null, pixels: high };
-    const x: AxisSight = { count: columns[1], shown: cells?.x ?? null, pixels: wide };
-    const names = { rows: rows[0], columns: columns[0] };
-    const query = (of: Query, part: MapQuery): Query => ({
-      ...of,
-      ...mapParameters(part, names, first),
-    });
-    const [whole, part] = [wholeQuery(y, x, bytes), partQuery(y, x, bytes)];
-    const coarse = this.slice(query(wish.query, whole));
-    const fine = part ? this.slice(query(wish.query, part)) : null;
-    for (const next of wish.ahead ?? []) this.ahead(query(next, whole));
-    if (!coarse || isMissing(coarse)) {
-      figure.wait(coarse ? coarse.missing : null);
-      return null;
-    }
-    const all = cellMapOf(coarse);
-    return fine && !isMissing(fine) ? new CellMap(fine, all) : all;
+    return readMap(this, figure, wish);
   }
 
-  private ahead(query: Query): void {
+  /** Ask for a slice that the reader may want next, once nothing else is on its way. */
+  ahead(query: Query): void {
     if (this.complete) this.inspector.slices.ahead(this.cursor.lane, query);
   }
 
@@ -366,20 +359,17 @@ export class Panel {
     return { name: "answer token", count, marks };
   }
 
+  /** An axis of steps. */
+  stepCells(): CellAxis {
+    return { name: "step", count: this.frame.steps, tick: (step) => String(this.number(step)) };
+  }
+
   /** An axis of steps, with lines where a block begins. */
   steps(): CellAxis {
     const { frame } = this;
     const blocks = frame.blocks.values;
     const marks: { at: number }[] = [];
     for (let s = 1; s < frame.steps; s++) if (blocks[s] !== blocks[s - 1]) marks.push({ at: s });
-    return { name: "step", count: frame.steps, marks };
+    return { ...this.stepCells(), marks };
   }
-}
-
-const MAPS = new WeakMap<Slice, CellMap>();
-
-function cellMapOf(slice: Slice): CellMap {
-  const known = MAPS.get(slice) ?? new CellMap(slice);
-  MAPS.set(slice, known);
-  return known;
 }

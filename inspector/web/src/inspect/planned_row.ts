@@ -19,6 +19,8 @@ export interface PlanFacts {
 export interface RowFacts {
   token: TokenRows;
   plan: PlanBits;
+  /** Drift codes of a quantity of all rows [layers, positions]; null if they are not known. */
+  drifts: (quantity: string) => NdArray | null;
 }
 
 /** A row in one step and one layer, all counted from 0. */
@@ -30,6 +32,20 @@ export interface RowCell {
 
 /** The regions that are refreshed as a whole. */
 export const REGIONS: readonly string[] = ["prompt", "block", "rest"];
+
+/** The rank of a code, the largest first; codes that are equal share their ranks. */
+function rankWords(codes: readonly number[], own: number): string {
+  const above = codes.filter((code) => code > own).length;
+  const equal = codes.filter((code) => code === own).length;
+  const ranks = equal > 1 ? `${above + 1} to ${above + equal}` : String(above + 1);
+  return `rank ${ranks} of ${codes.length}`;
+}
+
+/** A drift with one or two digits, also where it is small. */
+function smallDrift(code: number): string {
+  if (code === 0) return "less than 0.00002";
+  return DRIFT[code] < 1e-4 ? DRIFT[code].toFixed(5) : DRIFT[code].toPrecision(2);
+}
 
 /** What the plans of a run say of one row in one step and layer. */
 export class PlannedRow {
@@ -117,8 +133,13 @@ export class PlannedRow {
 
   private times(holds: (step: number) => boolean): string {
     const [before, after] = [this.seek(-1, holds), this.seek(1, holds)];
-    const last = before < 0 ? "not computed before" : `last at step ${before + 1}`;
-    return last + ", " + (after < 0 ? "not again in this run" : `next at step ${after + 1}`);
+    const last =
+      before < 0 ? "not computed before" : `last at step ${this.frame.first + before + 1}`;
+    return (
+      last +
+      ", " +
+      (after < 0 ? "not again in this run" : `next at step ${this.frame.first + after + 1}`)
+    );
   }
 
   /** The last and the next step that compute the row in this layer. */
@@ -139,6 +160,40 @@ export class PlannedRow {
     let count = 0;
     for (let x = from; x < this.frame.positions; x++) if (this.doneHere(x, place)) count++;
     return `${count} of ${plural(rows, "row")} (${Math.round((100 * count) / rows)} %)`;
+  }
+
+  /** The drift codes of the answer's rows; null unless all are known and the row is one of them. */
+  private answerCodes(quantity: string): number[] | null {
+    const drifts = this.position < this.answer ? null : this.facts.drifts(quantity);
+    if (!drifts) return null;
+    const codes: number[] = [];
+    for (let x = this.answer; x < this.frame.positions; x++) codes.push(at(drifts, this.layer, x));
+    return codes.includes(NO_DATA) ? null : codes;
+  }
+
+  /** The place of the row's drift among those of the answer, the largest first; empty if unknown. */
+  rank(quantity: string): string {
+    const codes = this.answerCodes(quantity);
+    return codes ? rankWords(codes, codes[this.position - this.answer]) : "";
+  }
+
+  /**
+   * The row's drift, its rank, and how many of the answer's rows were computed at a site. Empty if
+   * a drift is unknown, or if the computed rows are not those of the largest drift.
+   */
+  cut(quantity: string, site: string): string {
+    const codes = this.answerCodes(quantity);
+    if (!codes) return "";
+    const place = SITES.indexOf(site);
+    const taken = codes.filter((_, i) => this.doneHere(this.answer + i, place));
+    const left = codes.filter((_, i) => !this.doneHere(this.answer + i, place));
+    if (!taken.length || !left.length || Math.min(...taken) < Math.max(...left)) return "";
+    const own = codes[this.position - this.answer];
+    const lowest = smallDrift(Math.min(...taken));
+    return (
+      `moved ${smallDrift(own)}, ${rankWords(codes, own)}, ` +
+      `the first ${taken.length} were taken, down to ${lowest}`
+    );
   }
 
   /** The drift of a quantity of the row; empty if it is unknown. */

@@ -37,6 +37,11 @@ export function rowsDone(from = 0): Query {
   return { view: "plan", part: "counts", position_from: from || undefined };
 }
 
+/** The drifts of a quantity of all rows of a step [layers, positions]. */
+export function driftOfRows(quantity: string, step: number): Query {
+  return { view: "drift", part: "map", quantity, step };
+}
+
 /** The drifts and the recomputed sites of a position. */
 export function tokenRows(position: number): Query {
   return { view: "token", position };

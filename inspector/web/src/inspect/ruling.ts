@@ -117,7 +117,7 @@ export class Ruling {
   }
 
   private get head(): string {
-    return `Step ${this.step + 1}, answer token ${this.place + 1}: `;
+    return `Step ${this.frame.first + this.step + 1}, answer token ${this.place + 1}: `;
   }
 
   /** Whether the fallback committed the end of the text. */

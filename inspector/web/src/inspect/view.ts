@@ -16,6 +16,8 @@ export interface Frame {
   block: number;
   layers: number;
   steps: number;
+  /** The number of its first step, from 0: a branch counts the steps before it. */
+  first: number;
   /** The step that committed each position, -1 for none. */
   revealed: NdArray;
   /** 1 for answer tokens that were known before the first step. */

@@ -52,6 +52,8 @@ const PLACEHOLDERS = new Map<string, Placeholder>([
   ["times", (row) => row.computedTimes()],
   ["refreshes", (row, region) => row.refreshTimes(region)],
   ["drift", (row, quantity) => row.drifted(quantity)],
+  ["rank", (row, quantity) => row.rank(quantity)],
+  ["cut", (row, quantity, site) => row.cut(quantity, site)],
   ["fact", (row, name) => positive(row, name, (fact) => fact.toPrecision(2))],
   ["percent", (row, name) => positive(row, name, (fact) => (100 * fact).toFixed(1) + " %")],
 ]);

@@ -3,7 +3,7 @@ import type { Component } from "../base/component.ts";
 import { make, part, reachable } from "../base/dom.ts";
 import { plural } from "../base/format.ts";
 import { readJson } from "../base/json.ts";
-import { tellQuestion, type Look } from "../race/events.ts";
+import { tellQuestion } from "../race/events.ts";
 import type { LaneName } from "../race/messages.ts";
 import { installGlossary, termNodes } from "./glossary.ts";
 
@@ -30,14 +30,6 @@ type PlanDocument =
       query: string;
     };
 
-/** The link to settings and to a place of the inspector; `page` is the page without a query. */
-export function linkTo(page: string, query: string, { cursor, look }: Look): string {
-  const place = new URLSearchParams();
-  if (cursor) place.set("cursor", cursor);
-  if (look) place.set("look", look);
-  return [`${page}?${query}`, place.toString()].filter(Boolean).join("&");
-}
-
 /** How many worked examples precede the question; empty for none. */
 export function beforeWords(count: number): string {
   if (!count) return "";
@@ -58,18 +50,16 @@ function planRow(row: PlanRow, seen: Set<string>): HTMLElement {
 
 /** The problem, the plan of both lanes, and the link to the settings. */
 export class Plan {
-  private query = "";
   /** Null until the first plan is there. */
   private question: string | null = null;
-  private look: Look = { cursor: "", look: "" };
   private readonly field: HTMLInputElement;
 
   constructor(private readonly component: Component) {
     this.field = this.find("#ds-link-field");
     copyOnPress(this.find("[data-copy]"), this.field);
-    document.addEventListener("driftscope-look", ({ detail }) => {
-      this.look = detail;
-      this.drawLink();
+    document.addEventListener("driftscope-standing", ({ detail }) => {
+      this.find("[data-standing]").textContent = detail;
+      this.find("[data-standing]").hidden = !detail;
     });
     document.addEventListener("driftscope-asking", () => {
       if (this.question !== null) tellQuestion(this.question);
@@ -99,15 +89,9 @@ export class Plan {
     this.find("[data-question]").textContent = plan.question;
     reachable(this.find("[data-question]"));
     this.find("[data-before]").textContent = beforeWords(plan.before);
-    this.query = plan.query;
-    this.drawLink();
+    this.field.value = `${location.origin}${location.pathname}?${plan.query}`;
     this.question = plan.question;
     tellQuestion(plan.question);
-  }
-
-  private drawLink(): void {
-    if (!this.query) return;
-    this.field.value = linkTo(location.origin + location.pathname, this.query, this.look);
   }
 }
 

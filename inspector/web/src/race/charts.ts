@@ -30,7 +30,8 @@ export class RaceCharts {
     const { svg } = this.race;
     svg.setAttribute("aria-label", raceName(store, frames));
     this.race.draw(raceSpec(store, frames, inks(svg)));
-    const most = Math.max(1, ...store.started.map((lane) => lane.rows.length));
+    const ends = store.started.map((lane) => lane.before + lane.rows.length);
+    const most = Math.max(1, ...ends);
     for (const name of LANES) this.maps[name].draw(store.lanes[name], frames[name], most);
   }
 }
@@ -50,7 +51,7 @@ export function raceName(store: Store, frames: Frames): string {
 export function mapName(lane: Lane, frame: number): string {
   const places = (frame ? lane.rows.at(frame - 1)?.places : null) ?? [];
   const named = places.map((place) => place + 1).join(", ");
-  const last = places.length ? `; at step ${frame} token ` + named : "";
+  const last = places.length ? `; at step ${lane.before + frame} token ` + named : "";
   return "Lane " + lane.name.toUpperCase() + ": step by position, coloured by confidence" + last;
 }
 
@@ -61,7 +62,7 @@ export function raceSpec(store: Store, frames: Frames, colours: Inks): PlotSpec 
   const series = started.flatMap((lane) => laneSeries(lane, timed, frames[lane.name], colours));
   const labels = started.map((lane) => {
     const frame = frames[lane.name];
-    const x = timed ? lane.clock[frame] : frame;
+    const x = timed ? lane.clock[frame] : lane.before + frame;
     const text = lane.name.toUpperCase();
     return { x, y: lane.shown[frame], text, colour: colours[lane.name] };
   });
@@ -80,7 +81,7 @@ export function raceSpec(store: Store, frames: Frames, colours: Inks): PlotSpec 
 
 /** The steps of a lane: faint, strong up to a frame, and with a dot at that frame. */
 function laneSeries(lane: StartedLane, timed: boolean, frame: number, colours: Inks): Series[] {
-  const xs = timed ? lane.clock : lane.clock.map((_, i) => i);
+  const xs = timed ? lane.clock : lane.clock.map((_, i) => lane.before + i);
   const ys = lane.shown;
   const own = { name: "", colour: colours[lane.name] };
   const steps = { ...own, kind: "step", dash: lane.name === "a" ? [] : [6, 3] } as const;
@@ -128,7 +129,11 @@ export function mapSpec(lane: Lane, frame: number, steps: number, colours: Inks)
     title: "When each position was unmasked",
     key: [points.join(";"), count, steps, colours.ink].join(),
     x: { name: "token", count, marks },
-    y: { name: "step", count: steps, marks: [{ at: frame, colour: colours[lane.name] }] },
+    y: {
+      name: "step",
+      count: steps,
+      marks: [{ at: lane.before + frame, colour: colours[lane.name] }],
+    },
     value: (x, y) => points.find((point) => point[0] === x && point[1] === y)?.[2] ?? null,
     colour: (code) => (code === UNKNOWN ? toRgb(colours.ink) : cividis(code / (SHADES - 1))),
     points,
@@ -143,9 +148,9 @@ function mapPoints(lane: Lane, frame: number, steps: number): CellPoint[] {
   const points: CellPoint[] = [];
   for (let place = 0; place < lane.at.length; place++) {
     const token = lane.token(place, frame);
-    if (!token || token.fixed || token.row >= steps) continue;
+    if (!token || token.fixed || lane.before + token.row >= steps) continue;
     const code = token.sure === null ? UNKNOWN : Math.round(token.sure * (SHADES - 1));
-    points.push([place, token.row, code]);
+    points.push([place, lane.before + token.row, code]);
   }
   return points;
 }

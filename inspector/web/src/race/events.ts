@@ -1,11 +1,5 @@
 /** Events by which the components of the page tell each other something; all go to `document`. */
 
-/** The part of a link that the inspector adds: the cursor and the view, each empty if at rest. */
-export interface Look {
-  cursor: string;
-  look: string;
-}
-
 declare global {
   interface DocumentEventMap {
     /** A run, a recording or a branch is over, and the plan is updated. */
@@ -14,8 +8,8 @@ declare global {
     "driftscope-asking": CustomEvent<null>;
     /** The question of the settings, that is, of the next run. */
     "driftscope-question": CustomEvent<string>;
-    /** The inspector shows another place or another view. */
-    "driftscope-look": CustomEvent<Look>;
+    /** The lanes on the page, in words, if they are not those of the settings; else empty. */
+    "driftscope-standing": CustomEvent<string>;
   }
 }
 
@@ -29,7 +23,7 @@ export function tellQuestion(detail: string): void {
   document.dispatchEvent(new CustomEvent("driftscope-question", { detail }));
 }
 
-/** Tell the other components what the inspector shows. */
-export function tellLook(detail: Look): void {
-  document.dispatchEvent(new CustomEvent("driftscope-look", { detail }));
+/** Tell the other components which lanes stand on the page. */
+export function tellStanding(detail: string): void {
+  document.dispatchEvent(new CustomEvent("driftscope-standing", { detail }));
 }

@@ -1,6 +1,6 @@
 import { make, part, write } from "../base/dom.ts";
 import { drawWait } from "./progress.ts";
-import { chips, headline, STATES } from "./report.ts";
+import { branchWords, chips, headline, STATES } from "./report.ts";
 import type { Frames, Store } from "./store.ts";
 
 /** What the head of a race says beyond what the store knows. */
@@ -48,6 +48,7 @@ export function drawHead(root: HTMLElement, store: Store, frames: Frames, news: 
   find("note").hidden = !note;
   write(find("note"), note);
   find("parent").hidden = !store.parent;
+  find("branch-words").textContent = branchWords(store);
   find<HTMLButtonElement>("back").disabled = store.busy;
   const other = otherWords(store, news.question);
   find("other").hidden = !other || store.live;

@@ -59,6 +59,13 @@ export class Lane {
     return this.before + row + 1;
   }
 
+  /** How a token became known that was known before the first step. */
+  knownWords(place: number): string {
+    const { branch } = this.start ?? {};
+    if (!branch) return "given";
+    return place in branch ? "set by hand" : `known before step ${this.before + 1}`;
+  }
+
   /** Append a step; false if a step before it is missing. A known step is ignored. */
   add(row: RowMessage): boolean {
     const [step, block, kind, rows, forwards, left, ms, commits] = row;

@@ -23,7 +23,12 @@ export class LaneView {
     events: GridEvents,
   ) {
     this.box = part(root, '[data-lane="' + name + '"]');
-    this.grid = new Grid(this.find("grid"), events);
+    this.grid = new Grid(this.gridBox, events);
+  }
+
+  /** The box of the tokens. */
+  get gridBox(): HTMLElement {
+    return this.find("grid");
   }
 
   private find(name: string): HTMLElement {

@@ -1,20 +1,52 @@
+/** Links to a view of a race: how they are written and read, and what is left to press. */
 import type { Spot } from "../inspect/cursor.ts";
-import type { Inspector } from "../inspect/inspector.ts";
-import type { Frame } from "../inspect/view.ts";
-import { HOME, isViewName, type ViewName } from "../inspect/views/index.ts";
-import { tellLook } from "./events.ts";
+import { LEVELS, type Frame, type Level } from "../inspect/view.ts";
+import { isViewName, VIEWS, type ViewName } from "../inspect/views/index.ts";
 import type { Lane } from "./lane.ts";
+import type { LaneName, LinkSource } from "./messages.ts";
 
 /** The cursor in a link: lane, step, layer and, if a token is chosen, position, counted from 1. */
 const CURSOR_KEY = /^([ab])\.([1-9]\d{0,3})\.([1-9]\d{0,3})(?:\.([1-9]\d{0,4}))?$/;
+/** A branch in a link: lane, step, edits and settings (`inspector.page_data.links`). */
+const BRANCH = /^([ab])\.([1-9]\d{0,5})(?:\.((?:[1-9]\d{0,4}-(?:m|\d{1,7}),?)+))?(\?.*)?$/;
+/** The parts of a link that are not settings. */
+const PARTS = ["cursor", "look", "show", "align", "colour", "branch", "recorded"];
+const FOREIGN = ["view", "deep_link", "logs", "lesson"];
+const MASK_AGAIN = -1;
 
 /** A cursor of a link: its layer is known. */
 export type LinkedSpot = Spot & { layer: number };
 
-/** What a link says of the inspector; null if it says nothing that is valid. */
+/** What the page shows of a race, as it stands in a link; an empty part is left out. */
+export interface Look {
+  cursor: string;
+  look: string;
+  show: string;
+  align: string;
+  colour: string;
+}
+
+/** A branch that a link names. */
+export interface LinkedBranch {
+  lane: LaneName;
+  step: number;
+  edits: [number, number][];
+  /** `parent`, or a query after `?`. */
+  settings: string;
+}
+
+/** What a link says of the page; a part is null or empty if the link says nothing valid of it. */
 export interface Wanted {
   cursor: LinkedSpot | null;
   look: ViewName | null;
+  /** Choices of the view's controls. */
+  show: [string, string][];
+  align: string;
+  colour: string;
+  branches: string[];
+  recorded: string;
+  /** The settings, in the order of their names. */
+  settings: string;
 }
 
 function readCursor(text: string): LinkedSpot | null {
@@ -29,11 +61,69 @@ function readCursor(text: string): LinkedSpot | null {
   };
 }
 
-/** The cursor and the view that the query of a link names. */
+function readChoice(text: string): [string, string][] {
+  const dot = text.indexOf(".");
+  return dot > 0 ? [[text.slice(0, dot), text.slice(dot + 1)]] : [];
+}
+
+/** Settings in the order of their names, without the other parts of a link. */
+function sorted(query: URLSearchParams): string {
+  const settings = new URLSearchParams();
+  const skipped = new Set([...PARTS, ...FOREIGN]);
+  for (const [name, value] of query)
+    if (!skipped.has(name) && !name.startsWith("__")) settings.append(name, value);
+  settings.sort();
+  return settings.toString();
+}
+
+/** What the query of a link says. */
 export function readLink(search: string): Wanted {
   const query = new URLSearchParams(search);
-  const look = query.get("look") ?? "";
-  return { cursor: readCursor(query.get("cursor") ?? ""), look: isViewName(look) ? look : null };
+  const get = (name: string): string => query.get(name) ?? "";
+  const look = get("look");
+  return {
+    cursor: readCursor(get("cursor")),
+    look: isViewName(look) ? look : null,
+    show: get("show").split(",").flatMap(readChoice),
+    align: get("align"),
+    colour: get("colour"),
+    branches: query.getAll("branch").filter((text) => readBranch(text)),
+    recorded: get("recorded"),
+    settings: sorted(query),
+  };
+}
+
+/** A branch of a link; null if it is none. */
+export function readBranch(text: string): LinkedBranch | null {
+  const found = BRANCH.exec(text);
+  if (!found) return null;
+  const [, lane, step, edits, settings] = found as (string | undefined)[];
+  return {
+    lane: lane === "a" ? "a" : "b",
+    step: Number(step) - 1,
+    edits: (edits ?? "")
+      .split(",")
+      .filter(Boolean)
+      .map((edit) => {
+        const [place, id] = edit.split("-");
+        return [Number(place) - 1, id === "m" ? MASK_AGAIN : Number(id)];
+      }),
+    settings: settings ?? "parent",
+  };
+}
+
+/** The link to a race and to what the page shows of it; `page` is the page without a query. */
+export function viewLink(page: string, source: LinkSource, look: Look): string {
+  const query = new URLSearchParams();
+  for (const branch of source.branches) query.append("branch", branch);
+  if (source.recorded) query.set("recorded", source.recorded);
+  for (const [name, value] of Object.entries(look)) if (value) query.set(name, String(value));
+  return [`${page}?${source.query}`, query.toString()].filter(Boolean).join("&");
+}
+
+/** Choices of a view's controls as they stand in a link. */
+export function showKey(choices: readonly (readonly [string, string])[]): string {
+  return choices.map(([name, value]) => `${name}.${value}`).join(",");
 }
 
 /** Whether a lane with a frame has the place of a cursor. */
@@ -47,63 +137,54 @@ export function fits(
   return cursor.position === null || cursor.position < frame.positions;
 }
 
-/** A cursor as it stands in a link; empty where the inspector itself has put it, at `home`. */
-export function cursorKey(
-  spot: Readonly<Spot>,
-  frame: Pick<Frame, "layers"> | undefined,
-  home: Pick<Spot, "lane" | "step">,
-): string {
-  const { lane, step, layer, position } = spot;
-  if (!frame || layer === null) return "";
-  const rests = lane === home.lane && step === home.step && position === null;
-  if (rests && layer === Math.floor(frame.layers / 2)) return "";
+/** A cursor as it stands in a link; empty as long as its layer is not known. */
+export function cursorKey({ lane, step, layer, position }: Readonly<Spot>): string {
+  if (layer === null) return "";
   const places = position === null ? [step, layer] : [step, layer, position];
   return [lane, ...places.map((place) => place + 1)].join(".");
 }
 
-/** Brings the inspector to the place that the page's link names, and tells where it is. */
-export class Link {
-  private readonly wanted = readLink(location.search);
-  private told = "";
-  /** The run whose cursor was moved to the wanted place, and the cursor there. */
-  private run: string | null | undefined;
-  private key = "";
+/** The names of the keys that record at a level. */
+export const RECORD_KEYS: Partial<Record<Level, string>> = {
+  layers: "Record",
+  probe: "Record and probe",
+};
 
-  constructor(private readonly inspector: Inspector) {
-    if (this.wanted.cursor || this.wanted.look) inspector.seen = true;
-    if (this.wanted.look) inspector.open(this.wanted.look);
-    const watch = new MutationObserver(() => {
-      this.follow();
-      this.tell();
-    });
-    watch.observe(inspector.root, { attributeFilter: ["data-lane", "data-view"] });
-  }
+/** What has to be pressed before the page shows what a link names. */
+export type Missing =
+  { press: "run" } | { press: "record"; level: Level } | { press: "branch"; branch: LinkedBranch };
 
-  private now(): string {
-    const { cursor, frames, home } = this.inspector;
-    return cursorKey(cursor.pinned, frames[cursor.pinned.lane], home);
-  }
+/** The race on the page: what its own link needs, its state, and a lane's recording. */
+export interface Shown {
+  link: LinkSource | null;
+  state: string;
+  level: Level | undefined;
+}
 
-  /** Move the cursor to the wanted place of each run, until the reader moves it elsewhere. */
-  private follow(): void {
-    const { store, frames, cursor } = this.inspector;
-    const wanted = this.wanted.cursor;
-    if (!wanted || store.live || !frames[wanted.lane]) return;
-    if (this.run === store.run) {
-      if (this.now() !== this.key) this.wanted.cursor = null;
-    } else if (fits(wanted, store.lanes[wanted.lane], frames[wanted.lane])) {
-      this.run = store.run;
-      cursor.move(wanted, wanted.position !== null);
-      this.key = this.now();
-    }
-  }
+/** What is left to press; null if the race is there, with all that the view needs. */
+export function missing(wanted: Wanted, { link, state, level }: Shown): Missing | null {
+  const brought = ["empty", "example", "imported"].includes(state);
+  const same = link !== null && sorted(new URLSearchParams(link.query)) === wanted.settings;
+  if (wanted.settings && brought && !same) return { press: "run" };
+  const done = link?.branches ?? [];
+  const next = wanted.branches.at(done.length);
+  const branch = next === undefined ? null : readBranch(next);
+  if (branch && done.every((text, i) => text === wanted.branches[i]))
+    return { press: "branch", branch };
+  const needs = wanted.look ? VIEWS[wanted.look].level : "off";
+  const lacks = level !== undefined && LEVELS.indexOf(needs) > LEVELS.indexOf(level);
+  return lacks ? { press: "record", level: needs === "probe" ? "probe" : "layers" } : null;
+}
 
-  private tell(): void {
-    const { name } = this.inspector;
-    const detail = { cursor: this.now(), look: name === HOME ? "" : name };
-    const told = JSON.stringify(detail);
-    if (told === this.told) return;
-    this.told = told;
-    tellLook(detail);
-  }
+/** What is left to press, in words. */
+export function missingWords(wanted: Wanted, left: Missing): string {
+  const view = wanted.look ? `the view “${VIEWS[wanted.look].title}”` : "a place";
+  if (left.press === "run")
+    return `This link shows ${view} of a run with the settings above. Press Run; it opens when the run ends.`;
+  if (left.press === "record")
+    return `This link shows ${view}, which needs a recording. Press ${RECORD_KEYS[left.level]}.`;
+  const { lane, step, edits } = left.branch;
+  const tokens = edits.map(([place]) => String(place + 1)).join(", ");
+  const changed = tokens ? `, with answer token ${tokens} changed` : "";
+  return `This link goes on from before step ${step + 1} of lane ${lane.toUpperCase()}${changed}. Press Branch.`;
 }

@@ -69,6 +69,16 @@ export type Wait =
   | { ahead: number; seconds: number | null }
   | { ahead?: undefined; done: number; total: number; what: string };
 
+/** What a link needs to bring a race back (`inspector.page_data.links`). */
+export interface LinkSource {
+  /** The settings of both lanes; for a branch, those of the first race. */
+  query: string;
+  /** The branches that lead from there to this race. */
+  branches: string[];
+  /** The name of the bundled recorded run in lane B; empty if it is none. */
+  recorded: string;
+}
+
 /** A message: new steps, a whole race, or a notice without a run. */
 export interface News {
   run: string | null;
@@ -80,5 +90,6 @@ export interface News {
   recorded?: string;
   summary?: Summary;
   question?: string | null;
+  link?: LinkSource | null;
   lanes: Partial<Record<LaneName, LaneNews>>;
 }

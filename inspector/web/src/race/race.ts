@@ -8,28 +8,23 @@ import { serverSlices } from "../inspect/server_slices.ts";
 import { installGlossary } from "../page/glossary.ts";
 import { LONG_ANSWER } from "./blocks.ts";
 import { RaceCharts } from "./charts.ts";
-import { askQuestion } from "./events.ts";
+import { askQuestion, tellStanding } from "./events.ts";
 import { FilmPanel } from "./film/panel.ts";
 import { Focus } from "./focus.ts";
 import { drawHead } from "./head.ts";
 import { started } from "./lane.ts";
 import { LaneView } from "./lane_view.ts";
-import { Link } from "./link.ts";
+import { LinkedView } from "./linked_view.ts";
 import { LANES, type LaneName, type News } from "./messages.ts";
 import { drawNumbers } from "./numbers.ts";
-import { headline, measuredWords } from "./report.ts";
+import { headline, measuredWords, standingWords } from "./report.ts";
 import { cardText } from "./run_card.ts";
 import { Speech } from "./speech.ts";
 import { Store, type Frames } from "./store.ts";
 import { Prompt } from "./texts.ts";
+import { TokenCard, type Place } from "./token_card.ts";
 import { describe, type GridEvents } from "./tokens.ts";
 import { Transport } from "./transport.ts";
-
-/** A token of a lane: its index in the answer. */
-interface Place {
-  lane: LaneName;
-  place: number;
-}
 
 const UNREAD =
   "Point at a token, or move to it with the arrow keys, to read its id, confidence and step.";
@@ -50,6 +45,7 @@ export class Race {
   private readonly film: FilmPanel;
   private readonly focus: Focus;
   private readonly speech: Speech;
+  private readonly card: TokenCard;
   private pinned: Place | null = null;
   private pointed: Place | null = null;
   /** The whole race was asked for, because steps were missing. */
@@ -76,6 +72,9 @@ export class Race {
       atRest: () => this.main && this.store.state === "example" && this.transport.follow,
       offline: component.props.offline ?? false,
     });
+    this.card = new TokenCard(this.inspector, ({ lane, place }) => {
+      this.lanes[lane].grid.focus(place);
+    });
     this.charts = new RaceCharts(this.root);
     this.prompt = new Prompt(this.find("prompt"));
     this.film = new FilmPanel({
@@ -94,7 +93,7 @@ export class Race {
     };
     this.listen();
     this.listenToPage();
-    if (this.main) new Link(this.inspector);
+    if (this.main && !component.props.offline) new LinkedView(this.root, this.inspector);
     if (this.main) askQuestion();
     component.watch("value", () => void this.take(component.props.value));
     void this.take(component.props.value);
@@ -122,7 +121,10 @@ export class Race {
     );
     this.find("prompt-box").addEventListener("toggle", () => this.drawDetails());
     this.find("numbers").addEventListener("toggle", () => this.drawDetails());
-    this.inspector.watchers.push(() => this.focus.check());
+    this.inspector.watchers.push(() => {
+      this.drawTokenCard();
+      this.focus.check();
+    });
   }
 
   /** Record the run again; with a probe, at the steps that are written beside the key. */
@@ -182,6 +184,7 @@ export class Race {
     const { cursor } = this.inspector;
     if (place === null || same || !start) return cursor.release();
     const position = start.prompt.length + place;
+    if (!this.store.live) this.card.open({ lane: name, place }, this.lanes[name].gridBox);
     cursor.move({ lane: name, position, ...this.inspector.follow(name) }, true);
   }
 
@@ -200,7 +203,17 @@ export class Race {
       const { pinned } = this;
       this.lanes[name].grid.pin(pinned?.lane === name ? pinned.place : null);
     }
+    const { place } = this.card;
+    const same = this.pinned?.lane === place?.lane && this.pinned?.place === place?.place;
+    if (!same) this.card.close();
     this.drawReadout();
+  }
+
+  private drawTokenCard(): void {
+    const { place } = this.card;
+    if (!place) return;
+    const cell = this.lanes[place.lane].grid.cell(place.place);
+    this.card.draw(this.transport.frames()[place.lane], cell);
   }
 
   private drawReadout(): void {
@@ -320,12 +333,14 @@ export class Race {
     this.draw();
     this.speech.announce();
     if (!this.store.live) this.drawDetails();
+    if (this.main) tellStanding(standingWords(this.store));
     if (!whole && !this.asking) await this.takeWhole();
   }
 
   private forget(): void {
     this.transport.reset(this.store.timed);
     this.pinned = this.pointed = null;
+    this.card.close();
     if (this.store.live) this.store.question = this.question;
   }
 

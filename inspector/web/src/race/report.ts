@@ -1,5 +1,6 @@
 /** What the page says of a race: its state, its headline, and the numbers of a lane. */
 import { duration, number, plural } from "../base/format.ts";
+import { quoted } from "../base/pieces.ts";
 import type { Frame } from "../inspect/view.ts";
 import type { Lane } from "./lane.ts";
 import type { LaneName, Summary } from "./messages.ts";
@@ -137,10 +138,10 @@ export function stats(lane: Lane, frame: number, timed: boolean): [string, strin
 export function pill(lane: Lane, frame: number): string {
   if (!lane.start) return "";
   const count = lane.rows.length;
-  if (lane.end && frame === count) return endWords(lane.end.reason, count);
+  if (lane.end && frame === count) return endWords(lane.end.reason, lane.before + count);
   if (!frame) return "not started";
   const row = lane.rows[frame - 1];
-  return `step ${frame} · ${KINDS[row.kind]} step · ${plural(row.rows, "row")}`;
+  return `step ${lane.before + frame} · ${KINDS[row.kind]} step · ${plural(row.rows, "row")}`;
 }
 
 function endWords(reason: string, steps: number): string {
@@ -151,6 +152,30 @@ function endWords(reason: string, steps: number): string {
     memory: "out of memory",
   };
   return words[reason] ?? "";
+}
+
+/** What the branch in lane B is and what became of the cache; empty if lane B is no branch. */
+export function branchWords(store: Store): string {
+  const { a, b } = store.lanes;
+  const branch = b.start?.branch;
+  if (!branch || !store.parent) return "";
+  const changed = Object.entries(branch).map(([place, id]) => {
+    const to = id < 0 ? "masked again" : `changed to ${quoted(b.pieces.get(id))}`;
+    return `answer token ${Number(place) + 1} ${to}`;
+  });
+  const edited = changed.length ? `, with ${changed.join(", ")}` : "";
+  const first = a.before ? ` Lane A is itself a branch, from step ${a.before + 1}.` : "";
+  return (
+    `Lane B continues lane A from before step ${b.before + 1}${edited}. It keeps the tokens that lane A had by then, but not its cache: ` +
+    `the cache starts empty, so step ${b.before + 1} computes every row. Times and forwards of lane B count from there.${first}`
+  );
+}
+
+/** The lanes on the page, if they are not those of the settings; empty otherwise. */
+export function standingWords(store: Store): string {
+  if (!store.parent) return "";
+  const lanes = store.started.map((lane) => `${lane.name.toUpperCase()} ${lane.start.title}`);
+  return `The lanes below are a branch: ${lanes.join("; ")}. The next run would be:`;
 }
 
 /** Where a lane's times were measured, or that they were not; empty without a lane. */

@@ -1,5 +1,12 @@
 import { Lane, started, type StartedLane } from "./lane.ts";
-import { LANES, type LaneName, type News, type Summary, type Wait } from "./messages.ts";
+import {
+  LANES,
+  type LaneName,
+  type LinkSource,
+  type News,
+  type Summary,
+  type Wait,
+} from "./messages.ts";
 import { frameAt, momentsOf, type Moment } from "./moments.ts";
 
 /** How frames of the two lanes are matched: by time, by step or by tokens revealed. */
@@ -24,6 +31,8 @@ export class Store {
   /** Changes whenever the data of the views changes. */
   version = "";
   parent = "";
+  /** What a link needs to bring the race back; null if no link can, or the race is not over. */
+  link: LinkSource | null = null;
   /** The last request was refused; the lanes are those of the run before. */
   refusal = false;
   /** The page has asked for something and waits for its end. */
@@ -44,6 +53,7 @@ export class Store {
     this.question = null;
     this.version = "";
     this.parent = "";
+    this.link = null;
   }
 
   /** Take a message; false if steps are missing, so that the whole race must be asked for. */
@@ -65,6 +75,7 @@ export class Store {
     if (news.recorded !== undefined) this.version = news.recorded;
     const whole = this.takeLanes(news);
     if (news.summary) this.summary = news.summary;
+    if (news.link !== undefined) this.link = news.link;
     if (news.question !== undefined) this.question = news.question;
     return whole;
   }
@@ -107,7 +118,7 @@ export class Store {
   series(mode: Align): number[][] {
     if (mode === "time") return this.started.map((lane) => lane.clock);
     if (mode === "tokens") return this.started.map((lane) => lane.shown);
-    return this.started.map((lane) => lane.clock.map((_, i) => i));
+    return this.started.map((lane) => lane.clock.map((_, i) => lane.before + i));
   }
 
   /** The largest value on the axis of alignment. */

@@ -138,6 +138,17 @@ export class Grid {
     this.mark(place);
   }
 
+  /** Put the keyboard's focus on a token. */
+  focus(place: number): void {
+    this.box.focus({ preventScroll: true });
+    this.select(place);
+  }
+
+  /** The cell of a token; null if it is not drawn. */
+  cell(place: number): HTMLElement | null {
+    return this.cells.at(place) ?? null;
+  }
+
   /** Mark the pinned token; null for none. */
   pin(place: number | null): void {
     const before = this.pinned;
@@ -193,9 +204,9 @@ export function cellState(
   stops: ReadonlySet<number>,
 ): string {
   if (!token) return place > end ? "mask beyond" : "mask";
-  if (token.fixed) return "fixed";
-  const fresh = token.row === frame - 1;
+  const fresh = !token.fixed && token.row === frame - 1;
   if (stops.has(token.id)) return (place === end ? "end" : "pad") + (fresh ? " new" : "");
+  if (token.fixed) return "fixed";
   return (fresh ? "new" : "settled") + (place > end ? " beyond" : "");
 }
 
@@ -233,9 +244,9 @@ export function describe(lane: StartedLane, place: number, frame: number): strin
   const block = `block ${Math.floor(place / lane.start.block) + 1}`;
   if (!token) return head + "still masked · " + block;
   const text = `${quoted(lane.pieces.get(token.id))} (id ${token.id})`;
-  if (token.fixed) return head + text + " · given";
+  if (token.fixed) return `${head}${text} · ${lane.knownWords(place)}`;
   const sure =
     token.sure === null ? "filled in, no confidence" : "confidence " + token.sure.toFixed(3);
-  const when = `unmasked at step ${token.row + 1}, ${duration(lane.clock[token.row + 1])}`;
+  const when = `unmasked at step ${lane.stepNumber(token.row)}, ${duration(lane.clock[token.row + 1])}`;
   return head + text + " · " + sure + " · " + when + " · " + block;
 }

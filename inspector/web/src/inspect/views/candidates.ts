@@ -123,7 +123,7 @@ function drawHeat(panel: Panel, step: number, place: number | null): void {
     title: "Probability of the most likely token: step by answer token",
     key: "candidates" + map.key,
     x: panel.answers(),
-    y: { name: "step", count: frame.steps },
+    y: panel.stepCells(),
     value: (x, y) => {
       const code = map.at(y, frame.prompt + x);
       return code <= CODES ? code : null;
@@ -147,7 +147,7 @@ function drawHeat(panel: Panel, step: number, place: number | null): void {
 function cellWords(panel: Panel, place: number, step: number): string {
   const { frame } = panel;
   const position = frame.prompt + place;
-  const head = `Answer token ${place + 1}, step ${step + 1}: `;
+  const head = `Answer token ${place + 1}, step ${panel.number(step)}: `;
   const data = panel.part<CandidateData>(candidatesOf(step));
   if (!data) return head + "reading …";
   const row = candidateRow(data, position);
@@ -167,9 +167,9 @@ function listNodes(
   place: number | null,
 ): HTMLElement[] {
   const { frame } = panel;
-  const where = `before step ${step + 1}`;
+  const where = `before step ${panel.number(step)}`;
   const count = data.position.values.length;
-  const head = make("p", "", `Step ${step + 1}: ${plural(count, "candidate")}. `);
+  const head = make("p", "", `Step ${panel.number(step)}: ${plural(count, "candidate")}. `);
   const on = branchKey(panel, "Branch from " + where, step);
   if (place === null || place < 0)
     return [head, make("p", "ds-room", "Choose a cell to see its tokens."), on];

@@ -9,19 +9,10 @@ import { DRIFT, DRIFT_COLOURS, DRIFT_SCALE, NO_DATA, driftColour, driftText } fr
 import { factNodes } from "../facts.ts";
 import type { Panel } from "../panel.ts";
 import type { RowCell } from "../planned_row.ts";
-import {
-  driftCode,
-  planOfStep,
-  siteDone,
-  timesDone,
-  tokenRows,
-  type PlanBits,
-  type TokenRows,
-} from "../plans.ts";
+import { driftCode, siteDone, timesDone, tokenRows, type TokenRows } from "../plans.ts";
+import { rowReason } from "../row_reason.ts";
 import { SITES, SITE_WORDS } from "../sites.ts";
-import { documentOf } from "../slice.ts";
-import { hasPlans, isMissing, type Frame, type View } from "../view.ts";
-import { Why, type Rules } from "../why.ts";
+import { hasPlans, type Frame, type View } from "../view.ts";
 import { candidateList, candidateRow, candidatesOf, type CandidateData } from "./candidates.ts";
 
 const COMPUTED: Rgb = [0, 158, 115];
@@ -39,13 +30,16 @@ export const card: View = {
   level: "off",
   about: "",
   draw(panel) {
-    const { position } = panel.cursor;
+    const { position, lane } = panel.cursor;
     if (position === null) return;
+    const { inspector } = panel;
     const cell = { ...panel.spot, position };
     const plans = hasPlans(panel.frame);
     const token = plans ? panel.part<TokenRows>(tokenRows(position)) : null;
     drawFacts(panel, cell, token);
-    drawWhy(panel, cell, token);
+    const why = panel.block("why", "p", "ds-why ds-wide");
+    const reason = rowReason(inspector, lane, cell, (query) => panel.slice(query));
+    if (reason || !why.textContent) write(why, reason ?? "Reading …");
     drawCandidates(panel, cell);
     const figures = ["card-series", "card-map"].map((name) => panel.figure(name));
     for (const figure of figures) {
@@ -91,29 +85,15 @@ function unmaskedWords({ frame, lane }: Panel, position: number): string {
   const revealed = frame.revealed.values[position];
   if (revealed < 0) return "not in this run";
   const sure = lane.at[place]?.sure ?? null;
-  return `at step ${revealed + 1}` + (sure === null ? "" : ", confidence " + sure.toFixed(3));
+  return (
+    `at step ${lane.stepNumber(revealed)}` +
+    (sure === null ? "" : ", confidence " + sure.toFixed(3))
+  );
 }
 
 function countWords({ steps }: Frame, token: TokenRows, layer: number): string {
   const counts = SITE_WORDS.map((name, site) => `${name} ${timesDone(token, steps, layer, site)}`);
   return `in layer ${layer + 1}, of ${plural(steps, "step")}: ` + counts.join(", ");
-}
-
-function drawWhy(panel: Panel, cell: RowCell, token: TokenRows | null): void {
-  const node = panel.block("why", "p", "ds-why ds-wide");
-  if (!hasPlans(panel.frame)) {
-    write(node, "This run has no recorded plans: press Record to see why a row was recomputed.");
-    return;
-  }
-  const found = panel.slice({ view: "why" });
-  const plan = panel.part<PlanBits>(planOfStep(cell.step));
-  if (found && isMissing(found)) write(node, found.missing);
-  else if (!found || !plan || !token) {
-    if (!node.textContent) write(node, "Reading …");
-  } else {
-    const rules = documentOf<Rules>(found);
-    write(node, new Why(panel.frame, rules, { token, plan }, cell).sentence());
-  }
 }
 
 function drawCandidates(panel: Panel, { step, position }: RowCell): void {
@@ -125,7 +105,7 @@ function drawCandidates(panel: Panel, { step, position }: RowCell): void {
   node.hidden = row < 0;
   if (!data || row < 0) return;
   const best = candidateList(data, row).map((one) => quoted(one.piece) + " " + one.prob.toFixed(3));
-  node.textContent = `At step ${step + 1} it was a candidate: ${best.join(", ")}.`;
+  node.textContent = `At step ${panel.number(step)} it was a candidate: ${best.join(", ")}.`;
 }
 
 /** The drift code of a quantity of the row; NO_DATA if it is unknown. */
@@ -133,16 +113,17 @@ function codeOf(data: TokenRows, quantity: string, { step, layer }: RowCell): nu
   return driftCode(data, quantity, step, layer, NO_DATA);
 }
 
-/** The steps, from 1, at which a quantity of the row has a drift, and the drifts. */
+/** The numbers of the steps at which a quantity of the row has a drift, and the drifts. */
 function driftLine(
-  { steps }: Frame,
+  { steps, first }: Frame,
   data: TokenRows,
   quantity: string,
   cell: RowCell,
 ): { xs: number[]; ys: number[] } {
   const code = (x: number): number => codeOf(data, quantity, { ...cell, step: x - 1 });
   const xs = placesOf(steps).filter((x) => code(x) !== NO_DATA);
-  return { xs, ys: xs.map((x) => Math.max(DRIFT[code(x)], 1e-4)) };
+  const ys = xs.map((x) => Math.max(DRIFT[code(x)], 1e-4));
+  return { xs: xs.map((x) => first + x), ys };
 }
 
 function drawSeries(panel: Panel, cell: RowCell, data: TokenRows): void {
@@ -155,12 +136,13 @@ function drawSeries(panel: Panel, cell: RowCell, data: TokenRows): void {
       { name: "", kind: "points", colour, ...points },
     ];
   };
-  const ticks = placesOf(frame.steps).filter((x) => siteDone(data, x - 1, cell.layer, V));
+  const { steps, first } = frame;
+  const ticks = placesOf(steps, first).filter((x) => siteDone(data, x - first - 1, cell.layer, V));
   const revealed = frame.revealed.values[cell.position];
   panel.figure("card-series").show({
     about: { layer: cell.layer },
     title: `Drift of K and V of this token in layer ${cell.layer + 1}: 1 − cosine to the previous value`,
-    x: stepAxis(frame.steps),
+    x: stepAxis(steps, first),
     y: { name: "1 − cosine", from: 1e-4, to: 1, log: true },
     series: [
       ...line("k", "K", a, [5, 3]),
@@ -174,22 +156,22 @@ function drawSeries(panel: Panel, cell: RowCell, data: TokenRows): void {
         ys: ticks.map(() => 0.8),
       },
     ],
-    rules: revealed < 0 ? [] : [{ x: revealed + 1, colour: fresh, text: "unmasked" }],
-    at: cell.step + 1,
-    words: (x) => stepWords(data, { ...cell, step: stepAt(x, frame.steps) }),
-    pick: (x, _, pin) => panel.pick({ step: stepAt(x, frame.steps) }, pin),
+    rules: revealed < 0 ? [] : [{ x: panel.number(revealed), colour: fresh, text: "unmasked" }],
+    at: panel.number(cell.step),
+    words: (x) => stepWords(panel, data, { ...cell, step: stepAt(x, steps, first) }),
+    pick: (x, _, pin) => panel.pick({ step: stepAt(x, steps, first) }, pin),
     leave: () => panel.pick(null, false),
     height: 200,
   });
 }
 
-function stepWords(data: TokenRows, cell: RowCell): string {
+function stepWords(panel: Panel, data: TokenRows, cell: RowCell): string {
   const { step, layer } = cell;
   const drifts = ["k", "v"].map(
     (name) => name.toUpperCase() + " " + driftText(codeOf(data, name, cell)),
   );
   const sites = SITE_WORDS.filter((_, site) => siteDone(data, step, layer, site));
-  return `Step ${step + 1}: ${drifts.join(", ")}; recomputed: ${sites.join(", ") || "nothing"}`;
+  return `Step ${panel.number(step)}: ${drifts.join(", ")}; recomputed: ${sites.join(", ") || "nothing"}`;
 }
 
 function drawMap(panel: Panel, cell: RowCell, data: TokenRows): void {
@@ -212,7 +194,7 @@ function drawMap(panel: Panel, cell: RowCell, data: TokenRows): void {
   panel.figure("card-map").show({
     title: "Drift of V of this token: layer by step",
     key: `card${position},${cursor.lane}${inspector.key}`,
-    x: { name: "step", count: frame.steps },
+    x: panel.stepCells(),
     y: { name: "layer", count: frame.layers },
     value,
     cells: () => {
@@ -225,7 +207,8 @@ function drawMap(panel: Panel, cell: RowCell, data: TokenRows): void {
     ...look,
     blank: "reused",
     unit: "1 - cosine",
-    words: (step, layer) => `Layer ${layer + 1}, ` + stepWords(data, { step, layer, position }),
+    words: (step, layer) =>
+      `Layer ${layer + 1}, ` + stepWords(panel, data, { step, layer, position }),
     pick: (step, layer, pin) => panel.pick({ step, layer }, pin),
     leave: () => panel.pick(null, false),
     at: { x: cell.step, y: cell.layer },

@@ -101,7 +101,8 @@ function stripValue(a: Lane, b: Lane, place: number, row: number): number | null
   const [mine, theirs] = [a.at[place], b.at[place]];
   if (!mine || !theirs) return null;
   if (row) return mine.id === theirs.id ? SAME_TOKEN : DIFFERENT_TOKEN;
-  return mine.row < 0 || theirs.row < 0 ? null : theirs.row - mine.row;
+  if (mine.row < 0 || theirs.row < 0) return null;
+  return b.stepNumber(theirs.row) - a.stepNumber(mine.row);
 }
 
 function stripColour(value: number): Rgb {
@@ -155,7 +156,8 @@ function stripWords(a: Lane, b: Lane, place: number): string {
     const name = lane.name.toUpperCase();
     const token = lane.at[place];
     if (!token) return name + " not committed";
-    const when = token.row < 0 ? "(given)" : `at step ${lane.stepNumber(token.row)}`;
+    const when =
+      token.row < 0 ? `(${lane.knownWords(place)})` : `at step ${lane.stepNumber(token.row)}`;
     return `${name} ${quoted(lane.pieces.get(token.id))} ${when}`;
   });
   return `Answer token ${place + 1}: ${parts.join(", ")}`;

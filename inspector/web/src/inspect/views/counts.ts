@@ -124,7 +124,7 @@ function drawMap(panel: Panel, found: DriftCounts): void {
     title: `Rows with a drift of ${found.name} above ${found.limit}: layer by step`,
     key: [found.quantity, found.limit, found.from, cursor.lane, panel.inspector.key].join(),
     about: aboutOf(found),
-    x: { name: "step", count: frame.steps },
+    x: panel.stepCells(),
     y: { name: "layer", count: frame.layers },
     value: (step, layer) => shareAbove(found.table.at(step, layer)),
     colour: (share) => cividis(1 + Math.log10(Math.max(share, 1e-3)) / 3),
@@ -141,7 +141,7 @@ function drawMap(panel: Panel, found: DriftCounts): void {
 
 function cellWords(panel: Panel, found: DriftCounts, step: number, layer: number): string {
   const cell = found.table.at(step, layer);
-  const where = `Step ${step + 1}, layer ${layer + 1}: `;
+  const where = `Step ${panel.number(step)}, layer ${layer + 1}: `;
   if (!cell.seen) return where + "no row with a previous value was evaluated";
   const share = percent(shareAbove(cell));
   return (
@@ -181,17 +181,23 @@ function inPercent(shares: readonly (number | null)[]): (number | null)[] {
 }
 
 /** A line of shares on an axis that ends at `end` %. */
-function line(name: string, colour: string, shares: readonly number[], end: number): Series {
-  const xs = placesOf(shares.length);
+function line(
+  name: string,
+  colour: string,
+  shares: readonly number[],
+  end: number,
+  first = 0,
+): Series {
+  const xs = placesOf(shares.length, first);
   return { name: nameOnAxis(name, shares, end), colour, xs, ys: inPercent(shares) };
 }
 
-function bars(tallies: readonly Tally[]): Series {
+function bars(tallies: readonly Tally[], first = 0): Series {
   return {
     name: DRIFTED,
     kind: "bars",
     colour: DRIFTED_COLOUR,
-    xs: placesOf(tallies.length),
+    xs: placesOf(tallies.length, first),
     ys: inPercent(tallies.map(shareAbove)),
   };
 }
@@ -234,23 +240,23 @@ function drawLayers(
 }
 
 function drawSteps(panel: Panel, found: DriftCounts, drifted: readonly Tally[], end: number): void {
-  const { steps } = panel.frame;
+  const { steps, first } = panel.frame;
   const done = found.recomputed();
   panel.figure("counts-steps").show({
     title: "Each step, over all layers: drifted and recomputed rows",
     about: aboutOf(found),
-    x: stepAxis(steps),
+    x: stepAxis(steps, first),
     y: { name: "% of rows", from: 0, to: end },
     series: [
-      { ...bars(drifted), wide: 0.9 },
-      { ...line("recomputed", RECOMPUTED_COLOUR, done.steps, end), kind: "step" },
+      { ...bars(drifted, first), wide: 0.9 },
+      { ...line("recomputed", RECOMPUTED_COLOUR, done.steps, end, first), kind: "step" },
     ],
-    at: panel.spot.step + 1,
+    at: panel.number(panel.spot.step),
     words: (x) => {
-      const s = stepAt(x, steps);
-      return `Step ${s + 1}: ${tallyWords(drifted[s])}, recomputed ${percent(done.steps[s])}`;
+      const s = stepAt(x, steps, first);
+      return `Step ${panel.number(s)}: ${tallyWords(drifted[s])}, recomputed ${percent(done.steps[s])}`;
     },
-    pick: (x, _, pin) => panel.pick({ step: stepAt(x, steps) }, pin),
+    pick: (x, _, pin) => panel.pick({ step: stepAt(x, steps, first) }, pin),
     leave: () => panel.pick(null, false),
     height: 260,
   });

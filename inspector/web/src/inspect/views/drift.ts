@@ -63,6 +63,10 @@ function cellWords(map: CellMap, row: number, x: number, where: string): string 
   return `Position ${x + 1}, ${where}: ${drift}`;
 }
 
+function whereWords(panel: Panel, x: number, step: number, layer: number): string {
+  return `${panel.text(x, step)}, step ${panel.number(step)}, layer ${layer + 1}`;
+}
+
 function drawSteps(panel: Panel): void {
   const { frame, cursor, spot } = panel;
   const { layer } = spot;
@@ -78,11 +82,10 @@ function drawSteps(panel: Panel): void {
     ...map.drawn(DRIFT_COLOURS),
     title: `Drift of ${QUANTITY_NAMES[quantity]} in layer ${layer + 1}: step by position`,
     key: `s${map.key}`,
-    y: { name: "step", count: frame.steps },
+    y: panel.stepCells(),
     value: (x, step) => known(map.at(step, x)),
     about: { layer, quantity },
-    words: (x, step) =>
-      cellWords(map, step, x, `${panel.text(x, step)}, step ${step + 1}, layer ${layer + 1}`),
+    words: (x, step) => cellWords(map, step, x, whereWords(panel, x, step, layer)),
     pick: (x, step, pin) => panel.pick({ position: x, step }, pin),
     at: { x: cursor.position, y: spot.step },
     dots,
@@ -98,13 +101,12 @@ function drawLayers(panel: Panel): void {
   panel.figure("drift-layers").show({
     ...shared(panel),
     ...map.drawn(DRIFT_COLOURS),
-    title: `Drift of ${QUANTITY_NAMES[quantity]} in step ${panel.lane.stepNumber(step)}: layer by position`,
+    title: `Drift of ${QUANTITY_NAMES[quantity]} in step ${panel.number(step)}: layer by position`,
     key: `l${map.key}`,
     y: { name: "layer", count: frame.layers },
     value: (x, layer) => known(map.at(layer, x)),
     about: { quantity },
-    words: (x, layer) =>
-      cellWords(map, layer, x, `${panel.text(x, step)}, step ${step + 1}, layer ${layer + 1}`),
+    words: (x, layer) => cellWords(map, layer, x, whereWords(panel, x, step, layer)),
     pick: (x, layer, pin) => panel.pick({ position: x, layer }, pin),
     at: { x: cursor.position, y: spot.layer },
   });

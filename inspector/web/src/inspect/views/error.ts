@@ -75,7 +75,7 @@ function sceneOf(panel: Panel, data: ErrorData): Scene {
   const steps = Array.from(data.step.values);
   const probe = nearest(steps, step);
   const site = Number(panel.choice("site"));
-  const shown = `Step ${steps[probe] + 1}`;
+  const shown = `Step ${panel.number(steps[probe])}`;
   return {
     panel,
     data,
@@ -119,10 +119,10 @@ function drawSteps({ panel, steps, probe, data }: Scene): void {
 }
 
 function stepKey(panel: Panel, step: number): HTMLButtonElement {
-  const key = make("button", "ds-pick", String(step + 1));
+  const key = make("button", "ds-pick", String(panel.number(step)));
   key.type = "button";
   key.dataset.probe = String(step);
-  key.setAttribute("aria-label", `Step ${step + 1}`);
+  key.setAttribute("aria-label", `Step ${panel.number(step)}`);
   key.addEventListener("click", () => panel.inspector.cursor.move({ step }));
   return key;
 }
@@ -157,7 +157,7 @@ function drawRows({ panel, frame, steps, probe, site, layer, name, shown }: Scen
     unit: "1 - cosine",
     plain: (drift) => DRIFT[drift],
     words: (x, y) => {
-      const place = `Position ${x + 1}, ${panel.text(x, step)}, layer ${y + 1}, step ${step + 1}`;
+      const place = `Position ${x + 1}, ${panel.text(x, step)}, layer ${y + 1}, step ${panel.number(step)}`;
       return `${place}: error of the ${name} ${map.words(y, x)}${errorText(code(x, y), done(x, y))}`;
     },
     pick: (x, y, pin) => panel.pick({ position: x, layer: y }, pin),
@@ -183,14 +183,14 @@ function drawMeans({ panel, frame, steps, probe, site, layer, name }: Scene): vo
     title: `Mean error of the ${name} over the rows in the forward: layer by probed step`,
     key: ["means", site, panel.cursor.lane, panel.inspector.key].join(),
     about: { quantity: SITES[site] },
-    x: { name: "probed step", count: steps.length, tick: (i) => String(steps[i] + 1) },
+    x: { name: "probed step", count: steps.length, tick: (i) => String(panel.number(steps[i])) },
     y: { name: "layer", count: frame.layers },
     value: (x, y) => (Number.isNaN(mean(x, y)) ? null : mean(x, y)),
     colour: (value) => cividis(decade(value)),
     legend: { ...DRIFT_SCALE, name: "mean 1 − cosine" },
     unit: "mean 1 - cosine",
     words: (x, y) =>
-      `Step ${steps[x] + 1}, layer ${y + 1}: mean error of the ${name} ${text(mean(x, y))}`,
+      `Step ${panel.number(steps[x])}, layer ${y + 1}: mean error of the ${name} ${text(mean(x, y))}`,
     pick: (x, y, pin) => panel.pick({ step: steps[x], layer: y }, pin),
     leave: () => panel.pick(null, false),
     at: { x: probe, y: layer },

@@ -170,7 +170,7 @@ function showMap(panel: Panel, look: MapLook, count: number, key: string): void 
     title: "The guider's verdict: step by answer token",
     key: ["guider", cursor.lane, key, count].join(),
     x: shortened(panel.answers(), count),
-    y: { name: "step", count: frame.steps },
+    y: panel.stepCells(),
     unit: "verdict",
     pick: (x, y, pin) => panel.pick({ position: frame.prompt + x, step: y }, pin),
     leave: () => panel.pick(null, false),

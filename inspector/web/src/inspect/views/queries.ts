@@ -126,7 +126,7 @@ function sceneOf(panel: Panel, data: QueryData): Scene {
 
 function placeWords({ panel, layer }: Scene, position: number, step: number): string {
   const text = panel.text(position, step);
-  return `Position ${position + 1}, ${text}, step ${step + 1}, layer ${layer + 1}: `;
+  return `Position ${position + 1}, ${text}, step ${panel.number(step)}, layer ${layer + 1}: `;
 }
 
 /** What the map of the drifts shows: drift codes, and the plan of the layer's site [steps, 1, …]. */
@@ -164,7 +164,7 @@ function driftsOf(scene: Scene): Drifts | null {
 }
 
 function drawDrifts(scene: Scene): void {
-  const { panel, frame, site, layer, from, limit } = scene;
+  const { panel, site, layer, from, limit } = scene;
   const figure = panel.figure("queries-drift");
   figure.root.classList.add("ds-wide");
   const found = driftsOf(scene);
@@ -174,7 +174,7 @@ function drawDrifts(scene: Scene): void {
     title: `Layer ${layer + 1}: drift of the query of the first head, step by position`,
     key: ["q", scene.key, map.key].join(),
     x: scene.axis,
-    y: { name: "step", count: frame.steps },
+    y: panel.stepCells(),
     value: (x, y) => {
       const code = map.at(y, from + x);
       return code < NO_DATA ? code : null;
@@ -296,7 +296,7 @@ function drawAges(scene: Scene): void {
     title: `Layer ${layer + 1}: steps since the row's ${name} was recomputed`,
     key: ["age", scene.key, map.key].join(),
     x: scene.axis,
-    y: { name: "step", count: frame.steps },
+    y: panel.stepCells(),
     value: age,
     ...map.drawn(
       Array.from({ length: frame.steps }, (_, steps) => ageColour(steps)),

@@ -74,7 +74,10 @@ export const schedule = viewOf<ScheduleData>({
   ],
   draw(panel, data) {
     drawKinds(panel, data);
-    write(panel.block("differs", "p", "ds-wide"), scheduleSentence(data, panel.frame.steps));
+    write(
+      panel.block("differs", "p", "ds-wide"),
+      scheduleSentence(data, panel.frame.steps, panel.frame.first),
+    );
     drawLayers(panel);
     drawRunning(panel);
   },
@@ -146,17 +149,17 @@ function regionWords(panel: Panel, data: ScheduleData, step: number, region: num
     part !== null && Number.isNaN(part)
       ? "an empty region"
       : size + " % of its token-layers recomputed";
-  return `Step ${step + 1}, ${REGION_WORDS[region]}: ${kindWords(data, step, region)}; ${share}`;
+  return `Step ${panel.number(step)}, ${REGION_WORDS[region]}: ${kindWords(data, step, region)}; ${share}`;
 }
 
 /** Whether the steps did what was planned, and where they first did not. */
-export function scheduleSentence(data: ScheduleData, steps: number): string {
+export function scheduleSentence(data: ScheduleData, steps: number, first = 0): string {
   if (!data.planned.shape[0]) return "This trace has no planned schedule, only what was done.";
   const count = data.differs.shape[0];
   if (!count) return "Every step matched the planned schedule.";
   const [step, region] = [at(data.differs, 0, 0), at(data.differs, 0, 1)];
   return (
-    `Done differs from planned in ${count} of ${3 * steps} cells; first in step ${step + 1}, ${REGION_WORDS[region]}: ${kindWords(data, step, region)}. ` +
+    `Done differs from planned in ${count} of ${3 * steps} cells; first in step ${first + step + 1}, ${REGION_WORDS[region]}: ${kindWords(data, step, region)}. ` +
     "The planned schedule depends only on the settings. Where rows are chosen by their values, all or none of them may be chosen."
   );
 }
@@ -197,7 +200,7 @@ function drawLayers(panel: Panel): void {
       const share = (i: number): number => siteShare(plan, frame.positions, String(i), step, layer);
       const shares = SITE_WORDS.map((text, i) => `${text} ${number(100 * share(i), 1)} %`);
       const rows = plural(frame.positions, "row");
-      return `Step ${step + 1}, layer ${layer + 1}: ${shares.join(", ")} of ${rows} recomputed`;
+      return `Step ${panel.number(step)}, layer ${layer + 1}: ${shares.join(", ")} of ${rows} recomputed`;
     },
     pick: (step, layer, pin) => panel.pick({ step, layer }, pin),
     leave: () => panel.pick(null, false),
@@ -213,24 +216,25 @@ function drawRunning(panel: Panel): void {
     const frame = inspector.frames[name];
     if (!frame || !hasPlans(frame)) return [];
     const data = panel.part<ScheduleData>(KINDS, name);
-    return data ? [{ name, ys: Array.from(data.running.values) }] : [];
+    const { before } = inspector.store.lanes[name];
+    return data ? [{ name, before, ys: Array.from(data.running.values) }] : [];
   });
   panel.bothFigure("schedule-running").show({
     about: { lane: undefined },
     title: "Token-layers recomputed up to each step, as a share of plain decoding",
-    x: stepAxis(Math.max(...lanes.map(({ ys }) => ys.length), 1)),
+    x: stepAxis(Math.max(...lanes.map(({ ys, before }) => before + ys.length), 1)),
     y: { name: "% so far", from: 0, to: 100 },
-    series: lanes.map(({ name, ys }) => laneSeries(name, ys, colours)),
-    at: panel.spot.step + 1,
+    series: lanes.map(({ name, ys, before }) => laneSeries(name, ys, colours, before)),
+    at: panel.number(panel.spot.step),
     words: (x) => {
-      const parts = lanes.map(({ name, ys }) => {
-        const step = stepAt(x, ys.length);
+      const parts = lanes.map(({ name, ys, before }) => {
+        const step = stepAt(x, ys.length, before);
         const share = number(ys[step], 1);
-        return `Lane ${name.toUpperCase()}: ${share} % after step ${step + 1}`;
+        return `Lane ${name.toUpperCase()}: ${share} % after step ${before + step + 1}`;
       });
       return parts.join("; ");
     },
-    pick: (x, _, pin) => panel.pick({ step: stepAt(x, panel.frame.steps) }, pin),
+    pick: (x, _, pin) => panel.pick({ step: stepAt(x, panel.frame.steps, panel.frame.first) }, pin),
     leave: () => panel.pick(null, false),
     height: 260,
   });

@@ -289,8 +289,8 @@ function drawDistance(panel: Panel, scene: Scene): void {
   figure.show({
     about: { layer, quantity: name },
     title: now
-      ? `${name} of layer ${layer + 1}: step ${panel.lane.stepNumber(steps[now])} compared with the steps before it`
-      : "There is no step before step 1; move the cursor to a later step",
+      ? `${name} of layer ${layer + 1}: step ${panel.number(steps[now])} compared with the steps before it`
+      : "There is no recorded step before this one; move the cursor to a later step",
     x: { name: "steps before", from: 0, to: Math.max(steps[steps.length - 1], 1), whole: true },
     y: driftAxis(scene.linear),
     series: scene.groups.map((text, g) => {
@@ -310,14 +310,14 @@ function drawDistance(panel: Panel, scene: Scene): void {
 }
 
 function distanceWords(
-  { lane }: Panel,
+  panel: Panel,
   { steps, groups, now }: Scene,
   u: number,
   drift: (u: number, group: number) => number,
 ): string {
   const parts = groups.map((name, g) => `${name} ${cosineText(drift(u, g))}`);
   const before = plural(steps[now] - steps[u], "step");
-  return `Step ${lane.stepNumber(steps[now])} compared with step ${lane.stepNumber(steps[u])}, ${before} before: ${parts.join("; ")}`;
+  return `Step ${panel.number(steps[now])} compared with step ${panel.number(steps[u])}, ${before} before: ${parts.join("; ")}`;
 }
 
 function drawLayers(panel: Panel, scene: Scene): void {

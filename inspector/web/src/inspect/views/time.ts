@@ -46,7 +46,9 @@ export const time: View = {
     }
     panel.figure("time-sum").root.hidden = !shown.length;
     const most = Math.max(0, ...shown.flatMap(({ costs }) => costs.total));
-    const steps = Math.max(1, ...shown.map(({ costs }) => costs.total.length));
+    const { lanes } = panel.inspector.store;
+    const ends = shown.map(({ name, costs }) => lanes[name].before + costs.total.length);
+    const steps = Math.max(1, ...ends);
     for (const lane of shown) drawSteps(panel, lane, most, steps);
     if (shown.length) drawSums(panel, shown, steps);
     drawSweep(panel);
@@ -75,22 +77,33 @@ function lackOf(panel: Panel): string {
   return "";
 }
 
+/** The step of a lane next to a place on the axis of all steps. */
+function laneStep(panel: Panel, lane: LaneName, x: number, steps: number): number {
+  return stepAt(x, steps, panel.inspector.store.lanes[lane].before);
+}
+
 function pickStep(panel: Panel, lane: LaneName, x: number, steps: number, pin: boolean): void {
-  panel.pick({ lane, step: stepAt(x, steps) }, pin);
+  panel.pick({ lane, step: laneStep(panel, lane, x, steps) }, pin);
 }
 
 function drawSteps(panel: Panel, { name, costs }: LaneCosts, most: number, steps: number): void {
   const unit = unitOf(panel);
   const own = costs.total.length;
+  const { before } = panel.inspector.store.lanes[name];
   const what = unit === "ms" ? "time of each step" : "FLOPs of each step";
   panel.figure("time-" + name, [name]).show({
     about: { lane: name, quantity: unit },
     title: what,
     x: stepAxis(steps),
     y: { name: unit, from: 0, to: most * ROOM || 1 },
-    series: costs.stacked.map((part) => ({ ...part, kind: "bars", xs: placesOf(own), wide: 0.9 })),
-    at: panel.cursor.lane === name ? panel.cursor.step + 1 : null,
-    words: (x) => stepWords(panel, { name, costs }, stepAt(x, own)),
+    series: costs.stacked.map((part) => ({
+      ...part,
+      kind: "bars",
+      xs: placesOf(own, before),
+      wide: 0.9,
+    })),
+    at: panel.cursor.lane === name ? panel.number(panel.cursor.step) : null,
+    words: (x) => stepWords(panel, { name, costs }, stepAt(x, own, before)),
     pick: (x, _, pin) => pickStep(panel, name, x, own, pin),
     leave: () => panel.pick(null, false),
     height: 220,
@@ -98,32 +111,36 @@ function drawSteps(panel: Panel, { name, costs }: LaneCosts, most: number, steps
 }
 
 function stepWords(panel: Panel, { name, costs }: LaneCosts, step: number): string {
-  const row = panel.inspector.store.lanes[name].rows.at(step);
+  const lane = panel.inspector.store.lanes[name];
+  const row = lane.rows.at(step);
   const parts = costs.stacked.map((part) => part.name + " " + number(part.ys[step], 3));
   const tokens = row
     ? `, ${plural(row.forwards, "forward")}, ${plural(row.places.length, "token")} committed`
     : "";
   const total = `${number(costs.total[step], 3)} ${unitOf(panel)} (${parts.join(", ")})`;
   const running = number(costs.running[step], 2);
-  return `Lane ${name.toUpperCase()}, step ${step + 1}: ${total}, ${running} so far${tokens}`;
+  return `Lane ${name.toUpperCase()}, step ${lane.stepNumber(step)}: ${total}, ${running} so far${tokens}`;
 }
 
 function drawSums(panel: Panel, shown: readonly LaneCosts[], steps: number): void {
   const colours = inks(panel.root);
   const unit = unitOf(panel);
+  const { lanes } = panel.inspector.store;
   const most = Math.max(...shown.map(({ costs }) => costs.running.at(-1) ?? 0));
   panel.bothFigure("time-sum").show({
     about: { lane: undefined, quantity: unitOf(panel) },
     title: "cumulative sum",
     x: stepAxis(steps),
     y: { name: unit, from: 0, to: most * ROOM || 1 },
-    series: shown.map(({ name, costs }) => laneSeries(name, costs.running, colours)),
-    at: panel.cursor.step + 1,
+    series: shown.map(({ name, costs }) =>
+      laneSeries(name, costs.running, colours, lanes[name].before),
+    ),
+    at: panel.number(panel.cursor.step),
     words: (x) => {
       const parts = shown.map(({ name, costs }) => {
-        const step = stepAt(x, costs.running.length);
+        const step = laneStep(panel, name, x, costs.running.length);
         const sum = number(costs.running[step], 2);
-        return `Lane ${name.toUpperCase()} after step ${step + 1}: ${sum} ${unit}`;
+        return `Lane ${name.toUpperCase()} after step ${lanes[name].stepNumber(step)}: ${sum} ${unit}`;
       });
       return parts.join("; ");
     },

@@ -1,0 +1,117 @@
+"""What each column of the CSV tables of a race means."""
+
+from __future__ import annotations
+
+from engine.core.events import PARTS, SITES
+from engine.core.regions import REGIONS
+
+_PARTS = {
+    "projections": "the projections of attention",
+    "attention": "the attention of queries to keys and values",
+    "ffn": "the feed-forward layers",
+    "head": "the logits",
+    "selection": "the selection of the rows that are recomputed",
+    "guider": "the autoregressive guider",
+}
+_SITES = {
+    "k": "keys",
+    "v": "values",
+    "attn": "outputs of attention",
+    "ffn": "outputs of the feed-forward layers",
+}
+_REGIONS = {"prompt": "the prompt", "block": "the current block", "rest": "the other positions"}
+_KIND = "full (all rows), partial (some rows), reuse (none) or frozen (none any more)"
+
+_GUIDER = {
+    "guider_drafted": "Masked positions of the step's draft",
+    "guider_accepted": "Draft tokens that the guider accepted",
+    "guider_judged": "Guider tokens that spell the draft and were judged",
+    "guider_top1": "Judged tokens that are the guider's first choice",
+    "guider_top2": "Judged tokens among its first 2 choices",
+    "guider_top5": "Judged tokens among its first 5 choices",
+    "guider_fell_back": "1 if nothing was accepted and the fallback committed one token",
+    "guider_stopped": "1 if the guider ended the text",
+    "guider_straddle_loss": "Accepted bytes that do not complete a token of the draft",
+    "guider_forwards": "Forwards of the guider",
+    "guider_fed": "Tokens that these forwards processed",
+    "guider_prefilled": "Tokens of the prefill before them",
+    "guider_nll": "Mean negative log probability of the judged tokens, in nats",
+    "guider_ms": "Time of the guider in ms, with its prefill; a part of decide_ms",
+    "guider_prefill_ms": "Time of the prefill in ms",
+}
+
+STEPS = {
+    "step": "Number of the step, from 1",
+    "block": "Number of the block that the step works on, from 1",
+    "block_step": "Number of the step within its block, from 1",
+    "kind": f"What the step recomputes: {_KIND}",
+    "rows": "Positions that entered the network",
+    "forwards": "Forwards of the network",
+    "masks_left": "Masks left after the step",
+    "forward_ms": "Time in the network, ms",
+    "decide_ms": "Time to decide what is committed, ms",
+    "recomputed": "Share of token-layers that were recomputed, from 0 to 1",
+    "committed": "Tokens that the step revealed",
+    **{f"flops_{part}": f"Floating-point operations of {_PARTS[part]}" for part in PARTS},
+    **{f"share_{site}": f"Share of the {_SITES[site]} recomputed, from 0 to 1" for site in SITES},
+    **{f"done_{name}": f"What was recomputed of {_REGIONS[name]}: {_KIND}" for name in REGIONS},
+    **{f"planned_{name}": f"What the method plans for {_REGIONS[name]}" for name in REGIONS},
+    "probed": "1 if the step was compared with an exact forward",
+    **_GUIDER,
+}
+
+TOKENS = {
+    "position": "Number of the position, from 1; the prompt is in front",
+    "part": "prompt or answer",
+    "block": "Number of the block, from 1; empty in the prompt",
+    "id": "Id of the token at the end of the run",
+    "text": "Text of the token; what cannot be printed is written as an escape",
+    "given": "1 if the token was given before the run",
+    "step": "Number of the step that revealed the token; empty if none did",
+    "confidence": "Probability of the token when it was revealed; empty if it is not known",
+    **{
+        f"recomputed_{site}": f"How often the position's {_SITES[site]} were recomputed, summed "
+        "over steps and layers"
+        for site in SITES
+    },
+}
+
+SUMMARY = {
+    "lane": "A or B",
+    "title": "The lane's title on the page",
+    "cache": "Name of the cache method; none: no cache",
+    "unmasker": "Name of the unmasking method",
+    "knobs": "Settings of both methods that were given; the others have their defaults",
+    "model": "Name of the model",
+    "gen_length": "Positions of the answer",
+    "block_length": "Positions of a block",
+    "steps": "Number of steps that was asked for; some methods choose their own",
+    "temperature": "Sampling temperature; 0 is greedy",
+    "cfg_scale": "Strength of classifier-free guidance; 0 is off",
+    "eos": "Rule at the end of the text",
+    "seed": "Seed of the random numbers",
+    "dtype": "Number format",
+    "device": "Device",
+    "device_name": "Name of the device",
+    "reason": "How the run ended: done, stopped, failed or memory",
+    "nfe": "Steps taken",
+    "forwards": "Forwards of the network",
+    "tokens": "Tokens of the answer before the end of the text",
+    "positions": "Positions revealed, with those after the end of the text",
+    "total_ms": "Engine time in ms; empty if layers were recorded during the run",
+    "ms_per_step": "Engine time of a step in ms, on average",
+    "tokens_per_s": "Tokens before the end of the text per second of engine time",
+    "rows": "Positions that entered the network, summed over the steps",
+    "rows_plain": "The same without a cache",
+    "recomputed": "Share of token-layers that were recomputed, from 0 to 1",
+    "gflops": "Floating-point operations, in 1e9",
+    "cache_bytes": "Size of the cache",
+    "peak_memory_bytes": "Largest memory use",
+    "speedup_over_a": "Engine time of lane A divided by that of this lane",
+    "answer": "The answer's last number; empty if there is none or no number is asked for",
+    "expected": "The right answer, if it is known",
+    "right": "1 if the answer is right, 0 if it is wrong; empty if that is not known",
+    "agreement_with_a": "Share of equal tokens with lane A, place by place, from 0 to 1",
+    "first_difference": "Number of the first answer token that differs from lane A's, from 1",
+    "same_answer_as_a": "1 if both lanes give the same answer",
+}

@@ -1,0 +1,59 @@
+"""What a link needs to bring a race back: its settings, its branches, the name of its recording."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlencode
+
+from engine.config.branch_start import REMASK
+from engine.config.spec import RaceSpec, RunSpec
+from engine.trace.trace import Trace
+from inspector.protocol import Lane
+from inspector.run_store import RaceRecord
+
+KEPT = (  # what a branch has from its parent, whatever its settings are
+    "model", "prompt", "messages", "chat", "gen_length", "fixed", "device", "record",
+)  # fmt: skip
+
+
+def link(record: RaceRecord) -> dict[str, Any] | None:
+    """The parts of a link to a race; None if a run of its settings would not repeat the race.
+
+    `query` has the settings of both lanes; for a branch, those of the first race. `branches` are
+    then run one after the other (see `branch_text`). `recorded` names a bundled recorded run.
+    """
+    query = record.origin or settings(record.started())
+    if not query:
+        return None
+    return {"query": query, "branches": list(record.branches), "recorded": record.bundled}
+
+
+def settings(traces: Mapping[Lane, Trace]) -> str:
+    """The settings of a race as a query; empty if a lane is missing, or is a branch itself."""
+    if len(traces) != 2:
+        return ""
+    specs = {lane: RunSpec.from_dict(trace.meta["spec"]) for lane, trace in traces.items()}
+    if any(spec.start for spec in specs.values()):
+        return ""
+    return RaceSpec(
+        **{lane: replace(spec, record="off") for lane, spec in specs.items()}
+    ).to_query()
+
+
+def branch_text(spec: RunSpec, parent: RunSpec, lane: Lane) -> str:
+    """A branch as it stands in a link.
+
+    This is `lane.step`, the step counted from 1; then, if the canvas was edited, a dot and pairs
+    `token-id` with commas between them, the answer tokens counted from 1 and `m` as the id of one
+    that is masked again; then, if the settings are not those of the parent, `?` and their query.
+    """
+    assert spec.start is not None
+    parts = [lane, str(spec.start.step + 1)]
+    edits = [f"{at + 1}-{'m' if token == REMASK else token}" for at, token in spec.start.edits]
+    if edits:
+        parts.append(",".join(edits))
+    own, given = (replace(one, start=None, record="off").flat() for one in (spec, parent))
+    changed = {name: value for name, value in own.items() if name not in KEPT}
+    return ".".join(parts) + ("" if own == given else "?" + urlencode(changed))

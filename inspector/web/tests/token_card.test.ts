@@ -1,0 +1,25 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { unrecordedWords } from "../src/inspect/row_reason.ts";
+import type { Row } from "../src/race/lane.ts";
+import { cardLeft } from "../src/race/token_card.ts";
+
+test("a card is centred under its cell, within the box", () => {
+  assert.equal(cardLeft(200, 40, 100, 500), 170);
+  assert.equal(cardLeft(10, 40, 100, 500), 0);
+  assert.equal(cardLeft(480, 20, 100, 500), 400);
+  assert.equal(cardLeft(50, 20, 300, 280), 0);
+});
+
+const STEP: Row = { step: 4, block: 0, kind: 1, rows: 8, forwards: 1, left: 3, ms: 1, places: [] };
+
+test("of a step without plans only a full one says what became of a row", () => {
+  assert.equal(
+    unrecordedWords(STEP, "step 5", 40),
+    "In step 5, up to 8 of 40 rows were computed; which ones is not recorded.",
+  );
+  assert.equal(
+    unrecordedWords({ ...STEP, kind: 0 }, "step 5", 40),
+    "Recomputed: step 5 computed every row.",
+  );
+});
