@@ -19,7 +19,9 @@ function sliceOf(size = 1): Slice {
   return { arrays: { cells: bytes([size], new Array<number>(size).fill(0)) }, facts: {} };
 }
 
-function store(options: { budget?: number; atOnce?: number; now?: () => number } = {}): {
+function store(
+  options: { budget?: number; atOnce?: number; now?: () => number; patience?: number } = {},
+): {
   slices: Slices;
   asked: Asked[];
   come: () => number;
@@ -89,13 +91,18 @@ test("a wish that the next drawing does not repeat is not sent", async () => {
 });
 
 test("what is wanted ahead of time waits until nothing else is on its way", async () => {
-  const { slices, asked } = store({ atOnce: 1 });
+  const { slices, asked } = store({ atOnce: 1, patience: 0 });
+  const pause = (): Promise<void> => new Promise((done) => setTimeout(done, 5));
   slices.get("a", ask(1));
   slices.ahead("a", ask(2));
+  await pause();
   assert.equal(asked.length, 1);
   asked[0].give(sliceOf());
   await settled();
+  slices.ahead("a", ask(3));
+  slices.begin();
   slices.ahead("a", ask(2));
+  await pause();
   assert.deepEqual(layers(asked), [1, 2]);
 });
 

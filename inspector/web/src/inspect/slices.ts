@@ -28,10 +28,13 @@ export interface SlicesOptions {
   /** The most requests at a time. */
   atOnce?: number;
   now?: () => number;
+  /** Milliseconds after a drawing until slices are asked for ahead of time. */
+  patience?: number;
 }
 
 const BUDGET = 96_000_000;
 const AT_ONCE = 4;
+const PATIENCE_MS = 250;
 const PAUSE_MS = 3000; // after a request that failed
 const UNREAD = "This could not be read from the server. It is asked for again in a few seconds.";
 
@@ -46,13 +49,18 @@ export class Slices {
   private drawing = 1;
   private held = 0;
   private running = 0;
+  /** What may be needed next. */
+  private wishes: (readonly [LaneName, Query])[] = [];
+  private timer: ReturnType<typeof setTimeout> | null = null;
+  private readonly patience: number;
   private readonly source: SliceSource;
   private readonly onCome: () => void;
   private readonly budget: number;
   private readonly atOnce: number;
   private readonly now: () => number;
 
-  constructor({ source, onCome, budget, atOnce, now }: SlicesOptions) {
+  constructor({ source, onCome, budget, atOnce, now, patience }: SlicesOptions) {
+    this.patience = patience ?? PATIENCE_MS;
     this.source = source;
     this.onCome = onCome;
     this.budget = budget ?? BUDGET;
@@ -87,10 +95,17 @@ export class Slices {
     return entry.found;
   }
 
-  /** Ask for a slice that will be needed, after all others. */
+  /** Ask for a slice that may be needed next, once nothing is drawn or read for a while. */
   ahead(lane: LaneName, query: Query): void {
+    this.wishes.push([lane, query]);
+    this.timer ??= setTimeout(() => this.sendAhead(), this.patience);
+  }
+
+  private sendAhead(): void {
+    this.timer = null;
     if (this.running) return;
-    this.entryOf(lane, query);
+    for (const [lane, query] of this.wishes) this.entryOf(lane, query);
+    this.wishes = [];
     this.send();
   }
 
@@ -116,6 +131,9 @@ export class Slices {
   /** A drawing begins: what the last one did not ask for is no longer needed. */
   begin(): void {
     this.drawing++;
+    this.wishes = [];
+    if (this.timer !== null) clearTimeout(this.timer);
+    this.timer = null;
   }
 
   /** A drawing ends: wishes of earlier ones that were not sent are dropped. */
