@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import threading
 import time
@@ -78,7 +79,8 @@ class RaceRecord:
         specs = [trace.meta["spec"] for trace in self.recorded.values()]
         kept = [str(spec.get("record")) for spec in specs]
         probed = [".".join(map(str, spec.get("probe_at") or ())) for spec in specs]
-        return "-".join([self.state, *map("".join, zip(kept, probed, strict=True))])
+        text = "-".join([self.state, *map("".join, zip(kept, probed, strict=True))])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def trace_for_views(self, lane: Lane, timed: bool = False) -> Trace | None:
         """The trace that the views of a lane draw: the recorded one if it exists.

@@ -17,7 +17,7 @@ from inspector.views import registry
 
 MAX_BYTES, NOTE_BYTES = 8_000_000, 1_000
 MOST_PACKED = 50  # recorded drifts are hardly packed to less than a fiftieth
-FIRST = ("frame", "why", "candidates", "run_card")  # the rest of the page needs these
+FIRST = ("frame", "plan", "why", "candidates", "run_card")  # the rest of the page needs these
 ESCAPES = {"<": "\\u003c", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 WHOLE = "It contains everything that was recorded."
 Caches = Sequence[Mapping[str, Any]]

@@ -45,7 +45,7 @@ class ViewService:
     def view(self, asked: Any) -> str:
         """The data of one view as JSON.
 
-        `asked` is the untrusted request of the page: [run id, lane, view name]. Without data the
+        `asked` is the untrusted request of a client: [run id, lane, view name]. Without data the
         document is `{"missing": reason}`.
         """
         if not (isinstance(asked, list) and len(asked) == 3 and all(type(a) is str for a in asked)):
@@ -60,6 +60,13 @@ class ViewService:
         with record.lock:
             caches = self._handlers.form.catalog.methods["cache"]
             return to_json(registry.draw(trace, name, caches))
+
+    def document(self, asked: Any) -> str:
+        """The data of a view for the page, which reads all but registry.TIMED in slices."""
+        name = asked[-1] if isinstance(asked, list) and asked else None
+        if name not in registry.TIMED:
+            return to_json({"missing": "This view is sent in slices: GET /driftscope/slice."})
+        return self.view(asked)
 
     def record(self, event: gr.EventData, request: gr.Request) -> Iterator[list[Any]]:
         """Run the visitor's last race again with the recorder on, and stream its progress.

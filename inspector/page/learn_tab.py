@@ -29,7 +29,7 @@ def build_learn(handlers: Handlers, folder: Path) -> None:
         return room.check(asked)
 
     def view(asked: Any) -> str:
-        return lens.view(asked)
+        return lens.document(asked)
 
     gr.HTML(
         "", html_template=static_files.template("learn"), elem_id="ds-learn",

@@ -48,7 +48,7 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Non
         return handlers.replay(run_id)
 
     def view(asked: Any) -> str:
-        return views.view(asked)
+        return views.document(asked)
 
     race = gr.HTML(
         handlers.first_view(examples), html_template=static_files.template("race"),

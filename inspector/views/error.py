@@ -29,7 +29,7 @@ def error(trace: Trace) -> dict[str, Any]:
       `mean` [E, L, 4]: the mean over the rows that were;
     - for each compared row of logits: `row` (index into `step`), `position`, `tv` (total
       variation) and `top` (most likely id in the run, and in the exact forward);
-    - `count`, `mean_tv`, `flips` [E]: these rows summed up by step;
+    - `count`, `mean_tv`, `worst_tv`, `flips` [E]: these rows summed up by step;
     - `recall`, `chance` [E, L, 4]: see `recalls`;
     - `proxy` [E, L, 2], `true` [E, L]: see `bounds`. None without DARE, because no other method
       computes the queries of the rows that it reuses, and None if not all of it was recorded.
@@ -63,16 +63,19 @@ def errors_of(trace: Trace, site: int, probes: slice = EVERY, layers: slice = EV
 
 
 def error_facts(trace: Trace) -> dict[str, np.ndarray]:
-    """The arrays `step`, `count`, `mean_tv` and `flips` of `error`."""
+    """The arrays `step`, `count`, `mean_tv`, `worst_tv` and `flips` of `error`."""
     arrays = trace.arrays()
     steps, rows = arrays["probe_step"], arrays["probe_row"]
     wrong = arrays["probe_top"][:, 0] != arrays["probe_top"][:, 1]
     count = np.bincount(rows, minlength=len(steps))
     total = np.bincount(rows, arrays["probe_tv"], len(steps))
+    worst = np.zeros(len(steps), np.float32)
+    np.maximum.at(worst, rows, arrays["probe_tv"])
     return {
         "step": steps,
         "count": count.astype(np.int32),
         "mean_tv": np.where(count, total / np.maximum(count, 1), np.nan).astype(np.float32),
+        "worst_tv": worst,
         "flips": np.bincount(rows[wrong], minlength=len(steps)).astype(np.int32),
     }
 

@@ -1,4 +1,4 @@
-"""Data that all views of a lane share: positions, steps, tokens and the plan of each layer."""
+"""Data that all views of a lane share: positions, steps and tokens; and the recorded plans."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from engine.trace.trace import Trace
 from inspector.page_data.packing import pack_arrays
 from inspector.page_data.tokens import known
+from inspector.views.schedule import check
 
 # The views that need more than a recording level, and the array of the trace that each draws.
 ONLY_IN_SOME = {"similarity": "similarity", "guider": "guided_count"}
@@ -25,12 +26,17 @@ def level_of(trace: Trace) -> str:
 
 
 def frame(trace: Trace) -> dict[str, Any]:
-    """Sizes, the step that unmasked each position, final token ids, kinds and plans.
+    """The facts of `frame_facts` with encoded arrays."""
+    return pack_arrays(frame_facts(trace))
 
-    The facts of `frame_facts`, and `plan` [S, L, 4, T/8] as in the trace, empty if no plans were
-    recorded.
+
+def plan(trace: Trace) -> dict[str, Any]:
+    """`plan` [S, L, 4, T/8] as in the trace: bits of the rows recomputed.
+
+    Raises ValueError if no plans were recorded.
     """
-    return pack_arrays(frame_facts(trace) | {"plan": trace.arrays()["plan"]})
+    check(trace)
+    return pack_arrays({"plan": trace.arrays()["plan"]})
 
 
 def frame_facts(trace: Trace) -> dict[str, Any]:

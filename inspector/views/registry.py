@@ -1,4 +1,8 @@
-"""The registry of views: the name of each view and its function of a trace."""
+"""The registry of views: the name of each view and its function of a trace.
+
+The page asks for the TIMED ones as documents and for all others in slices (inspector.slices). A
+replay file contains the documents of all.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from inspector.page_data.lane_card import lane_card
 from inspector.views.candidates import candidates
 from inspector.views.drift import drift
 from inspector.views.error import error
-from inspector.views.frame import frame
+from inspector.views.frame import frame, plan
 from inspector.views.guider import guider
 from inspector.views.queries import queries
 from inspector.views.scatter import scatter
@@ -22,6 +26,7 @@ from inspector.views.why import why
 View = Callable[..., dict[str, Any]]
 VIEWS: dict[str, View] = {
     "frame": frame,
+    "plan": plan,
     "why": why,
     "time": time,
     "rho": rho,

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support import handmade_guided_run as hand
 from tests.support.handmade_guided_run import guided_trace
-from tests.support.looking import bring, illegible, inks, recolour, show
+from tests.support.looking import bring, drawn, illegible, inks, recolour, show
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -20,12 +20,14 @@ def at(race, figure, x, y, click=False):
     """What a figure says at a share of its width and height."""
     root = race.page.locator(f"{BOX} [data-figure={figure}]")
     canvas = root.locator("[data-box]")
+    drawn(race)
     canvas.evaluate("e => e.scrollIntoView({ block: 'center' })")
     box = [float(edge) for edge in (canvas.get_attribute("data-box") or "").split(",")]
     place = {"x": box[0] + x * (box[2] - box[0]), "y": box[1] + y * (box[3] - box[1])}
     canvas.hover(position=place)
     if click:
         canvas.click(position=place)
+    drawn(race)
     return root.locator(".ds-words").inner_text()
 
 

@@ -6,7 +6,7 @@ import pytest
 from engine.trace.trace import Trace
 from tests.browser.test_views import cividis
 from tests.support.browser import ROOT
-from tests.support.looking import cell_colour, illegible, inks, recolour, show
+from tests.support.looking import cell_colour, drawn, illegible, inks, recolour, show
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -80,13 +80,14 @@ def test_cells_have_the_colour_of_their_number(crisp, golden, theme):
     assert len(hatch) > 1, "no data is hatched, not a plain colour"
 
 
-def test_one_cursor_moves_everything_and_asks_nothing(example, golden):
+def test_one_cursor_moves_everything_and_asks_only_for_slices(example, golden):
     race, page = example, example.page
     show(race, "schedule")
     show(race, "drift")
     page.locator("#ds-race [data-inspect-lane-b]").click()
     race.settled()
     asked = len(race.watch.requests)
+    drawn(race)
     step = page.locator("#ds-race [data-inspect-step]")
     step.focus()
     page.keyboard.press("Home")
@@ -106,6 +107,7 @@ def test_one_cursor_moves_everything_and_asks_nothing(example, golden):
     assert now == before[1] + 1
     assert position == "11"
     code = golden.arrays()["drift"][now, layer, V, 11]
+    drawn(race)
     said = page.locator('#ds-race [data-figure="drift-steps"] .ds-words').inner_text()
     drift = 1e-3 * np.expm1(float(code) / 254 * np.log1p(2e3))
     value = "not evaluated" if code == 255 else "below" if drift < 1e-4 else f"{drift:.2g}"
@@ -116,7 +118,7 @@ def test_one_cursor_moves_everything_and_asks_nothing(example, golden):
     assert cursor(page)[3] == "11"
     page.keyboard.press("Escape")
     assert page.locator("#ds-race [data-inspect-card]").is_hidden()
-    assert len(race.watch.requests) == asked
+    assert all("/driftscope/slice?" in url for url in race.watch.requests[asked:])
 
 
 @pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (768, "light"), (1440, "dark")])

@@ -12,7 +12,7 @@ from engine.serve.session import Session
 from inspector.views import registry
 from tests.inspector.unpacked import unpacked
 from tests.support.browser import ROOT
-from tests.support.looking import bring, recorded_lanes, show_at
+from tests.support.looking import bring, drawn, recorded_lanes, show_at
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -38,9 +38,11 @@ def control(race, view, name, value):
         found.select_option(value)
     else:
         found.fill(value)
+    drawn(race)
 
 
 def said(race, view):
+    drawn(race)
     return race.text(f".ds-view[data-view={view}] [data-block=sum]")
 
 
@@ -48,6 +50,7 @@ def at(race, figure, x, y=0.5, click=False):
     """What a figure says at a share of its width and height."""
     root = race.page.locator(f"#ds-race [data-figure={figure}]")
     canvas = root.locator("[data-box]")
+    drawn(race)
     canvas.scroll_into_view_if_needed()
     left, top, right, bottom = (
         float(edge) for edge in (canvas.get_attribute("data-box") or "").split(",")
@@ -56,6 +59,7 @@ def at(race, figure, x, y=0.5, click=False):
     canvas.hover(position=place)
     if click:
         canvas.click(position=place)
+    drawn(race)
     return root.locator(".ds-words").inner_text()
 
 

@@ -10,7 +10,7 @@ from engine.core.events import KINDS, QUANTITIES
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
 from tests.support.browser import ROOT
-from tests.support.looking import bring, recorded_lanes, show_at
+from tests.support.looking import bring, drawn, recorded_lanes, show_at
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -39,12 +39,14 @@ def point(race, figure, x, y, click=False):
     """What a figure says at a share of its width and height."""
     root = race.page.locator(f"{BOX} [data-figure={figure}]")
     canvas = root.locator("[data-box]")
+    drawn(race)
     canvas.evaluate("e => e.scrollIntoView({block: 'center'})")
     left, top, right, bottom = map(float, canvas.get_attribute("data-box").split(","))
     place = {"x": left + x * (right - left), "y": top + y * (bottom - top)}
     canvas.hover(position=place)
     if click:
         canvas.click(position=place)
+    drawn(race)
     return root.locator(".ds-words").inner_text()
 
 
@@ -60,6 +62,7 @@ def percentages(text):
 
 
 def block(race, view, name):
+    drawn(race)
     return race.text(f".ds-view[data-view={view}] [data-block={name}]")
 
 

@@ -1,5 +1,6 @@
 """Token card, comparison, candidates and branches: what the page says against what the run did."""
 
+import base64
 import re
 from dataclasses import replace
 
@@ -9,10 +10,12 @@ import pytest
 from engine.catalog import policies
 from engine.config.spec import RunSpec
 from engine.core.drift_codes import decode
+from engine.core.events import QUANTITIES
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
 from inspector import static_files
-from inspector.views import registry
+from inspector.slices import registry
+from inspector.slices.fields import Fields
 from tests.support.browser import LONG, PROMPT, ROOT
 from tests.support.looking import bring, recorded, show
 
@@ -23,13 +26,22 @@ IMPORT = """async (text) => {
   const url = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
   Object.assign(window, await import(url));
 }"""
-EVERY_CELL = """async ([frame, rules, drift]) => {
-  const f = await unpack(frame), r = await unpack(rules), d = await unpack(drift);
+EVERY_CELL = """([frame, why, tokens, plans, drifts]) => {
+  const read = (text) =>
+    documentOf(decoded(Uint8Array.from(atob(text), (char) => char.charCodeAt(0)).buffer));
+  const [f, rules] = [{ ...read(frame), first: 0 }, read(why)];
+  const [rows, steps] = [tokens.map(read), plans.map(read)];
+  const cells = Object.fromEntries(
+    Object.entries(drifts).map(([quantity, maps]) => [quantity, maps.map((map) => read(map).cells)])
+  );
   const out = [];
   for (let step = 0; step < f.steps; step++)
     for (let layer = 0; layer < f.layers; layer++)
-      for (let position = 0; position < f.positions; position++)
-        out.push(new Why(f, r, d, { step, layer, position }).sentence());
+      for (let position = 0; position < f.positions; position++) {
+        const drifts = (quantity) => cells[quantity]?.[step] ?? null;
+        const facts = { token: rows[position], plan: steps[step], drifts };
+        out.push(new Why(f, rules, facts, { step, layer, position }).sentence());
+      }
   return out;
 }"""
 CACHES = [*policies(), "dual+dare_kv"]
@@ -47,11 +59,26 @@ def small_run(session, **changes):
 
 def sentences(page, session, trace):
     """What the page says of every cell, [S, L, T]."""
-    caches = session.catalog()["caches"]
-    views = [registry.draw(trace, name, caches) for name in ("frame", "why", "drift")]
     steps, layers, _, positions = trace.recompute_map().shape
-    said = page.evaluate(EVERY_CELL, views)
+    said = page.evaluate(EVERY_CELL, facts_of(trace, session.catalog()["caches"]))
     return np.array(said, object).reshape(steps, layers, positions)
+
+
+def facts_of(trace, caches=()):
+    """The slices from which the page makes its sentences, as base64."""
+    steps, _, _, positions = trace.recompute_map().shape
+
+    def cut(**asked):
+        fields = Fields({name: str(value) for name, value in asked.items()})
+        return base64.b64encode(registry.cut(trace, fields, caches)).decode()
+
+    tokens = [cut(view="token", position=x) for x in range(positions)]
+    plans = [cut(view="plan", step=step) for step in range(steps)]
+    drifts = {
+        name: [cut(view="drift", quantity=name, step=step) for step in range(steps)]
+        for name in QUANTITIES
+    }
+    return [cut(view="frame"), cut(view="why"), tokens, plans, drifts]
 
 
 def check_heads(said, bits):
@@ -80,7 +107,9 @@ def check_dllm(said, trace, prompt):
         text, code = said[step, layer, prompt + place], codes[step, layer, prompt + place]
         count = int(bits[step, layer, 3, prompt:].sum())
         assert f"among the {count} of 32 rows (25 %)" in text
-        assert f"changed most in layer {layer + 1}; the whole answer is refreshed every 5" in text
+        cut = r"( \(moved [^)]*, the first 8 were taken, down to [^)]*\))?"
+        end = "; the whole answer is refreshed every 5"
+        assert re.search(f"changed most in layer {layer + 1}{cut}{end}", text), text
         assert ("not among" in text) == (not bits[step, layer, 3, prompt + place])
         shown = number(text, "drifted by")
         assert shown is None or shown == pytest.approx(float(decode(code)), rel=0.06)
@@ -173,8 +202,7 @@ def test_a_sentence_of_another_run_is_found(session, bare):
 
 def test_a_method_that_the_catalog_does_not_have_gets_a_generic_sentence(session, bare):
     trace = small_run(session, cache="dual")
-    views = [registry.draw(trace, name) for name in ("frame", "why", "drift")]
-    found = set(bare.evaluate(EVERY_CELL, views))
+    found = set(bare.evaluate(EVERY_CELL, facts_of(trace)))
     assert "Recomputed: dual recomputes every row in this step." in found
     assert any("and this row is not among them; last at step 1, next" in text for text in found)
 

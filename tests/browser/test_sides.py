@@ -6,7 +6,7 @@ import pytest
 from engine.core.drift_codes import decode
 from engine.trace.trace import Trace
 from tests.support.browser import ROOT
-from tests.support.looking import cell_colour, show
+from tests.support.looking import cell_colour, drawn, show
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -28,6 +28,7 @@ def choose(race, view, lanes):
     show(race, view)
     control = f"#ds-race .ds-view[data-view={view}] [data-control=lanes]"
     race.page.locator(control).select_option(lanes)
+    drawn(race)
 
 
 def titles(race, view):
@@ -43,7 +44,8 @@ def test_a_title_names_the_lane_and_its_method(race):
         assert titles(race, "drift")[0] == f"{lead} · Drift of V in layer 5: step by position"
         for view in ("counts", "schedule", "time", "compare", "candidates"):
             show(race, view)
-            assert all(title.startswith(("A: Plain", lead)) for title in titles(race, view))
+            leads = (A, B) if view == "time" else ("A: Plain", lead)
+            assert all(title.startswith(leads) for title in titles(race, view))
     saved = race.page.locator('#ds-race [data-figure="candidates"] [data-save=png]')
     assert B in saved.get_attribute("aria-label")
 

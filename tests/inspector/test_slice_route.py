@@ -199,6 +199,18 @@ def test_a_run_that_goes_on_is_not_cut(state):
     assert found.value.status == 409
 
 
+def test_the_version_of_probed_steps_can_be_asked_for():
+    """64 steps as text would be longer than a version may be."""
+    trace = make_big_trace(1, 70, 16, 8)
+    trace.meta["spec"]["probe_at"] = list(range(64))
+    record = RaceRecord(state="done", traces={"a": trace}, recorded={"a": trace})
+    given = {"run": record.run_id, "lane": "a", "version": record.version, "view": "frame"}
+    assert decoded(service_of(record).slice(given).data)[1]["steps"] == 70
+    before = record.version
+    trace.meta["spec"]["probe_at"] = [3]
+    assert record.version != before
+
+
 def test_slices_are_those_of_the_recorded_trace():
     timed, recorded = make_big_trace(2, 4, 16, 8), make_big_trace(2, 5, 16, 8)
     record = RaceRecord(state="done", traces={"a": timed}, recorded={"a": recorded})

@@ -58,8 +58,10 @@ class App:
 
 
 @contextmanager
-def running_app(folder: Path, root: Path = ROOT, **env: str) -> Iterator[App]:
-    """Start app.py of a checkout on a free port and wait until it serves."""
+def running_app(
+    folder: Path, root: Path = ROOT, command: tuple[str, ...] = ("app.py",), **env: str
+) -> Iterator[App]:
+    """Start app.py of a checkout, or another script, on a free port and wait until it serves."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -68,7 +70,7 @@ def running_app(folder: Path, root: Path = ROOT, **env: str) -> Iterator[App]:
     threads = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     with app.log.open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, "app.py"], cwd=root, stdout=log, stderr=subprocess.STDOUT,
+            [sys.executable, *command], cwd=root, stdout=log, stderr=subprocess.STDOUT,
             env=os.environ | threads | settings | env,
         )  # fmt: skip
     app.pid = process.pid

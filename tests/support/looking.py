@@ -72,16 +72,23 @@ def show(race: Any, view: str) -> None:
     race.page.locator(f"#ds-race [data-inspect][data-ready={view}]").wait_for()
 
 
+def drawn(race: Any) -> None:
+    """Wait until the open view and the token card have all their data."""
+    race.page.locator("#ds-race [data-inspect]:not([data-ready=''])").wait_for()
+
+
 def show_at(race: Any, view: str, lane: str, layer: int, step: int) -> None:
     """Open a view with the cursor at a place, counted from 0."""
     race.page.locator(f"#ds-race [data-inspect-lane-{lane}]").click()
     show(race, view)
     race.page.locator("#ds-race [data-inspect-step]").fill(str(step))
     race.page.locator("#ds-race [data-inspect-layer]").fill(str(layer))
+    drawn(race)
 
 
 def cell_colour(race: Any, figure: str, x: int, y: int) -> list[int]:
     """RGB in the middle of a heat map's cell."""
+    drawn(race)
     return race.page.evaluate(COLOUR, [figure, x, y])
 
 

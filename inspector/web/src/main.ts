@@ -7,5 +7,5 @@ export { theorem } from "./page/theorem.ts";
 export { race } from "./race/race.ts";
 
 // The tests compare the sentences of the token card with runs of the engine.
-export { unpack } from "./inspect/arrays.ts";
+export { decoded, documentOf } from "./inspect/slice.ts";
 export { Why } from "./inspect/why.ts";

@@ -1,9 +1,17 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { NO_DATA } from "../src/inspect/codes.ts";
-import { DriftCounts, limitOf, type BudgetRules } from "../src/inspect/drift_counts.ts";
+import {
+  DriftCounts,
+  firstCounted,
+  limitOf,
+  type BudgetRules,
+} from "../src/inspect/drift_counts.ts";
+import type { NdArray } from "../src/inspect/arrays.ts";
+import { rowsDone } from "../src/inspect/plans.ts";
+import { codeUpTo } from "../src/inspect/tally.ts";
 import type { Frame } from "../src/inspect/view.ts";
-import { bytes, ints } from "./inspected.ts";
+import { bytes, cutPart, ints } from "./inspected.ts";
 
 const __ = NO_DATA;
 const QUANTITIES = ["k", "v", "attn", "ffn", "q0"];
@@ -33,19 +41,28 @@ function counts(
     blocks: none,
     kinds: none,
     rows: none,
-    // All rows in step 1 and in layer 1 of step 2; then one row of the answer in every site.
-    plan: bytes(
-      [3, 2, 4, 1],
-      [0xf0, 0xf0, 0xf0, 0x20, 0x20, 0x20].flatMap((byte) => [byte, byte, byte, byte]),
-    ),
   };
-  const data = { quantities: QUANTITIES, drift: bytes([3, 2, 5, 4], drift) };
-  return new DriftCounts(data, frame, rules, {
-    quantity: "v",
-    limit: 0.05,
-    answer: false,
-    ...choice,
-  });
+  const documents = {
+    frame,
+    drift: { quantities: QUANTITIES, drift: bytes([3, 2, 5, 4], drift) },
+    // All rows in step 1 and in layer 1 of step 2; then one row of the answer in every site.
+    plan: {
+      plan: bytes(
+        [3, 2, 4, 1],
+        [0xf0, 0xf0, 0xf0, 0x20, 0x20, 0x20].flatMap((byte) => [byte, byte, byte, byte]),
+      ),
+    },
+  };
+  const chosen = { quantity: "v", limit: 0.05, answer: false, ...choice };
+  const position_from = firstCounted(frame, rules, chosen.answer);
+  const query = { view: "drift", part: "counts", quantity: chosen.quantity, position_from };
+  const code = codeUpTo(chosen.limit);
+  const data = {
+    seen: cutPart<{ rows: NdArray }>(documents, query).rows,
+    above: cutPart<{ rows: NdArray }>(documents, { ...query, code }).rows,
+    done: cutPart<{ done: NdArray }>(documents, rowsDone(position_from)).done,
+  };
+  return new DriftCounts(data, frame, rules, chosen);
 }
 
 const V = [

@@ -1,13 +1,16 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { firstSplit, reusedBefore, splitLines, type RunFacts } from "../src/inspect/first_split.ts";
+import { rowsDone, tokenRows, type RowsDone, type TokenRows } from "../src/inspect/plans.ts";
+import type { Query } from "../src/inspect/slice.ts";
 import type { Frame } from "../src/inspect/view.ts";
 import { Lane } from "../src/race/lane.ts";
 import type { LaneName } from "../src/race/messages.ts";
-import { bytes, ints } from "./inspected.ts";
+import { bytes, cutPart, ints } from "./inspected.ts";
 
 const END = 99;
-const UNKNOWN: RunFacts = { frames: {}, candidates: () => null };
+const NONE = (): null => null;
+const UNKNOWN: RunFacts = { frames: {}, done: NONE, candidates: NONE, token: NONE };
 
 /** A lane of four answer tokens; each commit is place and token, one a step. */
 function lane(
@@ -36,10 +39,10 @@ function lane(
   return out;
 }
 
-/** Two steps, one layer, one prompt and four answer positions. */
-function frame(plan: number[]): Frame {
+/** What is known of lanes of two steps, one layer, one prompt and four answer positions. */
+function factsOf(plans: Partial<Record<LaneName, number[]>>): RunFacts {
   const none = ints([0], []);
-  return {
+  const frame: Frame = {
     level: "steps",
     lacks: [],
     positions: 5,
@@ -54,10 +57,17 @@ function frame(plan: number[]): Frame {
     blocks: none,
     kinds: none,
     rows: none,
-    plan: bytes(
-      [2, 1, 4, 1],
-      plan.flatMap((byte) => [byte, byte, byte, byte]),
-    ),
+  };
+  const part = <Part extends object>(name: LaneName, query: Query): Part => {
+    const plan = (plans[name] ?? []).flatMap((byte) => [byte, byte, byte, byte]);
+    const drift = { quantities: [], drift: bytes([0], []) };
+    return cutPart<Part>({ frame, plan: { plan: bytes([2, 1, 4, 1], plan) }, drift }, query);
+  };
+  return {
+    frames: { a: plans.a && frame, b: plans.b && frame },
+    candidates: NONE,
+    done: (name) => part<RowsDone>(name, rowsDone()),
+    token: (name, position) => part<TokenRows>(name, tokenRows(position)),
   };
 }
 
@@ -131,7 +141,7 @@ test("without a recording, the cause ends with a request to record", () => {
 test("on the same canvas, the cause is what a lane reused", () => {
   const commits: [number, number][] = [[0, 1]];
   const split = firstSplit(lane("a", [...commits, [1, 2]]), lane("b", [...commits, [1, 3]]));
-  const facts = { ...UNKNOWN, frames: { a: frame([0xf8, 0xf8]), b: frame([0xf8, 0x08]) } };
+  const facts = factsOf({ a: [0xf8, 0xf8], b: [0xf8, 0x08] });
   const [, cause, mine, theirs] = splitLines(split, facts);
   assert.equal(
     cause,
@@ -149,7 +159,7 @@ test("different canvases are counted", () => {
     ]),
     lane("b", [[0, 2]]),
   );
-  const facts = { ...UNKNOWN, frames: { a: frame([0xf8, 0xf8]), b: frame([0xf8, 0xf8]) } };
+  const facts = factsOf({ a: [0xf8, 0xf8], b: [0xf8, 0xf8] });
   assert.equal(
     splitLines(split, facts)[1],
     "The canvases of the lanes differed at this choice: 1 answer tokens were known in A, 0 in B, and no value had been reused before.",
@@ -157,6 +167,7 @@ test("different canvases are counted", () => {
 });
 
 test("the bits after the last position do not count as reused", () => {
-  assert.equal(reusedBefore(frame([0xf8, 0xf0]), 0), false);
-  assert.equal(reusedBefore(frame([0xf8, 0xf0]), 1), true);
+  const facts = factsOf({ a: [0xf8, 0xf0] });
+  assert.equal(reusedBefore(facts, "a", 0), false);
+  assert.equal(reusedBefore(facts, "a", 1), true);
 });

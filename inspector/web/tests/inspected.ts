@@ -1,5 +1,8 @@
 /** Small documents of the inspector, written by hand. */
 import type { NdArray } from "../src/inspect/arrays.ts";
+import type { Documents } from "../src/inspect/cut/documents.ts";
+import { cutSlice } from "../src/inspect/cut/index.ts";
+import { documentOf, type Query } from "../src/inspect/slice.ts";
 import type { Frame } from "../src/inspect/view.ts";
 
 /** An array of whole numbers. */
@@ -24,16 +27,8 @@ export type SitePlan = (step: number, layer: number, site: number, position: num
  * Three steps in two blocks of two tokens after a prompt of two, in two layers: step 1 is full,
  * step 3 begins the second block. Position 3 was known before, 2 and 4 are committed.
  */
-export function frameOf(plan: SitePlan): Frame {
+export function frame(): Frame {
   const [steps, layers, positions] = [3, 2, 6];
-  const packed: number[] = [];
-  for (let step = 0; step < steps; step++)
-    for (let layer = 0; layer < layers; layer++)
-      for (let site = 0; site < 4; site++) {
-        let byte = 0;
-        for (let x = 0; x < positions; x++) if (plan(step, layer, site, x)) byte |= 128 >> x;
-        packed.push(byte);
-      }
   return {
     level: "layers",
     lacks: [],
@@ -49,6 +44,24 @@ export function frameOf(plan: SitePlan): Frame {
     blocks: ints([steps], [0, 0, 1]),
     kinds: bytes([steps], [0, 1, 1]),
     rows: ints([steps], [6, 1, 4]),
-    plan: bytes([steps, layers, 4, 1], packed),
   };
+}
+
+/** The plan of the run of `frame`, as a document of a replay file. */
+export function planOf(plan: SitePlan): Documents["plan"] {
+  const { steps, layers, positions } = frame();
+  const packed: number[] = [];
+  for (let step = 0; step < steps; step++)
+    for (let layer = 0; layer < layers; layer++)
+      for (let site = 0; site < 4; site++) {
+        let byte = 0;
+        for (let x = 0; x < positions; x++) if (plan(step, layer, site, x)) byte |= 128 >> x;
+        packed.push(byte);
+      }
+  return { plan: bytes([steps, layers, 4, 1], packed) };
+}
+
+/** The slice of a query as a document, cut from documents of a replay file. */
+export function cutPart<Part extends object>(documents: Partial<Documents>, query: Query): Part {
+  return documentOf<Part>(cutSlice(documents, query));
 }

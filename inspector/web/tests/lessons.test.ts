@@ -137,8 +137,8 @@ const FRAME = {
 
 /** Drifts of V in step 2 as codes. */
 function driftOf(codes: number[]): StripDrift {
-  const values = Uint8Array.of(0, 0, 0, 0, ...codes);
-  return { quantities: ["v"], drift: { shape: [2, 1, 1, 4], values } };
+  const values = Uint8Array.from(codes);
+  return { cells: { shape: [1, 4], values } };
 }
 
 /** All positions but the last one have drifted far. */
@@ -146,7 +146,7 @@ const DRIFT = driftOf([200, 200, 200, 0]);
 
 /** The strip of step 2, whose newest token is at position 2. */
 function stripOf(drift: StripDrift, attention: Attention): StripCell[] {
-  return stripCells(FRAME, drift, { step: 1, layer: 0 }, 2, attention);
+  return stripCells(FRAME, drift, { layer: 0 }, 2, attention);
 }
 
 test("the strip marks the answer tokens whose V drifted, on both sides of the newest", () => {

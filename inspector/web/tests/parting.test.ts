@@ -9,13 +9,15 @@ import {
   rankingWords,
 } from "../src/inspect/parting.ts";
 import type { RunFacts } from "../src/inspect/first_split.ts";
-import type { ErrorData } from "../src/inspect/views/error.ts";
+import { rowsDone, type RowsDone } from "../src/inspect/plans.ts";
+import type { MeanErrors, ProbedPredictions } from "../src/inspect/probes.ts";
 import { Lane } from "../src/race/lane.ts";
 import type { LaneName, LaneStart } from "../src/race/messages.ts";
-import { bytes, floats, frameOf, ints } from "./inspected.ts";
+import { cutPart, floats, frame, ints, planOf, type SitePlan } from "./inspected.ts";
 import { laneStart } from "./races.ts";
 
-const UNKNOWN: RunFacts = { frames: {}, candidates: () => null };
+const UNREAD = (): null => null;
+const UNKNOWN: RunFacts = { frames: {}, done: UNREAD, candidates: UNREAD, token: UNREAD };
 const [ATTENTION, NONE] = [2, NaN];
 
 /** A lane whose steps commit pairs of place and id. */
@@ -87,32 +89,39 @@ test("a token that was changed by hand is where a branch parts", () => {
 
 test("the cause is what a lane reused, or else the rules", () => {
   const [a, b] = [lane("a", [[[0, 1]], [[1, 2]]]), lane("b", [[[0, 1]], [[1, 3]]])];
-  const whole = frameOf(() => true);
-  const spare = frameOf((step) => step === 0);
-  const cause = (frames: RunFacts["frames"]): string => linesOf(a, b, { ...UNKNOWN, frames })[1];
-  assert.match(cause({ a: whole, b: whole }), /by their rules for choosing tokens\.$/);
-  assert.match(cause({ a: whole, b: spare }), /values that lane B reused or by their rules/);
-  assert.match(cause({ a: whole }), /Record and probe that step/);
+  const cause = (frames: RunFacts["frames"], spare?: SitePlan): string => {
+    const done = (name: LaneName): RowsDone => {
+      const plan = planOf((name === "b" && spare) || (() => true));
+      return cutPart<RowsDone>({ frame: frame(), plan }, rowsDone());
+    };
+    return linesOf(a, b, { ...UNKNOWN, frames, done })[1];
+  };
+  const both = { a: frame(), b: frame() };
+  assert.match(cause(both), /by their rules for choosing tokens\.$/);
+  assert.match(
+    cause(both, (step) => step === 0),
+    /values that lane B reused or by their rules/,
+  );
+  assert.match(cause({ a: frame() }), /Record and probe that step/);
 });
 
-/** One probed step, the third one, of three layers; `means` are by layer and site. */
-function errors(means: number[][]): ErrorData {
-  return {
-    step: ints([1], [2]),
-    error: bytes([1, 0, 4, 0], []),
-    mean: floats([1, means.length, 4], means.flat()),
-    row: ints([2], [0, 0]),
-    position: ints([2], [4, 5]),
-    tv: floats([2], [0.5, 0.25]),
-    top: ints([2, 2], [1, 2, 3, 3]),
-    pieces: { 1: "a", 2: "b", 3: "c" },
-    mean_tv: floats([1], [0.4]),
-    flips: ints([1], [1]),
-    recall: floats([1, 0, 4], []),
-    chance: floats([1, 0, 4], []),
-    proxy: null,
-    true: null,
-  };
+/** One probed step, the third one. */
+const PROBED = { step: ints([1], [2]) };
+const EXACT: ProbedPredictions = {
+  position: ints([2], [4, 5]),
+  tv: floats([2], [0.5, 0.25]),
+  top: ints([2, 2], [1, 2, 3, 3]),
+  pieces: { 1: "a", 2: "b", 3: "c" },
+};
+
+/** The errors of a probed step; `means` are by layer and site. */
+function errors(means: number[][]): MeanErrors[] {
+  return means[0].map((_, site) => ({
+    mean: floats(
+      [1, means.length],
+      means.map((row) => row[site]),
+    ),
+  }));
 }
 
 test("layers are ranked by their error at a site, those without data last", () => {
@@ -138,7 +147,7 @@ test("a lane without errors is said to be exact", () => {
 });
 
 test("the probe of a branch is found by the step of the whole run", () => {
-  const data = errors([[0, 0, 0, 0]]);
+  const data = PROBED;
   assert.equal(probeOf(data, lane("b", []), 2), 0);
   assert.equal(probeOf(data, lane("b", [], { before: 4 }), 6), 0);
   assert.equal(probeOf(data, lane("b", []), 1), -1);
@@ -147,7 +156,7 @@ test("the probe of a branch is found by the step of the whole run", () => {
 
 test("the exact network's choice is named where the lanes part, and nowhere else", () => {
   const found = { step: 2, a: [{ place: 1, id: 2 }], b: [{ place: 1, id: 1 }], edits: [] };
-  assert.deepEqual(exactLines(found, lane("b", []), errors([[0, 0, 0, 0]]), 3), [
+  assert.deepEqual(exactLines(found, lane("b", []), EXACT, 3), [
     "Lane B, answer token 2: most likely in the run “a”, in the exact network “b” (total variation 0.5).",
   ]);
 });

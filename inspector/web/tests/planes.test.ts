@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { at } from "../src/inspect/arrays.ts";
+import { rowAges } from "../src/inspect/cut/plans.ts";
+import { matrixOf, pairIndex } from "../src/inspect/cut/similarity.ts";
 import { planeCodes } from "../src/inspect/planes.ts";
-import { rowAges } from "../src/inspect/row_ages.ts";
-import { StepPairs } from "../src/inspect/step_pairs.ts";
 import { verdictCodes } from "../src/inspect/views/guider.ts";
 import { kindCodes } from "../src/inspect/views/schedule.ts";
-import { bytes, floats, frameOf, ints } from "./inspected.ts";
+import { bytes, floats, frame, planOf } from "./inspected.ts";
 
 const SHAPE = [3, 2, 2, 4];
 const drift = bytes(
@@ -43,43 +43,31 @@ test("the comparison of all steps has the codes of the pairs, both ways", () => 
     [6, 2, 2, 2],
     Array.from({ length: 48 }, (_, i) => i),
   );
-  const pairs = new StepPairs(
-    { codes, steps: ints([3], [0, 1, 5]), groups: ints([2, 2], [0, 2, 2, 6]) },
-    "v",
-  );
-  const matrix = pairs.matrix(1, 0);
+  const matrix = matrixOf(codes, 3, [1, 1, 0]);
   for (let y = 0; y < 3; y++) {
-    for (let x = 0; x < 3; x++) assert.equal(matrix[3 * y + x], pairs.code(y, x, 1, 0));
+    for (let x = 0; x < 3; x++)
+      assert.equal(matrix[3 * y + x], at(codes, pairIndex(y, x), 1, 1, 0));
   }
 });
 
-test("the ages of some positions are those of each", () => {
-  const ages = rowAges(
-    frameOf((step, _, __, x) => step === 0 && x !== 5),
-    0,
-    0,
+test("the ages of rows count from the step that recomputed them", () => {
+  const { plan } = planOf((step, _, __, x) => step === 0 && x !== 5);
+  const ages = rowAges(plan, 6, 0, 0);
+  assert.deepEqual(ages.shape, [3, 6]);
+  assert.deepEqual(
+    [4, 5, 10, 11, 16, 17].map((i) => ages.values[i]),
+    [0, 65535, 1, 65535, 2, 65535],
   );
-  assert.deepEqual([...ages.part(4)], [0, 65535, 1, 65535, 2, 65535]);
 });
 
 test("verdicts tell tokens that were known before from those that were not drafted", () => {
   // Position 2 is committed in step 1, 3 was known before, 4 is committed in step 3, 5 never.
   const cells = bytes([3, 4], [0, 255, 255, 255, 255, 255, 1, 255, 255, 255, 255, 255]);
-  const found = verdictCodes(
-    cells,
-    frameOf(() => true),
-    4,
-  );
+  const code = (step: number, place: number): number => at(cells, step, place);
+  const found = verdictCodes(code, frame(), 4);
   const known = 254;
   assert.deepEqual([...found], [0, known, 255, 255, known, known, 1, 255, known, known, 255, 255]);
-  assert.equal(
-    verdictCodes(
-      cells,
-      frameOf(() => true),
-      2,
-    ).length,
-    6,
-  );
+  assert.equal(verdictCodes(code, frame(), 2).length, 6);
 });
 
 test("kinds are three rows as planned and three as done", () => {
@@ -88,8 +76,6 @@ test("kinds are three rows as planned and three as done", () => {
     planned: bytes([2, 3], [0, 1, 2, 3, 2, 1]),
     done: bytes([2, 3], [1, 1, 1, 2, 2, 2]),
     differs: none,
-    portion: none,
-    share: none,
     running: none,
   };
   assert.deepEqual([...kindCodes(data, 2)], [0, 3, 1, 2, 2, 1, 1, 2, 1, 2, 1, 2]);

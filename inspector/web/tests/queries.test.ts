@@ -1,20 +1,18 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { rowAges } from "../src/inspect/row_ages.ts";
-import { layerLimit, mapLegend, thresholdWords } from "../src/inspect/views/queries.ts";
-import { bytes, floats, frameOf } from "./inspected.ts";
+import { at } from "../src/inspect/arrays.ts";
+import { rowAges } from "../src/inspect/cut/plans.ts";
+import { layerLimit, mapLegend, thresholdWords } from "../src/inspect/query_words.ts";
+import { floats, planOf } from "./inspected.ts";
 
 const [K, V, ATTENTION] = [0, 1, 2];
 const DATA = {
-  q0: bytes([1], [0]),
   threshold: [-1, 0.01],
   aimed: [0, 0.25],
   dare: true,
   site: V,
   anchor: false,
   edges: floats([2], [0, 1]),
-  counts: bytes([1], [0]),
-  reuse: floats([1], [0]),
 };
 
 test("the legend names what is reused", () => {
@@ -69,23 +67,25 @@ test("a DARE run without thresholds reuses nothing", () => {
   assert.match(words, /^This run reuses nothing/);
 });
 
+const [POSITIONS, NEVER] = [6, 65535];
+
 test("an age counts the steps since the value was recomputed", () => {
-  const frame = frameOf((step, _, site, x) => site === V && x === 0 && step === 0);
-  const ages = rowAges(frame, 0, V);
+  const { plan } = planOf((step, _, site, x) => site === V && x === 0 && step === 0);
+  const ages = rowAges(plan, POSITIONS, 0, V);
   assert.deepEqual(
-    [0, 1, 2].map((step) => ages.at(step, 0)),
+    [0, 1, 2].map((step) => at(ages, step, 0)),
     [0, 1, 2],
   );
-  assert.equal(ages.at(2, 1), null);
-  assert.equal(rowAges(frame, 0, K).at(0, 0), null);
+  assert.equal(at(ages, 2, 1), NEVER);
+  assert.equal(at(rowAges(plan, POSITIONS, 0, K), 0, 0), NEVER);
 });
 
 test("an age begins again when the value is recomputed, in the layer asked for", () => {
-  const frame = frameOf((step, layer) => layer === 1 && step !== 1);
-  const ages = rowAges(frame, 1, V);
+  const { plan } = planOf((step, layer) => layer === 1 && step !== 1);
+  const ages = rowAges(plan, POSITIONS, 1, V);
   assert.deepEqual(
-    [0, 1, 2].map((step) => ages.at(step, 3)),
+    [0, 1, 2].map((step) => at(ages, step, 3)),
     [0, 1, 0],
   );
-  assert.equal(rowAges(frame, 0, V).at(2, 3), null);
+  assert.equal(at(rowAges(plan, POSITIONS, 0, V), 2, 3), NEVER);
 });

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import type { Guided, GuiderRule, Verdict } from "../src/inspect/guided.ts";
+import type { Guided, GuidedStep, GuiderRule, Verdict } from "../src/inspect/guided.ts";
 import { chance, knownBefore, Ruling } from "../src/inspect/ruling.ts";
-import { bytes, floats, frameOf, ints } from "./inspected.ts";
+import { bytes, floats, frame, ints } from "./inspected.ts";
 
 const NAMES: Verdict[] = [
   "accepted",
@@ -17,7 +17,7 @@ const NAMES: Verdict[] = [
 const [ACCEPTED, MISMATCH, AGREED, REFUSED, FALLBACK, STOP, FILLED, UNTOLD] = NAMES.keys();
 const NONE = 255;
 const END = 9;
-const FRAME = frameOf(() => true);
+const FRAME = frame();
 
 interface Draft {
   verdict: number;
@@ -36,11 +36,6 @@ interface Draft {
 
 /** A run of which step 2 drafted position 4, answer token 3. */
 function guided(draft: Draft): Guided {
-  const tokens = draft.tokens ?? [[20, 0.5, true, 0, 20, 0.5]];
-  const column = (i: number): number[] => tokens.map((token) => Number(token[i]));
-  const cells = draft.cells ?? [NONE, NONE, draft.verdict, NONE];
-  const none = [NONE, NONE, NONE, NONE];
-  const size = tokens.length;
   const steps = { one: ints([3], [0, 1, 1]), share: floats([3], [0, 0.5, 1]) };
   return {
     asked: true,
@@ -48,7 +43,6 @@ function guided(draft: Draft): Guided {
     rule: { guider: "tiny", rule: "rel", k: 2, tau: 0.5, fallback: "dlm", ...draft.rule },
     names: NAMES,
     recorded: true,
-    cells: bytes([3, 4], [...none, ...cells, ...none]),
     drafted: steps.one,
     accepted: ints([3], [0, draft.accepted ?? 1, 0]),
     mean: steps.share,
@@ -69,10 +63,18 @@ function guided(draft: Draft): Guided {
       ...{ top1: null, top2: null, top5: null, fallback_rate: null, nll: null, kl: null },
       ...{ per_forward: null, per_guider_forward: null, flops_share: null, prefill_share: null },
     },
+  };
+}
+
+/** The drafts of step 2. */
+function drafted(draft: Draft): GuidedStep {
+  const tokens = draft.tokens ?? [[20, 0.5, true, 0, 20, 0.5]];
+  const column = (i: number): number[] => tokens.map((token) => Number(token[i]));
+  const size = tokens.length;
+  return {
     pieces: { 10: " cat", [END]: "<end>" },
     guider_pieces: { 20: " cat", 21: " dog", 22: " c", 23: "at" },
     span: ints([1, 2], size ? [0, size - 1] : [-1, -1]),
-    draft_step: ints([1], [1]),
     draft_position: ints([1], [4]),
     draft_id: ints([1], [draft.id ?? 10]),
     draft_p_f: floats([1], [0.75]),
@@ -88,7 +90,14 @@ function guided(draft: Draft): Guided {
 }
 
 function ruling(draft: Draft, position = 4, step = 1): Ruling {
-  return new Ruling(guided(draft), FRAME, [END], step, position);
+  const cells = draft.cells ?? [NONE, NONE, draft.verdict, NONE];
+  const facts = {
+    about: guided(draft),
+    frame: FRAME,
+    code: (at: number, place: number): number => (at === 1 ? cells[place] : NONE),
+    stops: [END],
+  };
+  return new Ruling(facts, drafted(draft), step, position);
 }
 
 const DRAFT = "Step 2, answer token 3: the diffusion model drafts “ cat” with probability 0.750; ";

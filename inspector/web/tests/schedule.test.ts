@@ -9,8 +9,6 @@ function data(planned: number[], done: number[], differs: number[]): ScheduleDat
     planned: bytes([planned.length / 3, 3], planned),
     done: bytes([2, 3], done),
     differs: ints([differs.length / 2, 2], differs),
-    portion: floats([2, 3], [1, 1, 1, 0, 0, 0]),
-    share: floats([1, 1, 4], [0, 0.25, 0.5, 1]),
     running: floats([2], [100, 50]),
   };
 }
@@ -38,7 +36,7 @@ test("the first step and region that differ are named, with both kinds", () => {
 });
 
 test("the share of a layer is that of a site, or the mean of all four", () => {
-  const found = data([], [0, 0, 0, 0, 0, 0], []);
-  assert.equal(siteShare(found, "2", 0, 0), 0.5);
-  assert.equal(siteShare(found, "mean", 0, 0), 0.4375);
+  const rows = { done: ints([1, 1, 4], [0, 2, 4, 8]) };
+  assert.equal(siteShare(rows, 8, "2", 0, 0), 0.5);
+  assert.equal(siteShare(rows, 8, "mean", 0, 0), 0.4375);
 });

@@ -1,18 +1,16 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { DRIFT, NO_DATA } from "../src/inspect/codes.ts";
-import { cosineText, groupNames, pairIndex, StepPairs } from "../src/inspect/step_pairs.ts";
-import { bytes, ints } from "./inspected.ts";
+import { at, type NdArray } from "../src/inspect/arrays.ts";
+import { changeOf, pairIndex } from "../src/inspect/cut/similarity.ts";
+import { comparedUpTo, cosineText, groupNames } from "../src/inspect/step_pairs.ts";
+import { bytes, cutPart, ints } from "./inspected.ts";
 
-// Three compared steps (0, 4, 8), K and V, one layer, two groups.
-const DATA = {
-  codes: bytes(
-    [6, 2, 1, 2],
-    [0, 1, 2, 3, 4, 5].flatMap((pair) => [10 * pair, 10 * pair + 1, 100 + pair, NO_DATA]),
-  ),
-  steps: ints([3], [0, 4, 8]),
-  groups: ints([2, 2], [0, 6, 6, 10]),
-};
+// Three compared steps, K and V, one layer, two groups.
+const CODES = bytes(
+  [6, 2, 1, 2],
+  [0, 1, 2, 3, 4, 5].flatMap((pair) => [10 * pair, 10 * pair + 1, 100 + pair, NO_DATA]),
+);
 
 test("pairs are counted along the lower triangle, in either order", () => {
   const found = [
@@ -27,29 +25,35 @@ test("pairs are counted along the lower triangle, in either order", () => {
   assert.equal(pairIndex(0, 2), pairIndex(2, 0));
 });
 
-test("a drift is that of its pair, kind, layer and group", () => {
-  assert.equal(new StepPairs(DATA, "k").drift(2, 1, 0, 1), DRIFT[41]);
-  assert.equal(new StepPairs(DATA, "v").drift(0, 2, 0, 0), DRIFT[103]);
+test("the change is the mean over neighbouring compared steps, of K and of V", () => {
+  const change = changeOf(CODES, 3);
+  const k = (DRIFT[10] + DRIFT[40]) / 2;
+  assert.deepEqual(change.shape, [2, 1, 2]);
+  assert.ok(Math.abs(at(change, 0, 0, 0) - k) < 1e-6);
+  assert.ok(Math.abs(at(change, 1, 0, 0) - (DRIFT[101] + DRIFT[104]) / 2) < 1e-6);
+  assert.ok(Number.isNaN(at(change, 1, 0, 1)), "a mean with an unknown drift is unknown");
 });
 
-test("the mean drift is over neighbouring compared steps", () => {
-  const mean = new StepPairs(DATA, "k").meanDrift(0, 0);
-  assert.ok(Math.abs(mean - (DRIFT[10] + DRIFT[40]) / 2) < 1e-12);
-});
-
-test("a mean with an unknown drift is unknown", () => {
-  assert.ok(Number.isNaN(new StepPairs(DATA, "v").meanDrift(0, 1)));
-});
-
-test("the means of K and of V are kept apart", () => {
-  const k = new StepPairs(DATA, "k").meanDrift(0, 0);
-  assert.notEqual(new StepPairs(DATA, "v").meanDrift(0, 0), k);
+test("a row has a compared step against those up to it", () => {
+  const similarity = {
+    codes: CODES,
+    steps: ints([3], [0, 4, 8]),
+    groups: ints([2, 2], [0, 6, 6, 10]),
+  };
+  const query = { view: "similarity", part: "row", quantity: "v", layer: 0, index: 1 };
+  const { codes } = cutPart<{ codes: NdArray }>({ similarity }, query);
+  assert.deepEqual(
+    [codes.shape, [...codes.values]],
+    [
+      [2, 2],
+      [101, NO_DATA, 102, NO_DATA],
+    ],
+  );
 });
 
 test("a step between two compared ones stands for the earlier one", () => {
-  const pairs = new StepPairs(DATA, "k");
   assert.deepEqual(
-    [0, 3, 4, 30].map((step) => pairs.upTo(step)),
+    [0, 3, 4, 30].map((step) => comparedUpTo([0, 4, 8], step)),
     [0, 0, 1, 2],
   );
 });

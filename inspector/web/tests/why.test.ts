@@ -1,19 +1,31 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { NO_DATA, type DriftData } from "../src/inspect/codes.ts";
+import { NO_DATA } from "../src/inspect/codes.ts";
+import type { Documents } from "../src/inspect/cut/documents.ts";
 import type { RowCell } from "../src/inspect/planned_row.ts";
+import type { NdArray } from "../src/inspect/arrays.ts";
+import {
+  driftOfRows,
+  planOfStep,
+  tokenRows,
+  type PlanBits,
+  type TokenRows,
+} from "../src/inspect/plans.ts";
 import { Why, type Reason, type Rules } from "../src/inspect/why.ts";
-import { bytes, frameOf } from "./inspected.ts";
+import { bytes, cutPart, frame, planOf } from "./inspected.ts";
 
 const [K, FFN] = [0, 3];
 /** Step 1 computes all rows, step 2 position 2 but not its K, step 3 the answer. */
-const FRAME = frameOf((step, _, site, x) => {
+const PLAN = planOf((step, _, site, x) => {
   if (step === 0) return true;
   return step === 1 ? x === 2 && site !== K : x >= 2;
 });
 
+type Drifts = Documents["drift"];
+const NO_DRIFTS: Drifts = { quantities: ["k", "v"], drift: bytes([0, 0, 0, 0], []) };
+
 /** Drifts of K and V, of which only the V of position 2 in step 2, layer 1, is known. */
-function driftOf(code: number): DriftData {
+function driftOf(code: number): Drifts {
   const drift = bytes([3, 2, 2, 6], new Array<number>(72).fill(NO_DATA));
   drift.values[1 * 24 + 1 * 6 + 2] = code;
   return { quantities: ["k", "v"], drift };
@@ -31,13 +43,18 @@ function rules(changes: Partial<Rules> = {}): Rules {
   };
 }
 
-function why(
-  cell: Partial<RowCell>,
-  changes: Partial<Rules> = {},
-  drift: DriftData | null = null,
-): Why {
+function why(cell: Partial<RowCell>, changes: Partial<Rules> = {}, drift: Drifts = NO_DRIFTS): Why {
   const place = { step: 1, layer: 0, position: 2, ...cell };
-  return new Why(FRAME, rules(changes), drift, place);
+  const documents = { frame: frame(), plan: PLAN, drift };
+  const facts = {
+    token: cutPart<TokenRows>(documents, tokenRows(place.position)),
+    plan: cutPart<PlanBits>(documents, planOfStep(place.step)),
+    drifts: (quantity: string): NdArray | null => {
+      if (!drift.drift.shape[0] || !drift.quantities.includes(quantity)) return null;
+      return cutPart<{ cells: NdArray }>(documents, driftOfRows(quantity, place.step)).cells;
+    },
+  };
+  return new Why(frame(), rules(changes), facts, place);
 }
 
 function sentence(cell: Partial<RowCell>, ...reasons: Reason[][]): string {
@@ -144,7 +161,7 @@ test("a drift is a number, or below the smallest one shown", () => {
 });
 
 /** Drifts of V of the four rows of the answer in step 2, layer 1. */
-function answerDrift(...codes: number[]): DriftData {
+function answerDrift(...codes: number[]): Drifts {
   const drift = bytes([3, 2, 2, 6], new Array<number>(72).fill(NO_DATA));
   codes.forEach((code, i) => (drift.values[1 * 24 + 1 * 6 + 2 + i] = code));
   return { quantities: ["k", "v"], drift };
@@ -200,8 +217,17 @@ test("the head says what was recomputed", () => {
 });
 
 test("the head lists several reused sites", () => {
-  const frame = frameOf((_, __, site) => site === FFN);
-  const row = new Why(frame, rules(), null, { step: 1, layer: 0, position: 2 });
+  const documents = {
+    frame: frame(),
+    plan: planOf((_, __, site) => site === FFN),
+    drift: NO_DRIFTS,
+  };
+  const facts = {
+    token: cutPart<TokenRows>(documents, tokenRows(2)),
+    plan: cutPart<PlanBits>(documents, planOfStep(1)),
+    drifts: () => null,
+  };
+  const row = new Why(frame(), rules(), facts, { step: 1, layer: 0, position: 2 });
   assert.equal(row.sentence(), "K, V and attention reused.");
 });
 

@@ -1,3 +1,5 @@
+import type { SliceSource } from "../inspect/slice.ts";
+
 /** What Gradio hands to the script of an HTML component. */
 export interface Component {
   /** The component's element, with its template inside. */
@@ -10,4 +12,6 @@ export interface Component {
   watch(property: string, react: () => void): void;
   /** The server functions of the component. */
   server: Record<string, (...args: unknown[]) => Promise<string>>;
+  /** Where the views' data is from; the server by default. */
+  slices?: SliceSource;
 }

@@ -1,6 +1,6 @@
 /** The pixels of heat maps. */
 import type { Rgb } from "../base/colours.ts";
-import type { CellCodes, CellPoint, HeatSpec } from "./spec.ts";
+import type { CellCodes, CellPoint, HeatSpec, Joined } from "./spec.ts";
 
 /** What a pixel shows that holds several cells; the first is that of the smallest value. */
 export type Several = "largest" | "mean" | "first";
@@ -30,9 +30,29 @@ interface Codes {
 const OPAQUE = 0xff000000;
 const MOST_COLOURS = 1 << 16;
 
-/** The cells of a heat map. */
-export function gridOf(spec: Pick<HeatSpec, "x" | "y" | "value" | "cells">): Grid {
-  const [wide, high] = [spec.x.count, spec.y.count];
+/** How many blocks an axis has. */
+export function blockCount({ from, to, factor }: Joined): number {
+  return Math.ceil(Math.max(to - from, 0) / factor);
+}
+
+/** Whether a heat map does not have all cells one by one. */
+export function isJoined({ blocks }: Pick<HeatSpec, "blocks">): boolean {
+  return blocks !== undefined && (blocks.x.factor > 1 || blocks.y.factor > 1);
+}
+
+/** Whether all cells of a heat map are known, one by one. */
+export function isWhole(spec: Pick<HeatSpec, "x" | "y" | "blocks">): boolean {
+  const { x, y, blocks } = spec;
+  if (!blocks) return true;
+  const all = (side: Joined, count: number): boolean => side.from <= 0 && side.to >= count;
+  return !isJoined(spec) && all(blocks.x, x.count) && all(blocks.y, y.count);
+}
+
+/** The cells of a heat map, or its blocks of joined cells. */
+export function gridOf(spec: Pick<HeatSpec, "x" | "y" | "value" | "cells" | "blocks">): Grid {
+  const { blocks } = spec;
+  const wide = blocks ? blockCount(blocks.x) : spec.x.count;
+  const high = blocks ? blockCount(blocks.y) : spec.y.count;
   if (spec.cells) {
     const { codes, palette, numbers } = spec.cells();
     const blank = Uint8Array.from({ length: codeCount(codes) }, (_, code) =>
@@ -42,9 +62,19 @@ export function gridOf(spec: Pick<HeatSpec, "x" | "y" | "value" | "cells">): Gri
   }
   const values = new Float64Array(wide * high);
   for (let y = 0, i = 0; y < high; y++) {
-    for (let x = 0; x < wide; x++) values[i++] = spec.value(x, y) ?? NaN;
+    for (let x = 0; x < wide; x++) values[i++] = valueOf(spec, x, y) ?? NaN;
   }
   return { wide, high, values, codes: null };
+}
+
+/** The value of a cell, or of the first cell of a block. */
+function valueOf(
+  { value, blocks }: Pick<HeatSpec, "value" | "blocks">,
+  x: number,
+  y: number,
+): number | null {
+  if (!blocks) return value(x, y);
+  return value(blocks.x.from + x * blocks.x.factor, blocks.y.from + y * blocks.y.factor);
 }
 
 /** How many codes there can be. */

@@ -1,5 +1,6 @@
 import { csv, save } from "../base/download.ts";
 import { make, write } from "../base/dom.ts";
+import { isWhole } from "./cells.ts";
 import { paperFigure, pngBlob, svgText, WIDTHS } from "./export.ts";
 import { OncePerFrame } from "./frames.ts";
 import { Gestures } from "./gestures.ts";
@@ -12,9 +13,21 @@ import { plotScale, type Box } from "./scales.ts";
 import { cellAt, crowdedAt, HeatScreen, PlotScreen, type Shown } from "./screen.ts";
 import type { About, FigureSpec, HeatSpec, PlotSpec } from "./spec.ts";
 import { figureRows, fileStem } from "./table.ts";
-import { dragBox } from "./zoom.ts";
+import { Waiting } from "./waiting.ts";
+import { dragBox, type Zoom } from "./zoom.ts";
 
 type Screen = PlotScreen | HeatScreen;
+
+/** What a figure shows of a heat map. */
+export interface Sight {
+  /** The cells that are shown; null: all. */
+  cells: Zoom | null;
+  /** Its width and height in device pixels. */
+  wide: number;
+  high: number;
+}
+
+const DEFAULT_SIZE = { width: 900, height: 260 }; // of a figure that was not drawn yet
 
 /** Keys that zoom, and how many times as many cells are then shown. */
 const ZOOM_KEYS: Readonly<Partial<Record<string, number>>> = {
@@ -33,6 +46,7 @@ export class Figure {
   private readonly holder = make("div", "ds-drawing");
   private readonly legend = make("ul", "ds-legend");
   private readonly readout = make("p", "ds-words");
+  private readonly toolRow = make("p", "ds-tools");
   private readonly width = make("select", "ds-tool");
   private readonly hover = new OncePerFrame();
   private readonly redraw = new OncePerFrame();
@@ -52,21 +66,30 @@ export class Figure {
   private stop: Stop | null = null;
   /** Whether the keyboard is reading, so that the place that it reads is marked. */
   private reading = false;
+  /** The words of the place in the readout, which may change with the data. */
+  private told: (() => string) | null = null;
+  private readonly waiting = new Waiting(this.root, () => [this.holder, this.legend, this.toolRow]);
 
-  /** `about`: what the spec leaves open of what the figure is about. */
+  /**
+   * `about`: what the spec leaves open of what the figure is about. `onZoom` is called when another
+   * part of a heat map is shown whose cells are not all known one by one.
+   */
   constructor(
     readonly name: string,
     private readonly about: () => About = () => ({}),
+    private readonly onZoom: () => void = () => undefined,
   ) {
     this.root.dataset.figure = name;
     this.legend.setAttribute("aria-label", "Legend");
     this.readout.setAttribute("aria-live", "off");
-    this.root.append(this.caption, this.holder, this.legend, this.readout, this.tools());
+    this.fillTools();
+    const { caption, holder, legend, readout, toolRow } = this;
+    this.root.append(caption, this.waiting.note, holder, legend, readout, toolRow);
     this.root.append(this.heatTools.row);
   }
 
-  private tools(): HTMLElement {
-    const row = make("p", "ds-tools");
+  private fillTools(): void {
+    const row = this.toolRow;
     const takes = [
       ["PNG", "png", () => this.png()],
       ["SVG", "svg", () => this.svg()],
@@ -83,7 +106,35 @@ export class Figure {
       key.addEventListener("click", () => void take());
       row.append(key);
     }
-    return row;
+  }
+
+  /**
+   * The data of the figure is on its way (null), or there is none, for a reason. The last picture
+   * stays while data is on its way.
+   */
+  wait(reason: string | null): void {
+    if (reason === null) this.waiting.begin(this.spec !== null);
+    else {
+      this.spec = null;
+      this.told = null;
+      this.waiting.lack(reason);
+    }
+  }
+
+  /** Forget the picture, which is of another run. */
+  forget(): void {
+    this.spec = null;
+    this.told = null;
+  }
+
+  /** What is shown, or will be, of a heat map with so many columns and rows. */
+  sight(columns: number, rows: number, height: number = DEFAULT_SIZE.height): Sight {
+    const dense = window.devicePixelRatio || 1;
+    const box = this.shown?.box;
+    const wide = box ? box.right - box.left : this.holder.clientWidth || DEFAULT_SIZE.width;
+    const high = box ? box.bottom - box.top : height;
+    const cells = this.state?.cellsOf(columns, rows) ?? null;
+    return { cells, wide: Math.round(wide * dense), high: Math.round(high * dense) };
   }
 
   /** Draw what a view describes. */
@@ -99,7 +150,9 @@ export class Figure {
       key.setAttribute("aria-label", "Save as " + (key.textContent || "") + ": " + spec.title);
     }
     this.width.setAttribute("aria-label", "Width of the saved figure: " + spec.title);
+    this.waiting.end();
     this.draw();
+    if (this.told) write(this.readout, this.told());
   }
 
   private takeHeat(spec: FigureSpec): void {
@@ -180,7 +233,10 @@ export class Figure {
     if (!state || !shown) return;
     change(state, shown.box);
     this.hover.cancel();
-    this.redraw.run(() => this.draw());
+    this.redraw.run(() => {
+      this.draw();
+      if (this.spec && !this.spec.series && !isWhole(this.spec)) this.onZoom();
+    });
   }
 
   private zoomFrom(factor: number): void {
@@ -240,18 +296,31 @@ export class Figure {
     if (px < box.left || px > box.right) return this.say("", false);
     const x = plotScale(spec.x, box.left, box.right).invert(px);
     const y = plotScale(spec.y, box.bottom, box.top).invert(py);
-    this.say(spec.words ? spec.words(x, y) : "", pin);
+    this.tellPoint(spec, [x, y], pin);
     spec.pick?.(x, y, pin);
   }
 
   private choose(spec: HeatSpec, cell: Cell, pin: boolean, aloud: boolean): void {
     this.cell = cell;
     this.say(spec.words(cell.x, cell.y), aloud);
+    this.told = () => this.cellWords(cell);
     spec.pick?.(cell.x, cell.y, pin);
+  }
+
+  private cellWords({ x, y }: Cell): string {
+    const { spec } = this;
+    if (!spec || spec.series || x >= spec.x.count || y >= spec.y.count) return "";
+    return spec.words(x, y);
+  }
+
+  private tellPoint(spec: PlotSpec, [x, y]: Stop, aloud: boolean): void {
+    this.say(spec.words?.(x, y) ?? "", aloud);
+    this.told = () => (this.spec?.series && this.spec.words?.(x, y)) || "";
   }
 
   /** Write the readout. Screen readers say it only if it is meant to be said aloud. */
   private say(text: string, aloud: boolean): void {
+    this.told = null;
     this.readout.setAttribute("aria-live", aloud ? "polite" : "off");
     if (aloud) this.readout.textContent = text;
     else write(this.readout, text);
@@ -276,7 +345,7 @@ export class Figure {
     const stop = nextStop(spec, this.stop, key, shiftKey);
     if (!stop) return false;
     this.stop = stop;
-    this.say(spec.words?.(...stop) ?? "", true);
+    this.tellPoint(spec, stop, true);
     spec.pick?.(...stop, true);
     return true;
   }

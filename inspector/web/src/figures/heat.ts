@@ -3,7 +3,16 @@ import { scaleLinear } from "d3-scale";
 import { inkOn } from "../base/colours.ts";
 import { make } from "../base/dom.ts";
 import { drawAxis, drawAxisNames } from "./axis.ts";
-import { gridOf, pixels, reduced, scattered, severalOf, type Grid } from "./cells.ts";
+import {
+  blockCount,
+  gridOf,
+  isJoined,
+  pixels,
+  reduced,
+  scattered,
+  severalOf,
+  type Grid,
+} from "./cells.ts";
 import type { Inks } from "./inks.ts";
 import { cellPlaces, cellTicks, type Box, type CellPlaces } from "./scales.ts";
 import type { HeatSpec } from "./spec.ts";
@@ -24,9 +33,9 @@ const LOWEST_GLYPH = 11; // CSS pixels that a glyph needs
 const NARROWEST_GLYPH = 9;
 const LOWEST_EDGE = 3;
 
-/** Whether a pixel holds several cells at a size in device pixels. */
+/** Whether cells are joined, or a pixel holds several at a size in device pixels. */
 export function crowded(spec: HeatSpec, wide: number, high: number): boolean {
-  return spec.x.count > wide || spec.y.count > high;
+  return isJoined(spec) || spec.x.count > wide || spec.y.count > high;
 }
 
 /** The cells of one heat map at one size, kept until either changes. */
@@ -144,6 +153,20 @@ export function drawGround(sheet: Sheet, spec: HeatSpec, box: Box, id: string): 
   add(sheet.node, "rect", { x: box.left, y: box.top, ...size, fill });
 }
 
+/** The place of the cells that are known; the last blocks may reach beyond the box. */
+function blockBox(spec: HeatSpec, box: Box): Box {
+  const { blocks } = spec;
+  if (!blocks) return box;
+  const place = cellPlaces(spec, box);
+  const { x, y } = blocks;
+  return {
+    left: place.left(x.from),
+    right: place.left(x.from + blockCount(x) * x.factor),
+    top: place.top(y.from),
+    bottom: place.top(y.from + blockCount(y) * y.factor),
+  };
+}
+
 /** Paint the cells and the lines along their edges; `dense`: device pixels of a CSS pixel. */
 export function paintCells(
   pen: CanvasRenderingContext2D,
@@ -153,9 +176,16 @@ export function paintCells(
   dense: number,
 ): void {
   const [wide, high] = [box.right - box.left, box.bottom - box.top];
-  const image = raster.of(spec, Math.round(wide * dense), Math.round(high * dense));
+  const area = blockBox(spec, box);
+  const [across, down] = [area.right - area.left, area.bottom - area.top];
+  const image = raster.of(spec, Math.round(across * dense), Math.round(down * dense));
   pen.imageSmoothingEnabled = false;
-  pen.drawImage(image, box.left, box.top, wide, high);
+  pen.save();
+  pen.beginPath();
+  pen.rect(box.left, box.top, wide, high);
+  pen.clip();
+  pen.drawImage(image, area.left, area.top, across, down);
+  pen.restore();
   const place = cellPlaces(spec, box);
   if (place.high < LOWEST_EDGE) return;
   const thick = Math.min(Math.max(place.high * 0.22, 1), 3);

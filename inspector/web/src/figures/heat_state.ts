@@ -37,6 +37,12 @@ export class HeatState {
     if (JSON.stringify(own) !== JSON.stringify(last)) this.chosen = null;
   }
 
+  /** The cells that are shown of a map with so many columns and rows; null if all are. */
+  cellsOf(columns: number, rows: number): Zoom | null {
+    const { x, y } = this.spec;
+    return x.count === columns && y.count === rows ? this.cells : null;
+  }
+
   /** The cells that are shown; null if all are. */
   get cells(): Zoom | null {
     return shownCells(this.spec, this.zoom);

@@ -48,6 +48,18 @@ function cleared(node: SVGGElement, inks: Inks): Sheet {
   return screenSheet(node, inks);
 }
 
+const MANY = 1000; // values, above which arrays are compared as objects
+const KNOWN = new WeakMap<object, number>();
+let known = 0;
+
+/** A list as a stamp that changes with its values; of a long one, with the object. */
+function stampOf<Value>(values: readonly Value[]): readonly Value[] | number {
+  if (values.length <= MANY) return values;
+  const stamp = KNOWN.get(values) ?? ++known;
+  KNOWN.set(values, stamp);
+  return stamp;
+}
+
 /** A chart in an SVG element, which states its box in the attribute `data-box`. */
 export class PlotScreen {
   private readonly front: SVGGElement;
@@ -73,7 +85,8 @@ export class PlotScreen {
       plotTicks(x, box.right - box.left, "x"),
       plotTicks(y, box.bottom - box.top, "y"),
     ];
-    const stamp = JSON.stringify([x, y, series, bands, rules, labels, ticks, shown]);
+    const values = series.map((one) => ({ ...one, xs: stampOf(one.xs), ys: stampOf(one.ys) }));
+    const stamp = JSON.stringify([x, y, values, bands, rules, labels, ticks, shown]);
     if (stamp !== this.stamp) {
       this.stamp = stamp;
       sizeSvg(this.svg, width, height);

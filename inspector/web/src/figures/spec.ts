@@ -58,9 +58,22 @@ export interface About {
   quantity?: string;
 }
 
+/** A range of the cells of an axis, `factor` of which are joined to one, but maybe the last ones. */
+export interface Joined {
+  from: number;
+  to: number;
+  factor: number;
+}
+
+/** Which cells of a heat map are known, and how many are joined. */
+export interface CellBlocks {
+  x: Joined;
+  y: Joined;
+}
+
 /** The cells of a heat map as small whole numbers, its codes. */
 export interface CellCodes {
-  /** The code of cell (x, y), which is its value, is at y * x.count + x. */
+  /** By rows, the code of each cell, which is its value, or of each block of joined cells. */
   codes: Uint8Array | Uint16Array;
   /** The colour of each code; null, or no entry: no data. */
   palette: readonly (Rgb | null)[];
@@ -98,6 +111,8 @@ export interface HeatSpec extends BaseSpec {
   colour: (value: number) => Rgb;
   /** The same cells as codes, which are drawn much faster; called when `key` has changed. */
   cells?: () => CellCodes;
+  /** Which cells `cells` gives, if not all, or not one by one. */
+  blocks?: CellBlocks;
   /** The only cells with data, if they are few: their columns, rows and values. */
   points?: readonly CellPoint[];
   /**

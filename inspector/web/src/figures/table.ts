@@ -1,7 +1,8 @@
 /** The numbers of figures as rows of a table, and the names of their files. */
 import type { CsvCell } from "../base/download.ts";
 import { cellName } from "./scales.ts";
-import type { About, FigureSpec, HeatSpec, PlotSpec } from "./spec.ts";
+import { isJoined, severalOf } from "./cells.ts";
+import type { About, CellBlocks, FigureSpec, HeatSpec, Joined, PlotSpec } from "./spec.ts";
 
 /** The rows of a figure's CSV file, with a header. */
 export function figureRows(spec: FigureSpec): CsvCell[][] {
@@ -16,14 +17,41 @@ function plotRows(spec: PlotSpec): CsvCell[][] {
   return rows;
 }
 
+/** The cells that joined cells of a heat map begin and end with, from 0. */
+function spansOf({ from, to, factor }: Joined, count: number): [number, number][] {
+  const spans: [number, number][] = [];
+  for (let cell = from; cell < to; cell += factor) {
+    const [first, last] = [Math.max(cell, 0), Math.min(cell + factor, to, count) - 1];
+    if (first <= last) spans.push([first, last]);
+  }
+  return spans;
+}
+
+/** Joined cells have one row, which names the first and the last cell on both axes. */
+function joinedRows(spec: HeatSpec, { x, y }: CellBlocks): CsvCell[][] {
+  const [across, down] = [spec.x.name, spec.y.name];
+  const value = `${spec.unit || "value"}, ${severalOf(spec)} of the cells`;
+  const rows: CsvCell[][] = [[across, "last " + across, down, "last " + down, value]];
+  for (const [top, bottom] of spansOf(y, spec.y.count)) {
+    for (const [left, right] of spansOf(x, spec.x.count)) {
+      const ends = [csvTick(spec.x, left), csvTick(spec.x, right)];
+      rows.push([...ends, csvTick(spec.y, top), csvTick(spec.y, bottom), plainAt(spec, left, top)]);
+    }
+  }
+  return rows;
+}
+
+function plainAt({ value, plain }: HeatSpec, x: number, y: number): CsvCell {
+  const found = value(x, y);
+  return found !== null && plain ? plain(found) : found;
+}
+
 function heatRows(spec: HeatSpec): CsvCell[][] {
+  if (spec.blocks && isJoined(spec)) return joinedRows(spec, spec.blocks);
   const rows: CsvCell[][] = [[spec.x.name, spec.y.name, spec.unit || "value"]];
-  const { plain } = spec;
   for (let y = 0; y < spec.y.count; y++) {
     for (let x = 0; x < spec.x.count; x++) {
-      const value = spec.value(x, y);
-      const given = value !== null && plain ? plain(value) : value;
-      rows.push([csvTick(spec.x, x), csvTick(spec.y, y), given]);
+      rows.push([csvTick(spec.x, x), csvTick(spec.y, y), plainAt(spec, x, y)]);
     }
   }
   return rows;

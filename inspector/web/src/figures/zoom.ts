@@ -1,7 +1,8 @@
 /** The part of a heat map that is shown. Nothing here draws. */
 import type { Cell } from "./reading.ts";
 import { cellName, type Box } from "./scales.ts";
-import type { CellAxis, CellCodes, HeatSpec } from "./spec.ts";
+import { blockCount } from "./cells.ts";
+import type { CellAxis, CellBlocks, CellCodes, HeatSpec, Joined } from "./spec.ts";
 
 /** A range of the cells of an axis, from 0. Fractions are kept between gestures. */
 export interface Span {
@@ -146,6 +147,7 @@ export function zoomWords(axes: Axes, cells: Zoom): string {
 export function windowed(spec: HeatSpec, cells: Zoom): HeatSpec {
   const { x, y } = cells;
   const { value, over, under, dots, at, cells: codes } = spec;
+  const blocks = spec.blocks && blocksIn(spec.blocks, cells);
   const shift =
     <Found>(read: (x: number, y: number) => Found) =>
     (column: number, row: number): Found =>
@@ -156,7 +158,8 @@ export function windowed(spec: HeatSpec, cells: Zoom): HeatSpec {
     x: axisPart(spec.x, x),
     y: axisPart(spec.y, y),
     value: shift(value),
-    cells: codes && ((): CellCodes => codesPart(codes(), spec.x.count, cells)),
+    cells: codes && ((): CellCodes => codesPart(codes(), blocksOf(spec), blocks ?? cells)),
+    blocks: blocks && movedBlocks(blocks, cells),
     over: over && shift(over),
     under: under && shift(under),
     dots: dots
@@ -196,12 +199,42 @@ function axisPart(axis: CellAxis, span: Span): CellAxis {
   };
 }
 
-function codesPart(all: CellCodes, wide: number, { x, y }: Zoom): CellCodes {
-  const [columns, rows] = [x.to - x.from, y.to - y.from];
-  const codes = all.codes.slice(0, columns * rows);
-  for (let row = 0; row < rows; row++) {
-    const from = (row + y.from) * wide + x.from;
-    codes.set(all.codes.subarray(from, from + columns), row * columns);
+/** The blocks of all cells of a heat map: each cell for itself, unless it says otherwise. */
+function blocksOf({ x, y, blocks }: HeatSpec): CellBlocks {
+  const whole = (axis: CellAxis): Joined => ({ from: 0, to: axis.count, factor: 1 });
+  return blocks ?? { x: whole(x), y: whole(y) };
+}
+
+/** The blocks of an axis that touch a range of cells, which may be none. */
+function joinedIn({ from, to, factor }: Joined, span: Span): Joined {
+  const block = (cell: number): number => from + Math.floor((cell - from) / factor) * factor;
+  const first = Math.min(Math.max(block(span.from), from), to);
+  const last = Math.min(Math.max(block(span.to - 1) + factor, first), to);
+  return { from: first, to: last, factor };
+}
+
+function blocksIn(blocks: CellBlocks, cells: Zoom): CellBlocks {
+  return { x: joinedIn(blocks.x, cells.x), y: joinedIn(blocks.y, cells.y) };
+}
+
+function movedBlocks({ x, y }: CellBlocks, cells: Zoom): CellBlocks {
+  const moved = (axis: Joined, by: number): Joined => ({
+    ...axis,
+    from: axis.from - by,
+    to: axis.to - by,
+  });
+  return { x: moved(x, cells.x.from), y: moved(y, cells.y.from) };
+}
+
+/** The codes of some blocks of a heat map: whole ones, of a range of cells. */
+function codesPart(all: CellCodes, { x, y }: CellBlocks, part: Zoom): CellCodes {
+  const wide = blockCount(x);
+  const [left, right] = [part.x.from, part.x.to].map((at) => Math.ceil((at - x.from) / x.factor));
+  const [top, bottom] = [part.y.from, part.y.to].map((at) => Math.ceil((at - y.from) / y.factor));
+  const codes = all.codes.slice(0, (right - left) * (bottom - top));
+  for (let row = top; row < bottom; row++) {
+    const from = row * wide;
+    codes.set(all.codes.subarray(from + left, from + right), (row - top) * (right - left));
   }
   return { ...all, codes };
 }

@@ -2,13 +2,11 @@
 import { number, percent, plural } from "../base/format.ts";
 import { inks } from "../figures/inks.ts";
 import type { PlotSpec, Series } from "../figures/spec.ts";
-import { at } from "./arrays.ts";
 import { placesOf, stepAt, stepAxis } from "./axes.ts";
 import { NO_DATA } from "./codes.ts";
-import type { Guided, GuiderTimes, Verdict } from "./guided.ts";
+import type { Guided, GuidedPoints, GuiderTimes, Verdict } from "./guided.ts";
 import type { Panel } from "./panel.ts";
 import type { Ruling } from "./ruling.ts";
-import type { Frame } from "./view.ts";
 
 /** The verdict on a position in a step. */
 export type Rule = (step: number, position: number) => Ruling;
@@ -121,18 +119,17 @@ interface Points extends Series {
   rows: number[];
 }
 
-const POINTS = new WeakMap<Guided, Points[]>();
+const POINTS = new WeakMap<GuidedPoints, Points[]>();
 
-function makePoints(frame: Frame, data: Guided): Points[] {
+function makePoints(names: readonly Verdict[], data: GuidedPoints): Points[] {
   const groups = VERDICT_POINTS.map(({ name, colour, mark }): Points => {
     return { name, colour, mark, kind: "points", size: 4, alpha: 0.75, xs: [], ys: [], rows: [] };
   });
   for (let row = 0; row < data.draft_step.values.length; row++) {
-    const place = data.draft_position.values[row] - frame.prompt;
-    const code = at(data.cells, data.draft_step.values[row], place);
+    const code = data.verdict.values[row];
     const p = data.draft_p_g.values[row];
     if (code === NO_DATA || Number.isNaN(p)) continue;
-    const group = VERDICT_POINTS.findIndex(({ verdicts }) => verdicts.includes(data.names[code]));
+    const group = VERDICT_POINTS.findIndex(({ verdicts }) => verdicts.includes(names[code]));
     if (group < 0) continue;
     groups[group].xs.push(data.draft_p_f.values[row]);
     groups[group].ys.push(p);
@@ -141,9 +138,9 @@ function makePoints(frame: Frame, data: Guided): Points[] {
   return groups;
 }
 
-/** The points of a document, in the order of the legend. */
-function pointsOf(frame: Frame, data: Guided): Points[] {
-  const points = POINTS.get(data) ?? makePoints(frame, data);
+/** The points of a run, in the order of the legend. */
+function pointsOf(names: readonly Verdict[], data: GuidedPoints): Points[] {
+  const points = POINTS.get(data) ?? makePoints(names, data);
   POINTS.set(data, points);
   return points;
 }
@@ -165,8 +162,12 @@ export function acceptanceScatter(panel: Panel, data: Guided, rule: Rule): void 
   const figure = panel.figure("guider-scatter");
   figure.root.hidden = !data.recorded;
   if (!data.recorded) return;
-  const points = pointsOf(panel.frame, data);
-  const [steps, positions] = [data.draft_step.values, data.draft_position.values];
+  const query = { view: "guider", part: "points" };
+  const found = panel.parts<{ drafts: GuidedPoints }>(figure, { drafts: query });
+  if (!found) return;
+  const { drafts } = found;
+  const points = pointsOf(data.names, drafts);
+  const [steps, positions] = [drafts.draft_step.values, drafts.draft_position.values];
   figure.show({
     title: "Probability of each drafted token: by the diffusion model and by the guider",
     x: { name: "diffusion model", from: 0, to: 1 },

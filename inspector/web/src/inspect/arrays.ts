@@ -11,12 +11,25 @@ export interface NdArray<V extends Values = Values> {
 
 /** An array as the server sends it: deflated little-endian bytes in base64. */
 interface Packed {
-  type: keyof typeof TYPES;
+  type: TypeName;
   shape: number[];
   data: string;
 }
 
 const TYPES = { u1: Uint8Array, u2: Uint16Array, i4: Int32Array, f4: Float32Array };
+
+/** The name of a type of values. */
+export type TypeName = keyof typeof TYPES;
+
+/** Values at a place of a buffer, without a copy. */
+export function typedArray(
+  type: TypeName,
+  buffer: ArrayBuffer,
+  offset: number,
+  count: number,
+): Values {
+  return new TYPES[type](buffer, offset, count);
+}
 
 function isPacked(item: unknown): item is Packed {
   const found = item as Partial<Packed> | null;

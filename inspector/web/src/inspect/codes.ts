@@ -1,15 +1,6 @@
 /** Drift codes: 1 − cosine in one byte, on a scale that is linear near 0 and then logarithmic. */
 import { cividis, type Rgb } from "../base/colours.ts";
 import type { ScaleLegend } from "../figures/spec.ts";
-import type { NdArray } from "./arrays.ts";
-
-/** The drift of a run (`inspector.views.drift`). */
-export interface DriftData {
-  /** The names of the quantities, in the order of the array. */
-  quantities: readonly string[];
-  /** Drift codes [steps, layers, quantities, positions]. */
-  drift: NdArray;
-}
 
 /** The code of a cell that was not evaluated. */
 export const NO_DATA = 255;

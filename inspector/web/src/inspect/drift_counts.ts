@@ -2,21 +2,37 @@
 import { number, percent } from "../base/format.ts";
 import { Latest } from "../base/latest.ts";
 import { at, type NdArray } from "./arrays.ts";
-import type { DriftData } from "./codes.ts";
+import type { RowsDone } from "./plans.ts";
 import { QUANTITY_NAMES } from "./quantities.ts";
-import { codeUpTo, countTable, rowsDone, shareAbove, type CountTable } from "./tally.ts";
+import { SITES } from "./sites.ts";
+import { CountTable, shareAbove } from "./tally.ts";
 import type { Frame } from "./view.ts";
 import type { Rules } from "./why.ts";
 
 /** What the counts read of the rules of a run's cache. */
 export type BudgetRules = Pick<Rules, "shift" | "due" | "facts" | "budget_of">;
 
-/** Which rows are counted: a quantity of the document, a threshold, and all rows or the answer's. */
+/** Which rows are counted: a quantity, a threshold, and all rows or the answer's. */
 export interface CountChoice {
   quantity: string;
   /** The threshold of 1 − cosine. */
   limit: number;
   answer: boolean;
+}
+
+/** Rows of the choice by step and layer: evaluated ones, and those above the threshold. */
+export interface CountData extends RowsDone {
+  seen: NdArray;
+  above: NdArray;
+}
+
+/** The first position that counts. */
+export function firstCounted(
+  frame: Pick<Frame, "prompt">,
+  rules: Pick<BudgetRules, "shift"> | null,
+  answer: boolean,
+): number {
+  return answer ? Math.max(frame.prompt - (rules?.shift ?? 0), 0) : 0;
 }
 
 /** Shares of rows that were recomputed: by layer, in the steps that `name` says, and by step. */
@@ -34,6 +50,7 @@ export interface Budget {
   hint: string;
 }
 
+const TABLES = new Latest<NdArray, CountTable>();
 const RECOMPUTED = new Latest<NdArray, Recomputed>();
 
 /** The threshold that a slider's exponent of ten stands for. */
@@ -51,31 +68,27 @@ function isNumbers(value: unknown): value is number[] {
 
 /** The counts of a run for one choice. `rules` is null if they are not recorded. */
 export class DriftCounts {
-  /** The index of the quantity in the documents. */
-  readonly quantity: number;
+  readonly quantity: string;
   /** The name of the quantity. */
   readonly name: string;
   readonly limit: number;
-  /** The highest drift code that is not above the threshold. */
-  readonly code: number;
   /** The first position that counts. */
   readonly from: number;
   readonly table: CountTable;
   private readonly answer: boolean;
 
   constructor(
-    readonly data: DriftData,
+    private readonly data: CountData,
     private readonly frame: Frame,
     private readonly rules: BudgetRules | null,
     choice: CountChoice,
   ) {
-    this.quantity = data.quantities.indexOf(choice.quantity);
+    this.quantity = choice.quantity;
     this.name = QUANTITY_NAMES[choice.quantity];
     this.limit = choice.limit;
-    this.code = codeUpTo(choice.limit);
     this.answer = choice.answer;
-    this.from = choice.answer ? Math.max(frame.prompt - (rules?.shift ?? 0), 0) : 0;
-    this.table = countTable(data.drift, this.quantity, this.from);
+    this.from = firstCounted(frame, rules, choice.answer);
+    this.table = TABLES.of(data.above, "", () => new CountTable(data.seen, data.above));
   }
 
   /** Whether each step refreshes all rows of the answer or of the prompt; null without a budget. */
@@ -99,17 +112,16 @@ export class DriftCounts {
   }
 
   private recomputedRows(step: number, layer: number): number {
-    const { frame, quantity, from } = this;
-    const sites = frame.plan.shape[2];
+    const site = SITES.indexOf(this.quantity);
     // The plan has no entry for the query, which is evaluated exactly where it is computed.
-    if (quantity >= sites) return this.table.at(step, layer, this.code).seen;
-    return rowsDone(frame.plan, from, frame.positions, [step, layer, quantity]);
+    if (site < 0) return this.table.at(step, layer).seen;
+    return at(this.data.done, step, layer, site);
   }
 
   /** The shares of rows that were recomputed. */
   recomputed(): Recomputed {
-    const key = [this.quantity, this.from, Boolean(this.rules)].join();
-    return RECOMPUTED.of(this.data.drift, key, () => this.countRecomputed());
+    const key = [this.quantity, Boolean(this.rules)].join();
+    return RECOMPUTED.of(this.data.done, key, () => this.countRecomputed());
   }
 
   private countRecomputed(): Recomputed {
@@ -131,7 +143,7 @@ export class DriftCounts {
     if (!isNumbers(shares) || shares.length !== this.frame.layers) return null;
     const all = this.rules?.budget_of === "all";
     const whose = all ? "all rows" : "the rows in the answer";
-    const fits = ["attn", "ffn"].includes(this.data.quantities[this.quantity]);
+    const fits = ["attn", "ffn"].includes(this.quantity);
     return {
       shares,
       name: `budget (share of ${whose}, between refreshes)`,
@@ -144,10 +156,10 @@ export class DriftCounts {
 
   /** The sentence above the figures. */
   sentence(): string {
-    const all = this.table.ofAll(this.code);
+    const all = this.table.ofAll();
     const share = shareAbove(all);
     if (share === null) return "No row was evaluated twice.";
-    const most = this.frame.layers > 1 ? this.table.mostDrifted(this.code) : null;
+    const most = this.frame.layers > 1 ? this.table.mostDrifted() : null;
     return (
       `${number(all.above)} of ${number(all.seen)} evaluated rows (${percent(share)}) have a drift of ${this.name} above ${this.limit}, over all layers and steps.` +
       (most ? ` Layer ${most.layer + 1} drifts most (${percent(most.share)}).` : "") +

@@ -1,4 +1,4 @@
-import { LEVELS, type Frame, type Level, type View } from "./view.ts";
+import { hasLevel, type Frame, type Level, type View } from "./view.ts";
 import { VIEWS, type ViewName } from "./views/index.ts";
 
 const LEVEL_WORDS: Record<Level, string> = {
@@ -12,11 +12,6 @@ const LEVEL_WORDS: Record<Level, string> = {
 export interface LaneFacts {
   frame: Pick<Frame, "level" | "lacks">;
   record: string;
-}
-
-/** Whether a lane was recorded at a level or a higher one. */
-export function hasLevel(frame: Pick<Frame, "level">, level: Level): boolean {
-  return LEVELS.indexOf(level) <= LEVELS.indexOf(frame.level);
 }
 
 /** What a run lacks that was not recorded at the level of a view. */

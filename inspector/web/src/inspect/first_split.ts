@@ -2,9 +2,9 @@
 import { quoted } from "../base/pieces.ts";
 import type { Lane, Token } from "../race/lane.ts";
 import type { LaneName } from "../race/messages.ts";
-import { bit } from "./arrays.ts";
+import { timesDone, type RowsDone, type TokenRows } from "./plans.ts";
 import { SITE_WORDS } from "./sites.ts";
-import type { Frame } from "./view.ts";
+import { hasPlans, type Frame } from "./view.ts";
 import { candidateList, candidateRow, type CandidateData } from "./views/candidates.ts";
 
 /** What a lane chose at the first place at which the lanes differ. */
@@ -20,10 +20,15 @@ export interface Split {
   b: Choice;
 }
 
-/** What is known of the lanes' runs; null or undefined where it is not recorded. */
+/** What is known of the lanes' runs; null or undefined where it is not recorded, or not read yet. */
 export interface RunFacts {
   frames: Partial<Record<LaneName, Frame>>;
-  candidates: (lane: LaneName) => CandidateData | null;
+  /** The rows that each step, layer and site recomputed. */
+  done: (lane: LaneName) => RowsDone | null;
+  /** The candidates of a step. */
+  candidates: (lane: LaneName, step: number) => CandidateData | null;
+  /** What happened to a position. */
+  token: (lane: LaneName, position: number) => TokenRows | null;
 }
 
 /** The first split of two lanes, up to the later of their ends of text; null if there is none. */
@@ -50,7 +55,7 @@ export function splitLines(split: Split | null, facts: RunFacts): string[] {
   const choices = [a, b].map(choiceWords).join(", ");
   return [
     `In the text, the lanes first differ at answer token ${place + 1}: ${choices}.`,
-    causeWords(split, facts.frames),
+    causeWords(split, facts),
     ...[a, b].flatMap((choice) => laneLines(choice, place, facts)),
   ];
 }
@@ -83,16 +88,16 @@ function knownBefore({ lane, token }: Choice): (number | null)[] {
   return lane.at.map((known) => (known && known.row < token.row ? known.id : null));
 }
 
-function causeWords({ a, b }: Split, frames: RunFacts["frames"]): string {
+function causeWords({ a, b }: Split, facts: RunFacts): string {
   const [mine, theirs] = [knownBefore(a), knownBefore(b)];
   const same = mine.every((id, i) => id === theirs[i]);
   const canvas = same
     ? "Both lanes had the same canvas at this choice"
     : differingCanvas(mine, theirs);
-  if (!frames.a?.plan.shape[0] || !frames.b?.plan.shape[0]) {
+  if (!plansOf(facts, "a") || !plansOf(facts, "b")) {
     return canvas + ". Press Record to see how the caches treated this row.";
   }
-  const spared = [a, b].filter(({ lane, token }) => reusedBefore(frames[lane.name], token.row));
+  const spared = [a, b].filter(({ lane, token }) => reusedBefore(facts, lane.name, token.row));
   const names = namesOf(spared.map(({ lane }) => lane));
   const reused = names && `values reused by lane ${names}`;
   if (same) {
@@ -115,20 +120,24 @@ function differingCanvas(
   );
 }
 
+/** Whether the plans of a lane were recorded. */
+export function plansOf({ frames }: Pick<RunFacts, "frames">, lane: LaneName): boolean {
+  const frame = frames[lane];
+  return frame !== undefined && hasPlans(frame);
+}
+
 /** Whether a lane reused any value up to a step; no if its plan is not recorded. */
 export function reusedBefore(
-  frame: Pick<Frame, "plan" | "positions" | "steps" | "layers"> | undefined,
+  facts: Pick<RunFacts, "frames" | "done">,
+  lane: LaneName,
   last: number,
 ): boolean {
-  if (!frame?.plan.shape[0]) return false;
-  const wide = frame.plan.shape[3];
-  const spare = (wide * 8 - frame.positions) & 7;
-  const bytes = Math.min(last + 1, frame.steps) * frame.layers * SITE_WORDS.length * wide;
-  for (let i = 0; i < bytes; i++) {
-    const whole = (i + 1) % wide ? 255 : (255 << spare) & 255;
-    if ((frame.plan.values[i] & whole) !== whole) return true;
-  }
-  return false;
+  const frame = facts.frames[lane];
+  const rows = plansOf(facts, lane) ? facts.done(lane) : null;
+  if (!frame || !rows) return false;
+  const { shape, values } = rows.done;
+  const count = Math.min(last + 1, frame.steps) * shape[1] * shape[2];
+  return values.subarray(0, count).some((done) => done < frame.positions);
 }
 
 function laneLines({ lane, token }: Choice, place: number, facts: RunFacts): string[] {
@@ -136,8 +145,9 @@ function laneLines({ lane, token }: Choice, place: number, facts: RunFacts): str
   if (!frame || token.row < 0) return [];
   const lines: string[] = [];
   const position = frame.prompt + place;
-  const data = facts.candidates(lane.name);
-  const row = data ? candidateRow(data, token.row, position) : -1;
+  const plans = plansOf(facts, lane.name);
+  const data = plans ? facts.candidates(lane.name, token.row) : null;
+  const row = data ? candidateRow(data, position) : -1;
   if (data && row >= 0) {
     const best = candidateList(data, row).map(
       ({ piece, prob }) => `${quoted(piece)} ${prob.toFixed(3)}`,
@@ -146,18 +156,17 @@ function laneLines({ lane, token }: Choice, place: number, facts: RunFacts): str
       `Candidates of lane ${nameOf(lane)} for this token at step ${lane.stepNumber(token.row)}: ${best.join(", ")}.`,
     );
   }
-  if (frame.plan.shape[0]) lines.push(recomputedWords(lane, frame, token.row, position));
+  const rows = plans ? facts.token(lane.name, position) : null;
+  if (rows) lines.push(recomputedWords(lane, frame, token.row, rows));
   return lines;
 }
 
-function recomputedWords(lane: Lane, frame: Frame, last: number, position: number): string {
+function recomputedWords(lane: Lane, frame: Frame, last: number, rows: TokenRows): string {
   const steps = Math.min(last + 1, frame.steps);
   const all = steps * frame.layers;
   const done = SITE_WORDS.map((_, site) => {
     let count = 0;
-    for (let s = 0; s < steps; s++) {
-      for (let l = 0; l < frame.layers; l++) count += bit(frame.plan, position, s, l, site);
-    }
+    for (let l = 0; l < frame.layers; l++) count += timesDone(rows, steps, l, site);
     return count;
   });
   const counts = SITE_WORDS.map((name, site) => `${name} ${done[site]}`).join(", ");

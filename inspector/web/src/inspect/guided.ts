@@ -47,17 +47,15 @@ export interface GuiderNumbers {
 
 type List<V extends Values = Float32Array> = NdArray<V>;
 
-/** A run with a guider: S steps, G answer tokens, J drafted tokens, H tokens of the guider. */
+/** A run with a guider, of S steps. */
 export interface Guided {
   asked: true;
   about: GuiderAbout;
   rule: GuiderRule;
-  /** The verdicts that the codes of `cells` stand for. */
+  /** The verdicts that codes stand for. */
   names: readonly Verdict[];
-  /** Whether the verdict on each token was recorded: else J and H are 0. */
+  /** Whether the verdict on each token was recorded. */
   recorded: boolean;
-  /** [S, G]: an index of `names`, or NO_DATA for a token that was not drafted. */
-  cells: NdArray<Uint8Array>;
   /** Tokens drafted and accepted in each step, and the mean of the accepted ones so far [S]. */
   drafted: List<Int32Array>;
   accepted: List<Int32Array>;
@@ -69,13 +67,19 @@ export interface Guided {
   reached: List;
   needed: List;
   numbers: GuiderNumbers;
+}
+
+/** The code of the verdict on an answer token in a step; NO_DATA if it was not drafted. */
+export type VerdictCode = (step: number, place: number) => number;
+
+/** What a step drafted: J tokens, which H tokens of the guider spell. */
+export interface GuidedStep {
   /** Texts of tokens of the diffusion model, and of the guider, by id. */
   pieces: Partial<Record<string, Piece>>;
   guider_pieces: Partial<Record<string, Piece>>;
   /** [J, 2]: the first and last guider token that spell a drafted one; -1 if not checked. */
   span: List<Int32Array>;
-  /** [J]: step, position, id, both probabilities (the guider's NaN if unknown) and agreement. */
-  draft_step: NdArray;
+  /** [J]: position, id, both probabilities (the guider's NaN if unknown) and agreement. */
   draft_position: NdArray;
   draft_id: NdArray;
   draft_p_f: List;
@@ -90,7 +94,17 @@ export interface Guided {
   guider_top_p: List;
 }
 
-/** The document of the server. */
+/** The tokens drafted in all steps, P of them. */
+export interface GuidedPoints {
+  /** [P]: step, position, both probabilities (the guider's NaN if unknown) and verdict. */
+  draft_step: NdArray;
+  draft_position: NdArray;
+  draft_p_f: List;
+  draft_p_g: List;
+  verdict: NdArray;
+}
+
+/** What is known of a run, with or without a guider. */
 export type GuiderData = Guided | { asked: false };
 
 /** What the views of the guider read of the times of a run. */

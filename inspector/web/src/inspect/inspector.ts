@@ -1,59 +1,24 @@
 import { part, write } from "../base/dom.ts";
 import { quoted } from "../base/pieces.ts";
+import { OncePerFrame } from "../figures/frames.ts";
 import { LANES, type LaneName } from "../race/messages.ts";
 import { recordWords } from "../race/report.ts";
 import type { Align, Store } from "../race/store.ts";
 import { unpack } from "./arrays.ts";
 import { Cursor, type Spot } from "./cursor.ts";
-import { emptyViews, hasLevel, levelWords } from "./empty_views.ts";
+import { emptyViews, levelWords } from "./empty_views.ts";
+import type { Ask, Branch, InspectorOptions, RecordWish } from "./inspector_options.ts";
 import { tellingStep } from "./opening.ts";
 import { Panel } from "./panel.ts";
+import { documentOf } from "./slice.ts";
+import { Slices } from "./slices.ts";
 import { Tabs } from "./tabs.ts";
-import { isMissing, type Frame, type Level, type View } from "./view.ts";
+import { hasLevel, isMissing, type Frame, type View } from "./view.ts";
 import { card } from "./views/card.ts";
 import { HOME, VIEWS, type ViewName } from "./views/index.ts";
 
-const READING = "Reading …";
-
-/** Asks the server for a document of a lane: a JSON text. */
-export type Ask = (run: string, lane: LaneName, name: string) => Promise<string>;
-
-/** A wish to continue a lane of a run from before a step. */
-export interface Branch {
-  run: string | null;
-  lane: LaneName;
-  step: number;
-  /** `parent`: with the settings of the run; `form`: with those of lane B in the form. */
-  settings: string;
-  /** Answer tokens and the ids that they get; -1 masks a token again. */
-  edits: readonly (readonly [number, number])[];
-}
-
-/** A wish to record the runs again. */
-export interface RecordWish {
-  level: "layers" | "probe";
-  /** Steps to probe, from 0 and counted with those before a branch; none: spread evenly. */
-  probe_at: readonly number[];
-}
-
-/** What the inspector needs from the race. */
-export interface InspectorOptions {
-  root: HTMLElement;
-  store: Store;
-  ask: Ask;
-  /** The pinned spot has moved. */
-  onMove: (spot: Readonly<Spot>) => void;
-  /** The reader asks for a branch. */
-  onBranch: (branch: Branch) => void;
-  /** The reader asks for a recording. */
-  onRecord: (wish: RecordWish) => void;
-  /** How the frames of the two lanes are matched at the moment. */
-  align: () => Align;
-  /** Whether a recorded example is shown of which the reader has seen nothing yet but the end. */
-  atRest: () => boolean;
-  /** The page is a replay file: nothing can be recorded. */
-  offline: boolean;
-}
+/** What all views share of a lane. */
+const FRAME = { view: "frame" };
 
 /** The inspector: a cursor, the views as tabs, and the card of the chosen token. */
 export class Inspector {
@@ -70,6 +35,8 @@ export class Inspector {
   readonly watchers: (() => void)[] = [];
   frames: Partial<Record<LaneName, Frame>> = {};
   name: ViewName = HOME;
+  /** The slices of the views. */
+  readonly slices: Slices;
   /** Whether the inspector was on the screen; before, nothing is loaded. */
   seen = false;
   /** Changes whenever the documents change. */
@@ -81,14 +48,19 @@ export class Inspector {
   private readonly documents = new Map<string, Record<string, unknown>>();
   private readonly tabs: Tabs;
   private card: Panel | null = null;
+  private readonly come = new OncePerFrame();
+  /** Whether the cursor was put into the run, once its frames were there. */
+  private placed = false;
   /** The run at whose telling step the inspector was opened. */
   private opened: string | null = null;
 
   constructor(options: InspectorOptions) {
-    const { root, store, ask, onMove, onBranch, onRecord, align, atRest, offline } = options;
+    const { root, store, ask, source, onMove, onBranch, onRecord, align, atRest, offline } =
+      options;
     this.root = root;
     this.store = store;
     this.ask = ask;
+    this.slices = new Slices({ source, onCome: () => this.come.run(() => this.draw()) });
     this.onMove = onMove;
     this.onBranch = onBranch;
     this.onRecord = onRecord;
@@ -122,7 +94,7 @@ export class Inspector {
       if (!entries.some((entry) => entry.isIntersecting)) return;
       watch.disconnect();
       this.seen = true;
-      void this.load();
+      this.load();
     });
     watch.observe(this.root);
     new MutationObserver(() => this.draw()).observe(document.body, { attributeFilter: ["class"] });
@@ -163,7 +135,8 @@ export class Inspector {
     this.name = name;
     this.seen = true;
     this.markTab();
-    void this.load();
+    this.load();
+    this.slices.supersede();
   }
 
   /** The choices of the open view that are not those it starts with, by the control's name. */
@@ -195,12 +168,14 @@ export class Inspector {
     if (key === this.key) return;
     this.key = key;
     this.frames = {};
+    this.placed = false;
     this.asked.clear();
     this.documents.clear();
-    void this.load();
+    this.slices.reset(this.store.run ?? "", version);
+    this.load();
   }
 
-  /** A document of a lane; `{missing: reason}` if it cannot be read. */
+  /** A document of a lane's timed run; `{missing: reason}` if it cannot be read. */
   async fetch(lane: LaneName, name: string): Promise<Record<string, unknown>> {
     const key = lane + "/" + name;
     const asked = this.asked.get(key);
@@ -215,28 +190,44 @@ export class Inspector {
     return coming;
   }
 
-  /** Load the documents of the open view and of the token card, then draw. */
-  async load(): Promise<void> {
+  /** Load the documents of the open view, and draw. */
+  load(): void {
     const { key } = this;
-    const lanes = this.store.started.map((lane) => lane.name);
-    if (!lanes.length || this.store.live || !this.seen) return this.draw();
-    for (const lane of lanes) {
-      const frame = await this.fetch(lane, "frame");
-      if (key !== this.key) return;
-      if (isMissing(frame)) continue;
-      const first = this.store.lanes[lane].before;
-      this.frames[lane] = { ...(frame as Omit<Frame, "first">), first };
+    const wanted = this.readable ? (VIEWS[this.name].documents ?? []) : [];
+    for (const lane of this.store.started) {
+      for (const name of wanted)
+        void this.fetch(lane.name, name).then(() => key === this.key && this.draw());
     }
+    this.draw();
+  }
+
+  /** Whether the documents of the open view are there. */
+  private hasDocuments(): boolean {
+    const wanted = VIEWS[this.name].documents ?? [];
+    return this.store.started.every((lane) => wanted.every((name) => this.given(lane.name, name)));
+  }
+
+  /** Whether there is a run whose data can be read, and the inspector was on the screen. */
+  private get readable(): boolean {
+    return this.store.started.length > 0 && !this.store.live && this.seen;
+  }
+
+  /** Take the frames of all lanes once they are there, and go to the place to begin with. */
+  private takeFrames(): void {
+    if (!this.readable) return;
+    const lanes = this.store.started.map((lane) => lane.name);
+    const found = lanes.map((lane) => this.slices.get(lane, FRAME));
+    if (!found.every((one) => one !== undefined)) return;
+    lanes.forEach((lane, i) => {
+      const frame = found[i];
+      if (isMissing(frame)) return;
+      const first = this.store.lanes[lane].before;
+      this.frames[lane] ??= { ...documentOf<Omit<Frame, "first">>(frame), first };
+    });
+    if (this.placed || !Object.keys(this.frames).length) return;
+    this.placed = true;
     this.settle(lanes);
     this.openRun();
-    this.draw();
-    for (const [source, level] of [...sources(VIEWS[this.name]), ...sources(card)]) {
-      for (const lane of lanes) {
-        if (this.keeps(lane, level)) await this.fetch(lane, source);
-        if (key !== this.key) return;
-      }
-    }
-    this.draw();
   }
 
   private settle(lanes: LaneName[]): void {
@@ -263,11 +254,6 @@ export class Inspector {
     return { lane, step: (frame?.steps ?? 1) - 1 };
   }
 
-  private keeps(lane: LaneName, level: Level): boolean {
-    const frame = this.frames[lane];
-    return frame !== undefined && hasLevel(frame, level);
-  }
-
   /** A document of a lane, once it is loaded; it may be `Missing`. */
   given(lane: LaneName, source: string): Record<string, unknown> | undefined {
     return this.documents.get(lane + "/" + source);
@@ -291,48 +277,63 @@ export class Inspector {
     return open;
   }
 
-  /** Why the open view cannot be drawn; empty if it can. */
-  private lack(view: View): string {
+  /** Why the open view cannot be drawn; empty if it can, null while the run's data is read. */
+  private lack(view: View): string | null {
     const { frame, store } = this;
     if (store.state === "recording") return "Recording … " + store.message;
     if (store.live) return "The views open when the run ends.";
     if (!store.started.length) return "There is no run yet.";
     if (!frame) {
-      const unread = this.given(this.cursor.now.lane, "frame");
-      return unread && isMissing(unread) ? unread.missing : READING;
+      const unread = this.readable && this.slices.get(this.cursor.now.lane, FRAME);
+      return unread && isMissing(unread) ? unread.missing : null;
     }
-    if (!hasLevel(frame, view.level)) {
-      const lacks = levelWords(view);
-      if (this.offline) return lacks;
-      return lacks + " Press Record above to run it again, without timing, with the recorder on.";
-    }
-    if (!view.source) return "";
-    const found = this.given(this.cursor.now.lane, view.source);
-    if (!found) return READING;
-    return isMissing(found) ? found.missing : "";
+    if (hasLevel(frame, view.level)) return "";
+    const lacks = levelWords(view);
+    if (this.offline) return lacks;
+    return lacks + " Press Record above to run it again, without timing, with the recorder on.";
   }
 
   /** Draw the bar, the open view and the token card. */
   draw(): void {
-    const panel = this.panel();
-    const view = VIEWS[this.name];
+    this.slices.begin();
+    this.takeFrames();
     this.drawBar();
-    const lack = this.lack(view);
-    this.root.dataset.ready = lack ? "" : this.name;
-    if (lack) panel.say(lack);
-    else panel.draw(view.source && this.given(this.cursor.now.lane, view.source));
-    this.drawCard();
+    const panel = this.panel();
+    const drawn = this.drawView(panel) && panel.complete && this.hasDocuments();
+    const told = this.drawCard();
+    this.root.dataset.ready = drawn && told ? this.name : "";
+    this.slices.end();
     this.markEmpty();
     for (const watcher of this.watchers) watcher();
   }
 
-  private drawCard(): void {
+  /** Draw the open view, or say why it cannot be drawn; whether it was drawn. */
+  private drawView(panel: Panel): boolean {
+    const view = VIEWS[this.name];
+    const lack = this.lack(view);
+    if (lack) {
+      panel.say(lack);
+      return false;
+    }
+    const data = lack === null ? undefined : view.source && panel.slice(view.source);
+    if (lack === null || (view.source && !data)) panel.await();
+    else if (data && isMissing(data)) panel.say(data.missing);
+    else {
+      panel.draw(data && documentOf(data));
+      return true;
+    }
+    return false;
+  }
+
+  /** Draw the card of the chosen token; false while its data is read. */
+  private drawCard(): boolean {
     const node = this.find("card");
     const { position } = this.cursor.now;
     node.hidden = position === null || !this.frame || position >= this.frame.positions;
-    if (node.hidden) return;
+    if (node.hidden) return true;
     this.card ??= new Panel(node, "card", card, this);
     this.card.draw(undefined);
+    return this.card.complete;
   }
 
   private drawBar(): void {
@@ -393,8 +394,4 @@ export class Inspector {
       position < frame.prompt || frame.before.values[position] || (at >= 0 && at < step);
     return known ? quoted(this.store.lanes[name].pieces.get(frame.ids.values[position])) : "mask";
   }
-}
-
-function sources(view: View): (readonly [string, Level])[] {
-  return [...(view.source ? [[view.source, view.level] as const] : []), ...(view.also ?? [])];
 }

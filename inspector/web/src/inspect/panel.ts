@@ -6,7 +6,10 @@ import type { Lane } from "../race/lane.ts";
 import { LANES, type LaneName } from "../race/messages.ts";
 import type { Spot } from "./cursor.ts";
 import type { Inspector } from "./inspector.ts";
-import type { Control, Frame, View } from "./view.ts";
+import type { CellMap } from "./cell_map.ts";
+import { readMap, type MapWish } from "./map_reading.ts";
+import { documentOf, type Query, type Slice } from "./slice.ts";
+import { isMissing, type Control, type Frame, type Missing, type View } from "./view.ts";
 
 /** A view on the page: its text, its controls and its figures. */
 export class Panel {
@@ -21,6 +24,10 @@ export class Panel {
   private readonly sides: Partial<Record<LaneName, Panel>> = {};
   /** The lane that it stands for; null for that of the cursor. */
   private only: LaneName | null = null;
+  /** What the last drawing still waits for. */
+  private lacking = 0;
+  /** The data of which the figures are, and whether there are any. */
+  private shown: string | null = null;
 
   constructor(
     parent: HTMLElement,
@@ -197,7 +204,11 @@ export class Panel {
   /** Give a figure its place after those that are there already. */
   place(name: string): void {
     if (name in this.figures) return;
-    this.figures[name] = new Figure(name, () => this.about());
+    this.figures[name] = new Figure(
+      name,
+      () => this.about(),
+      () => this.inspector.draw(),
+    );
     this.body.append(this.figures[name].root);
   }
 
@@ -235,6 +246,70 @@ export class Panel {
     this.body.hidden = Boolean(text);
   }
 
+  /** Wait for the view's principal data; a view that was drawn stays meanwhile. */
+  await(): void {
+    this.begin();
+    this.lacking = 1;
+    this.root.ariaBusy = "true";
+    if (this.shown === null) this.say("Reading …");
+  }
+
+  /** Whether the last drawing has all its data. */
+  get complete(): boolean {
+    return this.lacking === 0;
+  }
+
+  /** A slice of a lane, by default that of the cursor; undefined while it is on its way. */
+  slice(query: Query, lane = this.cursor.lane): Slice | Missing | undefined {
+    const found = this.inspector.slices.get(lane, query);
+    if (found === undefined) this.base.lacking++;
+    return found;
+  }
+
+  /** A slice as a document; null if it is on its way, or missing. */
+  part<Data extends object>(query: Query, lane = this.cursor.lane): Data | null {
+    const found = this.slice(query, lane);
+    return found && !isMissing(found) ? documentOf<Data>(found) : null;
+  }
+
+  /**
+   * The documents of slices that a figure shows; null if one is on its way, or missing, which the
+   * figure says.
+   */
+  parts<All extends Record<string, object>>(
+    figure: Figure,
+    queries: { readonly [Name in keyof All]: Query },
+    lane = this.cursor.lane,
+  ): All | null {
+    const found: Record<string, object> = {};
+    let waits = false;
+    for (const [name, query] of Object.entries<Query>(queries)) {
+      const slice = this.slice(query, lane);
+      if (!slice) waits = true;
+      else if (isMissing(slice)) {
+        figure.wait(slice.missing);
+        return null;
+      } else found[name] = documentOf(slice);
+    }
+    if (waits) figure.wait(null);
+    return waits ? null : (found as All);
+  }
+
+  /** The cells of a heat map; null if they are on their way, or missing, which the figure says. */
+  map(wish: MapWish, figure = this.figure(wish.figure)): CellMap | null {
+    return readMap(this, figure, wish);
+  }
+
+  /** Ask for a slice that the reader may want next, once nothing else is on its way. */
+  ahead(query: Query): void {
+    if (this.complete) this.inspector.slices.ahead(this.cursor.lane, query);
+  }
+
+  /** The panel itself, of which those of the lanes are made. */
+  private get base(): Panel {
+    return this.only === null ? this : (Object.getPrototypeOf(this) as Panel);
+  }
+
   /** Move the cursor, or preview a place; null ends the preview. */
   pick(place: Partial<Spot> | null, pin: boolean): void {
     const { cursor } = this.inspector;
@@ -243,10 +318,22 @@ export class Panel {
     else cursor.hover(whole);
   }
 
+  /** A drawing begins. Pictures of another run, or of another version of it, are not kept. */
+  private begin(): void {
+    const { key } = this.inspector;
+    this.lacking = 0;
+    if (this.shown === key || this.shown === null) return;
+    this.shown = null;
+    for (const figure of Object.values(this.figures)) figure.forget();
+  }
+
   /** Draw the view. */
   draw(data: unknown): void {
+    this.begin();
     this.say("");
+    this.shown = this.inspector.key;
     this.view.draw(this, data);
+    this.root.ariaBusy = String(!this.complete);
   }
 
   /** The text of a position before a step. */

@@ -3,9 +3,15 @@ import { plural } from "../base/format.ts";
 import { quoted } from "../base/pieces.ts";
 import type { Lane } from "../race/lane.ts";
 import { at } from "./arrays.ts";
-import { firstSplit, namesOf, reusedBefore, type RunFacts } from "./first_split.ts";
+import { firstSplit, namesOf, plansOf, reusedBefore, type RunFacts } from "./first_split.ts";
 import { SITE_OPTIONS } from "./quantities.ts";
-import { predictions, predictionWords, type ErrorData } from "./views/error.ts";
+import {
+  predictions,
+  predictionWords,
+  type ErrorData,
+  type MeanErrors,
+  type ProbedPredictions,
+} from "./probes.ts";
 
 /** An answer token, from 0, and the id that a lane committed there. */
 interface Commit {
@@ -106,11 +112,11 @@ function earliestToken(a: Lane, b: Lane, { step }: Parting): string[] {
   return [`The first token that differs is answer token ${best.place + 1}: ${words.join(", ")}.`];
 }
 
-function partingCause({ step }: Parting, lanes: readonly Lane[], { frames }: RunFacts): string {
+function partingCause({ step }: Parting, lanes: readonly Lane[], facts: RunFacts): string {
   const same = "Before that step both lanes had the same canvas";
-  if (!lanes.every(({ name }) => frames[name]?.plan.shape[0]))
+  if (!lanes.every(({ name }) => plansOf(facts, name)))
     return `${same}. Record and probe that step to see which layer erred in it.`;
-  const spared = lanes.filter((lane) => reusedBefore(frames[lane.name], step - lane.before));
+  const spared = lanes.filter((lane) => reusedBefore(facts, lane.name, step - lane.before));
   if (!spared.length)
     return `${same}, and no value had been reused, so they part by their rules for choosing tokens.`;
   return (
@@ -120,16 +126,20 @@ function partingCause({ step }: Parting, lanes: readonly Lane[], { frames }: Run
 }
 
 /** The index of a step among the probed ones of a lane, -1 if it was not probed. */
-export function probeOf(data: ErrorData | null, lane: Lane, step: number): number {
+export function probeOf(data: Pick<ErrorData, "step"> | null, lane: Lane, step: number): number {
   return data ? data.step.values.indexOf(step - lane.before) : -1;
 }
 
-/** The layers of a probed step, that with the largest mean error of a site first. */
-export function rankedLayers(data: ErrorData, probe: number, site: number): LayerError[] {
-  const [, layers, sites] = data.mean.shape;
+/** The layers of a probed step by the mean errors of all sites: the largest of a site first. */
+export function rankedLayers(
+  errors: readonly MeanErrors[],
+  probe: number,
+  site: number,
+): LayerError[] {
+  const layers = errors[0].mean.shape[1];
   const found = Array.from({ length: layers }, (_, layer) => ({
     layer,
-    means: Array.from({ length: sites }, (_, s) => at(data.mean, probe, layer, s)),
+    means: errors.map(({ mean }) => at(mean, probe, layer)),
   }));
   const size = ({ means }: LayerError): number => (Number.isNaN(means[site]) ? -1 : means[site]);
   return found.sort((one, other) => size(other) - size(one) || one.layer - other.layer);
@@ -149,10 +159,15 @@ export function rankingWords(lane: Lane, ranked: readonly LayerError[], site: nu
   return `Lane ${name}: the first layer with an error is layer ${first + 1}; later layers get its error as input and add their own.${most}`;
 }
 
-/** What the exact network would have predicted where the lanes part. */
-export function exactLines(found: Parting, lane: Lane, data: ErrorData, prompt: number): string[] {
+/** What the exact network would have predicted in the step where the lanes part. */
+export function exactLines(
+  found: Parting,
+  lane: Lane,
+  data: ProbedPredictions,
+  prompt: number,
+): string[] {
   const places = new Set([...(found.a ?? []), ...(found.b ?? [])].map(({ place }) => place));
-  const here = predictions(data, prompt, probeOf(data, lane, found.step));
+  const here = predictions(data, prompt);
   const named = here.filter(({ place }) => places.has(place)).slice(0, MOST_NAMED);
   if (!named.length) return [];
   return [`Lane ${lane.name.toUpperCase()}, ${named.map(predictionWords).join("; ")}.`];

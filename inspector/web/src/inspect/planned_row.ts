@@ -1,6 +1,7 @@
 import { plural } from "../base/format.ts";
-import { at, bit, type NdArray } from "./arrays.ts";
-import { DRIFT, NO_DATA, type DriftData } from "./codes.ts";
+import { at, type NdArray } from "./arrays.ts";
+import { DRIFT, NO_DATA } from "./codes.ts";
+import { driftCode, isDone, siteDone, type PlanBits, type TokenRows } from "./plans.ts";
 import { SITES } from "./sites.ts";
 import type { Frame } from "./view.ts";
 
@@ -12,6 +13,14 @@ export interface PlanFacts {
   due: NdArray;
   /** The policy's quantities, each a list with a value for every layer. */
   facts?: Readonly<Record<string, unknown>>;
+}
+
+/** What was recorded of a row in all steps, and of all rows in its step. */
+export interface RowFacts {
+  token: TokenRows;
+  plan: PlanBits;
+  /** Drift codes of a quantity of all rows [layers, positions]; null if they are not known. */
+  drifts: (quantity: string) => NdArray | null;
 }
 
 /** A row in one step and one layer, all counted from 0. */
@@ -55,13 +64,13 @@ export class PlannedRow {
   constructor(
     readonly frame: Frame,
     private readonly rules: PlanFacts,
-    private readonly drift: DriftData | null,
+    private readonly facts: RowFacts,
     { step, layer, position }: RowCell,
   ) {
     this.step = step;
     this.layer = layer;
     this.position = position;
-    this.computed = SITES.map((_, site) => this.done(step, site, position));
+    this.computed = SITES.map((_, site) => siteDone(facts.token, step, layer, site));
     const start = frame.prompt + frame.block * frame.blocks.values[step];
     this.answer = frame.prompt - rules.shift;
     this.blockEnd = start + frame.block;
@@ -70,13 +79,16 @@ export class PlannedRow {
     else this.region = inBlock ? 1 : 2;
   }
 
-  private done(step: number, site: number, position: number): boolean {
-    return bit(this.frame.plan, position, step, this.layer, site) === 1;
+  /** Whether any of the four values of the row is computed in a step, in this layer. */
+  private doneAny(step: number): boolean {
+    return at(this.facts.token.sites, step, this.layer) > 0;
   }
 
-  /** Whether any of the four values of a position is computed in a step, in this layer. */
-  private doneAny(step: number, position: number): boolean {
-    return SITES.some((_, site) => this.done(step, site, position));
+  /** Whether a value of a position, or any of them, is computed in the step of the row. */
+  private doneHere(position: number, site: number | null): boolean {
+    const { plan } = this.facts;
+    if (site !== null) return isDone(plan, this.layer, site, position);
+    return SITES.some((_, one) => isDone(plan, this.layer, one, position));
   }
 
   /** Whether the row comes after the current block. */
@@ -101,7 +113,7 @@ export class PlannedRow {
 
   /** The value of a fact in this layer; null if it has none. */
   fact(name: string): number | null {
-    const facts = this.rules.facts;
+    const { facts } = this.rules;
     const values = facts && Object.hasOwn(facts, name) ? facts[name] : null;
     const value: unknown = Array.isArray(values) ? values[this.layer] : null;
     return typeof value === "number" ? value : null;
@@ -116,7 +128,7 @@ export class PlannedRow {
 
   /** Whether the row is recomputed in a later step. */
   get again(): boolean {
-    return this.seek(1, (step) => this.doneAny(step, this.position)) >= 0;
+    return this.seek(1, (step) => this.doneAny(step)) >= 0;
   }
 
   private times(holds: (step: number) => boolean): string {
@@ -132,7 +144,7 @@ export class PlannedRow {
 
   /** The last and the next step that compute the row in this layer. */
   computedTimes(): string {
-    return this.times((step) => this.doneAny(step, this.position));
+    return this.times((step) => this.doneAny(step));
   }
 
   /** The last and the next step that refresh a region, that of the row for an empty name. */
@@ -144,20 +156,18 @@ export class PlannedRow {
   share(site: string, area: string): string {
     const from = area === "answer" ? this.answer : 0;
     const rows = this.frame.positions - from;
-    const place = SITES.indexOf(site);
+    const place = site ? SITES.indexOf(site) : null;
     let count = 0;
-    for (let x = from; x < this.frame.positions; x++)
-      if (site ? this.done(this.step, place, x) : this.doneAny(this.step, x)) count++;
+    for (let x = from; x < this.frame.positions; x++) if (this.doneHere(x, place)) count++;
     return `${count} of ${plural(rows, "row")} (${Math.round((100 * count) / rows)} %)`;
   }
 
   /** The drift codes of the answer's rows; null unless all are known and the row is one of them. */
   private answerCodes(quantity: string): number[] | null {
-    const place = this.drift?.quantities.indexOf(quantity) ?? -1;
-    if (!this.drift || place < 0 || this.position < this.answer) return null;
+    const drifts = this.position < this.answer ? null : this.facts.drifts(quantity);
+    if (!drifts) return null;
     const codes: number[] = [];
-    for (let x = this.answer; x < this.frame.positions; x++)
-      codes.push(at(this.drift.drift, this.step, this.layer, place, x));
+    for (let x = this.answer; x < this.frame.positions; x++) codes.push(at(drifts, this.layer, x));
     return codes.includes(NO_DATA) ? null : codes;
   }
 
@@ -175,8 +185,8 @@ export class PlannedRow {
     const codes = this.answerCodes(quantity);
     if (!codes) return "";
     const place = SITES.indexOf(site);
-    const taken = codes.filter((_, i) => this.done(this.step, place, this.answer + i));
-    const left = codes.filter((_, i) => !this.done(this.step, place, this.answer + i));
+    const taken = codes.filter((_, i) => this.doneHere(this.answer + i, place));
+    const left = codes.filter((_, i) => !this.doneHere(this.answer + i, place));
     if (!taken.length || !left.length || Math.min(...taken) < Math.max(...left)) return "";
     const own = codes[this.position - this.answer];
     const lowest = smallDrift(Math.min(...taken));
@@ -188,9 +198,7 @@ export class PlannedRow {
 
   /** The drift of a quantity of the row; empty if it is unknown. */
   drifted(quantity: string): string {
-    const place = this.drift?.quantities.indexOf(quantity) ?? -1;
-    if (!this.drift || place < 0) return "";
-    const code = at(this.drift.drift, this.step, this.layer, place, this.position);
+    const code = driftCode(this.facts.token, quantity, this.step, this.layer, NO_DATA);
     if (code === NO_DATA) return "";
     return DRIFT[code] < 1e-4 ? "less than 0.0001" : DRIFT[code].toPrecision(2);
   }

@@ -1,9 +1,11 @@
 import type { LaneName } from "../race/messages.ts";
 import type { Row } from "../race/lane.ts";
 import type { Inspector } from "./inspector.ts";
-import type { DriftData } from "./codes.ts";
+import type { NdArray } from "./arrays.ts";
 import type { RowCell } from "./planned_row.ts";
-import { isMissing } from "./view.ts";
+import { driftOfRows, planOfStep, tokenRows, type PlanBits, type TokenRows } from "./plans.ts";
+import { documentOf, type Query, type Slice } from "./slice.ts";
+import { hasLevel, hasPlans, isMissing, type Missing } from "./view.ts";
 import { Why, type Rules } from "./why.ts";
 
 const FULL = 0; // as in `engine.core.events.KINDS`
@@ -17,20 +19,42 @@ export function unrecordedWords(step: Row, name: string, rows: number): string {
   return `In ${name}, up to ${step.rows} of ${rows} rows were computed; which ones is not recorded.`;
 }
 
-/** Why a row of a lane was recomputed or reused, as far as it is known. */
-export function rowReason(inspector: Inspector, lane: LaneName, cell: RowCell): string {
+/**
+ * Why a row of a lane was recomputed or reused, as far as it is known; null while that is read.
+ * `get` gives the lane's slices.
+ */
+export function rowReason(
+  inspector: Inspector,
+  lane: LaneName,
+  cell: RowCell,
+  get: (query: Query) => Slice | Missing | undefined,
+): string | null {
   const frame = inspector.frames[lane];
-  if (!frame) return "Reading …";
-  if (!frame.plan.shape[0]) {
+  if (!frame) return null;
+  if (!hasPlans(frame)) {
     const own = inspector.store.lanes[lane];
     const row = own.rows.at(cell.step);
     const name = `step ${own.stepNumber(cell.step)}`;
     const known = row ? unrecordedWords(row, name, frame.positions) : "";
     return inspector.offline ? known : known + " Press Record in the inspector to see why.";
   }
-  const given = inspector.given(lane, "why");
-  const rules = inspector.document<Rules>(lane, "why");
-  if (!rules) return given && isMissing(given) ? given.missing : "Reading …";
-  const drift = inspector.document<DriftData>(lane, "drift");
-  return new Why(frame, rules, drift, cell).sentence();
+  const why = get({ view: "why" });
+  const token = get(tokenRows(cell.position));
+  const plan = get(planOfStep(cell.step));
+  for (const one of [why, token, plan]) if (one && isMissing(one)) return one.missing;
+  if (!isSlice(why) || !isSlice(token) || !isSlice(plan)) return null;
+  const facts = {
+    token: documentOf<TokenRows>(token),
+    plan: documentOf<PlanBits>(plan),
+    drifts: (quantity: string): NdArray | null => {
+      const known = hasLevel(frame, "layers");
+      const found = known ? get(driftOfRows(quantity, cell.step)) : undefined;
+      return isSlice(found) ? found.arrays.cells : null;
+    },
+  };
+  return new Why(frame, documentOf<Rules>(why), facts, cell).sentence();
+}
+
+function isSlice(found: Slice | Missing | undefined): found is Slice {
+  return found !== undefined && !isMissing(found);
 }

@@ -1,8 +1,7 @@
 import { quoted } from "../base/pieces.ts";
 import { at } from "./arrays.ts";
 import { NO_DATA } from "./codes.ts";
-import type { Guided, Verdict } from "./guided.ts";
-import { rowAt } from "./row_index.ts";
+import type { Guided, GuidedStep, Verdict, VerdictCode } from "./guided.ts";
 import type { Frame } from "./view.ts";
 
 const RANKS = ["first", "second", "third", "fourth", "fifth"];
@@ -58,6 +57,15 @@ export function knownBefore(frame: Frame, position: number, step: number): boole
   return frame.before.values[position] === 1 || (revealed >= 0 && revealed < step);
 }
 
+/** What the verdicts of a run refer to. */
+export interface RulingFacts {
+  about: Guided;
+  frame: Frame;
+  code: VerdictCode;
+  /** The ids of the diffusion model's tokens that end a text. */
+  stops: readonly number[];
+}
+
 /** The guider's verdict on one position in one step, in words. */
 export class Ruling {
   /** The answer token, from 0; negative in the prompt. */
@@ -67,33 +75,44 @@ export class Ruling {
   /** The row of the recorded draft; -1 if there is none. */
   private readonly row: number;
 
-  /** `stops` are the ids of the diffusion model's tokens that end a text. */
+  private readonly about: Guided;
+  private readonly frame: Frame;
+  private readonly code: VerdictCode;
+  private readonly stops: readonly number[];
+
+  /** `data` is of the step; null while it is read. */
   constructor(
-    private readonly data: Guided,
-    private readonly frame: Frame,
-    private readonly stops: readonly number[],
+    { about, frame, code, stops }: RulingFacts,
+    private readonly data: GuidedStep | null,
     private readonly step: number,
     private readonly position: number,
   ) {
+    this.about = about;
+    this.frame = frame;
+    this.code = code;
+    this.stops = stops;
     this.place = position - frame.prompt;
-    const code = this.place < 0 ? NO_DATA : at(data.cells, step, this.place);
-    this.verdict = code === NO_DATA ? null : data.names[code];
-    this.row = rowAt(data.draft_step, data.draft_position, step, position);
+    const verdict = this.place < 0 ? NO_DATA : code(step, this.place);
+    this.verdict = verdict < about.names.length ? about.names[verdict] : null;
+    this.row = data ? data.draft_position.values.indexOf(position) : -1;
   }
 
   /** The whole sentence: both probabilities, the verdict and its reason. */
   sentence(): string {
     if (this.place < 0) return "The prompt is not drafted: choose an answer token.";
+    if (!this.data) return this.head + "reading …";
     if (this.row < 0) return this.head + this.unrecorded();
-    return this.head + this.probabilities() + " " + this.ending();
+    return this.head + this.probabilities(this.data) + " " + this.ending(this.data);
   }
 
   /** Both probabilities and the outcome. */
   short(): string {
+    const { data } = this;
+    if (!data) return this.head + "reading …";
     if (this.row < 0) return this.head + this.unrecorded();
-    const p = this.data.draft_p_g.values[this.row];
+    const p = data.draft_p_g.values[this.row];
     const guider = Number.isNaN(p) ? "unknown" : chance(p);
-    const words = `${this.drafted}, diffusion model ${this.ownChance}, guider ${guider}: `;
+    const words = `${this.drafted(data)}, diffusion model ${this.ownChance(data)}, guider ${guider}: `;
     return this.head + words + this.outcome.toLowerCase();
   }
 
@@ -103,7 +122,7 @@ export class Ruling {
 
   /** Whether the fallback committed the end of the text. */
   private get forced(): boolean {
-    return this.verdict === "stop" && this.data.accepted.values[this.step] === 0;
+    return this.verdict === "stop" && this.about.accepted.values[this.step] === 0;
   }
 
   private get outcome(): string {
@@ -118,25 +137,25 @@ export class Ruling {
     return "known before this step, so it was not drafted.";
   }
 
-  private get drafted(): string {
-    const id = this.data.draft_id.values[this.row];
-    return this.stops.includes(id) ? END : quoted(this.data.pieces[id]);
+  private drafted({ draft_id, pieces }: GuidedStep): string {
+    const id = draft_id.values[this.row];
+    return this.stops.includes(id) ? END : quoted(pieces[id]);
   }
 
   /** The diffusion model's probability. */
-  private get ownChance(): string {
-    return chance(this.data.draft_p_f.values[this.row]);
+  private ownChance({ draft_p_f }: GuidedStep): string {
+    return chance(draft_p_f.values[this.row]);
   }
 
   /** A token of the guider; one without a text ends the text. */
-  private guiderToken(id: number): string {
-    const piece = this.data.guider_pieces[id];
+  private guiderToken({ guider_pieces }: GuidedStep, id: number): string {
+    const piece = guider_pieces[id];
     return piece === undefined ? END : quoted(piece);
   }
 
   /** The guider's tokens that spell the drafted one; none if they do not reach it. */
-  private get tokens(): Judged[] {
-    const { data, row } = this;
+  private tokens(data: GuidedStep): Judged[] {
+    const { row } = this;
     const [first, last] = [at(data.span, row, 0), at(data.span, row, 1)];
     if (first < 0) return [];
     return Array.from({ length: last - first + 1 }, (_, i) => ({
@@ -149,41 +168,41 @@ export class Ruling {
     }));
   }
 
-  private probabilities(): string {
-    const { data, tokens } = this;
-    const draft = `the diffusion model drafts ${this.drafted} with probability ${this.ownChance}`;
+  private probabilities(data: GuidedStep): string {
+    const tokens = this.tokens(data);
+    const draft = `the diffusion model drafts ${this.drafted(data)} with probability ${this.ownChance(data)}`;
     if (!tokens.length)
       return draft + "; the guider's tokens do not reach it, so it was not checked.";
-    const each = tokens.map(({ id, p }) => this.guiderToken(id) + " " + chance(p)).join(", ");
-    const own = data.about.shared ? "" : ` In the guider's tokens it is ${each}.`;
-    return draft + "; " + this.guess(tokens) + "." + own;
+    const each = tokens.map(({ id, p }) => this.guiderToken(data, id) + " " + chance(p)).join(", ");
+    const own = this.about.about.shared ? "" : ` In the guider's tokens it is ${each}.`;
+    return draft + "; " + this.guess(data, tokens) + "." + own;
   }
 
   /** What the guider gives the token, and its own choice. */
-  private guess(tokens: readonly Judged[]): string {
+  private guess(data: GuidedStep, tokens: readonly Judged[]): string {
     const one = decisive(tokens);
-    const whole = this.data.draft_p_g.values[this.row];
+    const whole = data.draft_p_g.values[this.row];
     const gives = Number.isNaN(whole) ? "" : "the guider gives it " + chance(whole);
-    const part = tokens.length > 1 ? ", of which " + this.guiderToken(one.id) : "";
+    const part = tokens.length > 1 ? ", of which " + this.guiderToken(data, one.id) : "";
     if (one.rank === 0) {
       const said = (gives || "the guider") + part;
       return said + (part || !gives ? " is its first choice" : ", its first choice");
     }
     const rank = (part ? " is its " : ", its ") + rankWords(one.rank);
-    const other = this.guiderToken(one.top);
+    const other = this.guiderToken(data, one.top);
     return gives + part + `${rank} choice after ${other} with ${chance(one.best)}`;
   }
 
-  private ending(): string {
-    const { tokens } = this;
+  private ending(data: GuidedStep): string {
+    const tokens = this.tokens(data);
     if (!tokens.length) return "";
-    const ok = this.data.draft_ok.values[this.row] === 1;
+    const ok = data.draft_ok.values[this.row] === 1;
     return this.outcome + ": " + this.reason(decisive(tokens), ok) + this.after() + ".";
   }
 
   /** How the rule judges a token of the guider; `whole` is its verdict on the drafted token. */
   private reason({ p, ok, rank, best }: Judged, whole: boolean): string {
-    const { rule, k, tau } = this.data.rule;
+    const { rule, k, tau } = this.about.rule;
     if (ok !== whole) return "the guider does not accept all of its tokens that spell it";
     const not = ok ? "" : "not ";
     const share = `${tau} × its highest, ${chance(best)}`;
@@ -202,7 +221,7 @@ export class Ruling {
   private after(): string {
     const { verdict, forced } = this;
     if (verdict === "fallback" || forced) {
-      const { fallback } = this.data.rule;
+      const { fallback } = this.about.rule;
       const whose = fallback === "ar" ? "the guider's" : "the diffusion model's";
       return `; because no token was accepted, ${whose} token was committed there (fallback ${fallback})`;
     }
@@ -216,10 +235,10 @@ export class Ruling {
 
   /** The first answer token of the step that the guider did not accept; -1 if there is none. */
   private firstMismatch(): number {
-    const { cells, names } = this.data;
-    for (let x = 0; x < cells.shape[1]; x++) {
-      const code = at(cells, this.step, x);
-      if (code !== NO_DATA && ["mismatch", "fallback"].includes(names[code])) return x;
+    const { names } = this.about;
+    for (let x = 0; x < this.frame.positions - this.frame.prompt; x++) {
+      const code = this.code(this.step, x);
+      if (code < names.length && ["mismatch", "fallback"].includes(names[code])) return x;
     }
     return -1;
   }

@@ -1,7 +1,7 @@
 /** Views that can show both lanes beside each other. */
-import type { LaneName } from "../race/messages.ts";
+import { LANES } from "../race/messages.ts";
 import type { Panel } from "./panel.ts";
-import type { Control } from "./view.ts";
+import { hasLevel, type Control } from "./view.ts";
 
 /** The control that chooses between one lane and both. */
 export const SIDES_CONTROL: Control = {
@@ -14,17 +14,16 @@ export const SIDES_CONTROL: Control = {
   ],
 };
 
-/** The documents of both lanes if both are to be shown and are there; otherwise null. */
-export function bothSides<Data>(
-  panel: Panel,
-  source: string,
-): Readonly<Record<LaneName, Data>> | null {
-  const { inspector } = panel;
+/** Whether both lanes are to be shown, and can be; a note says if they cannot. */
+export function bothSides(panel: Panel): boolean {
+  const { frames } = panel.inspector;
   const wanted = panel.choice("lanes") === "both";
-  const [a, b] = [inspector.document<Data>("a", source), inspector.document<Data>("b", source)];
+  const recorded = LANES.every((lane) => {
+    const frame = frames[lane];
+    return frame !== undefined && hasLevel(frame, "layers");
+  });
   const note = panel.block("sides", "p", "ds-room ds-wide");
-  const there = a !== null && b !== null && inspector.frames.a && inspector.frames.b;
-  note.hidden = !wanted || Boolean(there);
+  note.hidden = !wanted || recorded;
   note.textContent = "Only this lane has been recorded, so it is shown alone.";
-  return wanted && there ? { a, b } : null;
+  return wanted && recorded;
 }

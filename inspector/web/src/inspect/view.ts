@@ -1,5 +1,6 @@
 import type { NdArray } from "./arrays.ts";
 import type { Panel } from "./panel.ts";
+import type { Query } from "./slice.ts";
 
 /** The recording levels, in order: each has the data of those before it. */
 export const LEVELS = ["off", "steps", "layers", "probe"] as const;
@@ -29,8 +30,6 @@ export interface Frame {
   rows: NdArray;
   /** Names of views that the run has no data for, whatever its level. */
   lacks: readonly string[];
-  /** Recomputed rows as bits [steps, layers, 4, positions / 8]; no steps if not recorded. */
-  plan: NdArray;
 }
 
 /** Why a view has no data. */
@@ -56,10 +55,10 @@ export interface View {
   title: string;
   /** The recording level that the view needs. */
   level: Level;
-  /** The document of the server that the view draws; without it, `draw` gets undefined. */
-  source?: string;
-  /** Other documents that the view reads, and the levels that have them. */
-  also?: readonly (readonly [string, Level])[];
+  /** The slice without which nothing of the view can be drawn; `draw` gets it as a document. */
+  source?: Query;
+  /** Documents of the timed run that the view reads. */
+  documents?: readonly string[];
   about: string;
   controls?: readonly Control[];
   draw(panel: Panel, data: unknown): void;
@@ -70,6 +69,16 @@ export function viewOf<Data>(
   view: Omit<View, "draw"> & { draw(panel: Panel, data: Data): void },
 ): View {
   return { ...view, draw: (panel, data) => view.draw(panel, data as Data) };
+}
+
+/** Whether a lane was recorded at a level or a higher one. */
+export function hasLevel(frame: Pick<Frame, "level">, level: Level): boolean {
+  return LEVELS.indexOf(level) <= LEVELS.indexOf(frame.level);
+}
+
+/** Whether the plans of a run were recorded: which rows each step recomputed. */
+export function hasPlans({ level }: Pick<Frame, "level">): boolean {
+  return level !== "off";
 }
 
 /** A document without data is `{missing: reason}`. */

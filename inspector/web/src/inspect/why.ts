@@ -3,8 +3,7 @@
  * conditions and placeholders are explained in `engine/core/reasons.py`.
  */
 import { plural } from "../base/format.ts";
-import type { DriftData } from "./codes.ts";
-import { PlannedRow, REGIONS, type PlanFacts, type RowCell } from "./planned_row.ts";
+import { PlannedRow, REGIONS, type PlanFacts, type RowCell, type RowFacts } from "./planned_row.ts";
 import { SITES, SITE_WORDS } from "./sites.ts";
 import type { Frame } from "./view.ts";
 
@@ -73,14 +72,14 @@ function positive(row: PlannedRow, name: string, words: (fact: number) => string
 export class Why {
   private readonly row: PlannedRow;
 
-  /** `drift` is null if the run has no drifts: parts of sentences that name them are left out. */
+  /** Without drifts, parts of sentences that name them are left out. */
   constructor(
     frame: Frame,
     private readonly rules: Rules,
-    drift: DriftData | null,
+    facts: RowFacts,
     cell: RowCell,
   ) {
-    this.row = new PlannedRow(frame, rules, drift, cell);
+    this.row = new PlannedRow(frame, rules, facts, cell);
   }
 
   /** Whether a condition such as `!refresh:prompt` holds; an unknown one does not. */

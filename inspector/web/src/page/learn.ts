@@ -2,6 +2,8 @@ import { copyOnPress } from "../base/clipboard.ts";
 import type { Component } from "../base/component.ts";
 import { make, part, write } from "../base/dom.ts";
 import type { Spot } from "../inspect/cursor.ts";
+import { documentOf } from "../inspect/slice.ts";
+import { hasLevel, isMissing } from "../inspect/view.ts";
 import type { ViewName } from "../inspect/views/index.ts";
 import { started } from "../race/lane.ts";
 import { Race } from "../race/race.ts";
@@ -12,6 +14,7 @@ import {
   stripCells,
   stripWords,
   type Attention,
+  stripQuery,
   type StripDrift,
 } from "./lesson_strip.ts";
 import {
@@ -298,11 +301,13 @@ export class Learn {
   private drawStrip(): void {
     if (this.find("lesson-strip").hidden) return;
     const { inspector, store } = this.race;
-    const drift = inspector.document<StripDrift>("a", "drift");
     const frame = inspector.frames.a;
     const lane = store.lanes.a;
-    if (!drift || !frame || !started(lane)) return;
+    if (!frame || !started(lane) || !hasLevel(frame, "layers")) return;
     const { step, layer } = inspector.cursor.pinned;
+    const found = inspector.slices.get("a", stripQuery(Math.min(step, frame.steps - 1)));
+    if (!found || isMissing(found)) return;
+    const drift = documentOf<StripDrift>(found);
     const spot = { step, layer: layer ?? 0 };
     const newest = newestAt(frame, step);
     const cells = newest < 0 ? [] : stripCells(frame, drift, spot, newest, this.attention);

@@ -1,16 +1,20 @@
 import { plural } from "../base/format.ts";
 import { at, type NdArray } from "../inspect/arrays.ts";
 import { DRIFT, NO_DATA } from "../inspect/codes.ts";
+import type { Query } from "../inspect/slice.ts";
 import type { Frame } from "../inspect/view.ts";
 
 /** Which attention the strip of a lesson is about. */
 export type Attention = "bidirectional" | "causal";
 
-/** What the strip reads of the document `drift` (`inspector.views`). */
+/** The drift codes of V in a step [layers, positions]. */
 export interface StripDrift {
-  quantities: string[];
-  /** Codes [steps, layers, quantities, positions]. */
-  drift: NdArray;
+  cells: NdArray;
+}
+
+/** The slice that the strip reads. */
+export function stripQuery(step: number): Query {
+  return { view: "drift", part: "map", quantity: "v", step };
 }
 
 /** The part of a run's frame that the strip reads. */
@@ -38,18 +42,17 @@ export function newestAt({ revealed }: Pick<StripFrame, "revealed">, step: numbe
 /** The answer tokens around the `newest` one, with the drift of their V in a step and a layer. */
 export function stripCells(
   frame: Omit<StripFrame, "revealed">,
-  { drift, quantities }: StripDrift,
-  spot: { step: number; layer: number },
+  { cells: drift }: StripDrift,
+  spot: { layer: number },
   newest: number,
   attention: Attention,
 ): StripCell[] {
-  const step = Math.min(spot.step, frame.steps - 1);
   const layer = Math.min(spot.layer, frame.layers - 1);
   const cells: StripCell[] = [];
   for (let position = frame.prompt; position < frame.positions; position++) {
     const side = position < newest ? "before" : position === newest ? "newest" : "after";
     const kept = attention === "causal" && side === "before";
-    const code = kept ? null : at(drift, step, layer, quantities.indexOf("v"), position);
+    const code = kept ? null : at(drift, layer, position);
     const moved = code !== null && code !== NO_DATA && DRIFT[code] > MOVED;
     cells.push({ position, side, code, moved });
   }

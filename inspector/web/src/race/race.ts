@@ -4,6 +4,7 @@ import { readJson } from "../base/json.ts";
 import { chosenSteps } from "../inspect/chosen_steps.ts";
 import type { Spot } from "../inspect/cursor.ts";
 import { Inspector } from "../inspect/inspector.ts";
+import { serverSlices } from "../inspect/server_slices.ts";
 import { installGlossary } from "../page/glossary.ts";
 import { LONG_ANSWER } from "./blocks.ts";
 import { RaceCharts } from "./charts.ts";
@@ -63,6 +64,7 @@ export class Race {
       root: part(this.root, "[data-inspect]"),
       store: this.store,
       ask: (run, lane, name) => component.server.view(run, lane, name),
+      source: component.slices ?? serverSlices,
       onMove: (spot) => this.moveTo(spot),
       onBranch: (branch) => this.ask("branch", branch),
       onRecord: (wish) => this.ask("record", wish),

@@ -1,10 +1,11 @@
 import type { Component } from "../base/component.ts";
+import { localSlices } from "../inspect/cut/index.ts";
 import type { LaneName, News } from "./messages.ts";
 
 /** What a replay file holds (`inspector.files.replay`): a race, and its views by lane and name. */
 export interface ReplayData {
   race: News;
-  views: Partial<Record<LaneName, Record<string, unknown>>>;
+  views: Partial<Record<LaneName, Record<string, Record<string, unknown>>>>;
 }
 
 const LEFT_OUT = { missing: "This file holds no such view; see the note at its head." };
@@ -12,7 +13,8 @@ const LEFT_OUT = { missing: "This file holds no such view; see the note at its h
 /** The component of a replay file: its server answers from the file's data. */
 export function replayComponent(element: HTMLElement, data: ReplayData): Component {
   const value = JSON.stringify(data.race);
-  const view = (lane: LaneName, name: string): unknown => data.views[lane]?.[name] ?? LEFT_OUT;
+  const view = (lane: LaneName, name: string): Record<string, unknown> =>
+    data.views[lane]?.[name] ?? LEFT_OUT;
   return {
     element,
     props: { value, offline: true },
@@ -23,5 +25,6 @@ export function replayComponent(element: HTMLElement, data: ReplayData): Compone
       view: (...[, lane, name]) =>
         Promise.resolve(JSON.stringify(view(lane as LaneName, String(name)))),
     },
+    slices: localSlices(view),
   };
 }

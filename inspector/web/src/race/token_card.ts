@@ -1,5 +1,6 @@
 import { make, write } from "../base/dom.ts";
-import type { Branch, Inspector } from "../inspect/inspector.ts";
+import type { Inspector } from "../inspect/inspector.ts";
+import type { Branch } from "../inspect/inspector_options.ts";
 import { rowReason } from "../inspect/row_reason.ts";
 import { started } from "./lane.ts";
 import type { LaneName } from "./messages.ts";
@@ -62,7 +63,7 @@ export class TokenCard {
     this.grid = grid;
     grid.after(this.node);
     this.inspector.seen = true;
-    void this.inspector.load();
+    this.inspector.load();
   }
 
   /** Take the card away. */
@@ -97,7 +98,11 @@ export class TokenCard {
     const { step } = inspector.follow(place.lane);
     const layer = inspector.cursor.pinned.layer ?? 0;
     write(this.where, `Its row at step ${lane.stepNumber(step)}, layer ${layer + 1}`);
-    write(this.why, rowReason(inspector, place.lane, { step, layer, position }));
+    const row = { step, layer, position };
+    const reason = rowReason(inspector, place.lane, row, (query) =>
+      inspector.slices.get(place.lane, query),
+    );
+    write(this.why, reason ?? "Reading …");
     write(this.on, `Branch from before step ${lane.stepNumber(step)}`);
     this.on.disabled = this.again.disabled = inspector.store.busy;
     this.on.hidden = inspector.offline;

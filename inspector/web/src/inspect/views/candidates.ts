@@ -5,13 +5,12 @@ import { quoted, type Piece } from "../../base/pieces.ts";
 import type { ScaleLegend } from "../../figures/spec.ts";
 import { at, type NdArray } from "../arrays.ts";
 import type { Panel } from "../panel.ts";
-import { rowAt } from "../row_index.ts";
-import { viewOf } from "../view.ts";
+import type { Query } from "../slice.ts";
+import type { View } from "../view.ts";
 
-/** The document of the server: N candidates with their K most likely tokens. */
+/** The candidates of a step, N of them with their K most likely tokens. */
 export interface CandidateData {
-  /** [N]: step and position of each candidate. */
-  step: NdArray;
+  /** [N]: the position of each candidate. */
   position: NdArray;
   /** [N, K]: the most likely tokens and their probabilities, in falling order. */
   ids: NdArray;
@@ -19,6 +18,11 @@ export interface CandidateData {
   /** [N]: the rank of the token that this step committed there, 255 for none of the K. */
   chosen: NdArray;
   pieces: Partial<Record<string, Piece>>;
+}
+
+/** The slice of the candidates of a step. */
+export function candidatesOf(step: number): Query {
+  return { view: "candidates", part: "list", step };
 }
 
 /** One of the most likely tokens of a candidate. */
@@ -44,12 +48,17 @@ const SURE_SCALE: ScaleLegend = {
     [1, "1"],
   ],
 };
+const HEIGHT = 360;
 /** The id that stands for a mask in the edits of a branch. */
 const MASK_AGAIN = -1;
 
+/** Codes of the map are probabilities times this. */
+const CODES = 254;
+const CODE_COLOURS = Array.from({ length: CODES + 1 }, (_, code) => cividis(code / CODES));
+
 /** The row of a candidate, -1 if the position was none in that step. */
-export function candidateRow(data: CandidateData, step: number, position: number): number {
-  return rowAt(data.step, data.position, step, position);
+export function candidateRow(data: CandidateData, position: number): number {
+  return data.position.values.indexOf(position);
 }
 
 /** The most likely tokens of a candidate, in falling order. */
@@ -62,10 +71,9 @@ export function candidateList(data: CandidateData, row: number): LikelyToken[] {
 }
 
 /** The candidates of each step, and branches from it. */
-export const candidates = viewOf<CandidateData>({
+export const candidates: View = {
   title: "Candidates",
   level: "steps",
-  source: "candidates",
   about:
     "The answer tokens that each step could have committed, with the model's most likely tokens and their probabilities. " +
     "Orange dots mark committed tokens. Choose a cell to see its list, and to branch: to continue from before that step with another token, or with a token masked again. The run shown here does not change.",
@@ -80,21 +88,32 @@ export const candidates = viewOf<CandidateData>({
       ],
     },
   ],
-  draw(panel, data) {
+  draw(panel) {
     const { frame, cursor, inspector } = panel;
     const { step } = panel.spot;
     const place = cursor.position === null ? null : cursor.position - frame.prompt;
-    drawHeat(panel, data, step, place !== null && place >= 0 ? place : null);
+    drawHeat(panel, step, place !== null && place >= 0 ? place : null);
     const box = panel.block("list", "div", "ds-branch");
+    const data = panel.part<CandidateData>(candidatesOf(step));
+    if (!data) return;
     const key = [inspector.key, cursor.lane, step, place, inspector.store.state].join();
     if (box.dataset.key === key) return;
     box.dataset.key = key;
     box.replaceChildren(...listNodes(panel, data, step, place));
   },
-});
+};
 
-function drawHeat(panel: Panel, data: CandidateData, step: number, place: number | null): void {
-  const { frame, cursor, inspector } = panel;
+function drawHeat(panel: Panel, step: number, place: number | null): void {
+  const { frame } = panel;
+  const map = panel.map({
+    figure: "candidates",
+    query: { view: "candidates", part: "map" },
+    rows: ["step", frame.steps],
+    columns: ["position", frame.positions - frame.prompt],
+    first: frame.prompt,
+    height: HEIGHT,
+  });
+  if (!map) return;
   const dots: [number, number][] = [];
   for (let x = 0; x < frame.positions - frame.prompt; x++) {
     const y = frame.revealed.values[frame.prompt + x];
@@ -102,32 +121,36 @@ function drawHeat(panel: Panel, data: CandidateData, step: number, place: number
   }
   panel.figure("candidates").show({
     title: "Probability of the most likely token: step by answer token",
-    key: "candidates" + cursor.lane + inspector.key,
+    key: "candidates" + map.key,
     x: panel.answers(),
     y: panel.stepCells(),
     value: (x, y) => {
-      const row = candidateRow(data, y, frame.prompt + x);
-      return row < 0 ? null : at(data.probs, row, 0);
+      const code = map.at(y, frame.prompt + x);
+      return code <= CODES ? code : null;
     },
-    colour: cividis,
+    ...map.drawn(CODE_COLOURS, frame.prompt),
+    colour: (code) => CODE_COLOURS[code],
+    plain: (code) => Number((code / CODES).toFixed(3)),
     legend: SURE_SCALE,
     blank: "not a candidate",
     unit: "probability",
-    words: (x, y) => cellWords(panel, data, x, y),
+    words: (x, y) => cellWords(panel, x, y),
     pick: (x, y, pin) => panel.pick({ position: frame.prompt + x, step: y }, pin),
     leave: () => panel.pick(null, false),
     at: { x: place, y: step },
     dots,
     dotName: "committed",
-    height: 360,
+    height: HEIGHT,
   });
 }
 
-function cellWords(panel: Panel, data: CandidateData, place: number, step: number): string {
+function cellWords(panel: Panel, place: number, step: number): string {
   const { frame } = panel;
   const position = frame.prompt + place;
-  const row = candidateRow(data, step, position);
   const head = `Answer token ${place + 1}, step ${panel.number(step)}: `;
+  const data = panel.part<CandidateData>(candidatesOf(step));
+  if (!data) return head + "reading …";
+  const row = candidateRow(data, position);
   if (row < 0) return head + "not a candidate, " + panel.text(position, step);
   const best = candidateList(data, row).map(
     ({ piece, prob, chosen }) =>
@@ -145,13 +168,12 @@ function listNodes(
 ): HTMLElement[] {
   const { frame } = panel;
   const where = `before step ${panel.number(step)}`;
-  let count = 0;
-  for (const s of data.step.values) if (s === step) count++;
+  const count = data.position.values.length;
   const head = make("p", "", `Step ${panel.number(step)}: ${plural(count, "candidate")}. `);
   const on = branchKey(panel, "Branch from " + where, step);
   if (place === null || place < 0)
     return [head, make("p", "ds-room", "Choose a cell to see its tokens."), on];
-  const row = candidateRow(data, step, frame.prompt + place);
+  const row = candidateRow(data, frame.prompt + place);
   const name = `Answer token ${place + 1}, ${where}:`;
   if (row >= 0) return [head, make("p", "", name), tokenTable(panel, data, row, step, place), on];
   const known = panel.text(frame.prompt + place, step);

@@ -4,24 +4,16 @@ import { quoted } from "../../base/pieces.ts";
 import type { Rgb } from "../../base/colours.ts";
 import { inks } from "../../figures/inks.ts";
 import type { HeatSpec, Series } from "../../figures/spec.ts";
-import { at, bit } from "../arrays.ts";
 import { placesOf, stepAt, stepAxis } from "../axes.ts";
-import {
-  DRIFT,
-  DRIFT_COLOURS,
-  DRIFT_SCALE,
-  NO_DATA,
-  driftColour,
-  driftText,
-  type DriftData,
-} from "../codes.ts";
+import { DRIFT, DRIFT_COLOURS, DRIFT_SCALE, NO_DATA, driftColour, driftText } from "../codes.ts";
 import { factNodes } from "../facts.ts";
 import type { Panel } from "../panel.ts";
 import type { RowCell } from "../planned_row.ts";
+import { driftCode, siteDone, timesDone, tokenRows, type TokenRows } from "../plans.ts";
 import { rowReason } from "../row_reason.ts";
 import { SITES, SITE_WORDS } from "../sites.ts";
-import { viewOf, type Frame } from "../view.ts";
-import { candidateList, candidateRow, type CandidateData } from "./candidates.ts";
+import { hasPlans, type Frame, type View } from "../view.ts";
+import { candidateList, candidateRow, candidatesOf, type CandidateData } from "./candidates.ts";
 
 const COMPUTED: Rgb = [0, 158, 115];
 /** The value of a cell of the map that was computed and has no drift; codes are below it. */
@@ -33,33 +25,38 @@ const MAP_COLOURS: readonly (Rgb | null)[] = Array.from({ length: NO_DRIFT + 1 }
 const V = SITES.indexOf("v");
 
 /** The card of the chosen token: facts, reason, candidates, and its drifts. */
-export const card = viewOf<undefined>({
+export const card: View = {
   title: "Token",
   level: "off",
-  also: [
-    ["why", "steps"],
-    ["drift", "layers"],
-    ["candidates", "steps"],
-  ],
   about: "",
   draw(panel) {
     const { position, lane } = panel.cursor;
     if (position === null) return;
     const { inspector } = panel;
     const cell = { ...panel.spot, position };
-    const drift = inspector.document<DriftData>(lane, "drift");
-    const plans = panel.frame.plan.shape[0] > 0;
-    drawFacts(panel, cell);
-    write(panel.block("why", "p", "ds-why ds-wide"), rowReason(inspector, lane, cell));
-    drawCandidates(panel, cell, inspector.document<CandidateData>(lane, "candidates"));
-    for (const figure of Object.values(panel.figures)) figure.root.hidden = !plans;
-    if (!plans) return;
-    drawSeries(panel, cell, drift);
-    drawMap(panel, cell, drift);
+    const plans = hasPlans(panel.frame);
+    const token = plans ? panel.part<TokenRows>(tokenRows(position)) : null;
+    drawFacts(panel, cell, token);
+    const why = panel.block("why", "p", "ds-why ds-wide");
+    const reason = rowReason(inspector, lane, cell, (query) => panel.slice(query));
+    if (reason || !why.textContent) write(why, reason ?? "Reading …");
+    drawCandidates(panel, cell);
+    const figures = ["card-series", "card-map"].map((name) => panel.figure(name));
+    for (const figure of figures) {
+      figure.root.hidden = !plans;
+      if (!token) figure.wait(null);
+    }
+    if (!token) return;
+    drawSeries(panel, cell, token);
+    drawMap(panel, cell, token);
   },
-});
+};
 
-function drawFacts(panel: Panel, { step, layer, position }: RowCell): void {
+function drawFacts(
+  panel: Panel,
+  { step, layer, position }: RowCell,
+  token: TokenRows | null,
+): void {
   const { frame } = panel;
   const revealed = frame.revealed.values[position];
   const later = revealed >= step ? ", becomes " + panel.text(position, frame.steps) : "";
@@ -69,7 +66,8 @@ function drawFacts(panel: Panel, { step, layer, position }: RowCell): void {
     ["Position", positionWords(frame, position)],
     ["Unmasked", unmaskedWords(panel, position)],
   ];
-  if (frame.plan.shape[0]) facts.push(["Recomputed", countWords(frame, position, layer)]);
+  if (token) facts.push(["Recomputed", countWords(frame, token, layer)]);
+  else if (hasPlans(frame)) facts.push(["Recomputed", "reading …"]);
   panel.block("head", "dl", "ds-facts ds-wide").replaceChildren(...factNodes(facts));
 }
 
@@ -93,39 +91,32 @@ function unmaskedWords({ frame, lane }: Panel, position: number): string {
   );
 }
 
-function countWords(frame: Frame, position: number, layer: number): string {
-  const counts = SITE_WORDS.map((name, site) => {
-    let count = 0;
-    for (let s = 0; s < frame.steps; s++) count += bit(frame.plan, position, s, layer, site);
-    return `${name} ${count}`;
-  });
-  return `in layer ${layer + 1}, of ${plural(frame.steps, "step")}: ` + counts.join(", ");
+function countWords({ steps }: Frame, token: TokenRows, layer: number): string {
+  const counts = SITE_WORDS.map((name, site) => `${name} ${timesDone(token, steps, layer, site)}`);
+  return `in layer ${layer + 1}, of ${plural(steps, "step")}: ` + counts.join(", ");
 }
 
-function drawCandidates(
-  panel: Panel,
-  { step, position }: RowCell,
-  data: CandidateData | null,
-): void {
+function drawCandidates(panel: Panel, { step, position }: RowCell): void {
   const node = panel.block("candidates", "p", "ds-wide");
-  const row = data ? candidateRow(data, step, position) : -1;
+  const known = hasPlans(panel.frame) && position >= panel.frame.prompt;
+  const data = known ? panel.part<CandidateData>(candidatesOf(step)) : null;
+  const row = data ? candidateRow(data, position) : -1;
+  if (known && !data) return;
   node.hidden = row < 0;
   if (!data || row < 0) return;
   const best = candidateList(data, row).map((one) => quoted(one.piece) + " " + one.prob.toFixed(3));
   node.textContent = `At step ${panel.number(step)} it was a candidate: ${best.join(", ")}.`;
 }
 
-/** The drift code of a quantity of a row; NO_DATA if it is unknown. */
-function codeOf(data: DriftData | null, quantity: string, cell: RowCell): number {
-  if (!data) return NO_DATA;
-  const place = data.quantities.indexOf(quantity);
-  return at(data.drift, cell.step, cell.layer, place, cell.position);
+/** The drift code of a quantity of the row; NO_DATA if it is unknown. */
+function codeOf(data: TokenRows, quantity: string, { step, layer }: RowCell): number {
+  return driftCode(data, quantity, step, layer, NO_DATA);
 }
 
 /** The numbers of the steps at which a quantity of the row has a drift, and the drifts. */
 function driftLine(
   { steps, first }: Frame,
-  data: DriftData | null,
+  data: TokenRows,
   quantity: string,
   cell: RowCell,
 ): { xs: number[]; ys: number[] } {
@@ -135,7 +126,7 @@ function driftLine(
   return { xs: xs.map((x) => first + x), ys };
 }
 
-function drawSeries(panel: Panel, cell: RowCell, data: DriftData | null): void {
+function drawSeries(panel: Panel, cell: RowCell, data: TokenRows): void {
   const { frame } = panel;
   const { a, b, ink, new: fresh } = inks(panel.root);
   const line = (quantity: string, name: string, colour: string, dash: number[]): Series[] => {
@@ -146,9 +137,7 @@ function drawSeries(panel: Panel, cell: RowCell, data: DriftData | null): void {
     ];
   };
   const { steps, first } = frame;
-  const ticks = placesOf(steps, first).filter((x) =>
-    bit(frame.plan, cell.position, x - first - 1, cell.layer, V),
-  );
+  const ticks = placesOf(steps, first).filter((x) => siteDone(data, x - first - 1, cell.layer, V));
   const revealed = frame.revealed.values[cell.position];
   panel.figure("card-series").show({
     about: { layer: cell.layer },
@@ -169,23 +158,23 @@ function drawSeries(panel: Panel, cell: RowCell, data: DriftData | null): void {
     ],
     rules: revealed < 0 ? [] : [{ x: panel.number(revealed), colour: fresh, text: "unmasked" }],
     at: panel.number(cell.step),
-    words: (x) => stepWords(frame, data, { ...cell, step: stepAt(x, steps, first) }),
+    words: (x) => stepWords(panel, data, { ...cell, step: stepAt(x, steps, first) }),
     pick: (x, _, pin) => panel.pick({ step: stepAt(x, steps, first) }, pin),
     leave: () => panel.pick(null, false),
     height: 200,
   });
 }
 
-function stepWords(frame: Frame, data: DriftData | null, cell: RowCell): string {
-  const { step, layer, position } = cell;
+function stepWords(panel: Panel, data: TokenRows, cell: RowCell): string {
+  const { step, layer } = cell;
   const drifts = ["k", "v"].map(
     (name) => name.toUpperCase() + " " + driftText(codeOf(data, name, cell)),
   );
-  const sites = SITE_WORDS.filter((_, site) => bit(frame.plan, position, step, layer, site));
-  return `Step ${frame.first + step + 1}: ${drifts.join(", ")}; recomputed: ${sites.join(", ") || "nothing"}`;
+  const sites = SITE_WORDS.filter((_, site) => siteDone(data, step, layer, site));
+  return `Step ${panel.number(step)}: ${drifts.join(", ")}; recomputed: ${sites.join(", ") || "nothing"}`;
 }
 
-function drawMap(panel: Panel, cell: RowCell, data: DriftData | null): void {
+function drawMap(panel: Panel, cell: RowCell, data: TokenRows): void {
   const { frame, cursor, inspector } = panel;
   const { position } = cell;
   const look: Pick<HeatSpec, "colour" | "glyph" | "legend" | "plain"> = {
@@ -193,18 +182,18 @@ function drawMap(panel: Panel, cell: RowCell, data: DriftData | null): void {
     glyph: (code) => (code === NO_DRIFT ? "•" : ""),
     legend: {
       ...DRIFT_SCALE,
-      items: [[COMPUTED, data ? "computed, no previous value" : "computed", "•"]],
+      items: [[COMPUTED, data.drift ? "computed, no previous value" : "computed", "•"]],
     },
     plain: (code) => (code === NO_DRIFT ? "computed" : DRIFT[code]),
   };
   const value = (step: number, layer: number): number | null => {
-    if (!bit(frame.plan, position, step, layer, V)) return null;
+    if (!siteDone(data, step, layer, V)) return null;
     const code = codeOf(data, "v", { step, layer, position });
     return code === NO_DATA ? NO_DRIFT : code;
   };
   panel.figure("card-map").show({
     title: "Drift of V of this token: layer by step",
-    key: `card${position},${cursor.lane}${inspector.key}${String(Boolean(data))}`,
+    key: `card${position},${cursor.lane}${inspector.key}`,
     x: panel.stepCells(),
     y: { name: "layer", count: frame.layers },
     value,
@@ -219,7 +208,7 @@ function drawMap(panel: Panel, cell: RowCell, data: DriftData | null): void {
     blank: "reused",
     unit: "1 - cosine",
     words: (step, layer) =>
-      `Layer ${layer + 1}, ` + stepWords(frame, data, { step, layer, position }),
+      `Layer ${layer + 1}, ` + stepWords(panel, data, { step, layer, position }),
     pick: (step, layer, pin) => panel.pick({ step, layer }, pin),
     leave: () => panel.pick(null, false),
     at: { x: cell.step, y: cell.layer },

@@ -1,18 +1,18 @@
 import { puor, type Rgb } from "../../base/colours.ts";
 import { make } from "../../base/dom.ts";
-import { Latest } from "../../base/latest.ts";
 import { quoted } from "../../base/pieces.ts";
 import type { ScaleLegend } from "../../figures/spec.ts";
 import { termNodes } from "../../page/glossary.ts";
 import type { Lane, StartedLane } from "../../race/lane.ts";
 import type { Align } from "../../race/store.ts";
-import { firstSplit, splitLines } from "../first_split.ts";
+import { firstSplit, splitLines, type RunFacts } from "../first_split.ts";
 import { parting, partingLines, type Parting } from "../parting.ts";
 import { answerRows, numberRows } from "../lane_numbers.ts";
 import type { Panel } from "../panel.ts";
+import { rowsDone, tokenRows, type RowsDone, type TokenRows } from "../plans.ts";
 import { SITE_OPTIONS } from "../quantities.ts";
 import type { View } from "../view.ts";
-import type { CandidateData } from "./candidates.ts";
+import { candidatesOf, type CandidateData } from "./candidates.ts";
 import { drawParting } from "./parting_layers.ts";
 
 const STEP_RANGE = 64;
@@ -49,10 +49,6 @@ const STRIP_LEGEND: ScaleLegend = {
 export const compare: View = {
   title: "Compare",
   level: "off",
-  also: [
-    ["candidates", "steps"],
-    ["error", "probe"],
-  ],
   controls: [
     { name: "site", label: "Rank layers by the error of", value: "2", options: SITE_OPTIONS },
   ],
@@ -71,7 +67,9 @@ export const compare: View = {
       `The lanes above are aligned ${ALIGNED[inspector.align()]}. The replay bar changes the alignment.`,
     ]);
     const found = parting(a, b);
-    showLines(panel, "parting", "ds-parting ds-wide", linesOf(panel, a, b, found));
+    const lines = linesOf(panel, a, b, found);
+    if (panel.complete) showLines(panel, "parting", "ds-parting ds-wide", lines);
+    else panel.block("parting", "div", "ds-parting ds-wide");
     drawParting(panel, [a, b], found);
     drawStrip(panel, a, b);
     drawTable(panel, a, b);
@@ -87,23 +85,15 @@ function showLines(panel: Panel, name: string, style: string, lines: readonly st
   node.replaceChildren(...lines.map((line) => make("p", "", line)));
 }
 
-const LINES = new Latest<Panel, string[]>();
-
 function linesOf(panel: Panel, a: Lane, b: Lane, found: Parting | null): string[] {
   const { inspector } = panel;
-  const facts = {
+  const facts: RunFacts = {
     frames: inspector.frames,
-    candidates: (lane: Lane["name"]) => inspector.document<CandidateData>(lane, "candidates"),
+    done: (lane) => panel.part<RowsDone>(rowsDone(), lane),
+    candidates: (lane, step) => panel.part<CandidateData>(candidatesOf(step), lane),
+    token: (lane, position) => panel.part<TokenRows>(tokenRows(position), lane),
   };
-  const loaded = [a, b].flatMap(({ name }) => [
-    Boolean(inspector.frames[name]),
-    Boolean(facts.candidates(name)),
-  ]);
-  const key = [inspector.key, inspector.store.state, ...loaded].join();
-  return LINES.of(panel, key, () => [
-    ...partingLines(found, a, b, facts),
-    ...splitLines(firstSplit(a, b), facts),
-  ]);
+  return [...partingLines(found, a, b, facts), ...splitLines(firstSplit(a, b), facts)];
 }
 
 /** A cell of the strip: steps by which B was later, or SAME_TOKEN or DIFFERENT_TOKEN. */

@@ -12,11 +12,20 @@ import {
   stepAt,
   stepAxis,
 } from "../axes.ts";
-import { driftText, type DriftData } from "../codes.ts";
-import { DriftCounts, limitOf, type BudgetRules } from "../drift_counts.ts";
+import { driftText } from "../codes.ts";
+import {
+  DriftCounts,
+  firstCounted,
+  limitOf,
+  type BudgetRules,
+  type CountData,
+} from "../drift_counts.ts";
+import { at, type NdArray } from "../arrays.ts";
 import type { Panel } from "../panel.ts";
+import { rowsDone, type RowsDone } from "../plans.ts";
 import { QUANTITY_OPTIONS } from "../quantities.ts";
-import { highest, shareAbove, type Tally } from "../tally.ts";
+import type { Query } from "../slice.ts";
+import { codeUpTo, highest, shareAbove, type Tally } from "../tally.ts";
 import { viewOf } from "../view.ts";
 
 const SHARE_SCALE: ScaleLegend = {
@@ -39,11 +48,10 @@ const BUDGET_COLOUR = "#d55e00";
 const NAMED_ROWS = 5;
 
 /** How many rows drift by more than a threshold, by layer and step. */
-export const counts = viewOf<DriftData>({
+export const counts = viewOf<BudgetRules>({
   title: "Drift counts",
   level: "layers",
-  source: "drift",
-  also: [["why", "steps"]],
+  source: { view: "why" },
   about:
     "The share of evaluated rows whose drift since their previous evaluation is above a threshold, by layer and step (SPA-Cache, figure 2). " +
     "In plain decoding every row is evaluated, and a budget per layer should follow this profile. In a cached run only the recomputed rows can be counted. " +
@@ -69,21 +77,43 @@ export const counts = viewOf<DriftData>({
       ],
     },
   ],
-  draw(panel, data) {
-    const rules = panel.inspector.document<BudgetRules>(panel.cursor.lane, "why");
-    const found = new DriftCounts(data, panel.frame, rules, {
+  draw(panel, rules) {
+    const choice = {
       quantity: panel.choice("quantity"),
       limit: limitOf(panel.amount("tau")),
       answer: panel.choice("rows") === "answer",
-    });
-    write(panel.block("sum", "p", "ds-wide"), found.sentence());
+    };
+    const sum = panel.block("sum", "p", "ds-wide");
+    const from = firstCounted(panel.frame, rules, choice.answer);
+    const data = countsOf(panel, choice.quantity, codeUpTo(choice.limit), from);
+    if (!data) return;
+    const found = new DriftCounts(data, panel.frame, rules, choice);
+    write(sum, found.sentence());
     drawMap(panel, found);
     drawCharts(panel, found);
   },
 });
 
-function aboutOf({ data, quantity }: DriftCounts): About {
-  return { quantity: data.quantities[quantity] };
+/** The counts of the rows from a position on; null while the figures wait for them. */
+function countsOf(panel: Panel, quantity: string, code: number, from: number): CountData | null {
+  const rows: Query = { view: "drift", part: "counts", quantity, position_from: from || undefined };
+  const queries = { seen: rows, above: { ...rows, code }, done: rowsDone(from) };
+  const found = FIGURES.map((name) =>
+    panel.parts<{ seen: Counted; above: Counted; done: RowsDone }>(panel.figure(name), queries),
+  );
+  const [all] = found;
+  return all && { seen: all.seen.rows, above: all.above.rows, done: all.done.done };
+}
+
+const FIGURES = ["counts", "counts-layers", "counts-steps"];
+
+/** Numbers of rows [steps, layers]. */
+interface Counted {
+  rows: NdArray;
+}
+
+function aboutOf({ quantity }: DriftCounts): About {
+  return { quantity };
 }
 
 function drawMap(panel: Panel, found: DriftCounts): void {
@@ -92,11 +122,11 @@ function drawMap(panel: Panel, found: DriftCounts): void {
   figure.root.classList.add("ds-wide");
   figure.show({
     title: `Rows with a drift of ${found.name} above ${found.limit}: layer by step`,
-    key: [found.quantity, found.code, found.from, cursor.lane, panel.inspector.key].join(),
+    key: [found.quantity, found.limit, found.from, cursor.lane, panel.inspector.key].join(),
     about: aboutOf(found),
     x: panel.stepCells(),
     y: { name: "layer", count: frame.layers },
-    value: (step, layer) => shareAbove(found.table.at(step, layer, found.code)),
+    value: (step, layer) => shareAbove(found.table.at(step, layer)),
     colour: (share) => cividis(1 + Math.log10(Math.max(share, 1e-3)) / 3),
     legend: SHARE_SCALE,
     unit: "share of the evaluated rows",
@@ -110,25 +140,32 @@ function drawMap(panel: Panel, found: DriftCounts): void {
 }
 
 function cellWords(panel: Panel, found: DriftCounts, step: number, layer: number): string {
-  const cell = found.table.at(step, layer, found.code);
+  const cell = found.table.at(step, layer);
   const where = `Step ${panel.number(step)}, layer ${layer + 1}: `;
   if (!cell.seen) return where + "no row with a previous value was evaluated";
-  const rows = highest(found.data.drift, [step, layer, found.quantity], found.from, NAMED_ROWS);
-  const largest = rows.map(
-    ({ code, position }) =>
-      `position ${position + 1} ${panel.text(position, step)} ${driftText(code)}`,
-  );
   const share = percent(shareAbove(cell));
   return (
     `${where}${cell.above} of ${plural(cell.seen, "row")} (${share}) above ${found.limit}; ` +
-    `largest: ${largest.join(", ")}`
+    `largest: ${largestWords(panel, found, step, layer)}`
   );
 }
 
+function largestWords(panel: Panel, found: DriftCounts, step: number, layer: number): string {
+  const { positions } = panel.frame;
+  const { quantity, from } = found;
+  const query = { view: "drift", part: "map", quantity, step };
+  const drifts = panel.part<{ cells: NdArray }>(query);
+  if (!drifts) return "reading …";
+  const code = (position: number): number => at(drifts.cells, layer, position);
+  const largest = highest(code, [from, positions], NAMED_ROWS).map(
+    ({ code, position }) =>
+      `position ${position + 1} ${panel.text(position, step)} ${driftText(code)}`,
+  );
+  return largest.join(", ");
+}
+
 function drawCharts(panel: Panel, found: DriftCounts): void {
-  const { layers, steps } = panel.frame;
-  const byLayer = Array.from({ length: layers }, (_, l) => found.table.ofLayer(l, found.code));
-  const byStep = Array.from({ length: steps }, (_, s) => found.table.ofStep(s, found.code));
+  const { byLayer, byStep } = found.table;
   const done = found.recomputed();
   const lines = [...done.layers, ...(found.budget()?.shares ?? [])];
   const [layerEnd, stepEnd] = alike(

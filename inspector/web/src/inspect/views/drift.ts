@@ -1,27 +1,18 @@
 import type { HeatSpec } from "../../figures/spec.ts";
 import { LANES } from "../../race/messages.ts";
-import { at } from "../arrays.ts";
-import {
-  DRIFT,
-  DRIFT_COLOURS,
-  DRIFT_SCALE,
-  driftColour,
-  driftText,
-  NO_DATA,
-  type DriftData,
-} from "../codes.ts";
+import type { CellMap } from "../cell_map.ts";
+import { DRIFT, DRIFT_COLOURS, DRIFT_SCALE, driftColour, driftText, NO_DATA } from "../codes.ts";
+import { driftOfLayer, driftOfStep, HEIGHT } from "../drift_maps.ts";
 import type { Panel } from "../panel.ts";
-import { planeCodes } from "../planes.ts";
 import { QUANTITY_NAMES, QUANTITY_OPTIONS } from "../quantities.ts";
 import { bothSides, SIDES_CONTROL } from "../sides.ts";
-import { viewOf } from "../view.ts";
+import type { View } from "../view.ts";
 import { drawDriftDifference } from "./drift_sides.ts";
 
 /** Drift by position: of one layer in all steps, and of all layers in one step. */
-export const drift = viewOf<DriftData>({
+export const drift: View = {
   title: "Drift",
   level: "layers",
-  source: "drift",
   about:
     "The drift of each row when it was recomputed: 1 − cosine between the new and the previous value, on a log scale. " +
     "Reused rows have no new value and are hatched. An orange dot marks the step at which a token was unmasked; after it, K and V should hardly change.",
@@ -29,32 +20,28 @@ export const drift = viewOf<DriftData>({
     { name: "quantity", label: "Quantity", value: "v", options: QUANTITY_OPTIONS },
     SIDES_CONTROL,
   ],
-  draw(panel, data) {
-    const both = bothSides<DriftData>(panel, "drift");
+  draw(panel) {
+    const both = bothSides(panel);
+    for (const name of both ? BOTH : ONE) panel.place(name);
     panel.showFigures(both ? BOTH : ONE);
-    if (!both) return drawLane(panel, data);
-    for (const draw of [drawSteps, drawLayers])
-      for (const lane of LANES) draw(panel.of(lane), both[lane], quantityOf(panel, both[lane]));
-    drawDriftDifference(panel, both, panel.choice("quantity"));
+    if (!both) {
+      drawSteps(panel);
+      drawLayers(panel);
+      return;
+    }
+    for (const draw of [drawSteps, drawLayers]) for (const lane of LANES) draw(panel.of(lane));
+    drawDriftDifference(panel, panel.choice("quantity"));
   },
-});
+};
 
 const ONE = ["drift-steps", "drift-layers"];
-const BOTH = ONE.flatMap((name) => [`${name}-a`, `${name}-b`, `${name}-difference`]);
+const BOTH = [
+  ...ONE.flatMap((name) => [`${name}-a`, `${name}-b`]),
+  ...ONE.map((name) => `${name}-difference`),
+];
 
-function drawLane(panel: Panel, data: DriftData): void {
-  const quantity = quantityOf(panel, data);
-  drawSteps(panel, data, quantity);
-  drawLayers(panel, data, quantity);
-}
-
-function quantityOf(panel: Panel, data: DriftData): number {
-  return data.quantities.indexOf(panel.choice("quantity"));
-}
-
-function codeAt(data: DriftData, ...index: [number, number, number, number]): number | null {
-  const code = at(data.drift, ...index);
-  return code === NO_DATA ? null : code;
+function known(code: number): number | null {
+  return code < NO_DATA ? code : null;
 }
 
 function shared(
@@ -67,55 +54,59 @@ function shared(
     unit: "1 - cosine",
     plain: (code) => DRIFT[code],
     leave: () => panel.pick(null, false),
-    height: 320,
+    height: HEIGHT,
   };
 }
 
-function cellWords(panel: Panel, step: number, layer: number, x: number, code: number): string {
-  const where = `Position ${x + 1}, ${panel.text(x, step)}, step ${panel.number(step)}, layer ${layer + 1}`;
-  return where + ": " + driftText(code);
+function cellWords(map: CellMap, row: number, x: number, where: string): string {
+  const drift = map.words(row, x) + driftText(map.at(row, x));
+  return `Position ${x + 1}, ${where}: ${drift}`;
 }
 
-function drawSteps(panel: Panel, data: DriftData, quantity: number): void {
+function whereWords(panel: Panel, x: number, step: number, layer: number): string {
+  return `${panel.text(x, step)}, step ${panel.number(step)}, layer ${layer + 1}`;
+}
+
+function drawSteps(panel: Panel): void {
   const { frame, cursor, spot } = panel;
   const { layer } = spot;
+  const quantity = panel.choice("quantity");
+  const map = driftOfLayer(panel, "drift-steps", quantity);
+  if (!map) return;
   const dots: [number, number][] = [];
   frame.revealed.values.forEach((step, x) => {
     if (step >= 0) dots.push([x, step]);
   });
   panel.figure("drift-steps").show({
     ...shared(panel),
-    title: `Drift of ${QUANTITY_NAMES[data.quantities[quantity]]} in layer ${layer + 1}: step by position`,
-    key: `s${quantity},${layer},${cursor.lane}${panel.inspector.key}`,
+    ...map.drawn(DRIFT_COLOURS),
+    title: `Drift of ${QUANTITY_NAMES[quantity]} in layer ${layer + 1}: step by position`,
+    key: `s${map.key}`,
     y: panel.stepCells(),
-    value: (x, step) => codeAt(data, step, layer, quantity, x),
-    cells: () => ({
-      codes: planeCodes(data.drift, { rows: 0, columns: 3, at: [0, layer, quantity, 0] }),
-      palette: DRIFT_COLOURS,
-    }),
-    about: { layer, quantity: data.quantities[quantity] },
-    words: (x, step) => cellWords(panel, step, layer, x, at(data.drift, step, layer, quantity, x)),
+    value: (x, step) => known(map.at(step, x)),
+    about: { layer, quantity },
+    words: (x, step) => cellWords(map, step, x, whereWords(panel, x, step, layer)),
     pick: (x, step, pin) => panel.pick({ position: x, step }, pin),
     at: { x: cursor.position, y: spot.step },
     dots,
   });
 }
 
-function drawLayers(panel: Panel, data: DriftData, quantity: number): void {
+function drawLayers(panel: Panel): void {
   const { frame, cursor, spot } = panel;
   const { step } = spot;
+  const quantity = panel.choice("quantity");
+  const map = driftOfStep(panel, "drift-layers", quantity);
+  if (!map) return;
   panel.figure("drift-layers").show({
     ...shared(panel),
-    title: `Drift of ${QUANTITY_NAMES[data.quantities[quantity]]} in step ${panel.number(step)}: layer by position`,
-    key: `l${quantity},${step},${cursor.lane}${panel.inspector.key}`,
+    ...map.drawn(DRIFT_COLOURS),
+    title: `Drift of ${QUANTITY_NAMES[quantity]} in step ${panel.number(step)}: layer by position`,
+    key: `l${map.key}`,
     y: { name: "layer", count: frame.layers },
-    value: (x, layer) => codeAt(data, step, layer, quantity, x),
-    cells: () => ({
-      codes: planeCodes(data.drift, { rows: 1, columns: 3, at: [step, 0, quantity, 0] }),
-      palette: DRIFT_COLOURS,
-    }),
-    about: { quantity: data.quantities[quantity] },
-    words: (x, layer) => cellWords(panel, step, layer, x, at(data.drift, step, layer, quantity, x)),
+    value: (x, layer) => known(map.at(layer, x)),
+    about: { quantity },
+    words: (x, layer) => cellWords(map, layer, x, whereWords(panel, x, step, layer)),
     pick: (x, layer, pin) => panel.pick({ position: x, layer }, pin),
     at: { x: cursor.position, y: spot.layer },
   });

@@ -1,7 +1,9 @@
 /** The drift of both lanes beside each other, and its difference. */
+import type { Figure } from "../../figures/figure.ts";
 import type { HeatSpec } from "../../figures/spec.ts";
-import { at } from "../arrays.ts";
-import { DRIFT, driftText, type DriftData } from "../codes.ts";
+import type { LaneName } from "../../race/messages.ts";
+import type { CellMap } from "../cell_map.ts";
+import { DRIFT, driftText } from "../codes.ts";
 import {
   decadesApart,
   MARKED_DECADES,
@@ -9,14 +11,15 @@ import {
   ratioWords,
   sharedSteps,
 } from "../differences.ts";
+import { driftOfLayer, driftOfStep } from "../drift_maps.ts";
 import type { Panel } from "../panel.ts";
 import { QUANTITY_NAMES } from "../quantities.ts";
 
-/** The two lanes that are compared, and the steps that both took. */
+/** The maps of both lanes, and the steps that both took. */
 interface Scene {
   panel: Panel;
-  a: DriftData;
-  b: DriftData;
+  a: CellMap;
+  b: CellMap;
   quantity: string;
   /** The first common step, from 0 and counted with those before a branch. */
   first: number;
@@ -24,32 +27,45 @@ interface Scene {
 }
 
 /** Draw how much more, or less, lane B drifted than lane A: of a layer, and of a step. */
-export function drawDriftDifference(
-  panel: Panel,
-  data: Readonly<{ a: DriftData; b: DriftData }>,
-  quantity: string,
-): void {
+export function drawDriftDifference(panel: Panel, quantity: string): void {
   const { lanes } = panel.inspector.store;
-  const scene = { panel, ...data, quantity, ...sharedSteps(lanes.a, lanes.b) };
-  if (!scene.count) return;
-  drawSteps(scene);
-  drawLayers(scene);
+  const shared = { panel, quantity, ...sharedSteps(lanes.a, lanes.b) };
+  if (!shared.count) return;
+  const steps = pairOf(panel, "drift-steps", (side, figure) =>
+    driftOfLayer(side, "", quantity, figure),
+  );
+  if (steps) drawSteps({ ...shared, ...steps });
+  const layers = pairOf(panel, "drift-layers", (side, figure) => {
+    const own = shared.first + stepOf({ ...shared }) - side.lane.before;
+    return driftOfStep(side, "", quantity, figure, own);
+  });
+  if (layers) drawLayers({ ...shared, ...layers });
 }
 
-/** The drifts of both lanes at a common step, a layer and a position; NaN where not evaluated. */
-function drifts(scene: Scene, step: number, layer: number, x: number): [number, number] {
-  const [a, b] = codes(scene, step, layer, x);
-  return [DRIFT[a], DRIFT[b]];
+/** A map of each lane; null if one is on its way. */
+function pairOf(
+  panel: Panel,
+  name: string,
+  map: (side: Panel, figure: Figure) => CellMap | null,
+): { a: CellMap; b: CellMap } | null {
+  const figure = panel.bothFigure(name + "-difference");
+  const [a, b] = [map(panel.of("a"), figure), map(panel.of("b"), figure)];
+  return a && b ? { a, b } : null;
 }
 
-function codes(scene: Scene, step: number, layer: number, x: number): [number, number] {
+/** The codes of both lanes in a row of a map: a common step if `rows` are steps, else a layer. */
+function codes(scene: Scene, rows: "step" | "layer", row: number, x: number): [number, number] {
   const { lanes } = scene.panel.inspector.store;
-  const code = (name: "a" | "b"): number => {
-    const data = scene[name];
-    const own = scene.first + step - lanes[name].before;
-    return at(data.drift, own, layer, data.quantities.indexOf(scene.quantity), x);
+  const code = (name: LaneName): number => {
+    const own = rows === "layer" ? row : scene.first + row - lanes[name].before;
+    return scene[name].at(own, x);
   };
   return [code("a"), code("b")];
+}
+
+function apartAt(scene: Scene, rows: "step" | "layer", row: number, x: number): number | null {
+  const [a, b] = codes(scene, rows, row, x);
+  return decadesApart(DRIFT[a], DRIFT[b]);
 }
 
 function shared(
@@ -68,15 +84,15 @@ function shared(
   };
 }
 
-function cellWords(scene: Scene, step: number, layer: number, x: number): string {
-  const [a, b] = codes(scene, step, layer, x);
-  const where = `Position ${x + 1}, step ${scene.first + step + 1}, layer ${layer + 1}`;
+function cellWords(scene: Scene, rows: "step" | "layer", row: number, x: number): string {
+  const [a, b] = codes(scene, rows, row, x);
+  const joined = scene.a.words(rows === "layer" ? row : 0, x);
   const apart = ratioWords(decadesApart(DRIFT[a], DRIFT[b]));
-  return `${where}: A ${driftText(a)}, B ${driftText(b)}, ${apart}`;
+  return `${joined}A ${driftText(a)}, B ${driftText(b)}, ${apart}`;
 }
 
 /** The common step of the cursor, within the steps that both lanes took. */
-function stepOf({ panel, first, count }: Scene): number {
+function stepOf({ panel, first, count }: Pick<Scene, "panel" | "first" | "count">): number {
   const { lanes } = panel.inspector.store;
   const step = panel.cursor.step + lanes[panel.cursor.lane].before - first;
   return Math.min(Math.max(step, 0), count - 1);
@@ -88,28 +104,33 @@ function own({ panel, first }: Scene, step: number): number {
 }
 
 function drawSteps(scene: Scene): void {
-  const { panel, quantity, first, count } = scene;
+  const { panel, quantity, first, count, a, b } = scene;
   const { layer } = panel.spot;
   panel.bothFigure("drift-steps-difference").show({
-    ...shared(scene, (x, step) => decadesApart(...drifts(scene, step, layer, x))),
+    ...shared(scene, (x, step) => apartAt(scene, "step", step, x)),
+    blocks: panel.inspector.store.parent ? undefined : a.joinedAs(b),
     title: `Drift of ${QUANTITY_NAMES[quantity]} in layer ${layer + 1}, B compared with A: step by position`,
-    key: ["sd", quantity, layer, panel.inspector.key].join(),
+    key: ["sd", a.key, b.key].join(),
     y: { name: "step", count, tick: (step) => String(first + step + 1) },
-    words: (x, step) => cellWords(scene, step, layer, x),
+    words: (x, step) =>
+      `Position ${x + 1}, step ${first + step + 1}, layer ${layer + 1}: ` +
+      cellWords(scene, "step", step, x),
     pick: (x, step, pin) => panel.pick({ position: x, step: own(scene, step) }, pin),
     at: { x: panel.cursor.position, y: stepOf(scene) },
   });
 }
 
 function drawLayers(scene: Scene): void {
-  const { panel, quantity, first } = scene;
+  const { panel, quantity, first, a, b } = scene;
   const step = stepOf(scene);
   panel.bothFigure("drift-layers-difference").show({
-    ...shared(scene, (x, layer) => decadesApart(...drifts(scene, step, layer, x))),
+    ...shared(scene, (x, layer) => apartAt(scene, "layer", layer, x)),
     title: `Drift of ${QUANTITY_NAMES[quantity]} in step ${first + step + 1}, B compared with A: layer by position`,
-    key: ["ld", quantity, step, panel.inspector.key].join(),
+    key: ["ld", a.key, b.key].join(),
     y: { name: "layer", count: panel.frame.layers },
-    words: (x, layer) => cellWords(scene, step, layer, x),
+    words: (x, layer) =>
+      `Position ${x + 1}, step ${first + step + 1}, layer ${layer + 1}: ` +
+      cellWords(scene, "layer", layer, x),
     pick: (x, layer, pin) => panel.pick({ position: x, layer }, pin),
     at: { x: panel.cursor.position, y: panel.spot.layer },
   });

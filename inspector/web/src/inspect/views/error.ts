@@ -1,9 +1,8 @@
 import { cividis } from "../../base/colours.ts";
 import { make, write } from "../../base/dom.ts";
 import { plural } from "../../base/format.ts";
-import { quoted, type Piece } from "../../base/pieces.ts";
 import { inks } from "../../figures/inks.ts";
-import { at, bit, type NdArray } from "../arrays.ts";
+import { at } from "../arrays.ts";
 import { layerAt, layerAxis, placesOf } from "../axes.ts";
 import {
   DRIFT,
@@ -15,36 +14,24 @@ import {
   driftText,
 } from "../codes.ts";
 import type { Panel } from "../panel.ts";
-import { planeCodes } from "../planes.ts";
+import { isDone, planOfStep, type PlanBits } from "../plans.ts";
+import {
+  meanErrors,
+  predictions,
+  predictionWords,
+  probedPredictions,
+  PROBES,
+  tvText,
+  type Bound,
+  type ErrorData,
+  type MeanErrors,
+  type Prediction,
+  type ProbedPredictions,
+  type Recall,
+} from "../probes.ts";
 import { SITE_OPTIONS } from "../quantities.ts";
 import { SITES } from "../sites.ts";
 import { viewOf, type Frame } from "../view.ts";
-
-/** The document of the server: E probed steps, L layers, T positions, R compared predictions. */
-export interface ErrorData {
-  /** [E]: the probed steps. */
-  step: NdArray;
-  /** [E, L, 4, T]: codes of 1 − cosine; NO_DATA for a row that was not in the forward. */
-  error: NdArray;
-  /** [E, L, 4]: their mean over the rows in the forward. */
-  mean: NdArray;
-  /** [R]: index of the probed step, position and total variation of each prediction. */
-  row: NdArray;
-  position: NdArray;
-  tv: NdArray<Float32Array>;
-  /** [R, 2]: the most likely id in the run, and in the exact forward. */
-  top: NdArray;
-  pieces: Partial<Record<string, Piece>>;
-  /** [E]: mean total variation (NaN: no predictions) and predictions whose top token differs. */
-  mean_tv: NdArray;
-  flips: NdArray<Int32Array>;
-  /** [E, L, 4]: recall of the recomputed rows, and of a random choice; NaN if all or none were. */
-  recall: NdArray;
-  chance: NdArray;
-  /** [E, L, 2] and [E, L]: DARE's bound of the error, and the error. Null without DARE. */
-  proxy: NdArray | null;
-  true: NdArray | null;
-}
 
 /** The probed step next to the cursor, and the layer and site that are shown. */
 interface Scene {
@@ -66,7 +53,7 @@ interface Scene {
 export const error = viewOf<ErrorData>({
   title: "Error against exact",
   level: "probe",
-  source: "error",
+  source: PROBES,
   about:
     "At the probed steps the network also ran without any reuse on the same canvas. The map shows 1 − cosine between the value that the run used and this exact value, for every row in the forward. Underlined rows were reused. " +
     "The other figures show how much the predictions differ, and how well the rows to recompute were chosen. Recall@k: k of the rows that could be reused (with a cached value, and no refresh of their whole region due) were recomputed; recall is the share of these k rows that are among the k rows with the largest error of the cached value. " +
@@ -120,9 +107,11 @@ function drawSteps({ panel, steps, probe, data }: Scene): void {
   }
   for (const [i, node] of box.querySelectorAll("button").entries())
     node.setAttribute("aria-pressed", String(i === probe));
-  const flipped = data.flips.values.reduce((sum, n) => sum + n, 0);
-  const predictions = plural(data.tv.values.length, "prediction");
-  const worst = tvText(Math.max(0, ...data.tv.values));
+  const [flipped, count] = [data.flips, data.count].map(({ values }) =>
+    Array.from(values).reduce((sum, n) => sum + n, 0),
+  );
+  const predictions = plural(count, "prediction");
+  const worst = tvText(Math.max(0, ...data.worst_tv.values));
   write(
     panel.block("sum", "p", "ds-wide"),
     `Over the ${plural(steps.length, "probed step")}, ${flipped} of ${predictions} had another most likely token than the exact network; the largest total variation was ${worst}. The figures show the probed step nearest to the cursor.`,
@@ -138,22 +127,27 @@ function stepKey(panel: Panel, step: number): HTMLButtonElement {
   return key;
 }
 
-function drawRows({ panel, data, frame, steps, probe, site, layer, name, shown }: Scene): void {
+function drawRows({ panel, frame, steps, probe, site, layer, name, shown }: Scene): void {
   const figure = panel.figure("error-rows");
   const step = steps[probe];
-  const code = (x: number, l: number): number => at(data.error, probe, l, site, x);
-  const done = (x: number, l: number): boolean => bit(frame.plan, x, step, l, site) === 1;
   figure.root.classList.add("ds-wide");
+  const map = panel.map({
+    figure: "error-rows",
+    query: { view: "error", part: "map", probe, quantity: SITES[site] },
+    rows: ["layer", frame.layers],
+    columns: ["position", frame.positions],
+  });
+  const found = panel.parts<{ plan: PlanBits }>(figure, { plan: planOfStep(step) });
+  if (!map || !found) return;
+  const code = (x: number, l: number): number => map.at(l, x);
+  const done = (x: number, l: number): boolean => isDone(found.plan, l, site, x);
   figure.show({
     title: `${shown}: error of the ${name}, layer by position`,
-    key: ["rows", probe, site, panel.cursor.lane, panel.inspector.key].join(),
+    key: ["rows", map.key].join(),
     x: panel.positions(),
     y: { name: "layer", count: frame.layers },
     value: (x, y) => (code(x, y) === NO_DATA ? null : code(x, y)),
-    cells: () => ({
-      codes: planeCodes(data.error, { rows: 1, columns: 3, at: [probe, 0, site, 0] }),
-      palette: DRIFT_COLOURS,
-    }),
+    ...map.drawn(DRIFT_COLOURS),
     about: { quantity: SITES[site] },
     colour: driftColour,
     under: (x, y) => !done(x, y),
@@ -164,7 +158,7 @@ function drawRows({ panel, data, frame, steps, probe, site, layer, name, shown }
     plain: (drift) => DRIFT[drift],
     words: (x, y) => {
       const place = `Position ${x + 1}, ${panel.text(x, step)}, layer ${y + 1}, step ${panel.number(step)}`;
-      return `${place}: error of the ${name} ${errorText(code(x, y), done(x, y))}`;
+      return `${place}: error of the ${name} ${map.words(y, x)}${errorText(code(x, y), done(x, y))}`;
     },
     pick: (x, y, pin) => panel.pick({ position: x, layer: y }, pin),
     leave: () => panel.pick(null, false),
@@ -178,11 +172,14 @@ function errorText(code: number, done: boolean): string {
   return `${driftText(code)} (${done ? "recomputed" : "reused"})`;
 }
 
-function drawMeans({ panel, data, frame, steps, probe, site, layer, name }: Scene): void {
-  const mean = (x: number, l: number): number => at(data.mean, x, l, site);
+function drawMeans({ panel, frame, steps, probe, site, layer, name }: Scene): void {
+  const figure = panel.figure("error-means");
+  const found = panel.parts<{ means: MeanErrors }>(figure, { means: meanErrors(site) });
+  if (!found) return;
+  const mean = (x: number, l: number): number => at(found.means.mean, x, l);
   const text = (value: number): string =>
     Number.isNaN(value) ? "none, no row was in the forward" : value.toPrecision(2);
-  panel.figure("error-means").show({
+  figure.show({
     title: `Mean error of the ${name} over the rows in the forward: layer by probed step`,
     key: ["means", site, panel.cursor.lane, panel.inspector.key].join(),
     about: { quantity: SITES[site] },
@@ -201,15 +198,20 @@ function drawMeans({ panel, data, frame, steps, probe, site, layer, name }: Scen
   });
 }
 
-function drawRecall({ panel, data, frame, steps, probe, site, layer, name, shown }: Scene): void {
+function drawRecall({ panel, frame, steps, probe, site, layer, name, shown }: Scene): void {
+  const figure = panel.figure("error-recall");
+  const query = { view: "error", part: "recall", quantity: SITES[site] };
+  const found = panel.parts<{ rows: Recall }>(figure, { rows: query });
+  if (!found) return;
+  const { recall, chance } = found.rows;
   const xs = placesOf(frame.layers);
-  const here = xs.map((x) => at(data.recall, probe, x - 1, site));
-  const blind = xs.map((x) => at(data.chance, probe, x - 1, site));
-  const mean = xs.map((x) => knownMean(steps.map((_, e) => at(data.recall, e, x - 1, site))));
+  const here = xs.map((x) => at(recall, probe, x - 1));
+  const blind = xs.map((x) => at(chance, probe, x - 1));
+  const mean = xs.map((x) => knownMean(steps.map((_, e) => at(recall, e, x - 1))));
   const none = here.every(Number.isNaN)
     ? " (no data: all or none of the reusable rows were recomputed)"
     : "";
-  panel.figure("error-recall").show({
+  figure.show({
     about: { quantity: SITES[site] },
     title: `${shown}: recall@k of the recomputed rows, ${name}${none}`,
     x: layerAxis(frame.layers),
@@ -244,57 +246,16 @@ export function knownMean(values: readonly number[]): number {
   return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : NaN;
 }
 
-function tvText(tv: number): string {
-  return tv >= 0.001 || tv === 0 ? String(+tv.toFixed(3)) : "below 0.001";
-}
-
 function shareText(share: number): string {
   return Number.isNaN(share) ? "no data" : share.toFixed(2);
 }
 
-/** A prediction of the run, compared with that of the exact network. */
-export interface Prediction {
-  /** The answer token, from 0. */
-  place: number;
-  /** Total variation. */
-  tv: number;
-  /** Whether the most likely tokens differ. */
-  flip: boolean;
-  mine: string;
-  exact: string;
-}
-
-/** The predictions of a probed step, given by its index. */
-export function predictions(data: ErrorData, prompt: number, probe: number): Prediction[] {
-  const piece = (id: number): string => {
-    const found = data.pieces[id];
-    return quoted(found) + (found === undefined ? ` (id ${id})` : "");
-  };
-  const out: Prediction[] = [];
-  for (let i = 0; i < data.row.values.length; i++) {
-    if (data.row.values[i] !== probe) continue;
-    const [mine, exact] = [at(data.top, i, 0), at(data.top, i, 1)];
-    out.push({
-      place: data.position.values[i] - prompt,
-      tv: data.tv.values[i],
-      flip: mine !== exact,
-      mine: piece(mine),
-      exact: piece(exact),
-    });
-  }
-  return out;
-}
-
-/** A prediction in words. */
-export function predictionWords({ place, tv, flip, mine, exact }: Prediction): string {
-  const tokens = flip
-    ? `most likely in the run ${mine}, in the exact network ${exact}`
-    : `most likely ${mine} in both`;
-  return `answer token ${place + 1}: ${tokens} (total variation ${tvText(tv)})`;
-}
-
 function drawPredictions({ panel, frame, data, probe, shown }: Scene): void {
-  const found = predictions(data, frame.prompt, probe);
+  const figure = panel.figure("error-tv");
+  const note = panel.block("flips", "p");
+  const list = panel.parts<{ rows: ProbedPredictions }>(figure, { rows: probedPredictions(probe) });
+  if (!list) return;
+  const found = predictions(list.rows, frame.prompt);
   const flips = found.filter(({ flip }) => flip);
   drawVariation(panel, found, shown);
   const mean = data.mean_tv.values[probe];
@@ -304,7 +265,7 @@ function drawPredictions({ panel, frame, data, probe, shown }: Scene): void {
   const tail = flips.length
     ? `${plural(flips.length, "most likely token")} would differ: ${named}.`
     : "All most likely tokens are those of the exact network.";
-  write(panel.block("flips", "p"), head + tail);
+  write(note, head + tail);
 }
 
 function drawVariation(panel: Panel, found: readonly Prediction[], shown: string): void {
@@ -355,18 +316,22 @@ function drawVariation(panel: Panel, found: readonly Prediction[], shown: string
 
 function drawBound({ panel, data, frame, probe, layer, shown }: Scene): void {
   const figure = panel.figure("error-bound");
-  const { proxy, true: truth } = data;
-  figure.root.hidden = !proxy;
+  figure.root.hidden = !data.bounded;
   write(
     panel.block("bound", "p"),
-    proxy
+    data.bounded
       ? "DARE bounds a layer's error, up to constants, by the summed drift of the queries of reused rows since they were last recomputed. Drifts are recorded in classes, the first from 0 to 0.000015, so the exact sum is between the two dashed lines."
       : "DARE's bound is not shown: it needs the drift of the queries of reused rows, which this run's method does not compute.",
   );
-  if (!proxy || !truth) return;
+  if (!data.bounded) return;
   const xs = placesOf(frame.layers);
-  const [least, most] = [0, 1].map((end) => xs.map((x) => at(proxy, probe, x - 1, end)));
-  const exact = xs.map((x) => at(truth, probe, x - 1));
+  const bounds = xs.map((x) => panel.part<Bound>({ view: "error", part: "bound", layer: x - 1 }));
+  if (bounds.includes(null)) figure.wait(null);
+  const [least, most] = [0, 1].map((end) =>
+    bounds.map((bound) => (bound ? at(bound.proxy, probe, end) : NaN)),
+  );
+  const exact = bounds.map((bound) => (bound ? at(bound.true, probe) : NaN));
+  if (bounds.every((bound) => !bound)) return;
   const lines = [
     { name: "summed query drift, at least", colour: "#e69f00", dash: [6, 3], xs, ys: least },
     { name: "at most", colour: "#d55e00", dash: [2, 3], xs, ys: most },

@@ -1,6 +1,7 @@
 import type { Rgb } from "../../base/colours.ts";
 import { write } from "../../base/dom.ts";
 import { number, percent, plural } from "../../base/format.ts";
+import { Latest } from "../../base/latest.ts";
 import type { CellAxis, HeatSpec, LegendItem } from "../../figures/spec.ts";
 import {
   acceptanceBreakEven,
@@ -11,10 +12,18 @@ import {
 } from "../acceptance.ts";
 import { at } from "../arrays.ts";
 import { NO_DATA } from "../codes.ts";
+import type { CellMap } from "../cell_map.ts";
 import { factNodes } from "../facts.ts";
-import type { Guided, GuiderData, GuiderTimes, Verdict } from "../guided.ts";
+import type {
+  Guided,
+  GuidedStep,
+  GuiderData,
+  GuiderTimes,
+  Verdict,
+  VerdictCode,
+} from "../guided.ts";
 import type { Panel } from "../panel.ts";
-import { knownBefore, Ruling } from "../ruling.ts";
+import { Ruling } from "../ruling.ts";
 import { viewOf, type Frame } from "../view.ts";
 
 type Look = readonly [colour: Rgb, text: string, glyph: string];
@@ -48,8 +57,8 @@ type BlockName = keyof typeof BLOCKS;
 export const guider = viewOf<GuiderData>({
   title: "AR guider",
   level: "off",
-  source: "guider",
-  also: [["time", "off"]],
+  source: { view: "guider", part: "facts" },
+  documents: ["time"],
   about:
     "A small autoregressive model, the guider, checks the tokens that the diffusion model drafts in each step. They are accepted up to the first mismatch (FlashDLM). " +
     "A grey cell with a dot was not checked.",
@@ -59,25 +68,58 @@ export const guider = viewOf<GuiderData>({
       drawUnguided(panel);
       return;
     }
-    const { cursor, frame, inspector, spot } = panel;
-    const stops = panel.lane.start?.stop ?? [];
-    const rule: Rule = (step, position) => new Ruling(data, frame, stops, step, position);
+    const { cursor, inspector } = panel;
     const time = inspector.document<GuiderTimes>(cursor.lane, "time");
-    write(block(panel, "said"), guiderWords(data, frame.steps));
     acceptanceRate(panel, data);
-    drawVerdicts(panel, data, rule);
-    const ruling =
-      cursor.position === null
-        ? "Choose an answer token to see why it was accepted or not."
-        : rule(spot.step, cursor.position).sentence();
-    write(block(panel, "ruling"), ruling);
+    const rule = drawRulings(panel, data);
     drawLack(panel, data.recorded);
     drawNumbers(panel, data, time);
     acceptanceLengths(panel, data);
     acceptanceBreakEven(panel, data, time);
-    acceptanceScatter(panel, data, rule);
+    if (rule) acceptanceScatter(panel, data, rule);
   },
 });
+
+const VERDICTS = new Latest<CellMap, Pick<Verdicts, "codes" | "used">>();
+
+/** Draw the verdicts; null while they are read. */
+function drawRulings(panel: Panel, about: Guided): Rule | null {
+  const { cursor, frame, spot } = panel;
+  const wide = frame.positions - frame.prompt;
+  const map = panel.map({
+    figure: "guider",
+    query: { view: "guider", part: "map" },
+    rows: ["step", frame.steps],
+    columns: ["token", wide],
+  });
+  if (!map) return null;
+  const code: VerdictCode = (step, place) => map.at(step, place);
+  const facts = { about, frame, code, stops: panel.lane.start?.stop ?? [] };
+  const rule: Rule = (step, position) => {
+    const drafts = panel.part<GuidedStep>({ view: "guider", part: "step", step });
+    return new Ruling(facts, drafts, step, position);
+  };
+  const { used, codes } = VERDICTS.of(map, panel.inspector.key, () => {
+    const count = usedTokens(code, about.names, frame.steps, wide);
+    return { used: count, codes: verdictCodes(code, frame, count) };
+  });
+  write(block(panel, "said"), guiderWords(about, frame.steps, used < wide ? used : null));
+  drawVerdicts(panel, about, { codes, used, key: map.key, rule });
+  const ruling =
+    cursor.position === null
+      ? "Choose an answer token to see why it was accepted or not."
+      : rule(spot.step, cursor.position).sentence();
+  write(block(panel, "ruling"), ruling);
+  return rule;
+}
+
+/** The verdicts of the answer tokens that are shown. */
+interface Verdicts {
+  codes: Uint8Array;
+  used: number;
+  key: string;
+  rule: Rule;
+}
 
 function block(panel: Panel, name: BlockName): HTMLElement {
   const [tag, style] = BLOCKS[name];
@@ -101,13 +143,16 @@ function shortened(axis: CellAxis, count: number): CellAxis {
 }
 
 /** The answer tokens that the map shows: up to the one after the last that was drafted. */
-export function usedTokens({ cells, names }: Pick<Guided, "cells" | "names">): number {
-  const [steps, wide] = cells.shape;
+export function usedTokens(
+  code: VerdictCode,
+  names: readonly Verdict[],
+  steps: number,
+  wide: number,
+): number {
   const filled = names.indexOf("filled");
   let last = 0;
   for (let y = 0; y < steps; y++)
-    for (let x = last + 1; x < wide; x++)
-      if (![NO_DATA, filled].includes(at(cells, y, x))) last = x;
+    for (let x = last + 1; x < wide; x++) if (![NO_DATA, filled].includes(code(y, x))) last = x;
   return Math.min(last + 2, wide);
 }
 
@@ -116,14 +161,14 @@ type MapLook = Pick<
   "value" | "cells" | "colour" | "glyph" | "legend" | "blank" | "plain" | "words"
 >;
 
-function showMap(panel: Panel, look: MapLook, count: number): void {
-  const { frame, cursor, inspector, spot } = panel;
+function showMap(panel: Panel, look: MapLook, count: number, key: string): void {
+  const { frame, cursor, spot } = panel;
   const place = cursor.position === null ? -1 : cursor.position - frame.prompt;
   const figure = panel.figure("guider");
   figure.root.classList.add("ds-wide");
   figure.show({
     title: "The guider's verdict: step by answer token",
-    key: "guider" + cursor.lane + inspector.key,
+    key: ["guider", cursor.lane, key, count].join(),
     x: shortened(panel.answers(), count),
     y: panel.stepCells(),
     unit: "verdict",
@@ -153,17 +198,17 @@ function drawUnguided(panel: Panel): void {
       return `Answer token ${x + 1}, ${text}, step ${y + 1}: not checked by a guider`;
     },
   };
-  showMap(panel, look, panel.answers().count);
+  showMap(panel, look, panel.answers().count, panel.inspector.key);
 }
 
-function drawVerdicts(panel: Panel, data: Guided, rule: Rule): void {
+function drawVerdicts(panel: Panel, data: Guided, { codes, used, key, rule }: Verdicts): void {
   const { frame } = panel;
+  const present = new Set(codes);
   const look = (code: number): Look =>
     code < data.names.length ? LOOKS[data.names[code]] : NOT_DRAFTED;
   const seen = data.names.filter(
-    (name, code) => ["accepted", "mismatch"].includes(name) || data.cells.values.includes(code),
+    (name, code) => ["accepted", "mismatch"].includes(name) || present.has(code),
   );
-  const count = usedTokens(data);
   const palette = Array.from({ length: NO_DATA + 1 }, (_, code) =>
     code === KNOWN ? null : look(code)[0],
   );
@@ -171,10 +216,10 @@ function drawVerdicts(panel: Panel, data: Guided, rule: Rule): void {
     panel,
     {
       value: (x, y) => {
-        const code = at(data.cells, y, x);
-        return code === NO_DATA && knownBefore(frame, frame.prompt + x, y) ? null : code;
+        const found = codes[y * used + x];
+        return found === KNOWN ? null : found;
       },
-      cells: () => ({ codes: verdictCodes(data.cells, frame, count), palette }),
+      cells: () => ({ codes, palette }),
       colour: (code) => look(code)[0],
       glyph: (code) => look(code)[2],
       legend: { items: [...seen.map((name) => LOOKS[name]), NOT_DRAFTED] },
@@ -182,24 +227,22 @@ function drawVerdicts(panel: Panel, data: Guided, rule: Rule): void {
       plain: (code) => look(code)[1],
       words: (x, y) => rule(y, frame.prompt + x).short(),
     },
-    count,
+    used,
+    key,
   );
 }
 
 /** The codes of the first answer tokens in all steps; KNOWN for one that was known before. */
-export function verdictCodes(
-  { shape, values }: Guided["cells"],
-  frame: Frame,
-  count: number,
-): Uint8Array {
-  const out = new Uint8Array(shape[0] * count);
+export function verdictCodes(code: VerdictCode, frame: Frame, count: number): Uint8Array {
+  const { steps } = frame;
+  const out = new Uint8Array(steps * count);
   for (let x = 0; x < count; x++) {
     const position = frame.prompt + x;
     const revealed = frame.revealed.values[position];
-    const last = frame.before.values[position] ? -1 : revealed < 0 ? shape[0] : revealed;
-    for (let y = 0; y < shape[0]; y++) {
-      const code = values[y * shape[1] + x];
-      out[y * count + x] = code === NO_DATA && y > last ? KNOWN : code;
+    const last = frame.before.values[position] ? -1 : revealed < 0 ? steps : revealed;
+    for (let y = 0; y < steps; y++) {
+      const found = code(y, x);
+      out[y * count + x] = found === NO_DATA && y > last ? KNOWN : found;
     }
   }
   return out;
@@ -213,8 +256,8 @@ function ruleWords({ rule, k, tau }: Guided["rule"]): string {
   return `the token is one of its ${k} first choices, with at least ${tau} times the probability of its first choice`;
 }
 
-/** The guider, its rule, and how many tokens it accepted. */
-export function guiderWords(data: Guided, steps: number): string {
+/** The guider, its rule, and how many tokens it accepted; `used`: those of the map, if not all. */
+export function guiderWords(data: Guided, steps: number, used: number | null): string {
   const { about, rule, numbers } = data;
   const vocabulary = about.shared ? "the same vocabulary" : "another vocabulary";
   const size = about.parameters ? number(about.parameters) + " parameters, " : "";
@@ -223,13 +266,12 @@ export function guiderWords(data: Guided, steps: number): string {
   return (
     `Guider ${about.name || rule.guider} (${size}${vocabulary}) agrees where ${ruleWords(rule)}. ` +
     `${drafted} were accepted in ${plural(steps, "step")}, ${rate} tokens per step including the fallback's.` +
-    hiddenWords(data)
+    hiddenWords(used)
   );
 }
 
-function hiddenWords(data: Guided): string {
-  const used = usedTokens(data);
-  if (used >= data.cells.shape[1]) return "";
+function hiddenWords(used: number | null): string {
+  if (used === null) return "";
   return ` The map leaves out the answer tokens from ${used + 1} on. They were never drafted.`;
 }
 

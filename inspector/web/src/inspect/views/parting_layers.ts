@@ -11,32 +11,68 @@ import {
   type Parting,
 } from "../parting.ts";
 import { SITE_OPTIONS } from "../quantities.ts";
-import type { ErrorData } from "./error.ts";
+import { hasLevel } from "../view.ts";
+import {
+  meanErrors,
+  probedPredictions,
+  PROBES,
+  type ErrorData,
+  type MeanErrors,
+  type ProbedPredictions,
+} from "../probes.ts";
 
 const MOST_PROBES = 64; // the server probes at most so many steps
+
+/** What is known of the probed step of a lane at which the lanes part. */
+interface Probed {
+  lane: Lane;
+  /** The index of the step among the probed ones. */
+  probe: number;
+  /** The mean errors of each site. */
+  errors: readonly MeanErrors[];
+  exact: ProbedPredictions;
+}
 
 /** Draw a key that probes the step at which the lanes part, or the layers by their error in it. */
 export function drawParting(panel: Panel, lanes: readonly Lane[], found: Parting | null): void {
   const { inspector } = panel;
   const box = panel.block("layers", "div", "ds-parting ds-wide");
   const site = Number(panel.choice("site"));
-  const data = lanes.map(({ name }) => inspector.document<ErrorData>(name, "error"));
-  const loaded = data.map((document) => document !== null);
+  const data = lanes.map((lane) => probesOf(panel, lane));
+  const parts = lanes.map((lane, i) => probedIn(panel, lane, data[i], found));
+  const loaded = [...data, ...parts].map((one) => one !== null);
   const key = [inspector.key, inspector.store.busy, site, ...loaded].join();
   markLayer(box, panel.cursor.layer);
-  if (box.dataset.key === key) return;
+  if (box.dataset.key === key || parts.includes("reading")) return;
   box.dataset.key = key;
   box.hidden = !found || found.edits.length > 0;
   if (!found || box.hidden) return;
-  const probed = lanes.flatMap((lane, i) => {
-    const document = data[i];
-    return document && probeOf(document, lane, found.step) >= 0 ? [{ lane, document }] : [];
-  });
-  const nodes = probed.flatMap(({ lane, document }) =>
-    layerNodes(panel, lane, document, found, site),
-  );
+  const probed = parts.filter((one) => one !== null && one !== "reading");
+  const nodes = probed.flatMap((one) => layerNodes(panel, one, found, site));
   box.replaceChildren(...keys(panel, lanes, data, found, probed.length > 0), ...nodes);
   markLayer(box, panel.cursor.layer);
+}
+
+/** The probed steps of a lane; null if there are none, or they are not read yet. */
+function probesOf(panel: Panel, { name }: Lane): ErrorData | null {
+  const frame = panel.inspector.frames[name];
+  return frame && hasLevel(frame, "probe") ? panel.part<ErrorData>(PROBES, name) : null;
+}
+
+/** The step at which the lanes part in a lane; null if it was not probed. */
+function probedIn(
+  panel: Panel,
+  lane: Lane,
+  data: ErrorData | null,
+  found: Parting | null,
+): Probed | "reading" | null {
+  const probe = found ? probeOf(data, lane, found.step) : -1;
+  if (probe < 0) return null;
+  const errors = SITE_OPTIONS.map((_, site) => panel.part<MeanErrors>(meanErrors(site), lane.name));
+  const exact = panel.part<ProbedPredictions>(probedPredictions(probe), lane.name);
+  const known = errors.filter((one) => one !== null);
+  if (!exact || known.length < errors.length) return "reading";
+  return { lane, probe, errors: known, exact };
 }
 
 function markLayer(box: HTMLElement, layer: number | null): void {
@@ -88,15 +124,14 @@ function showStep(panel: Panel, lane: Lane, step: number, layer?: number): void 
 
 function layerNodes(
   panel: Panel,
-  lane: Lane,
-  data: ErrorData,
+  { lane, probe, errors, exact }: Probed,
   found: Parting,
   site: number,
 ): HTMLElement[] {
-  const ranked = rankedLayers(data, probeOf(data, lane, found.step), site);
+  const ranked = rankedLayers(errors, probe, site);
   const words = make("p", "", rankingWords(lane, ranked, site));
   if (ranked.every(({ means }) => means.every((mean) => !(mean > 0)))) return [words];
-  const lines = exactLines(found, lane, data, lane.start?.prompt.length ?? 0);
+  const lines = exactLines(found, lane, exact, lane.start?.prompt.length ?? 0);
   const told = lines.map((line) => make("p", "", line));
   return [words, ...told, layerTable(panel, lane, ranked, found.step)];
 }

@@ -3,32 +3,43 @@ import { write } from "../../base/dom.ts";
 import { percent, plural } from "../../base/format.ts";
 import type { Figure } from "../../figures/figure.ts";
 import type { CellAxis, ScaleLegend } from "../../figures/spec.ts";
-import { at, type NdArray, type Values } from "../arrays.ts";
+import { at, type NdArray } from "../arrays.ts";
 import { layerAt, layerAxis, placesOf } from "../axes.ts";
 import type { Panel } from "../panel.ts";
 import { QUANTITY_NAMES } from "../quantities.ts";
-import { viewOf } from "../view.ts";
+import type { View } from "../view.ts";
 
-/** Rows by the drift of two quantities (`inspector.views.scatter`). */
-export interface ScatterData {
-  /** The compared quantities. */
-  pairs: [string, string][];
-  /** Rows by pair, layer, and the bins of both drifts: [pairs, layers, bins, bins]. */
+/** Rows by the drift of two quantities, in a layer or in all layers. */
+interface PairData {
+  /** Rows by the bins of both drifts [bins, bins]. */
   counts: NdArray;
-  /** Pearson's r, Pearson's r of the logarithms and Spearman's: [pairs, layers + 1 (all), 3]. */
+  /**
+   * Pearson's r, Pearson's r of the logarithms and Spearman's [3] of a layer; of all layers, of
+   * each and of all together [layers + 1, 3].
+   */
   stats: NdArray;
-  /** Rows counted [pairs, layers + 1 (all)]. */
+  /** Rows counted [], or of each layer and of all [layers + 1]. */
   rows: NdArray;
-  /** The number of rows in a layer under plain decoding. */
-  most: number;
+  /** Every so many steps one was counted. */
+  every: number;
 }
 
-/** A pair of quantities, and its index in the document. */
-interface ChosenPair {
+/** A pair of quantities, with its rows in all layers and in those that are shown. */
+interface Pair {
   first: string;
   second: string;
-  index: number;
+  all: PairData;
+  shown: PairData;
 }
+
+/** The compared pairs (`inspector.views.scatter.PAIRS`). */
+const PAIRS: readonly (readonly [string, string])[] = [
+  ["v", "attn"],
+  ["v", "ffn"],
+  ["q0", "k"],
+  ["q0", "v"],
+  ["q0", "attn"],
+];
 
 const DECADES = [".0001", ".001", ".01", ".1", "1"];
 const ROWS_SCALE: ScaleLegend = {
@@ -53,10 +64,9 @@ const LOOKS: readonly (readonly [string, readonly number[]])[] = [
 const FIGURES = 3;
 
 /** Whether the drift of one quantity predicts that of another. */
-export const scatter = viewOf<ScatterData>({
+export const scatter: View = {
   title: "V against outputs",
   level: "layers",
-  source: "scatter",
   about:
     "Rows by the drift of two quantities; a row counts if all quantities were evaluated. dLLM-Cache selects rows by the drift of V, because it should predict the drift of the attention and feed-forward outputs (its figure 2). " +
     "DARE selects rows by the drift of the query of the first head (its figure 2). The closer the rows are to a rising line, the better the prediction. The correlations are over all rows.",
@@ -80,76 +90,90 @@ export const scatter = viewOf<ScatterData>({
       ],
     },
   ],
-  draw(panel, data) {
-    const chosen = data.pairs
-      .map(([first, second], index) => ({ first, second, index }))
-      .filter(({ first }) => first === panel.choice("of"));
-    const layers = data.counts.shape[1];
-    const layer = panel.choice("layers") === "all" ? layers : cursorLayer(panel, layers);
-    drawSentence(panel, data, chosen, layer);
-    for (let k = 0; k < FIGURES; k++) {
-      const figure = panel.figure(`scatter-${k + 1}`);
-      figure.root.hidden = k >= chosen.length;
-      if (k < chosen.length) drawMap(panel, data, chosen[k], layer, figure);
+  draw(panel) {
+    const wanted = PAIRS.filter(([first]) => first === panel.choice("of"));
+    const layer = panel.choice("layers") === "all" ? null : panel.spot.layer;
+    const sum = panel.block("sum", "p", "ds-wide");
+    const note = panel.block("missing", "p", "ds-note ds-wide");
+    const figures = Array.from({ length: FIGURES }, (_, k) => panel.figure(`scatter-${k + 1}`));
+    const pairs: (Pair | null)[] = figures.map((figure, k) => {
+      figure.root.hidden = k >= wanted.length;
+      return k < wanted.length ? pairOf(panel, figure, wanted[k], layer) : null;
+    });
+    for (const [k, pair] of pairs.entries()) if (pair) drawMap(panel, pair, layer, figures[k]);
+    const chosen = pairs.filter((pair) => pair !== null);
+    const byLayer = panel.figure("scatter-layers");
+    if (chosen.length < wanted.length) {
+      byLayer.wait(null);
+      return;
     }
-    drawLayers(panel, data, chosen);
+    drawSentence(panel, chosen, layer, { sum, note });
+    drawLayers(panel, chosen);
   },
-});
+};
 
-function cursorLayer(panel: Panel, layers: number): number {
-  return Math.min(panel.cursor.layer ?? 0, layers - 1);
+/** The data of a pair in a layer, or in all (null); null while its figure waits. */
+function pairOf(
+  panel: Panel,
+  figure: Figure,
+  [first, second]: readonly [string, string],
+  layer: number | null,
+): Pair | null {
+  const query = { view: "scatter", part: "pair", x: first, y: second };
+  const found = panel.parts<{ all: PairData; shown: PairData }>(figure, {
+    all: query,
+    shown: layer === null ? query : { ...query, layer },
+  });
+  return found && { first, second, ...found };
 }
 
-const EVERYWHERE = new WeakMap<NdArray, Map<number, Int32Array>>();
-
-/** The rows of a pair by both bins, in a layer or, if `layer` is their number, in all layers. */
-export function rowsByBins(counts: NdArray, pair: number, layer: number): Values {
-  const [, layers, size] = counts.shape;
-  const cells = size * size;
-  const from = (l: number): number => (pair * layers + l) * cells;
-  if (layer < layers) return counts.values.subarray(from(layer), from(layer) + cells);
-  const known = EVERYWHERE.get(counts) ?? new Map<number, Int32Array>();
-  EVERYWHERE.set(counts, known);
-  let sum = known.get(pair);
-  if (!sum) {
-    sum = new Int32Array(cells);
-    for (let l = 0; l < layers; l++) {
-      for (let i = 0; i < cells; i++) sum[i] += counts.values[from(l) + i];
-    }
-    known.set(pair, sum);
-  }
-  return sum;
+function whereWords(layer: number | null): string {
+  return layer === null ? "all layers" : `layer ${layer + 1}`;
 }
 
-function whereWords(data: ScatterData, layer: number): string {
-  return layer < data.counts.shape[1] ? `layer ${layer + 1}` : "all layers";
+/** The figures of a layer, or of all together (null), in the data of all layers. */
+function statsOf({ stats }: PairData, layer: number | null): number[] {
+  const row = layer ?? stats.shape[0] - 1;
+  return [0, 1, 2].map((i) => at(stats, row, i));
+}
+
+function rowsOf({ rows }: PairData, layer: number | null): number {
+  return at(rows, layer ?? rows.shape[0] - 1);
 }
 
 function coefficient(value: number): string {
   return Number.isFinite(value) ? value.toFixed(3) : "–";
 }
 
-function statWords(data: ScatterData, pair: number, layer: number): string {
-  const [r, logs, rho] = [0, 1, 2].map((i) => coefficient(at(data.stats, pair, layer, i)));
+function statWords(stats: readonly number[]): string {
+  const [r, logs, rho] = stats.map(coefficient);
   return `Spearman ${rho}, Pearson ${r}, Pearson of the logarithms ${logs}`;
+}
+
+/** The figures of what is shown: of a layer from its own slice, which has all its rows. */
+function shownStats({ all, shown }: Pair, layer: number | null): number[] {
+  return layer === null ? statsOf(all, null) : Array.from(shown.stats.values);
 }
 
 function drawSentence(
   panel: Panel,
-  data: ScatterData,
-  chosen: readonly ChosenPair[],
-  layer: number,
+  chosen: readonly Pair[],
+  layer: number | null,
+  { sum, note }: { sum: HTMLElement; note: HTMLElement },
 ): void {
-  const rows = at(data.rows, chosen[0].index, layer);
-  const layers = data.counts.shape[1];
-  const most = data.most * (layer < layers ? 1 : layers);
-  const parts = [`${plural(rows, "row")} of ${whereWords(data, layer)} counted.`];
-  for (const { first, second, index } of chosen) {
-    const names = `${nameOf(first)} against ${QUANTITY_NAMES[second]}`;
-    parts.push(`${names}: ${statWords(data, index, layer)}.`);
+  const [{ all, shown }] = chosen;
+  const rows = layer === null ? rowsOf(all, null) : shown.rows.values[0];
+  const { every } = layer === null ? all : shown;
+  const { steps, positions, layers } = panel.frame;
+  // The rows of plain decoding: all but those of the first step, which have no drift.
+  const most = (Math.ceil(steps / every) - 1) * positions * (layer === null ? layers : 1);
+  const which = every > 1 ? `, in every ${every}th step` : "";
+  const parts = [`${plural(rows, "row")} of ${whereWords(layer)} counted${which}.`];
+  for (const pair of chosen) {
+    const names = `${nameOf(pair.first)} against ${QUANTITY_NAMES[pair.second]}`;
+    parts.push(`${names}: ${statWords(shownStats(pair, layer))}.`);
   }
-  write(panel.block("sum", "p", "ds-wide"), parts.join(" "));
-  const note = panel.block("missing", "p", "ds-note ds-wide");
+  write(sum, parts.join(" "));
   note.hidden = rows >= most;
   if (note.hidden) return;
   write(
@@ -195,25 +219,17 @@ function upAxis(name: string, size: number): CellAxis {
   };
 }
 
-function drawMap(
-  panel: Panel,
-  data: ScatterData,
-  { first, second, index }: ChosenPair,
-  layer: number,
-  figure: Figure,
-): void {
-  const size = data.counts.shape[2];
-  const rows = rowsByBins(data.counts, index, layer);
-  const count = (x: number, y: number): number => rows[x * size + size - 1 - y];
+function drawMap(panel: Panel, pair: Pair, layer: number | null, figure: Figure): void {
+  const { first, second } = pair;
+  const { counts } = pair.shown;
+  const size = counts.shape[0];
+  const count = (x: number, y: number): number => at(counts, x, size - 1 - y);
   const other = QUANTITY_NAMES[second];
-  const spearman = coefficient(at(data.stats, index, layer, 2));
+  const spearman = coefficient(shownStats(pair, layer)[2]);
   figure.show({
-    title: `${nameOf(first)} against ${other}, ${whereWords(data, layer)}: Spearman ${spearman}`,
-    key: [index, layer, panel.cursor.lane, panel.inspector.key].join(),
-    about: {
-      layer: layer < data.counts.shape[1] ? layer : undefined,
-      quantity: `${first}-${second}`,
-    },
+    title: `${nameOf(first)} against ${other}, ${whereWords(layer)}: Spearman ${spearman}`,
+    key: [first, second, layer, panel.cursor.lane, panel.inspector.key].join(),
+    about: { layer: layer ?? undefined, quantity: `${first}-${second}` },
     x: acrossAxis(nameOf(first), size),
     y: upAxis(other, size),
     value: (x, y) => count(x, y) || null,
@@ -228,29 +244,29 @@ function drawMap(
   });
 }
 
-function drawLayers(panel: Panel, data: ScatterData, chosen: readonly ChosenPair[]): void {
-  const layers = data.counts.shape[1];
+function drawLayers(panel: Panel, chosen: readonly Pair[]): void {
+  const { layers } = panel.frame;
   const xs = placesOf(layers);
   panel.figure("scatter-layers").show({
     title: "Spearman's rank correlation by layer",
     about: { quantity: panel.choice("of") },
     x: layerAxis(layers),
     y: { name: "Spearman", from: -1, to: 1 },
-    series: chosen.map(({ second, index }, k) => ({
+    series: chosen.map(({ second, all }, k) => ({
       name: "with " + QUANTITY_NAMES[second],
       colour: LOOKS[k][0],
       dash: LOOKS[k][1],
       xs,
-      ys: xs.map((_, l) => at(data.stats, index, l, 2)),
+      ys: xs.map((_, l) => statsOf(all, l)[2]),
     })),
     rules: [{ y: 0 }],
-    at: cursorLayer(panel, layers) + 1,
+    at: panel.spot.layer + 1,
     words: (x) => {
       const l = layerAt(x, layers);
       const parts = chosen.map(
-        ({ second, index }) => `with ${QUANTITY_NAMES[second]} ${statWords(data, index, l)}`,
+        ({ second, all }) => `with ${QUANTITY_NAMES[second]} ${statWords(statsOf(all, l))}`,
       );
-      const rows = plural(at(data.rows, chosen[0].index, l), "row");
+      const rows = plural(rowsOf(chosen[0].all, l), "row");
       return `Layer ${l + 1}, ${rows}: ${parts.join("; ")}`;
     },
     pick: (x, _, pin) => panel.pick({ layer: layerAt(x, layers) }, pin),

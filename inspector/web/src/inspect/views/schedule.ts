@@ -9,9 +9,10 @@ import type { Panel } from "../panel.ts";
 import { SITE_OPTIONS } from "../quantities.ts";
 import { planeCodes } from "../planes.ts";
 import { SITES, SITE_WORDS } from "../sites.ts";
-import { viewOf } from "../view.ts";
+import { rowsDone, type RowsDone } from "../plans.ts";
+import { hasPlans, viewOf } from "../view.ts";
 
-/** What a run recomputed and what was planned (`inspector.views.schedule`). */
+/** What a run recomputed and what was planned. */
 export interface ScheduleData {
   /** Kinds by step and region, as planned: no steps if the trace has no plans. */
   planned: NdArray;
@@ -19,13 +20,16 @@ export interface ScheduleData {
   done: NdArray;
   /** The steps and regions in which the two differ: [count, 2]. */
   differs: NdArray;
-  /** Share of a region's token-layers recomputed [steps, 3]; NaN for an empty region. */
-  portion: NdArray;
-  /** Share of a layer's rows recomputed [steps, layers, 4 sites]. */
-  share: NdArray;
   /** Percentage of token-layers recomputed up to each step. */
   running: NdArray;
 }
+
+/** Share of a region's token-layers recomputed [steps, 3]; NaN for an empty region. */
+interface Portions {
+  portion: NdArray;
+}
+
+const KINDS = { view: "schedule", part: "kinds" };
 
 /** Name, colour and glyph of each kind of step, in the order of `engine.core.events.KINDS`. */
 const KIND_LOOKS: readonly (readonly [string, Rgb, string])[] = [
@@ -55,7 +59,7 @@ const PART_SCALE: ScaleLegend = {
 export const schedule = viewOf<ScheduleData>({
   title: "Refresh schedule",
   level: "steps",
-  source: "schedule",
+  source: KINDS,
   about:
     "What each step recomputed of the prompt, the current block and the rest of the answer: as planned by the method's schedule (above) and as done (below). " +
     "Full: all rows, in every layer and site. Partial: some of them. Reuse: none. Frozen: none, in this and all later steps. A row belongs to the region of the token that it predicts. " +
@@ -74,7 +78,7 @@ export const schedule = viewOf<ScheduleData>({
       panel.block("differs", "p", "ds-wide"),
       scheduleSentence(data, panel.frame.steps, panel.frame.first),
     );
-    drawLayers(panel, data);
+    drawLayers(panel);
     drawRunning(panel);
   },
 });
@@ -105,7 +109,7 @@ function drawKinds(panel: Panel, data: ScheduleData): void {
     legend: { items: KIND_LOOKS.map(([name, colour, glyph]) => [colour, name, glyph]) },
     unit: "kind",
     plain: (kind) => KIND_LOOKS[kind][0],
-    words: (step, row) => regionWords(data, step, row % 3, panel.frame.first),
+    words: (step, row) => regionWords(panel, data, step, row % 3),
     pick: (step, _, pin) => panel.pick({ step }, pin),
     leave: () => panel.pick(null, false),
     at: { x: panel.spot.step, y: null },
@@ -137,12 +141,15 @@ function kindWords(data: ScheduleData, step: number, region: number): string {
   return names.join(", ");
 }
 
-function regionWords(data: ScheduleData, step: number, region: number, first: number): string {
-  const part = at(data.portion, step, region);
-  const share = Number.isNaN(part)
-    ? "an empty region"
-    : number(100 * part, 1) + " % of its token-layers recomputed";
-  return `Step ${first + step + 1}, ${REGION_WORDS[region]}: ${kindWords(data, step, region)}; ${share}`;
+function regionWords(panel: Panel, data: ScheduleData, step: number, region: number): string {
+  const found = panel.part<Portions>({ view: "schedule", part: "portion" });
+  const part = found ? at(found.portion, step, region) : null;
+  const size = part === null ? "…" : number(100 * part, 1);
+  const share =
+    part !== null && Number.isNaN(part)
+      ? "an empty region"
+      : size + " % of its token-layers recomputed";
+  return `Step ${panel.number(step)}, ${REGION_WORDS[region]}: ${kindWords(data, step, region)}; ${share}`;
 }
 
 /** Whether the steps did what was planned, and where they first did not. */
@@ -158,32 +165,40 @@ export function scheduleSentence(data: ScheduleData, steps: number, first = 0): 
 }
 
 /** The share of a layer's rows recomputed in a step, at a site or as the mean of all four. */
-export function siteShare(data: ScheduleData, site: string, step: number, layer: number): number {
-  if (site !== "mean") return at(data.share, step, layer, Number(site));
-  return (
-    SITE_WORDS.reduce((sum, _, i) => sum + at(data.share, step, layer, i), 0) / SITE_WORDS.length
-  );
+export function siteShare(
+  { done }: RowsDone,
+  rows: number,
+  site: string,
+  step: number,
+  layer: number,
+): number {
+  if (site !== "mean") return at(done, step, layer, Number(site)) / rows;
+  const sum = SITE_WORDS.reduce((all, _, i) => all + at(done, step, layer, i), 0);
+  return sum / (SITE_WORDS.length * rows);
 }
 
-function drawLayers(panel: Panel, data: ScheduleData): void {
+function drawLayers(panel: Panel): void {
   const { frame, inspector, cursor, spot } = panel;
+  const figure = panel.figure("schedule-layers");
+  const found = panel.parts<{ plan: RowsDone }>(figure, { plan: rowsDone() });
+  if (!found) return;
+  const { plan } = found;
   const site = panel.choice("site");
   const name =
     site === "mean" ? "mean of K, V, attention and feed-forward" : SITE_OPTIONS[Number(site)][1];
-  panel.figure("schedule-layers").show({
+  figure.show({
     title: `Share of all rows recomputed, ${name}: layer by step`,
     key: "layers" + site + cursor.lane + inspector.key,
     about: { quantity: site === "mean" ? site : SITES[Number(site)] },
     x: panel.steps(),
     y: { name: "layer", count: frame.layers },
-    value: (step, layer) => siteShare(data, site, step, layer),
+    value: (step, layer) => siteShare(plan, frame.positions, site, step, layer),
     colour: cividis,
     legend: PART_SCALE,
     unit: "share of rows recomputed",
     words: (step, layer) => {
-      const shares = SITE_WORDS.map(
-        (text, i) => `${text} ${number(100 * at(data.share, step, layer, i), 1)} %`,
-      );
+      const share = (i: number): number => siteShare(plan, frame.positions, String(i), step, layer);
+      const shares = SITE_WORDS.map((text, i) => `${text} ${number(100 * share(i), 1)} %`);
       const rows = plural(frame.positions, "row");
       return `Step ${panel.number(step)}, layer ${layer + 1}: ${shares.join(", ")} of ${rows} recomputed`;
     },
@@ -198,7 +213,9 @@ function drawRunning(panel: Panel): void {
   const { inspector } = panel;
   const colours = inks(panel.root);
   const lanes = inspector.store.started.flatMap(({ name }) => {
-    const data = inspector.document<ScheduleData>(name, "schedule");
+    const frame = inspector.frames[name];
+    if (!frame || !hasPlans(frame)) return [];
+    const data = panel.part<ScheduleData>(KINDS, name);
     const { before } = inspector.store.lanes[name];
     return data ? [{ name, before, ys: Array.from(data.running.values) }] : [];
   });

@@ -1,11 +1,21 @@
 import { cividis } from "../../base/colours.ts";
 import { plural } from "../../base/format.ts";
-import type { HeatSpec, PlotAxis, ScaleLegend } from "../../figures/spec.ts";
+import type { CellCodes, HeatSpec, PlotAxis, ScaleLegend } from "../../figures/spec.ts";
 import { LANES, type LaneName } from "../../race/messages.ts";
 import { placesOf } from "../axes.ts";
+import { at, type NdArray } from "../arrays.ts";
+import type { CellMap } from "../cell_map.ts";
 import { decade, DRIFT, DRIFT_SCALE, NO_DATA } from "../codes.ts";
+import { layersBeside } from "../drift_maps.ts";
 import type { Panel } from "../panel.ts";
-import { cosineText, groupNames, StepPairs, type SimilarityData } from "../step_pairs.ts";
+import type { Query } from "../slice.ts";
+import {
+  comparedUpTo,
+  cosineText,
+  groupNames,
+  type Kind,
+  type SimilarityData,
+} from "../step_pairs.ts";
 import { bothSides, SIDES_CONTROL } from "../sides.ts";
 import { viewOf } from "../view.ts";
 import { drawSimilarityDifference } from "./similarity_sides.ts";
@@ -37,7 +47,10 @@ const COSINE_SCALE: ScaleLegend = {
 
 /** What is drawn: the choices of the controls, and the cursor within the compared steps. */
 interface Scene {
-  pairs: StepPairs;
+  data: SimilarityData;
+  /** The compared steps. */
+  steps: readonly number[];
+  kind: Kind;
   /** "K" or "V". */
   name: string;
   groups: string[];
@@ -59,11 +72,13 @@ interface Cell {
 
 const CHOSEN = new WeakMap<Panel, Cell>();
 
+const FACTS = { view: "similarity", part: "facts" };
+
 /** How similar K or V are in any two steps. */
 export const similarity = viewOf<SimilarityData>({
   title: "Similarity",
   level: "layers",
-  source: "similarity",
+  source: FACTS,
   about:
     "The cosine between K, or V, of any two steps, averaged over the tokens of a group, in each layer (Fast-dLLM, figure 3; DARE, figure 4). " +
     "A dark square on the diagonal is a range of steps in which the values barely change, so that a cache can be reused. On the linear scale of the papers it is bright. " +
@@ -91,10 +106,10 @@ export const similarity = viewOf<SimilarityData>({
     SIDES_CONTROL,
   ],
   draw(panel, data) {
-    const both = bothSides<SimilarityData>(panel, "similarity");
+    const both = bothSides(panel);
     for (const name of ["similarity-steps", ...BOTH, ...OTHERS]) panel.place(name);
     panel.showFigures([...(both ? BOTH : ["similarity-steps"]), ...OTHERS]);
-    if (both) drawSides(panel, both);
+    if (both) drawSides(panel);
     const scene = sceneOf(panel, data);
     if (!both) drawMatrix(panel, scene);
     drawDistance(panel, scene);
@@ -105,17 +120,39 @@ export const similarity = viewOf<SimilarityData>({
 const BOTH = ["a", "b", "difference"].map((side) => `similarity-steps-${side}`);
 const OTHERS = ["similarity-distance", "similarity-layers"];
 
-function drawSides(panel: Panel, data: Readonly<Record<LaneName, SimilarityData>>): void {
-  const [a, b] = LANES.map((lane) => {
-    const scene = sceneOf(panel.of(lane), data[lane]);
-    drawMatrix(panel.of(lane), scene);
-    return scene;
-  });
-  if (a.groups[a.group] !== b.groups[b.group]) return;
-  const { layer, group, linear, name } = a;
-  const what = `${name} of layer ${layer + 1}, ${a.groups[group]}`;
-  const key = [a.key, layer, group].join();
-  drawSimilarityDifference(panel, { a: a.pairs, b: b.pairs, layer, group, what, linear, key });
+/** A matrix of a lane, and what it shows. */
+interface Side {
+  scene: Scene;
+  map: CellMap;
+}
+
+function drawSides(panel: Panel): void {
+  const figure = panel.bothFigure("similarity-steps-difference");
+  const [a, b] = LANES.map((lane) => drawSide(panel.of(lane), lane));
+  if (!a || !b) {
+    figure.wait(null);
+    return;
+  }
+  const { group, layer, linear, name, groups } = a.scene;
+  if (groups[group] !== b.scene.groups[b.scene.group]) {
+    figure.wait("The lanes have other groups of tokens, so there is no difference to show.");
+    return;
+  }
+  const what = `${name} of layer ${layer + 1}, ${groups[group]}`;
+  const key = [a.scene.key, a.map.key, b.map.key].join();
+  const [steps, maps] = [
+    { a: a.scene.steps, b: b.scene.steps },
+    { a: a.map, b: b.map },
+  ];
+  drawSimilarityDifference(panel, { steps, maps, what, linear, key });
+}
+
+function drawSide(side: Panel, lane: LaneName): Side | null {
+  const data = side.part<SimilarityData>(FACTS, lane);
+  if (!data) return null;
+  const scene = sceneOf(side, data);
+  const map = drawMatrix(side, scene);
+  return map && { scene, map };
 }
 
 function sceneOf(panel: Panel, data: SimilarityData): Scene {
@@ -126,14 +163,16 @@ function sceneOf(panel: Panel, data: SimilarityData): Scene {
   );
   const kind = panel.choice("kind") === "k" ? "k" : "v";
   const linear = panel.choice("scale") === "linear";
-  const pairs = new StepPairs(data, kind);
+  const steps = Array.from(data.steps.values);
   return {
-    pairs,
+    data,
+    steps,
+    kind,
     name: kind.toUpperCase(),
     groups,
     group: Number(panel.choice("group")),
-    layer: Math.min(panel.cursor.layer ?? 0, pairs.layers - 1),
-    now: pairs.upTo(panel.spot.step),
+    layer: Math.min(panel.cursor.layer ?? 0, data.change.shape[1] - 1),
+    now: comparedUpTo(steps, panel.spot.step),
     linear,
     key: [kind, linear, panel.cursor.lane, panel.inspector.key].join(),
   };
@@ -163,50 +202,60 @@ function known(drift: number): number | null {
 }
 
 /** The other step of the chosen cell, if it is in the row of the cursor; else null. */
-function otherStep(panel: Panel, { pairs, now }: Scene): number | null {
+function otherStep(panel: Panel, { steps, now }: Scene): number | null {
   const cell = CHOSEN.get(panel);
-  return cell && cell.y === now && cell.x < pairs.steps.length ? cell.x : null;
+  return cell && cell.y === now && cell.x < steps.length ? cell.x : null;
 }
 
-function drawMatrix(panel: Panel, scene: Scene): void {
-  const { pairs, name, layer, group, now } = scene;
-  const tick = (i: number): string => String(panel.number(pairs.steps[i]));
-  const axis = { name: "step", count: pairs.steps.length, tick };
+/** Draw the matrix; null if it waits for its cells. */
+function drawMatrix(panel: Panel, scene: Scene): CellMap | null {
+  const { steps, kind, name, layer, group, now } = scene;
   const figure = panel.figure("similarity-steps");
   figure.root.classList.add("ds-tall");
+  const query = (layer: number): Query => {
+    return { view: "similarity", part: "map", quantity: kind, layer, group };
+  };
+  const map = panel.map({
+    figure: "similarity-steps",
+    query: query(layer),
+    rows: ["step", steps.length],
+    columns: ["other", steps.length],
+    ahead: layersBeside(layer, scene.data.change.shape[1]).map(query),
+  });
+  if (!map) return null;
+  const tick = (i: number): string => String(panel.lane.stepNumber(steps[i]));
+  const axis = { name: "step", count: steps.length, tick };
   const look = looks(scene.linear);
+  const palette = Array.from(NUMBERS, look.colour);
+  const { cells, blocks } = map.drawn(palette);
   figure.show({
     ...look,
     several: "mean",
     colour: (code) => look.colour(DRIFT[code]),
     plain: (code) => look.plain(DRIFT[code]),
     title: `${name} of layer ${layer + 1}, ${scene.groups[group]}: each step compared with each step`,
-    key: [scene.key, layer, group].join(),
+    key: [scene.key, map.key].join(),
     x: axis,
     y: axis,
-    value: (x, y) => {
-      const code = pairs.code(y, x, layer, group);
-      return code === NO_DATA ? null : code;
-    },
-    cells: () => ({
-      codes: pairs.matrix(layer, group),
-      palette: Array.from(NUMBERS, look.colour),
-      numbers: NUMBERS,
-    }),
+    value: (x, y) => (map.at(y, x) < NO_DATA ? map.at(y, x) : null),
+    cells: cells && ((): CellCodes => ({ ...cells(), numbers: NUMBERS })),
+    blocks,
     about: { layer, quantity: name },
     words: (x, y) =>
       `Layer ${layer + 1}, ${scene.groups[group]}: ${name} of step ${tick(y)} and of step ${tick(x)}, ` +
-      cosineText(pairs.drift(y, x, layer, group)),
+      map.words(y, x) +
+      cosineText(DRIFT[map.at(y, x)]),
     pick: (x, y, pin) => pickCell(panel, scene, { x, y }, pin),
     leave: () => panel.pick(null, false),
     at: { x: otherStep(panel, scene) ?? now, y: now },
     square: 520,
   });
+  return map;
 }
 
-function pickCell(panel: Panel, { pairs }: Scene, cell: Cell, pin: boolean): void {
+function pickCell(panel: Panel, { steps }: Scene, cell: Cell, pin: boolean): void {
   CHOSEN.set(panel, cell);
-  panel.pick({ step: pairs.steps[cell.y] }, pin);
+  panel.pick({ step: steps[cell.y] }, pin);
   if (pin) panel.inspector.draw();
 }
 
@@ -217,9 +266,18 @@ function driftAxis(linear: boolean): PlotAxis {
   return { name: "1 − cosine", from: 1e-4, to: 2, log: true, tick };
 }
 
+/** The drifts of a compared step against those up to it [steps, groups]. */
+interface StepRow {
+  codes: NdArray;
+}
+
 function drawDistance(panel: Panel, scene: Scene): void {
-  const { pairs, name, layer, now } = scene;
-  const { steps } = pairs;
+  const { steps, kind, name, layer, now } = scene;
+  const figure = panel.figure("similarity-distance");
+  const query = { view: "similarity", part: "row", quantity: kind, layer, index: now };
+  const found = panel.parts<{ row: StepRow }>(figure, { row: query });
+  if (!found) return;
+  const drift = (u: number, group: number): number => DRIFT[at(found.row.codes, u, group)];
   // The compared steps before the cursor, the nearest first, and how many steps they are before.
   const before = placesOf(now).map((back) => now - back);
   const distances = before.map((u) => steps[now] - steps[u]);
@@ -228,7 +286,7 @@ function drawDistance(panel: Panel, scene: Scene): void {
     return before[far.indexOf(Math.min(...far))];
   };
   const other = otherStep(panel, scene);
-  panel.figure("similarity-distance").show({
+  figure.show({
     about: { layer, quantity: name },
     title: now
       ? `${name} of layer ${layer + 1}: step ${panel.number(steps[now])} compared with the steps before it`
@@ -237,12 +295,12 @@ function drawDistance(panel: Panel, scene: Scene): void {
     y: driftAxis(scene.linear),
     series: scene.groups.map((text, g) => {
       const [colour, dash] = GROUP_LOOKS[g % GROUP_LOOKS.length];
-      const drifts = before.map((u) => pairs.drift(now, u, layer, g));
+      const drifts = before.map((u) => drift(u, g));
       const ys = scene.linear ? drifts.map((drift) => 1 - drift) : drifts;
       return { name: text, colour, dash, width: g === scene.group ? 3.5 : 1.5, xs: distances, ys };
     }),
     at: other !== null && other < now ? steps[now] - steps[other] : null,
-    words: (x) => (now ? distanceWords(panel, scene, nearest(x)) : ""),
+    words: (x) => (now ? distanceWords(panel, scene, nearest(x), drift) : ""),
     pick: (x, _, pin) => {
       if (now) pickCell(panel, scene, { x: nearest(x), y: now }, pin);
     },
@@ -251,16 +309,21 @@ function drawDistance(panel: Panel, scene: Scene): void {
   });
 }
 
-function distanceWords(panel: Panel, scene: Scene, u: number): string {
-  const { pairs, groups, layer, now } = scene;
-  const { steps } = pairs;
-  const parts = groups.map((name, g) => `${name} ${cosineText(pairs.drift(now, u, layer, g))}`);
+function distanceWords(
+  panel: Panel,
+  { steps, groups, now }: Scene,
+  u: number,
+  drift: (u: number, group: number) => number,
+): string {
+  const parts = groups.map((name, g) => `${name} ${cosineText(drift(u, g))}`);
   const before = plural(steps[now] - steps[u], "step");
   return `Step ${panel.number(steps[now])} compared with step ${panel.number(steps[u])}, ${before} before: ${parts.join("; ")}`;
 }
 
 function drawLayers(panel: Panel, scene: Scene): void {
-  const { pairs, name, groups } = scene;
+  const { data, steps, kind, name, groups } = scene;
+  const mean = (layer: number, group: number): number =>
+    at(data.change, kind === "k" ? 0 : 1, layer, group);
   panel.figure("similarity-layers").show({
     ...looks(scene.linear),
     several: "mean",
@@ -268,11 +331,11 @@ function drawLayers(panel: Panel, scene: Scene): void {
     key: scene.key,
     about: { quantity: name },
     x: { name: "group", count: groups.length, tick: (g) => groups[g] },
-    y: { name: "layer", count: pairs.layers },
-    value: (g, layer) => known(pairs.meanDrift(layer, g)),
+    y: { name: "layer", count: data.change.shape[1] },
+    value: (g, layer) => known(mean(layer, g)),
     words: (g, layer) =>
       `Layer ${layer + 1}, ${groups[g]}: ${name} compared with the previous recorded step, ` +
-      `mean of ${plural(pairs.steps.length - 1, "pair")}: ${cosineText(pairs.meanDrift(layer, g))}`,
+      `mean of ${plural(steps.length - 1, "pair")}: ${cosineText(mean(layer, g))}`,
     pick: (g, layer, pin) => {
       if (pin) panel.set("group", String(g));
       panel.pick({ layer }, pin);

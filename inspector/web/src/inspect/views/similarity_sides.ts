@@ -8,15 +8,18 @@ import {
   RATIO_LOOKS,
   ratioWords,
 } from "../differences.ts";
+import type { LaneName } from "../../race/messages.ts";
+import type { CellMap } from "../cell_map.ts";
+import { DRIFT } from "../codes.ts";
 import type { Panel } from "../panel.ts";
-import { commonSteps, cosineText, type StepPairs } from "../step_pairs.ts";
+import { commonSteps, cosineText } from "../step_pairs.ts";
 
 /** What of both lanes is compared. */
 export interface SimilarityPair {
-  a: StepPairs;
-  b: StepPairs;
-  layer: number;
-  group: number;
+  /** The compared steps. */
+  steps: Readonly<Record<LaneName, readonly number[]>>;
+  /** The matrices of these steps. */
+  maps: Readonly<Record<LaneName, CellMap>>;
   /** "K in layer 3, prompt". */
   what: string;
   /** Cosines are compared, instead of drifts on a logarithmic scale. */
@@ -27,17 +30,17 @@ export interface SimilarityPair {
 
 /** Draw how the similarity of any two steps of lane B differs from that of lane A. */
 export function drawSimilarityDifference(panel: Panel, pair: SimilarityPair): void {
-  const { a, b, layer, group, linear } = pair;
+  const { maps, linear } = pair;
   const { lanes } = panel.inspector.store;
   const steps = commonSteps(
-    { steps: a.steps, before: lanes.a.before },
-    { steps: b.steps, before: lanes.b.before },
+    { steps: pair.steps.a, before: lanes.a.before },
+    { steps: pair.steps.b, before: lanes.b.before },
   );
   const tick = (i: number): string => String(steps[i].step + 1);
   const axis = { name: "step", count: steps.length, tick };
   const drifts = (x: number, y: number): [number, number] => [
-    a.drift(steps[y].a, steps[x].a, layer, group),
-    b.drift(steps[y].b, steps[x].b, layer, group),
+    DRIFT[maps.a.at(steps[y].a, steps[x].a)],
+    DRIFT[maps.b.at(steps[y].b, steps[x].b)],
   ];
   const apart = (x: number, y: number): number | null =>
     (linear ? cosinesApart : decadesApart)(...drifts(x, y));

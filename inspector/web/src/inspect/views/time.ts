@@ -20,10 +20,7 @@ const ROOM = 1.05; // the axes end this much above the largest value
 export const time: View = {
   title: "Time",
   level: "off",
-  also: [
-    ["time", "off"],
-    ["rho", "off"],
-  ],
+  documents: ["time", "rho"],
   about:
     "The time of each step of the timed run, measured by the engine, and the FLOPs of each step. Both lanes have the same scale; the chart below shows the cumulative sums. " +
     "FLOPs are counted separately for each part of the network; times are not. The last figure is a measured sweep over dLLM-Cache's ratio on the embedded model (dLLM-Cache, figure 6).",
