@@ -1,6 +1,5 @@
 """What a first visitor meets: where the inspector opens, its tabs, and a recording by itself."""
 
-import json
 import re
 
 import pytest
@@ -136,8 +135,10 @@ def test_a_short_race_is_recorded_by_itself(small):
 
 def test_a_run_that_is_gone_is_not_read_for_ever(app, new_page):
     race = new_page().open(app.url)
-    gone = json.dumps({"missing": "This run is no longer in memory. Run it again."})
-    race.page.route(re.compile("/component_server"), lambda route: route.fulfill(json=gone))
+    gone = {"detail": "This run is no longer in memory. Run it again.", "field": "run"}
+    race.page.route(
+        re.compile("/driftscope/slice"), lambda route: route.fulfill(status=404, json=gone)
+    )
     inspector(race).scroll_into_view_if_needed()
     note = race.page.locator("#ds-race [data-inspect-panel] .ds-note:not([hidden])")
     race.page.wait_for_function(
@@ -145,3 +146,5 @@ def test_a_run_that_is_gone_is_not_read_for_ever(app, new_page):
         "?.textContent.startsWith('This run is no longer')"
     )
     assert "Reading" not in note.inner_text()
+    assert all("404" in error for error in race.watch.errors)
+    race.watch.errors.clear()

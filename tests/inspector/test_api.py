@@ -217,7 +217,7 @@ def test_a_view_of_a_run_by_its_id(client):
     ask = partial(client.predict, api_name="/trace")
     found = ask(ran["run"], "b", "candidates")
     assert unpacked(found["ids"]).shape == (*unpacked(found["step"]).shape, 5)
-    shape = unpacked(ask(ran["run"], "a", "frame")["plan"]).shape
+    shape = unpacked(ask(ran["run"], "a", "plan")["plan"]).shape
     assert shape[:3] == (32, 8, 4)
     assert len(ran["run"]) >= 20
     for run, lane, view, said in [
