@@ -284,7 +284,8 @@ export class Inspector {
     if (store.live) return "The views open when the run ends.";
     if (!store.started.length) return "There is no run yet.";
     if (!frame) {
-      const unread = this.readable && this.slices.get(this.cursor.now.lane, FRAME);
+      const { lane } = this.cursor.now;
+      const unread = this.readable && store.lanes[lane].start && this.slices.get(lane, FRAME);
       return unread && isMissing(unread) ? unread.missing : null;
     }
     if (hasLevel(frame, view.level)) return "";

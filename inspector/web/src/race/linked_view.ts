@@ -26,6 +26,8 @@ export class LinkedView {
   private run: string | null | undefined;
   private key = "";
   private left: Missing | null = null;
+  /** Whether the run of the link was on the page: its note does not come back with another run. */
+  private seen = false;
 
   constructor(
     private readonly root: HTMLElement,
@@ -97,8 +99,10 @@ export class LinkedView {
   private drawNote(): void {
     const { store, name } = this.inspector;
     const left = store.busy || !store.started.length ? null : this.missing();
+    const unrun = left?.press === "run" || left?.press === "branch";
+    this.seen ||= !store.busy && store.started.length > 0 && !unrun;
     const elsewhere = left?.press === "record" && name !== this.wanted.look;
-    this.left = elsewhere ? null : left;
+    this.left = elsewhere || (unrun && this.seen) ? null : left;
     part(this.root, "[data-linked]").hidden = !this.left;
     if (!this.left) return;
     write(part(this.root, "[data-linked-words]"), missingWords(this.wanted, this.left));
