@@ -28,6 +28,7 @@ PLAYED = """async (bytes) => {
   for (const time of [0.1, video.duration - 0.2]) {
     video.currentTime = time;
     await came("seeked");
+    await new Promise((done) => setTimeout(done, 300)); // the picture may follow the event
     const canvas = new OffscreenCanvas(video.videoWidth, video.videoHeight);
     const pen = canvas.getContext("2d");
     pen.drawImage(video, 0, 0);

@@ -38,6 +38,7 @@ def test_a_link_brings_the_settings_back(app, new_page):
     first.page.wait_for_function(
         "document.querySelector('#ds-link-field')?.value.includes('threshold=0.7')"
     )
+    first.settled()
     link = first.page.locator("#ds-link-field").input_value()
     second = new_page().open(link)
     page = second.page

@@ -16,7 +16,7 @@ from playwright.sync_api import sync_playwright
 
 from tests.support.axe import findings
 from tests.support.browser import running_app
-from tests.support.chromium import RacePage, Watch, chromium
+from tests.support.chromium import RacePage, Watch, launch
 from tests.support.looking import recolour, show
 
 LOOKS = [(width, dark) for width in (1440, 390) for dark in (False, True)]
@@ -76,7 +76,7 @@ def main() -> int:
     """Check everything; returns 1 if there is any finding."""
     seen = bad = 0
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        browser = launch(play)
         with running_app(Path(folder)) as app:
             context = browser.new_context(reduced_motion="reduce")
             race = RacePage(context.new_page(), Watch())

@@ -19,7 +19,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, sync_playwright
 
 from tests.support.browser import ROOT, running_app
-from tests.support.chromium import chromium
+from tests.support.chromium import launch
 
 LIMIT = 700_000
 AT_REST_MS = 5_000
@@ -37,7 +37,7 @@ def main(given: list[str] | None = None) -> int:
     print("| page | files | KB | largest |\n|---|---|---|---|")
     with sync_playwright() as play, tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "app.py").write_text(EMPTY)
-        browser = play.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        browser = launch(play)
         empty = shown("an empty page", browser, Path(folder))
         own = shown("Driftscope", browser, checkout)
         browser.close()

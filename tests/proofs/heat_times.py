@@ -16,7 +16,7 @@ from statistics import median
 from playwright.sync_api import Page, sync_playwright
 
 from tests.support.browser import ROOT
-from tests.support.chromium import chromium
+from tests.support.chromium import launch
 
 WEB = ROOT / "inspector" / "web"
 BUNDLE = WEB / "build" / "heat_times.js"
@@ -33,7 +33,7 @@ def main() -> int:
     slow = False
     print("| screen | drawn | shortest, ms | median, ms | CPU, ms |\n|---|---|---|---|---|")
     with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        browser = launch(play)
         for width, dense in SCREENS:
             page = browser.new_page(
                 viewport={"width": width, "height": 900}, device_scale_factor=dense

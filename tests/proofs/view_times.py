@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from tests.support.browser import App, running_app
-from tests.support.chromium import chromium
+from tests.support.chromium import launch
 
 SHAPE = (32, 1024, 3072)
 VIEWS = (
@@ -113,7 +113,7 @@ def main() -> int:
         running_app(Path(folder), command=command) as app,
         sync_playwright() as play,
     ):
-        browser = play.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        browser = launch(play)
         print(f"{' x '.join(map(str, shape))}; {about()}; {browser.version}")
         held = app.held()
         print("| view | first figure, ms | all, ms | layer: median, most, ms | largest message |")

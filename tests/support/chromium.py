@@ -15,12 +15,26 @@ from tests.support.browser import FINAL, running_app
 
 PATIENCE = 60_000  # milliseconds: a machine that builds may be busy
 LASTING = "/gradio_api/heartbeat/"  # open as long as the page is
+# Features of the browser's own window, of which the first three start a process for each page, and
+# those that Playwright turns off: a browser takes the last list only.
+UNUSED = (
+    "WebUIOmniboxPopup", "WebUIOmniboxAimPopup", "WebUIOmniboxFullPopup",
+    "AvoidUnnecessaryBeforeUnloadCheckSync", "DestroyProfileOnBrowserClose", "HttpsUpgrades",
+    "HttpsFirstBalancedModeAutoEnable", "LensOverlay", "MediaRouter", "OptimizationHints",
+    "PaintHolding", "ThirdPartyStoragePartitioning",
+)  # fmt: skip
 IDLE = "new Promise((done) => requestIdleCallback(done))"
 
 
 def chromium() -> str | None:
     """Path of a Chromium, if the machine has one."""
     return shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+def launch(play: Any) -> Any:
+    """Start the machine's Chromium with Playwright."""
+    args = ["--no-sandbox", "--disable-features=" + ",".join(UNUSED)]
+    return play.chromium.launch(executable_path=chromium(), args=args)
 
 
 @dataclass
@@ -168,7 +182,7 @@ def browser():
     if chromium() is None:
         pytest.skip("no Chromium on this machine")
     with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        browser = launch(play)
         yield browser
         browser.close()
 
