@@ -22,7 +22,7 @@ from inspector.slices.fields import Fields, SliceError
 PATH = "/driftscope/slice"
 GONE = "This run is no longer in memory. Run it again."
 MAX_QUERY = 1_000
-AT_ONCE, THREADS = 2, 8
+AT_ONCE = 2
 GZIP_LEVEL, GZIP_FROM = 1, 1_000
 KEPT_S = 6 * 3_600
 HEADERS = {
@@ -35,15 +35,15 @@ HEADERS = {
 class SliceService:
     """Slices of the races in the run store, cut outside of their locks and cached.
 
-    At most AT_ONCE slices are cut at the same time, which bounds the memory needed for it. Further
-    requests wait in one of THREADS threads, and then without a thread.
+    At most AT_ONCE slices are cut at the same time, by as many threads, which bounds the memory
+    needed for it. Further requests wait without a thread.
     """
 
     def __init__(self, handlers: Handlers, cache: SliceCache | None = None) -> None:
         self._handlers = handlers
         self.cache = cache or SliceCache()
         self._turn = threading.BoundedSemaphore(AT_ONCE)
-        self._threads = ThreadPoolExecutor(THREADS, "slices")
+        self._threads = ThreadPoolExecutor(AT_ONCE, "slices")
 
     def routes(self) -> tuple[Route, ...]:
         """The routes to add to Gradio's app."""
