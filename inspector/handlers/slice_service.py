@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -42,8 +41,7 @@ class SliceService:
     def __init__(self, handlers: Handlers, cache: SliceCache | None = None) -> None:
         self._handlers = handlers
         self.cache = cache or SliceCache()
-        self._turn = threading.BoundedSemaphore(AT_ONCE)
-        self._threads = ThreadPoolExecutor(AT_ONCE, "slices")
+        self.threads = ThreadPoolExecutor(AT_ONCE, "slices")
 
     def routes(self) -> tuple[Route, ...]:
         """The routes to add to Gradio's app."""
@@ -54,7 +52,7 @@ class SliceService:
         try:
             given, packed = _given(request), _accepts_gzip(request)
             loop = asyncio.get_running_loop()
-            body = await loop.run_in_executor(self._threads, self.slice, given, packed)
+            body = await loop.run_in_executor(self.threads, self.slice, given, packed)
         except SliceError as error:
             document = {"detail": str(error), "field": error.field}
             return JSONResponse(document, error.status, {"Cache-Control": "no-store"})
@@ -72,11 +70,10 @@ class SliceService:
         found = self.cache.get(key)
         if found is None:
             caches = self._handlers.form.catalog.methods["cache"]
-            with self._turn:
-                found = Body(registry.cut(trace, fields, caches))
-                if packed and len(found.data) >= GZIP_FROM:
-                    small = gzip.compress(found.data, GZIP_LEVEL, mtime=0)
-                    found = Body(small, "gzip") if len(small) < len(found.data) else found
+            found = Body(registry.cut(trace, fields, caches))
+            if packed and len(found.data) >= GZIP_FROM:
+                small = gzip.compress(found.data, GZIP_LEVEL, mtime=0)
+                found = Body(small, "gzip") if len(small) < len(found.data) else found
             self.cache.put(key, found)
         return found
 

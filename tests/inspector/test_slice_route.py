@@ -250,11 +250,8 @@ def test_few_slices_are_cut_at_once(service, asked, monkeypatch):
 
     monkeypatch.setattr(registry, "cut", cut)
     each = [asked(step_to=str(to)) for to in range(1, 7)]
-    threads = [threading.Thread(target=service.slice, args=(given,)) for given in each]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
+    for coming in [service.threads.submit(service.slice, given) for given in each]:
+        coming.result(20)
     assert (len(most), max(most)) == (6, slice_service.AT_ONCE)
 
 
