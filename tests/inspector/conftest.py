@@ -14,6 +14,7 @@ from inspector.catalog import Catalog
 from inspector.form.model_picker import build_model_picker
 from inspector.form.settings import Form, build_lane, build_prompt, build_shared
 from inspector.handlers.page_handlers import Handlers
+from inspector.run_store import RaceRecord
 from tests.support import looking
 from tests.support.browser import PROMPT
 
@@ -77,3 +78,12 @@ def recorded(session):
 @pytest.fixture
 def request_of():
     return lambda name="visitor", **params: gr.Request(session_hash=name, query_params=params)
+
+
+@pytest.fixture
+def record(handlers, traces, request_of):
+    """A finished race in the store, which the visitor sees."""
+    made = RaceRecord(state="done", expected="45", traces=traces)
+    handlers.store.put(made)
+    handlers.live_runs.show("visitor", made.run_id)
+    return made

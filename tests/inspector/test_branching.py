@@ -11,15 +11,6 @@ from engine.config.branch_start import BranchStart
 from engine.config.spec import RunSpec
 from inspector.handlers.branching import Branching, child_record, trace_id
 from inspector.handlers.view_service import ViewService
-from inspector.run_store import RaceRecord
-
-
-@pytest.fixture
-def record(handlers, traces, request_of):
-    made = RaceRecord(state="done", expected="45", traces=traces)
-    handlers.store.put(made)
-    handlers.live_runs.show("visitor", made.run_id)
-    return made
 
 
 def asked(**data):

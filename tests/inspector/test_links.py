@@ -3,8 +3,6 @@
 import json
 from dataclasses import replace
 
-import pytest
-
 from engine.config.spec import BranchStart, RaceSpec, RunSpec
 from engine.core.files import ASSETS
 from inspector.handlers.branching import Branching
@@ -12,14 +10,6 @@ from inspector.handlers.file_service import FileService
 from inspector.page_data import links, messages
 from inspector.run_store import RaceRecord
 from tests.inspector.test_branching import asked, values_of
-
-
-@pytest.fixture
-def record(handlers, traces, request_of):
-    made = RaceRecord(state="done", expected="45", traces=traces)
-    handlers.store.put(made)
-    handlers.live_runs.show("visitor", made.run_id)
-    return made
 
 
 def branched(handlers, request_of, record, **data):
