@@ -61,6 +61,18 @@ export function at(array: NdArray, ...index: number[]): number {
   return array.values[place];
 }
 
+/** The part of an array at an index of an axis, without this axis; a copy. */
+export function take({ shape, values }: NdArray, axis: number, index: number): NdArray {
+  const size = (sides: readonly number[]): number => sides.reduce((all, side) => all * side, 1);
+  const [before, after] = [size(shape.slice(0, axis)), size(shape.slice(axis + 1))];
+  const out = values.slice(0, before * after);
+  for (let i = 0; i < before; i++) {
+    const from = (i * shape[axis] + index) * after;
+    out.set(values.subarray(from, from + after), i * after);
+  }
+  return { shape: shape.filter((_, i) => i !== axis), values: out };
+}
+
 /** The bit of a position in an array whose last axis has eight positions in each byte. */
 export function bit(array: NdArray, position: number, ...index: number[]): number {
   return (at(array, ...index, position >> 3) >> (7 - (position & 7))) & 1;

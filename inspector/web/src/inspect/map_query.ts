@@ -80,8 +80,7 @@ export function mapParameters(
   return {
     [names.rows + "_from"]: rows.from,
     [names.rows + "_to"]: rows.to,
-    [names.columns + "_from"]:
-      columns.from === undefined ? first || undefined : columns.from + first,
+    [names.columns + "_from"]: shifted(columns.from) ?? (first || undefined),
     [names.columns + "_to"]: shifted(columns.to),
     height: rows.most,
     width: columns.most,

@@ -1,5 +1,5 @@
 /** Slices of views whose data are lists: errors, candidates and the guider's drafts. */
-import { at, type NdArray } from "../arrays.ts";
+import { at, take, type NdArray } from "../arrays.ts";
 import { SITES } from "../sites.ts";
 import {
   mapSlice,
@@ -26,26 +26,6 @@ function placesOf({ values }: NdArray, value: number): number[] {
   return Array.from(values).flatMap((one, i) => (one === value ? [i] : []));
 }
 
-/** A plane of an array of which the last axis has a site: [E, L]. */
-function ofSite({ shape, values }: NdArray, site: number): NdArray {
-  const [high, wide, sites] = shape;
-  const out = values.slice(0, high * wide);
-  for (let i = 0; i < high * wide; i++) out[i] = values[i * sites + site];
-  return { shape: [high, wide], values: out };
-}
-
-/** A column of a layer in an array [E, L, …]. */
-function ofLayer({ shape, values }: NdArray, layer: number): NdArray {
-  const [high, layers, ...rest] = shape;
-  const size = rest.reduce((product, side) => product * side, 1);
-  const out = values.slice(0, high * size);
-  for (let row = 0; row < high; row++) {
-    const from = (row * layers + layer) * size;
-    out.set(values.subarray(from, from + size), row * size);
-  }
-  return { shape: [high, ...rest], values: out };
-}
-
 const SUMS = ["step", "count", "mean_tv", "worst_tv", "flips"];
 
 export const ERROR: Cutters = {
@@ -70,13 +50,13 @@ export const ERROR: Cutters = {
   mean: {
     needs: ["error"],
     cut: ({ error }, query) =>
-      sliceOf({ mean: ofSite(error.mean, SITES.indexOf(String(query.quantity))) }),
+      sliceOf({ mean: take(error.mean, 2, SITES.indexOf(String(query.quantity))) }),
   },
   recall: {
     needs: ["error"],
     cut({ error }, query) {
       const site = SITES.indexOf(String(query.quantity));
-      return sliceOf({ recall: ofSite(error.recall, site), chance: ofSite(error.chance, site) });
+      return sliceOf({ recall: take(error.recall, 2, site), chance: take(error.chance, 2, site) });
     },
   },
   bound: {
@@ -85,7 +65,7 @@ export const ERROR: Cutters = {
       const layer = numberIn(query, "layer");
       const { proxy, true: truth } = error;
       if (!proxy || !truth) return sliceOf({});
-      return sliceOf({ proxy: ofLayer(proxy, layer), true: ofLayer(truth, layer) });
+      return sliceOf({ proxy: take(proxy, 1, layer), true: take(truth, 1, layer) });
     },
   },
   predictions: {

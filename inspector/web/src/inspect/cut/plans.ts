@@ -1,34 +1,7 @@
 /** Slices of the recorded plans. */
-import { at, bit, type NdArray } from "../arrays.ts";
+import { at, bit, take, type NdArray } from "../arrays.ts";
 import { SITES } from "../sites.ts";
 import { mapSlice, numberIn, sliceOf, wholeSlice, type Cutters } from "./documents.ts";
-
-/** The part of an array [S, L, …] that belongs to a step, or to a layer. */
-function ofStepOrLayer({ shape, values }: NdArray, step: number | null, layer: number): NdArray {
-  const [steps, layers, ...rest] = shape;
-  const size = rest.reduce((product, side) => product * side, 1);
-  if (step !== null) {
-    const from = step * layers * size;
-    return { shape: [layers, ...rest], values: values.slice(from, from + layers * size) };
-  }
-  const out = values.slice(0, steps * size);
-  for (let s = 0; s < steps; s++) {
-    const from = (s * layers + layer) * size;
-    out.set(values.subarray(from, from + size), s * size);
-  }
-  return { shape: [steps, ...rest], values: out };
-}
-
-/** The bits of one site in bits of all [rows, 4, bytes]. */
-function ofSite({ shape, values }: NdArray, site: number): NdArray {
-  const [rows, sites, wide] = shape;
-  const out = values.slice(0, rows * wide);
-  for (let row = 0; row < rows; row++) {
-    const from = (row * sites + site) * wide;
-    out.set(values.subarray(from, from + wide), row * wide);
-  }
-  return { shape: [rows, 1, wide], values: out };
-}
 
 /** The recomputed rows among the positions from `from` on, by step, layer and site. */
 export function countDone(plan: NdArray, positions: number, from: number): NdArray {
@@ -61,10 +34,11 @@ export const PLAN: Cutters = {
   bits: {
     needs: ["plan"],
     cut({ plan }, query) {
-      const step = query.step === undefined ? null : numberIn(query, "step");
-      const bits = ofStepOrLayer(plan.plan, step, numberIn(query, "layer"));
+      const ofStep = query.step !== undefined;
+      const bits = take(plan.plan, ofStep ? 0 : 1, numberIn(query, ofStep ? "step" : "layer"));
       if (query.quantity === undefined) return sliceOf({ bits });
-      return sliceOf({ bits: ofSite(bits, SITES.indexOf(String(query.quantity))) });
+      const { shape, values } = take(bits, 1, SITES.indexOf(String(query.quantity)));
+      return sliceOf({ bits: { shape: [shape[0], 1, shape[1]], values } });
     },
   },
   counts: {
