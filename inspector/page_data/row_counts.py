@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from engine.core.drift_codes import NOT_EVALUATED
+
+STEPS = 64
+
+
+def step_windows(steps: int) -> Iterator[slice]:
+    """Windows of STEPS steps, which are counted one by one so that their copies are small."""
+    return (slice(start, start + STEPS) for start in range(0, steps, STEPS))
 
 
 def count_bits(bits: np.ndarray, low: int, high: int) -> np.ndarray:

@@ -12,7 +12,7 @@ from engine.core.events import SITES
 from engine.trace.cells import EVERY
 from engine.trace.trace import Trace
 from inspector.page_data.packing import pack_arrays
-from inspector.page_data.row_counts import popcount
+from inspector.page_data.row_counts import popcount, step_windows
 from inspector.views.drift import drift_of
 from inspector.views.schedule import rows_done
 
@@ -81,8 +81,12 @@ def query_facts(trace: Trace) -> dict[str, Any]:
 
 def layer_histogram(trace: Trace, layer: int) -> np.ndarray:
     """The part of `counts` in `queries` that belongs to one layer, int32 [4, 2, bins]."""
-    kept = ~trace.recompute_map((slice(None), layer))
-    return histogram(layer_codes(trace, layer), kept, bins())
+    codes, edges = layer_codes(trace, layer), bins()
+    parts = (
+        histogram(codes[steps], ~trace.recompute_map((steps, layer)), edges)
+        for steps in step_windows(trace.steps)
+    )
+    return np.sum(list(parts), 0, dtype=np.int32)
 
 
 def reuse_by_layer(trace: Trace) -> np.ndarray:

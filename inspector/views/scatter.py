@@ -12,6 +12,7 @@ from engine.core.events import QUANTITIES
 from engine.trace.cells import EVERY
 from engine.trace.trace import Trace
 from inspector.page_data.packing import packed
+from inspector.page_data.row_counts import step_windows
 from inspector.views.drift import check, drift_of
 
 FLOOR, BINS = 1e-4, 48  # twelve bins per decade: the finest in which no bin is without a code
@@ -79,9 +80,11 @@ def joint_counts(trace: Trace, x: str, y: str, layer: int, steps: slice = EVERY)
     for name in (set(names) & recorded) - {x, y}:
         unknown = drift_of(trace, name, steps, own)[:, 0] == NOT_EVALUATED
         first = np.where(unknown, np.uint8(NOT_EVALUATED), first)
-    codes = first.astype(np.uint16) << 8 | second
-    counts = np.bincount(codes.ravel(), minlength=256 * 256).reshape(256, 256)
-    return counts[:NOT_EVALUATED, :NOT_EVALUATED]
+    counts = np.zeros(256 * 256, np.int64)
+    for window in step_windows(len(first)):
+        codes = first[window].astype(np.uint16) << 8 | second[window]
+        counts += np.bincount(codes.ravel(), minlength=256 * 256)
+    return counts.reshape(256, 256)[:NOT_EVALUATED, :NOT_EVALUATED]
 
 
 def binned(joint: np.ndarray) -> np.ndarray:

@@ -2,10 +2,11 @@
 
     python -m tests.proofs.view_times [LAYERS STEPS POSITIONS]
 
-It serves such a run and prints one row a view: milliseconds until the first figure and until all of
-them, the median and the most of changes of the layer, the largest message and its parameters. It
-fails if a view is beyond one of the bars. No slice is measured twice, so that none comes from a
-cache; the page is loaded anew for each view.
+It serves such a run of `python -m engine synthetic` and prints one row a view: milliseconds until
+the first figure and until all of them, the median and the most of changes of the layer, the largest
+message and its parameters. No slice is measured twice, so that none comes from a cache; the page is
+loaded anew for each view. The last line is the server's memory beyond that of a server with a small
+run, as a multiple of the run's arrays. It fails if a view or the memory is beyond its bar.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from tests.support.big_trace import make_synthetic_trace
 from tests.support.browser import App, running_app
 from tests.support.chromium import launch
 
-SHAPE = (32, 1024, 3072)
+SHAPE, SMALL = (32, 1024, 3072), (2, 16, 48)
 VIEWS = (
     "drift", "similarity", "scatter", "schedule", "counts", "queries", "error", "time", "compare",
     "candidates", "guider",
@@ -73,13 +75,18 @@ def largest(page: Any) -> tuple[int, str]:
     return found[0], " ".join(told)
 
 
-def measure(browser: Any, app: App, view: str, layers: int) -> dict[str, Any]:
-    """The times and the largest message of a view."""
-    context = browser.new_context(viewport={"width": 1440, "height": 1100})
-    page = context.new_page()
-    page.goto(app.url + "/?look=" + ("time" if view != "time" else "compare"))
+def opened(browser: Any, app: App, view: str) -> Any:
+    """A page that shows a view of the run."""
+    page = browser.new_context(viewport={"width": 1440, "height": 1100}).new_page()
+    page.goto(f"{app.url}/?look={view}")
     page.locator("#ds-race [data-inspect]").scroll_into_view_if_needed()
     page.wait_for_function("document.querySelector('#ds-race [data-inspect]').dataset.ready")
+    return page
+
+
+def measure(browser: Any, app: App, view: str, layers: int) -> dict[str, Any]:
+    """The times and the largest message of a view."""
+    page = opened(browser, app, "time" if view != "time" else "compare")
     page.evaluate("performance.clearResourceTimings()")
     first, whole = page.evaluate(OPEN, [view])
     page.wait_for_timeout(500)  # for the neighbours, which are read ahead of time
@@ -87,7 +94,7 @@ def measure(browser: Any, app: App, view: str, layers: int) -> dict[str, Any]:
     moves = [page.evaluate(MOVE, [layer]) for layer in chosen]
     page.wait_for_timeout(200)
     size = largest(page)
-    context.close()
+    page.context.close()
     return {"first": first, "whole": whole, "moves": moves, "largest": size}
 
 
@@ -106,31 +113,47 @@ def main() -> int:
     from playwright.sync_api import sync_playwright
 
     shape = tuple(map(int, sys.argv[1:4])) or SHAPE
-    command = ("-m", "tests.support.big_app", *map(str, shape))
     failed = False
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        running_app(Path(folder), command=command) as app,
-        sync_playwright() as play,
-    ):
-        browser = launch(play)
-        print(f"{' x '.join(map(str, shape))}; {about()}; {browser.version}")
-        held = app.held()
-        print("| view | first figure, ms | all, ms | layer: median, most, ms | largest message |")
-        print("|---|---|---|---|---|")
-        for view in VIEWS:
-            found = measure(browser, app, view, shape[0])
-            middle, most = statistics.median(found["moves"]), max(found["moves"])
-            size, asked = found["largest"]
-            beyond = found["first"] > FIRST_MS or middle > LAYER_MS or size > MAX_BYTES
-            failed |= beyond
+    with tempfile.TemporaryDirectory() as name, sync_playwright() as play:
+        folder, browser = Path(name), launch(play)
+        with running_app(folder, command=serving(SMALL)) as app:
+            opened(browser, app, "drift").context.close()
+            small = app.held()
+        with running_app(folder, command=serving(shape)) as app:
+            print(f"{' x '.join(map(str, shape))}; {about()}; {browser.version}")
+            held = app.held()
             print(
-                f"| {view}{' BEYOND' * beyond} | {found['first']:.0f} | {found['whole']:.0f} | "
-                f"{middle:.0f}, {most:.0f} | {size / 1e3:.0f} kB {asked} |", flush=True,
-            )  # fmt: skip
-        print(f"server: {held} MB with the run, {app.held()} MB after all views")
+                "| view | first figure, ms | all, ms | layer: median, most, ms | largest message |"
+            )
+            print("|---|---|---|---|---|")
+            for view in VIEWS:
+                failed |= row(view, measure(browser, app, view, shape[0]))
+            last = app.held()
         browser.close()
-    return int(failed)
+    arrays = sum(array.nbytes for array in make_synthetic_trace(*shape).arrays().values()) >> 20
+    share = (last - small) / arrays
+    print(
+        f"server: {small} MB with a small run, {held} MB with this one, {last} MB after all views: "
+        f"{share:.2f} times the run's {arrays} MB{' BEYOND' * (share > MAX_MEMORY)}"
+    )
+    return int(failed or share > MAX_MEMORY)
+
+
+def serving(shape: tuple[int, ...]) -> tuple[str, ...]:
+    """The command of an app that shows a run of this shape."""
+    return "-m", "tests.support.big_app", *map(str, shape)
+
+
+def row(view: str, found: dict[str, Any]) -> bool:
+    """Print the row of a view, and return whether it is beyond a bar."""
+    middle, most = statistics.median(found["moves"]), max(found["moves"])
+    size, asked = found["largest"]
+    beyond = found["first"] > FIRST_MS or middle > LAYER_MS or size > MAX_BYTES
+    print(
+        f"| {view}{' BEYOND' * beyond} | {found['first']:.0f} | {found['whole']:.0f} | "
+        f"{middle:.0f}, {most:.0f} | {size / 1e3:.0f} kB {asked} |", flush=True,
+    )  # fmt: skip
+    return bool(beyond)
 
 
 if __name__ == "__main__":

@@ -8,21 +8,18 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from engine.config.spec import RunSpec
 from engine.core.files import ASSETS
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
 from inspector.files import export
 from inspector.page.layout import build, launch_options
 from inspector.run_store import RaceRecord
-from tests.support.big_trace import make_big_trace
+from tests.support.big_trace import make_synthetic_trace
 
 
 def big_record(layers: int, steps: int, positions: int) -> RaceRecord:
     """A recorded race of which both lanes are the same trace, so that it is held once."""
-    trace = make_big_trace(layers, steps, positions, prompt=2 * positions // 3)
-    spec = RunSpec(gen_length=positions - 2 * positions // 3, block_length=32, steps=steps)
-    trace.meta["spec"] = spec.to_dict() | {"cache": "dare_o", "record": "probe"}
+    trace = make_synthetic_trace(layers, steps, positions)
     return RaceRecord(state="example", traces=dict.fromkeys("ab", trace))
 
 

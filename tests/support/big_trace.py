@@ -1,4 +1,4 @@
-"""Traces of any size made of random numbers, without a model."""
+"""Traces of any size made without a model: of random numbers, or with plausible drifts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from engine.core.drift_codes import NOT_EVALUATED
 from engine.core.events import GUIDED, KINDS, PARTS, QUANTITIES, SITES
 from engine.trace.columns import of_pieces
 from engine.trace.schema import SCHEMA, check_arrays, empty_arrays
+from engine.trace.synthetic import synthetic_events, synthetic_spec
 from engine.trace.trace import Trace
 
 VOCABULARY = 50
@@ -40,13 +41,27 @@ def make_big_trace(
         "reason": "done", "environment": {}, "guider": {}, "texts": [""],
         "spec": {"block_length": block, "cache": cache, "record": "probe"},
         "model": {"mask_id": 0, "vocab_size": VOCABULARY, "layers": layers},
-        "facts": {"threshold": [0.1] * layers, "reuse": [0.5] * layers},
+        "facts": _bound_facts(layers),
     }  # fmt: skip
-    trace._pieces = trace._guider_pieces = {i: b"t%d" % i for i in range(VOCABULARY)}
-    held = arrays | of_pieces("", trace._pieces) | of_pieces("guider_", trace._guider_pieces)
-    trace._arrays = {
-        name: held[name].astype(kind, copy=False) for name, (kind, _) in SCHEMA.items()
-    }
+    trace._pieces = trace._guider_pieces = _words()
+    _hold(trace, arrays)
+    return trace
+
+
+def make_synthetic_trace(layers: int, steps: int, positions: int) -> Trace:
+    """The run of `python -m engine synthetic --probe`, with what every view needs.
+
+    These are the drafts of a guider and the thresholds of DARE's bound.
+    """
+    run = Trace()
+    for event in synthetic_events(synthetic_spec(steps, probe=True), layers, positions):
+        run.append(event)
+    trace = run.snapshot()
+    trace.meta["spec"]["cache"] = "dare_o"
+    trace.meta |= {"facts": _bound_facts(layers), "guider": {}}
+    trace._guider_pieces = _words()
+    arrays = trace.arrays()
+    _hold(trace, arrays | _guided(np.random.default_rng(0), arrays, (steps, layers, positions)))
     return trace
 
 
@@ -74,6 +89,21 @@ def narrowed(
     given = {name: np.asarray(array, SCHEMA[name][0]) for name, array in kept.items()}
     found._arrays = check_arrays(arrays | given, trace.meta["model"]["vocab_size"])
     return found
+
+
+def _bound_facts(layers):
+    return {"threshold": [0.1] * layers, "reuse": [0.5] * layers}
+
+
+def _words():
+    return {i: b"t%d" % i for i in range(VOCABULARY)}
+
+
+def _hold(trace, arrays):
+    held = arrays | of_pieces("", trace._pieces) | of_pieces("guider_", trace._guider_pieces)
+    trace._arrays = {
+        name: held[name].astype(kind, copy=False) for name, (kind, _) in SCHEMA.items()
+    }
 
 
 def _steps(rng, sizes, prompt, block):
