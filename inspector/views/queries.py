@@ -86,7 +86,7 @@ def layer_histogram(trace: Trace, layer: int) -> np.ndarray:
         histogram(codes[steps], ~trace.recompute_map((steps, layer)), edges)
         for steps in step_windows(trace.steps)
     )
-    return np.sum(list(parts), 0, dtype=np.int32)
+    return np.stack(list(parts)).sum(0, dtype=np.int32)
 
 
 def reuse_by_layer(trace: Trace) -> np.ndarray:
