@@ -81,12 +81,13 @@ def build(family: str, vocabulary: str = "words") -> Tokenizer:
 
 def _split(vocabulary: str) -> pre_tokenizers.PreTokenizer:
     """The pre-tokenizer of a vocabulary."""
-    return pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(_SPLIT[vocabulary]), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return pre_tokenizers.Sequence([_words_of(vocabulary), byte_level])
+
+
+def _words_of(vocabulary: str) -> pre_tokenizers.PreTokenizer:
+    """The first half of the pre-tokenizer: it divides a text and leaves its characters."""
+    return pre_tokenizers.Split(Regex(_SPLIT[vocabulary]), "isolated")
 
 
 def _words_model(special: dict[str, int], split: pre_tokenizers.PreTokenizer) -> models.BPE:
@@ -172,13 +173,12 @@ def _byte_level(text: str, split: pre_tokenizers.PreTokenizer) -> str:
 @cache
 def _count_words(vocabulary: str) -> dict[str, int]:
     """The pre-tokens of a sample of the corpus with their counts, in order of frequency."""
-    split = _split(vocabulary)
+    split = _words_of(vocabulary)
     seen: Counter[str] = Counter()
     rng = random.Random(0)
     for family in families().values():
         for _ in range(SAMPLE):
             one = family.draw(rng)
             for text in (one.question, one.solution):
-                for _, (start, end) in split.pre_tokenize_str(text):
-                    seen[text[start:end]] += 1
+                seen.update(word for word, _ in split.pre_tokenize_str(text))
     return dict(sorted(seen.items(), key=lambda item: (-item[1], item[0])))
