@@ -10,6 +10,7 @@ from collections.abc import Sequence
 # Name of a command to its module and a description.
 COMMANDS = {
     "evaluate": ("engine.evaluate.__main__", "accuracy of any settings on the embedded exam"),
+    "batch": ("engine.batch.__main__", "many prompts under several settings, resumable"),
     "tables": ("engine.evaluate.tables", "every table of assets/results, in one run"),
     "bench": ("engine.bench.__main__", "speed of methods side by side"),
     "sweep": ("engine.bench.ratio_sweep", "time of a step by dLLM-Cache's recompute ratio"),

@@ -31,9 +31,10 @@ from typing import Any
 
 import torch
 
+from engine.batch.settings import read_specs
 from engine.bench import growth, report, suite, targets
 from engine.bench.models import BenchModels
-from engine.bench.suite import CaseSpec, read_specs
+from engine.bench.suite import CaseSpec
 from engine.bench.trial import step_seconds
 from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser

@@ -8,9 +8,10 @@ from itertools import groupby
 from statistics import median
 from typing import Any
 
+from engine.batch.settings import with_fields
 from engine.bench.chart import Line, Panel
 from engine.bench.models import BenchModels
-from engine.bench.suite import CPU_SHAPE, speed_settings, with_fields
+from engine.bench.suite import CPU_SHAPE, speed_settings
 from engine.bench.trial import Case, interleaved, step_seconds
 from engine.config.spec import RunSpec
 from engine.core.tables import markdown_table

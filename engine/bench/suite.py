@@ -1,4 +1,4 @@
-"""Suites: the rows of the speed tables as specs, specs read from a JSON file, and their runs."""
+"""Suites: the rows of the speed tables as specs, and their runs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from engine.batch.settings import with_fields
 from engine.bench import report, targets
 from engine.bench.models import BenchModels
 from engine.bench.trial import Case, run_trials
-from engine.catalog import derive_plan, policies
+from engine.catalog import policies
 from engine.config.spec import RunSpec
 from engine.core.device import free_memory
 from engine.core.files import ASSETS
@@ -52,11 +52,6 @@ class CaseSpec:
         model = models.model(self.spec, self.tokens)
         spec, prompt = models.prompt(self.spec, self.tokens)
         return Case(self.name, model, spec, [prompt], self.group, self.baseline, self.eager)
-
-
-def with_fields(spec: RunSpec, changes: Mapping[str, Any]) -> RunSpec:
-    """A spec with changed fields; keys with a dot are knobs."""
-    return RunSpec.from_dict(spec.to_dict() | dict(changes))
 
 
 def speed_cases(base: RunSpec, tokens: int, group: str = "") -> Iterator[CaseSpec]:
@@ -106,48 +101,6 @@ def cache_names() -> list[str]:
     """Every cache policy, and those that can be stacked also on the dual cache."""
     stacked = [f"dual+{name}" for name, one in policies().items() if "dual" in one.stackable_on]
     return [*policies(), *stacked]
-
-
-@dataclass(frozen=True)
-class NamedSpec:
-    """A row of a comparison: its name and its settings."""
-
-    name: str
-    spec: RunSpec
-
-
-def read_specs(path: Path, base: RunSpec) -> list[NamedSpec]:
-    """Read a JSON list of {"name", fields of a spec} over `base`.
-
-    Raises ValueError naming the file, or the row and the field.
-    """
-    try:
-        rows = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise ValueError(f"specs: {path} is not readable as JSON ({error})") from None
-    return named_specs(rows, base, path)
-
-
-def named_specs(rows: Any, base: RunSpec, path: Path) -> list[NamedSpec]:
-    """The specs of a list of {"name", fields of a spec} over `base`, read from a file `path`.
-
-    Raises ValueError naming the file, or the row and the field.
-    """
-    named = isinstance(rows, list) and all(
-        isinstance(row, dict) and isinstance(row.get("name"), str) for row in rows
-    )
-    if not named or not rows:
-        raise ValueError(f'specs: {path} must be a JSON list of {{"name", fields}}, not empty')
-    specs = []
-    for row in rows:
-        changes = {key: value for key, value in row.items() if key != "name"}
-        try:
-            spec = with_fields(base, changes)
-            derive_plan(spec)
-        except ValueError as error:
-            raise ValueError(f"specs: {row['name']}: {error}") from None
-        specs.append(NamedSpec(row["name"], spec))
-    return specs
 
 
 def run_cases(

@@ -19,7 +19,6 @@ assets/results are made by `python -m engine tables`.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import shlex
 import sys
@@ -31,8 +30,8 @@ from typing import Any
 import torch
 
 from engine import catalog
-from engine.bench.suite import read_specs
-from engine.config.knobs import Scalar, describe_fields, text_knobs
+from engine.batch.flags import add_spec_flags, spec_from_flags
+from engine.batch.settings import read_specs
 from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser
 from engine.core.files import ASSETS
@@ -42,32 +41,6 @@ from engine.serve import environment
 from engine.serve.lane import LoadedModel
 from engine.serve.model_pool import ModelPool
 from engine.tiny.corpus import exam_questions, families
-
-DEFAULTS: dict[str, Scalar] = {"gen_length": 64, "block_length": 16}
-
-
-def add_spec_flags(parser: argparse.ArgumentParser) -> None:
-    """Add a flag for every field of RunSpec and every knob of every component."""
-    for row in describe_fields(RunSpec):
-        if row["name"] not in ("prompt", "chat"):
-            parser.add_argument("--" + row["name"].replace("_", "-"), help=row["help"])
-    components = catalog.describe()
-    for component in components["caches"] + components["unmaskers"]:
-        for row in component["knobs"]:
-            parser.add_argument(f"--{component['name']}.{row['name']}", help=row["help"])
-
-
-def spec_from_flags(args: argparse.Namespace) -> RunSpec:
-    """The spec of the flags over DEFAULTS; `steps` follows gen_length unless it is given."""
-    known = {f.name for f in dataclasses.fields(RunSpec)}
-    given = {k: v for k, v in vars(args).items() if v is not None and (k in known or "." in k)}
-    flat = {k: str(v) for k, v in (DEFAULTS | given).items()}
-    flat.setdefault("steps", flat["gen_length"])
-    components = catalog.describe()
-    texts = text_knobs(components["caches"] + components["unmaskers"])
-    spec = RunSpec.from_flat(flat, texts)
-    catalog.derive_plan(spec)
-    return spec
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import starmap
@@ -12,7 +11,8 @@ from typing import Any
 
 import torch
 
-from engine.bench.suite import NamedSpec
+from engine.batch.settings import NamedSpec
+from engine.batch.statistics import agreement, mcnemar
 from engine.bench.trial import run_once
 from engine.catalog import with_end_of_text_rules
 from engine.config.spec import RunSpec
@@ -84,21 +84,8 @@ def _paired(baseline: list[ExamResult], results: list[ExamResult]) -> dict[str, 
     pairs = list(zip(baseline, results, strict=True))
     gained = sum(b.correct and not a.correct for a, b in pairs)
     lost = sum(a.correct and not b.correct for a, b in pairs)
-    agreement = sum(_agreement(a.ids, b.ids) for a, b in pairs) / len(pairs)
-    return {"gained": gained, "lost": lost, "p": mcnemar(gained, lost), "agreement": agreement}
-
-
-def _agreement(a: tuple[int, ...], b: tuple[int, ...]) -> float:
-    """Share of positions of the longer answer that hold the same token in both."""
-    longest = max(len(a), len(b))
-    return sum(x == y for x, y in zip(a, b, strict=False)) / longest if longest else 1.0
-
-
-def mcnemar(gained: int, lost: int) -> float:
-    """Two-sided p-value of the exact McNemar test for `gained` and `lost` discordant pairs."""
-    n = gained + lost
-    tail = sum(math.comb(n, k) for k in range(min(gained, lost) + 1)) / 2**n
-    return min(1.0, 2 * tail)
+    same = sum(agreement(a.ids, b.ids) for a, b in pairs) / len(pairs)
+    return {"gained": gained, "lost": lost, "p": mcnemar(gained, lost), "agreement": same}
 
 
 def time_prompts(

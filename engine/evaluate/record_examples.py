@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from engine import catalog
-from engine.bench.suite import with_fields
+from engine.batch.settings import with_fields
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.command_line import command_parser
 from engine.core.events import Event, Waiting

@@ -22,7 +22,7 @@ from engine.core.progress import run_to_end, with_progress
 from engine.generate.branch import BranchPoint, branch_point
 from engine.models.base import ModelInfo
 from engine.models.loading.hub import Hub
-from engine.serve import problems
+from engine.serve import environment, problems
 from engine.serve.fair_queue import FairQueue, RunLock
 from engine.serve.gpu_time import GpuSpec, run_seconds, start_seconds
 from engine.serve.lane import Lane, check_context
@@ -184,6 +184,19 @@ class Session:
         deque(wait_for_lock(lock, Control()), maxlen=0)
         try:
             self._models.load(spec)
+        finally:
+            lock.release()
+
+    def environment(self, spec: RunSpec) -> dict[str, Any]:
+        """Machine, versions and checkpoint of a run with these settings; loads its model.
+
+        See `serve.environment`. Raises ValueError naming the field that is impossible.
+        """
+        run_to_end(self._models.fetch(spec))
+        lock = RunLock(self._queue)
+        deque(wait_for_lock(lock, Control()), maxlen=0)
+        try:
+            return environment.describe(spec, self._models.load(spec).digest)
         finally:
             lock.release()
 

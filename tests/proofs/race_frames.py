@@ -2,10 +2,10 @@
 
     python -m tests.proofs.race_frames
 
-The page of tests/support/long_race.py takes a message of the race every MESSAGE_MS, as from a server.
-It prints frames a second, the share of frames that were late, the longest time between two frames
-and the work of a message, wide and narrow. The exit status is 1 if fewer than LEAST frames a second
-were drawn.
+The page of tests/support/long_race.py takes a message of the race every MESSAGE_MS milliseconds, as
+from a server. It prints frames a second, the share of frames that were late, the longest time
+between two frames and the time from a message to the frame after it, wide and narrow. The exit
+status is 1 if fewer than LEAST frames a second were drawn.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import statistics
 import sys
+from itertools import pairwise
 from typing import Any
 
 from playwright.sync_api import sync_playwright
@@ -46,7 +47,7 @@ def measured(page: Any) -> tuple[float, float, float, float]:
     first, *more = long_race.messages(STEPS)
     long_race.show(page, first)
     times, works = page.evaluate(RUN, [more[:MESSAGES], MESSAGE_MS])
-    gaps = [after - before for before, after in zip(times, times[1:], strict=False)]
+    gaps = [after - before for before, after in pairwise(times)]
     late = sum(gap > LATE_MS for gap in gaps) / len(gaps)
     return 1000 * len(gaps) / sum(gaps), late, max(gaps), statistics.median(works)
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from engine.bench.suite import NamedSpec, read_specs
+from engine.batch.settings import NamedSpec, read_specs
+from engine.batch.statistics import mcnemar
 from engine.config.answers import fitting_length
 from engine.config.spec import RunSpec
 from engine.evaluate.__main__ import main
-from engine.evaluate.comparison import _evaluate_one, check_rules, mcnemar, time_prompts
+from engine.evaluate.comparison import _evaluate_one, check_rules, time_prompts
 from engine.evaluate.exam import evaluate, summarise
 from engine.models.loading.families import embedded_models
 from engine.serve.model_pool import ModelPool

@@ -1,0 +1,1 @@
+"""Batches: many prompts under several settings, with results that can be resumed."""

@@ -1,0 +1,180 @@
+"""Run many prompts under several settings and compare each setting with the first.
+
+    python -m engine batch --prompts prompts.jsonl --specs settings.json --out results
+    python -m engine batch --prompts questions.txt --cache dual --out results
+    python -m engine batch --family short_problems --problems 50 --shots 8 --cache spa_cache
+
+--prompts reads a JSON object with "prompt" and optionally "answer" from each line of a .jsonl file,
+and a prompt from each line of any other. --specs reads a JSON list of {"name", fields of a spec}
+over the settings of the flags; without it, plain decoding is compared with the settings of the
+flags. All settings have the same end-of-text rule.
+
+--out keeps every run in runs.jsonl as it ends. The same command continues from there after an
+interruption: only runs of other settings, prompts, checkpoints, machines or versions are run
+again. Control-C stops after a step and shows what there is. results.json has the figures of each
+setting and each prompt, table.md those of each setting.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine import catalog
+from engine.batch.flags import add_spec_flags, spec_from_flags
+from engine.batch.journal import Journal
+from engine.batch.prompts import Prompt, drawn_prompts, read_prompts, typed_prompts
+from engine.batch.results import BatchResults
+from engine.batch.runner import Finished, check_size, run_batch
+from engine.batch.settings import NamedSpec, read_specs
+from engine.core.command_line import command_parser
+from engine.core.control import Control
+from engine.core.files import ASSETS, write_atomically
+from engine.core.tables import markdown_table
+from engine.models.loading.families import embedded_models
+from engine.serve.session import Session
+from engine.tiny.corpus import families
+
+HEAD = (
+    "setting", "runs", "same tokens", "95 %", "same answer", "right", "p", "forwards",
+    "to text end", "recomputed", "ms", "a run", "its text", "tokens/s",
+)  # fmt: skip
+PLAIN = "plain decoding"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command; `arguments` default to those of the process."""
+    args = _parser().parse_args(arguments)
+    folders = embedded_models(ASSETS)
+    if args.model and args.model not in folders:
+        folder = Path(args.model)
+        folders, args.model = folders | {folder.name: folder}, folder.name
+    torch.set_num_threads(args.threads)
+    try:
+        prompts, settings = _prompts(args), _settings(args)
+        check_size(settings, prompts)
+        results = BatchResults(settings, prompts)
+        finished = _run(Session(folders), results, args.out)
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"error: {error}") from None
+    _show(results, finished, args.out)
+
+
+def _prompts(args: argparse.Namespace) -> list[Prompt]:
+    """The prompts of the flags."""
+    if args.prompts is None:
+        return drawn_prompts(args.family, args.problems, int(args.seed or 0), args.shots)
+    try:
+        data = args.prompts.read_bytes()
+    except OSError as error:
+        raise ValueError(f"prompts: {args.prompts} is not readable ({error})") from None
+    if args.prompts.suffix == ".jsonl":
+        return read_prompts(data)
+    return typed_prompts(data.decode("utf-8", "replace"))
+
+
+def _settings(args: argparse.Namespace) -> list[NamedSpec]:
+    """The settings of the flags, all with one end-of-text rule."""
+    base = spec_from_flags(args)
+    if args.specs:
+        named = read_specs(args.specs, base)
+    else:
+        plain = replace(base, cache="none", unmasker="quota", knobs={})
+        given = NamedSpec(f"{base.cache}, {base.unmasker}", base)
+        named = [NamedSpec(PLAIN, plain), *([given] if base != plain else [])]
+    ruled = catalog.with_end_of_text_rules([one.spec for one in named])
+    return [NamedSpec(one.name, spec) for one, spec in zip(named, ruled, strict=True)]
+
+
+def _run(session: Session, results: BatchResults, out: Path | None) -> int:
+    """Run the batch with progress on standard error; returns how many runs are over."""
+    control, done = Control(), 0
+    journal = Journal(out and out / "runs.jsonl")
+    run = partial(session.run, control=control)
+    with _stopping(control):
+        for one in run_batch(
+            run, results.settings, results.prompts, journal, session.environment, control
+        ):
+            results.add(one.setting, one.prompt, one.outcome)
+            done = one.done
+            print(_progress(one), end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    return done
+
+
+@contextmanager
+def _stopping(control: Control) -> Iterator[None]:
+    """Control-C stops the run that is under way, and with it the batch."""
+    before = signal.signal(signal.SIGINT, lambda number, frame: control.stop())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _progress(one: Finished) -> str:
+    left = "" if one.seconds_left is None else f", about {one.seconds_left:.0f} s left"
+    return f"\r{one.done} of {one.total} runs{left}      "
+
+
+def _show(results: BatchResults, finished: int, out: Path | None) -> None:
+    """Print the table; write it and the results, if there is a folder."""
+    rows, total = results.summary(), len(results.settings) * len(results.prompts)
+    text = markdown_table(HEAD, map(_cells, rows))
+    if finished < total:
+        text += f"\n{finished} of {total} runs; the others were not made.\n"
+    failed = sum(row["failed"] for row in rows)
+    if failed:
+        text += f"\n{failed} runs failed; results.json says why.\n"
+    print(text, end="")
+    if out:
+        document = {"finished": finished, "total": total, "settings": rows}
+        document["prompts"] = results.table()
+        write_atomically(out / "results.json", (json.dumps(document) + "\n").encode())
+        write_atomically(out / "table.md", text.encode())
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    """The cells of a setting; empty where there is no figure."""
+    interval = row["interval"]
+
+    def cell(name: str, form: str) -> str:
+        return "" if row[name] is None else format(row[name], form)
+
+    return [
+        row["name"], str(row["runs"]), cell("agreement", ".1%"),
+        "" if interval is None else f"{interval[0]:.1%} to {interval[1]:.1%}",
+        cell("same_answer", ".1%"),
+        f"{row['right']} of {row['known']}" if row["known"] else "", cell("p", ".2g"),
+        cell("forwards", ".1f"), cell("text_forwards", ".1f"), cell("recomputed", ".1%"),
+        cell("ms", ".0f"), cell("speed_up", ".2f"), cell("text_speed_up", ".2f"),
+        cell("tokens_per_s", ".0f"),
+    ]  # fmt: skip
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser("batch", __doc__)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--prompts", type=Path, help="file of prompts: .jsonl, or one a line")
+    source.add_argument("--family", choices=tuple(families()), help="problems of this family")
+    parser.add_argument("--problems", type=int, default=20, help="--family: number of problems")
+    parser.add_argument("--shots", type=int, default=0, help="--family: worked examples")
+    parser.add_argument("--specs", type=Path, help="JSON file of settings to compare")
+    parser.add_argument("--threads", type=int, default=1, help="torch threads")
+    parser.add_argument("--out", type=Path, help="folder for runs, results and table")
+    add_spec_flags(parser)
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Outcome: what is kept of one run of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from engine.config.answers import final_number, is_right
+from engine.core.events import Event, RunFinished, RunStarted
+
+FAILED = ("failed", "memory")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished run.
+
+    `ids` are the answer's tokens before the first end of text and `text` says the same; `right`
+    and `number` are None if there is no known answer or no number. `forwards` and `ms` are those
+    of the whole run, `text_forwards` and `text_ms` those until the text was complete. `recomputed`
+    is the mean share of rows of a step. `reason` is one of `engine.core.events.REASONS`, and
+    `message` says what failed.
+    """
+
+    reason: str
+    message: str = ""
+    text: str = ""
+    ids: tuple[int, ...] = ()
+    number: int | None = None
+    right: bool | None = None
+    forwards: int = 0
+    text_forwards: int = 0
+    ms: float = 0.0
+    text_ms: float = 0.0
+    gflops: float = 0.0
+    recomputed: float = 0.0
+    cache_bytes: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens before the first end of text."""
+        return len(self.ids)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as plain data."""
+        return asdict(self) | {"ids": list(self.ids)}
+
+    @classmethod
+    def from_dict(cls, row: Mapping[str, Any]) -> Outcome:
+        """The outcome of the fields that `to_dict` gave. Raises TypeError for other fields."""
+        known = {field.name for field in fields(cls)}
+        if set(row) != known:
+            raise TypeError("outcome: the fields are those of another version")
+        return cls(**{**row, "ids": tuple(row["ids"])})
+
+
+def outcome_of(events: Iterable[Event], answer: str | None) -> Outcome:
+    """Run a stream of events to its end and keep its outcome.
+
+    `answer` is the right answer to the prompt, if it is known.
+    """
+    stops: frozenset[int] = frozenset()
+    start, end = 0, None
+    for event in events:
+        if isinstance(event, RunStarted):
+            stops = frozenset(event.model["stop_ids"])
+            start = int(event.prompt_mask[0].sum())
+        elif isinstance(event, RunFinished):
+            end = event
+    if end is None:
+        return Outcome("failed", "the run gave no end")
+    if end.reason in FAILED or not end.texts:
+        return Outcome(end.reason, end.message)
+    answered = end.canvas[0, start:].tolist()
+    length = next((i for i, token in enumerate(answered) if token in stops), len(answered))
+    text, metrics = end.texts[0], end.metrics
+    return Outcome(
+        reason=end.reason,
+        text=text,
+        ids=tuple(answered[:length]),
+        number=final_number(text),
+        right=None if answer is None else is_right(text, answer),
+        forwards=metrics["forwards"],
+        text_forwards=metrics["text_nfe"],
+        ms=metrics["total_ms"],
+        text_ms=metrics["text_ms"],
+        gflops=metrics["gflops"],
+        recomputed=metrics["recomputed"],
+        cache_bytes=metrics["cache_bytes"] or 0,
+    )

@@ -1,0 +1,115 @@
+"""The prompts of a batch: typed lines, a JSONL file, or problems of an embedded family."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from engine.config.spec import MAX_PROMPT_CHARS
+from engine.tiny.corpus import exam_questions
+
+MAX_PROMPTS = 2_000
+MAX_FILE_BYTES = 16_000_000
+MAX_ANSWER_CHARS = 500
+FIELDS = ("prompt", "answer")
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt and its right answer (`engine.config.answers`), None if it is not known.
+
+    Raises ValueError naming `prompt` or `answer`.
+    """
+
+    prompt: str
+    answer: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.prompt.strip():
+            raise ValueError("prompt: it is empty; give a text")
+        if len(self.prompt) > MAX_PROMPT_CHARS:
+            raise ValueError(
+                f"prompt: {len(self.prompt)} characters exceed {MAX_PROMPT_CHARS}; shorten it"
+            )
+        if self.answer is not None and not 0 < len(self.answer.strip()) <= MAX_ANSWER_CHARS:
+            raise ValueError(
+                f"answer: it has to have 1 to {MAX_ANSWER_CHARS} characters; leave it out if it is "
+                "not known"
+            )
+
+
+def typed_prompts(text: str) -> list[Prompt]:
+    """A prompt for each line that is not empty.
+
+    Raises ValueError naming `prompts` and the line.
+    """
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    return _checked((number, {"prompt": line.strip()}) for number, line in lines)
+
+
+def read_prompts(data: bytes) -> list[Prompt]:
+    """The prompts of a JSONL file: an object with `prompt` and optionally `answer` in each line.
+
+    A number as `answer` is taken as its text. Raises ValueError naming `prompts` and the line.
+    """
+    if len(data) > MAX_FILE_BYTES:
+        raise ValueError(
+            f"prompts: the file has {len(data) / 1e6:.0f} MB, more than {MAX_FILE_BYTES // 10**6}; "
+            "divide it"
+        )
+    try:
+        lines = data.decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"prompts: byte {error.start} is not UTF-8; save it as UTF-8") from None
+    return _checked((n, _row(n, line)) for n, line in enumerate(lines, 1) if line.strip())
+
+
+def drawn_prompts(family: str, count: int, seed: int, shots: int = 0) -> list[Prompt]:
+    """Exam problems of an embedded family after `shots` worked examples.
+
+    Raises ValueError for an unknown family or more than MAX_PROMPTS problems.
+    """
+    if not 1 <= count <= MAX_PROMPTS:
+        raise ValueError(f"problems: {count} is outside 1 to {MAX_PROMPTS}")
+    questions = exam_questions(count, seed, shots, family)
+    return [Prompt(prompt, problem.answer) for problem, prompt in questions]
+
+
+def _row(number: int, line: str) -> dict[str, Any]:
+    """The object of a line."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        row = None
+    if not isinstance(row, dict) or not isinstance(row.get("prompt"), str):
+        raise ValueError(
+            f'prompts: line {number}: expected an object like {{"prompt": "...", "answer": "..."}}'
+        )
+    if unknown := sorted(set(row) - set(FIELDS)):
+        raise ValueError(
+            f"prompts: line {number}: the field {unknown[0][:40]!r} is unknown; use "
+            f"{' and '.join(FIELDS)}"
+        )
+    answer = row.get("answer")
+    if isinstance(answer, int) and not isinstance(answer, bool):
+        row["answer"] = str(answer)
+    elif not isinstance(answer, str | None):
+        raise ValueError(f"prompts: line {number}: answer: give a text or a whole number")
+    return row
+
+
+def _checked(rows: Iterable[tuple[int, dict[str, Any]]]) -> list[Prompt]:
+    """The prompts of numbered rows; too many, none and wrong ones are refused."""
+    found: list[Prompt] = []
+    for number, row in rows:
+        if len(found) == MAX_PROMPTS:
+            raise ValueError(f"prompts: there are more than {MAX_PROMPTS}; divide them")
+        try:
+            found.append(Prompt(**row))
+        except ValueError as error:
+            raise ValueError(f"prompts: line {number}: {error}") from None
+    if not found:
+        raise ValueError("prompts: there are none; give one in each line")
+    return found

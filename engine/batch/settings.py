@@ -1,0 +1,59 @@
+"""Named settings of a comparison, read from a JSON file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.catalog import derive_plan
+from engine.config.spec import RunSpec
+
+
+@dataclass(frozen=True)
+class NamedSpec:
+    """A row of a comparison: its name and its settings."""
+
+    name: str
+    spec: RunSpec
+
+
+def read_specs(path: Path, base: RunSpec) -> list[NamedSpec]:
+    """Read a JSON list of {"name", fields of a spec} over `base`.
+
+    Raises ValueError naming the file, or the row and the field.
+    """
+    try:
+        rows = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"specs: {path} is not readable as JSON ({error})") from None
+    return named_specs(rows, base, path)
+
+
+def named_specs(rows: Any, base: RunSpec, path: Path) -> list[NamedSpec]:
+    """The specs of a list of {"name", fields of a spec} over `base`, read from a file `path`.
+
+    Raises ValueError naming the file, or the row and the field.
+    """
+    named = isinstance(rows, list) and all(
+        isinstance(row, dict) and isinstance(row.get("name"), str) for row in rows
+    )
+    if not named or not rows:
+        raise ValueError(f'specs: {path} must be a JSON list of {{"name", fields}}, not empty')
+    specs = []
+    for row in rows:
+        changes = {key: value for key, value in row.items() if key != "name"}
+        try:
+            spec = with_fields(base, changes)
+            derive_plan(spec)
+        except ValueError as error:
+            raise ValueError(f"specs: {row['name']}: {error}") from None
+        specs.append(NamedSpec(row["name"], spec))
+    return specs
+
+
+def with_fields(spec: RunSpec, changes: Mapping[str, Any]) -> RunSpec:
+    """A spec with changed fields; keys with a dot are knobs."""
+    return RunSpec.from_dict(spec.to_dict() | dict(changes))

@@ -1,0 +1,42 @@
+"""Statistics of paired runs: agreement of tokens, exact McNemar test, bootstrap intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+RESAMPLES = 2_000
+QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+def agreement(a: Sequence[int], b: Sequence[int]) -> float:
+    """Share of positions of the longer answer with the same token in both; 1 if both are empty."""
+    longest = max(len(a), len(b))
+    return sum(x == y for x, y in zip(a, b, strict=False)) / longest if longest else 1.0
+
+
+def mcnemar(gained: int, lost: int) -> float:
+    """Two-sided p-value of the exact McNemar test for `gained` and `lost` discordant pairs."""
+    n = gained + lost
+    tail = sum(math.comb(n, k) for k in range(min(gained, lost) + 1)) / 2**n
+    return min(1.0, 2 * tail)
+
+
+def bootstrap_interval(
+    values: Sequence[float], confidence: float = 0.95, seed: int = 0
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of the mean of `values`, which are not empty.
+
+    RESAMPLES samples with replacement are drawn from `seed`.
+    """
+    data, rng = np.asarray(values, float), np.random.default_rng(seed)
+    means = np.array([rng.choice(data, len(data)).mean() for _ in range(RESAMPLES)])
+    low, high = np.quantile(means, ((1 - confidence) / 2, (1 + confidence) / 2))
+    return float(low), float(high)
+
+
+def quantiles(values: Sequence[float]) -> list[float]:
+    """The smallest value, the quartiles and the largest value of `values`, which are not empty."""
+    return [float(one) for one in np.quantile(np.asarray(values, float), QUANTILES)]

@@ -1,0 +1,57 @@
+"""`python -m engine batch` on an embedded model: table, files, resumption."""
+
+import json
+
+import pytest
+
+from engine.batch.__main__ import main
+
+SHORT = ("--gen-length", "16", "--block-length", "8", "--steps", "8")
+
+
+@pytest.fixture
+def prompts(tmp_path):
+    path = tmp_path / "prompts.jsonl"
+    rows = [{"prompt": "Tom has 3 pens. He buys 4.", "answer": 7}, {"prompt": "What is 4 + 5?"}]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def test_a_batch_is_written_and_goes_on_after_an_interruption(prompts, tmp_path, capsys):
+    out = tmp_path / "out"
+    words = ("--prompts", str(prompts), "--cache", "dual", "--out", str(out), *SHORT)
+    main(words)
+    first = json.loads((out / "results.json").read_text())
+    assert (first["finished"], first["total"]) == (4, 4)
+    assert [row["name"] for row in first["settings"]] == ["plain decoding", "dual, quota"]
+    assert first["settings"][1]["known"] == 1
+    assert capsys.readouterr().out == (out / "table.md").read_text()
+    kept = (out / "runs.jsonl").read_text().splitlines(keepends=True)
+    (out / "runs.jsonl").write_text("".join(kept[:2]) + kept[2][:30])
+    main(words)
+    again = json.loads((out / "results.json").read_text())
+    texts = [[run["text"] for run in row["runs"]] for row in first["prompts"]]
+    assert [[run["text"] for run in row["runs"]] for row in again["prompts"]] == texts
+    times = [[run["ms"] for run in row["runs"]] for row in first["prompts"]]
+    assert [run["ms"] for run in again["prompts"][0]["runs"]] == times[0]
+    assert [run["ms"] for run in again["prompts"][1]["runs"]] != times[1]
+
+
+def test_settings_of_a_file_are_compared_with_the_first(prompts, tmp_path, capsys):
+    specs = tmp_path / "specs.json"
+    specs.write_text(json.dumps([{"name": "one"}, {"name": "two", "unmasker": "threshold"}]))
+    main(("--prompts", str(prompts), "--specs", str(specs), *SHORT))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("|")[1].strip() for line in lines[2:]] == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(("--prompts", "nowhere.jsonl"), "error: prompts: nowhere.jsonl is not readable"),
+     (("--family", "balance", "--problems", "0"), "error: problems: 0 is outside"),
+     (("--family", "balance", "--cache", "nope"), "error: cache: "),
+     (("--family", "balance", "--model", "/nowhere"), "error: tokenizer.json: missing")],
+)  # fmt: skip
+def test_a_wrong_flag_is_named(words, said):
+    with pytest.raises(SystemExit, match=f"^{said}"):
+        main(words)

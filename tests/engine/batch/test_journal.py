@@ -1,0 +1,56 @@
+"""The journal of a batch: what is kept, what a key depends on, damaged lines."""
+
+from dataclasses import replace
+
+import pytest
+
+from engine.batch.journal import Journal, run_key
+from engine.batch.outcome import Outcome
+from engine.config.spec import RunSpec
+
+OUTCOME = Outcome("done", text="a „b“\n", ids=(4, 5), number=7, right=True, forwards=3, ms=1.5)
+WHERE = {"device_name": "x", "threads": 1, "torch": "2", "checkpoint": "abc", "record": "off"}
+
+
+def test_outcomes_come_back(tmp_path):
+    path = tmp_path / "new" / "runs.jsonl"
+    journal = Journal(path)
+    journal.put("one", OUTCOME)
+    journal.put("two", replace(OUTCOME, right=None))
+    again = Journal(path)
+    assert len(again) == 2
+    assert again.get("one") == OUTCOME
+    assert again.get("two").right is None
+    assert again.get("three") is None
+
+
+def test_a_line_that_was_cut_off_is_left_out_and_the_next_one_is_whole(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    journal = Journal(path)
+    journal.put("one", OUTCOME)
+    journal.put("two", OUTCOME)
+    path.write_bytes(path.read_bytes()[:-20])
+    again = Journal(path)
+    assert again.get("two") is None
+    again.put("three", OUTCOME)
+    assert {key for key in ("one", "two", "three") if Journal(path).get(key)} == {"one", "three"}
+
+
+@pytest.mark.parametrize("line", ["[]", "5", '{"key": "one"}', '{"key": "one", "reason": "done"}'])
+def test_a_line_of_another_kind_is_left_out(tmp_path, line):
+    path = tmp_path / "runs.jsonl"
+    path.write_text(line + "\n")
+    assert len(Journal(path)) == 0
+
+
+def test_a_key_is_of_spec_answer_checkpoint_machine_and_versions():
+    spec = RunSpec(prompt="a")
+    key = run_key(spec, "4", WHERE)
+    assert key == run_key(RunSpec(prompt="a"), "4", WHERE | {"record": "layers"})
+    others = [
+        run_key(replace(spec, prompt="b"), "4", WHERE),
+        run_key(replace(spec, cache="dual"), "4", WHERE),
+        run_key(spec, None, WHERE),
+        *(run_key(spec, "4", WHERE | {name: "other"}) for name in WHERE if name != "record"),
+    ]
+    assert len({key, *others}) == len(others) + 1
