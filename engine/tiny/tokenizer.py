@@ -104,12 +104,18 @@ def _words_model(special: dict[str, int], split: pre_tokenizers.PreTokenizer) ->
 
 
 def _digits_model(special: dict[str, int], split: pre_tokenizers.PreTokenizer) -> models.BPE:
+    pieces, merges = _digit_pieces(ROWS["digits"] - len(special))
+    vocabulary = special | {piece: i for i, piece in enumerate(pieces, len(special))}
+    return models.BPE(vocab=vocabulary, merges=merges)
+
+
+@cache
+def _digit_pieces(size: int) -> tuple[list[str], list[tuple[str, str]]]:
+    """The pieces of the vocabulary "digits" and their merges; learning them takes seconds."""
     counted = _count_words("digits")
     counted = counted | dict.fromkeys(_EXTRA, 300)  # words of prompts, rare or absent in the sample
     text = [word for word, count in counted.items() for _ in range(count)]
-    pieces, merges = _learn(text, split, ROWS["digits"] - len(special), None)
-    vocabulary = special | {piece: i for i, piece in enumerate(pieces, len(special))}
-    return models.BPE(vocab=vocabulary, merges=merges)
+    return _learn(text, _split("digits"), size, None)
 
 
 def _learn(
