@@ -6,6 +6,7 @@ import time
 import pytest
 
 from tests.support.browser import FINAL, LONG, PROMPT, ROOT
+from tests.support.chromium import opened
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -146,12 +147,12 @@ JSON.parse = (text, ...more) => {
 """
 
 
-def test_lost_messages_are_asked_for(app, new_page):
-    race = new_page()
-    race.page.add_init_script(LOSSY)
-    race.open(app.link(gen_length="64", **{"a.steps": "64"}))
-    race.press("run")
-    race.page.wait_for_function("+document.querySelector('#ds-race .ds').dataset.frameA > 20")
-    race.wait_state("done")
-    assert race.shown("a") == race.shown("b") == 64
-    assert any("component_server" in url for url in race.watch.requests)
+def test_lost_messages_are_asked_for(app, browser):
+    with opened(browser) as race:
+        race.page.add_init_script(LOSSY)
+        race.open(app.link(gen_length="64", **{"a.steps": "64"}))
+        race.press("run")
+        race.page.wait_for_function("+document.querySelector('#ds-race .ds').dataset.frameA > 20")
+        race.wait_state("done")
+        assert race.shown("a") == race.shown("b") == 64
+        assert any("component_server" in url for url in race.watch.requests)
