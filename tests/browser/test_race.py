@@ -10,7 +10,7 @@ from tests.support.chromium import opened
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
-MIDDLE = LONG | {"gen_length": "128", "a.steps": "128", "b.steps": "128"}
+MIDDLE = LONG | {"gen_length": "256", "a.steps": "256", "b.steps": "256"}
 RECORDED = (ROOT / "assets" / "examples" / "a.npz").is_file()
 
 
@@ -93,7 +93,7 @@ def test_stop_holds_and_a_closed_tab_frees_the_engine(app, new_page, own):
     race.wait_state("stopped")
     race.page.locator("[data-lane=a] [data-pill]", has_text="stopped at step").wait_for()
     after = race.shown("a")
-    assert before <= after < 128
+    assert before <= after < 256
     frames = race.page.evaluate("window.sampled")
     frames = frames[next(i for i, frame in enumerate(frames) if max(frame[:2]) < 48) :]
     for lane in (0, 1):

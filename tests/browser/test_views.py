@@ -150,7 +150,9 @@ def test_tokens_can_be_read_by_mouse_and_keys(ran):
 
 
 def test_no_width_scrolls_sideways(app, new_page):
-    race = new_page(390, 844, reduced_motion="reduce").open(app.link(__theme="dark"))
+    race = new_page(390, 844, reduced_motion="reduce").open(
+        app.link(gen_length="16", __theme="dark", **{"a.steps": "8"})
+    )
     page = race.page
     assert page.evaluate("document.body.classList.contains('dark')")
     fits = "document.documentElement.scrollWidth <= innerWidth"
