@@ -56,7 +56,9 @@ def looked(page):
 
 
 def test_axe_finds_nothing_grave_on_any_tab(app, new_page):
-    race = new_page(1440, reduced_motion="reduce").open(app.link())
+    race = new_page(1440, reduced_motion="reduce").open(
+        app.link(gen_length="16", **{"a.steps": "8"})
+    )
     page = race.page
     race.finish()
     for name in ("settings", "files"):

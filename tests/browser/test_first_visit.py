@@ -99,19 +99,21 @@ def test_the_recorded_runs_have_a_label_and_a_hint(example):
     assert "Choose a method to see its recorded run" in box.inner_text()
 
 
-@pytest.mark.parametrize("width", [390, 1440])
-def test_run_stays_in_sight_beside_open_settings(app, new_page, width):
-    race = new_page(width).open(app.url)
-    race.settings()
-    run = race.page.locator("#ds-run")
-    for place in (0, 600, 3_000):
-        race.page.evaluate("y => scrollTo(0, y)", place)
-        box = run.bounding_box()
-        assert box["y"] >= 0
-        assert box["y"] + box["height"] <= 900
-        at = [box["x"] + box["width"] / 2, box["y"] + box["height"] / 2]
-        top = "([x, y]) => document.elementFromPoint(x, y).closest('button')?.id"
-        assert race.page.evaluate(top, at) == "ds-run"
+def test_run_stays_in_sight_beside_open_settings(example):
+    page = example.page
+    example.settings()
+    for width in (390, 1440):
+        page.set_viewport_size({"width": width, "height": 900})
+        run = page.locator("#ds-run")
+        for place in (0, 600, 3_000):
+            page.evaluate("y => scrollTo(0, y)", place)
+            box = run.bounding_box()
+            assert box["y"] >= 0
+            assert box["y"] + box["height"] <= 900
+            at = [box["x"] + box["width"] / 2, box["y"] + box["height"] / 2]
+            top = "([x, y]) => document.elementFromPoint(x, y).closest('button')?.id"
+            assert page.evaluate(top, at) == "ds-run"
+    example.settings(shown=False)
 
 
 def test_eps_of_dream_stands_at_its_value(app, new_page):

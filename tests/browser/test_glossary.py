@@ -23,13 +23,24 @@ INSIDE = """() => {
 }"""
 
 
+@pytest.fixture(scope="module")
+def opened(app, lasting_page):
+    """A page whose inspector shows words of the glossary."""
+    page = lasting_page().open(app.url).page
+    page.locator("#ds-race [data-inspect]").scroll_into_view_if_needed()
+    page.locator('#ds-race [data-tab="schedule"]').click()
+    return page
+
+
 @pytest.fixture
-def page(app, new_page):
-    race = new_page().open(app.url)
-    race.page.locator("#ds-race [data-inspect]").scroll_into_view_if_needed()
-    race.page.locator('#ds-race [data-tab="schedule"]').click()
-    race.page.locator(TERM).wait_for()
-    return race.page
+def page(opened):
+    """The same, wide, on its first tab, with the glossary closed."""
+    opened.set_viewport_size({"width": 1280, "height": 900})
+    opened.get_by_role("tab", name="Run", exact=True).click()
+    if opened.locator("#ds-glossary").is_visible():
+        opened.keyboard.press("Escape")
+    opened.locator(TERM).wait_for()
+    return opened
 
 
 def test_a_term_opens_its_entry_by_keyboard_and_escape_returns(page):
@@ -69,6 +80,7 @@ def test_every_link_on_the_page_has_an_entry(page):
     page.get_by_role("button", name="Glossary").click()
     page.locator("#ds-glossary").wait_for()
     entries, links, dead = page.evaluate(ENTRIES)
+    page.get_by_role("button", name="Close").click()
     glossary = json.loads((ROOT / "inspector" / "static" / "glossary.json").read_text())
     assert entries == len(glossary)
     assert links > 20

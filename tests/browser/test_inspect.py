@@ -6,6 +6,7 @@ import pytest
 from engine.trace.trace import Trace
 from tests.browser.test_views import cividis
 from tests.support.browser import ROOT
+from tests.support.chromium import opened
 from tests.support.looking import cell_colour, drawn, illegible, inks, recolour, show
 
 pytest_plugins = ["tests.support.chromium"]
@@ -33,8 +34,10 @@ def crisp(app, lasting_page):
 
 @pytest.fixture(scope="module")
 def own(app, lasting_page):
-    """A page with the settings of the small race."""
-    return lasting_page(1440).open(app.link())
+    """A page that has run a short race."""
+    race = lasting_page(1440).open(app.link(gen_length="16", **{"a.steps": "8"}))
+    race.finish()
+    return race
 
 
 def cursor(page):
@@ -96,6 +99,7 @@ def test_one_cursor_moves_everything_and_asks_only_for_slices(example, golden):
     assert cursor(page)[:2] == ["b", 12]
     assert race.data("frame-b") == "13"
     page.keyboard.press("]")
+    drawn(race)
     canvas = page.locator('#ds-race [data-figure="drift-steps"] canvas')
     canvas.focus()
     before = cursor(page)
@@ -147,7 +151,6 @@ def test_every_view_fits_reads_and_has_names(example, width, theme):
 
 def test_a_recording_opens_the_views_and_keeps_the_times(own):
     race = own
-    race.finish()
     took, page = race.text("[data-lane=a] [data-stats]"), race.page
     page.locator('#ds-race [data-tab="error"]').click()
     page.locator("#ds-race .ds-view[data-view=error] .ds-note", has_text="Press Record").wait_for()
@@ -178,7 +181,6 @@ EAGER = """name => {
 @pytest.mark.parametrize(("name", "asks"), [("#ds-run", 2), ("#ds-race [data-record=layers]", 1)])
 def test_a_click_at_the_moment_a_button_comes_back_is_taken(own, name, asks):
     """A run asks twice: for itself, and for its recording if it is short."""
-    own.finish()
     before, page = own.begun, own.page
     page.evaluate(EAGER, name)
     page.locator(name).click()
@@ -188,18 +190,19 @@ def test_a_click_at_the_moment_a_button_comes_back_is_taken(own, name, asks):
     assert own.state == "done"
 
 
-def test_many_runs_in_one_page(app, new_page):
+def test_many_runs_in_one_page(app, browser):
     """Three runs after the first five; `python -m tests.proofs.endurance` is the long version."""
-    race = new_page().open(app.link(gen_length="16", block_length="16", **{"a.steps": "4"}))
     held = []
-    collector = race.page.context.new_cdp_session(race.page)
-    for _ in range(8):
-        race.finish()
-        race.wait_state("done")
-        collector.send("HeapProfiler.collectGarbage")
-        counts = race.page.evaluate("[performance.memory.usedJSHeapSize, document.all.length]")
-        held.append([*counts, app.held()])
-    assert race.begun == 16, "each run and its recording"
+    with opened(browser) as race:
+        race.open(app.link(gen_length="16", block_length="16", **{"a.steps": "4"}))
+        collector = race.page.context.new_cdp_session(race.page)
+        for _ in range(8):
+            race.finish()
+            race.wait_state("done")
+            collector.send("HeapProfiler.collectGarbage")
+            counts = race.page.evaluate("[performance.memory.usedJSHeapSize, document.all.length]")
+            held.append([*counts, app.held()])
+        assert race.begun == 16, "each run and its recording"
     heap, nodes, server = zip(held[4], held[-1], strict=True)
     assert abs(nodes[1] - nodes[0]) < 14, "nodes pile up"
     assert heap[1] < heap[0] + 8e6, "the page's memory piles up"

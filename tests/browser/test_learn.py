@@ -192,11 +192,18 @@ def test_the_lesson_on_equal_terms_is_answered_from_the_forwards_of_its_races(co
     assert f"{whole / stopped:.1f} is early stopping" in right
 
 
+@pytest.fixture(scope="module")
+def narrow(app, lasting_page):
+    """The lessons on a small screen, opened by a link to one."""
+    page = lasting_page(390, 844).page
+    page.goto(f"{app.url}/?lesson=queries")
+    page.wait_for_function(READY.format("queries"))
+    return page
+
+
 @pytest.mark.parametrize(("key", "view"), [("queries", "queries"), ("terms", "compare")])
-def test_on_a_narrow_page_the_open_tab_is_in_sight_and_words_stay_whole(app, new_page, key, view):
-    page = new_page(390, 844).page
-    page.goto(f"{app.url}/?lesson={key}")
-    page.wait_for_function(READY.format(view))
+def test_on_a_narrow_page_the_open_tab_is_in_sight_and_words_stay_whole(narrow, key, view):
+    page = at_lesson(narrow, key, view)
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     tab = page.locator(f"#ds-learn [data-tab={view}]").bounding_box()
     assert tab["x"] >= 0
@@ -225,9 +232,8 @@ def test_a_lesson_left_before_it_was_shown_opens_with_its_own_view(course):
     assert page.locator("#ds-learn [data-lesson=thresholds]").count() == 1
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_the_embedded_models_are_described(app, new_page, width):
-    race = new_page(width).open(app.url)
+def test_the_embedded_models_are_described(app, new_page):
+    race = new_page().open(app.url)
     race.page.get_by_role("tab", name="Learn").click()
     race.page.locator("#ds-suite > button").click()
     race.page.locator("#ds-suite-curve .js-plotly-plot").wait_for()
@@ -236,7 +242,11 @@ def test_the_embedded_models_are_described(app, new_page, width):
     assert "So the answer is" in text or "The answer is" in text
     assert "tiny-dream" in text
     assert "no world knowledge" in text
-    assert race.page.evaluate("document.documentElement.scrollWidth") <= width
+    for width in (1280, 390):
+        race.page.set_viewport_size({"width": width, "height": 900})
+        race.page.wait_for_function(
+            "width => document.documentElement.scrollWidth <= width", arg=width
+        )
 
 
 def test_a_lesson_shows_its_problem_and_moves_the_cursor(course):

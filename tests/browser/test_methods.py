@@ -37,6 +37,9 @@ class Book:
     def __init__(self, race, url):
         self.race, self.page = race.open(url), race.page
         self.early = self.page.locator("[data-methods]").count()
+        self.open()
+
+    def open(self):
         self.page.get_by_role("tab", name="Methods", exact=True).click()
         self.page.wait_for_selector("#ds-methods [data-methods][data-method]")
 
@@ -98,13 +101,20 @@ def test_links_bring_plain_decoding_and_the_method(reader):
         assert race == RaceSpec(plain, replace(plain, **{kind: name}))
 
 
+@pytest.fixture(scope="module")
+def tried(app, lasting_page):
+    """A tab from which links are followed, each from the page that the last one led to."""
+    return Book(lasting_page(), app.url)
+
+
 @pytest.mark.parametrize(
     ("name", "title", "cache", "unmasker"),
     [("dare_o", "DARE-O", "DARE-O", "Quota"),
      ("threshold", "Threshold 0.9", "No cache", "Threshold")],
 )  # fmt: skip
-def test_try_it_opens_the_race(app, new_page, name, title, cache, unmasker):
-    book = Book(new_page(), app.url)
+def test_try_it_opens_the_race(tried, name, title, cache, unmasker):
+    book = tried
+    book.open()
     book.turn(name)
     link, page = book.link, book.page
     book.part("try").click()

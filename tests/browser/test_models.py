@@ -186,7 +186,7 @@ def test_a_download_goes_on_into_the_race(new_page, url, held):
     race.wait_state("fetching")
     held.gate.set()
     race.wait_state("done")
-    assert race.page.locator("#ds-race [data-fetch]").is_hidden()
+    race.page.locator("#ds-race [data-fetch]").wait_for(state="hidden")
     race.planned("of 80.0 GB free")
     race.page.wait_for_function(
         "!document.querySelector('#ds-plan').innerText.includes('to download')"

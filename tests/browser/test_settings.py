@@ -117,7 +117,7 @@ def test_dice(own):
 
 
 def test_hostile_text_is_shown_as_text(app, new_page):
-    race = new_page().open(app.link(prompt=HOSTILE))
+    race = new_page().open(app.link(prompt=HOSTILE, gen_length="16", **{"a.steps": "8"}))
     shown = "text => document.querySelector('[data-question]').textContent === text"
     race.page.wait_for_function(shown, arg=HOSTILE)
     race.finish()

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from tests.support.chromium import opened
 from tests.support.looking import illegible, inks, recolour
 
 pytest_plugins = ["tests.support.chromium"]
@@ -149,7 +150,9 @@ def test_tokens_can_be_read_by_mouse_and_keys(ran):
 
 
 def test_no_width_scrolls_sideways(app, new_page):
-    race = new_page(390, 844, reduced_motion="reduce").open(app.link(__theme="dark"))
+    race = new_page(390, 844, reduced_motion="reduce").open(
+        app.link(gen_length="16", __theme="dark", **{"a.steps": "8"})
+    )
     page = race.page
     assert page.evaluate("document.body.classList.contains('dark')")
     fits = "document.documentElement.scrollWidth <= innerWidth"
@@ -238,12 +241,13 @@ def test_colour_is_never_alone(ran):
     assert page.locator("#ds-race .ds-legend:has(+ .ds-lanes) li").count() == 8
 
 
-def test_what_the_page_weighs(app, new_page, record_property):
-    race, done = new_page(), []
-    race.page.on("requestfinished", lambda request: done.append(request))
-    race.open(app.url)
-    parts = [r for r in done if r.resource_type in ("document", "script", "stylesheet", "font")]
-    total = sum(request.sizes()["responseBodySize"] for request in parts)
+def test_what_the_page_weighs(app, browser, record_property):
+    done = []
+    with opened(browser) as race:
+        race.page.on("requestfinished", lambda request: done.append(request))
+        race.open(app.url)
+        parts = [r for r in done if r.resource_type in ("document", "script", "stylesheet", "font")]
+        total = sum(request.sizes()["responseBodySize"] for request in parts)
     record_property("page weight", total)
     record_property("requests", len(parts))
     assert 0 < total < 1_500_000

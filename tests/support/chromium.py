@@ -24,6 +24,9 @@ UNUSED = (
     "PaintHolding", "ThirdPartyStoragePartitioning",
 )  # fmt: skip
 IDLE = "new Promise((done) => requestIdleCallback(done))"
+# What a page that was used before can be given anew; other options make a page of its own.
+MEDIA = {"color_scheme": "light", "reduced_motion": "no-preference", "forced_colors": "none"}
+FORGET = "() => { localStorage.clear(); sessionStorage.clear(); }"
 
 
 def chromium() -> str | None:
@@ -47,11 +50,29 @@ class Watch:
 
     def attach(self, page: Any) -> None:
         """Listen to the page's console, failures and requests."""
-        page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("request", self._asked)
-        for event in ("requestfinished", "requestfailed"):
-            page.on(event, lambda request: self.unanswered.discard(request))
+        for event, listener in self._listeners().items():
+            page.on(event, listener)
+
+    def detach(self, page: Any) -> None:
+        """Listen no more."""
+        for event, listener in self._listeners().items():
+            page.remove_listener(event, listener)
+
+    def _listeners(self) -> dict[str, Any]:
+        return {
+            "console": self._told, "pageerror": self._failed, "request": self._asked,
+            "requestfinished": self._answered, "requestfailed": self._answered,
+        }  # fmt: skip
+
+    def _told(self, message: Any) -> None:
+        if message.type == "error":
+            self.errors.append(message.text)
+
+    def _failed(self, error: Any) -> None:
+        self.errors.append(str(error))
+
+    def _answered(self, request: Any) -> None:
+        self.unanswered.discard(request)
 
     def _asked(self, request: Any) -> None:
         self.requests.append(request.url)
@@ -191,30 +212,81 @@ def browser():
 def opened(
     browser: Any, width: int = 1280, height: int = 900, **options: Any
 ) -> Iterator[RacePage]:
-    """A page of its own; in the end it may not have failed or asked another machine for a thing."""
+    """A page that no other test uses, with a cache of its own; it is closed in the end."""
     context = browser.new_context(viewport={"width": width, "height": height}, **options)
-    watch, page = Watch(), context.new_page()
+    with _watched(context.new_page()) as race:
+        try:
+            yield race
+        finally:
+            context.close()
+
+
+@contextmanager
+def _watched(page: Any) -> Iterator[RacePage]:
+    """A page which may not have failed in the end, or asked another machine for a thing."""
+    watch = Watch()
     watch.attach(page)
-    try:
-        yield RacePage(page, watch)
-    finally:
-        context.close()
+    yield RacePage(page, watch)
     assert watch.errors == []
     assert watch.offsite() == []
 
 
+@pytest.fixture(scope="session")
+def idle_pages():
+    """Empty pages that no test uses; a load in one costs two thirds of that in a new page."""
+    return []
+
+
+@contextmanager
+def lent(
+    browser: Any, idle: list[Any], width: int = 1280, height: int = 900, **options: Any
+) -> Iterator[RacePage]:
+    """An empty page, which goes back to the idle ones unless it was closed.
+
+    A page cannot be given every option anew, so there are `opened` ones for those that are left.
+    """
+    if options.keys() - MEDIA.keys():
+        with opened(browser, width, height, **options) as race:
+            yield race
+        return
+    page = idle.pop() if idle else browser.new_context().new_page()
+    page.set_viewport_size({"width": width, "height": height})
+    page.emulate_media(**MEDIA | options)
+    with _watched(page) as race:
+        try:
+            yield race
+        finally:
+            race.watch.detach(page)
+            if not page.is_closed():
+                _empty(page)
+                idle.append(page)
+
+
+def _empty(page: Any) -> None:
+    """Leave nothing in a page of what was done in it."""
+    page.unroute_all()
+    if page.url != "about:blank":
+        page.evaluate(FORGET)
+        page.goto("about:blank")
+    page.mouse.move(0, 0)
+
+
 @pytest.fixture
-def new_page(browser):
+def new_page(browser, idle_pages):
     """Make pages that last for a test."""
     with ExitStack() as pages:
-        yield lambda *size, **options: pages.enter_context(opened(browser, *size, **options))
+        yield lambda *size, **options: pages.enter_context(
+            lent(browser, idle_pages, *size, **options)
+        )
 
 
 @pytest.fixture(scope="module")
-def lasting_page(browser):
+def lasting_page(browser, idle_pages):
     """Make pages that the tests of a module share; each brings them into the state it needs."""
     with ExitStack() as pages:
-        yield lambda *size, **options: pages.enter_context(opened(browser, *size, **options))
+        yield lambda *size, **options: pages.enter_context(
+            lent(browser, idle_pages, *size, **options)
+        )
 
 
 @pytest.fixture
