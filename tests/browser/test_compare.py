@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.support.looking import show
+from tests.support.looking import drawn, show
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -47,6 +47,7 @@ def test_one_click_probes_the_step_and_ranks_its_layers(race):
     assert errors == sorted(errors, reverse=True)
     assert errors[0] > 0
     page.locator('#ds-race [data-control="site"]:visible').select_option("0")
+    drawn(race)
     first = page.locator("#ds-race .ds-ranked [data-layer]").first
     first.click()
     assert first.get_attribute("aria-pressed") == "true"

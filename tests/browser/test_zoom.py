@@ -7,7 +7,7 @@ import pytest
 from engine.trace.trace import Trace
 from tests.browser.test_inspect import LAYER, V, colour_of
 from tests.support.browser import ROOT
-from tests.support.looking import cell_colour, recolour, show, show_at
+from tests.support.looking import cell_colour, drawn, recolour, show, show_at
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -56,7 +56,8 @@ def race(example):
 
 
 def frame(race):
-    """Wait until what was asked for is drawn."""
+    """Wait until what was asked for has its data and is drawn."""
+    drawn(race)
     race.page.evaluate(
         "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
     )
