@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from engine.cache.calibration.drift_profile import DriftProfile
 from engine.cache.context import PolicyContext
 from engine.cache.layer_probe import LayerPlan, LayerProbe
 from engine.cache.store import Site
-from engine.config.knobs import check_fields
+from engine.config.knobs import Scalar, check_fields
 from engine.core.reasons import GENERIC, Reason
 from engine.core.regions import region_rows, window_kinds
 from engine.core.rows import ALL, Rows, positions_mask
@@ -252,6 +253,15 @@ class CachePolicy:
     def exact(cls) -> CachePolicy | None:
         """A policy whose settings must give the results of no cache; None if there are none."""
         return None
+
+    @classmethod
+    def fitted_knobs(cls, profile: Callable[[str], DriftProfile]) -> list[dict[str, Scalar]]:
+        """Settings to search that follow from recorded drifts; none if the knobs do not.
+
+        `profile` gives the drifts of a quantity (`engine.core.events.QUANTITIES`) in exact runs,
+        from step to step. Each item changes some knobs, by their names without the method's.
+        """
+        return []
 
     def planned(self, view: StepView, plan: StepPlan) -> Kinds:
         """Kinds planned for the prompt, the block and the rest in the step that began with `plan`.

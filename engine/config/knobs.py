@@ -24,14 +24,22 @@ def knob(
     help: str = "",
     choices: tuple[str, ...] = (),
     optional: bool = False,
+    search: tuple[Scalar, ...] = (),
 ) -> Any:
     """A dataclass field with the metadata of forms, command lines and `check_fields`.
 
     Valid values are `lo` to `hi`, `choices` (empty: any) and, if `optional`, None. An empty `label`
-    stands for the field's name in words.
+    stands for the field's name in words. `search` are the values that `engine.advise` tries.
     """
     meta = {"lo": lo, "hi": hi, "label": label, "help": help, "choices": choices}
-    return field(default=default, metadata=meta | {"optional": optional, "knob": True})
+    more = {"optional": optional, "search": search, "knob": True}
+    return field(default=default, metadata=meta | more)
+
+
+def searched_values(cls: type) -> dict[str, tuple[Scalar, ...]]:
+    """The values to search of each knob of a dataclass that has any, by name."""
+    fields = dataclasses.fields(cls)
+    return {f.name: f.metadata["search"] for f in fields if f.metadata.get("search")}
 
 
 def describe_fields(cls: type) -> list[dict[str, Any]]:

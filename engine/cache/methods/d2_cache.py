@@ -54,6 +54,7 @@ class D2Cache(CachePolicy):
         1024,
         label="Candidates",
         help="Number of masked positions recomputed in a step, the most certain ones.",
+        search=(8, 16, 32, 64),
     )
     rollout_p: float = knob(
         0.1,
@@ -62,6 +63,7 @@ class D2Cache(CachePolicy):
         label="Roll-out share",
         help="Share of the attention flow that the other recomputed rows receive together; as few "
         "as do are chosen.",
+        search=(0.05, 0.1, 0.2, 0.4),
     )
     sigma: float = knob(
         10.0,
@@ -84,6 +86,7 @@ class D2Cache(CachePolicy):
         label="Refresh interval",
         optional=True,
         help="Steps between full forwards; empty: only the first step, as published.",
+        search=(8, 16, 32, None),
     )
 
     def begin_step(self, view: StepView) -> StepPlan:

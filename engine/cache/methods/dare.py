@@ -22,6 +22,7 @@ DARE-O it solves 42, 54 and 57 if 0, 1 and 2 layers are skipped.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -44,9 +45,11 @@ from engine.cache.calibration.drift_profile import DriftProfile
 from engine.cache.calibration.thresholds import CAP, allocate, thresholds
 from engine.cache.selection import marked_rows
 from engine.cache.store import Site
-from engine.config.knobs import knob
+from engine.config.knobs import Scalar, knob
 from engine.core.reasons import Reason
 from engine.core.rows import Rows
+
+DRIFTS = (0.001, 0.01, 0.05)  # below which a fitted setting reuses a row
 
 
 @dataclass
@@ -74,6 +77,7 @@ class Dare(CachePolicy):
         CAP,
         label="Reuse quantile",
         help="Share of the rows to reuse, as a mean over the layers of a calibration run; 0: none.",
+        search=(0.25, 0.5, 0.75, 0.9),
     )
     temperature: float = knob(
         0.1,
@@ -81,9 +85,15 @@ class Dare(CachePolicy):
         100.0,
         label="Allocation temperature",
         help="Low: layers with little drift reuse far more rows; high: all layers reuse alike.",
+        search=(0.1, 1.0),
     )
     skip_first_layers: int = knob(
-        0, 0, 1024, label="Skip first layers", help="Number of first layers without reuse."
+        0,
+        0,
+        1024,
+        label="Skip first layers",
+        help="Number of first layers without reuse.",
+        search=(0, 1, 2),
     )
     refresh_interval: int | None = knob(
         None,
@@ -93,6 +103,7 @@ class Dare(CachePolicy):
         optional=True,
         help="Steps between refreshes, which reuse nothing; empty: only at the start and with the "
         "cache beneath.",
+        search=(2, 4, 8, None),
     )
     ref: str = knob(
         "last_step",
@@ -127,6 +138,12 @@ class Dare(CachePolicy):
         probe.keep("q0", torch.where(moved[..., None], q0, old) if self.ref == "anchor" else q0)
         rows, counts = marked_rows(moved, probe.rows)
         return self._recomputing(rows, ~moved.any(1) if min(counts) == 0 < max(counts) else None)
+
+    @classmethod
+    def fitted_knobs(cls, profile: Callable[[str], DriftProfile]) -> list[dict[str, Scalar]]:
+        """The mean share of rows whose query drifts by less than each of DRIFTS."""
+        found = [1 - float(profile("q0").beyond(drift).mean()) for drift in DRIFTS]
+        return [{"qbar": round(min(share, CAP), 3)} for share in found]
 
     def prepare(self, context: PolicyContext) -> None:
         """Get the thresholds from drifts measured under the cache beneath."""

@@ -45,12 +45,21 @@ class DkvCache(CachePolicy):
         choices=("decode", "greedy"),
         help="decode: recompute all rows that are not decoded yet; greedy: only those of the next "
         "tokens.",
+        search=("decode", "greedy"),
     )
     reload_interval: int = knob(
-        8, 1, 1024, help="Number of steps of a block between full forwards; 1: plain decoding."
+        8,
+        1,
+        1024,
+        help="Number of steps of a block between full forwards; 1: plain decoding.",
+        search=(2, 4, 8, 16, 32),
     )
     window: int = knob(
-        4, 0, 1024, help="Greedy only: nearest masked positions recomputed with each next token."
+        4,
+        0,
+        1024,
+        help="Greedy only: nearest masked positions recomputed with each next token.",
+        search=(2, 4, 8),
     )
 
     def start(self, run: RunInfo) -> None:

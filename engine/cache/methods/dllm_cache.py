@@ -102,6 +102,7 @@ class DllmCache(CachePolicy):
         label="Prompt refresh interval (Kp)",
         optional=True,
         help="Steps between refreshes of the prompt; empty: only at the start.",
+        search=(10, 25, 50, 100, None),
     )
     response_interval: int | None = knob(
         5,
@@ -110,6 +111,7 @@ class DllmCache(CachePolicy):
         label="Answer refresh interval (Kr)",
         optional=True,
         help="Steps between refreshes of the answer; empty: only at the start.",
+        search=(2, 3, 5, 8, 16),
     )
     recompute_ratio: float = knob(
         0.25,
@@ -117,6 +119,7 @@ class DllmCache(CachePolicy):
         1.0,
         label="Update ratio (ρ)",
         help="Share of the answer recomputed in the steps between its refreshes.",
+        search=(0.0, 0.125, 0.25, 0.5),
     )
     selector: str = knob(
         "v_cos",

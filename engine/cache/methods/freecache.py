@@ -42,12 +42,17 @@ class FreeCache(CachePolicy):
     speedups = Speedups(may_wait=True, sliding_window=True, capture_key=lambda policy: ())
 
     block: int = knob(
-        64, 1, 1024, help="Number of answer positions in a block that is frozen together."
+        64,
+        1,
+        1024,
+        help="Number of answer positions in a block that is frozen together.",
+        search=(8, 16, 32, 64),
     )
     freeze: str = knob(
         "clean",
         choices=("clean", "stale"),
         help="When a finished block is frozen: clean: after one more step; stale: at once.",
+        search=("clean", "stale"),
     )
     window: int | None = knob(
         None,

@@ -7,6 +7,7 @@ at intervals.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,7 @@ from engine.cache.base import (
     StepPlan,
     StepView,
 )
+from engine.cache.calibration.drift_profile import DriftProfile
 from engine.cache.calibration.layer_budget import (
     DRIFTED,
     PRESETS,
@@ -36,12 +38,13 @@ from engine.cache.calibration.layer_budget import (
 from engine.cache.calibration.singular_proxy import Proxy, compute_proxy, load_or_compute
 from engine.cache.selection import cosine_drift, ranks, share, top_drift
 from engine.cache.store import Site
-from engine.config.knobs import knob
+from engine.config.knobs import Scalar, knob
 from engine.core.device import upload
 from engine.core.reasons import Reason
 from engine.core.regions import is_refresh_step, refreshes_within, reuse_kind
 from engine.core.rows import ALL, local_rows, take
 
+PEAKS = (0.0625, 0.125, 0.25, 0.5)  # heights at which a fitted curve is searched
 PROJECTED = {"query": "q", "key": "k"}
 RECORDED = {"key": "k", "attn_out": "attn"}  # compared values whose drift is recorded as it is
 COMPARED = {
@@ -105,10 +108,12 @@ class SpaCache(CachePolicy):
     refresh_interval: int | None = knob(
         50, 1, 1024, optional=True,
         help="Steps between refreshes of every row; empty: only at the start.",
+        search=(16, 50, None),
     )  # fmt: skip
     response_interval: int | None = knob(
         7, 1, 1024, optional=True,
         help="Steps between refreshes of the answer; empty: only with every row.",
+        search=(2, 4, 7, 16),
     )  # fmt: skip
     warm_up: int = knob(
         0,
@@ -123,11 +128,13 @@ class SpaCache(CachePolicy):
         help="How the recomputed share varies over the layers. preset: as published for the "
         "model's family, a family's name: as published for that one, uniform: the same in all "
         "layers, fitted: fitted to drifts measured on this checkpoint.",
+        search=("preset", "uniform", "fitted"),
     )
     peak_ratio: float | None = knob(
         0.25, 0.001, 1.0, optional=True,
         help="Share of the rows recomputed in the layer with the largest share; the other layers "
         "scale with it. Empty: by the budget.",
+        search=PEAKS,
     )  # fmt: skip
     first_ratio: float | None = knob(
         None, 0.001, 1.0, optional=True, help="Share in the first layer; empty: by the budget."
@@ -213,6 +220,20 @@ class SpaCache(CachePolicy):
             )
         if self.budget == "fitted":
             self._fitted = fit(context.profile("v").beyond(DRIFTED))
+
+    @classmethod
+    def fitted_knobs(cls, profile: Callable[[str], DriftProfile]) -> list[dict[str, Scalar]]:
+        """The curve over the layers that fits the drifts of V, with its own peak and two others."""
+        curve = fit(profile("v").beyond(DRIFTED))
+        peaks = sorted({curve.peak, *(peak for peak in PEAKS if peak < curve.peak)})
+        curves = [curve.scaled(peak) for peak in peaks]
+        return [
+            {
+                "peak_position": round(one.position, 4), "first_ratio": max(one.first, 0.001),
+                "peak_ratio": one.peak, "last_ratio": max(one.last, 0.001),
+            }
+            for one in curves
+        ]  # fmt: skip
 
     def sites(self, run: RunInfo) -> tuple[Site, ...]:
         """K and V; of the candidate rows the compared quantity and the sum of both branches."""

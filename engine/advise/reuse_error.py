@@ -1,0 +1,157 @@
+"""ReuseError: how wrong a kept value is by its age, measured in exact runs.
+
+Exact runs are recorded with the recorder's level `layers`. The similarity of K and V between pairs
+of steps gives the error 1 - cosine of reusing a value for so many steps; the drifts from step to
+step give how unevenly the rows of a layer move, which is what a method that chooses rows gains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.cache.calibration.drift_profile import DriftProfile, histogram
+from engine.core.drift_codes import DRIFTS, NOT_EVALUATED
+from engine.core.events import QUANTITIES, SITES
+from engine.trace.trace import Trace
+
+REGIONS = ("prompt", "answer")
+SHARES = np.linspace(0, 1, 21)
+
+
+@dataclass(frozen=True)
+class ReuseError:
+    """Errors of reuse of a model, averaged over exact runs.
+
+    `errors` [layers, SITES, REGIONS, ages] float64: mean 1 - cosine of a value against the one so
+    many steps earlier; age 0 is 0, and the last age stands for older values. Those of attention and
+    feed-forward outputs are those of V, scaled by their drifts from step to step. `left` [layers,
+    REGIONS, SHARES] float64: the share of the drift that remains if the share SHARES of the rows
+    that drift most are recomputed.
+    """
+
+    errors: np.ndarray
+    left: np.ndarray
+
+    @property
+    def layers(self) -> int:
+        """Number of layers."""
+        return len(self.errors)
+
+    def of_rows(self, ages: np.ndarray, fresh: np.ndarray, prompt: int) -> float:
+        """The mean error of the values that a step uses.
+
+        `ages` [layers, SITES, T] int are the steps since each value was computed, `fresh` of the
+        same shape marks those computed in this step, and the first `prompt` positions are the
+        prompt. If a part of a region is computed in a step, it is taken to be the part that drifts
+        most: the others count with the drift that remains.
+        """
+        total = 0.0
+        for region, part in enumerate((slice(0, prompt), slice(prompt, None))):
+            age = np.minimum(ages[..., part], self.errors.shape[-1] - 1)
+            if not age.shape[-1]:
+                continue
+            table = self.errors[:, :, region]
+            layers, sites = np.ogrid[: len(table), : table.shape[1]]
+            errors = table[layers[..., None], sites[..., None], age]
+            computed = fresh[..., part].mean(-1)
+            total += float((errors * self._weight(region, computed)[..., None]).sum())
+        return total / ages.size
+
+    def _weight(self, region: int, computed: np.ndarray) -> np.ndarray:
+        """Drift of a row left out over that of a mean row, by the share [layers, n] computed."""
+        left = np.stack([
+            np.interp(row, SHARES, curve)
+            for row, curve in zip(computed, self.left[:, region], strict=True)
+        ])  # fmt: skip
+        outside = 1 - computed
+        return np.where(outside > 0, left / np.maximum(outside, 1e-9), 0.0)
+
+
+def measure_reuse_error(traces: Sequence[Trace]) -> ReuseError:
+    """The errors of reuse in exact runs that were recorded at level `layers`, whole.
+
+    Raises ValueError naming `record` if a trace has no drifts.
+    """
+    if not traces or any(not len(one.arrays()["drift"]) for one in traces):
+        raise ValueError("record: the exact runs have no drifts; record at the level layers")
+    by_age = _by_age([_pairs(one) for one in traces])
+    moved = np.mean([_mean_drifts(one) for one in traces], axis=0)  # [layers, SITES]
+    value = np.maximum(moved[:, SITES.index("v")], 1e-9)
+    scale = moved[:, [SITES.index("attn"), SITES.index("ffn")]] / value[:, None]
+    outputs = np.clip(by_age[:, 1:2] * scale[:, :, None, None], 0, 2)
+    left = np.mean([_drift_left(one) for one in traces], axis=0)
+    return ReuseError(np.concatenate((by_age, outputs), 1), left)
+
+
+def drift_profile(traces: Sequence[Trace], quantity: str) -> DriftProfile:
+    """The drifts of a quantity from step to step in exact runs, as a profile of the rows."""
+    codes = [one.arrays()["drift"][1:, :, QUANTITIES.index(quantity)] for one in traces]
+    layers = codes[0].shape[1]
+    drifts = [np.concatenate([DRIFTS[c[:, i][c[:, i] != NOT_EVALUATED]] for c in codes])
+              for i in range(layers)]  # fmt: skip
+    counts = np.stack([histogram(one) for one in drifts])
+    return DriftProfile("none", quantity, counts, np.array([one.sum() for one in drifts]))
+
+
+Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def _pairs(trace: Trace) -> Pairs:
+    """Ages [Y] of the pairs of steps, errors [Y, 2, layers, groups], and each group's region."""
+    arrays = trace.arrays()
+    steps = arrays["similarity_step"]
+    later, earlier = np.tril_indices(len(steps))
+    prompt = int(arrays["prompt_mask"].sum())
+    regions = (arrays["similarity_group"][:, 0] >= prompt).astype(int)
+    return steps[later] - steps[earlier], DRIFTS[arrays["similarity"]], regions
+
+
+def _by_age(found: Sequence[Pairs]) -> np.ndarray:
+    """Mean errors [layers, 2, REGIONS, ages] of K and V; ages without a pair are interpolated."""
+    longest = max(int(ages.max(initial=0)) for ages, _, _ in found) + 1
+    layers = found[0][1].shape[2]
+    sums = np.zeros((layers, 2, len(REGIONS), longest))
+    counts = np.zeros((len(REGIONS), longest))
+    for ages, errors, regions in found:
+        for group, region in enumerate(regions):
+            counts[region] += np.bincount(ages, minlength=longest)
+            for layer in range(layers):
+                for kind in range(2):
+                    weights = np.nan_to_num(errors[:, kind, layer, group])
+                    sums[layer, kind, region] += np.bincount(ages, weights, longest)
+    for region in range(len(REGIONS)):
+        known = np.flatnonzero(counts[region])
+        if not len(known):  # no prompt
+            continue
+        means = sums[:, :, region, known] / counts[region, known]
+        for layer, kind in np.ndindex(layers, 2):
+            filled = np.interp(np.arange(longest), known, means[layer, kind])
+            sums[layer, kind, region] = filled
+    sums[..., 0] = 0
+    return sums
+
+
+def _mean_drifts(trace: Trace) -> np.ndarray:
+    """Mean drift of each layer and site from step to step, [layers, SITES]."""
+    codes = trace.arrays()["drift"][1:, :, : len(SITES)]
+    return np.nan_to_num(np.nanmean(DRIFTS[codes], axis=(0, 3)))
+
+
+def _drift_left(trace: Trace) -> np.ndarray:
+    """See ReuseError.left; of the drifts of V."""
+    arrays = trace.arrays()
+    drifts = np.nan_to_num(DRIFTS[arrays["drift"][1:, :, SITES.index("v")]])
+    prompt = int(arrays["prompt_mask"].sum())
+    found = np.zeros((drifts.shape[1], len(REGIONS), len(SHARES)))
+    for region, part in enumerate((slice(0, prompt), slice(prompt, None))):
+        rows = np.sort(drifts[:, :, part], -1).sum(0)  # the rows of each rank, over all steps
+        if not rows.shape[-1]:
+            continue
+        below = np.concatenate((np.zeros((len(rows), 1)), rows.cumsum(-1)), -1)
+        below /= np.maximum(below[:, -1:], 1e-12)
+        ranks = np.linspace(0, 1, below.shape[-1])
+        found[:, region] = [np.interp(1 - SHARES, ranks, row) for row in below]
+    return found
