@@ -137,21 +137,23 @@ def _by_age(found: Sequence[Pairs]) -> np.ndarray:
 def _mean_drifts(trace: Trace) -> np.ndarray:
     """Mean drift of each layer and site from step to step, [layers, SITES]."""
     codes = trace.arrays()["drift"][1:, :, : len(SITES)]
-    return np.nan_to_num(np.nanmean(DRIFTS[codes], axis=(0, 3)))
+    means = [[DRIFTS[site[site != NOT_EVALUATED]].mean() for site in layer.swapaxes(0, 1)]
+             for layer in codes.swapaxes(0, 1)]  # fmt: skip
+    return np.nan_to_num(np.array(means))
 
 
 def _drift_left(trace: Trace) -> np.ndarray:
     """See ReuseError.left; of the drifts of V."""
     arrays = trace.arrays()
-    drifts = np.nan_to_num(DRIFTS[arrays["drift"][1:, :, SITES.index("v")]])
+    codes = arrays["drift"][1:, :, SITES.index("v")]
     prompt = int(arrays["prompt_mask"].sum())
-    found = np.zeros((drifts.shape[1], len(REGIONS), len(SHARES)))
-    for region, part in enumerate((slice(0, prompt), slice(prompt, None))):
-        rows = np.sort(drifts[:, :, part], -1).sum(0)  # the rows of each rank, over all steps
-        if not rows.shape[-1]:
-            continue
-        below = np.concatenate((np.zeros((len(rows), 1)), rows.cumsum(-1)), -1)
-        below /= np.maximum(below[:, -1:], 1e-12)
-        ranks = np.linspace(0, 1, below.shape[-1])
-        found[:, region] = [np.interp(1 - SHARES, ranks, row) for row in below]
+    found = np.zeros((codes.shape[1], len(REGIONS), len(SHARES)))
+    for layer, region in np.ndindex(*found.shape[:2]):
+        part = slice(0, prompt) if region == 0 else slice(prompt, None)
+        drifts = np.nan_to_num(DRIFTS[codes[:, layer, part]])
+        rows = np.sort(drifts, -1).sum(0)  # the rows of each rank, over all steps
+        below = np.concatenate(([0.0], rows.cumsum()))
+        if below[-1]:
+            ranks = np.linspace(0, 1, len(below))
+            found[layer, region] = np.interp(1 - SHARES, ranks, below / below[-1])
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 
@@ -57,9 +57,7 @@ def grid(base: RunSpec, cache: str) -> list[RunSpec]:
     return list(_possible(base, cache, rows))
 
 
-def fitted(
-    base: RunSpec, cache: str, profile: Callable[[str], DriftProfile]
-) -> list[RunSpec]:
+def fitted(base: RunSpec, cache: str, profile: Callable[[str], DriftProfile]) -> list[RunSpec]:
     """Settings that follow from the recorded drifts of exact runs; see `fitted_knobs`."""
     rows: list[dict[str, Scalar]] = []
     for name in cache.split("+"):
@@ -72,7 +70,7 @@ def published(base: RunSpec, cache: str, family: str) -> list[NamedSpec]:
     """The method's defaults, and its settings in the presets of the model and its family.
 
     Of a preset only the knobs of the cache are taken; lengths, unmasker and end of text are those
-    of `base`. Settings that several tasks share appear once.
+    of `base`. Settings that several tasks share appear once, under the name of the first.
     """
     default = with_cache(base, cache, {})
     found = {_text(default): NamedSpec(DEFAULT, default)}
@@ -83,6 +81,11 @@ def published(base: RunSpec, cache: str, family: str) -> list[NamedSpec]:
         for spec in _possible(base, cache, [own]):
             found.setdefault(_text(spec), NamedSpec(preset.title, spec))
     return list(found.values())
+
+
+def without_repeats(specs: Iterable[RunSpec]) -> list[RunSpec]:
+    """The specs without those that run like an earlier one."""
+    return list({_text(one): one for one in reversed(list(specs))}.values())[::-1]
 
 
 def name_of(spec: RunSpec) -> str:
@@ -104,11 +107,11 @@ def _possible(base: RunSpec, cache: str, rows: list[dict[str, Scalar]]) -> Itera
 
 
 def _presets(model: str, family: str) -> list[Preset]:
-    """The presets of a model, then those of the published models of its family."""
+    """The presets of a model, then those of the first published model of its family."""
     own = list(REGISTERED[model].presets) if model in REGISTERED else []
     config = PUBLISHED.get(family)
     cards = [card for card in REGISTERED.values() if config and card.config == config]
-    return own + [preset for card in cards for preset in card.presets]
+    return own + [preset for card in cards[:1] for preset in card.presets]
 
 
 def _owner(key: str) -> str:

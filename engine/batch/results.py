@@ -82,9 +82,9 @@ class BatchResults:
         row = {"name": named.name, "spec": named.spec.to_dict(), "runs": len(runs)}
         row |= {"failed": len(every) - len(runs), "known": len(known)}
         row |= {"right": sum(bool(one.right) for one in known)}
-        return row | _means(runs) | _paired(self._pairs(setting))
+        return row | _means(runs) | _paired(self.pairs(setting))
 
-    def _pairs(self, setting: int) -> list[Pair]:
+    def pairs(self, setting: int) -> list[Pair]:
         """The outcomes of the first setting and of another on the same prompt, both done."""
         both = ((self.outcome(0, i), self.outcome(setting, i)) for i in range(len(self.prompts)))
         return [(a, b) for a, b in both if a and b and _done(a) and _done(b)]
@@ -110,7 +110,7 @@ def _paired(pairs: Sequence[Pair]) -> dict[str, Any]:
     judged = [(a.right, b.right) for a, b in pairs if None not in (a.right, b.right)]
     gained = sum(bool(b and not a) for a, b in judged)
     lost = sum(bool(a and not b) for a, b in judged)
-    answers = [_same_answer(a, b) for a, b in pairs]
+    answers = [same_answer(a, b) for a, b in pairs]
     return {
         "pairs": len(pairs),
         "agreement": sum(same) / len(same) if same else None,
@@ -125,7 +125,7 @@ def _paired(pairs: Sequence[Pair]) -> dict[str, Any]:
     }
 
 
-def _same_answer(a: Outcome, b: Outcome) -> bool:
+def same_answer(a: Outcome, b: Outcome) -> bool:
     """Whether two runs end with the same number, or have the same tokens if neither has one."""
     if a.number is None and b.number is None:
         return a.ids == b.ids

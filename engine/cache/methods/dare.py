@@ -49,7 +49,7 @@ from engine.config.knobs import Scalar, knob
 from engine.core.reasons import Reason
 from engine.core.rows import Rows
 
-DRIFTS = (0.001, 0.01, 0.05)  # below which a fitted setting reuses a row
+TOLERATED = (0.001, 0.01, 0.05)  # below which a fitted setting reuses a row
 
 
 @dataclass
@@ -141,8 +141,8 @@ class Dare(CachePolicy):
 
     @classmethod
     def fitted_knobs(cls, profile: Callable[[str], DriftProfile]) -> list[dict[str, Scalar]]:
-        """The mean share of rows whose query drifts by less than each of DRIFTS."""
-        found = [1 - float(profile("q0").beyond(drift).mean()) for drift in DRIFTS]
+        """The mean share of rows whose query drifts by less than each of TOLERATED."""
+        found = [1 - float(profile("q0").beyond(drift).mean()) for drift in TOLERATED]
         return [{"qbar": round(min(share, CAP), 3)} for share in found]
 
     def prepare(self, context: PolicyContext) -> None:

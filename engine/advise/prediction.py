@@ -1,0 +1,122 @@
+"""Predictions of a setting's time and of what it keeps, from exact runs and a narrow model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from engine.advise.narrow_model import NarrowModel, PlannedStep
+from engine.advise.reuse_error import ReuseError
+from engine.config.spec import RunSpec
+
+LEAST_KEPT = 0.02  # a share of 0 has no logarithm
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a setting is expected to do.
+
+    `gflops` [steps] of its steps and the mean `recomputed` share follow from the schedule, exactly
+    for methods that recompute a set number of rows. `error` is the mean error of the values it
+    uses, summed over the steps. `ms` of a run and the share `kept` are None before they are fitted.
+    """
+
+    gflops: np.ndarray
+    recomputed: float
+    error: float
+    ms: float | None = None
+    kept: float | None = None
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Milliseconds of a step as `fixed` + `per_gflop` times its GFLOPs."""
+
+    fixed: float
+    per_gflop: float
+
+    def of_run(self, gflops: np.ndarray) -> float:
+        """Milliseconds of a run from the GFLOPs of its steps."""
+        return float(self.fixed * len(gflops) + self.per_gflop * gflops.sum())
+
+
+def predict_steps(
+    narrow: NarrowModel,
+    scale: np.ndarray,
+    errors: ReuseError,
+    spec: RunSpec,
+    tokens: int,
+    forwards: int,
+) -> Prediction:
+    """Predict the steps of a setting for a prompt of `tokens` tokens.
+
+    `scale` [PARTS] is that of `flop_scale`, `forwards` those of the run without a cache. Raises
+    ValueError if the cache does not go with tokens committed by a schedule.
+    """
+    gflops, recomputed, error = [], [], 0.0
+    ages: np.ndarray | None = None
+    for step in narrow.run(spec, tokens, forwards):
+        ages = _ages(ages, step)
+        error += errors.of_rows(ages, step.rows, tokens)
+        gflops.append(float((step.flops * scale).sum()) / 1e9)
+        recomputed.append(step.recomputed)
+    return Prediction(np.array(gflops), float(np.mean(recomputed)), error)
+
+
+def _ages(before: np.ndarray | None, step: PlannedStep) -> np.ndarray:
+    """Steps since each value was computed, [layers, SITES, T] int32."""
+    older = np.ones(step.rows.shape, np.int32) if before is None else before + 1
+    return np.where(step.rows, 0, older).astype(np.int32)
+
+
+def fit_step_times(measured: Sequence[tuple[int, float, float]]) -> StepTimes:
+    """Least squares over (forwards, GFLOPs, milliseconds) of runs, with no negative term.
+
+    Raises ValueError if there is no run.
+    """
+    rows = np.array(measured, float).reshape(-1, 3)
+    if not len(rows):
+        raise ValueError("runs: there is no measured run to fit times to")
+    found = np.linalg.lstsq(rows[:, :2], rows[:, 2], rcond=None)[0]
+    if (found < 0).any():
+        only = int(found.argmax())
+        column = rows[:, only]
+        found = np.zeros(2)
+        found[only] = (column * rows[:, 2]).sum() / (column * column).sum()
+    return StepTimes(float(found[0]), float(found[1]))
+
+
+def fit_sensitivity(measured: Sequence[tuple[float, float]]) -> float:
+    """How fast the kept share falls with the error: kept = exp(-sensitivity * error).
+
+    `measured` are errors and kept shares of settings that were run; least squares in the logarithm.
+    Without any error among them the sensitivity is 0.
+    """
+    rows = np.array(measured, float).reshape(-1, 2)
+    error, lost = rows[:, 0], -np.log(np.clip(rows[:, 1], LEAST_KEPT, 1))
+    weight = float((error * error).sum())
+    return float((error * lost).sum()) / weight if weight else 0.0
+
+
+def fitted(prediction: Prediction, times: StepTimes, sensitivity: float) -> Prediction:
+    """The prediction with its time and kept share."""
+    kept = float(np.exp(-sensitivity * prediction.error))
+    return replace(prediction, ms=times.of_run(prediction.gflops), kept=kept)
+
+
+def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float | None:
+    """Spearman's rank correlation, ties at their mean rank; None if one does not vary."""
+    ranks = [_ranks(np.asarray(one, float)) for one in (a, b)]
+    if len(a) < 2 or any(one.std() == 0 for one in ranks):
+        return None
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks from 1; equal values share their mean rank."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = counts.cumsum()
+    ranks: np.ndarray = (last - (counts - 1) / 2)[inverse]
+    return ranks

@@ -1,0 +1,72 @@
+"""AdviceRequest: what is searched for, on which prompts, and what has to be kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from engine.advise.kept import check_kept
+from engine.advise.space import grid
+from engine.batch.prompts import Prompt
+from engine.catalog import derive_plan
+from engine.config.spec import RunSpec
+
+LEAST_PROMPTS, MOST_SEARCH_PROMPTS = 6, 24
+LEAST_CANDIDATES, MOST_CANDIDATES = 4, 64
+
+
+@dataclass(frozen=True)
+class AdviceRequest:
+    """A search for settings of each of `caches`.
+
+    `base` holds everything that is not searched: model, lengths, unmasker, number format. Plain
+    decoding is `base` without a cache. `keep` is the share of `kind` (see `kept.KINDS`) that has to
+    be kept. A search runs `candidates` settings of each cache; with `random` also as many that
+    are drawn at random, for comparison. A third of the prompts, at most MOST_SEARCH_PROMPTS, serve
+    the search, the others the final test. Raises ValueError naming the field.
+    """
+
+    base: RunSpec
+    caches: tuple[str, ...]
+    prompts: tuple[Prompt, ...]
+    keep: float = 0.95
+    kind: str = "answers"
+    candidates: int = 12
+    random: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if len(self.prompts) < LEAST_PROMPTS:
+            raise ValueError(
+                f"prompts: {len(self.prompts)} are too few to search and to test; give at least "
+                f"{LEAST_PROMPTS}"
+            )
+        if len({one.prompt for one in self.prompts}) < len(self.prompts):
+            raise ValueError("prompts: two are the same; those of the test must be new")
+        if not LEAST_CANDIDATES <= self.candidates <= MOST_CANDIDATES:
+            raise ValueError(
+                f"candidates: {self.candidates} is outside {LEAST_CANDIDATES} to {MOST_CANDIDATES}"
+            )
+        if not self.caches or len(set(self.caches)) < len(self.caches):
+            raise ValueError("cache: name each method once, and at least one")
+        check_kept(self.kind, self.keep, self.prompts)
+        derive_plan(self.plain)
+        for cache in self.caches:
+            if not grid(self.base, cache):
+                raise ValueError(f"cache: no setting of {cache} goes with {self.base.unmasker}")
+
+    @property
+    def plain(self) -> RunSpec:
+        """The settings without a cache, with which the others are compared."""
+        own = {k: v for k, v in self.base.knobs.items() if k.startswith(f"{self.base.unmasker}.")}
+        return replace(self.base, cache="none", knobs=own, record="off")
+
+    @property
+    def search_prompts(self) -> Sequence[Prompt]:
+        """The prompts of the search."""
+        return self.prompts[: min(max(len(self.prompts) // 3, 2), MOST_SEARCH_PROMPTS)]
+
+    @property
+    def held_back(self) -> Sequence[Prompt]:
+        """The prompts of the final test."""
+        return self.prompts[len(self.search_prompts) :]

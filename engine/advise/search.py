@@ -1,0 +1,216 @@
+"""The search of one cache's settings: predicted candidates, measured in rounds.
+
+Successive halving (Jamieson and Talwalkar, arXiv 1502.07943): many candidates run on a few
+prompts, and the better half of them on more. Half of the candidates are chosen by a first
+prediction, the others after the prediction was fitted to what the first ones kept.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from engine.advise.measuring import Measured, Measuring, Progress
+from engine.advise.prediction import (
+    Prediction,
+    fit_sensitivity,
+    fit_step_times,
+    fitted,
+    rank_correlation,
+)
+from engine.advise.request import AdviceRequest
+from engine.advise.space import name_of, published, without_repeats
+from engine.batch.settings import NamedSpec
+from engine.config.spec import RunSpec
+
+MOST_PREDICTED = 48
+Predict = Callable[[RunSpec], Prediction]
+
+
+@dataclass
+class CacheSearch:
+    """What the search of a cache has found so far.
+
+    `grid` is the number of its settings; `predictions` by name; `tried` the candidates measured on
+    some prompts, `measured` the last figures of each setting by name, `references` the names of
+    the published settings; `runs` those of the candidates.
+    """
+
+    cache: str
+    grid: int
+    references: tuple[str, ...] = ()
+    predictions: dict[str, Prediction] = field(default_factory=dict)
+    measured: dict[str, Measured] = field(default_factory=dict)
+    whole: set[str] = field(default_factory=set)  # measured on all prompts of the search
+    runs: int = 0
+
+    def correlations(self) -> dict[str, float | None]:
+        """Rank correlation of predicted and measured `kept` and `ms` over the settings measured."""
+        names = [n for n in self.predictions if n in self.measured and self.measured[n].kept]
+        lost = [-self.predictions[n].error for n in names]
+        shares = [kept.share for n in names if (kept := self.measured[n].kept)]
+        times = [self.predictions[n].ms or 0.0 for n in names]
+        return {
+            "kept": rank_correlation(lost, shares),
+            "ms": rank_correlation(times, [self.measured[n].ms for n in names]),
+            "settings": float(len(names)),
+        }
+
+
+def search_cache(
+    request: AdviceRequest,
+    found: CacheSearch,
+    settings: Sequence[RunSpec],
+    family: str,
+    predict: Predict,
+    measuring: Measuring,
+) -> Iterator[Progress]:
+    """Search a cache among `settings`, into `found`."""
+    cache, prompts = found.cache, request.search_prompts
+    references = [
+        NamedSpec(f"{cache}: {one.name}", one.spec)
+        for one in published(request.base, cache, family)
+    ]
+    found.references = tuple(one.name for one in references)
+    yield from _measure(found, measuring, references, len(prompts), request)
+    known = [one.spec for one in references]
+    new = without_repeats([*known, *settings])[len(known) :]
+    sample = random.Random(request.seed).sample(new, min(len(new), MOST_PREDICTED))
+    for done, named in enumerate([*references, *map(_named, sample)], 1):
+        if measuring.stopped:
+            return
+        try:
+            found.predictions[named.name] = predict(named.spec)
+        except ValueError:
+            continue
+        yield Progress(f"predicting {cache}", done, len(references) + len(sample))
+    candidates = [_named(one) for one in sample if _named(one).name in found.predictions]
+    first = min(max(len(prompts) // 4, 2), len(prompts))
+    start = measuring.done
+    _fit(found)
+    half = spread(candidates, found.predictions, request.candidates // 2)
+    yield from _measure(found, measuring, half, first, request)
+    _fit(found)
+    rest = [one for one in candidates if one not in half]
+    more = promising(rest, found.predictions, request.keep, request.candidates - len(half))
+    yield from _measure(found, measuring, more, first, request)
+    yield from halve(request, found, [*half, *more], first, measuring)
+    found.runs = measuring.done - start
+
+
+def halve(
+    request: AdviceRequest,
+    found: CacheSearch,
+    candidates: Sequence[NamedSpec],
+    first: int,
+    measuring: Measuring,
+) -> Iterator[Progress]:
+    """Run the better half of the candidates on twice as many prompts, until all prompts are used.
+
+    `candidates` were measured on the `first` prompts.
+    """
+    count, left = first, list(candidates)
+    while count < len(request.search_prompts) and not measuring.stopped:
+        count = min(2 * count, len(request.search_prompts))
+        left = better(left, found.measured, request.keep, max(-(-len(left) // 2), 2))
+        yield from _measure(found, measuring, left, count, request)
+
+
+def spread(
+    candidates: Sequence[NamedSpec], predictions: dict[str, Prediction], count: int
+) -> list[NamedSpec]:
+    """At most `count` candidates of the predicted front, from the fastest to the best kept."""
+    ordered = sorted(
+        candidates, key=lambda one: (predictions[one.name].ms, predictions[one.name].error)
+    )
+    front: list[NamedSpec] = []
+    for one in ordered:
+        if not front or predictions[one.name].error < predictions[front[-1].name].error:
+            front.append(one)
+    others = [one for one in ordered if one not in front]
+    if len(front) <= count:
+        return front + others[: count - len(front)]
+    places = {round(i * (len(front) - 1) / max(count - 1, 1)) for i in range(count)}
+    return [front[place] for place in sorted(places)]
+
+
+def promising(
+    candidates: Sequence[NamedSpec], predictions: dict[str, Prediction], keep: float, count: int
+) -> list[NamedSpec]:
+    """The `count` fastest of those predicted to keep enough, then those that keep most."""
+
+    def rank(one: NamedSpec) -> tuple[bool, float]:
+        own = predictions[one.name]
+        enough = (own.kept or 0.0) >= keep
+        return not enough, (own.ms or 0.0) if enough else own.error
+
+    return list(islice(sorted(candidates, key=rank), count))
+
+
+def better(
+    candidates: Sequence[NamedSpec], measured: dict[str, Measured], keep: float, count: int
+) -> list[NamedSpec]:
+    """The `count` fastest that may keep enough, by their interval, then those that keep most."""
+
+    def rank(one: NamedSpec) -> tuple[bool, float]:
+        own = measured.get(one.name)
+        if own is None or own.kept is None:
+            return True, 0.0
+        possible = own.kept.high >= keep
+        return not possible, -own.speed_up if possible else -own.kept.share
+
+    return list(islice(sorted(candidates, key=rank), count))
+
+
+def search_at_random(
+    request: AdviceRequest, found: CacheSearch, settings: Sequence[RunSpec], measuring: Measuring
+) -> Iterator[Progress]:
+    """The same rounds with candidates drawn at random from `settings`."""
+    drawn = random.Random(request.seed + 1).sample(
+        list(settings), min(request.candidates, len(settings))
+    )
+    candidates, prompts = [_named(one) for one in drawn], request.search_prompts
+    first, start = min(max(len(prompts) // 4, 2), len(prompts)), measuring.done
+    yield from _measure(found, measuring, candidates, first, request)
+    yield from halve(request, found, candidates, first, measuring)
+    found.runs = measuring.done - start
+
+
+def _named(spec: RunSpec) -> NamedSpec:
+    return NamedSpec(f"{spec.cache}: {name_of(spec)}", spec)
+
+
+def _measure(
+    found: CacheSearch,
+    measuring: Measuring,
+    settings: Sequence[NamedSpec],
+    count: int,
+    request: AdviceRequest,
+) -> Iterator[Progress]:
+    """Measure settings on the first `count` prompts of the search."""
+    if not settings or measuring.stopped:
+        return
+    stage = f"measuring {found.cache}"
+    yield from measuring.measure(stage, settings, request.search_prompts[:count])
+    found.measured |= {
+        one.name: own for one in settings if (own := measuring.results.get(one.name))
+    }
+    if count == len(request.search_prompts):
+        found.whole |= {one.name for one in settings if one.name in measuring.results}
+
+
+def _fit(found: CacheSearch) -> None:
+    """Fit the predictions to what was measured."""
+    own = [one for one in found.measured.values()]
+    runs = [(run.forwards, run.gflops, run.ms) for one in own for run in one.outcomes]
+    judged = [
+        (found.predictions[name].error, one.kept.share)
+        for name, one in found.measured.items()
+        if name in found.predictions and one.kept is not None
+    ]
+    times, sensitivity = fit_step_times(runs), fit_sensitivity(judged)
+    found.predictions = {
+        name: fitted(one, times, sensitivity) for name, one in found.predictions.items()
+    }
