@@ -21,15 +21,15 @@ class Kept:
     """A share kept over `pairs` prompts: its estimate and 95 % interval.
 
     `accuracy`: right answers over those of plain decoding, which may exceed 1; `gained`, `lost` and
-    `p` of McNemar's test are None for the other kinds.
+    `p` are those of McNemar's test, which the other kinds lack.
     """
 
     share: float
     low: float
     high: float
     pairs: int
-    gained: int | None = None
-    lost: int | None = None
+    gained: int = 0
+    lost: int = 0
     p: float | None = None
 
     def accepts(self, keep: float) -> bool:
@@ -40,7 +40,6 @@ class Kept:
         """
         if self.p is None:
             return self.low >= keep
-        assert self.lost is not None and self.gained is not None
         return self.share >= keep and not (self.lost > self.gained and self.p < SIGNIFICANT)
 
 

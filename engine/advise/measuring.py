@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import median
+from dataclasses import dataclass, replace
+from statistics import fmean, median
 from typing import Any
 
 from engine.advise.kept import Kept, kept
-from engine.batch.journal import Journal
+from engine.batch.journal import Journal, run_key
 from engine.batch.outcome import Outcome
 from engine.batch.prompts import Prompt
-from engine.batch.results import BatchResults
-from engine.batch.runner import Finished, Run, run_batch
+from engine.batch.results import Pair
+from engine.batch.runner import Run, run_batch
 from engine.batch.settings import NamedSpec
 from engine.config.spec import RunSpec
 from engine.core.control import Control
@@ -20,7 +21,10 @@ from engine.core.control import Control
 
 @dataclass(frozen=True)
 class Progress:
-    """`done` of `total` runs of a stage are over; the others need about `seconds_left` (None: ?)."""
+    """`done` of `total` items of a stage are over.
+
+    The others need about `seconds_left`, None if that is unknown.
+    """
 
     stage: str
     done: int
@@ -30,33 +34,47 @@ class Progress:
 
 @dataclass(frozen=True)
 class Measured:
-    """A setting on some prompts, beside plain decoding on the same ones.
+    """A setting on some prompts: `pairs` of a run of plain decoding and one of the setting.
 
-    `speed_up` is the median of the ratios of both times; `kept` is None if it cannot be judged.
-    `outcomes` are those of the setting's runs.
+    Both runs of a pair were made one after the other, so that their times can be compared. `kept`
+    is None if it cannot be judged.
     """
 
     named: NamedSpec
-    speed_up: float
+    pairs: tuple[Pair, ...]
     kept: Kept | None
-    outcomes: tuple[Outcome, ...]
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """The setting's own runs."""
+        return [own for _, own in self.pairs]
+
+    @property
+    def speed_up(self) -> float:
+        """Median of the time of plain decoding over the setting's."""
+        return median(plain.ms / own.ms for plain, own in self.pairs)
 
     @property
     def ms(self) -> float:
         """Mean milliseconds of a run."""
-        return sum(one.ms for one in self.outcomes) / len(self.outcomes)
+        return fmean(own.ms for own in self.outcomes)
 
     @property
     def recomputed(self) -> float:
         """Mean share of rows recomputed."""
-        return sum(one.recomputed for one in self.outcomes) / len(self.outcomes)
+        return fmean(own.recomputed for own in self.outcomes)
+
+    @property
+    def gflops(self) -> float:
+        """Mean GFLOPs of a run."""
+        return fmean(own.gflops for own in self.outcomes)
 
 
 class Measuring:
-    """Runs settings on prompts beside plain decoding, each pair of them once.
+    """Runs settings on prompts, each pair of them once, in turn with plain decoding.
 
-    `plain` is the setting that the others are compared with, `kind` what is kept of it. `done`
-    counts the runs of settings other than plain decoding, those resumed from the journal included.
+    `plain` is the setting that the others are compared with, `kind` what is kept of it. Runs that
+    the journal has are not made again; it keeps each with the run of plain decoding beside it.
     """
 
     def __init__(
@@ -70,44 +88,77 @@ class Measuring:
     ) -> None:
         self._run, self._environment = run, environment
         self._plain, self._kind = plain, kind
-        self._journal, self.control = journal, control
-        self._seen: set[tuple[str, str]] = set()
-        self.results: dict[str, Measured] = {}
+        self._journal, self._control = journal, control
+        self._pairs: dict[tuple[str, str], Pair] = {}
 
     @property
     def done(self) -> int:
-        """Runs of settings other than plain decoding."""
-        return len(self._seen)
+        """Runs of settings so far, without those of plain decoding."""
+        return len(self._pairs)
 
     @property
     def stopped(self) -> bool:
         """Whether the user stopped."""
-        return self.control.state == "stopped"
+        return self._control.state == "stopped"
 
     def measure(
         self, stage: str, settings: Sequence[NamedSpec], prompts: Sequence[Prompt]
     ) -> Iterator[Progress]:
-        """Run settings on prompts; `results` then has those whose runs did not fail, by name.
+        """Run settings on prompts, prompt by prompt, until all are done or the user stops."""
+        total, done, made, began = len(settings) * len(prompts), 0, 0, time.perf_counter()
+        for prompt in prompts:
+            missing = [one for one in settings if not self._resume(one, prompt)]
+            done += len(settings) - len(missing)
+            for count in self._take_turns(missing, prompt):
+                made += count
+                left = (time.perf_counter() - began) / made * (total - done - made)
+                yield Progress(stage, done + made, total, left)
+            if self.stopped:
+                return
 
-        After a stop, `results` has what could be measured until then.
-        """
-        every = [self._plain, *settings]
-        batch = BatchResults(every, prompts)
+    def measured(self, named: NamedSpec, prompts: Sequence[Prompt]) -> Measured | None:
+        """The figures of a setting on those of the prompts whose runs did not fail."""
+        keys = ((named.name, one.prompt) for one in prompts)
+        pairs = tuple(
+            pair
+            for pair in (self._pairs.get(key) for key in keys)
+            if pair is not None and all(one.reason == "done" for one in pair)
+        )
+        return Measured(named, pairs, kept(self._kind, pairs)) if pairs else None
+
+    def _take_turns(self, settings: Sequence[NamedSpec], prompt: Prompt) -> Iterator[int]:
+        """Run plain decoding and settings on a prompt; yields 1 after each run of a setting."""
+        if not settings:
+            return
+        every, plain = [self._plain, *settings], None
         for one in run_batch(
-            self._run, every, prompts, self._journal, self._environment, self.control
+            self._run, every, [prompt], Journal(), self._environment, self._control
         ):
-            batch.add(one.setting, one.prompt, one.outcome)
-            if one.setting:
-                self._seen.add((every[one.setting].name, prompts[one.prompt].prompt))
-            yield _progress(stage, one)
-        self.results = {}
-        for index, named in enumerate(every):
-            pairs = batch.pairs(index)
-            if pairs:
-                outcomes = tuple(own for _, own in pairs)
-                ratio = median(a.ms / b.ms for a, b in pairs)
-                self.results[named.name] = Measured(named, ratio, kept(self._kind, pairs), outcomes)
+            if plain is None:
+                plain = one.outcome
+                continue
+            named = every[one.setting]
+            self._pairs[named.name, prompt.prompt] = plain, one.outcome
+            if plain.reason == one.outcome.reason == "done":
+                for key, outcome in zip(
+                    self._keys(named, prompt), (plain, one.outcome), strict=True
+                ):
+                    self._journal.put(key, outcome)
+            yield 1
 
+    def _resume(self, named: NamedSpec, prompt: Prompt) -> bool:
+        """Whether a run is known, after a look into the journal."""
+        if (named.name, prompt.prompt) not in self._pairs:
+            plain, own = (self._journal.get(key) for key in self._keys(named, prompt))
+            if plain is None or own is None:
+                return False
+            self._pairs[named.name, prompt.prompt] = plain, own
+        return True
 
-def _progress(stage: str, one: Finished) -> Progress:
-    return Progress(stage, one.done, one.total, one.seconds_left)
+    def _keys(self, named: NamedSpec, prompt: Prompt) -> tuple[str, str]:
+        """The keys of the run of plain decoding beside a setting's run, and of the latter."""
+        spec = replace(named.spec, prompt=prompt.prompt, messages=())
+        environment = dict(self._environment(spec))
+        own = run_key(spec, prompt.answer, environment)
+        plain = replace(self._plain.spec, prompt=prompt.prompt, messages=())
+        return run_key(plain, prompt.answer, environment | {"beside": own}), own

@@ -20,25 +20,26 @@ class Prediction:
 
     `gflops` [steps] of its steps and the mean `recomputed` share follow from the schedule, exactly
     for methods that recompute a set number of rows. `error` is the mean error of the values it
-    uses, summed over the steps. `ms` of a run and the share `kept` are None before they are fitted.
+    uses, summed over the steps. `time`, that of a run over plain decoding's, and the share `kept`
+    are None before they are fitted.
     """
 
     gflops: np.ndarray
     recomputed: float
     error: float
-    ms: float | None = None
+    time: float | None = None
     kept: float | None = None
 
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Milliseconds of a step as `fixed` + `per_gflop` times its GFLOPs."""
+    """The time of a step as `fixed` + `per_gflop` times its GFLOPs."""
 
     fixed: float
     per_gflop: float
 
     def of_run(self, gflops: np.ndarray) -> float:
-        """Milliseconds of a run from the GFLOPs of its steps."""
+        """The time of a run from the GFLOPs of its steps."""
         return float(self.fixed * len(gflops) + self.per_gflop * gflops.sum())
 
 
@@ -72,7 +73,7 @@ def _ages(before: np.ndarray | None, step: PlannedStep) -> np.ndarray:
 
 
 def fit_step_times(measured: Sequence[tuple[int, float, float]]) -> StepTimes:
-    """Least squares over (forwards, GFLOPs, milliseconds) of runs, with no negative term.
+    """Least squares over (forwards, GFLOPs, time) of runs, with no negative term.
 
     Raises ValueError if there is no run.
     """
@@ -103,15 +104,15 @@ def fit_sensitivity(measured: Sequence[tuple[float, float]]) -> float:
 def fitted(prediction: Prediction, times: StepTimes, sensitivity: float) -> Prediction:
     """The prediction with its time and kept share."""
     kept = float(np.exp(-sensitivity * prediction.error))
-    return replace(prediction, ms=times.of_run(prediction.gflops), kept=kept)
+    return replace(prediction, time=times.of_run(prediction.gflops), kept=kept)
 
 
 def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float | None:
     """Spearman's rank correlation, ties at their mean rank; None if one does not vary."""
-    ranks = [_ranks(np.asarray(one, float)) for one in (a, b)]
-    if len(a) < 2 or any(one.std() == 0 for one in ranks):
+    x, y = _ranks(np.asarray(a, float)), _ranks(np.asarray(b, float))
+    if len(x) < 2 or x.std() == 0 or y.std() == 0:
         return None
-    return float(np.corrcoef(*ranks)[0, 1])
+    return float(np.corrcoef(x, y)[0, 1])
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:

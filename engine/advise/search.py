@@ -47,14 +47,14 @@ class CacheSearch:
     runs: int = 0
 
     def correlations(self) -> dict[str, float | None]:
-        """Rank correlation of predicted and measured `kept` and `ms` over the settings measured."""
+        """Rank correlations of predicted and measured `kept` and `time`, and the settings' number."""
         names = [n for n in self.predictions if n in self.measured and self.measured[n].kept]
-        lost = [-self.predictions[n].error for n in names]
+        errors = [-self.predictions[n].error for n in names]
         shares = [kept.share for n in names if (kept := self.measured[n].kept)]
-        times = [self.predictions[n].ms or 0.0 for n in names]
+        times = [self.predictions[n].time or 0.0 for n in names]
         return {
-            "kept": rank_correlation(lost, shares),
-            "ms": rank_correlation(times, [self.measured[n].ms for n in names]),
+            "kept": rank_correlation(errors, shares),
+            "time": rank_correlation(times, [1 / self.measured[n].speed_up for n in names]),
             "settings": float(len(names)),
         }
 
@@ -123,7 +123,7 @@ def spread(
 ) -> list[NamedSpec]:
     """At most `count` candidates of the predicted front, from the fastest to the best kept."""
     ordered = sorted(
-        candidates, key=lambda one: (predictions[one.name].ms, predictions[one.name].error)
+        candidates, key=lambda one: (predictions[one.name].time, predictions[one.name].error)
     )
     front: list[NamedSpec] = []
     for one in ordered:
@@ -144,7 +144,7 @@ def promising(
     def rank(one: NamedSpec) -> tuple[bool, float]:
         own = predictions[one.name]
         enough = (own.kept or 0.0) >= keep
-        return not enough, (own.ms or 0.0) if enough else own.error
+        return not enough, (own.time or 0.0) if enough else own.error
 
     return list(islice(sorted(candidates, key=rank), count))
 
@@ -192,19 +192,25 @@ def _measure(
     """Measure settings on the first `count` prompts of the search."""
     if not settings or measuring.stopped:
         return
-    stage = f"measuring {found.cache}"
-    yield from measuring.measure(stage, settings, request.search_prompts[:count])
-    found.measured |= {
-        one.name: own for one in settings if (own := measuring.results.get(one.name))
-    }
-    if count == len(request.search_prompts):
-        found.whole |= {one.name for one in settings if one.name in measuring.results}
+    prompts = request.search_prompts[:count]
+    yield from measuring.measure(f"measuring {found.cache}", settings, prompts)
+    for one in settings:
+        own = measuring.measured(one, prompts)
+        if own is not None:
+            found.measured[one.name] = own
+            if len(own.pairs) == len(request.search_prompts):
+                found.whole.add(one.name)
 
 
 def _fit(found: CacheSearch) -> None:
-    """Fit the predictions to what was measured."""
-    own = [one for one in found.measured.values()]
-    runs = [(run.forwards, run.gflops, run.ms) for one in own for run in one.outcomes]
+    """Fit the predictions to what was measured. Raises ValueError if no setting could be run."""
+    runs = [
+        (own.forwards, own.gflops, own.ms / plain.ms)
+        for one in found.measured.values()
+        for plain, own in one.pairs
+    ]
+    if not runs:
+        raise ValueError(f"cache: no setting of {found.cache} could be run on these prompts")
     judged = [
         (found.predictions[name].error, one.kept.share)
         for name, one in found.measured.items()

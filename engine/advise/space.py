@@ -128,5 +128,5 @@ def _text(spec: RunSpec) -> str:
     for name in spec.cache.split("+"):
         kind = policies()[name]
         own = {k.partition(".")[2]: v for k, v in spec.knobs.items() if _owner(k) == name}
-        knobs[name] = str(kind(**own))  # type: ignore[arg-type]
+        knobs[name] = str(kind(**own))
     return str(knobs)

@@ -19,10 +19,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,19 +29,17 @@ from typing import Any
 import torch
 
 from engine import catalog
-from engine.batch.flags import add_spec_flags, spec_from_flags
+from engine.batch.flags import add_prompt_flags, add_spec_flags, prompts_from_flags, spec_from_flags
 from engine.batch.journal import Journal
-from engine.batch.prompts import Prompt, drawn_prompts, read_prompts, typed_prompts
 from engine.batch.results import BatchResults
 from engine.batch.runner import Finished, check_size, run_batch
 from engine.batch.settings import NamedSpec, read_specs
 from engine.core.command_line import command_parser
-from engine.core.control import Control
+from engine.core.control import Control, stopped_by_interrupt
 from engine.core.files import ASSETS, write_atomically
 from engine.core.tables import markdown_table
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
-from engine.tiny.corpus import families
 
 HEAD = (
     "setting", "runs", "same tokens", "95 %", "same answer", "right", "p", "forwards",
@@ -61,26 +57,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         folders, args.model = folders | {folder.name: folder}, folder.name
     torch.set_num_threads(args.threads)
     try:
-        prompts, settings = _prompts(args), _settings(args)
+        prompts, settings = prompts_from_flags(args), _settings(args)
         check_size(settings, prompts)
         results = BatchResults(settings, prompts)
         finished = _run(Session(folders), results, args.out)
     except (ValueError, OSError) as error:
         raise SystemExit(f"error: {error}") from None
     _show(results, finished, args.out)
-
-
-def _prompts(args: argparse.Namespace) -> list[Prompt]:
-    """The prompts of the flags."""
-    if args.prompts is None:
-        return drawn_prompts(args.family, args.problems, int(args.seed or 0), args.shots)
-    try:
-        data = args.prompts.read_bytes()
-    except OSError as error:
-        raise ValueError(f"prompts: {args.prompts} is not readable ({error})") from None
-    if args.prompts.suffix == ".jsonl":
-        return read_prompts(data)
-    return typed_prompts(data.decode("utf-8", "replace"))
 
 
 def _settings(args: argparse.Namespace) -> list[NamedSpec]:
@@ -101,7 +84,7 @@ def _run(session: Session, results: BatchResults, out: Path | None) -> int:
     control, done = Control(), 0
     journal = Journal(out and out / "runs.jsonl")
     run = partial(session.run, control=control)
-    with _stopping(control):
+    with stopped_by_interrupt(control):
         for one in run_batch(
             run, results.settings, results.prompts, journal, session.environment, control
         ):
@@ -110,16 +93,6 @@ def _run(session: Session, results: BatchResults, out: Path | None) -> int:
             print(_progress(one), end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     return done
-
-
-@contextmanager
-def _stopping(control: Control) -> Iterator[None]:
-    """Control-C stops the run that is under way, and with it the batch."""
-    before = signal.signal(signal.SIGINT, lambda number, frame: control.stop())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _progress(one: Finished) -> str:
@@ -164,11 +137,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("batch", __doc__)
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--prompts", type=Path, help="file of prompts: .jsonl, or one a line")
-    source.add_argument("--family", choices=tuple(families()), help="problems of this family")
-    parser.add_argument("--problems", type=int, default=20, help="--family: number of problems")
-    parser.add_argument("--shots", type=int, default=0, help="--family: worked examples")
+    add_prompt_flags(parser, problems=20)
     parser.add_argument("--specs", type=Path, help="JSON file of settings to compare")
     parser.add_argument("--threads", type=int, default=1, help="torch threads")
     parser.add_argument("--out", type=Path, help="folder for runs, results and table")

@@ -1,13 +1,16 @@
-"""Command-line flags for every setting of a run."""
+"""Command-line flags for every setting of a run, and for prompts."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+from pathlib import Path
 
 from engine import catalog
+from engine.batch.prompts import Prompt, drawn_prompts, read_prompts, typed_prompts
 from engine.config.knobs import Scalar, describe_fields, text_knobs
 from engine.config.spec import RunSpec
+from engine.tiny.corpus import families
 
 DEFAULTS: dict[str, Scalar] = {"gen_length": 64, "block_length": 16}
 
@@ -34,3 +37,27 @@ def spec_from_flags(args: argparse.Namespace) -> RunSpec:
     spec = RunSpec.from_flat(flat, texts)
     catalog.derive_plan(spec)
     return spec
+
+
+def add_prompt_flags(parser: argparse.ArgumentParser, problems: int) -> None:
+    """Add the flags of prompts; `problems` is the default number of drawn ones."""
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--prompts", type=Path, help="file of prompts: .jsonl, or one a line")
+    source.add_argument("--family", choices=tuple(families()), help="problems of this family")
+    parser.add_argument(
+        "--problems", type=int, default=problems, help="--family: number of problems"
+    )
+    parser.add_argument("--shots", type=int, default=0, help="--family: worked examples")
+
+
+def prompts_from_flags(args: argparse.Namespace) -> list[Prompt]:
+    """The prompts of the flags. Raises ValueError naming `prompts` or the flag."""
+    if args.prompts is None:
+        return drawn_prompts(args.family, args.problems, int(args.seed or 0), args.shots)
+    try:
+        data = args.prompts.read_bytes()
+    except OSError as error:
+        raise ValueError(f"prompts: {args.prompts} is not readable ({error})") from None
+    if args.prompts.suffix == ".jsonl":
+        return read_prompts(data)
+    return typed_prompts(data.decode("utf-8", "replace"))

@@ -82,9 +82,9 @@ class BatchResults:
         row = {"name": named.name, "spec": named.spec.to_dict(), "runs": len(runs)}
         row |= {"failed": len(every) - len(runs), "known": len(known)}
         row |= {"right": sum(bool(one.right) for one in known)}
-        return row | _means(runs) | _paired(self.pairs(setting))
+        return row | _means(runs) | _paired(self._pairs(setting))
 
-    def pairs(self, setting: int) -> list[Pair]:
+    def _pairs(self, setting: int) -> list[Pair]:
         """The outcomes of the first setting and of another on the same prompt, both done."""
         both = ((self.outcome(0, i), self.outcome(setting, i)) for i in range(len(self.prompts)))
         return [(a, b) for a, b in both if a and b and _done(a) and _done(b)]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class Control:
@@ -53,3 +56,13 @@ class Control:
             if self._state != "stopped":
                 self._state = state
             self._changed.notify_all()
+
+
+@contextmanager
+def stopped_by_interrupt(control: Control) -> Iterator[None]:
+    """Control-C stops the run that is under way instead of ending the process."""
+    before = signal.signal(signal.SIGINT, lambda number, frame: control.stop())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

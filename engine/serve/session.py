@@ -187,6 +187,13 @@ class Session:
         finally:
             lock.release()
 
+    def model_info(self, name: str) -> ModelInfo:
+        """The sizes of a model. Raises ValueError naming `model` if they are not known."""
+        info = self._models.info(name)
+        if info is None:
+            raise ValueError(f"model: the sizes of {name} are not known; download it first")
+        return info
+
     def environment(self, spec: RunSpec) -> dict[str, Any]:
         """Machine, versions and checkpoint of a run with these settings; loads its model.
 

@@ -1,0 +1,120 @@
+"""Propose settings of a cache method that keep what has to be kept.
+
+    python -m engine advise --cache dllm_cache --family short_problems --keep 0.95
+    python -m engine advise --cache dual,prefix --unmasker threshold --prompts questions.jsonl
+    python -m engine advise --cache all --prompts questions.txt --of tokens --out advice
+
+Two exact runs are recorded; from them and from a narrow model with random weights the time and the
+loss of every setting are predicted. The best predictions are run, in rounds, on a third of the
+prompts, beside the method's published settings. The best of those are tested on the other prompts,
+which were not used before. The result has measured figures only.
+
+--of says what is kept of plain decoding (the same settings without a cache): `tokens`, its text,
+token by token; `answers`, its final answers; `accuracy`, its share of right answers, for prompts
+with known answers. --random adds a search at random with as many settings.
+
+--out keeps every run in runs.jsonl as it ends; the same command continues from there. advice.json
+has all figures and table.md those of the final test. Control-C stops and shows what there is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from engine.advise.advisor import Advice, Advisor
+from engine.advise.kept import KINDS
+from engine.advise.measuring import Progress
+from engine.advise.report import advice_document, advice_table
+from engine.advise.request import AdviceRequest
+from engine.advise.space import searchable
+from engine.batch.flags import add_prompt_flags, add_spec_flags, prompts_from_flags, spec_from_flags
+from engine.batch.journal import Journal
+from engine.batch.prompts import Prompt
+from engine.core.command_line import command_parser
+from engine.core.control import Control, stopped_by_interrupt
+from engine.core.files import ASSETS, write_atomically
+from engine.models.loading.families import embedded_models
+from engine.serve.session import Session
+
+ALL = "all"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command; `arguments` default to those of the process."""
+    args = _parser().parse_args(arguments)
+    folders = embedded_models(ASSETS)
+    if args.model and args.model not in folders and Path(args.model).is_dir():
+        folder = Path(args.model)
+        folders, args.model = folders | {folder.name: folder}, folder.name
+    torch.set_num_threads(args.threads)
+    try:
+        advice = _advise(args, Session(folders))
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"error: {error}") from None
+    text = advice_table(advice)
+    print(text, end="")
+    if args.out:
+        document = json.dumps(advice_document(advice)) + "\n"
+        write_atomically(args.out / "advice.json", document.encode())
+        write_atomically(args.out / "table.md", text.encode())
+
+
+def _advise(args: argparse.Namespace, session: Session) -> Advice:
+    """Work on the request of the flags, with progress on standard error."""
+    request, control = _request(args), Control()
+    journal = Journal(args.out and args.out / "runs.jsonl")
+    run = partial(session.run, control=control)
+    advisor = Advisor(
+        run, session.environment, session.model_info(request.base.model), request, journal, control
+    )
+    with stopped_by_interrupt(control):
+        for one in advisor.events():
+            print(_progress(one), end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    return advisor.advice
+
+
+def _request(args: argparse.Namespace) -> AdviceRequest:
+    """The request of the flags."""
+    caches = searchable() if args.cache in (None, ALL) else args.cache.split(",")
+    args.cache = None
+    base, prompts = spec_from_flags(args), prompts_from_flags(args)
+    return AdviceRequest(
+        base, tuple(caches), tuple(prompts), args.keep, args.of or _kind(prompts),
+        args.candidates, args.random, int(args.seed or 0),
+    )  # fmt: skip
+
+
+def _kind(prompts: Sequence[Prompt]) -> str:
+    """What is kept unless it is said: accuracy if all answers are known, else final answers."""
+    known = all(one.answer is not None for one in prompts)
+    return KINDS[2] if known else KINDS[1]
+
+
+def _progress(one: Progress) -> str:
+    left = "" if one.seconds_left is None else f", about {one.seconds_left:.0f} s left"
+    return f"\r{one.stage}: {one.done} of {one.total}{left}".ljust(79)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser("advise", __doc__)
+    add_prompt_flags(parser, problems=60)
+    parser.add_argument("--keep", type=float, default=0.95, help="share that has to be kept")
+    parser.add_argument("--of", choices=KINDS, help="what is kept; default: as the answers allow")
+    parser.add_argument("--candidates", type=int, default=12, help="settings to run of each cache")
+    parser.add_argument("--random", action="store_true", help="also search at random, to compare")
+    parser.add_argument("--threads", type=int, default=1, help="torch threads")
+    parser.add_argument("--out", type=Path, help="folder for runs, advice and table")
+    add_spec_flags(parser)
+    return parser
+
+
+if __name__ == "__main__":
+    main()

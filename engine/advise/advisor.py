@@ -1,0 +1,250 @@
+"""Advice on the settings of cache methods: exact runs, search, and a test on new prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from engine.advise.measuring import Measured, Measuring, Progress
+from engine.advise.narrow_model import NarrowModel, flop_scale, step_flops
+from engine.advise.prediction import Prediction, predict_steps
+from engine.advise.request import AdviceRequest
+from engine.advise.reuse_error import drift_profile, measure_reuse_error
+from engine.advise.search import CacheSearch, search_at_random, search_cache
+from engine.advise.space import fitted, grid, without_repeats
+from engine.batch.journal import Journal
+from engine.batch.runner import Run
+from engine.batch.settings import NamedSpec
+from engine.cache.calibration.drift_profile import DriftProfile
+from engine.config.spec import RunSpec
+from engine.core.control import Control
+from engine.core.events import PARTS, RunFinished, RunStarted, StepEvent
+from engine.models.base import ModelInfo
+from engine.trace.trace import Trace
+
+EXACT_RUNS = 2
+RECORDED_STEPS = 32  # steps whose drifts an exact run records, spread evenly
+FINALISTS = 2
+PLAIN = "plain decoding"
+ORIGINS = ("published", "searched", "random")
+
+
+@dataclass
+class CacheAdvice:
+    """What is known about a cache: its search, and the settings of the final test by name.
+
+    `drawn` is the search at random, None if there was none. `held_back` are the figures of the
+    final test, `chosen` the name of the fastest setting that it accepts, None if there is none.
+    """
+
+    search: CacheSearch
+    drawn: CacheSearch | None = None
+    held_back: dict[str, Measured] = field(default_factory=dict)
+    accepted: frozenset[str] = frozenset()
+    chosen: str | None = None
+
+    def origin(self, name: str) -> str:
+        """Where a setting comes from, one of ORIGINS."""
+        if name in self.search.references:
+            return ORIGINS[0]
+        return ORIGINS[1] if name in self.search.measured else ORIGINS[2]
+
+
+@dataclass
+class Advice:
+    """The state of a request: what is known of each cache so far, by name.
+
+    `finished` is False until the final test is over. `environment` is machine and versions.
+    """
+
+    request: AdviceRequest
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    caches: dict[str, CacheAdvice] = field(default_factory=dict)
+    finished: bool = False
+
+    def front(self) -> list[tuple[str, str]]:
+        """Cache and name of the settings of the final test that no other one beats.
+
+        One setting beats another if it is at least as fast and keeps at least as much.
+        """
+        points = [
+            (cache, name, one.speed_up, one.kept.share)
+            for cache, found in self.caches.items()
+            for name, one in found.held_back.items()
+            if one.kept is not None
+        ]
+        return [
+            (cache, name)
+            for cache, name, speed, share in points
+            if not any(
+                (s >= speed and k >= share) and (s > speed or k > share) for _, _, s, k in points
+            )
+        ]
+
+    def chosen(self) -> tuple[str, str] | None:
+        """Cache and name of the fastest accepted setting; None if there is none."""
+        accepted = [(c, one.chosen) for c, one in self.caches.items() if one.chosen]
+        if not accepted:
+            return None
+        return max(accepted, key=lambda one: self.caches[one[0]].held_back[one[1]].speed_up)
+
+
+class Advisor:
+    """Works on a request; `advice` may be read at any time.
+
+    Args:
+        run: the events of a spec, for example `Session.run` with the same control.
+        environment: machine, versions and checkpoint of a spec's run.
+        info: the sizes of the model.
+        request: what is asked for.
+        journal: the outcomes of an earlier, interrupted search.
+        control: Stop.
+
+    Raises ValueError naming `model` if its family is not known.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        environment: Callable[[RunSpec], Mapping[str, Any]],
+        info: ModelInfo,
+        request: AdviceRequest,
+        journal: Journal,
+        control: Control,
+    ) -> None:
+        self.advice = Advice(request)
+        self._traces: list[Trace] = []
+        self._run, self._environment, self._info = run, environment, info
+        self._narrow = NarrowModel(info)
+        self._plain = NamedSpec(PLAIN, request.plain)
+        self._measuring = Measuring(run, environment, self._plain, request.kind, journal, control)
+
+    def events(self) -> Iterator[Progress]:
+        """Work to the end, or until Stop.
+
+        Raises ValueError if the exact runs fail, or if no setting of a cache can be run.
+        """
+        request, advice = self.advice.request, self.advice
+        advice.environment = self._environment(request.plain)
+        predict = yield from self._exact_runs()
+        if predict is None:
+            return
+        for cache in request.caches:
+            settings = grid(request.base, cache)
+            derived = fitted(request.base, cache, self._profile)
+            found = advice.caches[cache] = CacheAdvice(CacheSearch(cache, len(settings)))
+            both = without_repeats([*derived, *settings])
+            yield from search_cache(
+                request, found.search, both, self._info.family, predict, self._measuring
+            )
+            if request.random and not self._measuring.stopped:
+                found.drawn = CacheSearch(cache, len(settings))
+                yield from search_at_random(request, found.drawn, settings, self._measuring)
+        for cache, found in advice.caches.items():
+            if self._measuring.stopped:
+                return
+            yield from self._final_test(cache, found)
+        advice.finished = not self._measuring.stopped
+
+    def _exact_runs(self) -> Generator[Progress, None, Callable[[RunSpec], Prediction] | None]:
+        """Record exact runs of the first prompts; returns the prediction of a setting.
+
+        Returns None after a stop.
+        """
+        request = self.advice.request
+        every = max(request.plain.steps // RECORDED_STEPS, 1)
+        recorded = replace(request.plain, record="layers", record_every=every)
+        prompts = request.search_prompts[:EXACT_RUNS]
+        flops = []
+        for done, prompt in enumerate(prompts):
+            yield Progress("recording exact runs", done, len(prompts))
+            trace, spent = _record(self._run, replace(recorded, prompt=prompt.prompt, messages=()))
+            if self._measuring.stopped:
+                return None
+            self._traces.append(trace)
+            flops.append(spent)
+        first = self._traces[0].arrays()
+        tokens, forwards = int(first["prompt_mask"].sum()), int(first["forwards"].sum())
+        steps = list(self._narrow.run(request.plain, tokens, forwards))
+        scale, errors = flop_scale(flops[0], steps), measure_reuse_error(self._traces)
+        return lambda spec: predict_steps(self._narrow, scale, errors, spec, tokens, forwards)
+
+    def _profile(self, quantity: str) -> DriftProfile:
+        return drift_profile(self._traces, quantity)
+
+    def _final_test(self, cache: str, found: CacheAdvice) -> Iterator[Progress]:
+        """Measure the best settings of the search, and published ones, on new prompts."""
+        request = self.advice.request
+        names = finalists(found, request.keep)
+        settings = [_of(found, name).named for name in names]
+        stage = f"testing {cache} on new prompts"
+        yield from self._measuring.measure(stage, settings, request.held_back)
+        measured = {one.name: self._measuring.measured(one, request.held_back) for one in settings}
+        found.held_back = {name: one for name, one in measured.items() if one is not None}
+        whole = {n: m for n, m in found.held_back.items() if _whole(m, request)}
+        accepted = [n for n, m in whole.items() if m.kept and m.kept.accepts(request.keep)]
+        found.accepted = frozenset(accepted)
+        eligible = [name for name in accepted if found.origin(name) != ORIGINS[2]]
+        found.chosen = max(eligible, key=lambda name: whole[name].speed_up, default=None)
+
+
+def finalists(found: CacheAdvice, keep: float) -> list[str]:
+    """Names of the settings of the final test.
+
+    They are the FINALISTS fastest settings of the search that kept enough, and the one that kept
+    most; the method's defaults, and the fastest published setting that kept enough; and the best
+    one of the search at random.
+    """
+    search = found.search
+    own = {n: search.measured[n] for n in search.whole if n not in search.references}
+    published = {n: search.measured[n] for n in search.references if n in search.whole}
+    names = [*search.references[:1], *_fastest(published, keep, 1)]
+    names += [*_fastest(own, keep, FINALISTS), *_most_kept(own)]
+    if found.drawn is not None:
+        drawn = {n: found.drawn.measured[n] for n in found.drawn.whole}
+        names += _fastest(drawn, keep, 1) or _most_kept(drawn)
+    return [name for name in dict.fromkeys(names) if _of(found, name).kept is not None]
+
+
+def _fastest(measured: Mapping[str, Measured], keep: float, count: int) -> list[str]:
+    enough = [n for n, one in measured.items() if one.kept and one.kept.share >= keep]
+    return sorted(enough, key=lambda name: -measured[name].speed_up)[:count]
+
+
+def _most_kept(measured: Mapping[str, Measured]) -> list[str]:
+    judged = [name for name, one in measured.items() if one.kept]
+
+    def rank(name: str) -> tuple[float, float]:
+        own = measured[name]
+        return own.kept.share if own.kept else 0.0, own.speed_up
+
+    return [max(judged, key=rank)] if judged else []
+
+
+def _of(found: CacheAdvice, name: str) -> Measured:
+    """The figures of a setting on the prompts of the search."""
+    search = found.search
+    if name not in search.measured and found.drawn is not None:
+        search = found.drawn
+    return search.measured[name]
+
+
+def _whole(measured: Measured, request: AdviceRequest) -> bool:
+    """Whether a setting was measured on all prompts of the final test."""
+    return measured.kept is not None and measured.kept.pairs == len(request.held_back)
+
+
+def _record(run: Run, spec: RunSpec) -> tuple[Trace, np.ndarray]:
+    """The trace of a run and its FLOPs by part. Raises ValueError if it fails."""
+    trace, flops = Trace(), np.zeros(len(PARTS))
+    for event in run(spec):
+        if isinstance(event, RunStarted | StepEvent | RunFinished):
+            trace.append(event)
+        if isinstance(event, StepEvent):
+            flops += step_flops(event)
+        elif isinstance(event, RunFinished) and event.reason in ("failed", "memory"):
+            raise ValueError(f"model: the exact run failed: {event.message}")
+    return trace, flops

@@ -1,0 +1,176 @@
+"""Advice as plain data and as a table."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from engine.advise.advisor import ORIGINS, Advice, CacheAdvice
+from engine.advise.measuring import Measured
+from engine.advise.prediction import Prediction
+from engine.advise.search import CacheSearch
+from engine.config.spec import RaceSpec, RunSpec
+from engine.core.tables import markdown_table
+
+HEAD = (
+    "cache", "setting", "from", "prompts", "speed-up", "kept", "95 %", "gained, lost", "p",
+    "recomputed", "accepted", "on the front",
+)  # fmt: skip
+
+
+def advice_document(advice: Advice) -> dict[str, Any]:
+    """Advice as plain data.
+
+    `request` (without the prompts), `environment`, `finished`, `chosen` (None: plain decoding),
+    `front`, and `caches`: of each the size of its grid, runs of the search, runs that the whole
+    grid would need, rank correlations of the predictions, every setting measured in the search, the
+    settings of the final test, and what was not tested.
+    """
+    request, chosen = advice.request, advice.chosen()
+    asked = {
+        "base": request.base.to_dict(), "caches": list(request.caches), "keep": request.keep,
+        "of": request.kind, "candidates": request.candidates, "random": request.random,
+        "seed": request.seed, "search_prompts": len(request.search_prompts),
+        "held_back_prompts": len(request.held_back),
+    }  # fmt: skip
+    return {
+        "request": asked,
+        "environment": dict(advice.environment),
+        "finished": advice.finished,
+        "chosen": None if chosen is None else _chosen(advice, *chosen),
+        "front": [list(point) for point in advice.front()],
+        "caches": [_cache(advice, name, found) for name, found in advice.caches.items()],
+        "not_tested": untested(advice),
+    }
+
+
+def untested(advice: Advice) -> list[str]:
+    """What the advice says nothing about, in sentences."""
+    request, said = advice.request, []
+    for name, found in advice.caches.items():
+        search = found.search
+        ran, known = len(search.measured), len(search.predictions)
+        said.append(
+            f"{name}: of {search.grid} settings {known} were predicted and {ran} were run; the "
+            "others were not."
+        )
+        if not found.held_back:
+            said.append(f"{name}: no setting was tested on new prompts.")
+    base = request.base
+    said.append(
+        f"Everything was measured with the unmasker {base.unmasker}, answers of {base.gen_length} "
+        f"in blocks of {base.block_length}, {base.dtype} on {base.device}; other lengths, "
+        "unmaskers, formats and machines were not tested."
+    )
+    said.append(
+        f"The prompts of the test are {len(request.held_back)}; other kinds of prompts may keep "
+        "less."
+    )
+    return said
+
+
+def advice_table(advice: Advice) -> str:
+    """The settings of the final tests as a Markdown table, and sentences on the search."""
+    front = set(advice.front())
+    rows = [
+        _row(cache, found, name, one, (cache, name) in front)
+        for cache, found in advice.caches.items()
+        for name, one in sorted(found.held_back.items(), key=lambda item: -item[1].speed_up)
+    ]
+    lines = [markdown_table(HEAD, rows), ""]
+    lines += [_searched(name, found) for name, found in advice.caches.items()]
+    chosen = advice.chosen()
+    if chosen:
+        name, own = chosen[1], advice.caches[chosen[0]].held_back[chosen[1]]
+        lines += ["", f"Chosen: {name}, {own.speed_up:.2f} times as fast as plain decoding."]
+    elif advice.finished:
+        lines += ["", "Chosen: plain decoding; the test accepted no setting."]
+    lines += ["", "Not tested:", *(f"- {one}" for one in untested(advice))]
+    return "\n".join(lines) + "\n"
+
+
+def race_of(plain: RunSpec, spec: RunSpec, prompt: str) -> RaceSpec:
+    """A race of plain decoding and a setting on a prompt."""
+    lanes = [dataclasses.replace(one, prompt=prompt, messages=()) for one in (plain, spec)]
+    return RaceSpec(*lanes)
+
+
+def _chosen(advice: Advice, cache: str, name: str) -> dict[str, Any]:
+    """The chosen setting: its figures, its spec, a preset and the link of a race."""
+    request = advice.request
+    own = advice.caches[cache].held_back[name]
+    spec = own.named.spec
+    race = race_of(request.plain, spec, request.held_back[0].prompt)
+    fields = {k: v for k, v in spec.to_dict().items() if k not in ("model", "prompt", "messages")}
+    preset = {"name": "advised", "title": name, "source": "measured", "fields": fields}
+    return _measured(own) | {"cache": cache, "preset": preset, "query": race.to_query()}
+
+
+def _cache(advice: Advice, name: str, found: CacheAdvice) -> dict[str, Any]:
+    search, prompts = found.search, len(advice.request.search_prompts)
+    return {
+        "cache": name,
+        "grid": search.grid,
+        "grid_runs": search.grid * prompts,
+        "runs": search.runs,
+        "random_runs": None if found.drawn is None else found.drawn.runs,
+        "correlations": search.correlations(),
+        "searched": [_setting(search, one) for one in search.measured],
+        "held_back": [
+            _measured(one) | {"from": found.origin(key), "chosen": key == found.chosen}
+            for key, one in found.held_back.items()
+        ],
+    }
+
+
+def _setting(search: CacheSearch, name: str) -> dict[str, Any]:
+    own = search.predictions.get(name)
+    origin = ORIGINS[0] if name in search.references else ORIGINS[1]
+    predicted = None if own is None else _predicted(own)
+    return _measured(search.measured[name]) | {"from": origin, "predicted": predicted}
+
+
+def _predicted(own: Prediction) -> dict[str, Any]:
+    return {
+        "gflops": float(own.gflops.sum()), "recomputed": own.recomputed, "error": own.error,
+        "time": own.time, "kept": own.kept,
+    }  # fmt: skip
+
+
+def _measured(own: Measured) -> dict[str, Any]:
+    return {
+        "name": own.named.name, "spec": own.named.spec.to_dict(), "prompts": len(own.pairs),
+        "speed_up": own.speed_up, "ms": own.ms, "recomputed": own.recomputed,
+        "gflops": own.gflops,
+        "kept": None if own.kept is None else dataclasses.asdict(own.kept),
+    }  # fmt: skip
+
+
+def _row(cache: str, found: CacheAdvice, name: str, own: Measured, front: bool) -> list[str]:
+    kept, chosen = own.kept, " (chosen)" if name == found.chosen else ""
+    figures = [""] * 4
+    if kept is not None:
+        discordant = f"{kept.gained}, {kept.lost}" if kept.p is not None else ""
+        figures = [
+            f"{kept.share:.1%}", f"{kept.low:.1%} to {kept.high:.1%}", discordant,
+            "" if kept.p is None else f"{kept.p:.2g}",
+        ]  # fmt: skip
+    return [
+        cache, name.partition(": ")[2] + chosen, found.origin(name), str(len(own.pairs)),
+        f"{own.speed_up:.2f}", *figures, f"{own.recomputed:.1%}",
+        "yes" if name in found.accepted else "no", "yes" if front else "",
+    ]  # fmt: skip
+
+
+def _searched(name: str, found: CacheAdvice) -> str:
+    """A sentence on the size of a search, and how well the prediction ranked its settings."""
+    search, ranks = found.search, found.search.correlations()
+    said = f"{name}: {search.runs} runs chose among {search.grid} settings"
+    words = [
+        f"{ranks[key]:.2f} for {what}"
+        for key, what in (("kept", "what is kept"), ("time", "the time"))
+        if ranks[key] is not None
+    ]
+    if words:
+        said += f"; rank correlation of prediction and measurement: {', '.join(words)}"
+    return said + "."
