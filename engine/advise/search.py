@@ -47,7 +47,7 @@ class CacheSearch:
     runs: int = 0
 
     def correlations(self) -> dict[str, float | None]:
-        """Rank correlations of predicted and measured `kept` and `time`, and the settings' number."""
+        """Rank correlations of predicted and measured `kept` and `time`, over so many settings."""
         names = [n for n in self.predictions if n in self.measured and self.measured[n].kept]
         errors = [-self.predictions[n].error for n in names]
         shares = [kept.share for n in names if (kept := self.measured[n].kept)]

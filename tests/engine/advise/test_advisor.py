@@ -1,0 +1,126 @@
+"""The advisor on a micro checkpoint, from exact runs to the table, and its command."""
+
+import json
+from copy import deepcopy
+from functools import partial
+
+import pytest
+
+from engine.advise import __main__ as command
+from engine.advise.advisor import Advisor
+from engine.advise.report import advice_document, advice_table
+from engine.advise.request import AdviceRequest
+from engine.batch.journal import Journal
+from engine.batch.prompts import Prompt
+from engine.config.spec import RaceSpec, RunSpec
+from engine.core.control import Control
+from engine.serve.session import Session
+
+BASE = RunSpec(model="micro", gen_length=8, block_length=4, steps=8)
+PROMPTS = tuple(Prompt(f"Ann has {i} pens.") for i in range(6))
+
+
+def advisor(session, control=None, **changes):
+    fields = {"base": BASE, "caches": ("dual",), "prompts": PROMPTS, "keep": 0.1}
+    request = AdviceRequest(**(fields | {"kind": "tokens", "candidates": 4} | changes))
+    control = control or Control()
+    run = partial(session.run, control=control)
+    info = session.model_info(BASE.model)
+    return Advisor(run, session.environment, info, request, Journal(), control)
+
+
+@pytest.fixture(scope="module")
+def advised(checkpoint):
+    """Stages and advice of a whole search."""
+    own = advisor(Session({"micro": checkpoint}), random=True)
+    return [one.stage for one in own.events()], own.advice
+
+
+def test_advice_holds_measured_settings_of_new_prompts(advised):
+    stages, advice = advised
+    assert stages[0] == "recording exact runs"
+    assert stages[-1] == "testing dual on new prompts"
+    document = advice_document(advice)
+    assert json.loads(json.dumps(document)) == document
+    assert document["finished"]
+    (dual,) = document["caches"]
+    assert all(row["prompts"] == 4 for row in dual["held_back"])
+    assert {"published", "searched"} == {row["from"] for row in dual["searched"]}
+    assert dual["runs"] <= dual["grid_runs"]
+    assert "dual: defaults" in [row["name"] for row in dual["held_back"]]
+
+
+def test_the_chosen_setting_can_be_raced(advised):
+    advice = advised[1]
+    chosen = advice_document(advice)["chosen"]
+    race = RaceSpec.from_query(chosen["query"])
+    assert (race.a.cache, race.b.cache) == ("none", "dual")
+    assert race.a.prompt == race.b.prompt == PROMPTS[2].prompt
+    assert race.b == RunSpec.from_dict(
+        chosen["preset"]["fields"] | {"model": "micro", "prompt": PROMPTS[2].prompt}
+    )
+    cache, name = advice.chosen()
+    assert advice.caches[cache].held_back[name].kept.accepts(0.1)
+
+
+def test_nothing_is_chosen_where_nothing_was_accepted(advised):
+    advice = deepcopy(advised[1])
+    assert f"Chosen: {advice.chosen()[1]}" in advice_table(advice)
+    advice.caches["dual"].chosen = None
+    assert advice_document(advice)["chosen"] is None
+    assert "Chosen: plain decoding; the test accepted no setting." in advice_table(advice)
+
+
+def test_the_front_leaves_out_settings_that_are_beaten(advised):
+    advice = advised[1]
+    points = {
+        ("dual", name): (one.speed_up, one.kept.share)
+        for name, one in advice.caches["dual"].held_back.items()
+    }
+    front = advice.front()
+    assert front
+    for key, (speed, share) in points.items():
+        beaten = any(
+            s >= speed and k >= share and (s, k) != (speed, share) for s, k in points.values()
+        )
+        assert (key in front) is not beaten
+
+
+def test_a_stop_leaves_what_was_measured(session):
+    control = Control()
+    own = advisor(session, control)
+    for one in own.events():
+        if one.stage == "measuring dual" and one.done == 2:
+            control.stop()
+    assert not own.advice.finished
+    document = advice_document(own.advice)
+    assert document["caches"][0]["searched"]
+    assert any("was tested on new prompts" in one for one in document["not_tested"])
+
+
+def test_the_command_writes_advice_and_goes_on_from_its_runs(checkpoint, tmp_path, capsys):
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("\n".join(one.prompt for one in PROMPTS))
+    out = tmp_path / "out"
+    flags = [
+        "--model", str(checkpoint), "--prompts", str(prompts), "--cache", "dual", "--keep", "0.5",
+        "--of", "tokens", "--candidates", "4", "--gen-length", "8", "--block-length", "4",
+        "--out", str(out),
+    ]  # fmt: skip
+    command.main(flags)
+    table = capsys.readouterr().out
+    assert "| dual " in table
+    assert (out / "table.md").read_text() == table
+    document = json.loads((out / "advice.json").read_text())
+    assert document["request"]["of"] == "tokens"
+    lines = (out / "runs.jsonl").read_text().splitlines()
+    command.main(flags)
+    assert (out / "runs.jsonl").read_text().splitlines() == lines
+    assert json.loads((out / "advice.json").read_text()) == document
+
+
+def test_the_command_names_a_cache_that_cannot_be_searched(checkpoint, tmp_path):
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("\n".join(one.prompt for one in PROMPTS))
+    with pytest.raises(SystemExit, match=r"^error: cache: none has no knobs"):
+        command.main(["--model", str(checkpoint), "--prompts", str(prompts), "--cache", "none"])

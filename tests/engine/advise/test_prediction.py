@@ -1,0 +1,163 @@
+"""Predictions: FLOPs against real runs, errors by age, fits and rank correlation."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from engine.advise.narrow_model import NarrowModel, flop_scale, step_flops
+from engine.advise.prediction import (
+    Prediction,
+    StepTimes,
+    fit_sensitivity,
+    fit_step_times,
+    fitted,
+    predict_steps,
+    rank_correlation,
+)
+from engine.advise.reuse_error import ReuseError, drift_profile, measure_reuse_error
+from engine.advise.space import with_cache
+from engine.config.spec import RunSpec
+from engine.core.drift_codes import DRIFTS
+from engine.core.events import PARTS, StepEvent
+from engine.trace.trace import Trace
+
+BASE = RunSpec(model="micro", prompt="Ann has 3 pens.", gen_length=16, block_length=8, steps=16)
+
+
+def run(session, spec):
+    """The trace of a run, its FLOPs by part and its mean recomputed share."""
+    trace, flops, shares = Trace(), np.zeros(len(PARTS)), []
+    for event in session.run(spec):
+        trace.append(event)
+        if isinstance(event, StepEvent):
+            flops += step_flops(event)
+            shares.append(event.recomputed)
+    return trace, flops, np.mean(shares)
+
+
+@pytest.fixture
+def exact(session):
+    return run(session, replace(BASE, record="layers"))
+
+
+@pytest.fixture
+def narrow(session):
+    return NarrowModel(session.model_info(BASE.model))
+
+
+@pytest.mark.parametrize(
+    ("cache", "knobs"),
+    [
+        ("dllm_cache", {"dllm_cache.response_interval": 3}),
+        ("spa_cache", {}),
+        ("dual", {"dual.refresh_interval": 4}),
+        ("prefix", {}),
+        ("dkv_cache", {}),
+        ("freecache", {"freecache.block": 8}),
+    ],
+)
+def test_the_flops_of_scheduled_methods_are_predicted_exactly(session, exact, narrow, cache, knobs):
+    trace, plain, _ = exact
+    tokens = int(trace.arrays()["prompt_mask"].sum())
+    spec = with_cache(BASE, cache, knobs)
+    _, flops, share = run(session, spec)
+    scale = flop_scale(plain, list(narrow.run(BASE, tokens)))
+    errors = measure_reuse_error([trace])
+    found = predict_steps(narrow, scale, errors, spec, tokens, trace.steps)
+    assert found.gflops.sum() * 1e9 == pytest.approx(flops.sum(), rel=1e-9)
+    assert found.recomputed == pytest.approx(share, rel=1e-9)
+    assert found.error > 0
+
+
+def test_plain_decoding_has_no_error(exact, narrow):
+    trace, plain, _ = exact
+    tokens = int(trace.arrays()["prompt_mask"].sum())
+    scale = flop_scale(plain, list(narrow.run(BASE, tokens)))
+    found = predict_steps(narrow, scale, measure_reuse_error([trace]), BASE, tokens, trace.steps)
+    assert found.error == 0
+    assert found.recomputed == 1
+
+
+def test_a_run_without_a_schedule_has_as_many_forwards_as_it_is_given(narrow):
+    spec = replace(BASE, unmasker="threshold", cache="dual")
+    assert len(list(narrow.run(spec, 10, forwards=4))) == 4
+    assert len(list(narrow.run(spec, 10, forwards=1))) == 2, "each block needs one"
+
+
+def test_the_error_of_a_step_is_the_age_s_similarity(exact):
+    """The similarity of recorded steps, read in another way than `measure_reuse_error` does."""
+    trace, _, _ = exact
+    found, arrays = measure_reuse_error([trace]), trace.arrays()
+    prompt = int(arrays["prompt_mask"].sum())
+    codes, pair, by_age = arrays["similarity"], 0, []
+    answer = [i for i, (low, _) in enumerate(arrays["similarity_group"]) if low >= prompt]
+    for later in range(len(arrays["similarity_step"])):
+        for earlier in range(later + 1):
+            if later - earlier == 3:
+                by_age += [DRIFTS[codes[pair, 1, 1, group]] for group in answer]
+            pair += 1
+    assert found.errors[1, 1, 1, 3] == pytest.approx(np.mean(by_age))
+    assert (found.errors[..., 0] == 0).all()
+
+
+def test_the_rows_that_drift_most_leave_least():
+    errors = np.zeros((1, 4, 2, 3))
+    errors[..., 1:] = 0.5
+    left = np.tile(np.interp(np.linspace(0, 1, 21), [0, 0.5, 1], [1, 0.1, 0]), (1, 2, 1))
+    found = ReuseError(errors, left)
+    ages, fresh = np.ones((1, 4, 4), int), np.zeros((1, 4, 4), bool)
+    assert found.of_rows(ages, fresh, 0) == pytest.approx(0.5)
+    fresh[..., :2], ages[..., :2] = True, 0
+    assert found.of_rows(ages, fresh, 0) == pytest.approx(0.5 * 0.5 * 0.1 / 0.5)
+    assert found.of_rows(np.zeros_like(ages), np.ones_like(fresh), 0) == 0
+
+
+def test_drifts_of_a_layer_are_counted_once_a_row_and_step(exact):
+    trace, _, _ = exact
+    profile = drift_profile([trace, trace], "v")
+    rows = len(trace.arrays()["canvas"]) * (trace.steps - 1)
+    assert (profile.counts.sum(1) == 2 * rows).all()
+
+
+def test_traces_without_drifts_are_refused(session):
+    trace, _, _ = run(session, BASE)
+    with pytest.raises(ValueError, match=r"^record: "):
+        measure_reuse_error([trace])
+
+
+def test_times_are_fitted_without_negative_terms():
+    runs = [(4, 2.0, 4 * 3.0 + 2.0 * 5.0), (8, 2.0, 34.0), (8, 10.0, 74.0)]
+
+    found = fit_step_times(runs)
+    assert (found.fixed, found.per_gflop) == (pytest.approx(3), pytest.approx(5))
+    falling = fit_step_times([(1, 1.0, 10.0), (1, 2.0, 9.0)])
+    assert min(falling.fixed, falling.per_gflop) == 0
+    with pytest.raises(ValueError, match=r"^runs: "):
+        fit_step_times([])
+
+
+def test_what_is_kept_falls_with_the_error():
+    pairs = [(0.1, np.exp(-0.2)), (0.4, np.exp(-0.8))]
+    assert fit_sensitivity(pairs) == pytest.approx(2)
+    assert fit_sensitivity([(0.0, 0.5)]) == 0
+    one = fitted(Prediction(np.ones(4), 0.5, 0.4), StepTimes(1.0, 2.0), 2.0)
+    assert (one.time, one.kept) == (pytest.approx(12), pytest.approx(np.exp(-0.8)))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "want"),
+    [
+        ([1, 2, 3, 4], [10, 20, 30, 40], 1.0),
+        ([1, 2, 3, 4], [4, 3, 2, 1], -1.0),
+        ([1, 2, 3, 4, 5], [2, 1, 4, 3, 5], 0.8),  # 1 - 6 * 4 / (5 * 24)
+        ([1, 1, 2], [1, 2, 3], np.sqrt(3) / 2),
+    ],
+)
+def test_rank_correlation(a, b, want):
+    assert rank_correlation(a, b) == pytest.approx(want)
+
+
+def test_there_is_no_rank_correlation_of_equal_values():
+    assert rank_correlation([1, 1], [1, 2]) is None
+    assert rank_correlation([1], [2]) is None
