@@ -10,6 +10,7 @@ import numpy as np
 from engine.advise.narrow_model import NarrowModel, PlannedStep
 from engine.advise.reuse_error import ReuseError
 from engine.config.spec import RunSpec
+from engine.core.events import SITES
 
 LEAST_KEPT = 0.02  # a share of 0 has no logarithm
 
@@ -19,28 +20,23 @@ class Prediction:
     """What a setting is expected to do.
 
     `gflops` [steps] of its steps and the mean `recomputed` share follow from the schedule, exactly
-    for methods that recompute a set number of rows. `error` is the mean error of the values it
-    uses, summed over the steps. `time`, that of a run over plain decoding's, and the share `kept`
-    are None before they are fitted.
+    for methods that recompute a set number of rows; so does `selections`, how often a layer chose
+    some rows of a region. `error` is the mean error of the values it uses, summed over the steps.
+    `time`, that of a run over plain decoding's, and the share `kept` are None before they are
+    fitted.
     """
 
     gflops: np.ndarray
     recomputed: float
+    selections: int
     error: float
     time: float | None = None
     kept: float | None = None
 
-
-@dataclass(frozen=True)
-class StepTimes:
-    """The time of a step as `fixed` + `per_gflop` times its GFLOPs."""
-
-    fixed: float
-    per_gflop: float
-
-    def of_run(self, gflops: np.ndarray) -> float:
-        """The time of a run from the GFLOPs of its steps."""
-        return float(self.fixed * len(gflops) + self.per_gflop * gflops.sum())
+    @property
+    def work(self) -> tuple[float, float, float]:
+        """Steps, GFLOPs and selections of a run, by which its time is predicted."""
+        return float(len(self.gflops)), float(self.gflops.sum()), float(self.selections)
 
 
 def predict_steps(
@@ -56,14 +52,15 @@ def predict_steps(
     `scale` [PARTS] is that of `flop_scale`, `forwards` those of the run without a cache. Raises
     ValueError if the cache does not go with tokens committed by a schedule.
     """
-    gflops, recomputed, error = [], [], 0.0
+    gflops, recomputed, selections, error = [], [], 0, 0.0
     ages: np.ndarray | None = None
     for step in narrow.run(spec, tokens, forwards):
         ages = _ages(ages, step)
         error += errors.of_rows(ages, step.rows, tokens)
+        selections += _selections(step, tokens)
         gflops.append(float((step.flops * scale).sum()) / 1e9)
         recomputed.append(step.recomputed)
-    return Prediction(np.array(gflops), float(np.mean(recomputed)), error)
+    return Prediction(np.array(gflops), float(np.mean(recomputed)), selections, error)
 
 
 def _ages(before: np.ndarray | None, step: PlannedStep) -> np.ndarray:
@@ -72,21 +69,31 @@ def _ages(before: np.ndarray | None, step: PlannedStep) -> np.ndarray:
     return np.where(step.rows, 0, older).astype(np.int32)
 
 
-def fit_step_times(measured: Sequence[tuple[int, float, float]]) -> StepTimes:
-    """Least squares over (forwards, GFLOPs, time) of runs, with no negative term.
+def _selections(step: PlannedStep, tokens: int) -> int:
+    """Layers that compute the feed-forward of some rows of a region, and not of others."""
+    rows = step.rows[:, SITES.index("ffn")]
+    shares = np.stack([part.mean(-1) for part in (rows[:, :tokens], rows[:, tokens:])])
+    return int(((shares > 0) & (shares < 1)).any(0).sum())
 
-    Raises ValueError if there is no run.
+
+def fit_times(measured: Sequence[tuple[tuple[float, float, float], float]]) -> np.ndarray:
+    """Time of a step, a GFLOP and a selection, by least squares with no negative term, [3].
+
+    `measured` are the work (`Prediction.work`) and the time of runs. Raises ValueError if there are
+    none.
     """
-    rows = np.array(measured, float).reshape(-1, 3)
-    if not len(rows):
+    if not measured:
         raise ValueError("runs: there is no measured run to fit times to")
-    found = np.linalg.lstsq(rows[:, :2], rows[:, 2], rcond=None)[0]
-    if (found < 0).any():
-        only = int(found.argmax())
-        column = rows[:, only]
-        found = np.zeros(2)
-        found[only] = (column * rows[:, 2]).sum() / (column * column).sum()
-    return StepTimes(float(found[0]), float(found[1]))
+    work, times = np.array([w for w, _ in measured]), np.array([t for _, t in measured])
+    used = list(range(work.shape[1]))
+    while True:
+        found = np.linalg.lstsq(work[:, used], times, rcond=None)[0]
+        if (found >= 0).all():
+            break
+        used.pop(int(found.argmin()))
+    rates = np.zeros(work.shape[1])
+    rates[used] = found
+    return rates
 
 
 def fit_sensitivity(measured: Sequence[tuple[float, float]]) -> float:
@@ -101,10 +108,10 @@ def fit_sensitivity(measured: Sequence[tuple[float, float]]) -> float:
     return float((error * lost).sum()) / weight if weight else 0.0
 
 
-def fitted(prediction: Prediction, times: StepTimes, sensitivity: float) -> Prediction:
-    """The prediction with its time and kept share."""
+def fitted(prediction: Prediction, rates: np.ndarray, sensitivity: float) -> Prediction:
+    """The prediction with its time, by the `rates` of `fit_times`, and its kept share."""
     kept = float(np.exp(-sensitivity * prediction.error))
-    return replace(prediction, time=times.of_run(prediction.gflops), kept=kept)
+    return replace(prediction, time=float(rates @ prediction.work), kept=kept)
 
 
 def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float | None:

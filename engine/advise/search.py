@@ -16,7 +16,7 @@ from engine.advise.measuring import Measured, Measuring, Progress
 from engine.advise.prediction import (
     Prediction,
     fit_sensitivity,
-    fit_step_times,
+    fit_times,
     fitted,
     rank_correlation,
 )
@@ -204,19 +204,18 @@ def _measure(
 
 def _fit(found: CacheSearch) -> None:
     """Fit the predictions to what was measured. Raises ValueError if no setting could be run."""
-    runs = [
-        (own.forwards, own.gflops, own.ms / plain.ms)
-        for one in found.measured.values()
-        for plain, own in one.pairs
-    ]
-    if not runs:
+    if not found.measured:
         raise ValueError(f"cache: no setting of {found.cache} could be run on these prompts")
-    judged = [
-        (found.predictions[name].error, one.kept.share)
+    both = [
+        (found.predictions[name], one)
         for name, one in found.measured.items()
-        if name in found.predictions and one.kept is not None
+        if name in found.predictions
     ]
-    times, sensitivity = fit_step_times(runs), fit_sensitivity(judged)
+    if not both:
+        return
+    rates = fit_times([(own.work, 1 / one.speed_up) for own, one in both])
+    judged = [(own.error, one.kept.share) for own, one in both if one.kept is not None]
+    sensitivity = fit_sensitivity(judged)
     found.predictions = {
-        name: fitted(one, times, sensitivity) for name, one in found.predictions.items()
+        name: fitted(one, rates, sensitivity) for name, one in found.predictions.items()
     }

@@ -8,9 +8,8 @@ import pytest
 from engine.advise.narrow_model import NarrowModel, flop_scale, step_flops
 from engine.advise.prediction import (
     Prediction,
-    StepTimes,
     fit_sensitivity,
-    fit_step_times,
+    fit_times,
     fitted,
     predict_steps,
     rank_correlation,
@@ -22,6 +21,7 @@ from engine.core.drift_codes import DRIFTS
 from engine.core.events import PARTS, StepEvent
 from engine.trace.trace import Trace
 
+RATIO = "dllm_cache.recompute_ratio"
 BASE = RunSpec(model="micro", prompt="Ann has 3 pens.", gen_length=16, block_length=8, steps=16)
 
 
@@ -127,22 +127,39 @@ def test_traces_without_drifts_are_refused(session):
 
 
 def test_times_are_fitted_without_negative_terms():
-    runs = [(4, 2.0, 4 * 3.0 + 2.0 * 5.0), (8, 2.0, 34.0), (8, 10.0, 74.0)]
-
-    found = fit_step_times(runs)
-    assert (found.fixed, found.per_gflop) == (pytest.approx(3), pytest.approx(5))
-    falling = fit_step_times([(1, 1.0, 10.0), (1, 2.0, 9.0)])
-    assert min(falling.fixed, falling.per_gflop) == 0
+    rates = np.array([3.0, 5.0, 2.0])
+    work = [(4.0, 2.0, 0.0), (8.0, 2.0, 5.0), (8.0, 10.0, 1.0), (8.0, 1.0, 7.0)]
+    assert fit_times([(w, float(rates @ w)) for w in work]) == pytest.approx(rates)
+    falling = fit_times([((1.0, 1.0, 0.0), 10.0), ((1.0, 2.0, 0.0), 9.0)])
+    assert falling.min() == 0
+    assert falling @ (1.0, 1.5, 0.0) == pytest.approx(9.5)
     with pytest.raises(ValueError, match=r"^runs: "):
-        fit_step_times([])
+        fit_times([])
 
 
 def test_what_is_kept_falls_with_the_error():
     pairs = [(0.1, np.exp(-0.2)), (0.4, np.exp(-0.8))]
     assert fit_sensitivity(pairs) == pytest.approx(2)
     assert fit_sensitivity([(0.0, 0.5)]) == 0
-    one = fitted(Prediction(np.ones(4), 0.5, 0.4), StepTimes(1.0, 2.0), 2.0)
-    assert (one.time, one.kept) == (pytest.approx(12), pytest.approx(np.exp(-0.8)))
+    one = fitted(Prediction(np.ones(4), 0.5, 6, 0.4), np.array([1.0, 2.0, 0.5]), 2.0)
+    assert (one.time, one.kept) == (pytest.approx(15), pytest.approx(np.exp(-0.8)))
+
+
+def test_a_layer_that_chooses_rows_counts_as_a_selection(exact, narrow):
+    trace, plain, _ = exact
+    tokens = int(trace.arrays()["prompt_mask"].sum())
+    scale, errors = flop_scale(plain, list(narrow.run(BASE, tokens))), measure_reuse_error([trace])
+    knobs = {"dllm_cache.response_interval": 4, "dllm_cache.prompt_interval": None}
+    chosen, none = (
+        predict_steps(
+            narrow, scale, errors, with_cache(BASE, "dllm_cache", knobs | {RATIO: ratio}),
+            tokens, 16,
+        ).selections
+        for ratio in (0.25, 0.0)
+    )  # fmt: skip
+    layers = len(errors.errors)
+    assert chosen == (16 - 4) * (layers - 1), "all rows of layer 1 are computed"
+    assert none == 0
 
 
 @pytest.mark.parametrize(

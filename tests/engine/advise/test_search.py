@@ -73,7 +73,7 @@ def setup(engine, path=None, **changes):
 
 def predict(spec):
     ratio = spec.knobs.get("dllm_cache.recompute_ratio", 0.25)
-    return Prediction(np.full(16, ratio / 16), ratio, 1 - ratio)
+    return Prediction(np.full(16, ratio / 16), ratio, 0, 1 - ratio)
 
 
 def searched(engine, path=None, **changes):
@@ -161,14 +161,16 @@ def test_the_better_half_is_fast_and_may_keep_enough():
 
 def test_candidates_spread_over_the_predicted_front():
     rows = {f"s{i}": (i, 10 - i) for i in range(10)} | {"beaten": (5, 20)}
-    predictions = {n: Prediction(np.ones(1), 1, e, time=t, kept=0.5) for n, (t, e) in rows.items()}
+    predictions = {
+        n: Prediction(np.ones(1), 1, 0, e, time=t, kept=0.5) for n, (t, e) in rows.items()
+    }
     candidates = [NamedSpec(name, BASE) for name in rows]
     assert [one.name for one in spread(candidates, predictions, 4)] == ["s0", "s3", "s6", "s9"]
 
 
 def test_the_second_half_is_fast_and_predicted_to_keep_enough():
     rows = {"a": (3, 0.99), "b": (2, 0.96), "c": (1, 0.90), "d": (0.5, 0.2)}
-    predictions = {n: Prediction(np.ones(1), 1, 1 - k, t, k) for n, (t, k) in rows.items()}
+    predictions = {n: Prediction(np.ones(1), 1, 0, 1 - k, t, k) for n, (t, k) in rows.items()}
     candidates = [NamedSpec(name, BASE) for name in rows]
     assert [one.name for one in promising(candidates, predictions, 0.95, 3)] == ["b", "a", "c"]
 
