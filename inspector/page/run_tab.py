@@ -152,7 +152,8 @@ def _files(files: FileService, race: gr.HTML, most: int) -> None:
                 "trace viewer."
             )
             given = gr.File(
-                label="Traces and runs of other engines (.npz, .json or .html)", file_count="multiple",
+                label="Traces and runs of other engines (.npz, .json or .html)",
+                file_count="multiple",
                 file_types=[".npz", ".json", ".html"], elem_id="ds-import",
             )  # fmt: skip
             note = gr.Textbox(label="Import", interactive=False, elem_id="ds-import-note")
