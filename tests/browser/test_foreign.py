@@ -70,7 +70,7 @@ def test_two_files_of_other_engines_race_and_are_compared(app, new_page, tmp_pat
     split.wait_for()
     assert f"first differ at answer token {CHANGED + 1}: A committed" in split.inner_text()
     assert race.page.locator("#ds-race [data-record]:enabled").count() == 0
-    show(race, "drift")
+    race.page.locator("#ds-race [data-tab=drift]").click()
     said = race.page.get_by_text("decoded by another engine: its file has no drifts")
     said.first.wait_for()
     assert race.page.evaluate("window.hit ?? null") is None
