@@ -82,6 +82,8 @@ def note(traces: Mapping[str, Trace]) -> str:
     if len(traces) == 2:
         a, b = traces.values()
         parts.append(apart(a, b))
+        if not all(one is None or one["prompt"] for one in found.values()):
+            parts.append("Whether both lanes answered the same prompt is not known.")
         if not same_clock(a, b):
             parts.append("Speed is not compared: the files do not give times of one machine.")
     return " ".join(filter(None, parts))

@@ -96,6 +96,13 @@ def test_lanes_are_compared_only_where_they_are_comparable(race, other, said):
     assert bool(found["apart"]) == bool(said) == (found["agreement"] is None)
 
 
+def test_a_lane_without_a_prompt_is_named(race):
+    bare = {name: value for name, value in RUN.items() if name != "prompt"}
+    told = "Whether both lanes answered the same prompt is not known."
+    assert told in shown(race(RUN, bare))["message"]
+    assert told not in shown(race(RUN, OTHER))["message"]
+
+
 def test_ids_of_one_model_are_compared_without_texts(race):
     found = shown(race(IDS, IDS | {"tokens": [1, 2, 9, 4]}))["summary"]
     assert (found["apart"], found["first_divergence"]) == ("", 2)
