@@ -22,6 +22,7 @@ COMMANDS = {
     "costs": ("engine.bench.space_costs", "what large models need on a Space, computed"),
     "calibrate": ("engine.serve.calibrate", "the drifts that DARE needs for a checkpoint"),
     "examples": ("engine.evaluate.record_examples", "record the runs that ship with the app"),
+    "convert": ("engine.evaluate.convert", "a run of another engine as a file that the page opens"),
     "repeat": ("engine.evaluate.repeat", "repeat a race from its run card and compare"),
     "causal-exam": ("engine.evaluate.causal_exam", "accuracy of an autoregressive model"),
     "train": ("engine.tiny.train", "train the embedded models"),

@@ -23,6 +23,7 @@ VERSION = 4
 MAX_BYTES = 1_600_000_000  # of a file and of its arrays, unless a caller has another limit
 MAX_JSON_BYTES = 16_000_000  # more than the largest trace that Trace.to_json accepts
 MAX_FACTS, MAX_NAME, MAX_TEXT = 16, 32, 1_000
+FOREIGN = {"method": str, "machine": str, "timed": bool, "texts": bool, "prompt": bool}
 
 
 def read_document(
@@ -102,7 +103,18 @@ def _checked_meta(meta: Any) -> dict[str, Any]:
             raise ValueError(f"trace: meta.{name} should be a {kind.__name__}")
     _check_facts(meta.setdefault("facts", {}))
     _check_guider(meta.setdefault("guider", {}))
+    if "foreign" in meta:
+        _check_foreign(meta["foreign"])
     return meta
+
+
+def _check_foreign(foreign: Any) -> None:
+    """Check what a trace says of a run that another engine decoded."""
+    named = isinstance(foreign, dict) and foreign.keys() == FOREIGN.keys()
+    if not named or not all(
+        type(foreign[n]) is kind and _is_plain(foreign[n]) for n, kind in FOREIGN.items()
+    ):
+        raise ValueError(f"trace: meta.foreign should have {', '.join(FOREIGN)} and nothing else")
 
 
 def _check_guider(guider: Any) -> None:

@@ -3,8 +3,8 @@
 The arrays are those of engine.trace.schema.
 
 `meta` (JSON): version, spec, model, environment, facts, guider (RunStarted.guider), reason, texts,
-metrics, message. Of a branch, `meta.spec.start` names the parent and `canvas` includes the tokens
-committed before that step.
+metrics, message, and `foreign` if another engine decoded it (engine.trace.foreign). Of a branch,
+`meta.spec.start` names the parent and `canvas` includes the tokens committed before that step.
 """
 
 from __future__ import annotations
@@ -197,9 +197,14 @@ class Trace:
 
     @classmethod
     def _read(cls, file: IO[bytes], size: int, limit: int) -> Trace:
+        return cls.of_arrays(*read_document(file, size, limit))
+
+    @classmethod
+    def of_arrays(cls, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> Trace:
+        """A trace of its meta and of all arrays of the schema, which are checked: ValueError."""
         trace = cls()
-        trace.meta, arrays = read_document(file, size, limit)
-        trace._arrays = check_arrays(arrays, trace.meta["model"].get("vocab_size"))
+        trace.meta = meta
+        trace._arrays = check_arrays(arrays, meta["model"].get("vocab_size"))
         trace._pieces = columns.to_pieces("", trace._arrays)
         trace._guider_pieces = columns.to_pieces("guider_", trace._arrays)
         return trace

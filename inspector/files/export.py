@@ -14,6 +14,9 @@ import numpy as np
 
 from engine.config.spec import RunSpec
 from engine.trace.file_format import MAX_BYTES
+from engine.trace.foreign.build import traces_of
+from engine.trace.foreign.document import ForeignRun
+from engine.trace.foreign.reader import load_run
 from engine.trace.trace import Trace
 from inspector.files.column_notes import STEPS, SUMMARY, TOKENS
 from inspector.files.file_kinds import kind_of
@@ -21,6 +24,7 @@ from inspector.files.replay import Caches, replay_page
 from inspector.files.run_card import run_card
 from inspector.files.summary import summary_table
 from inspector.files.tables import steps_table, tokens_table, written
+from inspector.page_data import foreign
 from inspector.page_data.messages import Title
 from inspector.protocol import LANES, Lane
 from inspector.run_store import RaceRecord
@@ -102,7 +106,8 @@ def read_race(paths: Iterable[str | Path], limit: int = MAX_BYTES) -> RaceRecord
     """Read one or two traces as a race.
 
     With each file its recorded trace may be given; it has the same name with `-recorded` added.
-    A file may have `limit` bytes. Raises ValueError, which says what is wrong and what to do.
+    Runs of other engines (engine.trace.foreign) are read as well. A file may have `limit` bytes.
+    Raises ValueError, which says what is wrong and what to do.
     """
     files = sorted((Path(path) for path in paths), key=lambda path: path.name)
     if sum(path.stat().st_size for path in files) > 2 * limit:
@@ -113,25 +118,45 @@ def read_race(paths: Iterable[str | Path], limit: int = MAX_BYTES) -> RaceRecord
             "trace: give one file, or two to compare; each may come with its -recorded file"
         )
     record = RaceRecord(state="imported")
-    for lane, path in zip(LANES, timed, strict=False):
-        record.traces[lane] = _checked(_loaded(path, limit))
+    traces = traces_of([_loaded(path, limit) for path in timed])
+    for lane, path, trace in zip(LANES, timed, traces, strict=False):
+        record.traces[lane] = _checked(trace)
         start = record.traces[lane].meta["spec"].get("start")
         record.steps_before[lane] = start["step"] if start else 0
         if path.stem in recorded:
-            record.recorded[lane] = _checked(_loaded(recorded[path.stem], limit))
+            record.recorded[lane] = _checked(_recording(recorded[path.stem], limit))
             _check_same(lane, record.traces[lane], record.recorded[lane])
     return record
 
 
-def _loaded(path: Path, limit: int) -> Trace:
-    """The trace of a file; ValueError says what the file is, if that is known, or what is wrong."""
+def _loaded(path: Path, limit: int) -> Trace | ForeignRun:
+    """The run of a file; ValueError says what the file is, if that is known, or what is wrong."""
     try:
         return Trace.load(path, limit)
     except ValueError:
+        run = _foreign(path)
+        if run is not None:
+            return run
         kind = kind_of(path)
         if kind:
             raise ValueError(f"{path.name} is {kind}.") from None
         raise
+
+
+def _foreign(path: Path) -> ForeignRun | None:
+    """The run of another engine in a file, None if it has none; ValueError names the file."""
+    try:
+        return load_run(path)
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from None
+
+
+def _recording(path: Path, limit: int) -> Trace:
+    """The trace of a `-recorded` file, which only this engine writes."""
+    found = _loaded(path, limit)
+    if isinstance(found, ForeignRun):
+        raise ValueError(f"{path.name} is a run of another engine; import it without -recorded.")
+    return found
 
 
 def _pairs(files: list[Path]) -> tuple[list[Path], Mapping[str, Path]]:
@@ -156,7 +181,8 @@ def _checked(trace: Trace) -> Trace:
     """The trace, if the views can draw it; ValueError if it has no answer or an invalid spec."""
     if trace.arrays()["prompt_mask"].all():
         raise ValueError("trace: it has no decoded tokens; export it again after a run")
-    RunSpec.from_dict(trace.meta["spec"])
+    if foreign.facts(trace) is None:
+        RunSpec.from_dict(trace.meta["spec"])
     return trace
 
 

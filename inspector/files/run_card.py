@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from inspector.page_data import compare
+from inspector.page_data import compare, foreign
 from inspector.page_data.lane_card import lane_card
 from inspector.run_store import RaceRecord
 
@@ -12,9 +12,12 @@ REPEAT = "python -m engine repeat driftscope-{name}-run-card.json"
 
 
 def run_card(record: RaceRecord) -> dict[str, Any]:
-    """A race as one JSON document; `repeat` is a command, or None for a branch."""
+    """A race as one JSON document; `repeat` is a command, or None if there is none.
+
+    Branches and runs of other engines cannot be repeated by one.
+    """
     lanes = record.started()
-    whole = not any(trace.meta["spec"].get("start") for trace in lanes.values())
+    whole = not any(t.meta["spec"].get("start") or foreign.facts(t) for t in lanes.values())
     name = record.run_id[:8]
     return {
         "run": name,

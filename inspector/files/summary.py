@@ -8,7 +8,7 @@ from typing import Any
 from engine.trace.trace import Trace
 from inspector.files.column_notes import SUMMARY
 from inspector.files.tables import written
-from inspector.page_data import compare
+from inspector.page_data import compare, foreign
 from inspector.page_data.lane_card import lane_card
 from inspector.page_data.messages import Title
 from inspector.run_store import RaceRecord
@@ -20,7 +20,7 @@ def summary_table(record: RaceRecord, title: Title) -> str:
     found = compare.summarise(lanes, record.expected)
     rows = []
     for i, (lane, trace) in enumerate(lanes.items()):
-        row = {"lane": lane.upper(), "title": title(trace.meta["spec"])}
+        row = {"lane": lane.upper(), "title": foreign.title(trace, title)}
         row |= _lane(trace) | _accuracy(found, i) | (_beside_a(found) if lane == "b" else {})
         rows.append([row.get(name) for name in SUMMARY])
     return written(list(SUMMARY), rows)

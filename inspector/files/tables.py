@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from engine.config.spec import RunSpec
 from engine.core.events import GUIDED, KINDS, PARTS, SITES
 from engine.core.regions import REGIONS
 from engine.trace.trace import Trace
+from inspector.page_data import foreign
 
+UNKNOWN = ("kind", "rows", "forward", "decide", "recomputed", "flops")  # of foreign runs
 FORMULA = ("=", "+", "-", "@")
 
 
@@ -42,7 +43,8 @@ def written(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 def steps_table(trace: Trace) -> str:
     """The table of steps: all arrays with one or a few values per step.
 
-    Steps and blocks are numbered from 1. Times are in ms. The table has columns of shares by site
+    Steps and blocks are numbered from 1. Times are in ms. Cells that a
+    run of another engine does not know are empty. The table has columns of shares by site
     and kinds by region if plans were recorded, and columns of the guider if there was one.
     """
     arrays = trace.arrays()
@@ -56,6 +58,9 @@ def steps_table(trace: Trace) -> str:
     columns["committed"] = np.bincount(arrays["commit_step"], minlength=trace.steps).tolist()
     for i, part in enumerate(PARTS):
         columns[f"flops_{part}"] = arrays["flops"][:, i].tolist()
+    if foreign.facts(trace) is not None:
+        unknown = [name for name in columns if name.startswith(UNKNOWN)]
+        columns |= dict.fromkeys(unknown, [None] * trace.steps)
     columns |= _guided(arrays) | _planned(trace, arrays)
     return written([*columns], zip(*columns.values(), strict=True))
 
@@ -104,7 +109,8 @@ def tokens_table(trace: Trace) -> str:
     ids, when, prompt = trace.canvas_at(trace.steps), trace.step_map(), arrays["prompt_mask"]
     sure = np.full(len(ids), np.nan)
     sure[arrays["commit_position"]] = arrays["commit_confidence"]
-    size, start = RunSpec.from_dict(trace.meta["spec"]).block_length, int(prompt.sum())
+    start, given = int(prompt.sum()), trace.meta["spec"].get("block_length")
+    size = given if type(given) is int and given > 0 else max(len(ids) - start, 1)
     counts = trace.recompute_map().sum((0, 1)) if len(arrays["plan"]) else None
     head = ["position", "part", "block", "id", "text", "given", "step", "confidence"]
     head += [f"recomputed_{site}" for site in SITES if counts is not None]

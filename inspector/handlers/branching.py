@@ -10,7 +10,7 @@ import gradio as gr
 from engine.config.spec import RunSpec
 from engine.trace.trace import Trace
 from inspector.handlers.page_handlers import Handlers, buttons, error_text, visitor_id
-from inspector.page_data import links, messages
+from inspector.page_data import foreign, links, messages
 from inspector.protocol import LANES, Lane
 from inspector.run_store import RaceRecord, RunStore
 
@@ -79,6 +79,7 @@ class Branching:
             raise ValueError("lane: choose lane A or B of the run to branch from")
         if record.state in ("running", "paused"):
             raise ValueError("start.trace: the run is not finished; wait for its end or stop it")
+        foreign.check_ours(record.started()[lane])
         return record, str(lane)
 
     def _spec(

@@ -18,6 +18,7 @@ from inspector.run_store import RaceRecord
 
 KEPT_EXPORTS = 16
 PLAIN = "plain"
+IMPORTED = "Imported. Nothing is computed. Times, if there are any, are those in the file."
 READY = (
     "Ready: traces, a ZIP of all tables with a note on each column, a run card, and a page that "
     "replays the race without a server."
@@ -64,7 +65,7 @@ class FileService:
             )
         except Exception as error:
             return gr.skip(), f"Not imported. {error_text(error)}"
-        return document, "Imported. Nothing is computed. The times are those in the file."
+        return document, IMPORTED
 
     def recorded(self) -> list[tuple[str, str]]:
         """(title, name) of every method with a recorded run, in the order of the catalog."""

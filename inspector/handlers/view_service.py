@@ -23,7 +23,7 @@ from inspector.handlers.page_handlers import (
     error_text,
     visitor_id,
 )
-from inspector.page_data import compare, messages
+from inspector.page_data import compare, foreign, messages
 from inspector.page_data.messages import to_json
 from inspector.protocol import Control
 from inspector.run_store import RaceRecord
@@ -167,10 +167,12 @@ def recording_specs(record: RaceRecord, level: str, probe_at: Any) -> dict[str, 
     """The specs of a race's lanes with a recording level and the steps that `probe` compares.
 
     `probe_at` comes from the page. Its steps count those before a branch; a lane that took none of
-    them is recorded without a probe. Raises ValueError naming `probe_at` if it is no list of steps.
+    them is recorded without a probe. Raises ValueError naming `probe_at` if it is no list of steps,
+    and for a run of another engine.
     """
     chosen, found = checked_probes(probe_at, MAX_PROBES, MAX_PROBED_STEP), {}
     for lane, trace in record.started().items():
+        foreign.check_ours(trace)
         first = record.steps_before[lane]
         own = tuple(step - first for step in chosen if first <= step < first + trace.steps)
         reached = level if own or not chosen else "layers"

@@ -147,12 +147,14 @@ def _files(files: FileService, race: gr.HTML, most: int) -> None:
         with gr.Column(min_width=280):
             gr.Markdown(
                 "View one trace, or two side by side, each with its `-recorded` file if there is "
-                f"one. A file may have {size(most)}. Nothing is "
-                "computed."
+                f"one. A file may have {size(most)}. Nothing is computed. Runs of other engines "
+                "open too: as `driftscope-run` JSON, d3LLM trajectories or pages of dLLM-RL's "
+                "trace viewer."
             )
             given = gr.File(
-                label="Traces (.npz or .json)", file_count="multiple",
-                file_types=[".npz", ".json"], elem_id="ds-import",
+                label="Traces and runs of other engines (.npz, .json or .html)",
+                file_count="multiple",
+                file_types=[".npz", ".json", ".html"], elem_id="ds-import",
             )  # fmt: skip
             note = gr.Textbox(label="Import", interactive=False, elem_id="ds-import-note")
 

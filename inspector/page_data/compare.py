@@ -11,6 +11,7 @@ import numpy as np
 from engine.config.answers import final_number, is_right
 from engine.trace.metrics import steps_to_reveal
 from engine.trace.trace import Trace
+from inspector.page_data import foreign
 from inspector.page_data.plan import END_OF_TEXT
 from inspector.page_data.tokens import answer_text, generation, stop_ids
 
@@ -69,28 +70,39 @@ def summarise(traces: Mapping[str, Trace], expected: str | None) -> dict[str, An
     numbers = [final_number(text) if of_number else None for text in answers]
     right = [None if expected is None else is_right(text, expected) for text in answers]
     ids = [answer_ids(t) for t in both]
-    texts = [text_cost(trace, len(own)) for trace, own in zip(both, ids, strict=True)]
+    known = [
+        None if foreign.lacks(trace) else text_cost(trace, len(own))
+        for trace, own in zip(both, ids, strict=True)
+    ]
     out: dict[str, Any] = {
-        "speedup": None, "text_speedup": None, "text_forwards": [forwards for forwards, _ in texts],
+        "speedup": None, "text_speedup": None,
+        "text_forwards": [found and found[0] for found in known],
         "end_of_text": [end_of_text_rule(t) for t in both],
         "agreement": None, "first_divergence": None, "same_text": None,
         "forwards": [clean_metrics(t).get("forwards") for t in both],
         "numbers": numbers, "expected": expected,
         "right": right,
         "same_answer": None,
+        "apart": foreign.apart(*both) if len(both) == 2 else "",
     }  # fmt: skip
-    if not done:
+    if not done or out["apart"]:
         return out
     times = [clean_metrics(t).get("total_ms") for t in both]
     same_start = both[0].meta["spec"].get("start") == both[1].meta["spec"].get("start")
-    if times[0] and times[1] and all(map(timed, both)) and same_start:
+    comparable = same_start and all(map(timed, both)) and foreign.same_clock(*both)
+    if times[0] and times[1] and comparable:
         out["speedup"] = round(times[0] / times[1], 3)
-        ms_a, ms_b = (ms for _, ms in texts)
+        ms_a, ms_b = map(_text_ms, both, known)
         out["text_speedup"] = round(ms_a / ms_b, 3) if ms_a and ms_b else None
     out |= _agreement(*ids)
     same = numbers[0] == numbers[1] if numbers[0] is not None else all(right)
     out["same_answer"] = out["same_text"] or same
     return out
+
+
+def _text_ms(trace: Trace, cost: tuple[int, float] | None) -> float | None:
+    """Milliseconds until the text is complete, by `text_cost` or by a foreign run's metrics."""
+    return clean_metrics(trace).get("text_ms") if cost is None else cost[1]
 
 
 def _agreement(a: list[int], b: list[int]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from engine.config.branch_start import REMASK
 from engine.config.spec import RaceSpec, RunSpec
 from engine.trace.trace import Trace
+from inspector.page_data import foreign
 from inspector.protocol import Lane
 from inspector.run_store import RaceRecord
 
@@ -31,8 +32,11 @@ def link(record: RaceRecord) -> dict[str, Any] | None:
 
 
 def settings(traces: Mapping[Lane, Trace]) -> str:
-    """The settings of a race as a query; empty if a lane is missing, or is a branch itself."""
-    if len(traces) != 2:
+    """The settings of a race as a query.
+
+    Empty if a lane is missing, is a branch or was decoded by another engine.
+    """
+    if len(traces) != 2 or any(foreign.facts(trace) for trace in traces.values()):
         return ""
     specs = {lane: RunSpec.from_dict(trace.meta["spec"]) for lane, trace in traces.items()}
     if any(spec.start for spec in specs.values()):

@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.core.events import Event, RunFinished, RunStarted, StepEvent, Waiting
 from engine.trace.trace import Trace
-from inspector.page_data import compare, links, timeline, tokens
+from inspector.page_data import compare, foreign, links, timeline, tokens
 from inspector.protocol import Lane
 from inspector.run_store import RaceRecord
 
@@ -93,7 +93,7 @@ def whole(record: RaceRecord, title: Title) -> str:
         for lane, trace in record.started().items():
             lanes[lane] = {
                 "start": tokens.lane_start(
-                    trace, title(trace.meta["spec"]), record.steps_before[lane]
+                    trace, foreign.title(trace, title), record.steps_before[lane]
                 ),
                 "rows": timeline.trace_rows(trace),
                 "pieces": tokens.pieces(trace.pieces, trace.pieces),
@@ -106,7 +106,8 @@ def whole(record: RaceRecord, title: Title) -> str:
             out["summary"] = compare.summarise(record.started(), record.expected)
             out["question"] = _question(record)
             out["link"] = links.link(record)
-        return to_json(out | ({"message": record.message} if record.message else {}))
+        message = record.message or foreign.note(record.started())[:1_000]
+        return to_json(out | ({"message": message} if message else {}))
 
 
 def notice(state: str, message: str = "") -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from engine.trace.trace import Trace
+from inspector.page_data import foreign
 from inspector.page_data.sizes import size
 
 TEXT_LIMIT = 20_000
@@ -34,7 +35,8 @@ def lane_start(trace: Trace, title: str, before: int = 0) -> dict[str, Any]:
 
     `canvas` maps indices in the answer to the token ids that are known before the first step. A
     branch continues a run from its step `before`, counted from 0; `branch` has the ids that it
-    changed first, by index in the answer (-1: masked again), and is None for any other run.
+    changed first, by index in the answer (-1: masked again), and is None for any other run. `lacks`
+    names what a run of another engine does not know (`foreign.lacks`).
     """
     arrays, model, spec = trace.arrays(), trace.meta["model"], trace.meta["spec"]
     shown = generation(trace)
@@ -54,6 +56,7 @@ def lane_start(trace: Trace, title: str, before: int = 0) -> dict[str, Any]:
         "model": _short(model.get("name")),
         "environment": environment(trace.meta["environment"]),
         "memory": memory(trace.meta["environment"]),
+        "lacks": foreign.lacks(trace),
     }
 
 

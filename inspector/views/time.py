@@ -10,6 +10,7 @@ import numpy as np
 from engine.core.events import PARTS
 from engine.core.files import ASSETS
 from engine.trace.trace import Trace
+from inspector.page_data import foreign
 from inspector.page_data.packing import packed
 from inspector.views.guider import break_even
 
@@ -20,7 +21,7 @@ RECORDING = ("steps", "layers", "probe")
 def time(trace: Trace) -> dict[str, Any]:
     """The arrays of `costs`, packed for the page, and `parts`, the names of the parts.
 
-    Raises ValueError for a recorded run.
+    Raises ValueError for a recorded run and for one of another engine.
     """
     if trace.meta["spec"].get("record") in RECORDING:
         raise ValueError(
@@ -41,8 +42,14 @@ def costs(trace: Trace) -> dict[str, np.ndarray]:
     - `guider_ms` [S, 2]: the guider's share of `decide_ms` and, within it, its prefill;
     - `needed` [S]: tokens per step that offset the guider's time (see `guider.break_even`).
 
-    The last two are empty without a guider.
+    The last two are empty without a guider. Raises ValueError for a run of another engine, whose
+    FLOPs and parts of the times are not known.
     """
+    if foreign.facts(trace) is not None:
+        raise ValueError(
+            "This run was decoded by another engine: its file has no FLOPs and no times of the "
+            "parts of a step. Steps and tokens are in the race and in Compare."
+        )
     arrays = trace.arrays()
     spent = arrays["guided_ms"]
     other = (arrays["forward_ms"] + arrays["decide_ms"])[: len(spent)] - spent[:, 0]

@@ -20,6 +20,7 @@ const START: LaneStart = {
   model: "",
   environment: "",
   memory: "",
+  lacks: [],
 };
 
 /** Fill a lane of four places in two steps; the last place was given. */

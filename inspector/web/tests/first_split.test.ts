@@ -33,6 +33,7 @@ function lane(
     model: "",
     environment: "",
     memory: "",
+    lacks: [],
   });
   commits.forEach(([place, id], step) => out.add([step, 0, 0, 5, 1, 0, 1, [place, id, 900]]));
   for (const id of [1, 2, 3, 4]) out.pieces.set(id, "t" + String(id));

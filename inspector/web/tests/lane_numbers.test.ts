@@ -20,6 +20,7 @@ function lane(name: LaneName, metrics: Record<string, number | null>): StartedLa
     model: "",
     environment: "",
     memory: "",
+    lacks: [],
   });
   out.end = { reason: "done", message: "", text: "", metrics };
   assert.ok(started(out));
@@ -70,6 +71,7 @@ const SUMMARY: Summary = {
   first_divergence: 3,
   same_text: false,
   same_answer: false,
+  apart: "",
 };
 
 test("the answers are judged, and compared up to the end of the text", () => {

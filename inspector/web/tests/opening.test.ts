@@ -24,9 +24,11 @@ const lane = (
   level: LaneFacts["frame"]["level"],
   lacks: string[] = [],
   record = "off",
+  foreign: LaneFacts["lacks"] = [],
 ): LaneFacts => ({
   frame: { level, lacks },
   record,
+  lacks: foreign,
 });
 const emptyOf = (...lanes: LaneFacts[]): string[] => [...emptyViews(lanes).keys()].sort();
 

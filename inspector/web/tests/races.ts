@@ -21,6 +21,7 @@ export function laneStart(changes: Partial<LaneStart> = {}): LaneStart {
     model: "tiny",
     environment: "a machine",
     memory: "",
+    lacks: [],
     ...changes,
   };
 }
@@ -70,6 +71,7 @@ export function summaryOf(changes: Partial<Summary> = {}): Summary {
     first_divergence: null,
     same_text: true,
     same_answer: true,
+    apart: "",
     ...changes,
   };
 }

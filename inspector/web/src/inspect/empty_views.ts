@@ -1,3 +1,4 @@
+import type { Lack } from "../race/messages.ts";
 import { hasLevel, type Frame, type Level, type View } from "./view.ts";
 import { VIEWS, type ViewName } from "./views/index.ts";
 
@@ -12,14 +13,21 @@ const LEVEL_WORDS: Record<Level, string> = {
 export interface LaneFacts {
   frame: Pick<Frame, "level" | "lacks">;
   record: string;
+  lacks: readonly Lack[];
 }
 
-/** What a run lacks that was not recorded at the level of a view. */
-export function levelWords(view: Pick<View, "level">): string {
-  return "This run has no recorded " + LEVEL_WORDS[view.level] + ".";
+/** What a run lacks for a view: one not recorded at its level, or one of another engine. */
+export function levelWords(view: Pick<View, "level">, foreign = false): string {
+  const words = LEVEL_WORDS[view.level];
+  if (foreign) return `This run was decoded by another engine: its file has no ${words}.`;
+  return "This run has no recorded " + words + ".";
 }
 
-function emptyIn(name: ViewName, { frame, record }: LaneFacts): string {
+function emptyIn(name: ViewName, { frame, record, lacks }: LaneFacts): string {
+  const foreign = lacks.length > 0;
+  if (foreign && !["compare", "time"].includes(name)) return levelWords(VIEWS[name], true);
+  if (foreign && name === "time")
+    return "This run was decoded by another engine: its file has no FLOPs.";
   if (!hasLevel(frame, VIEWS[name].level)) return levelWords(VIEWS[name]);
   if (name === "time" && record !== "off") return "This run was recorded, so it has no times.";
   return frame.lacks.includes(name) ? "This run has no data for this view." : "";

@@ -94,6 +94,10 @@ function causeWords({ a, b }: Split, facts: RunFacts): string {
   const canvas = same
     ? "Both lanes had the same canvas at this choice"
     : differingCanvas(mine, theirs);
+  const foreign = [a, b].filter(({ lane }) => lane.foreign).map(({ lane }) => lane);
+  if (foreign.length) {
+    return `${canvas}. The file of lane ${namesOf(foreign)} does not say how this row was computed.`;
+  }
   if (!plansOf(facts, "a") || !plansOf(facts, "b")) {
     return canvas + ". Press Record to see how the caches treated this row.";
   }

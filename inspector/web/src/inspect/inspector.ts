@@ -26,7 +26,7 @@ export class Inspector {
   readonly store: Store;
   readonly cursor = new Cursor((how) => this.moved(how));
   readonly panels: Partial<Record<ViewName, Panel>> = {};
-  readonly offline: boolean;
+  readonly offline: () => boolean;
   readonly onBranch: (branch: Branch) => void;
   readonly onRecord: (wish: RecordWish) => void;
   /** How the frames of the two lanes are matched at the moment. */
@@ -157,7 +157,7 @@ export class Inspector {
   private markEmpty(): void {
     const lanes = this.store.started.flatMap(({ name, start }) => {
       const frame = this.frames[name];
-      return frame ? [{ frame, record: start.record }] : [];
+      return frame ? [{ frame, record: start.record, lacks: start.lacks }] : [];
     });
     this.tabs.mark(emptyViews(lanes));
   }
@@ -289,8 +289,8 @@ export class Inspector {
       return unread && isMissing(unread) ? unread.missing : null;
     }
     if (hasLevel(frame, view.level)) return "";
-    const lacks = levelWords(view);
-    if (this.offline) return lacks;
+    const lacks = levelWords(view, store.lanes[this.cursor.now.lane].foreign);
+    if (this.offline()) return lacks;
     return lacks + " Press Record above to run it again, without timing, with the recorder on.";
   }
 
@@ -340,7 +340,7 @@ export class Inspector {
   private drawBar(): void {
     const { now } = this.cursor;
     const { frame } = this;
-    this.find("level").textContent = recordWords(this.store, this.frames, this.offline);
+    this.find("level").textContent = recordWords(this.store, this.frames, this.offline());
     for (const name of LANES) {
       const key = this.find<HTMLButtonElement>("lane-" + name);
       key.setAttribute("aria-pressed", String(now.lane === name));

@@ -43,5 +43,5 @@ export interface InspectorOptions {
   /** Whether a recorded example is shown of which the reader has seen nothing yet but the end. */
   atRest: () => boolean;
   /** The page is a replay file: nothing can be recorded. */
-  offline: boolean;
+  offline: () => boolean;
 }

@@ -114,6 +114,9 @@ function earliestToken(a: Lane, b: Lane, { step }: Parting): string[] {
 
 function partingCause({ step }: Parting, lanes: readonly Lane[], facts: RunFacts): string {
   const same = "Before that step both lanes had the same canvas";
+  const foreign = lanes.filter((lane) => lane.foreign);
+  if (foreign.length)
+    return `${same}. The file of lane ${namesOf(foreign)} does not say what was computed in it.`;
   if (!lanes.every(({ name }) => plansOf(facts, name)))
     return `${same}. Record and probe that step to see which layer erred in it.`;
   const spared = lanes.filter((lane) => reusedBefore(facts, lane.name, step - lane.before));

@@ -34,9 +34,11 @@ export function rowReason(
   if (!hasPlans(frame)) {
     const own = inspector.store.lanes[lane];
     const row = own.rows.at(cell.step);
+    if (own.foreign)
+      return "Another engine decoded this run; its file does not say which rows were computed.";
     const name = `step ${own.stepNumber(cell.step)}`;
     const known = row ? unrecordedWords(row, name, frame.positions) : "";
-    return inspector.offline ? known : known + " Press Record in the inspector to see why.";
+    return inspector.offline() ? known : known + " Press Record in the inspector to see why.";
   }
   const why = get({ view: "why" });
   const token = get(tokenRows(cell.position));

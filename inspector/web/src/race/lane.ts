@@ -54,6 +54,11 @@ export class Lane {
     return this.start?.before ?? 0;
   }
 
+  /** Whether another engine decoded it, so that its rows, forwards and FLOPs are not known. */
+  get foreign(): boolean {
+    return this.start?.lacks.includes("costs") ?? false;
+  }
+
   /** The number of the step of a row, from 1, counted with the steps before a branch. */
   stepNumber(row: number): number {
     return this.before + row + 1;

@@ -24,7 +24,12 @@ export interface LaneStart {
   model: string;
   environment: string;
   memory: string;
+  /** What a run of another engine does not know; empty for a run of this one. */
+  lacks: readonly Lack[];
 }
+
+/** What is unknown of a run: rows, forwards and FLOPs of its steps, or their times. */
+export type Lack = "costs" | "times";
 
 /**
  * One step: number, block, kind, rows, forwards, masks left, milliseconds, and the committed
@@ -62,6 +67,8 @@ export interface Summary {
   first_divergence: number | null;
   same_text: boolean | null;
   same_answer: boolean | null;
+  /** Why the tokens of the lanes are not compared; empty if they are. */
+  apart: string;
 }
 
 /** Progress of something that is waited for: bytes loaded, or runs in a queue. */

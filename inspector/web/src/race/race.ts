@@ -70,7 +70,7 @@ export class Race {
       onRecord: (wish) => this.ask("record", wish),
       align: () => this.transport.mode,
       atRest: () => this.main && this.store.state === "example" && this.transport.follow,
-      offline: component.props.offline ?? false,
+      offline: () => (component.props.offline ?? false) || this.store.foreign,
     });
     this.card = new TokenCard(this.inspector, ({ lane, place }) => {
       this.lanes[lane].grid.focus(place);
@@ -278,7 +278,8 @@ export class Race {
     const { store, inspector } = this;
     const { lane } = inspector.cursor.pinned;
     inspector.cursor.settle({ step: Math.max(frames[lane] - 1, 0) });
-    for (const key of this.recordKeys()) key.disabled = store.busy || !store.started.length;
+    for (const key of this.recordKeys())
+      key.disabled = store.busy || store.foreign || !store.started.length;
     if (!store.live && store.state !== "recording") inspector.refresh(store.version);
     inspector.draw();
     this.focus.check();

@@ -10,7 +10,7 @@ import type { Frames, Store } from "./store.ts";
 export const STATES: Record<string, string | undefined> = {
   empty: "There is no recorded example. Press Run to start a race.",
   example: "Recorded example",
-  imported: "Imported traces: nothing is computed, the times are those in the file",
+  imported: "Imported: nothing is computed; times, if there are any, are those in the files",
   queued: "Waiting for a place …",
   starting: "Starting …",
   running: "Running: the lane with the smaller time takes the next step",
@@ -44,6 +44,7 @@ function progress(store: Store, frames: Frames): string {
 }
 
 function comparison(found: Summary): string {
+  if (found.apart) return found.apart;
   const rules = unequalRules(found);
   if (found.speedup === null) return rules;
   const text = found.text_speedup ? "; up to the end of the text " + ratio(found.text_speedup) : "";
@@ -127,7 +128,7 @@ export function stats(lane: Lane, frame: number, timed: boolean): [string, strin
   const rate = spent ? (lane.tokensBeforeEnd(frame) / spent) * 1000 : null;
   return [
     ["Masks left", number(lane.masksLeft(frame))],
-    ["Forwards", number(lane.forwards[frame])],
+    ["Forwards", lane.foreign ? "–" : number(lane.forwards[frame])],
     ["Time", timed ? duration(spent) : "–"],
     ["Per step", frame && timed ? (spent / frame).toFixed(1) + " ms" : "–"],
     ["Text tokens/s", number(rate, rate !== null && rate >= 100 ? 0 : 1)],
@@ -141,6 +142,7 @@ export function pill(lane: Lane, frame: number): string {
   if (lane.end && frame === count) return endWords(lane.end.reason, lane.before + count);
   if (!frame) return "not started";
   const row = lane.rows[frame - 1];
+  if (lane.foreign) return `step ${frame}`;
   return `step ${lane.before + frame} · ${KINDS[row.kind]} step · ${plural(row.rows, "row")}`;
 }
 
@@ -182,10 +184,23 @@ export function standingWords(store: Store): string {
 export function measuredWords(store: Store): string {
   const start = store.started.at(0)?.start;
   if (!start) return "";
+  if (store.foreign) return foreignWords(store);
   const how = store.timed ? "Measured by the engine's own clock on " : "Recorded, not timed, on ";
   const end = store.timed ? ", without drawing." : ".";
   const memory = start.memory ? " " + start.memory + "." : "";
   return "Model " + start.model + ". " + how + start.environment + end + memory;
+}
+
+/** Which models and machines the files of other engines name. */
+function foreignWords(store: Store): string {
+  const lanes = store.started.map(({ name, start, foreign }) => {
+    const model = start.model || "not named";
+    const times = start.lacks.includes("times") ? "no times" : "times as in the file";
+    const by = foreign ? "another engine" : "this engine";
+    const where = start.environment ? " on " + start.environment : "";
+    return `Lane ${name.toUpperCase()}: model ${model}, decoded by ${by}${where}, ${times}.`;
+  });
+  return lanes.join(" ");
 }
 
 /** What of a run is recorded and, unless the page is a replay file, how to record more. */
@@ -195,6 +210,7 @@ export function recordWords(
   offline: boolean,
 ): string {
   const levels = store.started.map((lane) => frames[lane.name]?.level);
+  if (store.foreign) return "A lane was decoded by another engine, so it cannot be recorded here.";
   const kept = keptWords(levels.find(Boolean));
   if (offline) return kept;
   return (

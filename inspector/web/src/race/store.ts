@@ -111,7 +111,14 @@ export class Store {
 
   /** Whether the times of the run may be shown. */
   get timed(): boolean {
-    return this.started.every((lane) => !["layers", "probe"].includes(lane.start.record));
+    return this.started.every(
+      ({ start }) => !["layers", "probe"].includes(start.record) && !start.lacks.includes("times"),
+    );
+  }
+
+  /** Whether another engine decoded a lane, so that the race cannot be run again here. */
+  get foreign(): boolean {
+    return this.started.some((lane) => lane.foreign);
   }
 
   /** For each started lane, the value of every frame on the axis of alignment. */

@@ -105,8 +105,8 @@ export class TokenCard {
     write(this.why, reason ?? "Reading …");
     write(this.on, `Branch from before step ${lane.stepNumber(step)}`);
     this.on.disabled = this.again.disabled = inspector.store.busy;
-    this.on.hidden = inspector.offline;
-    this.again.hidden = inspector.offline || !this.decoded(step);
+    this.on.hidden = inspector.offline();
+    this.again.hidden = inspector.offline() || !this.decoded(step);
     this.move(cell);
   }
 

@@ -63,6 +63,11 @@ export const compare: View = {
       return;
     }
     const [a, b] = started;
+    const apart = inspector.store.summary?.apart ?? "";
+    if (apart) {
+      panel.say(apart + " The numbers of each lane are under the lanes.");
+      return;
+    }
     showLines(panel, "aligned", "ds-room ds-wide", [
       `The lanes above are aligned ${ALIGNED[inspector.align()]}. The replay bar changes the alignment.`,
     ]);
@@ -185,7 +190,8 @@ function drawTable(panel: Panel, a: StartedLane, b: StartedLane): void {
   const branch = store.parent
     ? "Lane B continues from a step of lane A. Its numbers cover only the steps after the branch. "
     : "";
-  const times = store.timed ? "" : "Recorded runs show no times.";
+  const untimed = store.foreign ? "A lane has no times." : "Recorded runs show no times.";
+  const times = store.timed ? "" : untimed;
   node.replaceChildren(table, make("p", "ds-room", branch + times));
   node.tabIndex = 0;
   node.role = "region";

@@ -283,7 +283,7 @@ function drawLack(panel: Panel, recorded: boolean): void {
   write(
     note,
     "This run has the result of each step, but not the verdict on each token: the verdicts after the first mismatch, both probabilities and the guider's own tokens are missing. " +
-      (panel.inspector.offline ? "" : how),
+      (panel.inspector.offline() ? "" : how),
   );
 }
 

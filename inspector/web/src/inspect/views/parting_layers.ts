@@ -96,7 +96,7 @@ function keys(
     });
     return [open];
   }
-  if (inspector.offline) return [];
+  if (inspector.offline()) return [];
   const record = playKey(`Record and probe step ${found.step + 1}`, "probe");
   record.disabled = inspector.store.busy;
   const before = lanes.flatMap((lane, i) =>

@@ -87,7 +87,8 @@ function laneHead(
   const { x, y, width } = box;
   const masks = lane.masksLeft(frame);
   const time = store.timed ? duration(lane.clock[frame]) : "";
-  const facts = [time, plural(lane.forwards[frame], "forward"), plural(masks, "mask") + " left"];
+  const forwards = lane.foreign ? "" : plural(lane.forwards[frame], "forward");
+  const facts = [time, forwards, plural(masks, "mask") + " left"];
   const title = fitted(visible(lane.start.title), width - 40, bold, measure);
   const share = lane.at.length ? 1 - masks / lane.at.length : 0;
   return [

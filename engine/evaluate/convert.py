@@ -1,0 +1,57 @@
+"""Convert a run of another engine into a `driftscope-run` file.
+
+Known are the trajectories of d3LLM and the pages of dLLM-RL's trace viewer
+(engine/trace/foreign/README.md). With a tokenizer, token ids get their texts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from engine.core.command_line import command_parser
+from engine.core.files import atomic_file
+from engine.models.loading.checkpoint import CheckpointError
+from engine.models.tokenizer import Tokenizer
+from engine.trace.foreign.document import ForeignRun, read_run
+from engine.trace.foreign.reader import as_document, parsed
+
+
+def converted(path: Path, sample: int | None, folder: Path | None) -> dict[str, Any]:
+    """The document of a run in a file, with the texts of a tokenizer's folder if one is given.
+
+    `sample` counts the runs of a file from 1. Raises ValueError, CheckpointError or OSError.
+    """
+    document = as_document(parsed(path.read_bytes()), sample)
+    if document is None:
+        raise ValueError(f"file: {path.name} has none of the known formats")
+    run = read_run(document)
+    return document if folder is None else document | _texts(run, Tokenizer(folder))
+
+
+def _texts(run: ForeignRun, tokenizer: Tokenizer) -> dict[str, Any]:
+    """The fields of the texts and of the end of text of a run of ids."""
+    ids = [token for token in run.tokens if isinstance(token, int)]
+    if len(ids) < len(run.tokens):
+        raise ValueError("tokenizer: the file has texts already; leave the option out")
+    pieces = {i: tokenizer.piece(i).decode(errors="replace") for i in ids}
+    ends = run.end_tokens or tuple(i for i in tokenizer.stop_ids if i in pieces)
+    return {"vocabulary": {str(i): pieces[i] for i in sorted(pieces)}, "end_tokens": list(ends)}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    parser = command_parser("convert", __doc__)
+    parser.add_argument("file", type=Path, metavar="FILE", help="the other engine's file")
+    parser.add_argument("--out", type=Path, required=True, help="the file to write (.json)")
+    parser.add_argument("--sample", type=int, help="which run of the file, from 1")
+    parser.add_argument("--tokenizer", type=Path, help="a checkpoint's folder, for token texts")
+    args = parser.parse_args(arguments)
+    try:
+        document = converted(args.file, args.sample, args.tokenizer)
+        with atomic_file(args.out) as file:
+            file.write(json.dumps(document, ensure_ascii=False).encode())
+    except (ValueError, OSError, CheckpointError) as error:
+        raise SystemExit(f"error: {error}") from None

@@ -1,0 +1,1 @@
+"""Foreign runs: runs that another engine decoded, read from JSON and made into traces."""

@@ -1,0 +1,36 @@
+"""JSON of unknown origin: duplicate names, NaN and deep nesting are errors that say so."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def load(text: str | bytes) -> Any:
+    """The value of a JSON text.
+
+    Raises ValueError with the remedy for text that is no JSON, a name that an object has twice,
+    NaN and infinity, which JSON does not have, and lists nested deeper than Python reads.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
+    except RecursionError:
+        raise ValueError("file: nested too deep; a run needs four levels") from None
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise ValueError(f"file: no JSON ({error.msg}, {place}); export it again") from None
+    except UnicodeDecodeError:
+        raise ValueError("file: no UTF-8 text; save it as UTF-8") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice[:60]!a}: given twice in one object; keep one of them")
+    return found
+
+
+def _constant(name: str) -> Any:
+    raise ValueError(f"{name}: JSON has no such number; write null for an unknown value")
