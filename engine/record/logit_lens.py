@@ -54,6 +54,11 @@ def read_lens(
     return LogitLens(positions, ids, probs, token_probs)
 
 
+def rows_at_a_time(vocab: int) -> int:
+    """How many rows of logits over so many tokens are computed at a time."""
+    return max(MAX_LOGITS // vocab, 1)
+
+
 def _best(adapter: ModelAdapter, h: Tensor, known: Tensor) -> tuple[Tensor, ...]:
     """`_read` without the probability of another token."""
     return _read(adapter, h, known, torch.zeros_like(known, dtype=torch.long))
@@ -61,7 +66,7 @@ def _best(adapter: ModelAdapter, h: Tensor, known: Tensor) -> tuple[Tensor, ...]
 
 def _read(adapter: ModelAdapter, h: Tensor, known: Tensor, token: Tensor) -> tuple[Tensor, ...]:
     """Best ids int32, their codes and those of `token` uint8, [n] each, of hidden rows [n, D]."""
-    size = max(MAX_LOGITS // adapter.info.vocab_size, 1)
+    size = rows_at_a_time(adapter.info.vocab_size)
     parts = []
     for rows, tokens in zip(h.split(size), token.split(size), strict=True):
         z = upcast(adapter.logits(rows[None])[0])

@@ -124,3 +124,5 @@ def test_a_run_without_a_lens_says_what_to_press(app, lasting_page, lanes, tmp_p
     note = race.page.locator(f"{BOX} .ds-view[data-view=lens] .ds-note")
     note.wait_for()
     assert "Record and probe" in note.inner_text()
+    assert [error for error in race.watch.errors if "404" not in error] == []
+    race.watch.errors.clear()  # the answer without a lens, of which the browser writes an error
