@@ -7,6 +7,7 @@ whose logits are wanted, fewer in each step.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -21,6 +22,7 @@ from engine.models.base import ModelAdapter
 from engine.models.flops import FlopCounter
 
 UnreadRows = Literal["drop", "shadow", "full"]
+LayerObserver = Callable[[int, Tensor, Rows], None]  # layer, residual stream after it, its rows
 
 
 class ResidualStream(NamedTuple):
@@ -37,7 +39,8 @@ class ForwardPass:
     `canvas` [B, T] ids; `pad_mask` [B, T] bool is True at real positions, None if all are;
     `counter` counts the FLOPs. `unread` is the treatment of planned rows that neither this step nor
     a later one reads: `drop` does not compute them, `shadow` computes them separately for hooks on
-    the adapter, `full` computes them like all others.
+    the adapter, `full` computes them like all others. `observe` is called after each layer; later
+    layers do not change the tensor that it gets.
     """
 
     adapter: ModelAdapter
@@ -48,6 +51,7 @@ class ForwardPass:
     pad_mask: Tensor | None
     counter: FlopCounter
     unread: UnreadRows = "drop"
+    observe: LayerObserver | None = None
 
     def begin(self) -> ResidualStream:
         """All layers but the last; independent of the logits that are wanted."""
@@ -84,6 +88,8 @@ class ForwardPass:
         h = _layer_output(probe, computed, take(stream.h, local_rows(stream.rows, probe.out)))
         if self.unread == "shadow" and computed is not layer_plan:
             _compute_for_hooks(probe, layer_plan)
+        if self.observe is not None:
+            self.observe(layer, h, probe.out)
         return ResidualStream(h, probe.out)
 
     @cached_property
@@ -106,13 +112,14 @@ def forward(
     logit_rows: Rows,
     counter: FlopCounter | None = None,
     unread: UnreadRows = "drop",
+    observe: LayerObserver | None = None,
 ) -> Tensor:
     """Raw logits [B, n, V] of the hidden rows `logit_rows`, a subset of `plan.rows`.
 
     The arguments are those of `ForwardPass`.
     """
     counter = counter or FlopCounter(adapter.info)
-    step = ForwardPass(adapter, store, policy, plan, canvas, pad_mask, counter, unread)
+    step = ForwardPass(adapter, store, policy, plan, canvas, pad_mask, counter, unread, observe)
     return step.finish(step.begin(), logit_rows)
 
 

@@ -99,7 +99,8 @@ class RunSpec:
         choices=("off", "steps", "layers", "probe"),
         label="Recording",
         help="steps: each step's plan and candidates; layers: also the drift of every row; probe: "
-        "also an exact forward beside some steps. Times are comparable at off and steps only.",
+        "also an exact forward beside some steps, and what each layer of both would predict. Times "
+        "are comparable at off and steps only.",
     )
     probe_steps: int = knob(
         8,

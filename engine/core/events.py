@@ -18,6 +18,8 @@ GUIDED = (  # fields of GuidedStep that are the columns of a trace's guided_coun
 )  # fmt: skip
 SITES = ("k", "v", "attn", "ffn")
 QUANTITIES = (*SITES, "q0")  # q0: the query of head 0
+PROBABILITY_SCALE = 254  # a probability's code uint8 is the probability times this, rounded
+NOT_COMPUTED = 255  # the code in place of a probability that was not computed
 REASONS = ("done", "stopped", "failed", "memory")  # memory: out of memory
 
 
@@ -153,6 +155,28 @@ class RecordedCells:
 
 
 @dataclass(frozen=True, slots=True)
+class LogitLens:
+    """What each layer of a probed step would predict for the answer (nostalgebraist, 2020).
+
+    The hidden state after each layer goes through the final norm and the head; the mask is no
+    candidate, and guidance and rules for the end of text are not applied. `positions` [N] int32
+    rise: those of the answer that are recorded. Of the run's own pass (0) and of the exact forward
+    (1): `ids` [2, L, N] int32 is the best token after each layer, `probs` [2, L, N] uint8 the code
+    of its probability and `token_probs` [2, L, N] uint8 that of the token which is best after the
+    last layer of the exact forward.
+
+    A row that is reused in a layer still has a hidden state, with stale branch outputs added. One
+    that did not enter the forward has none, and after the last layer only rows have one whose
+    logits the step reads: their codes are NOT_COMPUTED, and their ids 0.
+    """
+
+    positions: np.ndarray
+    ids: np.ndarray
+    probs: np.ndarray
+    token_probs: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeStep:
     """A step compared with an exact forward on the same canvas (level `probe`).
 
@@ -160,7 +184,8 @@ class ProbeStep:
     between the value that the step used and the exact one, 255 for rows that took no part; `moved`,
     the same for the value last computed before the step, 255 if there was none. Of the `positions`
     [n] int32 with logits, by raw logits: `tv` [n] float32 is the total variation between both
-    predictions, `top` [n, 2] int32 the best id of the run and of the exact forward.
+    predictions, `top` [n, 2] int32 the best id of the run and of the exact forward. `lens` is None
+    if no position of the answer is recorded.
     """
 
     error: np.ndarray
@@ -168,6 +193,7 @@ class ProbeStep:
     positions: np.ndarray
     tv: np.ndarray
     top: np.ndarray
+    lens: LogitLens | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,7 +209,7 @@ class Denoiser:
         rows, extra = view.logit_rows, recorder.extra_rows(view, plan)
         wanted = rows if extra is None else torch.cat((rows, extra), 1)
         unread = recorder.unread if extra is None else "full"
-        z = branch.forwards(plan, canvas, self.pad_mask, wanted, counter, unread)
+        z = branch.forwards(plan, canvas, self.pad_mask, wanted, counter, unread, recorder.observe)
         if extra is not None:
             recorder.receive_logits(view, z[:, rows.shape[1] :].clone())
         return plan, z[:, : rows.shape[1]]

@@ -11,18 +11,20 @@ import torch
 from torch import Tensor
 
 from engine.cache.base import RunInfo, StepPlan, StepView
-from engine.cache.forward import forward
+from engine.cache.forward import LayerObserver, forward
 from engine.cache.methods.none import NoCache
 from engine.cache.store import ActivationStore
 from engine.config.narrowing import Narrowing
+from engine.core.device import upload
 from engine.core.drift_codes import NOT_EVALUATED
-from engine.core.events import SITES, ProbeStep, Recording, Similarity
+from engine.core.events import SITES, LogitLens, ProbeStep, Recording, Similarity
 from engine.core.rows import Rows, to_mask
 from engine.models.base import ModelAdapter
 from engine.models.ops import upcast
 from engine.record.last_values import cosine_distance, encode_drift
 from engine.record.layer_hooks import LayerHooks
 from engine.record.layer_recorder import EVERYTHING, LayerRecorder
+from engine.record.logit_lens import HiddenStates, read_lens
 from engine.record.notes import ForwardNotes
 from engine.unmask.base import Candidates
 
@@ -50,6 +52,7 @@ class ProbeRecorder(LayerRecorder):
         self._parts_probed = 0
         self._masks_at_start: int | None = None
         self._canvas: Tensor | None = None
+        self._hidden: HiddenStates | None = None
 
     def begin(self, view: StepView) -> None:
         """Copy the canvas if the step is to be compared."""
@@ -58,6 +61,7 @@ class ProbeRecorder(LayerRecorder):
         due = view.step in self._chosen if self._chosen else self._evenly_due(view)
         self._canvas = view.canvas[:1].clone() if due else None
         self._hooks.keep_logits = due
+        self.observe = self._hidden = self._hidden_states(view) if due else None
 
     def _evenly_due(self, view: StepView) -> bool:
         """Whether the step begins another part of the tokens."""
@@ -84,7 +88,8 @@ class ProbeRecorder(LayerRecorder):
         sites = [SITES[i] for i in self._cells.sites]
         before = {site: self._last.values[site].clone() for site in sites}
         recording = super().record(view, plan, logits, candidates)
-        exact, expected = self._exact(view, self._canvas, sites)
+        hidden = self._hidden_states(view)
+        exact, expected = self._exact(view, self._canvas, sites, hidden)
         error = self._distances(self._last.values, exact)
         participating = _participating(view, plan)[:, self._positions]
         for place, site in enumerate(self._cells.sites):
@@ -100,12 +105,14 @@ class ProbeRecorder(LayerRecorder):
             positions=recording.positions,
             tv=tv.clamp_max(1).float().cpu().numpy(),
             top=top.cpu().numpy().astype(np.int32),
+            lens=self._lens(view, self._hidden, hidden),
         )
+        self.observe = self._hidden = None
         return replace(recording, probe=probe)
 
     def finish(self) -> Similarity | None:
         """As level `layers`."""
-        self._canvas = None
+        self._canvas = self.observe = self._hidden = None
         return super().finish()
 
     def _distances(self, values: Mapping[str, Tensor], exact: Mapping[str, Tensor]) -> np.ndarray:
@@ -113,8 +120,37 @@ class ProbeRecorder(LayerRecorder):
         distances = [cosine_distance(values[site], exact[site]) for site in exact]
         return encode_drift(torch.stack(distances)[..., self._positions]).cpu().numpy()
 
+    def _lens_positions(self, run: RunInfo) -> np.ndarray:
+        """The recorded positions of the answer, int32."""
+        assert self._cells is not None
+        recorded = self._cells.positions
+        found: np.ndarray = recorded[recorded >= run.prompt_length]
+        return found
+
+    def _hidden_states(self, view: StepView) -> HiddenStates | None:
+        """An observer of the rows that predict the recorded answer; None if there are none."""
+        assert self._hooks is not None
+        positions, run = self._lens_positions(view.run), view.run
+        if not len(positions):
+            return None
+        rows = np.maximum(positions - run.info.logit_shift, 0).astype(np.int64)
+        return HiddenStates(upload(rows, self._hooks.device), run.length)
+
+    def _lens(
+        self, view: StepView, own: HiddenStates | None, exact: HiddenStates | None
+    ) -> LogitLens | None:
+        """The lens of the step, from the hidden states of both passes."""
+        assert self._hooks is not None
+        if own is None or exact is None:
+            return None
+        return read_lens(self._hooks.inner, own, exact, self._lens_positions(view.run))
+
     def _exact(
-        self, view: StepView, canvas: Tensor, sites: Sequence[str]
+        self,
+        view: StepView,
+        canvas: Tensor,
+        sites: Sequence[str],
+        observe: LayerObserver | None,
     ) -> tuple[dict[str, Tensor], Tensor]:
         """Exact values [I, T, width] of every row by site, and the raw logits of the step."""
         assert self._hooks is not None
@@ -125,7 +161,7 @@ class ProbeRecorder(LayerRecorder):
         real = torch.from_numpy(_real(run))[None].to(hooks.device) if any(run.padding[:1]) else None
         logits = forward(
             cast(ModelAdapter, hooks), store, NoCache(), StepPlan(), canvas, real,
-            view.logit_rows[:1], unread="full",
+            view.logit_rows[:1], unread="full", observe=observe,
         )  # fmt: skip
         layers = self._cells.layers.tolist()
         values = {

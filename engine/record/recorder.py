@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from engine.cache.base import CachePolicy, LayerPlan, LayerProbe, StepPlan, StepView
-from engine.cache.forward import UnreadRows
+from engine.cache.forward import LayerObserver, UnreadRows
 from engine.cache.store import ActivationStore
 from engine.core.device import HostCopy, upload
 from engine.core.events import KINDS, SITES, Recording, Similarity
@@ -31,11 +31,14 @@ class Recorder:
         reads_tensors: whether it reads tensors of each step before the next, which rules out
             steps that run ahead.
         notes: what its proxies of policy and adapter note during a forward, None if nothing.
+        observe: called after each layer of the step that began; None if the recorder reads no
+            hidden states of it. An observed forward is not replayed.
     """
 
     unread: ClassVar[UnreadRows] = "drop"
     reads_tensors: ClassVar[bool] = False
     notes: ForwardNotes | None = None
+    observe: LayerObserver | None = None
 
     def wrap_policy(self, policy: CachePolicy) -> CachePolicy:
         """The policy to run: `policy`, or a proxy that observes it."""

@@ -13,6 +13,7 @@ from engine.config.spec import RunSpec
 from engine.generate.capture.capturers import WARM_UP_STEPS
 from engine.models.base import ModelInfo
 from engine.models.loading.memory_estimate import parameters, weights_bytes
+from engine.record.logit_lens import rows_at_a_time
 from engine.serve.memory_budget import dtype_of
 
 EFFICIENCY = 0.4  # assumed share of the published bandwidth and FLOPs that eager forwards reach
@@ -50,11 +51,23 @@ def forward_seconds(gpu: GpuSpec, info: ModelInfo, dtype: torch.dtype, rows: int
 
 
 def run_seconds(gpu: GpuSpec, spec: RunSpec, info: ModelInfo, plan: Mapping[str, Any]) -> float:
-    """The most seconds of a run with this plan (Session.plan), without savings by its cache."""
+    """The most seconds of a run with this plan (Session.plan), without savings by its cache.
+
+    A probed step adds an exact forward and the logit lens of both passes.
+    """
     rows = (plan["prompt_tokens"] or 0) + spec.gen_length
     one = forward_seconds(gpu, info, dtype_of(spec), rows) * (2 if spec.cfg_scale else 1)
     forwards = plan["max_forwards"] + WARM_UP_STEPS + plan["probe_forwards"]
-    return one * forwards * (RECORDING_FACTOR if spec.record in ("layers", "probe") else 1.0)
+    found = one * forwards * (RECORDING_FACTOR if spec.record in ("layers", "probe") else 1.0)
+    return found + plan["probe_forwards"] * lens_seconds(gpu, info, dtype_of(spec), spec.gen_length)
+
+
+def lens_seconds(gpu: GpuSpec, info: ModelInfo, dtype: torch.dtype, rows: int) -> float:
+    """Seconds of the logit lens of `rows` positions after every layer of two passes."""
+    table, heads = info.vocab_size * info.d_model, 2 * info.layers
+    parts = -(-rows // rows_at_a_time(info.vocab_size))
+    read = heads * parts * table * dtype.itemsize
+    return max(read / gpu.bandwidth, heads * 2 * rows * table / gpu.flops) / EFFICIENCY
 
 
 def start_seconds(info: ModelInfo, dtype: torch.dtype) -> float:

@@ -203,6 +203,8 @@ class Lane:
             ids.append(event.recording.top_ids.ravel())
             if event.recording.probe is not None:
                 ids.append(event.recording.probe.top.ravel())
+                if event.recording.probe.lens is not None:
+                    ids.append(event.recording.probe.lens.ids.ravel())
         event = replace(event, pieces=self._pieces(np.concatenate(ids)))
         if event.guided is None:
             return event

@@ -17,6 +17,7 @@ from engine.trace.schema import MAX_POSITIONS
 
 OWN_RECORDING = 1_500_000_000  # bytes that one run may record on one's own machine
 CANDIDATE_BYTES = 8 + 8 * TOP_CANDIDATES  # step and position, ids and probabilities
+LENS_BYTES = 2 * (4 + 1 + 1)  # both passes: best id, its probability and that of the token
 AUTO = "auto"  # may spread a model over disks too, which is slow
 
 
@@ -62,8 +63,9 @@ class Limits:
 def recorded_bytes(spec: RunSpec, info: ModelInfo, tokens: int, forwards: int) -> int:
     """Bytes that the recorder keeps of a run of so many forwards over a prompt of `tokens` tokens.
 
-    Plans and candidates from level `steps` on, drifts and similarities from `layers` on. Raises
-    ValueError naming the field of the narrowing that does not fit the run.
+    Plans and candidates from level `steps` on, drifts and similarities from `layers` on, errors and
+    the logit lens at level `probe`. Raises ValueError naming the field of the narrowing that does
+    not fit the run.
     """
     length = tokens + spec.gen_length
     cells = spec.narrowing.cells(info.layers, length, spec.gen_length)
@@ -79,7 +81,8 @@ def recorded_bytes(spec: RunSpec, info: ModelInfo, tokens: int, forwards: int) -
         compared = -(-forwards // -(-forwards // MAX_STEPS))
         groups = 1 + min(spec.blocks, MAX_BLOCKS)
         kept += compared * (compared + 1) * len(cells.layers) * groups
-    return kept + spec.max_probes(forwards) * rows * 2 * len(cells.sites)
+    lens = info.layers * int((cells.positions >= tokens).sum()) * LENS_BYTES
+    return kept + spec.max_probes(forwards) * (rows * 2 * len(cells.sites) + lens)
 
 
 def recording_problem(spec: RunSpec, info: ModelInfo, tokens: int, forwards: int, most: int) -> str:

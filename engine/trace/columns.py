@@ -89,6 +89,9 @@ def _recording(found: Recording, step: int) -> dict[str, np.ndarray]:
 def _probed(found: ProbeStep, step: int, row: int) -> dict[str, np.ndarray]:
     new = {"probe_error": found.error[None], "probe_moved": found.moved[None]}
     new["probe_step"] = np.array([step], np.int32)
+    if found.lens is not None:
+        new |= {"lens_id": found.lens.ids[None], "lens_prob": found.lens.probs[None]}
+        new |= {"lens_token_prob": found.lens.token_probs[None]}
     new["probe_row"] = np.full(len(found.positions), row, np.int32)
     return new | {"probe_position": found.positions, "probe_tv": found.tv, "probe_top": found.top}
 

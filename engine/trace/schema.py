@@ -1,11 +1,12 @@
-"""The arrays of a trace, schema version 4, and the check of arrays read from a file.
+"""The arrays of a trace, schema version 5, and the check of arrays read from a file.
 
 Dimensions: S steps, T positions, C commits, P pieces of Z bytes, L layers, N candidates of K
 tokens; D steps with the drifts of I layers, O quantities (F of them sites) and B positions; X
 steps in Y = X (X + 1) / 2 pairs (j <= i), G groups of positions; E probed steps with M rows of
-logits; U guided steps, J drafted tokens, H guider tokens, Q guider pieces of V bytes. R, A and U
-are S, or 0 if not recorded; W is ceil(T / 8). Arrays that were not recorded are empty. Codes are
-those of engine.core.drift_codes; the events describe the values.
+logits, and `lens` probed steps with a logit lens of `answer` positions; U guided steps, J drafted
+tokens, H guider tokens, Q guider pieces of V bytes. R, A and U are S, or 0 if not recorded; `lens`
+is E or 0; W is ceil(T / 8). Arrays that were not recorded are empty. Codes are those of
+engine.core.drift_codes; the events describe the values.
 """
 
 from __future__ import annotations
@@ -80,12 +81,17 @@ SCHEMA: dict[str, tuple[str, tuple[str, ...]]] = {
     "recorded_layer": ("int32", ("I",)),  # from 0, as the other three
     "recorded_quantity": ("int32", ("O",)),  # index into events.QUANTITIES
     "recorded_position": ("int32", ("B",)),
+    "lens_position": ("int32", ("answer",)),
+    "lens_id": ("int32", ("lens", "2", "L", "answer")),  # best id after each layer; see LogitLens
+    "lens_prob": ("uint8", ("lens", "2", "L", "answer")),  # code of its probability
+    "lens_token_prob": ("uint8", ("lens", "2", "L", "answer")),  # of the exact pass's last best id
 }
 _NAMES = tuple(SCHEMA)
 ADDED_AFTER = {  # fields added after a version
     1: _NAMES[_NAMES.index("planned") :],
     2: _NAMES[_NAMES.index("guided_count") :],
     3: _NAMES[_NAMES.index("drift_step") :],
+    4: _NAMES[_NAMES.index("lens_position") :],
 }
 OLD_PARTS = 5  # number of events.PARTS up to version 2
 FIXED = {
@@ -94,7 +100,7 @@ FIXED = {
 }  # fmt: skip
 RISING = (
     "similarity_step", "probe_step", "drift_step", "recorded_layer", "recorded_quantity",
-    "recorded_position",
+    "recorded_position", "lens_position",
 )  # fmt: skip
 RANKS = 6  # guider_rank: 0 is the first choice, 5 the sixth or a later one
 MAX_POSITIONS = 16_384
@@ -151,6 +157,8 @@ def _check_sizes(sizes: dict[str, int]) -> None:
         raise ValueError("trace: plan does not fit the steps and positions")
     if sizes["D"] and not (sizes["I"] and sizes["O"] and sizes["B"]):
         raise ValueError("trace: drift does not fit the recorded layers, quantities and positions")
+    if sizes["lens"] not in (0, sizes["E"]) or bool(sizes["lens"]) != bool(sizes["answer"]):
+        raise ValueError("trace: lens_id does not fit probe_step and lens_position")
     if sizes["Y"] != sizes["X"] * (sizes["X"] + 1) // 2:
         raise ValueError("trace: similarity does not fit similarity_step")
 
@@ -172,6 +180,7 @@ def _check_ranges(arrays: dict[str, np.ndarray], sizes: dict[str, int], vocab: i
         "guider_end": MAX_ID, "guider_rank": RANKS, "guider_top": MAX_ID,
         "drift_step": steps, "recorded_layer": sizes["L"],
         "recorded_quantity": len(QUANTITIES), "recorded_position": positions,
+        "lens_position": positions, "lens_id": vocab,
         "guider_piece_id": MAX_ID, "guider_piece_end": sizes["V"] + 1,
     }  # fmt: skip
     for name, bound in bounds.items():

@@ -19,10 +19,13 @@ from engine.core import drift_codes
 from engine.core.drift_codes import NOT_EVALUATED
 from engine.core.events import (
     KINDS,
+    NOT_COMPUTED,
     PARTS,
+    PROBABILITY_SCALE,
     QUANTITIES,
     SITES,
     Event,
+    LogitLens,
     ProbeStep,
     Recording,
     RunFinished,
@@ -224,7 +227,30 @@ class _Run:
         tv = self._random.beta(1, 20, len(masked)).astype(np.float32)
         top = np.stack((ids[:, 0], ids[:, 0] + (tv > 0.1)), -1).astype(np.int32)
         places = np.ix_(self._cells.layers, self._cells.sites, self._cells.positions)
-        return ProbeStep(found[0][places], found[1][places], masked, tv, top)
+        errors = found[0][places], found[1][places]
+        return ProbeStep(*errors, masked, tv, top, self._lens(masked, top))
+
+    def _lens(self, masked: np.ndarray, top: np.ndarray) -> LogitLens | None:
+        """Each token is best from some layer on, in the run's pass a little later."""
+        positions = self._cells.positions[self._cells.positions >= self._prompt]
+        if not len(positions):
+            return None
+        canvas, drawn = self._canvas[positions], self._random.integers(0, MASK, len(positions))
+        best = np.tile(np.where(canvas == MASK, drawn, canvas), (2, 1))
+        places = np.searchsorted(positions, masked[np.isin(masked, positions)])
+        best[:, places] = top[np.isin(masked, positions)].T
+        depth = np.arange(1, self._layers + 1)[None, :, None] / self._layers
+        from_layer = self._random.uniform(0.2, 0.9, (1, 1, len(positions)))
+        sure = (depth - from_layer - np.array((0.05, 0)).reshape(2, 1, 1)).clip(-0.5, 0.5) + 0.5
+        sure[:, -1] = np.maximum(sure[:, -1], 0.51)
+        ids = np.where(sure > 0.5, best[:, None], self._random.integers(0, MASK, sure.shape))
+        same = np.where(best == best[1], sure[:, -1], 0.1)[:, None] * sure
+        codes = [np.round(share * PROBABILITY_SCALE).astype(np.uint8) for share in (sure, same)]
+        unread = ~np.isin(positions, masked)
+        for code in codes:
+            code[0, -1, unread] = NOT_COMPUTED
+        ids[0, -1, unread] = 0
+        return LogitLens(positions, ids.astype(np.int32), *codes)
 
     def _similarity(self) -> Similarity:
         """Cosines that fall with the steps between, in later layers more."""

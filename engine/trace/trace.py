@@ -240,6 +240,8 @@ class Trace:
         found = event.recording
         if found is not None and found.cells is not None:
             self._arrays |= columns.of_cells(found.cells)
+        if found is not None and found.probe is not None and found.probe.lens is not None:
+            self._arrays["lens_position"] = found.probe.lens.positions
         self._pieces |= event.pieces
         if event.guided is not None:
             self._guider_pieces |= event.guided.pieces

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import numpy as np
 
 from engine.core.drift_codes import NOT_EVALUATED
-from engine.core.events import QUANTITIES, SITES
+from engine.core.events import NOT_COMPUTED, PROBABILITY_SCALE, QUANTITIES, SITES
 from engine.trace.trace import Trace
 from inspector.slices import reduction
 from inspector.slices.fields import Fields, SliceError
 from inspector.slices.message import Cut
-from inspector.views import verdicts
-from inspector.views.candidates import NO_CANDIDATE, PROBABILITY_SCALE, best_probabilities, check
+from inspector.views import lens, verdicts
+from inspector.views.candidates import NO_CANDIDATE, best_probabilities, check
 from inspector.views.drift import check as check_drift
 from inspector.views.drift import drift_of
 from inspector.views.error import check as check_probed
@@ -92,6 +92,20 @@ def candidate_map(trace: Trace, fields: Fields) -> Cut:
     codes = best_probabilities(trace, high, wide)
     facts = {"no_data": NO_CANDIDATE, "scale": PROBABILITY_SCALE}
     return _reduced(fields, codes, (("steps", high), ("positions", wide)), "maximum", facts)
+
+
+def lens_map(trace: Trace, fields: Fields) -> Cut:
+    """Codes of the logit lens of a `probe` and a `pass`, layers by positions.
+
+    They are the probabilities `of` the `best` token, or of the exact pass's last best `token`.
+    """
+    lens.check(trace)
+    probe = fields.whole("probe", 0, len(trace.arrays()["lens_id"]))
+    of_pass = lens.PASSES.index(fields.choice("pass", lens.PASSES))
+    token = fields.choice("of", ("best", "token"), "best") == "token"
+    plane = lens.cells(trace, probe, of_pass, token)
+    facts = {"no_data": NOT_COMPUTED, "scale": PROBABILITY_SCALE}
+    return _map(fields, plane, ("layers", "positions"), "maximum", facts)
 
 
 def verdict_map(trace: Trace, fields: Fields) -> Cut:

@@ -33,6 +33,10 @@ SLICES: dict[str, dict[str, Part]] = {
         "recall": tables.error_recall, "bound": tables.error_bound,
         "predictions": tables.error_predictions,
     },
+    "lens": {
+        "facts": tables.lens_facts, "map": maps.lens_map, "ids": tables.lens_ids,
+        "layers": tables.lens_layers,
+    },
     "candidates": {"map": maps.candidate_map, "list": tables.candidate_list},
     "guider": {
         "facts": tables.guider_facts, "map": maps.verdict_map, "step": tables.guider_step,

@@ -10,9 +10,10 @@ from engine.core.drift_codes import NOT_EVALUATED
 from engine.core.events import QUANTITIES, SITES
 from engine.trace.trace import Trace
 from inspector.page_data.row_counts import count_above
+from inspector.page_data.tokens import pieces
 from inspector.slices.fields import Fields, SliceError
 from inspector.slices.message import Cut
-from inspector.views import candidates, error, guider, queries, schedule, similarity
+from inspector.views import candidates, error, guider, lens, queries, schedule, similarity
 from inspector.views.drift import check as check_drift
 from inspector.views.drift import drift_of
 from inspector.views.frame import frame_facts
@@ -164,6 +165,33 @@ def error_predictions(trace: Trace, fields: Fields) -> Cut:
     probe = fields.whole("probe", 0, len(arrays["probe_step"]))
     rows = np.flatnonzero(arrays["probe_row"] == probe)
     return Cut.of(error.predictions(trace, rows))
+
+
+def lens_facts(trace: Trace, fields: Fields) -> Cut:
+    """The probed steps of the logit lens, and how many of its tokens differ by layer."""
+    return Cut.of(lens.lens_facts(trace))
+
+
+def lens_layers(trace: Trace, fields: Fields) -> Cut:
+    """The layers at which the tokens of a `probe` are decided, and the last layer's tokens."""
+    found = lens.layers_of(trace, _lens_probe(trace, fields))
+    return Cut(found, {"pieces": pieces(trace.pieces, np.unique(found["final"]).tolist())})
+
+
+def lens_ids(trace: Trace, fields: Fields) -> Cut:
+    """The best tokens of a `probe` [2, L, n] at a window of the lens's positions (`token`)."""
+    probe = _lens_probe(trace, fields)
+    arrays = trace.arrays()
+    window = fields.window("token", len(arrays["lens_position"]))
+    found = arrays["lens_id"][probe, :, :, window]
+    facts = {"token_from": window.start, "token_to": window.stop}
+    return Cut({"ids": found}, facts | {"pieces": pieces(trace.pieces, np.unique(found).tolist())})
+
+
+def _lens_probe(trace: Trace, fields: Fields) -> int:
+    """The index of a probed step that has a logit lens."""
+    lens.check(trace)
+    return fields.whole("probe", 0, len(trace.arrays()["lens_id"]))
 
 
 def candidate_list(trace: Trace, fields: Fields) -> Cut:

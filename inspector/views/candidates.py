@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from engine.core.events import PROBABILITY_SCALE
 from engine.trace.trace import Trace
 from inspector.page_data.packing import pack_arrays
 from inspector.page_data.tokens import pieces
 
-PROBABILITY_SCALE, NO_CANDIDATE = 254, 255
+NO_CANDIDATE = 255
 
 
 def candidates(trace: Trace) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from inspector.views.drift import drift
 from inspector.views.error import error
 from inspector.views.frame import frame, plan
 from inspector.views.guider import guider
+from inspector.views.lens import lens
 from inspector.views.queries import queries
 from inspector.views.scatter import scatter
 from inspector.views.schedule import schedule
@@ -36,6 +37,7 @@ VIEWS: dict[str, View] = {
     "schedule": schedule,
     "queries": queries,
     "error": error,
+    "lens": lens,
     "similarity": similarity,
     "scatter": scatter,
     "guider": guider,

@@ -15,7 +15,7 @@ pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
 
 VIEWS = (
-    "drift", "similarity", "scatter", "schedule", "counts", "queries", "error", "compare",
+    "drift", "similarity", "scatter", "schedule", "counts", "queries", "error", "lens", "compare",
     "candidates",
 )  # fmt: skip
 # What the figures of a view have in their CSV files, the texts of its blocks, and the card.

@@ -10,7 +10,7 @@ from tests.support.browser import ROOT
 
 TERMS = {
     "row", "canvas", "lane", "step", "block", "drift", "probe", "refresh", "recompute", "reuse",
-    "frozen", "threshold", "nfe", "token-layer",
+    "frozen", "threshold", "nfe", "token-layer", "logit-lens",
 }  # fmt: skip
 STATIC = ROOT / "inspector" / "static"
 SOURCES = ROOT / "inspector" / "web" / "src"

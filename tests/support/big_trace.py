@@ -181,6 +181,7 @@ def _probes(rng, arrays, sizes, prompt):
     probes = np.unique(np.linspace(0, steps - 1, 8).astype(int))
     shape = (len(probes), layers, len(SITES), positions)
     rows = np.repeat(np.arange(len(probes)), positions - prompt)
+    lens = (len(probes), 2, layers, positions - prompt)
     return {
         "probe_step": probes,
         "probe_error": rng.integers(0, 256, shape, np.uint8),
@@ -189,6 +190,10 @@ def _probes(rng, arrays, sizes, prompt):
         "probe_position": np.tile(np.arange(prompt, positions), len(probes)),
         "probe_tv": rng.random(len(rows)),
         "probe_top": rng.integers(0, VOCABULARY, (len(rows), 2)),
+        "lens_position": np.arange(prompt, positions),
+        "lens_id": rng.integers(0, VOCABULARY, lens),
+        "lens_prob": rng.integers(0, 256, lens, np.uint8),
+        "lens_token_prob": rng.integers(0, 256, lens, np.uint8),
     }
 
 

@@ -7,13 +7,24 @@ import torch
 
 def reference_logits(model, canvas, pad_mask=None) -> torch.Tensor:
     """Logits [B, T, V] of a canvas [B, T]."""
-    info, x = model.info, model.embedding.weight[canvas]
+    return reference_lens(model, reference_hidden(model, canvas, pad_mask)[-1])
+
+
+def reference_lens(model, x) -> torch.Tensor:
+    """Logits [B, T, V] of hidden states [B, T, D]."""
+    return _norm(x, model.norm.weight) @ model.head.weight.T
+
+
+def reference_hidden(model, canvas, pad_mask=None) -> list[torch.Tensor]:
+    """The hidden states [B, T, D] after each layer."""
+    info, x, found = model.info, model.embedding.weight[canvas], []
     for layer in range(info.layers):
         block = model.block(layer)
         x = x + _reference_attention(info, block, _norm(x, block.attn_norm.weight), pad_mask)
         gate, up = (_norm(x, block.ff_norm.weight) @ block.gate_up.weight.T).split(info.ffn, -1)
         x = x + (gate * torch.sigmoid(gate) * up) @ block.down.weight.T
-    return _norm(x, model.norm.weight) @ model.head.weight.T
+        found.append(x)
+    return found
 
 
 def _norm(x, weight):

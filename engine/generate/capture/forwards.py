@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from engine.cache.base import CachePolicy, StepPlan
-from engine.cache.forward import ForwardPass, ResidualStream, UnreadRows
+from engine.cache.forward import ForwardPass, LayerObserver, ResidualStream, UnreadRows
 from engine.cache.store import ActivationStore
 from engine.core.rows import Rows, count
 from engine.generate.capture.capturers import Call, CaptureError, Capturer
@@ -122,11 +122,16 @@ class CapturedForwards:
         logit_rows: Tensor,
         counter: FlopCounter,
         unread: UnreadRows,
+        observe: LayerObserver | None = None,
     ) -> Tensor:
-        """Raw logits [B, n, V] of `logit_rows`; arguments as engine.cache.forward.forward."""
+        """Raw logits [B, n, V] of `logit_rows`; arguments as engine.cache.forward.forward.
+
+        An observed forward runs eagerly, in the shapes in which it would be captured.
+        """
         step = ForwardPass(
-            self._adapter, self._store, self._policy, plan, canvas, pad_mask, counter, unread
-        )
+            self._adapter, self._store, self._policy, plan, canvas, pad_mask, counter, unread,
+            observe,
+        )  # fmt: skip
         key_of = None if self._capturer is None else self._policy.speedups.capture_key
         capture_key = None if key_of is None else key_of(self._policy)
         stream = step.begin() if capture_key is None else self._begin(step, capture_key)
@@ -146,9 +151,10 @@ class CapturedForwards:
         self._known[key] = known
         while len(self._known) > MAX_FORWARDS:
             self._known.popitem(last=False)
-        if known is None and seen:
+        observed = step.observe is not None
+        if known is None and seen and not observed:
             return self._capture(key, inputs, step)
-        if known is None or known.replay is None:
+        if known is None or known.replay is None or observed:
             eager = inputs.on(step, inputs.tensors)
             return inputs.finish(step, eager.begin(), inputs.cost(eager.counter))
         for name, value in inputs.tensors.items():

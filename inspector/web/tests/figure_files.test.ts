@@ -81,3 +81,18 @@ test("a long title is broken between words", () => {
   const lines = wrapped("one two threefour five", 8, (text) => text.length);
   assert.deepEqual(lines, ["one two", "threefour", "five"]);
 });
+
+test("a heat map may have another column in its file", () => {
+  const rows = figureRows({
+    ...{ title: "", key: "", colour: () => [0, 0, 0], words: () => "" },
+    x: { name: "token", count: 2 },
+    y: { name: "layer", count: 1 },
+    value: (x) => x,
+    column: { name: "best token", text: (x) => (x ? "=1" : null) },
+  });
+  assert.deepEqual(rows, [
+    ["token", "layer", "value", "best token"],
+    [1, 1, 0, null],
+    [2, 1, 1, "=1"],
+  ]);
+});

@@ -35,11 +35,12 @@ const emptyOf = (...lanes: LaneFacts[]): string[] => [...emptyViews(lanes).keys(
 test("views that need a higher recording level have nothing to show", () => {
   assert.deepEqual(
     emptyOf(lane("off", ["similarity", "guider"]), lane("off", ["similarity", "guider"])),
-    ["candidates", "counts", "drift", "error", "guider", "queries", "scatter", "schedule"].concat(
+    ["candidates", "counts", "drift", "error", "guider", "lens", "queries", "scatter"].concat([
+      "schedule",
       "similarity",
-    ),
+    ]),
   );
-  assert.deepEqual(emptyOf(lane("layers"), lane("layers")), ["error"]);
+  assert.deepEqual(emptyOf(lane("layers"), lane("layers")), ["error", "lens"]);
   assert.equal(
     emptyViews([lane("off"), lane("off")]).get("drift"),
     "This run has no recorded drifts.",

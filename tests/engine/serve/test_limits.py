@@ -71,7 +71,8 @@ def test_recorded_bytes_are_close_to_those_of_the_trace(session, record):
         trace.append(event)
     info, tokens = session._models.info("micro"), len(session._models.prompt(spec))
     names = {"steps": ("plan",), "layers": ("plan", "drift", "similarity")}.get(record)
-    names = names or ("plan", "drift", "similarity", "probe_error", "probe_moved")
+    lens = ("lens_id", "lens_prob", "lens_token_prob")
+    names = names or ("plan", "drift", "similarity", "probe_error", "probe_moved", *lens)
     names = (*names, "candidate_id", "candidate_prob", "candidate_step", "candidate_position")
     held = sum(trace.arrays()[name].nbytes for name in names)
     assert 0.9 * held < recorded_bytes(spec, info, tokens, trace.steps) < 1.1 * held
@@ -168,3 +169,11 @@ def test_what_does_not_fit_the_run_is_refused_by_name_before_it_starts(session):
         session.plan(replace(PLAIN, record_layers="1-3"))
     with pytest.raises(ValueError, match=r"^record_positions: position 900 is beyond the 33"):
         next(session.run(replace(PLAIN, record="layers", record_positions="1-900")))
+
+
+def test_the_logit_lens_of_an_8b_model_is_counted_exactly():
+    spec, info, tokens, forwards = big(record_positions="3000-3072")
+    probed = replace(spec, record="probe", probe_steps=8)
+    cells = 8 * 32 * 73
+    more = recorded_bytes(probed, info, tokens, forwards)
+    assert more - recorded_bytes(spec, info, tokens, forwards) == cells * (2 * 4 + 2 * 6)

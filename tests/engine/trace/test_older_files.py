@@ -5,9 +5,11 @@ import json
 import pytest
 
 from engine.core.files import ASSETS
+from engine.trace.synthetic import synthetic_events, synthetic_spec
 from engine.trace.trace import Trace
 from tests.support.micro import ROOT
 
+LENS = ("lens_position", "lens_id", "lens_prob", "lens_token_prob")
 EXAMPLES = sorted((ASSETS / "examples").rglob("*.npz"))
 
 
@@ -26,3 +28,26 @@ def test_a_json_trace_opens_and_is_written_the_same():
     trace, document = Trace.load(path), json.loads(path.read_text("utf-8"))
     assert trace.steps == 16
     assert json.loads(trace.to_json()) == document
+
+
+def version_4(trace):
+    """The document of a trace as version 4 wrote it, without a logit lens."""
+    document = json.loads(trace.to_json())
+    document["meta"]["version"] = 4
+    for name in [name for name in document["arrays"] if name.startswith("lens_")]:
+        del document["arrays"][name]
+    return document
+
+
+def test_a_probed_trace_of_version_4_opens_without_a_logit_lens():
+    trace = Trace()
+    for event in synthetic_events(synthetic_spec(8, probe=True), 2, 20):
+        trace.append(event)
+    assert len(trace.arrays()["lens_id"]) == 8
+    document = version_4(trace)
+    arrays = Trace.from_bytes(json.dumps(document).encode()).arrays()
+    assert len(arrays["probe_step"]) == 8
+    assert [len(arrays[name]) for name in LENS] == [0, 0, 0, 0]
+    document["arrays"] |= {"lens_position": {"shape": [0], "data": []}}
+    with pytest.raises(ValueError, match="version 4 has no field 'lens_position'"):
+        Trace.from_bytes(json.dumps(document).encode())

@@ -128,6 +128,8 @@ export interface HeatSpec extends BaseSpec {
   unit?: string;
   /** The value as it stands in the CSV file. */
   plain?: (value: number) => number | string;
+  /** Another column of the CSV file. */
+  column?: { name: string; text: (x: number, y: number) => string | null };
   /** The meaning of a cell without data. */
   blank?: string;
   words: (x: number, y: number) => string;

@@ -48,10 +48,15 @@ function plainAt({ value, plain }: HeatSpec, x: number, y: number): CsvCell {
 
 function heatRows(spec: HeatSpec): CsvCell[][] {
   if (spec.blocks && isJoined(spec)) return joinedRows(spec, spec.blocks);
-  const rows: CsvCell[][] = [[spec.x.name, spec.y.name, spec.unit || "value"]];
+  const { column } = spec;
+  const more = (text: CsvCell): CsvCell[] => (column ? [text] : []);
+  const rows: CsvCell[][] = [
+    [spec.x.name, spec.y.name, spec.unit || "value", ...more(column?.name)],
+  ];
   for (let y = 0; y < spec.y.count; y++) {
     for (let x = 0; x < spec.x.count; x++) {
-      rows.push([csvTick(spec.x, x), csvTick(spec.y, y), plainAt(spec, x, y)]);
+      const cell = [csvTick(spec.x, x), csvTick(spec.y, y), plainAt(spec, x, y)];
+      rows.push([...cell, ...more(column?.text(x, y))]);
     }
   }
   return rows;

@@ -19,6 +19,7 @@ export interface Documents {
   /** Codes of the lower triangle of pairs of compared steps [pairs, 2, L, groups]. */
   similarity: { codes: NdArray; steps: NdArray; groups: NdArray };
   error: ErrorDocument;
+  lens: LensDocument;
   candidates: CandidateDocument;
   guider: GuiderDocument;
 }
@@ -36,6 +37,24 @@ interface ErrorDocument {
   position: NdArray;
   tv: NdArray;
   top: NdArray;
+  pieces: Record<string, unknown>;
+}
+
+/** Best ids, codes of their probabilities and of the exact pass's last token [E, 2, L, n]. */
+interface LensDocument {
+  step: NdArray;
+  position: NdArray;
+  compared: NdArray;
+  differing: NdArray;
+  predicted: NdArray;
+  flips: NdArray;
+  shift: number;
+  ids: NdArray;
+  probs: NdArray;
+  token_probs: NdArray;
+  /** [E, 2, n] and [E, n]. */
+  stays: NdArray;
+  turned: NdArray;
   pieces: Record<string, unknown>;
 }
 

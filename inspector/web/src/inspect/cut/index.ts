@@ -6,6 +6,7 @@ import { isMissing, type Missing } from "../view.ts";
 import { wholeSlice, type Cutter, type Cutters, type Documents } from "./documents.ts";
 import { DRIFT_PARTS, QUERIES, SCATTER } from "./drifts.ts";
 import { CANDIDATES, ERROR, GUIDER } from "./lists.ts";
+import { LENS_PARTS } from "./lens.ts";
 import { PLAN, SCHEDULE, TOKEN } from "./plans.ts";
 import { SIMILARITY } from "./similarity.ts";
 
@@ -20,6 +21,7 @@ const CUTTERS: Readonly<Record<string, Cutters>> = {
   scatter: SCATTER,
   similarity: SIMILARITY,
   error: ERROR,
+  lens: LENS_PARTS,
   candidates: CANDIDATES,
   guider: GUIDER,
 };

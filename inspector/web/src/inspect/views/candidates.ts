@@ -1,10 +1,9 @@
-import { cividis } from "../../base/colours.ts";
 import { make } from "../../base/dom.ts";
 import { plural } from "../../base/format.ts";
 import { quoted, type Piece } from "../../base/pieces.ts";
-import type { ScaleLegend } from "../../figures/spec.ts";
 import { at, type NdArray } from "../arrays.ts";
 import type { Panel } from "../panel.ts";
+import { CODE_COLOURS, CODES, plainProbability, probabilityScale } from "../probability.ts";
 import type { Query } from "../slice.ts";
 import type { View } from "../view.ts";
 
@@ -35,26 +34,10 @@ export interface LikelyToken {
   chosen: boolean;
 }
 
-const SURE_SCALE: ScaleLegend = {
-  kind: "scale",
-  name: "probability of the most likely token",
-  range: { from: 0, to: 1, log: false },
-  colour: cividis,
-  ticks: [
-    [0, "0"],
-    [0.25, "0.25"],
-    [0.5, "0.5"],
-    [0.75, "0.75"],
-    [1, "1"],
-  ],
-};
+const SURE_SCALE = probabilityScale("probability of the most likely token");
 const HEIGHT = 360;
 /** The id that stands for a mask in the edits of a branch. */
 const MASK_AGAIN = -1;
-
-/** Codes of the map are probabilities times this. */
-const CODES = 254;
-const CODE_COLOURS = Array.from({ length: CODES + 1 }, (_, code) => cividis(code / CODES));
 
 /** The row of a candidate, -1 if the position was none in that step. */
 export function candidateRow(data: CandidateData, position: number): number {
@@ -130,7 +113,7 @@ function drawHeat(panel: Panel, step: number, place: number | null): void {
     },
     ...map.drawn(CODE_COLOURS, frame.prompt),
     colour: (code) => CODE_COLOURS[code],
-    plain: (code) => Number((code / CODES).toFixed(3)),
+    plain: plainProbability,
     legend: SURE_SCALE,
     blank: "not a candidate",
     unit: "probability",

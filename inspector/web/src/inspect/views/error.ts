@@ -1,5 +1,5 @@
 import { cividis } from "../../base/colours.ts";
-import { make, write } from "../../base/dom.ts";
+import { write } from "../../base/dom.ts";
 import { plural } from "../../base/format.ts";
 import { inks } from "../../figures/inks.ts";
 import { at } from "../arrays.ts";
@@ -29,6 +29,7 @@ import {
   type ProbedPredictions,
   type Recall,
 } from "../probes.ts";
+import { drawProbedSteps, nearest } from "../probed_steps.ts";
 import { SITE_OPTIONS } from "../quantities.ts";
 import { SITES } from "../sites.ts";
 import { viewOf, type Frame } from "../view.ts";
@@ -89,24 +90,8 @@ function sceneOf(panel: Panel, data: ErrorData): Scene {
   };
 }
 
-/** The index of the value next to a target; of equally near ones the first. */
-function nearest(values: readonly number[], target: number): number {
-  const far = (i: number): number => Math.abs(values[i] - target);
-  return values.reduce((best, _, i) => (far(i) < far(best) ? i : best), 0);
-}
-
 function drawSteps({ panel, steps, probe, data }: Scene): void {
-  const box = panel.block("steps", "div", "ds-steps ds-wide");
-  const key = panel.cursor.lane + panel.inspector.key;
-  if (box.dataset.key !== key) {
-    box.dataset.key = key;
-    box.setAttribute("role", "group");
-    box.setAttribute("aria-label", "Probed step");
-    const keys = steps.map((step) => stepKey(panel, step));
-    box.replaceChildren(make("span", "", "Probed steps:"), ...keys);
-  }
-  for (const [i, node] of box.querySelectorAll("button").entries())
-    node.setAttribute("aria-pressed", String(i === probe));
+  drawProbedSteps(panel, steps, probe);
   const [flipped, count] = [data.flips, data.count].map(({ values }) =>
     Array.from(values).reduce((sum, n) => sum + n, 0),
   );
@@ -116,15 +101,6 @@ function drawSteps({ panel, steps, probe, data }: Scene): void {
     panel.block("sum", "p", "ds-wide"),
     `Over the ${plural(steps.length, "probed step")}, ${flipped} of ${predictions} had another most likely token than the exact network; the largest total variation was ${worst}. The figures show the probed step nearest to the cursor.`,
   );
-}
-
-function stepKey(panel: Panel, step: number): HTMLButtonElement {
-  const key = make("button", "ds-pick", String(panel.number(step)));
-  key.type = "button";
-  key.dataset.probe = String(step);
-  key.setAttribute("aria-label", `Step ${panel.number(step)}`);
-  key.addEventListener("click", () => panel.inspector.cursor.move({ step }));
-  return key;
 }
 
 function drawRows({ panel, frame, steps, probe, site, layer, name, shown }: Scene): void {

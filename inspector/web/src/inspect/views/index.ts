@@ -5,6 +5,7 @@ import { counts } from "./counts.ts";
 import { drift } from "./drift.ts";
 import { error } from "./error.ts";
 import { guider } from "./guider.ts";
+import { lens } from "./lens.ts";
 import { queries } from "./queries.ts";
 import { scatter } from "./scatter.ts";
 import { schedule } from "./schedule.ts";
@@ -19,6 +20,7 @@ const ALL = {
   counts,
   queries,
   error,
+  lens,
   time,
   compare,
   candidates,
@@ -37,7 +39,7 @@ export const GROUPS: readonly { title: string; views: readonly ViewName[] }[] = 
   { title: "What was recomputed?", views: ["schedule", "counts", "queries"] },
   {
     title: "What did it cost and change?",
-    views: ["error", "time", "compare", "candidates", "guider"],
+    views: ["error", "lens", "time", "compare", "candidates", "guider"],
   },
 ];
 

@@ -1,0 +1,128 @@
+"""The logit lens: what the page says of layers and tokens, against the trace."""
+
+import numpy as np
+import pytest
+
+from engine.core.events import NOT_COMPUTED, PROBABILITY_SCALE
+from engine.models.loading.families import embedded_models
+from engine.serve.session import Session
+from engine.trace.trace import Trace
+from inspector.views.lens import layers_of
+from tests.browser.test_inspect_b import block, cell
+from tests.support.browser import ROOT
+from tests.support.looking import bring, drawn, recorded_lanes, show_at
+
+pytest_plugins = ["tests.support.chromium"]
+pytestmark = pytest.mark.browser
+
+BOX = "#ds-race [data-inspect]"
+
+
+@pytest.fixture(scope="module")
+def lanes():
+    session = Session(embedded_models(ROOT / "assets"))
+    return recorded_lanes(session, "probe", None, a="none", b="dual")
+
+
+@pytest.fixture
+def race(app, lasting_page, lanes, tmp_path):
+    race = lasting_page(1440, 1000).open(app.link())
+    bring(race, lanes, tmp_path)
+    return race
+
+
+def text_of(trace, token):
+    return "“" + trace.pieces[int(token)].decode().replace("\n", "↵") + "”"
+
+
+def test_readouts_are_the_tokens_and_probabilities_of_the_trace(race, lanes):
+    trace = lanes["b"]
+    arrays, plan = trace.arrays(), trace.recompute_map()
+    kinds = arrays["kind"][arrays["probe_step"]]
+    probe = int(np.flatnonzero(kinds == 1)[-1])  # a step that reuses
+    step, layers = int(arrays["probe_step"][probe]), trace.layers
+    show_at(race, "lens", "b", 0, step)
+    codes = arrays["lens_prob"][probe]
+    place = int(np.flatnonzero(codes[0, -1] != NOT_COMPUTED)[0])
+    row = int(arrays["lens_position"][place])
+    for side, figure in enumerate(("lens-run", "lens-exact")):
+        for layer in (0, layers - 1):
+            found = cell(race, figure, place, layer)
+            share = f"{codes[side, layer, place] / PROBABILITY_SCALE:.3f}".rstrip("0").rstrip(".")
+            assert f"Answer token {place + 1}, layer {layer + 1}, step {step + 1}" in found
+            assert (
+                f"{text_of(trace, arrays['lens_id'][probe, side, layer, place])} {share}" in found
+            )
+            done = plan[step, layer, 2:, row].all()
+            assert ("recomputed" in found) == (side == 0 and bool(done))
+    outside = int(np.flatnonzero(codes[0, 0] == NOT_COMPUTED)[0])
+    assert "no hidden state, not computed in this step" in cell(race, "lens-run", outside, 0)
+    said = cell(race, "lens-exact", outside, 0)
+    assert text_of(trace, arrays["lens_id"][probe, 1, 0, outside]) in said
+
+
+def test_the_sentences_name_the_tokens_that_reuse_turned(race, lanes):
+    trace = lanes["b"]
+    arrays = trace.arrays()
+    known = (arrays["lens_prob"][:, :, -1] != NOT_COMPUTED).all(1)
+    wrong = known & (arrays["lens_id"][:, 0, -1] != arrays["lens_id"][:, 1, -1])
+    probe = int(wrong.sum(1).argmax())
+    show_at(race, "lens", "b", 0, int(arrays["probe_step"][probe]))
+    assert f"{wrong.sum()} of {known.sum()} predictions" in block(race, "lens", "sum")
+    said = block(race, "lens", "turns")
+    assert f": {known[probe].sum()} prediction" in said
+    turned = layers_of(trace, probe)["turned"]
+    assert (turned >= 0).sum() == wrong[probe].sum()
+    for place in np.flatnonzero(turned >= 0)[:8]:
+        run, exact = (text_of(trace, arrays["lens_id"][probe, i, -1, place]) for i in (0, 1))
+        words = f"answer token {place + 1}: {run} in place of {exact}"
+        assert f"{words}, different from layer {turned[place] + 1} on" in said
+
+
+def test_plain_decoding_differs_nowhere_and_a_click_pins_the_cell(race, lanes):
+    show_at(race, "lens", "a", 0, 0)
+    assert "0 of " in block(race, "lens", "sum")
+    assert "No token was turned by reuse." in block(race, "lens", "turns")
+    said = cell(race, "lens-difference", 3, 2, click=True)
+    assert "in both; probability of the exact pass's last token 0.000" in said
+    assert race.page.locator(f"{BOX} [data-inspect-layer]").input_value() == "2"
+    choose = race.page.locator(f"{BOX} .ds-view[data-view=lens] [data-control=of]")
+    choose.select_option("token")
+    drawn(race)
+    assert "the exact pass's last token" in cell(race, "lens-run", 3, 2)
+
+
+def test_a_file_hands_over_the_tokens_of_its_cells(race, lanes):
+    trace, step = lanes["b"], int(lanes["b"].arrays()["probe_step"][1])
+    show_at(race, "lens", "b", 0, step)
+    with race.page.expect_download() as download:
+        race.page.locator(f"{BOX} [data-figure=lens-exact] [data-save=csv]").click()
+    lines = download.value.path().read_text("utf-8").splitlines()
+    assert lines[0] == "answer token,layer,probability,best token"
+    ids, codes = (trace.arrays()[f"lens_{name}"][1, 1] for name in ("id", "prob"))
+    assert len(lines) == 1 + ids.size
+    token, layer, share, _ = lines[5].split(",", 3)
+    assert (token, layer) == ("5", "1")
+    assert float(share) == pytest.approx(codes[0, 4] / PROBABILITY_SCALE, abs=6e-4)
+    assert trace.pieces[int(ids[0, 4])].decode().strip() in lines[5]
+
+
+def test_a_run_without_a_lens_says_what_to_press(app, lasting_page, lanes, tmp_path):
+    bare = {}
+    for lane, trace in lanes.items():
+        bare[lane] = Trace()
+        bare[lane].meta, bare[lane]._pieces = trace.meta, dict(trace.pieces)
+        arrays = trace.arrays()
+        bare[lane]._arrays = {
+            name: array[:0] if name.startswith("lens_") else array for name, array in arrays.items()
+        }
+    race = lasting_page(1440, 1000).open(app.link())
+    bring(race, bare, tmp_path)
+    tab = race.page.locator(f"{BOX} [data-tab=lens]")
+    assert "∅" in tab.inner_text()
+    tab.click()
+    note = race.page.locator(f"{BOX} .ds-view[data-view=lens] .ds-note")
+    note.wait_for()
+    assert "Record and probe" in note.inner_text()
+    assert [error for error in race.watch.errors if "404" not in error] == []
+    race.watch.errors.clear()  # the answer without a lens, of which the browser writes an error

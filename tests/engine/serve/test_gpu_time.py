@@ -1,0 +1,30 @@
+"""The computed GPU time of a run."""
+
+from dataclasses import replace
+
+import torch
+
+from engine.config.spec import RunSpec
+from engine.serve.gpu_time import EFFICIENCY, GPUS, lens_seconds, run_seconds
+from tests.support.micro import make_info
+
+GPU = GPUS["zero-a10g"]
+LLADA = make_info(layers=32, d_model=4096, ffn=12288, vocab_size=126_464)
+
+
+def test_the_logit_lens_of_an_8b_model_reads_the_head_for_each_part_of_its_rows():
+    parts = 2  # 132 rows of 126,464 logits at a time
+    table = 126_464 * 4096
+    seconds = 2 * 32 * parts * table * 2 / GPU.bandwidth / EFFICIENCY
+    assert lens_seconds(GPU, LLADA, torch.bfloat16, 256) == seconds
+    assert 0.2 < seconds < 0.5
+
+
+def test_a_probed_run_takes_longer_by_its_lens():
+    spec = RunSpec(gen_length=256, steps=256, dtype="bfloat16", record="probe")
+    plan = {"prompt_tokens": 100, "max_forwards": 256, "probe_forwards": 8}
+    without = run_seconds(GPU, spec, LLADA, plan | {"probe_forwards": 0, "max_forwards": 264})
+    lens = 8 * lens_seconds(GPU, LLADA, torch.bfloat16, 256)
+    assert abs(run_seconds(GPU, spec, LLADA, plan) - without - lens) < 1e-6
+    layers = replace(spec, record="layers")
+    assert run_seconds(GPU, layers, LLADA, plan | {"probe_forwards": 0}) < without
