@@ -144,7 +144,13 @@ test("what can be recorded is told only where a server is", () => {
   const store = finished();
   const frames = { a: { level: "layers" as const } };
   assert.equal(recordWords(store, frames, true), "Recorded: plans and drift of every layer.");
-  assert.match(recordWords(store, {}, false), /^Not recorded: .* Record runs the same settings/);
+  const timed = { a: { level: "off" as const } };
+  assert.match(recordWords(store, timed, false), /^Not recorded: .* Record runs the same settings/);
+});
+
+test("a run whose frame has not come is not called unrecorded", () => {
+  assert.match(recordWords(finished(), {}, false), /^Record runs the same settings/);
+  assert.equal(recordWords(finished(), {}, true), "");
 });
 
 test("a recorded run is not called measured", () => {

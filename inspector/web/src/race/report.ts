@@ -203,7 +203,10 @@ function foreignWords(store: Store): string {
   return lanes.join(" ");
 }
 
-/** What of a run is recorded and, unless the page is a replay file, how to record more. */
+/**
+ * What of a run is recorded, once its frame has come, and, unless the page is a replay file, how to
+ * record more.
+ */
 export function recordWords(
   store: Store,
   frames: Partial<Record<LaneName, Pick<Frame, "level">>>,
@@ -213,15 +216,14 @@ export function recordWords(
   if (store.foreign) return "A lane was decoded by another engine, so it cannot be recorded here.";
   const kept = keptWords(levels.find(Boolean));
   if (offline) return kept;
-  return (
-    kept +
-    " Record runs the same settings again, without timing; Record and probe adds exact forwards at the steps given, or at up to 8 spread evenly."
-  );
+  const more =
+    "Record runs the same settings again, without timing; Record and probe adds exact forwards at the steps given, or at up to 8 spread evenly.";
+  return kept ? kept + " " + more : more;
 }
 
 function keptWords(level: Frame["level"] | undefined): string {
   if (level === "layers") return "Recorded: plans and drift of every layer.";
   if (level === "probe")
     return "Recorded with probe: plans, drift, and the exact values at chosen steps.";
-  return "Not recorded: this run has only the tokens and rows of each step.";
+  return level ? "Not recorded: this run has only the tokens and rows of each step." : "";
 }
