@@ -1,11 +1,11 @@
-"""The arrays of a trace, schema version 4, and the check of arrays read from a file.
+"""The arrays of a trace, schema version 5, and the check of arrays read from a file.
 
 Dimensions: S steps, T positions, C commits, P pieces of Z bytes, L layers, N candidates of K
 tokens; D steps with the drifts of I layers, O quantities (F of them sites) and B positions; X
 steps in Y = X (X + 1) / 2 pairs (j <= i), G groups of positions; E probed steps with M rows of
 logits; U guided steps, J drafted tokens, H guider tokens, Q guider pieces of V bytes. R, A and U
-are S, or 0 if not recorded; W is ceil(T / 8). Arrays that were not recorded are empty. Codes are
-those of engine.core.drift_codes; the events describe the values.
+are S, or 0 if not recorded, and P5 is N or 0; W is ceil(T / 8). Arrays that were not recorded are
+empty. Codes are those of engine.core.drift_codes; the events describe the values.
 """
 
 from __future__ import annotations
@@ -80,12 +80,18 @@ SCHEMA: dict[str, tuple[str, tuple[str, ...]]] = {
     "recorded_layer": ("int32", ("I",)),  # from 0, as the other three
     "recorded_quantity": ("int32", ("O",)),  # index into events.QUANTITIES
     "recorded_position": ("int32", ("B",)),
+    "proposal_id": ("int32", ("P5",)),  # of each candidate: the token that could be committed
+    "proposal_confidence": ("float32", ("P5",)),  # as the unmasker read it
+    "proposal_score": ("float64", ("P5",)),  # what the unmasker ranked by
+    "proposal_entropy": ("float32", ("P5",)),  # sum of p log p of the model's distribution
+    "proposal_order": ("int32", ("P5",)),  # place in a planned order; -1: not planned
 }
 _NAMES = tuple(SCHEMA)
 ADDED_AFTER = {  # fields added after a version
     1: _NAMES[_NAMES.index("planned") :],
     2: _NAMES[_NAMES.index("guided_count") :],
     3: _NAMES[_NAMES.index("drift_step") :],
+    4: _NAMES[_NAMES.index("proposal_id") :],
 }
 OLD_PARTS = 5  # number of events.PARTS up to version 2
 FIXED = {
@@ -147,6 +153,8 @@ def _check_sizes(sizes: dict[str, int]) -> None:
     for symbol, name in per_step:
         if sizes[symbol] not in (0, steps):
             raise ValueError(f"trace: {name} does not fit the steps and positions")
+    if sizes["P5"] not in (0, sizes["N"]):
+        raise ValueError("trace: proposal_id does not fit the candidates")
     if sizes["R"] and sizes["W"] != -(-positions // 8):
         raise ValueError("trace: plan does not fit the steps and positions")
     if sizes["D"] and not (sizes["I"] and sizes["O"] and sizes["B"]):
@@ -172,7 +180,7 @@ def _check_ranges(arrays: dict[str, np.ndarray], sizes: dict[str, int], vocab: i
         "guider_end": MAX_ID, "guider_rank": RANKS, "guider_top": MAX_ID,
         "drift_step": steps, "recorded_layer": sizes["L"],
         "recorded_quantity": len(QUANTITIES), "recorded_position": positions,
-        "guider_piece_id": MAX_ID, "guider_piece_end": sizes["V"] + 1,
+        "guider_piece_id": MAX_ID, "guider_piece_end": sizes["V"] + 1, "proposal_id": vocab,
     }  # fmt: skip
     for name, bound in bounds.items():
         array = arrays[name]

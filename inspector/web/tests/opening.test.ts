@@ -35,6 +35,7 @@ test("views that need a higher recording level have nothing to show", () => {
     emptyOf(lane("off", ["similarity", "guider"]), lane("off", ["similarity", "guider"])),
     ["candidates", "counts", "drift", "error", "guider", "queries", "scatter", "schedule"].concat(
       "similarity",
+      "what_if",
     ),
   );
   assert.deepEqual(emptyOf(lane("layers"), lane("layers")), ["error"]);

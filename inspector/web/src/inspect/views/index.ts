@@ -10,6 +10,7 @@ import { scatter } from "./scatter.ts";
 import { schedule } from "./schedule.ts";
 import { similarity } from "./similarity.ts";
 import { time } from "./time.ts";
+import { whatIf } from "./what_if.ts";
 
 const ALL = {
   drift,
@@ -22,6 +23,7 @@ const ALL = {
   time,
   compare,
   candidates,
+  what_if: whatIf,
   guider,
 };
 
@@ -37,7 +39,7 @@ export const GROUPS: readonly { title: string; views: readonly ViewName[] }[] = 
   { title: "What was recomputed?", views: ["schedule", "counts", "queries"] },
   {
     title: "What did it cost and change?",
-    views: ["error", "time", "compare", "candidates", "guider"],
+    views: ["error", "time", "compare", "candidates", "what_if", "guider"],
   },
 ];
 
