@@ -115,7 +115,7 @@ class StepRecorder(Recorder):
                 score,
                 entropy,
                 _planned_places(view, positions),
-            ),  # fmt: skip
+            ),
         )
 
     def finish(self) -> Similarity | None:

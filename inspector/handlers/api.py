@@ -184,8 +184,9 @@ def _plain(value: Any) -> Any:
         return value
     if value.dtype.kind != "f":
         return value.tolist()
-    known = np.isfinite(value)
-    return np.where(known, value.astype(object), None).tolist()
+    whole = value.astype(object)
+    whole[~np.isfinite(value)] = None
+    return whole.tolist()
 
 
 def refused(error: Exception) -> gr.Error:
