@@ -123,7 +123,7 @@ test("a chance is a range, one number if both bounds read the same, and empty if
 test("a score that ranks last has no number", () => {
   assert.equal(scoreWords(-3.4e38), "last");
   assert.equal(scoreWords(-Infinity), "last");
-  assert.equal(scoreWords(-0.25), "-0.25");
+  assert.equal(scoreWords(-0.25), "-0.2500");
   assert.equal(scoreWords(NaN), "–");
 });
 

@@ -1,5 +1,5 @@
 /** What a recorded step would have committed under other settings (`engine.generate.what_if`). */
-import { number, percent, plural } from "../base/format.ts";
+import { percent, plural } from "../base/format.ts";
 import type { Piece } from "../base/pieces.ts";
 import { at, type NdArray } from "./arrays.ts";
 
@@ -145,7 +145,7 @@ export function chanceWords([low, high]: readonly [number, number]): string {
 /** A score in words; one that ranks last has no number. */
 export function scoreWords(score: number): string {
   if (Number.isNaN(score)) return "–";
-  return score < -1e30 ? "last" : number(score, 4);
+  return score < -1e30 ? "last" : score.toFixed(4);
 }
 
 /** The settings of a text, by name. */
