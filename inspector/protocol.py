@@ -48,6 +48,13 @@ class Session(Protocol):
     def resolve(self, race: RaceSpec) -> RaceSpec:
         """The race with the end-of-text rule of each lane in its `eos`; ValueError as `plan`."""
 
+    def what_if(self, trace: Trace, step: int, settings: Mapping[str, str]) -> dict[str, Any]:
+        """What a recorded step would have committed under other settings of its unmasker.
+
+        Plain data and arrays, see `engine.generate.what_if`. Raises ValueError, which names the
+        field or says what the trace lacks.
+        """
+
     def problem(self, seed: int, shots: int, family: str | None) -> dict[str, Any]:
         """A problem as `prompt`, `answer` and `answer_tokens`; `shots` worked examples precede it.
 

@@ -211,6 +211,23 @@ class Similarity:
 
 
 @dataclass(frozen=True, slots=True)
+class Proposals:
+    """What the unmasker chose from in one step, for each candidate of its Recording, [n] each.
+
+    `ids` int32, the proposed token; `confidence` float32, its probability, and `score` float64,
+    what candidates are ranked by, both as the unmasker read them (unmask.base.Candidates);
+    `entropy` float32, sum of p log p of the model's distribution; `order` int32, the candidate's
+    place from 0 in the order that the step had planned, -1 if it was not planned.
+    """
+
+    ids: np.ndarray
+    confidence: np.ndarray
+    score: np.ndarray
+    entropy: np.ndarray
+    order: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
 class Recording:
     """What the recording levels add to one step; arrays are of sequence 0.
 
@@ -219,7 +236,8 @@ class Recording:
     `planned` [3] uint8, the kinds (index into KINDS) of prompt, block and rest that the policy
     planned. From level `layers`, `cells` are the recorded ones, and `drift` [I, O, B] uint8 holds
     their drift codes of 1 - cosine between a row's new value and its last one, 255 if it has no new
-    or no last one; None in a step that is not recorded.
+    or no last one; None in a step that is not recorded. `proposals` [n] are what the unmasker read
+    of the candidates, None if not recorded.
     """
 
     plan: np.ndarray
@@ -230,6 +248,7 @@ class Recording:
     cells: RecordedCells | None = None
     drift: np.ndarray | None = None
     probe: ProbeStep | None = None
+    proposals: Proposals | None = None
 
 
 @dataclass(frozen=True, slots=True)

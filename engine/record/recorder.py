@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from engine.cache.base import CachePolicy, LayerPlan, LayerProbe, StepPlan, StepView
 from engine.cache.forward import LayerObserver, UnreadRows
 from engine.cache.store import ActivationStore
 from engine.core.device import HostCopy, upload
-from engine.core.events import KINDS, SITES, Recording, Similarity
+from engine.core.events import KINDS, SITES, Proposals, Recording, Similarity
 from engine.core.rows import ALL, Rows
 from engine.models.base import ModelAdapter
 from engine.models.ops import upcast
@@ -98,15 +99,26 @@ class StepRecorder(Recorder):
         probabilities = upcast(logits[0].index_select(0, real)).softmax(-1)
         top = probabilities.topk(min(TOP_CANDIDATES, probabilities.shape[-1]), -1)
         candidates_of = view.needs[0].index_select(0, real), top.indices, top.values.float()
+        read = (candidates.ids, candidates.confidence.float(), candidates.score.double())
+        proposed = [tensor[0].index_select(0, real) for tensor in read]
+        proposed.append(torch.special.xlogy(probabilities, probabilities).sum(-1).float())
         rows = self.recomputed(plan)
         indices = {id(x): x[0] for layer in rows for x in layer if isinstance(x, Tensor)}
-        positions, ids, probs, *found = HostCopy(*candidates_of, *indices.values()).get()
+        copied = HostCopy(*candidates_of, *proposed, *indices.values()).get()
+        positions, ids, probs, chosen, confidence, score, entropy, *found = copied
         return Recording(
             plan=_bits(rows, dict(zip(indices, found, strict=True)), view.run.length),
             positions=positions.astype(np.int32),
             top_ids=ids.astype(np.int32),
             top_probs=probs,
             planned=self._planned(view, plan),
+            proposals=Proposals(
+                chosen.astype(np.int32),
+                confidence,
+                score,
+                entropy,
+                _planned_places(view, positions),
+            ),
         )
 
     def finish(self) -> Similarity | None:
@@ -146,6 +158,15 @@ def _bits(
             masks[number, slice(None) if one is ALL else one] = True
     packed = np.packbits(masks[: len(numbers)], axis=-1)
     found: np.ndarray = packed[[[numbers[id(one)] for one in layer] for layer in rows]]
+    return found
+
+
+def _planned_places(view: StepView, positions: np.ndarray) -> np.ndarray:
+    """The place int32 [n] of positions of sequence 0 in the planned order, -1 if in none."""
+    places = np.full(view.run.length, -1, np.int32)
+    if view.order is not None:
+        places[view.order[0]] = np.arange(len(view.order[0]))
+    found: np.ndarray = places[positions]
     return found
 
 

@@ -201,6 +201,8 @@ class Lane:
         ids = [event.ids]
         if event.recording is not None:
             ids.append(event.recording.top_ids.ravel())
+            if event.recording.proposals is not None:
+                ids.append(event.recording.proposals.ids)
             if event.recording.probe is not None:
                 ids.append(event.recording.probe.top.ravel())
                 if event.recording.probe.lens is not None:

@@ -16,7 +16,7 @@ from engine.record.sketches import MAX_BLOCKS, MAX_STEPS
 from engine.trace.schema import MAX_POSITIONS
 
 OWN_RECORDING = 1_500_000_000  # bytes that one run may record on one's own machine
-CANDIDATE_BYTES = 8 + 8 * TOP_CANDIDATES  # step and position, ids and probabilities
+CANDIDATE_BYTES = 32 + 8 * TOP_CANDIDATES  # step, position and proposal; ids and probabilities
 LENS_BYTES = 2 * (4 + 1 + 1)  # both passes: best id, its probability and that of the token
 AUTO = "auto"  # may spread a model over disks too, which is slow
 

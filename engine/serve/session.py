@@ -20,6 +20,7 @@ from engine.core.device import free_memory
 from engine.core.events import Event, RunFinished, Waiting
 from engine.core.progress import run_to_end, with_progress
 from engine.generate.branch import BranchPoint, branch_point
+from engine.generate.what_if import what_if
 from engine.models.base import ModelInfo
 from engine.models.loading.hub import Hub
 from engine.serve import environment, problems
@@ -139,6 +140,13 @@ class Session:
     def recording_limit(self) -> int:
         """Bytes that the recorder may keep of one run."""
         return OWN_RECORDING if self._limits is None else self._limits.recording
+
+    def what_if(self, trace: Trace, step: int, settings: Mapping[str, str]) -> dict[str, Any]:
+        """What a recorded step would have committed under other settings; computes no forward.
+
+        See `generate.what_if`. Raises ValueError naming the field, or what the trace lacks.
+        """
+        return what_if(trace, step, settings)
 
     def resolve(self, race: RaceSpec) -> RaceSpec:
         """The race as it is run: `eos` of each lane is its end-of-text rule.

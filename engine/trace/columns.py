@@ -25,6 +25,11 @@ VERDICTS = {  # arrays and the fields of Verdicts that they hold
     "guider_rank": "guider_rank", "guider_top": "top_ids", "guider_top_p": "top_p",
 }  # fmt: skip
 
+PROPOSALS = {  # arrays and the fields of Proposals that they hold
+    "proposal_id": "ids", "proposal_confidence": "confidence", "proposal_score": "score",
+    "proposal_entropy": "entropy", "proposal_order": "order",
+}  # fmt: skip
+
 
 def of_step(event: StepEvent, probes: int) -> dict[str, np.ndarray]:
     """The rows that a step adds to each array; `probes` is the number of probed steps before it."""
@@ -81,6 +86,8 @@ def _recording(found: Recording, step: int) -> dict[str, np.ndarray]:
     new["candidate_step"] = np.full(len(found.positions), step, np.int32)
     new |= {"candidate_position": found.positions}
     new |= {"candidate_id": found.top_ids, "candidate_prob": found.top_probs}
+    if found.proposals is not None:
+        new |= {array: getattr(found.proposals, name) for array, name in PROPOSALS.items()}
     if found.drift is None:
         return new
     return new | {"drift": found.drift[None], "drift_step": np.array([step], np.int32)}

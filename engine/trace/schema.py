@@ -1,12 +1,12 @@
-"""The arrays of a trace, schema version 5, and the check of arrays read from a file.
+"""The arrays of a trace, schema version 6, and the check of arrays read from a file.
 
 Dimensions: S steps, T positions, C commits, P pieces of Z bytes, L layers, N candidates of K
 tokens; D steps with the drifts of I layers, O quantities (F of them sites) and B positions; X
 steps in Y = X (X + 1) / 2 pairs (j <= i), G groups of positions; E probed steps with M rows of
 logits, and `lens` probed steps with a logit lens of `answer` positions; U guided steps, J drafted
 tokens, H guider tokens, Q guider pieces of V bytes. R, A and U are S, or 0 if not recorded; `lens`
-is E or 0; W is ceil(T / 8). Arrays that were not recorded are empty. Codes are those of
-engine.core.drift_codes; the events describe the values.
+is E or 0, and `proposals` is N or 0; W is ceil(T / 8). Arrays that were not recorded are empty.
+Codes are those of engine.core.drift_codes; the events describe the values.
 """
 
 from __future__ import annotations
@@ -85,6 +85,14 @@ SCHEMA: dict[str, tuple[str, tuple[str, ...]]] = {
     "lens_id": ("int32", ("lens", "2", "L", "answer")),  # best id after each layer; see LogitLens
     "lens_prob": ("uint8", ("lens", "2", "L", "answer")),  # code of its probability
     "lens_token_prob": ("uint8", ("lens", "2", "L", "answer")),  # of the exact pass's last best id
+    "proposal_id": (
+        "int32",
+        ("proposals",),
+    ),  # of each candidate: the token that could be committed
+    "proposal_confidence": ("float32", ("proposals",)),  # as the unmasker read it
+    "proposal_score": ("float64", ("proposals",)),  # what the unmasker ranked by
+    "proposal_entropy": ("float32", ("proposals",)),  # sum of p log p of the model's distribution
+    "proposal_order": ("int32", ("proposals",)),  # place in a planned order; -1: not planned
 }
 _NAMES = tuple(SCHEMA)
 ADDED_AFTER = {  # fields added after a version
@@ -92,6 +100,7 @@ ADDED_AFTER = {  # fields added after a version
     2: _NAMES[_NAMES.index("guided_count") :],
     3: _NAMES[_NAMES.index("drift_step") :],
     4: _NAMES[_NAMES.index("lens_position") :],
+    5: _NAMES[_NAMES.index("proposal_id") :],
 }
 OLD_PARTS = 5  # number of events.PARTS up to version 2
 FIXED = {
@@ -153,6 +162,8 @@ def _check_sizes(sizes: dict[str, int]) -> None:
     for symbol, name in per_step:
         if sizes[symbol] not in (0, steps):
             raise ValueError(f"trace: {name} does not fit the steps and positions")
+    if sizes["proposals"] not in (0, sizes["N"]):
+        raise ValueError("trace: proposal_id does not fit the candidates")
     if sizes["R"] and sizes["W"] != -(-positions // 8):
         raise ValueError("trace: plan does not fit the steps and positions")
     if sizes["D"] and not (sizes["I"] and sizes["O"] and sizes["B"]):
@@ -182,6 +193,7 @@ def _check_ranges(arrays: dict[str, np.ndarray], sizes: dict[str, int], vocab: i
         "recorded_quantity": len(QUANTITIES), "recorded_position": positions,
         "lens_position": positions, "lens_id": vocab,
         "guider_piece_id": MAX_ID, "guider_piece_end": sizes["V"] + 1,
+        "proposal_id": vocab,
     }  # fmt: skip
     for name, bound in bounds.items():
         array = arrays[name]

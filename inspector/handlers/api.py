@@ -1,4 +1,4 @@
-"""API endpoints: `/methods`, `/plan`, `/run` and `/trace`."""
+"""API endpoints: `/methods`, `/plan`, `/run`, `/trace` and `/what_if`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import closing
 from typing import Any
 
 import gradio as gr
+import numpy as np
 
 from engine.config.spec import RaceSpec
 from engine.core.events import Event, RunFinished, StepEvent, Waiting
@@ -112,6 +113,30 @@ class Endpoints:
             raise refused(ValueError(f"{view}: {found['missing']}"))
         return found
 
+    def what_if(self, run: str, lane: str, step: int, settings: dict) -> dict:
+        """Return what a recorded step would have committed under other settings, by token.
+
+        No forward is computed. The run has to be recorded (`record` steps or above).
+
+        Args:
+            run: the id of the run.
+            lane: `a` or `b`.
+            step: the step, from 0.
+            settings: `unmasker`, `temperature` and knobs such as `threshold.threshold`; what is
+                left out stays as in the run.
+        """
+        try:
+            trace = self._views.trace(run, lane)
+            if type(step) is not int or not isinstance(settings, dict):
+                raise ValueError("step: expected a whole number, and settings as a mapping")
+            texts = {
+                str(k): v if isinstance(v, str) else json.dumps(v) for k, v in settings.items()
+            }
+            found = self._session.what_if(trace, step, texts)
+        except Exception as error:
+            raise refused(error) from None
+        return {name: _plain(value) for name, value in found.items()}
+
     def _race(self, race: Any) -> RaceSpec:
         return RaceSpec.from_dict(race) if race else self._session.default_race()
 
@@ -153,6 +178,17 @@ class Endpoints:
         }  # fmt: skip
 
 
+def _plain(value: Any) -> Any:
+    """Arrays as lists; numbers that JSON does not have become None."""
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.dtype.kind != "f":
+        return value.tolist()
+    whole = value.astype(object)
+    whole[~np.isfinite(value)] = None
+    return whole.tolist()
+
+
 def refused(error: Exception) -> gr.Error:
     """An error for the caller of the API, with the text of `error_text`."""
     return gr.Error(error_text(error), print_exception=False)
@@ -165,3 +201,4 @@ def add_api(handlers: Handlers) -> None:
     gr.api(endpoints.plan, api_name="plan")
     gr.api(endpoints.run, api_name="run", **RUNS)
     gr.api(endpoints.trace, api_name="trace")
+    gr.api(endpoints.what_if, api_name="what_if")

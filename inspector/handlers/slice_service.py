@@ -70,7 +70,8 @@ class SliceService:
         found = self.cache.get(key)
         if found is None:
             caches = self._handlers.form.catalog.methods["cache"]
-            found = Body(registry.cut(trace, fields, caches))
+            what_if = self._handlers.session.what_if
+            found = Body(registry.cut(trace, fields, caches, what_if))
             if packed and len(found.data) >= GZIP_FROM:
                 small = gzip.compress(found.data, GZIP_LEVEL, mtime=0)
                 found = Body(small, "gzip") if len(small) < len(found.data) else found

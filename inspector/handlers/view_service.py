@@ -61,6 +61,20 @@ class ViewService:
             caches = self._handlers.form.catalog.methods["cache"]
             return to_json(registry.draw(trace, name, caches))
 
+    def trace(self, run_id: Any, lane: Any) -> Trace:
+        """The trace that the views of a lane draw, which later steps do not change.
+
+        Raises ValueError if the run is not in memory or goes on.
+        """
+        record = self._handlers.store.get(run_id)
+        found = record.trace_for_views(lane) if record and isinstance(lane, str) else None
+        if record is None or found is None:
+            raise ValueError("run: this run is no longer in memory; run it again")
+        with record.lock:
+            if record.state in ("running", "paused"):
+                raise ValueError("run: it has not ended; ask again when it has")
+            return found.snapshot()
+
     def document(self, asked: Any) -> str:
         """The data of a view for the page, which reads all but registry.TIMED in slices."""
         name = asked[-1] if isinstance(asked, list) and asked else None

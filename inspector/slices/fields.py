@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from urllib.parse import parse_qsl
 
 WHOLE = re.compile(r"[0-9]{1,9}")
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 MAX_SIDE = 4_096
+MAX_SETTINGS = 32
 
 
 class SliceError(ValueError):
@@ -50,6 +52,14 @@ class Fields:
         if not NAME.fullmatch(text):
             raise SliceError(name, "expected 1 to 64 letters, digits, - or _")
         return text
+
+    def settings(self, name: str) -> dict[str, str]:
+        """Settings by name, from a query as in a link; none if the parameter was not given."""
+        text = self._given.get(name, "") if self.has(name) else ""
+        try:
+            return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_SETTINGS))
+        except ValueError:
+            raise SliceError(name, f"at most {MAX_SETTINGS} settings expected") from None
 
     def choice(self, name: str, options: Sequence[str], default: str = "") -> str:
         """One of `options`; a parameter without a default is required."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from engine.trace.trace import Trace
@@ -10,6 +11,7 @@ from inspector.slices import maps, tables
 from inspector.slices.fields import Fields, SliceError
 from inspector.slices.message import Cut, encoded
 from inspector.slices.scatter import scatter
+from inspector.slices.tables import WhatIf, what_if_step
 from inspector.views.why import why_facts
 
 MAX_MESSAGE = 2_000_000
@@ -45,15 +47,23 @@ SLICES: dict[str, dict[str, Part]] = {
 }  # fmt: skip
 
 
-def cut(trace: Trace, fields: Fields, caches: Sequence[Mapping[str, Any]] = ()) -> bytes:
+def cut(
+    trace: Trace,
+    fields: Fields,
+    caches: Sequence[Mapping[str, Any]] = (),
+    what_if: WhatIf | None = None,
+) -> bytes:
     """The encoded slice that the fields `view`, `part` and those of the part ask for.
 
-    `caches` are those of the catalog, whose reasons the view `why` has. Raises SliceError for a
+    `caches` are those of the catalog, whose reasons the view `why` has; `what_if` is that of the
+    engine's session, without which there is no such view. Raises SliceError for a
     wrong field or a slice that is too large, and one with the status 404 if the trace lacks what
     the slice needs.
     """
     why = {"facts": lambda trace, fields: Cut.of(why_facts(trace, caches))}
-    slices: Mapping[str, Mapping[str, Part]] = SLICES | {"why": why}
+    slices: dict[str, Mapping[str, Part]] = SLICES | {"why": why}
+    if what_if is not None:
+        slices["what_if"] = {"step": partial(what_if_step, apply=what_if)}
     parts = slices[fields.choice("view", tuple(slices))]
     part = fields.choice("part", tuple(parts), next(iter(parts)))
     try:

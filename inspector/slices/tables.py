@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from inspector.views import candidates, error, guider, lens, queries, schedule, 
 from inspector.views.drift import check as check_drift
 from inspector.views.drift import drift_of
 from inspector.views.frame import frame_facts
+
+WhatIf = Callable[[Trace, int, Mapping[str, str]], dict[str, Any]]
 
 
 def frame(trace: Trace, fields: Fields) -> Cut:
@@ -203,6 +206,19 @@ def candidate_list(trace: Trace, fields: Fields) -> Cut:
         position = fields.whole("position", 0, len(arrays["canvas"]))
         chosen &= arrays["candidate_position"] == position
     return Cut.of(candidates.listed(trace, np.flatnonzero(chosen)))
+
+
+def what_if_step(trace: Trace, fields: Fields, apply: WhatIf) -> Cut:
+    """What a `step` would have committed under other `settings`, a query of an unmasker's knobs.
+
+    `apply` is Session.what_if. The texts of the tokens are in `pieces`.
+    """
+    candidates.check(trace)
+    step = fields.whole("step", 0, trace.steps)
+    found = apply(trace, step, fields.settings("settings"))
+    shown = np.unique(np.concatenate((found["ids"], found["did_ids"]))).tolist()
+    texts = pieces(trace.pieces, [one for one in shown if one >= 0])
+    return Cut.of(found | {"pieces": texts, "step": step})
 
 
 def guider_facts(trace: Trace, fields: Fields) -> Cut:

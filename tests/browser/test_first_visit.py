@@ -11,7 +11,15 @@ pytestmark = pytest.mark.browser
 GROUPS = {
     "What moved?": ["drift", "similarity", "scatter"],
     "What was recomputed?": ["schedule", "counts", "queries"],
-    "What did it cost and change?": ["error", "lens", "time", "compare", "candidates", "guider"],
+    "What did it cost and change?": [
+        "error",
+        "lens",
+        "time",
+        "compare",
+        "candidates",
+        "what_if",
+        "guider",
+    ],
 }
 PLACE = "e => [e.dataset.view, e.dataset.lane, +e.dataset.step]"
 

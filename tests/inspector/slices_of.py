@@ -1,7 +1,8 @@
-"""A slice service on given records, without a session."""
+"""A slice service on given records, without models."""
 
 from types import SimpleNamespace
 
+from engine.generate.what_if import what_if
 from inspector.handlers.slice_service import SliceService
 from inspector.run_store import RunStore
 
@@ -12,4 +13,5 @@ def service_of(*records, cache=None):
     for record in records:
         store.pin(record)
     form = SimpleNamespace(catalog=SimpleNamespace(methods={"cache": []}))
-    return SliceService(SimpleNamespace(store=store, form=form), cache)
+    session = SimpleNamespace(what_if=what_if)
+    return SliceService(SimpleNamespace(store=store, form=form, session=session), cache)

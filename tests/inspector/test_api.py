@@ -55,9 +55,9 @@ def race(**changes):
     return {"a": shape, "b": shape | fast}
 
 
-def test_four_endpoints_with_types(client):
+def test_the_endpoints_have_types(client):
     named = client.view_api(return_format="dict")["named_endpoints"]
-    assert set(named) == {"/methods", "/plan", "/run", "/trace"}
+    assert set(named) == {"/methods", "/plan", "/run", "/trace", "/what_if"}
     assert named["/run"]["parameters"][0]["parameter_name"] == "race"
 
 
@@ -231,6 +231,24 @@ def test_a_view_of_a_run_by_its_id(client):
     ]:
         with pytest.raises(AppError, match=said):
             ask(run, lane, view)
+
+
+def test_what_if_of_a_run_by_its_id(client):
+    ran = client.predict(race(record="steps"), api_name="/run")
+    ask = partial(client.predict, api_name="/what_if")
+    own = ask(ran["run"], "b", 0, {})
+    assert own["own"]
+    assert own["would"] == own["did"]
+    other = ask(ran["run"], "b", 0, {"threshold.threshold": 2.0})
+    assert sum(other["would"]) == 1
+    for run, step, settings, said in [
+        (ran["run"][:-1], 0, {}, "no longer in memory"),
+        (ran["run"], 10_000, {}, "step: expected a step"),
+        (ran["run"], 0, {"threshold.threshold": "high"}, "threshold.threshold: expected float"),
+        (ran["run"], 0, ["x"], "settings as a mapping"),
+    ]:
+        with pytest.raises(AppError, match=said):
+            ask(run, "b", step, settings)
 
 
 def test_four_visitors_at_once(app):

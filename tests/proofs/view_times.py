@@ -29,7 +29,7 @@ from tests.support.chromium import launch
 SHAPE, SMALL = (32, 1024, 3072), (2, 16, 48)
 VIEWS = (
     "drift", "similarity", "scatter", "schedule", "counts", "queries", "error", "lens", "time",
-    "compare", "candidates", "guider",
+    "compare", "candidates", "what_if", "guider",
 )  # fmt: skip
 FIRST_MS, LAYER_MS, MAX_BYTES, MAX_MEMORY = 1_000, 300, 2_000_000, 1.2
 LAYERS = 6  # changes of the layer that are measured

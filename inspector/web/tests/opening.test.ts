@@ -38,6 +38,7 @@ test("views that need a higher recording level have nothing to show", () => {
     ["candidates", "counts", "drift", "error", "guider", "lens", "queries", "scatter"].concat([
       "schedule",
       "similarity",
+      "what_if",
     ]),
   );
   assert.deepEqual(emptyOf(lane("layers"), lane("layers")), ["error", "lens"]);

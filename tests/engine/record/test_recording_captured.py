@@ -26,7 +26,7 @@ from tests.support.replaying import Replaying, Tape, Taping
 
 CACHES = [*policies(), "dual+dare_o", "prefix+dare_kv"]
 LEVELS = ("steps", "layers", "probe")
-GPU, NESTED = torch.device("cuda"), ("probe", "cells", "lens")
+GPU, NESTED = torch.device("cuda"), ("probe", "cells", "lens", "proposals")
 
 
 def recorded(state):
@@ -40,6 +40,7 @@ def arrays(found, name):
     steps, similarity = found
     parts = {
         "recording": steps,
+        "proposals": [one.proposals for one in steps],
         "probe": [one.probe for one in steps if one.probe is not None],
         "lens": [one.probe.lens for one in steps if one.probe is not None],
         "similarity": [similarity] if similarity is not None else [],
@@ -50,7 +51,7 @@ def arrays(found, name):
 def differences(a, b):
     """Names of the arrays that differ: codes by more than 1, other floats beyond rounding."""
     wrong = set()
-    for name in ("recording", "probe", "lens", "similarity"):
+    for name in ("recording", "proposals", "probe", "lens", "similarity"):
         parts, others = arrays(a, name), arrays(b, name)
         if len(parts) != len(others):
             wrong.add(name)

@@ -73,8 +73,9 @@ def test_recorded_bytes_are_close_to_those_of_the_trace(session, record):
     names = {"steps": ("plan",), "layers": ("plan", "drift", "similarity")}.get(record)
     lens = ("lens_id", "lens_prob", "lens_token_prob")
     names = names or ("plan", "drift", "similarity", "probe_error", "probe_moved", *lens)
-    names = (*names, "candidate_id", "candidate_prob", "candidate_step", "candidate_position")
-    held = sum(trace.arrays()[name].nbytes for name in names)
+    arrays = trace.arrays()
+    names = (*names, *(name for name in arrays if name.startswith(("candidate_", "proposal_"))))
+    held = sum(arrays[name].nbytes for name in names)
     assert 0.9 * held < recorded_bytes(spec, info, tokens, trace.steps) < 1.1 * held
     assert recorded_bytes(replace(spec, record="off"), info, tokens, trace.steps) == 0
 
@@ -125,8 +126,8 @@ def test_a_narrowed_recording_is_counted_as_it_is_kept(session, name):
     trace = Trace()
     for event in session.run(spec):
         trace.append(event)
-    arrays = ("plan", "drift", "similarity", "candidate_id", "candidate_prob")
-    held = sum(trace.arrays()[one].nbytes for one in arrays)
+    names = ("plan", "drift", "similarity", "candidate_", "proposal_")
+    held = sum(a.nbytes for name, a in trace.arrays().items() if name.startswith(names))
     found = session.plan(spec)["recording"]["bytes"]
     assert 0.9 * held < found < 1.2 * held
     assert found < session.plan(replace(PLAIN, record="layers"))["recording"]["bytes"]

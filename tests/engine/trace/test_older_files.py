@@ -31,10 +31,10 @@ def test_a_json_trace_opens_and_is_written_the_same():
 
 
 def version_4(trace):
-    """The document of a trace as version 4 wrote it, without a logit lens."""
+    """The document of a trace as version 4 wrote it, without a logit lens and proposals."""
     document = json.loads(trace.to_json())
     document["meta"]["version"] = 4
-    for name in [name for name in document["arrays"] if name.startswith("lens_")]:
+    for name in [name for name in document["arrays"] if name.startswith(("lens_", "proposal_"))]:
         del document["arrays"][name]
     return document
 

@@ -99,6 +99,10 @@ export class Panel {
   }
 
   private addControl(control: Control): void {
+    if (control.kept) {
+      this.values[control.name] = control.value;
+      return;
+    }
     const label = make("label", "", control.label + " ");
     const input = control.options ? make("select") : make("input");
     const shown = make("output");
@@ -167,7 +171,10 @@ export class Panel {
   restore(choices: readonly (readonly [string, string])[]): void {
     for (const [name, value] of choices) {
       const input = this.input(name);
-      if (!input) continue;
+      if (!input) {
+        if (this.view.controls?.some((one) => one.kept && one.name === name)) this.set(name, value);
+        continue;
+      }
       const options = input instanceof HTMLSelectElement ? [...input.options] : null;
       if (options?.some((option) => option.value === value) ?? Number.isFinite(Number(value)))
         this.set(name, value);
@@ -180,7 +187,8 @@ export class Panel {
     this.values[name] = value;
     const input = this.input(name);
     if (input) input.value = String(value);
-    input?.dispatchEvent(new Event("input"));
+    if (input) input.dispatchEvent(new Event("input"));
+    else this.inspector.draw();
   }
 
   /** What figures are about that do not say otherwise: the run and the cursor's lane. */

@@ -37,10 +37,15 @@ export interface Missing {
   missing: string;
 }
 
-/** A list with fixed options, or a slider. */
+/**
+ * A list with fixed options, a slider, or (`kept`) a text that the view itself sets and that links
+ * bring back.
+ */
 export type Control = { name: string; label: string } & (
-  | { value: string; options: readonly (readonly [string, string])[] }
+  | { kept: true; value: string; options?: undefined }
+  | { kept?: undefined; value: string; options: readonly (readonly [string, string])[] }
   | {
+      kept?: undefined;
       options?: undefined;
       value: number;
       min: number;

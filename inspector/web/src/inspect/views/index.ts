@@ -11,6 +11,7 @@ import { scatter } from "./scatter.ts";
 import { schedule } from "./schedule.ts";
 import { similarity } from "./similarity.ts";
 import { time } from "./time.ts";
+import { whatIf } from "./what_if.ts";
 
 const ALL = {
   drift,
@@ -24,6 +25,7 @@ const ALL = {
   time,
   compare,
   candidates,
+  what_if: whatIf,
   guider,
 };
 
@@ -39,7 +41,7 @@ export const GROUPS: readonly { title: string; views: readonly ViewName[] }[] = 
   { title: "What was recomputed?", views: ["schedule", "counts", "queries"] },
   {
     title: "What did it cost and change?",
-    views: ["error", "lens", "time", "compare", "candidates", "guider"],
+    views: ["error", "lens", "time", "compare", "candidates", "what_if", "guider"],
   },
 ];
 
