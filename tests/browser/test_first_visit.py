@@ -138,7 +138,7 @@ def test_a_short_race_is_recorded_by_itself(small):
     show(small, "drift")
     assert small.page.locator("#ds-race .ds-tab.ds-empty").evaluate_all(
         "tabs => tabs.map((tab) => tab.dataset.tab)"
-    ) == ["error", "guider"]
+    ) == ["error", "lens", "guider"]
     assert small.text("[data-lane=a] [data-stats]") == took
     assert "faster" in small.text("[data-headline]")
 

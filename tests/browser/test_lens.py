@@ -118,8 +118,8 @@ def test_a_run_without_a_lens_says_what_to_press(app, lasting_page, lanes, tmp_p
         }
     race = lasting_page(1440, 1000).open(app.link())
     bring(race, bare, tmp_path)
-    tab = race.page.locator(f"{BOX} [data-tab=lens]")
-    assert "∅" in tab.inner_text()
+    tab = race.page.locator(f"{BOX} .ds-tab.ds-empty[data-tab=lens]")
+    tab.wait_for()
     tab.click()
     note = race.page.locator(f"{BOX} .ds-view[data-view=lens] .ds-note")
     note.wait_for()
