@@ -216,6 +216,10 @@ class Batch:
         chosen = (settings[0], settings[setting])
         return RaceSpec(*(replace(s.spec, prompt=prompts[prompt].prompt) for s in chosen))
 
+    def answer(self, prompt: int) -> str | None:
+        """The right answer to a prompt (index), None if it is not known."""
+        return self.results.prompts[prompt].answer
+
     def _add(self, one: Finished) -> None:
         self.seconds_left = one.seconds_left if one.seconds_left is not None else self.seconds_left
         if self.results.outcome(one.setting, one.prompt) is None:
@@ -244,6 +248,12 @@ class BatchService:
         """The limits `prompts`, `settings`, `runs` and `seconds`, and the recording `levels`."""
         known = ("prompts", "settings", "runs", "seconds")
         return {name: getattr(self.limits, name) for name in known} | {"levels": list(LEVELS)}
+
+    def count(self, source: Mapping[str, Any]) -> tuple[int, int]:
+        """Numbers of prompts and of known answers of a source; ValueError as `open`."""
+        prompts = _prompts(source)
+        self.limits.check(len(prompts), 1)
+        return len(prompts), sum(one.answer is not None for one in prompts)
 
     def open(
         self, source: Mapping[str, Any], base: RunSpec, settings: Any, record: str = "off"
@@ -326,7 +336,7 @@ def _timed(spec: RunSpec) -> RunSpec:
     """A spec without what a batch does by itself or cannot do."""
     if spec.start is not None or spec.fixed or spec.messages:
         raise ValueError("settings: a batch takes no start, fixed tokens or messages; leave them")
-    return replace(spec, record="off")
+    return replace(spec, prompt="", record="off")
 
 
 def _prompts(source: Mapping[str, Any]) -> list[Prompt]:
