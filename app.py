@@ -112,6 +112,7 @@ def main() -> None:
 
     import torch
 
+    from engine.batch.service import BatchService
     from engine.core.threads import best_threads
     from inspector.page.layout import build, launch_options
 
@@ -119,7 +120,8 @@ def main() -> None:
     session = make_session(settings)
     loaded = preload(session, settings)
     served = session if decorate is None else shared(session, loaded, decorate)
-    page = build(served, ASSETS / "examples")
+    batches = BatchService(served, settings.public)
+    page = build(served, ASSETS / "examples", batches)
     page.launch(**launch_options(page))
 
 

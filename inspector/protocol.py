@@ -91,3 +91,51 @@ class Session(Protocol):
         self, spec: RunSpec, control: Any, parents: Mapping[str, Trace] | None = None
     ) -> Iterator[Event]:
         """Run one spec and yield its events; `parents` as in `race`."""
+
+
+class Batch(Protocol):
+    """The part of a batch of the engine that the page uses."""
+
+    id: str
+    state: str
+    done: int
+    total: int
+
+    def run(self, control: Any, first: int | None = None) -> Iterator[Any]:
+        """Run what is left, or what is left of the `first` prompts; yields events as they come."""
+
+    def front(self) -> dict[str, Any]:
+        """What is known so far: state, message, counts, and a row for each setting."""
+
+    def progress(self) -> dict[str, Any]:
+        """The parts of `front` that change with every run."""
+
+    def rows(self, first: int, most: int) -> list[dict[str, Any]]:
+        """At most so many finished runs, from the one with the number `first` on."""
+
+    def aggregates(self) -> dict[str, Any]:
+        """The aggregates of the recorded runs by setting; ValueError if nothing is recorded."""
+
+    def race(self, prompt: int, setting: int) -> RaceSpec:
+        """The race of a prompt: the first setting against another; ValueError for wrong indices."""
+
+    def answer(self, prompt: int) -> str | None:
+        """The right answer to a prompt, None if it is not known."""
+
+
+class Batches(Protocol):
+    """The part of the engine's batch service that the page uses."""
+
+    def describe(self) -> dict[str, Any]:
+        """The limits `prompts`, `settings`, `runs`, `seconds` and the recording `levels`."""
+
+    def count(self, source: Mapping[str, Any]) -> tuple[int, int]:
+        """Numbers of prompts and of known answers of a source; ValueError as `open`."""
+
+    def open(
+        self, source: Mapping[str, Any], base: RunSpec, settings: Any, record: str = "off"
+    ) -> Batch:
+        """A new batch of plain decoding and other settings; ValueError naming the field."""
+
+    def get(self, batch: Any) -> Batch:
+        """The batch of an id; ValueError if it is gone."""

@@ -12,7 +12,12 @@ flags. All settings have the same end-of-text rule.
 --out keeps every run in runs.jsonl as it ends. The same command continues from there after an
 interruption: only runs of other settings, prompts, checkpoints, machines or versions are run
 again. Control-C stops after a step and shows what there is. results.json has the figures of each
-setting and each prompt, table.md those of each setting.
+setting and each prompt, table.md those of each setting. --estimate runs the first prompt only and
+says how long the others will take.
+
+--record makes every run again with the recorder on, which is not timed, and adds it to the
+aggregates of its setting: drift, similarity and error by layer with their spread over the runs,
+accepted lengths. They are "aggregates" of results.json; recordings/ keeps them for a continuation.
 """
 
 from __future__ import annotations
@@ -31,8 +36,9 @@ import torch
 from engine import catalog
 from engine.batch.flags import add_prompt_flags, add_spec_flags, prompts_from_flags, spec_from_flags
 from engine.batch.journal import Journal
+from engine.batch.recordings import Recordings
 from engine.batch.results import BatchResults
-from engine.batch.runner import Finished, check_size, run_batch
+from engine.batch.runner import Finished, batch_events, check_size
 from engine.batch.settings import NamedSpec, read_specs
 from engine.core.command_line import command_parser
 from engine.core.control import Control, stopped_by_interrupt
@@ -57,13 +63,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         folders, args.model = folders | {folder.name: folder}, folder.name
     torch.set_num_threads(args.threads)
     try:
+        recordings = _recordings(args)
         prompts, settings = prompts_from_flags(args), _settings(args)
         check_size(settings, prompts)
         results = BatchResults(settings, prompts)
-        finished = _run(Session(folders), results, args.out)
+        first = 1 if args.estimate else None
+        finished = _run(Session(folders), results, args.out, recordings, first)
     except (ValueError, OSError) as error:
         raise SystemExit(f"error: {error}") from None
-    _show(results, finished, args.out)
+    _show(results, finished, args.out, recordings)
+
+
+def _recordings(args: argparse.Namespace) -> Recordings | None:
+    """The aggregates that `--record` asks for; the timed runs are then not recorded."""
+    level, args.record = args.record or "off", None
+    return None if level == "off" else Recordings(level, args.out and args.out / "recordings")
 
 
 def _settings(args: argparse.Namespace) -> list[NamedSpec]:
@@ -79,18 +93,25 @@ def _settings(args: argparse.Namespace) -> list[NamedSpec]:
     return [NamedSpec(one.name, spec) for one, spec in zip(named, ruled, strict=True)]
 
 
-def _run(session: Session, results: BatchResults, out: Path | None) -> int:
+def _run(
+    session: Session,
+    results: BatchResults,
+    out: Path | None,
+    recordings: Recordings | None,
+    first: int | None,
+) -> int:
     """Run the batch with progress on standard error; returns how many runs are over."""
     control, done = Control(), 0
     journal = Journal(out and out / "runs.jsonl")
-    run = partial(session.run, control=control)
     with stopped_by_interrupt(control):
-        for one in run_batch(
-            run, results.settings, results.prompts, journal, session.environment, control
-        ):
-            results.add(one.setting, one.prompt, one.outcome)
-            done = one.done
-            print(_progress(one), end="", file=sys.stderr, flush=True)
+        for one in batch_events(
+            partial(session.run, control=control), results.settings, results.prompts, journal,
+            session.environment, control, recordings, first,
+        ):  # fmt: skip
+            if isinstance(one, Finished):
+                results.add(one.setting, one.prompt, one.outcome)
+                done = one.done
+                print(_progress(one), end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     return done
 
@@ -100,7 +121,9 @@ def _progress(one: Finished) -> str:
     return f"\r{one.done} of {one.total} runs{left}      "
 
 
-def _show(results: BatchResults, finished: int, out: Path | None) -> None:
+def _show(
+    results: BatchResults, finished: int, out: Path | None, recordings: Recordings | None
+) -> None:
     """Print the table; write it and the results, if there is a folder."""
     rows, total = results.summary(), len(results.settings) * len(results.prompts)
     text = markdown_table(HEAD, map(_cells, rows))
@@ -109,10 +132,14 @@ def _show(results: BatchResults, finished: int, out: Path | None) -> None:
     failed = sum(row["failed"] for row in rows)
     if failed:
         text += f"\n{failed} runs failed; results.json says why.\n"
+    found = recordings and recordings.to_dict([row["name"] for row in rows])
+    for row in found["settings"] if found else ():
+        text += f"\n{row['name']}: {row['runs']} runs in the aggregates"
+        text += f" ({row['problem']}).\n" if row["problem"] else ".\n"
     print(text, end="")
     if out:
         document = {"finished": finished, "total": total, "settings": rows}
-        document["prompts"] = results.table()
+        document |= {"prompts": results.table()} | ({"aggregates": found} if found else {})
         write_atomically(out / "results.json", (json.dumps(document) + "\n").encode())
         write_atomically(out / "table.md", text.encode())
 
@@ -139,6 +166,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = command_parser("batch", __doc__)
     add_prompt_flags(parser, problems=20)
     parser.add_argument("--specs", type=Path, help="JSON file of settings to compare")
+    parser.add_argument("--estimate", action="store_true", help="run the first prompt only")
     parser.add_argument("--threads", type=int, default=1, help="torch threads")
     parser.add_argument("--out", type=Path, help="folder for runs, results and table")
     add_spec_flags(parser)

@@ -55,23 +55,45 @@ class Outcome:
         return cls(**{**row, "ids": tuple(row["ids"])})
 
 
+class OutcomeBuilder:
+    """Collects the outcome of a run from its events; `answer` is the right one, if it is known."""
+
+    def __init__(self, answer: str | None) -> None:
+        self._answer = answer
+        self._stops: frozenset[int] = frozenset()
+        self._start = 0
+        self._end: RunFinished | None = None
+
+    def append(self, event: Event) -> None:
+        """Append the next event of the run."""
+        if isinstance(event, RunStarted):
+            self._stops = frozenset(event.model["stop_ids"])
+            self._start = int(event.prompt_mask[0].sum())
+        elif isinstance(event, RunFinished):
+            self._end = event
+
+    def outcome(self) -> Outcome:
+        """The outcome after the last event."""
+        if self._end is None:
+            return Outcome("failed", "the run gave no end")
+        if self._end.reason in FAILED or not self._end.texts:
+            return Outcome(self._end.reason, self._end.message)
+        return _outcome(self._end, self._start, self._stops, self._answer)
+
+
 def outcome_of(events: Iterable[Event], answer: str | None) -> Outcome:
     """Run a stream of events to its end and keep its outcome.
 
     `answer` is the right answer to the prompt, if it is known.
     """
-    stops: frozenset[int] = frozenset()
-    start, end = 0, None
+    found = OutcomeBuilder(answer)
     for event in events:
-        if isinstance(event, RunStarted):
-            stops = frozenset(event.model["stop_ids"])
-            start = int(event.prompt_mask[0].sum())
-        elif isinstance(event, RunFinished):
-            end = event
-    if end is None:
-        return Outcome("failed", "the run gave no end")
-    if end.reason in FAILED or not end.texts:
-        return Outcome(end.reason, end.message)
+        found.append(event)
+    return found.outcome()
+
+
+def _outcome(end: RunFinished, start: int, stops: frozenset[int], answer: str | None) -> Outcome:
+    """The outcome of a run that gave a text; its answer begins at `start`."""
     answered = end.canvas[0, start:].tolist()
     length = next((i for i, token in enumerate(answered) if token in stops), len(answered))
     text, metrics = end.texts[0], end.metrics

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,12 +77,25 @@ def drawn_prompts(family: str, count: int, seed: int, shots: int = 0) -> list[Pr
     return [Prompt(prompt, problem.answer) for problem, prompt in questions]
 
 
+def prompts_of_rows(rows: Sequence[Any]) -> list[Prompt]:
+    """The prompts of objects with `prompt` and optionally `answer`, as in the lines of a file.
+
+    Raises ValueError naming `prompts` and the number of the object as its line.
+    """
+    return _checked((number, _fields(number, row)) for number, row in enumerate(rows, 1))
+
+
 def _row(number: int, line: str) -> dict[str, Any]:
-    """The object of a line."""
+    """The fields of a line."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
         row = None
+    return _fields(number, row)
+
+
+def _fields(number: int, row: Any) -> dict[str, Any]:
+    """The fields of an object; ValueError if it has others."""
     if not isinstance(row, dict) or not isinstance(row.get("prompt"), str):
         raise ValueError(
             f'prompts: line {number}: expected an object like {{"prompt": "...", "answer": "..."}}'
@@ -94,8 +107,8 @@ def _row(number: int, line: str) -> dict[str, Any]:
         )
     answer = row.get("answer")
     if isinstance(answer, int) and not isinstance(answer, bool):
-        row["answer"] = str(answer)
-    elif not isinstance(answer, str | None):
+        return row | {"answer": str(answer)}
+    if not isinstance(answer, str | None):
         raise ValueError(f"prompts: line {number}: answer: give a text or a whole number")
     return row
 

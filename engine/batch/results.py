@@ -54,29 +54,28 @@ class BatchResults:
 
         A run has its outcome without `ids`, and `agreement` with the first setting.
         """
+        places = range(len(self.settings))
         return [
-            {"prompt": one.prompt, "answer": one.answer, "runs": self._runs(index)}
+            {"prompt": one.prompt, "answer": one.answer}
+            | {"runs": [self.run(index, setting) for setting in places]}
             for index, one in enumerate(self.prompts)
         ]
 
-    def _runs(self, prompt: int) -> list[dict[str, Any] | None]:
-        first = self.outcome(0, prompt)
-        rows: list[dict[str, Any] | None] = []
-        for setting in range(len(self.settings)):
-            own = self.outcome(setting, prompt)
-            if own is None:
-                rows.append(None)
-                continue
-            row = own.to_dict() | {"tokens": own.tokens, "agreement": None}
-            del row["ids"]
-            if _done(own) and first is not None and _done(first):
-                row["agreement"] = agreement(first.ids, own.ids)
-            rows.append(row)
-        return rows
+    def run(self, prompt: int, setting: int) -> dict[str, Any] | None:
+        """A run as in `table`, by the indices of its prompt and its setting."""
+        own, first = self.outcome(setting, prompt), self.outcome(0, prompt)
+        if own is None:
+            return None
+        row = own.to_dict() | {"tokens": own.tokens, "agreement": None}
+        del row["ids"]
+        if _done(own) and first is not None and _done(first):
+            row["agreement"] = agreement(first.ids, own.ids)
+        return row
 
     def _row(self, setting: int) -> dict[str, Any]:
         named = self.settings[setting]
-        every = [one for (index, _), one in self._outcomes.items() if index == setting]
+        held = list(self._outcomes.items())  # a copy, for another thread may add some
+        every = [one for (index, _), one in held if index == setting]
         runs = [one for one in every if _done(one)]
         known = [one for one in runs if one.right is not None]
         row = {"name": named.name, "spec": named.spec.to_dict(), "runs": len(runs)}

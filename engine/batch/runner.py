@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from engine.batch.journal import Journal, run_key
-from engine.batch.outcome import Outcome, outcome_of
+from engine.batch.outcome import Outcome, OutcomeBuilder
 from engine.batch.prompts import Prompt
+from engine.batch.recordings import RecordedRun, Recordings
 from engine.batch.settings import NamedSpec
 from engine.config.spec import RunSpec
 from engine.core.control import Control
@@ -18,6 +19,14 @@ from engine.core.events import Event
 
 MAX_RUNS = 20_000
 Run = Callable[[RunSpec], Iterator[Event]]
+
+
+class Stoppable(Protocol):
+    """A control that says whether the batch was stopped."""
+
+    @property
+    def state(self) -> str:
+        """`stopped` after a stop."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,15 @@ def check_size(settings: Sequence[NamedSpec], prompts: Sequence[Prompt]) -> None
         )
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """A run of the batch that was recorded, or why it was not."""
+
+    setting: int
+    prompt: int
+    problem: str
+
+
 def run_batch(
     run: Run,
     settings: Sequence[NamedSpec],
@@ -60,6 +78,7 @@ def run_batch(
     journal: Journal,
     environment: Callable[[RunSpec], Mapping[str, Any]],
     control: Control | None = None,
+    recordings: Recordings | None = None,
 ) -> Iterator[Finished]:
     """Run every prompt under every setting, prompt by prompt, so that the settings take turns.
 
@@ -73,11 +92,32 @@ def run_batch(
         journal: the outcomes of an earlier, interrupted batch.
         environment: machine, versions and checkpoint of a spec's run.
         control: Stop.
+        recordings: aggregates, to which each run is added by a second one with the recorder on.
+    """
+    events = batch_events(run, settings, prompts, journal, environment, control, recordings)
+    return (one for one in events if isinstance(one, Finished))
+
+
+def batch_events(
+    run: Run,
+    settings: Sequence[NamedSpec],
+    prompts: Sequence[Prompt],
+    journal: Journal,
+    environment: Callable[[RunSpec], Mapping[str, Any]],
+    control: Stoppable | None = None,
+    recordings: Recordings | None = None,
+    first: int | None = None,
+) -> Iterator[Event | Finished | Recorded]:
+    """As `run_batch`, with the events of each run before its end.
+
+    `first`: stop after so many prompts; the time that is left is still that of all of them.
     """
     check_size(settings, prompts)
     where = [environment(one.spec) for one in settings]
+    if recordings is not None:
+        recordings.begin([one.spec for one in settings], prompts, where)
     clock = _Clock(len(settings), len(prompts))
-    for index, prompt in enumerate(prompts):
+    for index, prompt in enumerate(prompts[:first]):
         for setting, named in enumerate(settings):
             spec = replace(named.spec, prompt=prompt.prompt, messages=())
             key = run_key(spec, prompt.answer, where[setting])
@@ -86,7 +126,7 @@ def run_batch(
                 if control is not None and control.state == "stopped":
                     return
                 begun = time.perf_counter()
-                outcome = _outcome(run, spec, prompt)
+                outcome = yield from _outcome(run, spec, prompt)
                 if outcome.reason == "stopped":
                     return
                 clock.add(setting, time.perf_counter() - begun)
@@ -98,14 +138,61 @@ def run_batch(
             yield Finished(
                 setting, index, outcome, kept is not None, clock.done, clock.total, clock.left()
             )
+            if recordings is None or outcome.reason != "done" or not recordings.due(setting, key):
+                continue
+            if control is None or control.state != "stopped":
+                begun = time.perf_counter()
+                problem = yield from _record(run, spec, outcome, recordings, setting, key)
+                clock.add_recording(setting, time.perf_counter() - begun)
+                yield Recorded(setting, index, problem)
 
 
-def _outcome(run: Run, spec: RunSpec, prompt: Prompt) -> Outcome:
-    """The outcome of a run; one that is refused has failed."""
+def _outcome(run: Run, spec: RunSpec, prompt: Prompt) -> Generator[Event, None, Outcome]:
+    """Yield the events of a run; returns its outcome. One that is refused has failed."""
+    found = OutcomeBuilder(prompt.answer)
     try:
-        return outcome_of(run(spec), prompt.answer)
+        for event in run(spec):
+            found.append(event)
+            yield event
     except ValueError as error:
         return Outcome("failed", str(error))
+    return found.outcome()
+
+
+def _record(
+    run: Run, spec: RunSpec, timed: Outcome, recordings: Recordings, setting: int, key: str
+) -> Generator[Event, None, str]:
+    """Yield the events of a run with the recorder on; returns why it was not added, or ""."""
+    recorded = RecordedRun()
+    try:
+        for event in run(recordings.spec(spec)):
+            recorded.append(event)
+            yield event
+    except ValueError as error:
+        recordings.refuse(setting, str(error))
+        return str(error)
+    if recorded.stopped:
+        return "the recording was stopped"
+    problem = recorded.problem(timed)
+    if problem:
+        recordings.leave_out(setting, key, problem)
+    else:
+        recordings.add(setting, key, recorded.trace)
+    return problem
+
+
+class _Mean:
+    """A mean of seconds; `add` them one by one."""
+
+    def __init__(self) -> None:
+        self.count, self.total = 0, 0.0
+
+    def add(self, seconds: float) -> None:
+        self.count += 1
+        self.total += seconds
+
+    def value(self, otherwise: float) -> float:
+        return self.total / self.count if self.count else otherwise
 
 
 class _Clock:
@@ -114,8 +201,9 @@ class _Clock:
     def __init__(self, settings: int, prompts: int) -> None:
         self._settings, self._prompts = settings, prompts
         self._over: Counter[int] = Counter()
-        self._timed: Counter[int] = Counter()
-        self._seconds: Counter[int] = Counter()
+        self._all = _Mean()
+        self._timed = [_Mean() for _ in range(settings)]
+        self._recorded = [_Mean() for _ in range(settings)]
 
     @property
     def done(self) -> int:
@@ -130,16 +218,18 @@ class _Clock:
 
     def add(self, setting: int, seconds: float) -> None:
         self._over[setting] += 1
-        self._timed[setting] += 1
-        self._seconds[setting] += seconds  # type: ignore[assignment]
+        self._timed[setting].add(seconds)
+        self._all.add(seconds)
+
+    def add_recording(self, setting: int, seconds: float) -> None:
+        self._recorded[setting].add(seconds)
 
     def left(self) -> float | None:
-        runs = self._timed.total()
-        if not runs:
+        if not self._all.count:
             return None
-        mean = sum(self._seconds.values()) / runs
+        mean = self._all.value(0)
         return sum(
             (self._prompts - self._over[one])
-            * (self._seconds[one] / self._timed[one] if self._timed[one] else mean)
+            * (self._timed[one].value(mean) + self._recorded[one].value(0))
             for one in range(self._settings)
         )

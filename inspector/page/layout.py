@@ -13,13 +13,15 @@ from inspector import static_files
 from inspector.catalog import Catalog
 from inspector.form.settings import Form
 from inspector.handlers.api import add_api
+from inspector.handlers.batch_api import add_batch_api
 from inspector.handlers.page_handlers import Handlers
 from inspector.handlers.slice_service import SliceService
+from inspector.page.batch_tab import build_batch
 from inspector.page.learn_tab import build_learn
 from inspector.page.methods_tab import build_methods
 from inspector.page.run_tab import FLAG, build_run
 from inspector.page.theme import theme
-from inspector.protocol import Session
+from inspector.protocol import Batches, Session
 from inspector.server.bundle import bundle_route
 from inspector.server.gate import Gate
 
@@ -31,13 +33,14 @@ class Page(gr.Blocks):
     trace_bytes: int = 0
 
 
-def build(session: Session, examples: Path | None = None) -> Page:
+def build(session: Session, examples: Path | None = None, batches: Batches | None = None) -> Page:
     """Build the page.
 
     Args:
         session: the engine's session.
         examples: a folder with a recorded race, `a.npz` and `b.npz`, and the folders of the
             lessons and the methods' recorded runs. Without it there is no Learn tab.
+        batches: the engine's batch service. Without it there is no tab of many prompts.
     """
     form = Form(Catalog(session.catalog(), session.default_race()))
     demo = Page(
@@ -48,12 +51,17 @@ def build(session: Session, examples: Path | None = None) -> Page:
         demo.routes = SliceService(handlers).routes()
         demo.trace_bytes = form.catalog.trace_bytes
         add_api(handlers)
+        if batches is not None:
+            add_batch_api(handlers, batches)
         gr.HTML(
             html_template=static_files.text("title.html"), elem_id="ds-title", **static_files.BARE
         )
         with gr.Tabs(elem_id="ds-tabs") as tabs:
             with gr.Tab("Run", id="run"):
-                build_run(demo, handlers, examples)
+                run = build_run(demo, handlers, examples)
+            if batches is not None:
+                with gr.Tab("Many prompts", id="batch"):
+                    build_batch(demo, tabs, handlers, batches, run)
             if examples is not None:
                 with gr.Tab("Learn", id="learn"):
                     build_learn(handlers, examples / "lessons")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -33,7 +35,21 @@ LABELS = {"run": "Run", "pause": "Pause", "step": "Step", "resume": "Resume", "s
 VARIANTS: dict[str, Literal["primary", "stop"]] = {"run": "primary", "stop": "stop"}
 
 
-def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> None:
+@dataclass(frozen=True)
+class RunTab:
+    """What other tabs use of this one: the race, its buttons, and what follows a run."""
+
+    race: gr.HTML
+    keys: Mapping[str, gr.Button]
+    follow: Callable[[Dependency], None]
+
+    @property
+    def outputs(self) -> list[Component]:
+        """The outputs of a listener that runs a race."""
+        return [self.race, *self.keys.values()]
+
+
+def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> RunTab:
     """Build the components and listeners of the tab; `examples` is a folder of recorded races."""
     form, views, files = handlers.form, ViewService(handlers), FileService(handlers, examples)
     plan = gr.HTML(
@@ -62,7 +78,8 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Non
     _wire_presets(form, presets)
     renewed = _renewing(handlers)
     demo.load(**renewed)
-    _wire_run(demo, handlers, views, race, keys, planned, renewed)
+    tab = RunTab(race, keys, partial(_follow, views, race, keys, planned, renewed))
+    _wire_run(demo, handlers, tab)
     recording = race.record(
         views.record, None, [race, *keys.values()],
         **RUNS, **PRIVATE,
@@ -77,6 +94,7 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Non
     fitted = [form.widgets[name] for name in ("prompt", "gen_length", "a.steps", "b.steps")]
     plan.click(handlers.new_problem, [*drawn, block], fitted, **RAW, **FLAG)
     example.input(handlers.example, [example, block], fitted, **RAW, **FLAG)
+    return tab
 
 
 def _buttons() -> dict[str, gr.Button]:
@@ -207,19 +225,26 @@ def _on_change(demo: gr.Blocks, widgets: list[Component], listener: dict[str, An
     gr.on([demo.load, *changes], trigger_mode="always_last", **listener)
 
 
-def _wire_run(
-    demo: gr.Blocks,
-    handlers: Handlers,
+def _wire_run(demo: gr.Blocks, handlers: Handlers, tab: RunTab) -> None:
+    run = tab.keys["run"].click(
+        handlers.run, handlers.form.inputs, tab.outputs,
+        **RUNS, **RAW, **PRIVATE,
+    )  # fmt: skip
+    tab.follow(run)
+    for name in BUTTONS[1:]:
+        tab.keys[name].click(handlers.flag(name), None, None, trigger_mode="multiple", **FLAG)
+    demo.unload(handlers.leave)
+
+
+def _follow(
     views: ViewService,
     race: gr.HTML,
     keys: dict[str, gr.Button],
     planned: dict[str, Any],
     renewed: dict[str, Any],
+    run: Dependency,
 ) -> None:
-    run = keys["run"].click(
-        handlers.run, handlers.form.inputs, [race, *keys.values()],
-        **RUNS, **RAW, **PRIVATE,
-    )  # fmt: skip
+    """Record a short race after its run, and then enable the buttons."""
     recording = run.then(
         views.record_short_run, None, [race, *keys.values()],
         **RUNS, **PRIVATE,
@@ -227,9 +252,6 @@ def _wire_run(
     run.failure(None, js=OVER_JS, **FLAG)
     run.failure(**planned)
     _once_over(recording, planned).then(**renewed)
-    for name in BUTTONS[1:]:
-        keys[name].click(handlers.flag(name), None, None, trigger_mode="multiple", **FLAG)
-    demo.unload(handlers.leave)
 
 
 def _renewing(handlers: Handlers) -> dict[str, Any]:

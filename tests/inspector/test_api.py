@@ -55,9 +55,10 @@ def race(**changes):
     return {"a": shape, "b": shape | fast}
 
 
-def test_the_endpoints_have_types(client):
+def test_endpoints_with_types(client):
     named = client.view_api(return_format="dict")["named_endpoints"]
-    assert set(named) == {"/methods", "/plan", "/run", "/trace", "/what_if"}
+    batches = {"/batch", "/batch_results", "/batch_aggregates"}
+    assert set(named) == {"/methods", "/plan", "/run", "/trace", "/what_if"} | batches
     assert named["/run"]["parameters"][0]["parameter_name"] == "race"
 
 
@@ -249,6 +250,59 @@ def test_what_if_of_a_run_by_its_id(client):
     ]:
         with pytest.raises(AppError, match=said):
             ask(run, "b", step, settings)
+
+
+BATCH = {
+    "prompts": "one\ntwo\nthree",
+    "spec": {"gen_length": 16, "block_length": 8, "steps": 16},
+    "settings": [{"name": "dual", "cache": "dual"}],
+}
+
+
+def test_many_prompts_estimated_cancelled_and_continued(client):
+    first = client.submit(
+        BATCH | {"estimate": True, "record": "layers"}, api_name="/batch"
+    ).result()
+    assert (first["state"], first["done"], first["total"]) == ("estimated", 2, 6)
+    job = client.submit({"batch": first["batch"]}, api_name="/batch")
+    while not any(update["done"] > 2 for update in job.outputs()):
+        time.sleep(0.05)
+    job.cancel()
+    while (found := client.predict(first["batch"], 0, api_name="/batch_results"))["state"] == (
+        "running"
+    ):
+        time.sleep(0.05)
+    assert found["runs"][:2] == first["runs"]
+    last = client.predict({"batch": first["batch"]}, api_name="/batch")
+    assert (last["state"], last["done"]) == ("done", 6)
+    assert last["runs"][: found["done"]] == found["runs"]
+    assert [row["name"] for row in last["settings"]] == ["plain decoding", "dual"]
+    shown = client.predict(first["batch"], api_name="/batch_aggregates")
+    assert [row["runs"] for row in shown["settings"]] == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ([], "batch: expected an object"),
+        ({}, "prompts: give one of"),
+        (BATCH | {"prompts": [{"prompt": "a"}, {"answer": "4"}]}, "prompts: line 2"),
+        (BATCH | {"prompts": "a\n" * 10_000}, "prompts: there are more than"),
+        (BATCH | {"problems": {"family": "balance"}}, "prompts: give one of"),
+        (BATCH | {"spec": {"gen_length": 0}}, "gen_length"),
+        (BATCH | {"spec": 5}, "spec: expected an object"),
+        (BATCH | {"settings": [{"name": "x", "cache": "magic"}]}, "cache"),
+        (BATCH | {"settings": [{"name": "x", "model": "/etc"}]}, "config.json"),
+        (BATCH | {"estimate": 1}, "estimate: expected"),
+        (BATCH | {"colour": 1}, "batch: 'colour' is unknown"),
+        (BATCH | {"batch": "x"}, "batch: a batch that goes on"),
+        ({"batch": "gone"}, "batch: it is no longer in memory"),
+        ({"batch": ["gone"]}, "batch: it is no longer in memory"),
+    ],
+)
+def test_impossible_batches_are_refused_by_name(client, given, named):
+    with pytest.raises(AppError, match=named):
+        client.predict(given, api_name="/batch")
 
 
 def test_four_visitors_at_once(app):

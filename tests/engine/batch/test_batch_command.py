@@ -55,3 +55,21 @@ def test_settings_of_a_file_are_compared_with_the_first(prompts, tmp_path, capsy
 def test_a_wrong_flag_is_named(words, said):
     with pytest.raises(SystemExit, match=f"^{said}"):
         main(words)
+
+
+def test_recorded_runs_are_summed_up_and_kept_for_a_continuation(prompts, tmp_path, capsys):
+    out = tmp_path / "out"
+    words = ("--prompts", str(prompts), "--cache", "dual", "--out", str(out), *SHORT)
+    main((*words, "--estimate", "--record", "layers"))
+    first = json.loads((out / "results.json").read_text())
+    assert (first["finished"], first["total"]) == (2, 4)
+    assert [row["runs"] for row in first["aggregates"]["settings"]] == [1, 1]
+    kept = {path: path.stat().st_mtime_ns for path in (out / "recordings").iterdir()}
+    main((*words, "--record", "layers"))
+    again = json.loads((out / "results.json").read_text())
+    assert {path for path in (out / "recordings").iterdir()} == set(kept)
+    plain, dual = again["aggregates"]["settings"]
+    assert (plain["runs"], dual["runs"]) == (2, 2)
+    assert "dual, quota: 2 runs in the aggregates." in capsys.readouterr().out
+    assert len(dual["drift"]["mean"][0]) == dual["layers"]
+    assert all(run["reason"] == "done" for row in again["prompts"] for run in row["runs"])

@@ -1,0 +1,377 @@
+"""Batches for a page or an API: bounded, held in memory, run in parts that continue each other."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from engine import catalog
+from engine.batch.journal import Journal
+from engine.batch.prompts import (
+    MAX_PROMPTS,
+    Prompt,
+    drawn_prompts,
+    prompts_of_rows,
+    read_prompts,
+    typed_prompts,
+)
+from engine.batch.recordings import LEVELS, Recordings
+from engine.batch.results import BatchResults
+from engine.batch.runner import MAX_RUNS, Finished, Recorded, Stoppable, batch_events, check_size
+from engine.batch.settings import NamedSpec, named_specs
+from engine.config.spec import RaceSpec, RunSpec
+from engine.core.events import Event, RunStarted, Waiting
+from engine.tiny.corpus import families
+
+PLAIN = "plain decoding"
+KEPT_RUNS = 40_000  # of all batches that are held
+KEPT_BATCHES = 64
+LIFETIME_S = 6 * 3_600.0
+MAX_NAME = 80
+MAX_SHOTS = 8
+
+
+class Runs(Protocol):
+    """The part of a session that batches use."""
+
+    def run(self, spec: RunSpec, control: Any) -> Iterator[Event]:
+        """The events of one run."""
+
+    def plan(self, spec: RunSpec) -> dict[str, Any]:
+        """The plan of a spec; ValueError naming the field that makes it impossible."""
+
+
+@dataclass(frozen=True)
+class BatchLimits:
+    """Bounds of a batch.
+
+    `seconds` is the time that a batch may compute until somebody continues it; None: any.
+    """
+
+    prompts: int = MAX_PROMPTS
+    settings: int = 16
+    runs: int = MAX_RUNS
+    seconds: float | None = None
+
+    def check(self, prompts: int, settings: int) -> None:
+        """Raise ValueError naming `prompts` or `settings` and the limit."""
+        for name, given, most in (
+            ("settings", settings, self.settings),
+            ("prompts", prompts, self.prompts),
+        ):
+            if given > most:
+                raise ValueError(
+                    f"{name}: {given} are more than the {most} of a batch here; take fewer, or "
+                    "use python -m engine batch on a machine of your own"
+                )
+        if prompts * settings > self.runs:
+            raise ValueError(
+                f"prompts: {prompts} prompts under {settings} settings are {prompts * settings} "
+                f"runs, more than {self.runs}; take fewer of either"
+            )
+
+
+PUBLIC = BatchLimits(prompts=50, settings=5, runs=200, seconds=120.0)
+
+
+class Batch:
+    """Prompts under several settings: their results so far, and the runs that are left.
+
+    `state` is `new`, `running`, `done`, `stopped` (by somebody), `estimated` (the first prompt was
+    run), `limit` (the time is used up) or `failed`; `message` says why. Whoever knows `id` can read
+    it.
+    """
+
+    def __init__(
+        self,
+        session: Runs,
+        settings: Sequence[NamedSpec],
+        prompts: Sequence[Prompt],
+        record: str = "off",
+        seconds: float | None = None,
+    ) -> None:
+        self.id = secrets.token_urlsafe(18)
+        self.results = BatchResults(settings, prompts)
+        self.recordings = None if record == "off" else Recordings(record)
+        self.state, self.message = "new", ""
+        self.seconds_left: float | None = None
+        self.environment: Mapping[str, Any] = {}
+        self._session, self._seconds = session, seconds
+        self._journal = Journal()
+        self._order: list[tuple[int, int]] = []  # prompt and setting of the runs that are over
+        self._lock = threading.Lock()
+
+    @property
+    def done(self) -> int:
+        """Number of runs that are over."""
+        return len(self._order)
+
+    @property
+    def total(self) -> int:
+        """Number of runs in all."""
+        return len(self.results.prompts) * len(self.results.settings)
+
+    def run(self, control: Stoppable, first: int | None = None) -> Iterator[Event | Finished]:
+        """Run what is left, or what is left of the `first` prompts; yields events as they come.
+
+        Runs that failed are tried again. Raises ValueError if the batch is running.
+        """
+        if not self._lock.acquire(blocking=False):
+            raise ValueError("batch: it is running; stop it first, or wait")
+        try:
+            self.state, self.message = "running", ""
+            yield from self._run(control, first)
+        except Exception:
+            self.state = "failed"
+            raise
+        finally:
+            if self.state == "running":
+                self.state = "stopped"
+            self._lock.release()
+
+    def _run(self, control: Stoppable, first: int | None) -> Iterator[Event | Finished]:
+        used, mark = 0.0, time.monotonic()
+        events = batch_events(
+            lambda spec: self._session.run(spec, control), self.results.settings,
+            self.results.prompts, self._journal, lambda spec: {}, control, self.recordings, first,
+        )  # fmt: skip
+        for event in events:
+            now = time.monotonic()
+            used, mark = used + (0 if isinstance(event, Waiting) else now - mark), now
+            if isinstance(event, RunStarted):
+                self.environment = self.environment or event.environment
+            elif isinstance(event, Finished):
+                self._add(event)
+            if not isinstance(event, Recorded):
+                yield event
+            ran = isinstance(event, Recorded) or (isinstance(event, Finished) and not event.resumed)
+            over = ran and self._seconds is not None and used > self._seconds
+            if over and not self._ended():
+                self.state = "limit"
+                self.message = (
+                    f"seconds: the {self._seconds:.0f} s that a batch may compute at once on this "
+                    "public page are used up; nothing is lost, continue it"
+                )
+                return
+        if control.state != "stopped":
+            self.state = "done" if self._ended() else "estimated"
+
+    def front(self) -> dict[str, Any]:
+        """What is known so far, without the rows of the prompts.
+
+        `batch` (the id), `state`, `message`, `done` of `total` runs, `prompts`, `seconds_left`
+        (None: not known), `record`, `environment`, `settings` (see `BatchResults.summary`), each
+        with `recorded` (runs in its aggregates) and `recording_problem`.
+        """
+        rows = self.results.summary()
+        for index, row in enumerate(rows):
+            held = self.recordings
+            row["recorded"] = held.aggregates(index).runs if held else 0
+            row["recording_problem"] = held.problem(index) if held else ""
+        return self.progress() | {
+            "prompts": len(self.results.prompts), "settings": rows,
+            "record": self.recordings.level if self.recordings else "off",
+            "environment": dict(self.environment),
+        }  # fmt: skip
+
+    def progress(self) -> dict[str, Any]:
+        """The parts of `front` that change with every run."""
+        return {
+            "batch": self.id, "state": self.state, "message": self.message, "done": self.done,
+            "total": self.total, "seconds_left": self.seconds_left,
+        }  # fmt: skip
+
+    def rows(self, first: int, most: int) -> list[dict[str, Any]]:
+        """At most so many runs that are over, from the one with the number `first` on.
+
+        A row has `prompt` and `setting` (indices), `text_of_prompt`, `known_answer`, and the fields
+        of a run of `BatchResults.table`.
+        """
+        found = []
+        for prompt, setting in self._order[max(first, 0) :][:most]:
+            row = self.results.run(prompt, setting)
+            assert row is not None, "its run is over"
+            known = self.results.prompts[prompt]
+            own = {"prompt": prompt, "setting": setting, "text_of_prompt": known.prompt}
+            found.append(own | {"known_answer": known.answer} | row)
+        return found
+
+    def aggregates(self) -> dict[str, Any]:
+        """The aggregates (`Recordings.to_dict`). Raises ValueError if nothing is recorded."""
+        if self.recordings is None:
+            raise ValueError("record: this batch is not recorded; run it with a recording level")
+        return self.recordings.to_dict([one.name for one in self.results.settings])
+
+    def race(self, prompt: int, setting: int) -> RaceSpec:
+        """The race of a prompt: the first setting against another. ValueError for wrong indices."""
+        settings, prompts = self.results.settings, self.results.prompts
+        if not (0 <= prompt < len(prompts) and 0 <= setting < len(settings)):
+            raise ValueError("batch: it has no such prompt or setting")
+        chosen = (settings[0], settings[setting])
+        return RaceSpec(*(replace(s.spec, prompt=prompts[prompt].prompt) for s in chosen))
+
+    def answer(self, prompt: int) -> str | None:
+        """The right answer to a prompt (index), None if it is not known."""
+        return self.results.prompts[prompt].answer
+
+    def _add(self, one: Finished) -> None:
+        self.seconds_left = one.seconds_left if one.seconds_left is not None else self.seconds_left
+        if self.results.outcome(one.setting, one.prompt) is None:
+            self._order.append((one.prompt, one.setting))
+        self.results.add(one.setting, one.prompt, one.outcome)
+
+    def _ended(self) -> bool:
+        return self.done == self.total
+
+
+class BatchService:
+    """Batches by id, with the limits of a page; the least recently used ones are dropped.
+
+    `session` runs the specs; `public` applies `PUBLIC`.
+    """
+
+    def __init__(
+        self, session: Runs, public: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.limits = PUBLIC if public else BatchLimits()
+        self._session, self._clock = session, clock
+        self._held: OrderedDict[str, tuple[Batch, float]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def describe(self) -> dict[str, Any]:
+        """The limits `prompts`, `settings`, `runs` and `seconds`, and the recording `levels`."""
+        known = ("prompts", "settings", "runs", "seconds")
+        return {name: getattr(self.limits, name) for name in known} | {"levels": list(LEVELS)}
+
+    def count(self, source: Mapping[str, Any]) -> tuple[int, int]:
+        """Numbers of prompts and of known answers of a source; ValueError as `open`."""
+        prompts = _prompts(source)
+        self.limits.check(len(prompts), 1)
+        return len(prompts), sum(one.answer is not None for one in prompts)
+
+    def open(
+        self, source: Mapping[str, Any], base: RunSpec, settings: Any, record: str = "off"
+    ) -> Batch:
+        """A new batch of plain decoding and other settings, checked but not run.
+
+        Args:
+            source: one of `text` (a prompt a line), `file` (the bytes of a JSONL file), `rows`
+                (a list of objects with `prompt` and optionally `answer`) and `problems` (an object
+                with `family`, `count`, `shots` and `seed`).
+            base: the settings that others are derived from; plain decoding has its lengths.
+            settings: a list of {"name", fields of a spec} over `base`.
+            record: `off` or a recording level.
+
+        Raises ValueError naming `prompts`, `settings`, `record` or the field of a spec.
+        """
+        prompts = _prompts(source)
+        named = self._settings(base, settings)
+        self.limits.check(len(prompts), len(named))
+        check_size(named, prompts)
+        if record not in ("off", *LEVELS):
+            raise ValueError(f"record: choose from off, {', '.join(LEVELS)}")
+        longest = max(prompts, key=lambda one: len(one.prompt))
+        for one in named:
+            self._check(one, longest, record)
+        made = Batch(self._session, named, prompts, record, self.limits.seconds)
+        with self._lock:
+            self._held[made.id] = made, self._clock()
+            self._drop()
+        return made
+
+    def get(self, batch: Any) -> Batch:
+        """The batch of an id, which may be any untrusted value. Raises ValueError if it is gone."""
+        with self._lock:
+            self._drop()
+            if isinstance(batch, str) and batch in self._held:
+                found, _ = self._held.pop(batch)
+                self._held[batch] = found, self._clock()
+                return found
+        raise ValueError("batch: it is no longer in memory; run it again")
+
+    def _drop(self) -> None:
+        """Drop batches that are too old or too many, but neither the newest nor a running one."""
+        oldest = self._clock() - LIFETIME_S
+        for name, (batch, used) in list(self._held.items())[:-1]:
+            held = sum(one.total for one, _ in self._held.values())
+            full = held > KEPT_RUNS or len(self._held) > KEPT_BATCHES
+            if (used < oldest or full) and batch.state != "running":
+                del self._held[name]
+
+    def _settings(self, base: RunSpec, rows: Any) -> list[NamedSpec]:
+        """Plain decoding and the settings of `rows`, all with one end-of-text rule."""
+        plain = base
+        if (base.cache, base.unmasker) != ("none", "quota"):
+            plain = replace(base, cache="none", unmasker="quota", knobs={}, steps=base.gen_length)
+        if not isinstance(rows, list) or len(rows) >= max(self.limits.settings, 1) * 4:
+            raise ValueError(
+                f"settings: expected a list of at most {self.limits.settings - 1} objects"
+            )
+        named = [
+            NamedSpec(PLAIN, plain),
+            *(named_specs(rows, base, Path("settings")) if rows else []),
+        ]
+        for one in named:
+            if not 0 < len(one.name.strip()) <= MAX_NAME:
+                raise ValueError(f"settings: a name has 1 to {MAX_NAME} characters")
+        ruled = catalog.with_end_of_text_rules([_timed(one.spec) for one in named])
+        return [NamedSpec(one.name, spec) for one, spec in zip(named, ruled, strict=True)]
+
+    def _check(self, one: NamedSpec, longest: Prompt, record: str) -> None:
+        """Refuse a setting whose run of the longest prompt is impossible."""
+        spec = replace(one.spec, prompt=longest.prompt, messages=(), record=record)
+        try:
+            self._session.plan(spec)
+        except ValueError as error:
+            raise ValueError(f"{one.name}: {error}") from None
+
+
+def _timed(spec: RunSpec) -> RunSpec:
+    """A spec without what a batch does by itself or cannot do."""
+    if spec.start is not None or spec.fixed or spec.messages:
+        raise ValueError("settings: a batch takes no start, fixed tokens or messages; leave them")
+    return replace(spec, prompt="", record="off")
+
+
+def _prompts(source: Mapping[str, Any]) -> list[Prompt]:
+    """The prompts of a source."""
+    if len(source) != 1:
+        raise ValueError("prompts: give one of text, file, rows and problems")
+    name, given = next(iter(source.items()))
+    if name == "text" and isinstance(given, str):
+        return typed_prompts(given)
+    if name == "file" and isinstance(given, bytes):
+        return read_prompts(given)
+    if name == "rows" and isinstance(given, list):
+        return prompts_of_rows(given)
+    if name == "problems" and isinstance(given, Mapping):
+        return _problems(given)
+    raise ValueError(
+        "prompts: give a text, or a list of objects with prompt and answer, or problems"
+    )
+
+
+def _problems(given: Mapping[str, Any]) -> list[Prompt]:
+    """The problems of `family`, `count`, `shots` and `seed`."""
+    ranges = {"count": (1, MAX_PROMPTS), "shots": (0, MAX_SHOTS), "seed": (0, 2**31 - 1)}
+    if unknown := sorted(set(given) - {*ranges, "family"}):
+        raise ValueError(
+            f"problems: {unknown[0][:40]!r} is unknown; use family, count, shots, seed"
+        )
+    found = {"count": 20, "shots": 0, "seed": 0} | dict(given)
+    for field, (low, high) in ranges.items():
+        value = found[field]
+        if isinstance(value, float) and value.is_integer():
+            value = found[field] = int(value)
+        if type(value) is not int or not low <= value <= high:
+            raise ValueError(f"problems: {field} has to be a whole number from {low} to {high}")
+    family = found.get("family")
+    if not isinstance(family, str):
+        raise ValueError(f"problems: family is missing; choose from {', '.join(families())}")
+    return drawn_prompts(family, found["count"], found["seed"], found["shots"])

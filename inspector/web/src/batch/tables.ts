@@ -1,0 +1,144 @@
+/** The tables of a batch: cells, rows for CSV files, and elements. */
+import type { CsvCell } from "../base/download.ts";
+import { make } from "../base/dom.ts";
+import { duration, number, percent, plural } from "../base/format.ts";
+import { visible } from "../base/pieces.ts";
+import type { PromptRow, Row, Setting } from "./messages.ts";
+import { runWords } from "./words.ts";
+
+interface Column {
+  head: string;
+  cell: (row: Setting) => string;
+}
+
+function ratio(value: number | null): string {
+  return value === null ? "–" : value.toFixed(2) + "×";
+}
+
+function interval({ interval: found }: Setting): string {
+  return found ? `${percent(found[0])} to ${percent(found[1])}` : "–";
+}
+
+/** The columns of the settings' table. */
+export const COLUMNS: readonly Column[] = [
+  { head: "setting", cell: ({ name }) => name },
+  { head: "runs", cell: ({ runs, failed }) => `${runs}${failed ? `, ${failed} failed` : ""}` },
+  { head: "same tokens", cell: ({ agreement }) => percent(agreement) },
+  { head: "95 %", cell: interval },
+  { head: "same answer", cell: ({ same_answer: same }) => percent(same) },
+  { head: "right", cell: ({ right, known }) => (known ? `${right} of ${known}` : "–") },
+  { head: "p", cell: ({ p }) => (p === null ? "–" : p.toPrecision(2)) },
+  { head: "forwards", cell: ({ forwards }) => number(forwards) },
+  { head: "to text end", cell: ({ text_forwards: forwards }) => number(forwards) },
+  { head: "recomputed", cell: ({ recomputed }) => percent(recomputed) },
+  { head: "time a run", cell: ({ ms }) => (ms === null ? "–" : duration(ms)) },
+  { head: "a run", cell: ({ speed_up: faster }) => ratio(faster) },
+  { head: "its text", cell: ({ text_speed_up: faster }) => ratio(faster) },
+  { head: "tokens/s", cell: ({ tokens_per_s: rate }) => number(rate) },
+];
+
+/** The rows of the settings' CSV file: plain numbers. */
+export function settingRows(settings: readonly Setting[]): CsvCell[][] {
+  const names = [
+    "name", "runs", "failed", "pairs", "agreement", "same_answer", "known", "right", "p",
+    "forwards", "text_forwards", "recomputed", "ms", "speed_up", "text_speed_up", "tokens_per_s",
+  ] as const; // prettier-ignore
+  const head = [...names, "agreement_low", "agreement_high"];
+  const rows = settings.map((row) => [...names.map((name) => row[name]), ...(row.interval ?? [])]);
+  return [head, ...rows];
+}
+
+/** The rows of the runs' CSV file. */
+export function runRows(rows: readonly Row[], settings: readonly Setting[]): CsvCell[][] {
+  const names = [
+    "known_answer", "reason", "agreement", "forwards", "text_forwards", "ms", "tokens",
+    "recomputed", "question", "text", "message",
+  ] as const; // prettier-ignore
+  const found = rows.map((row) => [
+    row.prompt + 1,
+    settings.at(row.setting)?.name,
+    row.right === null ? null : String(row.right),
+    ...names.map((name) => row[name]),
+  ]);
+  return [["prompt", "setting", "right", ...names], ...found];
+}
+
+function headRow(heads: readonly string[]): HTMLElement {
+  const head = make("thead");
+  const row = make("tr");
+  for (const text of heads) {
+    const cell = make("th", "", text);
+    cell.scope = "col";
+    row.append(cell);
+  }
+  head.append(row);
+  return head;
+}
+
+function firstCell(text: string): HTMLTableCellElement {
+  const cell = make("th", "", text);
+  cell.scope = "row";
+  return cell;
+}
+
+/** The table of the settings. */
+export function settingTable(settings: readonly Setting[]): HTMLTableElement {
+  const table = make("table");
+  table.append(headRow(COLUMNS.map(({ head }) => head)));
+  const body = make("tbody");
+  for (const setting of settings) {
+    const row = make("tr");
+    const [name, ...others] = COLUMNS.map(({ cell }) => cell(setting));
+    const first = firstCell(name);
+    first.title = setting.title;
+    row.append(first, ...others.map((text) => make("td", "", text)));
+    body.append(row);
+  }
+  table.append(body);
+  return table;
+}
+
+function promptCell({ prompt, question, before, answer }: PromptRow): HTMLTableCellElement {
+  const cell = firstCell(`${prompt + 1}. ${visible(question)}`);
+  const notes = [
+    before ? `after ${plural(before, "worked example")}` : "",
+    answer === null ? "" : "answer " + visible(answer),
+  ].filter(Boolean);
+  if (notes.length) cell.append(make("small", "", notes.join(" · ")));
+  return cell;
+}
+
+function runCell(run: Row | undefined, name: string, open: (run: Row) => void): HTMLElement {
+  const cell = make("td");
+  cell.append(make("span", "ds-batch-run", runWords(run)));
+  if (!run) return cell;
+  cell.append(make("p", "ds-batch-text", visible(run.reason === "done" ? run.text : run.message)));
+  if (run.setting && run.reason === "done") {
+    const key = make("button", "ds-play", "Race");
+    key.type = "button";
+    key.dataset.batchRace = `${run.prompt}.${run.setting}`;
+    key.setAttribute("aria-label", `Race prompt ${run.prompt + 1}: ${name}, plain decoding beside`);
+    key.addEventListener("click", () => open(run));
+    cell.append(key);
+  }
+  return cell;
+}
+
+/** The table of some prompts; `open` is called with a run whose race is wanted. */
+export function promptTable(
+  prompts: readonly PromptRow[],
+  settings: readonly Setting[],
+  open: (run: Row) => void,
+): HTMLTableElement {
+  const table = make("table");
+  table.append(headRow(["prompt", ...settings.map(({ name }) => name)]));
+  const body = make("tbody");
+  for (const prompt of prompts) {
+    const row = make("tr");
+    const cells = settings.map(({ name }, i) => runCell(prompt.runs[i], name, open));
+    row.append(promptCell(prompt), ...cells);
+    body.append(row);
+  }
+  table.append(body);
+  return table;
+}

@@ -1,0 +1,42 @@
+/** Sentences of a batch. */
+import { duration, percent, plural } from "../base/format.ts";
+import { about, waitWords } from "../race/progress.ts";
+import type { Front, Row } from "./messages.ts";
+
+const STATES: Readonly<Record<string, string>> = {
+  new: "Starting.",
+  running: "Running.",
+  done: "Done.",
+  stopped: "Stopped. What was run stays; press Continue for the rest.",
+  estimated: "The first prompt was run under every setting. Press Continue for the rest.",
+  limit: "Paused. What was run stays; press Continue for the rest.",
+  failed: "Not run.",
+};
+
+/** What a batch is doing, and how long the rest will take. */
+export function stateWords(front: Front): string {
+  const parts = [STATES[front.state] ?? front.state];
+  if (front.message) parts.push(front.message + (front.message.endsWith(".") ? "" : "."));
+  if (front.total) parts.push(`${front.done} of ${plural(front.total, "run")}.`);
+  if (front.wait && front.state === "running") parts.push(`Waiting: ${waitWords(front.wait)}.`);
+  else if (front.step !== undefined && front.state === "running")
+    parts.push(`The next one is at step ${front.step}.`);
+  if (front.seconds_left !== null && front.done < front.total)
+    parts.push(`About ${about(front.seconds_left)} for the others.`);
+  return parts.filter(Boolean).join(" ");
+}
+
+/** Whether an answer is right, as text; empty if the right one is not known. */
+export function rightWords(right: boolean | null): string {
+  if (right === null) return "";
+  return right ? "✓ right" : "✗ wrong";
+}
+
+/** A run in a line: its agreement, whether it is right, forwards and time. */
+export function runWords(run: Row | undefined): string {
+  if (!run) return "not run";
+  if (run.reason !== "done") return "failed";
+  const agreement = run.agreement === null ? "" : percent(run.agreement) + " same";
+  const cost = `${plural(run.forwards, "forward")}, ${duration(run.ms)}`;
+  return [agreement, rightWords(run.right), cost].filter(Boolean).join(" · ");
+}

@@ -1,0 +1,209 @@
+"""The handlers of many prompts: sources, settings, Stop and Continue, rows, a prompt's race."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from engine.batch import service
+from engine.batch.service import BatchService
+from inspector.handlers import batch_handlers
+from inspector.handlers.batch_handlers import FILE, PROBLEMS, TYPED, BatchHandlers
+from tests.inspector.conftest import small_race
+
+DUAL = "Fast-dLLM dual cache + Threshold 0.9"
+PROBLEM = {"family": "short_problems", "count": 2, "shots": 0, "seed": 1}
+
+
+@pytest.fixture
+def tab(session, handlers):
+    return BatchHandlers(handlers, BatchService(session))
+
+
+@pytest.fixture
+def values(session, form):
+    return form.values(small_race(session, gen_length=16, block_length=8, steps=16))
+
+
+@pytest.fixture
+def press(tab, values, request_of):
+    """Press Run: the documents that the page gets."""
+
+    def run(
+        source=TYPED,
+        text="one\ntwo",
+        lanes=("b",),
+        kept="",
+        record="off",
+        first=None,
+        shown="",
+        **own,
+    ):
+        problem = PROBLEM | own
+        given = [shown, source, text, *problem.values(), list(lanes), kept, record, *values]
+        for document, *_ in tab.starter(first)(request_of(), *given):
+            yield json.loads(document)
+
+    return run
+
+
+def test_typed_prompts_run_under_plain_decoding_and_lane_b(press, tab):
+    *_, last = press()
+    assert (last["state"], last["done"], last["total"]) == ("done", 4, 4)
+    assert [row["name"] for row in last["settings"]] == [
+        "plain decoding", DUAL,
+    ]  # fmt: skip
+    assert last["settings"][0]["title"] == "Plain decoding"
+    found = json.loads(tab.rows([last["batch"], 1]))
+    assert [(row["prompt"], row["setting"]) for row in found["rows"]] == [(0, 1), (1, 0), (1, 1)]
+    assert found["rows"][0]["question"] == "one"
+    assert 0 <= found["rows"][0]["agreement"] <= 1
+
+
+def test_lane_a_is_not_run_twice_if_it_is_plain_decoding(press):
+    *_, last = press(text="one", lanes=("a", "b"))
+    assert len(last["settings"]) == 2
+
+
+def test_a_stop_keeps_what_was_run_and_continue_does_the_rest(press, tab, request_of):
+    running = press(text="one\ntwo\nthree")
+    for document in running:
+        if document["done"] >= 2:
+            tab.stop(request_of())
+    assert document["state"] == "stopped"
+    kept = document["done"]
+    assert 2 <= kept < 6
+    before = json.loads(tab.rows([document["batch"], 0]))["rows"][:kept]
+    buttons = tab.idle(json.dumps(document))
+    assert [one["interactive"] for one in buttons] == [True, True, True, False]
+    *_, (last, *_) = tab.go_on(request_of(), json.dumps(document))
+    last = json.loads(last)
+    assert (last["state"], last["done"]) == ("done", 6)
+    assert json.loads(tab.rows([last["batch"], 0]))["rows"][:kept] == before
+    assert [one["interactive"] for one in tab.idle(json.dumps(last))] == [True, True, False, False]
+
+
+def test_an_estimate_runs_the_first_prompt(press):
+    *_, last = press(first=1)
+    assert (last["state"], last["done"]) == ("estimated", 2)
+    assert last["seconds_left"] > 0
+
+
+def test_who_leaves_stops_the_batch_and_can_come_back(press, tab, request_of):
+    running = press(text="one\ntwo\nthree")
+    batch = next(running)["batch"]
+    tab.leave(request_of())
+    assert list(running)[-1]["state"] == "stopped"
+    document, *buttons = tab.reopen(batch)
+    assert json.loads(document)["batch"] == batch
+    assert buttons[2]["interactive"]
+    assert "value" not in tab.reopen("nothing")[0]
+
+
+def test_problems_of_a_family_have_answers(press):
+    *_, last = press(PROBLEMS)
+    assert last["settings"][0]["known"] == 2
+    (last,) = press(PROBLEMS, count=0)
+    assert last["message"].startswith("problems: count has to be a whole number from 1")
+
+
+def test_an_uploaded_file(press, tab, request_of, tmp_path):
+    (last,) = press(FILE)
+    assert last["message"] == batch_handlers.NO_FILE
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "one", "answer": 4}\n{"prompt": "two"}\n')
+    assert tab.take_file(request_of(), str(path)) == "2 prompts, 1 with an answer."
+    *_, last = press(FILE)
+    assert (last["state"], last["settings"][0]["known"]) == ("done", 1)
+    path.write_text('{"prompt": "one"}\n{"prompt": \n')
+    assert tab.take_file(request_of(), str(path)).startswith("Not read. prompts: line 2: expected")
+    (last,) = press(FILE)
+    assert last["message"] == batch_handlers.NO_FILE
+
+
+def test_a_kept_method_has_the_other_settings_of_the_run_tab(press, tab, values):
+    kept, said = tab.keep(" mine ", "", *values)
+    assert said == "Kept as “mine”."
+    assert json.loads(kept)[0]["cache"] == "dual"
+    twice, _ = tab.keep("other", kept, *values)
+    *_, last = press(text="one", lanes=("b",), kept=twice)
+    names = [row["name"] for row in last["settings"]]
+    assert names == ["plain decoding", DUAL, "mine", "other"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"text": ""}, "prompts: there are none"),
+        ({"text": "a\n" * 10_000}, "prompts: there are more than 2000"),
+        ({"text": 5}, "prompts: there are none"),
+        ({"kept": "{"}, "settings: the kept settings are not a JSON list"),
+        ({"kept": "5"}, "settings: the kept settings are not a JSON list"),
+        ({"kept": "[5]"}, "specs: settings must be a JSON list"),
+        ({"kept": '[{"name": "x", "cache": "nope"}]'}, "specs: x: "),
+        ({"kept": '[{"name": "plain decoding"}]'}, "settings: two have the same name"),
+        ({"record": "everything"}, "Recording: choose from off"),
+        ({"record": ["off"]}, "Recording: choose from off"),
+    ],
+)
+def test_what_is_wrong_is_named_and_nothing_is_run(press, change, said):
+    (only,) = press(**change)
+    assert (only["state"], only["batch"]) == ("failed", "")
+    assert only["message"].startswith(said), only["message"]
+
+
+def test_a_refusal_leaves_the_shown_batch(press, tab):
+    *_, last = press(text="one\ntwo", first=1)
+    (refused,) = press(text="", shown=json.dumps(last))
+    assert (refused["state"], refused["batch"], refused["done"]) == ("failed", last["batch"], 2)
+    assert tab.idle(json.dumps(refused))[2]["interactive"]
+
+
+def test_a_public_page_has_fewer_prompts(session, handlers, values, request_of):
+    tab = BatchHandlers(handlers, BatchService(session, public=True))
+    given = ["", TYPED, "a\n" * 51, *PROBLEM.values(), ["b"], "", "off", *values]
+    ((document, *_),) = tab.starter(None)(request_of(), *given)
+    said = json.loads(document)["message"]
+    assert said.startswith(f"prompts: 51 are more than the {service.PUBLIC.prompts} of a batch")
+
+
+def test_recorded_batches_have_aggregates(press, tab):
+    *_, last = press(text="one", record="layers")
+    assert [row["recorded"] for row in last["settings"]] == [1, 1]
+    found = json.loads(tab.aggregates([last["batch"], 0]))
+    assert found["settings"][1]["runs"] == 1
+    *_, last = press(text="one")
+    assert "not recorded" in json.loads(tab.aggregates([last["batch"], 0]))["missing"]
+
+
+@pytest.mark.parametrize("asked", [None, 5, [], ["x"], ["x", "y"], ["gone", 0], [["x"], 0]])
+def test_untrusted_requests_are_answered(tab, asked):
+    assert json.loads(tab.rows(asked))["missing"].startswith("batch: ")
+    assert json.loads(tab.aggregates(asked))["missing"].startswith("batch: ")
+
+
+def test_the_race_of_a_prompt(press, tab, handlers, form, request_of):
+    *_, last = press(PROBLEMS)
+    event = SimpleNamespace(batch=last["batch"], prompt=1, setting=1)
+    opened, *values = tab.fill(event)
+    assert opened.selected == "run"
+    race = form.race(values)
+    assert (race.a.cache, race.b.cache) == ("none", "dual")
+    *_, (document, *_) = tab.race(event, request_of())
+    found = json.loads(document)
+    assert found["state"] == "done"
+    record = handlers.store.get(found["run"])
+    rows = json.loads(tab.rows([last["batch"], 0]))["rows"]
+    texts = {row["setting"]: row["text"] for row in rows if row["prompt"] == 1}
+    assert record.expected == rows[2]["known_answer"]
+    for lane, setting in (("a", 0), ("b", 1)):
+        assert record.traces[lane].meta["texts"][0] == texts[setting]
+
+
+@pytest.mark.parametrize("change", [{"batch": "gone"}, {"prompt": "1"}, {"setting": 9}])
+def test_the_race_of_nothing_is_refused(press, tab, request_of, change):
+    *_, last = press(text="one")
+    event = SimpleNamespace(**{"batch": last["batch"], "prompt": 0, "setting": 1} | change)
+    ((document, *_),) = tab.race(event, request_of())
+    assert json.loads(document)["state"] == "failed"
+    assert "selected" not in tab.fill(event)[0]
