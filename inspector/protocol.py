@@ -98,8 +98,14 @@ class Batch(Protocol):
 
     id: str
     state: str
-    done: int
-    total: int
+
+    @property
+    def done(self) -> int:
+        """Number of runs that are over."""
+
+    @property
+    def total(self) -> int:
+        """Number of runs in all."""
 
     def run(self, control: Any, first: int | None = None) -> Iterator[Any]:
         """Run what is left, or what is left of the `first` prompts; yields events as they come."""

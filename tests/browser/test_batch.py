@@ -37,7 +37,7 @@ def test_three_prompts_are_stopped_continued_and_one_is_raced(app, lasting_page)
     wait(page, "stopped", 1)
     done = int(page.locator("[data-batch]").get_attribute("data-done"))
     assert 1 <= done < 6
-    page.reload()
+    race.settled()
     race.open(page.url)
     tab(race, "Many prompts")
     wait(page, "stopped", done)
@@ -51,7 +51,7 @@ def test_three_prompts_are_stopped_continued_and_one_is_raced(app, lasting_page)
     assert PROMPTS[1] in rows.nth(1).inner_text()
     settings = page.locator("[data-batch-settings] tbody tr")
     assert settings.nth(0).locator("td").nth(1).inner_text() == "100 %"
-    assert page.locator("[data-figure=batch-agreement] svg").is_visible()
+    assert page.locator("[data-figure=batch-agreement] .ds-drawing svg").is_visible()
     assert not page.locator("[data-batch-aggregates]").is_visible()
     with page.expect_download() as download:
         page.locator("[data-batch-save=results]").click()
@@ -61,8 +61,8 @@ def test_three_prompts_are_stopped_continued_and_one_is_raced(app, lasting_page)
     page.locator("#ds-race").wait_for(state="visible")
     race.wait_state("done")
     race.over()
+    race.settings()
     assert page.locator("#ds-prompt textarea").input_value() == PROMPTS[2]
-    assert race.text("[data-lane=a] .ds-answer") if page.locator(".ds-answer").count() else True
 
 
 def test_a_refusal_is_named_and_recordings_are_summed_up(app, lasting_page):
@@ -78,7 +78,8 @@ def test_a_refusal_is_named_and_recordings_are_summed_up(app, lasting_page):
     page.get_by_role("option", name="probe").click()
     page.locator("#ds-batch-run:not([disabled])").click()
     wait(page, "done", 4)
-    page.locator("[data-figure=batch-error] svg").wait_for()
+    page.locator("[data-figure=batch-error] .ds-drawing svg").wait_for()
+    page.get_by_text("Aggregate of 2 runs,").first.wait_for()
     caption = page.locator("[data-figure=batch-drift] figcaption").inner_text()
     assert caption.startswith("Aggregate of 2 runs, ")
     assert "drift of V by layer" in caption

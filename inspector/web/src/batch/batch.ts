@@ -33,6 +33,7 @@ export class Batch {
   private rows: Row[] = [];
   private recordings: Recordings | null = null;
   private asking = false;
+  private news = false; // whether a message came that the last question did not see
   private drawn = 0; // when the table was drawn last
   private page = 0;
   private readonly choice: Choice = { quantity: "v", part: 1, layer: 0 };
@@ -110,22 +111,30 @@ export class Batch {
 
   /** Ask for the runs that are new, some at a time, and then for the aggregates. */
   private async ask(): Promise<void> {
+    this.news = true;
     if (this.asking) return;
     this.asking = true;
     try {
-      while (this.front?.batch && this.rows.length < this.front.done) {
-        const { batch } = this.front;
-        const answer = await this.component.server.rows([batch, this.rows.length]);
-        const found = JSON.parse(answer) as { rows?: Row[] };
-        if (!found.rows?.length) break;
-        if (this.front.batch === batch) this.rows.push(...found.rows);
-        this.drawTables(false);
+      while (this.news) {
+        this.news = false;
+        await this.askOnce();
       }
-      await this.askAggregates();
     } finally {
       this.asking = false;
     }
     if (isOver(this.front?.state ?? "")) this.drawTables(true);
+  }
+
+  private async askOnce(): Promise<void> {
+    while (this.front?.batch && this.rows.length < this.front.done) {
+      const { batch } = this.front;
+      const answer = await this.component.server.rows([batch, this.rows.length]);
+      const found = JSON.parse(answer) as { rows?: Row[] };
+      if (!found.rows?.length) break;
+      if (this.front.batch === batch) this.rows.push(...found.rows);
+      this.drawTables(false);
+    }
+    await this.askAggregates();
   }
 
   private async askAggregates(): Promise<void> {
