@@ -135,7 +135,7 @@ class BatchHandlers:
         if isinstance(last, Waiting):
             found["wait"] = messages.wait(last)
         if isinstance(last, StepEvent):
-            found["step"] = last.step + 1
+            found["step"] = last.step
         return to_json(found)
 
     def rows(self, asked: Any) -> str:

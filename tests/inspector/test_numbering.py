@@ -17,6 +17,7 @@ NUMBER = re.compile(r"(?:[\w[\]]+\.)+(?:stepNumber|number)\(")  # of a lane, cou
 # Counts of the steps done, and labels.
 COUNTED = {
     "frame", "lane.before + frame", "steps", "Math.max(frames.a, frames.b)", "tick(x)", "tick(y)",
+    "stepNumber",
 }  # fmt: skip
 
 

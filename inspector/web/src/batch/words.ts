@@ -20,7 +20,7 @@ export function stateWords(front: Front): string {
   if (front.total) parts.push(`${front.done} of ${plural(front.total, "run")}.`);
   if (front.wait && front.state === "running") parts.push(`Waiting: ${waitWords(front.wait)}.`);
   else if (front.step !== undefined && front.state === "running")
-    parts.push(`The next one is at step ${front.step}.`);
+    parts.push(`The next one is at step ${front.step + 1}.`);
   if (front.seconds_left !== null && front.done < front.total)
     parts.push(`About ${about(front.seconds_left)} for the others.`);
   return parts.filter(Boolean).join(" ");

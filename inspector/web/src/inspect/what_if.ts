@@ -109,13 +109,17 @@ export function whatIfRows(data: WhatIfData): WhatIfRow[] {
 }
 
 /** The result in a sentence. */
-export function whatIfSentence(rows: readonly WhatIfRow[], data: WhatIfData, step: number): string {
+export function whatIfSentence(
+  rows: readonly WhatIfRow[],
+  data: WhatIfData,
+  stepNumber: number,
+): string {
   const count = (...kinds: Difference[]): number =>
     rows.filter(({ difference }) => kinds.includes(difference)).length;
   const did = plural(count("same", "other", "dropped"), "token");
-  if (data.refusal) return `Step ${step} committed ${did}. ${data.refusal}`;
+  if (data.refusal) return `Step ${stepNumber} committed ${did}. ${data.refusal}`;
   if (data.own && !count("added", "dropped", "other"))
-    return `These are the run's own settings: the rule commits exactly the ${did} that step ${step} committed.`;
+    return `These are the run's own settings: the rule commits exactly the ${did} that step ${stepNumber} committed.`;
   const would = plural(count("same", "other", "added"), "token");
   const changes = [
     [count("added"), "added"],
@@ -124,7 +128,7 @@ export function whatIfSentence(rows: readonly WhatIfRow[], data: WhatIfData, ste
   ] as const;
   const words = changes.flatMap(([n, what]) => (n ? [`${n} ${what}`] : []));
   const differ = words.length ? words.join(", ") : "the same tokens";
-  return `Step ${step} committed ${did}. With these settings it would have committed ${would}: ${differ}.`;
+  return `Step ${stepNumber} committed ${did}. With these settings it would have committed ${would}: ${differ}.`;
 }
 
 /** Whether the result is certain, in a sentence. */

@@ -121,7 +121,7 @@ function drawWords({ panel, data, probe, layers, shown }: Scene): void {
     : "No token was turned by reuse.";
   const some = data.predicted.values[probe];
   const head = some
-    ? `${shown}: ${plural(some, "prediction")}; the best token stays from layer ${run} on average, in the exact pass from layer ${exact}. `
+    ? `${shown}: ${plural(some, "prediction")}; the first layer from which the best token stays is ${run} on average, ${exact} in the exact pass. `
     : `${shown}: nothing was predicted from answer token ${first + 1} on. `;
   write(panel.block("turns", "p", "ds-wide"), head + tail);
 }
@@ -229,7 +229,7 @@ function passWords(scene: Scene, pass: Pass, map: CellMap, x: number, layer: num
   const how = pass === "run" ? (reused(scene, x, layer) ? ", reused" : ", recomputed") : "";
   const final = textAt(scene, PASSES.indexOf(pass), x, frame.layers - 1);
   const known = at(scene.layers.stays, PASSES.indexOf(pass), scene.places[x]) >= 0;
-  return `${head}${token} ${kind}${how}; ${known && final ? `last layer ${final}` : "the last layer was not computed here"}`;
+  return `${head}${token} ${kind}${how}; ${known && final ? `the last layer gives ${final}` : "the last layer was not computed here"}`;
 }
 
 function drawDifference(scene: Scene): void {
