@@ -255,7 +255,7 @@ def test_a_step_that_is_not_there_or_was_not_recorded_is_named():
         {"block": lambda a: a + 1},
         {"block": lambda a: a + 100},
     ],
-    ids=str,
+    ids=["positions", "width", "next block", "far block"],
 )
 def test_a_damaged_trace_is_refused_with_a_sentence(damage):
     trace = recorded().snapshot()
