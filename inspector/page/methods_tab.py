@@ -11,8 +11,8 @@ import gradio as gr
 
 from inspector import static_files
 from inspector.handlers.page_handlers import Handlers
+from inspector.page_data import method_pages as view
 from inspector.page_data.messages import to_json
-from inspector.views import methods as view
 
 log = logging.getLogger("driftscope")
 

@@ -34,7 +34,7 @@ def test_every_view_has_its_pictures_and_no_large_message(race):
     for view in VIEWS:
         show(race, view)
         pictures = race.page.evaluate(PICTURES, view)
-        assert pictures, view
+        assert pictures or view == "what_if", view
         assert all(pictures), view
     size, asked = largest(race.page)
     assert 10_000 < size <= MAX_BYTES, asked

@@ -14,7 +14,7 @@ from engine.config.spec import RaceSpec, RunSpec
 from engine.core.files import ASSETS
 from engine.core.method_docs import PublishedFigure
 from inspector.page.methods_tab import build_methods
-from inspector.views.methods import document, trial
+from inspector.page_data.method_pages import document, trial
 
 RESULTS = json.loads((ASSETS / "results" / "results.json").read_text("utf-8"))
 BLOCKS = RESULTS["tables"][0]["blocks"]

@@ -38,6 +38,7 @@ def lane_start(lane: str) -> dict[str, Any]:
         "title": f"Long lane {lane.upper()}", "prompt": [i % VOCABULARY for i in range(PROMPT)],
         "canvas": {}, "length": ANSWER, "block": BLOCK, "record": "off", "mask": VOCABULARY,
         "stop": [VOCABULARY + 1], "model": "synthetic", "environment": "no machine", "memory": "",
+        "lacks": [],
     }  # fmt: skip
 
 

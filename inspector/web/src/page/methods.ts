@@ -17,7 +17,7 @@ interface Named {
   title: string;
 }
 
-/** The page of a method (`inspector.views.methods`). */
+/** The page of a method (`inspector.page_data.method_pages`). */
 interface MethodPage extends Named {
   kind: "cache" | "unmasker";
   paper: string;
