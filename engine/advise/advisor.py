@@ -16,8 +16,9 @@ from engine.advise.reuse_error import drift_profile, measure_reuse_error
 from engine.advise.search import CacheSearch, search_at_random, search_cache
 from engine.advise.space import fitted, grid, without_repeats
 from engine.batch.journal import Journal
+from engine.batch.outcome import FAILED
 from engine.batch.runner import Run
-from engine.batch.settings import NamedSpec
+from engine.batch.settings import PLAIN, NamedSpec
 from engine.cache.calibration.drift_profile import DriftProfile
 from engine.config.spec import RunSpec
 from engine.core.control import Control
@@ -28,7 +29,6 @@ from engine.trace.trace import Trace
 EXACT_RUNS = 2
 RECORDED_STEPS = 32  # steps whose drifts an exact run records, spread evenly
 FINALISTS = 2
-PLAIN = "plain decoding"
 ORIGINS = ("published", "searched", "random")
 
 
@@ -245,6 +245,6 @@ def _record(run: Run, spec: RunSpec) -> tuple[Trace, np.ndarray]:
             trace.append(event)
         if isinstance(event, StepEvent):
             flops += step_flops(event)
-        elif isinstance(event, RunFinished) and event.reason in ("failed", "memory"):
+        elif isinstance(event, RunFinished) and event.reason in FAILED:
             raise ValueError(f"model: the exact run failed: {event.message}")
     return trace, flops

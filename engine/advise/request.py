@@ -67,6 +67,11 @@ class AdviceRequest:
         return self.prompts[: min(max(len(self.prompts) // 3, 2), MOST_SEARCH_PROMPTS)]
 
     @property
+    def first_prompts(self) -> int:
+        """How many of the search's prompts the first round uses."""
+        return min(max(len(self.search_prompts) // 4, 2), len(self.search_prompts))
+
+    @property
     def held_back(self) -> Sequence[Prompt]:
         """The prompts of the final test."""
         return self.prompts[len(self.search_prompts) :]

@@ -33,9 +33,9 @@ Predict = Callable[[RunSpec], Prediction]
 class CacheSearch:
     """What the search of a cache has found so far.
 
-    `grid` is the number of its settings; `predictions` by name; `tried` the candidates measured on
-    some prompts, `measured` the last figures of each setting by name, `references` the names of
-    the published settings; `runs` those of the candidates.
+    `grid` is the number of its settings; `predictions` by name; `measured` the last figures of
+    each setting by name, `references` the names of the published settings; `runs` those of the
+    candidates.
     """
 
     cache: str
@@ -86,9 +86,8 @@ def search_cache(
         except ValueError:
             continue
         yield Progress(f"predicting {cache}", done, len(references) + len(sample))
-    candidates = [_named(one) for one in sample if _named(one).name in found.predictions]
-    first = min(max(len(prompts) // 4, 2), len(prompts))
-    start = measuring.done
+    candidates = [one for one in map(_named, sample) if one.name in found.predictions]
+    first, start = request.first_prompts, measuring.done
     _fit(found)
     half = spread(candidates, found.predictions, request.candidates // 2)
     yield from _measure(found, measuring, half, first, request)
@@ -171,8 +170,8 @@ def search_at_random(
     drawn = random.Random(request.seed + 1).sample(
         list(settings), min(request.candidates, len(settings))
     )
-    candidates, prompts = [_named(one) for one in drawn], request.search_prompts
-    first, start = min(max(len(prompts) // 4, 2), len(prompts)), measuring.done
+    candidates = [_named(one) for one in drawn]
+    first, start = request.first_prompts, measuring.done
     yield from _measure(found, measuring, candidates, first, request)
     yield from halve(request, found, candidates, first, measuring)
     found.runs = measuring.done - start

@@ -39,7 +39,7 @@ from engine.batch.journal import Journal
 from engine.batch.recordings import Recordings
 from engine.batch.results import BatchResults
 from engine.batch.runner import Finished, batch_events, check_size
-from engine.batch.settings import NamedSpec, read_specs
+from engine.batch.settings import PLAIN, NamedSpec, read_specs
 from engine.core.command_line import command_parser
 from engine.core.control import Control, stopped_by_interrupt
 from engine.core.files import ASSETS, write_atomically
@@ -51,7 +51,6 @@ HEAD = (
     "setting", "runs", "same tokens", "95 %", "same answer", "right", "p", "forwards",
     "to text end", "recomputed", "ms", "a run", "its text", "tokens/s",
 )  # fmt: skip
-PLAIN = "plain decoding"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -24,12 +24,11 @@ from engine.batch.prompts import (
 from engine.batch.recordings import LEVELS, Recordings
 from engine.batch.results import BatchResults
 from engine.batch.runner import MAX_RUNS, Finished, Recorded, Stoppable, batch_events, check_size
-from engine.batch.settings import NamedSpec, named_specs
+from engine.batch.settings import PLAIN, NamedSpec, named_specs
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.events import Event, RunStarted, Waiting
 from engine.tiny.corpus import families
 
-PLAIN = "plain decoding"
 KEPT_RUNS = 40_000  # of all batches that are held
 KEPT_BATCHES = 64
 LIFETIME_S = 6 * 3_600.0

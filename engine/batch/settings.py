@@ -11,6 +11,8 @@ from typing import Any
 from engine.catalog import derive_plan
 from engine.config.spec import RunSpec
 
+PLAIN = "plain decoding"  # the name of the setting that the others are compared with
+
 
 @dataclass(frozen=True)
 class NamedSpec:

@@ -15,8 +15,8 @@ export function plainProbability(code: number): number {
   return Number((code / CODES).toFixed(3));
 }
 
-/** The legend of the colours of probabilities of something. */
-export function probabilityScale(name: string): ScaleLegend {
+/** The legend of the colours of values from 0 to 1, such as probabilities and shares. */
+export function shareScale(name: string): ScaleLegend {
   return {
     kind: "scale",
     name,

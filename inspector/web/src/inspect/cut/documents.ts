@@ -1,6 +1,7 @@
 /** The documents of a replay file, with their arrays unpacked: whole views of a lane. */
 import type { NdArray } from "../arrays.ts";
 import type { Guided } from "../guided.ts";
+import type { LensData } from "../lens.ts";
 import type { Query, Slice } from "../slice.ts";
 
 /** S steps, L layers, T positions, E probed steps, N candidates, J drafted tokens. */
@@ -41,14 +42,7 @@ interface ErrorDocument {
 }
 
 /** Best ids, codes of their probabilities and of the exact pass's last token [E, 2, L, n]. */
-interface LensDocument {
-  step: NdArray;
-  position: NdArray;
-  compared: NdArray;
-  differing: NdArray;
-  predicted: NdArray;
-  flips: NdArray;
-  shift: number;
+interface LensDocument extends LensData {
   ids: NdArray;
   probs: NdArray;
   token_probs: NdArray;

@@ -3,7 +3,7 @@ import { plural } from "../../base/format.ts";
 import { quoted, type Piece } from "../../base/pieces.ts";
 import { at, type NdArray } from "../arrays.ts";
 import type { Panel } from "../panel.ts";
-import { CODE_COLOURS, CODES, plainProbability, probabilityScale } from "../probability.ts";
+import { CODE_COLOURS, CODES, plainProbability, shareScale } from "../probability.ts";
 import type { Query } from "../slice.ts";
 import type { View } from "../view.ts";
 
@@ -34,7 +34,7 @@ export interface LikelyToken {
   chosen: boolean;
 }
 
-const SURE_SCALE = probabilityScale("probability of the most likely token");
+const SURE_SCALE = shareScale("probability of the most likely token");
 const HEIGHT = 360;
 /** The id that stands for a mask in the edits of a branch. */
 const MASK_AGAIN = -1;

@@ -23,7 +23,7 @@ import {
 } from "../lens.ts";
 import type { Panel } from "../panel.ts";
 import { isDone, planOfStep, type PlanBits } from "../plans.ts";
-import { CODE_COLOURS, CODES, plainProbability, probabilityScale } from "../probability.ts";
+import { CODE_COLOURS, CODES, plainProbability, shareScale } from "../probability.ts";
 import { drawProbedSteps, nearest } from "../probed_steps.ts";
 import { SITES } from "../sites.ts";
 import { viewOf, type Control } from "../view.ts";
@@ -198,7 +198,7 @@ function drawPass(scene: Scene, pass: Pass): void {
     value: (x, y) => (code(x, y) <= CODES ? code(x, y) : null),
     colour: (value) => CODE_COLOURS[value],
     plain: plainProbability,
-    legend: probabilityScale(
+    legend: shareScale(
       "probability of " + (of === "best" ? "the best token" : "the exact pass's last token"),
     ),
     unit: "probability",

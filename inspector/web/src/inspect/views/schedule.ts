@@ -2,7 +2,6 @@ import { cividis, type Rgb } from "../../base/colours.ts";
 import { write } from "../../base/dom.ts";
 import { number, plural } from "../../base/format.ts";
 import { inks } from "../../figures/inks.ts";
-import type { ScaleLegend } from "../../figures/spec.ts";
 import { at, type NdArray } from "../arrays.ts";
 import { laneSeries, stepAt, stepAxis } from "../axes.ts";
 import type { Panel } from "../panel.ts";
@@ -11,6 +10,7 @@ import { planeCodes } from "../planes.ts";
 import { SITES, SITE_WORDS } from "../sites.ts";
 import { rowsDone, type RowsDone } from "../plans.ts";
 import { hasPlans, viewOf } from "../view.ts";
+import { shareScale } from "../probability.ts";
 
 /** What a run recomputed and what was planned. */
 export interface ScheduleData {
@@ -41,19 +41,7 @@ const KIND_LOOKS: readonly (readonly [string, Rgb, string])[] = [
 const KIND_COLOURS = KIND_LOOKS.map(([, colour]) => colour);
 const REGION_WORDS = ["prompt", "current block", "rest of the answer"];
 const REGION_TICKS = ["prompt", "block", "rest"];
-const PART_SCALE: ScaleLegend = {
-  kind: "scale",
-  name: "share of rows recomputed",
-  range: { from: 0, to: 1, log: false },
-  colour: cividis,
-  ticks: [
-    [0, "0"],
-    [0.25, "0.25"],
-    [0.5, "0.5"],
-    [0.75, "0.75"],
-    [1, "1"],
-  ],
-};
+const PART_SCALE = shareScale("share of rows recomputed");
 
 /** What each step recomputed, as planned and as done. */
 export const schedule = viewOf<ScheduleData>({

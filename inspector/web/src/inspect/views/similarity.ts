@@ -1,6 +1,6 @@
 import { cividis } from "../../base/colours.ts";
 import { plural } from "../../base/format.ts";
-import type { CellCodes, HeatSpec, PlotAxis, ScaleLegend } from "../../figures/spec.ts";
+import type { CellCodes, HeatSpec, PlotAxis } from "../../figures/spec.ts";
 import { LANES, type LaneName } from "../../race/messages.ts";
 import { placesOf } from "../axes.ts";
 import { at, type NdArray } from "../arrays.ts";
@@ -17,6 +17,7 @@ import {
   type SimilarityData,
 } from "../step_pairs.ts";
 import { bothSides, SIDES_CONTROL } from "../sides.ts";
+import { shareScale } from "../probability.ts";
 import { viewOf } from "../view.ts";
 import { drawSimilarityDifference } from "./similarity_sides.ts";
 
@@ -31,19 +32,7 @@ const GROUP_LOOKS: readonly (readonly [string, readonly number[]])[] = [
   ["#d55e00", [4, 2]],
   ["#56b4e9", [1, 2]],
 ];
-const COSINE_SCALE: ScaleLegend = {
-  kind: "scale",
-  name: "cosine",
-  range: { from: 0, to: 1, log: false },
-  colour: cividis,
-  ticks: [
-    [0, "0"],
-    [0.25, "0.25"],
-    [0.5, "0.5"],
-    [0.75, "0.75"],
-    [1, "1"],
-  ],
-};
+const COSINE_SCALE = shareScale("cosine");
 
 /** What is drawn: the choices of the controls, and the cursor within the compared steps. */
 interface Scene {
