@@ -112,6 +112,7 @@ def main() -> None:
 
     import torch
 
+    from engine.advise.service import SearchService
     from engine.batch.service import BatchService
     from engine.core.threads import best_threads
     from inspector.page.layout import build, launch_options
@@ -121,7 +122,8 @@ def main() -> None:
     loaded = preload(session, settings)
     served = session if decorate is None else shared(session, loaded, decorate)
     batches = BatchService(served, settings.public)
-    page = build(served, ASSETS / "examples", batches)
+    searches = SearchService(served, settings.public)
+    page = build(served, ASSETS / "examples", batches, searches)
     page.launch(**launch_options(page))
 
 

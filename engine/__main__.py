@@ -12,9 +12,15 @@ COMMANDS = {
     "evaluate": ("engine.evaluate.__main__", "accuracy of any settings on the embedded exam"),
     "batch": ("engine.batch.__main__", "many prompts under several settings, resumable"),
     "advise": ("engine.advise.__main__", "settings of a cache that keep what you want kept"),
+    "fronts": ("engine.evaluate.fronts", "search of every cache, tested on held-out problems"),
     "tables": ("engine.evaluate.tables", "every table of assets/results, in one run"),
     "bench": ("engine.bench.__main__", "speed of methods side by side"),
     "sweep": ("engine.bench.ratio_sweep", "time of a step by dLLM-Cache's recompute ratio"),
+    "estimate": ("engine.evaluate.estimate", "work and time of a run on a model, without weights"),
+    "estimate-error": (
+        "engine.evaluate.estimate_error",
+        "estimates beside runs on this machine, and what the estimates assume",
+    ),
     "synthetic": (
         "engine.bench.recording",
         "write a synthetic trace of any size; what recording and files cost",
@@ -36,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Exits with status 2 if the name is unknown.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    lines = [f"  {name:12} {about}" for name, (_, about) in COMMANDS.items()]
+    lines = [f"  {name:14} {about}" for name, (_, about) in COMMANDS.items()]
     parser = ArgumentParser(
         prog="python -m engine",
         description="commands:\n" + "\n".join(lines),

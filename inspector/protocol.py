@@ -45,6 +45,16 @@ class Session(Protocol):
         Raises ValueError, which names the field and how to correct it.
         """
 
+    def estimate(self, spec: RunSpec, model: str, device: str, **given: Any) -> dict[str, Any]:
+        """Work, memory and predicted time of a spec on another model and device.
+
+        `given` may have `prompt_tokens`, `assumptions` and a trace `recorded`. Raises ValueError
+        naming what is wrong.
+        """
+
+    def estimate_choices(self) -> dict[str, Any]:
+        """`models` and `devices` of an estimate, as pairs of title and name."""
+
     def resolve(self, race: RaceSpec) -> RaceSpec:
         """The race with the end-of-text rule of each lane in its `eos`; ValueError as `plan`."""
 
@@ -145,3 +155,42 @@ class Batches(Protocol):
 
     def get(self, batch: Any) -> Batch:
         """The batch of an id; ValueError if it is gone."""
+
+
+class Search(Protocol):
+    """The part of a search for settings that the page uses."""
+
+    id: str
+    state: str
+
+    def run(self, control: Any) -> Iterator[Any]:
+        """Search until the end, Stop, or the end of the time; yields its progress."""
+
+    def estimate(self, control: Any) -> Iterator[Any]:
+        """Time plain decoding, and say how long the search takes at most."""
+
+    def progress(self) -> dict[str, Any]:
+        """Id, state, message, stage and counts."""
+
+    def front(self) -> dict[str, Any]:
+        """`progress`, and the `advice` so far."""
+
+    def race(self, name: Any) -> RaceSpec:
+        """The race of a measured setting against plain decoding; ValueError for another name."""
+
+    @property
+    def answer(self) -> str | None:
+        """The right answer to the prompt of `race`, None if it is not known."""
+
+
+class Searches(Protocol):
+    """The part of the engine's search service that the page uses."""
+
+    def describe(self) -> dict[str, Any]:
+        """The limits, the methods `caches` to choose from, and the `kinds` of what is kept."""
+
+    def open(self, source: Mapping[str, Any], base: RunSpec, cache: Any, **asked: Any) -> Search:
+        """A new search; ValueError naming the field."""
+
+    def get(self, search: Any) -> Search:
+        """The search of an id; ValueError if it is gone."""

@@ -26,7 +26,7 @@ import(new URL("%(path)s", root)).then(
 """
 SHEETS = (
     "page.css", "race.css", "inspect/inspect.css", "learn.css", "theorem.css", "methods.css",
-    "batch.css", "glossary.css", "access.css",
+    "batch.css", "advice.css", "glossary.css", "access.css",
 )  # fmt: skip
 BARE: dict[str, Any] = {"apply_default_css": False, "js_on_load": None}
 

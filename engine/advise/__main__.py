@@ -40,7 +40,7 @@ from engine.batch.prompts import Prompt
 from engine.core.command_line import command_parser
 from engine.core.control import Control, stopped_by_interrupt
 from engine.core.files import ASSETS, write_atomically
-from engine.models.loading.families import embedded_models
+from engine.models.loading.families import named_checkpoints
 from engine.serve.session import Session
 
 ALL = "all"
@@ -49,10 +49,7 @@ ALL = "all"
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
     args = _parser().parse_args(arguments)
-    folders = embedded_models(ASSETS)
-    if args.model and args.model not in folders and Path(args.model).is_dir():
-        folder = Path(args.model)
-        folders, args.model = folders | {folder.name: folder}, folder.name
+    folders, args.model = named_checkpoints(args.model, ASSETS)
     torch.set_num_threads(args.threads)
     try:
         advice = _advise(args, Session(folders))

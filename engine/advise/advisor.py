@@ -11,7 +11,7 @@ import numpy as np
 from engine.advise.measuring import Measured, Measuring, Progress
 from engine.advise.narrow_model import NarrowModel, flop_scale, step_flops
 from engine.advise.prediction import Prediction, predict_steps
-from engine.advise.request import AdviceRequest
+from engine.advise.request import FINALISTS, AdviceRequest
 from engine.advise.reuse_error import drift_profile, measure_reuse_error
 from engine.advise.search import CacheSearch, search_at_random, search_cache
 from engine.advise.space import fitted, grid, without_repeats
@@ -28,7 +28,6 @@ from engine.trace.trace import Trace
 
 EXACT_RUNS = 2
 RECORDED_STEPS = 32  # steps whose drifts an exact run records, spread evenly
-FINALISTS = 2
 ORIGINS = ("published", "searched", "random")
 
 

@@ -90,6 +90,7 @@ class Measuring:
         self._plain, self._kind = plain, kind
         self._journal, self._control = journal, control
         self._pairs: dict[tuple[str, str], Pair] = {}
+        self._environments: dict[str, Mapping[str, Any]] = {}  # by name of the setting
 
     @property
     def done(self) -> int:
@@ -158,7 +159,9 @@ class Measuring:
     def _keys(self, named: NamedSpec, prompt: Prompt) -> tuple[str, str]:
         """The keys of the run of plain decoding beside a setting's run, and of the latter."""
         spec = replace(named.spec, prompt=prompt.prompt, messages=())
-        environment = dict(self._environment(spec))
+        if named.name not in self._environments:
+            self._environments[named.name] = dict(self._environment(spec))
+        environment = self._environments[named.name]
         own = run_key(spec, prompt.answer, environment)
         plain = replace(self._plain.spec, prompt=prompt.prompt, messages=())
-        return run_key(plain, prompt.answer, environment | {"beside": own}), own
+        return run_key(plain, prompt.answer, {**environment, "beside": own}), own

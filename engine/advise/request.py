@@ -13,6 +13,8 @@ from engine.config.spec import RunSpec
 
 LEAST_PROMPTS, MOST_SEARCH_PROMPTS = 6, 24
 LEAST_CANDIDATES, MOST_CANDIDATES = 4, 64
+FINALISTS = 2  # of the search, by their time
+MOST_PUBLISHED = 8  # settings of a method in the presets of a model
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,19 @@ class AdviceRequest:
     def first_prompts(self) -> int:
         """How many of the search's prompts the first round uses."""
         return min(max(len(self.search_prompts) // 4, 2), len(self.search_prompts))
+
+    @property
+    def most_runs(self) -> int:
+        """The most runs of settings that the search and the final test of all caches can need."""
+        prompts, count = len(self.search_prompts), self.first_prompts
+        left, rounds = self.candidates, self.candidates * self.first_prompts
+        while count < prompts:
+            more = min(2 * count, prompts)
+            left = max(-(-left // 2), 2)
+            count, rounds = more, rounds + left * (more - count)
+        searches = 2 if self.random else 1
+        tested = (FINALISTS + 3 + self.random) * len(self.held_back)
+        return len(self.caches) * (searches * rounds + MOST_PUBLISHED * prompts + tested)
 
     @property
     def held_back(self) -> Sequence[Prompt]:

@@ -26,7 +26,6 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,12 +38,12 @@ from engine.batch.journal import Journal
 from engine.batch.recordings import Recordings
 from engine.batch.results import BatchResults
 from engine.batch.runner import Finished, batch_events, check_size
-from engine.batch.settings import PLAIN, NamedSpec, read_specs
+from engine.batch.settings import PLAIN, NamedSpec, plain_decoding, read_specs
 from engine.core.command_line import command_parser
 from engine.core.control import Control, stopped_by_interrupt
 from engine.core.files import ASSETS, write_atomically
 from engine.core.tables import markdown_table
-from engine.models.loading.families import embedded_models
+from engine.models.loading.families import named_checkpoints
 from engine.serve.session import Session
 
 HEAD = (
@@ -56,10 +55,7 @@ HEAD = (
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
     args = _parser().parse_args(arguments)
-    folders = embedded_models(ASSETS)
-    if args.model and args.model not in folders:
-        folder = Path(args.model)
-        folders, args.model = folders | {folder.name: folder}, folder.name
+    folders, args.model = named_checkpoints(args.model, ASSETS)
     torch.set_num_threads(args.threads)
     try:
         recordings = _recordings(args)
@@ -85,7 +81,7 @@ def _settings(args: argparse.Namespace) -> list[NamedSpec]:
     if args.specs:
         named = read_specs(args.specs, base)
     else:
-        plain = replace(base, cache="none", unmasker="quota", knobs={})
+        plain = plain_decoding(base)
         given = NamedSpec(f"{base.cache}, {base.unmasker}", base)
         named = [NamedSpec(PLAIN, plain), *([given] if base != plain else [])]
     ruled = catalog.with_end_of_text_rules([one.spec for one in named])

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from engine.config.spec import MAX_PROMPT_CHARS
-from engine.tiny.corpus import exam_questions
+from engine.tiny.corpus import exam_questions, families
 
 MAX_PROMPTS = 2_000
 MAX_FILE_BYTES = 16_000_000
 MAX_ANSWER_CHARS = 500
+MAX_SHOTS = 8
 FIELDS = ("prompt", "answer")
 
 
@@ -126,3 +127,46 @@ def _checked(rows: Iterable[tuple[int, dict[str, Any]]]) -> list[Prompt]:
     if not found:
         raise ValueError("prompts: there are none; give one in each line")
     return found
+
+
+def prompts_of(source: Mapping[str, Any]) -> list[Prompt]:
+    """The prompts of a source, which has one field.
+
+    `text` (a prompt a line), `file` (the bytes of a JSONL file), `rows` (a list of objects with
+    `prompt` and optionally `answer`) or `problems` (an object with `family`, `count`, `shots` and
+    `seed`). Raises ValueError naming `prompts` or `problems`.
+    """
+    if len(source) != 1:
+        raise ValueError("prompts: give one of text, file, rows and problems")
+    name, given = next(iter(source.items()))
+    if name == "text" and isinstance(given, str):
+        return typed_prompts(given)
+    if name == "file" and isinstance(given, bytes):
+        return read_prompts(given)
+    if name == "rows" and isinstance(given, list):
+        return prompts_of_rows(given)
+    if name == "problems" and isinstance(given, Mapping):
+        return _problems(given)
+    raise ValueError(
+        "prompts: give a text, or a list of objects with prompt and answer, or problems"
+    )
+
+
+def _problems(given: Mapping[str, Any]) -> list[Prompt]:
+    """The problems of `family`, `count`, `shots` and `seed`."""
+    ranges = {"count": (1, MAX_PROMPTS), "shots": (0, MAX_SHOTS), "seed": (0, 2**31 - 1)}
+    if unknown := sorted(set(given) - {*ranges, "family"}):
+        raise ValueError(
+            f"problems: {unknown[0][:40]!r} is unknown; use family, count, shots, seed"
+        )
+    found = {"count": 20, "shots": 0, "seed": 0} | dict(given)
+    for field, (low, high) in ranges.items():
+        value = found[field]
+        if isinstance(value, float) and value.is_integer():
+            value = found[field] = int(value)
+        if type(value) is not int or not low <= value <= high:
+            raise ValueError(f"problems: {field} has to be a whole number from {low} to {high}")
+    family = found.get("family")
+    if not isinstance(family, str):
+        raise ValueError(f"problems: family is missing; choose from {', '.join(families())}")
+    return drawn_prompts(family, found["count"], found["seed"], found["shots"])

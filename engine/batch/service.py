@@ -13,27 +13,18 @@ from typing import Any, Protocol
 
 from engine import catalog
 from engine.batch.journal import Journal
-from engine.batch.prompts import (
-    MAX_PROMPTS,
-    Prompt,
-    drawn_prompts,
-    prompts_of_rows,
-    read_prompts,
-    typed_prompts,
-)
+from engine.batch.prompts import MAX_PROMPTS, Prompt, prompts_of
 from engine.batch.recordings import LEVELS, Recordings
 from engine.batch.results import BatchResults
 from engine.batch.runner import MAX_RUNS, Finished, Recorded, Stoppable, batch_events, check_size
-from engine.batch.settings import PLAIN, NamedSpec, named_specs
+from engine.batch.settings import PLAIN, NamedSpec, named_specs, plain_decoding
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.events import Event, RunStarted, Waiting
-from engine.tiny.corpus import families
 
 KEPT_RUNS = 40_000  # of all batches that are held
 KEPT_BATCHES = 64
 LIFETIME_S = 6 * 3_600.0
 MAX_NAME = 80
-MAX_SHOTS = 8
 
 
 class Runs(Protocol):
@@ -250,7 +241,7 @@ class BatchService:
 
     def count(self, source: Mapping[str, Any]) -> tuple[int, int]:
         """Numbers of prompts and of known answers of a source; ValueError as `open`."""
-        prompts = _prompts(source)
+        prompts = prompts_of(source)
         self.limits.check(len(prompts), 1)
         return len(prompts), sum(one.answer is not None for one in prompts)
 
@@ -269,7 +260,7 @@ class BatchService:
 
         Raises ValueError naming `prompts`, `settings`, `record` or the field of a spec.
         """
-        prompts = _prompts(source)
+        prompts = prompts_of(source)
         named = self._settings(base, settings)
         self.limits.check(len(prompts), len(named))
         check_size(named, prompts)
@@ -305,15 +296,12 @@ class BatchService:
 
     def _settings(self, base: RunSpec, rows: Any) -> list[NamedSpec]:
         """Plain decoding and the settings of `rows`, all with one end-of-text rule."""
-        plain = base
-        if (base.cache, base.unmasker) != ("none", "quota"):
-            plain = replace(base, cache="none", unmasker="quota", knobs={}, steps=base.gen_length)
         if not isinstance(rows, list) or len(rows) >= max(self.limits.settings, 1) * 4:
             raise ValueError(
                 f"settings: expected a list of at most {self.limits.settings - 1} objects"
             )
         named = [
-            NamedSpec(PLAIN, plain),
+            NamedSpec(PLAIN, plain_decoding(base)),
             *(named_specs(rows, base, Path("settings")) if rows else []),
         ]
         for one in named:
@@ -336,41 +324,3 @@ def _timed(spec: RunSpec) -> RunSpec:
     if spec.start is not None or spec.fixed or spec.messages:
         raise ValueError("settings: a batch takes no start, fixed tokens or messages; leave them")
     return replace(spec, prompt="", record="off")
-
-
-def _prompts(source: Mapping[str, Any]) -> list[Prompt]:
-    """The prompts of a source."""
-    if len(source) != 1:
-        raise ValueError("prompts: give one of text, file, rows and problems")
-    name, given = next(iter(source.items()))
-    if name == "text" and isinstance(given, str):
-        return typed_prompts(given)
-    if name == "file" and isinstance(given, bytes):
-        return read_prompts(given)
-    if name == "rows" and isinstance(given, list):
-        return prompts_of_rows(given)
-    if name == "problems" and isinstance(given, Mapping):
-        return _problems(given)
-    raise ValueError(
-        "prompts: give a text, or a list of objects with prompt and answer, or problems"
-    )
-
-
-def _problems(given: Mapping[str, Any]) -> list[Prompt]:
-    """The problems of `family`, `count`, `shots` and `seed`."""
-    ranges = {"count": (1, MAX_PROMPTS), "shots": (0, MAX_SHOTS), "seed": (0, 2**31 - 1)}
-    if unknown := sorted(set(given) - {*ranges, "family"}):
-        raise ValueError(
-            f"problems: {unknown[0][:40]!r} is unknown; use family, count, shots, seed"
-        )
-    found = {"count": 20, "shots": 0, "seed": 0} | dict(given)
-    for field, (low, high) in ranges.items():
-        value = found[field]
-        if isinstance(value, float) and value.is_integer():
-            value = found[field] = int(value)
-        if type(value) is not int or not low <= value <= high:
-            raise ValueError(f"problems: {field} has to be a whole number from {low} to {high}")
-    family = found.get("family")
-    if not isinstance(family, str):
-        raise ValueError(f"problems: family is missing; choose from {', '.join(families())}")
-    return drawn_prompts(family, found["count"], found["seed"], found["shots"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,13 @@ def named_specs(rows: Any, base: RunSpec, path: Path) -> list[NamedSpec]:
             raise ValueError(f"specs: {row['name']}: {error}") from None
         specs.append(NamedSpec(row["name"], spec))
     return specs
+
+
+def plain_decoding(base: RunSpec) -> RunSpec:
+    """Plain decoding with the lengths of `base`, a token a step; `base` itself if it is plain."""
+    if (base.cache, base.unmasker) == ("none", "quota"):
+        return base
+    return replace(base, cache="none", unmasker="quota", knobs={}, steps=base.gen_length)
 
 
 def with_fields(spec: RunSpec, changes: Mapping[str, Any]) -> RunSpec:

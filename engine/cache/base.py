@@ -45,6 +45,18 @@ class RunInfo:
         return self.prompt_length + self.gen_length
 
 
+class DataRows(NamedTuple):
+    """A number of rows that depends on values of the model, for estimates without a model.
+
+    `what` says in a sentence without a full stop what is chosen and of which rows `share` in
+    [0, 1] is the share; `default` says why that share is assumed if no other is given.
+    """
+
+    what: str
+    share: float
+    default: str
+
+
 class HostState(NamedTuple):
     """`masked` [B, T] and `needs` [B, n] of a StepView on the host."""
 
@@ -276,6 +288,14 @@ class CachePolicy:
             for kind in window_kinds(view.regions, plan.rows, "reuse")
         )
         return prompt, block, rest
+
+    def data_rows(self) -> DataRows | None:
+        """What decides a number of rows, if it is not the settings alone; None: the settings."""
+        return None
+
+    def with_assumed_share(self, share: float) -> CachePolicy:
+        """This policy if its `data_rows` were the share `share`; it then reads no values."""
+        return self
 
     def facts(self) -> dict[str, list[float]]:
         """Quantities derived for each layer before the run, by name; finite numbers."""

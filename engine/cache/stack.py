@@ -9,6 +9,7 @@ from torch import Tensor
 
 from engine.cache.base import (
     CachePolicy,
+    DataRows,
     Kinds,
     LayerPlan,
     LayerProbe,
@@ -70,8 +71,11 @@ class Stack(CachePolicy):
         super().start(run)
         self.window.start(run)
         self.reuse.start(run)
-        parts = self.window.speedups, self.reuse.speedups
-        self.speedups = Speedups(static_rows=all(part.static_rows for part in parts))
+        window, reuse = self.window.speedups, self.reuse.speedups
+        self.speedups = Speedups(
+            static_rows=window.static_rows and reuse.static_rows,
+            capture_key=_both_keys if window.capture_key and reuse.capture_key else None,
+        )
         self._window_keeps = bool(self.window.sites(run))
 
     def end_step(self, view: StepView, confidence: Tensor, committed: Tensor) -> None:
@@ -103,6 +107,23 @@ class Stack(CachePolicy):
         prompt, block, rest = (b if a == "full" else a for a, b in zip(outer, inner, strict=True))
         return prompt, block, rest
 
+    def data_rows(self) -> DataRows | None:
+        """Those of `reuse`, or else of `window`."""
+        return self.reuse.data_rows() or self.window.data_rows()
+
+    def with_assumed_share(self, share: float) -> Stack:
+        """Both with this share."""
+        return Stack(self.window.with_assumed_share(share), self.reuse.with_assumed_share(share))
+
     def facts(self) -> dict[str, list[float]]:
         """Those of both."""
         return self.window.facts() | self.reuse.facts()
+
+
+def _both_keys(policy: Stack) -> tuple[object, ...] | None:
+    """The capture keys of both policies; None if one of them has none in this step."""
+    found = []
+    for part in (policy.window, policy.reuse):
+        key_of = part.speedups.capture_key
+        found.append(None if key_of is None else key_of(part))
+    return None if None in found else tuple(found)

@@ -22,7 +22,7 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from engine.core.command_line import command_parser
 from engine.core.files import ASSETS
 from engine.evaluate import comparison
 from engine.evaluate.exam import evaluate, summarise
+from engine.models.loading.families import named_checkpoints
 from engine.serve import environment
 from engine.serve.lane import LoadedModel
 from engine.serve.model_pool import ModelPool
@@ -48,20 +49,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     parser = _parser()
     args = parser.parse_args(given)
-    folder = Path(args.model or ASSETS / "models" / "tiny-llada")
-    args.model = folder.name
+    folders, args.model = named_checkpoints(args.model, ASSETS)
     torch.set_num_threads(args.threads)
     try:
-        document = _compare(args, folder, given) if args.specs else _evaluate(args, folder)
+        document = _compare(args, folders, given) if args.specs else _evaluate(args, folders)
     except ValueError as error:
         raise SystemExit(f"error: {error}") from None
     if args.json:
         print(json.dumps(document))
 
 
-def _evaluate(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def _evaluate(args: argparse.Namespace, folders: Mapping[str, Path]) -> dict[str, Any]:
     (spec,) = catalog.with_end_of_text_rules([spec_from_flags(args)])
-    model = _load(folder, spec)
+    model = _load(folders, spec)
     questions = exam_questions(args.problems, spec.seed, args.shots, args.family)
     row = summarise(spec, evaluate(model, spec, questions, args.batch, not args.gen_length))
     row |= {"family": args.family, "shots": args.shots, "batch": args.batch}
@@ -73,13 +73,15 @@ def _evaluate(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     return {"environment": environment.describe(spec, model.digest), "rows": [row]}
 
 
-def _compare(args: argparse.Namespace, folder: Path, given: Sequence[str]) -> dict[str, Any]:
+def _compare(
+    args: argparse.Namespace, folders: Mapping[str, Path], given: Sequence[str]
+) -> dict[str, Any]:
     base = spec_from_flags(args)
     specs = comparison.check_rules(read_specs(args.specs, base))
-    pool = ModelPool({folder.name: folder})
+    pool = ModelPool(folders)
     digest = pool.load(base).digest
     questions = exam_questions(args.problems, base.seed, args.shots, args.family)
-    load, work = partial(_load, folder), (args.batch, args.workers, not args.gen_length)
+    load, work = partial(_load, folders), (args.batch, args.workers, not args.gen_length)
     rows = list(comparison.compare(load, specs, questions, *work))
     long_prompts = exam_questions(args.timed, base.seed, args.timed_shots, args.family)
     speed = comparison.time_prompts(pool.load, specs, long_prompts)
@@ -111,8 +113,8 @@ def _text(document: dict[str, Any], spec: RunSpec, args: argparse.Namespace) -> 
     )
 
 
-def _load(folder: Path, spec: RunSpec) -> LoadedModel:
-    return ModelPool({folder.name: folder}).load(spec)
+def _load(folders: Mapping[str, Path], spec: RunSpec) -> LoadedModel:
+    return ModelPool(folders).load(spec)
 
 
 def _parser() -> argparse.ArgumentParser:

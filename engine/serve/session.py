@@ -19,6 +19,8 @@ from engine.core.control import Control
 from engine.core.device import free_memory
 from engine.core.events import Event, RunFinished, Waiting
 from engine.core.progress import run_to_end, with_progress
+from engine.estimate.devices import THIS_MACHINE
+from engine.estimate.request import EstimateRequest, estimate_choices, estimate_spec
 from engine.generate.branch import BranchPoint, branch_point
 from engine.generate.what_if import what_if
 from engine.models.base import ModelInfo
@@ -125,6 +127,31 @@ class Session:
         counted |= {"probe_forwards": spec.max_probes(derived.max_forwards)}
         more = {"recording": tokens and recording, "end_of_text": spec.eos}
         return dataclasses.asdict(derived) | counted | memory | more
+
+    def estimate(self, spec: RunSpec, model: str, device: str, **given: Any) -> dict[str, Any]:
+        """FLOPs, memory and time of a run with these settings on another model; nothing is run.
+
+        `given` are further fields of `EstimateRequest`; see
+        `engine.estimate.request.estimate_spec`.
+        Rates of this machine are measured while no run computes.
+        """
+        if self._limits is not None:
+            self._limits.check(spec)
+            if device == THIS_MACHINE:
+                raise ValueError("device: this machine is not measured on a public page")
+        request = EstimateRequest(model, device, **given)
+        if device != THIS_MACHINE:
+            return estimate_spec(self._models, spec, request)
+        lock = RunLock(self._queue)
+        deque(wait_for_lock(lock, Control()), maxlen=0)
+        try:
+            return estimate_spec(self._models, spec, request)
+        finally:
+            lock.release()
+
+    def estimate_choices(self) -> dict[str, Any]:
+        """Models and devices that an estimate may name, as pairs of title and name."""
+        return estimate_choices(self._models.describe(), self._limits is not None)
 
     def _recording(self, spec: RunSpec, info: ModelInfo, tokens: int) -> dict[str, Any]:
         """The plan's `recording`. Raises ValueError if it is asked for and too large."""

@@ -1,4 +1,4 @@
-"""API endpoints: `/methods`, `/plan`, `/run`, `/trace` and `/what_if`."""
+"""API endpoints: `/methods`, `/plan`, `/estimate`, `/run`, `/trace` and `/what_if`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from engine.config.spec import RaceSpec
 from engine.core.events import Event, RunFinished, StepEvent, Waiting
+from inspector.handlers.estimates import EstimateService
 from inspector.handlers.page_handlers import MAX_HZ, RUNS, Handlers, error_text, visitor_id
 from inspector.handlers.view_service import ViewService
 from inspector.page_data import compare, messages, tokens
@@ -33,6 +34,7 @@ class Endpoints:
         self._handlers = handlers
         self._session = handlers.session
         self._views = ViewService(handlers)
+        self._estimates = EstimateService(handlers)
 
     def methods(self) -> dict:
         """List the models, unmaskers, caches and fields, with ranges and defaults."""
@@ -51,6 +53,29 @@ class Endpoints:
         except Exception as error:
             raise refused(error) from None
         return {"race": spec.to_dict(), "query": spec.to_query(), "plans": plans}
+
+    def estimate(
+        self,
+        race: dict,
+        model: str = "GSAI-ML/LLaDA-8B-Instruct",
+        device: str = "h100",
+        options: dict | None = None,
+    ) -> dict:
+        """Estimate FLOPs, memory and time of a race on another model and device, without a run.
+
+        Args:
+            race: the two lanes, `a` and `b`; empty for the page's default race.
+            model: a listed model, one of this machine, or a shape such as `llada:layers=4,d=64`.
+            device: `h200`, `h100`, `a100`, `rtx4090`, `rtx3090`, or `this` for this machine.
+            options: may have `prompt_tokens`, `assumptions` (`tokens_per_forward`, `share`), and
+                `recorded`, the id of a run whose lanes give the assumptions.
+        """
+        try:
+            if options is not None and not isinstance(options, dict):
+                raise ValueError("options: expected a mapping (JSON object)")
+            return self._estimates.lanes(self._race(race), model, device, options or {})
+        except Exception as error:
+            raise refused(error) from None
 
     def run(self, race: dict, request: gr.Request) -> Iterator[dict]:
         """Run a race; stream the steps, then the texts, the metrics of both lanes and a run id.
@@ -199,6 +224,7 @@ def add_api(handlers: Handlers) -> None:
     endpoints = Endpoints(handlers)
     gr.api(endpoints.methods, api_name="methods")
     gr.api(endpoints.plan, api_name="plan")
+    gr.api(endpoints.estimate, api_name="estimate")
     gr.api(endpoints.run, api_name="run", **RUNS)
     gr.api(endpoints.trace, api_name="trace")
     gr.api(endpoints.what_if, api_name="what_if")

@@ -111,12 +111,12 @@ class BatchEndpoints:
             raise ValueError("spec: expected an object with fields of a run spec")
         base = RunSpec.from_dict(replace(base, prompt="").to_dict() | dict(given))
         opened = self._batches.open(
-            _source(asked), base, asked.get("settings", []), asked.get("record", "off")
+            prompt_source(asked), base, asked.get("settings", []), asked.get("record", "off")
         )
         return opened, first
 
 
-def _source(asked: Mapping[str, Any]) -> dict[str, Any]:
+def prompt_source(asked: Mapping[str, Any]) -> dict[str, Any]:
     """The prompts of a request, as the engine takes them."""
     source: dict[str, Any] = {}
     if "problems" in asked:

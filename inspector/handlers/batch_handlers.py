@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -16,6 +14,7 @@ from engine.config.spec import RunSpec
 from engine.core.events import StepEvent, Waiting
 from inspector.handlers.page_handlers import Handlers, error_text, visitor_id
 from inspector.handlers.page_handlers import buttons as race_buttons
+from inspector.handlers.prompt_sources import PromptSources
 from inspector.page_data import messages, tokens
 from inspector.page_data.messages import to_json
 from inspector.protocol import Batch, Batches
@@ -26,11 +25,8 @@ MAX_HZ = 2.0
 SUMMARY_S = 2.0  # between two sums of the settings while a batch runs
 ROWS = 200  # of a request
 MAX_QUESTION, MAX_TEXT = 400, 400  # characters of a prompt and of an answer in the table
-KEPT_FILES = 16
-TYPED, FILE, PROBLEMS = "typed", "file", "problems"
 METHOD = ("unmasker", "cache", "knobs", "steps")  # fields of a kept setting
 BUTTONS = ("run", "estimate", "continue", "stop")
-NO_FILE = "prompts: no file was uploaded; choose one, or type the prompts"
 NO_LIST = "settings: the kept settings are not a JSON list; correct or empty the field"
 
 
@@ -41,23 +37,7 @@ class BatchHandlers:
         self.batches = batches
         self._handlers = handlers
         self._live = LiveRuns()
-        self._files: OrderedDict[str, bytes] = OrderedDict()
-
-    def take_file(self, request: gr.Request, path: str | None) -> str:
-        """Read an uploaded JSONL file; returns what it holds, or what is wrong with it."""
-        who = visitor_id(request)
-        self._files.pop(who, None)
-        if not path:
-            return ""
-        try:
-            data = Path(path).read_bytes()
-            prompts, answers = self.batches.count({"file": data})
-        except Exception as error:
-            return f"Not read. {error_text(error)}"
-        self._files[who] = data
-        while len(self._files) > KEPT_FILES:
-            self._files.popitem(last=False)
-        return f"{prompts} prompts, {answers} with an answer."
+        self.sources = PromptSources(batches.count)
 
     def keep(self, name: Any, kept: Any, *values: Any) -> tuple[Any, str]:
         """Add lane B's method to the kept settings; returns their JSON and a note."""
@@ -81,7 +61,7 @@ class BatchHandlers:
                 race = self._handlers.form.race(values)
                 problems = {"family": family, "count": count, "shots": shots, "seed": seed}
                 made = self.batches.open(
-                    self._source(visitor_id(request), source, text, problems), race.a,
+                    self.sources.chosen(visitor_id(request), source, text, problems), race.a,
                     self._settings(race.a, race.b, lanes, kept), str(record),
                 )  # fmt: skip
             except Exception as error:
@@ -124,7 +104,7 @@ class BatchHandlers:
     def leave(self, request: gr.Request) -> None:
         """Handle a closed tab: stop its batch and drop its file; what was run stays in memory."""
         self._live.leave(visitor_id(request))
-        self._files.pop(visitor_id(request), None)
+        self.sources.leave(visitor_id(request))
 
     def document(self, batch: Batch, events: Sequence[Any] = (), whole: bool = True) -> str:
         """A message of a batch: its progress, what it waits for, and the settings if `whole`."""
@@ -220,17 +200,6 @@ class BatchHandlers:
         except ValueError:
             return [to_json(counts | refused), *buttons(None)]
         return [to_json(batch.progress() | refused | {"batch": batch.id}), *buttons(batch)]
-
-    def _source(
-        self, who: str, source: Any, text: Any, problems: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        if source == PROBLEMS:
-            return {"problems": problems}
-        if source != FILE:
-            return {"text": text if isinstance(text, str) else ""}
-        if who not in self._files:
-            raise ValueError(NO_FILE)
-        return {"file": self._files[who]}
 
     def _settings(self, a: RunSpec, b: RunSpec, lanes: Any, kept: Any) -> list[dict[str, Any]]:
         """The settings that are compared with plain decoding: of the lanes, and those kept."""

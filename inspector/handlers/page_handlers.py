@@ -248,6 +248,7 @@ class Handlers:
         memory, ends = plan.memory(plans), plan.end_of_text([one["end_of_text"] for one in plans])
         return {
             "lanes": rows, "memory": memory, "ends": ends, "question": text, "before": before,
+            "estimates": self.session.estimate_choices(),
         }  # fmt: skip
 
     def _plan_row(self, lane: str, spec: RunSpec, found: Mapping[str, Any]) -> dict[str, str]:

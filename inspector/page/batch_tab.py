@@ -8,16 +8,16 @@ import gradio as gr
 from gradio.components import Component
 
 from inspector import static_files
-from inspector.handlers.batch_handlers import BUTTONS, FILE, PROBLEMS, TYPED, BatchHandlers
-from inspector.handlers.page_handlers import MAX_SHOTS, RUNS, Handlers
+from inspector.handlers.batch_handlers import BUTTONS, BatchHandlers
+from inspector.handlers.page_handlers import RUNS, Handlers
+from inspector.handlers.prompt_sources import TYPED
+from inspector.page.prompt_widgets import build_source
 from inspector.page.run_tab import FLAG, PRIVATE, RAW, RunTab
 from inspector.protocol import Batches
 
-SOURCES = [("Typed, one a line", TYPED), ("A JSONL file", FILE), ("Problems of a family", PROBLEMS)]
 LANES = [("Lane A of the Run tab", "a"), ("Lane B of the Run tab", "b")]
 LABELS = {"run": "Run", "estimate": "Estimate the time", "continue": "Continue", "stop": "Stop"}
 REOPEN_JS = "() => [sessionStorage.getItem('driftscope-batch') || '']"
-FORMAT = 'Each line is an object like {"prompt": "…", "answer": "…"}; the answer may be left out.'
 KEPT_INFO = (
     "A JSON list of objects with a name and the fields in which each differs from lane A, as "
     "for --specs of python -m engine batch."
@@ -32,7 +32,7 @@ def build_batch(
     gr.Markdown(_about(batches.describe()))
     with gr.Row():
         with gr.Column(scale=3, min_width=300):
-            source = _source(handlers, batch)
+            source = build_source(handlers, batch.sources, "batch", TYPED, 20)
         with gr.Column(scale=2, min_width=280):
             settings = _settings(handlers, batch, batches.describe()["levels"])
     with gr.Row(elem_id="ds-batch-buttons"):
@@ -86,37 +86,6 @@ def _about(limits: dict[str, Any]) -> str:
         f", {limits['settings']} settings and {limits['seconds']:.0f} s at once on this public "
         "page; other visitors' runs take turns with yours."
     )
-
-
-def _source(handlers: Handlers, batch: BatchHandlers) -> list[Component]:
-    """The widgets of the prompts: source, text, family, count, worked examples and seed."""
-    source = gr.Radio(SOURCES, value=TYPED, label="Prompts", elem_id="ds-batch-source")
-    text = gr.Textbox(
-        "\n".join(row["prompt"] for row in handlers.session.examples()[1:4]),
-        lines=6, max_lines=14, label="One prompt in each line", elem_id="ds-batch-prompts",
-    )  # fmt: skip
-    with gr.Column(visible=False) as uploaded:
-        given = gr.File(label="Prompts (.jsonl)", file_types=[".jsonl"], elem_id="ds-batch-file")
-        note = gr.Textbox(label="File", info=FORMAT, interactive=False, elem_id="ds-batch-note")
-    families = handlers.session.families()
-    with gr.Row(visible=False) as drawn:
-        family = gr.Dropdown(
-            families, value=families[0][1], label="Family", elem_id="ds-batch-family"
-        )
-        count = gr.Number(20, label="Problems", precision=0, elem_id="ds-batch-count")
-        shots = gr.Slider(
-            0, MAX_SHOTS, handlers.session.default_shots(), step=1, label="Worked examples",
-            elem_id="ds-batch-shots",
-        )  # fmt: skip
-        seed = gr.Number(0, label="Seed of the problems", precision=0, elem_id="ds-batch-seed")
-
-    def choose(name: Any) -> list[Any]:
-        return [gr.update(visible=name == one) for one in (TYPED, FILE, PROBLEMS)]
-
-    source.change(choose, source, [text, uploaded, drawn], **RAW, **FLAG)
-    given.upload(batch.take_file, given, note, concurrency_limit=2, **PRIVATE)
-    given.clear(batch.take_file, given, note, **PRIVATE)
-    return [source, text, family, count, shots, seed]
 
 
 def _settings(handlers: Handlers, batch: BatchHandlers, levels: list[str]) -> list[Component]:

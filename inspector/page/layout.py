@@ -12,16 +12,18 @@ from starlette.routing import Route
 from inspector import static_files
 from inspector.catalog import Catalog
 from inspector.form.settings import Form
+from inspector.handlers.advice_api import add_advice_api
 from inspector.handlers.api import add_api
 from inspector.handlers.batch_api import add_batch_api
 from inspector.handlers.page_handlers import Handlers
 from inspector.handlers.slice_service import SliceService
+from inspector.page.advisor_tab import build_advisor
 from inspector.page.batch_tab import build_batch
 from inspector.page.learn_tab import build_learn
 from inspector.page.methods_tab import build_methods
 from inspector.page.run_tab import FLAG, build_run
 from inspector.page.theme import theme
-from inspector.protocol import Batches, Session
+from inspector.protocol import Batches, Searches, Session
 from inspector.server.bundle import bundle_route
 from inspector.server.gate import Gate
 
@@ -33,7 +35,12 @@ class Page(gr.Blocks):
     trace_bytes: int = 0
 
 
-def build(session: Session, examples: Path | None = None, batches: Batches | None = None) -> Page:
+def build(
+    session: Session,
+    examples: Path | None = None,
+    batches: Batches | None = None,
+    searches: Searches | None = None,
+) -> Page:
     """Build the page.
 
     Args:
@@ -41,6 +48,8 @@ def build(session: Session, examples: Path | None = None, batches: Batches | Non
         examples: a folder with a recorded race, `a.npz` and `b.npz`, and the folders of the
             lessons and the methods' recorded runs. Without it there is no Learn tab.
         batches: the engine's batch service. Without it there is no tab of many prompts.
+        searches: the engine's search service. Without it, or without `batches`, there is no tab of
+            the advisor.
     """
     form = Form(Catalog(session.catalog(), session.default_race()))
     demo = Page(
@@ -53,6 +62,8 @@ def build(session: Session, examples: Path | None = None, batches: Batches | Non
         add_api(handlers)
         if batches is not None:
             add_batch_api(handlers, batches)
+        if searches is not None:
+            add_advice_api(handlers, searches)
         gr.HTML(
             html_template=static_files.text("title.html"), elem_id="ds-title", **static_files.BARE
         )
@@ -62,6 +73,9 @@ def build(session: Session, examples: Path | None = None, batches: Batches | Non
             if batches is not None:
                 with gr.Tab("Many prompts", id="batch"):
                     build_batch(demo, tabs, handlers, batches, run)
+            if batches is not None and searches is not None:
+                with gr.Tab("Advisor", id="advice"):
+                    build_advisor(demo, tabs, handlers, (searches, batches), run)
             if examples is not None:
                 with gr.Tab("Learn", id="learn"):
                     build_learn(handlers, examples / "lessons")

@@ -17,6 +17,7 @@ from inspector.form.model_picker import build_model_picker, refreshed_models
 from inspector.form.presets import CLEAR_CHOICE_JS, Presets
 from inspector.form.settings import Form, build_lane, build_prompt, build_shared
 from inspector.handlers.branching import Branching
+from inspector.handlers.estimates import EstimateService
 from inspector.handlers.file_service import FileService
 from inspector.handlers.page_handlers import BUTTONS, MAX_SHOTS, RUNS, Handlers
 from inspector.handlers.view_service import ViewService
@@ -52,8 +53,14 @@ class RunTab:
 def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> RunTab:
     """Build the components and listeners of the tab; `examples` is a folder of recorded races."""
     form, views, files = handlers.form, ViewService(handlers), FileService(handlers, examples)
+    estimates = EstimateService(handlers)
+
+    def estimate(asked: Any) -> str:
+        return estimates.page(asked)
+
     plan = gr.HTML(
         "", html_template=static_files.text("plan.html"), elem_id="ds-plan",
+        server_functions=[estimate],
         **static_files.BARE | {"js_on_load": static_files.script("plan")},
     )  # fmt: skip
     presets, drawn, example = _settings(form, handlers)

@@ -182,11 +182,13 @@ def lens_layers(trace: Trace, fields: Fields) -> Cut:
 
 
 def lens_ids(trace: Trace, fields: Fields) -> Cut:
-    """The best tokens of a `probe` [2, L, n] at a window of the lens's positions (`token`)."""
+    """The best tokens of a `probe` [2, L, n] at a window of the lens's positions (`token`).
+
+    -1 where a pass has no hidden state.
+    """
     probe = _lens_probe(trace, fields)
-    arrays = trace.arrays()
-    window = fields.window("token", len(arrays["lens_position"]))
-    found = arrays["lens_id"][probe, :, :, window]
+    window = fields.window("token", len(trace.arrays()["lens_position"]))
+    found = lens.ids_of(trace, probe)[:, :, window]
     facts = {"token_from": window.start, "token_to": window.stop}
     return Cut({"ids": found}, facts | {"pieces": pieces(trace.pieces, np.unique(found).tolist())})
 

@@ -13,6 +13,7 @@ from inspector.page_data.tokens import pieces
 
 PASSES = ("run", "exact")
 NEVER = -1
+NO_TOKEN = -1
 
 
 def lens(trace: Trace) -> dict[str, Any]:
@@ -20,19 +21,21 @@ def lens(trace: Trace) -> dict[str, Any]:
 
     Returns a document with the arrays of `lens_facts` and of each probed step (first axis):
 
-    - `ids`, `probs`, `token_probs` [E, 2, L, n]: see `engine.core.events.LogitLens`;
+    - `ids` [E, 2, L, n]: see `ids_of`;
+    - `probs`, `token_probs` [E, 2, L, n]: see `engine.core.events.LogitLens`;
     - `stays` [E, 2, n], `turned` [E, n]: see `layers_of`;
     - `pieces`: the texts of all ids.
 
     Raises ValueError if the run has none.
     """
     facts, arrays = lens_facts(trace), trace.arrays()
-    names = ("id", "prob", "token_prob")
-    whole: dict[str, Any] = {f"{name}s": arrays[f"lens_{name}"] for name in names}
-    found = [layers_of(trace, probe) for probe in range(len(facts["step"]))]
+    probes = range(len(facts["step"]))
+    ids = np.stack([ids_of(trace, probe) for probe in probes])
+    whole: dict[str, Any] = {"ids": ids}
+    whole |= {f"{name}s": arrays[f"lens_{name}"] for name in ("prob", "token_prob")}
+    found = [layers_of(trace, probe) for probe in probes]
     whole |= {name: np.stack([one[name] for one in found]) for name in ("stays", "turned")}
-    ids = np.unique(arrays["lens_id"]).tolist()
-    return pack_arrays(facts | whole | {"pieces": pieces(trace.pieces, ids)})
+    return pack_arrays(facts | whole | {"pieces": pieces(trace.pieces, np.unique(ids).tolist())})
 
 
 def check(trace: Trace) -> None:
@@ -76,6 +79,17 @@ def lens_facts(trace: Trace) -> dict[str, Any]:
     }
 
 
+def ids_of(trace: Trace, probe: int) -> np.ndarray:
+    """The best tokens of a probed step after each layer, int32 [2, L, n].
+
+    NO_TOKEN where a pass has no hidden state. Raises ValueError if the run has no logit lens.
+    """
+    check(trace)
+    arrays = trace.arrays()
+    known = arrays["lens_prob"][probe] != NOT_COMPUTED
+    return np.where(known, arrays["lens_id"][probe], NO_TOKEN)
+
+
 def layers_of(trace: Trace, probe: int) -> dict[str, np.ndarray]:
     """The layers at which the tokens of a probed step are decided, int32 indices from 0.
 
@@ -83,14 +97,12 @@ def layers_of(trace: Trace, probe: int) -> dict[str, np.ndarray]:
       layer; NEVER if the pass has no logits at the position;
     - `turned` [n]: the first layer from which the run's best token differs from the exact one up to
       the last layer; NEVER if the predictions are equal or not compared;
-    - `final` [2, n]: the best token after the last layer.
+    - `final` [2, n]: the best token after the last layer, NO_TOKEN if it was not computed.
 
     Raises ValueError if the run has no logit lens.
     """
-    check(trace)
-    arrays = trace.arrays()
-    ids, known = arrays["lens_id"][probe], arrays["lens_prob"][probe] != NOT_COMPUTED
-    final = ids[:, -1]
+    ids = ids_of(trace, probe)
+    known, final = ids != NO_TOKEN, ids[:, -1]
     stays = _first_of_the_end(known & (ids == final[:, None]))
     turned = _first_of_the_end(known.all(0) & (ids[0] != ids[1]))
     return {"stays": stays, "turned": turned, "final": final}

@@ -66,7 +66,7 @@ def test_two_files_of_other_engines_race_and_are_compared(app, new_page, tmp_pat
     assert "ms" not in stats
     race.page.keyboard.press("End")
     show(race, "compare")
-    split = race.page.locator("#ds-race [data-block=parting]", has_text="lanes first differ")
+    split = race.page.locator("#ds-race [data-block=parting]", has_text="answers first differ")
     split.wait_for()
     assert f"first differ at answer token {CHANGED + 1}: A committed" in split.inner_text()
     assert race.page.locator("#ds-race [data-record]:enabled").count() == 0

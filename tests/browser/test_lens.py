@@ -126,3 +126,45 @@ def test_a_run_without_a_lens_says_what_to_press(app, lasting_page, lanes, tmp_p
     assert "Record and probe" in note.inner_text()
     assert [error for error in race.watch.errors if "404" not in error] == []
     race.watch.errors.clear()  # the answer without a lens, of which the browser writes an error
+
+
+def test_both_lanes_stand_side_by_side_and_b_turns_away_at_a_layer(race, lanes):
+    """Lane B's first tokens that differ from A's to the last layer, counted from the traces."""
+    arrays = {lane: trace.arrays() for lane, trace in lanes.items()}
+    steps = {lane: one["probe_step"].tolist() for lane, one in arrays.items()}
+    common = [step for step in steps["a"] if step in steps["b"]]
+    ids, known = (
+        {s: [arrays[lane][key][steps[lane].index(s), 0] for lane in "ab"] for s in common}
+        for key in ("lens_id", "lens_prob")
+    )
+    both = {s: (np.array(known[s]) != NOT_COMPUTED).all(0) for s in common}
+    differ = {s: both[s] & (ids[s][0] != ids[s][1]) for s in common}
+    step = max(common, key=lambda s: differ[s][-1].sum())
+    assert differ[step][-1].any()
+    show_at(race, "lens", "b", 0, step)
+    control = f"{BOX} .ds-view[data-view=lens] [data-control=lanes]"
+    race.page.locator(control).select_option("both")
+    drawn(race)
+    shown = race.page.locator(f"{BOX} .ds-view[data-view=lens] figcaption:visible")
+    titles = shown.all_inner_texts()
+    assert [title[:2] for title in titles] == ["A:", "B:", "A:", "A:"]
+    assert all(f"Step {step + 1}" in title for title in titles)
+    assert "A: Plain decoding / B: Fast-dLLM dual cache" in titles[2]
+    said = block(race, "lens", "sum")
+    assert f"both lanes have {both[step][-1].sum()} prediction" in said
+    assert f"another token than A in {differ[step][-1].sum()} of them" in said
+    place = int(np.flatnonzero(differ[step][-1])[0])
+    turned = lanes["b"].layers - int(np.cumprod(differ[step][::-1, place]).sum())
+    a, b = (text_of(lanes[n], ids[step][i][-1, place]) for i, n in enumerate("ab"))
+    words = f"answer token {place + 1}: {b} in place of {a}, different from layer {turned + 1} on"
+    assert words in block(race, "lens", "turns")
+    read = cell(race, "lens-lanes", place, lanes["b"].layers - 1)
+    assert f"A {a}, B {b}; B turns away for good in layer {turned + 1}" in read
+    with race.page.expect_download() as download:
+        race.page.locator(f"{BOX} [data-figure=lens-lanes] [data-save=csv]").click()
+    lines = download.value.path().read_text("utf-8").splitlines()
+    assert lines[0] == "answer token,layer,B compared with A,tokens of A / B"
+    assert sum("another token in B" in line for line in lines) == differ[step].sum()
+    race.page.locator(control).select_option("one")
+    drawn(race)
+    assert len(shown.all_inner_texts()) == 4

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.browser
 EXAMPLES = ROOT / "assets" / "examples"
 LAYER, V = 4, 1
 A, B = "A: Plain decoding", "B: Fast-dLLM dual cache + Threshold 0.9"
+SWEEP = "Measured sweep"  # of the embedded model, not of a lane
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +45,11 @@ def test_a_title_names_the_lane_and_its_method(race):
         assert titles(race, "drift")[0] == f"{lead} · Drift of V in layer 5: step by position"
         for view in ("counts", "schedule", "time", "compare", "candidates"):
             show(race, view)
-            leads = (A, B) if view == "time" else ("A: Plain", lead)
+            leads = (A, B, SWEEP) if view == "time" else ("A: Plain", lead)
             assert all(title.startswith(leads) for title in titles(race, view))
+    show(race, "time")
+    race.page.locator("[data-figure=rho]").get_by_text(SWEEP).wait_for()
+    assert titles(race, "time")[-1].startswith(SWEEP)
     saved = race.page.locator('#ds-race [data-figure="candidates"] [data-save=png]')
     assert B in saved.get_attribute("aria-label")
 

@@ -139,3 +139,19 @@ def test_the_code_for_the_api_runs(tmp_path, capsys):
     metrics = ast.literal_eval(lines[-1])
     assert json.dumps(metrics)
     assert metrics["nfe"] > 0
+
+
+def test_the_code_for_many_prompts_runs(tmp_path, capsys):
+    text = (ROOT / "inspector" / "README.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n([^`]*gradio_client.*?)```", text, re.S)
+    assert PAGE in code
+    with running_app(tmp_path) as app:
+        path = tmp_path / "snippet.py"
+        path.write_text(code.replace(PAGE, app.url), "utf-8")
+        found = runpy.run_path(str(path))
+    lines = capsys.readouterr().out.splitlines()
+    assert "done 4 of 4" in lines
+    assert [line.split()[:2] for line in lines[-2:]] == [["plain", "decoding"], ["dual", "cache"]]
+    assert [row["setting"] for row in found["found"]["runs"]] == [0, 1, 0, 1]
+    assert [row["runs"] for row in found["aggregates"]["settings"]] == [2, 2]
+    assert set(found["row"]) >= {"agreement", "speed_up"}

@@ -58,7 +58,9 @@ def race(**changes):
 def test_endpoints_with_types(client):
     named = client.view_api(return_format="dict")["named_endpoints"]
     batches = {"/batch", "/batch_results", "/batch_aggregates"}
-    assert set(named) == {"/methods", "/plan", "/run", "/trace", "/what_if"} | batches
+    searches = {"/advise", "/advise_results"}
+    races = {"/methods", "/plan", "/estimate", "/run", "/trace", "/what_if"}
+    assert set(named) == races | batches | searches
     assert named["/run"]["parameters"][0]["parameter_name"] == "race"
 
 
@@ -74,6 +76,36 @@ def test_plan(client):
     assert found["plans"]["a"]["max_forwards"] == 32
     assert found["plans"]["b"]["min_forwards"] == 2
     assert client.predict({}, api_name="/plan")["plans"]["a"]["max_forwards"] == 48
+
+
+def test_estimate_of_both_lanes_on_another_model(client):
+    found = client.predict(race(), "GSAI-ML/LLaDA-8B-Instruct", "h100", api_name="/estimate")
+    a, b = found["a"], found["b"]
+    assert a["flops_per_step"] > 5e11
+    assert sum(a["flops_by_part"].values()) == a["flops"]
+    assert (a["exact"], b["exact"]) == (True, False)
+    assert b["recomputed"] < 1 == a["recomputed"]
+    assumed = {"prompt_tokens": 700, "assumptions": {"tokens_per_forward": 4}}
+    given = ("GSAI-ML/LLaDA-8B-Instruct", "h100", assumed)
+    other = client.predict(race(), *given, api_name="/estimate")
+    assert other["a"]["prompt_tokens"] == 700
+    assert other["b"]["forwards"] == 8
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "options", "named"),
+    [
+        ("gpt-9", "h100", {}, "model: "),
+        ("llada:layers=2,d=64", "abacus", {}, "device: "),
+        ("llada:layers=2,d=64", "h100", {"colour": 1}, "colour: unknown option"),
+        ("llada:layers=2,d=64", "h100", {"prompt_tokens": 0}, "prompt_tokens: "),
+        ("llada:layers=2,d=64", "h100", {"recorded": "gone"}, "recorded: "),
+        ("llada:layers=2,d=64", "h100", {"assumptions": {"share": 2}}, "share: "),
+    ],
+)
+def test_impossible_estimates_are_refused_by_name(client, model, device, options, named):
+    with pytest.raises(AppError, match=named):
+        client.predict(race(), model, device, options, api_name="/estimate")
 
 
 @pytest.mark.parametrize(
@@ -250,59 +282,6 @@ def test_what_if_of_a_run_by_its_id(client):
     ]:
         with pytest.raises(AppError, match=said):
             ask(run, "b", step, settings)
-
-
-BATCH = {
-    "prompts": "one\ntwo\nthree",
-    "spec": {"gen_length": 16, "block_length": 8, "steps": 16},
-    "settings": [{"name": "dual", "cache": "dual"}],
-}
-
-
-def test_many_prompts_estimated_cancelled_and_continued(client):
-    first = client.submit(
-        BATCH | {"estimate": True, "record": "layers"}, api_name="/batch"
-    ).result()
-    assert (first["state"], first["done"], first["total"]) == ("estimated", 2, 6)
-    job = client.submit({"batch": first["batch"]}, api_name="/batch")
-    while not any(update["done"] > 2 for update in job.outputs()):
-        time.sleep(0.05)
-    job.cancel()
-    while (found := client.predict(first["batch"], 0, api_name="/batch_results"))["state"] == (
-        "running"
-    ):
-        time.sleep(0.05)
-    assert found["runs"][:2] == first["runs"]
-    last = client.predict({"batch": first["batch"]}, api_name="/batch")
-    assert (last["state"], last["done"]) == ("done", 6)
-    assert last["runs"][: found["done"]] == found["runs"]
-    assert [row["name"] for row in last["settings"]] == ["plain decoding", "dual"]
-    shown = client.predict(first["batch"], api_name="/batch_aggregates")
-    assert [row["runs"] for row in shown["settings"]] == [3, 3]
-
-
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        ([], "batch: expected an object"),
-        ({}, "prompts: give one of"),
-        (BATCH | {"prompts": [{"prompt": "a"}, {"answer": "4"}]}, "prompts: line 2"),
-        (BATCH | {"prompts": "a\n" * 10_000}, "prompts: there are more than"),
-        (BATCH | {"problems": {"family": "balance"}}, "prompts: give one of"),
-        (BATCH | {"spec": {"gen_length": 0}}, "gen_length"),
-        (BATCH | {"spec": 5}, "spec: expected an object"),
-        (BATCH | {"settings": [{"name": "x", "cache": "magic"}]}, "cache"),
-        (BATCH | {"settings": [{"name": "x", "model": "/etc"}]}, "config.json"),
-        (BATCH | {"estimate": 1}, "estimate: expected"),
-        (BATCH | {"colour": 1}, "batch: 'colour' is unknown"),
-        (BATCH | {"batch": "x"}, "batch: a batch that goes on"),
-        ({"batch": "gone"}, "batch: it is no longer in memory"),
-        ({"batch": ["gone"]}, "batch: it is no longer in memory"),
-    ],
-)
-def test_impossible_batches_are_refused_by_name(client, given, named):
-    with pytest.raises(AppError, match=named):
-        client.predict(given, api_name="/batch")
 
 
 def test_four_visitors_at_once(app):

@@ -7,8 +7,9 @@ import pytest
 
 from engine.batch import service
 from engine.batch.service import BatchService
-from inspector.handlers import batch_handlers
-from inspector.handlers.batch_handlers import FILE, PROBLEMS, TYPED, BatchHandlers
+from inspector.handlers import prompt_sources
+from inspector.handlers.batch_handlers import BatchHandlers
+from inspector.handlers.prompt_sources import FILE, PROBLEMS, TYPED
 from tests.inspector.conftest import small_race
 
 DUAL = "Fast-dLLM dual cache + Threshold 0.9"
@@ -109,16 +110,18 @@ def test_problems_of_a_family_have_answers(press):
 
 def test_an_uploaded_file(press, tab, request_of, tmp_path):
     (last,) = press(FILE)
-    assert last["message"] == batch_handlers.NO_FILE
+    assert last["message"] == prompt_sources.NO_FILE
     path = tmp_path / "prompts.jsonl"
     path.write_text('{"prompt": "one", "answer": 4}\n{"prompt": "two"}\n')
-    assert tab.take_file(request_of(), str(path)) == "2 prompts, 1 with an answer."
+    assert tab.sources.take_file(request_of(), str(path)) == "2 prompts, 1 with an answer."
     *_, last = press(FILE)
     assert (last["state"], last["settings"][0]["known"]) == ("done", 1)
     path.write_text('{"prompt": "one"}\n{"prompt": \n')
-    assert tab.take_file(request_of(), str(path)).startswith("Not read. prompts: line 2: expected")
+    assert tab.sources.take_file(request_of(), str(path)).startswith(
+        "Not read. prompts: line 2: expected"
+    )
     (last,) = press(FILE)
-    assert last["message"] == batch_handlers.NO_FILE
+    assert last["message"] == prompt_sources.NO_FILE
 
 
 def test_a_kept_method_has_the_other_settings_of_the_run_tab(press, tab, values):

@@ -52,7 +52,7 @@ def test_the_layers_at_which_tokens_are_decided():
     found, facts = cut(small_trace(), "layers", probe=0)
     assert found["stays"].tolist() == [[1, 0, 2, -1], [1, 1, 2, 0]]
     assert found["turned"].tolist() == [-1, 1, 2, -1]
-    assert found["final"].tolist() == [[2, 5, 8, 0], [2, 6, 9, 4]]
+    assert found["final"].tolist() == [[2, 5, 8, -1], [2, 6, 9, 4]]
     assert facts["pieces"] == {"2": " two", "5": [255]}
 
 
@@ -61,6 +61,12 @@ def test_tokens_that_differ_are_counted_by_layer_where_both_passes_have_them():
     assert found["compared"].tolist() == [[4, 4, 3]]
     assert found["differing"].tolist() == [[0, 1, 2]]
     assert (found["predicted"].tolist(), found["flips"].tolist()) == ([3], [2])
+
+
+def test_a_pass_without_a_hidden_state_has_no_token():
+    found, _ = cut(small_trace(), "ids", probe=0)
+    assert found["ids"][0, :, 3].tolist() == [4, 4, -1]
+    assert found["ids"][1, :, 3].tolist() == [4, 4, 4]
 
 
 @pytest.mark.parametrize(("name", "side"), [("run", 0), ("exact", 1)])
@@ -84,9 +90,12 @@ def test_a_window_of_a_map_is_reduced_to_the_largest_probability(trace):
 
 def test_ids_are_those_of_a_window_of_tokens(trace):
     found, facts = cut(trace, "ids", probe=1, token_from=5, token_to=11)
-    expected = trace.arrays()["lens_id"][1, :, :, 5:11]
+    arrays = trace.arrays()
+    computed = arrays["lens_prob"][1] != NOT_COMPUTED
+    expected = np.where(computed, arrays["lens_id"][1], -1)[:, :, 5:11]
+    assert (expected >= 0).any()
     assert np.array_equal(found["ids"], expected)
-    assert set(facts["pieces"]) == set(map(str, np.unique(expected)))
+    assert set(facts["pieces"]) == set(map(str, np.unique(expected[expected >= 0])))
     assert (facts["token_from"], facts["token_to"]) == (5, 11)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from engine.cache.base import (
     CachePolicy,
+    DataRows,
     LayerPlan,
     LayerProbe,
     RunInfo,
@@ -89,6 +91,10 @@ class D2Cache(CachePolicy):
         search=(8, 16, 32, None),
     )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._assumed_share: float | None = None
+
     def begin_step(self, view: StepView) -> StepPlan:
         """All rows at a refresh, else the chosen ones."""
         self._weighing = not self._full(view.step + 1)
@@ -143,6 +149,8 @@ class D2Cache(CachePolicy):
 
     def end_step(self, view: StepView, confidence: Tensor, committed: Tensor) -> None:
         """Start to copy the confidences and the roll-out to the host, for the next step."""
+        if self._assumed_share is not None:
+            return
         self._pending = (
             view,
             HostCopy(confidence.double(), self.influence.double(), self._visible_keys),
@@ -152,6 +160,22 @@ class D2Cache(CachePolicy):
     def exact(cls) -> D2Cache:
         """A refresh in every step."""
         return cls(refresh_interval=1)
+
+    def data_rows(self) -> DataRows:
+        """The rows that attention flows to."""
+        return DataRows(
+            "d2Cache recomputes, beside its candidates and the newest tokens, the rows that "
+            "attention flows to: a share of the canvas",
+            self.rollout_p,
+            "rollout_p, the most that it can be: what an attention would give that flows to all "
+            "rows alike",
+        )
+
+    def with_assumed_share(self, share: float) -> D2Cache:
+        """So many further rows of the canvas, evenly spread; no attention is read."""
+        found = copy.copy(self)
+        found._assumed_share = share
+        return found
 
     def update_confidence(self, view: StepView, confidence: np.ndarray) -> None:
         """Store the `confidence` [B, n] of a step; of a repeated position the first counts."""
@@ -173,11 +197,22 @@ class D2Cache(CachePolicy):
         """
         rows = self._shifted(self._candidates(masked, block)) | (self._masked_before & ~masked)
         self._receive()
+        if self._assumed_share is not None:
+            return self._with_assumed_rows(rows)
         for row, weight, rest in zip(rows, self.flow, self.visible & ~rows, strict=True):
             row[nucleus(weight, rest, self.rollout_p)] = True
             for left, right in pairwise(np.flatnonzero(row)):
                 if right - left <= self.inflate_w:
                     row[left:right] = True
+        return rows
+
+    def _with_assumed_rows(self, rows: np.ndarray) -> np.ndarray:
+        """The chosen `rows` [B, T] and the assumed share of the canvas out of the others."""
+        assert self._assumed_share is not None
+        for row in rows:
+            rest = np.flatnonzero(~row)
+            wanted = min(max(1, round(self._assumed_share * len(row))), len(rest))
+            row[rest[np.linspace(0, len(rest) - 1, wanted).astype(np.int64)]] = True
         return rows
 
     def _candidates(self, masked: np.ndarray, block: slice) -> np.ndarray:

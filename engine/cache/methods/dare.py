@@ -21,6 +21,7 @@ DARE-O it solves 42, 54 and 57 if 0, 1 and 2 layers are skipped.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from torch import Tensor
 
 from engine.cache.base import (
     CachePolicy,
+    DataRows,
     LayerPlan,
     LayerProbe,
     PolicyContext,
@@ -47,7 +49,7 @@ from engine.cache.selection import marked_rows
 from engine.cache.store import Site
 from engine.config.knobs import Scalar, knob
 from engine.core.reasons import Reason
-from engine.core.rows import Rows
+from engine.core.rows import Rows, count
 
 TOLERATED = (0.001, 0.01, 0.05)  # below which a fitted setting reuses a row
 
@@ -117,6 +119,7 @@ class Dare(CachePolicy):
         super().__post_init__()
         self.thresholds: tuple[float, ...] = ()
         self.shares = np.zeros(0)
+        self._assumed_share: float | None = None
 
     def begin_step(self, view: StepView) -> StepPlan:
         """Every row enters; a refresh comes at the start, with the cache beneath, or when due."""
@@ -134,6 +137,9 @@ class Dare(CachePolicy):
             probe.keep("q0", probe.project_all()[0][:, :, 0])
             return LayerPlan()
         q0 = self._head0(probe)
+        if self._assumed_share is not None:
+            probe.keep("q0", q0)
+            return self._recomputing(_first_rows(probe, self._assumed_share), None)
         moved = ~(drift(q0, old) <= self.thresholds[layer])
         probe.keep("q0", torch.where(moved[..., None], q0, old) if self.ref == "anchor" else q0)
         rows, counts = marked_rows(moved, probe.rows)
@@ -164,6 +170,8 @@ class Dare(CachePolicy):
         """Raise ValueError if there is reuse and no thresholds were derived for this model."""
         super().start(run)
         layers = run.info.layers
+        if self._assumed_share is not None:
+            self.thresholds, self.shares = (0.0,) * layers, np.full(layers, self.qbar)
         if self.qbar and len(self.thresholds) != layers:
             raise ValueError(
                 f"{self.name}.qbar: reuse needs drifts measured on this model's {layers} layers; "
@@ -180,6 +188,24 @@ class Dare(CachePolicy):
         reusing = [self._reuses_in(layer) for layer in range(len(self.thresholds))]
         limits = np.where(reusing, self.thresholds, -1.0).tolist()
         return {"threshold": limits, "reuse": np.where(reusing, self.shares, 0.0).tolist()}
+
+    def data_rows(self) -> DataRows | None:
+        """The share of the rows whose query drifts beyond the threshold, in a layer that reuses."""
+        if not self.qbar:
+            return None
+        return DataRows(
+            "DARE recomputes the rows whose query drifts by more than a layer's threshold: a "
+            "share of the rows of each layer that reuses",
+            1 - self.qbar,
+            "the share at which the thresholds aim, 1 - qbar; a run usually recomputes less",
+        )
+
+    def with_assumed_share(self, share: float) -> Dare:
+        """The first rows are recomputed, as many as the share; no drift is compared."""
+        found = copy.copy(self)
+        found._assumed_share = share
+        found.speedups = Speedups(static_rows=True, capture_key=lambda policy: (policy._refresh,))
+        return found
 
     def _head0(self, probe: LayerProbe) -> Tensor:
         """Query of the first head of the active rows, [B, R, dh]."""
@@ -226,3 +252,11 @@ class DareO(Dare):
 
     def _recomputing(self, rows: Rows, idle: Tensor | None) -> LayerPlan:
         return LayerPlan(attn=rows, idle=idle)
+
+
+def _first_rows(probe: LayerProbe, share: float) -> Rows:
+    """The first rows of those that entered a layer, as many as `share` of them."""
+    if isinstance(probe.rows, Tensor):
+        return probe.rows[:, : round(share * probe.rows.shape[1])]
+    start = probe.rows.start if isinstance(probe.rows, slice) else 0
+    return slice(start, start + round(share * count(probe.rows, probe.length)))

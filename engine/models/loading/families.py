@@ -32,6 +32,20 @@ def embedded_models(assets: Path) -> dict[str, Path]:
     return dict(sorted(found.items(), key=lambda item: item[0] != RunSpec().model))
 
 
+def named_checkpoints(given: str | None, assets: Path) -> tuple[dict[str, Path], str]:
+    """The checkpoint folders by name, and the name of the model that a command is given.
+
+    `given` is the name of an embedded model, the path of a folder, which is added under its own
+    name, or any other name, which is left to the session; None: the default model.
+    """
+    folders = embedded_models(assets)
+    name = given or RunSpec().model
+    folder = Path(name)
+    if name not in folders and (folder.is_absolute() or folder.is_dir()):
+        return folders | {folder.name: folder}, folder.name
+    return folders, name
+
+
 def adapter_class(config: Mapping[str, Any]) -> type[PretrainedAdapter]:
     """The adapter class of a config; CheckpointError names an unsupported `model_type`."""
     family = config.get("model_type")

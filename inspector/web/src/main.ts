@@ -1,4 +1,5 @@
 /** The page's components; Gradio starts each with its element, properties and server functions. */
+export { advice } from "./advice/advice.ts";
 export { batch } from "./batch/batch.ts";
 export { learn } from "./page/learn.ts";
 export { methods } from "./page/methods.ts";

@@ -10,6 +10,7 @@ import {
 import type { NdArray } from "../src/inspect/arrays.ts";
 import { rowsDone } from "../src/inspect/plans.ts";
 import { codeUpTo } from "../src/inspect/tally.ts";
+import { layersTitle } from "../src/inspect/views/counts.ts";
 import type { Frame } from "../src/inspect/view.ts";
 import { bytes, cutPart, ints } from "./inspected.ts";
 
@@ -131,4 +132,9 @@ test("a budget for another number of layers is not shown", () => {
 
 test("the slider's exponents are thresholds of two digits", () => {
   assert.deepEqual([-1.3, -4, 0].map(limitOf), [0.05, 0.0001, 1]);
+});
+
+test("the chart of layers names a budget only where the method has one", () => {
+  assert.match(layersTitle(true), /drifted, budgeted and recomputed rows$/);
+  assert.doesNotMatch(layersTitle(false), /budget/);
 });

@@ -109,7 +109,29 @@ test("an end of text against a token is a split", () => {
 });
 
 test("equal answers are said to be equal", () => {
-  assert.match(splitLines(null, UNKNOWN)[0], /^The lanes do not differ/);
+  assert.match(splitLines(null, UNKNOWN)[0], /^In reading order, the answers do not differ/);
+  assert.match(splitLines(null, UNKNOWN, 3)[0], /only committed tokens at different steps\.$/);
+});
+
+test("a difference later than the parting of the lanes says why it is later", () => {
+  const a = lane("a", [
+    [1, 5],
+    [2, 6],
+    [0, 1],
+  ]);
+  const b = lane("b", [
+    [2, 6],
+    [1, 7],
+    [0, 2],
+  ]);
+  const [first] = splitLines(firstSplit(a, b), UNKNOWN, 0);
+  assert.match(first, /^In reading order, the answers first differ at answer token 1: /);
+  assert.match(first, / Both committed it after step 1, where they part: a step may commit any /);
+});
+
+test("a difference at the step where the lanes part needs no explanation", () => {
+  const split = firstSplit(lane("a", [[0, 1]]), lane("b", [[0, 2]]));
+  assert.doesNotMatch(splitLines(split, UNKNOWN, 0)[0], /where they part/);
 });
 
 test("the choices of both lanes are named, with step and confidence", () => {
@@ -122,7 +144,7 @@ test("the choices of both lanes are named, with step and confidence", () => {
   );
   assert.equal(
     splitLines(split, UNKNOWN)[0],
-    "In the text, the lanes first differ at answer token 2: A committed “t2” at step 2 (confidence 0.900), B committed “t3” at step 1 (confidence 0.900).",
+    "In reading order, the answers first differ at answer token 2: A committed “t2” at step 2 (confidence 0.900), B committed “t3” at step 1 (confidence 0.900).",
   );
 });
 

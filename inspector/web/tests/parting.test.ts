@@ -56,7 +56,7 @@ test("other places part the lanes too, and the first different token is named", 
   const early = lane("a", [[[0, 1]], [[2, 2]], [[3, 3]], [[1, 3]]]);
   assert.equal(
     linesOf(early, late)[1],
-    "The first token that differs is answer token 4: “t3” in A (step 3), “t4” in B (step 3).",
+    "Of the tokens that differ, answer token 4 was committed first: “t3” in A (step 3), “t4” in B (step 3).",
   );
 });
 
@@ -64,7 +64,7 @@ test("the order of the tokens within a step does not matter", () => {
   const a = lane("a", [[[0, 1], [1, 2]]]); // prettier-ignore
   const b = lane("b", [[[1, 2], [0, 1]]]); // prettier-ignore
   assert.equal(parting(a, b), null);
-  assert.match(linesOf(a, b)[0], /the lanes never part/);
+  assert.match(linesOf(a, b)[0], /the lanes do not part/);
 });
 
 test("a lane that has ended is said to have ended", () => {

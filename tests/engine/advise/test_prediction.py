@@ -70,6 +70,29 @@ def test_the_flops_of_scheduled_methods_are_predicted_exactly(session, exact, na
     assert found.error > 0
 
 
+def test_predictions_rank_settings_as_their_measured_runs_do(session, exact, narrow):
+    """FLOPs against those of real runs, and errors against those of an exact forward beside them.
+
+    Negative control: the predictions in reverse order.
+    """
+    trace, plain, _ = exact
+    tokens = int(trace.arrays()["prompt_mask"].sum())
+    scale, errors = flop_scale(plain, list(narrow.run(BASE, tokens))), measure_reuse_error([trace])
+    work, true_work, risk, true_risk = [], [], [], []
+    for interval in (2, 3, 5, 8, 16):
+        knobs = {"dllm_cache.response_interval": interval, RATIO: 0.0}
+        spec = with_cache(BASE, "dllm_cache", knobs)
+        found = predict_steps(narrow, scale, errors, spec, tokens, trace.steps)
+        probed, flops, _ = run(session, replace(spec, record="probe", probe_steps=16))
+        work.append(found.gflops.sum())
+        true_work.append(flops.sum())
+        risk.append(found.error)
+        true_risk.append(np.nansum(DRIFTS[probed.cells("probe_error")]))
+    assert rank_correlation(work, true_work) == pytest.approx(1)
+    assert rank_correlation(risk, true_risk) > 0.8
+    assert rank_correlation(work[::-1], true_work) < 0
+
+
 def test_plain_decoding_has_no_error(exact, narrow):
     trace, plain, _ = exact
     tokens = int(trace.arrays()["prompt_mask"].sum())

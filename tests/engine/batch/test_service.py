@@ -1,6 +1,7 @@
 """Batches of a page: limits, parts that continue each other, estimate, time, what is kept."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -8,6 +9,7 @@ from engine.batch import service
 from engine.batch.prompts import MAX_PROMPTS
 from engine.batch.runner import Finished
 from engine.batch.service import PLAIN, PUBLIC, BatchService
+from engine.batch.settings import plain_decoding
 from engine.config.spec import RunSpec
 from engine.core.control import Control
 
@@ -60,6 +62,13 @@ def test_plain_decoding_has_the_lengths_of_the_base(served):
     assert (plain.cache, plain.unmasker, plain.steps) == ("none", "quota", 16)
     own = served.open(TEXT, RunSpec(model="micro", steps=32, gen_length=64), [])
     assert own.results.settings[0].spec.steps == 32
+
+
+def test_plain_decoding_is_the_base_itself_if_it_is_plain():
+    base = RunSpec(model="micro", gen_length=16, block_length=8, steps=4)
+    assert plain_decoding(base) is base
+    cached = replace(base, cache="dual", knobs={"dual.refresh_interval": 4})
+    assert plain_decoding(cached) == replace(base, steps=16)
 
 
 def test_recorded_batches_have_aggregates(served):

@@ -52,6 +52,7 @@ export class Batch {
     new MutationObserver(() => this.drawFigures()).observe(document.body, {
       attributeFilter: ["class"],
     });
+    new ResizeObserver(() => this.drawFigures()).observe(this.root);
     component.watch("value", () => this.take());
     this.take();
   }

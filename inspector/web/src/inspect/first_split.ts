@@ -44,20 +44,41 @@ export function firstSplit(a: Lane, b: Lane): Split | null {
   return null;
 }
 
-/** The paragraphs about a split: the choices, their cause, and what is known of each lane. */
-export function splitLines(split: Split | null, facts: RunFacts): string[] {
+/**
+ * The paragraphs about a split: the choices, their cause, and what is known of each lane. `parted`
+ * is the step, from 0, at which the lanes part in time, null if they do not.
+ */
+export function splitLines(
+  split: Split | null,
+  facts: RunFacts,
+  parted: number | null = null,
+): string[] {
   if (!split) {
+    const order = parted === null ? "" : " The lanes only committed tokens at different steps.";
     return [
-      "The lanes do not differ: every answer token before the end that both lanes committed is the same.",
+      "In reading order, the answers do not differ: every token before the end that both lanes committed is the same." +
+        order,
     ];
   }
   const { place, a, b } = split;
   const choices = [a, b].map(choiceWords).join(", ");
   return [
-    `In the text, the lanes first differ at answer token ${place + 1}: ${choices}.`,
+    `In reading order, the answers first differ at answer token ${place + 1}: ${choices}.` +
+      laterWords(split, parted),
     causeWords(split, facts),
     ...[a, b].flatMap((choice) => laneLines(choice, place, facts)),
   ];
+}
+
+/** Why the first token that differs in reading order is not from the step where the lanes part. */
+function laterWords({ a, b }: Split, parted: number | null): string {
+  if (parted === null) return "";
+  const steps = [a, b].map(({ lane, token }) => token.row + lane.before);
+  if (Math.min(...steps) <= parted) return "";
+  return (
+    ` Both committed it after step ${parted + 1}, where they part: a step may commit any masked token of its block,` +
+    " so the first difference in reading order need not be the first in time."
+  );
 }
 
 /** The names of lanes, for instance "A and B". */

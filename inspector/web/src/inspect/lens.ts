@@ -34,7 +34,7 @@ export interface LensLayers {
   pieces: Partial<Record<string, Piece>>;
 }
 
-/** The best tokens of a window of the lens's positions, [2, L, window]. */
+/** The best tokens of a window of the lens's positions, [2, L, window]; -1 if not computed. */
 export interface LensIds {
   ids: NdArray;
   token_from: number;
@@ -65,10 +65,11 @@ export function lensIds(probe: number, place: number, layers: number, count: num
   return { view: "lens", part: "ids", probe, ...window };
 }
 
-/** The best token of a pass after a layer; null if the slice does not have it. */
+/** The best token of a pass after a layer; null if it was not computed, or is not in the slice. */
 export function tokenAt(data: LensIds, pass: number, layer: number, place: number): number | null {
   if (place < data.token_from || place >= data.token_to) return null;
-  return at(data.ids, pass, layer, place - data.token_from);
+  const id = at(data.ids, pass, layer, place - data.token_from);
+  return id < 0 ? null : id;
 }
 
 /** A token in quotation marks; its id if its text is unknown. */

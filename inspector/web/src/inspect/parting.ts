@@ -64,7 +64,7 @@ function commitsOf(lane: Lane, step: number): Commit[] | null {
 
 /** The paragraphs about where the lanes part in time. */
 export function partingLines(found: Parting | null, a: Lane, b: Lane, facts: RunFacts): string[] {
-  if (!found) return ["In time, the lanes never part: they commit the same tokens at each step."];
+  if (!found) return ["In time, the lanes do not part: they commit the same tokens at each step."];
   if (found.edits.length) {
     const changed = found.edits.map((edit) => {
       const to = edit.id < 0 ? "masked again" : `changed to ${quoted(b.pieces.get(edit.id))}`;
@@ -109,7 +109,9 @@ function earliestToken(a: Lane, b: Lane, { step }: Parting): string[] {
     const piece = token ? quoted(lane.pieces.get(token.id)) : "?";
     return `${piece} in ${lane.name.toUpperCase()} (step ${lane.stepNumber(token?.row ?? 0)})`;
   });
-  return [`The first token that differs is answer token ${best.place + 1}: ${words.join(", ")}.`];
+  return [
+    `Of the tokens that differ, answer token ${best.place + 1} was committed first: ${words.join(", ")}.`,
+  ];
 }
 
 function partingCause({ step }: Parting, lanes: readonly Lane[], facts: RunFacts): string {

@@ -1,7 +1,7 @@
 /** Views that can show both lanes beside each other. */
 import { LANES } from "../race/messages.ts";
 import type { Panel } from "./panel.ts";
-import { hasLevel, type Control } from "./view.ts";
+import { hasLevel, type Control, type Level } from "./view.ts";
 
 /** The control that chooses between one lane and both. */
 export const SIDES_CONTROL: Control = {
@@ -15,15 +15,15 @@ export const SIDES_CONTROL: Control = {
 };
 
 /** Whether both lanes are to be shown, and can be; a note says if they cannot. */
-export function bothSides(panel: Panel): boolean {
+export function bothSides(panel: Panel, level: Level = "layers"): boolean {
   const { frames } = panel.inspector;
   const wanted = panel.choice("lanes") === "both";
   const recorded = LANES.every((lane) => {
     const frame = frames[lane];
-    return frame !== undefined && hasLevel(frame, "layers");
+    return frame && hasLevel(frame, level) && !frame.lacks.includes(panel.name);
   });
   const note = panel.block("sides", "p", "ds-room ds-wide");
   note.hidden = !wanted || recorded;
-  note.textContent = "Only this lane has been recorded, so it is shown alone.";
+  note.textContent = "Only this lane was recorded for this view, so it is shown alone.";
   return wanted && recorded;
 }

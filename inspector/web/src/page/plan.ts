@@ -5,6 +5,7 @@ import { plural } from "../base/format.ts";
 import { readJson } from "../base/json.ts";
 import { tellQuestion } from "../race/events.ts";
 import type { LaneName } from "../race/messages.ts";
+import { EstimatePart, type Choices } from "./estimate.ts";
 import { installGlossary, termNodes } from "./glossary.ts";
 
 /** The plan of a lane in words. */
@@ -28,6 +29,7 @@ type PlanDocument =
       before: number;
       /** The query of the link to these settings. */
       query: string;
+      estimates: Choices;
     };
 
 /** How many worked examples precede the question; empty for none. */
@@ -53,9 +55,11 @@ export class Plan {
   /** Null until the first plan is there. */
   private question: string | null = null;
   private readonly field: HTMLInputElement;
+  private readonly estimate: EstimatePart;
 
   constructor(private readonly component: Component) {
     this.field = this.find("#ds-link-field");
+    this.estimate = new EstimatePart(component);
     copyOnPress(this.find("[data-copy]"), this.field);
     document.addEventListener("driftscope-standing", ({ detail }) => {
       this.find("[data-standing]").textContent = detail;
@@ -90,6 +94,7 @@ export class Plan {
     reachable(this.find("[data-question]"));
     this.find("[data-before]").textContent = beforeWords(plan.before);
     this.field.value = `${location.origin}${location.pathname}?${plan.query}`;
+    this.estimate.take(plan.query, plan.estimates);
     this.question = plan.question;
     tellQuestion(plan.question);
   }

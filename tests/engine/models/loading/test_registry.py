@@ -6,7 +6,7 @@ import pytest
 
 from engine.catalog import derive_plan, make_policy
 from engine.config.spec import RunSpec
-from engine.models.loading.families import adapter_class
+from engine.models.loading.families import adapter_class, named_checkpoints
 from engine.models.loading.memory_estimate import parameters
 from engine.models.loading.registry import REGISTERED
 from engine.serve.session import Session
@@ -158,3 +158,15 @@ def test_the_plan_of_a_registered_model_that_is_not_downloaded(tmp_path, monkeyp
         ValueError, match=r"model: its 8\.02 billion parameters at bfloat16 .* 1\.0 GB"
     ):
         session.plan(spec)
+
+
+def test_a_command_s_model_is_embedded_a_folder_or_any_other_name(tmp_path):
+    assets = tmp_path / "assets"
+    write_checkpoint(assets / "models" / "own")
+    write_checkpoint(tmp_path / "other")
+    folders, name = named_checkpoints("own", assets)
+    assert (folders, name) == ({"own": assets / "models" / "own"}, "own")
+    added, name = named_checkpoints(str(tmp_path / "other"), assets)
+    assert (added, name) == (folders | {"other": tmp_path / "other"}, "other")
+    assert named_checkpoints("owner/name", assets) == (folders, "owner/name")
+    assert named_checkpoints(None, assets) == (folders, RunSpec().model)

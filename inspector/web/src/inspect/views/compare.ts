@@ -53,7 +53,7 @@ export const compare: View = {
     { name: "site", label: "Rank layers by the error of", value: "2", options: SITE_OPTIONS },
   ],
   about:
-    "When, where and why the two lanes differ, and the cost of each. In time, they part at the first step that does not commit the same tokens in both. The upper row of the strip compares when each answer token was unmasked: " +
+    "When, where and why the two lanes differ, and the cost of each. In time, they part at the first step that does not commit the same tokens in both. In reading order, from left to right, their answers first differ at the first token that is not the same. The two need not be the same place. The upper row of the strip compares when each answer token was unmasked: " +
     "orange, ◂ and a line above if lane B was earlier than lane A; purple, ▸ and a line below if it was later. The lower row shows whether both lanes chose the same token.",
   draw(panel) {
     const { inspector } = panel;
@@ -98,7 +98,10 @@ function linesOf(panel: Panel, a: Lane, b: Lane, found: Parting | null): string[
     candidates: (lane, step) => panel.part<CandidateData>(candidatesOf(step), lane),
     token: (lane, position) => panel.part<TokenRows>(tokenRows(position), lane),
   };
-  return [...partingLines(found, a, b, facts), ...splitLines(firstSplit(a, b), facts)];
+  return [
+    ...partingLines(found, a, b, facts),
+    ...splitLines(firstSplit(a, b), facts, found?.step ?? null),
+  ];
 }
 
 /** A cell of the strip: steps by which B was later, or SAME_TOKEN or DIFFERENT_TOKEN. */

@@ -207,6 +207,12 @@ function tallyWords(tally: Tally): string {
   return `${number(tally.above)} of ${number(tally.seen)} rows drifted (${share})`;
 }
 
+/** The title of the chart of layers, which names the budget only of a method that has one. */
+export function layersTitle(budgeted: boolean): string {
+  const rows = budgeted ? "drifted, budgeted and recomputed" : "drifted and recomputed";
+  return `Each layer, over all steps: ${rows} rows`;
+}
+
 function drawLayers(
   panel: Panel,
   found: DriftCounts,
@@ -221,7 +227,7 @@ function drawLayers(
     series.push({ ...line(budget.name, BUDGET_COLOUR, budget.shares, end), dash: [6, 3] });
   }
   panel.figure("counts-layers").show({
-    title: "Each layer, over all steps: drifted, budgeted and recomputed rows",
+    title: layersTitle(budget !== null),
     about: aboutOf(found),
     x: layerAxis(layers),
     y: { name: "% of rows", from: 0, to: end },

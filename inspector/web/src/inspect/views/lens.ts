@@ -1,39 +1,21 @@
 import { puor } from "../../base/colours.ts";
 import { write } from "../../base/dom.ts";
 import { plural } from "../../base/format.ts";
-import type { HeatSpec } from "../../figures/spec.ts";
+import { LANES } from "../../race/messages.ts";
 import { at } from "../arrays.ts";
 import { layerAt, layerAxis, placesOf } from "../axes.ts";
-import type { CellMap } from "../cell_map.ts";
-import {
-  LENS,
-  lensIds,
-  lensLayers,
-  lensMap,
-  meanStay,
-  PASSES,
-  settledShares,
-  tokenAt,
-  tokenText,
-  turnsOf,
-  type LensData,
-  type LensIds,
-  type LensLayers,
-  type Pass,
-} from "../lens.ts";
+import { LENS, meanStay, PASSES, settledShares, turnsOf, type LensData } from "../lens.ts";
 import type { Panel } from "../panel.ts";
-import { isDone, planOfStep, type PlanBits } from "../plans.ts";
-import { CODE_COLOURS, CODES, plainProbability, shareScale } from "../probability.ts";
+import { CODES } from "../probability.ts";
 import { drawProbedSteps, nearest } from "../probed_steps.ts";
-import { SITES } from "../sites.ts";
+import { bothSides, SIDES_CONTROL } from "../sides.ts";
 import { viewOf, type Control } from "../view.ts";
+import { dotsOf, drawPass, mapOf, sceneOf, sharedLooks, textAt, type Scene } from "./lens_pass.ts";
+import { drawLensSides } from "./lens_sides.ts";
 
-const HEIGHT = 320;
 /** The least difference of two probabilities that is also drawn as a line in the cell. */
 const MARKED = 0.1;
 const NAMED_TURNS = 8;
-const [ATTENTION, FEED_FORWARD] = [SITES.indexOf("attn"), SITES.indexOf("ffn")];
-const PASS_NAMES: Record<Pass, string> = { run: "the run", exact: "the exact pass" };
 const OF: Control = {
   name: "of",
   label: "Probability of",
@@ -44,23 +26,6 @@ const OF: Control = {
   ],
 };
 
-/** The data of a probed step. */
-interface Scene {
-  panel: Panel;
-  data: LensData;
-  /** Index of the probed step, and the step. */
-  probe: number;
-  step: number;
-  layers: LensLayers;
-  /** Null while they are on their way. */
-  ids: LensIds | null;
-  plan: PlanBits | null;
-  /** Index among the lens's positions by answer token; -1 for none. */
-  places: Int32Array;
-  /** The probed step, as the head of titles. */
-  shown: string;
-}
-
 /** What each layer of a probed step would predict, beside the exact pass. */
 export const lens = viewOf<LensData>({
   title: "Logit lens",
@@ -69,34 +34,31 @@ export const lens = viewOf<LensData>({
   about:
     "At the probed steps the hidden state after each layer goes through the final norm and the head, as if no later layer followed: the token that this layer would give. " +
     "A dot marks the layer from which the best token is that of the last layer. Beside the run's own pass stands the exact pass on the same canvas, which reuses nothing; where they part, a stale value has turned the token. " +
+    "With both lanes side by side, the last map shows where lane B gives another token than lane A, and from which layer on it does so to the end. " +
     "A reused row still has a hidden state, with stale outputs added. A row that did not enter the step has none, and after the last layer only the rows whose logits the step reads have one.",
-  controls: [OF],
+  controls: [OF, SIDES_CONTROL],
   draw(panel, data) {
-    const scene = sceneOf(panel, data);
-    if (!scene) return;
-    drawWords(scene);
-    for (const pass of PASSES) drawPass(scene, pass);
-    drawDifference(scene);
-    drawByLayer(scene);
+    const both = bothSides(panel, "probe");
+    for (const name of both ? BOTH : ONE) panel.place(name);
+    panel.showFigures(both ? BOTH : ONE);
+    if (both) drawLensSides(panel);
+    else drawLane(panel, data);
   },
 });
 
-function sceneOf(panel: Panel, data: LensData): Scene | null {
-  const { frame, cursor } = panel;
+const ONE = ["lens-run", "lens-exact", "lens-difference", "lens-layers"];
+const BOTH = [...LANES.map((lane) => `lens-run-${lane}`), "lens-lanes", "lens-turns"];
+
+function drawLane(panel: Panel, data: LensData): void {
   const steps = Array.from(data.step.values);
   const probe = nearest(steps, panel.spot.step);
-  const step = steps[probe];
   drawProbedSteps(panel, steps, probe);
-  const places = new Int32Array(frame.positions - frame.prompt).fill(-1);
-  data.position.values.forEach((position, place) => {
-    places[position - frame.prompt] = place;
-  });
-  const near = cursor.position === null ? 0 : (places[cursor.position - frame.prompt] ?? 0);
-  const layers = panel.part<LensLayers>(lensLayers(probe));
-  const ids = panel.part<LensIds>(lensIds(probe, near, frame.layers, data.position.shape[0]));
-  const plan = panel.part<PlanBits>(planOfStep(step));
-  const shown = `Step ${panel.number(step)}`;
-  return layers && { panel, data, probe, step, layers, ids, plan, places, shown };
+  const scene = sceneOf(panel, data, probe);
+  if (!scene) return;
+  drawWords(scene);
+  for (const pass of PASSES) drawPass(scene, pass);
+  drawDifference(scene);
+  drawByLayer(scene);
 }
 
 function drawWords({ panel, data, probe, layers, shown }: Scene): void {
@@ -104,6 +66,7 @@ function drawWords({ panel, data, probe, layers, shown }: Scene): void {
     Array.from(values).reduce((all, value) => all + value, 0);
   const steps = plural(data.step.shape[0], "probed step");
   const predictions = plural(sum(data.predicted.values), "prediction");
+  for (const name of ["sum", "turns"]) panel.block(name, "p", "ds-wide").hidden = false;
   write(
     panel.block("sum", "p", "ds-wide"),
     `Over the ${steps}, ${sum(data.flips.values)} of ${predictions} had another best token than the exact pass. The figures show the probed step nearest to the cursor.`,
@@ -126,112 +89,6 @@ function drawWords({ panel, data, probe, layers, shown }: Scene): void {
   write(panel.block("turns", "p", "ds-wide"), head + tail);
 }
 
-function mapOf({ panel, probe }: Scene, figure: string, pass: Pass, of: string): CellMap | null {
-  const { frame } = panel;
-  return panel.map(
-    {
-      figure,
-      query: lensMap(probe, pass, of),
-      rows: ["layer", frame.layers],
-      columns: ["position", frame.positions - frame.prompt],
-      first: frame.prompt,
-      height: HEIGHT,
-    },
-    panel.figure(figure),
-  );
-}
-
-/** What the maps of a scene have in common. */
-function shared({
-  panel,
-}: Scene): Pick<HeatSpec, "x" | "y" | "blank" | "pick" | "leave" | "at" | "height"> {
-  const { frame, cursor, spot } = panel;
-  const place = cursor.position === null ? -1 : cursor.position - frame.prompt;
-  return {
-    x: panel.answers(),
-    y: { name: "layer", count: frame.layers },
-    blank: "no hidden state: not computed in this step",
-    pick: (x, y, pin) => panel.pick({ position: frame.prompt + x, layer: y }, pin),
-    leave: () => panel.pick(null, false),
-    at: { x: place >= 0 ? place : null, y: spot.layer },
-    height: HEIGHT,
-  };
-}
-
-/** A token of a pass at a cell, as text; null if there is none, or it is not known yet. */
-function textAt({ ids, places }: Scene, pass: number, x: number, layer: number): string | null {
-  if (!ids || places[x] < 0) return null;
-  const id = tokenAt(ids, pass, layer, places[x]);
-  return id === null ? null : tokenText(ids.pieces, id);
-}
-
-/** Whether an output of the row that predicts an answer token was reused in a layer. */
-function reused({ panel, data, plan }: Scene, x: number, layer: number): boolean {
-  const row = Math.max(panel.frame.prompt + x - data.shift, 0);
-  return (
-    plan !== null && ![ATTENTION, FEED_FORWARD].every((site) => isDone(plan, layer, site, row))
-  );
-}
-
-/** The answer tokens and layers from which something holds; `layers` [n] is -1 where it never does. */
-function dotsOf({ places }: Scene, layer: (place: number) => number): [number, number][] {
-  return Array.from(places).flatMap((place, x): [number, number][] => {
-    const y = place < 0 ? -1 : layer(place);
-    return y < 0 ? [] : [[x, y]];
-  });
-}
-
-function drawPass(scene: Scene, pass: Pass): void {
-  const { panel, layers, shown } = scene;
-  const { frame } = panel;
-  const of = panel.choice("of");
-  const name = "lens-" + pass;
-  const side = PASSES.indexOf(pass);
-  const map = mapOf(scene, name, pass, of);
-  if (!map) return;
-  const code = (x: number, layer: number): number => map.at(layer, frame.prompt + x);
-  panel.figure(name).show({
-    ...shared(scene),
-    ...map.drawn(CODE_COLOURS, frame.prompt),
-    title: `${shown}, ${PASS_NAMES[pass]}: what each layer would predict, layer by answer token`,
-    key: [name, map.key, scene.plan ? 1 : 0].join(),
-    value: (x, y) => (code(x, y) <= CODES ? code(x, y) : null),
-    colour: (value) => CODE_COLOURS[value],
-    plain: plainProbability,
-    legend: shareScale(
-      "probability of " + (of === "best" ? "the best token" : "the exact pass's last token"),
-    ),
-    unit: "probability",
-    column: { name: "best token", text: (x, y) => shownText(scene, side, code(x, y), x, y) },
-    under: pass === "run" ? (x, y) => code(x, y) <= CODES && reused(scene, x, y) : undefined,
-    underName: pass === "run" ? "an output was reused" : undefined,
-    words: (x, y) => passWords(scene, pass, map, x, y),
-    dots: dotsOf(scene, (place) => at(layers.stays, side, place)),
-    dotName: "the last layer's token from here on",
-  });
-}
-
-/** The token of a cell that has data. */
-function shownText(scene: Scene, pass: number, code: number, x: number, y: number): string | null {
-  return code <= CODES ? textAt(scene, pass, x, y) : null;
-}
-
-function passWords(scene: Scene, pass: Pass, map: CellMap, x: number, layer: number): string {
-  const { panel, step } = scene;
-  const { frame } = panel;
-  const column = frame.prompt + x;
-  const head = `Answer token ${x + 1}, layer ${layer + 1}, step ${panel.number(step)}, ${PASS_NAMES[pass]}: `;
-  const code = map.at(layer, column);
-  if (code > CODES) return head + "no hidden state, not computed in this step";
-  const token = textAt(scene, PASSES.indexOf(pass), x, layer) ?? "reading …";
-  const share = `${map.words(layer, column)}${plainProbability(code)}`;
-  const kind = panel.choice("of") === "best" ? share : `best; the exact pass's last token ${share}`;
-  const how = pass === "run" ? (reused(scene, x, layer) ? ", reused" : ", recomputed") : "";
-  const final = textAt(scene, PASSES.indexOf(pass), x, frame.layers - 1);
-  const known = at(scene.layers.stays, PASSES.indexOf(pass), scene.places[x]) >= 0;
-  return `${head}${token} ${kind}${how}; ${known && final ? `the last layer gives ${final}` : "the last layer was not computed here"}`;
-}
-
 function drawDifference(scene: Scene): void {
   const { panel, layers, shown } = scene;
   const { frame } = panel;
@@ -243,7 +100,7 @@ function drawDifference(scene: Scene): void {
     return codes.some((code) => !(code <= CODES)) ? null : (codes[0] - codes[1]) / CODES;
   };
   panel.figure(name).show({
-    ...shared(scene),
+    ...sharedLooks(scene),
     title: `${shown}: probability of the exact pass's last token, in the run minus in the exact pass`,
     key: [name, run.key, exact.key].join(),
     value: apart,

@@ -39,7 +39,7 @@ export function drawSweep(panel: Panel): void {
 }
 
 function drawRates(panel: Panel, data: SweepData): void {
-  const figure = panel.figure("rho");
+  const figure = panel.figure("rho", []);
   figure.root.classList.add("ds-wide");
   figure.show({
     about: { run: undefined, lane: undefined },

@@ -1,0 +1,316 @@
+"""Searches for a page or an API: bounded, held in memory, run in parts that continue each other."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from engine.advise.advisor import Advice, Advisor
+from engine.advise.kept import KINDS
+from engine.advise.measuring import Progress
+from engine.advise.report import advice_document, race_of
+from engine.advise.request import LEAST_PROMPTS, MOST_CANDIDATES, AdviceRequest
+from engine.advise.space import searchable
+from engine.batch.journal import Journal
+from engine.batch.outcome import FAILED
+from engine.batch.prompts import MAX_PROMPTS, prompts_of
+from engine.config.spec import RaceSpec, RunSpec
+from engine.core.control import Control
+from engine.core.events import Event, RunFinished, Waiting
+from engine.models.base import ModelInfo
+
+ALL = "all"
+KEPT_SEARCHES = 16
+LIFETIME_S = 6 * 3_600.0
+LEFT_OUT = ("start", "fixed", "messages")  # of a spec
+
+
+class Runs(Protocol):
+    """The part of a session that searches use."""
+
+    def run(self, spec: RunSpec, control: Any) -> Iterator[Event]:
+        """The events of one run."""
+
+    def plan(self, spec: RunSpec) -> dict[str, Any]:
+        """The plan of a spec; ValueError naming the field that makes it impossible."""
+
+    def environment(self, spec: RunSpec) -> dict[str, Any]:
+        """Machine, versions and checkpoint of a run; loads its model."""
+
+    def model_info(self, name: str) -> ModelInfo:
+        """The sizes of a model; ValueError naming `model` if they are not known."""
+
+
+@dataclass(frozen=True)
+class SearchLimits:
+    """Bounds of a search.
+
+    `seconds` is the time that a search may compute until somebody continues it; None: any.
+    """
+
+    prompts: int = MAX_PROMPTS
+    methods: int = 16
+    candidates: int = MOST_CANDIDATES
+    seconds: float | None = None
+
+    def check(self, request: AdviceRequest) -> None:
+        """Raise ValueError naming the field of a request and the limit that it exceeds."""
+        for name, given, most in (
+            ("prompts", len(request.prompts), self.prompts),
+            ("cache", len(request.caches), self.methods),
+            ("candidates", request.candidates, self.candidates),
+        ):
+            if given > most:
+                raise ValueError(
+                    f"{name}: {given} are more than the {most} of a search here; take fewer, or "
+                    "use python -m engine advise on a machine of your own"
+                )
+
+
+PUBLIC = SearchLimits(prompts=40, methods=1, candidates=8, seconds=120.0)
+
+
+class Search:
+    """A search for settings: what is known so far, and how to go on.
+
+    `state` is `new`, `running`, `done`, `stopped` (by somebody), `estimated` (plain decoding was
+    timed), `limit` (the time is used up) or `failed`; `message` says why. Whoever knows `id` can
+    read it. Runs that are over are never made again.
+    """
+
+    def __init__(self, session: Runs, request: AdviceRequest, seconds: float | None = None) -> None:
+        self.id = secrets.token_urlsafe(18)
+        self.request = request
+        self.state, self.message = "new", ""
+        self._session, self._limit = session, seconds
+        self._journal = Journal()
+        self._advice = Advice(request)
+        self._progress = Progress("", 0, 0)
+        self._used = 0.0  # seconds of computing since the last start
+        self._lock = threading.Lock()
+
+    def run(self, control: Control) -> Iterator[Progress]:
+        """Search until the final test is over, Stop, or the end of the time.
+
+        Raises ValueError if the search is running, or as `Advisor.events`.
+        """
+        yield from self._locked(self._search, control)
+
+    def estimate(self, control: Control) -> Iterator[Progress]:
+        """Time plain decoding of the first prompt, and say how long the search takes at most."""
+        yield from self._locked(self._time, control)
+
+    def _locked(
+        self, work: Callable[[Control], Iterator[Progress]], control: Control
+    ) -> Iterator[Progress]:
+        if not self._lock.acquire(blocking=False):
+            raise ValueError("search: it is running; stop it first, or wait")
+        try:
+            self.state, self.message, self._used = "running", "", 0.0
+            yield from work(control)
+        except Exception:
+            self.state = "failed"
+            raise
+        finally:
+            if self.state == "running":
+                self.state = "stopped"
+            self._lock.release()
+
+    def _search(self, control: Control) -> Iterator[Progress]:
+        advisor = Advisor(
+            lambda spec: self._timed(spec, control), self._session.environment,
+            self._session.model_info(self.request.base.model), self.request, self._journal, control,
+        )  # fmt: skip
+        for one in advisor.events():
+            self._progress = one
+            if _measured(advisor.advice) >= _measured(self._advice):
+                self._advice = advisor.advice
+            yield one
+        if advisor.advice.finished or not self._advice.caches:
+            self._advice = advisor.advice
+        if advisor.advice.finished:
+            self.state = "done"
+        elif self._over():
+            self.state = "limit"
+            self.message = (
+                f"seconds: the {self._limit:.0f} s that a search may compute at once on this "
+                "public page are used up; nothing is lost, continue it"
+            )
+
+    def _time(self, control: Control) -> Iterator[Progress]:
+        first = self.request.prompts[0].prompt
+        yield Progress("timing plain decoding", 0, 1)
+        for event in self._timed(replace(self.request.plain, prompt=first), control):
+            if isinstance(event, RunFinished) and event.reason in FAILED:
+                raise ValueError(f"model: plain decoding failed: {event.message}")
+        if control.state == "stopped":
+            return
+        runs, prompts = self.request.most_runs, len(self.request.prompts)
+        minutes = (runs + 4 * prompts) * self._used / 60
+        self.state = "estimated"
+        self.message = (
+            f"A run of plain decoding takes {self._used:.2g} s. The search makes at most {runs} "
+            f"runs of settings and times plain decoding beside them: at most about {minutes:.2g} "
+            "min if none is faster"
+        )
+        yield Progress("timing plain decoding", 1, 1)
+
+    def _timed(self, spec: RunSpec, control: Control) -> Iterator[Event]:
+        """The events of a run; stops it when the time is used up. Waiting does not count."""
+        mark = time.monotonic()
+        for event in self._session.run(spec, control):
+            now = time.monotonic()
+            self._used += 0 if isinstance(event, Waiting) else now - mark
+            mark = now
+            if self._over():
+                control.stop()
+            yield event
+
+    def _over(self) -> bool:
+        return self._limit is not None and self._used > self._limit
+
+    def progress(self) -> dict[str, Any]:
+        """`search` (the id), `state`, `message`, `stage`, `done` of `total`, `seconds_left`."""
+        one = self._progress
+        return {
+            "search": self.id, "state": self.state, "message": self.message, "stage": one.stage,
+            "done": one.done, "total": one.total, "seconds_left": one.seconds_left,
+            "runs": len(self._journal) // 2,
+        }  # fmt: skip
+
+    def front(self) -> dict[str, Any]:
+        """`progress`, `most_runs`, and `advice` (`engine.advise.report.advice_document`)."""
+        more = {"most_runs": self.request.most_runs, "advice": advice_document(self._advice)}
+        return self.progress() | more
+
+    def race(self, name: Any) -> RaceSpec:
+        """The race of a measured setting against plain decoding, on a prompt of the final test.
+
+        Raises ValueError if no measured setting has this name, which may be any untrusted value.
+        """
+        for found in self._advice.caches.values():
+            for measured in (found.held_back, found.search.measured):
+                if isinstance(name, str) and name in measured:
+                    spec = measured[name].named.spec
+                    return race_of(self.request.plain, spec, self.request.held_back[0].prompt)
+        raise ValueError("search: it has measured no setting of this name")
+
+    @property
+    def answer(self) -> str | None:
+        """The right answer to the prompt of `race`, None if it is not known."""
+        return self.request.held_back[0].answer
+
+
+class SearchService:
+    """Searches by id, with the limits of a page; the least recently used ones are dropped.
+
+    `session` runs the specs; `public` applies `PUBLIC`.
+    """
+
+    def __init__(
+        self, session: Runs, public: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.limits = PUBLIC if public else SearchLimits()
+        self._session, self._clock = session, clock
+        self._held: OrderedDict[str, tuple[Search, float]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def describe(self) -> dict[str, Any]:
+        """The limits, `least_prompts`, the `caches` to choose from and the `kinds` of `of`."""
+        known = ("prompts", "methods", "candidates", "seconds")
+        return {name: getattr(self.limits, name) for name in known} | {
+            "least_prompts": LEAST_PROMPTS, "caches": searchable(), "kinds": list(KINDS),
+        }  # fmt: skip
+
+    def open(self, source: Mapping[str, Any], base: RunSpec, cache: Any, **asked: Any) -> Search:
+        """A new search, checked but not run.
+
+        Args:
+            source: the prompts (`engine.batch.prompts.prompts_of`).
+            base: everything that is not searched; its cache is left out.
+            cache: a method, several with commas, or `all`.
+            asked: `keep`, `of` (the default is `accuracy` if all answers are known, else
+                `answers`), `candidates`, `random` and `seed` of an `AdviceRequest`.
+
+        Raises ValueError naming the field.
+        """
+        if not isinstance(cache, str) or not cache:
+            raise ValueError(f"cache: choose from {', '.join((*searchable(), ALL))}")
+        if any(getattr(base, name) for name in LEFT_OUT):
+            raise ValueError("spec: a search takes no start, fixed tokens or messages; leave them")
+        caches = searchable() if cache == ALL else cache.split(",")
+        prompts = prompts_of(source)
+        known = all(one.answer is not None for one in prompts)
+        request = AdviceRequest(
+            replace(base, prompt="", record="off"), tuple(caches), tuple(prompts),
+            kind=_kind(asked.get("of"), known), **_numbers(asked),
+        )  # fmt: skip
+        self.limits.check(request)
+        longest = max(prompts, key=lambda one: len(one.prompt))
+        self._session.plan(replace(request.plain, prompt=longest.prompt))
+        made = Search(self._session, request, self.limits.seconds)
+        with self._lock:
+            self._held[made.id] = made, self._clock()
+            self._drop()
+        return made
+
+    def get(self, search: Any) -> Search:
+        """The search of an id, which may be any untrusted value. ValueError if it is gone."""
+        with self._lock:
+            self._drop()
+            if isinstance(search, str) and search in self._held:
+                found, _ = self._held.pop(search)
+                self._held[search] = found, self._clock()
+                return found
+        raise ValueError("search: it is no longer in memory; start it again")
+
+    def _drop(self) -> None:
+        """Drop searches that are too old or too many, but neither the newest nor a running one."""
+        oldest = self._clock() - LIFETIME_S
+        for name, (search, used) in list(self._held.items())[:-1]:
+            full = len(self._held) > KEPT_SEARCHES
+            if (used < oldest or full) and search.state != "running":
+                del self._held[name]
+
+
+def _kind(of: Any, known: bool) -> str:
+    if of in (None, ""):
+        return KINDS[2] if known else KINDS[1]
+    if not isinstance(of, str):
+        raise ValueError(f"of: choose from {', '.join(KINDS)}")
+    return of
+
+
+def _numbers(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The checked `keep`, `candidates`, `random` and `seed` of a request."""
+    kinds: dict[str, tuple[type, ...]] = {
+        "keep": (int, float), "candidates": (int,), "random": (bool,), "seed": (int,),
+    }  # fmt: skip
+    if unknown := sorted(set(asked) - {*kinds, "of"}):
+        raise ValueError(f"{unknown[0][:40]}: unknown; use of, {', '.join(kinds)}")
+    found = {}
+    for name, types in kinds.items():
+        value = asked.get(name)
+        if value is None:
+            continue
+        if isinstance(value, float) and value.is_integer() and types == (int,):
+            value = int(value)
+        if type(value) not in types:
+            raise ValueError(f"{name}: {str(value)[:40]!r} is not of the right type; give another")
+        found[name] = value
+    return found
+
+
+def _measured(advice: Advice) -> int:
+    """Settings and pairs of runs that an advice has figures of."""
+    return sum(
+        len(one.pairs)
+        for found in advice.caches.values()
+        for measured in (found.search.measured, found.held_back)
+        for one in measured.values()
+    )

@@ -1,0 +1,149 @@
+"""Assumptions in place of what data decides: tokens a forward, and rows chosen by values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from engine.cache.base import RunInfo, StepView
+from engine.catalog import make_policy, make_unmasker
+from engine.config.spec import RunSpec
+from engine.core.files import ASSETS
+from engine.unmask.base import Candidates, Commit, Unmasker
+from engine.unmask.schedule import BlockProgress
+
+MEASURED = ASSETS / "results" / "estimate.json"  # python -m engine estimate-error writes it
+MAX_TOKENS = 1024.0
+
+
+@dataclass(frozen=True)
+class Assumptions:
+    """What is assumed of the data; None: the default of the method.
+
+    `tokens_per_forward`, at least 1, for an unmasker without a schedule. `share` in [0, 1], for a
+    cache whose rows depend on values (CachePolicy.data_rows says of what it is the share).
+    `source`: where both come from, in words.
+    """
+
+    tokens_per_forward: float | None = None
+    share: float | None = None
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        bounds = {"tokens_per_forward": (1.0, MAX_TOKENS), "share": (0.0, 1.0)}
+        for name, (low, high) in bounds.items():
+            given = getattr(self, name)
+            if given is None:
+                continue
+            if type(given) not in (int, float) or not low <= given <= high:
+                raise ValueError(f"{name}: {given!r} is not a number from {low:g} to {high:g}")
+
+
+@dataclass
+class AssumedUnmasker(Unmasker):
+    """Commits `tokens` tokens a forward on average, from left to right, at least one.
+
+    With `reach`, that many of the first masks may be committed, also beyond the block.
+    """
+
+    name: ClassVar[str] = "assumed"
+    title: ClassVar[str] = "Assumed"
+
+    tokens: float = 1.0
+    reach: int = 0
+
+    def __post_init__(self) -> None:
+        """Nothing to check: the fields are not knobs."""
+
+    def start(
+        self,
+        run: RunInfo,
+        steps_per_block: int | None,
+        progress: Mapping[int, BlockProgress] | None = None,
+    ) -> None:
+        """No token is committed yet."""
+        self._due, self._spent = 0.0, 0
+
+    def candidate_positions(
+        self, masked: np.ndarray, block: slice, logits_end: np.ndarray
+    ) -> np.ndarray:
+        """The masks of the block, or the first `reach` masks."""
+        if not self.reach:
+            return super().candidate_positions(masked, block, logits_end)
+        near = np.cumsum(masked, 1) <= self.reach
+        return masked & near & (np.arange(masked.shape[1]) < logits_end[:, None])
+
+    def commit(self, candidates: Candidates, view: StepView) -> Commit:
+        """As many as are due after this forward; what a block's end cuts off is due later."""
+        self._due += self.tokens
+        number = min(max(1, round(self._due) - self._spent), int(view.real_host.sum()))
+        self._spent += number
+        return Commit(candidates.top(torch.tensor([number])), candidates.ids)
+
+
+def assumed_unmasker(spec: RunSpec, tokens: float) -> Unmasker:
+    """The unmasker of a spec if it has a schedule, else one of `tokens` tokens a forward."""
+    unmasker = make_unmasker(spec)
+    if unmasker.scheduled:
+        return unmasker
+    if not unmasker.guided:
+        return AssumedUnmasker(tokens=tokens)
+    wide = spec.gen_length if getattr(unmasker, "multi_chunk", True) else unmasker.block  # type: ignore[attr-defined]
+    return AssumedUnmasker(tokens=tokens, reach=wide)
+
+
+def complete(spec: RunSpec, given: Assumptions) -> tuple[Assumptions, tuple[str, ...]]:
+    """The assumptions that a spec needs, with defaults, and each of them in words.
+
+    Fields that the spec does not need are None: a schedule fixes its own tokens, and the rows of
+    most caches follow from the settings.
+    """
+    tokens, share, words = None, None, []
+    unmasker, rows = make_unmasker(spec), make_policy(spec).data_rows()
+    if not unmasker.scheduled:
+        tokens, source = given.tokens_per_forward, given.source or "as given"
+        if tokens is None:
+            tokens, source = _measured_tokens(spec.unmasker)
+        words.append(
+            f"{unmasker.title} commits as many tokens as the model's confidence allows. Assumed: "
+            f"{tokens:.3g} a forward on average ({source})."
+        )
+    if rows is not None:
+        share = rows.share if given.share is None else given.share
+        source = rows.default if given.share is None else given.source or "as given"
+        words.append(f"{rows.what}. Assumed: {share:.1%} ({source}).")
+    return replace(given, tokens_per_forward=tokens, share=share), tuple(words)
+
+
+@cache
+def measured() -> Mapping[str, Any]:
+    """The content of MEASURED; empty if the file is missing."""
+    if not MEASURED.exists():
+        return {}
+    found: Mapping[str, Any] = json.loads(MEASURED.read_text("utf-8"))
+    return found
+
+
+def _measured_tokens(unmasker: str) -> tuple[float, str]:
+    """Tokens a forward of an unmasker on an embedded model; 1 if it was not measured."""
+    found = measured().get("tokens_per_forward", {}).get(unmasker)
+    if found is None:
+        return 1.0, "the fewest that are possible"
+    where = measured()["assumed_from"]
+    return max(float(found), 1.0), f"measured at its default knobs: {where}"
+
+
+def general(spec: RunSpec, prompt_tokens: int) -> Sequence[str]:
+    """The assumptions of every estimate of a spec, in words."""
+    return (
+        f"One prompt of {prompt_tokens} tokens; all {spec.gen_length} positions of the answer are "
+        "decoded, from left to right within a block, and no end of text cuts the run short.",
+        "Only what the run needs is computed: the last layer and the head only for the rows whose "
+        "logits are read, as in this engine. Published code often computes the head for all rows.",
+    )

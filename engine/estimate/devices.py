@@ -1,0 +1,84 @@
+"""Rates of devices: published figures of GPUs, and the time that a step takes at given rates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from engine.core.events import PARTS
+from engine.estimate.work import WorkCounter
+
+THIS_MACHINE = "this"
+EFFICIENCY = 0.7
+ASSUMED = (
+    f"Assumed of a GPU: {EFFICIENCY:.0%} of the published dense bf16 FLOP/s are reached, as plain "
+    "decoding of LLaDA-8B-Base reaches of an RTX 4090 in Table 1 of dLLM-Cache (16.12 TFLOPs at "
+    "7.32 tokens/s: 118 of 165 TFLOP/s). The published bandwidth is taken in full, and launches of "
+    "kernels take no time: a step with few rows takes longer than predicted."
+)
+ROOFLINE = (
+    "A step takes the longer of two times, its FLOPs at the rate of products and its bytes at the "
+    "memory's bandwidth, and then the overhead of its layers and of the step. Weights are read "
+    "once in each product, keys and values once in each attention, inputs and outputs of products "
+    "once. Elementwise operations are in the rates of a measured device, and not counted "
+    "otherwise. One sequence, one device."
+)
+
+
+@dataclass(frozen=True)
+class DeviceRates:
+    """What a device does in a second, and the overhead of launching work on it.
+
+    `flops` of products and `attention_flops` of scores and sums, a second; `bandwidth` in bytes a
+    second; `layer_seconds` and `step_seconds` are added for each layer and each step. `memory` in
+    bytes, 0 if it is not known. `source` says where the rates come from; `measured`: on this
+    machine.
+    """
+
+    name: str
+    title: str
+    flops: float
+    attention_flops: float
+    bandwidth: float
+    layer_seconds: float
+    step_seconds: float
+    memory: int
+    source: str
+    measured: bool = False
+
+
+def _gpu(name: str, title: str, tera: float, giga: float, memory: int, source: str) -> DeviceRates:
+    """A GPU of `tera` published TFLOP/s (bf16, dense), times EFFICIENCY, and `giga` GB/s."""
+    flops = tera * 1e12 * EFFICIENCY
+    words = f"published: {tera:g} TFLOP/s (bf16, dense), {giga:g} GB/s; {source}"
+    return DeviceRates(name, title, flops, flops, giga * 1e9, 0.0, 0.0, memory * 10**9, words)
+
+
+GPUS: Mapping[str, DeviceRates] = MappingProxyType({
+    gpu.name: gpu
+    for gpu in (
+        _gpu("h200", "H200 SXM", 989.4, 4800, 141, "NVIDIA H200 data sheet (with sparsity: twice)"),
+        _gpu("h100", "H100 SXM", 989.4, 3350, 80, "NVIDIA H100 data sheet (with sparsity: twice)"),
+        _gpu("a100", "A100 SXM 80 GB", 312, 2039, 80, "NVIDIA A100 data sheet"),
+        _gpu("rtx4090", "RTX 4090", 165.2, 1008, 24, "NVIDIA Ada architecture white paper"),
+        _gpu("rtx3090", "RTX 3090", 71, 936, 24, "NVIDIA GA102 architecture white paper"),
+    )
+})  # fmt: skip
+
+
+def step_seconds(work: WorkCounter, forwards: int, device: DeviceRates) -> tuple[float, str]:
+    """Seconds of a step of so many forwards, and what bounds it: `compute` or `memory`."""
+    parts = work.parts()
+    attention = float(parts[PARTS.index("attention")])
+    compute = (float(parts.sum()) - attention) / device.flops + attention / device.attention_flops
+    memory = total_bytes(work) / device.bandwidth
+    overhead = device.step_seconds + forwards * work.info.layers * device.layer_seconds
+    return max(compute, memory) + overhead, "compute" if compute >= memory else "memory"
+
+
+def total_bytes(work: WorkCounter) -> int:
+    """Bytes that a step reads and writes."""
+    return int(np.sum([work.weight_bytes, work.key_bytes, work.activation_bytes]))

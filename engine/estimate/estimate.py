@@ -1,0 +1,278 @@
+"""estimate: FLOPs, memory and time of a run on a known model, from its config alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from engine.catalog import derive_plan, make_policy
+from engine.config.spec import RunSpec
+from engine.core.events import PARTS, SITES, StepEvent
+from engine.estimate import assumptions as assumed
+from engine.estimate.assumptions import Assumptions
+from engine.estimate.devices import (
+    ASSUMED,
+    GPUS,
+    ROOFLINE,
+    THIS_MACHINE,
+    DeviceRates,
+    step_seconds,
+    total_bytes,
+)
+from engine.estimate.machine_rates import measure_this_machine
+from engine.estimate.published import nearest_figure
+from engine.estimate.shape_model import ShapeAdapter
+from engine.estimate.shape_run import ShapeDenoiser
+from engine.estimate.work import WorkCounter
+from engine.generate.job import Job
+from engine.generate.loop import denoise
+from engine.models.base import ModelInfo
+from engine.models.loading.families import adapter_class
+from engine.models.loading.memory_estimate import gigabytes, run_bytes, weights_bytes
+from engine.models.loading.random_weights import is_random_model, random_model_config
+from engine.models.loading.registry import REGISTERED
+
+MAX_PROMPT_TOKENS = 131_072
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a run is estimated: the model's name and sizes, and the length of its prompt."""
+
+    model: str
+    info: ModelInfo
+    prompt_tokens: int
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """The steps of a run on a model without weights, and the work of each of them."""
+
+    events: list[StepEvent]
+    work: list[WorkCounter]
+    cache_bytes: int
+
+    @property
+    def flops(self) -> int:
+        """FLOPs of the run."""
+        return sum(int(event.flops.sum()) for event in self.events)
+
+    @property
+    def recomputed(self) -> float:
+        """The share of token-layers recomputed, mean over the steps."""
+        return float(np.mean([event.recomputed for event in self.events]))
+
+
+def known_model(name: str, found: ModelInfo | None = None) -> ModelInfo:
+    """Sizes of a listed model or of a shape such as `llada:layers=4,d=64`, or those `found`.
+
+    Raises ValueError naming `model` and the known ones.
+    """
+    if found is not None:
+        return found
+    card = REGISTERED.get(name)
+    if card is not None and card.config:
+        return adapter_class(card.config).read_info(card.config)
+    if is_random_model(name):
+        config = random_model_config(name)
+        return adapter_class(config).read_info(config)
+    known = ", ".join(name for name, card in REGISTERED.items() if card.config)
+    raise ValueError(
+        f"model: the sizes of {name!r} are not known; choose from {known}, a model on this "
+        "machine, or a shape such as llada:layers=4,d=64"
+    )
+
+
+def known_device(name: str, info: ModelInfo, dtype: torch.dtype) -> DeviceRates:
+    """A published GPU, or this machine, measured. Raises ValueError naming `device`."""
+    if name == THIS_MACHINE:
+        return measure_this_machine(info, dtype)
+    if name not in GPUS:
+        raise ValueError(
+            f"device: no rates of {name!r} are known; choose from "
+            f"{', '.join((*GPUS, THIS_MACHINE))}"
+        )
+    return GPUS[name]
+
+
+def simulate(spec: RunSpec, target: Target, given: Assumptions) -> Simulated:
+    """Take the steps of a run on a model without weights.
+
+    `given` is complete (assumptions.complete). Raises ValueError naming the setting that does not
+    fit the model, or a cache that reads values and has no `data_rows`.
+    """
+    info, tokens = target.info, target.prompt_tokens
+    canvas = torch.full((1, tokens + spec.gen_length), info.mask_id)
+    canvas[:, :tokens] = next(token for token in (0, 1) if token != info.mask_id)
+    fixed = torch.zeros(canvas.shape, dtype=torch.bool)
+    for offset, token in spec.fixed:
+        canvas[:, tokens + offset] = token
+        fixed[:, tokens + offset] = True
+    policy = make_policy(spec)
+    if policy.data_rows() is not None:
+        assert given.share is not None, "the assumptions are complete"
+        policy = policy.with_assumed_share(given.share)
+    job = Job(
+        adapter=ShapeAdapter(info, _dtype(spec)),
+        spec=spec,
+        canvas=canvas,
+        prompt_length=tokens,
+        make_policy=lambda: policy,
+        unmasker=assumed.assumed_unmasker(spec, given.tokens_per_forward or 1.0),
+        fixed_mask=fixed,
+    )
+    try:
+        state = ShapeDenoiser(job)
+        return Simulated(list(denoise(state)), state.work, state.cached_bytes())
+    except (NotImplementedError, RuntimeError) as error:
+        raise ValueError(
+            f"cache: the rows that {spec.cache} computes depend on values of the model ({error}); "
+            "its class must say what to assume, see CachePolicy.data_rows"
+        ) from error
+
+
+def estimate(
+    spec: RunSpec, target: Target, device: str, given: Assumptions | None = None
+) -> dict[str, Any]:
+    """Work, memory and predicted time of a run as plain data; see `Estimate`.
+
+    Raises ValueError naming `model`, `device`, `prompt_tokens`, `start` or the setting that does
+    not fit.
+    """
+    spec = _checked(spec, target)
+    complete, words = assumed.complete(spec, given or Assumptions())
+    rates = known_device(device, target.info, _dtype(spec))
+    found = simulate(spec, target, complete)
+    seconds, bounds = [], []
+    for event, work in zip(found.events, found.work, strict=True):
+        step, bound = step_seconds(work, event.forwards, rates)
+        seconds.append(step)
+        bounds.append(bound)
+    return (
+        _work(found)
+        | {"memory": _memory(spec, target, found.cache_bytes, rates)}
+        | {"time": _time(spec, seconds, bounds), "device": _described(rates)}
+        | {
+            "model": target.model, "dtype": spec.dtype, "prompt_tokens": target.prompt_tokens,
+            "assumptions": {
+                "tokens_per_forward": complete.tokens_per_forward, "share": complete.share,
+            },
+            "assumed": [
+                *words, *assumed.general(spec, target.prompt_tokens), *_guider_words(spec),
+                ROOFLINE, *([] if rates.measured else [ASSUMED]),
+            ],
+            "exact": not words and not _guider_words(spec),
+            "published": _published(spec, target.model, rates),
+        }
+    )  # fmt: skip
+
+
+def _checked(spec: RunSpec, target: Target) -> RunSpec:
+    """The spec without what an estimate does not need; ValueError as `estimate`."""
+    if spec.start is not None:
+        raise ValueError("start: an estimate is of a whole run; leave start out")
+    tokens, context = target.prompt_tokens, target.info.max_length
+    if type(tokens) is not int or not 1 <= tokens <= MAX_PROMPT_TOKENS:
+        raise ValueError(
+            f"prompt_tokens: {tokens!r} is not a whole number from 1 to {MAX_PROMPT_TOKENS}"
+        )
+    if tokens + spec.gen_length > context:
+        raise ValueError(
+            f"prompt_tokens: {tokens} tokens and an answer of {spec.gen_length} exceed the context "
+            f"of {context} of {target.model}; lower prompt_tokens or gen_length"
+        )
+    spec = replace(spec, model=target.model, eos="official", record="off")
+    derive_plan(spec)
+    return spec
+
+
+def _work(found: Simulated) -> dict[str, Any]:
+    """Steps, FLOPs by part, rows and bytes, as means over the steps."""
+    steps = len(found.events)
+    parts = np.sum([event.flops for event in found.events], axis=0)
+    sites = np.sum([work.rows for work in found.work], axis=0).sum(0) / found.work[0].info.layers
+    committed = sum(len(event.positions) for event in found.events)
+    return {
+        "steps": steps,
+        "forwards": sum(event.forwards for event in found.events),
+        "positions": committed,
+        "flops": int(parts.sum()),
+        "flops_per_step": float(parts.sum()) / steps,
+        "flops_per_position": float(parts.sum()) / max(committed, 1),
+        "flops_by_part": {name: int(n) for name, n in zip(PARTS, parts, strict=True)},
+        "rows": sum(event.rows for event in found.events) / steps,
+        "rows_by_site": {name: float(n) / steps for name, n in zip(SITES, sites, strict=True)},
+        "recomputed": found.recomputed,
+        "bytes_per_step": float(np.mean([total_bytes(work) for work in found.work])),
+        "bytes_by_kind": {
+            name: float(np.mean([getattr(work, f"{name}_bytes") for work in found.work]))
+            for name in ("weight", "key", "activation")
+        },
+    }
+
+
+def _memory(spec: RunSpec, target: Target, cache_bytes: int, rates: DeviceRates) -> dict[str, Any]:
+    """Bytes held by weights, caches and the whole run, and whether the device holds them."""
+    weights, dtype = weights_bytes(target.info, _dtype(spec)), _dtype(spec)
+    length, batch = target.prompt_tokens + spec.gen_length, 2 if spec.cfg_scale else 1
+    run = cache_bytes + run_bytes(target.info, dtype, length, batch, rows=spec.block_length)
+    problem = ""
+    if rates.memory and weights + run > rates.memory:
+        problem = (
+            f"weights and run need {gigabytes(weights + run)}, and {rates.title} has "
+            f"{gigabytes(rates.memory)}"
+        )
+    return {
+        "weights_bytes": weights, "cache_bytes": cache_bytes, "run_bytes": run, "problem": problem,
+    }  # fmt: skip
+
+
+def _time(spec: RunSpec, seconds: list[float], bounds: list[str]) -> dict[str, Any]:
+    """Predicted times of a step and of the run."""
+    total = float(np.sum(seconds))
+    return {
+        "step_ms": total / len(seconds) * 1e3,
+        "median_step_ms": float(np.median(seconds)) * 1e3,
+        "run_seconds": total,
+        "positions_per_s": spec.gen_length / total,
+        "memory_bound_steps": bounds.count("memory") / len(bounds),
+    }
+
+
+def _described(rates: DeviceRates) -> dict[str, Any]:
+    return {
+        "name": rates.name, "title": rates.title, "source": rates.source,
+        "measured": rates.measured,
+    }  # fmt: skip
+
+
+def _guider_words(spec: RunSpec) -> tuple[str, ...]:
+    """What is left out of a guided run."""
+    if spec.unmasker != "guided":
+        return ()
+    return ("The work and the memory of the guider itself are not included.",)
+
+
+def _published(spec: RunSpec, model: str, rates: DeviceRates) -> Mapping[str, Any] | None:
+    """The nearest published figure as plain data."""
+    near = nearest_figure(spec, model, rates.title)
+    if near is None:
+        return None
+    row = near.figure
+    return {
+        "method": near.method,
+        "figure": row.figure, "conditions": row.conditions,
+        "gpu": row.gpu, "lengths": row.lengths, "shots": row.shots, "table": row.table,
+        "source": row.source, "agrees": list(near.agrees), "differs": list(near.differs),
+    }  # fmt: skip
+
+
+def _dtype(spec: RunSpec) -> torch.dtype:
+    """The number format of a spec."""
+    dtype = getattr(torch, spec.dtype)
+    assert isinstance(dtype, torch.dtype)
+    return dtype

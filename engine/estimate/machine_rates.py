@@ -1,0 +1,131 @@
+"""Rates of this machine, measured in a few seconds.
+
+They are those of whole steps of plain decoding on models with random weights: the rate of products
+is the FLOPs of a layer over its time without launches and attention, so that norms, rotations and
+other elementwise operations are in it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cache, partial
+
+import torch
+import torch.nn.functional as F
+
+from engine.catalog import make_policy, make_unmasker
+from engine.config.spec import RunSpec
+from engine.core.device import cpu_name, synchronized_time
+from engine.estimate.devices import THIS_MACHINE, DeviceRates
+from engine.generate.capture.capturers import make_capturer
+from engine.generate.job import Job
+from engine.generate.loop import Denoiser, denoise
+from engine.models.base import ModelInfo
+from engine.models.loading.memory_estimate import free_bytes
+from engine.models.loading.random_weights import random_adapter, random_model_config
+
+MAX_WIDTH, ROWS, STEPS = 1024, 256, 6
+READ_BYTES = 1 << 26
+ROUNDS = 5
+NARROW = (32, 32, 1)  # width, inner width and heads of a model whose products are negligible
+NARROW_ROWS, NARROW_STEPS = 32, 24
+
+
+def measure_this_machine(info: ModelInfo, dtype: torch.dtype, device: str = "cpu") -> DeviceRates:
+    """The rates of this machine for products as wide as those of a model, at most MAX_WIDTH.
+
+    Raises ValueError naming `device` if torch has no such device.
+    """
+    wide, inner = min(info.d_model, MAX_WIDTH), min(info.ffn, 2 * MAX_WIDTH)
+    return _measure(wide, inner, min(info.head_dim, wide), dtype, device)
+
+
+@cache
+def _measure(wide: int, inner: int, head: int, dtype: torch.dtype, device: str) -> DeviceRates:
+    """The rates for products of rows [256, wide] with [inner, wide], and heads of `head`."""
+    target = torch.device(device)
+    with torch.inference_mode():
+        attention, bandwidth = _attention_rate(wide, head, dtype, target), _bandwidth(target)
+    layer, step = _overheads(target)
+    heads = max(1, wide // head)
+    work = ROWS * (8 * (heads * head) ** 2 + 6 * heads * head * inner)
+    scores = 4 * ROWS * ROWS * heads * head / attention
+    whole = _layer_seconds((heads * head, inner, heads), dtype, target)
+    flops = work / max(whole - layer - scores, whole / 4)
+    name = torch.cuda.get_device_name(target) if target.type == "cuda" else cpu_name()
+    memory = free_bytes().get("cuda:0" if target.type == "cuda" else "cpu", 0)
+    threads = "" if target.type == "cuda" else f", {torch.get_num_threads()} thread(s)"
+    words = (
+        f"measured on this machine: {flops / 1e9:.0f} GFLOP/s in layers {wide} x {inner} of "
+        f"{ROWS} rows, {attention / 1e9:.0f} in attention, {bandwidth / 1e9:.1f} GB/s, "
+        f"{layer * 1e6:.0f} us a layer, {step * 1e3:.2f} ms a step"
+    )
+    return DeviceRates(
+        THIS_MACHINE, f"this machine ({name}{threads})", flops, attention, bandwidth, layer, step,
+        memory, words, measured=True,
+    )  # fmt: skip
+
+
+def _attention_rate(wide: int, head: int, dtype: torch.dtype, device: torch.device) -> float:
+    heads = max(1, wide // head)
+    q, k, v = (torch.randn(1, heads, ROWS, head).to(dtype).to(device) for _ in range(3))
+    seconds = _fastest(partial(F.scaled_dot_product_attention, q, k, v), device)
+    return 4 * ROWS * ROWS * heads * head / seconds
+
+
+def _bandwidth(device: torch.device) -> float:
+    data = torch.ones(READ_BYTES // 4, device=device)
+    return READ_BYTES / _fastest(data.sum, device)
+
+
+def _overheads(device: torch.device) -> tuple[float, float]:
+    """Seconds of a layer and of a step whose products are negligible."""
+    few, many = (
+        _step_seconds(layers, NARROW, torch.float32, device, NARROW_ROWS, NARROW_STEPS)
+        for layers in (2, 10)
+    )
+    layer = max(many - few, 0.0) / 8
+    return layer, max(few - 2 * layer, 0.0)
+
+
+def _layer_seconds(sizes: tuple[int, int, int], dtype: torch.dtype, device: torch.device) -> float:
+    """Seconds of a layer of ROWS rows in plain decoding."""
+    one, three = (_step_seconds(layers, sizes, dtype, device, ROWS, STEPS) for layers in (1, 3))
+    return max(three - one, 0.0) / 2
+
+
+def _step_seconds(
+    layers: int,
+    sizes: tuple[int, int, int],
+    dtype: torch.dtype,
+    device: torch.device,
+    rows: int,
+    steps: int,
+) -> float:
+    """The median seconds of a plain step of a random model; `sizes`: width, inner width, heads."""
+    wide, inner, heads = sizes
+    name = f"llada:layers={layers},d={wide},heads={heads},ffn={inner},vocab=768"
+    spec = RunSpec(gen_length=steps, block_length=steps, steps=steps)
+    adapter = random_adapter(random_model_config(name), dtype, device)
+    canvas = torch.full((1, rows), adapter.info.mask_id)
+    canvas[:, : rows - steps] = 3
+    job = Job(
+        adapter, spec, canvas, rows - steps, lambda: make_policy(spec), make_unmasker(spec),
+        capturer=make_capturer(adapter, False),
+    )  # fmt: skip
+    state = Denoiser(job)
+    list(denoise(state))
+    state.rewind()
+    return sorted(event.step_ms for event in denoise(state))[steps // 2] / 1e3
+
+
+def _fastest(call: Callable[[], object], device: torch.device) -> float:
+    """The seconds of the fastest of ROUNDS calls, after one that is not timed."""
+    call()
+    times = []
+    for _ in range(ROUNDS):
+        started = synchronized_time(device)
+        call()
+        times.append(synchronized_time(device) - started)
+    return max(min(times), time.get_clock_info("perf_counter").resolution)

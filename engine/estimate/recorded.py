@@ -1,0 +1,87 @@
+"""Assumptions taken from a recorded run: tokens a forward, and the share that data decides."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from engine.catalog import make_policy, make_unmasker
+from engine.config.spec import RunSpec
+from engine.estimate.assumptions import Assumptions
+from engine.estimate.estimate import Target, simulate
+from engine.models.base import ModelInfo
+from engine.trace.trace import Trace
+
+MAX_SIZE = 1_000_000
+PROBED_SHARES = (0.0, 0.5)  # between which the work grows in proportion to the share
+
+
+def assumptions_of(trace: Trace, spec: RunSpec) -> Assumptions:
+    """The assumptions with which an estimate of the recorded run gives its forwards and rows.
+
+    `spec` is the run to be estimated: the recorded one must have its unmasker if the tokens of a
+    forward are taken from it, and its cache if the share is. Raises ValueError naming `recorded`.
+    """
+    own = recorded_spec(trace)
+    arrays = trace.arrays()
+    steps, committed = trace.steps, len(arrays["commit_position"])
+    if not steps or not committed:
+        raise ValueError("recorded: the run has no steps; record one that commits tokens")
+    name = trace.meta["model"].get("name", "a model")
+    source = f"from the recorded run on {name}, {steps} steps"
+    tokens, share = None, None
+    if not make_unmasker(spec).scheduled:
+        _same("unmasker", own, spec)
+        tokens = max(committed / steps, 1.0)
+    if make_policy(spec).data_rows() is not None:
+        _same("cache", own, spec)
+        target = Target(own.model, recorded_info(trace), int(arrays["prompt_mask"].sum()))
+        share = share_of(own, target, committed / steps, float(arrays["recomputed"].mean()))
+    return Assumptions(tokens, share, source)
+
+
+def recorded_spec(trace: Trace) -> RunSpec:
+    """The settings of a recorded run. Raises ValueError naming `recorded` if they are not known."""
+    try:
+        return RunSpec.from_dict(trace.meta["spec"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"recorded: the settings of the run cannot be read ({error})") from None
+
+
+def _same(field: str, own: RunSpec, spec: RunSpec) -> None:
+    """Raise ValueError if the recorded run has another method."""
+    mine, its = getattr(spec, field), getattr(own, field)
+    if mine != its:
+        raise ValueError(
+            f"recorded: the run has {field} {its} and the estimate {mine}; record a run with {mine}"
+        )
+
+
+def share_of(spec: RunSpec, target: Target, tokens: float, recomputed: float) -> float | None:
+    """The share at which an estimate recomputes as much as a run did; None if there is no choice.
+
+    `recomputed` is the run's mean share of token-layers, `tokens` its tokens a forward.
+    """
+    if make_policy(spec).data_rows() is None:
+        return None
+    spec = dataclasses.replace(spec, start=None, eos="official", record="off")
+    low, high = (
+        simulate(spec, target, Assumptions(max(tokens, 1.0), share)).recomputed
+        for share in PROBED_SHARES
+    )
+    slope = (high - low) / (PROBED_SHARES[1] - PROBED_SHARES[0])
+    return min(max((recomputed - low) / slope, 0.0), 1.0) if slope > 0 else 0.0
+
+
+def recorded_info(trace: Trace) -> ModelInfo:
+    """The sizes of the recorded run's model. Raises ValueError naming `recorded`."""
+    known = {field.name for field in dataclasses.fields(ModelInfo)}
+    found: dict[str, Any] = {k: v for k, v in trace.meta["model"].items() if k in known}
+    try:
+        info = ModelInfo(**found | {"stop_ids": tuple(found["stop_ids"])})
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"recorded: the model's sizes are not in the trace ({error})") from None
+    sizes = (info.layers, info.d_model, info.n_heads, info.n_kv_heads, info.ffn, info.vocab_size)
+    if not all(type(size) is int and 1 <= size <= MAX_SIZE for size in sizes):
+        raise ValueError(f"recorded: the model's sizes are not whole numbers from 1 to {MAX_SIZE}")
+    return info

@@ -1,0 +1,117 @@
+"""Estimate FLOPs, memory and time of a run on a known model, without its weights.
+
+    python -m engine estimate --model GSAI-ML/LLaDA-8B-Instruct --cache dllm_cache --device h100
+    python -m engine estimate --model dream --cache d2_cache --device this --prompt-tokens 800
+
+A model is a listed name, an embedded one, a folder, or a shape such as llada:layers=4,d=64.
+--device is h100 (the default), h200, a100, rtx4090 or rtx3090, by published figures, or `this` for
+this machine, whose rates are then measured. The
+settings are those of a run; --dtype is bfloat16 unless it is given. What data decides (tokens a
+forward, rows chosen by values) is assumed, and the assumption printed; --recorded FILE takes it
+from a trace.
+"""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from engine.batch.flags import add_spec_flags, spec_from_flags
+from engine.core.command_line import command_parser
+from engine.core.files import ASSETS
+from engine.core.tables import markdown_table
+from engine.models.loading.families import embedded_models
+from engine.models.loading.hub import Hub
+from engine.models.loading.memory_estimate import gigabytes
+from engine.serve.session import Session
+from engine.trace.trace import Trace
+
+PROMPT_TOKENS, LENGTH, BLOCK = 768, 256, 32
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command; `arguments` default to those of the process."""
+    args = _parser().parse_args(arguments)
+    device, args.device = args.device, None
+    args.dtype = args.dtype or "bfloat16"
+    args.gen_length = args.gen_length or str(LENGTH)
+    args.block_length = args.block_length or str(BLOCK)
+    model, args.model = args.model, None
+    session = Session(embedded_models(ASSETS), Hub())
+    given = {"tokens_per_forward": args.tokens_per_forward, "share": args.share}
+    try:
+        found = session.estimate(
+            spec_from_flags(args),
+            model or "GSAI-ML/LLaDA-8B-Instruct",
+            device or "h100",
+            prompt_tokens=args.prompt_tokens,
+            assumptions={name: value for name, value in given.items() if value is not None},
+            recorded=None if args.recorded is None else Trace.load(args.recorded),
+        )
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"error: {error}") from None
+    print(json.dumps(found) if args.json else report(found))
+
+
+def report(found: Mapping[str, Any]) -> str:
+    """An estimate as text: a table, the nearest published figure and the assumptions."""
+    lines = [
+        f"{found['model']} in {found['dtype']}, prompt of {found['prompt_tokens']} tokens, on "
+        f"{found['device']['title']}\n({found['device']['source']})\n",
+        markdown_table(("quantity", "value"), _rows(found)),
+    ]
+    if found["memory"]["problem"]:
+        lines.append(f"Too large: {found['memory']['problem']}.\n")
+    near = found["published"]
+    if near is not None:
+        lines.append(
+            f"Nearest published figure ({near['method']}, {near['table']}): {near['figure']}\n"
+            f"  {near['conditions']}; {near['gpu']}; {near['lengths']}; shots: {near['shots']}\n"
+            f"  differs or not stated: {', '.join(near['differs']) or 'nothing that is compared'}\n"
+        )
+    counted = "The counts follow from the settings." if found["exact"] else ""
+    lines.append("\n".join(["Assumptions:", *(f"- {text}" for text in found["assumed"]), counted]))
+    return "\n".join(lines)
+
+
+def _rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The figures of an estimate in words."""
+    parts = found["flops_by_part"]
+    whole = max(found["flops"], 1)
+    time, memory = found["time"], found["memory"]
+    return [
+        ("steps (forwards)", f"{found['steps']} ({found['forwards']})"),
+        ("TFLOPs a step", f"{found['flops_per_step'] / 1e12:.4g}"),
+        ("TFLOPs a position", f"{found['flops_per_position'] / 1e12:.4g}"),
+        *((f"  {name}", f"{count / whole:.1%}") for name, count in parts.items() if count),
+        ("rows that enter a step", f"{found['rows']:.1f}"),
+        *(
+            (f"  {site} rows of a layer recomputed", f"{rows:.1f}")
+            for site, rows in found["rows_by_site"].items()
+        ),
+        ("recomputed share", f"{found['recomputed']:.1%}"),
+        ("bytes a step", gigabytes(int(found["bytes_per_step"]))),
+        ("weights, cache, run", ", ".join(
+            gigabytes(memory[f"{name}_bytes"]) for name in ("weights", "cache", "run"))),
+        ("predicted step", f"{time['step_ms']:.3g} ms (median {time['median_step_ms']:.3g})"),
+        ("predicted run", f"{time['run_seconds']:.3g} s, {time['positions_per_s']:.3g} tokens/s"),
+        ("steps bound by memory", f"{time['memory_bound_steps']:.0%}"),
+    ]  # fmt: skip
+
+
+def _parser() -> ArgumentParser:
+    parser = command_parser("estimate", __doc__)
+    add_spec_flags(parser)
+    parser.add_argument("--prompt-tokens", type=int, default=PROMPT_TOKENS)
+    parser.add_argument("--tokens-per-forward", type=float, help="assumed, at least 1")
+    parser.add_argument("--share", type=float, help="assumed share of rows chosen by values")
+    parser.add_argument("--recorded", type=Path, help="a trace (.npz) to take both from")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""Estimates beside runs on this machine: FLOPs of every method, and the error of the times.
+
+    python -m engine estimate-error --write-readme
+
+Runs every cache on the embedded models and on shapes with random weights, one thread, and
+estimates the same runs from the models' sizes and the rates of this machine. FLOPs must be equal
+where no value of the model decides; where one does, the estimate takes its assumption from the run.
+Also measures what the estimates assume by default: the tokens that each unmasker without a
+schedule commits in a forward of tiny-llada. Writes assets/results/estimate.json and, with
+--write-readme, the table of assets/results/README.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from engine.bench.models import BenchModels
+from engine.bench.trial import Case, step_seconds
+from engine.catalog import policies, unmaskers
+from engine.config.spec import RunSpec
+from engine.core.command_line import command_parser
+from engine.core.events import StepEvent
+from engine.core.tables import RESULTS_README, markdown_table, update_section
+from engine.estimate.assumptions import MEASURED, Assumptions
+from engine.estimate.devices import THIS_MACHINE
+from engine.estimate.estimate import Target, estimate
+from engine.estimate.recorded import share_of
+from engine.generate.loop import Denoiser, denoise
+from engine.serve import environment
+from engine.tiny.corpus import exam_questions
+
+SHAPES = ("llada:layers=6,d=512,heads=8,ffn=1376,vocab=4096",
+          "dream:layers=6,d=512,heads=8,kv=2,ffn=1376,vocab=4096")  # fmt: skip
+MODELS = ("tiny-llada", "tiny-dream", *SHAPES)
+PROMPT, LENGTH, BLOCK = 256, 64, 16
+PROBLEMS, SEED, FAMILY = 8, 11, "short_problems"
+EXTRA = ("dual+dare_o",)
+SECTION = "estimates"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """An estimate beside its run: FLOPs, and seconds of the run; `exact`: the settings decide."""
+
+    model: str
+    name: str
+    exact: bool
+    flops: int
+    run_flops: int
+    seconds: float
+    run_seconds: float
+
+    @property
+    def time_error(self) -> float:
+        """Predicted over measured time, less 1."""
+        return self.seconds / self.run_seconds - 1
+
+
+def compare(models: BenchModels, spec: RunSpec, name: str) -> Compared:
+    """Run a spec, estimate it with its own tokens a forward and recomputed share."""
+    loaded = models.model(spec, PROMPT)
+    spec, prompt = models.prompt(spec, PROMPT)
+    case = Case(name, loaded, spec, [prompt])
+    events = _events(case)
+    target = Target(spec.model, loaded.adapter.info, len(prompt))
+    given = _assumptions(spec, target, events)
+    found = estimate(spec, target, THIS_MACHINE, given)
+    measured = float(np.sum(step_seconds(case)))
+    flops = sum(int(event.flops.sum()) for event in events)
+    return Compared(
+        spec.model, name, found["exact"], found["flops"], flops, found["time"]["run_seconds"],
+        measured,
+    )  # fmt: skip
+
+
+def settings() -> Iterator[tuple[str, RunSpec]]:
+    """The compared settings by name: every cache, and threshold decoding with two of them."""
+    base = RunSpec(gen_length=LENGTH, block_length=BLOCK, steps=LENGTH)
+    for cache in (*policies(), *EXTRA):
+        yield cache, replace(base, cache=cache)
+    for cache in ("none", "dual"):
+        yield f"{cache}, threshold", replace(base, cache=cache, unmasker="threshold")
+
+
+def tokens_per_forward(models: BenchModels) -> dict[str, float]:
+    """Tokens that each unmasker without a schedule commits in a forward of tiny-llada, mean."""
+    found = {}
+    for name, kind in unmaskers().items():
+        if kind.scheduled:
+            continue
+        steps = tokens = 0
+        for row in exam_questions(PROBLEMS, SEED, 0, FAMILY):
+            spec = RunSpec(
+                gen_length=LENGTH, block_length=BLOCK, steps=LENGTH, unmasker=name, prompt=row[1]
+            )
+            loaded = models.model(spec, 1)
+            events = _events(Case(name, loaded, *_prompted(models, spec)))
+            steps += len(events)
+            tokens += sum(int(np.isfinite(event.confidence).sum()) for event in events)
+        found[name] = round(tokens / steps, 3)
+    return found
+
+
+def table(rows: Sequence[Compared]) -> str:
+    """The comparison as Markdown."""
+    head = ("model", "settings", "FLOPs of the run", "estimate", "run, ms", "estimate, ms", "error")
+    return markdown_table(
+        head,
+        [
+            (
+                f"`{row.model}`", row.name + ("" if row.exact else " (assumed)"),
+                f"{row.run_flops / 1e9:.4g} G",
+                "equal" if row.flops == row.run_flops else f"{row.flops / row.run_flops - 1:+.1%}",
+                f"{row.run_seconds * 1e3:.0f}", f"{row.seconds * 1e3:.0f}",
+                f"{row.time_error:+.0%}",
+            )
+            for row in rows
+        ],
+    )  # fmt: skip
+
+
+def summary(rows: Sequence[Compared]) -> dict[str, float]:
+    """Median and largest error of the times, and how many exact rows have equal FLOPs."""
+    errors = [abs(row.time_error) for row in rows]
+    exact = [row for row in rows if row.exact]
+    return {
+        "median_time_error": float(np.median(errors)),
+        "worst_time_error": max(errors),
+        "exact": len(exact),
+        "equal": sum(row.flops == row.run_flops for row in exact),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command; `arguments` default to those of the process."""
+    parser = command_parser("estimate-error", __doc__)
+    parser.add_argument("--models", nargs="+", default=MODELS, help="names, folders or shapes")
+    parser.add_argument("--write-readme", action="store_true", help=f"update {RESULTS_README}")
+    args = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    models, rows = BenchModels(), []
+    try:
+        for model in args.models:
+            for name, spec in settings():
+                rows.append(compare(models, replace(spec, model=model), name))
+                print(table(rows[-1:]).splitlines()[-1], flush=True)
+    except ValueError as error:
+        raise SystemExit(f"error: {error}") from None
+    facts = summary(rows)
+    text = f"{table(rows)}\n{_words(facts)}\n"
+    print(text)
+    document = {
+        "environment": environment.describe(RunSpec(), ""), "summary": facts,
+        "rows": [asdict(row) for row in rows],
+        "assumed_from": f"tiny-llada, {PROBLEMS} problems, answer of {LENGTH} in blocks of {BLOCK}",
+        "tokens_per_forward": tokens_per_forward(models),
+    }  # fmt: skip
+    MEASURED.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
+    if args.write_readme:
+        update_section(RESULTS_README, text, SECTION)
+
+
+def _words(facts: dict[str, float]) -> str:
+    where = environment.describe(RunSpec(), "")
+    return (
+        f"FLOPs are equal in {facts['equal']} of the {facts['exact']} rows that the settings "
+        f"decide. Error of the time of a run: median {facts['median_time_error']:.0%}, largest "
+        f"{facts['worst_time_error']:.0%}. {where['device_name']}, one thread, prompt of {PROMPT} "
+        f"tokens on a shape, answer of {LENGTH} in blocks of {BLOCK}, rates of the machine "
+        "measured before."
+    )
+
+
+def _events(case: Case) -> list[StepEvent]:
+    return list(denoise(Denoiser(replace(case.job(), capturer=None))))
+
+
+def _prompted(models: BenchModels, spec: RunSpec) -> tuple[RunSpec, list[list[int]]]:
+    spec, prompt = models.prompt(spec, 1)
+    return spec, [prompt]
+
+
+def _assumptions(spec: RunSpec, target: Target, events: list[StepEvent]) -> Assumptions:
+    """Those with which the estimate has the forwards and the recomputed share of the run."""
+    tokens = spec.gen_length / len(events)
+    recomputed: Any = np.mean([event.recomputed for event in events])
+    return Assumptions(
+        max(tokens, 1.0), share_of(spec, target, tokens, float(recomputed)), "from the run itself"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""Estimates of both lanes on another model and device, for the page and the API."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from engine.config.spec import RaceSpec, RunSpec
+from inspector.handlers.page_handlers import Handlers, error_text
+from inspector.page_data import estimate
+from inspector.page_data.messages import to_json
+from inspector.protocol import LANES
+
+LARGE_DTYPE = "bfloat16"
+OPTIONS = ("prompt_tokens", "assumptions", "recorded")
+FIELDS = {"query", "model", "device", "tokens_per_forward"}
+MAX_QUERY_CHARS = 200_000
+
+
+class EstimateService:
+    """What the runs of a race would be elsewhere; nothing is run."""
+
+    def __init__(self, handlers: Handlers) -> None:
+        self._handlers = handlers
+
+    def page(self, asked: Any) -> str:
+        """The estimate of the race in a link's query, in words, as a JSON document.
+
+        `asked` is the untrusted request of a client: an object with FIELDS. What is wrong is
+        `{"ok": false, "error": text}`.
+        """
+        form = self._handlers.form
+        try:
+            if not isinstance(asked, dict) or set(asked) != FIELDS:
+                raise ValueError(f"request: expected the fields {', '.join(sorted(FIELDS))}")
+            query, tokens = asked["query"], asked["tokens_per_forward"]
+            if not isinstance(query, str) or len(query) > MAX_QUERY_CHARS:
+                raise ValueError("query: expected the text of a link's query")
+            race = RaceSpec.from_query(query, form.catalog.text_knobs)
+            options = {"assumptions": {} if tokens is None else {"tokens_per_forward": tokens}}
+            lanes = self.lanes(race, asked["model"], asked["device"], options)
+        except Exception as error:
+            return to_json({"ok": False, "error": form.labelled(error_text(error))})
+        found = list(lanes.values())
+        return to_json(
+            {
+                "ok": True,
+                "summary": estimate.summary(found),
+                "head": estimate.HEAD,
+                "rows": estimate.table(found),
+                "published": estimate.published(found),
+                "notes": estimate.notes(found),
+            }
+        )
+
+    def lanes(
+        self, race: RaceSpec, model: Any, device: Any, options: dict[str, Any]
+    ) -> dict[str, dict[str, Any]]:
+        """The estimates of both lanes (Session.estimate); another model is taken in bfloat16.
+
+        `options` may have OPTIONS, `recorded` as the id of a run in memory, whose lanes give the
+        assumptions of the same lanes. Raises ValueError naming what is wrong.
+        """
+        unknown = set(options) - set(OPTIONS)
+        if unknown:
+            raise ValueError(f"{min(unknown)}: unknown option; give {', '.join(OPTIONS)}")
+        record = None
+        if options.get("recorded") is not None:
+            record = self._handlers.store.get(options["recorded"])
+            if record is None:
+                raise ValueError("recorded: this run is no longer in memory; run it again")
+        found = {}
+        for lane, spec in zip(LANES, (race.a, race.b), strict=True):
+            given = {name: options[name] for name in OPTIONS[:2] if name in options}
+            if record is not None:
+                given["recorded"] = record.traces.get(lane)
+            spec = self._in_large_dtype(spec, model)
+            found[lane] = self._handlers.session.estimate(spec, model, device, **given)
+        return found
+
+    @staticmethod
+    def _in_large_dtype(spec: RunSpec, model: Any) -> RunSpec:
+        return spec if model == spec.model else replace(spec, dtype=LARGE_DTYPE)

@@ -1,0 +1,61 @@
+"""Where the prompts of a tab come from: typed text, an uploaded file, or problems of a family."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from inspector.handlers.page_handlers import error_text, visitor_id
+
+TYPED, FILE, PROBLEMS = "typed", "file", "problems"
+KEPT_FILES = 16
+NO_FILE = "prompts: no file was uploaded; choose one, or type the prompts"
+Count = Callable[[Mapping[str, Any]], tuple[int, int]]
+
+
+class PromptSources:
+    """The prompts that visitors chose, and the files that they uploaded.
+
+    `count` gives the numbers of prompts and of known answers of a source; ValueError names what is
+    wrong with it.
+    """
+
+    def __init__(self, count: Count) -> None:
+        self._count = count
+        self._files: OrderedDict[str, bytes] = OrderedDict()
+
+    def take_file(self, request: gr.Request, path: str | None) -> str:
+        """Read an uploaded JSONL file; returns what it holds, or what is wrong with it."""
+        who = visitor_id(request)
+        self._files.pop(who, None)
+        if not path:
+            return ""
+        try:
+            data = Path(path).read_bytes()
+            prompts, answers = self._count({"file": data})
+        except Exception as error:
+            return f"Not read. {error_text(error)}"
+        self._files[who] = data
+        while len(self._files) > KEPT_FILES:
+            self._files.popitem(last=False)
+        return f"{prompts} prompts, {answers} with an answer."
+
+    def leave(self, who: str) -> None:
+        """Drop the file of a visitor."""
+        self._files.pop(who, None)
+
+    def chosen(
+        self, who: str, source: Any, text: Any, problems: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The chosen source as the engine takes it. ValueError if the file is missing."""
+        if source == PROBLEMS:
+            return {"problems": problems}
+        if source != FILE:
+            return {"text": text if isinstance(text, str) else ""}
+        if who not in self._files:
+            raise ValueError(NO_FILE)
+        return {"file": self._files[who]}

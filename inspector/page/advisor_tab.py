@@ -1,0 +1,108 @@
+"""The advisor's tab: what is searched for and on which prompts, buttons, and the results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from inspector import static_files
+from inspector.handlers.advice_handlers import BUTTONS, AdviceHandlers
+from inspector.handlers.page_handlers import RUNS, Handlers
+from inspector.handlers.prompt_sources import PROBLEMS
+from inspector.page.prompt_widgets import build_source
+from inspector.page.run_tab import FLAG, PRIVATE, RAW, RunTab
+from inspector.protocol import Batches, Searches
+
+LABELS = {"run": "Search", "estimate": "Estimate the time", "continue": "Continue", "stop": "Stop"}
+KINDS = {
+    "tokens": "the tokens of its text", "answers": "its final answers",
+    "accuracy": "its share of right answers",
+}  # fmt: skip
+REOPEN_JS = "() => [sessionStorage.getItem('driftscope-search') || '']"
+KEEP, CANDIDATES, PROBLEM_COUNT = 95, 8, 24
+
+
+def build_advisor(
+    demo: gr.Blocks,
+    tabs: gr.Tabs,
+    handlers: Handlers,
+    services: tuple[Searches, Batches],
+    run: RunTab,
+) -> None:
+    """Build the components and listeners of the tab; `run` takes the race of a setting."""
+    searches, batches = services
+    advice, limits = AdviceHandlers(handlers, searches, batches.count), searches.describe()
+    gr.Markdown(_about(limits))
+    with gr.Row():
+        with gr.Column(scale=3, min_width=300):
+            source = build_source(handlers, advice.sources, "advice", PROBLEMS, PROBLEM_COUNT)
+        with gr.Column(scale=2, min_width=280):
+            asked = _asked(handlers, limits)
+    with gr.Row(elem_id="ds-advice-buttons"):
+        keys = {
+            name: gr.Button(
+                LABELS[name], variant="primary" if name == "run" else "secondary",
+                elem_id=f"ds-advice-{name}", interactive=name in ("run", "estimate"), min_width=84,
+            )
+            for name in BUTTONS
+        }  # fmt: skip
+    shown = gr.HTML(
+        "", html_template=static_files.text("advice.html"), elem_id="ds-advice",
+        **static_files.BARE | {"js_on_load": static_files.script("advice", ("race",))},
+    )  # fmt: skip
+    outputs = [shown, *keys.values()]
+    inputs = [shown, *source, *asked, *handlers.form.inputs]
+    begun = [
+        keys[name].click(advice.starter(only), inputs, outputs, **RUNS, **RAW, **PRIVATE)
+        for name, only in (("run", False), ("estimate", True))
+    ]
+    begun.append(keys["continue"].click(advice.go_on, shown, outputs, **RUNS, **RAW, **PRIVATE))
+    for event in begun:
+        for follow in (event.then, event.failure):
+            follow(advice.idle, shown, list(keys.values()), **RAW, **FLAG)
+    keys["stop"].click(advice.stop, None, None, trigger_mode="multiple", **FLAG)
+    demo.load(advice.reopen, shown, outputs, js=REOPEN_JS, **RAW, **FLAG)
+    demo.unload(advice.leave)
+    shown.race(advice.fill, None, [tabs, *handlers.form.inputs], **FLAG)
+    run.follow(shown.race(advice.race, None, run.outputs, **RUNS, **PRIVATE))
+
+
+def _about(limits: dict[str, Any]) -> str:
+    """What the tab is for, with the limits of this page."""
+    text = (
+        "Find settings of a cache method that are fast and keep what you say has to be kept. Two "
+        "exact runs are recorded, settings are predicted from them, the best predictions are run "
+        "in rounds on a third of the prompts, and the best of these are tested on the other "
+        "prompts. Model, lengths and unmasker are those of lane B of the Run tab."
+    )
+    if limits["seconds"] is None:
+        return text
+    return text + (
+        f" At most {limits['prompts']} prompts, {limits['methods']} method, "
+        f"{limits['candidates']} settings and {limits['seconds']:.0f} s at once on this public "
+        "page; other visitors' runs take turns with yours."
+    )
+
+
+def _asked(handlers: Handlers, limits: dict[str, Any]) -> list[Component]:
+    """The widgets of what is searched for: method, what is kept, how much, how many settings."""
+    titles = {row["name"]: row["title"] for row in handlers.form.catalog.methods["cache"]}
+    methods = [(titles[name], name) for name in limits["caches"]]
+    if limits["methods"] >= len(methods):
+        methods.append(("All methods", "all"))
+    cache = gr.Dropdown(methods, value="dllm_cache", label="Method", elem_id="ds-advice-cache")
+    of = gr.Dropdown(
+        [("As the answers allow", ""), *((KINDS[kind], kind) for kind in limits["kinds"])],
+        value="", label="Keep of plain decoding", elem_id="ds-advice-of",
+    )  # fmt: skip
+    keep = gr.Slider(1, 100, KEEP, step=1, label="At least (%)", elem_id="ds-advice-keep")
+    candidates = gr.Slider(
+        4, limits["candidates"], min(CANDIDATES, limits["candidates"]), step=1,
+        label="Settings to run", elem_id="ds-advice-candidates",
+    )  # fmt: skip
+    random = gr.Checkbox(
+        False, label="Also draw as many at random, to compare", elem_id="ds-advice-random"
+    )
+    return [cache, of, keep, candidates, random]

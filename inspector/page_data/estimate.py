@@ -1,0 +1,96 @@
+"""The estimate of a lane in words: what its run would be on another model and device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from inspector.page_data.sizes import size
+
+PARTS = {
+    "projections": "projections", "attention": "scores", "ffn": "feed-forward", "head": "head",
+    "selection": "the method's own tests", "guider": "guider",
+}  # fmt: skip
+HEAD = ("Quantity", "A", "B")
+
+
+def table(found: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Rows of a table, the name of a quantity and its value in each lane; HEAD names the columns.
+
+    `found` are the estimates of lanes A and B (Session.estimate).
+    """
+    columns = [_quantities(one) for one in found]
+    return [[name, *(column[name] for column in columns)] for name in columns[0]]
+
+
+def summary(found: Sequence[Mapping[str, Any]]) -> str:
+    """Both lanes in a sentence: the predicted times of a step and of the run."""
+    a, b = (one["time"] for one in found)
+    where = found[0]["device"]["title"]
+    return (
+        f"On {where} lane A would take {_seconds(a['run_seconds'])} and lane B "
+        f"{_seconds(b['run_seconds'])}: {a['run_seconds'] / b['run_seconds']:.2f} times as fast "
+        "(predicted, not measured)."
+    )
+
+
+def notes(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What does not fit, where the rates are from, and what is assumed in one of the lanes."""
+    texts = [
+        f"Lane {lane}: {one['memory']['problem']}."
+        for lane, one in zip("AB", found, strict=True)
+        if one["memory"]["problem"]
+    ]
+    texts.append(f"Rates of the device: {found[0]['device']['source']}.")
+    lanes = [one["assumed"] for one in found]
+    texts += [text for text in lanes[0] if text in lanes[1]]
+    for lane, own, other in (("A", *lanes), ("B", *reversed(lanes))):
+        texts += [f"Lane {lane}: {text}" for text in own if text not in other]
+    return texts
+
+
+def published(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The nearest published figure of each lane, with its conditions and what differs."""
+    texts = []
+    for lane, one in zip("AB", found, strict=True):
+        near = one["published"]
+        if near is None:
+            continue
+        differs = ", ".join(near["differs"]) or "nothing that is compared"
+        texts.append(
+            f"Lane {lane}, {near['method']}, {near['table']}: {near['figure']}. Its conditions: "
+            f"{near['conditions']}; {near['gpu']}; {near['lengths']}; shots: {near['shots']}. "
+            f"Differs, or not stated: {differs}."
+        )
+    return texts
+
+
+def _quantities(found: Mapping[str, Any]) -> dict[str, str]:
+    time, memory, whole = found["time"], found["memory"], max(found["flops"], 1)
+    parts = [
+        f"{PARTS[name]} {count / whole:.0%}"
+        for name, count in found["flops_by_part"].items()
+        if count / whole >= 0.005
+    ]
+    return {
+        "Step, predicted": f"{time['step_ms']:.3g} ms",
+        "Run, predicted": f"{_seconds(time['run_seconds'])}, {found['forwards']} forwards",
+        "Tokens a second": f"{time['positions_per_s']:.3g}",
+        "FLOPs a step": flops(found["flops_per_step"]),
+        "of which": ", ".join(parts),
+        "Rows recomputed": f"{found['recomputed']:.1%}, {found['rows']:.0f} enter a step",
+        "Read and written a step": size(found["bytes_per_step"]),
+        "Held": f"weights {size(memory['weights_bytes'])}, caches {size(memory['cache_bytes'])}",
+    }
+
+
+def flops(count: float) -> str:
+    """A number of FLOPs with three significant digits, for example `2.27 TFLOPs`."""
+    for scale, unit in ((1e12, "TFLOPs"), (1e9, "GFLOPs")):
+        if count >= scale:
+            return f"{count / scale:.3g} {unit}"
+    return f"{count / 1e6:.3g} MFLOPs"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3g} s" if value >= 1 else f"{value * 1e3:.3g} ms"

@@ -1,0 +1,139 @@
+import type { Component } from "../base/component.ts";
+import { csv, save } from "../base/download.ts";
+import { make, part, reachable, write } from "../base/dom.ts";
+import { readJson } from "../base/json.ts";
+import { Figure } from "../figures/figure.ts";
+import { frontFigure } from "./figures.ts";
+import { points, type Advice, type SearchFront } from "./messages.ts";
+import { settingRows, settingTable } from "./table.ts";
+import { chosenWords, searchedWords, stateWords } from "./words.ts";
+
+const HELD = "driftscope-search"; // in the session's storage: the id of the search that is shown
+
+/** The results of a search for settings: progress, the front, a table, and the chosen setting. */
+export class AdvicePart {
+  private readonly root: HTMLElement;
+  private front: SearchFront | null = null;
+  private advice: Advice | null = null;
+  private readonly figure = new Figure("advice-front", () => ({ run: this.front?.search ?? "" }));
+
+  constructor(private readonly component: Component) {
+    this.root = part(component.element, "[data-advice]");
+    this.find("front").append(this.figure.root);
+    this.find("race-chosen").addEventListener("click", () => {
+      if (this.advice?.chosen) this.race(this.advice.chosen.name);
+    });
+    for (const [name, act] of Object.entries(this.files()))
+      part(this.root, `[data-advice-save="${name}"]`).addEventListener("click", act);
+    for (const what of ["link", "preset"] as const)
+      part(this.root, `[data-advice-copy="${what}"]`).addEventListener(
+        "click",
+        () => void this.copy(what),
+      );
+    new MutationObserver(() => this.draw()).observe(document.body, { attributeFilter: ["class"] });
+    new ResizeObserver(() => this.draw()).observe(this.root);
+    component.watch("value", () => this.take());
+    this.take();
+  }
+
+  private find<E extends HTMLElement = HTMLElement>(name: string): E {
+    return part<E>(this.root, `[data-advice-${name}]`);
+  }
+
+  private take(): void {
+    const front = readJson(this.component.props.value) as SearchFront | null;
+    if (!front) return;
+    if (front.search && front.search !== this.front?.search) this.advice = null;
+    this.front = front;
+    if (front.search) sessionStorage.setItem(HELD, front.search);
+    this.showProgress(front);
+    if (!front.advice) return;
+    this.advice = front.advice;
+    this.showAdvice(front.advice);
+  }
+
+  private showProgress(front: SearchFront): void {
+    this.root.dataset.state = front.state;
+    this.root.dataset.runs = String(front.runs);
+    write(this.find("state"), stateWords(front));
+    const bar = this.find<HTMLProgressElement>("bar");
+    bar.hidden = !front.total || front.state !== "running";
+    bar.max = Math.max(front.total, 1);
+    bar.value = front.done;
+  }
+
+  private showAdvice(advice: Advice): void {
+    const rows = points(advice);
+    this.find("results").hidden = !rows.length;
+    this.find("chosen").hidden = !rows.length;
+    write(this.find("chosen-words"), chosenWords(advice));
+    this.find("chosen-keys").hidden = !advice.chosen;
+    const box = this.find("table");
+    const focused = document.activeElement?.getAttribute("data-advice-race");
+    box.replaceChildren(settingTable(rows, (name) => this.race(name)));
+    if (focused)
+      box.querySelector<HTMLElement>(`[data-advice-race="${CSS.escape(focused)}"]`)?.focus();
+    reachable(box);
+    this.list("searched", advice.caches.map(searchedWords));
+    this.list("untested", advice.not_tested);
+    this.draw();
+  }
+
+  private list(name: string, texts: readonly string[]): void {
+    this.find(name).replaceChildren(...texts.map((text) => make("li", "", text)));
+  }
+
+  private draw(): void {
+    if (!this.advice || !this.root.clientWidth) return;
+    const spec = frontFigure(this.advice);
+    this.figure.root.hidden = !spec;
+    if (spec) this.figure.show(spec);
+  }
+
+  private race(name: string): void {
+    this.component.trigger("race", { search: this.front?.search, name });
+  }
+
+  /** Copy the link of the chosen setting's race, or its preset. */
+  private async copy(what: "link" | "preset"): Promise<void> {
+    const chosen = this.advice?.chosen;
+    if (!chosen) return;
+    const link = `${location.origin}${location.pathname}?${chosen.query}`;
+    const text = what === "link" ? link : JSON.stringify(chosen.preset, null, 1);
+    const said = this.find("copied");
+    try {
+      await navigator.clipboard.writeText(text);
+      write(said, what === "link" ? "The link is copied." : "The preset is copied.");
+    } catch {
+      write(said, "The browser did not allow copying; use “Card as JSON”.");
+    }
+  }
+
+  /** What each button of the files saves. */
+  private files(): Record<string, () => void> {
+    const name = (what: string): string =>
+      `driftscope-advice-${(this.front?.search ?? "").slice(0, 8)}-${what}`;
+    const json = (what: string, data: unknown): void =>
+      save(`${name(what)}.json`, new Blob([JSON.stringify(data)], { type: "application/json" }));
+    return {
+      card: () => json("card", this.card()),
+      advice: () => json("all", this.advice),
+      settings: () => {
+        const rows = settingRows(this.advice ? points(this.advice) : []);
+        save(`${name("settings")}.csv`, new Blob([csv(rows)], { type: "text/csv" }));
+      },
+    };
+  }
+
+  /** The chosen setting with everything that is needed to judge and to repeat it. */
+  private card(): object {
+    const { request, chosen, not_tested, ...rest } = this.advice ?? {};
+    const environment = "environment" in rest ? rest.environment : null;
+    return { request, environment, chosen, not_tested };
+  }
+}
+
+/** Start the advisor's results in their component. */
+export function advice(component: Component): AdvicePart {
+  return new AdvicePart(component);
+}

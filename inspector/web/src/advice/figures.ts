@@ -1,0 +1,98 @@
+/** The figure of a search: time against what is kept. */
+import { percent } from "../base/format.ts";
+import type { PlotSpec, Series } from "../figures/spec.ts";
+import { points, type Advice, type Measured, type Point } from "./messages.ts";
+import { keptWords, kindWords } from "./words.ts";
+
+const ORIGINS: readonly [Measured["from"], string, string][] = [
+  ["published", "defaults and published settings", "#d55e00"],
+  ["searched", "found by the search", "#0072b2"],
+  ["random", "drawn at random", "#009e73"],
+];
+const GREY = "#7f7f7f";
+const LEAST_SPAN = 5; // percentage points of the vertical axis
+
+/** A point that can be drawn: one whose kept share is known. */
+type Judged = Point & { kept: NonNullable<Point["kept"]> };
+
+function judged(advice: Advice): Judged[] {
+  return points(advice).filter((one): one is Judged => one.kept !== null);
+}
+
+/** Measured settings by speed and kept share; null if there is none. */
+export function frontFigure(advice: Advice): PlotSpec | null {
+  const found = judged(advice);
+  if (!found.length) return null;
+  const series = [...ORIGINS.flatMap((origin) => ofOrigin(found, origin)), ...frontLine(found)];
+  const { keep, of } = advice.request;
+  const low = Math.min(...found.map(({ kept, tested }) => (tested ? kept.low : kept.share)), keep);
+  const high = Math.max(...found.map(({ kept, tested }) => (tested ? kept.high : kept.share)), 1);
+  const speeds = found.map((one) => one.speed_up);
+  return {
+    title: "Settings by speed and by what they keep of plain decoding",
+    x: {
+      name: "times as fast as plain decoding",
+      from: Math.min(...speeds, 1) * 0.95,
+      to: Math.max(...speeds, 1) * 1.05,
+    },
+    y: {
+      name: `% ${kindWords(of)}`,
+      from: Math.max(Math.min(100 * low - 1, 100 * high - LEAST_SPAN), 0),
+      to: 100 * high + 1,
+    },
+    series,
+    rules: [
+      { y: 100 * keep, dash: [6, 3], text: `asked for ${percent(keep)}` },
+      { x: 1, dash: [2, 3] },
+    ],
+    height: 340,
+    words: (x, y) => nearestWords(found, x, y),
+  };
+}
+
+function ofOrigin(
+  found: readonly Judged[],
+  [origin, name, colour]: (typeof ORIGINS)[number],
+): Series[] {
+  const mine = found.filter((one) => one.from === origin);
+  const series: Series[] = [];
+  const tested = mine.filter((one) => one.tested);
+  const others = mine.filter((one) => !one.tested);
+  for (const { speed_up: x, kept } of tested)
+    series.push({
+      name: "",
+      colour,
+      xs: [x, x],
+      ys: [100 * kept.low, 100 * kept.high],
+      width: 1.5,
+    });
+  const dots = (name: string, of: readonly Judged[], size: number, alpha: number): Series => ({
+    name,
+    kind: "points",
+    colour,
+    size,
+    alpha,
+    xs: of.map((one) => one.speed_up),
+    ys: of.map((one) => 100 * one.kept.share),
+  });
+  if (others.length) series.push(dots(`${name}, search prompts only`, others, 3, 0.5));
+  if (tested.length) series.push(dots(`${name}, new prompts`, tested, 5, 1));
+  return series;
+}
+
+/** The settings on the front, joined from the slowest to the fastest. */
+function frontLine(found: readonly Judged[]): Series[] {
+  const front = found.filter((one) => one.front).sort((a, b) => a.speed_up - b.speed_up);
+  if (front.length < 2) return [];
+  const ys = front.map((one) => 100 * one.kept.share);
+  return [{ name: "front", colour: GREY, dash: [4, 3], xs: front.map((one) => one.speed_up), ys }];
+}
+
+/** The setting nearest to a place of the figure, in words. */
+function nearestWords(found: readonly Judged[], x: number, y: number): string {
+  const far = (one: Judged): number =>
+    Math.hypot((one.speed_up - x) / Math.max(x, 0.1), (100 * one.kept.share - y) / 20);
+  const near = found.reduce((best, one) => (far(one) < far(best) ? one : best));
+  const where = near.tested ? "on new prompts" : "on prompts of the search";
+  return `${near.name}: ${near.speed_up.toFixed(2)} times as fast, keeps ${keptWords(near.kept)} ${where}`;
+}

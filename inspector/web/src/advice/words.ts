@@ -1,0 +1,75 @@
+/** Sentences of a search for settings. */
+import { number, percent, plural } from "../base/format.ts";
+import { about } from "../race/progress.ts";
+import type { Advice, CacheAdvice, Kept, SearchFront } from "./messages.ts";
+
+const STATES: Readonly<Record<string, string>> = {
+  new: "Starting.",
+  running: "Searching.",
+  done: "Done.",
+  stopped: "Stopped. What was run stays; press Continue for the rest.",
+  estimated: "Nothing was searched yet. Press Continue to search.",
+  limit: "Paused. What was run stays; press Continue for the rest.",
+  failed: "Not run.",
+};
+const KINDS: Readonly<Record<string, string>> = {
+  tokens: "tokens of plain decoding kept",
+  answers: "final answers of plain decoding kept",
+  accuracy: "right answers, as a share of plain decoding's",
+};
+
+/** What a search is doing, and how long this stage will take. */
+export function stateWords(front: SearchFront): string {
+  const parts = [STATES[front.state] ?? front.state];
+  if (front.message) parts.push(front.message + (front.message.endsWith(".") ? "" : "."));
+  if (front.state === "running" && front.stage)
+    parts.push(`${front.stage}: ${number(front.done)} of ${number(front.total)}.`);
+  if (front.runs) parts.push(`${plural(front.runs, "run")} so far.`);
+  if (front.state === "running" && front.seconds_left !== null && front.done < front.total)
+    parts.push(`About ${about(front.seconds_left)} for this stage.`);
+  return parts.join(" ");
+}
+
+/** The name of what is kept, as that of an axis. */
+export function kindWords(of: string): string {
+  return KINDS[of] ?? of;
+}
+
+/** A kept share with its interval. */
+export function keptWords(kept: Kept | null): string {
+  if (!kept) return "cannot be judged";
+  return `${percent(kept.share)} (${percent(kept.low)} to ${percent(kept.high)})`;
+}
+
+/** The chosen setting, or why there is none. */
+export function chosenWords({ chosen, finished, request }: Advice): string {
+  const asked = `at least ${percent(request.keep)}`;
+  if (!finished) return "The final test is not over, so nothing is chosen yet.";
+  if (!chosen)
+    return `Plain decoding: the final test accepted no setting that keeps ${asked} (${kindWords(request.of)}).`;
+  return (
+    `${chosen.name}: ${chosen.speed_up.toFixed(2)} times as fast as plain decoding, ` +
+    `${keptWords(chosen.kept)} ${kindWords(request.of)} on ${plural(chosen.prompts, "new prompt")}; ` +
+    `${percent(chosen.recomputed)} of the rows recomputed. Asked for: ${asked}.`
+  );
+}
+
+/** A sentence on the search of a method: its size, and how well the predictions ranked. */
+export function searchedWords(one: CacheAdvice): string {
+  const share = one.grid_runs ? one.runs / one.grid_runs : null;
+  const parts = [
+    `${one.cache}: ${plural(one.runs, "run")} chose among ${plural(one.grid, "setting")}; all of them would be ${plural(one.grid_runs, "run")} (${percent(share)})`,
+  ];
+  const { kept, time, settings } = one.correlations;
+  const ranks = [
+    kept === null ? "" : `${kept.toFixed(2)} for what is kept`,
+    time === null ? "" : `${time.toFixed(2)} for the time`,
+  ].filter(Boolean);
+  if (ranks.length)
+    parts.push(
+      `rank correlation of prediction and measurement over ${plural(settings, "setting")}: ${ranks.join(", ")}`,
+    );
+  if (one.random_runs !== null)
+    parts.push(`${plural(one.random_runs, "run")} of settings drawn at random`);
+  return parts.join("; ") + ".";
+}

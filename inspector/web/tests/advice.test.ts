@@ -1,0 +1,108 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { frontFigure } from "../src/advice/figures.ts";
+import { points, type Advice, type Measured } from "../src/advice/messages.ts";
+import { settingRows } from "../src/advice/table.ts";
+import { chosenWords, searchedWords, stateWords } from "../src/advice/words.ts";
+
+function measured(
+  name: string,
+  speed: number,
+  share: number,
+  more: Partial<Measured> = {},
+): Measured {
+  const kept = { share, low: share - 0.05, high: share + 0.02, pairs: 8, gained: 0, lost: 1, p: 1 };
+  const costs = { ms: 100, recomputed: 0.25, gflops: 3 };
+  return { name, prompts: 8, speed_up: speed, kept, from: "searched", ...costs, ...more };
+}
+
+const ADVICE: Advice = {
+  request: { keep: 0.9, of: "accuracy", search_prompts: 4, held_back_prompts: 8 },
+  finished: true,
+  chosen: {
+    ...measured("dual: fast", 3, 0.95),
+    cache: "dual",
+    preset: { cache: "dual" },
+    query: "b.cache=dual",
+  },
+  front: [
+    ["dual", "dual: fast"],
+    ["dual", "dual: exact"],
+  ],
+  caches: [
+    {
+      cache: "dual",
+      grid: 10,
+      grid_runs: 40,
+      runs: 8,
+      random_runs: 6,
+      correlations: { kept: 0.5, time: null, settings: 5 },
+      searched: [measured("dual: slow", 1.5, 0.8), measured("dual: fast", 2.9, 0.97)],
+      held_back: [
+        measured("dual: exact", 1.2, 1, { from: "published" }),
+        measured("dual: fast", 3, 0.95, { chosen: true }),
+      ],
+    },
+  ],
+  not_tested: ["dual: other settings"],
+};
+
+test("tested settings come first, fastest first, and none twice", () => {
+  assert.deepEqual(
+    points(ADVICE).map(({ name, tested, front }) => [name, tested, front]),
+    [
+      ["dual: fast", true, true],
+      ["dual: exact", true, true],
+      ["dual: slow", false, false],
+    ],
+  );
+});
+
+test("the figure has every judged setting, intervals of tested ones, and the asked share", () => {
+  const spec = frontFigure(ADVICE);
+  assert.ok(spec);
+  const named = spec.series.map(({ name }) => name);
+  assert.ok(named.includes("defaults and published settings, new prompts"));
+  assert.ok(named.includes("found by the search, search prompts only"));
+  const front = spec.series.find(({ name }) => name === "front");
+  assert.deepEqual(front?.xs, [1.2, 3]);
+  const bars = spec.series.filter(({ name, xs }) => !name && xs.length === 2);
+  assert.equal(bars.length, 2);
+  assert.equal(spec.rules?.[0].y, 90);
+  assert.ok(spec.y.from <= 79 && spec.y.to >= 102);
+  assert.match(spec.words?.(1.45, 81) ?? "", /^dual: slow: 1\.50 times .* prompts of the search$/);
+});
+
+test("there is no figure before a setting was judged", () => {
+  const searched = [measured("dual: slow", 1.5, 0.8, { kept: null })];
+  const caches = [{ ...ADVICE.caches[0], searched, held_back: [] }];
+  assert.equal(frontFigure({ ...ADVICE, caches }), null);
+});
+
+test("the chosen setting is named with its figures, and what is missing is said", () => {
+  assert.match(chosenWords(ADVICE), /^dual: fast: 3\.00 times as fast .* on 8 new prompts;/);
+  assert.match(chosenWords({ ...ADVICE, chosen: null }), /^Plain decoding: .* at least 90 %/);
+  assert.match(chosenWords({ ...ADVICE, finished: false }), /nothing is chosen yet/);
+});
+
+test("a search says its size against the grid and how its predictions ranked", () => {
+  const text = searchedWords(ADVICE.caches[0]);
+  assert.match(text, /8 runs chose among 10 settings; all of them would be 40 runs \(20 %\)/);
+  assert.match(text, /over 5 settings: 0\.50 for what is kept;/);
+  assert.match(text, /6 runs of settings drawn at random\.$/);
+});
+
+test("the state names the stage while it runs and nothing of it later", () => {
+  const front = {
+    search: "x", state: "running", message: "", stage: "measuring dual", done: 3, total: 9,
+    seconds_left: 12, runs: 3,
+  }; // prettier-ignore
+  assert.match(stateWords(front), /^Searching\. measuring dual: 3 of 9\. 3 runs so far\. About/);
+  assert.equal(stateWords({ ...front, state: "done" }), "Done. 3 runs so far.");
+});
+
+test("the rows of the file have plain numbers", () => {
+  const [head, first] = settingRows(points(ADVICE));
+  assert.equal(head.length, first.length);
+  assert.deepEqual(first.slice(0, 6), ["dual: fast", "searched", "true", 8, 3, 0.95]);
+});

@@ -1,0 +1,37 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { Cursor } from "../src/inspect/cursor.ts";
+
+/** A cursor, and how its listener was told. */
+function cursor(): [Cursor, string[]] {
+  const told: string[] = [];
+  return [new Cursor((how) => told.push(how)), told];
+}
+
+test("a preview shows another spot and leaves the pinned one", () => {
+  const [one, told] = cursor();
+  one.hover({ step: 4 });
+  assert.deepEqual([one.now.step, one.pinned.step, told], [4, 0, ["hover"]]);
+  one.hover(null);
+  assert.equal(one.now.step, 0);
+});
+
+test("a move tells the listener, a move to the same spot does not", () => {
+  const [one, told] = cursor();
+  one.move({ step: 4 });
+  one.move({ step: 4 });
+  assert.deepEqual([one.pinned.step, told], [4, ["move"]]);
+});
+
+test("parts that follow from the listener's state are set without telling it", () => {
+  const [one, told] = cursor();
+  one.settle({ layer: 2 });
+  assert.deepEqual([one.now.layer, told], [2, []]);
+});
+
+test("a released token is neither chosen nor held", () => {
+  const [one] = cursor();
+  one.move({ position: 3 }, true);
+  one.release();
+  assert.deepEqual([one.now.position, one.held], [null, false]);
+});

@@ -1,0 +1,125 @@
+"""Searches of a page: limits, parts that continue each other, estimate, and what can be raced."""
+
+import json
+
+import pytest
+
+from engine.advise import service
+from engine.advise.service import PUBLIC, SearchLimits, SearchService
+from engine.config.spec import RunSpec
+from engine.core.control import Control
+
+BASE = RunSpec(model="micro", prompt="", gen_length=8, block_length=4, steps=8)
+TEXT = {"text": "\n".join(f"Ann has {i} pens." for i in range(6))}
+ASKED = {"of": "tokens", "keep": 0.1, "candidates": 4}
+
+
+@pytest.fixture
+def served(session):
+    return SearchService(session)
+
+
+def run(search, stop_after=None):
+    """Search, and stop after so many messages."""
+    control = Control()
+    for count, _ in enumerate(search.run(control), 1):
+        if count == stop_after:
+            control.stop()
+    return search.front()
+
+
+def points(front):
+    """Names of the measured settings, and how many prompts each was measured on."""
+    rows = [row for cache in front["advice"]["caches"] for row in cache["searched"]]
+    return {row["name"]: row["prompts"] for row in rows}
+
+
+def test_a_search_is_stopped_goes_on_and_ends(served):
+    search = served.open(TEXT, BASE, "dual", **ASKED)
+    first = run(search, stop_after=9)
+    assert (first["state"], first["advice"]["finished"]) == ("stopped", False)
+    assert first["runs"] > 0
+    assert points(first)
+    last = run(served.get(search.id))
+    assert (last["state"], last["advice"]["finished"]) == ("done", True)
+    assert set(points(first)) <= set(points(last))
+    assert 0 < last["runs"] <= last["most_runs"]
+    json.dumps(last)
+    before = last["runs"]
+    assert run(search)["runs"] == before, "no run is made again"
+
+
+def test_the_chosen_setting_is_raced_against_plain_decoding(served):
+    search = served.open(TEXT, BASE, "dual", **ASKED)
+    chosen = run(search)["advice"]["chosen"]
+    race = search.race(chosen["name"])
+    assert (race.a.cache, race.b.cache) == ("none", "dual")
+    assert race.b.prompt == "Ann has 2 pens."
+    assert search.answer is None
+    for name in ("none", None, ["dual"]):
+        with pytest.raises(ValueError, match="search: it has measured no setting"):
+            search.race(name)
+
+
+def test_an_estimate_times_plain_decoding_and_bounds_the_runs(served):
+    search = served.open(TEXT, BASE, "dual", **ASKED)
+    list(search.estimate(Control()))
+    front = search.front()
+    assert (front["state"], front["runs"]) == ("estimated", 0)
+    assert f"at most {front['most_runs']} runs" in front["message"]
+
+
+def test_the_time_of_a_public_page_ends_a_part_and_nothing_is_lost(session, monkeypatch):
+    monkeypatch.setattr(service, "PUBLIC", SearchLimits(seconds=0.0))
+    search = SearchService(session, public=True).open(TEXT, BASE, "dual", **ASKED)
+    front = run(search)
+    assert front["state"] == "limit"
+    assert front["message"].startswith("seconds: the 0 s")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"cache": "none"}, "cache: none has no knobs"),
+        ({"cache": "magic"}, "cache: 'magic' is unknown"),
+        ({"cache": 3}, "cache: choose from"),
+        ({"candidates": 3}, "candidates: 3 is outside"),
+        ({"candidates": "many"}, "candidates: 'many' is not of the right type"),
+        ({"keep": 2}, "keep: 2 is outside"),
+        ({"of": "accuracy"}, "of: 6 of 6 prompts have no answer"),
+        ({"colour": 1}, "colour: unknown"),
+        ({"source": {"text": "one\ntwo"}}, "prompts: 2 are too few"),
+        ({"source": {}}, "prompts: give one of"),
+        ({"base": RunSpec(model="micro", gen_length=1024, steps=1024)}, "prompt: .* exceed"),
+    ],
+)
+def test_impossible_searches_are_refused_by_name(served, changes, message):
+    given = {"source": TEXT, "base": BASE, "cache": "dual"} | ASKED | changes
+    source, base, cache = (given.pop(name) for name in ("source", "base", "cache"))
+    with pytest.raises(ValueError, match=message):
+        served.open(source, base, cache, **given)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"source": {"text": "\n".join(map(str, range(41)))}}, "prompts: 41 are more than the 40"),
+        ({"cache": "dual,prefix"}, "cache: 2 are more than the 1"),
+        ({"candidates": 9}, "candidates: 9 are more than the 8"),
+    ],
+)
+def test_a_public_page_has_limits(session, asked, message):
+    given = {"source": TEXT, "cache": "dual"} | ASKED | asked
+    source, cache = given.pop("source"), given.pop("cache")
+    with pytest.raises(ValueError, match=message):
+        SearchService(session, public=True).open(source, BASE, cache, **given)
+    assert PUBLIC.seconds
+
+
+def test_old_searches_are_dropped_but_not_the_newest(session, monkeypatch):
+    monkeypatch.setattr(service, "KEPT_SEARCHES", 1)
+    served = SearchService(session)
+    first, second = (served.open(TEXT, BASE, "dual", **ASKED) for _ in range(2))
+    assert served.get(second.id) is second
+    with pytest.raises(ValueError, match="search: it is no longer in memory"):
+        served.get(first.id)

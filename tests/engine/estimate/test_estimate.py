@@ -1,0 +1,151 @@
+"""Estimates: published settings, errors that name a field, rates, and recorded runs."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from engine.config.spec import RunSpec
+from engine.estimate.assumptions import Assumptions, complete
+from engine.estimate.devices import GPUS, DeviceRates, step_seconds, total_bytes
+from engine.estimate.estimate import Target, estimate, known_device, known_model, simulate
+from engine.estimate.published import nearest_figure
+from engine.estimate.recorded import assumptions_of, share_of
+from engine.estimate.work import WorkCounter
+from engine.trace.trace import Trace
+from tests.support.browser import ROOT
+
+LLADA = "GSAI-ML/LLaDA-8B-Instruct"
+SPEC = RunSpec(gen_length=64, block_length=32, steps=64, dtype="bfloat16")
+
+
+def of(device="h100", model=LLADA, tokens=64, given=None, **changes):
+    target = Target(model, known_model(model), tokens)
+    return estimate(replace(SPEC, **changes), target, device, given)
+
+
+def test_plain_decoding_of_llada_8b_has_the_known_flops():
+    """C = 15.90 TFLOPs a step with the head on all 1024 rows, less the rows that are not read."""
+    spec = replace(SPEC, gen_length=256, block_length=256, steps=256)
+    target = Target(LLADA, known_model(LLADA), 768)
+    found = simulate(spec, target, Assumptions())
+    info = target.info
+    last = 2 * 4096 * (2 * 4096) + 4 * 1024 * 4096 + 6 * 4096 * 12288  # q, out, scores, ffn
+    head = 2 * 4096 * info.vocab_size
+    first = int(found.events[0].flops.sum()) + (1024 - 256) * (last + head)
+    assert first / 1e12 == pytest.approx(15.90, abs=0.0075)
+
+
+def test_a_cache_saves_work_and_memory_bounds_it():
+    plain, dual = of(), of(cache="dual")
+    assert dual["flops"] < plain["flops"] / 1.5
+    assert dual["time"]["run_seconds"] < plain["time"]["run_seconds"]
+    assert dual["time"]["memory_bound_steps"] > 0.9
+    assert plain["memory"]["cache_bytes"] == 0
+    assert dual["memory"]["cache_bytes"] == 2 * 32 * 128 * 4096 * 2
+
+
+def test_weights_that_do_not_fit_are_said():
+    assert of("h100")["memory"]["problem"] == ""
+    assert "RTX 3090 has 24.0 GB" in of("rtx3090", dtype="float32")["memory"]["problem"]
+
+
+def test_the_time_of_a_step_is_the_longer_of_both_and_the_overhead():
+    info = known_model(LLADA)
+    work = WorkCounter.of(info, torch.bfloat16)
+    work.feed_forward(0, 10)
+    work.attend(0, 10, 20)
+    rates = DeviceRates("x", "x", 1e9, 2e9, 1e30, 1.0, 5.0, 0, "")
+    parts = work.parts()
+    busy = (parts.sum() - parts[1]) / 1e9 + parts[1] / 2e9
+    assert step_seconds(work, 2, rates) == (pytest.approx(busy + 2 * 32 + 5), "compute")
+    slow = replace(rates, bandwidth=1.0)
+    assert step_seconds(work, 1, slow) == (pytest.approx(total_bytes(work) + 32 + 5), "memory")
+
+
+def test_a_device_with_twice_the_rates_is_faster():
+    a100, h100 = of("a100"), of("h100")
+    assert GPUS["h100"].flops > 3 * GPUS["a100"].flops
+    assert h100["time"]["run_seconds"] < a100["time"]["run_seconds"]
+    assert "published" in h100["device"]["source"]
+    assert not h100["device"]["measured"]
+
+
+def test_nothing_is_taken_off_a_published_bandwidth_nor_added_for_launches():
+    assert GPUS["h100"].bandwidth == 3350e9
+    assert {gpu.layer_seconds + gpu.step_seconds for gpu in GPUS.values()} == {0.0}
+
+
+def test_this_machine_is_measured():
+    info = known_model("llada:layers=2,d=64,heads=1,ffn=64,vocab=768")
+    rates = known_device("this", info, torch.float32)
+    assert rates.measured
+    assert min(rates.flops, rates.attention_flops, rates.bandwidth, rates.step_seconds) > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"device": "h900"}, "device: no rates of 'h900'"),
+        ({"model": "LLaDA-80B"}, "model: the sizes of 'LLaDA-80B' are not known"),
+        ({"tokens": 0}, "prompt_tokens: 0 is not a whole number"),
+        ({"tokens": 5000}, "prompt_tokens: 5000 tokens .* exceed the context of 4096"),
+        ({"cache": "spa_cache", "knobs": {"spa_cache.rank": 8000}}, "spa_cache.rank: 8000 exceeds"),
+        ({"cache": "spa_cache", "knobs": {"spa_cache.budget": "fitted"}}, "spa_cache.budget"),
+        ({"steps": 63}, "steps: 63 is not a multiple"),
+    ],
+)
+def test_what_is_impossible_is_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        of(**changes)
+
+
+@pytest.mark.parametrize("given", [{"share": 1.5}, {"tokens_per_forward": 0.5}, {"share": "x"}])
+def test_assumptions_have_bounds(given):
+    with pytest.raises(ValueError, match=next(iter(given))):
+        Assumptions(**given)
+
+
+def test_assumptions_are_said_where_data_decides_and_only_there():
+    assert of(cache="dllm_cache")["exact"]
+    found = of(cache="d2_cache", unmasker="threshold", given=Assumptions(3.0, 0.05))
+    assert not found["exact"]
+    assert found["steps"] == pytest.approx(64 / 3, abs=1)
+    words = " ".join(found["assumed"])
+    assert "3 a forward" in words
+    assert "5.0%" in words
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    return Trace.load(ROOT / "assets/examples/b.npz")
+
+
+def test_a_recorded_run_gives_the_tokens_a_forward(recorded):
+    spec = replace(SPEC, cache="dual", unmasker="threshold")
+    found = assumptions_of(recorded, spec)
+    committed = len(recorded.arrays()["commit_position"])
+    assert found.tokens_per_forward == pytest.approx(committed / recorded.steps)
+    assert "recorded run" in found.source
+    with pytest.raises(ValueError, match="recorded: the run has unmasker threshold"):
+        assumptions_of(recorded, replace(spec, unmasker="factor"))
+
+
+@pytest.mark.parametrize("cache", ["dare_kv", "d2_cache"])
+def test_the_share_of_a_run_is_found_again(cache):
+    model = "llada:layers=3,d=64,heads=2,ffn=64,vocab=768"
+    spec, target = replace(SPEC, cache=cache), Target(model, known_model(model), 40)
+    run = simulate(spec, target, complete(spec, Assumptions(share=0.3))[0])
+    assert share_of(spec, target, 1.0, run.recomputed) == pytest.approx(0.3, abs=0.03)
+    assert share_of(replace(spec, cache="dual"), target, 1.0, 0.5) is None
+
+
+def test_the_nearest_figure_has_the_methods_conditions():
+    spec = replace(SPEC, cache="dllm_cache", gen_length=256, steps=256)
+    base = nearest_figure(spec, "GSAI-ML/LLaDA-8B-Base", "RTX 4090")
+    assert base.figure.table == "Table 1"
+    assert "LLaDA-8B-Base" in base.figure.conditions
+    assert "model" in base.agrees
+    dream = nearest_figure(spec, "Dream-org/Dream-v0-Base-7B", "RTX 4090")
+    assert "Dream-7B-Base" in dream.figure.conditions
+    assert "→" in nearest_figure(SPEC, LLADA, "RTX 4090").figure.figure

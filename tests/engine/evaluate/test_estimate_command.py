@@ -1,0 +1,53 @@
+"""The commands of estimates: output, errors, and the comparison with runs."""
+
+import json
+
+import pytest
+
+from engine.bench.models import BenchModels
+from engine.config.spec import RunSpec
+from engine.evaluate import estimate
+from engine.evaluate.estimate_error import Compared, compare, summary, table
+
+SHAPE = "llada:layers=2,d=64,heads=2,ffn=64,vocab=768"
+SMALL = ["--model", SHAPE, "--gen-length", "16", "--block-length", "8", "--prompt-tokens", "20"]
+
+
+def test_the_report_has_parts_times_and_assumptions(capsys):
+    estimate.main([*SMALL, "--cache", "dllm_cache", "--device", "rtx4090"])
+    text = capsys.readouterr().out
+    for part in ("TFLOPs a step", "predicted run", "Nearest published figure", "Assumptions:"):
+        assert part in text
+    assert "NVIDIA Ada architecture white paper" in text
+
+
+def test_the_json_is_one_document(capsys):
+    estimate.main([*SMALL, "--cache", "dual", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["model"] == SHAPE
+    assert found["flops"] == sum(found["flops_by_part"].values())
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [(["--device", "h900"], "device: "), (["--tokens-per-forward", "0"], "tokens_per_forward: ")],
+)
+def test_errors_are_named(flags, message):
+    with pytest.raises(SystemExit, match=f"error: .*{message}"):
+        estimate.main([*SMALL, *flags])
+
+
+def test_an_estimate_is_compared_with_its_run():
+    spec = RunSpec(model=SHAPE, cache="dual", gen_length=16, block_length=8, steps=16)
+    row = compare(BenchModels(), spec, "dual")
+    assert row.exact
+    assert row.flops == row.run_flops
+    assert row.run_seconds > 0
+
+
+def test_the_summary_counts_unequal_rows():
+    rows = [Compared("m", "a", True, 5, 5, 2.0, 1.0), Compared("m", "b", True, 5, 6, 1.0, 1.0)]
+    assert summary(rows) == {
+        "median_time_error": 0.5, "worst_time_error": 1.0, "exact": 2, "equal": 1,
+    }  # fmt: skip
+    assert "-16.7%" in table(rows)
