@@ -133,7 +133,8 @@ def test_categories_look_as_on_the_page(looks, script, pattern):
 
 def test_the_example_of_the_readme_runs(tmp_path, monkeypatch):
     text = (ROOT / "inspector" / "README.md").read_text("utf-8")
-    (code,) = (one for one in re.findall(r"```python\n(.*?)```", text, re.S) if "figures" in one)
+    found = re.findall(r"```python\n(.*?)```", text, re.S)
+    (code,) = (one for one in found if "inspector.figures" in one)
     (tmp_path / "assets").symlink_to(ROOT / "assets")
     (tmp_path / "example.py").write_text(code, "utf-8")
     monkeypatch.chdir(tmp_path)

@@ -80,7 +80,8 @@ def test_this_machine_is_measured():
     info = known_model("llada:layers=2,d=64,heads=1,ffn=64,vocab=768")
     rates = known_device("this", info, torch.float32)
     assert rates.measured
-    assert min(rates.flops, rates.attention_flops, rates.bandwidth, rates.step_seconds) > 0
+    assert min(rates.flops, rates.attention_flops, rates.bandwidth) > 0
+    assert rates.step_seconds >= 0
 
 
 @pytest.mark.parametrize(

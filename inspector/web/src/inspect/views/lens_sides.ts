@@ -37,8 +37,8 @@ interface Sides {
   /** The first layer, from 0, from which each answer token of B differs from A's; -1 for none. */
   turned: Int32Array;
   layers: number;
-  /** The number of the step, counted from 1. */
-  step: number;
+  /** Counted from 1. */
+  stepNumber: number;
 }
 
 /** Draw the run's own pass of both lanes, and where and from which layer on their tokens differ. */
@@ -68,7 +68,7 @@ export function drawLensSides(panel: Panel): void {
   const pair = { a: { ids: a.ids, places: a.places }, b: { ids: b.ids, places: b.places } };
   const layers = panel.frame.layers;
   const turned = turnedLayers(pair, layers);
-  const sides: Sides = { panel, a, b, pair, turned, layers, step: step.step + 1 };
+  const sides: Sides = { panel, a, b, pair, turned, layers, stepNumber: step.step + 1 };
   drawWords(sides);
   drawLanes(sides);
   drawTurns(sides);
@@ -82,7 +82,7 @@ function problemOf(panel: Panel, common: readonly CommonStep[]): string {
   return common.length ? "" : "No step was probed in both lanes, so there is nothing to compare.";
 }
 
-function drawWords({ panel, a, b, turned, pair, layers, step }: Sides): void {
+function drawWords({ panel, a, b, turned, pair, layers, stepNumber }: Sides): void {
   const counts = turnCounts(pair, layers);
   const tokens = Array.from(turned).flatMap((layer, x) => (layer < 0 ? [] : [{ layer, x }]));
   const predictions = plural(counts.compared[layers - 1], "prediction");
@@ -95,7 +95,7 @@ function drawWords({ panel, a, b, turned, pair, layers, step }: Sides): void {
     : "Both lanes have the same canvas here, so that every difference comes from what B does in place of A's computation.";
   write(
     panel.block("sum", "p", "ds-wide"),
-    `Step ${step}: both lanes have ${predictions}, and B gives another token than A in ${tokens.length} of them. ${cause}`,
+    `Step ${stepNumber}: both lanes have ${predictions}, and B gives another token than A in ${tokens.length} of them. ${cause}`,
   );
   const named = tokens.slice(0, NAMED_TURNS).map(({ layer, x }) => {
     const [mine, theirs] = textsAt({ a, b, pair }, layers - 1, x)!;
@@ -120,12 +120,12 @@ function textsAt(
 }
 
 function drawLanes(sides: Sides): void {
-  const { panel, a, b, pair, turned, step } = sides;
+  const { panel, a, b, pair, turned, stepNumber } = sides;
   const shared = sharedLooks(panel.cursor.lane === "a" ? a : b);
   panel.bothFigure("lens-lanes").show({
     ...shared,
     x: { ...shared.x, count: sharedTokens(pair) },
-    title: `Step ${step}: where B's token differs from A's, layer by answer token`,
+    title: `Step ${stepNumber}: where B's token differs from A's, layer by answer token`,
     key: ["lens-lanes", panel.inspector.key, a.probe, b.probe].join(),
     value: (x, layer) => {
       const found = tokensOf(pair, layer, x);
@@ -158,8 +158,8 @@ function drawLanes(sides: Sides): void {
 }
 
 function cellWords(sides: Sides, x: number, layer: number): string {
-  const { turned, step } = sides;
-  const head = `Answer token ${x + 1}, layer ${layer + 1}, step ${step}: `;
+  const { turned, stepNumber } = sides;
+  const head = `Answer token ${x + 1}, layer ${layer + 1}, step ${stepNumber}: `;
   const found = textsAt(sides, layer, x);
   if (!found) return head + "not computed in both lanes";
   const [mine, theirs] = found;
@@ -168,12 +168,12 @@ function cellWords(sides: Sides, x: number, layer: number): string {
   return head + tokens + tail;
 }
 
-function drawTurns({ panel, pair, layers, step }: Sides): void {
+function drawTurns({ panel, pair, layers, stepNumber }: Sides): void {
   const counts = turnCounts(pair, layers);
   const xs = placesOf(layers);
   const most = Math.max(...counts.differing, ...counts.turned, 1);
   panel.bothFigure("lens-turns").show({
-    title: `Step ${step}: answer tokens that differ between the lanes, by layer`,
+    title: `Step ${stepNumber}: answer tokens that differ between the lanes, by layer`,
     x: layerAxis(layers),
     y: { name: "answer tokens", from: 0, to: most * 1.08 },
     series: [
