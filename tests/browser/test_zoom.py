@@ -1,8 +1,13 @@
 """Zoom and colours of heat maps, the names of their files, and charts that stay in their box."""
 
+import base64
+import io
 import re
+from xml.etree import ElementTree
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from engine.trace.trace import Trace
 from tests.browser.test_inspect import LAYER, V, colour_of
@@ -26,6 +31,16 @@ CHANGES = """figure => {
     .observe(node, { childList: true, subtree: true, attributes: true });
   watch(front, 'front');
   watch(cursor, 'cursor');
+}"""
+LISTEN = """() => {
+  window.heard = [];
+  const live = document.querySelectorAll(
+    '#ds-race [aria-live], #ds-race [role=status], #ds-race [role=alert]');
+  for (const node of live) {
+    new MutationObserver(() => {
+      if (node.getAttribute('aria-live') !== 'off') window.heard.push(node.textContent);
+    }).observe(node, { childList: true, subtree: true, characterData: true });
+  }
 }"""
 TOUCH = """([selector, points]) => {
   const node = document.querySelector(selector);
@@ -265,6 +280,36 @@ def test_files_are_named_by_what_they_show_and_hold_that_part(race):
         page.locator(f"#ds-race [data-figure={MAP}] [data-save=svg]").click()
     assert f">{low}<" in taken.value.path().read_text()
     page.keyboard.press("Escape")
+
+
+def test_a_figure_as_svg_has_the_hatch_of_cells_without_data(race):
+    with race.page.expect_download() as taken:
+        race.page.locator(f"#ds-race [data-figure={MAP}] [data-save=svg]").click()
+    svg = "{http://www.w3.org/2000/svg}"
+    root = ElementTree.parse(taken.value.path()).getroot()
+    (pattern,) = root.iter(f"{svg}pattern")
+    assert next(pattern.iter(f"{svg}path")).get("stroke")
+    (image,) = root.iter(f"{svg}image")
+    names = ("x", "y", "width", "height")
+    place = [float(image.get(name)) for name in names]
+    hatched = [one for one in root.iter() if one.get("fill") == f"url(#{pattern.get('id')})"]
+    assert place in [[float(one.get(name) or 0) for name in names] for one in hatched]
+    pixels = Image.open(io.BytesIO(base64.b64decode(image.get("href").partition(",")[2])))
+    alpha = np.asarray(pixels.convert("RGBA"))[..., 3]
+    assert 0 < (alpha == 0).mean() < 1, "the hatch is seen through cells without data alone"
+
+
+def test_the_mouse_makes_no_live_region_speak(race):
+    page = race.page
+    page.evaluate(LISTEN)
+    for figure in (MAP, "drift-layers"):
+        for share in (0.2, 0.5, 0.8):
+            page.mouse.move(*place(race, share, share, figure))
+            frame(race)
+    assert page.evaluate("window.heard") == []
+    page.locator(CANVAS).focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("window.heard.length > 0")
 
 
 def test_the_pointer_redraws_only_the_cursor_of_a_map_and_a_chart(race):
