@@ -124,6 +124,8 @@ test("a link without settings shows whatever race is there", () => {
 
 test("a link to another race says that it has to be run", () => {
   assert.match(left("?seed=2&look=drift"), /“Drift” of a run .* Press Run;/);
+  assert.match(left("?seed=2&cursor=b.3.8.21"), /a place of a run .* Press Run;/);
+  assert.match(left("?seed=2"), /^This link brings the settings above\. Press Run/);
   assert.equal(left("?b.cache=dual&seed=1&look=drift"), "");
   assert.equal(left("?seed=2&look=drift", { state: "done" }), "");
 });

@@ -22,6 +22,11 @@ test("an axis too short for two ticks has one", () => {
   assert.equal(plotTicks({ name: "", from: 0, to: 97 }, 30, "x").length, 1);
 });
 
+test("an axis on which 2, 4, 6, 8 are too close and 5 is alone has 4 and 8", () => {
+  const axis = { name: "", from: 0.4, to: 8.6, whole: true };
+  assert.deepEqual(places(plotTicks(axis, 250, "x")), [4, 8]);
+});
+
 test("an axis of whole numbers has no ticks between them", () => {
   const ticks = places(plotTicks({ name: "", from: 0.5, to: 3.5, whole: true }, 1000, "x"));
   assert.deepEqual(ticks, [1, 2, 3]);

@@ -83,14 +83,26 @@ export function plotTicks(axis: PlotAxis, length: number, side: "x" | "y"): Axis
   return values.map((at) => ({ at, text: text(at) }));
 }
 
-/** Round values, 1, 2 or 5 times a power of ten apart, with room for `most` such distances. */
+/**
+ * Round values, 1, 2 or 5 times a power of ten apart, with room for `most` such distances. Where only
+ * one of them would be left, every second one of the last crowded values is taken, if these fit.
+ */
 function linearTicks(axis: PlotAxis, most: number): number[] {
   const scale = plotScale(axis, 0, 1);
+  const fit = (values: number[]): boolean =>
+    values.length > 1 && scale(values[1]) - scale(values[0]) >= 0.999 / most;
+  let crowded: number[] = [];
   for (let count = most; count > 0; count--) {
     const ticks = scale.ticks(count).filter((value) => !axis.whole || Number.isInteger(value));
-    if (ticks.length < 2 || scale(ticks[1]) - scale(ticks[0]) >= 0.999 / most) return ticks;
+    if (fit(ticks)) return ticks;
+    if (ticks.length < 2) {
+      const step = crowded.length > 1 ? 2 * (crowded[1] - crowded[0]) : 1;
+      const thinned = crowded.filter((value) => Number.isInteger(+(value / step).toFixed(6)));
+      return fit(thinned) ? thinned : ticks;
+    }
+    crowded = ticks;
   }
-  return scale.ticks(1).slice(0, 1);
+  return crowded.slice(0, 1);
 }
 
 /** At most `most` powers of ten, evenly chosen; 2 and 5 times them too if there is only one. */

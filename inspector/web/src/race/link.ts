@@ -179,6 +179,8 @@ export function missing(wanted: Wanted, { link, state, level }: Shown): Missing 
 /** What is left to press, in words. */
 export function missingWords(wanted: Wanted, left: Missing): string {
   const view = wanted.look ? `the view “${VIEWS[wanted.look].title}”` : "a place";
+  if (left.press === "run" && !wanted.look && !wanted.cursor && !wanted.branches.length)
+    return "This link brings the settings above. Press Run to see their race.";
   if (left.press === "run")
     return `This link shows ${view} of a run with the settings above. Press Run; it opens when the run ends.`;
   if (left.press === "record")
