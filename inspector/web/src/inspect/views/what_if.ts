@@ -1,4 +1,4 @@
-import { make, reachable, write } from "../../base/dom.ts";
+import { make, part, reachable, write } from "../../base/dom.ts";
 import { number, plural } from "../../base/format.ts";
 import { quoted } from "../../base/pieces.ts";
 import type { Panel } from "../panel.ts";
@@ -128,8 +128,12 @@ function keyOf(name: string, text: string): HTMLButtonElement {
 
 function drawResult(panel: Panel, box: HTMLElement, data: WhatIfData): void {
   const key = [panel.inspector.key, panel.cursor.lane, data.step, data.query].join();
-  if (box.dataset.key === key) return;
+  if (box.dataset.key !== key) writeResult(panel, box, data);
   box.dataset.key = key;
+  reachable(part(box, ".ds-branch"));
+}
+
+function writeResult(panel: Panel, box: HTMLElement, data: WhatIfData): void {
   const rows = whatIfRows(data);
   if (!box.childElementCount) {
     const said = make("p", "ds-what-if-said");
@@ -146,7 +150,6 @@ function drawResult(panel: Panel, box: HTMLElement, data: WhatIfData): void {
   write(certain, certaintyWords(data));
   notes.replaceChildren(...data.notes.map((note) => make("li", "", note)));
   table.replaceChildren(...tableNodes(panel, rows, data));
-  reachable(table as HTMLElement);
 }
 
 function tableNodes(panel: Panel, rows: readonly WhatIfRow[], data: WhatIfData): HTMLElement[] {
