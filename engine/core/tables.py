@@ -1,15 +1,24 @@
 """Markdown tables: printed by commands, or written into a file between two marker lines.
 
+Also the cells and notes of accuracies by family, for the results and for the Methods tab.
+
 No library: tabulate and rich pad every cell to the longest of its column, so one cell of prose
 widens every line by hundreds of blanks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 README, RESULTS_README = Path("README.md"), Path("assets/results/README.md")
+SIGNIFICANT = 0.05  # a p-value below it
+DAGGER = "†"
+DAGGER_NOTE = (
+    f"{DAGGER} marks a difference from the first row with p < {SIGNIFICANT} (McNemar's exact test)."
+)
 MAX_PADDING = 24  # characters that a cell is padded to; longer columns are left ragged
 
 
@@ -26,6 +35,35 @@ def markdown_table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> 
         f"| {' | '.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))} |\n"
         for line in lines
     )
+
+
+def percent(found: Mapping[str, Any]) -> str:
+    """The accuracy in a family with its standard error."""
+    return f"{100 * found['accuracy']:.1f} ± {100 * found['standard_error']:.1f} %"
+
+
+def marked(found: Mapping[str, Any], text: str) -> str:
+    """The text, with a dagger if the accuracy differs significantly from the first row's."""
+    return f"{text} {DAGGER}" if found["p"] < SIGNIFICANT else text
+
+
+def mean_agreement(row: Mapping[str, Any]) -> float:
+    """The share of tokens that equal those of the first row, mean over the families."""
+    return fmean(found["agreement"] for found in row["families"].values())
+
+
+def problem_counts(row: Mapping[str, Any]) -> str:
+    """The numbers of problems of a row by family, or the one of all."""
+    found = row["families"].values()
+    if len({one["problems"] for one in found}) == 1:
+        return f"{next(iter(found))['problems']} of each family"
+    return ", ".join(f"{one['problems']} of {family_in_words(one)}" for one in found)
+
+
+def family_in_words(found: Mapping[str, Any]) -> str:
+    """The label of a family within a sentence."""
+    label = str(found["label"])
+    return label[0].lower() + label[1:]
 
 
 def section_marks(name: str) -> tuple[str, str]:

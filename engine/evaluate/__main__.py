@@ -35,6 +35,7 @@ from engine.batch.settings import read_specs
 from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser
 from engine.core.files import ASSETS
+from engine.core.tables import DAGGER_NOTE
 from engine.evaluate import comparison
 from engine.evaluate.exam import evaluate, summarise
 from engine.models.loading.families import named_checkpoints
@@ -88,7 +89,7 @@ def _compare(
     document = {
         "environment": environment.describe(base, digest),
         "command": shlex.join(["python", "-m", "engine", "evaluate", *given]),
-        "rows": [row | {"speed": speed.get(row["name"])} for row in rows],
+        "rows": [row | {"family": args.family, "speed": speed.get(row["name"])} for row in rows],
     }
     text = _text(document, specs[0].spec, args)
     print(text)
@@ -101,10 +102,14 @@ def _compare(
 
 def _text(document: dict[str, Any], spec: RunSpec, args: argparse.Namespace) -> str:
     """The table with its conditions and the command that made it."""
-    where = document["environment"]
+    where, rows = document["environment"], document["rows"]
+    shown = [
+        one | {"speed": row["speed"]}
+        for one, row in zip(comparison.by_family({args.family: rows}), rows, strict=True)
+    ]
     return (
-        f"{comparison.markdown(document['rows'])}\n{args.problems} held-out problems, the same for "
-        f"every row; `p` is McNemar's exact test against the first row; end of text: {spec.eos}. "
+        f"{comparison.markdown(shown)}\n{args.problems} held-out problems, the same for every row; "
+        f"{DAGGER_NOTE} End of text: {spec.eos}. "
         "From `forwards` on: another, longer task "
         f"({comparison.TIMED_LENGTH}-token answers, {args.timed_shots} worked examples, "
         f"{args.timed} prompts, one at a time), ratios to the first row side by side. "

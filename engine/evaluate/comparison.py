@@ -17,13 +17,14 @@ from engine.bench.trial import run_once
 from engine.catalog import with_end_of_text_rules
 from engine.config.spec import RunSpec
 from engine.core.events import RunFinished
-from engine.core.tables import markdown_table
+from engine.core.tables import markdown_table, marked, mean_agreement, percent
 from engine.evaluate.exam import ExamResult, Questions, evaluate, resized, summarise
+from engine.evaluate.kept_accuracy import ANSWERS
 from engine.serve.lane import Lane, LoadedModel
+from engine.tiny.corpus import families
 
 TIMED_LENGTH = 128
 Load = Callable[[RunSpec], LoadedModel]
-ACCURACY_HEAD = ("method", "right", "p", "same tokens")
 SPEED_HEAD = (
     "forwards", "to text end", "GFLOPs a position", "recomputed", "cache", "ms a step", "a step",
     "a run", "its text", "tokens/s",
@@ -129,23 +130,43 @@ def _times(runs: list[dict[str, Any]], baseline: list[dict[str, Any]]) -> dict[s
     } | {name: median(one[name] for one in runs) for name in medians}
 
 
-def markdown(rows: Sequence[dict[str, Any]]) -> str:
-    """The rows as a Markdown table; without the columns of speed if no row was timed."""
+def by_family(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Rows of `compare` on several families, given by family: one row a spec.
+
+    Its `families` has, by family, its label and what the answers gave (kept_accuracy.ANSWERS).
+    """
+    return [
+        {"name": together[0]["name"], "spec": together[0]["spec"]}
+        | {
+            "families": {
+                family: {"label": families()[family].label}
+                | {field: row[field] for field in ANSWERS}
+                for family, row in zip(rows, together, strict=True)
+            }
+        }
+        for together in zip(*rows.values(), strict=True)
+    ]
+
+
+def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows by family as a Markdown table; without the columns of speed if no row was timed.
+
+    A dagger marks an accuracy that differs significantly from that of the first row.
+    """
     timed = any(row["speed"] for row in rows)
-    head = ACCURACY_HEAD + SPEED_HEAD * timed
+    head = (
+        "method", *(found["label"] for found in rows[0]["families"].values()), "same tokens",
+        *SPEED_HEAD * timed,
+    )  # fmt: skip
     return markdown_table(head, [_accuracy_cells(row) + _speed_cells(row) * timed for row in rows])
 
 
-def percent(row: Mapping[str, Any]) -> str:
-    """The accuracy of a row with its standard error."""
-    return f"{100 * row['accuracy']:.1f} ± {100 * row['standard_error']:.1f} %"
+def _accuracy_cells(row: Mapping[str, Any]) -> list[str]:
+    right = [marked(found, percent(found)) for found in row["families"].values()]
+    return [row["name"], *right, f"{mean_agreement(row):.1%}"]
 
 
-def _accuracy_cells(row: dict[str, Any]) -> list[str]:
-    return [row["name"], percent(row), f"{row['p']:.2g}", f"{row['agreement']:.1%}"]
-
-
-def _speed_cells(row: dict[str, Any]) -> list[str]:
+def _speed_cells(row: Mapping[str, Any]) -> list[str]:
     speed = row["speed"]
     if speed is None:
         return [""] * len(SPEED_HEAD)

@@ -137,6 +137,7 @@ def summarise(spec: RunSpec, results: Sequence[ExamResult]) -> dict[str, Any]:
         "nfe": float(np.mean([one.nfe for one in results])),
         "text_nfe": float(np.mean([one.text_nfe for one in results])),
         "tokens": tokens / len(results),
+        "positions": positions / len(results),
         "tokens_per_forward": tokens / sum(one.nfe for one in results),
         "tokens_per_s": tokens / seconds,
         "positions_per_s": positions / seconds,

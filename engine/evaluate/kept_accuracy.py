@@ -34,10 +34,11 @@ MODULES = (
 # Subpackages left out: methods of other specs; loading, which gives the weights of the digests;
 # captured forwards, whose tokens the tests compare with those of eager ones.
 LEFT_OUT = ("methods", "loading", "capture")
-KEPT = (
-    "name", "spec", "accuracy", "standard_error", "correct", "problems", "gained", "lost", "p",
-    "agreement", "tokens",
+ANSWERS = (
+    "accuracy", "standard_error", "correct", "problems", "gained", "lost", "p", "agreement",
+    "tokens", "positions",
 )  # fmt: skip
+KEPT = ("name", "spec", *ANSWERS)
 
 
 def row_key(

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from engine.bench import growth, report
-from engine.core.tables import markdown_table
-from engine.evaluate.comparison import TIMED_LENGTH, markdown, percent
+from engine.core.tables import (
+    DAGGER_NOTE,
+    SIGNIFICANT,
+    family_in_words,
+    markdown_table,
+    marked,
+    percent,
+    problem_counts,
+)
+from engine.evaluate.comparison import TIMED_LENGTH, markdown
 
 Row = Mapping[str, Any]
-SIGNIFICANT = 0.05
-MEASURED_HEAD = (
-    "method", "end of text", "right", "p", "speed-up of a step", "of a run", "of its text",
-)  # fmt: skip
+SPEED_UPS = ("speed-up of a step", "of a run", "of its text")
 # Rows of the small table in README.md, by end-of-text rule.
 MEASURED = {
     "official": (
@@ -54,10 +59,11 @@ def _table(document: Row, table: Row) -> str:
     for block in table["blocks"]:
         parts.append(f"End of text: `{block['eos']}`.\n\n{markdown(block['rows'])}")
     timed = [row for block in table["blocks"] for row in block["rows"] if row["speed"]]
+    counts = problem_counts(table["blocks"][0]["rows"][0])
     note = (
-        f"Accuracy: {document['problems']} held-out problems, the same for every row, "
-        f"{table['shots']} worked examples before each; `p` is McNemar's exact test against the "
-        f"first row of the block. Checkpoint `{table['checkpoint'][:12]}`."
+        f"Share of held-out problems that are answered right, {counts}, the same for "
+        f"every row, {table['shots']} worked examples before each. {DAGGER_NOTE} Checkpoint "
+        f"`{table['checkpoint'][:12]}`."
     )
     if timed:
         note += (
@@ -87,31 +93,39 @@ def _rows_by_rule(table: Row) -> dict[str, list[Row]]:
 
 
 def _significance(name: str, rule: str, rows: Sequence[Row]) -> str:
-    """Which rows differ significantly from the first, and by how many points."""
+    """Which rows differ significantly from the first, in which family and by how many points."""
     first, *others = rows
-    found = [row for row in others if row["p"] < SIGNIFICANT]
-    worse = [row for row in found if row["accuracy"] < first["accuracy"]]
-    better = [row for row in found if row["accuracy"] > first["accuracy"]]
-    head = f"On {name} (`{rule}`), {first['name']} solves {percent(first)}."
-    if not found:
+    solved = ", ".join(
+        f"{percent(one)} of {family_in_words(one)}" for one in first["families"].values()
+    )
+    head = f"On {name} (`{rule}`), {first['name']} solves {solved}."
+    worse, better, same = [], [], 0
+    for row in others:
+        changes = list(_changes(first, row))
+        worse += [text for points, text in changes if points < 0]
+        better += [text for points, text in changes if points > 0]
+        same += not changes
+    if not worse + better:
         compared = f"any of the {len(others)} other rows" if len(others) > 1 else others[0]["name"]
         return f"{head} No significant difference (p < {SIGNIFICANT}) from it in {compared}."
-    parts = []
+    parts = [head]
     if worse:
-        parts.append(f"Significantly less accurate (p < {SIGNIFICANT}): {_points(first, worse)}.")
+        parts.append(f"Significantly less accurate (p < {SIGNIFICANT}): {', '.join(worse)}.")
     if better:
-        parts.append(f"Significantly more accurate: {_points(first, better)}.")
-    rest = len(others) - len(found)
-    parts.append(f"The other {rest} rows do not differ significantly." if rest else "")
-    return " ".join([head, *filter(None, parts)])
+        parts.append(f"Significantly more accurate: {', '.join(better)}.")
+    if same:
+        parts.append(f"The other {same} rows do not differ significantly.")
+    return " ".join(parts)
 
 
-def _points(first: Row, rows: Iterable[Row]) -> str:
-    return ", ".join(
-        f"{row['name']} ({100 * (row['accuracy'] - first['accuracy']):+.1f} points, "
-        f"p = {row['p']:.2g})"
-        for row in rows
-    )
+def _changes(first: Row, row: Row) -> Iterator[tuple[float, str]]:
+    """Points and words of the significant differences of a row from the first one, by family."""
+    several = len(row["families"]) > 1
+    for family, found in row["families"].items():
+        if found["p"] < SIGNIFICANT:
+            points = 100 * (found["accuracy"] - first["families"][family]["accuracy"])
+            where = f" in {family_in_words(found)}" if several else ""
+            yield points, f"{row['name']}{where} ({points:+.1f} points, p = {found['p']:.2g})"
 
 
 def _tokens_per_forward(rows: Sequence[Row]) -> str:
@@ -133,9 +147,9 @@ def _slow_steps(rows: Sequence[Row]) -> str:
 
 def _padding(rows: Sequence[Row]) -> str:
     """How far the speed-up of a run is that of its text."""
-    row = _named(rows, "dual cache, threshold 0.9")
-    speed, plain = row["speed"], rows[0]
-    share = plain["tokens"] / plain["spec"]["gen_length"]
+    speed = _named(rows, "dual cache, threshold 0.9")["speed"]
+    plain = rows[0]["families"].values()
+    share = sum(one["tokens"] for one in plain) / sum(one["positions"] for one in plain)
     return (
         f"On the exam {share:.0%} of the positions are text, the others follow its end. On the "
         f"timed task a run of dual cache with threshold 0.9 is {speed['speed_up']:.1f}x as fast as "
@@ -188,13 +202,14 @@ def measured(document: Row) -> str:
     ]
     count = sum(len(block["rows"]) for one in document["tables"] for block in one["blocks"])
     where = document["environment"]
+    labels = [one["label"] for one in blocks["official"][0]["families"].values()]
+    head = ("method", "end of text", *labels, *SPEED_UPS)
     return (
-        f"{document['problems']} held-out word problems on the embedded model `{table['model']}`, "
-        f"one thread of {where['device_name']}, {where['date']}. `p` is McNemar's exact test "
-        "against plain decoding. Speed-ups are over plain decoding under the same end-of-text "
-        "rule, on prompts of about 512 tokens; that of the text ends with its last token, before "
-        "the padding.\n\n"
-        f"{markdown_table(MEASURED_HEAD, lines)}\n"
+        f"Held-out problems that the embedded model `{table['model']}` answers right "
+        f"({problem_counts(blocks['official'][0])}), one thread of {where['device_name']}, "
+        f"{where['date']}. {DAGGER_NOTE} Speed-ups are over plain decoding under the same "
+        "end-of-text rule, on prompts of about 512 tokens; that of the text ends with its last "
+        f"token, before the padding.\n\n{markdown_table(head, lines)}\n"
         f"{_significance(table['name'], 'official', blocks['official'])} "
         f"{_early_stopping(blocks)}\n\nAll {count} rows, step times against bare matrix products, "
         "and the command that makes every table: "
@@ -205,13 +220,8 @@ def measured(document: Row) -> str:
 def _measured_cells(rule: str, row: Row) -> list[str]:
     speed = row["speed"]
     ratios = (speed[name] for name in ("step_ratio", "speed_up", "text_speed_up"))
-    return [
-        row["name"],
-        f"`{rule}`",
-        percent(row),
-        f"{row['p']:.2g}",
-        *(f"{x:.2f}x" for x in ratios),
-    ]
+    right = [marked(one, f"{100 * one['accuracy']:.1f} %") for one in row["families"].values()]
+    return [row["name"], f"`{rule}`", *right, *(f"{x:.2f}x" for x in ratios)]
 
 
 def _named(rows: Sequence[Row], name: str) -> Row:

@@ -19,7 +19,6 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +39,14 @@ from engine.models.loading.families import embedded_models
 from engine.serve import environment
 from engine.serve.lane import LoadedModel
 from engine.serve.model_pool import ModelPool
-from engine.tiny.corpus import exam_questions
+from engine.tiny.corpus import exam_questions, family_named
 from engine.unmask.methods.guided import Guided
 
 RESULTS = ASSETS / "results"
 COMMAND = "python -m engine tables"
-FAMILY = "short_problems"
-LENGTHS: dict[str, Any] = {"gen_length": 64, "block_length": 32, "steps": 64}  # of the exam
+TIMED_FAMILY = "short_problems"
+# Of the exam; each answer has the length of the problem's own text, rounded up to a block.
+LENGTHS: dict[str, Any] = {"gen_length": 64, "block_length": 32, "steps": 64}
 TIMED_SHOTS = 8  # worked examples in the prompts that are timed
 BATCH = 20  # problems decoded together for accuracy
 MACHINE = ("device_name", "cores", "threads", "torch", "python", "system")
@@ -62,10 +62,15 @@ class Block:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of settings.json: a model, the worked examples of its exam and its blocks."""
+    """A table of settings.json: a model, its exam and its blocks.
+
+    `families` are the families of the exam with their numbers of problems, `shots` the worked
+    examples before each problem.
+    """
 
     name: str
     model: str
+    families: dict[str, int]
     shots: int
     timed: bool
     blocks: list[Block]
@@ -76,6 +81,8 @@ def read_settings(path: Path) -> list[Table]:
     tables = []
     for table in json.loads(path.read_text("utf-8")):
         base = RunSpec(model=table["model"], **LENGTHS)
+        for family in table["families"]:
+            family_named(family)
         blocks = []
         for block in table["blocks"]:
             rows = [row | {"eos": block["eos"]} for row in block["rows"]]
@@ -83,7 +90,8 @@ def read_settings(path: Path) -> list[Table]:
             if specs[0].spec.eos != block["eos"]:
                 raise ValueError(f"{path}: {table['name']}: a row cannot end by {block['eos']}")
             blocks.append(Block(block["eos"], specs))
-        tables.append(Table(table["name"], table["model"], table["shots"], table["timed"], blocks))
+        names = ("name", "model", "families", "shots", "timed")
+        tables.append(Table(**{name: table[name] for name in names}, blocks=blocks))
     return tables
 
 
@@ -120,18 +128,37 @@ def timed_parts(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str,
 
 
 def evaluate_block(
-    table: Table, block: Block, exam: Mapping[str, Any], kept: KeptAccuracy, workers: int
+    table: Table, block: Block, kept: KeptAccuracy, seed: int, most: int | None, workers: int
 ) -> list[dict[str, Any]]:
-    """The accuracy rows of a block: kept ones, and new ones that are kept from now on."""
+    """The rows of a block by family: kept ones, and new ones that are kept from now on.
+
+    `most` is the highest number of problems of a family; None for those of the table.
+    """
+    return comparison.by_family(
+        {
+            family: _evaluate_family(
+                table, block, kept, workers, problems=min(count, most or count), seed=seed,
+                shots=table.shots, family=family,
+            )
+            for family, count in table.families.items()
+        }
+    )  # fmt: skip
+
+
+def _evaluate_family(
+    table: Table, block: Block, kept: KeptAccuracy, workers: int, **exam: Any
+) -> list[dict[str, Any]]:
+    """The accuracy rows of a block in one family; `exam` as exam_questions takes it."""
     baseline = block.specs[0].spec
     keys = {one.name: row_key(one.spec, baseline, _digests(one.spec), exam) for one in block.specs}
     missing = [one for one in block.specs if kept.get(keys[one.name]) is None]
     if missing:
         wanted = missing if missing[0] is block.specs[0] else [block.specs[0], *missing]
         questions = exam_questions(**exam)
-        for row in comparison.compare(load_embedded, wanted, questions, BATCH, workers, False):
+        for row in comparison.compare(load_embedded, wanted, questions, BATCH, workers):
             kept.put(keys[row["name"]], row)
-            print(f"{table.name}, {block.eos}: {row['name']}: {row['accuracy']:.1%}", flush=True)
+            where = f"{table.name}, {block.eos}, {exam['family']}"
+            print(f"{where}: {row['name']}: {row['accuracy']:.1%}", flush=True)
     return [{**(kept.get(keys[one.name]) or {}), "name": one.name} for one in block.specs]
 
 
@@ -152,7 +179,7 @@ def _digests(spec: RunSpec) -> dict[str, str]:
 def time_block(block: Block, prompts: int, seed: int) -> dict[str, Any]:
     """The times of a block's rows by name."""
     pool = ModelPool(embedded_models(ASSETS))
-    questions = exam_questions(prompts, seed, TIMED_SHOTS, FAMILY)
+    questions = exam_questions(prompts, seed, TIMED_SHOTS, TIMED_FAMILY)
     return comparison.time_prompts(pool.load, block.specs, questions)
 
 
@@ -161,8 +188,8 @@ def measure(
 ) -> dict[str, Any]:
     """Measure all times; returns the document of results.json."""
     document: dict[str, Any] = {
-        "environment": run_environment(commit), "command": COMMAND, "problems": args.problems,
-        "seed": args.seed, "tables": [],
+        "environment": run_environment(commit), "command": COMMAND, "seed": args.seed,
+        "tables": [],
     }  # fmt: skip
     for table, of_table in zip(tables, accuracies, strict=True):
         blocks = []
@@ -220,7 +247,7 @@ def clean_commit() -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
     parser = command_parser("tables", __doc__)
-    parser.add_argument("--problems", type=int, default=500, help="exam problems of each row")
+    parser.add_argument("--problems", type=int, help="most exam problems of a family")
     parser.add_argument("--seed", type=int, default=7, help="seed of the problems")
     parser.add_argument("--timed", type=int, default=3, help="long prompts timed for each row")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of the speed tables")
@@ -234,12 +261,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         kept = KeptAccuracy(RESULTS / "accuracy.json")
         accuracies = []
         for table in tables:
-            exam = {
-                "problems": args.problems, "seed": args.seed, "shots": table.shots,
-                "family": FAMILY,
-            }  # fmt: skip
-            block_rows = partial(evaluate_block, table, exam=exam, kept=kept, workers=args.workers)
-            accuracies.append([block_rows(block) for block in table.blocks])
+            work = (kept, args.seed, args.problems, args.workers)
+            accuracies.append([evaluate_block(table, block, *work) for block in table.blocks])
         if not args.accuracy:
             write(measure(tables, accuracies, args, commit))
         kept.drop_unused()

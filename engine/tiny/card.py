@@ -92,34 +92,39 @@ def _exams(files: list[Path], name: str) -> str:
     for file in files:
         try:
             document = json.loads(file.read_text(encoding="utf-8").strip().splitlines()[-1])
-            found = document["rows"] if "rows" in document else list(_rows_of(document, name))
+            found = _rows_of(document, name) if "tables" in document else document["rows"]
+            rows += [_exam_cells(row) for row in found]
         except (ValueError, LookupError, TypeError):
             raise ValueError(f"exams: {file} must end with the output of --json") from None
-        for row in found:
-            spec = row["spec"]
-            rows.append(
-                [
-                    row.get("name") or ", ".join((spec["cache"], spec["unmasker"])),
-                    spec["gen_length"], spec["block_length"], spec.get("eos", ""),
-                    row.get("shots", 0), row["problems"],
-                    f"{row['accuracy']:.1%} ± {row['standard_error']:.1%}",
-                    f"{row['nfe']:.1f}" if "nfe" in row else "",
-                    f"{row['tokens_per_forward']:.2f}" if "tokens_per_forward" in row else "",
-                ]
-            )  # fmt: skip
     head = (
-        "method", "length", "block", "end of text", "worked examples", "problems", "right",
-        "forwards", "tokens a forward",
+        "family", "method", "length", "block", "end of text", "worked examples", "problems",
+        "right", "forwards", "tokens a forward",
     )  # fmt: skip
     return markdown_table(head, rows).rstrip() if rows else "Not evaluated yet."
 
 
+def _exam_cells(row: dict[str, Any]) -> list[str]:
+    spec = row["spec"]
+    return [
+        corpus.families()[row["family"]].label,
+        row.get("name") or ", ".join((spec["cache"], spec["unmasker"])),
+        f"{row['positions']:.0f}" if "positions" in row else str(spec["gen_length"]),
+        str(spec["block_length"]), spec.get("eos", ""), str(row.get("shots", 0)),
+        str(row["problems"]), f"{row['accuracy']:.1%} ± {row['standard_error']:.1%}",
+        f"{row['nfe']:.1f}" if "nfe" in row else "",
+        f"{row['tokens_per_forward']:.2f}" if "tokens_per_forward" in row else "",
+    ]  # fmt: skip
+
+
 def _rows_of(document: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
-    """The rows of a model's tables in the results of `tables`."""
+    """The rows of a model's tables in the results of `tables`, one a family."""
     for table in document["tables"]:
         if table["model"] == name:
             for block in table["blocks"]:
-                yield from ({**row, "shots": table["shots"]} for row in block["rows"])
+                for row in block["rows"]:
+                    known = {"name": row["name"], "spec": row["spec"], "shots": table["shots"]}
+                    for family, found in row["families"].items():
+                        yield known | {"family": family} | found
 
 
 def _phases(phases: list[dict[str, Any]]) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.config.spec import RaceSpec, RunSpec
+from engine.core.tables import DAGGER_NOTE, marked, mean_agreement, percent, problem_counts
 
 Row = Mapping[str, Any]
 KINDS = {"cache": "Caches", "unmasker": "Unmaskers"}
-HEAD = (
-    "Setting", "End of text", "Right", "p", "Same tokens", "Forwards", "To text end",
-    "GFLOPs a position", "Recomputed", "A step", "A run", "Its text",
+SPEED_HEAD = (
+    "Forwards", "To text end", "GFLOPs a position", "Recomputed", "A step", "A run", "Its text",
 )  # fmt: skip
 
 
@@ -96,7 +96,11 @@ def _measured(kind: str, row: Row, results: Row | None) -> dict[str, Any] | None
         found = [one for one in others if row["name"] in _shown_by(kind, one["spec"])]
         if found or row["name"] == base["spec"][kind]:
             rows += [_cells(one, block["eos"]) for one in (base, *found)]
-    return {"head": HEAD, "rows": rows} if rows else None
+    if results is None or not rows:
+        return None
+    first = results["tables"][0]["blocks"][0]["rows"][0]
+    labels = [one["label"] for one in first["families"].values()]
+    return {"head": ("Setting", "End of text", *labels, "Same tokens", *SPEED_HEAD), "rows": rows}
 
 
 def _shown_by(kind: str, spec: Row) -> list[str]:
@@ -107,11 +111,11 @@ def _shown_by(kind: str, spec: Row) -> list[str]:
 
 
 def _cells(row: Row, rule: str) -> list[str]:
-    accuracy = f"{100 * row['accuracy']:.1f} ± {100 * row['standard_error']:.1f} %"
-    cells = [row["name"], rule, accuracy, f"{row['p']:.2g}", f"{row['agreement']:.1%}"]
+    right = [marked(found, percent(found)) for found in row["families"].values()]
+    cells = [row["name"], rule, *right, f"{mean_agreement(row):.1%}"]
     speed = row["speed"]
     if speed is None:
-        return cells + ["–"] * (len(HEAD) - len(cells))
+        return cells + ["–"] * len(SPEED_HEAD)
     ratios = (speed[name] for name in ("step_ratio", "speed_up", "text_speed_up"))
     return [
         *cells,
@@ -138,9 +142,9 @@ def _note(results: Row | None) -> str:
         else ""
     )
     return (
-        f"{first['problems']} held-out problems of this repository's corpus, the same for every "
-        f"row, on {spec['model']}; answers of {spec['gen_length']} tokens in blocks of "
-        f"{spec['block_length']}. p is from McNemar's exact test against plain decoding by the "
-        f"same end-of-text rule. {timed}{where['date']}, {where['device_name']}, "
+        f"Share of held-out problems of this repository's corpus that {spec['model']} answers "
+        f"right, {problem_counts(first)}, the same for every row, in blocks of "
+        f"{spec['block_length']}. {DAGGER_NOTE} The first row is plain decoding by the same "
+        f"end-of-text rule. {timed}{where['date']}, {where['device_name']}, "
         f"{where['threads']} thread, torch {where['torch']}."
     )

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 
 import pytest
 
@@ -10,6 +11,7 @@ from engine.config.spec import RunSpec
 from engine.core.tables import README, RESULTS_README, section_marks
 from engine.evaluate import results_text, tables
 from engine.evaluate.tables import check_one_environment, read_settings
+from engine.tiny.corpus import families
 from tests.support.micro import ROOT
 
 RESULTS = ROOT / "assets" / "results"
@@ -23,12 +25,14 @@ FILL_SAFE = [{"name": "plain decoding"}, {"name": "guided", "unmasker": "guided"
 SETTINGS = [
     {
         "name": "tiny-llada", "model": "tiny-llada", "shots": 0, "timed": True,
+        "families": {"short_problems": 9, "balance": 1},
         "blocks": [
             {"eos": "official", "rows": OFFICIAL}, {"eos": "fill_safe", "rows": FILL_SAFE},
         ],
     },
     {
         "name": "after an example", "model": "tiny-llada", "shots": 1, "timed": False,
+        "families": {"short_problems": 9},
         "blocks": [{"eos": "official", "rows": OFFICIAL[1:]}],
     },
 ]  # fmt: skip
@@ -73,7 +77,11 @@ def test_one_command_writes_every_table(folder, capsys):
     assert [block["eos"] for block in blocks] == ["official", "fill_safe", "official"]
     for block in blocks:
         assert {row["spec"]["eos"] for row in block["rows"]} == {block["eos"]}
-        assert not {"tokens_per_s", "ms_per_problem", "nfe"} & set(block["rows"][0])
+        for found in block["rows"][0]["families"].values():
+            assert not {"tokens_per_s", "ms_per_problem", "nfe"} & set(found)
+            assert found["problems"] == 1
+    assert list(blocks[0]["rows"][0]["families"]) == ["short_problems", "balance"]
+    assert list(blocks[2]["rows"][0]["families"]) == ["short_problems"]
     plain, guided = blocks[1]["rows"]
     assert guided["speed"]["speed_up"] > 0
     stopped, whole = plain["speed"], blocks[0]["rows"][0]["speed"]
@@ -84,12 +92,13 @@ def test_one_command_writes_every_table(folder, capsys):
     written = (folder / RESULTS_README).read_text("utf-8")
     assert written.count("End of text: `") == 3
     assert "| guided " in written
+    assert re.search(r"\| method +\| Short word problems \| Running balance \| same", written)
     assert "c" * 12 in written
     assert "| `fill_safe` " in (folder / README).read_text("utf-8")
     assert "threshold 0.9: " in capsys.readouterr().out
 
     kept = json.loads((folder / "accuracy.json").read_text("utf-8"))
-    assert len(kept) == 7
+    assert len(kept) == 2 * 5 + 2
     tables.main(["--problems", "1", "--accuracy"])
     assert "threshold 0.9: " not in capsys.readouterr().out, "nothing is evaluated again"
     assert json.loads((folder / "accuracy.json").read_text("utf-8")) == kept
@@ -144,8 +153,21 @@ def test_parts_of_two_environments_are_refused(key, place, named):
         check_one_environment(document_of(*found))
 
 
-def row(name, accuracy, p):
-    return {"name": name, "accuracy": accuracy, "standard_error": 0.01, "p": p}
+def row(name, accuracy, p, **others):
+    """A row of one family, or of more by name: pairs of accuracy and p."""
+    found = {"short_problems": (accuracy, p), **others}
+    return {
+        "name": name,
+        "families": {
+            family: {
+                "label": families()[family].label,
+                "accuracy": right,
+                "standard_error": 0.01,
+                "p": chance,
+            }
+            for family, (right, chance) in found.items()
+        },
+    }
 
 
 def test_significant_differences_are_named_with_their_sign():
@@ -158,6 +180,14 @@ def test_significant_differences_are_named_with_their_sign():
     quiet = results_text._significance("m", "official", [rows[0], rows[2], rows[2]])
     assert "No significant difference" in quiet
     assert "less accurate" not in quiet
+
+
+def test_a_difference_names_its_family():
+    rows = [row("plain", 0.9, 1, balance=(0.8, 1)), row("fast", 0.91, 0.5, balance=(0.7, 0.01))]
+    text = results_text._significance("m", "official", rows)
+    assert "solves 90.0 ± 1.0 % of short word problems, 80.0 ± 1.0 % of running balance." in text
+    assert "less accurate (p < 0.05): fast in running balance (-10.0 points, p = 0.01)." in text
+    assert "do not differ" not in text
 
 
 def test_recording_costs_are_those_of_the_rows():
@@ -188,7 +218,8 @@ def test_the_saved_results_have_every_row_of_the_settings(saved):
             assert [one["name"] for one in block["rows"]] == [one.name for one in wanted.specs]
             for found, one in zip(block["rows"], wanted.specs, strict=True):
                 assert RunSpec.from_dict(found["spec"]) == one.spec
-                assert found["problems"] == saved["problems"] == 500
+                counts = {name: one["problems"] for name, one in found["families"].items()}
+                assert counts == given.families
                 assert bool(found["speed"]) == given.timed
     timed = {(one["group"], one["name"]) for one in saved["speed"]["rows"]}
     assert timed == {(one.group, one.name) for one in suite.cpu_suite("cpu")}
@@ -224,7 +255,7 @@ def test_the_sections_and_sentences_are_those_of_the_saved_results(saved):
 def test_a_sentence_changes_with_its_table(saved):
     other = copy.deepcopy(saved)
     for one in other["tables"][0]["blocks"][0]["rows"]:
-        one["p"] = 0.9
+        one["families"]["short_problems"]["p"] = 0.9
     before, after = results_text.findings(saved), results_text.findings(other)
     assert "Significantly less accurate" in before[0]
     assert "No significant difference" in after[0]
@@ -237,10 +268,11 @@ def test_the_cards_of_the_models_have_the_saved_accuracies(saved):
         rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in card.splitlines()]
         for block in table["blocks"]:
             for one in block["rows"]:
-                right = f"{one['accuracy']:.1%} ± {one['standard_error']:.1%}"
-                spec, shots = one["spec"], str(table["shots"])
-                sizes = [str(spec["gen_length"]), str(spec["block_length"]), block["eos"]]
-                cells = [one["name"], *sizes, shots, str(one["problems"]), right]
-                assert cells in [row[:7] for row in rows], cells
-                found += 1
+                for family, had in one["families"].items():
+                    cells = [families()[family].label, one["name"], f"{had['positions']:.0f}"]
+                    cells += [str(one["spec"]["block_length"]), block["eos"], str(table["shots"])]
+                    right = f"{had['accuracy']:.1%} ± {had['standard_error']:.1%}"
+                    cells += [str(had["problems"]), right]
+                    assert cells in [row[:8] for row in rows], cells
+                    found += 1
     assert found > 40

@@ -123,10 +123,11 @@ def test_a_shifted_state_is_predicted_by_the_row_before():
 def test_a_card_shows_the_tables_of_its_model(tmp_path):
     folder = ROOT / "assets" / "models" / "tiny-llada"
     (tmp_path / "training.json").write_text((folder / "training.json").read_text())
+    found = {"problems": 9, "accuracy": 0.5, "standard_error": 0.1, "positions": 48.0}
     row = {
-        "spec": {"gen_length": 64, "block_length": 32, "eos": "fill_safe"}, "problems": 9,
-        "accuracy": 0.5, "standard_error": 0.1, "nfe": 30.0, "tokens_per_forward": 1,
-    }  # fmt: skip
+        "spec": {"gen_length": 64, "block_length": 32, "eos": "fill_safe"},
+        "families": {"balance": found},
+    }
     tables = [
         {"model": model, "shots": 4, "blocks": [{"rows": [row | {"name": f"of {model}"}]}]}
         for model in ("tiny-llada", "tiny-dream")
@@ -135,9 +136,9 @@ def test_a_card_shows_the_tables_of_its_model(tmp_path):
     exams = str(tmp_path / "results.json")
     train("card", "--folder", str(tmp_path), "--family", "llada", "--exams", exams)
     lines = (tmp_path / "README.md").read_text("utf-8").splitlines()
-    (line,) = (line for line in lines if line.startswith("| of "))
+    (line,) = (line for line in lines if "| of " in line)
     cells = [cell.strip() for cell in line.split("|")[1:-1]]
-    assert cells[:6] == ["of tiny-llada", "64", "32", "fill_safe", "4", "9"]
+    assert cells[:7] == ["Running balance", "of tiny-llada", "48", "32", "fill_safe", "4", "9"]
 
 
 @pytest.mark.parametrize("text", ["", "no JSON\n", "[]\n"])
