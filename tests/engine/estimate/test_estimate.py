@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from engine.config.spec import RunSpec
+from engine.estimate import machine_rates
 from engine.estimate.assumptions import Assumptions, complete
 from engine.estimate.devices import GPUS, DeviceRates, step_seconds, total_bytes
 from engine.estimate.estimate import Target, estimate, known_device, known_model, simulate
@@ -150,3 +151,17 @@ def test_the_nearest_figure_has_the_methods_conditions():
     dream = nearest_figure(spec, "Dream-org/Dream-v0-Base-7B", "RTX 4090")
     assert "Dream-7B-Base" in dream.figure.conditions
     assert "→" in nearest_figure(SPEC, LLADA, "RTX 4090").figure.figure
+
+
+def test_a_busy_machine_never_seems_to_have_layers_without_time(monkeypatch):
+    """Three layers are measured no slower than one: all of a step's time is the layers'."""
+    measured = []
+
+    def no_slower_with_more_layers(layers, *_):
+        measured.append(layers)
+        return 0.03 / layers
+
+    monkeypatch.setattr(machine_rates, "_step_seconds", no_slower_with_more_layers)
+    seconds = machine_rates._layer_seconds((64, 64, 1), torch.float32, torch.device("cpu"))
+    assert seconds == pytest.approx(0.01 / 3)
+    assert measured == [1, 3] * machine_rates.ATTEMPTS
