@@ -26,7 +26,7 @@ from engine.config.spec import RunSpec
 from engine.core.command_line import table_command
 from engine.core.method_docs import MethodDoc, read_method_docs
 from engine.core.tables import README, markdown_table
-from engine.unmask.base import Unmasker
+from engine.unmask.base import DecodingRule, Unmasker
 from engine.unmask.proposals import SCORE_ALIASES
 
 T = TypeVar("T")
@@ -39,12 +39,18 @@ def policies() -> dict[str, type[CachePolicy]]:
 
 
 @cache
+def decoding_rules() -> dict[str, type[DecodingRule]]:
+    """Every unmasker, and autoregressive decoding, by the name that a spec's `unmasker` has."""
+    return plugins(engine.unmask.methods, DecodingRule)
+
+
+@cache
 def unmaskers() -> dict[str, type[Unmasker]]:
     """Every unmasker of engine.unmask.methods by name."""
     return plugins(engine.unmask.methods, Unmasker)  # type: ignore[type-abstract]
 
 
-def method_doc(cls: type[CachePolicy] | type[Unmasker]) -> MethodDoc:
+def method_doc(cls: type[CachePolicy] | type[DecodingRule]) -> MethodDoc:
     """The section of a method in the Markdown file beside its module; empty if there is none.
 
     Raises ValueError if the file cannot be read.
@@ -62,15 +68,29 @@ def make_policy(spec: RunSpec) -> CachePolicy:
     policy = _make(policies(), window, "cache", spec)
     if plus:
         policy = Stack(policy, _make(policies(), reuse, "cache", spec))
-    unmasker = make_unmasker(spec)
-    policy.check(spec.block_length, unmasker.has_planned_order)
-    unmasker.check(policy, spec.block_length, spec.eos_suppress)
+    rule = make_rule(spec)
+    policy.check(spec.block_length, rule.has_planned_order)
+    rule.check(policy, spec)
     return policy
 
 
+def make_rule(spec: RunSpec) -> DecodingRule:
+    """A new unmasker of a spec, or its autoregressive decoding; see `make_unmasker`."""
+    return _make(decoding_rules(), spec.unmasker, "unmasker", spec)
+
+
 def make_unmasker(spec: RunSpec) -> Unmasker:
-    """A new unmasker of a spec; ValueError names `unmasker`, or the knob."""
-    return _make(unmaskers(), spec.unmasker, "unmasker", spec)
+    """A new unmasker of a spec.
+
+    Raises ValueError naming `unmasker` if it is unknown or autoregressive, or the knob.
+    """
+    rule = make_rule(spec)
+    if not isinstance(rule, Unmasker):
+        raise ValueError(
+            f"unmasker: {spec.unmasker} has no denoising steps, so this does not apply to it; "
+            "choose another unmasker"
+        )
+    return rule
 
 
 def derive_plan(spec: RunSpec) -> tuple[DerivedPlan, bool]:
@@ -78,21 +98,21 @@ def derive_plan(spec: RunSpec) -> tuple[DerivedPlan, bool]:
 
     Raises ValueError that names the method, the knob or the field that makes the run impossible.
     """
-    unmasker = make_unmasker(spec)
+    rule = make_rule(spec)
     make_policy(spec)
     check_knobs(spec)
-    plan = derive(spec, unmasker.scheduled, unmasker.planned_counts, unmasker.guided)
-    return plan, unmasker.scheduled
+    plan = derive(spec, rule.scheduled, rule.planned_counts, rule.guided)
+    return plan, rule.scheduled
 
 
 def with_end_of_text_rules(specs: Sequence[RunSpec]) -> list[RunSpec]:
     """Runs that are compared, with the end-of-text rule by which each runs in its `eos`.
 
     Specs of the same `eos` keep a common rule: if an unmasker changes the rule of one of them
-    (Unmasker.end_of_text_rule), all get the changed one. Specs that differ in `eos` each get
+    (DecodingRule.end_of_text_rule), all get the changed one. Specs that differ in `eos` each get
     their own. Raises ValueError naming `unmasker` or a knob.
     """
-    rules = [make_unmasker(spec).end_of_text_rule(spec.eos) for spec in specs]
+    rules = [make_rule(spec).end_of_text_rule(spec.eos) for spec in specs]
     if len({spec.eos for spec in specs}) == 1:
         changed = [rule for rule in rules if rule != specs[0].eos]
         rules = [changed[0]] * len(specs) if changed else rules
@@ -112,13 +132,16 @@ def check_knobs(spec: RunSpec) -> None:
 def describe() -> dict[str, list[dict[str, Any]]]:
     """Unmaskers, caches and the fields of a spec as plain data.
 
-    Each method has its name, title, paper, summary, description, published figures and knobs, and
-    a cache the reasons of its decisions (engine.core.reasons).
+    Each method has its name, title, paper, summary, description, published figures and knobs, an
+    unmasker whether it `denoises` (autoregressive decoding does not), and a cache the reasons of
+    its decisions (engine.core.reasons).
     """
-    rules = unmaskers().values()
+    rules = decoding_rules().values()
     return {
         "unmaskers": [
-            _described(c) | {"scheduled": c.scheduled, "guided": c.guided} for c in rules
+            _described(c)
+            | {"scheduled": c.scheduled, "guided": c.guided, "denoises": issubclass(c, Unmasker)}
+            for c in rules
         ],
         "caches": [
             _described(c)
@@ -129,7 +152,7 @@ def describe() -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def _described(cls: type[CachePolicy] | type[Unmasker]) -> dict[str, Any]:
+def _described(cls: type[CachePolicy] | type[DecodingRule]) -> dict[str, Any]:
     """A method as plain data; `account` and `where` are older names of description and source."""
     row: dict[str, Any] = {n: getattr(cls, n) for n in ("name", "title", "paper", "summary")}
     doc = method_doc(cls)

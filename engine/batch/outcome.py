@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from engine.config.answers import final_number, is_right
@@ -16,7 +16,8 @@ FAILED = ("failed", "memory")
 class Outcome:
     """A finished run.
 
-    `ids` are the answer's tokens before the first end of text and `text` says the same; `right`
+    `ids` are the answer's tokens before the first end of text, of a `vocabulary`
+    (Tokenizer.vocabulary), and `text` says the same; `right`
     and `number` are None if there is no known answer or no number. `forwards` and `ms` are those
     of the whole run, `text_forwards` and `text_ms` those until the text was complete. `recomputed`
     is the mean share of rows of a step. `reason` is one of `engine.core.events.REASONS`, and
@@ -27,6 +28,7 @@ class Outcome:
     message: str = ""
     text: str = ""
     ids: tuple[int, ...] = ()
+    vocabulary: str = ""
     number: int | None = None
     right: bool | None = None
     forwards: int = 0
@@ -61,6 +63,7 @@ class OutcomeBuilder:
     def __init__(self, answer: str | None) -> None:
         self._answer = answer
         self._stops: frozenset[int] = frozenset()
+        self._vocabulary = ""
         self._start = 0
         self._end: RunFinished | None = None
 
@@ -68,6 +71,7 @@ class OutcomeBuilder:
         """Append the next event of the run."""
         if isinstance(event, RunStarted):
             self._stops = frozenset(event.model["stop_ids"])
+            self._vocabulary = str(event.model["vocabulary"])
             self._start = int(event.prompt_mask[0].sum())
         elif isinstance(event, RunFinished):
             self._end = event
@@ -78,7 +82,8 @@ class OutcomeBuilder:
             return Outcome("failed", "the run gave no end")
         if self._end.reason in FAILED or not self._end.texts:
             return Outcome(self._end.reason, self._end.message)
-        return _outcome(self._end, self._start, self._stops, self._answer)
+        found = _outcome(self._end, self._start, self._stops, self._answer)
+        return replace(found, vocabulary=self._vocabulary)
 
 
 def outcome_of(events: Iterable[Event], answer: str | None) -> Outcome:

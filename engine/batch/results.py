@@ -37,9 +37,10 @@ class BatchResults:
 
         - `name`, `spec`, `runs`, `failed`: numbers of runs that were done and that failed;
         - `pairs`: runs whose prompt was also done with the first setting; over them `agreement`
-          (share of equal tokens before the end: mean, `interval` of the mean and `quantiles`),
-          `same_answer` (share with the same final number, or text if neither has a number), and
-          `speed_up` and `text_speed_up`, medians of the ratios of their times;
+          (share of equal tokens before the end, of those with the same vocabulary: mean, `interval`
+          of the mean and `quantiles`), `same_answer` (share with the same final number, or text if
+          neither has a number), and `speed_up` and `text_speed_up`, medians of the ratios of their
+          times;
         - over pairs with a known answer: `gained`, `lost` and McNemar's `p`;
         - `known`, `right`: runs with a known answer, and those of them that are right;
         - means over the runs: `forwards`, `text_forwards`, `tokens`, `recomputed`, `gflops`, `ms`;
@@ -67,8 +68,8 @@ class BatchResults:
         if own is None:
             return None
         row = own.to_dict() | {"tokens": own.tokens, "agreement": None}
-        del row["ids"]
-        if _done(own) and first is not None and _done(first):
+        del row["ids"], row["vocabulary"]
+        if _done(own) and first is not None and _done(first) and _comparable(first, own):
             row["agreement"] = agreement(first.ids, own.ids)
         return row
 
@@ -105,7 +106,7 @@ def _means(runs: Sequence[Outcome]) -> dict[str, float | None]:
 
 def _paired(pairs: Sequence[Pair]) -> dict[str, Any]:
     """What pairs of runs on the same prompts say."""
-    same = [agreement(a.ids, b.ids) for a, b in pairs]
+    same = [agreement(a.ids, b.ids) for a, b in pairs if _comparable(a, b)]
     judged = [(a.right, b.right) for a, b in pairs if None not in (a.right, b.right)]
     gained = sum(bool(b and not a) for a, b in judged)
     lost = sum(bool(a and not b) for a, b in judged)
@@ -125,10 +126,18 @@ def _paired(pairs: Sequence[Pair]) -> dict[str, Any]:
 
 
 def same_answer(a: Outcome, b: Outcome) -> bool:
-    """Whether two runs end with the same number, or have the same tokens if neither has one."""
+    """Whether two runs end with the same number, or have the same tokens if neither has one.
+
+    Of two vocabularies the texts are compared.
+    """
     if a.number is None and b.number is None:
-        return a.ids == b.ids
+        return a.ids == b.ids if _comparable(a, b) else a.text == b.text
     return a.number == b.number
+
+
+def _comparable(a: Outcome, b: Outcome) -> bool:
+    """Whether equal ids mean equal tokens."""
+    return a.vocabulary == b.vocabulary
 
 
 def _ratio(times: Sequence[tuple[float, float]]) -> float | None:

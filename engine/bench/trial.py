@@ -23,9 +23,10 @@ from engine.core.events import RunFinished, StepEvent
 from engine.generate.job import Job
 from engine.generate.loop import Denoiser, denoise
 from engine.generate.step_state import PendingStep
+from engine.guider.model import Guider
 from engine.models.linear import without_row_padding
 from engine.record import make_recorder
-from engine.serve.lane import Lane, LoadedModel, make_job
+from engine.serve.lane import LoadedModel, make_job, make_lane
 
 T = TypeVar("T")
 
@@ -193,9 +194,9 @@ def run_trials(
     return trials, {name: found[name] for name in rates}
 
 
-def run_once(model: LoadedModel, spec: RunSpec) -> RunFinished:
+def run_once(model: LoadedModel | Guider, spec: RunSpec) -> RunFinished:
     """Run a spec from its first canvas to its end."""
-    lane = Lane(model, spec)
+    lane = make_lane(model, spec)
     lane.start()
     while not isinstance(event := lane.advance(), RunFinished):
         pass

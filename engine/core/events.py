@@ -48,10 +48,12 @@ class RunStarted:
 
     `canvas` [B, T] int32 ids; a branch's canvas includes the tokens committed before its start.
     `prompt_mask`, `fixed_mask` and `pad_mask` [B, T] bool mark the prompt, given answer tokens and
-    real (not padding) positions; `spec` is RunSpec.to_dict, `model` ModelInfo.to_dict,
-    `environment` that of environment.describe; `pieces` maps every id shown to its bytes; `facts`
-    is CachePolicy.facts; `guider` is Guider.describe (name, shared vocabulary or not, prompt
-    `shared` or `own_template`, vocab_size, layers, parameters, digest), empty without a guider.
+    real (not padding) positions; `spec` is RunSpec.to_dict; `model` is ModelInfo.to_dict of the
+    model that decodes, with its `name` and the digest of its `vocabulary` (Tokenizer.vocabulary);
+    `environment` is that of environment.describe; `pieces` maps every id shown to its bytes;
+    `facts` is CachePolicy.facts; `guider` is Guider.describe (name, shared vocabulary or not,
+    prompt `shared` or `own_template`, vocab_size, layers, parameters, digest), empty without a
+    guider.
     """
 
     spec: Mapping[str, Any]

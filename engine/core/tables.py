@@ -47,9 +47,13 @@ def marked(found: Mapping[str, Any], text: str) -> str:
     return f"{text} {DAGGER}" if found["p"] < SIGNIFICANT else text
 
 
-def mean_agreement(row: Mapping[str, Any]) -> float:
-    """The share of tokens that equal those of the first row, mean over the families."""
-    return fmean(found["agreement"] for found in row["families"].values())
+def mean_agreement(row: Mapping[str, Any]) -> str:
+    """The share of tokens that equal those of the first row, mean over the families.
+
+    Empty if the row has another vocabulary.
+    """
+    shares = [found["agreement"] for found in row["families"].values()]
+    return "" if None in shares else f"{fmean(shares):.1%}"
 
 
 def problem_counts(row: Mapping[str, Any]) -> str:

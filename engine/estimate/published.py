@@ -10,7 +10,7 @@ from engine.cache.base import CachePolicy
 from engine.catalog import make_policy, make_unmasker, method_doc, policies, unmaskers
 from engine.config.spec import RunSpec
 from engine.core.method_docs import PublishedFigure
-from engine.unmask.base import Unmasker
+from engine.unmask.base import DecodingRule
 
 SPEED = re.compile(r"tokens/s|TFLOPs|FLOPs|times as fast|speed|seconds|\bs\b")
 
@@ -44,7 +44,7 @@ def _figures(spec: RunSpec) -> Iterator[tuple[str, PublishedFigure]]:
 
     Plain decoding has those of all caches that state a figure without the cache, `a → b`.
     """
-    chosen: list[type[CachePolicy] | type[Unmasker]] = [
+    chosen: list[type[CachePolicy] | type[DecodingRule]] = [
         policies()[name] for name in spec.cache.split("+") if name != "none"
     ]
     plain = not chosen and make_unmasker(spec).scheduled

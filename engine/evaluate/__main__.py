@@ -38,6 +38,7 @@ from engine.core.files import ASSETS
 from engine.core.tables import DAGGER_NOTE
 from engine.evaluate import comparison
 from engine.evaluate.exam import evaluate, summarise
+from engine.guider.model import Guider
 from engine.models.loading.families import named_checkpoints
 from engine.serve import environment
 from engine.serve.lane import LoadedModel
@@ -80,12 +81,12 @@ def _compare(
     base = spec_from_flags(args)
     specs = comparison.check_rules(read_specs(args.specs, base))
     pool = ModelPool(folders)
-    digest = pool.load(base).digest
+    digest = pool.load_to_run(base).digest
     questions = exam_questions(args.problems, base.seed, args.shots, args.family)
     load, work = partial(_load, folders), (args.batch, args.workers, not args.gen_length)
     rows = list(comparison.compare(load, specs, questions, *work))
     long_prompts = exam_questions(args.timed, base.seed, args.timed_shots, args.family)
-    speed = comparison.time_prompts(pool.load, specs, long_prompts)
+    speed = comparison.time_prompts(pool.load_to_run, specs, long_prompts)
     document = {
         "environment": environment.describe(base, digest),
         "command": shlex.join(["python", "-m", "engine", "evaluate", *given]),
@@ -118,8 +119,8 @@ def _text(document: dict[str, Any], spec: RunSpec, args: argparse.Namespace) -> 
     )
 
 
-def _load(folders: Mapping[str, Path], spec: RunSpec) -> LoadedModel:
-    return ModelPool(folders).load(spec)
+def _load(folders: Mapping[str, Path], spec: RunSpec) -> LoadedModel | Guider:
+    return ModelPool(folders).load_to_run(spec)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,68 +1,89 @@
 """Evaluate an autoregressive model on the exam of the embedded corpus, with greedy decoding.
 
     python -m engine causal-exam --folder assets/models/tiny-qwen2 --problems 300 --json
+    python -m engine causal-exam --folder assets/models/tiny-qwen2 --problems 20 --generate
 
 Problems, prompts and scoring are those of `python -m engine evaluate`; so is the row it prints.
+--generate decodes each problem with `generate` of transformers as well, in turn, and says how many
+answers are equal token for token and how the times compare.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM
 
+from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser
-from engine.evaluate.exam import accuracy_row
-from engine.models.tokenizer import Tokenizer
+from engine.evaluate.exam import Questions, evaluate, summarise
+from engine.guider.model import Guider, load_guider
+from engine.models.loading.checkpoint import CheckpointError
+from engine.serve.lane import prompt_ids
 from engine.tiny import corpus
 
 LENGTH = 128  # most tokens of an answer
 
 
-def generate_greedy(
-    model: Any, tokenizer: Tokenizer, prompts: list[str], pad: int
-) -> list[list[int]]:
-    """Greedy answers to chat prompts in one batch, as ids up to and with the stop token."""
-    encoded = [tokenizer.encode_prompt(prompt) for prompt in prompts]
-    width = max(map(len, encoded))
-    ids = torch.tensor([[pad] * (width - len(one)) + one for one in encoded])
-    attended = torch.tensor([[0] * (width - len(one)) + [1] * len(one) for one in encoded])
-    with torch.no_grad():
-        out = model.generate(
-            ids, attention_mask=attended, max_new_tokens=LENGTH, do_sample=False,
-            eos_token_id=list(tokenizer.stop_ids), pad_token_id=pad,
+def exam_spec(folder: Path) -> RunSpec:
+    """Greedy autoregressive decoding of at most LENGTH tokens by the model in a folder."""
+    return RunSpec.from_dict(
+        {
+            "gen_length": LENGTH, "block_length": LENGTH, "steps": LENGTH, "eos": "fill_safe",
+            "unmasker": "autoregressive", "autoregressive.model": str(folder),
+        }
+    )  # fmt: skip
+
+
+def generate_greedy(model: Guider, prompt: list[int]) -> list[int]:
+    """The greedy answer of transformers to a prompt, before the first end of text."""
+    with torch.inference_mode():
+        ids = torch.tensor([prompt], device=model.model.device)
+        out = model.model.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=LENGTH, do_sample=False,
+            eos_token_id=list(model.stop_ids), pad_token_id=model.stop_ids[0],
         )  # fmt: skip
-    return [_until_stop(answer, tokenizer.stop_ids) for answer in out[:, width:].tolist()]
+    answer: list[int] = out[0, len(prompt) :].tolist()
+    end = next((i for i, token in enumerate(answer) if token in model.stop_ids), len(answer))
+    return answer[:end]
 
 
-def _until_stop(ids: list[int], stops: tuple[int, ...]) -> list[int]:
-    end = next((i + 1 for i, token in enumerate(ids) if token in stops), len(ids))
-    return ids[:end]
+def compare_with_generate(model: Guider, spec: RunSpec, questions: Questions) -> dict[str, Any]:
+    """Decode each problem here and by transformers, in turn, after a first problem untimed.
+
+    Returns `equal`, the number of answers that are equal token for token, of `compared`, and
+    `speed_up`, the median time of generate over the one of this engine.
+    """
+    equal, ratios = 0, []
+    for index, question in enumerate([questions[0], *questions]):
+        prompt = prompt_ids(RunSpec(prompt=question[1]), model.tokenizer)
+        (own,) = evaluate(model, spec, [question], fit=False)
+        begun = time.perf_counter()
+        answer = generate_greedy(model, prompt)
+        taken = (time.perf_counter() - begun) * 1e3
+        if index:
+            equal += own.ids == tuple(answer)
+            ratios.append(taken / own.ms)
+    return {"equal": equal, "compared": len(questions), "speed_up": median(ratios)}
 
 
 def evaluate_causal(
-    folder: Path, problems: int, seed: int, shots: int, batch: int, family: str
+    folder: Path, problems: int, seed: int, shots: int, family: str, generate: bool = False
 ) -> dict[str, Any]:
-    """Accuracy of the model in a folder, as a row of `python -m engine evaluate`."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    tokenizer, pad = Tokenizer(folder), model.config.pad_token_id
-    correct = forwards = 0
-    questions = corpus.exam_questions(problems, seed, shots, family)
-    for start in range(0, problems, batch):
-        group = questions[start : start + batch]
-        answers = generate_greedy(model, tokenizer, [text for _, text in group], pad)
-        forwards += sum(map(len, answers))
-        pairs = zip(group, answers, strict=True)
-        correct += sum(corpus.correct(tokenizer.decode(ids), one) for (one, _), ids in pairs)
-    spec = {"gen_length": LENGTH, "block_length": 1}
-    named = {"name": "greedy", "spec": spec, "shots": shots, "family": family}
-    return named | accuracy_row(correct, problems) | {
-        "nfe": forwards / problems, "tokens_per_forward": 1.0,
-    }  # fmt: skip
+    """The model in a folder as a row of `python -m engine evaluate`.
+
+    `generate` adds what `compare_with_generate` finds. Raises CheckpointError naming a file.
+    """
+    model = load_guider(folder.name, folder, torch.float32, torch.device("cpu"))
+    spec, questions = exam_spec(folder), corpus.exam_questions(problems, seed, shots, family)
+    row = summarise(spec, evaluate(model, spec, questions, fit=False))
+    row |= {"name": "greedy", "shots": shots, "family": family}
+    return row | (compare_with_generate(model, spec, questions) if generate else {})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -76,13 +97,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help="family of the problems",
     )  # fmt: skip
     parser.add_argument("--shots", type=int, default=0, help="worked examples before each problem")
-    parser.add_argument("--batch", type=int, default=20, help="problems answered in one batch")
+    parser.add_argument("--generate", action="store_true", help="compare with transformers")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    row = evaluate_causal(
-        args.folder, args.problems, args.seed, args.shots, args.batch, args.family
-    )
+    try:
+        row = evaluate_causal(
+            args.folder, args.problems, args.seed, args.shots, args.family, args.generate
+        )
+    except CheckpointError as error:
+        raise SystemExit(f"error: {error}") from None
     print(f"{args.folder.name}: {row['accuracy']:.1%} of {args.problems} correct")
+    if args.generate:
+        print(
+            f"{row['equal']} of {row['compared']} answers equal those of generate, which takes "
+            f"{row['speed_up']:.2f}x the time"
+        )
     if args.json:
         print(json.dumps({"rows": [row]}))

@@ -20,11 +20,12 @@ from engine.core.events import RunFinished
 from engine.core.tables import markdown_table, marked, mean_agreement, percent
 from engine.evaluate.exam import ExamResult, Questions, evaluate, resized, summarise
 from engine.evaluate.kept_accuracy import ANSWERS
-from engine.serve.lane import Lane, LoadedModel
+from engine.guider.model import Guider
+from engine.serve.lane import LoadedModel, make_lane
 from engine.tiny.corpus import families
 
 TIMED_LENGTH = 128
-Load = Callable[[RunSpec], LoadedModel]
+Load = Callable[[RunSpec], LoadedModel | Guider]
 SPEED_HEAD = (
     "forwards", "to text end", "GFLOPs a position", "recomputed", "cache", "ms a step", "a step",
     "a run", "its text", "tokens/s",
@@ -85,7 +86,9 @@ def _paired(baseline: list[ExamResult], results: list[ExamResult]) -> dict[str, 
     pairs = list(zip(baseline, results, strict=True))
     gained = sum(b.correct and not a.correct for a, b in pairs)
     lost = sum(a.correct and not b.correct for a, b in pairs)
-    same = sum(agreement(a.ids, b.ids) for a, b in pairs) / len(pairs)
+    same: float | None = None
+    if all(a.vocabulary == b.vocabulary for a, b in pairs):
+        same = sum(agreement(a.ids, b.ids) for a, b in pairs) / len(pairs)
     return {"gained": gained, "lost": lost, "p": mcnemar(gained, lost), "agreement": same}
 
 
@@ -98,13 +101,13 @@ def time_prompts(
     right after the other. A few warm-up steps of every spec come first.
     """
     runs: dict[str, list[RunFinished]] = {one.name: [] for one in specs}
-    models: dict[str, LoadedModel] = {}
+    models: dict[str, LoadedModel | Guider] = {}
     for index, (_, prompt) in enumerate(questions):
         for one in specs:
             spec = resized(one.spec, prompt, TIMED_LENGTH)
             if index == 0:
                 models[one.name] = load(spec)
-                Lane(models[one.name], spec).warm_up()
+                make_lane(models[one.name], spec).warm_up()
             runs[one.name].append(run_once(models[one.name], spec))
     baseline = [dict(event.metrics) for event in runs[specs[0].name]]
     return {
@@ -163,7 +166,7 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _accuracy_cells(row: Mapping[str, Any]) -> list[str]:
     right = [marked(found, percent(found)) for found in row["families"].values()]
-    return [row["name"], *right, f"{mean_agreement(row):.1%}"]
+    return [row["name"], *right, mean_agreement(row)]
 
 
 def _speed_cells(row: Mapping[str, Any]) -> list[str]:

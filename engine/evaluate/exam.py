@@ -12,10 +12,13 @@ import numpy as np
 
 from engine.config.answers import fitting_length
 from engine.config.spec import RunSpec
+from engine.generate.autoregressive import AutoregressiveDecoder
 from engine.generate.end_of_text import text_length
 from engine.generate.job import split
 from engine.generate.loop import Denoiser, denoise
-from engine.serve.lane import LoadedModel, make_job
+from engine.guider.model import Guider
+from engine.models.tokenizer import Tokenizer
+from engine.serve.lane import LoadedModel, make_job, prompt_ids
 from engine.tiny import corpus
 from engine.tiny.family import Problem, count_pieces
 from engine.trace.metrics import Tally
@@ -27,9 +30,9 @@ Questions = list[tuple[Problem, str]]
 class ExamResult:
     """A decoded problem, and its share of the costs of its batch.
 
-    `ids` are the tokens before the first end of text, `nfe` counts steps, `text_nfe` those until
-    the last of `ids` was committed, `positions` all that were decoded, `ms` is engine time,
-    `recomputed` the mean share of rows computed in a step.
+    `ids` are the tokens before the first end of text, of a `vocabulary` (Tokenizer.vocabulary),
+    `nfe` counts steps, `text_nfe` those until the last of `ids` was committed, `positions` all that
+    were decoded, `ms` is engine time, `recomputed` the mean share of rows computed in a step.
     """
 
     text: str
@@ -37,6 +40,7 @@ class ExamResult:
     nfe: int
     text_nfe: int
     ids: tuple[int, ...]
+    vocabulary: str
     positions: int
     ms: float
     gflops: float
@@ -57,13 +61,17 @@ def fitted(spec: RunSpec, one: Problem, prompt: str) -> RunSpec:
 
 
 def evaluate(
-    model: LoadedModel, spec: RunSpec, questions: Questions, batch: int = 1, fit: bool = True
+    model: LoadedModel | Guider,
+    spec: RunSpec,
+    questions: Questions,
+    batch: int = 1,
+    fit: bool = True,
 ) -> list[ExamResult]:
     """Decode every problem, in answers of a fitting length (`fitted`) or of the spec's own.
 
     A batch has problems of one answer length, and its costs are divided evenly among them. Its
     sequences wait for each other at the end of a block, so `nfe`, `text_nfe` and the costs are
-    those of a problem alone only if `batch` is 1.
+    those of a problem alone only if `batch` is 1. An autoregressive model decodes one at a time.
     """
     specs = [
         fitted(spec, one, prompt) if fit else dataclasses.replace(spec, prompt=prompt)
@@ -80,34 +88,57 @@ def evaluate(
 
 
 def _decode(
-    model: LoadedModel, specs: Sequence[RunSpec], problems: Sequence[Problem]
+    model: LoadedModel | Guider, specs: Sequence[RunSpec], problems: Sequence[Problem]
 ) -> Iterator[ExamResult]:
     """Decode one batch."""
-    prompts = [model.tokenizer.encode_prompt(one.prompt, one.messages, one.chat) for one in specs]
+    if isinstance(model, Guider):
+        for spec, problem in zip(specs, problems, strict=True):
+            yield _decode_causally(model, spec, problem)
+        return
+    prompts = [prompt_ids(one, model.tokenizer) for one in specs]
     jobs = split(make_job(model, specs[0], prompts, sequence_specs=specs))
     for job in jobs:
         state, tally = Denoiser(job), Tally(job.canvas.shape[1], len(job.canvas))
         for event in denoise(state):
             tally.add(event)
         own = problems if len(jobs) == 1 else [problems[job.first_sequence]]
-        yield from _results(model, state, tally, own)
+        marker = _Marker(model.tokenizer, state.run.info.stop_ids, job.prompt_length, tally)
+        for row, problem in enumerate(own):
+            yield marker.result(state.ids, row, problem, state.cached_bytes())
 
 
-def _results(
-    model: LoadedModel, state: Denoiser, tally: Tally, problems: Sequence[Problem]
-) -> Iterator[ExamResult]:
-    size = len(problems)
-    cache_bytes = state.cached_bytes()
-    for row, problem in enumerate(problems):
-        answer = state.ids[row, state.run.prompt_length :]
-        ids = answer[: text_length(answer, state.run.info.stop_ids)].tolist()
-        text = model.tokenizer.decode(ids)
-        yield ExamResult(
+def _decode_causally(model: Guider, spec: RunSpec, problem: Problem) -> ExamResult:
+    decoder = AutoregressiveDecoder(model, spec, prompt_ids(spec, model.tokenizer))
+    tally = Tally(decoder.ids.shape[1])
+    for event in decoder.steps():
+        tally.add(event)
+    marker = _Marker(model.tokenizer, decoder.info.stop_ids, decoder.prompt_length, tally)
+    return marker.result(decoder.ids, 0, problem, decoder.cached_bytes())
+
+
+@dataclasses.dataclass(frozen=True)
+class _Marker:
+    """Marks the answers of a decoded batch, whose costs are those of `tally`."""
+
+    tokenizer: Tokenizer
+    stop_ids: tuple[int, ...]
+    prompt_length: int
+    tally: Tally
+
+    def result(
+        self, canvas: np.ndarray, row: int, problem: Problem, cache_bytes: int
+    ) -> ExamResult:
+        """The result of a row of the canvas [B, T]."""
+        tally, size, answer = self.tally, len(canvas), canvas[row, self.prompt_length :]
+        ids = answer[: text_length(answer, self.stop_ids)].tolist()
+        text = self.tokenizer.decode(ids)
+        return ExamResult(
             text=text,
             correct=corpus.correct(text, problem),
             nfe=tally.steps,
-            text_nfe=tally.text_steps(state.run.prompt_length, len(ids), row),
+            text_nfe=tally.text_steps(self.prompt_length, len(ids), row),
             ids=tuple(ids),
+            vocabulary=self.tokenizer.vocabulary,
             positions=len(answer),
             ms=tally.total_ms / size,
             gflops=float(tally.flops.sum()) / 1e9 / size,

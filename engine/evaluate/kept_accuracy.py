@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from engine.catalog import policies, unmaskers
+from engine.catalog import decoding_rules, policies
 from engine.config.spec import RunSpec
 from engine.core.files import write_atomically
 
@@ -81,7 +81,7 @@ def _sources(*specs: RunSpec) -> list[Path]:
         found |= {path for path in paths if path.parent.name not in LEFT_OUT}
     for spec in specs:
         methods = [policies()[name] for name in spec.cache.split("+")]
-        found |= {Path(inspect.getfile(one)) for one in (*methods, unmaskers()[spec.unmasker])}
+        found |= {Path(inspect.getfile(one)) for one in (*methods, decoding_rules()[spec.unmasker])}
     return sorted(found)
 
 

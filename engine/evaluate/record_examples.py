@@ -111,7 +111,7 @@ def method_specs(session: Session) -> dict[str, RunSpec]:
     """
     base = short_run(session, PROBLEM)
     caches = {name: replace(base, cache=name) for name in catalog.policies()}
-    others = {name: replace(base, unmasker=name) for name in catalog.unmaskers()}
+    others = {name: replace(base, unmasker=name) for name in catalog.decoding_rules()}
     specs = {PLAIN: base}
     for name, spec in (caches | others).items():
         if spec != base:

@@ -27,19 +27,21 @@ import torch
 from engine.batch.settings import NamedSpec, named_specs
 from engine.bench import growth, ratio_sweep, suite
 from engine.bench.chart import svg
-from engine.catalog import make_unmasker
+from engine.catalog import make_rule
 from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser
 from engine.core.files import ASSETS
 from engine.core.tables import README, RESULTS_README, update_section
 from engine.evaluate import comparison, results_text
 from engine.evaluate.kept_accuracy import KeptAccuracy, row_key
+from engine.guider.model import Guider
 from engine.models.loading.checkpoint import Checkpoint
 from engine.models.loading.families import embedded_models
 from engine.serve import environment
 from engine.serve.lane import LoadedModel
 from engine.serve.model_pool import ModelPool
 from engine.tiny.corpus import exam_questions, family_named
+from engine.unmask.methods.autoregressive import Autoregressive
 from engine.unmask.methods.guided import Guided
 
 RESULTS = ASSETS / "results"
@@ -162,17 +164,18 @@ def _evaluate_family(
     return [{**(kept.get(keys[one.name]) or {}), "name": one.name} for one in block.specs]
 
 
-def load_embedded(spec: RunSpec) -> LoadedModel:
-    """The embedded model of a spec, loaded anew."""
-    return ModelPool(embedded_models(ASSETS)).load(spec)
+def load_embedded(spec: RunSpec) -> LoadedModel | Guider:
+    """The embedded model that decodes a spec, loaded anew."""
+    return ModelPool(embedded_models(ASSETS)).load_to_run(spec)
 
 
 def _digests(spec: RunSpec) -> dict[str, str]:
     """The digests of the checkpoints that a spec uses, by name."""
-    names = [spec.model]
-    unmasker = make_unmasker(spec)
-    if isinstance(unmasker, Guided):
-        names.append(unmasker.guider)
+    names, rule = [spec.model], make_rule(spec)
+    if isinstance(rule, Guided):
+        names.append(rule.guider)
+    if isinstance(rule, Autoregressive):
+        names.append(rule.model)
     return {name: Checkpoint(ASSETS / "models" / name).digest() for name in names}
 
 
@@ -180,7 +183,7 @@ def time_block(block: Block, prompts: int, seed: int) -> dict[str, Any]:
     """The times of a block's rows by name."""
     pool = ModelPool(embedded_models(ASSETS))
     questions = exam_questions(prompts, seed, TIMED_SHOTS, TIMED_FAMILY)
-    return comparison.time_prompts(pool.load, block.specs, questions)
+    return comparison.time_prompts(pool.load_to_run, block.specs, questions)
 
 
 def measure(

@@ -137,7 +137,11 @@ def _form(run_spec: RunSpec, spec: RunSpec) -> dict[str, Any]:
         for row in describe_fields(type(now))
     ]  # fmt: skip
     (heat,) = (row for row in describe_fields(RunSpec) if row["name"] == "temperature")
-    rules = [{"name": row["name"], "title": row["title"]} for row in describe()["unmaskers"]]
+    rules = [
+        {"name": row["name"], "title": row["title"]}
+        for row in describe()["unmaskers"]
+        if row["denoises"]
+    ]
     return {
         "rule": spec.unmasker, "run_rule": run_spec.unmasker, "rules": rules, "knobs": knobs,
         "temperature": heat | {"value": spec.temperature, "run": run_spec.temperature},

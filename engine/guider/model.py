@@ -9,12 +9,16 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, PretrainedConfig
 from transformers.utils import logging
 
 from engine.core.device import synchronized_time
+from engine.core.events import PARTS
+from engine.models.base import ModelInfo
 from engine.models.loading.checkpoint import Checkpoint, CheckpointError
 from engine.models.tokenizer import Tokenizer
 
@@ -53,19 +57,25 @@ class Guider:
         return cache_numbers_per_token(self.model.config) * tokens * self.model.dtype.itemsize
 
     def flops(self, fed: int, keys: int, heads: int) -> int:
-        """FLOPs of a forward of `fed` tokens over `keys` keys with logits of `heads` tokens.
+        """FLOPs of a forward; see `flop_parts`."""
+        return int(self.flop_parts(fed, keys, heads).sum())
 
-        Only matrix products of a dense model are counted, as in engine.models.flops.
+    def flop_parts(self, fed: int, keys: int, heads: int) -> NDArray[np.int64]:
+        """FLOPs by events.PARTS of a forward of `fed` tokens over `keys` keys.
+
+        `heads` tokens get logits. Only matrix products of a dense model are counted, as in
+        engine.models.flops.
         """
         config, head = self.model.config, self.model.get_output_embeddings()
-        linear = sum(
-            m.weight.numel()
-            for m in self.model.modules()
-            if isinstance(m, nn.Linear) and m is not head
-        )
+        linear = {"ffn": 0, "projections": 0}
+        for name, module in self.model.named_modules():
+            if isinstance(module, nn.Linear) and module is not head:
+                linear["ffn" if ".mlp." in name else "projections"] += module.weight.numel()
         width = config.num_attention_heads * _head_dim(config)
-        attention = 4 * fed * keys * width * config.num_hidden_layers
-        return 2 * fed * linear + attention + 2 * heads * head.weight.numel()
+        found = {name: 2 * fed * weights for name, weights in linear.items()}
+        found["attention"] = 4 * fed * keys * width * config.num_hidden_layers
+        found["head"] = 2 * heads * head.weight.numel()
+        return np.array([found.get(part, 0) for part in PARTS], np.int64)
 
     def describe(self) -> dict[str, Any]:
         """Plain data for RunStarted.guider."""
@@ -123,6 +133,39 @@ def find_stop_ids(tokenizer: Tokenizer, config: PretrainedConfig) -> tuple[int, 
     if not stop_ids:
         raise CheckpointError("config.json: eos_token_id is missing, and no token ends a text")
     return stop_ids
+
+
+def causal_info(config: PretrainedConfig, stop_ids: tuple[int, ...]) -> ModelInfo:
+    """Sizes and ids of a causal model in Qwen2's or Llama's layout.
+
+    `mask_id` is an id beyond the vocabulary, for the positions that are not written yet, and
+    `vocab_size` counts it. Raises CheckpointError naming a field that the config lacks.
+    """
+    try:
+        vocab, rotary = int(config.vocab_size), getattr(config, "rope_parameters", None) or {}
+        return ModelInfo(
+            family=str(config.model_type),
+            layers=int(config.num_hidden_layers),
+            d_model=int(config.hidden_size),
+            n_heads=int(config.num_attention_heads),
+            n_kv_heads=int(config.num_key_value_heads),
+            ffn=int(config.intermediate_size),
+            vocab_size=vocab + 1,
+            max_length=int(config.max_position_embeddings),
+            rope_theta=float(rotary.get("rope_theta", 0.0)),
+            norm_eps=float(config.rms_norm_eps),
+            mask_id=vocab,
+            eos_id=stop_ids[0],
+            pad_id=stop_ids[0],
+            stop_ids=stop_ids,
+            logit_shift=1,
+            tied=bool(config.tie_word_embeddings),
+        )
+    except AttributeError as error:
+        raise CheckpointError(
+            f"config.json: {error.name} is missing; choose a causal model in Qwen2's or Llama's "
+            "layout"
+        ) from None
 
 
 @contextmanager

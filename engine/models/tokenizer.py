@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import tokenizers
@@ -105,6 +108,12 @@ class Tokenizer:
     def ordinary(self) -> dict[str, int]:
         """Ids of all other tokens, by their spelling in the byte-level alphabet."""
         return {name: i for name, i in self._inner.get_vocab().items() if i not in self._special}
+
+    @cached_property
+    def vocabulary(self) -> str:
+        """A digest of the ordinary tokens and their ids; ids of equal ones mean the same text."""
+        spelled = json.dumps(sorted(self.ordinary.items())).encode()
+        return hashlib.sha256(spelled).hexdigest()[:16]
 
     @property
     def backend(self) -> tokenizers.Tokenizer:

@@ -1,4 +1,4 @@
-"""GuiderPool: the guiders that a run may use, found, fetched and loaded on demand."""
+"""GuiderPool: autoregressive models that guide a run or decode it, fetched and loaded on demand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import torch
 
-from engine.catalog import make_unmasker
+from engine.catalog import make_rule
 from engine.config.spec import RunSpec
 from engine.core.device import free_memory
 from engine.core.files import ASSETS
@@ -19,7 +19,9 @@ from engine.core.progress import ByteProgress
 from engine.guider.model import (
     Guider,
     cache_numbers_per_token,
+    causal_info,
     count_parameters,
+    find_stop_ids,
     load_guider,
     read_config,
 )
@@ -27,13 +29,22 @@ from engine.guider.run_guider import GuiderMatch, RunGuider
 from engine.models.base import ModelInfo
 from engine.models.loading.checkpoint import CheckpointError, read_json
 from engine.models.loading.hub import Hub
-from engine.models.loading.memory_estimate import free_bytes, main_device
+from engine.models.loading.memory_estimate import (
+    check_fits,
+    free_bytes,
+    main_device,
+    run_bytes,
+    weights_bytes,
+)
 from engine.models.loading.resolver import ModelResolver
-from engine.models.tokenizer import Tokenizer
-from engine.serve.memory_budget import dtype_of
+from engine.models.tokenizer import Tokenizer, conversation
+from engine.serve.lane import check_context
+from engine.serve.memory_budget import MemoryBudget, dtype_of
+from engine.unmask.methods.autoregressive import Autoregressive
 from engine.unmask.methods.guided import Guided
 
 MAX_LOADED = 2
+DECODER = "autoregressive.model"
 
 
 @dataclass(frozen=True)
@@ -68,18 +79,24 @@ def embedded_guiders(assets: Path = ASSETS) -> dict[str, Path]:
     return found
 
 
-class GuiderPool:
-    """Finds guiders by name and keeps the most recently used ones in memory.
+def decodes_causally(spec: RunSpec) -> bool:
+    """Whether a causal model decodes a spec, in place of its model."""
+    return isinstance(make_rule(spec), Autoregressive)
 
-    Guiders are embedded or come from the Hub, on a `public` page only HUB_GUIDERS. Methods raise
-    ValueError naming `guided.guider`, or another knob of the spec that is wrong. Their `folder` is
-    that of a guider whose weights are not on disk yet.
+
+class GuiderPool:
+    """Finds causal models by name and keeps the most recently used ones in memory.
+
+    They guide a run (the methods named after guiders) or decode it (those named after decoders).
+    They are embedded or come from the Hub, on a `public` page only HUB_GUIDERS. Methods raise
+    ValueError naming `guided.guider`, `autoregressive.model`, or another knob of the spec that is
+    wrong. Their `folder` is that of a guider whose weights are not on disk yet.
     """
 
     def __init__(self, hub: Hub | None, public: bool) -> None:
-        self._resolver = ModelResolver(
-            embedded_guiders(), hub, public, tuple(HUB_GUIDERS), "guided.guider"
-        )
+        named = embedded_guiders(), hub, public, tuple(HUB_GUIDERS)
+        self._resolver = ModelResolver(*named, "guided.guider")
+        self._decoders = ModelResolver(*named, DECODER)
         self._loaded: OrderedDict[tuple[Path, str, str], Guider] = OrderedDict()
         self._matches: dict[tuple[Path, Tokenizer, ModelInfo], GuiderMatch] = {}
 
@@ -144,7 +161,7 @@ class GuiderPool:
         if settings is None or folder is None or _key(spec, folder) in self._loaded:
             return
         yield ByteProgress(0, _size(folder).weights * dtype_of(spec).itemsize)
-        self._load(spec, settings, folder)
+        self._load(spec, settings.guider, folder)
 
     def make_run_guider(
         self,
@@ -163,19 +180,80 @@ class GuiderPool:
             )
         match = self._match(tokenizer, info, folder)
         match.check(settings)
-        guider = self._load(spec, settings, folder)
+        guider = self._load(spec, settings.guider, folder)
         return match.run_guider(guider, settings, specs, prompts)
+
+    def decoder_info(self, spec: RunSpec) -> ModelInfo | None:
+        """Sizes of the causal model that decodes a spec; None if it is not on disk."""
+        folder = self.decoder_folder(spec)
+        return None if folder is None else _decoder_info(folder)
+
+    def decoder_folder(self, spec: RunSpec) -> Path | None:
+        """Folder of the causal model that decodes a spec; None if it must be downloaded first."""
+        return self._decoders.find(_decoder_name(spec))
+
+    def decoder_prompt(self, spec: RunSpec, folder: Path | None = None) -> list[int] | None:
+        """The ids of a spec's prompt in the vocabulary of its decoder; None if not on disk.
+
+        Raises ValueError naming `prompt`, or `chat` if the model has no template.
+        """
+        folder = folder or self.decoder_folder(spec)
+        if folder is None:
+            conversation(spec.prompt, spec.messages)
+            return None
+        return _tokenizer(folder).encode_prompt(spec.prompt, spec.messages, spec.chat)
+
+    def decoder_fetch_bytes(self, spec: RunSpec) -> int | None:
+        """Bytes to download before the decoder of a spec can be loaded; None if unknown."""
+        if self.decoder_folder(spec) is not None:
+            return 0
+        known = HUB_GUIDERS.get(_decoder_name(spec))
+        return None if known is None else known.weights * torch.bfloat16.itemsize
+
+    def decoder_budget(
+        self, spec: RunSpec, tokens: int, free: Mapping[str, int], folder: Path | None = None
+    ) -> MemoryBudget | None:
+        """Memory of a spec's decoder with a prompt of `tokens` tokens; None if not on disk.
+
+        Raises InsufficientMemoryError if it does not fit into the bytes `free` by device.
+        """
+        folder = folder or self.decoder_folder(spec)
+        if folder is None:
+            return None
+        dtype, length, info = dtype_of(spec), tokens + spec.gen_length, _decoder_info(folder)
+        cached = _size(folder).cache_per_token * length * dtype.itemsize
+        run, weights = run_bytes(info, dtype, length, rows=1) + cached, weights_bytes(info, dtype)
+        check_fits(info, dtype, main_device(spec.device, free), run, free)
+        return MemoryBudget(weights, weights + run, free[main_device(spec.device, free)])
+
+    def fetch_decoder(self, spec: RunSpec) -> Generator[ByteProgress, None, None]:
+        """Fetch the decoder of a spec if it is not on disk and its run fits; see Hub.fetch."""
+
+        def check(folder: Path) -> None:
+            prompt = self.decoder_prompt(spec, folder) or []
+            check_context(len(prompt), spec, _decoder_info(folder).max_length)
+            self.decoder_budget(spec, len(prompt), free_bytes(), folder)
+
+        yield from self._decoders.fetch(_decoder_name(spec), check)
+
+    def load_decoder(self, spec: RunSpec) -> Generator[ByteProgress, None, Guider]:
+        """Load the decoder of a spec if it is not in memory; yields once, before loading."""
+        folder = self.decoder_folder(spec)
+        assert folder is not None, "it has been fetched"
+        if _key(spec, folder) not in self._loaded:
+            yield ByteProgress(0, _size(folder).weights * dtype_of(spec).itemsize)
+        return self._load(spec, _decoder_name(spec), folder, DECODER)
 
     def _settings_and_folder(
         self, spec: RunSpec, folder: Path | None = None
     ) -> tuple[Guided | None, Path | None]:
         """A guided spec's unmasker, which has the settings, and its guider's folder, or None."""
-        settings = make_unmasker(spec)
+        settings = make_rule(spec)
         if not isinstance(settings, Guided):
             return None, None
         return settings, folder or self._resolver.find(settings.guider)
 
-    def _load(self, spec: RunSpec, settings: Guided, folder: Path) -> Guider:
+    def _load(self, spec: RunSpec, name: str, folder: Path, field: str = "guided.guider") -> Guider:
         key = _key(spec, folder)
         if key not in self._loaded:
             while len(self._loaded) >= MAX_LOADED:
@@ -183,9 +261,9 @@ class GuiderPool:
                 free_memory()
             device = torch.device(main_device(spec.device, free_bytes()))
             try:
-                self._loaded[key] = load_guider(settings.guider, folder, dtype_of(spec), device)
+                self._loaded[key] = load_guider(name, folder, dtype_of(spec), device)
             except CheckpointError as error:
-                raise ValueError(f"guided.guider: {error}") from None
+                raise ValueError(f"{field}: {error}") from None
         self._loaded.move_to_end(key)
         return self._loaded[key]
 
@@ -201,6 +279,27 @@ class GuiderPool:
 
 def _key(spec: RunSpec, folder: Path) -> tuple[Path, str, str]:
     return folder, spec.dtype, spec.device
+
+
+def _decoder_name(spec: RunSpec) -> str:
+    rule = make_rule(spec)
+    assert isinstance(rule, Autoregressive), "only autoregressive runs have a decoder"
+    return rule.model
+
+
+@cache
+def _decoder_info(folder: Path) -> ModelInfo:
+    """Raises ValueError naming `autoregressive.model` if a folder has no such model."""
+    try:
+        config = read_config(folder)
+        return causal_info(config, find_stop_ids(_tokenizer(folder), config))
+    except CheckpointError as error:
+        raise ValueError(f"{DECODER}: {error}") from None
+
+
+@cache
+def _tokenizer(folder: Path) -> Tokenizer:
+    return Tokenizer(folder)
 
 
 @cache

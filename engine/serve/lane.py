@@ -19,13 +19,15 @@ from engine.catalog import make_policy, make_unmasker
 from engine.config.spec import RunSpec
 from engine.core.device import peak_memory, reset_peak_memory
 from engine.core.events import GuidedStep, RunFinished, RunStarted, StepEvent
+from engine.generate.autoregressive import AutoregressiveDecoder
 from engine.generate.branch import BranchPoint, branch_job
 from engine.generate.capture.capturers import WARM_UP_STEPS, make_capturer
 from engine.generate.end_of_text import text_length
 from engine.generate.job import Job
 from engine.generate.loop import Denoiser, denoise
+from engine.guider.model import Guider
 from engine.guider.run_guider import RunGuider
-from engine.models.base import ModelAdapter
+from engine.models.base import ModelAdapter, ModelInfo
 from engine.models.tokenizer import Tokenizer
 from engine.record import make_recorder
 from engine.record.recorder import Recorder
@@ -141,8 +143,40 @@ def policy_context_of(model: LoadedModel, name: str) -> PolicyContext:
     return PolicyContext(model.adapter, model.digest, model.folder, drifts, kept=model.kept)
 
 
+def _described(name: str, info: ModelInfo, tokenizer: Tokenizer) -> dict[str, Any]:
+    """RunStarted.model: the model that decodes a run."""
+    return {"name": name, "vocabulary": tokenizer.vocabulary} | info.to_dict()
+
+
+class _NewPieces:
+    """The bytes of the tokens that a run shows for the first time."""
+
+    def __init__(self, tokenizer: Tokenizer, blank: int | None = None) -> None:
+        self._tokenizer, self._sent = tokenizer, set[int]()
+        self._blank = blank  # an id without a token
+
+    def of(self, ids: np.ndarray) -> dict[int, bytes]:
+        """Pieces of those of the ids that were not asked for before."""
+        new = set(np.unique(ids).tolist()) - self._sent
+        self._sent |= new
+        return {i: b"" if i == self._blank else self._tokenizer.piece(i) for i in new}
+
+    def add_to(self, event: StepEvent) -> StepEvent:
+        """The event with the new pieces of all its ids."""
+        ids = [event.ids]
+        if event.recording is not None:
+            ids.append(event.recording.top_ids.ravel())
+            if event.recording.proposals is not None:
+                ids.append(event.recording.proposals.ids)
+            if event.recording.probe is not None:
+                ids.append(event.recording.probe.top.ravel())
+                if event.recording.probe.lens is not None:
+                    ids.append(event.recording.probe.lens.ids.ravel())
+        return replace(event, pieces=self.of(np.concatenate(ids)))
+
+
 class Lane:
-    """A run that is advanced one event at a time."""
+    """A run of a diffusion model that is advanced one event at a time."""
 
     def __init__(self, model: LoadedModel, spec: RunSpec, point: BranchPoint | None = None) -> None:
         self.model, self.spec = model, spec
@@ -151,7 +185,7 @@ class Lane:
         self._state: Denoiser | None = None
         self._steps: Iterator[StepEvent] = iter(())
         self._tally = Tally(self._job.canvas.shape[1])
-        self._sent_pieces: set[int] = set()
+        self._pieces = _NewPieces(model.tokenizer)
         self._sent_guider_pieces: set[int] = set()
 
     @property
@@ -180,14 +214,14 @@ class Lane:
         assert job.fixed_mask is not None
         return RunStarted(
             spec=self.spec.to_dict(),
-            model={"name": self.spec.model} | job.adapter.info.to_dict(),
+            model=_described(self.spec.model, job.adapter.info, self.model.tokenizer),
             environment=environment.describe(self.spec, self.model.digest)
             | dict(self.model.loading),
             canvas=canvas,
             prompt_mask=prompt,
             fixed_mask=job.fixed_mask.numpy(),
             pad_mask=pad,
-            pieces=self._pieces(canvas),
+            pieces=self._pieces.of(canvas),
             facts=self._state.branches[0].policy.facts(),
             guider={} if job.run_guider is None else job.run_guider.description,
         )
@@ -198,16 +232,7 @@ class Lane:
         if event is None:
             return self.finish("done")
         self._tally.add(event)
-        ids = [event.ids]
-        if event.recording is not None:
-            ids.append(event.recording.top_ids.ravel())
-            if event.recording.proposals is not None:
-                ids.append(event.recording.proposals.ids)
-            if event.recording.probe is not None:
-                ids.append(event.recording.probe.top.ravel())
-                if event.recording.probe.lens is not None:
-                    ids.append(event.recording.probe.lens.ids.ravel())
-        event = replace(event, pieces=self._pieces(np.concatenate(ids)))
+        event = self._pieces.add_to(event)
         if event.guided is None:
             return event
         return replace(event, guided=self._with_new_pieces(event.guided))
@@ -247,7 +272,82 @@ class Lane:
         self._sent_guider_pieces |= set(new)
         return replace(step, pieces=new)
 
-    def _pieces(self, ids: np.ndarray) -> dict[int, bytes]:
-        new = set(np.unique(ids).tolist()) - self._sent_pieces
-        self._sent_pieces |= new
-        return self.model.tokenizer.pieces(new)
+
+class AutoregressiveLane:
+    """A run of a causal model that is advanced one event at a time, as a Lane."""
+
+    def __init__(self, model: Guider, spec: RunSpec) -> None:
+        self.model, self.spec = model, spec
+        prompt = prompt_ids(spec, model.tokenizer)
+        self._decoder = AutoregressiveDecoder(model, spec, prompt)
+        check_context(len(prompt), spec, self._decoder.info.max_length)
+        self._steps: Iterator[StepEvent] = iter(())
+        self._tally = Tally(self._decoder.ids.shape[1])
+        self._pieces = _NewPieces(model.tokenizer, self._decoder.info.mask_id)
+
+    @property
+    def clock(self) -> float:
+        """Milliseconds of engine time that this lane has used."""
+        return self._tally.total_ms
+
+    def warm_up(self) -> None:
+        """Run some steps untimed and discard them, so that no first call is timed."""
+        deque(islice(self._decoder.steps(), WARM_UP_STEPS), maxlen=0)
+        self._decoder.rewind()
+
+    def start(self) -> RunStarted:
+        """Begin the run; the event describes its first canvas."""
+        decoder = self._decoder
+        reset_peak_memory(self.model.model.device)
+        self._steps = decoder.steps()
+        canvas = decoder.ids.astype(np.int32)
+        return RunStarted(
+            spec=self.spec.to_dict(),
+            model=_described(self.model.name, decoder.info, self.model.tokenizer),
+            environment=environment.describe(self.spec, self.model.digest),
+            canvas=canvas,
+            prompt_mask=np.arange(canvas.shape[1])[None] < decoder.prompt_length,
+            fixed_mask=np.zeros(canvas.shape, bool),
+            pad_mask=np.ones(canvas.shape, bool),
+            pieces=self._pieces.of(canvas),
+        )
+
+    def advance(self) -> StepEvent | RunFinished:
+        """The next step, or the end of the run."""
+        event = next(self._steps, None)
+        if event is None:
+            return self.finish("done")
+        self._tally.add(event)
+        return self._pieces.add_to(event)
+
+    def finish(self, reason: str) -> RunFinished:
+        """End the run and free its memory."""
+        decoder = self._decoder
+        answer = decoder.ids[0, decoder.prompt_length :]
+        masked = decoder.masked[0, decoder.prompt_length :]
+        tokens = int((~masked[: text_length(answer, decoder.info.stop_ids)]).sum())
+        text_steps = self._tally.text_steps(decoder.prompt_length, tokens)
+        memory = {
+            "cache_bytes": decoder.cached_bytes(),
+            "peak_memory_bytes": peak_memory(self.model.model.device),
+        }
+        canvas, self._steps = decoder.ids.astype(np.int32), iter(())
+        decoder.rewind()
+        return RunFinished(
+            reason=reason,
+            canvas=canvas,
+            texts=(self.model.tokenizer.decode(answer[:tokens].tolist()),),
+            metrics=self._tally.metrics(tokens, text_steps, memory),
+        )
+
+
+AnyLane = Lane | AutoregressiveLane
+
+
+def make_lane(
+    model: LoadedModel | Guider, spec: RunSpec, point: BranchPoint | None = None
+) -> AnyLane:
+    """The lane of a spec and the model that decodes it; `point` is where a branch starts."""
+    if isinstance(model, Guider):
+        return AutoregressiveLane(model, spec)
+    return Lane(model, spec, point)

@@ -14,6 +14,7 @@ from engine.config.spec import RunSpec
 from engine.core.device import free_memory, keep_freed_memory
 from engine.core.files import cache_path
 from engine.core.progress import ByteProgress, run_to_end
+from engine.guider.model import Guider
 from engine.models.base import ModelInfo
 from engine.models.loading.checkpoint import Checkpoint, CheckpointError
 from engine.models.loading.families import adapter_class, folder_adapter_class, read_model_info
@@ -30,7 +31,7 @@ from engine.models.loading.placement import plan_placement
 from engine.models.loading.registry import REGISTERED
 from engine.models.loading.resolver import ModelResolver
 from engine.models.tokenizer import Tokenizer, conversation
-from engine.serve.guider_pool import GuiderPool
+from engine.serve.guider_pool import GuiderPool, decodes_causally
 from engine.serve.lane import LoadedModel, check_context, prompt_ids
 from engine.serve.memory_budget import (
     MemoryBudget,
@@ -74,6 +75,10 @@ class ModelPool:
             return adapter_class(known.config).read_info(known.config) if known else None
         return read_model_info(folder)
 
+    def run_info(self, spec: RunSpec) -> ModelInfo | None:
+        """Sizes and ids of the model that decodes a spec; None if they are unknown."""
+        return self.guiders.decoder_info(spec) if decodes_causally(spec) else self.info(spec.model)
+
     def tokenizer(self, name: str) -> Tokenizer:
         """The tokenizer of a model that is on disk."""
         folder = self._resolver.find(name)
@@ -86,11 +91,20 @@ class ModelPool:
 
         Raises ValueError naming `prompt`, or `chat` if the template has ids that the model lacks.
         """
+        if decodes_causally(spec):
+            return self.guiders.decoder_prompt(spec)
         folder = self._resolver.find(spec.model)
         if folder is None:
             conversation(spec.prompt, spec.messages)
             return None
         return checked_prompt(spec, self.tokenizer(spec.model), read_model_info(folder))
+
+    def run_fetch_bytes(self, spec: RunSpec) -> int | None:
+        """Bytes to download before a spec can be run, those of a guider included if known."""
+        if decodes_causally(spec):
+            return self.guiders.decoder_fetch_bytes(spec)
+        missing = self.fetch_bytes(spec.model)
+        return None if missing is None else missing + self.guiders.fetch_bytes(spec)
 
     def fetch_bytes(self, name: str) -> int | None:
         """Bytes to download before a model can be loaded (16 bits a weight); None if unknown."""
@@ -105,18 +119,23 @@ class ModelPool:
         Models that loading it would evict count as free, and so does the model itself. Raises
         InsufficientMemoryError naming `model` if it does not fit.
         """
-        info = self.info(spec.model)
         free = self._free_after_eviction(_key(spec))
+        if decodes_causally(spec):
+            return self.guiders.decoder_budget(spec, tokens, free)
+        info = self.info(spec.model)
         main_device(spec.device, free)
         guider_bytes = self.guiders.planned_bytes(spec, tokens) or 0
         return None if info is None else plan_memory(spec, info, tokens, free, guider_bytes)
 
     def fetch(self, spec: RunSpec) -> Generator[ByteProgress, None, None]:
-        """Download the model of a spec and its guider, if they are not on disk.
+        """Download the models that a spec needs, if they are not on disk.
 
         Whether the run fits is checked again once their configs and tokenizers are here; see
         Hub.fetch.
         """
+        if decodes_causally(spec):
+            yield from self.guiders.fetch_decoder(spec)
+            return
 
         def check(model: Path, guider: Path | None = None) -> None:
             info, tokenizer = read_model_info(model), self._tokenizer_of(model)
@@ -133,16 +152,28 @@ class ModelPool:
         yield from self.guiders.fetch(spec, partial(check, model))
 
     def load(self, spec: RunSpec) -> LoadedModel:
-        """The model of a spec in its number format on its device."""
+        """The diffusion model of a spec in its number format on its device."""
+        return run_to_end(self._load(spec))
+
+    def load_to_run(self, spec: RunSpec) -> LoadedModel | Guider:
+        """The model that decodes a spec, in its number format on its device."""
         return run_to_end(self.load_with_progress(spec))
 
     def load_with_progress(
         self, spec: RunSpec, tokens: int = 1, keep: Collection[RunSpec] = ()
-    ) -> Generator[ByteProgress, None, LoadedModel]:
-        """`load` with its progress, leaving memory for a prompt of `tokens` tokens.
+    ) -> Generator[ByteProgress, None, LoadedModel | Guider]:
+        """`load_to_run` with its progress, leaving memory for a prompt of `tokens` tokens.
 
         The models of the specs `keep` are not evicted.
         """
+        if decodes_causally(spec):
+            return (yield from self.guiders.load_decoder(spec))
+        return (yield from self._load(spec, tokens, keep))
+
+    def _load(
+        self, spec: RunSpec, tokens: int = 1, keep: Collection[RunSpec] = ()
+    ) -> Generator[ByteProgress, None, LoadedModel]:
+        """Load the diffusion model of a spec, and its guider."""
         key, folder = _key(spec), self._resolver.find(spec.model)
         tokenizer = self.tokenizer(spec.model)
         assert folder is not None, "a tokenizer is in its model's folder"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from engine.core.control import Control
 from engine.core.events import Event, RunFinished, Waiting
 from engine.serve.fair_queue import RunLock
-from engine.serve.lane import Lane
+from engine.serve.lane import AnyLane
 
 HEARTBEAT = 0.2  # seconds between Waiting events
 MAX_PAUSE = 1_800.0  # seconds after which a paused run is stopped
@@ -37,7 +37,7 @@ def wait_while_paused(lock: RunLock, control: Control) -> Iterator[Waiting]:
 
 
 def run_lanes(
-    lanes: Mapping[str, Lane], lock: RunLock, control: Control
+    lanes: Mapping[str, AnyLane], lock: RunLock, control: Control
 ) -> Iterator[tuple[str, Event]]:
     """Run lanes to their ends; the lane with the least engine time takes the next step.
 

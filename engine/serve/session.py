@@ -28,7 +28,8 @@ from engine.models.loading.hub import Hub
 from engine.serve import environment, problems
 from engine.serve.fair_queue import FairQueue, RunLock
 from engine.serve.gpu_time import GpuSpec, run_seconds, start_seconds
-from engine.serve.lane import Lane, check_context
+from engine.serve.guider_pool import decodes_causally
+from engine.serve.lane import AnyLane, check_context, make_lane
 from engine.serve.limits import (
     AUTO,
     OWN_RECORDING,
@@ -107,12 +108,12 @@ class Session:
             self._limits.check(spec)
         (spec,) = catalog.with_end_of_text_rules([spec])
         derived, scheduled = catalog.derive_plan(spec)
-        info, prompt = self._models.info(spec.model), self._models.prompt(spec)
+        info, prompt = self._models.run_info(spec), self._models.prompt(spec)
         tokens = None if prompt is None else len(prompt)
         context = None if info is None else info.max_length
         if context is not None:
             check_context(tokens or 1, spec, context)
-        if prompt is not None and info is not None:
+        if prompt is not None and info is not None and not decodes_causally(spec):
             tokenizer = self._models.tokenizer(spec.model)
             self._models.guiders.check(spec, tokenizer, info, prompt)
         recording = None if info is None else self._recording(spec, info, tokens or 1)
@@ -121,9 +122,8 @@ class Session:
         memory: dict[str, int | None] = dict.fromkeys(MemoryBudget._fields)
         if budget is not None:
             memory |= budget._asdict()
-        guiders, missing = self._models.guiders, self._models.fetch_bytes(spec.model)
-        memory["fetch_bytes"] = None if missing is None else missing + guiders.fetch_bytes(spec)
-        memory["guider_bytes"] = guiders.planned_bytes(spec, tokens or 1)
+        memory["fetch_bytes"] = self._models.run_fetch_bytes(spec)
+        memory["guider_bytes"] = self._models.guiders.planned_bytes(spec, tokens or 1)
         counted |= {"probe_forwards": spec.max_probes(derived.max_forwards)}
         more = {"recording": tokens and recording, "end_of_text": spec.eos}
         return dataclasses.asdict(derived) | counted | memory | more
@@ -238,7 +238,7 @@ class Session:
         lock = RunLock(self._queue)
         deque(wait_for_lock(lock, Control()), maxlen=0)
         try:
-            return environment.describe(spec, self._models.load(spec).digest)
+            return environment.describe(spec, self._models.load_to_run(spec).digest)
         finally:
             lock.release()
 
@@ -254,7 +254,7 @@ class Session:
 
     def seconds(self, gpu: GpuSpec, spec: RunSpec, plan: Mapping[str, Any]) -> float:
         """The most seconds of a run with this plan on a GPU, with a worker's start; computed."""
-        info = self._models.info(spec.model)
+        info = self._models.run_info(spec)
         assert info is not None, "its models are loaded"
         return run_seconds(gpu, spec, info, plan) + start_seconds(info, dtype_of(spec))
 
@@ -327,7 +327,7 @@ class Session:
         lock: RunLock,
         control: Control,
     ) -> Iterator[tuple[str, Event]]:
-        lanes: dict[str, Lane] = {}
+        lanes: dict[str, AnyLane] = {}
         for name, spec in specs.items():  # without the lock: other runs continue
             for waiting in with_progress(self._models.fetch(spec), "fetching", spec.model, control):
                 yield name, waiting
@@ -343,7 +343,7 @@ class Session:
             model = yield from _tagged(name, with_progress(loading, "loading", spec.model, control))
             if model is None:
                 return
-            lanes[name] = Lane(model, spec, points[name])
+            lanes[name] = make_lane(model, spec, points[name])
             yield name, Waiting("warmup", what=spec.model)
             lanes[name].warm_up()
         for name, lane in lanes.items():

@@ -18,6 +18,7 @@ from torch import Tensor
 from engine.cache.base import CachePolicy, RunInfo, StepView
 from engine.config.knobs import check_fields
 from engine.config.plan import quota
+from engine.config.spec import RunSpec
 from engine.core.device import upload
 from engine.core.events import GuidedStep
 from engine.guider.run_guider import RunGuider
@@ -75,11 +76,10 @@ class Shaping:
 
 
 @dataclass
-class Unmasker(ABC):
-    """A rule that chooses which tokens a step commits; its knobs are its dataclass fields.
+class DecodingRule:
+    """What the `unmasker` of a spec names; its knobs are its dataclass fields.
 
-    Each run has its own instance. `scheduled` rules use the `steps` of a spec, `guided` rules need
-    a second model. `score` is one of confidence, margin, entropy and random.
+    `scheduled` rules use the `steps` of a spec, `guided` rules need a second model.
     """
 
     name: ClassVar[str]
@@ -88,10 +88,35 @@ class Unmasker(ABC):
     summary: ClassVar[str] = ""
     scheduled: ClassVar[bool] = False
     guided: ClassVar[bool] = False
-    score: str = "confidence"
 
     def __post_init__(self) -> None:
         check_fields(self, f"{self.name}.")
+
+    def check(self, policy: CachePolicy, spec: RunSpec) -> None:
+        """Raise ValueError naming the knob or field that makes a run impossible."""
+
+    def planned_counts(self, masked: int, steps: int) -> tuple[int, ...] | None:
+        """Tokens committed in each of a block's `steps` steps; None if not known in advance."""
+        return quota(masked, steps) if self.scheduled else None
+
+    @property
+    def has_planned_order(self) -> bool:
+        """Whether `planned_order` gives at least one position in every step."""
+        return False
+
+    def end_of_text_rule(self, eos: str) -> str:
+        """The end-of-text rule by which the run ends, given that of its spec (RunSpec.eos)."""
+        return eos
+
+
+@dataclass
+class Unmasker(DecodingRule, ABC):
+    """A rule that chooses which tokens a denoising step commits.
+
+    Each run has its own instance. `score` is one of confidence, margin, entropy and random.
+    """
+
+    score: str = "confidence"
 
     @abstractmethod
     def commit(self, candidates: Candidates, view: StepView) -> Commit:
@@ -124,9 +149,6 @@ class Unmasker(ABC):
 
     # Optional: what is proposed and where.
 
-    def check(self, policy: CachePolicy, block_length: int, eos_suppress: str) -> None:
-        """Raise ValueError naming the knob or field that makes a run impossible."""
-
     @property
     def shaping(self) -> Shaping | None:
         """Changes to each distribution before it is measured; None for no change."""
@@ -149,15 +171,6 @@ class Unmasker(ABC):
 
     # Optional: what is known before the forward.
 
-    def planned_counts(self, masked: int, steps: int) -> tuple[int, ...] | None:
-        """Tokens committed in each of a block's `steps` steps; None if not known in advance."""
-        return quota(masked, steps) if self.scheduled else None
-
-    @property
-    def has_planned_order(self) -> bool:
-        """Whether `planned_order` gives at least one position in every step."""
-        return False
-
     def planned_order(
         self,
         masked: np.ndarray,
@@ -179,10 +192,6 @@ class Unmasker(ABC):
     def may_commit_nothing(self, view: StepView) -> bool:
         """Whether a step is allowed to commit no token."""
         return False
-
-    def end_of_text_rule(self, eos: str) -> str:
-        """The end-of-text rule by which the run ends, given that of its spec (RunSpec.eos)."""
-        return eos
 
     def guider_report(self, detail: bool) -> GuidedStep | None:
         """The guider's results of the last step; called once a step, outside the timed parts."""

@@ -39,6 +39,12 @@ def answer_ids(trace: Trace) -> list[int]:
     return ids[:end]
 
 
+def same_vocabulary(a: Trace, b: Trace) -> bool:
+    """Whether equal ids are equal tokens in two runs, as far as their traces say."""
+    one, other = (trace.meta["model"].get("vocabulary") for trace in (a, b))
+    return one == other or None in (one, other)
+
+
 def text_cost(trace: Trace, tokens: int) -> tuple[int, float]:
     """Forwards and milliseconds until the last of the first `tokens` answer tokens is committed."""
     arrays = trace.arrays()
@@ -94,7 +100,10 @@ def summarise(traces: Mapping[str, Trace], expected: str | None) -> dict[str, An
         out["speedup"] = round(times[0] / times[1], 3)
         ms_a, ms_b = map(_text_ms, both, known)
         out["text_speedup"] = round(ms_a / ms_b, 3) if ms_a and ms_b else None
-    out |= _agreement(*ids)
+    if same_vocabulary(*both):
+        out |= _agreement(*ids)
+    else:
+        out["same_text"] = answers[0] == answers[1]
     same = numbers[0] == numbers[1] if numbers[0] is not None else all(right)
     out["same_answer"] = out["same_text"] or same
     return out

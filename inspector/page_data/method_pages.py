@@ -112,7 +112,7 @@ def _shown_by(kind: str, spec: Row) -> list[str]:
 
 def _cells(row: Row, rule: str) -> list[str]:
     right = [marked(found, percent(found)) for found in row["families"].values()]
-    cells = [row["name"], rule, *right, f"{mean_agreement(row):.1%}"]
+    cells = [row["name"], rule, *right, mean_agreement(row)]
     speed = row["speed"]
     if speed is None:
         return cells + ["–"] * len(SPEED_HEAD)

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.catalog import method_doc, policies, unmaskers
+from engine.catalog import decoding_rules, method_doc, policies
 from engine.config.knobs import describe_fields
 from engine.core.method_docs import PublishedFigure, read_method_docs
 
-METHODS = policies() | unmaskers()
+METHODS = policies() | decoding_rules()
 FILES = sorted({Path(inspect.getfile(cls)).with_suffix(".md") for cls in METHODS.values()})
 WRITTEN = [path for path in FILES if path.exists()]
 WHOLE = """# one

@@ -9,7 +9,7 @@ import gradio as gr
 import pytest
 
 from engine import catalog
-from engine.catalog import derive_plan, method_doc, policies, unmaskers
+from engine.catalog import decoding_rules, derive_plan, method_doc, policies
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.files import ASSETS
 from engine.core.method_docs import PublishedFigure
@@ -19,7 +19,8 @@ from inspector.page_data.method_pages import document, trial
 RESULTS = json.loads((ASSETS / "results" / "results.json").read_text("utf-8"))
 BLOCKS = RESULTS["tables"][0]["blocks"]
 PLAIN = RunSpec(prompt="Mia has 3 pens & 4 = 7? “yes”\n+1 %2B")
-METHODS = [("cache", name) for name in policies()] + [("unmasker", name) for name in unmaskers()]
+METHODS = [("cache", name) for name in policies()]
+METHODS += [("unmasker", name) for name in decoding_rules()]
 
 
 def pages(results=RESULTS):

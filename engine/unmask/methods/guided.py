@@ -9,6 +9,7 @@ from torch import Tensor
 
 from engine.cache.base import CachePolicy, StepView
 from engine.config.knobs import knob
+from engine.config.spec import RunSpec
 from engine.core.device import HostCopy, upload
 from engine.core.events import GuidedStep
 from engine.guider.model import GuiderCost
@@ -66,14 +67,15 @@ class Guided(Unmasker):
         "auto shares the ids if they name the same tokens in both vocabularies.",
     )
 
-    def check(self, policy: CachePolicy, block_length: int, eos_suppress: str) -> None:
+    def check(self, policy: CachePolicy, spec: RunSpec) -> None:
         """Raise ValueError if the cache may omit the first mask, or if ends are ranked last."""
-        if not policy.can_commit(block_length):
+        block = spec.block_length
+        if not policy.can_commit(block):
             raise ValueError(
                 "d2_cache.current_k: guided commits the first mask of a block, which must be among "
-                f"the candidates; the least valid value is {block_length}, the block_length"
+                f"the candidates; the least valid value is {block}, the block_length"
             )
-        if eos_suppress == "confidence":
+        if spec.eos_suppress == "confidence":
             raise ValueError(
                 "eos_suppress: confidence ranks ends last, and guided does not rank; choose none "
                 "or logits"

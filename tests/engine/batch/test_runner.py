@@ -36,8 +36,8 @@ class Engine:
         canvas = np.array([[1, 1, 5, 6, STOP, 7]], np.int32)
         mask = np.array([[True, True, False, False, False, False]])
         yield RunStarted(
-            spec=spec.to_dict(), model={"stop_ids": [STOP]}, environment={}, canvas=canvas,
-            prompt_mask=mask, fixed_mask=~mask, pad_mask=mask, pieces={}, facts={},
+            spec=spec.to_dict(), model={"stop_ids": [STOP], "vocabulary": "v"}, environment={},
+            canvas=canvas, prompt_mask=mask, fixed_mask=~mask, pad_mask=mask, pieces={}, facts={},
         )  # fmt: skip
         stopped = len(self.runs) == self.stop_at
         if stopped:
