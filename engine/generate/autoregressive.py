@@ -138,11 +138,12 @@ class AutoregressiveDecoder:
         )
 
     def _planned(self, rows: slice) -> np.ndarray:
-        """The kinds of prompt, block and rest; an empty region is `full`, as in every recording."""
-        first = rows.start == 0
-        prompt, block = ("full", "reuse") if first else ("frozen", "partial")
-        size, place = self._spec.block_length, rows.stop - len(self._prompt)
-        last = place // size == self._spec.blocks - 1
-        return np.array(
-            [KINDS.index(k) for k in (prompt, block, "full" if last else "reuse")], np.uint8
-        )
+        """The kinds of prompt, block and rest; an empty region is `full`, as in every recording.
+
+        The row before a token predicts it, so the last row of the prompt belongs to the block.
+        """
+        prompt = "full" if rows.start == 0 else "frozen"
+        block = (rows.stop - len(self._prompt)) // self._spec.block_length
+        rest = "frozen" if block == self._spec.blocks - 1 else "reuse"
+        rest = rest if self._spec.blocks > 1 else "full"
+        return np.array([KINDS.index(kind) for kind in (prompt, "partial", rest)], np.uint8)

@@ -159,7 +159,8 @@ class _NewPieces:
         """Pieces of those of the ids that were not asked for before."""
         new = set(np.unique(ids).tolist()) - self._sent
         self._sent |= new
-        return {i: b"" if i == self._blank else self._tokenizer.piece(i) for i in new}
+        blank = {i: b"" for i in new if i == self._blank}
+        return self._tokenizer.pieces(new - set(blank)) | blank
 
     def add_to(self, event: StepEvent) -> StepEvent:
         """The event with the new pieces of all its ids."""

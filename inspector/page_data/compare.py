@@ -90,6 +90,7 @@ def summarise(traces: Mapping[str, Trace], expected: str | None) -> dict[str, An
         "right": right,
         "same_answer": None,
         "apart": foreign.apart(*both) if len(both) == 2 else "",
+        "same_vocabulary": len(both) < 2 or same_vocabulary(*both),
     }  # fmt: skip
     if not done or out["apart"]:
         return out
@@ -100,7 +101,7 @@ def summarise(traces: Mapping[str, Trace], expected: str | None) -> dict[str, An
         out["speedup"] = round(times[0] / times[1], 3)
         ms_a, ms_b = map(_text_ms, both, known)
         out["text_speedup"] = round(ms_a / ms_b, 3) if ms_a and ms_b else None
-    if same_vocabulary(*both):
+    if out["same_vocabulary"]:
         out |= _agreement(*ids)
     else:
         out["same_text"] = answers[0] == answers[1]

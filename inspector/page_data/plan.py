@@ -21,6 +21,8 @@ def sentence(spec: RunSpec, plan: Mapping[str, Any]) -> str:
     """The derived plan of one lane in one line: blocks, steps, tokens and forwards."""
     blocks, low, high = plan["blocks"], plan["min_forwards"], plan["max_forwards"]
     owed = plan["tokens_per_step"]
+    if spec.unmasker == "autoregressive":
+        return f"one token a forward: between {low} and {_count(high, 'forward')}"
     if not owed:
         shape = f"{_count(blocks, 'block')} of {spec.block_length}"
         criterion = "chance" if plan["steps_per_block"] else "confidence"

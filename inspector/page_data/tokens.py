@@ -54,6 +54,7 @@ def lane_start(trace: Trace, title: str, before: int = 0) -> dict[str, Any]:
         "mask": _whole(model.get("mask_id")),
         "stop": stop_ids(model),
         "model": _short(model.get("name")),
+        "vocabulary": _short(model.get("vocabulary")),
         "environment": environment(trace.meta["environment"]),
         "memory": memory(trace.meta["environment"]),
         "lacks": foreign.lacks(trace),

@@ -43,7 +43,8 @@ def frame_facts(trace: Trace) -> dict[str, Any]:
     """Sizes, the step that unmasked each position, final token ids, and kinds of the steps.
 
     `before` [T] marks answer tokens that were known before the first step. `revealed` [T] is the
-    step that committed a position, -1 for none. `lacks` names views that the run has no data for.
+    step that committed a position, -1 for none. `causal`: the run was decoded autoregressively.
+    `lacks` names views that the run has no data for.
     """
     arrays, spec = trace.arrays(), trace.meta["spec"]
     prompt = arrays["prompt_mask"]
@@ -62,5 +63,6 @@ def frame_facts(trace: Trace) -> dict[str, Any]:
         "blocks": arrays["block"],
         "kinds": arrays["kind"],
         "rows": arrays["rows"],
+        "causal": spec.get("unmasker") == "autoregressive",
         "lacks": [name for name, array in ONLY_IN_SOME.items() if not arrays[array].size],
     }

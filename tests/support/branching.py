@@ -19,6 +19,8 @@ RANDOM = {"quota.score": "random"}
 class Words:
     """A tokenizer whose tokens are numbers, with a single prompt."""
 
+    vocabulary = "words"
+
     def encode_prompt(self, *prompt):
         return PROMPT
 

@@ -19,6 +19,7 @@ const START: LaneStart = {
   stop: [],
   model: "",
   environment: "",
+  vocabulary: "",
   memory: "",
   lacks: [],
 };

@@ -30,6 +30,7 @@ function counts(
   const frame: Frame = {
     level: "layers",
     lacks: [],
+    causal: false,
     positions: 4,
     prompt: 2,
     block: 2,

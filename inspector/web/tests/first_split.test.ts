@@ -32,6 +32,7 @@ function lane(
     stop: [END],
     model: "",
     environment: "",
+    vocabulary: "",
     memory: "",
     lacks: [],
   });
@@ -46,6 +47,7 @@ function factsOf(plans: Partial<Record<LaneName, number[]>>): RunFacts {
   const frame: Frame = {
     level: "steps",
     lacks: [],
+    causal: false,
     positions: 5,
     prompt: 1,
     block: 4,

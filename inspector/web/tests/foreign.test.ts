@@ -45,7 +45,7 @@ test("unknown forwards and rows are not shown as numbers", () => {
 });
 
 test("every view but Compare says that the file does not have its data", () => {
-  const frame = { level: "off" as const, lacks: [] };
+  const frame = { level: "off" as const, lacks: [], causal: false };
   const lane = { frame, record: "", lacks: ["costs", "times"] as const };
   const empty = emptyViews([lane, lane]);
   assert.match(empty.get("drift") ?? "", /another engine: its file has no drifts/);

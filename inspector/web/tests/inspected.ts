@@ -32,6 +32,7 @@ export function frame(): Frame {
   return {
     level: "layers",
     lacks: [],
+    causal: false,
     positions,
     prompt: 2,
     block: 2,

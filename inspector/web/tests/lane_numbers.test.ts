@@ -19,6 +19,7 @@ function lane(name: LaneName, metrics: Record<string, number | null>): StartedLa
     stop: [],
     model: "",
     environment: "",
+    vocabulary: "",
     memory: "",
     lacks: [],
   });
@@ -72,6 +73,7 @@ const SUMMARY: Summary = {
   same_text: false,
   same_answer: false,
   apart: "",
+  same_vocabulary: true,
 };
 
 test("the answers are judged, and compared up to the end of the text", () => {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { emptyViews, type LaneFacts } from "../src/inspect/empty_views.ts";
+import { CAUSAL, emptyViews, type LaneFacts } from "../src/inspect/empty_views.ts";
 import { tellingStep } from "../src/inspect/opening.ts";
 import { tabAfter } from "../src/inspect/tabs.ts";
 import { GROUPS, VIEWS } from "../src/inspect/views/index.ts";
@@ -25,8 +25,9 @@ const lane = (
   lacks: string[] = [],
   record = "off",
   foreign: LaneFacts["lacks"] = [],
+  causal = false,
 ): LaneFacts => ({
-  frame: { level, lacks },
+  frame: { level, lacks, causal },
   record,
   lacks: foreign,
 });
@@ -68,4 +69,13 @@ test("every view has its tab, and the keys go through all groups", () => {
   assert.equal(tabAfter("time", "Home"), "drift");
   assert.equal(tabAfter("time", "End"), "guider");
   assert.equal(tabAfter("time", "a"), null);
+});
+
+test("an autoregressive run has nothing that drifts, recorded or not", () => {
+  const causal = lane("steps", ["similarity", "lens", "guider"], "off", [], true);
+  const found = emptyViews([causal, causal]);
+  for (const name of ["drift", "counts", "queries", "scatter", "error"] as const)
+    assert.equal(found.get(name), CAUSAL);
+  assert.equal(found.get("schedule"), undefined);
+  assert.notEqual(emptyViews([lane("steps"), lane("steps")]).get("drift"), CAUSAL);
 });

@@ -20,6 +20,7 @@ export function laneStart(changes: Partial<LaneStart> = {}): LaneStart {
     stop: [END],
     model: "tiny",
     environment: "a machine",
+    vocabulary: "",
     memory: "",
     lacks: [],
     ...changes,
@@ -72,6 +73,7 @@ export function summaryOf(changes: Partial<Summary> = {}): Summary {
     same_text: true,
     same_answer: true,
     apart: "",
+    same_vocabulary: true,
     ...changes,
   };
 }

@@ -83,6 +83,14 @@ test("the chips tell forwards, answers and agreement", () => {
   ]);
 });
 
+test("tokens of two vocabularies are not compared", () => {
+  const apart = { same_vocabulary: false, agreement: null, first_divergence: null };
+  const last = (same_text: boolean): string | undefined =>
+    chips(finished({ ...apart, same_text })).at(-1);
+  assert.equal(last(true), "the same text: the vocabularies differ");
+  assert.equal(last(false), "tokens not compared: the vocabularies differ");
+});
+
 test("forwards are not compared without times", () => {
   assert.deepEqual(chips(finished({ speedup: null })), [
     "same answer: 45 ✓ right",

@@ -49,7 +49,7 @@ class Engine:
         canvas = np.array([[1, 5, 6 if right else 7, STOP]], np.int32)
         mask = np.array([[True, False, False, False]])
         yield RunStarted(
-            spec=spec.to_dict(), model={"stop_ids": [STOP]}, environment={}, canvas=canvas,
+            spec=spec.to_dict(), model={"stop_ids": [STOP], "vocabulary": "v"}, environment={}, canvas=canvas,
             prompt_mask=mask, fixed_mask=~mask, pad_mask=mask,
         )  # fmt: skip
         metrics = {

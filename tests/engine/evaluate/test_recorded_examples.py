@@ -95,8 +95,9 @@ def test_each_method_has_a_plain_run_by_its_end_of_text_rule(shipped):
     plain = {spec.eos: name for name, spec in specs.items() if name.startswith(PLAIN)}
     assert plain == {"official": "plain", "fill_safe": "plain_fill_safe"}
     assert {spec.eos for spec in specs.values()} == set(plain)
-    assert specs["guided"].eos == "fill_safe"
-    unlike = {spec.eos for name, spec in specs.items() if name not in ("guided", *plain.values())}
+    stopping = ("guided", "autoregressive")
+    assert {specs[name].eos for name in stopping} == {"fill_safe"}
+    unlike = {spec.eos for name, spec in specs.items() if name not in (*stopping, *plain.values())}
     assert unlike == {"official"}
     for rule, name in plain.items():
         assert specs[name] == replace(specs[PLAIN], eos=rule)

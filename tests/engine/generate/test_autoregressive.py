@@ -216,3 +216,12 @@ def test_the_exam_marks_its_answers(models):
         assert one.correct == is_right(one.text, problem.answer)
         assert one.nfe == len(one.ids) + 1 == one.text_nfe + 1
         assert one.positions == spec.gen_length
+
+
+@pytest.mark.parametrize(("length", "block"), [(32, 32), (32, 8)])
+def test_what_a_step_plans_is_what_it_does(length, block):
+    spec = replace(SPEC, gen_length=length, block_length=block, record="steps", steps=length)
+    trace = Trace()
+    for event in Session({}).run(replace(spec, eos="fill_safe")):
+        trace.append(event)
+    assert trace.recomputed_kinds().tolist() == trace.arrays()["planned"].tolist()

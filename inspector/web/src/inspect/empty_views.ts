@@ -9,15 +9,21 @@ const LEVEL_WORDS: Record<Level, string> = {
   probe: "exact values (probe)",
 };
 
+const RECORDED: readonly Level[] = ["layers", "probe"];
+/** Said of an autoregressive run in place of what drifts or is reused inexactly. */
+export const CAUSAL =
+  "This lane is decoded autoregressively: a token attends to those before it only, so its keys and values never change. Nothing drifts and nothing is reused inexactly, so there is nothing to show here.";
+
 /** A lane of a run: its frame, and the recording level at which its times were taken. */
 export interface LaneFacts {
-  frame: Pick<Frame, "level" | "lacks">;
+  frame: Pick<Frame, "level" | "lacks" | "causal">;
   record: string;
   lacks: readonly Lack[];
 }
 
 /** What a run lacks for a view: one not recorded at its level, or one of another engine. */
-export function levelWords(view: Pick<View, "level">, foreign = false): string {
+export function levelWords(view: Pick<View, "level">, foreign = false, causal = false): string {
+  if (causal && RECORDED.includes(view.level)) return CAUSAL;
   const words = LEVEL_WORDS[view.level];
   if (foreign) return `This run was decoded by another engine: its file has no ${words}.`;
   return "This run has no recorded " + words + ".";
@@ -28,7 +34,7 @@ function emptyIn(name: ViewName, { frame, record, lacks }: LaneFacts): string {
   if (foreign && !["compare", "time"].includes(name)) return levelWords(VIEWS[name], true);
   if (foreign && name === "time")
     return "This run was decoded by another engine: its file has no FLOPs.";
-  if (!hasLevel(frame, VIEWS[name].level)) return levelWords(VIEWS[name]);
+  if (!hasLevel(frame, VIEWS[name].level)) return levelWords(VIEWS[name], false, frame.causal);
   if (name === "time" && record !== "off") return "This run was recorded, so it has no times.";
   return frame.lacks.includes(name) ? "This run has no data for this view." : "";
 }

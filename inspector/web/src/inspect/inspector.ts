@@ -6,7 +6,7 @@ import { recordWords } from "../race/report.ts";
 import type { Align, Store } from "../race/store.ts";
 import { unpack } from "./arrays.ts";
 import { Cursor, type Spot } from "./cursor.ts";
-import { emptyViews, levelWords } from "./empty_views.ts";
+import { CAUSAL, emptyViews, levelWords } from "./empty_views.ts";
 import type { Ask, Branch, InspectorOptions, RecordWish } from "./inspector_options.ts";
 import { tellingStep } from "./opening.ts";
 import { Panel } from "./panel.ts";
@@ -289,8 +289,8 @@ export class Inspector {
       return unread && isMissing(unread) ? unread.missing : null;
     }
     if (hasLevel(frame, view.level)) return "";
-    const lacks = levelWords(view, store.lanes[this.cursor.now.lane].foreign);
-    if (this.offline()) return lacks;
+    const lacks = levelWords(view, store.lanes[this.cursor.now.lane].foreign, frame.causal);
+    if (this.offline() || lacks === CAUSAL) return lacks;
     return lacks + " Press Record above to run it again, without timing, with the recorder on.";
   }
 

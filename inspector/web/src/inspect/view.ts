@@ -28,6 +28,8 @@ export interface Frame {
   blocks: NdArray;
   kinds: NdArray;
   rows: NdArray;
+  /** Whether the run was decoded autoregressively, so that nothing can drift. */
+  causal: boolean;
   /** Names of views that the run has no data for, whatever its level. */
   lacks: readonly string[];
 }

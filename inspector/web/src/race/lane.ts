@@ -146,3 +146,8 @@ export type StartedLane = Lane & { start: LaneStart };
 export function started(lane: Lane): lane is StartedLane {
   return lane.start !== null;
 }
+
+/** Whether equal ids are equal tokens in two lanes, as far as their runs say. */
+export function sameVocabulary(a: LaneStart, b: LaneStart): boolean {
+  return a.vocabulary === b.vocabulary || !a.vocabulary || !b.vocabulary;
+}

@@ -22,6 +22,8 @@ export interface LaneStart {
   mask: number | null;
   stop: number[];
   model: string;
+  /** A digest: ids of two lanes mean the same tokens if it is the same. Empty in older files. */
+  vocabulary: string;
   environment: string;
   memory: string;
   /** What a run of another engine does not know; empty for a run of this one. */
@@ -69,6 +71,8 @@ export interface Summary {
   same_answer: boolean | null;
   /** Why the tokens of the lanes are not compared; empty if they are. */
   apart: string;
+  /** Whether equal ids are equal tokens in both lanes. */
+  same_vocabulary: boolean;
 }
 
 /** Progress of something that is waited for: bytes loaded, or runs in a queue. */

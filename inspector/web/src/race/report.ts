@@ -88,6 +88,10 @@ export function chips(store: Store): string[] {
 }
 
 function agreement(found: Summary): string[] {
+  if (!found.same_vocabulary) {
+    const text = found.same_text ? "the same text" : "tokens not compared";
+    return [text + ": the vocabularies differ"];
+  }
   if (found.same_text) return ["every token agrees"];
   if (found.agreement === null || found.first_divergence === null) return [];
   const share = Math.floor(found.agreement * 100);

@@ -3,7 +3,7 @@ import { make } from "../base/dom.ts";
 import { duration } from "../base/format.ts";
 import { cellText, quoted } from "../base/pieces.ts";
 import { Block, LONG_ANSWER } from "./blocks.ts";
-import type { Lane, StartedLane, Token } from "./lane.ts";
+import { sameVocabulary, type Lane, type StartedLane, type Token } from "./lane.ts";
 
 /** What the tokens of a lane are drawn with. */
 export interface GridDrawing {
@@ -87,6 +87,7 @@ export class Grid {
     const end = lane.firstEnd(frame);
     const active = frame < lane.rows.length ? lane.rows[frame].block : -1;
     const { block: size, length } = lane.start;
+    const compared = other.start !== null && sameVocabulary(lane.start, other.start);
     this.blocks.forEach((block, index) => {
       const from = index * size;
       const places = Math.min(size, length - from);
@@ -100,7 +101,7 @@ export class Grid {
       };
       for (let i = from; i < from + places; i++) {
         const token = lane.token(i, frame);
-        const rival = other.start ? other.token(i, otherFrame) : null;
+        const rival = compared ? other.token(i, otherFrame) : null;
         const differs = Boolean(token && rival && token.id !== rival.id);
         const state = cellState(token, i, frame, end, lane.stops);
         if (token) counts.revealed++;

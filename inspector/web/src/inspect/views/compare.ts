@@ -3,7 +3,7 @@ import { make } from "../../base/dom.ts";
 import { quoted } from "../../base/pieces.ts";
 import type { ScaleLegend } from "../../figures/spec.ts";
 import { termNodes } from "../../page/glossary.ts";
-import type { Lane, StartedLane } from "../../race/lane.ts";
+import { sameVocabulary, type Lane, type StartedLane } from "../../race/lane.ts";
 import type { Align } from "../../race/store.ts";
 import { firstSplit, splitLines, type RunFacts } from "../first_split.ts";
 import { parting, partingLines, type Parting } from "../parting.ts";
@@ -71,6 +71,13 @@ export const compare: View = {
     showLines(panel, "aligned", "ds-room ds-wide", [
       `The lanes above are aligned ${ALIGNED[inspector.align()]}. The replay bar changes the alignment.`,
     ]);
+    if (!sameVocabulary(a.start, b.start)) {
+      showLines(panel, "parting", "ds-parting ds-wide", [
+        "The lanes have different vocabularies, so their tokens are not compared one by one.",
+      ]);
+      drawTable(panel, a, b);
+      return;
+    }
     const found = parting(a, b);
     const lines = linesOf(panel, a, b, found);
     if (panel.complete) showLines(panel, "parting", "ds-parting ds-wide", lines);
