@@ -49,8 +49,8 @@ class Engine:
         canvas = np.array([[1, 5, 6 if right else 7, STOP]], np.int32)
         mask = np.array([[True, False, False, False]])
         yield RunStarted(
-            spec=spec.to_dict(), model={"stop_ids": [STOP], "vocabulary": "v"}, environment={}, canvas=canvas,
-            prompt_mask=mask, fixed_mask=~mask, pad_mask=mask,
+            spec=spec.to_dict(), model={"stop_ids": [STOP], "vocabulary": "v"}, environment={},
+            canvas=canvas, prompt_mask=mask, fixed_mask=~mask, pad_mask=mask,
         )  # fmt: skip
         metrics = {
             "forwards": 16, "text_nfe": 8, "total_ms": 10 + 90 * ratio, "text_ms": 5.0,
