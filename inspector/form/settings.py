@@ -24,7 +24,7 @@ STEPS_INFO = {
     True: "Total number of forwards, divided evenly among the blocks.",
     False: "Not used: this unmasker decides how many forwards are made.",
 }
-GUIDER = "guided.guider"
+CAUSAL_MODELS = ("autoregressive.model", "guided.guider")  # knobs that name a causal model
 LANE_NAMES = {"a": "Lane A, the baseline", "b": "Lane B, the challenger"}
 
 
@@ -130,9 +130,10 @@ class Form:
             known = [row["name"] for row in self.catalog.models]
             if spec.model not in known and not self.catalog.any_model:
                 raise ValueError(f"model: {spec.model!r} is not on this server")
-            guider = spec.knobs.get(GUIDER)
-            if guider and guider not in self.catalog.guiders and not self.catalog.any_model:
-                raise ValueError(f"{lane}.{GUIDER}: {guider!r} is not on this server")
+            for knob in CAUSAL_MODELS:
+                named = spec.knobs.get(knob)
+                if named and named not in self.catalog.guiders and not self.catalog.any_model:
+                    raise ValueError(f"{lane}.{knob}: {named!r} is not on this server")
             if spec.device not in self.catalog.devices:
                 raise ValueError(
                     f"device: {spec.device!r} is not on this server; "
@@ -202,15 +203,15 @@ def _build_knobs(form: Form, lane: Lane, kind: str, row: Mapping[str, Any], show
             labelled = knob | {"label": f"{_capitalised(knob['label'])} {lane.upper()}"}
             value = spec.knobs.get(key, knob["default"])
             elem_id = f"ds-{lane}-{key.replace('.', '-')}"
-            made = partial(guider_widget, form.catalog) if key == GUIDER else widget
+            made = partial(causal_widget, form.catalog) if key in CAUSAL_MODELS else widget
             form.widgets[f"{lane}.{key}"] = made(labelled, value, elem_id)
     form.groups[lane, kind, row["name"]] = group
 
 
-def guider_widget(
+def causal_widget(
     catalog: Catalog, row: Mapping[str, Any], value: Any, elem_id: str
 ) -> gr.Dropdown:
-    """The dropdown of guiders. If the session allows any model, other names can be typed."""
+    """The dropdown of causal models. If the session allows any model, other names can be typed."""
     names = list(dict.fromkeys([*catalog.guiders, value]))
     return gr.Dropdown(
         names, value=value, label=row["label"], info=row["help"], elem_id=elem_id,

@@ -187,23 +187,26 @@ def test_a_cache_on_another_has_the_knobs_of_both(form):
     assert form.catalog.parts("cache", "dual+dllm_cache") == []
 
 
-def test_the_guider_is_chosen_by_name(form, session):
-    chooser = form.widgets["b.guided.guider"]
+@pytest.mark.parametrize("knob", ["guided.guider", "autoregressive.model"])
+def test_a_causal_model_is_chosen_by_name(form, session, knob):
+    chooser = form.widgets[f"b.{knob}"]
     assert [name for _, name in chooser.choices] == session.catalog()["guiders"]
     assert chooser.allow_custom_value, "here any model may be named"
-    typed = {"b.unmasker": "guided", "b.guided.guider": " Qwen/Qwen2.5-0.5B-Instruct "}
+    name = "Qwen/Qwen2.5-0.5B-Instruct"
+    typed = {"b.unmasker": knob.split(".")[0], "b.cache": "none", f"b.{knob}": f" {name} "}
     race = form.race(filled(form, session.default_race(), **typed))
-    assert race.b.knobs["guided.guider"] == "Qwen/Qwen2.5-0.5B-Instruct"
+    assert race.b.knobs[knob] == name
 
 
-def test_a_public_page_shows_no_unknown_guider(session):
+@pytest.mark.parametrize("knob", ["guided.guider", "autoregressive.model"])
+def test_a_public_page_shows_no_unknown_causal_model(session, knob):
     closed = make_form(Closed(session))
-    assert not closed.widgets["a.guided.guider"].allow_custom_value
+    assert not closed.widgets[f"a.{knob}"].allow_custom_value
     race = session.default_race()
-    b = replace(race.b, unmasker="guided", knobs={"guided.guider": "/etc"})
-    with pytest.raises(ValueError, match=r"b\.guided\.guider: '/etc' is not on this server"):
+    b = replace(race.b, unmasker=knob.split(".")[0], cache="none", knobs={knob: "/etc"})
+    with pytest.raises(ValueError, match=rf"b\.{knob}: '/etc' is not on this server"):
         closed.values(RaceSpec(race.a, b))
-    known = replace(b, knobs={"guided.guider": "tiny-qwen2"})
+    known = replace(b, knobs={knob: "tiny-qwen2"})
     assert closed.values(RaceSpec(race.a, known))
 
 

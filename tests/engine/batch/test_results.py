@@ -62,3 +62,18 @@ def test_each_prompt_has_a_row_with_its_runs(results):
     assert [run["agreement"] for run in first["runs"]] == [1, 0.5]
     assert [run["tokens"] for run in first["runs"]] == [2, 2]
     assert "ids" not in first["runs"][0]
+
+
+def test_tokens_of_two_vocabularies_are_not_compared():
+    """The same ids in another vocabulary agree in nothing; the same text is the same answer."""
+    ours = Outcome("done", text="so it is", ids=(1, 2), vocabulary="x", ms=1.0)
+    theirs = Outcome("done", text="so it is", ids=(1, 2), vocabulary="y", ms=1.0)
+    found = BatchResults(SETTINGS, [Prompt("a")])
+    found.add(0, 0, ours)
+    found.add(1, 0, theirs)
+    row = found.summary()[1]
+    assert row["agreement"] is row["interval"] is row["quantiles"] is None
+    assert row["same_answer"] == 1
+    assert found.run(0, 1)["agreement"] is None
+    found.add(1, 0, Outcome("done", text="so it is", ids=(1, 2), vocabulary="x", ms=1.0))
+    assert found.summary()[1]["agreement"] == 1
