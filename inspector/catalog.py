@@ -58,7 +58,7 @@ class Catalog:
         return any(row["scheduled"] for row in self.parts("unmasker", unmasker))
 
     def title(self, spec: Mapping[str, Any]) -> str:
-        """The title of a lane: its methods, and the unmasker's main knob."""
+        """The title of a lane: its methods, and the unmasker's main knob or the causal model."""
         cache, unmasker = (str(spec.get(kind, ""))[:40] for kind in ("cache", "unmasker"))
         if cache == "none" and self.uses_steps(unmasker):
             usual = unmasker == self.default.a.unmasker
@@ -66,8 +66,11 @@ class Catalog:
             return "Plain decoding" + order
         parts = [] if cache == "none" else [self._title("cache", cache)]
         knobs = spec.get("knobs")
-        knob = knobs.get(f"{unmasker}.{unmasker}", "") if isinstance(knobs, Mapping) else ""
-        parts.append(f"{self._title('unmasker', unmasker)} {str(knob)[:12]}".strip())
+        knobs = knobs if isinstance(knobs, Mapping) else {}
+        knob, title = knobs.get(f"{unmasker}.{unmasker}", ""), self._title("unmasker", unmasker)
+        if model := str(knobs.get("autoregressive.model", ""))[:40]:
+            return f"{title} ({model})"
+        parts.append(f"{title} {str(knob)[:12]}".strip())
         return " + ".join(parts)
 
     def _title(self, kind: str, name: str) -> str:

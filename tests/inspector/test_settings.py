@@ -109,6 +109,8 @@ def test_titles(form, session):
     assert "0.9" in form.catalog.title(race.b.to_dict())
     assert form.catalog.title({"cache": "x", "unmasker": "y", "knobs": 3}) == "x + y"
     assert form.catalog.title({}) is not None
+    causal = replace(race.a, unmasker="autoregressive", knobs={"autoregressive.model": "a/b"})
+    assert form.catalog.title(causal.to_dict()) == "Autoregressive decoding (a/b)"
 
 
 def test_plain_decoding_in_another_order_has_a_title_of_its_own(form, session):
