@@ -36,6 +36,7 @@ def sections(document: Row) -> dict[str, str]:
     return {
         "conditions": f"{conditions(document)}\n",
         "tables": "\n".join(_table(document, table) for table in document["tables"]),
+        "pace": pace(document["pace"]),
         "findings": "".join(f"- {text}\n" for text in findings(document)),
         "speed": f"{report.table(document['speed']['rows'])}\n{_rounds(document['speed'])}\n",
         "growth": _growth(),
@@ -169,6 +170,23 @@ def _early_stopping(blocks: Mapping[str, Sequence[Row]]) -> str:
         f"{guided['nfe']:.0f} forwards there, and its run is {guided['speed_up']:.2f}x as fast as "
         "that of plain decoding."
     )
+
+
+def pace(rows: Sequence[Row]) -> str:
+    """The table of text share and text tokens a forward by model and family."""
+    head = (
+        "model", "family", "problems", "answer length", "text tokens", "share of text",
+        "forwards to text end", "text tokens a forward",
+    )  # fmt: skip
+    lines = [
+        (
+            row["model"], row["label"], row["problems"], f"{row['positions']:.0f}",
+            f"{row['tokens']:.1f}", f"{row['tokens'] / row['positions']:.0%}",
+            f"{row['text_nfe']:.1f}", f"{row['tokens'] / row['text_nfe']:.2f}",
+        )
+        for row in rows
+    ]  # fmt: skip
+    return f"{markdown_table(head, lines)}\nMeans over the problems.\n"
 
 
 def recording(rows: Sequence[Row]) -> str:

@@ -33,6 +33,7 @@ from engine.core.command_line import command_parser
 from engine.core.files import ASSETS
 from engine.core.tables import README, RESULTS_README, update_section
 from engine.evaluate import comparison, results_text
+from engine.evaluate.exam import evaluate, summarise
 from engine.evaluate.kept_accuracy import KeptAccuracy, row_key
 from engine.guider.model import Guider
 from engine.models.loading.checkpoint import Checkpoint
@@ -51,6 +52,7 @@ TIMED_FAMILY = "short_problems"
 LENGTHS: dict[str, Any] = {"gen_length": 64, "block_length": 32, "steps": 64}
 TIMED_SHOTS = 8  # worked examples in the prompts that are timed
 BATCH = 20  # problems decoded together for accuracy
+PACE_PROBLEMS = 20  # of each family, decoded one at a time by threshold 0.9
 MACHINE = ("device_name", "cores", "threads", "torch", "python", "system")
 
 
@@ -186,13 +188,43 @@ def time_block(block: Block, prompts: int, seed: int) -> dict[str, Any]:
     return comparison.time_prompts(pool.load_to_run, block.specs, questions)
 
 
+def measure_pace(
+    tables: Sequence[Table], seed: int, most: int | None = None
+) -> list[dict[str, Any]]:
+    """Text and forwards of threshold 0.9 on PACE_PROBLEMS problems of each family, by model.
+
+    The problems are decoded one at a time, so that forwards are their own. `tokens` of the
+    `positions` of a mean answer are text, complete after `text_nfe` of its `nfe` forwards.
+    `most` is the highest number of problems; None for PACE_PROBLEMS.
+    """
+    families: dict[str, dict[str, int]] = {}
+    for table in tables:
+        families.setdefault(table.model, {}).update(table.families)
+    rows = []
+    for model, named in families.items():
+        spec = RunSpec(model=model, unmasker="threshold", eos="official", **LENGTHS)
+        loaded = load_embedded(spec)
+        for family in named:
+            questions = exam_questions(min(PACE_PROBLEMS, most or PACE_PROBLEMS), seed, 0, family)
+            found = summarise(spec, evaluate(loaded, spec, questions))
+            row = {"model": model, "family": family, "label": family_named(family).label}
+            kept = ("problems", "tokens", "positions", "nfe", "text_nfe")
+            rows.append(row | {name: found[name] for name in kept})
+            print(
+                f"{model}, {family}: {found['tokens'] / found['text_nfe']:.2f} text tokens "
+                "a forward",
+                flush=True,
+            )
+    return rows
+
+
 def measure(
     tables: Sequence[Table], accuracies: Sequence[Any], args: Any, commit: str
 ) -> dict[str, Any]:
     """Measure all times; returns the document of results.json."""
     document: dict[str, Any] = {
         "environment": run_environment(commit), "command": COMMAND, "seed": args.seed,
-        "tables": [],
+        "pace": measure_pace(tables, args.seed, args.problems), "tables": [],
     }  # fmt: skip
     for table, of_table in zip(tables, accuracies, strict=True):
         blocks = []

@@ -43,7 +43,9 @@ MEASURED = {"official": ("plain decoding",), "fill_safe": ("plain decoding", "gu
 def folder(tmp_path, monkeypatch):
     """An empty results folder and README files, and small networks for the tables of speed."""
     (tmp_path / "settings.json").write_text(json.dumps(SETTINGS), "utf-8")
-    names = ("conditions", "tables", "findings", "speed", "growth", "recording", "measured")
+    names = (
+        "conditions", "tables", "findings", "pace", "speed", "growth", "recording", "measured",
+    )  # fmt: skip
     marked = "".join("".join(section_marks(name)) + "\n" for name in names)
     (tmp_path / RESULTS_README).parent.mkdir(parents=True)
     for file in (README, RESULTS_README):
@@ -94,6 +96,13 @@ def test_one_command_writes_every_table(folder, capsys):
     assert "| guided " in written
     assert re.search(r"\| method +\| Short word problems \| Running balance \| same", written)
     assert "c" * 12 in written
+    assert [(row["model"], row["family"]) for row in document["pace"]] == [
+        ("tiny-llada", "short_problems"),
+        ("tiny-llada", "balance"),
+    ]
+    for row in document["pace"]:
+        assert 0 < row["tokens"] < row["positions"]
+        assert 0 < row["text_nfe"] <= row["nfe"] < row["positions"]
     assert "| `fill_safe` " in (folder / README).read_text("utf-8")
     assert "threshold 0.9: " in capsys.readouterr().out
 
@@ -276,3 +285,14 @@ def test_the_cards_of_the_models_have_the_saved_accuracies(saved):
                     assert cells in [row[:8] for row in rows], cells
                     found += 1
     assert found > 40
+
+
+def test_pace_counts_text_alone():
+    """12 of 32 positions are text, complete after 4 of 10 forwards: 3 text tokens a forward."""
+    row = {"model": "m", "label": "Sums", "problems": 2, "positions": 32.0, "tokens": 12.0}
+    (line,) = (
+        one for one in results_text.pace([row | {"nfe": 10.0, "text_nfe": 4.0}]).splitlines()
+        if one.startswith("| m ")
+    )  # fmt: skip
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells == ["m", "Sums", "2", "32", "12.0", "38%", "4.0", "3.00"]
