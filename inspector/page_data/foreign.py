@@ -44,7 +44,8 @@ def check_ours(trace: Trace) -> None:
 def apart(a: Trace, b: Trace) -> str:
     """Why the tokens of two lanes cannot be compared; empty if they can.
 
-    Lanes of this engine always can: they come from one race or from files that the reader chose.
+    Empty for two lanes of this engine; whether their ids mean the same tokens says
+    `compare.same_vocabulary`.
     """
     if facts(a) is None and facts(b) is None:
         return ""

@@ -185,20 +185,22 @@ class ZeroSession:
     def _check_loaded(self, spec: RunSpec, plan: Mapping[str, Any]) -> None:
         formats = sorted(dtype for name, dtype in self._gpu.loaded if name == spec.model)
         names = ", ".join(sorted({name for name, _ in self._gpu.loaded}))
-        if not formats:
+        causal = spec.unmasker == "autoregressive"  # its own model is loaded within the run
+        if not formats and not causal:
             raise ValueError(
                 f"model: {spec.model} is not loaded for this Space's shared GPU; choose from "
                 f"{names or 'none'}, or set device to cpu"
             )
-        if spec.dtype not in formats:
+        if spec.dtype not in formats and not causal:
             raise ValueError(
                 f"dtype: {spec.model} is loaded for the shared GPU as {', '.join(formats)}; choose "
                 "that, or set device to cpu"
             )
         if plan["fetch_bytes"]:
+            field = "autoregressive.model" if causal else "guided.guider"
             raise ValueError(
-                "guided.guider: it is not on this Space yet, and nothing is downloaded while a "
-                "shared GPU is reserved; choose another unmasker"
+                f"{field}: it is not on this Space yet, and nothing is downloaded while a shared "
+                "GPU is reserved; choose another unmasker"
             )
         if plan["memory_bytes"] > self._gpu.memory:
             raise ValueError(

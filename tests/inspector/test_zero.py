@@ -203,6 +203,12 @@ def test_what_cannot_run_there_is_refused_before_a_gpu_is_asked_for(inner, chang
             ask(replace(PLAIN, **changes))
 
 
+def test_a_causal_model_is_loaded_within_the_run(inner):
+    """The formats of the models that are loaded for the shared GPU do not bind its own model."""
+    session = ZeroSession(inner, replace(QUICK, loaded=frozenset()), spaces.GPU)
+    assert session.plan(replace(PLAIN, unmasker="autoregressive", cache="none"))["gpu_seconds"] > 0
+
+
 def test_a_refused_quota_is_explained(inner):
     from functools import partial
 
