@@ -26,7 +26,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from engine.lm_eval.model import DriftscopeLM
 
     register_model("driftscope")(DriftscopeLM)
-    cli_evaluate()
+    try:
+        cli_evaluate()
+    except (ValueError, NotImplementedError) as error:
+        raise SystemExit(f"error: {error}") from None
 
 
 if __name__ == "__main__":

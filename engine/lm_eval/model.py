@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+import torch
 from lm_eval.api.model import TemplateLM
 
 from engine.config.answers import fitting_length
@@ -54,6 +55,9 @@ class DriftscopeLM(TemplateLM):
         if int(mc_num) < 1:
             raise ValueError(f"mc_num: {mc_num!r} is below 1; the nearest valid value is 1")
         self._batch, self._samples = int(batch_size), int(mc_num)
+        if str(arguments.get("device", "")).startswith("cuda") and not torch.cuda.is_available():
+            _LOG.warning("device: %s is not available; the CPU is used", arguments["device"])
+            arguments["device"] = "cpu"
         folders, name = named_checkpoints(str(pretrained), ASSETS)
         self.spec = spec_of(arguments, name)
         self.model = ModelPool(folders).load(self.spec)

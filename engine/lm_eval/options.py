@@ -21,8 +21,8 @@ def spec_of(arguments: Mapping[str, Any], name: str) -> RunSpec:
     Keys are fields of RunSpec, `component.knob`, or the name alone of a knob of the chosen cache or
     unmasker. Raises ValueError naming an argument that is unknown, with the nearest known one.
     """
-    components = catalog.describe()
-    components = components["caches"] + components["unmaskers"]
+    described = catalog.describe()
+    components = described["caches"] + described["unmaskers"]
     known = {row["name"] for row in describe_fields(RunSpec)} - set(NOT_ARGUMENTS)
     known |= {f"{one['name']}.{row['name']}" for one in components for row in one["knobs"]}
     base = {field.name: field.default for field in fields(RunSpec)} | dict(arguments)

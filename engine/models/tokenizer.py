@@ -128,7 +128,10 @@ class Tokenizer:
         return str(self._inner.chat_template or "")
 
     def chat_text(self, turns: Messages, prompt: bool = True) -> str:
-        """Turns in the chat template; `prompt` opens the answer. Raises ValueError naming `chat`."""
+        """Turns in the chat template; `prompt` opens the answer.
+
+        Raises ValueError naming `chat` if there is no template or it refuses the turns.
+        """
         if not self._inner.chat_template:
             raise ValueError("chat: this model has no chat template; switch the template off")
         end = str(self._inner.eos_token or "")  # generated answers hold it, the template adds it

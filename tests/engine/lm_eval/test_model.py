@@ -34,7 +34,7 @@ def test_answers_equal_those_of_the_exam(model):
 
 
 def test_a_stop_string_of_several_tokens_cuts_the_text(model):
-    (_, question), = exam_questions(1, 7, 0, "short_problems")
+    ((_, question),) = exam_questions(1, 7, 0, "short_problems")
     prompt = model.apply_chat_template([{"role": "user", "content": question}])
     (whole,) = model.generate_until([asked(prompt, {"until": []})])
     stop = " ".join(whole.split(" ")[3:6])
@@ -59,14 +59,16 @@ def test_the_estimate_approaches_the_mean_over_all_masks(shift):
     spread = torch.tensor(found).std().item() / 40**0.5
     assert sum(found) / 40 == pytest.approx(exact, abs=4 * spread)
     assert sum(found) / 40 != pytest.approx(exact / 3, abs=4 * spread)
-    assert found[0] == log_likelihood(adapter, context, target, 64, batch=7, seed=0)
+    assert found[0] == log_likelihood(adapter, context, target, 64, seed=0)
+    other_batch = log_likelihood(adapter, context, target, 64, batch=7, seed=0)
+    assert other_batch == pytest.approx(found[0], abs=1e-9)
     assert found[0] != found[1]
 
 
 def test_what_has_no_meaning_is_refused_by_name(model):
     with pytest.raises(NotImplementedError, match="loglikelihood_rolling"):
         model.loglikelihood_rolling([asked("a")])
-    with pytest.raises(ValueError, match="treshold: unknown.*threshold"):
+    with pytest.raises(ValueError, match=r"treshold: unknown.*threshold"):
         DriftscopeLM("tiny-llada", unmasker="threshold", treshold=0.9)
     with pytest.raises(ValueError, match="batch_size"):
         DriftscopeLM("tiny-llada", batch_size="auto")
