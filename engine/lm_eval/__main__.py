@@ -21,7 +21,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         from lm_eval.__main__ import cli_evaluate
         from lm_eval.api.registry import register_model
-    except ImportError:
+    except ModuleNotFoundError as error:
+        if error.name != "lm_eval":
+            raise
         raise SystemExit(INSTALL) from None
     from engine.lm_eval.model import DriftscopeLM
 
