@@ -129,6 +129,18 @@ class Tokenizer:
         turns = conversation(prompt, messages)
         if not chat:
             return self.encode("\n".join(text for _, text in turns))
+        return self.encode(self.chat_text(turns))
+
+    @property
+    def template(self) -> str:
+        """Source of the chat template; empty without one."""
+        return str(self._inner.chat_template or "")
+
+    def chat_text(self, turns: Messages, prompt: bool = True) -> str:
+        """Turns in the chat template; `prompt` opens the answer.
+
+        Raises ValueError naming `chat` if there is no template or it refuses the turns.
+        """
         if not self._inner.chat_template:
             raise ValueError("chat: this model has no chat template; switch the template off")
         end = str(self._inner.eos_token or "")  # generated answers hold it, the template adds it
@@ -137,12 +149,14 @@ class Tokenizer:
             for role, text in turns
         ]
         try:
-            text = self._inner.apply_chat_template(rows, tokenize=False, add_generation_prompt=True)
+            text = self._inner.apply_chat_template(
+                rows, tokenize=False, add_generation_prompt=prompt
+            )
         except TemplateError as error:
             raise ValueError(
                 f"chat: the model's template refuses these turns ({error}); switch it off"
             ) from None
-        return self.encode(str(text))
+        return str(text)
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, without added special tokens."""

@@ -1,0 +1,71 @@
+"""Monte Carlo estimate of the log-likelihood of a text under a masked diffusion model."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import Tensor
+
+from engine.core.rows import ALL
+from engine.models.base import ModelAdapter
+
+
+def continuation_logits(adapter: ModelAdapter, canvas: Tensor, start: int) -> Tensor:
+    """Logits [B, T - start, V] of the positions from `start` on, of an exact forward."""
+    length = canvas.shape[1]
+    h = adapter.embed(canvas.to(adapter.device))
+    for layer in range(adapter.info.layers):
+        x = adapter.attn_norm(layer, h)
+        q, k, v = adapter.project(layer, "qkv", x, ALL, length)
+        h = h + adapter.attend(layer, q, k.transpose(1, 2), v.transpose(1, 2), None)
+        h = h + adapter.mlp(layer, h)
+    shift = adapter.info.logit_shift
+    return adapter.logits(h[:, start - shift : length - shift])
+
+
+def seed_of(seed: int, context: list[int], target: list[int]) -> int:
+    """A seed of one request, which depends neither on the order nor on the process."""
+    data = repr((seed, context, target)).encode()
+    return int.from_bytes(hashlib.sha256(data).digest()[:7], "big")
+
+
+def mask_patterns(length: int, samples: int, generator: torch.Generator) -> Tensor:
+    """Random masks, [samples, length] bool.
+
+    The number of masked positions is uniform over 1 to `length`, stratified over the samples.
+    """
+    offset = torch.rand((), generator=generator, dtype=torch.float64)
+    places = (torch.arange(samples, dtype=torch.float64) + offset) / samples
+    counts = (places * length).long().clamp_(max=length - 1) + 1
+    order = torch.rand((samples, length), generator=generator).argsort(1).argsort(1)
+    return order < counts[:, None]
+
+
+@torch.inference_mode()
+def log_likelihood(
+    adapter: ModelAdapter,
+    context: list[int],
+    target: list[int],
+    samples: int,
+    batch: int = 32,
+    seed: int = 0,
+) -> float:
+    """Estimate of the lower bound of log p(target | context) of LLaDA (Nie et al. 2025).
+
+    A sample masks l of the L target tokens and weighs the sum of their log-probabilities by L / l.
+    An empty target has log-likelihood 0.
+    """
+    if not target:
+        return 0.0
+    generator = torch.Generator().manual_seed(seed_of(seed, context, target))
+    masks = mask_patterns(len(target), samples, generator)
+    goal, total = torch.tensor(target), 0.0
+    for masked in masks.split(batch):
+        answer = goal.expand(len(masked), -1).masked_fill(masked, adapter.info.mask_id)
+        canvas = torch.cat([torch.tensor(context).expand(len(masked), -1), answer], 1)
+        logits = continuation_logits(adapter, canvas, len(context)).double().log_softmax(-1).cpu()
+        found = logits.gather(-1, goal.expand(len(masked), -1)[..., None])[..., 0]
+        weights = len(target) / masked.sum(1)
+        total += float(((found * masked).sum(1) * weights).sum())
+    return total / samples

@@ -1,0 +1,48 @@
+"""The harness's model arguments as a run spec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from difflib import get_close_matches
+from typing import Any
+
+from engine import catalog
+from engine.batch.flags import DEFAULTS
+from engine.config.knobs import describe_fields, text_knobs
+from engine.config.spec import RunSpec
+
+NOT_ARGUMENTS = ("prompt", "chat", "model")
+
+
+def spec_of(arguments: Mapping[str, Any], name: str) -> RunSpec:
+    """The spec of model arguments for the model `name`.
+
+    Keys are fields of RunSpec, `component.knob`, or the name alone of a knob of the chosen cache or
+    unmasker. Raises ValueError naming an argument that is unknown, with the nearest known one.
+    """
+    described = catalog.describe()
+    components = described["caches"] + described["unmaskers"]
+    known = {row["name"] for row in describe_fields(RunSpec)} - set(NOT_ARGUMENTS)
+    known |= {f"{one['name']}.{row['name']}" for one in components for row in one["knobs"]}
+    base = {field.name: field.default for field in fields(RunSpec)} | dict(arguments)
+    chosen = (str(base["cache"]), str(base["unmasker"]))
+    flat = {key: str(value) for key, value in (DEFAULTS | {"model": name}).items()}
+    for key, value in arguments.items():
+        owners = [one for one in chosen if f"{one}.{key}" in known]
+        if key not in known and not owners:
+            near = get_close_matches(key, [*known, *(n.split(".")[-1] for n in known)], 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ValueError(f"{key}: unknown model argument{hint}")
+        if key not in known and len(owners) > 1:
+            raise ValueError(f"{key}: write {' or '.join(f'{one}.{key}' for one in owners)}")
+        flat[key if key in known else f"{owners[0]}.{key}"] = _text(value)
+    flat.setdefault("steps", flat["gen_length"])
+    spec = RunSpec.from_flat(flat, text_knobs(components))
+    catalog.derive_plan(spec)
+    return spec
+
+
+def _text(value: Any) -> str:
+    """A parsed argument as it is written in a spec."""
+    return {True: "true", False: "false"}[value] if isinstance(value, bool) else str(value)
