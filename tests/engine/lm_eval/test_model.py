@@ -70,6 +70,8 @@ def test_what_has_no_meaning_is_refused_by_name(model):
         model.loglikelihood_rolling([asked("a")])
     with pytest.raises(ValueError, match=r"treshold: unknown.*threshold"):
         DriftscopeLM("tiny-llada", unmasker="threshold", treshold=0.9)
+    with pytest.raises(ValueError, match="unmasker: autoregressive has no denoising steps"):
+        DriftscopeLM("tiny-llada", unmasker="autoregressive")
     with pytest.raises(ValueError, match="batch_size"):
         DriftscopeLM("tiny-llada", batch_size="auto")
     assert model.loglikelihood([asked("a", "")]) == [(0.0, True)]
