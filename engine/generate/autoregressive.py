@@ -80,8 +80,8 @@ class AutoregressiveDecoder:
             logits, real, "confidence", self._spec.temperature, [self._noise],
             real_host=np.ones((1, 1), bool),
         )  # fmt: skip
-        ids, confidence = HostCopy(found.ids, found.confidence.float()).get()
         decided = clock.mark()
+        ids, confidence = HostCopy(found.ids, found.confidence.float()).get()
         positions, written = self._write(place, int(ids[0, 0]))
         rows, length = place - read, self.ids.shape[1]
         return StepEvent(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
+from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -66,16 +67,22 @@ class Guider:
         `heads` tokens get logits. Only matrix products of a dense model are counted, as in
         engine.models.flops.
         """
-        config, head = self.model.config, self.model.get_output_embeddings()
-        linear = {"ffn": 0, "projections": 0}
+        config = self.model.config
+        width = config.num_attention_heads * _head_dim(config)
+        found = {part: 2 * fed * self._weights[part] for part in ("projections", "ffn")}
+        found["attention"] = 4 * fed * keys * width * config.num_hidden_layers
+        found["head"] = 2 * heads * self._weights["head"]
+        return np.array([found.get(part, 0) for part in PARTS], np.int64)
+
+    @cached_property
+    def _weights(self) -> dict[str, int]:
+        """Numbers in the matrices of each part."""
+        head = self.model.get_output_embeddings()
+        found = {"projections": 0, "ffn": 0, "head": int(head.weight.numel())}
         for name, module in self.model.named_modules():
             if isinstance(module, nn.Linear) and module is not head:
-                linear["ffn" if ".mlp." in name else "projections"] += module.weight.numel()
-        width = config.num_attention_heads * _head_dim(config)
-        found = {name: 2 * fed * weights for name, weights in linear.items()}
-        found["attention"] = 4 * fed * keys * width * config.num_hidden_layers
-        found["head"] = 2 * heads * head.weight.numel()
-        return np.array([found.get(part, 0) for part in PARTS], np.int64)
+                found["ffn" if ".mlp." in name else "projections"] += module.weight.numel()
+        return found
 
     def describe(self) -> dict[str, Any]:
         """Plain data for RunStarted.guider."""
