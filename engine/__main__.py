@@ -12,7 +12,6 @@ COMMANDS = {
     "evaluate": ("engine.evaluate.__main__", "accuracy of any settings on the embedded exam"),
     "batch": ("engine.batch.__main__", "many prompts under several settings, resumable"),
     "advise": ("engine.advise.__main__", "settings of a cache that keep what you want kept"),
-    "lm_eval": ("engine.lm_eval.__main__", "tasks of the Language Model Evaluation Harness"),
     "fronts": ("engine.evaluate.fronts", "search of every cache, tested on held-out problems"),
     "tables": ("engine.evaluate.tables", "every table of assets/results, in one run"),
     "bench": ("engine.bench.__main__", "speed of methods side by side"),

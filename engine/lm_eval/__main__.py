@@ -3,7 +3,7 @@
     python -m engine.lm_eval --model driftscope --model_args pretrained=tiny-llada,cache=dual \
         --tasks TASK
 
-All flags are the harness's own (0.4.9 to 0.4.13).
+All flags are the harness's own (0.4.10 to 0.4.13; 0.4.9 does not import with transformers 5).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-INSTALL = 'error: lm_eval is not installed; run pip install "lm_eval>=0.4.9,<0.5"'
+INSTALL = 'error: lm_eval is not installed; run pip install "lm_eval>=0.4.10,<0.5"'
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
