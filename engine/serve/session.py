@@ -124,7 +124,8 @@ class Session:
             memory |= budget._asdict()
         memory["fetch_bytes"] = self._models.run_fetch_bytes(spec)
         memory["guider_bytes"] = self._models.guiders.planned_bytes(spec, tokens or 1)
-        counted |= {"probe_forwards": spec.max_probes(derived.max_forwards)}
+        probes = 0 if decodes_causally(spec) else spec.max_probes(derived.max_forwards)
+        counted |= {"probe_forwards": probes}
         more = {"recording": tokens and recording, "end_of_text": spec.eos}
         return dataclasses.asdict(derived) | counted | memory | more
 
@@ -157,6 +158,8 @@ class Session:
         """The plan's `recording`. Raises ValueError if it is asked for and too large."""
         forwards = catalog.derive_plan(spec)[0].max_forwards
         asked = replace(spec, record="layers") if spec.record == "off" else spec
+        if decodes_causally(spec):  # no level adds to the plans and candidates of such a run
+            asked = replace(asked, record="steps")
         kept = recorded_bytes(asked, info, tokens, forwards)
         problem = recording_problem(asked, info, tokens, forwards, self.recording_limit)
         if problem and spec.record != "off":

@@ -225,3 +225,11 @@ def test_what_a_step_plans_is_what_it_does(length, block):
     for event in Session({}).run(replace(spec, eos="fill_safe")):
         trace.append(event)
     assert trace.recomputed_kinds().tolist() == trace.arrays()["planned"].tolist()
+
+
+def test_recording_such_a_run_adds_no_exact_forwards_and_no_drifts(session):
+    plan = session.plan(replace(SPEC, record="probe"))
+    assert plan["probe_forwards"] == 0
+    assert plan["recording"]["level"] == "steps"
+    steps = session.plan(replace(SPEC, record="steps"))["recording"]["bytes"]
+    assert plan["recording"]["bytes"] == session.plan(SPEC)["recording"]["bytes"] == steps > 0
