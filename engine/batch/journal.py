@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from engine.batch.outcome import Outcome
 from engine.config.spec import RunSpec
+from engine.distributed.keyed_lines import KeyedLines, key_of, read_lines
 
-KEY = 32  # hexadecimal digits
 OF_RUN = ("seed", "record", "dtype", "device")  # of an environment; the spec has them as well
 
 
@@ -23,8 +21,7 @@ def run_key(spec: RunSpec, answer: str | None, environment: Mapping[str, Any]) -
     or versions are never mixed, because their keys differ.
     """
     where = {name: value for name, value in environment.items() if name not in OF_RUN}
-    parts = {"spec": spec.to_dict(), "answer": answer, "environment": where}
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:KEY]
+    return key_of({"spec": spec.to_dict(), "answer": answer, "environment": where})
 
 
 class Journal:
@@ -35,14 +32,11 @@ class Journal:
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        self._path = path
+        self._lines = None if path is None else KeyedLines(path)
         self._held: dict[str, Outcome] = {}
-        self._ended = True  # whether the file ends with a line break
-        if path is not None and path.is_file():
-            data = path.read_bytes()
-            self._ended = data.endswith(b"\n") or not data
-            for line in data.splitlines():
-                self._read(line)
+        for key, row in () if path is None else read_lines(path):
+            with suppress(ValueError, TypeError, KeyError, AttributeError):
+                self._held[key] = Outcome.from_dict(row)
 
     def __len__(self) -> int:
         return len(self._held)
@@ -54,20 +48,5 @@ class Journal:
     def put(self, key: str, outcome: Outcome) -> None:
         """Keep an outcome, and append it to the file before returning."""
         self._held[key] = outcome
-        if self._path is None:
-            return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a", encoding="utf-8") as file:
-            line = json.dumps({"key": key} | outcome.to_dict(), ensure_ascii=False)
-            file.write(("" if self._ended else "\n") + line + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        self._ended = True
-
-    def _read(self, line: bytes) -> None:
-        try:
-            row = json.loads(line)
-            key = row.pop("key")
-            self._held[key] = Outcome.from_dict(row)
-        except (ValueError, TypeError, KeyError, AttributeError):
-            return
+        if self._lines is not None:
+            self._lines.put(key, outcome.to_dict())

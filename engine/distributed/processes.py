@@ -1,0 +1,105 @@
+"""The processes that share a command's work, as started by `accelerate launch` or `torchrun`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+WAIT_S = 6 * 3600.0  # longest wait for the other processes; one that died is noticed at once
+
+
+class Processes:
+    """This process and the others, each with a model of its own; use it as a context.
+
+    Without a launcher there is one process, and torch.distributed is not started. Objects are
+    exchanged over gloo, also on GPUs. `wait_s` bounds the wait in `gather` and `barrier`. Raises
+    ValueError naming the variable of the launcher that is missing or wrong.
+    """
+
+    def __init__(self, environment: Mapping[str, str] = os.environ, wait_s: float = WAIT_S) -> None:
+        self.count = _number(environment, "WORLD_SIZE", 1)
+        self.rank = _number(environment, "RANK", 0)
+        self.local_rank = _number(environment, "LOCAL_RANK", 0)
+        if self.count < 1 or self.rank >= self.count:
+            raise ValueError(f"RANK {self.rank} must be below WORLD_SIZE {self.count}")
+        self._store: dist.Store | None = None
+        if self.count > 1:
+            wait = timedelta(seconds=wait_s)
+            store, _, _ = next(dist.rendezvous("env://", self.rank, self.count, timeout=wait))
+            dist.init_process_group(
+                "gloo", store=dist.PrefixStore("group", store), rank=self.rank,
+                world_size=self.count, timeout=wait,
+            )  # fmt: skip
+            self._store = dist.PrefixStore("counts", store)
+        self._counts: dict[str, int] = {}
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        if self._store is not None and dist.is_initialized():
+            dist.destroy_process_group()
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process prints and writes what all of them found."""
+        return self.rank == 0
+
+    def device(self, kind: str) -> str:
+        """The device of this process: a GPU of its own if `kind` is "cuda", else `kind`.
+
+        Raises ValueError if the machine has fewer GPUs than processes.
+        """
+        if kind != "cuda" or self.count == 1:
+            return kind
+        found = torch.cuda.device_count()
+        if self.local_rank >= found:
+            raise ValueError(
+                f"process {self.local_rank} of this machine has no GPU of its own: there are "
+                f"{found}; start at most {found} a machine (accelerate launch --num_processes)"
+            )
+        return f"cuda:{self.local_rank}"
+
+    def share(self, size: int) -> range:
+        """The indices, of `size` pieces of work, that this process does: every count-th one."""
+        return range(self.rank, size, self.count)
+
+    def gather(self, own: Any) -> list[Any]:
+        """What every process gave, in the order of their ranks, on every process.
+
+        Raises RuntimeError if another process ended or did not answer in time.
+        """
+        if self._store is None:
+            return [own]
+        found: list[Any] = [None] * self.count
+        try:
+            dist.all_gather_object(found, own)
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"process {self.rank} of {self.count} lost another one, which the launcher names; "
+                f"start the command again to resume ({error})"
+            ) from error
+        return found
+
+    def barrier(self) -> None:
+        """Wait until every process is here; raises RuntimeError as `gather` does."""
+        self.gather(None)
+
+    def add(self, name: str, amount: int) -> int:
+        """Add to a count that all processes share; returns its new value."""
+        if self._store is not None:
+            return int(self._store.add(name, amount))
+        self._counts[name] = self._counts.get(name, 0) + amount
+        return self._counts[name]
+
+
+def _number(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name, str(default))
+    if not text.isdecimal():
+        raise ValueError(f"{name} must be a whole number, not {text[:20]!r}: it is the launcher's")
+    return int(text)
