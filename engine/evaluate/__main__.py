@@ -12,8 +12,16 @@ data. An answer has the length of the problem's own text, rounded up to a block,
 
 --specs reads a JSON list of {"name", fields of a spec}. The first is the baseline: every row is
 compared with it problem by problem, and all are timed in turn on long prompts. All rows have the
-same end-of-text rule. --out writes table.json and table.md into a folder. The tables of
-assets/results are made by `python -m engine tables`.
+same end-of-text rule. The tables of assets/results are made by `python -m engine tables`.
+
+--out writes the document as table.json, with --specs also table.md, into a folder, and keeps each
+sample there as soon as its batch is finished; the same command computes only what is missing.
+Rates of samples from several machines, or numbers of threads or processes, are null.
+
+    accelerate launch --multi_gpu --num_processes 8 -m engine.evaluate --device cuda --out results
+
+Each process has a model of its own and --threads threads. Only the first one prints the results.
+Without GPUs the same command runs over CPU processes; `accelerate launch --cpu` starts only one.
 """
 
 from __future__ import annotations
@@ -22,7 +30,9 @@ import argparse
 import json
 import shlex
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,13 +41,15 @@ import torch
 
 from engine import catalog
 from engine.batch.flags import add_spec_flags, spec_from_flags
-from engine.batch.settings import read_specs
+from engine.batch.settings import NamedSpec, read_specs
 from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser
 from engine.core.files import ASSETS
 from engine.core.tables import DAGGER_NOTE
+from engine.distributed.processes import Processes
 from engine.evaluate import comparison
-from engine.evaluate.exam import evaluate, summarise
+from engine.evaluate.exam import ExamResult, Questions, summarise
+from engine.evaluate.sharing.shared_exam import Sample, SharedExam, rates_removed
 from engine.guider.model import Guider
 from engine.models.loading.families import named_checkpoints
 from engine.serve import environment
@@ -54,51 +66,110 @@ def main(arguments: Sequence[str] | None = None) -> None:
     folders, args.model = named_checkpoints(args.model, ASSETS)
     torch.set_num_threads(args.threads)
     try:
-        document = _compare(args, folders, given) if args.specs else _evaluate(args, folders)
-    except ValueError as error:
+        with Processes() as processes:
+            _run(args, folders, given, processes)
+    except (ValueError, RuntimeError) as error:
         raise SystemExit(f"error: {error}") from None
+
+
+def _run(
+    args: argparse.Namespace,
+    folders: Mapping[str, Path],
+    given: Sequence[str],
+    processes: Processes,
+) -> None:
+    if processes.count > 1 and args.workers > 1:
+        raise ValueError("--workers must be 1 with a launcher, which starts the processes itself")
+    start = time.perf_counter()
+    shared = SharedExam(processes, args.out)
+    if args.specs:
+        document, text = _compare(args, folders, given, processes, shared)
+    else:
+        document, text = _evaluate(args, folders, processes, shared)
+    if not processes.is_main:
+        return
+    document |= {"processes": processes.count, "wall_s": time.perf_counter() - start}
+    print(text)
+    if args.out:
+        args.out.mkdir(parents=True, exist_ok=True)
+        (args.out / "table.json").write_text(json.dumps(document) + "\n", "utf-8")
+        if args.specs:
+            (args.out / "table.md").write_text(text, "utf-8")
     if args.json:
         print(json.dumps(document))
 
 
-def _evaluate(args: argparse.Namespace, folders: Mapping[str, Path]) -> dict[str, Any]:
+def _evaluate(
+    args: argparse.Namespace,
+    folders: Mapping[str, Path],
+    processes: Processes,
+    shared: SharedExam,
+) -> tuple[dict[str, Any], str]:
     (spec,) = catalog.with_end_of_text_rules([spec_from_flags(args)])
+    spec = replace(spec, device=processes.device(spec.device))
     model = _load(folders, spec)
     questions = exam_questions(args.problems, spec.seed, args.shots, args.family)
-    row = summarise(spec, evaluate(model, spec, questions, args.batch, not args.gen_length))
+    samples = shared.evaluate(model, spec, questions, args.batch, not args.gen_length)
+    row = rates_removed(summarise(spec, [one.result for one in samples]), samples)
     row |= {"family": args.family, "shots": args.shots, "batch": args.batch}
     shown = ("problems", "accuracy", "standard_error", "nfe", "tokens_per_forward", "tokens_per_s")
     method = f"cache {spec.cache}, unmasker {spec.unmasker}"
-    print(f"{spec.model}, {args.family}, {method}, {args.shots} worked examples")
-    for name in shown:
-        print(f"  {name:20}{row[name]:10.4f}")
-    return {"environment": environment.describe(spec, model.digest), "rows": [row]}
+    lines = [f"{spec.model}, {args.family}, {method}, {args.shots} worked examples"]
+    lines += [f"  {name:20}{row[name]:10.4f}" for name in shown if row[name] is not None]
+    document = {"environment": environment.describe(spec, model.digest), "rows": [row]}
+    return document, "\n".join(lines)
 
 
 def _compare(
-    args: argparse.Namespace, folders: Mapping[str, Path], given: Sequence[str]
-) -> dict[str, Any]:
+    args: argparse.Namespace,
+    folders: Mapping[str, Path],
+    given: Sequence[str],
+    processes: Processes,
+    shared: SharedExam,
+) -> tuple[dict[str, Any], str]:
     base = spec_from_flags(args)
-    specs = comparison.check_rules(read_specs(args.specs, base))
-    pool = ModelPool(folders)
+    specs = [
+        NamedSpec(one.name, replace(one.spec, device=processes.device(one.spec.device)))
+        for one in comparison.check_rules(read_specs(args.specs, base))
+    ]
+    pool, base = ModelPool(folders), replace(base, device=processes.device(base.device))
     digest = pool.load_to_run(base).digest
     questions = exam_questions(args.problems, base.seed, args.shots, args.family)
     load, work = partial(_load, folders), (args.batch, args.workers, not args.gen_length)
-    rows = list(comparison.compare(load, specs, questions, *work))
-    long_prompts = exam_questions(args.timed, base.seed, args.timed_shots, args.family)
-    speed = comparison.time_prompts(pool.load_to_run, specs, long_prompts)
+    if args.workers > 1:
+        rows = list(comparison.compare(load, specs, questions, *work))
+    else:
+        rows = _shared_rows(load, specs, questions, work, shared)
+    speed: dict[str, dict[str, Any]] = {}
+    if processes.is_main:
+        long_prompts = exam_questions(args.timed, base.seed, args.timed_shots, args.family)
+        speed = comparison.time_prompts(pool.load_to_run, specs, long_prompts)
+    processes.barrier()
     document = {
         "environment": environment.describe(base, digest),
         "command": shlex.join(["python", "-m", "engine", "evaluate", *given]),
         "rows": [row | {"family": args.family, "speed": speed.get(row["name"])} for row in rows],
     }
-    text = _text(document, specs[0].spec, args)
-    print(text)
-    if args.out:
-        args.out.mkdir(parents=True, exist_ok=True)
-        (args.out / "table.json").write_text(json.dumps(document) + "\n", "utf-8")
-        (args.out / "table.md").write_text(text, "utf-8")
-    return document
+    return document, _text(document, specs[0].spec, args)
+
+
+def _shared_rows(
+    load: comparison.Load,
+    specs: Sequence[NamedSpec],
+    questions: Questions,
+    work: tuple[int, int, bool],
+    shared: SharedExam,
+) -> list[dict[str, Any]]:
+    found: list[list[Sample]] = []
+
+    def exam(
+        model: LoadedModel | Guider, spec: RunSpec, asked: Questions, batch: int, fit: bool
+    ) -> list[ExamResult]:
+        found.append(shared.evaluate(model, spec, asked, batch, fit))
+        return [one.result for one in found[-1]]
+
+    rows = list(comparison.compare(load, specs, questions, *work, exam))
+    return [rates_removed(row, samples) for row, samples in zip(rows, found, strict=True)]
 
 
 def _text(document: dict[str, Any], spec: RunSpec, args: argparse.Namespace) -> str:
@@ -147,7 +218,7 @@ def _parser() -> argparse.ArgumentParser:
         "--timed", type=int, default=5, help="--specs: number of long prompts to time"
     )
     parser.add_argument("--timed-shots", type=int, default=8, help="worked examples in each")
-    parser.add_argument("--out", type=Path, help="--specs: folder for table.json and table.md")
+    parser.add_argument("--out", type=Path, help="folder of samples and tables, to resume from")
     add_spec_flags(parser)
     return parser
 

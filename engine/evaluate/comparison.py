@@ -26,6 +26,7 @@ from engine.tiny.corpus import families
 
 TIMED_LENGTH = 128
 Load = Callable[[RunSpec], LoadedModel | Guider]
+Exam = Callable[[LoadedModel | Guider, RunSpec, Questions, int, bool], list[ExamResult]]
 SPEED_HEAD = (
     "forwards", "to text end", "GFLOPs a position", "recomputed", "cache", "ms a step", "a step",
     "a run", "its text", "tokens/s",
@@ -52,17 +53,21 @@ def compare(
     batch: int,
     workers: int,
     fit: bool = True,
+    exam: Exam = evaluate,
 ) -> Iterator[dict[str, Any]]:
     """Evaluate every spec on all questions; yields a row a spec, paired with the first by problem.
 
     `workers` processes share the specs, each with models of its own, or this process alone if it
     is 1: `load` returns the model of a spec in its number format. `fit` as in `exam.evaluate`.
+    Each process has as many torch threads as this one. `exam` decodes the problems of a spec.
     """
-    work = [(load, one.spec, questions, batch, fit) for one in specs]
+    work = [(load, one.spec, questions, batch, fit, exam) for one in specs]
     if workers == 1:
         yield from _rows(specs, starmap(_evaluate_one, work))
         return
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+    threads = (torch.get_num_threads(),)
+    spawn = get_context("spawn")
+    with ProcessPoolExecutor(workers, spawn, torch.set_num_threads, threads) as pool:
         yield from _rows(specs, pool.map(_evaluate_one, *zip(*work, strict=True)))
 
 
@@ -76,10 +81,9 @@ def _rows(
 
 
 def _evaluate_one(
-    load: Load, spec: RunSpec, questions: Questions, batch: int, fit: bool
+    load: Load, spec: RunSpec, questions: Questions, batch: int, fit: bool, exam: Exam = evaluate
 ) -> list[ExamResult]:
-    torch.set_num_threads(1)
-    return evaluate(load(spec), spec, questions, batch, fit)
+    return exam(load(spec), spec, questions, batch, fit)
 
 
 def _paired(baseline: list[ExamResult], results: list[ExamResult]) -> dict[str, Any]:

@@ -1,0 +1,145 @@
+"""An exam whose batches several processes decode, and which resumes from the samples kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from engine.config.spec import RunSpec
+from engine.distributed.keyed_lines import KeyedLines, key_of, read_lines
+from engine.distributed.processes import Processes
+from engine.evaluate.exam import ExamResult, Questions, evaluate, fitted
+from engine.guider.model import Guider
+from engine.serve import environment
+from engine.serve.lane import LoadedModel
+
+OF_MACHINE = ("device_name", "dtype", "threads", "torch")  # of an environment
+RATES = ("tokens_per_s", "positions_per_s", "ms_per_problem")
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,), "bool": (bool,), "int": (int,), "float": (int, float), "tuple[int, ...]": (list,)
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """A decoded problem and where it was measured; `resumed` if it was read from a file."""
+
+    result: ExamResult
+    machine: Mapping[str, Any]
+    resumed: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON can hold it, see `from_dict`."""
+        return {"result": dataclasses.asdict(self.result), "machine": dict(self.machine)}
+
+    @classmethod
+    def from_dict(cls, row: Mapping[str, Any]) -> Sample:
+        """The resumed sample of a line; raises ValueError naming a field that is wrong."""
+        values, machine = row.get("result"), row.get("machine")
+        if not isinstance(values, dict) or not isinstance(machine, dict):
+            raise ValueError("result and machine must be objects")
+        for field in dataclasses.fields(ExamResult):
+            if not isinstance(values.get(field.name), _TYPES[str(field.type)]):
+                raise ValueError(f"result.{field.name} must be of type {field.type}")
+        result = ExamResult(**values | {"ids": tuple(values["ids"])})
+        return cls(result, machine, resumed=True)
+
+
+def cut(spec: RunSpec, questions: Questions, batch: int, fit: bool) -> list[list[int]]:
+    """The indices of the questions in each batch: exactly the batches that `evaluate` makes."""
+    lengths = [
+        fitted(spec, one, prompt).gen_length if fit else spec.gen_length
+        for one, prompt in questions
+    ]
+    order = sorted(range(len(questions)), key=lambda index: lengths[index])
+    alike = [list(same) for _, same in groupby(order, key=lambda index: lengths[index])]
+    return [same[i : i + batch] for same in alike for i in range(0, len(same), batch)]
+
+
+class SharedExam:
+    """Decodes the problems of an exam with all processes; whole batches are dealt in turn.
+
+    So every batch, and with it every text and count, is that of one process. With a `folder`, each
+    process appends its samples to a file of its own there, and what any file there has is not
+    decoded again, whatever the number of processes was. Only the main process reads the files.
+    """
+
+    def __init__(self, processes: Processes, folder: Path | None) -> None:
+        self._processes, self._lines = processes, None
+        self._exams = 0
+        held: dict[str, Sample] = {}
+        if folder is not None:
+            held = dict(_kept(folder)) if processes.is_main else held
+            self._lines = KeyedLines(folder / f"samples-{processes.rank}.jsonl")
+        self._held: dict[str, Sample] = processes.gather(held)[0]
+
+    def evaluate(
+        self,
+        model: LoadedModel | Guider,
+        spec: RunSpec,
+        questions: Questions,
+        batch: int,
+        fit: bool,
+    ) -> list[Sample]:
+        """The samples in the order of the questions, on every process. Errors as `gather`'s."""
+        batches = cut(spec, questions, batch, fit)
+        keys = [_keys(spec, model.digest, fit, [questions[i] for i in group]) for group in batches]
+        missing = [i for i, own in enumerate(keys) if not all(key in self._held for key in own)]
+        found = {
+            index: self._held[key]
+            for i in sorted(set(range(len(batches))) - set(missing))
+            for index, key in zip(batches[i], keys[i], strict=True)
+        }
+        work, where = len(questions) - len(found), environment.describe(spec, model.digest)
+        machine = {name: where[name] for name in OF_MACHINE} | {"processes": self._processes.count}
+        counted, own_samples = f"exam {self._exams}", {}
+        self._exams += 1
+        for share in self._processes.share(len(missing)):
+            group = batches[missing[share]]
+            results = evaluate(model, spec, [questions[i] for i in group], batch, fit)
+            for index, key, result in zip(group, keys[missing[share]], results, strict=True):
+                own_samples[index] = Sample(result, machine)
+                if self._lines is not None:
+                    self._lines.put(key, own_samples[index].to_dict())
+            _tell(self._processes.add(counted, len(group)), len(group), work)
+        for part in self._processes.gather(own_samples):
+            found |= part
+        return [found[index] for index in range(len(questions))]
+
+
+def rates_removed(row: Mapping[str, Any], samples: list[Sample]) -> dict[str, Any]:
+    """A row of `summarise` with the number of samples that were `resumed`.
+
+    Its RATES are None if its samples come from several kinds of machine, numbers of threads or
+    numbers of processes, because their times cannot be added.
+    """
+    several = any(one.machine != samples[0].machine for one in samples)
+    unknown: dict[str, Any] = dict.fromkeys(RATES) if several else {}
+    return dict(row) | {"resumed": sum(one.resumed for one in samples)} | unknown
+
+
+def _kept(folder: Path) -> Iterator[tuple[str, Sample]]:
+    for path in sorted(folder.glob("samples-*.jsonl")):
+        for key, row in read_lines(path):
+            try:
+                yield key, Sample.from_dict(row)
+            except ValueError as error:
+                print(f"{path}: a sample is decoded again: {error}", file=sys.stderr)
+
+
+def _keys(spec: RunSpec, digest: str, fit: bool, questions: Questions) -> list[str]:
+    """A key for each problem of a batch: of the run, not of the machine, and of its batch."""
+    values = {name: value for name, value in spec.to_dict().items() if name != "device"}
+    asked = [[prompt, one.solution] for one, prompt in questions]
+    parts = {"spec": values, "checkpoint": digest, "fit": fit, "batch": asked}
+    return [key_of(parts | {"row": row}) for row in range(len(questions))]
+
+
+def _tell(done: int, added: int, work: int) -> None:
+    """Print the progress of all processes when this batch completed another percent of it."""
+    if 100 * done // work > 100 * (done - added) // work:
+        print(f"{done} of {work} problems", file=sys.stderr, flush=True)
