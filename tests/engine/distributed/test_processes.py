@@ -1,12 +1,9 @@
 import json
-import os
-import socket
-import subprocess
-import sys
 
 import pytest
 
 from engine.distributed.processes import Processes
+from tests.support.launched import start
 
 SCRIPT = """
 import json
@@ -29,32 +26,15 @@ with Processes(wait_s=60) as processes:
 """
 
 
-def start(script: str, count: int) -> list[subprocess.Popen[str]]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
-    return [
-        subprocess.Popen(
-            [sys.executable, "-c", script],
-            env=os.environ | where | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(count)
-    ]
-
-
 def test_two_processes_share_everything_once_and_all_have_the_results():
-    for rank, process in enumerate(start(SCRIPT, 2)):
+    for rank, process in enumerate(start(2, "-c", SCRIPT)):
         out, err = process.communicate(timeout=60)
         assert process.returncode == 0, err
         assert json.loads(out) == [rank, [[0, 2, 4], [1, 3]], 5]
 
 
 def test_a_process_that_dies_ends_the_wait_of_the_others():
-    main, dead = start(DYING, 2)
+    main, dead = start(2, "-c", DYING)
     _, err = main.communicate(timeout=40)
     assert dead.wait(10) == 3
     assert main.returncode == 1

@@ -1,0 +1,71 @@
+"""Several processes find what one finds, and an interrupted evaluation resumes."""
+
+import json
+import time
+
+import pytest
+
+from engine.distributed.keyed_lines import read_lines
+from tests.support.launched import start
+
+COMMAND = (
+    "-m", "engine.evaluate", "--problems", "8", "--seed", "7", "--batch", "2",
+    "--unmasker", "threshold", "--json",
+)  # fmt: skip
+TIMES = {"ms"}
+
+
+def finish(processes):
+    outputs = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [0] * len(processes), outputs
+    return json.loads(outputs[0][0].splitlines()[-1]), [out for out, _ in outputs[1:]]
+
+
+def samples(folder):
+    return [line for path in sorted(folder.glob("samples-*")) for line in read_lines(path)]
+
+
+def without_times(folder):
+    return {
+        key: {name: value for name, value in row["result"].items() if name not in TIMES}
+        for key, row in samples(folder)
+    }
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("alone")
+    return folder, finish(start(1, *COMMAND, "--out", str(folder)))[0]
+
+
+def test_two_processes_equal_one_sample_by_sample(alone, tmp_path):
+    document, others = finish(start(2, *COMMAND, "--out", str(tmp_path)))
+    assert others == [""]
+    assert document["processes"] == 2
+    assert document["wall_s"] > 0
+    assert all((tmp_path / f"samples-{rank}.jsonl").is_file() for rank in range(2))
+    assert len(samples(tmp_path)) == 8
+    assert without_times(tmp_path) == without_times(alone[0])
+    row, expected = document["rows"][0], alone[1]["rows"][0]
+    same = ("accuracy", "correct", "nfe", "tokens", "gflops_per_token", "recomputed", "cache_bytes")
+    assert {name: row[name] for name in same} == pytest.approx({n: expected[n] for n in same})
+    assert row["resumed"] == 0
+
+
+def test_killed_processes_are_resumed_by_one_that_does_only_the_rest(alone, tmp_path):
+    running = start(2, *COMMAND, "--out", str(tmp_path))
+    end = time.monotonic() + 90
+    while not samples(tmp_path) and time.monotonic() < end:
+        time.sleep(0.01)
+    for process in running:
+        process.kill()
+        process.communicate()
+    kept = len(samples(tmp_path))
+    assert 0 < kept < 8
+    document, _ = finish(start(1, *COMMAND, "--out", str(tmp_path)))
+    (row,) = document["rows"]
+    assert row["resumed"] in (kept, kept - 1, kept - 2)  # a process killed within a batch redoes it
+    assert len(samples(tmp_path)) == kept + 8 - row["resumed"]
+    assert without_times(tmp_path) == without_times(alone[0])
+    assert row["correct"] == alone[1]["rows"][0]["correct"]
+    assert row["tokens_per_s"] is None

@@ -1,0 +1,27 @@
+"""Processes started as a launcher starts them, over gloo on this machine."""
+
+import os
+import socket
+import subprocess
+import sys
+
+from tests.support.micro import ROOT
+
+
+def start(count, *arguments):
+    """Start Python `count` times with the variables of a launcher; returns the processes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
+    return [
+        subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=ROOT,
+            env=os.environ | where | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(count)
+    ]
