@@ -207,6 +207,7 @@ def test_it_fits_and_reads_in_both_themes(brought, width):
     page = brought.page
     lane(brought, "b", "guider")
     page.set_viewport_size({"width": width, "height": 900})
+    brought.settled()  # the figures have their new widths
     cell(brought, 2, 0, click=True)
     for dark in (True, False):
         recolour(page, dark)
