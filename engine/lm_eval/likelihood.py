@@ -7,8 +7,11 @@ import hashlib
 import torch
 from torch import Tensor
 
+from engine.config.spec import RunSpec
 from engine.core.rows import ALL
+from engine.generate.loop import Denoiser, denoise
 from engine.models.base import ModelAdapter
+from engine.serve.lane import LoadedModel, make_job
 
 
 def continuation_logits(adapter: ModelAdapter, canvas: Tensor, start: int) -> Tensor:
@@ -69,3 +72,20 @@ def log_likelihood(
         weights = len(target) / masked.sum(1)
         total += float(((found * masked).sum(1) * weights).sum())
     return total / samples
+
+
+def is_greedy(model: LoadedModel, spec: RunSpec, context: list[int], target: list[int]) -> bool:
+    """Whether plain decoding gives exactly the target (LLaDA's greedy check, Nie et al. 2025).
+
+    It decodes one token a step, the most confident one first, in one block of the target's length.
+    """
+    length = len(target)
+    plain = RunSpec(
+        model=spec.model, gen_length=length, block_length=length, steps=length, chat=False,
+        dtype=spec.dtype, device=spec.device, seed=spec.seed,
+    )  # fmt: skip
+    state = Denoiser(make_job(model, plain, [context]))
+    for _ in denoise(state):
+        pass
+    found: list[int] = state.ids[0, state.run.prompt_length :].tolist()
+    return found == target

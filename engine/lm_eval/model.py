@@ -4,27 +4,38 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from lm_eval.api.model import TemplateLM
 
 from engine.config.answers import fitting_length
-from engine.config.spec import RunSpec
+from engine.config.spec import MAX_PROMPT_CHARS, RunSpec
+from engine.core.device import peak_memory, reset_peak_memory
 from engine.core.files import ASSETS
+from engine.distributed.keyed_lines import key_of
+from engine.distributed.processes import Processes
 from engine.evaluate.exam import resized
+from engine.evaluate.sharing.shared_exam import OF_MACHINE
 from engine.generate.end_of_text import text_length
 from engine.generate.job import split
 from engine.generate.loop import Denoiser, denoise
-from engine.lm_eval.likelihood import log_likelihood
-from engine.lm_eval.options import spec_of
+from engine.lm_eval.likelihood import is_greedy, log_likelihood
+from engine.lm_eval.options import flag, spec_of
+from engine.lm_eval.responses import Place, Response, Responses, write_card
 from engine.models.loading.families import named_checkpoints
+from engine.serve import environment
 from engine.serve.lane import make_job
 from engine.serve.model_pool import ModelPool
+from engine.trace.metrics import Tally
 
 _LOG = logging.getLogger(__name__)
+GENERATION = ("until", "max_gen_toks", "do_sample", "temperature")  # arguments that are followed
 
 
 def cut(text: str, stops: Sequence[str]) -> str:
@@ -33,12 +44,25 @@ def cut(text: str, stops: Sequence[str]) -> str:
     return text[: min(ends)] if ends else text
 
 
+@dataclasses.dataclass(frozen=True)
+class _Asked:
+    """A request for a text: its spec, its context as text and ids, its place and its key."""
+
+    spec: RunSpec
+    context: str
+    ids: list[int]
+    where: Place
+    key: str
+
+
 class DriftscopeLM(TemplateLM):
-    """A diffusion language model of the engine.
+    """A diffusion language model of the engine; one of several `Processes` if a launcher made them.
 
     `pretrained` is a folder, the name of an embedded model or one of the Hub; `mc_num` the number
-    of masks of a log-likelihood; the other arguments are those of `options.spec_of`. Raises
-    ValueError naming an argument that does not fit.
+    of masks of a log-likelihood; `greedy` also decodes each continuation to tell whether it is the
+    greedy one. `samples` is a folder that keeps every response, and from which an interrupted
+    evaluation resumes; with `cards` it also gets a run card of every text. The other arguments are
+    those of `options.spec_of`. Raises ValueError naming an argument that does not fit.
     """
 
     def __init__(
@@ -47,6 +71,9 @@ class DriftscopeLM(TemplateLM):
         batch_size: int | str = 1,
         max_batch_size: int | None = None,
         mc_num: int = 128,
+        greedy: bool | str = False,
+        samples: str = "",
+        cards: bool | str = False,
         **arguments: Any,
     ) -> None:
         super().__init__()
@@ -55,12 +82,63 @@ class DriftscopeLM(TemplateLM):
         if int(mc_num) < 1:
             raise ValueError(f"mc_num: {mc_num!r} is below 1; the nearest valid value is 1")
         self._batch, self._samples = int(batch_size), int(mc_num)
+        self._greedy = flag("greedy", greedy)
+        folder = Path(samples) if samples else None
+        if flag("cards", cards) and folder is None:
+            raise ValueError("cards: give the folder of the samples as well, samples=FOLDER")
+        self._cards = folder / "run-cards" if folder and flag("cards", cards) else None
         if str(arguments.get("device", "")).startswith("cuda") and not torch.cuda.is_available():
             _LOG.warning("device: %s is not available; the CPU is used", arguments["device"])
             arguments["device"] = "cpu"
+        self.processes = Processes()
+        if "device" in arguments:
+            arguments["device"] = self.processes.device(str(arguments["device"]))
         folders, name = named_checkpoints(str(pretrained), ASSETS)
         self.spec = spec_of(arguments, name)
         self.model = ModelPool(folders).load(self.spec)
+        self.responses = Responses(self.processes, folder)
+        self._unknown: set[str] = set()
+
+    # The harness gathers by these. Up to 0.4.11 it reads `accelerator` and torch.distributed.
+
+    @property
+    def rank(self) -> int:
+        """Index of this process."""
+        return self.processes.rank
+
+    @property
+    def world_size(self) -> int:
+        """Number of processes."""
+        return self.processes.count
+
+    @property
+    def device(self) -> torch.device:
+        """Where tensors of `all_gather` live: they are exchanged by the CPU."""
+        return torch.device("cpu")
+
+    @property
+    def accelerator(self) -> SimpleNamespace:
+        """`gather` and `wait_for_everyone`, all that the harness uses of an accelerator."""
+        return SimpleNamespace(gather=self.all_gather, wait_for_everyone=self.barrier)
+
+    def all_gather(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The numbers of documents of all processes. Raises ValueError if one of them has none."""
+        found = torch.stack(self.processes.gather(tensor))
+        if int(found.min()) == 0:
+            raise ValueError(
+                f"limit: a task has fewer documents than the {self.world_size} processes; "
+                "start fewer or raise the limit"
+            )
+        return found
+
+    def gather_object(self, obj: Any, dst: int = 0) -> list[Any] | None:
+        """What every process gave, on the process `dst`; None on the others."""
+        found = self.processes.gather(obj)
+        return found if self.rank == dst else None
+
+    def barrier(self) -> None:
+        """Wait for the other processes."""
+        self.processes.barrier()
 
     @property
     def eot_token_id(self) -> int:
@@ -90,20 +168,36 @@ class DriftscopeLM(TemplateLM):
         """The template's source; the harness keeps it beside the results."""
         return self.model.tokenizer.template if chat_template else ""
 
+    def get_model_info(self) -> dict[str, Any]:
+        """For the harness's results: spec, environment and the figures of every task."""
+        where = environment.describe(self.spec, self.model.digest)
+        where |= {"processes": self.world_size}
+        own = {"spec": self.spec.to_dict(), "environment": where, "batch_size": self._batch}
+        return {"driftscope": own | {"tasks": self.responses.by_task()}}
+
     def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
         """Answers, each cut before the first of its stop strings."""
-        specs = [self._generation(one.args[1]) for one in requests]
-        found: dict[int, str] = {}
-        for spec in dict.fromkeys(specs):
-            waiting = iter([i for i, own in enumerate(specs) if own == spec])
-            while group := list(islice(waiting, self._batch)):
-                contexts = [requests[i].args[0] for i in group]
-                texts = self._decode(spec, contexts)
-                for i, text in zip(group, texts, strict=True):
-                    until = requests[i].args[1].get("until") or []
-                    found[i] = cut(text, [until] if isinstance(until, str) else until)
-                    self.cache_hook.add_partial("generate_until", requests[i].args, found[i])
-        return [found[i] for i in range(len(requests))]
+        asked = [
+            self._asked(one, nth) for one, nth in zip(requests, _repetitions(requests), strict=True)
+        ]
+        missing = {one.key: one for one in asked if self.responses.find(one.key) is None}
+        progress = self.responses.start(len(missing))
+        for spec in dict.fromkeys(one.spec for one in missing.values()):
+            waiting = [one for one in missing.values() if one.spec == spec]
+            for first in range(0, len(waiting), self._batch):
+                self._answer(spec, waiting[first : first + self._batch])
+                progress.add(len(waiting[first : first + self._batch]))
+        texts = []
+        for one, request in zip(asked, requests, strict=True):
+            response = self.responses.find(one.key)
+            assert response is not None
+            self.responses.place(one.where, response)
+            until = request.args[1].get("until") or []
+            texts.append(cut(response.text, [until] if isinstance(until, str) else until))
+            self.cache_hook.add_partial("generate_until", request.args, texts[-1])
+            self._write_card(one, response)
+        self.responses.end()
+        return texts
 
     def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> list[float]:
         """Refused: a masked diffusion model has no left-to-right factors."""
@@ -115,10 +209,23 @@ class DriftscopeLM(TemplateLM):
     def loglikelihood(
         self, requests: list[Any], disable_tqdm: bool = False
     ) -> list[tuple[float, bool]]:
-        """As the harness's, and an empty continuation has log-likelihood 0 and is greedy."""
-        full = [one for one in requests if one.args[1]]
-        scored = iter(super().loglikelihood(full, disable_tqdm=disable_tqdm) if full else [])
-        return [next(scored) if one.args[1] else (0.0, True) for one in requests]
+        """Estimates of log-likelihoods; an empty continuation has 0 and is greedy."""
+        pairs = [self._pair(*one.args) for one in requests]
+        keys = [self._likelihood_key(*pair) for pair in pairs]
+        new = {key: i for i, key in enumerate(keys) if self.responses.find(key) is None}
+        progress = self.responses.start(len(new))
+        for key, i in new.items():
+            self.responses.keep(key, self._scored(*pairs[i]))
+            progress.add(1)
+        found = []
+        for key, request in zip(keys, requests, strict=True):
+            response = self.responses.find(key)
+            assert response is not None
+            self.responses.place(_place(request, 0), response)
+            self.cache_hook.add_partial("loglikelihood", request.args, response.value)
+            found.append(response.value)
+        self.responses.end()
+        return found
 
     def _loglikelihood_tokens(
         self,
@@ -126,15 +233,45 @@ class DriftscopeLM(TemplateLM):
         disable_tqdm: bool = False,
         **kwargs: Any,
     ) -> list[tuple[float, bool]]:
+        return [self._scored(context, target).value for _, context, target in requests]
+
+    def _pair(self, context: str, target: str) -> tuple[list[int], list[int]]:
+        """The ids of a context, shortened to fit, and of its continuation."""
+        if not target:
+            return [], []
+        if not context:
+            return [self.prefix_token_id], self.tok_encode(target)
+        before, after = self._encode_pair(context, target)
+        return self._fitted(before, len(after)), after
+
+    def _likelihood_key(self, context: list[int], target: list[int]) -> str:
+        of_model = {"checkpoint": self.model.digest, "dtype": self.spec.dtype}
+        how = {"mc_num": self._samples, "seed": self.spec.seed, "greedy": self._greedy}
+        return key_of(of_model | how | {"context": context, "target": target})
+
+    def _scored(self, context: list[int], target: list[int]) -> Response:
+        """The log-likelihood of a continuation, with its costs."""
         if self.spec.cfg_scale:
             raise ValueError("cfg_scale: log-likelihoods are those without guidance; leave it out")
-        found = []
-        for texts, context, target in requests:
-            kept = self._fitted(context, len(target))
-            own = (self.model.adapter, kept, target, self._samples, self._batch, self.spec.seed)
-            found.append((log_likelihood(*own), False))
-            self.cache_hook.add_partial("loglikelihood", texts, found[-1])
-        return found
+        if not target:
+            return Response(0, 0, 0.0, self._machine(), value=(0.0, True))
+        adapter = self.model.adapter
+        reset_peak_memory(adapter.device)
+        start = time.perf_counter()
+        value = log_likelihood(adapter, context, target, self._samples, self._batch, self.spec.seed)
+        greedy = self._greedy and is_greedy(self.model, self.spec, context, target)
+        return Response(
+            tokens=len(target),
+            forwards=self._samples + len(target) * self._greedy,
+            ms=1e3 * (time.perf_counter() - start),
+            machine=self._machine(),
+            value=(value, greedy),
+            peak_bytes=peak_memory(adapter.device),
+        )
+
+    def _machine(self) -> dict[str, Any]:
+        where = environment.describe(self.spec, self.model.digest)
+        return {name: where[name] for name in OF_MACHINE} | {"processes": self.world_size}
 
     def _fitted(self, context: list[int], answer: int) -> list[int]:
         """The last tokens of a context that leave room for the answer, with a warning."""
@@ -148,8 +285,21 @@ class DriftscopeLM(TemplateLM):
             _LOG.warning("the first %d tokens of a context are left out", len(context) - most)
         return context[-most:]
 
+    def _asked(self, request: Any, repetition: int) -> _Asked:
+        context, given = request.args
+        spec = self._generation(given)
+        spec = dataclasses.replace(spec, seed=spec.seed + repetition)
+        ids = self._fitted(self.tok_encode(context), spec.gen_length)
+        where = _place(request, repetition)
+        values = {name: value for name, value in spec.to_dict().items() if name != "device"}
+        parts = {"spec": values, "checkpoint": self.model.digest, "task": where[0], "prompt": ids}
+        return _Asked(spec, context, ids, where, key_of(parts))
+
     def _generation(self, given: dict[str, Any]) -> RunSpec:
-        """The spec of a request's generation arguments."""
+        """The spec of a request's generation arguments; others than GENERATION give a warning."""
+        for name in sorted({*given} - {*GENERATION} - self._unknown):
+            _LOG.warning("gen_kwargs: %s has no effect; known are %s", name, ", ".join(GENERATION))
+        self._unknown |= given.keys()
         spec, length = self.spec, given.get("max_gen_toks")
         if length is not None:
             spec = resized(spec, "", fitting_length(int(length), spec.block_length))
@@ -157,14 +307,67 @@ class DriftscopeLM(TemplateLM):
             spec = dataclasses.replace(spec, temperature=float(given["temperature"]))
         return spec
 
-    def _decode(self, spec: RunSpec, contexts: Sequence[str]) -> Iterator[str]:
-        """The texts of one batch, before their end of text."""
-        prompts = [self._fitted(self.tok_encode(one), spec.gen_length) for one in contexts]
-        own = [dataclasses.replace(spec, prompt=one, chat=False) for one in contexts]
-        for job in split(make_job(self.model, own[0], prompts, sequence_specs=own)):
-            state = Denoiser(job)
-            for _ in denoise(state):
-                pass
+    def _answer(self, spec: RunSpec, asked: Sequence[_Asked]) -> None:
+        """Decode one batch and keep its responses."""
+        reset_peak_memory(self.model.adapter.device)
+        for one, response in zip(asked, self._decode(spec, asked), strict=True):
+            self.responses.keep(one.key, response)
+
+    def _decode(self, spec: RunSpec, asked: Sequence[_Asked]) -> Iterator[Response]:
+        """The responses of one batch; prompts are decoded from their ids, so of any length."""
+        own = [_prompted(spec, one.context) for one in asked]
+        for job in split(
+            make_job(self.model, own[0], [one.ids for one in asked], sequence_specs=own)
+        ):
+            state, tally = Denoiser(job), Tally(job.canvas.shape[1], len(job.canvas))
+            for event in denoise(state):
+                tally.add(event)
+            size = len(state.ids)
             for row in state.ids[:, state.run.prompt_length :]:
                 ids = row[: text_length(row, state.run.info.stop_ids)].tolist()
-                yield self.model.tokenizer.decode(ids)
+                yield Response(
+                    tokens=len(ids),
+                    forwards=tally.steps,
+                    ms=tally.total_ms / size,
+                    machine=self._machine(),
+                    text=self.model.tokenizer.decode(ids),
+                    gflops=float(tally.flops.sum()) / 1e9 / size,
+                    recomputed=tally.recomputed / tally.steps,
+                    peak_bytes=peak_memory(self.model.adapter.device),
+                )
+
+    def _write_card(self, one: _Asked, response: Response) -> None:
+        """Write the run card of a text; a prompt that a spec cannot hold has none."""
+        if self._cards is None or len(one.context) > MAX_PROMPT_CHARS:
+            return
+        spec = _prompted(one.spec, one.context).to_dict()
+        model = {"name": one.spec.model, "digest": self.model.digest}
+        results = {"text": response.text, "steps": response.forwards}
+        write_card(self._cards, one.where, spec, {"model": model, "results": results})
+
+
+def _prompted(spec: RunSpec, context: str) -> RunSpec:
+    """The spec with its prompt, which only a guider reads; empty if it is too long for a spec."""
+    fits = len(context) <= MAX_PROMPT_CHARS
+    if not fits and spec.unmasker == "guided":
+        raise ValueError(
+            f"unmasker: guided decoding takes prompts of at most {MAX_PROMPT_CHARS} characters, "
+            f"this one has {len(context)}; choose another unmasker"
+        )
+    return dataclasses.replace(spec, prompt=context if fits else "", chat=False)
+
+
+def _repetitions(requests: Sequence[Any]) -> Iterator[int]:
+    """Which repetition of its request each one is, from 0.
+
+    The harness hands in a request as often as it is repeated. Where other processes have more
+    requests it adds copies of the last one, which are no repetitions.
+    """
+    seen: Counter[int] = Counter()
+    for one in requests:
+        yield seen[id(one)] % (one.repeats or 1)
+        seen[id(one)] += 1
+
+
+def _place(request: Any, repetition: int) -> Place:
+    return str(request.task_name), int(request.doc_id or 0), int(request.idx), repetition

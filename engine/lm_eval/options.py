@@ -47,3 +47,11 @@ def spec_of(arguments: Mapping[str, Any], name: str) -> RunSpec:
 def _text(value: Any) -> str:
     """A parsed argument as it is written in a spec."""
     return {True: "true", False: "false"}[value] if isinstance(value, bool) else str(value)
+
+
+def flag(name: str, value: bool | str) -> bool:
+    """A yes or no among the arguments. Raises ValueError naming it if it is neither."""
+    found = {"true": True, "1": True, "false": False, "0": False}.get(str(value).lower())
+    if found is None:
+        raise ValueError(f"{name}: {value!r} is neither true nor false")
+    return found

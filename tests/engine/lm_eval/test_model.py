@@ -1,16 +1,22 @@
 """The engine as a model of the harness: answers, log-likelihoods and errors."""
 
+import dataclasses
 from itertools import combinations
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 pytest.importorskip("lm_eval")
 
+from lm_eval.api.instance import Instance
+
+from engine.config.spec import MAX_PROMPT_CHARS
 from engine.evaluate.exam import evaluate
-from engine.lm_eval.likelihood import continuation_logits, log_likelihood
+from engine.generate.loop import Denoiser, denoise
+from engine.lm_eval.likelihood import continuation_logits, is_greedy, log_likelihood
 from engine.lm_eval.model import DriftscopeLM, cut
+from engine.lm_eval.responses import Response
+from engine.serve.lane import make_job
 from engine.tiny.corpus import exam_questions
 from tests.support.micro import MASK, MicroAdapter, fill, make_info
 
@@ -22,8 +28,8 @@ def model():
     )
 
 
-def asked(*args):
-    return SimpleNamespace(args=args)
+def asked(*args, doc=0, repeats=1):
+    return Instance("generate_until", {}, args, 0, ("task", doc, repeats))
 
 
 def test_answers_equal_those_of_the_exam(model):
@@ -75,3 +81,53 @@ def test_what_has_no_meaning_is_refused_by_name(model):
     with pytest.raises(ValueError, match="batch_size"):
         DriftscopeLM("tiny-llada", batch_size="auto")
     assert model.loglikelihood([asked("a", "")]) == [(0.0, True)]
+
+
+def test_repetitions_are_sampled_anew_and_padding_is_not_counted():
+    model = DriftscopeLM("tiny-llada", gen_length=32, steps=8, temperature=1.5)
+    one = asked("Name a number.", {"until": []}, repeats=2)
+    first, second, padding, _ = model.generate_until([one] * 4)
+    assert first != second
+    assert padding == first
+    assert model.responses.by_task()["task"]["requests"] == 2
+
+
+def test_a_prompt_longer_than_a_spec_holds_is_decoded(model, caplog):
+    prompt = "a " * 5_000
+    assert len(prompt) > MAX_PROMPT_CHARS
+    assert model.generate_until([asked(prompt, {"until": [], "top_p": 0.9})])
+    assert "context are left out" in caplog.text
+    assert "top_p has no effect" in caplog.text
+    guided = DriftscopeLM("tiny-llada", unmasker="guided", eos="fill_safe")
+    with pytest.raises(ValueError, match="unmasker: guided decoding takes prompts of at most"):
+        guided.generate_until([asked(prompt, {"until": []})])
+
+
+def test_the_greedy_text_is_told_from_another():
+    model = DriftscopeLM("tiny-llada", greedy=True, mc_num=1, gen_length=16, steps=16)
+    spec = dataclasses.replace(model.spec, block_length=16)
+    context = model.tok_encode("Ann has 3 apples.")
+    state = Denoiser(make_job(model.model, spec, [context]))
+    for _ in denoise(state):
+        pass
+    target = state.ids[0, len(context) :].tolist()
+    assert is_greedy(model.model, spec, context, target)
+    assert not is_greedy(model.model, spec, context, [*target[:-1], target[-1] - 1])
+    with pytest.raises(ValueError, match="greedy: 'maybe' is neither"):
+        DriftscopeLM("tiny-llada", greedy="maybe")
+
+
+def test_fewer_documents_than_processes_are_named(model):
+    assert model.all_gather(torch.tensor(3)).tolist() == [3]
+    with pytest.raises(ValueError, match="limit: a task has fewer documents"):
+        model.all_gather(torch.tensor(0))
+
+
+def test_damaged_responses_are_refused():
+    row = dataclasses.asdict(Response(3, 4, 5.0, {"threads": 1}, "abc", (-1.5, True), 2.0, 0.5, 7))
+    assert Response.from_dict(row) == dataclasses.replace(
+        Response(3, 4, 5.0, {"threads": 1}, "abc", (-1.5, True), 2.0, 0.5, 7), resumed=True
+    )
+    for wrong in ({"tokens": "x"}, {"value": []}, {"machine": 3}, {"ms": None}):
+        with pytest.raises(ValueError, match="field of a response"):
+            Response.from_dict(row | wrong)

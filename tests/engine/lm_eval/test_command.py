@@ -1,0 +1,101 @@
+"""The harness's command: scores, figures, run cards, resumption and processes."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("lm_eval")
+
+from engine.core.files import ASSETS
+from engine.evaluate.exam import evaluate, resized
+from engine.evaluate.repeat import differences, repeat, specs_of
+from engine.lm_eval import local_tasks
+from engine.lm_eval.model import DriftscopeLM
+from engine.models.loading.families import embedded_models
+from engine.serve.session import Session
+from engine.tiny.corpus import exam_questions
+
+TASKS = ("driftscope_short_problems", "driftscope_short_problems_choice")
+LIMIT = 4
+OWN = "pretrained=tiny-llada,cache=dual,unmasker=threshold,threshold=0.9,mc_num=2"
+COMMAND = [
+    "-m", "engine.lm_eval", "--model", "driftscope", "--model_args", OWN, "--tasks",
+    ",".join(TASKS), "--apply_chat_template", "--limit", str(LIMIT), "--log_samples",
+]  # fmt: skip
+TWO = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+OFFLINE = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
+
+
+def run(folder, *launcher):
+    command = [sys.executable, *launcher, *COMMAND, "--output_path", str(folder)]
+    done = subprocess.run(
+        command, env=os.environ | OFFLINE, capture_output=True, text=True, timeout=170, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    (results,) = sorted(folder.glob("tiny-llada/results_*.json"))[-1:]
+    return json.loads(results.read_text("utf-8")), done.stderr
+
+
+def samples(folder, task):
+    (path,) = sorted(folder.glob(f"tiny-llada/samples_{task}_2*.jsonl"))[-1:]
+    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    return {row["doc_id"]: row for row in rows}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("alone")
+    return folder, *run(folder)
+
+
+def test_the_scores_are_those_of_the_exam(alone):
+    folder, results, _ = alone
+    model = DriftscopeLM("tiny-llada", cache="dual", unmasker="threshold", threshold=0.9)
+    spec = resized(model.spec, "", 64)
+    questions = exam_questions(100, local_tasks.SEED, 0, "short_problems")[:LIMIT]
+    wanted = evaluate(model.model, spec, questions, 1, False)
+    found = samples(folder, TASKS[0])
+    assert [found[i]["resps"][0][0] for i in range(LIMIT)] == [one.text for one in wanted]
+    assert [found[i]["right"] for i in range(LIMIT)] == [float(one.correct) for one in wanted]
+    figures = results["config"]["driftscope"]["tasks"][TASKS[0]]
+    assert figures["tokens"] == sum(len(one.ids) for one in wanted)
+    assert figures["forwards"] == sum(one.nfe for one in wanted)
+    assert figures["gflops"] == pytest.approx(sum(one.gflops for one in wanted))
+    assert figures["requests"] == LIMIT
+    assert figures["tokens_per_s"] > 0
+    assert figures["peak_bytes"] > 0
+
+
+def test_a_run_card_repeats_its_answer(alone):
+    folder, _, _ = alone
+    cards = sorted((folder / "driftscope" / "run-cards").glob("*.json"))
+    assert len(cards) == LIMIT
+    card = json.loads(cards[0].read_text("utf-8"))
+    traces = repeat(Session(embedded_models(ASSETS)), specs_of(card))
+    assert differences(card, traces) == []
+    card["lanes"]["a"]["results"]["text"] += "."
+    assert differences(card, traces) != []
+
+
+def test_two_processes_give_the_same_and_resume_what_one_began(alone, tmp_path):
+    folder, results, _ = alone
+    kept = (folder / "driftscope" / "responses-0.jsonl").read_text("utf-8").splitlines(True)
+    (tmp_path / "driftscope").mkdir()
+    begun = "".join(kept[:2]) + kept[2][:40]  # a process that was killed while it wrote
+    (tmp_path / "driftscope" / "responses-0.jsonl").write_text(begun, "utf-8")
+    both, said = run(tmp_path, *TWO)
+    assert f"{LIMIT - 2} of {LIMIT - 2} requests" in said
+    assert both["results"] == results["results"]
+    for task in TASKS:
+        own, other = samples(folder, task), samples(tmp_path, task)
+        assert [own[i]["resps"] for i in own] == [other[i]["resps"] for i in own]
+    figures = both["config"]["driftscope"]
+    assert figures["environment"]["processes"] == 2
+    assert figures["tasks"][TASKS[0]]["resumed"] == 2
+    assert figures["tasks"][TASKS[0]]["tokens_per_s"] is None
+    assert figures["tasks"][TASKS[1]]["requests"] == 4 * LIMIT
+    counts = [own["config"]["driftscope"]["tasks"][TASKS[0]]["forwards"] for own in (both, results)]
+    assert counts[0] == counts[1]
