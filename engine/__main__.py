@@ -21,6 +21,10 @@ COMMANDS = {
         "engine.evaluate.estimate_error",
         "estimates beside runs on this machine, and what the estimates assume",
     ),
+    "evaluation-plan": (
+        "engine.estimate.evaluation_plan",
+        "how long an evaluation of five methods would take on several GPUs",
+    ),
     "synthetic": (
         "engine.bench.recording",
         "write a synthetic trace of any size; what recording and files cost",
@@ -42,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Exits with status 2 if the name is unknown.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    lines = [f"  {name:14} {about}" for name, (_, about) in COMMANDS.items()]
+    lines = [f"  {name:16} {about}" for name, (_, about) in COMMANDS.items()]
     parser = ArgumentParser(
         prog="python -m engine",
         description="commands:\n" + "\n".join(lines),

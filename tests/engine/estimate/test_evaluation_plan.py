@@ -1,0 +1,51 @@
+"""The predicted time of an evaluation on several GPUs."""
+
+import pytest
+
+from engine.estimate.estimate import Target, estimate, known_model
+from engine.estimate.evaluation_plan import (
+    BENCHMARKS,
+    LENGTHS,
+    METHODS,
+    MODEL,
+    PAGE,
+    PLAIN,
+    Planned,
+    specs,
+    table,
+)
+
+
+@pytest.mark.parametrize("benchmark", BENCHMARKS, ids=lambda one: one.slug)
+def test_all_methods_of_a_task_have_the_same_lengths(benchmark):
+    found = specs(benchmark)
+    assert list(found) == [PLAIN, *METHODS]
+    assert len({tuple(getattr(spec, name) for name in LENGTHS) for spec in found.values()}) == 1
+    assert len({(spec.cache, spec.unmasker) for spec in found.values()}) == len(found)
+
+
+def test_gpus_share_the_problems_evenly_and_the_last_row_is_the_sum():
+    planned = [
+        Planned(BENCHMARKS[0], method, seconds, 5.0, 0.5, ("One prompt of 3.", "Assumed."))
+        for method, seconds in (("x", 7_200.0), ("y", 14_400.0))
+    ]
+    text = table(planned, (1, 8))
+    rows = [[cell.strip() for cell in line.split("|")] for line in text.splitlines()]
+    assert [row[-3:-1] for row in rows[2:5]] == [
+        ["2.0 h", "15 min"], ["4.0 h", "30 min"], ["6.0 h", "45 min"],
+    ]  # fmt: skip
+    assert "Assumed." in text
+    assert "One prompt of" not in text
+
+
+def test_the_page_has_the_predicted_time_of_plain_decoding():
+    benchmark = BENCHMARKS[0]
+    spec = specs(benchmark)[PLAIN]
+    found = estimate(spec, Target(MODEL, known_model(MODEL), benchmark.prompt_tokens), "h100")
+    hours = found["time"]["run_seconds"] * benchmark.problems / 3600
+    (row,) = [
+        x for x in PAGE.read_text("utf-8").splitlines() if x.startswith("| GSM8K     | plain")
+    ]
+    cells = [cell.strip() for cell in row.split("|")]
+    assert cells[3] == f"{found['flops'] / 1e12:.0f}"
+    assert cells[5] == f"{hours:.1f} h"
