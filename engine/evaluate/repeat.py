@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from engine.config.run_card import specs_of
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.command_line import command_parser
 from engine.core.files import ASSETS
@@ -23,27 +24,6 @@ from engine.evaluate.record_examples import collect_traces, save_traces
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
 from engine.trace.trace import Trace
-
-
-def specs_of(card: Any) -> dict[str, RunSpec]:
-    """The specs of a run card, by lane.
-
-    Raises ValueError if the document is not a run card, or if a lane is a branch of another run.
-    """
-    try:
-        rows = card["lanes"].values()
-        specs = {lane: RunSpec.from_dict(row["spec"]) for lane, row in card["lanes"].items()}
-        parts = [part for row in rows for part in (row["model"], row["results"])]
-        parts += [row["guider"] for row in rows if row.get("guider")]
-    except (KeyError, TypeError, AttributeError):
-        parts = [None]
-    if not all(isinstance(part, dict) for part in parts):
-        raise ValueError("card: not a run card of Driftscope; export it again")
-    if not specs or not set(specs) <= {"a", "b"}:
-        raise ValueError("card: a run card has the lanes a and b; export it again")
-    if any(spec.start for spec in specs.values()):
-        raise ValueError("card: a lane continues another run; repeat it on the page instead")
-    return specs
 
 
 def repeat(session: Session, specs: dict[str, RunSpec]) -> dict[str, Trace]:

@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from engine.config.run_card import is_card
 from engine.trace.file_format import MAX_JSON_BYTES
 
 REMEDY = "import the traces (.npz) that Prepare files made"
@@ -31,7 +32,7 @@ def _json_kind(document: Any) -> str:
         return f"a JSON file without a trace; {REMEDY}"
     if {"meta", "arrays"} <= document.keys():
         return ""
-    if {"lanes", "summary"} <= document.keys():
+    if is_card(document):
         name = str(document.get("run", ""))[:8]
         return (
             "a run card: the settings and results of a race, without its steps; import the traces "

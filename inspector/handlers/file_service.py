@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,15 @@ import gradio as gr
 
 from engine.trace.trace import Trace
 from inspector.files import export
-from inspector.handlers.page_handlers import Handlers, error_text, visitor_id
+from inspector.files.run_card import race_of_file
+from inspector.handlers.page_handlers import BUTTONS, Handlers, error_text, visitor_id
+from inspector.handlers.page_handlers import buttons as race_buttons
 from inspector.page_data import compare, messages
 from inspector.run_store import RaceRecord
 
 KEPT_EXPORTS = 16
 PLAIN = "plain"
+CARD = "A run card: its race runs in the Run tab. A single lane races plain decoding of its prompt."
 IMPORTED = "Imported. Nothing is computed. Times, if there are any, are those in the file."
 READY = (
     "Ready: traces, a ZIP of all tables with a note on each column, a run card, and a page that "
@@ -60,12 +64,33 @@ class FileService:
         if not paths:
             return gr.skip(), ""
         try:
+            if race_of_file(paths) is not None:
+                return gr.skip(), CARD
             document = self._show(
                 export.read_race(paths, self._handlers.form.catalog.trace_bytes), request
             )
         except Exception as error:
             return gr.skip(), f"Not imported. {error_text(error)}"
         return document, IMPORTED
+
+    def run_card(self, request: gr.Request, paths: list[str] | None) -> Iterator[list[Any]]:
+        """Run the race of an uploaded run card; nothing for other files, nor for a wrong card."""
+        session = self._handlers.session
+        try:
+            race = race_of_file(paths) if paths else None
+            if race is not None:
+                race = session.resolve(race)
+                session.plan(race.a)
+                session.plan(race.b)
+        except Exception as error:
+            text = f"The race of this card cannot run. {error_text(error)}"
+            said = messages.notice("failed", text)
+            yield [said, *race_buttons("over")]
+            return
+        if race is None:
+            yield [gr.skip()] * (1 + len(BUTTONS))
+            return
+        yield from self._handlers.run_race(race, visitor_id(request))
 
     def recorded(self) -> list[tuple[str, str]]:
         """(title, name) of every method with a recorded run, in the order of the catalog."""

@@ -78,7 +78,7 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Run
         elem_id="ds-race", server_functions=[replay, view],
         **static_files.BARE | {"js_on_load": static_files.script("race", ("record", "branch"))},
     )  # fmt: skip
-    _files(files, race, handlers.form.catalog.trace_bytes)
+    given = _files(files, race, handlers.form.catalog.trace_bytes)
     recorded.input(files.show_recorded, recorded, race, **RAW, **FLAG)
     demo.load(files.show_linked, None, [race, recorded], **FLAG)
     planned = _wire_settings(demo, handlers, plan, race, keys["run"])
@@ -87,6 +87,7 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Run
     demo.load(**renewed)
     tab = RunTab(race, keys, partial(_follow, views, race, keys, planned, renewed))
     _wire_run(demo, handlers, tab)
+    tab.follow(given.upload(files.run_card, given, tab.outputs, **RUNS, **PRIVATE))
     recording = race.record(
         views.record, None, [race, *keys.values()],
         **RUNS, **PRIVATE,
@@ -159,7 +160,7 @@ def _recorded(files: FileService) -> gr.Dropdown:
     )  # fmt: skip
 
 
-def _files(files: FileService, race: gr.HTML, most: int) -> None:
+def _files(files: FileService, race: gr.HTML, most: int) -> gr.File:
     with gr.Accordion("Export and import", open=False, elem_id="ds-files"), gr.Row():
         with gr.Column(min_width=280):
             gr.Markdown(
@@ -174,10 +175,10 @@ def _files(files: FileService, race: gr.HTML, most: int) -> None:
                 "View one trace, or two side by side, each with its `-recorded` file if there is "
                 f"one. A file may have {size(most)}. Nothing is computed. Runs of other engines "
                 "open too: as `driftscope-run` JSON, d3LLM trajectories or pages of dLLM-RL's "
-                "trace viewer."
+                "trace viewer. The race of a run card runs again."
             )
             given = gr.File(
-                label="Traces and runs of other engines (.npz, .json or .html)",
+                label="Traces, runs of other engines and run cards (.npz, .json or .html)",
                 file_count="multiple",
                 file_types=[".npz", ".json", ".html"], elem_id="ds-import",
             )  # fmt: skip
@@ -189,6 +190,7 @@ def _files(files: FileService, race: gr.HTML, most: int) -> None:
 
     ready.click(export, None, [made, said], **PRIVATE)
     given.upload(files.import_files, given, [race, note], concurrency_limit=2, **PRIVATE)
+    return given
 
 
 def _wire_settings(

@@ -168,6 +168,17 @@ def test_export_and_import_show_the_same(own, other, paths):
     clear(other)
 
 
+def test_a_run_card_runs_its_race(own, other, paths):
+    (card,) = [path for path in paths if path.name.endswith("run-card.json")]
+    other.page.locator("#ds-import input[type=file]").set_input_files(card)
+    other.wait_state("done")
+    other.over()
+    texts = "[...document.querySelectorAll('.ds-cell')].map(c => c.textContent).join()"
+    assert other.page.evaluate(texts) == own.page.evaluate(texts)
+    assert "run card" in other.page.locator("#ds-import-note textarea").input_value()
+    clear(other)
+
+
 def clear(race):
     """Take the files back out of the field."""
     race.page.locator(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.micro import ROOT
 
-OPTIONAL = {"spaces", "lm_eval"}  # on a Space; for `python -m engine.lm_eval` alone
+OPTIONAL = {"spaces", "lm_eval", "datasets"}  # on a Space; for `python -m engine.lm_eval` alone
 PYTHON = [
     ROOT / "app.py",
     *(p for part in ("engine", "inspector") for p in (ROOT / part).rglob("*.py")

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.config.run_card import race_of
+from engine.config.spec import RunSpec
 from engine.core.files import ASSETS
 from inspector.handlers.file_service import FileService
 from inspector.run_store import RaceRecord
@@ -35,6 +37,49 @@ def test_export_then_import(files, handlers, small, request_of):
     skipped, note = files.import_files(request_of("other"), [str(bad)])
     assert note.startswith("Not imported. trace")
     assert skipped.get("__type__") == "update"
+
+
+def test_a_run_card_runs_again(files, handlers, small, request_of, tmp_path):
+    list(handlers.run(request_of(), *small))
+    paths, _ = files.export(request_of())
+    (card,) = [path for path in paths if path.endswith("run-card.json")]
+    skipped, note = files.import_files(request_of("other"), [card])
+    assert note.startswith("A run card")
+    assert skipped.get("__type__") == "update"
+    *_, last = files.run_card(request_of("other"), [card])
+    assert json.loads(last[0])["state"] == "done"
+    first, again = (handlers.current(request_of(*who)) for who in ((), ("other",)))
+    assert first.run_id != again.run_id
+    for lane in "ab":
+        assert first.traces[lane].meta["texts"] == again.traces[lane].meta["texts"]
+        assert first.traces[lane].meta["spec"] == again.traces[lane].meta["spec"]
+
+
+def test_the_single_lane_of_a_card_races_plain_decoding():
+    spec = RunSpec(prompt="a", cache="dual", unmasker="threshold", chat=False)
+    part = {"spec": spec.to_dict(), "model": {}, "results": {}}
+    race = race_of({"lanes": {"b": part}, "summary": {}})
+    assert race.b == spec
+    assert (race.a.cache, race.a.unmasker, race.a.prompt) == ("none", "quota", "a")
+
+
+@pytest.mark.parametrize(
+    "lanes", [{}, {"c": {}}, {"a": 3}, 5, {"a": {"spec": {"steps": 0}, "model": {}, "results": {}}}]
+)
+def test_a_wrong_card_is_refused_in_words(files, request_of, tmp_path, lanes):
+    path = tmp_path / "card.json"
+    path.write_text(json.dumps({"lanes": lanes, "summary": {}}))
+    assert files.import_files(request_of(), [str(path)])[1].startswith("Not imported.")
+    ((message, *_),) = files.run_card(request_of(), [str(path)])
+    assert "cannot run" in message
+
+
+def test_other_files_start_no_race(files, request_of, tmp_path):
+    path = tmp_path / "other.json"
+    for text in ("{", "[1]", "[" * 90_000, "{}"):
+        path.write_text(text)
+        ((race, *_),) = files.run_card(request_of(), [str(path)])
+        assert race.get("__type__") == "update"
 
 
 def test_every_method_can_be_chosen_and_is_shown_beside_plain_decoding(files, request_of):

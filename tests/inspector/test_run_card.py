@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from engine.config.run_card import specs_of
 from engine.config.spec import RunSpec
 from engine.core.files import ASSETS
-from engine.evaluate.repeat import differences, repeat, specs_of
+from engine.evaluate.repeat import differences, repeat
 from engine.models.loading.checkpoint import Checkpoint
 from inspector.files.run_card import run_card
 from inspector.run_store import RaceRecord

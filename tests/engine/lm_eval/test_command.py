@@ -9,9 +9,10 @@ import pytest
 
 pytest.importorskip("lm_eval")
 
+from engine.config.run_card import specs_of
 from engine.core.files import ASSETS
 from engine.evaluate.exam import evaluate, resized
-from engine.evaluate.repeat import differences, repeat, specs_of
+from engine.evaluate.repeat import differences, repeat
 from engine.lm_eval import local_tasks
 from engine.lm_eval.model import DriftscopeLM
 from engine.models.loading.families import embedded_models
