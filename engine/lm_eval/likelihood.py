@@ -10,7 +10,8 @@ from torch import Tensor
 from engine.config.spec import RunSpec
 from engine.core.rows import ALL
 from engine.generate.loop import Denoiser, denoise
-from engine.models.base import ModelAdapter
+from engine.models.base import ModelAdapter, ModelInfo
+from engine.models.flops import FlopCounter
 from engine.serve.lane import LoadedModel, make_job
 
 
@@ -25,6 +26,17 @@ def continuation_logits(adapter: ModelAdapter, canvas: Tensor, start: int) -> Te
         h = h + adapter.mlp(layer, h)
     shift = adapter.info.logit_shift
     return adapter.logits(h[:, start - shift : length - shift])
+
+
+def forward_gflops(info: ModelInfo, length: int, answer: int) -> float:
+    """GFLOPs of `continuation_logits` of one text of `length` tokens, `answer` of them asked."""
+    counter = FlopCounter(info)
+    for layer in range(info.layers):
+        counter.project(layer, "qkv", length)
+        counter.attend(layer, length, length)
+        counter.feed_forward(layer, length)
+    counter.head(answer)
+    return float(counter.flops.sum()) / 1e9
 
 
 def seed_of(seed: int, context: list[int], target: list[int]) -> int:
@@ -74,8 +86,10 @@ def log_likelihood(
     return total / samples
 
 
-def is_greedy(model: LoadedModel, spec: RunSpec, context: list[int], target: list[int]) -> bool:
-    """Whether plain decoding gives exactly the target (LLaDA's greedy check, Nie et al. 2025).
+def greedy_check(
+    model: LoadedModel, spec: RunSpec, context: list[int], target: list[int]
+) -> tuple[bool, float]:
+    """Whether plain decoding gives exactly the target, and its GFLOPs (Nie et al. 2025).
 
     It decodes one token a step, the most confident one first, in one block of the target's length.
     """
@@ -85,7 +99,6 @@ def is_greedy(model: LoadedModel, spec: RunSpec, context: list[int], target: lis
         dtype=spec.dtype, device=spec.device, seed=spec.seed,
     )  # fmt: skip
     state = Denoiser(make_job(model, plain, [context]))
-    for _ in denoise(state):
-        pass
+    flops = sum(int(event.flops.sum()) for event in denoise(state))
     found: list[int] = state.ids[0, state.run.prompt_length :].tolist()
-    return found == target
+    return found == target, flops / 1e9

@@ -25,7 +25,7 @@ from engine.evaluate.sharing.shared_exam import OF_MACHINE
 from engine.generate.end_of_text import text_length
 from engine.generate.job import split
 from engine.generate.loop import Denoiser, denoise
-from engine.lm_eval.likelihood import is_greedy, log_likelihood
+from engine.lm_eval.likelihood import forward_gflops, greedy_check, log_likelihood
 from engine.lm_eval.options import flag, spec_of
 from engine.lm_eval.responses import Place, Response, Responses, write_card
 from engine.models.loading.families import named_checkpoints
@@ -254,18 +254,25 @@ class DriftscopeLM(TemplateLM):
         if self.spec.cfg_scale:
             raise ValueError("cfg_scale: log-likelihoods are those without guidance; leave it out")
         if not target:
-            return Response(0, 0, 0.0, self._machine(), value=(0.0, True))
+            return Response(
+                0, 0, 0.0, self._machine(), value=(0.0, True), gflops=0.0, recomputed=1.0
+            )
         adapter = self.model.adapter
         reset_peak_memory(adapter.device)
         start = time.perf_counter()
         value = log_likelihood(adapter, context, target, self._samples, self._batch, self.spec.seed)
-        greedy = self._greedy and is_greedy(self.model, self.spec, context, target)
+        greedy, spent = False, 0.0
+        if self._greedy:
+            greedy, spent = greedy_check(self.model, self.spec, context, target)
+        one = forward_gflops(adapter.info, len(context) + len(target), len(target))
         return Response(
             tokens=len(target),
             forwards=self._samples + len(target) * self._greedy,
             ms=1e3 * (time.perf_counter() - start),
             machine=self._machine(),
             value=(value, greedy),
+            gflops=self._samples * one + spent,
+            recomputed=1.0,
             peak_bytes=peak_memory(adapter.device),
         )
 

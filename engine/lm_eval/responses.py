@@ -22,9 +22,8 @@ class Response:
 
     `text` is the whole text before the end of text, or `value` a log-likelihood and whether the
     text is the greedy one. `tokens` are those of the answer, `ms` is engine time, `recomputed` the
-    mean share of rows computed in a forward; `gflops` and `recomputed` are None if they were not
-    counted, `peak_bytes` if it is unknown. `machine` says where it was measured; `resumed`, that it
-    was read from a file.
+    mean share of rows computed in a forward; `peak_bytes` is None if it is unknown. `machine` says
+    where it was measured; `resumed`, that it was read from a file.
     """
 
     tokens: int
@@ -33,8 +32,8 @@ class Response:
     machine: Mapping[str, Any]
     text: str = ""
     value: tuple[float, bool] = (0.0, False)
-    gflops: float | None = None
-    recomputed: float | None = None
+    gflops: float = 0.0
+    recomputed: float = 0.0
     peak_bytes: int | None = None
     resumed: bool = False
 
@@ -45,9 +44,10 @@ class Response:
             value = (float(row["value"][0]), bool(row["value"][1]))
             fields: dict[str, Any] = {"value": value, "resumed": True, "text": str(row["text"])}
             fields |= {name: int(row[name]) for name in ("tokens", "forwards")}
-            fields |= {"ms": float(row["ms"]), "machine": dict(row["machine"])}
-            for name, kind in (("gflops", float), ("recomputed", float), ("peak_bytes", int)):
-                fields[name] = None if row[name] is None else kind(row[name])
+            fields |= {name: float(row[name]) for name in ("ms", "gflops", "recomputed")}
+            peak = row["peak_bytes"]
+            fields |= {"machine": dict(row["machine"])}
+            fields |= {"peak_bytes": None if peak is None else int(peak)}
         except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"a field of a response is wrong: {error!r}") from None
         return cls(**fields)
@@ -130,19 +130,15 @@ def summarise(responses: Iterable[Response]) -> dict[str, Any]:
     """The figures of one task.
 
     Sums of `tokens`, `forwards`, `gflops` and `seconds` over all requests; `tokens_per_s` and
-    `tokens_per_forward` are quotients of the sums, `recomputed` is a mean, `peak_bytes` a maximum.
-    A figure is None if a request lacks it. Times are None if the responses come from several
+    `tokens_per_forward` are quotients of the sums, `recomputed` is a mean, `peak_bytes` a maximum,
+    None if it is unknown. Times are None if the responses come from several
     machines, versions or numbers of threads or processes.
     """
     own = list(responses)
     tokens, forwards = sum(one.tokens for one in own), sum(one.forwards for one in own)
     seconds = sum(one.ms for one in own) / 1e3
     alike = all(one.machine == own[0].machine for one in own)
-    gflops, recomputed, peaks = (
-        None if any(getattr(one, name) is None for one in own) else
-        [getattr(one, name) for one in own]
-        for name in ("gflops", "recomputed", "peak_bytes")
-    )  # fmt: skip
+    peaks = [one.peak_bytes for one in own if one.peak_bytes is not None]
     return {
         "requests": len(own),
         "resumed": sum(one.resumed for one in own),
@@ -151,9 +147,9 @@ def summarise(responses: Iterable[Response]) -> dict[str, Any]:
         "tokens_per_forward": tokens / forwards if forwards else None,
         "seconds": seconds if alike else None,
         "tokens_per_s": tokens / seconds if alike and seconds else None,
-        "gflops": None if gflops is None else sum(gflops),
-        "recomputed": None if recomputed is None else sum(recomputed) / len(recomputed),
-        "peak_bytes": None if peaks is None else max(peaks),
+        "gflops": sum(one.gflops for one in own),
+        "recomputed": sum(one.recomputed for one in own) / len(own),
+        "peak_bytes": max(peaks, default=None),
     }
 
 

@@ -9,11 +9,18 @@ import torch
 pytest.importorskip("lm_eval")
 
 from lm_eval.api.instance import Instance
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from engine.config.spec import MAX_PROMPT_CHARS
 from engine.evaluate.exam import evaluate
 from engine.generate.loop import Denoiser, denoise
-from engine.lm_eval.likelihood import continuation_logits, is_greedy, log_likelihood
+from engine.lm_eval.likelihood import (
+    continuation_logits,
+    forward_gflops,
+    greedy_check,
+    log_likelihood,
+)
 from engine.lm_eval.model import DriftscopeLM, cut
 from engine.lm_eval.responses import Response
 from engine.serve.lane import make_job
@@ -111,10 +118,22 @@ def test_the_greedy_text_is_told_from_another():
     for _ in denoise(state):
         pass
     target = state.ids[0, len(context) :].tolist()
-    assert is_greedy(model.model, spec, context, target)
-    assert not is_greedy(model.model, spec, context, [*target[:-1], target[-1] - 1])
+    greedy, gflops = greedy_check(model.model, spec, context, target)
+    assert greedy
+    assert gflops > 0
+    other = [*target[:-1], target[-1] - 1]
+    assert not greedy_check(model.model, spec, context, other)[0]
     with pytest.raises(ValueError, match="greedy: 'maybe' is neither"):
         DriftscopeLM("tiny-llada", greedy="maybe")
+
+
+def test_flops_are_those_that_torch_counts():
+    adapter, canvas = fill(MicroAdapter(make_info(0)).double(), 3), torch.arange(24)[None] % 8
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counted:
+        continuation_logits(adapter, canvas, 20)
+    found = forward_gflops(adapter.info, 24, 4)
+    assert found == pytest.approx(counted.get_total_flops() / 1e9)
+    assert found != forward_gflops(adapter.info, 24, 5)
 
 
 def test_fewer_documents_than_processes_are_named(model):
