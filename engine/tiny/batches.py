@@ -61,28 +61,28 @@ class BatchStream:
         for many in (False, True):
             own = [one for one in samples if (len(one.spans) > 1) == many]
             own.sort(key=lambda s: (len(s.ids), rng.random()))
-            kind, group, size = self._kind(rng, many), [], 0.0
+            kind, group, size = self._kind(rng), [], 0.0
             for sample in own:
                 group.append(sample)
                 size += self._cost(kind, sample)
                 if size >= self.recipe.tokens:
                     groups.append((kind, group))
-                    kind, group, size = self._kind(rng, many), [], 0.0
+                    kind, group, size = self._kind(rng), [], 0.0
         rng.shuffle(groups)
         return groups
 
-    def _kind(self, rng: random.Random, many: bool) -> str:
-        """Draw the kind of the next batch; prompts with answers in them give canvas states."""
+    def _kind(self, rng: random.Random) -> str:
+        """Draw the kind of the next batch."""
         if self.recipe.kind == "causal":
             return "causal"
-        return "copies" if not many and rng.random() < self.recipe.copies else "canvas"
+        return "copies" if rng.random() < self.recipe.copies else "canvas"
 
     def _cost(self, kind: str, sample: Sample) -> float:
         """About how many canvas tokens a sample needs."""
         start, end = sample.spans[-1]
         if kind == "causal":
             return len(sample.ids)
-        return end + 2 * (end - start + 5) if kind == "copies" else end + 24
+        return end + 3 * (end - start + 5) if kind == "copies" else end + 24
 
     def _conversation(self, rng: random.Random) -> list[Problem]:
         """Problems of one family and of the stream's part that follow each other in a prompt."""
@@ -142,7 +142,6 @@ class BatchStream:
     def _batch(self, kind: str, group: list[Sample], generator: torch.Generator) -> Batch:
         make = {"causal": causal, "copies": copies, "canvas": canvas}[kind]
         batch = make(group, self.recipe, generator)
-        batch = replace(batch, rows=batch.rows - (self.recipe.shift if kind == "canvas" else 0))
         return replace(batch, weights=batch.weights * self.weights[batch.targets])
 
 

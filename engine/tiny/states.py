@@ -37,7 +37,7 @@ class Recipe:
     uniform: float = 0.2  # canvas: share of states with masks over the whole region
     sums: float = 0.0  # canvas: share of states in which a result is the next token
     number_weight: float = 2.0
-    shift: int = 0  # canvas: distance of a position from the row that predicts it (Dream: 1)
+    shift: int = 0  # masked: distance of a position from the row that predicts it (Dream: 1)
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,10 @@ def causal(group: list[Sample], recipe: Recipe, generator: torch.Generator) -> B
 def copies(
     group: list[Sample], recipe: Recipe, generator: torch.Generator, count: int = 3
 ) -> Batch:
-    """A clean text and `count` noisy copies of its answer region, in one canvas."""
+    """A clean text and `count` noisy copies of its answer region, in one canvas.
+
+    With a shift of 1 the clean row before a block predicts the block's first token.
+    """
     batch = len(group)
     prompt = torch.tensor([s.spans[-1][0] for s in group])
     answer = torch.tensor([s.spans[-1][1] for s in group]) - prompt
@@ -103,6 +106,7 @@ def copies(
     where = prompt[:, None] + offset
     text = clean.gather(1, where.clamp(max=most - 1))
     masks, loss_weights = [], [torch.zeros(clean.shape)]
+    sources = [position]  # the row of the canvas that predicts each position
     for copy in range(count):
         sizes = torch.tensor(SIZES)[torch.randint(len(SIZES), (batch, 1), generator=generator)]
         shift = (torch.rand(batch, 1, generator=generator) * sizes).long()
@@ -114,7 +118,10 @@ def copies(
         masks.append(masked)
         loss_weights.append(_loss_weights(masked, block))
         noisy = torch.where(masked, MASK, text)
-        parts.append((noisy, where, start, block + 100 * copy, real))
+        parts.append((noisy, where, start, block + CONTEXT * copy, real))
+        own = most + copy * width + offset
+        before = torch.where(where == start, where - 1, own - 1)
+        sources.append(before if recipe.shift else own)
     ids, position, limit, block, real = (torch.cat(p, dim=1) for p in zip(*parts, strict=True))
     is_clean = block == _CLEAN_BLOCK
     key = torch.where(is_clean & real, position, _NO_KEY)
@@ -122,9 +129,10 @@ def copies(
     mask |= (block[:, :, None] == block[:, None, :]) & (~is_clean & real)[:, None, :]
     mask |= torch.eye(ids.shape[1], dtype=torch.bool)
     wanted = torch.cat([torch.zeros_like(inside), *masks], dim=1)
-    rows = wanted.flatten().nonzero()[:, 0]
-    targets = torch.cat([clean, *[text] * count], dim=1).flatten()[rows]
-    weights = torch.cat(loss_weights, dim=1).flatten()[rows]
+    asked = wanted.flatten().nonzero()[:, 0]
+    targets = torch.cat([clean, *[text] * count], dim=1).flatten()[asked]
+    weights = torch.cat(loss_weights, dim=1).flatten()[asked]
+    rows = torch.cat(sources, dim=1).flatten()[asked] + asked // ids.shape[1] * ids.shape[1]
     return Batch(ids, position.clamp(max=CONTEXT - 1), mask, rows, targets, weights)
 
 
@@ -171,7 +179,7 @@ def canvas(group: list[Sample], recipe: Recipe, generator: torch.Generator) -> B
     rows = masked.flatten().nonzero()[:, 0]
     targets = ids.flatten()[rows]
     weights = _loss_weights(masked, answers).flatten()[rows]
-    return Batch(shown, torch.arange(most), None, rows, targets, weights)
+    return Batch(shown, torch.arange(most), None, rows - recipe.shift, targets, weights)
 
 
 def _padded(texts: list[list[int]], width: int) -> Tensor:

@@ -19,6 +19,7 @@ from engine.tiny import corpus, export, tokenizer
 from engine.tiny.batches import BatchStream
 from engine.tiny.network import DISTANCES, Network, NetworkShape
 from engine.tiny.states import Recipe
+from engine.tiny.tokenizer import MASK
 from engine.tiny.train import main, optimizers
 from engine.tiny.training_state import initial_state, new_network
 from tests.support.micro import ROOT
@@ -118,6 +119,29 @@ def test_a_shifted_state_is_predicted_by_the_row_before():
     assert (one.rows - other.rows == 1).all()
     assert (one.targets == other.targets).all()
     assert (one.ids == other.ids).all()
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_block_states_see_no_text_that_they_predict(shift):
+    recipe = Recipe(
+        kind="masked", families=(("balance", 1.0),), tokens=2000, copies=1.0, shift=shift
+    )
+    batch = next(BatchStream(tokenizer.build("qwen2"), recipe, "qwen2", 3).batches())
+    width = batch.ids.shape[1]
+    position = batch.positions.expand(batch.ids.shape)
+    texts = [
+        {int(p): int(t) for p, t in zip(position[i], batch.ids[i], strict=True) if t != MASK}
+        for i in range(len(batch.ids))
+    ]
+    first_rows = 0
+    for row, target in zip(batch.rows.tolist(), batch.targets.tolist(), strict=True):
+        i, own = divmod(row, width)
+        place = int(position[i, own]) + shift
+        assert texts[i].get(place, target) == target
+        seen = batch.mask[i, own] & (position[i] == place)
+        assert (batch.ids[i][seen] == MASK).all()
+        first_rows += int(batch.ids[i, own] != MASK and not seen.any())
+    assert (first_rows > 0) == bool(shift)
 
 
 def test_a_card_shows_the_tables_of_its_model(tmp_path):
