@@ -75,14 +75,18 @@ class BatchStream:
         """Draw the kind of the next batch."""
         if self.recipe.kind == "causal":
             return "causal"
+        if self.recipe.block:
+            return "copies"
         return "copies" if rng.random() < self.recipe.copies else "canvas"
 
     def _cost(self, kind: str, sample: Sample) -> float:
         """About how many canvas tokens a sample needs."""
-        start, end = sample.spans[-1]
+        end = sample.spans[-1][1]
         if kind == "causal":
             return len(sample.ids)
-        return end + 3 * (end - start + 5) if kind == "copies" else end + 24
+        # Copies begin with any answer, on average in the middle of them.
+        copied = end - (sample.spans[0][0] + sample.spans[-1][0]) / 2
+        return end + 3 * (copied + 5 + self.recipe.block) if kind == "copies" else end + 24
 
     def _conversation(self, rng: random.Random) -> list[Problem]:
         """Problems of one family and of the stream's part that follow each other in a prompt."""

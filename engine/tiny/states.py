@@ -38,6 +38,7 @@ class Recipe:
     sums: float = 0.0  # canvas: share of states in which a result is the next token
     number_weight: float = 2.0
     shift: int = 0  # masked: distance of a position from the row that predicts it (Dream: 1)
+    block: int = 0  # masked: block size of a block-causal network, all of whose states are copies
 
 
 @dataclass(frozen=True)
@@ -86,54 +87,104 @@ def causal(group: list[Sample], recipe: Recipe, generator: torch.Generator) -> B
 def copies(
     group: list[Sample], recipe: Recipe, generator: torch.Generator, count: int = 3
 ) -> Batch:
-    """A clean text and `count` noisy copies of its answer region, in one canvas.
+    """A clean text and `count` noisy copies of its end, in one canvas.
 
-    With a shift of 1 the clean row before a block predicts the block's first token.
+    The end begins with the last answer or an earlier one; only answers are masked. With a shift
+    of 1 the clean row before a block predicts the block's first token. With `recipe.block` blocks
+    lie on a grid from position 0, and clean rows see their block and those before it, as in block
+    diffusion (arXiv 2503.09573): the states of a block-causal network. Its first token of a block
+    follows from the clean row before and is always visible if the shift is 1 (arXiv 2509.26328).
     """
-    batch = len(group)
-    prompt = torch.tensor([s.spans[-1][0] for s in group])
-    answer = torch.tensor([s.spans[-1][1] for s in group]) - prompt
-    extra = torch.randint(1, 9, (batch,), generator=generator)
-    region = answer + extra
-    most, width = int((prompt + region).max()), int(region.max())
+    batch, size = len(group), recipe.block
+    begin, prompt = _copied_from(group, size, generator)
+    end = torch.tensor([s.spans[-1][1] for s in group])
+    end += torch.randint(1, 9, (batch,), generator=generator)
+    end = -(-end // size) * size if size else end
+    most, width = int(end.max()), int((end - begin).max())
     clean = _padded([s.ids[: s.spans[-1][1]] for s in group], most)
     position = torch.arange(most).expand(batch, most)
-    inside = position < (prompt + region)[:, None]
+    inside = position < end[:, None]
+    asked = _answers(group, prompt, most)
     # Clean rows attend to keys before `limit`, noisy rows to clean keys before their block.
-    limit = torch.maximum(position + 1, prompt[:, None])
+    limit = (position // size + 1) * size if size else torch.maximum(position + 1, prompt[:, None])
     parts = [(clean, position, limit, torch.full_like(position, _CLEAN_BLOCK), inside)]
     offset = torch.arange(width).expand(batch, width)
-    where = prompt[:, None] + offset
-    text = clean.gather(1, where.clamp(max=most - 1))
+    where = begin[:, None] + offset
+    real = where < end[:, None]
+    text, wanted = (x.gather(1, where.clamp(max=most - 1)) for x in (clean, asked))
     masks, loss_weights = [], [torch.zeros(clean.shape)]
     sources = [position]  # the row of the canvas that predicts each position
     for copy in range(count):
-        sizes = torch.tensor(SIZES)[torch.randint(len(SIZES), (batch, 1), generator=generator)]
-        shift = (torch.rand(batch, 1, generator=generator) * sizes).long()
-        shift = torch.where(torch.rand(batch, 1, generator=generator) < 0.5, 0, shift)
-        block = (offset + shift) // sizes
-        start = prompt[:, None] + (block * sizes - shift).clamp(min=0)
-        real = offset < region[:, None]
-        masked = _random_mask(block, generator) & real
+        block, start = _copy_blocks(where, begin, size, generator)
+        masked = _random_mask(block, generator) & real & wanted
+        first = where == start
+        if size and recipe.shift:
+            masked |= first & real & wanted
         masks.append(masked)
         loss_weights.append(_loss_weights(masked, block))
-        noisy = torch.where(masked, MASK, text)
-        parts.append((noisy, where, start, block + CONTEXT * copy, real))
+        shown = masked & ~first if size and recipe.shift else masked
+        parts.append((torch.where(shown, MASK, text), where, start, block + CONTEXT * copy, real))
         own = most + copy * width + offset
-        before = torch.where(where == start, where - 1, own - 1)
-        sources.append(before if recipe.shift else own)
+        sources.append(torch.where(first, where - 1, own - 1) if recipe.shift else own)
     ids, position, limit, block, real = (torch.cat(p, dim=1) for p in zip(*parts, strict=True))
+    mask = _copy_attention(position, limit, block, real)
+    chosen = torch.cat([torch.zeros_like(inside), *masks], dim=1).flatten().nonzero()[:, 0]
+    targets = torch.cat([clean, *[text] * count], dim=1).flatten()[chosen]
+    weights = torch.cat(loss_weights, dim=1).flatten()[chosen]
+    rows = torch.cat(sources, dim=1).flatten()[chosen] + chosen // ids.shape[1] * ids.shape[1]
+    return Batch(ids, position.clamp(max=CONTEXT - 1), mask, rows, targets, weights)
+
+
+def _copied_from(
+    group: list[Sample], size: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """The first copied position of each text and the start of its first copied answer, [B] each."""
+    draw = torch.rand(len(group), generator=generator).tolist()
+    prompt = torch.tensor(
+        [s.spans[int(x * len(s.spans))][0] for s, x in zip(group, draw, strict=True)]
+    )
+    return prompt // size * size if size else prompt, prompt
+
+
+def _answers(group: list[Sample], prompt: Tensor, width: int) -> Tensor:
+    """The positions [B, width] bool of the answers from `prompt` [B] on, and all after the last."""
+    asked = torch.zeros(len(group), width, dtype=torch.bool)
+    for i, sample in enumerate(group):
+        for start, end in sample.spans:
+            if start >= int(prompt[i]):
+                asked[i, start:end] = True
+        asked[i, sample.spans[-1][1] :] = True
+    return asked
+
+
+def _copy_blocks(
+    where: Tensor, begin: Tensor, size: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Block numbers and first positions of blocks, [B, W] each, for positions `where` [B, W].
+
+    `size` is that of all blocks of a grid from position 0; with 0 each text draws a size and,
+    half of the time, a shorter first block.
+    """
+    batch, offset = len(where), where - begin[:, None]
+    if size:
+        return offset // size, where // size * size
+    sizes = torch.tensor(SIZES)[torch.randint(len(SIZES), (batch, 1), generator=generator)]
+    shift = (torch.rand(batch, 1, generator=generator) * sizes).long()
+    shift = torch.where(torch.rand(batch, 1, generator=generator) < 0.5, 0, shift)
+    block = (offset + shift) // sizes
+    return block, begin[:, None] + (block * sizes - shift).clamp(min=0)
+
+
+def _copy_attention(position: Tensor, limit: Tensor, block: Tensor, real: Tensor) -> Tensor:
+    """Which row of the canvas sees which key, [B, T, T] bool.
+
+    A row sees clean keys at positions below its `limit`, and its own noisy block.
+    """
     is_clean = block == _CLEAN_BLOCK
     key = torch.where(is_clean & real, position, _NO_KEY)
     mask = key[:, None, :] < limit[:, :, None]
     mask |= (block[:, :, None] == block[:, None, :]) & (~is_clean & real)[:, None, :]
-    mask |= torch.eye(ids.shape[1], dtype=torch.bool)
-    wanted = torch.cat([torch.zeros_like(inside), *masks], dim=1)
-    asked = wanted.flatten().nonzero()[:, 0]
-    targets = torch.cat([clean, *[text] * count], dim=1).flatten()[asked]
-    weights = torch.cat(loss_weights, dim=1).flatten()[asked]
-    rows = torch.cat(sources, dim=1).flatten()[asked] + asked // ids.shape[1] * ids.shape[1]
-    return Batch(ids, position.clamp(max=CONTEXT - 1), mask, rows, targets, weights)
+    return mask | torch.eye(position.shape[1], dtype=torch.bool)
 
 
 def canvas(group: list[Sample], recipe: Recipe, generator: torch.Generator) -> Batch:

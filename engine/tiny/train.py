@@ -27,8 +27,10 @@ from typing import Any
 import torch
 
 from engine.core.command_line import command_parser
+from engine.core.device import keep_freed_memory
 from engine.tiny import card, corpus, export, tokenizer
 from engine.tiny.batches import BatchStream
+from engine.tiny.muon import Float32Muon
 from engine.tiny.network import Network, NetworkShape
 from engine.tiny.states import Recipe
 from engine.tiny.training_state import (
@@ -55,7 +57,7 @@ def optimizers(model: torch.nn.Module, lr: float, matrix_lr: float) -> list[torc
     matrices = [p for name, p in named if name.rpartition(".")[2] in mlp]
     others = [p for name, p in named if name.rpartition(".")[2] not in mlp]
     return [
-        torch.optim.Muon(matrices, lr=matrix_lr, weight_decay=0.0),
+        Float32Muon(matrices, lr=matrix_lr, weight_decay=0.0),
         torch.optim.AdamW(others, lr=lr, betas=(0.9, 0.95), weight_decay=0.0),
     ]
 
@@ -89,6 +91,8 @@ def run(args: argparse.Namespace) -> None:
     """Train one phase; the state is saved every `--save-every` steps and at the end."""
     if args.device == "cpu":
         torch.set_num_threads(1)
+        torch.set_flush_denormal(True)  # small attention weights would be slow
+        keep_freed_memory()
     state = initial_state(args.out, args.init, args.seed, args.vocabulary)
     phase = phase_of(args, state)
     recipe, vocabulary = Recipe(**phase["recipe"]), vocabulary_of(state["phases"])
@@ -203,6 +207,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--init", type=Path, help="run or model folder to take the weights from")
     one.add_argument("--steps", type=int, default=1000)
     one.add_argument("--shift", type=int, choices=(0, 1), default=0, help="1: logits as Dream's")
+    one.add_argument("--block", type=int, default=0, help="masked: block size if block-causal")
     one.add_argument(
         "--families", type=_weighted, nargs="+", default=((WORDS, 1.0),), metavar="NAME[:WEIGHT]",
         help=f"families of the problems: {', '.join(corpus.families())}",

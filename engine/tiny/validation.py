@@ -28,7 +28,7 @@ def loss_of(
 
 
 class Validation:
-    """Fixed batches of every family of a recipe: canvas states, or causal ones."""
+    """Fixed batches of every family of a recipe: canvas states; causal or block-causal ones."""
 
     def __init__(self, tokenizer: Tokenizer, recipe: Recipe, family: str) -> None:
         self.causal = recipe.kind == "causal"

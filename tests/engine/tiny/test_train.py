@@ -17,6 +17,7 @@ from engine.models.tokenizer import Tokenizer as EngineTokenizer
 from engine.serve.model_pool import ModelPool
 from engine.tiny import corpus, export, tokenizer
 from engine.tiny.batches import BatchStream
+from engine.tiny.muon import Float32Muon
 from engine.tiny.network import DISTANCES, Network, NetworkShape
 from engine.tiny.states import Recipe
 from engine.tiny.tokenizer import MASK
@@ -121,11 +122,13 @@ def test_a_shifted_state_is_predicted_by_the_row_before():
     assert (one.ids == other.ids).all()
 
 
+@pytest.mark.parametrize("block", [0, 16])
 @pytest.mark.parametrize("shift", [0, 1])
-def test_block_states_see_no_text_that_they_predict(shift):
+def test_block_states_see_no_text_that_they_predict(shift, block):
     recipe = Recipe(
-        kind="masked", families=(("balance", 1.0),), tokens=2000, copies=1.0, shift=shift
-    )
+        kind="masked", families=(("balance", 1.0),), tokens=2000, copies=1.0, shift=shift,
+        block=block,
+    )  # fmt: skip
     batch = next(BatchStream(tokenizer.build("qwen2"), recipe, "qwen2", 3).batches())
     width = batch.ids.shape[1]
     position = batch.positions.expand(batch.ids.shape)
@@ -142,6 +145,29 @@ def test_block_states_see_no_text_that_they_predict(shift):
         assert (batch.ids[i][seen] == MASK).all()
         first_rows += int(batch.ids[i, own] != MASK and not seen.any())
     assert (first_rows > 0) == bool(shift)
+
+
+@pytest.mark.parametrize("few_shot", [0.0, 1.0])
+def test_states_of_a_block_causal_network_are_those_of_block_diffusion(few_shot):
+    size = 16
+    recipe = Recipe(
+        kind="masked", families=(("balance", 1.0),), tokens=2000, shift=1, block=size,
+        few_shot=few_shot,
+    )  # fmt: skip
+    batch = next(BatchStream(tokenizer.build("qwen2"), recipe, "qwen2", 3).batches())
+    position = batch.positions.expand(batch.ids.shape)
+    most = int((position[0].diff() < 0).nonzero()[0]) + 1  # clean rows stand before the copies
+    number = position // size
+    clean = batch.mask[:, :most, :most]
+    allowed = number[:, None, :most] <= number[:, :most, None]
+    ends = allowed & (clean.any(1) | (number[:, :most] == 0))[:, None, :]  # without padding
+    assert (clean == (ends | torch.eye(most, dtype=torch.bool))).all()
+    noisy = batch.mask[:, most:, :most]
+    same_or_later = number[:, None, :most] >= number[:, most:, None]
+    assert not (noisy & same_or_later).any()
+    firsts = position[:, most:] % size == 0
+    assert (batch.ids[:, most:][firsts] != MASK).all()
+    assert (batch.ids[:, most:] == MASK).any(1).all()
 
 
 def test_a_card_shows_the_tables_of_its_model(tmp_path):
@@ -242,6 +268,24 @@ def test_seeded_heads_attend_to_their_distance_whatever_the_tokens(layer):
     for head, distance in enumerate(DISTANCES[layer]):
         assert (found[head] == distance).float().mean() > 0.95
     assert (found[len(DISTANCES[layer])] == -1).float().mean() < 0.1
+
+
+@pytest.mark.parametrize("shape", [(32, 8), (8, 32), (16, 16)])
+def test_muon_takes_the_steps_of_torch_but_in_float32(shape):
+    start = torch.randn(3, *shape, generator=torch.Generator().manual_seed(1))
+    grads = torch.randn(4, 3, *shape, generator=torch.Generator().manual_seed(2))
+    ends = []
+    for kind in (torch.optim.Muon, Float32Muon):
+        matrices = [torch.nn.Parameter(one.clone()) for one in start]
+        optimizer = kind(matrices, lr=0.1, weight_decay=0.0)
+        for step in grads:
+            for one, grad in zip(matrices, step, strict=True):
+                one.grad = grad.clone()
+            optimizer.step()
+        ends.append(torch.stack(matrices).detach())
+    moved = (ends[0] - start).norm()
+    assert (ends[1] - ends[0]).norm() < 0.02 * moved
+    assert (start - 0.1 * grads.sum(0) - ends[0]).norm() > 0.5 * moved  # not gradient descent
 
 
 def test_muon_trains_the_matrices_of_the_mlps_alone():
