@@ -17,6 +17,13 @@ settings.load_profile("quick")
 torch.set_num_threads(1)
 
 
+def pytest_collection_modifyitems(items):
+    """Repeat a browser test once after a time-out of the browser, and report that it was."""
+    for item in items:
+        if item.get_closest_marker("browser"):
+            item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=["TimeoutError"]))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory):
     """Point the user's cache folder at a temporary one."""
