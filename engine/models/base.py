@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from engine.core.rows import Rows
 from engine.models.attention import attention, attention_with_weights
-from engine.models.linear import FusedLinear, SwiGLU
+from engine.models.feed_forward import ExpertsInfo, MixtureOfExperts, feed_forward
+from engine.models.linear import FusedLinear
 from engine.models.ops import RMSNorm, Rotary
 
 
@@ -23,6 +24,7 @@ class ModelInfo:
 
     `logit_shift` is 0 if hidden row p predicts token p (LLaDA), 1 if row p - 1 does (Dream).
     `stop_ids` are the ids that end a text; the first one fills the positions after the end.
+    `ffn` is the inner width of a dense feed-forward network; `experts` are None if all are dense.
     """
 
     family: str
@@ -42,6 +44,7 @@ class ModelInfo:
     logit_shift: int = 0
     qkv_bias: bool = False
     tied: bool = False
+    experts: ExpertsInfo | None = None
 
     @property
     def head_dim(self) -> int:
@@ -53,27 +56,31 @@ class ModelInfo:
         """Width of the keys, and of the values, of all heads."""
         return self.n_kv_heads * self.head_dim
 
+    def experts_of(self, layer: int) -> ExpertsInfo | None:
+        """The experts of a layer; None if its feed-forward network is dense."""
+        dense = self.experts is None or layer < self.experts.dense_layers
+        return None if dense else self.experts
+
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain data for events and traces."""
         return dataclasses.asdict(self) | {"stop_ids": list(self.stop_ids)}
 
 
 class TransformerBlock(nn.Module):
-    """The weights of one layer; q, k, v and gate, up are fused into one matrix each.
+    """The weights of a layer; q, k, v and gate, up are fused into one matrix each.
 
     Weights are used only by calling the leaf module that owns them, so that a leaf may be on
     another device or be loaded for the call (engine.models.loading.placement).
     """
 
-    def __init__(self, info: ModelInfo) -> None:
+    def __init__(self, info: ModelInfo, layer: int) -> None:
         super().__init__()
         d, kv = info.d_model, info.d_kv
         self.attn_norm = RMSNorm(info.d_model, info.norm_eps)
         self.ff_norm = RMSNorm(info.d_model, info.norm_eps)
         self.qkv = FusedLinear(d, d + 2 * kv, bias=info.qkv_bias)
         self.out = FusedLinear(d, d)
-        self.gate_up = SwiGLU(d, info.ffn)
-        self.down = FusedLinear(info.ffn, d)
+        self.feed_forward = feed_forward(d, info.ffn, info.experts_of(layer))
 
 
 class ModelAdapter(nn.Module):
@@ -90,7 +97,7 @@ class ModelAdapter(nn.Module):
         self.info = info
         self.norm = RMSNorm(info.d_model, info.norm_eps)
         self.embedding = nn.Embedding.from_pretrained(torch.empty(info.vocab_size, info.d_model))
-        self._layers = tuple(TransformerBlock(info) for _ in range(info.layers))
+        self._layers = tuple(TransformerBlock(info, i) for i in range(info.layers))
         self.blocks = nn.ModuleList(self._layers)
         self.head = FusedLinear(info.d_model, info.vocab_size)
         if info.tied:
@@ -172,7 +179,14 @@ class ModelAdapter(nn.Module):
     def mlp(self, layer: int, h: Tensor) -> Tensor:
         """Feed-forward branch of the residual stream `h` [B, n, D], including its norm."""
         block = self.block(layer)
-        return block.down(block.gate_up(block.ff_norm(h)))
+        return block.feed_forward(block.ff_norm(h))
+
+    def mlp_with_experts(self, layer: int, h: Tensor) -> tuple[Tensor, Tensor | None]:
+        """`mlp`, and the experts that each row used, [B, n, k] int64; None in a dense layer."""
+        block = self.block(layer)
+        if not isinstance(block.feed_forward, MixtureOfExperts):
+            return self.mlp(layer, h), None
+        return block.feed_forward.forward_with_experts(block.ff_norm(h))
 
     def logits(self, h: Tensor) -> Tensor:
         """Logits [B, n, V] of hidden rows [B, n, D], neither shifted nor masked."""

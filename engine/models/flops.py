@@ -48,8 +48,12 @@ class FlopCounter:
         self.rows[layer, 2] += rows
 
     def feed_forward(self, layer: int, rows: int) -> None:
-        """Count the gated feed-forward of `rows` rows."""
-        self.flops[layer, 2] += 6 * rows * self.info.d_model * self.info.ffn
+        """Count the feed-forward of `rows` rows: dense, or the router and the active experts."""
+        d, experts = self.info.d_model, self.info.experts_of(layer)
+        if experts is None:
+            self.flops[layer, 2] += 6 * rows * d * self.info.ffn
+        else:
+            self.flops[layer, 2] += rows * (2 * d * experts.count + 6 * d * experts.active_ffn)
         self.rows[layer, 3] += rows
 
     def add_unused_rows(self, layer: int, site: str, rows: int) -> None:

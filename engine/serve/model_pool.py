@@ -239,7 +239,7 @@ class ModelPool:
             "name": name, "title": known.title if known else name,
             "licence": known.licence if known else "", "embedded": _is_embedded(name),
             "registered": known is not None, "available": False, "family": "",
-            "max_length": 0, "parameters": 0, "fetch_bytes": 0,
+            "max_length": 0, "parameters": 0, "active_parameters": 0, "fetch_bytes": 0,
             "presets": [preset.to_dict() for preset in known.presets] if known else [],
         }  # fmt: skip
         try:
@@ -250,7 +250,8 @@ class ModelPool:
         assert info is not None, "what is listed is on disk or registered"
         return row | {
             "family": info.family, "max_length": info.max_length,
-            "parameters": parameters(info), "fetch_bytes": self.fetch_bytes(name),
+            "parameters": parameters(info), "active_parameters": parameters(info, active=True),
+            "fetch_bytes": self.fetch_bytes(name),
         }  # fmt: skip
 
 

@@ -21,8 +21,9 @@ def reference_hidden(model, canvas, pad_mask=None) -> list[torch.Tensor]:
     for layer in range(info.layers):
         block = model.block(layer)
         x = x + _reference_attention(info, block, _norm(x, block.attn_norm.weight), pad_mask)
-        gate, up = (_norm(x, block.ff_norm.weight) @ block.gate_up.weight.T).split(info.ffn, -1)
-        x = x + (gate * torch.sigmoid(gate) * up) @ block.down.weight.T
+        gate_up, down = block.feed_forward.gate_up.weight, block.feed_forward.down.weight
+        gate, up = (_norm(x, block.ff_norm.weight) @ gate_up.T).split(info.ffn, -1)
+        x = x + (gate * torch.sigmoid(gate) * up) @ down.T
         found.append(x)
     return found
 
