@@ -46,7 +46,7 @@ def forward_seconds(gpu: GpuSpec, info: ModelInfo, dtype: torch.dtype, rows: int
     tables = info.vocab_size * info.d_model
     read = weights_bytes(info, dtype) - (0 if info.tied else tables * dtype.itemsize)
     products = parameters(info, active=True) - tables
-    spent = 2 * products * rows + 4 * rows**2 * info.d_model * info.layers
+    spent = 2 * products * rows + 4 * rows**2 * info.d_q * info.layers
     busy = max(read / gpu.bandwidth, spent / gpu.flops) / EFFICIENCY
     return max(busy, LAUNCH_SECONDS * info.layers)
 

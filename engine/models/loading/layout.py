@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from engine.models.base import ModelInfo
 from engine.models.feed_forward import ExpertsInfo
@@ -96,16 +96,18 @@ def _stacked(shapes: Shapes, experts: int) -> tuple[int, ...]:
 
 def _shapes(info: ModelInfo, rows: int) -> dict[str, Shapes]:
     """Shapes of the tensors that each parameter concatenates, in a layer without experts."""
-    d, kv, ffn = info.d_model, info.d_kv, info.ffn
+    d, q, kv, ffn = info.d_model, info.d_q, info.d_kv, info.ffn
     return {
         "embedding.weight": ((rows, d),),
         "norm.weight": ((d,),),
         "head.weight": ((rows, d),),
         "attn_norm.weight": ((d,),),
         "ff_norm.weight": ((d,),),
-        "qkv.weight": ((d, d), (kv, d), (kv, d)),
-        "qkv.bias": ((d,), (kv,), (kv,)),
-        "out.weight": ((d, d),),
+        "qkv.weight": ((q, d), (kv, d), (kv, d)),
+        "qkv.bias": ((q,), (kv,), (kv,)),
+        "q_norm.weight": ((info.head_dim,),),
+        "k_norm.weight": ((info.head_dim,),),
+        "out.weight": ((d, q),),
         "feed_forward.gate_up.weight": ((ffn, d), (ffn, d)),
         "feed_forward.down.weight": ((d, ffn),),
     }
@@ -136,5 +138,14 @@ LLAMA = Layout(
         "out.weight": ("self_attn.o_proj",),
         "feed_forward.gate_up.weight": ("mlp.gate_proj", "mlp.up_proj"),
         "feed_forward.down.weight": ("mlp.down_proj",),
+    },
+)
+# Qwen3's names: those of Llama, and a norm for the heads of the queries and of the keys.
+LLAMA_QK_NORM = replace(
+    LLAMA,
+    leaves={
+        **LLAMA.leaves,
+        "q_norm.weight": ("self_attn.q_norm",),
+        "k_norm.weight": ("self_attn.k_norm",),
     },
 )

@@ -39,8 +39,9 @@ class StoredSite(Protocol):
 
 def block_parameters(info: ModelInfo, layer: int, active: bool = False) -> int:
     """Parameters of a layer; `active`: only those that a single row uses."""
-    d, fused = info.d_model, info.d_model + 2 * info.d_kv
-    attention = 2 * d + d * fused + info.qkv_bias * fused + d * d
+    d, fused = info.d_model, info.d_q + 2 * info.d_kv
+    norms = 2 * d + info.qk_norm * 2 * info.head_dim
+    attention = norms + d * fused + info.qkv_bias * fused + info.d_q * d
     return attention + _feed_forward_parameters(info, layer, active)
 
 
@@ -107,8 +108,8 @@ def run_bytes(
     (None: all) with the float64 buffers that they are sampled from.
     """
     wide = max(dtype.itemsize, 4)
-    held = (8 * info.d_model + 2 * info.d_kv) * dtype.itemsize  # streams, norm, q, k, v, branch
-    rotated = 3 * info.d_model * wide
+    streams = 6 * info.d_model + 2 * info.d_q + 2 * info.d_kv  # with norm, q, k, v, branch
+    held, rotated = streams * dtype.itemsize, 3 * info.d_q * wide
     feed = (2 * info.d_model + 4 * info.ffn) * dtype.itemsize
     if (experts := info.experts) is not None:  # rows gathered by expert, their results, the shared
         gathered = experts.active * (4 * info.d_model + 4 * experts.ffn) + 4 * experts.shared_ffn
