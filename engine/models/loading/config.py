@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from engine.models.base import ModelInfo
+from engine.models.feed_forward import ExpertsInfo
 from engine.models.loading.checkpoint import CheckpointError, read_json
 
 MASK_TOKEN = "<|mdm_mask|>"
+MAX_EXPERTS = 1024
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,7 @@ class ConfigFields:
 
         Raises CheckpointError naming a field that is missing or has an unsupported value.
         """
-        for field, value in self.required.items():
-            if config.get(field, value) != value:
-                raise CheckpointError(
-                    f"config.json: {field} is {config[field]!r}; {value!r} expected"
-                )
+        check_values(config, {field: (value,) for field, value in self.required.items()})
         names = (self.d_model, self.layers, self.n_heads, self.ffn, self.max_length)
         width, layers, heads, ffn, context = (integer_field(config, name, 1) for name in names)
         vocab = integer_field(config, "vocab_size", 1)
@@ -131,3 +129,18 @@ def positive_field(config: Mapping[str, Any], field: str, default: float) -> flo
     if type(value) not in (int, float) or not 0 < value < 1e12:
         raise CheckpointError(f"config.json: {field} should be a positive number, got {value!r}")
     return float(value)
+
+
+def check_values(config: Mapping[str, Any], allowed: Mapping[str, tuple[Any, ...]]) -> None:
+    """CheckpointError names a field that is there and has none of the allowed values."""
+    for field, values in allowed.items():
+        if config.get(field, values[0]) not in values:
+            expected = " or ".join(repr(value) for value in values)
+            raise CheckpointError(f"config.json: {field} is {config[field]!r}; {expected} expected")
+
+
+def experts_fields(config: Mapping[str, Any], ffn: str) -> ExpertsInfo:
+    """The experts of a config whose field `ffn` is their inner width; CheckpointError names one."""
+    count = integer_field(config, "num_experts", 2, MAX_EXPERTS + 1)
+    active = integer_field(config, "num_experts_per_tok", 1, count + 1)
+    return ExpertsInfo(count, active, integer_field(config, ffn, 1))
