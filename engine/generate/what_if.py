@@ -347,4 +347,4 @@ def _model_info(trace: Trace) -> ModelInfo:
         f.name: held.get(f.name, 0 if f.default is dataclasses.MISSING else f.default)
         for f in dataclasses.fields(ModelInfo)
     }
-    return ModelInfo(**told | {"stop_ids": tuple(stops), "eos_id": end})
+    return ModelInfo(**told | {"stop_ids": tuple(stops), "eos_id": end, "experts": None})

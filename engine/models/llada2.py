@@ -73,11 +73,12 @@ class Llada2Adapter(PretrainedAdapter):
         if config.get("eos_token_id") is None:
             config = {**config, "eos_token_id": config.get("pad_token_id")}
         info = FIELDS.read(config, cls.family, stop_ids)
-        rotated = info.head_dim * positive_field(config, "partial_rotary_factor", 1.0)
+        factor = positive_field(config, "partial_rotary_factor", 1.0)
+        rotated = info.head_dim * factor
         if rotated % 2 or rotated > info.head_dim:
             raise CheckpointError(
-                f"config.json: partial_rotary_factor turns {rotated:g} of {info.head_dim} values "
-                "of a head; an even number of them expected"
+                f"config.json: partial_rotary_factor is {factor:g}, which turns {rotated:g} of "
+                f"{info.head_dim} values of a head; an even number of them expected"
             )
         shared = integer_field(config, "num_shared_experts", 1, 1024)
         experts = experts_fields(config, "moe_intermediate_size")

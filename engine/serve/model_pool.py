@@ -20,6 +20,7 @@ from engine.models.loading.checkpoint import Checkpoint, CheckpointError
 from engine.models.loading.families import adapter_class, folder_adapter_class, read_model_info
 from engine.models.loading.hub import Hub
 from engine.models.loading.memory_estimate import (
+    active_parameters,
     check_fits,
     fits,
     free_bytes,
@@ -250,8 +251,8 @@ class ModelPool:
         assert info is not None, "what is listed is on disk or registered"
         return row | {
             "family": info.family, "max_length": info.max_length,
-            "parameters": parameters(info), "active_parameters": parameters(info, active=True),
-            "fetch_bytes": self.fetch_bytes(name),
+            "parameters": parameters(info), "fetch_bytes": self.fetch_bytes(name),
+            "active_parameters": active_parameters(info) if info.experts else parameters(info),
         }  # fmt: skip
 
 

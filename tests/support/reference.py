@@ -21,11 +21,48 @@ def reference_hidden(model, canvas, pad_mask=None) -> list[torch.Tensor]:
     for layer in range(info.layers):
         block = model.block(layer)
         x = x + _reference_attention(info, block, _norm(x, block.attn_norm.weight), pad_mask)
-        gate_up, down = block.feed_forward.gate_up.weight, block.feed_forward.down.weight
-        gate, up = (_norm(x, block.ff_norm.weight) @ gate_up.T).split(info.ffn, -1)
-        x = x + (gate * torch.sigmoid(gate) * up) @ down.T
+        experts = info.experts_of(layer)
+        feed_forward = _reference_dense if experts is None else reference_experts
+        x = x + feed_forward(block.feed_forward, _norm(x, block.ff_norm.weight))
         found.append(x)
     return found
+
+
+def _reference_dense(network, x):
+    return _gated(x, network.gate_up.weight, network.down.weight)
+
+
+def _gated(x, gate_up, down):
+    gate, up = (x @ gate_up.T).chunk(2, -1)
+    return (gate * torch.sigmoid(gate) * up) @ down.T
+
+
+def reference_experts(network, x):
+    """A router and experts, row by row: every expert in order, then the shared one."""
+    rows = [_reference_row(network, row) for row in x.reshape(-1, x.shape[-1])]
+    return torch.stack(rows).view(x.shape)
+
+
+def _reference_row(network, row):
+    given, router = network.experts, network.router
+    scores = router.weight @ row
+    if given.router == "softmax":
+        weights = scores.exp() / scores.exp().sum()
+        chosen = set(sorted(range(given.count), key=lambda e: -weights[e])[: given.active])
+    else:
+        weights = 1 / (1 + (-scores).exp())
+        ranks, size = weights + router.bias, given.count // given.groups
+        groups = [list(range(g * size, (g + 1) * size)) for g in range(given.groups)]
+        groups.sort(key=lambda group: -sum(sorted(float(ranks[e]) for e in group)[-2:]))
+        open_ones = [e for group in groups[: given.active_groups] for e in group]
+        chosen = set(sorted(open_ones, key=lambda e: -ranks[e])[: given.active])
+        weights = weights * given.scale / sum(weights[e] for e in chosen)
+    out = torch.zeros_like(row)
+    for e in range(given.count):
+        if e in chosen:
+            gate_up, down = network.gate_up.weight[e], network.down.weight[e]
+            out = out + weights[e] * _gated(row, gate_up, down)
+    return out if network.shared is None else out + _reference_dense(network.shared, row)
 
 
 def _norm(x, weight):

@@ -54,14 +54,20 @@ def _feed_forward_parameters(info: ModelInfo, layer: int, active: bool) -> int:
     return router + 3 * info.d_model * (experts.active_ffn if active else experts.stored_ffn)
 
 
-def parameters(info: ModelInfo, active: bool = False) -> int:
-    """Parameters of a model, without embedding rows beyond the vocabulary.
-
-    `active`: only those that a single row uses, of which the embedding counts as a whole.
-    """
+def parameters(info: ModelInfo) -> int:
+    """Parameters of a model, without embedding rows beyond the vocabulary."""
     tables = info.vocab_size * info.d_model * (1 if info.tied else 2)
-    layers = sum(block_parameters(info, layer, active) for layer in range(info.layers))
+    layers = sum(block_parameters(info, layer) for layer in range(info.layers))
     return layers + info.d_model + tables
+
+
+def active_parameters(info: ModelInfo) -> int:
+    """Parameters in the products of a single row: of the experts, only those that it uses.
+
+    An embedding that is not the head too is not counted: a row reads one of its rows.
+    """
+    layers = sum(block_parameters(info, layer, active=True) for layer in range(info.layers))
+    return layers + info.d_model + info.vocab_size * info.d_model
 
 
 def parameters_in_words(info: ModelInfo) -> str:
@@ -69,7 +75,7 @@ def parameters_in_words(info: ModelInfo) -> str:
     words = f"{parameters(info) / 1e9:.2f} billion parameters"
     if info.experts is None:
         return words
-    return f"{words} ({parameters(info, active=True) / 1e9:.2f} billion active for a token)"
+    return f"{words} ({active_parameters(info) / 1e9:.2f} billion active for a token)"
 
 
 def weights_bytes(info: ModelInfo, dtype: torch.dtype) -> int:
