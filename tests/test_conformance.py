@@ -62,6 +62,13 @@ def last_call(delta):
 
 
 PERTURBED = [
+    ("lladamoe-forward", "logits", add(0.01), "logits"),
+    ("lladamoe-forward", "x_router_logits", add(1e-3), "router logits of layer 3"),
+    ("lladamoe-forward", "x_router_layer", add(1), "routers of the layers"),
+    ("lladamoe-vanilla-2tok", "final_ids", add(1), "final_ids"),
+    ("lladamoe-vanilla-2tok", "canvas", add(1), "canvas of 62 positions"),
+    ("lladamoe-vanilla-2tok", "call_kind", add(1), "call_kind"),
+    ("lladamoe-vanilla-2tok", "in_pos_mask", lambda bits: bits ^ np.uint8(128), "fed positions"),
     (DUAL, "final_ids", add(1), "final_ids"),
     (DUAL, "nfe", add(1), "nfe"),
     (DUAL, "unmask_call", swap_ends, "unmask_call"),

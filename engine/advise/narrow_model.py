@@ -56,7 +56,8 @@ class NarrowModel:
     def __init__(self, info: ModelInfo) -> None:
         if info.family not in PUBLISHED:
             raise ValueError(f"model: settings are searched for {', '.join(PUBLISHED)} only")
-        ffn = max(round(info.ffn * HEAD_DIM / info.head_dim), 1)
+        inner = info.ffn if info.experts is None else info.experts.ffn
+        ffn = max(round(inner * HEAD_DIM / info.head_dim), 1)
         self.name = (
             f"{info.family}:layers={info.layers},d={info.n_heads * HEAD_DIM},heads={info.n_heads},"
             f"kv={info.n_kv_heads},ffn={ffn},vocab=768"

@@ -170,6 +170,8 @@ _LLADA_1_5 = PresetFamily(QUOTA | HALF, template=True, curve="llada_1_5", rank=1
 _LLADA_BASE = PresetFamily(QUOTA | HALF, template=False)
 _DREAM = PresetFamily(ENTROPY | HALF, template=True, curve="dream", rank=32)
 _DREAM_BASE = PresetFamily(ENTROPY | HALF, template=False)
+_LLADA_MOE = PresetFamily(QUOTA | HALF, template=True)
+_LLADA_MOE_BASE = PresetFamily(QUOTA | HALF, template=False)
 _TINY_LLADA = PresetFamily(QUOTA | FULL, template=True)
 _TINY_DREAM = PresetFamily(ENTROPY | FULL | {"temperature": 0.0, "dream.top_p": 1.0}, template=True)
 
@@ -236,6 +238,17 @@ LLADA_BASE = (
     _LLADA_BASE.dllm("HumanEval", ONE_BLOCK, 100, 5, PAPER),
     *_LLADA_BASE.fast(BLOCKS_32), _LLADA_BASE.free(BLOCKS_64, 256),
 )  # fmt: skip
+LLADA_MOE_INSTRUCT = (
+    _LLADA_MOE.make("demo", "Authors' demo", "LLaDA-MoE, generate.py", _LLADA_DEMO),
+    PresetFamily(HALF | {"temperature": 0.0}, template=True).make(
+        "dinfer", "dInfer, threshold 0.9, blocks of 32", "dInfer, defaults", BLOCKS_32, **THRESHOLD
+    ),
+    *_LLADA_MOE.fast(BLOCKS_32), *_LLADA_MOE.dare(BLOCKS_32),
+)  # fmt: skip
+LLADA_MOE_BASE = (
+    _LLADA_MOE_BASE.make("demo", "Authors' demo", "LLaDA-MoE, generate.py", _LLADA_DEMO),
+    *_LLADA_MOE_BASE.fast(BLOCKS_32),
+)
 DREAM_INSTRUCT = (
     _DREAM.make("demo", "Authors' demo", "Dream, demo", _DREAM_DEMO),
     _DREAM.make("chat", "Authors' chat", "Dream, chat demo", _DREAM_CHAT, temperature=0.4,

@@ -32,7 +32,12 @@ from engine.generate.job import Job
 from engine.generate.loop import denoise
 from engine.models.base import ModelInfo
 from engine.models.loading.families import adapter_class
-from engine.models.loading.memory_estimate import gigabytes, run_bytes, weights_bytes
+from engine.models.loading.memory_estimate import (
+    active_parameters,
+    gigabytes,
+    run_bytes,
+    weights_bytes,
+)
 from engine.models.loading.random_weights import is_random_model, random_model_config
 from engine.models.loading.registry import REGISTERED
 
@@ -163,7 +168,7 @@ def estimate(
             },
             "assumed": [
                 *words, *assumed.general(spec, target.prompt_tokens), *_guider_words(spec),
-                ROOFLINE, *([] if rates.measured else [ASSUMED]),
+                *_expert_words(target.info), ROOFLINE, *([] if rates.measured else [ASSUMED]),
             ],
             "exact": not words and not _guider_words(spec),
             "published": _published(spec, target.model, rates),
@@ -216,7 +221,10 @@ def _work(found: Simulated) -> dict[str, Any]:
 
 
 def _memory(spec: RunSpec, target: Target, cache_bytes: int, rates: DeviceRates) -> dict[str, Any]:
-    """Bytes held by weights, caches and the whole run, and whether the device holds them."""
+    """Bytes held by weights, caches and the whole run, and whether the device holds them.
+
+    Of a model with experts all weights are held, and a token uses the active ones.
+    """
     weights, dtype = weights_bytes(target.info, _dtype(spec)), _dtype(spec)
     length, batch = target.prompt_tokens + spec.gen_length, 2 if spec.cfg_scale else 1
     run = cache_bytes + run_bytes(target.info, dtype, length, batch, rows=spec.block_length)
@@ -226,8 +234,11 @@ def _memory(spec: RunSpec, target: Target, cache_bytes: int, rates: DeviceRates)
             f"weights and run need {gigabytes(weights + run)}, and {rates.title} has "
             f"{gigabytes(rates.memory)}"
         )
+    experts = target.info.experts is not None
+    active = active_parameters(target.info) * dtype.itemsize if experts else weights
     return {
-        "weights_bytes": weights, "cache_bytes": cache_bytes, "run_bytes": run, "problem": problem,
+        "weights_bytes": weights, "active_weights_bytes": active, "cache_bytes": cache_bytes,
+        "run_bytes": run, "problem": problem,
     }  # fmt: skip
 
 
@@ -255,6 +266,17 @@ def _guider_words(spec: RunSpec) -> tuple[str, ...]:
     if spec.unmasker != "guided":
         return ()
     return ("The work and the memory of the guider itself are not included.",)
+
+
+def _expert_words(info: ModelInfo) -> tuple[str, ...]:
+    """How many experts are read in a layer, which depends on the values."""
+    if (experts := info.experts) is None:
+        return ()
+    return (
+        f"All {experts.count} experts of a layer are held in memory, and a token uses "
+        f"{experts.active} of them. A product of n rows is taken to read min({experts.count}, "
+        f"{experts.active} n) of them, the most that its tokens can choose.",
+    )
 
 
 def _published(spec: RunSpec, model: str, rates: DeviceRates) -> Mapping[str, Any] | None:

@@ -2,12 +2,14 @@
 
     python -m engine evaluation-plan --device h100 --gpus 8 32
     python -m engine evaluation-plan --write-page
+    python -m engine evaluation-plan --model inclusionAI/LLaDA-MoE-7B-A1B-Instruct --gpus 8
 
 The methods have the settings of their papers for the task, and all of them the same lengths in one
 task. One sequence is decoded at a time on each GPU, and problems are shared evenly among the GPUs;
 loading of weights and scoring are not counted. The times are computed from FLOPs, bytes and rates
 of the device as in `python -m engine estimate`, and nothing of them was measured on a GPU.
---write-page renews the table of assets/results/evaluation-plan.md.
+--write-page renews the table of assets/results/evaluation-plan.md, which is of the default model.
+With another --model, the settings are those published for the default one.
 """
 
 from __future__ import annotations
@@ -85,10 +87,10 @@ class Planned:
     assumed: tuple[str, ...]
 
 
-def plan(device: str) -> Iterator[Planned]:
-    """Every method on every benchmark. Raises ValueError naming `device`."""
+def plan(device: str, model: str = MODEL) -> Iterator[Planned]:
+    """Every method on every benchmark. Raises ValueError naming `device` or `model`."""
     for benchmark in BENCHMARKS:
-        target = Target(MODEL, known_model(MODEL), benchmark.prompt_tokens)
+        target = Target(model, known_model(model), benchmark.prompt_tokens)
         for method, spec in specs(benchmark).items():
             one = estimate(spec, target, device)
             yield Planned(
@@ -136,14 +138,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
     parser = command_parser("evaluation-plan", __doc__)
     parser.add_argument("--device", choices=tuple(GPUS), default="h100", help="GPU of all machines")
+    parser.add_argument("--model", default=MODEL, help=f"a listed model, by default {MODEL}")
     parser.add_argument("--gpus", type=int, nargs="+", default=[1, 8, 32], help="numbers of GPUs")
     parser.add_argument("--write-page", action="store_true", help="renew the page's table")
     args = parser.parse_args(arguments)
     if min(args.gpus) < 1:
         raise SystemExit("error: --gpus: a number from 1 on")
+    if args.write_page and args.model != MODEL:
+        raise SystemExit(f"error: --write-page: the page is of {MODEL}; leave --model out")
     device = GPUS[args.device]
-    text = f"Predicted for {device.title} ({device.source}).\n\n"
-    text += table(list(plan(args.device)), args.gpus)
+    other = "" if args.model == MODEL else f"{args.model} with the settings of {MODEL}. "
+    text = f"{other}Predicted for {device.title} ({device.source}).\n\n"
+    try:
+        text += table(list(plan(args.device, args.model)), args.gpus)
+    except ValueError as error:
+        raise SystemExit(f"error: {error}") from None
     print(text)
     if args.write_page:
         update_section(PAGE, text, "plan")

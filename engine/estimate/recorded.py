@@ -10,6 +10,7 @@ from engine.config.spec import RunSpec
 from engine.estimate.assumptions import Assumptions
 from engine.estimate.estimate import Target, simulate
 from engine.models.base import ModelInfo
+from engine.models.feed_forward import ROUTERS, ExpertsInfo
 from engine.trace.trace import Trace
 
 MAX_SIZE = 1_000_000
@@ -78,10 +79,17 @@ def recorded_info(trace: Trace) -> ModelInfo:
     known = {field.name for field in dataclasses.fields(ModelInfo)}
     found: dict[str, Any] = {k: v for k, v in trace.meta["model"].items() if k in known}
     try:
-        info = ModelInfo(**found | {"stop_ids": tuple(found["stop_ids"])})
+        experts = None if found.get("experts") is None else ExpertsInfo(**found["experts"])
+        info = ModelInfo(**found | {"stop_ids": tuple(found["stop_ids"]), "experts": experts})
     except (KeyError, TypeError) as error:
         raise ValueError(f"recorded: the model's sizes are not in the trace ({error})") from None
-    sizes = (info.layers, info.d_model, info.n_heads, info.n_kv_heads, info.ffn, info.vocab_size)
+    sizes = [info.layers, info.d_model, info.n_heads, info.n_kv_heads, info.head_dim, info.ffn,
+             info.vocab_size]  # fmt: skip
+    if experts is not None:
+        sizes += [experts.count, experts.active, experts.ffn]
+        sizes += [experts.shared_ffn or 1, experts.dense_layers or 1]  # which may be 0
+    if experts is not None and experts.router not in ROUTERS:
+        raise ValueError(f"recorded: the router of the experts is none of {', '.join(ROUTERS)}")
     if not all(type(size) is int and 1 <= size <= MAX_SIZE for size in sizes):
         raise ValueError(f"recorded: the model's sizes are not whole numbers from 1 to {MAX_SIZE}")
     return info

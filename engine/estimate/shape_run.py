@@ -59,6 +59,10 @@ class CountedForwards:
         )  # fmt: skip
         key_of = self._policy.speedups.capture_key
         key = None if key_of is None else key_of(self._policy)
+        if (
+            key is not None and info.experts is not None
+        ):  # the rows decide how many experts are read
+            key = (*key, count(plan.rows, canvas.shape[1]))
         stream = step.begin() if key is None else self._begin(step, (key, _shape_of(plan)))
         logits = step.finish(stream, logit_rows)
         counter.add(step.counter)

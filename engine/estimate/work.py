@@ -16,9 +16,9 @@ LOGIT_BYTES = 8 + 8 + 8  # of a logit: float64 copies that tokens are proposed f
 class WorkCounter(FlopCounter):
     """A FlopCounter that also counts bytes, for one sequence.
 
-    `weight_bytes`: weights that are read, each matrix once a product. `key_bytes`: keys and values
-    that attention reads. `activation_bytes`: inputs and outputs of the products, those of
-    attention's scores not included; they are proportional to the rows.
+    `weight_bytes`: weights that are read, each matrix once a product; of experts, those in use.
+    `key_bytes`: keys and values that attention reads. `activation_bytes`: inputs and outputs of the
+    products, those of attention's scores not included; they are proportional to the rows.
     """
 
     number_bytes: int = 2
@@ -35,7 +35,7 @@ class WorkCounter(FlopCounter):
         """See FlopCounter.project."""
         super().project(layer, names, rows)
         info = self.info
-        width = sum(info.d_model if name == "q" else info.d_kv for name in names)
+        width = sum(info.d_q if name == "q" else info.d_kv for name in names)
         self._product(rows, info.d_model, width)
 
     def attend(self, layer: int, rows: int, keys: int) -> None:
@@ -43,13 +43,20 @@ class WorkCounter(FlopCounter):
         super().attend(layer, rows, keys)
         if rows:
             self.key_bytes += 2 * keys * self.info.d_kv * self.number_bytes
-        self._product(rows, self.info.d_model, self.info.d_model)
+        self._product(rows, self.info.d_q, self.info.d_model)
 
     def feed_forward(self, layer: int, rows: int) -> None:
-        """See FlopCounter.feed_forward."""
+        """See FlopCounter.feed_forward; of the experts, the most that the rows can use are read."""
         super().feed_forward(layer, rows)
-        self._product(rows, self.info.d_model, 2 * self.info.ffn)
-        self._product(rows, self.info.ffn, self.info.d_model)
+        d, experts = self.info.d_model, self.info.experts_of(layer)
+        if experts is None:
+            self._dense(rows, self.info.ffn)
+            return
+        self._product(rows, d, experts.count)
+        self._product(experts.active * rows, d, 2 * experts.ffn, experts.used(rows))
+        self._product(experts.active * rows, experts.ffn, d, experts.used(rows))
+        if experts.shared_ffn:
+            self._dense(rows, experts.shared_ffn)
 
     def head(self, rows: int) -> None:
         """See FlopCounter.head; the logits are then copied as float64."""
@@ -73,7 +80,12 @@ class WorkCounter(FlopCounter):
         one.activation_bytes = self.activation_bytes // rows
         return one
 
-    def _product(self, rows: int, inner: int, outputs: int) -> None:
+    def _dense(self, rows: int, ffn: int) -> None:
+        self._product(rows, self.info.d_model, 2 * ffn)
+        self._product(rows, ffn, self.info.d_model)
+
+    def _product(self, rows: int, inner: int, outputs: int, weights: int = 1) -> None:
+        """Count a product of rows, each with one of so many weights [outputs, inner]."""
         if rows:
-            self.weight_bytes += inner * outputs * self.number_bytes
+            self.weight_bytes += weights * inner * outputs * self.number_bytes
             self.activation_bytes += rows * (inner + outputs) * self.number_bytes

@@ -96,6 +96,11 @@ def _rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("bytes a step", gigabytes(int(found["bytes_per_step"]))),
         ("weights, cache, run", ", ".join(
             gigabytes(memory[f"{name}_bytes"]) for name in ("weights", "cache", "run"))),
+        *(
+            [("weights that a token uses", gigabytes(memory["active_weights_bytes"]))]
+            if memory["active_weights_bytes"] < memory["weights_bytes"]
+            else []
+        ),
         ("predicted step", f"{time['step_ms']:.3g} ms (median {time['median_step_ms']:.3g})"),
         ("predicted run", f"{time['run_seconds']:.3g} s, {time['positions_per_s']:.3g} tokens/s"),
         ("steps bound by memory", f"{time['memory_bound_steps']:.0%}"),

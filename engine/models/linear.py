@@ -47,6 +47,37 @@ def onednn_swiglu(x: Tensor, gate: Tensor, up: Tensor, pad_rows: bool = False) -
     return ONEDNN_LINEAR.binary(x, ONEDNN_LINEAR(x, gate, None, "swish", [], ""), up, None, "mul")
 
 
+def linear(x: Tensor, weight: Tensor) -> Tensor:
+    """Product of rows [..., D] and `weight` [E, D], [..., E], with oneDNN where that is faster."""
+    if uses_onednn(x, len(weight)):
+        return onednn_linear(x, weight, None, pads_rows(x))
+    return F.linear(x, weight)
+
+
+def swiglu(x: Tensor, weight: Tensor) -> Tensor:
+    """SiLU(gate(x)) * up(x) of rows [..., D] with `weight` [2 E, D], gate over up; [..., E]."""
+    half = len(weight) // 2
+    if uses_onednn(x, half):
+        return onednn_swiglu(x, weight[:half], weight[half:], pads_rows(x))
+    gate, up = F.linear(x, weight).chunk(2, -1)
+    return F.silu(gate, inplace=True).mul_(up)
+
+
+def uses_onednn(x: Tensor, outputs: int) -> bool:
+    """Whether oneDNN is faster for a product of `x` with this many outputs."""
+    return (
+        ONEDNN_LINEAR is not None
+        and x.numel() * outputs >= MIN_MULTIPLICATIONS
+        and x.is_cpu
+        and x.dtype in ONEDNN_DTYPES
+    )
+
+
+def pads_rows(x: Tensor) -> bool:
+    """Whether zero rows are added to rows `x` [..., D] before a product with oneDNN."""
+    return needs_padding(x.numel() // x.shape[-1]) and PAD_ROWS.get()
+
+
 def without_row_padding(call: Callable[[], T]) -> T:
     """The result of `call`, computed without row padding: its row counts repeat."""
     token = PAD_ROWS.set(False)
@@ -88,19 +119,6 @@ class PackedLinear(nn.Linear):
         self._packed: dict[tuple[int, int], tuple[Tensor, Tensor | None]] = {}
         self._packed_stamp: tuple[int, int, int] | None = None
         self._packed_source: list[Tensor] = []
-
-    def uses_onednn(self, x: Tensor, outputs: int) -> bool:
-        """Whether oneDNN is faster for a product of `x` with this many outputs."""
-        return (
-            ONEDNN_LINEAR is not None
-            and x.numel() * outputs >= MIN_MULTIPLICATIONS
-            and x.is_cpu
-            and x.dtype in ONEDNN_DTYPES
-        )
-
-    def pads_rows(self, x: Tensor) -> bool:
-        """Whether zero rows are added to `x`."""
-        return needs_padding(x.numel() // self.in_features) and PAD_ROWS.get()
 
     def packed_slice(self, start: int, stop: int) -> tuple[Tensor, Tensor | None]:
         """`weight_slice`, the weight packed if it is small."""
@@ -152,8 +170,8 @@ class FusedLinear(PackedLinear):
     def forward(self, input: Tensor, start: int = 0, stop: int | None = None) -> Tensor:
         """Outputs `start` to `stop` (None: the last) of rows [..., D], [..., stop - start]."""
         stop = self.out_features if stop is None else stop
-        if self.uses_onednn(input, stop - start):
-            return onednn_linear(input, *self.packed_slice(start, stop), self.pads_rows(input))
+        if uses_onednn(input, stop - start):
+            return onednn_linear(input, *self.packed_slice(start, stop), pads_rows(input))
         return F.linear(input, *self.weight_slice(start, stop))
 
 
@@ -167,8 +185,7 @@ class SwiGLU(PackedLinear):
         """[..., D] -> [..., E]."""
         both = self.out_features
         half = both // 2
-        if self.uses_onednn(input, half):
+        if uses_onednn(input, half):
             gate, up = self.packed_slice(0, half)[0], self.packed_slice(half, both)[0]
-            return onednn_swiglu(input, gate, up, self.pads_rows(input))
-        gate, up = F.linear(input, self.weight).chunk(2, -1)
-        return F.silu(gate, inplace=True).mul_(up)
+            return onednn_swiglu(input, gate, up, pads_rows(input))
+        return swiglu(input, self.weight)

@@ -42,8 +42,8 @@ LLADA = Layout(
         "ff_norm.weight": ("ff_norm",),
         "qkv.weight": ("q_proj", "k_proj", "v_proj"),
         "out.weight": ("attn_out",),
-        "gate_up.weight": ("ff_proj", "up_proj"),
-        "down.weight": ("ff_out",),
+        "feed_forward.gate_up.weight": ("ff_proj", "up_proj"),
+        "feed_forward.down.weight": ("ff_out",),
     },
 )
 

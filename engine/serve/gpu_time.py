@@ -12,7 +12,7 @@ import torch
 from engine.config.spec import RunSpec
 from engine.generate.capture.capturers import WARM_UP_STEPS
 from engine.models.base import ModelInfo
-from engine.models.loading.memory_estimate import parameters, weights_bytes
+from engine.models.loading.memory_estimate import active_parameters, weights_bytes
 from engine.record.logit_lens import rows_at_a_time
 from engine.serve.memory_budget import dtype_of
 
@@ -45,7 +45,8 @@ def forward_seconds(gpu: GpuSpec, info: ModelInfo, dtype: torch.dtype, rows: int
     """Seconds of a forward that takes `rows` rows through every layer and the head."""
     tables = info.vocab_size * info.d_model
     read = weights_bytes(info, dtype) - (0 if info.tied else tables * dtype.itemsize)
-    spent = 2 * (parameters(info) - tables) * rows + 4 * rows**2 * info.d_model * info.layers
+    products = active_parameters(info)
+    spent = 2 * products * rows + 4 * rows**2 * info.d_q * info.layers
     busy = max(read / gpu.bandwidth, spent / gpu.flops) / EFFICIENCY
     return max(busy, LAUNCH_SECONDS * info.layers)
 

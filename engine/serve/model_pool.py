@@ -20,6 +20,7 @@ from engine.models.loading.checkpoint import Checkpoint, CheckpointError
 from engine.models.loading.families import adapter_class, folder_adapter_class, read_model_info
 from engine.models.loading.hub import Hub
 from engine.models.loading.memory_estimate import (
+    active_parameters,
     check_fits,
     fits,
     free_bytes,
@@ -239,7 +240,7 @@ class ModelPool:
             "name": name, "title": known.title if known else name,
             "licence": known.licence if known else "", "embedded": _is_embedded(name),
             "registered": known is not None, "available": False, "family": "",
-            "max_length": 0, "parameters": 0, "fetch_bytes": 0,
+            "max_length": 0, "parameters": 0, "active_parameters": 0, "fetch_bytes": 0,
             "presets": [preset.to_dict() for preset in known.presets] if known else [],
         }  # fmt: skip
         try:
@@ -251,6 +252,7 @@ class ModelPool:
         return row | {
             "family": info.family, "max_length": info.max_length,
             "parameters": parameters(info), "fetch_bytes": self.fetch_bytes(name),
+            "active_parameters": active_parameters(info) if info.experts else parameters(info),
         }  # fmt: skip
 
 

@@ -22,7 +22,8 @@ LAYOUTS = {"llada": LLADA, "qwen2": LLAMA, "dream": LLAMA}
 # A parameter of the engine's adapter, to the network's parameters that it concatenates.
 PARAMETERS = {
     "attn_norm.weight": ("norm1",), "ff_norm.weight": ("norm2",), "qkv.weight": ("q", "k", "v"),
-    "out.weight": ("out",), "gate_up.weight": ("gate", "up"), "down.weight": ("down",),
+    "out.weight": ("out",), "feed_forward.gate_up.weight": ("gate", "up"),
+    "feed_forward.down.weight": ("down",),
 }  # fmt: skip
 
 

@@ -60,6 +60,8 @@ def model_label(row: Mapping[str, Any]) -> str:
     download = f", {size(row['fetch_bytes'])}" if row["fetch_bytes"] else ""
     where = "on this machine" if row["available"] else f"to be downloaded{download}"
     count = f"{parameters(row['parameters'])} parameters" if row["parameters"] else ""
+    active = row.get("active_parameters", row["parameters"])  # with experts, fewer than all
+    count += f", {parameters(active)} active" if active < row["parameters"] else ""
     return " · ".join(filter(None, [row["title"], where, count, row["licence"]]))
 
 

@@ -80,8 +80,15 @@ def _quantities(found: Mapping[str, Any]) -> dict[str, str]:
         "of which": ", ".join(parts),
         "Rows recomputed": f"{found['recomputed']:.1%}, {found['rows']:.0f} enter a step",
         "Read and written a step": size(found["bytes_per_step"]),
-        "Held": f"weights {size(memory['weights_bytes'])}, caches {size(memory['cache_bytes'])}",
+        "Held": f"{_weights(memory)}, caches {size(memory['cache_bytes'])}",
     }
+
+
+def _weights(memory: Mapping[str, Any]) -> str:
+    """The weights that are held and, of a model with experts, those that a token uses."""
+    held, active = memory["weights_bytes"], memory.get("active_weights_bytes")
+    used = f" ({size(active)} used by a token)" if active is not None and active < held else ""
+    return f"weights {size(held)}{used}"
 
 
 def flops(count: float) -> str:

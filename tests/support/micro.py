@@ -16,7 +16,9 @@ from engine.cache.store import Site
 from engine.config.spec import RunSpec
 from engine.generate.loop import Denoiser, denoise
 from engine.models.base import ModelAdapter, ModelInfo
-from engine.models.loading.families import ADAPTERS
+from engine.models.feed_forward import ExpertsInfo
+from engine.models.loading.families import adapter_class
+from engine.models.loading.registry import LLADA2_MINI, LLADA_MOE_7B
 from engine.record.recorder import Recorder
 from engine.serve.drift_meter import BASES
 from engine.serve.lane import LoadedModel, make_job
@@ -35,6 +37,11 @@ FAMILIES = {
     "shifted-mha": (1, 4, 13),
     "shifted-gqa": (1, 2, 14),
 }
+# 12 experts of inner width 10, of which a row uses 3; the sigmoid router has 4 groups of 3.
+SOFTMAX_EXPERTS = ExpertsInfo(12, 3, 10)
+SIGMOID_EXPERTS = ExpertsInfo(
+    12, 3, 10, shared_ffn=14, dense_layers=1, router="sigmoid", groups=4, active_groups=2, scale=2.5
+)
 
 
 class MicroAdapter(ModelAdapter):
@@ -205,7 +212,7 @@ def random_rows(seed: int, batch: int, choices: torch.Tensor, n: int) -> torch.T
 def write_checkpoint(folder: Path, seed=0, layers=2, scale=1.0, kind="llada", **changes) -> Path:
     """Write a small random checkpoint of a family with the embedded models' tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
-    config = (_as_dream if kind == "dream" else _as_llada)(folder, layers) | changes
+    config = CONFIGS[kind](folder, layers) | changes
     (folder / "config.json").write_text(json.dumps(config))
     save_file(random_tensors(config, seed, scale), folder / "model.safetensors")
     return folder
@@ -234,6 +241,41 @@ def _as_dream(folder: Path, layers: int) -> dict:
     return dream_config(shape) | {"num_key_value_heads": 2}
 
 
+def _as_llada_moe(folder: Path, layers: int) -> dict:
+    """Write LLaDA's tokenizer; returns the config of LLaDA-MoE with 8 experts, 3 for a row."""
+    sizes = {
+        "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 4, "num_experts": 8,
+        "num_experts_per_tok": 3, "expert_intermediate_size": 16, "num_hidden_layers": layers,
+    }  # fmt: skip
+    return {**LLADA_MOE_7B, **sizes, **_ids(_as_llada(folder, layers))}
+
+
+def _as_llada2(folder: Path, layers: int) -> dict:
+    """Write LLaDA's tokenizer; returns the config of LLaDA2.0 with 4 groups of 2 experts."""
+    sizes = {
+        "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+        "intermediate_size": 48, "num_experts": 8, "num_experts_per_tok": 3, "n_group": 4,
+        "topk_group": 2, "moe_intermediate_size": 16, "num_hidden_layers": layers,
+    }  # fmt: skip
+    return {**LLADA2_MINI, **sizes, **_ids(_as_llada(folder, layers))}
+
+
+def _ids(config: dict) -> dict:
+    """The context, the constants and the token ids of a config with LLaDA's tokenizer."""
+    names = ("vocab_size", "mask_token_id", "eos_token_id", "pad_token_id")
+    context = {"max_position_embeddings": config["max_sequence_length"]}
+    context |= {"rms_norm_eps": 1e-6, "rope_theta": 1e4}  # those of tests.support.reference
+    return {name: config[name] for name in names} | context
+
+
+CONFIGS = {
+    "llada": _as_llada,
+    "dream": _as_dream,
+    "llada_moe": _as_llada_moe,
+    "llada2": _as_llada2,
+}
+
+
 def configure(folder: Path, **changes) -> None:
     """Change fields of a checkpoint's config; the value `...` removes a field."""
     path = folder / "config.json"
@@ -242,7 +284,7 @@ def configure(folder: Path, **changes) -> None:
 
 
 def random_tensors(config: dict, seed: int, scale=1.0) -> dict[str, torch.Tensor]:
-    generator, family = torch.Generator().manual_seed(seed), ADAPTERS[config["model_type"]]
+    generator, family = torch.Generator().manual_seed(seed), adapter_class(config)
     info, layout = family.read_info(config), family.layouts[0]
     shapes = layout.expected(info, family.embedding_rows(config, info))
 

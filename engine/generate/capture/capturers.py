@@ -84,11 +84,12 @@ class TapeCapturer:
 def make_capturer(adapter: ModelAdapter, guided: bool) -> Capturer | None:
     """The capturer of a run; None if its forwards cannot be captured.
 
-    `guided`: the unmasker runs another model between the forwards.
+    `guided`: the unmasker runs another model between the forwards. With experts, the operations of
+    a forward depend on which ones its rows choose.
     """
     offloaded = any(hasattr(module, "_hf_hook") for module in adapter.modules())
     one_process_a_run = on_zero(os.environ)  # which would capture again in each
-    if guided or offloaded or one_process_a_run:
+    if guided or offloaded or one_process_a_run or adapter.info.experts is not None:
         return None
     if adapter.device.type == "cuda":
         return CudaCapturer(adapter.device)

@@ -116,7 +116,10 @@ class Checkpoint:
         if missing:
             raise CheckpointError(f"{missing[0]}: missing ({len(missing)} in all); copy all shards")
         if unknown:
-            raise CheckpointError(f"{unknown[0]}: unknown tensor ({len(unknown)} in all)")
+            raise CheckpointError(
+                f"{unknown[0]}: unknown tensor ({len(unknown)} in all); copy config.json and the "
+                "weights from the same checkpoint"
+            )
         for name, shape in expected.items():
             if self.shapes[name] != shape:
                 raise CheckpointError(

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from engine.models.base import ModelInfo
+from engine.models.feed_forward import ExpertsInfo
 from engine.models.loading.checkpoint import CheckpointError, read_json
 
 MASK_TOKEN = "<|mdm_mask|>"
+MAX_EXPERTS = 1024
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,8 @@ class ConfigFields:
 
     `required` holds the only supported values of fields that may be missing, `norm_eps` a default,
     `max_context` the positions that the family is documented for, which its config may exceed. The
-    default names are those that `transformers` uses for Llama and Qwen2.
+    default names are those that `transformers` uses for Llama and Qwen2. A config without
+    `head_dim`, the width of a head, divides `d_model` by the heads.
     """
 
     required: Mapping[str, Any]
@@ -32,6 +35,7 @@ class ConfigFields:
     ffn: str = "intermediate_size"
     max_length: str = "max_position_embeddings"
     tied: str = "tie_word_embeddings"
+    head_dim: str = "head_dim"
 
     def read(
         self,
@@ -45,19 +49,18 @@ class ConfigFields:
 
         Raises CheckpointError naming a field that is missing or has an unsupported value.
         """
-        for field, value in self.required.items():
-            if config.get(field, value) != value:
-                raise CheckpointError(
-                    f"config.json: {field} is {config[field]!r}; {value!r} expected"
-                )
+        check_values(config, {field: (value,) for field, value in self.required.items()})
         names = (self.d_model, self.layers, self.n_heads, self.ffn, self.max_length)
         width, layers, heads, ffn, context = (integer_field(config, name, 1) for name in names)
         vocab = integer_field(config, "vocab_size", 1)
         kv = integer_field(config, self.n_kv_heads, 1) if config.get(self.n_kv_heads) else heads
-        if width % (2 * heads) or heads % kv:
+        head = (
+            None if config.get(self.head_dim) is None else integer_field(config, self.head_dim, 2)
+        )
+        if (width % (2 * heads) if head is None else head % 2) or heads % kv:
             raise CheckpointError(
                 f"config.json: {self.n_heads} must divide {self.d_model} into heads of an even "
-                f"width, and {self.n_kv_heads} {self.n_heads}"
+                f"width, or {self.head_dim} be one, and {self.n_kv_heads} {self.n_heads}"
             )
         eos = integer_field(config, "eos_token_id", 0, vocab)
         padded = config.get("pad_token_id") is not None
@@ -79,6 +82,7 @@ class ConfigFields:
             logit_shift=logit_shift,
             qkv_bias=qkv_bias,
             tied=bool(config.get(self.tied, False)),
+            head_dim=head or 0,
         )
 
 
@@ -125,3 +129,18 @@ def positive_field(config: Mapping[str, Any], field: str, default: float) -> flo
     if type(value) not in (int, float) or not 0 < value < 1e12:
         raise CheckpointError(f"config.json: {field} should be a positive number, got {value!r}")
     return float(value)
+
+
+def check_values(config: Mapping[str, Any], allowed: Mapping[str, tuple[Any, ...]]) -> None:
+    """CheckpointError names a field that is there and has none of the allowed values."""
+    for field, values in allowed.items():
+        if config.get(field, values[0]) not in values:
+            expected = " or ".join(repr(value) for value in values)
+            raise CheckpointError(f"config.json: {field} is {config[field]!r}; {expected} expected")
+
+
+def experts_fields(config: Mapping[str, Any], ffn: str) -> ExpertsInfo:
+    """The experts of a config whose field `ffn` is their inner width; CheckpointError names one."""
+    count = integer_field(config, "num_experts", 2, MAX_EXPERTS + 1)
+    active = integer_field(config, "num_experts_per_tok", 1, count + 1)
+    return ExpertsInfo(count, active, integer_field(config, ffn, 1))

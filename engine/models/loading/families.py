@@ -10,12 +10,18 @@ from engine.config.spec import RunSpec
 from engine.models.base import ModelInfo
 from engine.models.dream import DreamAdapter
 from engine.models.llada import LladaAdapter
+from engine.models.llada2 import Llada2Adapter
+from engine.models.llada_moe import LladaMoeAdapter
 from engine.models.loading.checkpoint import CheckpointError, read_json
 from engine.models.loading.config import read_config
 from engine.models.loading.pretrained import PretrainedAdapter
 
 ADAPTERS: dict[str, type[PretrainedAdapter]] = {
     "llada": LladaAdapter, "Dream": DreamAdapter, "llava_llada": LladaAdapter,
+    "llada2_moe": Llada2Adapter,
+}  # fmt: skip
+WITH_EXPERTS: dict[str, type[PretrainedAdapter]] = {
+    "llada": LladaMoeAdapter, "llada2_moe": Llada2Adapter,
 }  # fmt: skip
 
 
@@ -47,13 +53,23 @@ def named_checkpoints(given: str | None, assets: Path) -> tuple[dict[str, Path],
 
 
 def adapter_class(config: Mapping[str, Any]) -> type[PretrainedAdapter]:
-    """The adapter class of a config; CheckpointError names an unsupported `model_type`."""
+    """The adapter class of a config; CheckpointError names an unsupported `model_type`.
+
+    LLaDA and LLaDA-MoE have the same `model_type`; `num_experts` tells them apart.
+    """
     family = config.get("model_type")
     if family not in tuple(ADAPTERS):
         raise CheckpointError(
             f"config.json: model_type is {family!r}; the engine reads {' and '.join(ADAPTERS)}"
         )
-    return ADAPTERS[family]
+    if config.get("num_experts") is None:
+        return ADAPTERS[family]
+    if family not in WITH_EXPERTS:
+        raise CheckpointError(
+            f"config.json: num_experts is {config['num_experts']!r}; the engine reads experts of "
+            f"{' and '.join(WITH_EXPERTS)} only, not of {family}"
+        )
+    return WITH_EXPERTS[family]
 
 
 def folder_adapter_class(folder: Path) -> type[PretrainedAdapter]:

@@ -37,16 +37,45 @@ class StoredSite(Protocol):
         """First position stored."""
 
 
-def block_parameters(info: ModelInfo) -> int:
-    """Parameters of one layer."""
-    d, fused = info.d_model, info.d_model + 2 * info.d_kv
-    return 2 * d + d * fused + info.qkv_bias * fused + d * d + 3 * d * info.ffn
+def block_parameters(info: ModelInfo, layer: int, active: bool = False) -> int:
+    """Parameters of a layer; `active`: only those that a single row uses."""
+    d, fused = info.d_model, info.d_q + 2 * info.d_kv
+    norms = 2 * d + info.qk_norm * 2 * info.head_dim
+    attention = norms + d * fused + info.qkv_bias * fused + info.d_q * d
+    return attention + _feed_forward_parameters(info, layer, active)
+
+
+def _feed_forward_parameters(info: ModelInfo, layer: int, active: bool) -> int:
+    """Parameters of a layer's feed-forward network, or of its router and experts."""
+    experts = info.experts_of(layer)
+    if experts is None:
+        return 3 * info.d_model * info.ffn
+    router = experts.count * (info.d_model + (experts.router == "sigmoid"))
+    return router + 3 * info.d_model * (experts.active_ffn if active else experts.stored_ffn)
 
 
 def parameters(info: ModelInfo) -> int:
     """Parameters of a model, without embedding rows beyond the vocabulary."""
     tables = info.vocab_size * info.d_model * (1 if info.tied else 2)
-    return info.layers * block_parameters(info) + info.d_model + tables
+    layers = sum(block_parameters(info, layer) for layer in range(info.layers))
+    return layers + info.d_model + tables
+
+
+def active_parameters(info: ModelInfo) -> int:
+    """Parameters in the products of a single row: of the experts, only those that it uses.
+
+    An embedding that is not the head too is not counted: a row reads one of its rows.
+    """
+    layers = sum(block_parameters(info, layer, active=True) for layer in range(info.layers))
+    return layers + info.d_model + info.vocab_size * info.d_model
+
+
+def parameters_in_words(info: ModelInfo) -> str:
+    """Stored parameters and, of a model with experts, how many of them a token uses."""
+    words = f"{parameters(info) / 1e9:.2f} billion parameters"
+    if info.experts is None:
+        return words
+    return f"{words} ({active_parameters(info) / 1e9:.2f} billion active for a token)"
 
 
 def weights_bytes(info: ModelInfo, dtype: torch.dtype) -> int:
@@ -56,7 +85,8 @@ def weights_bytes(info: ModelInfo, dtype: torch.dtype) -> int:
 
 def largest_layer_bytes(info: ModelInfo, dtype: torch.dtype) -> int:
     """Bytes of the largest of the layers, the embedding and the head."""
-    return max(block_parameters(info), info.vocab_size * info.d_model) * dtype.itemsize
+    layers = (block_parameters(info, layer) for layer in range(info.layers))
+    return max(*layers, info.vocab_size * info.d_model) * dtype.itemsize
 
 
 def store_bytes(
@@ -84,9 +114,12 @@ def run_bytes(
     (None: all) with the float64 buffers that they are sampled from.
     """
     wide = max(dtype.itemsize, 4)
-    held = (8 * info.d_model + 2 * info.d_kv) * dtype.itemsize  # streams, norm, q, k, v, branch
-    rotated = 3 * info.d_model * wide
+    streams = 6 * info.d_model + 2 * info.d_q + 2 * info.d_kv  # with norm, q, k, v, branch
+    held, rotated = streams * dtype.itemsize, 3 * info.d_q * wide
     feed = (2 * info.d_model + 4 * info.ffn) * dtype.itemsize
+    if (experts := info.experts) is not None:  # rows gathered by expert, their results, the shared
+        gathered = experts.active * (4 * info.d_model + 4 * experts.ffn) + 4 * experts.shared_ffn
+        feed = max(feed, (2 * info.d_model + gathered) * dtype.itemsize)
     layer = batch * length * (held + max(rotated, feed))
     logit_rows = length if rows is None else rows
     logits = batch * logit_rows * info.vocab_size * (dtype.itemsize + 3 * 8)
@@ -152,7 +185,7 @@ def check_fits(
         return
     main, name = main_device(device, free), str(dtype).removeprefix("torch.")
     raise InsufficientMemoryError(
-        f"model: its {parameters(info) / 1e9:.2f} billion parameters at {name} and the run need "
+        f"model: its {parameters_in_words(info)} at {name} and the run need "
         f"{gigabytes(needed_bytes(info, dtype, device, spare))} on {main}, where "
         f"{gigabytes(free[main])} are free; {_remedies(info, dtype, device, spare, free)}"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Container, Generator, Iterator, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -42,6 +42,17 @@ class PretrainedAdapter(ModelAdapter):
         return info.vocab_size
 
     @classmethod
+    def find_layout(cls, names: Container[str], info: ModelInfo) -> Layout:
+        """The layout of which a checkpoint with tensors of these names has the most."""
+        if len(cls.layouts) == 1:
+            return cls.layouts[0]
+
+        def present(layout: Layout) -> int:
+            return sum(name in names for name in layout.expected(info, 1))
+
+        return max(cls.layouts, key=present)
+
+    @classmethod
     def load(
         cls,
         checkpoint: Checkpoint,
@@ -57,7 +68,7 @@ class PretrainedAdapter(ModelAdapter):
         """
         config = read_config(checkpoint.folder)
         info = cls.read_info(config, stop_ids)
-        layout = next((x for x in cls.layouts if x.embedding in checkpoint.shapes), cls.layouts[0])
+        layout = cls.find_layout(checkpoint.shapes, info)
         checkpoint.check(layout.expected(info, cls.embedding_rows(config, info)), layout.skipped)
         with torch.device("meta"):
             adapter = cls(info)
@@ -65,7 +76,7 @@ class PretrainedAdapter(ModelAdapter):
         offloaded = OffloadedWeights(placement.folder)
         places = {name: place for name, _, place in weight_modules(adapter, placement)}
         parts = {
-            target: _sources(checkpoint, names, len(adapter.get_parameter(target)))
+            target: _sources(checkpoint, names, adapter.get_parameter(target).shape)
             for target, names in layout.sources(info).items()
         }
         done, total = 0, sum(checkpoint.nbytes(*part) for found in parts.values() for part in found)
@@ -105,9 +116,12 @@ class PretrainedAdapter(ModelAdapter):
         return run_to_end(cls.load(checkpoint, dtype, Placement(device), stop_ids))
 
 
-def _sources(checkpoint: Checkpoint, names: tuple[str, ...], rows: int) -> list[tuple[str, int]]:
-    """Names and rows to read of the tensors that make up a parameter of `rows` rows."""
+def _sources(
+    checkpoint: Checkpoint, names: tuple[str, ...], shape: torch.Size
+) -> list[tuple[str, int]]:
+    """Names and rows to read of the tensors that make up a parameter of a shape."""
     out = []
+    rows = shape[: _joined_dims(len(shape), len(checkpoint.shapes[names[0]]))].numel()
     for name in names:
         taken = min(checkpoint.shapes[name][0], rows)
         out.append((name, taken))
@@ -116,10 +130,19 @@ def _sources(checkpoint: Checkpoint, names: tuple[str, ...], rows: int) -> list[
 
 
 def _fill(checkpoint: Checkpoint, parts: list[tuple[str, int]], out: Tensor) -> Iterator[int]:
-    """Fill `out` with the concatenated tensors; yields the bytes of each piece."""
+    """Fill `out` with the concatenated tensors; yields the bytes of each piece.
+
+    Matrices also fill a stack of matrices, row by row.
+    """
     start = 0
-    for name, rows in parts:
-        for chunk in checkpoint.read(name, out.device, rows):
-            out[start : start + len(chunk)].copy_(chunk)
+    rows = out.flatten(0, _joined_dims(out.dim(), len(checkpoint.shapes[parts[0][0]])) - 1)
+    for name, count in parts:
+        for chunk in checkpoint.read(name, out.device, count):
+            rows[start : start + len(chunk)].copy_(chunk)
             start += len(chunk)
             yield chunk.nbytes
+
+
+def _joined_dims(ours: int, theirs: int) -> int:
+    """First dimensions of a parameter that are one dimension of the tensors it is made from."""
+    return ours - theirs + 1

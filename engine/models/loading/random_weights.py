@@ -11,10 +11,10 @@ import torch
 from engine.models.base import ModelInfo
 from engine.models.loading.families import adapter_class
 from engine.models.loading.pretrained import PretrainedAdapter
-from engine.models.loading.registry import DREAM_7B, LLADA_8B
+from engine.models.loading.registry import DREAM_7B, LLADA_8B, LLADA_MOE_7B
 
 STD = 0.02
-PUBLISHED = {"llada": LLADA_8B, "dream": DREAM_7B}
+PUBLISHED = {"llada": LLADA_8B, "dream": DREAM_7B, "llada_moe": LLADA_MOE_7B}
 MINIMUM = {"vocab": 768}  # DARE is calibrated with the embedded models' tokenizer
 _NAME = re.compile(rf"({'|'.join(PUBLISHED)})(?::(.*))?")
 _VOCAB = ("vocab_size", "embedding_size")
@@ -26,6 +26,11 @@ SIZE_FIELDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "dream": {
         "layers": ("num_hidden_layers",), "d": ("hidden_size",), "heads": ("num_attention_heads",),
         "kv": ("num_key_value_heads",), "ffn": ("intermediate_size",), "vocab": _VOCAB[:1],
+    },
+    "llada_moe": {
+        "layers": ("num_hidden_layers",), "d": ("hidden_size",), "heads": ("num_attention_heads",),
+        "kv": ("num_key_value_heads",), "ffn": ("expert_intermediate_size",), "vocab": _VOCAB[:1],
+        "experts": ("num_experts",), "active": ("num_experts_per_tok",),
     },
 }  # fmt: skip
 
@@ -68,7 +73,10 @@ def random_model_config(name: str) -> dict[str, Any]:
 def random_adapter(
     config: Mapping[str, Any], dtype: torch.dtype, device: torch.device, seed: int = 0
 ) -> PretrainedAdapter:
-    """A model of a config with normal weights of standard deviation 0.02 and norms of 1."""
+    """A model of a config with normal weights of standard deviation 0.02 and norms of 1.
+
+    The bias of a router is normal too, so that it changes which experts are chosen.
+    """
     kind = adapter_class(config)
     with torch.device("meta"):
         adapter = kind(kind.read_info(config))
@@ -76,8 +84,9 @@ def random_adapter(
     if adapter.info.tied:
         adapter.head.weight = adapter.embedding.weight
     draw = torch.Generator(device).manual_seed(seed)
-    for tensor in adapter.parameters():
-        tensor.normal_(0, STD, generator=draw) if tensor.dim() > 1 else tensor.fill_(1)
+    for name, tensor in adapter.named_parameters():
+        normal = tensor.dim() > 1 or name.endswith("router.bias")
+        tensor.normal_(0, STD, generator=draw) if normal else tensor.fill_(1)
     return adapter.eval()
 
 

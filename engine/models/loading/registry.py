@@ -13,6 +13,8 @@ from engine.config.presets import (
     LLADA_1_5,
     LLADA_BASE,
     LLADA_INSTRUCT,
+    LLADA_MOE_BASE,
+    LLADA_MOE_INSTRUCT,
     TINY_DREAM,
     TINY_LLADA,
     Preset,
@@ -34,6 +36,29 @@ DREAM_7B: Mapping[str, Any] = MappingProxyType({
     "vocab_size": 152064, "tie_word_embeddings": False, "max_position_embeddings": 131072,
     "use_sliding_window": False, "mask_token_id": 151666, "bos_token_id": 151643,
     "eos_token_id": 151643, "pad_token_id": 151643,
+})  # fmt: skip
+LLADA_MOE_7B: Mapping[str, Any] = MappingProxyType({
+    "architectures": ["LLaDAMoEModelLM"], "model_type": "llada", "hidden_size": 2048,
+    "num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 16,
+    "num_experts": 64, "num_experts_per_tok": 8, "expert_intermediate_size": 1024,
+    "shared_expert_intermediate_size": None, "moe_router_score_function": "softmax",
+    "moe_router_enable_expert_bias": False, "norm_topk_prob": None, "routed_scaling_factor": 1,
+    "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 50000.0, "rope_scaling": None,
+    "partial_rotary_factor": 1, "qk_layernorm": True, "attention_bias": False, "clip_qkv": None,
+    "vocab_size": 157184, "tie_word_embeddings": False, "max_position_embeddings": 8192,
+    "mask_token_id": 156895, "eos_token_id": 156892, "pad_token_id": 156892,
+})  # fmt: skip
+LLADA2_MINI: Mapping[str, Any] = MappingProxyType({
+    "architectures": ["LLaDA2MoeModelLM"], "model_type": "llada2_moe", "hidden_size": 2048,
+    "num_hidden_layers": 20, "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128,
+    "intermediate_size": 5120, "first_k_dense_replace": 1, "num_experts": 256,
+    "num_experts_per_tok": 8, "moe_intermediate_size": 512, "num_shared_experts": 1,
+    "n_group": 8, "topk_group": 4, "routed_scaling_factor": 2.5, "score_function": "sigmoid",
+    "moe_router_enable_expert_bias": True, "norm_topk_prob": True, "hidden_act": "silu",
+    "rms_norm_eps": 1e-6, "rope_theta": 600000.0, "rope_scaling": None,
+    "partial_rotary_factor": 0.5, "use_qk_norm": True, "use_qkv_bias": False, "use_bias": False,
+    "vocab_size": 157184, "tie_word_embeddings": False, "max_position_embeddings": 32768,
+    "mask_token_id": 156895, "eos_token_id": 156892, "pad_token_id": 156892,
 })  # fmt: skip
 
 
@@ -73,6 +98,14 @@ REGISTERED: Mapping[str, ModelCard] = MappingProxyType({
         ),
         ModelCard(
             "Dream-org/Dream-v0-Base-7B", "Dream 7B Base", "Apache-2.0", DREAM_BASE, DREAM_7B
+        ),
+        ModelCard(
+            "inclusionAI/LLaDA-MoE-7B-A1B-Instruct", "LLaDA-MoE 7B-A1B Instruct", "Apache-2.0",
+            LLADA_MOE_INSTRUCT, LLADA_MOE_7B,
+        ),
+        ModelCard(
+            "inclusionAI/LLaDA-MoE-7B-A1B-Base", "LLaDA-MoE 7B-A1B Base", "Apache-2.0",
+            LLADA_MOE_BASE, LLADA_MOE_7B,
         ),
     )
 })  # fmt: skip

@@ -17,6 +17,7 @@ from engine.trace.trace import Trace
 from tests.support.browser import ROOT
 
 LLADA = "GSAI-ML/LLaDA-8B-Instruct"
+MOE = "inclusionAI/LLaDA-MoE-7B-A1B-Instruct"
 SPEC = RunSpec(gen_length=64, block_length=32, steps=64, dtype="bfloat16")
 
 
@@ -49,6 +50,37 @@ def test_a_cache_saves_work_and_memory_bounds_it():
 def test_weights_that_do_not_fit_are_said():
     assert of("h100")["memory"]["problem"] == ""
     assert "RTX 3090 has 24.0 GB" in of("rtx3090", dtype="float32")["memory"]["problem"]
+
+
+@pytest.mark.parametrize(("rows", "read"), [(1, 8), (3, 24), (8, 64), (500, 64)])
+def test_a_call_reads_the_experts_that_its_rows_can_choose(rows, read):
+    info = known_model(MOE)
+    work = WorkCounter.of(info, torch.bfloat16)
+    work.feed_forward(0, rows)
+    expert, router = 3 * 2048 * 1024, 2048 * 64
+    assert work.weight_bytes == 2 * (router + read * expert)
+    assert int(work.parts().sum()) == 2 * rows * (router + 8 * expert)
+    assert info.experts.used(rows) == read
+
+
+def test_the_estimate_of_a_model_with_experts_tells_stored_and_active_weights():
+    found = of(model=MOE, cache="dual")
+    assert found["memory"]["weights_bytes"] == 2 * 7_356_880_896
+    assert found["memory"]["active_weights_bytes"] == 2 * 1_397_823_488
+    assert any("read min(64, 8 n) of them" in text for text in found["assumed"])
+    dense = of()["memory"]
+    assert dense["active_weights_bytes"] == dense["weights_bytes"]
+
+
+def test_a_window_of_few_rows_reads_fewer_experts():
+    info = known_model("llada_moe:layers=2,d=32,heads=4,experts=32,active=2,ffn=12")
+    target = Target("x", info, 64)
+    spec = replace(SPEC, cache="dual", block_length=4, steps=64)
+    work = simulate(spec, target, Assumptions()).work
+    # Experts of the first layer (all rows, then 4), and of the last (4 rows with logits, then 3).
+    first, second = 32 + 2 * 4, 2 * 4 + 2 * 3
+    expert = 3 * 32 * 12 * 2
+    assert work[0].weight_bytes - work[1].weight_bytes == (first - second) * expert
 
 
 def test_the_time_of_a_step_is_the_longer_of_both_and_the_overhead():

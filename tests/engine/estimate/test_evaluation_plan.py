@@ -11,9 +11,12 @@ from engine.estimate.evaluation_plan import (
     PAGE,
     PLAIN,
     Planned,
+    main,
     specs,
     table,
 )
+
+MOE = "inclusionAI/LLaDA-MoE-7B-A1B-Instruct"
 
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS, ids=lambda one: one.slug)
@@ -49,3 +52,15 @@ def test_the_page_has_the_predicted_time_of_plain_decoding():
     cells = [cell.strip() for cell in row.split("|")]
     assert cells[3] == f"{found['flops'] / 1e12:.0f}"
     assert cells[5] == f"{hours:.1f} h"
+
+
+def test_another_model_has_its_own_work_with_the_same_settings():
+    spec = specs(BENCHMARKS[3])[PLAIN]
+    tokens = BENCHMARKS[3].prompt_tokens
+    moe, dense = (
+        estimate(spec, Target(name, known_model(name), tokens), "h100") for name in (MOE, MODEL)
+    )
+    assert 0 < moe["flops"] < dense["flops"] / 3
+    for arguments in (["--model", "unknown"], ["--model", MOE, "--write-page"]):
+        with pytest.raises(SystemExit, match="error: "):
+            main(arguments)

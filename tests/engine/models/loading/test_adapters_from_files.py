@@ -17,7 +17,8 @@ from tests.support.reference import reference_logits
 IDS = torch.tensor([[7, 300, 2, 41, 9, 2]])
 TIED = {"llada": "weight_tying", "dream": "tie_word_embeddings"}
 OURS = {
-    "gate": ("gate_up.weight", 0), "up": ("gate_up.weight", 1), "down": ("down.weight", 0),
+    "gate": ("feed_forward.gate_up.weight", 0), "up": ("feed_forward.gate_up.weight", 1),
+    "down": ("feed_forward.down.weight", 0),
     "q": ("qkv.weight", 0), "k": ("qkv.weight", 1), "v": ("qkv.weight", 2),
     "out": ("out.weight", 0), "norm1": ("attn_norm.weight", 0), "norm2": ("ff_norm.weight", 0),
 }  # fmt: skip
@@ -67,7 +68,7 @@ def test_logits_of_a_loaded_checkpoint(kind, folder):
     names, kv = load_file(folder / "model.safetensors"), adapter.info.d_kv
     k, up = names[name_of(folder, "k")].double(), names[name_of(folder, "up")].double()
     assert torch.equal(adapter.block(1).qkv.weight[32 : 32 + kv], k)
-    assert torch.equal(adapter.block(1).gate_up.weight[48:], up)
+    assert torch.equal(adapter.block(1).feed_forward.gate_up.weight[48:], up)
 
 
 SWAPS = [("gate", "up"), ("q", "out"), ("k", "v"), ("norm1", "norm2")]

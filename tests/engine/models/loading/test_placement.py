@@ -138,7 +138,8 @@ def test_a_module_on_another_gpu_runs_there():
     placement = Placement(torch.device("cuda:0"), {"": "cuda:0", "blocks.1": "meta"})
     attach_hooks(model, placement, OffloadedWeights(None))
     hooks = {n: m._hf_hook for n, m in model.named_modules() if hasattr(m, "_hf_hook")}
-    assert set(hooks) == {f"blocks.1.{leaf}" for leaf in ("qkv", "out", "gate_up", "down")}
+    leaves = ("qkv", "out", "feed_forward.gate_up", "feed_forward.down")
+    assert set(hooks) == {f"blocks.1.{leaf}" for leaf in leaves}
     for hook in hooks.values():
         assert isinstance(hook, AlignDevicesHook)
         assert (hook.execution_device, hook.offload, hook.io_same_device) == ("meta", False, True)
@@ -162,7 +163,7 @@ def test_offloaded_files_are_written_once(folder, tmp_path):
 def test_an_incomplete_file_is_written_again(folder, damage, tmp_path):
     where = tmp_path / "offload"
     split(folder, MAPS["disk"], where)
-    path = where / "blocks.1.down.weight.dat"
+    path = where / "blocks.1.feed_forward.down.weight.dat"
     data = path.read_bytes()
     path.unlink() if damage == "missing" else path.write_bytes(data[:-8])
     adapter = split(folder, MAPS["disk"], where)
@@ -172,7 +173,7 @@ def test_an_incomplete_file_is_written_again(folder, damage, tmp_path):
 
 def test_weights_are_read_from_disk(folder, tmp_path):
     adapter = split(folder, MAPS["disk"], tmp_path / "offload")
-    path = tmp_path / "offload" / "blocks.1.down.weight.dat"
+    path = tmp_path / "offload" / "blocks.1.feed_forward.down.weight.dat"
     path.write_bytes((torch.frombuffer(bytearray(path.read_bytes()), dtype=F64) * 2).numpy().data)
     assert (full(adapter, IDS) - full(whole(folder), IDS)).abs().max() > 1e-3
 
@@ -180,9 +181,9 @@ def test_weights_are_read_from_disk(folder, tmp_path):
 @pytest.mark.parametrize("damage", ["short", "missing"])
 def test_a_file_lost_after_loading_is_named(folder, damage, tmp_path):
     adapter = split(folder, MAPS["disk"], tmp_path / "offload")
-    path = tmp_path / "offload" / "blocks.1.down.weight.dat"
+    path = tmp_path / "offload" / "blocks.1.feed_forward.down.weight.dat"
     path.unlink() if damage == "missing" else path.write_bytes(path.read_bytes()[:-8])
-    with pytest.raises(CheckpointError, match=r"blocks\.1\.down\.weight\.dat: .* load the model"):
+    with pytest.raises(CheckpointError, match=r"forward\.down\.weight\.dat: .* load the model"):
         full(adapter, IDS)
 
 

@@ -11,7 +11,7 @@ from engine.models.loading.random_weights import (
     random_model_config,
     random_prompt,
 )
-from engine.models.loading.registry import DREAM_7B, LLADA_8B
+from engine.models.loading.registry import DREAM_7B, LLADA_8B, LLADA_MOE_7B
 
 SMALL = {
     "llada": "llada:layers=3,d=32,heads=4,ffn=48,vocab=900",
@@ -19,7 +19,9 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize(("name", "published"), [("llada", LLADA_8B), ("dream", DREAM_7B)])
+@pytest.mark.parametrize(
+    ("name", "published"), [("llada", LLADA_8B), ("dream", DREAM_7B), ("llada_moe", LLADA_MOE_7B)]
+)
 def test_missing_sizes_are_those_of_the_published_model(name, published):
     assert is_random_model(name)
     assert random_model_config(name) == published
@@ -38,6 +40,16 @@ def test_every_size_is_read(kind):
     assert len(prompt) == 50
     assert prompt == random_prompt(info, 50) != random_prompt(info, 50, seed=2)
     assert max(prompt) < 898
+
+
+def test_sizes_of_experts_are_read():
+    config = random_model_config("llada_moe:layers=2,d=32,heads=4,experts=8,active=2,ffn=12")
+    info = adapter_class(config).read_info(config)
+    assert (info.experts.count, info.experts.active, info.experts.ffn) == (8, 2, 12)
+    adapter = random_adapter(config | {"vocab_size": 156896}, torch.float32, torch.device("cpu"))
+    assert sum(p.numel() for p in adapter.parameters()) == parameters(adapter.info)
+    with pytest.raises(ValueError, match="unknown size 'experts'"):
+        random_model_config("llada:experts=8")
 
 
 @pytest.mark.parametrize(

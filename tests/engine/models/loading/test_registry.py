@@ -19,10 +19,12 @@ SIZES = {  # parameters, context, mask, tokens that end a text, shift
     "GSAI-ML/LLaDA-8B-Base": (8_015_581_184, 4096, 126336, 126081, 0),
     "GSAI-ML/LLaDA-8B-Instruct": (8_015_581_184, 4096, 126336, 126081, 0),
     "GSAI-ML/LLaDA-1.5": (8_015_581_184, 4096, 126336, 126081, 0),
+    "inclusionAI/LLaDA-MoE-7B-A1B-Base": (7_356_880_896, 8192, 156895, 156892, 0),
+    "inclusionAI/LLaDA-MoE-7B-A1B-Instruct": (7_356_880_896, 8192, 156895, 156892, 0),
     "Dream-org/Dream-v0-Base-7B": (7_615_616_512, 2048, 151666, 151643, 1),
     "Dream-org/Dream-v0-Instruct-7B": (7_615_616_512, 2048, 151666, 151643, 1),
 }
-LICENCES = {"GSAI-ML": "MIT", "Dream-org": "Apache-2.0"}
+LICENCES = {"GSAI-ML": "MIT", "Dream-org": "Apache-2.0", "inclusionAI": "Apache-2.0"}
 
 
 def read_model_info(model):
