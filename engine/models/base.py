@@ -22,7 +22,8 @@ class ModelInfo:
     """Sizes and token ids of a checkpoint, read from its `config.json`.
 
     `logit_shift` is 0 if hidden row p predicts token p (LLaDA), 1 if row p - 1 does (Dream).
-    `stop_ids` are the ids that end a text; the first one fills the positions after the end.
+    `stop_ids` are the ids that end a text; `fill_id`, one of them, fills the positions after the
+    end and is `eos_id` unless given.
     """
 
     family: str
@@ -42,6 +43,11 @@ class ModelInfo:
     logit_shift: int = 0
     qkv_bias: bool = False
     tied: bool = False
+    fill_id: int = -1
+
+    def __post_init__(self) -> None:
+        if self.fill_id < 0:
+            object.__setattr__(self, "fill_id", self.eos_id)
 
     @property
     def head_dim(self) -> int:

@@ -16,7 +16,7 @@ from engine.cache.store import Site
 from engine.config.spec import RunSpec
 from engine.generate.loop import Denoiser, denoise
 from engine.models.base import ModelAdapter, ModelInfo
-from engine.models.loading.families import ADAPTERS
+from engine.models.loading.families import adapter_class
 from engine.record.recorder import Recorder
 from engine.serve.drift_meter import BASES
 from engine.serve.lane import LoadedModel, make_job
@@ -242,7 +242,7 @@ def configure(folder: Path, **changes) -> None:
 
 
 def random_tensors(config: dict, seed: int, scale=1.0) -> dict[str, torch.Tensor]:
-    generator, family = torch.Generator().manual_seed(seed), ADAPTERS[config["model_type"]]
+    generator, family = torch.Generator().manual_seed(seed), adapter_class(config)
     info, layout = family.read_info(config), family.layouts[0]
     shapes = layout.expected(info, family.embedding_rows(config, info))
 
