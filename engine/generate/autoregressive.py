@@ -108,7 +108,7 @@ class AutoregressiveDecoder:
         stop = place + 1
         if token in self.info.stop_ids:
             stop = self.ids.shape[1]
-            self.ids[0, place:] = self.info.eos_id
+            self.ids[0, place:] = self.info.fill_id
         self.ids[0, place] = token
         self.masked[0, place:stop] = False
         return np.arange(place, stop, dtype=np.int32), self.ids[0, place:stop].astype(np.int32)

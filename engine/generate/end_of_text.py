@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -9,9 +11,10 @@ from torch import Tensor
 from engine.unmask.base import Candidates
 
 
-def suppress_logits(logits: Tensor, eos_id: int) -> None:
-    """Set the logits [B, n, V] of the end-of-text token to -inf (LLaDA's `logits_eos_inf`)."""
-    logits.select(-1, eos_id).fill_(-torch.inf)
+def suppress_logits(logits: Tensor, ids: Iterable[int]) -> None:
+    """Set the logits [B, n, V] of end-of-text tokens to -inf (LLaDA's `logits_eos_inf`)."""
+    for token in ids:
+        logits.select(-1, token).fill_(-torch.inf)
 
 
 def suppress_confidence(candidates: Candidates, stop_ids: tuple[int, ...]) -> Candidates:

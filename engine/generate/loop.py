@@ -192,7 +192,7 @@ class Denoiser:
             z = self._guidance.mix(view, z, unconditional)
         z.select(-1, self.run.info.mask_id).fill_(-torch.inf)
         if self.job.spec.eos_suppress == "logits":
-            end_of_text.suppress_logits(z, self.run.info.eos_id)
+            end_of_text.suppress_logits(z, {self.run.info.eos_id, self.run.info.fill_id})
         self.job.unmasker.restrict_logits(z)
         return plan, z
 

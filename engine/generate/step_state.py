@@ -175,9 +175,9 @@ class PendingStep:
         )
         if fill.any():
             rows, filled = np.nonzero(fill)
-            canvas.fill(fill, info.eos_id)
+            canvas.fill(fill, info.fill_id)
             sequences, positions = np.append(sequences, rows), np.append(positions, filled)
-            ids = np.append(ids, np.full(len(filled), info.eos_id))
+            ids = np.append(ids, np.full(len(filled), info.fill_id))
             confidence = np.append(confidence, np.full(len(filled), np.nan, np.float32))
         started, forwarded, decided = self.marks
         host_ms = (time.perf_counter() - began) * 1e3

@@ -72,7 +72,7 @@ class _Choice(NamedTuple):
     chance: np.ndarray
     committed: np.ndarray
     filled: np.ndarray
-    eos_id: int
+    fill_id: int
     unknown: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -239,7 +239,7 @@ def _choose(
     values = known.candidates
     return _Choice(
         recorded, ids, values.confidence[0].numpy(), values.score[0].numpy(), known.chance,
-        committed[0], filled[0], info.eos_id, known.unknown, tuple(notes),
+        committed[0], filled[0], info.fill_id, known.unknown, tuple(notes),
     )  # fmt: skip
 
 
@@ -256,7 +256,7 @@ def _result(
     if choice is not None:
         at = choice.step.positions
         would[choice.committed], would[choice.filled] = COMMITTED, FILLED
-        ids[at], ids[choice.filled] = choice.ids, choice.eos_id
+        ids[at], ids[choice.filled] = choice.ids, choice.fill_id
         values[at] = np.column_stack((choice.confidence, choice.score, choice.chance))
         shown = shown | (would > 0)
         shown[at] = True
@@ -340,11 +340,14 @@ def _model_info(trace: Trace) -> ModelInfo:
     """
     held, ids = trace.meta["model"], ("mask_id", "vocab_size")
     stops, end = held.get("stop_ids"), held.get("eos_id", -1)
-    whole = all(type(held.get(name)) is int for name in ids) and type(end) is int
+    fill = held.get("fill_id", end)  # files of earlier versions have none
+    whole = all(type(one) is int for one in (*map(held.get, ids), end, fill))
     if not whole or not isinstance(stops, list) or not all(type(one) is int for one in stops):
         raise ValueError("trace: meta.model is incomplete; export it again")
     told = {
         f.name: held.get(f.name, 0 if f.default is dataclasses.MISSING else f.default)
         for f in dataclasses.fields(ModelInfo)
     }
-    return ModelInfo(**told | {"stop_ids": tuple(stops), "eos_id": end, "experts": None})
+    return ModelInfo(
+        **told | {"stop_ids": tuple(stops), "eos_id": end, "fill_id": fill, "experts": None}
+    )

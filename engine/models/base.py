@@ -24,7 +24,8 @@ class ModelInfo:
     """Sizes and token ids of a checkpoint, read from its `config.json`.
 
     `logit_shift` is 0 if hidden row p predicts token p (LLaDA), 1 if row p - 1 does (Dream).
-    `stop_ids` are the ids that end a text; the first one fills the positions after the end.
+    `stop_ids` are the ids that end a text; `fill_id`, one of them, fills the positions after the
+    end and is `eos_id` unless given.
     `ffn` is the inner width of a dense feed-forward network; `experts` are None if all are dense.
 
     `head_dim` is the width of an attention head (0: `d_model` / `n_heads`), of which rotary
@@ -57,12 +58,15 @@ class ModelInfo:
     qk_norm: bool = False
     attention: str = "full"
     block_size: int = 0
+    fill_id: int = -1
 
     def __post_init__(self) -> None:
         if not self.head_dim and self.n_heads:
             object.__setattr__(self, "head_dim", self.d_model // self.n_heads)
         if not self.rotary_dim:
             object.__setattr__(self, "rotary_dim", self.head_dim)
+        if self.fill_id < 0:
+            object.__setattr__(self, "fill_id", self.eos_id)
 
     @property
     def d_q(self) -> int:

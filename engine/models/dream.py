@@ -17,6 +17,7 @@ FIELDS = ConfigFields(
     },
     norm_eps=1e-6,
     max_context=2048,
+    foreign=("num_experts", "block_size", "bd_size"),
 )  # fmt: skip
 
 

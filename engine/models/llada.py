@@ -25,9 +25,12 @@ FIELDS = ConfigFields(
         "activation_type": "silu", "input_emb_norm": False, "scale_logits": False,
     },
     norm_eps=1e-5,
+    foreign=("num_experts", "llm_vocab_size"),
 )  # fmt: skip
 LLAMA_FIELDS = ConfigFields(
-    {"hidden_act": "silu", "rope_scaling": None, "attention_bias": False, "mlp_bias": False}, 1e-5
+    {"hidden_act": "silu", "rope_scaling": None, "attention_bias": False, "mlp_bias": False},
+    norm_eps=1e-5,
+    foreign=("num_experts",),
 )
 # LLaDA-V's vision tower and its projection to embeddings; text does not use them.
 VISION = ("model.vision_tower.", "model.mm_projector.", "model.vision_resampler.",

@@ -13,8 +13,9 @@ from jinja2 import TemplateError
 from transformers import AddedToken, PreTrainedTokenizerFast, Qwen2Tokenizer
 
 from engine.models.loading.checkpoint import CheckpointError, read_json
+from engine.models.loading.special_tokens import MASK_TOKENS
 
-STOP_TOKENS = ("<|eot_id|>", "<|im_end|>")
+STOP_TOKENS = ("<|eot_id|>", "<|im_end|>", "<|role_end|>")  # ends of a turn
 HEADERS = (
     "<|start_header_id|>",
     "<|end_header_id|>",
@@ -95,9 +96,26 @@ class Tokenizer:
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
-        """Ids of the tokens that end a turn, of those that the vocabulary has."""
+        """Ids of the tokens that end a text: end of text, ends of a turn, and padding.
+
+        Those that the vocabulary lacks are left out.
+        """
         known = self._inner.get_added_vocab()
-        return tuple(known[token] for token in STOP_TOKENS if token in known)
+        turns = (known[token] for token in STOP_TOKENS if token in known)
+        found = (self._inner.eos_token_id, *turns, self.fill_id)
+        return tuple(dict.fromkeys(i for i in found if i is not None))
+
+    @property
+    def fill_id(self) -> int | None:
+        """Id of the token that fills the positions after a text: the padding token.
+
+        None if there is none, or if it has another use (mask, start of text, unknown token).
+        """
+        inner = self._inner
+        name, others = inner.pad_token, (inner.bos_token, inner.unk_token, *MASK_TOKENS)
+        if name is None or (name in others and name != inner.eos_token):
+            return None
+        return int(inner.pad_token_id)
 
     @property
     def specials(self) -> dict[str, int]:

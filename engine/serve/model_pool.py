@@ -188,7 +188,8 @@ class ModelPool:
             placing = plan_placement(info, dtype, spec.device, spill, run)
             before = free_bytes()
             kind = folder_adapter_class(folder)
-            adapter = yield from kind.load(files, dtype, placing, tokenizer.stop_ids)
+            ends = tokenizer.stop_ids, tokenizer.fill_id
+            adapter = yield from kind.load(files, dtype, placing, *ends)
             main, after = main_device(spec.device, before), free_bytes()
             self._loaded[key] = LoadedModel(
                 adapter,

@@ -89,7 +89,7 @@ class Case:
         if mask is not None:
             adapter.info = replace(adapter.info, mask_id=mask)
         if end is not None:
-            adapter.info = replace(adapter.info, eos_id=end, stop_ids=(end,))
+            adapter.info = replace(adapter.info, eos_id=end, fill_id=end, stop_ids=(end,))
         return adapter
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from engine.models.base import ModelInfo
 from engine.models.feed_forward import ExpertsInfo
 from engine.models.loading.checkpoint import CheckpointError, read_json
+from engine.models.loading.special_tokens import end_token_id, mask_token_id
 
-MASK_TOKEN = "<|mdm_mask|>"
 MAX_EXPERTS = 1024
 
 
@@ -19,15 +19,17 @@ MAX_EXPERTS = 1024
 class ConfigFields:
     """Names of the sizes in a family's `config.json`, and the values that it must have.
 
-    `required` holds the only supported values of fields that may be missing, `norm_eps` a default,
-    `max_context` the positions that the family is documented for, which its config may exceed. The
-    default names are those that `transformers` uses for Llama and Qwen2. A config without
-    `head_dim`, the width of a head, divides `d_model` by the heads.
+    `required` holds the only supported values of fields that may be missing, `foreign` names fields
+    that only other families have. `norm_eps` is a default, `max_context` the number of positions
+    that the family is documented for, which its config may exceed. The default names are those that
+    `transformers` uses for Llama and Qwen2. A config without `head_dim`, the width of a head,
+    divides `d_model` by the heads.
     """
 
     required: Mapping[str, Any]
     norm_eps: float
     max_context: int | None = None
+    foreign: tuple[str, ...] = ()
     layers: str = "num_hidden_layers"
     d_model: str = "hidden_size"
     n_heads: str = "num_attention_heads"
@@ -47,9 +49,16 @@ class ConfigFields:
     ) -> ModelInfo:
         """ModelInfo of a config; `stop_ids` are ids that end a text besides EOS.
 
+        Ids beyond the vocabulary are left out: a tokenizer may add tokens that the model lacks.
         Raises CheckpointError naming a field that is missing or has an unsupported value.
         """
         check_values(config, {field: (value,) for field, value in self.required.items()})
+        for field in self.foreign:
+            if config.get(field) is not None:
+                raise CheckpointError(
+                    f"config.json: {field} is {config[field]!r}, a field of another family than "
+                    f"{family}; copy config.json and weights from one checkpoint"
+                )
         names = (self.d_model, self.layers, self.n_heads, self.ffn, self.max_length)
         width, layers, heads, ffn, context = (integer_field(config, name, 1) for name in names)
         vocab = integer_field(config, "vocab_size", 1)
@@ -78,7 +87,7 @@ class ConfigFields:
             mask_id=integer_field(config, "mask_token_id", 0, vocab),
             eos_id=eos,
             pad_id=integer_field(config, "pad_token_id", 0, vocab) if padded else eos,
-            stop_ids=(eos, *(i for i in stop_ids if i != eos)),
+            stop_ids=(eos, *(i for i in stop_ids if i != eos and i < vocab)),
             logit_shift=logit_shift,
             qkv_bias=qkv_bias,
             tied=bool(config.get(self.tied, False)),
@@ -87,30 +96,17 @@ class ConfigFields:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The `config.json` of a checkpoint folder, with the mask id of the tokenizer if it has none.
+    """The `config.json` of a checkpoint folder.
 
-    LLaDA-V's config has no mask id. Raises CheckpointError naming a file that is missing or not
-    readable.
+    Ids of the mask and the end of text that it lacks are those of the tokenizer's files. Raises
+    CheckpointError naming a file that is missing or not readable, or that has no such token.
     """
     config = read_json(folder / "config.json")
     if config.get("mask_token_id") is None:
-        config["mask_token_id"] = _added_token_id(folder, MASK_TOKEN)
+        config["mask_token_id"] = mask_token_id(folder)
+    if config.get("eos_token_id") is None:
+        config["eos_token_id"] = end_token_id(folder)
     return config
-
-
-def _added_token_id(folder: Path, token: str) -> int | None:
-    """The id of an added token in the tokenizer's files; None if they do not have it."""
-    path = folder / "tokenizer_config.json"
-    decoder = read_json(path).get("added_tokens_decoder") if path.is_file() else None
-    for number, row in decoder.items() if isinstance(decoder, dict) else ():
-        if isinstance(row, dict) and row.get("content") == token and number.isdecimal():
-            return int(number)
-    path = folder / "tokenizer.json"
-    added = read_json(path).get("added_tokens") if path.is_file() else None
-    for row in added if isinstance(added, list) else ():
-        if isinstance(row, dict) and row.get("content") == token and type(row.get("id")) is int:
-            return int(row["id"])
-    return None
 
 
 def integer_field(config: Mapping[str, Any], field: str, lo: int, end: int = 2**31) -> int:

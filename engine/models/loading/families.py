@@ -1,10 +1,10 @@
-"""The adapter class of a checkpoint, by the `model_type` of its config."""
+"""The families of checkpoints that can be read, and the adapter class of a checkpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.config.spec import RunSpec
 from engine.models.base import ModelInfo
@@ -16,13 +16,30 @@ from engine.models.loading.checkpoint import CheckpointError, read_json
 from engine.models.loading.config import read_config
 from engine.models.loading.pretrained import PretrainedAdapter
 
-ADAPTERS: dict[str, type[PretrainedAdapter]] = {
-    "llada": LladaAdapter, "Dream": DreamAdapter, "llava_llada": LladaAdapter,
-    "llada2_moe": Llada2Adapter,
-}  # fmt: skip
-WITH_EXPERTS: dict[str, type[PretrainedAdapter]] = {
-    "llada": LladaMoeAdapter, "llada2_moe": Llada2Adapter,
-}  # fmt: skip
+
+class Family(NamedTuple):
+    """A family of checkpoints and the adapter that reads it.
+
+    Attributes:
+        architecture: the class named by `architectures` in its `config.json`.
+        model_types: values of `model_type` in its `config.json`; families may share one.
+        field: a field that tells a `config.json` without `architectures` from that of the others.
+        adapter: the class that reads it.
+    """
+
+    architecture: str
+    model_types: tuple[str, ...]
+    field: str
+    adapter: type[PretrainedAdapter]
+
+
+FAMILIES = (
+    Family("LLaDAModelLM", ("llada",), "d_model", LladaAdapter),
+    Family("LlavaLLaDAModelLM", ("llava_llada", "llada"), "mm_vision_tower", LladaAdapter),
+    Family("LLaDAMoEModelLM", ("llada",), "num_experts", LladaMoeAdapter),
+    Family("LLaDA2MoeModelLM", ("llada2_moe",), "num_experts", Llada2Adapter),
+    Family("DreamModel", ("Dream",), "hidden_size", DreamAdapter),
+)
 
 
 def embedded_models(assets: Path) -> dict[str, Path]:
@@ -30,11 +47,11 @@ def embedded_models(assets: Path) -> dict[str, Path]:
     found = {}
     for config in sorted((assets / "models").glob("*/config.json")):
         try:
-            known = read_json(config).get("model_type") in tuple(ADAPTERS)
+            if _family(read_json(config)) is None:
+                continue
         except CheckpointError:
-            known = True  # listed, so that choosing it shows the error
-        if known:
-            found[config.parent.name] = config.parent
+            pass  # listed, so that choosing it shows the error
+        found[config.parent.name] = config.parent
     return dict(sorted(found.items(), key=lambda item: item[0] != RunSpec().model))
 
 
@@ -53,23 +70,29 @@ def named_checkpoints(given: str | None, assets: Path) -> tuple[dict[str, Path],
 
 
 def adapter_class(config: Mapping[str, Any]) -> type[PretrainedAdapter]:
-    """The adapter class of a config; CheckpointError names an unsupported `model_type`.
+    """The adapter class of a config.
 
-    LLaDA and LLaDA-MoE have the same `model_type`; `num_experts` tells them apart.
+    Raises CheckpointError naming the field by which the config is of no known family.
     """
-    family = config.get("model_type")
-    if family not in tuple(ADAPTERS):
+    family = _family(config)
+    if family is None:
+        known = ", ".join(family.architecture for family in FAMILIES)
         raise CheckpointError(
-            f"config.json: model_type is {family!r}; the engine reads {' and '.join(ADAPTERS)}"
+            f"config.json: model_type is {config.get('model_type')!r} and architectures "
+            f"{config.get('architectures')!r}; the engine reads {known}"
         )
-    if config.get("num_experts") is None:
-        return ADAPTERS[family]
-    if family not in WITH_EXPERTS:
-        raise CheckpointError(
-            f"config.json: num_experts is {config['num_experts']!r}; the engine reads experts of "
-            f"{' and '.join(WITH_EXPERTS)} only, not of {family}"
-        )
-    return WITH_EXPERTS[family]
+    return family.adapter
+
+
+def _family(config: Mapping[str, Any]) -> Family | None:
+    """The family of a config, by its architecture if it names one; None if it is not known."""
+    named, kind = config.get("architectures"), config.get("model_type")
+    architecture = named[0] if isinstance(named, list) and named else named or None
+    for family in FAMILIES:
+        told = family.field in config if architecture is None else False
+        if kind in family.model_types and (told or architecture == family.architecture):
+            return family
+    return None
 
 
 def folder_adapter_class(folder: Path) -> type[PretrainedAdapter]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Generator, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -59,15 +60,19 @@ class PretrainedAdapter(ModelAdapter):
         dtype: torch.dtype,
         placement: Placement,
         stop_ids: tuple[int, ...] = (),
+        fill_id: int | None = None,
     ) -> Generator[ByteProgress, None, PretrainedAdapter]:
         """Load a checkpoint, each weight directly to its device; the value is the adapter.
 
-        Peak memory is the weights, one piece of a tensor and one tensor that is written to disk.
-        Yields bytes of the files. Raises CheckpointError naming a missing or wrong tensor,
+        `stop_ids` and `fill_id` are those of the tokenizer; without the latter, EOS fills. Peak
+        memory is the weights, one piece of a tensor and one tensor that is written to disk. Yields
+        bytes of the files. Raises CheckpointError naming a missing or wrong tensor,
         InsufficientMemoryError if the disk is full.
         """
         config = read_config(checkpoint.folder)
         info = cls.read_info(config, stop_ids)
+        if fill_id is not None:
+            info = replace(info, fill_id=fill_id)
         layout = cls.find_layout(checkpoint.shapes, info)
         checkpoint.check(layout.expected(info, cls.embedding_rows(config, info)), layout.skipped)
         with torch.device("meta"):
@@ -111,9 +116,10 @@ class PretrainedAdapter(ModelAdapter):
         dtype: torch.dtype,
         device: torch.device,
         stop_ids: tuple[int, ...] = (),
+        fill_id: int | None = None,
     ) -> PretrainedAdapter:
         """`load` to one device, without progress."""
-        return run_to_end(cls.load(checkpoint, dtype, Placement(device), stop_ids))
+        return run_to_end(cls.load(checkpoint, dtype, Placement(device), stop_ids, fill_id))
 
 
 def _sources(

@@ -100,7 +100,7 @@ def test_suppressed_logits_never_propose_end_of_text(ending):
 
 def test_suppressed_logits_do_not_change_other_stop_tokens():
     logits = torch.zeros(1, 1, VOCAB)
-    suppress_logits(logits, EOS)
+    suppress_logits(logits, {EOS})
     assert logits[0, 0, EOS] == -torch.inf
     assert (logits[0, 0, [EOT, 0, 5]] == 0).all()
 

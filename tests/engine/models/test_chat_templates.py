@@ -93,7 +93,7 @@ def test_a_base_vocabulary_gets_the_tokens_of_its_template(tmp_path):
     folder = templated(as_base(write_checkpoint(tmp_path / "base")), LLADA)
     tokenizer = Tokenizer(folder)
     assert [tokenizer.encode(name) for name in HEADERS] == [[756], [757], [758]]
-    assert tokenizer.stop_ids == (758,)
+    assert tokenizer.stop_ids == (1, 758)
     ids = tokenizer.encode_prompt("Hello")
     assert [i for i in ids if i >= 756] == [756, 757, 758, 756, 757]
     assert tokenizer.decode(ids) == "user\n\nHelloassistant\n\n"

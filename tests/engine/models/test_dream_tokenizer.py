@@ -88,7 +88,7 @@ def test_another_split_pattern_gives_other_tokens(folder):
 def test_special_tokens_and_stop_ids(folder):
     tokenizer, size = EngineTokenizer(folder), len(parts()[0])
     assert [tokenizer.encode(name) for name in NAMES] == [[size + i] for i in range(5)]
-    assert tokenizer.stop_ids == (size + 2,)
+    assert tokenizer.stop_ids == (size, size + 2)
     assert tokenizer.decode(tokenizer.encode("a<|mask|>b<|im_end|>")) == "ab"
 
 

@@ -11,7 +11,7 @@ from engine.config.spec import RunSpec
 from engine.models.dream import DreamAdapter
 from engine.models.llada import LladaAdapter
 from engine.models.loading.checkpoint import CheckpointError
-from engine.models.loading.families import ADAPTERS, embedded_models, read_model_info
+from engine.models.loading.families import adapter_class, embedded_models, read_model_info
 from engine.models.loading.registry import DREAM_7B, LLADA_8B
 from engine.serve.session import Session
 from tests.engine.models.loading.test_adapters_from_files import load, logits, tensors
@@ -52,7 +52,7 @@ PUBLISHED = [
 
 @pytest.mark.parametrize(("config", "names", "count", "size"), PUBLISHED, ids=["llada", "dream"])
 def test_the_published_tensors_by_name_and_shape(config, names, count, size):
-    family = ADAPTERS[config["model_type"]]
+    family = adapter_class(config)
     info, layout = family.read_info(config), family.layouts[0]
     expected = layout.expected(info, family.embedding_rows(config, info))
     assert expected == names
@@ -155,7 +155,7 @@ def test_a_bias_is_used_by_dream_and_unknown_to_llada(folder, tmp_path):
 @pytest.mark.parametrize("family", ["qwen2", None, ["llada"], {}])
 def test_an_unsupported_model_type_is_named(folder, family):
     configure(folder, model_type=family)
-    with pytest.raises(CheckpointError, match=r"model_type is .* the engine reads llada and Dream"):
+    with pytest.raises(CheckpointError, match=r"model_type is .* the engine reads LLaDAModelLM"):
         read_model_info(folder)
 
 

@@ -96,7 +96,7 @@ def test_a_missing_mask_id_is_an_error(folder):
     for name in ("tokenizer_config.json", "tokenizer.json"):
         text = (folder / name).read_text().replace("<|mdm_mask|>", "<|other|>")
         (folder / name).write_text(text)
-    with pytest.raises(CheckpointError, match="mask_token_id should be a whole number, got None"):
+    with pytest.raises(CheckpointError, match=r"no mask token .*mask_token_id"):
         read_model_info(folder)
 
 

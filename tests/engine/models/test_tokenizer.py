@@ -47,8 +47,8 @@ def test_special_tokens_have_names_but_no_text(tokenizer):
     assert tokenizer.piece(10**7) == b"<10000000>"
 
 
-def test_stop_ids_end_a_turn(tokenizer):
-    assert [tokenizer.piece(i) for i in tokenizer.stop_ids] == [b"<|eot_id|>"]
+def test_stop_ids_end_a_text_or_a_turn(tokenizer):
+    assert [tokenizer.piece(i) for i in tokenizer.stop_ids] == [b"<|endoftext|>", b"<|eot_id|>"]
 
 
 def test_the_chat_template_wraps_the_turns(tokenizer):

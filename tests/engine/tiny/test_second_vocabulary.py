@@ -68,7 +68,7 @@ def test_training_prompts_equal_those_of_the_chat_template(built, tmp_path):
     sample = BatchStream(built, Recipe(), "qwen2", 3)._encode([chat])[0]
     loaded = Tokenizer(tmp_path)
     assert loaded.encode_prompt(problem.question) == sample.ids[: sample.spans[0][0]]
-    assert loaded.stop_ids == (tokenizer.EOT,)
+    assert loaded.stop_ids == (tokenizer.EOT, tokenizer.EOS)
     assert sample.ids[sample.spans[0][1] - 1] == tokenizer.EOT
 
 

@@ -86,7 +86,7 @@ def test_a_dream_export_encodes_prompts_as_the_shifted_training(tmp_path):
     chat = [*corpus.chat(problem), {"role": "assistant", "content": problem.solution}]
     sample = source._encode([chat])[0]
     assert prompt == sample.ids[: sample.spans[-1][0]]
-    assert exported.stop_ids == (tokenizer.EOT,)
+    assert exported.stop_ids == (tokenizer.EOS, tokenizer.EOT)
     special = [exported.piece(i).decode() for i in range(6)]
     assert special == list(tokenizer.SPECIALS["dream"])
 
