@@ -81,7 +81,8 @@ def recorded_info(trace: Trace) -> ModelInfo:
         info = ModelInfo(**found | {"stop_ids": tuple(found["stop_ids"])})
     except (KeyError, TypeError) as error:
         raise ValueError(f"recorded: the model's sizes are not in the trace ({error})") from None
-    sizes = (info.layers, info.d_model, info.n_heads, info.n_kv_heads, info.ffn, info.vocab_size)
+    sizes = (info.layers, info.d_model, info.n_heads, info.n_kv_heads, info.head_dim, info.ffn,
+             info.vocab_size)  # fmt: skip
     if not all(type(size) is int and 1 <= size <= MAX_SIZE for size in sizes):
         raise ValueError(f"recorded: the model's sizes are not whole numbers from 1 to {MAX_SIZE}")
     return info

@@ -35,7 +35,7 @@ class WorkCounter(FlopCounter):
         """See FlopCounter.project."""
         super().project(layer, names, rows)
         info = self.info
-        width = sum(info.d_model if name == "q" else info.d_kv for name in names)
+        width = sum(info.d_q if name == "q" else info.d_kv for name in names)
         self._product(rows, info.d_model, width)
 
     def attend(self, layer: int, rows: int, keys: int) -> None:
@@ -43,7 +43,7 @@ class WorkCounter(FlopCounter):
         super().attend(layer, rows, keys)
         if rows:
             self.key_bytes += 2 * keys * self.info.d_kv * self.number_bytes
-        self._product(rows, self.info.d_model, self.info.d_model)
+        self._product(rows, self.info.d_q, self.info.d_model)
 
     def feed_forward(self, layer: int, rows: int) -> None:
         """See FlopCounter.feed_forward."""

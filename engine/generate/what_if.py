@@ -343,6 +343,8 @@ def _model_info(trace: Trace) -> ModelInfo:
     whole = all(type(held.get(name)) is int for name in ids) and type(end) is int
     if not whole or not isinstance(stops, list) or not all(type(one) is int for one in stops):
         raise ValueError("trace: meta.model is incomplete; export it again")
-    names = [f.name for f in dataclasses.fields(ModelInfo)]
-    told = {name: held.get(name, 0) for name in names}
+    told = {
+        f.name: held.get(f.name, 0 if f.default is dataclasses.MISSING else f.default)
+        for f in dataclasses.fields(ModelInfo)
+    }
     return ModelInfo(**told | {"stop_ids": tuple(stops), "eos_id": end})

@@ -154,6 +154,7 @@ def causal_info(config: PretrainedConfig, stop_ids: tuple[int, ...]) -> ModelInf
             family=str(config.model_type),
             layers=int(config.num_hidden_layers),
             d_model=int(config.hidden_size),
+            head_dim=_head_dim(config),
             n_heads=int(config.num_attention_heads),
             n_kv_heads=int(config.num_key_value_heads),
             ffn=int(config.intermediate_size),

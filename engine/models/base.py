@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -23,6 +24,12 @@ class ModelInfo:
 
     `logit_shift` is 0 if hidden row p predicts token p (LLaDA), 1 if row p - 1 does (Dream).
     `stop_ids` are the ids that end a text; the first one fills the positions after the end.
+
+    `head_dim` is the width of an attention head (0: `d_model` / `n_heads`), of which rotary
+    positions turn the first `rotary_dim` values (0: all). With `qk_norm`, queries and keys are
+    normed head by head before they are rotated. `attention` is `full`, where every position attends
+    to all, or `block_causal`, where position i attends to the blocks of `block_size` positions up
+    to its own; blocks lie from position 0 on.
     """
 
     family: str
@@ -42,11 +49,22 @@ class ModelInfo:
     logit_shift: int = 0
     qkv_bias: bool = False
     tied: bool = False
+    head_dim: int = 0
+    rotary_dim: int = 0
+    qk_norm: bool = False
+    attention: str = "full"
+    block_size: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.head_dim and self.n_heads:
+            object.__setattr__(self, "head_dim", self.d_model // self.n_heads)
+        if not self.rotary_dim:
+            object.__setattr__(self, "rotary_dim", self.head_dim)
 
     @property
-    def head_dim(self) -> int:
-        """Width of an attention head."""
-        return self.d_model // self.n_heads
+    def d_q(self) -> int:
+        """Width of the queries of all heads, which may differ from `d_model`."""
+        return self.n_heads * self.head_dim
 
     @property
     def d_kv(self) -> int:
@@ -67,11 +85,14 @@ class TransformerBlock(nn.Module):
 
     def __init__(self, info: ModelInfo) -> None:
         super().__init__()
-        d, kv = info.d_model, info.d_kv
+        d, q = info.d_model, info.d_q
         self.attn_norm = RMSNorm(info.d_model, info.norm_eps)
         self.ff_norm = RMSNorm(info.d_model, info.norm_eps)
-        self.qkv = FusedLinear(d, d + 2 * kv, bias=info.qkv_bias)
-        self.out = FusedLinear(d, d)
+        self.qkv = FusedLinear(d, q + 2 * info.d_kv, bias=info.qkv_bias)
+        if info.qk_norm:
+            self.q_norm = RMSNorm(info.head_dim, info.norm_eps)
+            self.k_norm = RMSNorm(info.head_dim, info.norm_eps)
+        self.out = FusedLinear(q, d)
         self.gate_up = SwiGLU(d, info.ffn)
         self.down = FusedLinear(info.ffn, d)
 
@@ -129,8 +150,9 @@ class ModelAdapter(nn.Module):
     ) -> tuple[Tensor, ...]:
         """Projections of normed rows `x` [B, n, D]: one [B, n, heads, dh] for each of `names`.
 
-        `names` is a substring of "qkv", computed as one product; q and k are rotated to their
-        global positions `rows` in a canvas of `length`. `heads` restricts a single projection.
+        `names` is a substring of "qkv", computed as one product; q and k are normed if the model
+        does so, and rotated to their global positions `rows` in a canvas of `length`. `heads`
+        restricts a single projection.
         """
         width = self.info.head_dim
         first, *counts = self._heads[names]
@@ -142,6 +164,8 @@ class ModelAdapter(nn.Module):
             return (out,)
         rotated = counts[:-1] if names[-1] == "v" else counts
         qk, *rest = out.split_with_sizes([sum(rotated), *counts[len(rotated) :]], 2)
+        if self.info.qk_norm:
+            qk = self._normed_heads(layer, names, qk.split_with_sizes(rotated, 2))
         rotary = self._rotary(length, x.dtype, x.device)
         return (*rotary(qk, *rotary.angles(rows)).split_with_sizes(rotated, 2), *rest)
 
@@ -164,7 +188,7 @@ class ModelAdapter(nn.Module):
 
     def value_weight(self, layer: int) -> tuple[Tensor, Tensor | None]:
         """Weight [d_kv, D] and bias [d_kv] (or None) of the value projection."""
-        linear, start = self.block(layer).qkv, self.info.d_model + self.info.d_kv
+        linear, start = self.block(layer).qkv, self.info.d_q + self.info.d_kv
         with align_module_device(linear):
             bias = None if linear.bias is None else linear.bias[start:]
             return linear.weight[start:], bias
@@ -178,5 +202,11 @@ class ModelAdapter(nn.Module):
         """Logits [B, n, V] of hidden rows [B, n, D], neither shifted nor masked."""
         return self.head(self.norm(h))
 
+    def _normed_heads(self, layer: int, names: str, parts: Sequence[Tensor]) -> Tensor:
+        """The queries and keys `parts` of `names`, each normed head by head, concatenated."""
+        block = self.block(layer)
+        norms = {"q": block.q_norm, "k": block.k_norm}
+        return torch.cat([norms[n](x) for n, x in zip(names, parts, strict=False)], 2)
+
     def _make_rotary(self, length: int, dtype: torch.dtype, device: torch.device) -> Rotary:
-        return Rotary(length, self.info.head_dim, self.info.rope_theta, dtype, device)
+        return Rotary(length, self.info.rotary_dim, self.info.rope_theta, dtype, device)

@@ -34,7 +34,7 @@ class FlopCounter:
 
     def project(self, layer: int, names: str, rows: int) -> None:
         """Count the projections `names`, a substring of "qkv", of `rows` rows."""
-        width = sum(self.info.d_model if name == "q" else self.info.d_kv for name in names)
+        width = sum(self.info.d_q if name == "q" else self.info.d_kv for name in names)
         self.flops[layer, 0] += 2 * rows * self.info.d_model * width
         for name in names:
             if name != "q":
@@ -42,9 +42,9 @@ class FlopCounter:
 
     def attend(self, layer: int, rows: int, keys: int) -> None:
         """Count attention of `rows` queries over `keys` keys each, and its output projection."""
-        d = self.info.d_model
-        self.flops[layer, 1] += 4 * rows * keys * d
-        self.flops[layer, 0] += 2 * rows * d * d
+        width = self.info.d_q
+        self.flops[layer, 1] += 4 * rows * keys * width
+        self.flops[layer, 0] += 2 * rows * width * self.info.d_model
         self.rows[layer, 2] += rows
 
     def feed_forward(self, layer: int, rows: int) -> None:

@@ -32,21 +32,22 @@ class RMSNorm(nn.Module):
 class Rotary:
     """Rotary position embedding (rotate-half form) for a canvas of `length` positions.
 
-    The tables are float64 for float64 models, else float32.
+    The first `width` values of each head turn, as two halves; the others stay. The tables are
+    float64 for float64 models, else float32.
     """
 
     def __init__(
-        self, length: int, head_dim: int, theta: float, dtype: torch.dtype, device: torch.device
+        self, length: int, width: int, theta: float, dtype: torch.dtype, device: torch.device
     ) -> None:
         kind = torch.float64 if dtype == torch.float64 else torch.float32
-        power = torch.arange(0, head_dim, 2, dtype=kind, device=device) / head_dim
+        power = torch.arange(0, width, 2, dtype=kind, device=device) / width
         angle = torch.arange(length, dtype=kind, device=device)[:, None] * theta**-power
         cos, sin = angle.cos().repeat(1, 2), angle.sin()
-        self._table = torch.cat((cos, -sin, sin), 1)[None, :, None]  # [1, T, 1, 2 dh]
+        self._table = torch.cat((cos, -sin, sin), 1)[None, :, None]  # [1, T, 1, 2 width]
         self._range_angles = lru_cache(maxsize=8)(self._angles_between)
 
     def angles(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Cosines and sines [1 or B, n, 1, dh] of global positions."""
+        """Cosines and sines [1 or B, n, 1, width] of global positions."""
         if isinstance(rows, Tensor):
             entries = self._table.index_select(1, rows.flatten())
             return _cos_sin(entries.view(*rows.shape, 1, -1))
@@ -57,8 +58,11 @@ class Rotary:
 
     def __call__(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Rotate `x` [B, n, H, dh] by `angles`; computed in the dtype of the tables."""
+        width = cos.shape[-1]
+        if x.shape[-1] > width:
+            return torch.cat((self(x[..., :width], cos, sin), x[..., width:]), -1)
         y = x.to(cos.dtype)
-        swapped = y.roll(x.shape[-1] // 2, -1)
+        swapped = y.roll(width // 2, -1)
         return (y * cos).add_(swapped.mul_(sin)).to(x.dtype)
 
 

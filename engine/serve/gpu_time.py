@@ -45,7 +45,7 @@ def forward_seconds(gpu: GpuSpec, info: ModelInfo, dtype: torch.dtype, rows: int
     """Seconds of a forward that takes `rows` rows through every layer and the head."""
     tables = info.vocab_size * info.d_model
     read = weights_bytes(info, dtype) - (0 if info.tied else tables * dtype.itemsize)
-    spent = 2 * (parameters(info) - tables) * rows + 4 * rows**2 * info.d_model * info.layers
+    spent = 2 * (parameters(info) - tables) * rows + 4 * rows**2 * info.d_q * info.layers
     busy = max(read / gpu.bandwidth, spent / gpu.flops) / EFFICIENCY
     return max(busy, LAUNCH_SECONDS * info.layers)
 

@@ -33,13 +33,21 @@ def _norm(x, weight):
 
 def _reference_attention(info, block, x, pad_mask):
     y = x @ block.qkv.weight.T + (0 if block.qkv.bias is None else block.qkv.bias)
-    q, k, v = y.split([info.d_model, info.d_kv, info.d_kv], -1)
+    q, k, v = y.split([info.n_heads * info.head_dim, info.d_kv, info.d_kv], -1)
     q, k, v = (t.unflatten(-1, (-1, info.head_dim)).transpose(1, 2) for t in (q, k, v))
-    q, k = reference_rotation(q), reference_rotation(k)
+    if info.qk_norm:
+        q, k = _norm(q, block.q_norm.weight), _norm(k, block.k_norm.weight)
+    q, k = (
+        torch.cat((reference_rotation(t[..., : info.rotary_dim]), t[..., info.rotary_dim :]), -1)
+        for t in (q, k)
+    )
     k, v = (t.repeat_interleave(info.n_heads // info.n_kv_heads, 1) for t in (k, v))
     scores = q @ k.transpose(2, 3) / math.sqrt(info.head_dim)
     if pad_mask is not None:
         scores = scores.masked_fill(~pad_mask[:, None, None], -torch.inf)
+    if info.attention == "block_causal":
+        blocks = torch.arange(x.shape[1]) // info.block_size
+        scores = scores.masked_fill(blocks[:, None] < blocks, -torch.inf)
     return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2) @ block.out.weight.T
 
 

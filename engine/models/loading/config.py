@@ -19,7 +19,8 @@ class ConfigFields:
 
     `required` holds the only supported values of fields that may be missing, `norm_eps` a default,
     `max_context` the positions that the family is documented for, which its config may exceed. The
-    default names are those that `transformers` uses for Llama and Qwen2.
+    default names are those that `transformers` uses for Llama and Qwen2. A config without
+    `head_dim`, the width of a head, divides `d_model` by the heads.
     """
 
     required: Mapping[str, Any]
@@ -32,6 +33,7 @@ class ConfigFields:
     ffn: str = "intermediate_size"
     max_length: str = "max_position_embeddings"
     tied: str = "tie_word_embeddings"
+    head_dim: str = "head_dim"
 
     def read(
         self,
@@ -54,10 +56,13 @@ class ConfigFields:
         width, layers, heads, ffn, context = (integer_field(config, name, 1) for name in names)
         vocab = integer_field(config, "vocab_size", 1)
         kv = integer_field(config, self.n_kv_heads, 1) if config.get(self.n_kv_heads) else heads
-        if width % (2 * heads) or heads % kv:
+        head = (
+            None if config.get(self.head_dim) is None else integer_field(config, self.head_dim, 2)
+        )
+        if (width % (2 * heads) if head is None else head % 2) or heads % kv:
             raise CheckpointError(
                 f"config.json: {self.n_heads} must divide {self.d_model} into heads of an even "
-                f"width, and {self.n_kv_heads} {self.n_heads}"
+                f"width, or {self.head_dim} be one, and {self.n_kv_heads} {self.n_heads}"
             )
         eos = integer_field(config, "eos_token_id", 0, vocab)
         padded = config.get("pad_token_id") is not None
@@ -79,6 +84,7 @@ class ConfigFields:
             logit_shift=logit_shift,
             qkv_bias=qkv_bias,
             tied=bool(config.get(self.tied, False)),
+            head_dim=head or 0,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.models.base import ModelInfo
 
@@ -54,16 +54,18 @@ def _without_layer(name: str) -> str:
 
 def _shapes(info: ModelInfo, rows: int) -> dict[str, tuple[tuple[int, ...], ...]]:
     """Shapes of the tensors that each parameter concatenates."""
-    d, kv, ffn = info.d_model, info.d_kv, info.ffn
+    d, q, kv, ffn = info.d_model, info.d_q, info.d_kv, info.ffn
     return {
         "embedding.weight": ((rows, d),),
         "norm.weight": ((d,),),
         "head.weight": ((rows, d),),
         "attn_norm.weight": ((d,),),
         "ff_norm.weight": ((d,),),
-        "qkv.weight": ((d, d), (kv, d), (kv, d)),
-        "qkv.bias": ((d,), (kv,), (kv,)),
-        "out.weight": ((d, d),),
+        "qkv.weight": ((q, d), (kv, d), (kv, d)),
+        "qkv.bias": ((q,), (kv,), (kv,)),
+        "q_norm.weight": ((info.head_dim,),),
+        "k_norm.weight": ((info.head_dim,),),
+        "out.weight": ((d, q),),
         "gate_up.weight": ((ffn, d), (ffn, d)),
         "down.weight": ((d, ffn),),
     }
@@ -81,5 +83,14 @@ LLAMA = Layout(
         "out.weight": ("self_attn.o_proj",),
         "gate_up.weight": ("mlp.gate_proj", "mlp.up_proj"),
         "down.weight": ("mlp.down_proj",),
+    },
+)
+# Qwen3's names: those of Llama, and a norm for the heads of the queries and of the keys.
+LLAMA_QK_NORM = replace(
+    LLAMA,
+    leaves={
+        **LLAMA.leaves,
+        "q_norm.weight": ("self_attn.q_norm",),
+        "k_norm.weight": ("self_attn.k_norm",),
     },
 )

@@ -39,8 +39,9 @@ class StoredSite(Protocol):
 
 def block_parameters(info: ModelInfo) -> int:
     """Parameters of one layer."""
-    d, fused = info.d_model, info.d_model + 2 * info.d_kv
-    return 2 * d + d * fused + info.qkv_bias * fused + d * d + 3 * d * info.ffn
+    d, fused = info.d_model, info.d_q + 2 * info.d_kv
+    norms = 2 * d + info.qk_norm * 2 * info.head_dim
+    return norms + d * fused + info.qkv_bias * fused + info.d_q * d + 3 * d * info.ffn
 
 
 def parameters(info: ModelInfo) -> int:
@@ -84,8 +85,8 @@ def run_bytes(
     (None: all) with the float64 buffers that they are sampled from.
     """
     wide = max(dtype.itemsize, 4)
-    held = (8 * info.d_model + 2 * info.d_kv) * dtype.itemsize  # streams, norm, q, k, v, branch
-    rotated = 3 * info.d_model * wide
+    streams = 6 * info.d_model + 2 * info.d_q + 2 * info.d_kv  # with norm, q, k, v, branch
+    held, rotated = streams * dtype.itemsize, 3 * info.d_q * wide
     feed = (2 * info.d_model + 4 * info.ffn) * dtype.itemsize
     layer = batch * length * (held + max(rotated, feed))
     logit_rows = length if rows is None else rows
