@@ -16,6 +16,10 @@ Prints a table and, as the last line, one JSON document.
 --suite cpu: a small network, one thread. --suite gpu: the published sizes, with targets.
 --suite growth: time by prompt, answer, layers and batch.
 --record LEVEL runs every case also with a recorder at that level.
+
+On a CPU the routines of products and attention are those measured to be fastest on this machine.
+They are printed after the table, with what the others would have cost; --kernels torch uses
+torch's own only.
 """
 
 from __future__ import annotations
@@ -41,6 +45,8 @@ from engine.core.command_line import command_parser
 from engine.core.device import free_memory
 from engine.core.tables import RESULTS_README, update_section
 from engine.core.threads import best_threads
+from engine.models.kernels.choice import TORCH
+from engine.models.kernels.machine import SETTING, machine_kernels
 from engine.serve import environment
 
 LEVELS = ("steps", "layers", "probe")
@@ -133,9 +139,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error("--specs and --record need --model; a suite has its own settings")
     if args.write_readme and args.suite != "gpu":
         parser.error("--write-readme needs --suite gpu; python -m engine tables makes the others")
+    if args.kernels == TORCH:
+        os.environ[SETTING] = TORCH
     try:
         result = SUITES[args.suite](args) if args.suite else _model(args)
         print(result.text)
+        if result.spec.device == "cpu" and args.kernels != TORCH:
+            print(report.kernel_table(machine_kernels(()).times))
         if args.write_readme:
             update_section(RESULTS_README, result.text, GPU_SECTION)
     except ValueError as error:
@@ -158,6 +168,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dtype", default=RunSpec().dtype, help="--model: the number format")
     parser.add_argument("--rounds", type=_positive, default=3, help="timed runs of each case")
     parser.add_argument("--threads", type=_threads, default="1", help="torch threads, or auto")
+    parser.add_argument(
+        "--kernels", choices=("measured", TORCH), default="measured",
+        help="CPU: the routines measured to be fastest on this machine, or torch's own",
+    )  # fmt: skip
     parser.add_argument("--record", choices=LEVELS, help="--model: also run with a recorder")
     parser.add_argument(
         "--write-readme", action="store_true", help=f"--suite gpu: update {RESULTS_README}"

@@ -9,6 +9,7 @@ import torch
 from engine.config.spec import RunSpec
 from engine.core.files import ASSETS
 from engine.core.progress import run_to_end
+from engine.models.kernels.machine import choose_kernels
 from engine.models.loading.families import adapter_class, embedded_models
 from engine.models.loading.hub import Hub
 from engine.models.loading.memory_estimate import check_fits, free_bytes, main_device
@@ -53,6 +54,7 @@ class BenchModels:
             info = adapter_class(config).read_info(config)
             check_fits(info, dtype, device, spec_run_bytes(spec, info, tokens))
             adapter = random_adapter(config, dtype, torch.device(device))
+            choose_kernels(adapter)
             # The empty digest keeps calibrations of random weights out of the cache folder.
             self._random[key] = LoadedModel(adapter, Tokenizer(self._tokenizer_folder), "")
         return self._random[key]

@@ -10,6 +10,7 @@ from engine.bench.floor import Product
 from engine.bench.trial import Trial
 from engine.core.events import KINDS
 from engine.core.tables import markdown_table
+from engine.models.kernels.choice import ROUTINES, Times, fastest
 
 HEAD = (
     "method", "forwards", "ms a forward", "speed-up", "x floor", "x own", "full step",
@@ -19,6 +20,20 @@ CAPTURED_HEAD = (
     "model", "cache", "captured", "eager", "gain", "same tokens", "waits inside a step",
     "waits a step",
 )  # fmt: skip
+
+
+def kernel_table(times: Times) -> str:
+    """The routine chosen for each class of shapes, and the microseconds of all of them."""
+    names = list(dict.fromkeys(name for found in ROUTINES.values() for name in found))
+    head = ("operation", "format", "rows", "sizes", "chosen", *(f"{name}, us" for name in names))
+    lines = [
+        (
+            shape.operation, shape.dtype, str(shape.rows), " x ".join(map(str, shape.sizes)),
+            fastest(found), *(f"{1e6 * found[n]:.0f}" if n in found else "" for n in names),
+        )
+        for shape, found in sorted(times.items(), key=lambda item: item[0].key)
+    ]  # fmt: skip
+    return markdown_table(head, lines)
 
 
 def rows(trials: Sequence[Trial]) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from engine.generate.capture.capturers import make_capturer
 from engine.generate.job import Job
 from engine.generate.loop import Denoiser, denoise
 from engine.models.base import ModelInfo
+from engine.models.kernels.machine import choose_kernels
 from engine.models.loading.memory_estimate import free_bytes
 from engine.models.loading.random_weights import random_adapter, random_model_config
 
@@ -116,6 +117,7 @@ def _step_seconds(
     name = f"llada:layers={layers},d={wide},heads={heads},ffn={inner},vocab=768"
     spec = RunSpec(gen_length=steps, block_length=steps, steps=steps)
     adapter = random_adapter(random_model_config(name), dtype, device)
+    choose_kernels(adapter)
     canvas = torch.full((1, rows), adapter.info.mask_id)
     canvas[:, : rows - steps] = 3
     job = Job(

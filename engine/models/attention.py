@@ -8,23 +8,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.models.linear import ONEDNN_LINEAR, needs_padding, onednn_linear
+from engine.models.kernels.choice import TORCH
+from engine.models.linear import needs_padding, onednn_linear, supports_onednn
 from engine.models.ops import upcast
 
 MAX_SCORES = 1 << 19  # attention scores of a chunk, which fit in the cache of one CPU core
-MIN_MULTIPLICATIONS = 1 << 22  # products of a head below this size stay with the fused kernel
 LOG2_E = math.log2(math.e)  # exp2 takes a third of the time of exp, so scores are scaled by this
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, routine: str = TORCH
+) -> Tensor:
     """Bidirectional attention of q [B, n, H, dh] over k, v [B, Hkv, T, dh] -> [B, n, H * dh].
 
-    `key_mask` [B, T] bool is True for keys that are attended to. On a CPU two matrix products
-    replace torch's fused kernel where they are faster; in bfloat16 their scores are bfloat16.
+    `key_mask` [B, T] bool is True for keys that are attended to. `routine` is one of the operation
+    `attention` (engine.models.kernels): torch's fused kernel, oneDNN products of one head at a
+    time, or two products of all heads. In bfloat16 the scores of two products are bfloat16.
     """
-    if _uses_onednn(q, k):
+    if routine == "by_head":
         return _onednn_attention(q, k, v, key_mask)
-    if q.dtype == torch.bfloat16 and q.device.type == "cpu":
+    if routine == "two_products":
         return _chunked_attention(q, k, v, key_mask)
     mask = None if key_mask is None else key_mask[:, None, None]
     out = F.scaled_dot_product_attention(
@@ -34,10 +37,13 @@ def attention(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tenso
 
 
 def attention_with_weights(
-    q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None
+    q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, routine: str = TORCH
 ) -> tuple[Tensor, Tensor]:
-    """`attention` and its weights, mean over the heads, [B, n, T]."""
-    if _uses_onednn(q, k):
+    """`attention` and its weights, mean over the heads, [B, n, T].
+
+    The fused kernel gives no weights: all routines but `by_head` are two products of all heads.
+    """
+    if routine == "by_head":
         total = q.new_zeros(*q.shape[:2], k.shape[2])
         out = _onednn_attention(q, k, v, key_mask, total)
         return out, total.div_(q.shape[2])
@@ -46,17 +52,12 @@ def attention_with_weights(
     return _ungrouped(weights @ v, q), upcast(by_head).mean(1)
 
 
-def _uses_onednn(q: Tensor, k: Tensor) -> bool:
-    """Whether oneDNN products, one head at a time, are faster than the fused kernel.
-
-    The fused kernel multiplies with MKL, which reaches as little as half of an AMD CPU's speed.
-    """
-    return (
-        ONEDNN_LINEAR is not None
-        and q.dtype == torch.float32
-        and q.device.type == "cpu"
-        and q.shape[1] * k.shape[2] * k.shape[3] >= MIN_MULTIPLICATIONS
-    )
+def attention_routines(dtype: torch.dtype, device: torch.device) -> tuple[str, ...]:
+    """The routines that compute attention in a number format on a device."""
+    if device.type != "cpu" or dtype not in (torch.float32, torch.bfloat16):
+        return (TORCH,)
+    by_head = dtype == torch.float32 and supports_onednn(dtype, device)
+    return (TORCH, *(("by_head",) if by_head else ()), "two_products")
 
 
 def _onednn_attention(

@@ -13,9 +13,10 @@ from accelerate.utils import align_module_device
 from torch import Tensor, nn
 
 from engine.core.rows import Rows
-from engine.models.attention import attention, attention_with_weights
-from engine.models.feed_forward import ExpertsInfo, MixtureOfExperts, feed_forward
-from engine.models.linear import FusedLinear
+from engine.models.attention import attention, attention_routines, attention_with_weights
+from engine.models.feed_forward import ExpertLinear, ExpertsInfo, MixtureOfExperts, feed_forward
+from engine.models.kernels.choice import TORCH, Kernels
+from engine.models.linear import FusedLinear, PackedLinear
 from engine.models.ops import RMSNorm, Rotary
 
 
@@ -128,6 +129,7 @@ class ModelAdapter(nn.Module):
         if info.tied:
             self.head.weight = self.embedding.weight
         self.requires_grad_(False)
+        self.kernels = Kernels()
         self._rotary = lru_cache(maxsize=4)(self._make_rotary)
         sizes = {"q": info.n_heads, "k": info.n_kv_heads, "v": info.n_kv_heads}
         starts = {"q": 0, "k": info.n_heads, "v": info.n_heads + info.n_kv_heads}
@@ -188,13 +190,13 @@ class ModelAdapter(nn.Module):
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None
     ) -> Tensor:
         """Attention branch: q [B, n, H, dh] over k, v [B, Hkv, T, dh] -> [B, n, D]."""
-        return self.block(layer).out(attention(q, k, v, key_mask))
+        return self.block(layer).out(attention(q, k, v, key_mask, self._routine(q, k)))
 
     def attend_with_weights(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """`attend` with the attention weights, mean over the heads, [B, n, T]."""
-        out, weights = attention_with_weights(q, k, v, key_mask)
+        out, weights = attention_with_weights(q, k, v, key_mask, self._routine(q, k))
         return self.block(layer).out(out), weights
 
     def value_weight(self, layer: int) -> tuple[Tensor, Tensor | None]:
@@ -219,6 +221,20 @@ class ModelAdapter(nn.Module):
     def logits(self, h: Tensor) -> Tensor:
         """Logits [B, n, V] of hidden rows [B, n, D], neither shifted nor masked."""
         return self.head(self.norm(h))
+
+    def use_kernels(self, kernels: Kernels) -> None:
+        """Choose the routines of products and of attention by measured times."""
+        self.kernels = kernels
+        for module in self.modules():
+            if isinstance(module, PackedLinear | ExpertLinear):
+                module.kernels = kernels
+
+    def _routine(self, q: Tensor, k: Tensor) -> str:
+        """The routine for attention of `q` [B, n, H, dh] over `k` [B, Hkv, T, dh]."""
+        batch, n, heads, width = q.shape
+        if len(attention_routines(q.dtype, q.device)) == 1:
+            return TORCH
+        return self.kernels.routine("attention", q.dtype, n, k.shape[2], width, batch * heads)
 
     def _normed_heads(self, layer: int, names: str, parts: Sequence[Tensor]) -> Tensor:
         """The queries and keys `parts` of `names`, each normed head by head, concatenated."""

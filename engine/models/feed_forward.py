@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.models.linear import FusedLinear, SwiGLU, linear, swiglu
+from engine.models.kernels.choice import Kernels
+from engine.models.linear import FusedLinear, SwiGLU, chosen_routine, linear, swiglu
 from engine.models.ops import upcast
 
 EPSILON = 1e-20  # added to the sum of sigmoid scores before they are divided by it
@@ -118,6 +119,7 @@ class ExpertLinear(nn.Module):
     def __init__(self, experts: int, d_in: int, d_out: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(experts, d_out, d_in))
+        self.kernels = Kernels()
 
     def forward(self, rows: Tensor, counts: Sequence[int]) -> Tensor:
         """Rows [n, d_in] in the order of their experts, `counts[e]` of expert e -> [n, d_out]."""
@@ -127,7 +129,7 @@ class ExpertLinear(nn.Module):
 
     def project(self, rows: Tensor, weight: Tensor) -> Tensor:
         """Rows [n, d_in] of one expert with the weight [d_out, d_in] -> [n, d_out]."""
-        return linear(rows, weight)
+        return linear(rows, weight, chosen_routine(self.kernels, "linear", rows, len(weight)))
 
 
 class ExpertSwiGLU(ExpertLinear):
@@ -138,7 +140,8 @@ class ExpertSwiGLU(ExpertLinear):
 
     def project(self, rows: Tensor, weight: Tensor) -> Tensor:
         """SiLU(gate(rows)) * up(rows), [n, d_in] -> [n, d_out]."""
-        return swiglu(rows, weight)
+        routine = chosen_routine(self.kernels, "gated", rows, len(weight) // 2)
+        return swiglu(rows, weight, routine)
 
 
 class DenseFeedForward(nn.Module):

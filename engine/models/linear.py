@@ -1,26 +1,29 @@
-"""Linear layers that multiply with oneDNN on x86 CPUs, where it is faster than torch's default."""
+"""Linear layers whose products torch or oneDNN computes, whichever is faster on this machine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from engine.models.kernels.choice import TORCH, Kernels
+
 T = TypeVar("T")
 
-MIN_MULTIPLICATIONS = 1 << 19  # smaller products do not repay oneDNN's overhead of 10 us a call
 ROW_MULTIPLE, MAX_PADDED_ROWS = 8, 128  # oneDNN compiles a kernel (1 to 4 ms) for each row count
 MAX_PACKED_BYTES = 4 << 20  # larger weights are multiplied as they are, without a packed copy
-ONEDNN_DTYPES = (torch.float32, torch.bfloat16)
 AVAILABLE = torch.backends.mkldnn.is_available() and (
     torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
 )
 PAD_ROWS = ContextVar("PAD_ROWS", default=True)  # False while the same row counts repeat
 ONEDNN_LINEAR = torch.ops.mkldnn._linear_pointwise if AVAILABLE else None
+# bfloat16 needs instructions that processors with AVX2 alone lack.
+BFLOAT16 = AVAILABLE and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+ONEDNN_DTYPES = (torch.float32, *((torch.bfloat16,) if BFLOAT16 else ()))
 
 
 def onednn_linear(
@@ -47,30 +50,33 @@ def onednn_swiglu(x: Tensor, gate: Tensor, up: Tensor, pad_rows: bool = False) -
     return ONEDNN_LINEAR.binary(x, ONEDNN_LINEAR(x, gate, None, "swish", [], ""), up, None, "mul")
 
 
-def linear(x: Tensor, weight: Tensor) -> Tensor:
-    """Product of rows [..., D] and `weight` [E, D], [..., E], with oneDNN where that is faster."""
-    if uses_onednn(x, len(weight)):
-        return onednn_linear(x, weight, None, pads_rows(x))
-    return F.linear(x, weight)
+def linear(x: Tensor, weight: Tensor, routine: str) -> Tensor:
+    """Product of rows [..., D] and `weight` [E, D], [..., E], by `torch` or `onednn`."""
+    if routine == TORCH:
+        return F.linear(x, weight)
+    return onednn_linear(x, weight, None, pads_rows(x))
 
 
-def swiglu(x: Tensor, weight: Tensor) -> Tensor:
+def swiglu(x: Tensor, weight: Tensor, routine: str) -> Tensor:
     """SiLU(gate(x)) * up(x) of rows [..., D] with `weight` [2 E, D], gate over up; [..., E]."""
-    half = len(weight) // 2
-    if uses_onednn(x, half):
-        return onednn_swiglu(x, weight[:half], weight[half:], pads_rows(x))
-    gate, up = F.linear(x, weight).chunk(2, -1)
-    return F.silu(gate, inplace=True).mul_(up)
+    if routine == TORCH:
+        gate, up = F.linear(x, weight).chunk(2, -1)
+        return F.silu(gate, inplace=True).mul_(up)
+    gate, up = weight.chunk(2)
+    return onednn_swiglu(x, gate, up, pads_rows(x))
 
 
-def uses_onednn(x: Tensor, outputs: int) -> bool:
-    """Whether oneDNN is faster for a product of `x` with this many outputs."""
-    return (
-        ONEDNN_LINEAR is not None
-        and x.numel() * outputs >= MIN_MULTIPLICATIONS
-        and x.is_cpu
-        and x.dtype in ONEDNN_DTYPES
-    )
+def chosen_routine(
+    kernels: Kernels, operation: str, x: Tensor, outputs: int, packed: bool = False
+) -> str:
+    """The routine of an operation for rows `x` [..., D] with `outputs` outputs.
+
+    `packed`: whether weights may be kept in oneDNN's own layout too.
+    """
+    if not supports_onednn(x.dtype, x.device):
+        return TORCH
+    inner = x.shape[-1]
+    return kernels.routine(operation, x.dtype, x.numel() // inner, inner, outputs, packed=packed)
 
 
 def pads_rows(x: Tensor) -> bool:
@@ -103,36 +109,53 @@ def _with_padded_rows(call: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     return call(padded)[:rows].view(*x.shape[:-1], -1)
 
 
-class PackedLinear(nn.Linear):
-    """nn.Linear that keeps small weights in oneDNN's own layout too ("packed").
+def supports_onednn(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether oneDNN can multiply tensors of a number format on a device."""
+    return ONEDNN_LINEAR is not None and device.type == "cpu" and dtype in ONEDNN_DTYPES
 
-    torch multiplies float32 with MKL, which reaches as little as half of an AMD CPU's speed.
+
+class PackedLinear(nn.Linear):
+    """nn.Linear that may keep small weights in oneDNN's own layout too ("packed").
+
+    `kernels` chooses the routine of a product; without measured times it is torch's own.
 
     A packed copy is dropped when `load_state_dict`, an in-place operation or a new tensor changes
     the parameter. torch does not track in-place operations on `weight.data`; write under
     `torch.no_grad()` instead.
     """
 
+    operation: ClassVar[str] = "linear"
+
     def __init__(self, d_in: int, d_out: int, bias: bool = False) -> None:
         super().__init__(d_in, d_out, bias)
+        self.kernels = Kernels()
         self.offloaded = False  # the weights are in memory during a call only
         self._packed: dict[tuple[int, int], tuple[Tensor, Tensor | None]] = {}
         self._packed_stamp: tuple[int, int, int] | None = None
         self._packed_source: list[Tensor] = []
 
-    def packed_slice(self, start: int, stop: int) -> tuple[Tensor, Tensor | None]:
-        """`weight_slice`, the weight packed if it is small."""
+    def routine(self, x: Tensor, outputs: int) -> str:
+        """The routine for a product of `x` with this many outputs."""
+        small = self.in_features * outputs * x.element_size() <= MAX_PACKED_BYTES
+        packed = small and not self.offloaded
+        return chosen_routine(self.kernels, self.operation, x, outputs, packed)
+
+    def onednn_slice(
+        self, start: int, stop: int, packed: bool = True
+    ) -> tuple[Tensor, Tensor | None]:
+        """`weight_slice` for oneDNN; `packed`: the weight in oneDNN's own layout."""
+        if not packed:
+            return self.weight_slice(start, stop)
         stamp = self._stamp()
         if stamp != self._packed_stamp:
             self._drop_packed()
         elif (found := self._packed.get((start, stop))) is not None:
             return found
         weight, bias = self.weight_slice(start, stop)
-        if not self.offloaded and weight.nbytes <= MAX_PACKED_BYTES:
-            weight = torch.ops.mkldnn._reorder_linear_weight(weight.clone(), None)
-            self._packed[start, stop], self._packed_stamp = (weight, bias), stamp
-            # Holding the storage keeps a later tensor from getting the same address.
-            self._packed_source = [p.detach() for p in (self.weight, self.bias) if p is not None]
+        weight = torch.ops.mkldnn._reorder_linear_weight(weight.clone(), None)
+        self._packed[start, stop], self._packed_stamp = (weight, bias), stamp
+        # Holding the storage keeps a later tensor from getting the same address.
+        self._packed_source = [p.detach() for p in (self.weight, self.bias) if p is not None]
         return weight, bias
 
     def weight_slice(self, start: int, stop: int) -> tuple[Tensor, Tensor | None]:
@@ -170,22 +193,33 @@ class FusedLinear(PackedLinear):
     def forward(self, input: Tensor, start: int = 0, stop: int | None = None) -> Tensor:
         """Outputs `start` to `stop` (None: the last) of rows [..., D], [..., stop - start]."""
         stop = self.out_features if stop is None else stop
-        if uses_onednn(input, stop - start):
-            return onednn_linear(input, *self.packed_slice(start, stop), pads_rows(input))
-        return F.linear(input, *self.weight_slice(start, stop))
+        return self.compute(self.routine(input, stop - start), input, start, stop)
+
+    def compute(self, routine: str, x: Tensor, start: int, stop: int) -> Tensor:
+        """`forward` by a routine of the operation `linear`."""
+        if routine == TORCH:
+            return F.linear(x, *self.weight_slice(start, stop))
+        weight, bias = self.onednn_slice(start, stop, routine == "packed")
+        return onednn_linear(x, weight, bias, pads_rows(x))
 
 
 class SwiGLU(PackedLinear):
     """Gate and up projections of a feed-forward network: SiLU(gate(x)) * up(x)."""
+
+    operation: ClassVar[str] = "gated"
 
     def __init__(self, d_in: int, d_out: int) -> None:
         super().__init__(d_in, 2 * d_out)
 
     def forward(self, input: Tensor) -> Tensor:
         """[..., D] -> [..., E]."""
+        return self.compute(self.routine(input, self.out_features // 2), input)
+
+    def compute(self, routine: str, x: Tensor) -> Tensor:
+        """`forward` by a routine of the operation `gated`."""
         both = self.out_features
-        half = both // 2
-        if uses_onednn(input, half):
-            gate, up = self.packed_slice(0, half)[0], self.packed_slice(half, both)[0]
-            return onednn_swiglu(input, gate, up, pads_rows(input))
-        return swiglu(input, self.weight)
+        if routine == TORCH:
+            return swiglu(x, self.weight, TORCH)
+        parts = ((0, both // 2), (both // 2, both))
+        gate, up = (self.onednn_slice(*part, routine == "packed")[0] for part in parts)
+        return onednn_swiglu(x, gate, up, pads_rows(x))

@@ -16,6 +16,7 @@ from engine.core.files import cache_path
 from engine.core.progress import ByteProgress, run_to_end
 from engine.guider.model import Guider
 from engine.models.base import ModelInfo
+from engine.models.kernels.machine import choose_kernels
 from engine.models.loading.checkpoint import Checkpoint, CheckpointError
 from engine.models.loading.families import adapter_class, folder_adapter_class, read_model_info
 from engine.models.loading.hub import Hub
@@ -190,6 +191,7 @@ class ModelPool:
             kind = folder_adapter_class(folder)
             ends = tokenizer.stop_ids, tokenizer.fill_id
             adapter = yield from kind.load(files, dtype, placing, *ends)
+            choose_kernels(adapter)
             main, after = main_device(spec.device, before), free_bytes()
             self._loaded[key] = LoadedModel(
                 adapter,

@@ -1,4 +1,4 @@
-"""Attention: equal results from the fused kernel, oneDNN and chunked bfloat16 products."""
+"""Attention: equal results from the fused kernel, oneDNN and two products of all heads."""
 
 import pytest
 import torch
@@ -7,10 +7,10 @@ from torch import nn
 from engine.bench.floor import Buffers, ProductRecorder, ProductReplay
 from engine.models.attention import (
     MAX_SCORES,
-    MIN_MULTIPLICATIONS,
     attention,
     attention_with_weights,
 )
+from engine.models.kernels.choice import TORCH
 from engine.models.linear import ONEDNN_LINEAR
 
 WIDTH = 16
@@ -32,11 +32,12 @@ def recorded_products(call):
     return found.steps
 
 
+@pytest.mark.parametrize("routine", [TORCH, "two_products"])
 @pytest.mark.parametrize(("kv", "keys"), [(8, 40), (2, 40), (2, 5000)])
-def test_bfloat16_attention_on_a_cpu_differs_by_rounding_only(kv, keys):
+def test_bfloat16_attention_on_a_cpu_differs_by_rounding_only(kv, keys, routine):
     q, k, v, seen = inputs(50, kv, keys)
     exact = attention(q, k, v, seen)
-    rounded = attention(*(x.bfloat16() for x in (q, k, v)), seen)
+    rounded = attention(*(x.bfloat16() for x in (q, k, v)), seen, routine)
     assert rounded.dtype == torch.bfloat16
     torch.testing.assert_close(rounded.double(), exact, atol=0.03, rtol=0)
     assert (attention(q, k, v, None) - exact).abs().max() > 0.05
@@ -44,60 +45,65 @@ def test_bfloat16_attention_on_a_cpu_differs_by_rounding_only(kv, keys):
 
 
 @needs_onednn
+@pytest.mark.parametrize("routine", ["by_head", "two_products"])
 @pytest.mark.parametrize("rows", [391, MAX_SCORES // 700 + 9], ids=["one chunk", "chunks"])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("kv", [8, 2])
-def test_onednn_attention_equals_the_fused_kernel(kv, masked, rows):
+def test_other_routines_equal_the_fused_kernel(kv, masked, rows, routine):
     q, k, v, seen = inputs(rows, kv, 700)
     seen = seen if masked else None
     single = [x.float() for x in (q, k, v)]
-    found, weights = attention_with_weights(*single, seen)
+    found, weights = attention_with_weights(*single, seen, routine)
     exact, weighed = attention_with_weights(q, k, v, seen)
     torch.testing.assert_close(found.double(), exact, atol=1e-5, rtol=0)
     torch.testing.assert_close(weights.double(), weighed, atol=1e-5, rtol=0)
     torch.testing.assert_close(attention(q, k, v, seen), exact, atol=1e-12, rtol=0)
-    assert torch.equal(attention(*single, seen), found)
-    strided = single[0], *(x.mT.contiguous().mT for x in single[1:])
-    assert torch.equal(attention(*strided, seen), found)
-    assert (attention(single[0], single[1].flip(1), single[2], seen) - exact).abs().max() > 0.05
+    for strided in (single, (single[0], *(x.mT.contiguous().mT for x in single[1:]))):
+        same = attention(*strided, seen, routine)
+        torch.testing.assert_close(same.double(), exact, atol=1e-5, rtol=0)
+    other = attention(single[0], single[1].flip(1), single[2], seen, routine)
+    assert (other - exact).abs().max() > 0.05
 
 
 @needs_onednn
-@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
-def test_large_scores_do_not_overflow(kind, monkeypatch):
+@pytest.mark.parametrize(
+    ("kind", "routine"),
+    [(torch.float32, "by_head"), (torch.float32, "two_products"), (torch.bfloat16, "two_products")],
+)
+def test_large_scores_do_not_overflow(kind, routine, monkeypatch):
     q, k, v, seen = inputs(391, 2, 700)
     far = [x.to(kind) for x in (100 * q, k, v)]
     exact = attention(*(x.double() for x in far), seen)
-    error = (attention(*far, seen) - exact).abs().mean()
+    error = (attention(*far, seen, routine) - exact).abs().mean()
     assert error < (1e-3 if kind == torch.float32 else 0.2)
     monkeypatch.setattr("engine.models.attention._exp2_scores", lambda scores, _: scores.exp2_())
-    assert not attention(*far, seen).isfinite().all()
+    assert not attention(*far, seen, routine).isfinite().all()
 
 
 @needs_onednn
 def test_many_keys_make_many_chunks():
     q, k, v, _ = (x.float() for x in inputs(33, 1, MAX_SCORES // 15))
-    found = attention(q[:, :, :1], k, v, None)
+    found = attention(q[:, :, :1], k, v, None, "by_head")
     exact = attention(*(x.double() for x in (q[:, :, :1], k, v)), None)
     torch.testing.assert_close(found.double(), exact, atol=1e-5, rtol=0)
-    (products,) = recorded_products(lambda: attention(q[:, :, :1], k, v, None))
+    (products,) = recorded_products(lambda: attention(q[:, :, :1], k, v, None, "by_head"))
     assert [p.rows for p in products if p.role == "scores"] == [16] * 6
 
 
 @needs_onednn
-def test_small_products_use_the_fused_kernel():
-    least = MIN_MULTIPLICATIONS // (700 * WIDTH)
-    for rows, onednn in ((least, False), (least + 1, True)):
-        q, k, v, _ = (x.float() for x in inputs(rows, 2, 700))
-        ((*products,),) = recorded_products(lambda q=q, k=k, v=v: attention(q, k, v, None))
-        assert {p.onednn for p in products} == {onednn}
-        assert {p.role for p in products} == {"scores", "sums"}
+@pytest.mark.parametrize("routine", [TORCH, "by_head", "two_products"])
+def test_products_of_every_routine_are_recorded(routine):
+    q, k, v, _ = (x.float() for x in inputs(24, 2, 700))
+    ((*products,),) = recorded_products(lambda: attention(q, k, v, None, routine))
+    assert {p.onednn for p in products} == {routine == "by_head"}
+    assert {p.role for p in products} == ({""} if routine == "two_products" else {"scores", "sums"})
+    assert sum(p.flops for p in products) == 4 * q.numel() * 700
 
 
 @needs_onednn
 def test_recorded_products_are_replayed_with_either_library():
     q, k, v, _ = (x.float() for x in inputs(392, 2, 700))
-    steps = recorded_products(lambda: attention(q, k, v, None))
+    steps = recorded_products(lambda: attention(q, k, v, None, "by_head"))
     assert sum(p.flops for p in steps[0]) == 4 * q.numel() * 700
     buffers = Buffers(steps, torch.device("cpu"))
     for own in (False, True):

@@ -5,10 +5,11 @@ import torch
 import torch.nn.functional as F
 
 from engine.bench.floor import Buffers, ProductRecorder, ProductReplay
+from engine.models.kernels.choice import ROW_CLASSES, TORCH, Kernels, ShapeClass
 from engine.models.linear import (
+    BFLOAT16,
     MAX_PACKED_BYTES,
     MAX_PADDED_ROWS,
-    MIN_MULTIPLICATIONS,
     ONEDNN_LINEAR,
     FusedLinear,
     SwiGLU,
@@ -17,12 +18,28 @@ from engine.models.linear import (
 from engine.models.loading.random_weights import random_adapter, random_model_config
 
 pytestmark = pytest.mark.skipif(ONEDNN_LINEAR is None, reason="oneDNN is not available")
+needs_bfloat16 = pytest.mark.skipif(not BFLOAT16, reason="oneDNN cannot multiply bfloat16 here")
 
 
-def randomized(layer):
+SIZES = [(inner, out) for inner in (256, 512, 1024) for out in (128, 256, 512, 1024)]
+
+
+def chosen(routine, dtypes=(torch.float32, torch.bfloat16), counts=ROW_CLASSES):
+    """Kernels by which a routine is the fastest for linear layers of `counts` rows."""
+    return Kernels({
+        ShapeClass.of(operation, dtype, n, sizes): {TORCH: 2.0, routine: 1.0}
+        for operation in ("linear", "gated")
+        for dtype in dtypes
+        for n in counts
+        for sizes in SIZES
+    })  # fmt: skip
+
+
+def randomized(layer, routine="packed"):
     draw = torch.Generator().manual_seed(0)
     for tensor in layer.requires_grad_(False).parameters():
         tensor.normal_(generator=draw)
+    layer.kernels = chosen(routine)
     return layer
 
 
@@ -59,17 +76,19 @@ def test_outputs_equal_those_of_torch(lo, hi, bias):
     assert not torch.allclose(found, F.linear(x, layer.weight.roll(1, 0)[lo:hi], added), atol=1e-2)
 
 
+@pytest.mark.parametrize("routine", [TORCH, "onednn", "packed"])
 @pytest.mark.parametrize("count", [3, 61, MAX_PADDED_ROWS + 3])
-def test_swiglu_equals_the_formula(count):
-    layer, x = randomized(SwiGLU(256, 344)), rows(count)
+def test_swiglu_equals_the_formula(count, routine):
+    layer, x = randomized(SwiGLU(256, 344), routine), rows(count)
     gate, up = (x.double() @ layer.weight.double().T).chunk(2, -1)
     wanted, found = F.silu(gate) * up, layer(x)
-    assert {p.onednn for p in products(layer, x)} == {count > 3}
+    assert {p.onednn for p in products(layer, x)} == {routine != TORCH}
     assert found.shape == wanted.shape
     assert (found - wanted).abs().max() < 1e-4 * wanted.abs().max()
     assert not torch.allclose(found.double(), gate * F.silu(up), rtol=0.1)
 
 
+@needs_bfloat16
 def test_swiglu_in_bfloat16_rounds_once():
     layer, x = randomized(SwiGLU(256, 344)).to(torch.bfloat16), rows(64, dtype=torch.bfloat16)
     gate, up = (x.double() @ layer.weight.double().T).chunk(2, -1)
@@ -79,16 +98,20 @@ def test_swiglu_in_bfloat16_rounds_once():
     assert error < other
 
 
-def test_small_products_and_other_dtypes_use_torch():
+def test_the_measured_routine_of_the_class_is_used():
     layer = projection()
-    few = MIN_MULTIPLICATIONS // (256 * 384) - 1
-    assert library(layer, rows(few)) == "torch"
-    assert torch.equal(layer(rows(few)), F.linear(rows(few), layer.weight, layer.bias))
-    assert library(layer, rows(few + 2)) == "oneDNN"
+    layer.kernels = chosen("onednn", counts=(128, 512))
+    assert library(layer, rows(8)) == library(layer, rows(32)) == "torch"
+    assert torch.equal(layer(rows(8)), F.linear(rows(8), layer.weight, layer.bias))
+    assert library(layer, rows(100)) == "oneDNN"
+    assert not layer._packed
     exact = projection(dtype=torch.float64)
     assert library(exact, rows(64, dtype=torch.float64)) == "torch"
     half = projection(dtype=torch.bfloat16)
-    assert library(half, rows(64, dtype=torch.bfloat16)) == "oneDNN"
+    wanted = "oneDNN" if BFLOAT16 else "torch"
+    assert library(half, rows(64, dtype=torch.bfloat16)) == wanted
+    layer.kernels = Kernels()
+    assert library(layer, rows(100)) == "torch"
 
 
 def test_small_weights_are_packed_once_per_slice():
@@ -151,6 +174,7 @@ def test_a_swiglu_follows_its_state_dict():
 def test_recorded_products_are_replayed_with_either_library():
     shape = random_model_config("llada:layers=2,d=256,heads=4,ffn=512,vocab=1024")
     adapter = random_adapter(shape, torch.float32, torch.device("cpu"))
+    adapter.use_kernels(chosen("packed"))
     with ProductRecorder(adapter) as noted, torch.inference_mode():
         adapter.mlp(0, rows(64))
     noted.end_step()

@@ -1,0 +1,115 @@
+"""The kernels of this machine: times measured once, kept in the user's cache."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import platform
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.core.files import cache_path, write_atomically
+from engine.models.base import ModelAdapter
+from engine.models.feed_forward import ExpertLinear, ExpertSwiGLU
+from engine.models.kernels.choice import ROW_CLASSES, TORCH, Kernels, ShapeClass
+from engine.models.kernels.measure import measured
+from engine.models.linear import FusedLinear, PackedLinear
+
+SETTING = "DRIFTSCOPE_KERNELS"  # `torch`: no measurement, torch's own routines
+MAX_BYTES = 1 << 20
+KEY_CLASSES = (128, 512)  # keys of the attention that is measured
+log = logging.getLogger("driftscope")
+
+
+def choose_kernels(adapter: ModelAdapter) -> None:
+    """Let an adapter use the fastest routines of this machine; measures what is not known yet.
+
+    Does nothing on a GPU, for weights that are not on one device, or if SETTING is `torch`.
+    """
+    if adapter.device.type != "cpu" or os.environ.get(SETTING) == TORCH:
+        return
+    adapter.use_kernels(machine_kernels(shape_classes(adapter)))
+
+
+def machine_kernels(shapes: Iterable[ShapeClass]) -> Kernels:
+    """Measured times of the classes `shapes` on this machine, with the threads torch has now."""
+    path = _path()
+    times = _read(path)
+    missing = [shape for shape in shapes if shape not in times]
+    if missing:
+        times |= measured(missing)
+        _write(path, times)
+    return Kernels(times)
+
+
+def shape_classes(adapter: ModelAdapter) -> list[ShapeClass]:
+    """The classes of the products and of the attention of an adapter, each once, in order."""
+    info, dtype = adapter.info, adapter.dtype
+    sizes: set[tuple[str, tuple[int, ...]]] = {
+        ("attention", (keys, info.head_dim, info.n_heads)) for keys in KEY_CLASSES
+    }
+    for module in (*adapter.block(0).modules(), *adapter.block(-1).modules(), adapter.head):
+        if isinstance(module, FusedLinear) and module is adapter.block(0).qkv:
+            widths = {"q": info.d_q, "k": info.d_kv, "v": info.d_kv}
+            for names in ("q", "k", "v", "qk", "kv", "qkv"):
+                sizes.add((module.operation, (info.d_model, sum(widths[n] for n in names))))
+        elif isinstance(module, PackedLinear):
+            outputs = module.out_features // (1 if isinstance(module, FusedLinear) else 2)
+            sizes.add((module.operation, (module.in_features, outputs)))
+        elif isinstance(module, ExpertSwiGLU):
+            sizes.add(("gated", (module.weight.shape[2], module.weight.shape[1] // 2)))
+        elif isinstance(module, ExpertLinear):
+            sizes.add(("linear", (module.weight.shape[2], module.weight.shape[1])))
+    found = {
+        ShapeClass.of(operation, dtype, rows, size)
+        for operation, size in sizes
+        for rows in ROW_CLASSES
+    }
+    return sorted(found, key=lambda shape: shape.key)
+
+
+def processor() -> str:
+    """The processor's name and the instructions that torch uses of it."""
+    name = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+        name = next(line.partition(":")[2].strip() for line in lines if "model name" in line)
+    except (OSError, StopIteration):
+        pass
+    return f"{name} {torch.backends.cpu.get_cpu_capability()}"
+
+
+def _path() -> Path:
+    """The file of the times of this processor, this torch and this number of threads."""
+    facts = processor(), torch.__version__, str(torch.get_num_threads())
+    digest = hashlib.sha256(" | ".join(facts).encode()).hexdigest()[:16]
+    return cache_path("kernels", f"{digest}.json")
+
+
+def _read(path: Path) -> dict[ShapeClass, Mapping[str, float]]:
+    """The times in a file; none if it is missing, damaged or of another form."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            return {}
+        data: Any = json.loads(path.read_text("utf-8"))
+        return {
+            ShapeClass.from_key(key): {name: float(t) for name, t in times.items()}
+            for key, times in data.items()
+            if TORCH in times
+        }
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
+
+
+def _write(path: Path, times: Mapping[ShapeClass, Mapping[str, float]]) -> None:
+    """Keep times for the next start; a disk that refuses them is logged."""
+    data = {shape.key: dict(found) for shape, found in times.items()}
+    try:
+        write_atomically(path, json.dumps(data, indent=1, sort_keys=True).encode())
+    except OSError as error:
+        log.warning("kernels: the measured times could not be kept (%s)", error)

@@ -1,0 +1,167 @@
+"""Kernels: the routine is that with the lowest measured time, measured once a machine."""
+
+import json
+
+import pytest
+import torch
+
+from engine.models.kernels import machine
+from engine.models.kernels.choice import ROUTINES, TORCH, Kernels, ShapeClass, fastest
+from engine.models.kernels.measure import ROUNDS, measured, race, runs_of
+from engine.models.loading.random_weights import random_adapter, random_model_config
+
+SHAPE = ShapeClass.of("linear", torch.float32, 32, (128, 352))
+
+
+def adapter_of(dtype=torch.float32):
+    config = random_model_config("llada:layers=2,d=64,heads=2,ffn=128,vocab=1024")
+    return random_adapter(config, dtype, torch.device("cpu"))
+
+
+class FakeClock:
+    """A clock that moves by what each run costs, a list of seconds by name."""
+
+    def __init__(self, costs):
+        self.now, self.costs, self.counts = 0.0, costs, dict.fromkeys(costs, 0)
+
+    def __call__(self):
+        return self.now
+
+    def runs(self):
+        def run(name):
+            cost = self.costs[name]
+            self.now += cost[min(self.counts[name], len(cost) - 1)]
+            self.counts[name] += 1
+
+        return {name: lambda name=name: run(name) for name in self.costs}
+
+
+@pytest.fixture
+def own_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv(machine.SETTING)
+    return tmp_path
+
+
+def test_the_time_of_a_routine_is_its_fastest_run_after_a_warm_up():
+    clock = FakeClock({TORCH: [9, 3, 2, 5], "onednn": [0.1, 2.5, 4, 2.2]})
+    assert race(clock.runs(), clock) == pytest.approx({TORCH: 2, "onednn": 2.2})
+    assert clock.counts == {TORCH: ROUNDS + 1, "onednn": ROUNDS + 1}
+
+
+def test_a_hopeless_routine_is_timed_once():
+    clock = FakeClock({TORCH: [2], "onednn": [4], "packed": [2.9]})
+    assert race(clock.runs(), clock) == pytest.approx({TORCH: 2, "onednn": 4, "packed": 2.9})
+    assert clock.counts == {TORCH: ROUNDS + 1, "onednn": 2, "packed": ROUNDS + 1}
+
+
+@pytest.mark.parametrize(
+    ("times", "best"),
+    [
+        ({TORCH: 1.0, "onednn": 0.94}, "onednn"),
+        ({TORCH: 1.0, "onednn": 0.96}, TORCH),  # within the noise of the measurement
+        ({TORCH: 1.0, "onednn": 0.9, "packed": 0.8}, "packed"),
+        ({TORCH: 1.0}, TORCH),
+    ],
+)
+def test_another_routine_must_be_clearly_faster_than_that_of_torch(times, best):
+    assert fastest(times) == best
+
+
+def test_a_routine_serves_all_shapes_of_its_class_and_no_others():
+    kernels = Kernels({SHAPE: {TORCH: 2.0, "onednn": 1.0, "packed": 0.5}})
+    assert kernels.routine("linear", torch.float32, 40, 120, 300) == "packed"
+    assert kernels.routine("linear", torch.float32, 40, 120, 300, packed=False) == "onednn"
+    for other in (
+        ("linear", torch.bfloat16, 40, 120, 300), ("gated", torch.float32, 40, 120, 300),
+        ("linear", torch.float32, 400, 120, 300), ("linear", torch.float32, 40, 300, 300),
+    ):  # fmt: skip
+        assert kernels.routine(*other) == TORCH
+
+
+def test_large_shapes_are_measured_at_a_bounded_size():
+    shape = ShapeClass.of("gated", torch.float32, 3000, (4096, 12288))
+    assert (shape.rows, shape.sizes) == (512, (1024, 1024))
+    assert ShapeClass.from_key(shape.key) == shape
+
+
+@pytest.mark.parametrize("operation", ROUTINES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_all_routines_of_a_class_compute_the_same(operation, dtype):
+    sizes = {"attention": (128, 16, 4)}.get(operation, (64, 128))
+    runs = runs_of(ShapeClass.of(operation, dtype, 32, sizes))
+    with torch.inference_mode():
+        found = {name: run() for name, run in runs.items()}
+    assert TORCH in found
+    tolerance = 1e-4 if dtype == torch.float32 else 0.1
+    for other in found.values():
+        torch.testing.assert_close(other, found[TORCH], atol=tolerance, rtol=0)
+        assert other.std() > 0.1 * tolerance
+
+
+def test_what_is_known_is_not_measured_again(own_folder, monkeypatch):
+    asked = []
+
+    def times(shapes):
+        asked.extend(shapes)
+        return {shape: {TORCH: 2.0, "onednn": 1.0} for shape in shapes}
+
+    monkeypatch.setattr(machine, "measured", times)
+    first, second = adapter_of(), adapter_of()
+    machine.choose_kernels(first)
+    assert asked == machine.shape_classes(first)
+    assert first.block(0).out.routine(torch.zeros(1, 32, 64), 64) == "onednn"
+    machine.choose_kernels(second)
+    assert len(asked) == len(set(asked)) == len(machine.shape_classes(first))
+    assert second.kernels.times == first.kernels.times
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 7)  # other threads, other times
+    machine.choose_kernels(second)
+    assert len(asked) == 2 * len(set(asked))
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"linear": {}}', '{"linear float32 32 128x256": 3}'])
+def test_a_damaged_file_is_measured_again(own_folder, monkeypatch, text):
+    monkeypatch.setattr(machine, "measured", lambda shapes: {s: {TORCH: 1.0} for s in shapes})
+    machine.choose_kernels(adapter_of())
+    (path,) = own_folder.glob("driftscope/kernels/*.json")
+    assert json.loads(path.read_text())
+    path.write_text(text)
+    again = adapter_of()
+    machine.choose_kernels(again)
+    assert set(again.kernels.times) == set(machine.shape_classes(again))
+
+
+def test_the_setting_turns_measurement_off(own_folder, monkeypatch):
+    monkeypatch.setattr(machine, "measured", lambda shapes: pytest.fail("measured"))
+    monkeypatch.setenv(machine.SETTING, TORCH)
+    adapter = adapter_of()
+    machine.choose_kernels(adapter)
+    assert not adapter.kernels.times
+
+
+def test_the_classes_of_a_model_are_those_that_its_forward_asks_for(own_folder, monkeypatch):
+    adapter, asked = adapter_of(), []
+
+    class Asked(Kernels):
+        def routine(self, operation, dtype, rows, *sizes, packed=True):
+            asked.append(ShapeClass.of(operation, dtype, rows, sizes))
+            return TORCH
+
+    adapter.use_kernels(Asked())
+    rows = torch.randn(1, 32, 64)
+    with torch.inference_mode():
+        for names in ("q", "k", "v", "qk", "kv", "qkv"):
+            adapter.project(0, names, rows, slice(0, 32), 128)
+        q, k, v = adapter.project(0, "qkv", rows, slice(0, 32), 128)
+        keys = [x.transpose(1, 2).repeat(1, 1, 4, 1) for x in (k, v)]
+        adapter.logits(rows + adapter.attend(0, q, *keys, None) + adapter.mlp(0, rows))
+    known = [s for s in machine.shape_classes(adapter) if s.rows == 32]
+    assert set(asked) == {s for s in known if s.operation != "attention" or s.sizes[0] == 128}
+
+
+def test_measured_times_are_positive_and_complete():
+    shapes = [ShapeClass.of("linear", torch.float32, 8, (64, 64))]
+    ((shape, times),) = measured(shapes).items()
+    assert shape == shapes[0]
+    assert set(times) <= set(ROUTINES["linear"])
+    assert all(t > 0 for t in times.values())
