@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from engine.cache.base import CachePolicy, LayerPlan, StepPlan
 from engine.cache.calibration.drift_profile import DriftProfile, edges
 from engine.cache.store import Site
+from engine.catalog import policies
 from engine.config.spec import RunSpec
 from engine.generate.loop import Denoiser, denoise
 from engine.models.base import ModelAdapter, ModelInfo
@@ -71,6 +72,25 @@ def model_of(family: str, layers: int = 3) -> ModelAdapter:
     """A shared model; tests must not change it."""
     shift, kv, seed = FAMILIES[family]
     return make_model(seed, shift, kv, layers)
+
+
+@cache
+def block_model_of(family: str, size: int = 4, layers: int = 3) -> ModelAdapter:
+    """The model of a family with block-causal attention; no token ends its text."""
+    shift, kv, seed = FAMILIES[family]
+    blocks = {"attention": "block_causal", "block_size": size, "block_sizes": (size,)}
+    return make_model(seed, shift, kv, layers, stop_ids=(), **blocks)
+
+
+def full_policies() -> dict[str, type[CachePolicy]]:
+    """The policies that run on a model with attention over the whole canvas."""
+    return {name: kind for name, kind in policies().items() if "full" in kind.attention}
+
+
+def fitting_model(family: str, cache: str, size: int = 4) -> ModelAdapter:
+    """The model of a family with the attention that a cache is made for."""
+    full = cache.partition("+")[0] in full_policies()
+    return model_of(family) if full else block_model_of(family, size)
 
 
 def make_spec(**changes) -> RunSpec:
