@@ -222,10 +222,17 @@ def random_rows(seed: int, batch: int, choices: torch.Tensor, n: int) -> torch.T
     return torch.stack([choices[p].sort().values for p in picks])
 
 
+BLOCK_CONFIGS = {  # in place of fields of Dream's config
+    "sdar": {"model_type": "sdar", "attention_bias": False, "block_size": 4, "head_dim": 12},
+    "fast_dllm_v2": {"model_type": "Fast_dLLM_Qwen", "bd_size": 32},
+}
+
+
 def write_checkpoint(folder: Path, seed=0, layers=2, scale=1.0, kind="llada", **changes) -> Path:
     """Write a small random checkpoint of a family with the embedded models' tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
-    config = (_as_dream if kind == "dream" else _as_llada)(folder, layers) | changes
+    config = (_as_llada if kind == "llada" else _as_dream)(folder, layers)
+    config |= BLOCK_CONFIGS.get(kind, {}) | changes
     (folder / "config.json").write_text(json.dumps(config))
     save_file(random_tensors(config, seed, scale), folder / "model.safetensors")
     return folder

@@ -10,9 +10,11 @@ from typing import Any
 from engine.config.presets import (
     DREAM_BASE,
     DREAM_INSTRUCT,
+    FAST_DLLM_V2,
     LLADA_1_5,
     LLADA_BASE,
     LLADA_INSTRUCT,
+    SDAR,
     TINY_DREAM,
     TINY_LLADA,
     Preset,
@@ -34,6 +36,34 @@ DREAM_7B: Mapping[str, Any] = MappingProxyType({
     "vocab_size": 152064, "tie_word_embeddings": False, "max_position_embeddings": 131072,
     "use_sliding_window": False, "mask_token_id": 151666, "bos_token_id": 151643,
     "eos_token_id": 151643, "pad_token_id": 151643,
+})  # fmt: skip
+# Some configs of SDAR lack the block size or the mask, which its tokenizer names.
+SDAR_8B: Mapping[str, Any] = MappingProxyType({
+    "model_type": "sdar", "hidden_size": 4096, "num_hidden_layers": 36, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 12288, "hidden_act": "silu",
+    "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "rope_scaling": None, "attention_bias": False,
+    "vocab_size": 151936, "tie_word_embeddings": False, "max_position_embeddings": 32768,
+    "use_sliding_window": False, "mask_token_id": 151669, "eos_token_id": 151643,
+    "block_size": 4,
+})  # fmt: skip
+SDAR_4B: Mapping[str, Any] = MappingProxyType(
+    {**SDAR_8B, "hidden_size": 2560, "intermediate_size": 9728}
+)
+SDAR_1_7B: Mapping[str, Any] = MappingProxyType({
+    **SDAR_8B, "hidden_size": 2048, "num_hidden_layers": 28, "num_attention_heads": 16,
+    "intermediate_size": 6144,
+})  # fmt: skip
+FAST_DLLM_V2_7B: Mapping[str, Any] = MappingProxyType({
+    "model_type": "Fast_dLLM_Qwen", "hidden_size": 3584, "num_hidden_layers": 28,
+    "num_attention_heads": 28, "num_key_value_heads": 4, "intermediate_size": 18944,
+    "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "rope_scaling": None,
+    "vocab_size": 152064, "tie_word_embeddings": False, "max_position_embeddings": 32768,
+    "use_sliding_window": False, "mask_token_id": 151665, "eos_token_id": 151645,
+    "pad_token_id": 151645, "bd_size": 32,
+})  # fmt: skip
+FAST_DLLM_V2_1_5B: Mapping[str, Any] = MappingProxyType({
+    **FAST_DLLM_V2_7B, "hidden_size": 1536, "num_attention_heads": 12, "num_key_value_heads": 2,
+    "intermediate_size": 8960, "vocab_size": 151936, "tie_word_embeddings": True,
 })  # fmt: skip
 
 
@@ -73,6 +103,17 @@ REGISTERED: Mapping[str, ModelCard] = MappingProxyType({
         ),
         ModelCard(
             "Dream-org/Dream-v0-Base-7B", "Dream 7B Base", "Apache-2.0", DREAM_BASE, DREAM_7B
+        ),
+        ModelCard("JetLM/SDAR-8B-Chat", "SDAR 8B Chat", "MIT", SDAR, SDAR_8B),
+        ModelCard("JetLM/SDAR-4B-Chat", "SDAR 4B Chat", "MIT", SDAR, SDAR_4B),
+        ModelCard("JetLM/SDAR-1.7B-Chat", "SDAR 1.7B Chat", "MIT", SDAR, SDAR_1_7B),
+        ModelCard(
+            "Efficient-Large-Model/Fast_dLLM_v2_7B", "Fast-dLLM v2 7B", "Apache-2.0",
+            FAST_DLLM_V2, FAST_DLLM_V2_7B,
+        ),
+        ModelCard(
+            "Efficient-Large-Model/Fast_dLLM_v2_1.5B", "Fast-dLLM v2 1.5B", "Apache-2.0",
+            FAST_DLLM_V2, FAST_DLLM_V2_1_5B,
         ),
     )
 })  # fmt: skip
