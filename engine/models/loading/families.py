@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 from engine.config.spec import RunSpec
 from engine.models.base import ModelInfo
 from engine.models.dream import DreamAdapter
+from engine.models.fast_dllm_v2 import FastDllmV2Adapter
 from engine.models.llada import LladaAdapter
 from engine.models.llada2 import Llada2Adapter
 from engine.models.llada_moe import LladaMoeAdapter
 from engine.models.loading.checkpoint import CheckpointError, read_json
 from engine.models.loading.config import read_config
 from engine.models.loading.pretrained import PretrainedAdapter
+from engine.models.sdar import SdarAdapter
 
 
 class Family(NamedTuple):
@@ -39,6 +41,8 @@ FAMILIES = (
     Family("LLaDAMoEModelLM", ("llada",), "num_experts", LladaMoeAdapter),
     Family("LLaDA2MoeModelLM", ("llada2_moe",), "num_experts", Llada2Adapter),
     Family("DreamModel", ("Dream",), "hidden_size", DreamAdapter),
+    Family("SDARForCausalLM", ("sdar",), "hidden_size", SdarAdapter),
+    Family("Fast_dLLM_QwenForCausalLM", ("Fast_dLLM_Qwen",), "hidden_size", FastDllmV2Adapter),
 )
 
 
