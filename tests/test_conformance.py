@@ -62,6 +62,11 @@ def last_call(delta):
 
 
 PERTURBED = [
+    ("mmada-forward", "logits", add(0.01), "logits"),
+    ("mmada-text-2tok", "final_ids", add(1), "final_ids"),
+    ("mmada-text-2tok", "canvas", add(1), "canvas of 62 positions"),
+    ("mmada-text-2tok", "call_kind", add(1), "call_kind"),
+    ("mmada-text-2tok", "in_pos_mask", lambda bits: bits ^ np.uint8(128), "fed positions"),
     (DUAL, "final_ids", add(1), "final_ids"),
     (DUAL, "nfe", add(1), "nfe"),
     (DUAL, "unmask_call", swap_ends, "unmask_call"),

@@ -23,7 +23,9 @@ class ModelInfo:
 
     `logit_shift` is 0 if hidden row p predicts token p (LLaDA), 1 if row p - 1 does (Dream).
     `stop_ids` are the ids that end a text; `fill_id`, one of them, fills the positions after the
-    end and is `eos_id` unless given.
+    end and is `eos_id` unless given. Ids from `text_size` on are no text (image codes; 0: all are
+    text), and are never proposed if `text_only`. `double_confidence`: confidences are computed in
+    float64.
     """
 
     family: str
@@ -44,6 +46,9 @@ class ModelInfo:
     qkv_bias: bool = False
     tied: bool = False
     fill_id: int = -1
+    text_size: int = 0
+    text_only: bool = True
+    double_confidence: bool = False
 
     def __post_init__(self) -> None:
         if self.fill_id < 0:

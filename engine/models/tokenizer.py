@@ -45,10 +45,11 @@ def byte_alphabet() -> dict[str, int]:
     return shown | {chr(256 + i): b for i, b in enumerate(others)}
 
 
-def _load(folder: Path) -> PreTrainedTokenizerFast:
+def _load(folder: Path, template: str) -> PreTrainedTokenizerFast:
     """The tokenizer of `tokenizer.json`, or of the `vocab.json` and `merges.txt` of Qwen2.
 
-    Dream's folders hold the latter, and a tokenizer class that behaves as Qwen2's.
+    Dream's folders hold the latter, and a tokenizer class that behaves as Qwen2's. A `template`
+    replaces that of the folder.
     """
     reader: type[PreTrainedTokenizerFast] = PreTrainedTokenizerFast
     name, merges = "tokenizer.json", folder / "merges.txt"
@@ -64,6 +65,8 @@ def _load(folder: Path) -> PreTrainedTokenizerFast:
         raise CheckpointError(f"{name}: cannot be read ({error})") from None
     if reader is Qwen2Tokenizer:
         _check_added_ids(folder, found)
+    if template:
+        found.chat_template = template
     if any(token in str(found.chat_template) for token in HEADERS):
         # LLaDA Base's vocabulary lacks these tokens of its template; the ids follow the vocabulary.
         known = found.get_vocab()
@@ -86,11 +89,12 @@ def _check_added_ids(folder: Path, found: PreTrainedTokenizerFast) -> None:
 class Tokenizer:
     """The fast tokenizer of a checkpoint folder, loaded without running code of the folder.
 
-    Raises CheckpointError naming a file that is missing or damaged.
+    `template` is the chat template to use in place of the folder's. Raises CheckpointError naming a
+    file that is missing or damaged.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._inner = _load(folder)
+    def __init__(self, folder: Path, template: str = "") -> None:
+        self._inner = _load(folder, template)
         self._alphabet = byte_alphabet()
         self._special = set(self._inner.all_special_ids) | set(self._inner.added_tokens_decoder)
 

@@ -17,7 +17,7 @@ from engine.models.loading.checkpoint import Checkpoint
 from engine.models.loading.families import folder_adapter_class
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
-FOLDERS = (GOLDENS, GOLDENS / "flashdlm")
+FOLDERS = (GOLDENS, GOLDENS / "flashdlm", GOLDENS / "mmada")
 
 
 class UnknownCaseError(ValueError):
@@ -40,6 +40,11 @@ class Case:
     def method(self) -> str:
         """The implementation that was recorded; "none" if the entry names none."""
         return str(self.entry.get("method", "none"))
+
+    @property
+    def kind(self) -> str:
+        """The method, after the family of models if the entry names one: `mmada decode`."""
+        return f"{self.entry['family']} {self.method}" if "family" in self.entry else self.method
 
     @property
     def settings(self) -> Mapping[str, Any]:

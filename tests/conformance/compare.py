@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.core.events import StepEvent
 from engine.generate.capture.capturers import make_capturer
-from tests.conformance import flashdlm, guided, guider_calls, samplers
+from tests.conformance import flashdlm, guided, guider_calls, mmada, samplers
 from tests.conformance.cases import Case, UnknownCaseError
 from tests.conformance.recorders import Arrays, ObservedRecorder, ShippedRecorder
 from tests.conformance.runs import CapturerOf, Decoded, Setup, decode
@@ -60,11 +60,16 @@ GUIDED = Kind(
     guided.released_setup, guided.shipped_setup, flashdlm.FlashRecorder, guider_calls.differences,
     flashdlm.tolerance, guided.ARRAYS, guider_calls.sound_steps, guider_calls.shipped_differences,
 )  # fmt: skip
+MMADA = Kind(
+    mmada.setup, mmada.setup, ObservedRecorder, mmada.differences, samplers.tolerance, mmada.ARRAYS
+)
 KINDS = {
     **dict.fromkeys(samplers.SETTINGS, SAMPLER),
     **dict.fromkeys(flashdlm.SETTINGS, FREE),
     "flashdlm_guided": GUIDED,
+    "mmada decode": MMADA,
 }
+FORWARDS = {"mmada forward": mmada.compare_forward}  # cases of a single forward
 
 
 @dataclass(frozen=True)
@@ -101,9 +106,11 @@ def compare(case: Case, capturer_of: CapturerOf = make_capturer) -> Outcome:
 
     Raises UnknownCaseError for a method or a setting that is not known.
     """
-    if case.method not in KINDS:
-        raise UnknownCaseError(f"method {case.method} is unknown")
-    kind = KINDS[case.method]
+    if case.kind in FORWARDS:
+        return _forward_outcome(case)
+    if case.kind not in KINDS:
+        raise UnknownCaseError(f"method {case.kind} is unknown")
+    kind = KINDS[case.kind]
     atol, rtol = kind.tolerance(case)
     observed = kind.make_recorder(case.arrays)
     found = decode(kind.observed(case), case.prompt, observed)
@@ -126,6 +133,12 @@ def compare(case: Case, capturer_of: CapturerOf = make_capturer) -> Outcome:
         observed.logits.error(), shipped.logits.error(), shipped.logits.compared, sound, steps,
         sorted(set(case.arrays) - kind.arrays),
     )  # fmt: skip
+
+
+def _forward_outcome(case: Case) -> Outcome:
+    wrong, observed, shipped = FORWARDS[case.kind](case)
+    rows, unread = len(case.arrays["logit_pos"]), sorted(set(case.arrays) - mmada.ARRAYS)
+    return Outcome(wrong, observed, shipped, rows, 1, 1, unread)
 
 
 def _run_differences(case: Case, found: Decoded, sound: int | None = None) -> Iterator[str]:

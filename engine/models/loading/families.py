@@ -13,6 +13,7 @@ from engine.models.llada import LladaAdapter
 from engine.models.loading.checkpoint import CheckpointError, read_json
 from engine.models.loading.config import read_config
 from engine.models.loading.pretrained import PretrainedAdapter
+from engine.models.mmada import MmadaAdapter
 
 
 class Family(NamedTuple):
@@ -34,6 +35,7 @@ class Family(NamedTuple):
 FAMILIES = (
     Family("LLaDAModelLM", ("llada",), "d_model", LladaAdapter),
     Family("LlavaLLaDAModelLM", ("llava_llada", "llada"), "mm_vision_tower", LladaAdapter),
+    Family("MMadaModelLM", ("mmada",), "llm_vocab_size", MmadaAdapter),
     Family("DreamModel", ("Dream",), "hidden_size", DreamAdapter),
 )
 

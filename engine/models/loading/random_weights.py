@@ -11,18 +11,20 @@ import torch
 from engine.models.base import ModelInfo
 from engine.models.loading.families import adapter_class
 from engine.models.loading.pretrained import PretrainedAdapter
-from engine.models.loading.registry import DREAM_7B, LLADA_8B
+from engine.models.loading.registry import DREAM_7B, LLADA_8B, MMADA_8B
 
 STD = 0.02
-PUBLISHED = {"llada": LLADA_8B, "dream": DREAM_7B}
+PUBLISHED = {"llada": LLADA_8B, "mmada": MMADA_8B, "dream": DREAM_7B}
 MINIMUM = {"vocab": 768}  # DARE is calibrated with the embedded models' tokenizer
 _NAME = re.compile(rf"({'|'.join(PUBLISHED)})(?::(.*))?")
 _VOCAB = ("vocab_size", "embedding_size")
+_LLADA_SIZES: Mapping[str, tuple[str, ...]] = {
+    "layers": ("n_layers",), "d": ("d_model",), "heads": ("n_heads",), "kv": ("n_kv_heads",),
+    "ffn": ("mlp_hidden_size",), "vocab": _VOCAB,
+}  # fmt: skip
 SIZE_FIELDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "llada": {
-        "layers": ("n_layers",), "d": ("d_model",), "heads": ("n_heads",), "kv": ("n_kv_heads",),
-        "ffn": ("mlp_hidden_size",), "vocab": _VOCAB,
-    },
+    "llada": _LLADA_SIZES,
+    "mmada": {**_LLADA_SIZES, "vocab": (*_VOCAB, "new_vocab_size", "llm_vocab_size")},
     "dream": {
         "layers": ("num_hidden_layers",), "d": ("hidden_size",), "heads": ("num_attention_heads",),
         "kv": ("num_key_value_heads",), "ffn": ("intermediate_size",), "vocab": _VOCAB[:1],
@@ -62,6 +64,8 @@ def random_model_config(name: str) -> dict[str, Any]:
     if "vocab" in sizes:
         ends = dict.fromkeys(("eos_token_id", "pad_token_id"), sizes["vocab"] - 2)
         config |= ends | {"mask_token_id": sizes["vocab"] - 1}
+        if "codebook_size" in config:
+            config["codebook_size"] = 0
     return config
 
 

@@ -12,7 +12,7 @@ from engine.models.dream import DreamAdapter
 from engine.models.llada import LladaAdapter
 from engine.models.loading.checkpoint import CheckpointError
 from engine.models.loading.families import adapter_class, embedded_models, read_model_info
-from engine.models.loading.registry import DREAM_7B, LLADA_8B
+from engine.models.loading.registry import DREAM_7B, LLADA_8B, MMADA_8B
 from engine.serve.session import Session
 from tests.engine.models.loading.test_adapters_from_files import load, logits, tensors
 from tests.support.micro import configure, write_checkpoint
@@ -44,13 +44,19 @@ DREAM_NAMES = {
 } | {
     f"model.layers.{i}.{leaf}": shape for i in range(28) for leaf, shape in DREAM_LAYER.items()
 }  # fmt: skip
+MMADA_NAMES = LLADA_NAMES | {
+    f"model.transformer.{name}.weight": (134656, 4096) for name in ("wte", "ff_out")
+}
 PUBLISHED = [
     (LLADA_8B, LLADA_NAMES, 291, 8_015_581_184),
     (DREAM_7B, DREAM_NAMES, 339, 7_615_616_512),
+    (MMADA_8B, MMADA_NAMES, 291, 8_082_690_048),
 ]
 
 
-@pytest.mark.parametrize(("config", "names", "count", "size"), PUBLISHED, ids=["llada", "dream"])
+@pytest.mark.parametrize(
+    ("config", "names", "count", "size"), PUBLISHED, ids=["llada", "dream", "mmada"]
+)
 def test_the_published_tensors_by_name_and_shape(config, names, count, size):
     family = adapter_class(config)
     info, layout = family.read_info(config), family.layouts[0]

@@ -2,12 +2,11 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
 
 from engine.config.spec import RunSpec
-from engine.core.events import RunFinished, RunStarted, StepEvent
+from engine.core.events import RunFinished, RunStarted
 from engine.generate.end_of_text import text_length
 from engine.models.loading.checkpoint import Checkpoint, CheckpointError
 from engine.models.loading.families import folder_adapter_class, read_model_info
@@ -20,6 +19,7 @@ from tests.support.code_models import (
     TURN_END,
     add_token,
     change_tokenizer,
+    filled_ids,
     write_diffucoder,
 )
 from tests.support.micro import configure
@@ -133,12 +133,6 @@ def test_a_pad_token_with_another_use_ends_no_text(tmp_path, pad):
     assert (info.stop_ids, info.fill_id) == ((EOS, TURN_END), EOS)
 
 
-def filled(events):
-    """The tokens with which a run filled positions."""
-    steps = [e for e in events if isinstance(e, StepEvent)]
-    return set(np.concatenate([e.ids[np.isnan(e.confidence)] for e in steps]).tolist())
-
-
 def ended_run(folder, end):
     """Events of a run whose answer is ended by the fixed token `end` at its third place."""
     spec = RunSpec(**SPEC, unmasker="dream", fixed=((2, end),), eos="fill_eager")
@@ -152,13 +146,13 @@ def test_a_run_fills_after_each_end_with_the_padding_token(tmp_path, end):
     finished = next(e for e in events if isinstance(e, RunFinished))
     assert text_length(finished.canvas[0, -8:], tuple(started.model["stop_ids"])) <= 2
     assert started.model["fill_id"] == PAD
-    assert filled(events) == {PAD}
+    assert filled_ids(events) == {PAD}
 
 
 def test_the_end_of_text_of_the_config_would_fill_with_another_token(tmp_path):
     folder = write_diffucoder(tmp_path / "coder")
     change_tokenizer(folder, lambda config: config.update(pad_token="<|endoftext|>"))
-    assert filled(ended_run(folder, TURN_END)) == {EOS}
+    assert filled_ids(ended_run(folder, TURN_END)) == {EOS}
 
 
 def test_suppressing_the_end_suppresses_both_ends_that_fill(tmp_path):
