@@ -203,12 +203,17 @@ class ModelPool:
         return self._loaded[key]
 
     def _tokenizer_of(self, name: str, folder: Path) -> Tokenizer:
-        """The tokenizer of a model in a folder, with the chat template of its card or family."""
+        """The tokenizer of a model in a folder, with the chat template of its card or family.
+
+        Raises CheckpointError if it does not go with the model's config.
+        """
         known = REGISTERED.get(name)
         key = folder, known.template if known else ""
         if key not in self._tokenizers:
             template = key[1] or folder_adapter_class(folder).template
-            self._tokenizers[key] = Tokenizer(folder, template)
+            tokenizer = Tokenizer(folder, template)
+            tokenizer.check(read_model_info(folder))
+            self._tokenizers[key] = tokenizer
         return self._tokenizers[key]
 
     def _evictable(self, kept: Collection[Key]) -> list[Key]:

@@ -9,11 +9,13 @@ import torch
 from engine.catalog import policies
 from engine.config.spec import RunSpec
 from engine.core.events import StepEvent
+from engine.core.progress import run_to_end
 from engine.models.base import ModelInfo
 from engine.models.llada import LladaAdapter
-from engine.models.loading.checkpoint import CheckpointError
+from engine.models.loading.checkpoint import Checkpoint, CheckpointError
 from engine.models.loading.families import adapter_class, read_model_info
 from engine.models.loading.memory_estimate import parameters
+from engine.models.loading.placement import Placement, plan_placement, weight_modules
 from engine.models.loading.registry import MMADA_8B, REGISTERED
 from engine.models.mmada import FIRST_IMAGE_ID, MmadaAdapter
 from engine.models.tokenizer import Tokenizer
@@ -25,19 +27,16 @@ from tests.conformance.cases import GOLDENS, read_cases
 from tests.conformance.mmada import setup
 from tests.conformance.runs import decode
 from tests.engine.cache.test_forward import full
-from tests.support.micro import configure, write_checkpoint
+from tests.support.micro import configure
+from tests.support.mmada import TEXT, write_mmada
 
 CASES = {case.id: case for case in read_cases(GOLDENS / "mmada")}
-TEXT, CODES = 768, 64
 SPEC = {"model": "m", "prompt": "Hello", "gen_length": 16, "block_length": 8, "steps": 16}
 
 
 @pytest.fixture
 def folder(tmp_path):
-    vocabulary = dict.fromkeys(("vocab_size", "embedding_size", "new_vocab_size"), TEXT + CODES)
-    own = {"architectures": ["MMadaModelLM"], "model_type": "mmada", "llm_vocab_size": TEXT,
-           "codebook_size": CODES, "num_vq_tokens": 16, "num_new_special_tokens": 0}  # fmt: skip
-    return write_checkpoint(tmp_path / "m", **vocabulary, **own)
+    return write_mmada(tmp_path / "m")
 
 
 def test_sizes_of_the_published_models():
@@ -158,6 +157,30 @@ def test_a_config_of_mmada_under_lladas_name_is_refused(folder):
     configure(folder, architectures=["LLaDAModelLM"], model_type="llada")
     with pytest.raises(CheckpointError, match="llm_vocab_size is 768, a field of another family"):
         read_model_info(folder)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_weights_on_disk_and_in_half_precision_give_equal_logits(folder, dtype, tmp_path):
+    files, ids = Checkpoint(folder), torch.arange(6, 20)[None]
+    whole = MmadaAdapter.from_checkpoint(files, dtype, torch.device("cpu"))
+    assert whole.info == read_model_info(folder)
+    places = {"embedding": "disk", "blocks": "cpu", "blocks.1": "disk", "head": "disk"}
+    placement = Placement(torch.device("cpu"), places, tmp_path / "offload")
+    split = run_to_end(MmadaAdapter.load(files, dtype, placement))
+    assert torch.equal(full(split, ids), full(whole, ids))
+    exact = full(MmadaAdapter.from_checkpoint(files, torch.float64, torch.device("cpu")), ids)
+    error = (full(whole, ids).double() - exact).abs().max() / exact.std()
+    assert (0 < error < 0.2) == (dtype != torch.float64)
+
+
+def test_the_published_model_is_split_over_devices(tmp_path):
+    info, gb = MmadaAdapter.read_info(MMADA_8B), 10**9
+    free = {"cuda:0": 8 * gb, "cpu": 20 * gb}
+    placement = plan_placement(info, torch.bfloat16, "auto", tmp_path, gb, free)
+    with torch.device("meta"):
+        adapter = MmadaAdapter(info)
+    assert sum(p.numel() for p in adapter.parameters()) == 8_082_690_048
+    assert {place for *_, place in weight_modules(adapter, placement)} == {"cuda:0", "cpu"}
 
 
 def test_image_codes_begin_behind_lladas_text():

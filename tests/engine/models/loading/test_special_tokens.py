@@ -22,7 +22,7 @@ from tests.support.code_models import (
     filled_ids,
     write_diffucoder,
 )
-from tests.support.micro import configure
+from tests.support.micro import configure, write_checkpoint
 
 SPEC = {"model": "m", "prompt": "Hello", "chat": False, "gen_length": 8, "block_length": 8,
         "steps": 8}  # fmt: skip
@@ -174,3 +174,41 @@ def test_suppressing_the_end_suppresses_both_ends_that_fill(tmp_path):
         model.adapter.head.weight[EOS] = model.adapter.head.weight[row] * 1.4
     assert PAD in answer()
     assert not {PAD, EOS} & answer(eos_suppress="logits")
+
+
+def message_of(folder):
+    """Why a plan of a checkpoint is refused; the run is refused for the same reason."""
+    texts = []
+    for use in (Session.plan, lambda *given: list(Session.run(*given))):
+        with pytest.raises(CheckpointError) as caught:
+            use(Session({"m": folder}), RunSpec(**SPEC))
+        texts.append(str(caught.value))
+    assert texts[0] == texts[1]
+    return texts[0]
+
+
+def test_a_mask_that_the_tokenizer_lacks_is_an_error(folder):
+    configure(folder, mask_token_id=760)
+    assert message_of(folder) == (
+        "config.json: mask_token_id is 760, which is no token in the tokenizer; copy config.json "
+        "and the tokenizer from one checkpoint"
+    )
+    configure(folder, mask_token_id=300)
+    assert "mask_token_id is 300, which is '" in message_of(folder)
+    assert "a token of text" in message_of(folder)
+
+
+def test_a_tokenizer_with_more_ids_than_the_model_is_an_error(tmp_path):
+    small = write_checkpoint(tmp_path / "small", vocab_size=700, embedding_size=700)
+    assert message_of(small).startswith(
+        "config.json: vocab_size is 700, but the tokenizer has ids up to 755; copy config.json"
+    )
+
+
+@pytest.mark.parametrize("field", ["pad_token", "eos_token"])
+@pytest.mark.parametrize("name", ["<|missing|>", "\u0120has"])
+def test_an_end_that_is_no_added_token_is_an_error(tmp_path, field, name):
+    """The library would add a missing token behind the vocabulary, where the model has no text."""
+    folder = write_diffucoder(tmp_path / "coder")
+    change_tokenizer(folder, lambda config: config.update({field: name}))
+    assert message_of(folder).startswith(f"tokenizer_config.json: {field} is {name!r}, which is no")
