@@ -1,4 +1,4 @@
-"""What LLaDA-8B and Dream-7B need on the hardware of Spaces, computed, not measured.
+"""What LLaDA-8B, MMaDA-8B and Dream-7B need on the hardware of Spaces, computed, not measured.
 
 python -m engine costs                  print the table
 python -m engine costs --write-readme   update it in assets/results/README.md
@@ -19,7 +19,9 @@ from engine.models.loading.registry import REGISTERED
 from engine.serve.gpu_time import GPUS, forward_seconds, run_seconds, start_seconds
 from engine.serve.memory_budget import dtype_of, spec_run_bytes
 
-MODELS = ("GSAI-ML/LLaDA-8B-Instruct", "Dream-org/Dream-v0-Instruct-7B")
+MODELS = (
+    "GSAI-ML/LLaDA-8B-Instruct", "Gen-Verse/MMaDA-8B-MixCoT", "Dream-org/Dream-v0-Instruct-7B",
+)  # fmt: skip
 TOKENS, CACHED = 256, "dllm_cache"  # prompt tokens; the cache that needs the most memory
 HEAD = (
     "model", "Space hardware", "of memory", "weights", "plain run", "dLLM-Cache", "needed", "fits",

@@ -175,6 +175,7 @@ _DREAM = PresetFamily(ENTROPY | HALF, template=True, curve="dream", rank=32)
 _DREAM_BASE = PresetFamily(ENTROPY | HALF, template=False)
 _LLADA_MOE = PresetFamily(QUOTA | HALF, template=True)
 _LLADA_MOE_BASE = PresetFamily(QUOTA | HALF, template=False)
+_MMADA = PresetFamily(QUOTA | HALF | {"temperature": 1.0}, template=True)
 _TINY_LLADA = PresetFamily(QUOTA | FULL, template=True)
 _TINY_DREAM = PresetFamily(ENTROPY | FULL | {"temperature": 0.0, "dream.top_p": 1.0}, template=True)
 
@@ -306,6 +307,35 @@ FAST_DLLM_V2 = (
     _FAST_V2.make("dare-o", "DARE-O, 2 layers skipped, refresh 2",
                   "DARE, experiment on Fast-dLLM v2", _FAST_V2_TEXT, cache="frozen+dare_o",
                   dare_o__skip_first_layers=2, dare_o__refresh_interval=2, **FAST_V2_RULE),
+)  # fmt: skip
+DREAM_CODER_INSTRUCT = (
+    _DREAM.make("demo", "Authors' example", "Dream-Coder, model page", Lengths(768, 768, 768),
+                temperature=0.1),
+    _DREAM.make("penalty", "Authors' demos, padding penalty 3", "Dream-Coder, README", _DREAM_DEMO,
+                temperature=0.1, dream__top_p=1.0, dream__padding_penalty=3.0),
+    *_DREAM.fast(BLOCKS_32), _DREAM.free(ONE_BLOCK, 256),
+)  # fmt: skip
+DREAM_CODER_BASE = (
+    _DREAM_BASE.make("demo", "Completion", "Dream, completion demo", _DREAM_DEMO),
+    *_DREAM_BASE.fast(BLOCKS_32), _DREAM_BASE.free(ONE_BLOCK, 256),
+)  # fmt: skip
+DIFFUCODER_BASE = (
+    _DREAM_BASE.make("demo", "Authors' example", "DiffuCoder, README", _DREAM_CHAT),
+    *_DREAM_BASE.fast(BLOCKS_32), _DREAM_BASE.free(ONE_BLOCK, 256),
+)  # fmt: skip
+DIFFUCODER_INSTRUCT = (
+    _DREAM.make("demo", "Authors' demo", "DiffuCoder, inference demo", _DREAM_CHAT,
+                temperature=0.3),
+    *_DREAM.fast(BLOCKS_32), _DREAM.free(ONE_BLOCK, 256),
+)  # fmt: skip
+DIFFUCODER_CPGRPO = (
+    _DREAM.make("example", "Authors' example", "DiffuCoder, README", _DREAM_CHAT, temperature=0.4),
+    *DIFFUCODER_INSTRUCT,
+)  # fmt: skip
+MMADA = (
+    _MMADA.make("demo", "Authors' example", "MMaDA, generate.py", Lengths(128, 128, 128)),
+    _MMADA.make("app", "Authors' app", "MMaDA, app", Lengths(512, 128, 256)),
+    *_MMADA.fast(BLOCKS_32), _MMADA.free(BLOCKS_64, 256),
 )  # fmt: skip
 TINY_LLADA = _TINY_LLADA.tiny("LLaDA, generate.py", _LLADA_DEMO)
 TINY_DREAM = _TINY_DREAM.tiny("Dream, diffusion_generate", Lengths(128, 128, 128))

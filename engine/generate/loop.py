@@ -27,7 +27,7 @@ from engine.generate.step_state import (
 from engine.models.flops import FlopCounter
 from engine.record.recorder import Recorder
 from engine.unmask.base import Candidates, Commit
-from engine.unmask.proposals import propose
+from engine.unmask.proposals import exclude_non_text, propose
 
 
 class Denoiser:
@@ -219,7 +219,9 @@ class Denoiser:
                 return self._forward(self.branches[1], own, masked_canvas, Recorder(), counter)[1]
 
             z = self._guidance.mix(view, z, unconditional)
-        z.select(-1, self.run.info.mask_id).fill_(-torch.inf)
+        for token, offset in self.job.unmasker.logit_offsets(view).items():
+            z.select(-1, token).add_(offset)
+        exclude_non_text(z, self.run.info)
         if self.job.spec.eos_suppress == "logits":
             end_of_text.suppress_logits(z, {self.run.info.eos_id, self.run.info.fill_id})
         self.job.unmasker.restrict_logits(z)
@@ -253,6 +255,7 @@ class Denoiser:
             self._noise,
             unmasker.shaping,
             view.real_host,
+            self.run.info.double_confidence,
         )
         if spec.eos_suppress == "confidence":
             return end_of_text.suppress_confidence(found, self.run.info.stop_ids)

@@ -22,7 +22,11 @@ OLD_TRACE = (
 Draw = tuple[float, bool, float, int, bool]
 
 
-class OldTraceError(ValueError):
+class UnknownAnswerError(ValueError):
+    """The recording does not tell what a step would have done; the message says why."""
+
+
+class OldTraceError(UnknownAnswerError):
     """A trace from before version 5 does not hold what a question needs."""
 
     def __init__(self) -> None:

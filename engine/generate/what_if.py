@@ -22,7 +22,12 @@ from engine.config.knobs import describe_fields, text_knobs
 from engine.config.spec import RunSpec
 from engine.generate.branch import BranchPoint, branch_point
 from engine.generate.end_of_text import positions_to_fill
-from engine.generate.recorded_step import OldTraceError, RecordedStep, Sampling
+from engine.generate.recorded_step import (
+    OldTraceError,
+    RecordedStep,
+    Sampling,
+    UnknownAnswerError,
+)
 from engine.generate.step_state import shared_progress
 from engine.models.base import ModelInfo
 from engine.trace.trace import Trace
@@ -31,6 +36,10 @@ from engine.unmask.base import Unmasker
 NONE, COMMITTED, FILLED = range(3)  # of a position in a step; filled: by the end-of-text rule
 FIELDS = ("unmasker", "temperature")
 PARENT = "what-if"
+OTHER_LOGITS = (
+    "padding_penalty: the recorded probabilities were computed with another penalty in this step. "
+    "Branch to run it."
+)
 
 
 @dataclass(frozen=True)
@@ -174,7 +183,7 @@ def _decide(trace: Trace, step: int, run_spec: RunSpec, spec: RunSpec) -> WhatIf
     if not refusal:
         try:
             choice = _choose(trace, step, (run_spec, run_rule), (spec, rule), own)
-        except OldTraceError as error:
+        except UnknownAnswerError as error:
             refusal = str(error)
     found = _result(did, did_ids, choice, own)
     return replace(found, possible=not problem, refusal=refusal)
@@ -216,6 +225,10 @@ def _choose(
     after = Sampling.of(rule, spec.temperature)
     last = info.stop_ids if spec.eos_suppress == "confidence" else ()
     known = recorded.candidates(before, after, last, info.vocab_size)
+    if run_rule.scheduled:
+        run_rule.start(view.run, spec.steps // spec.blocks, _progress(point, view))
+    if run_rule.logit_offsets(view) != rule.logit_offsets(view):
+        raise UnknownAnswerError(OTHER_LOGITS)
     order, notes = _order(recorded, rule, rows, view, spec.seed, own)
     needs = recorded.positions.astype(np.int64)[None]
     real = np.ones(needs.shape, bool)

@@ -27,7 +27,10 @@ class ModelInfo:
 
     `logit_shift` is 0 if hidden row p predicts token p (LLaDA), 1 if row p - 1 does (Dream).
     `stop_ids` are the ids that end a text; `fill_id`, one of them, fills the positions after the
-    end and is `eos_id` unless given.
+    end and is `eos_id` unless given. Ids from `text_size` on are no text (image codes; 0: all are
+    text), and are never proposed if `text_only`. `double_confidence`: confidences are computed in
+    float64.
+
     `ffn` is the inner width of a dense feed-forward network; `experts` are None if all are dense.
 
     `head_dim` is the width of an attention head (0: `d_model` / `n_heads`), of which rotary
@@ -62,6 +65,9 @@ class ModelInfo:
     block_size: int = 0
     fill_id: int = -1
     block_sizes: tuple[int, ...] = ()
+    text_size: int = 0
+    text_only: bool = True
+    double_confidence: bool = False
 
     def __post_init__(self) -> None:
         if not self.head_dim and self.n_heads:

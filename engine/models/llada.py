@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from engine.models.base import ModelInfo
 from engine.models.loading.config import ConfigFields, integer_field
@@ -59,7 +59,7 @@ class LladaAdapter(PretrainedAdapter):
     """
 
     family = "llada"
-    layouts = (LLADA, replace(LLAMA, skipped=VISION))
+    layouts: ClassVar[tuple[Layout, ...]] = (LLADA, replace(LLAMA, skipped=VISION))
 
     @classmethod
     def read_info(cls, config: Mapping[str, Any], stop_ids: tuple[int, ...] = ()) -> ModelInfo:

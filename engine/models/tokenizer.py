@@ -12,8 +12,9 @@ import tokenizers
 from jinja2 import TemplateError
 from transformers import AddedToken, PreTrainedTokenizerFast, Qwen2Tokenizer
 
+from engine.models.base import ModelInfo
 from engine.models.loading.checkpoint import CheckpointError, read_json
-from engine.models.loading.special_tokens import MASK_TOKENS
+from engine.models.loading.special_tokens import MASK_TOKENS, is_added_token
 
 STOP_TOKENS = ("<|eot_id|>", "<|im_end|>", "<|role_end|>")  # ends of a turn
 HEADERS = (
@@ -45,10 +46,11 @@ def byte_alphabet() -> dict[str, int]:
     return shown | {chr(256 + i): b for i, b in enumerate(others)}
 
 
-def _load(folder: Path) -> PreTrainedTokenizerFast:
+def _load(folder: Path, template: str) -> PreTrainedTokenizerFast:
     """The tokenizer of `tokenizer.json`, or of the `vocab.json` and `merges.txt` of Qwen2.
 
-    Dream's folders hold the latter, and a tokenizer class that behaves as Qwen2's.
+    Dream's folders hold the latter, and a tokenizer class that behaves as Qwen2's. A `template`
+    replaces that of the folder.
     """
     reader: type[PreTrainedTokenizerFast] = PreTrainedTokenizerFast
     name, merges = "tokenizer.json", folder / "merges.txt"
@@ -64,6 +66,8 @@ def _load(folder: Path) -> PreTrainedTokenizerFast:
         raise CheckpointError(f"{name}: cannot be read ({error})") from None
     if reader is Qwen2Tokenizer:
         _check_added_ids(folder, found)
+    if template:
+        found.chat_template = template
     if any(token in str(found.chat_template) for token in HEADERS):
         # LLaDA Base's vocabulary lacks these tokens of its template; the ids follow the vocabulary.
         known = found.get_vocab()
@@ -86,13 +90,37 @@ def _check_added_ids(folder: Path, found: PreTrainedTokenizerFast) -> None:
 class Tokenizer:
     """The fast tokenizer of a checkpoint folder, loaded without running code of the folder.
 
-    Raises CheckpointError naming a file that is missing or damaged.
+    `template` is the chat template to use in place of the folder's. Raises CheckpointError naming a
+    file that is missing or damaged.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._inner = _load(folder)
+    def __init__(self, folder: Path, template: str = "") -> None:
+        self._folder, self._inner = folder, _load(folder, template)
         self._alphabet = byte_alphabet()
         self._special = set(self._inner.all_special_ids) | set(self._inner.added_tokens_decoder)
+
+    def check(self, info: ModelInfo) -> None:
+        """Raise CheckpointError unless mask, ends and vocabulary go with a model's config."""
+        for field, name in (("eos", self._inner.eos_token), ("pad", self._inner.pad_token)):
+            if name is not None and not is_added_token(self._folder, name):
+                raise CheckpointError(
+                    f"tokenizer_config.json: {field}_token is {name!r}, which is no added token; "
+                    "copy all files of the tokenizer"
+                )
+        known = self._inner.get_vocab()
+        largest = max(i for name, i in known.items() if name not in HEADERS)
+        if largest >= info.vocab_size:
+            raise CheckpointError(
+                f"config.json: vocab_size is {info.vocab_size}, but the tokenizer has ids up to "
+                f"{largest}; copy config.json and the tokenizer from one checkpoint"
+            )
+        mask = self._inner.convert_ids_to_tokens(info.mask_id)
+        if mask is None or info.mask_id not in self._special:
+            what = "no token" if mask is None else f"{mask!r}, a token of text,"
+            raise CheckpointError(
+                f"config.json: mask_token_id is {info.mask_id}, which is {what} in the tokenizer; "
+                "copy config.json and the tokenizer from one checkpoint"
+            )
 
     @property
     def stop_ids(self) -> tuple[int, ...]:

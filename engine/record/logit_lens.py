@@ -13,6 +13,7 @@ from engine.core.events import NOT_COMPUTED, PROBABILITY_SCALE, LogitLens
 from engine.core.rows import ALL, Rows
 from engine.models.base import ModelAdapter
 from engine.models.ops import upcast
+from engine.unmask.proposals import exclude_non_text
 
 MAX_LOGITS = 1 << 24  # logits held at a time: 64 MB in float32, 132 rows of 126,464 tokens
 
@@ -70,7 +71,7 @@ def _read(adapter: ModelAdapter, h: Tensor, known: Tensor, token: Tensor) -> tup
     parts = []
     for rows, tokens in zip(h.split(size), token.split(size), strict=True):
         z = upcast(adapter.logits(rows[None])[0])
-        z[:, adapter.info.mask_id] = -torch.inf
+        exclude_non_text(z, adapter.info)
         top, ids = z.max(-1)
         total = z.logsumexp(-1)
         given = z.gather(1, tokens[:, None].long())[:, 0]

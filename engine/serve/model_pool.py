@@ -61,7 +61,7 @@ class ModelPool:
         self._resolver = ModelResolver(folders, hub, public)
         self.guiders = GuiderPool(hub, public)
         self._loaded: OrderedDict[Key, LoadedModel] = OrderedDict()
-        self._tokenizers: dict[Path, Tokenizer] = {}
+        self._tokenizers: dict[tuple[Path, str], Tokenizer] = {}
 
     def describe(self) -> list[dict[str, Any]]:
         """The models that may be chosen, as plain data.
@@ -87,7 +87,7 @@ class ModelPool:
         folder = self._resolver.find(name)
         if folder is None:
             raise ValueError(f"model: {name} is not on this machine yet; run it to fetch it")
-        return self._tokenizer_of(folder)
+        return self._tokenizer_of(name, folder)
 
     def prompt(self, spec: RunSpec) -> list[int] | None:
         """The ids of a spec's prompt; None if its model is not on disk.
@@ -141,7 +141,7 @@ class ModelPool:
             return
 
         def check(model: Path, guider: Path | None = None) -> None:
-            info, tokenizer = read_model_info(model), self._tokenizer_of(model)
+            info, tokenizer = read_model_info(model), self._tokenizer_of(spec.model, model)
             prompt = checked_prompt(spec, tokenizer, info)
             check_model(spec, info)
             check_context(len(prompt), spec, info)
@@ -207,10 +207,19 @@ class ModelPool:
         yield from self.guiders.load(spec)
         return self._loaded[key]
 
-    def _tokenizer_of(self, folder: Path) -> Tokenizer:
-        if folder not in self._tokenizers:
-            self._tokenizers[folder] = Tokenizer(folder)
-        return self._tokenizers[folder]
+    def _tokenizer_of(self, name: str, folder: Path) -> Tokenizer:
+        """The tokenizer of a model in a folder, with the chat template of its card or family.
+
+        Raises CheckpointError if it does not go with the model's config.
+        """
+        known = REGISTERED.get(name)
+        key = folder, known.template if known else ""
+        if key not in self._tokenizers:
+            template = key[1] or folder_adapter_class(folder).template
+            tokenizer = Tokenizer(folder, template)
+            tokenizer.check(read_model_info(folder))
+            self._tokenizers[key] = tokenizer
+        return self._tokenizers[key]
 
     def _evictable(self, kept: Collection[Key]) -> list[Key]:
         """Loaded models that may be evicted, the one used longest ago first."""

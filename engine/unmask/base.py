@@ -168,6 +168,10 @@ class Unmasker(DecodingRule, ABC):
         positions[:, block] = masked[:, block]
         return positions
 
+    def logit_offsets(self, view: StepView) -> Mapping[int, float]:
+        """Numbers added to the logits of single tokens in this step, by id, before all else."""
+        return {}
+
     def restrict_logits(self, logits: Tensor) -> None:
         """Set logits [B, n, V] of tokens that must not be proposed to -inf, in place."""
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from engine.config.knobs import Scalar
 from engine.core.device import HostCopy, upload
+from engine.models.base import ModelInfo
 from engine.models.ops import upcast
 from engine.unmask.base import Candidates, Shaping
 
@@ -28,6 +29,7 @@ def propose(
     noise: Sequence[torch.Generator],
     shaping: Shaping | None = None,
     real_host: np.ndarray | None = None,
+    double: bool = False,
 ) -> Candidates:
     """Propose a token at each row of logits [B, n, V]; `real` [B, n] bool excludes padding rows.
 
@@ -36,9 +38,10 @@ def propose(
     With a `shaping`, the token is drawn from the shaped distribution and measured on it (Dream,
     generation_utils.py). `noise` is the generator of each sequence. `real_host` is `real` on the
     host; if it is None and noise is drawn, `real` is copied from the device. The score `random`
-    gives the confidence, since the order comes from `Unmasker.planned_order`.
+    gives the confidence, since the order comes from `Unmasker.planned_order`. `double`: all
+    probabilities are computed in float64, otherwise at least in float32.
     """
-    z = upcast(logits)
+    z = logits.double() if double else upcast(logits)
     if shaping is not None:
         z, temperature = shape_logits(z, shaping, temperature), float(temperature > 0)
     if temperature == 0:
@@ -53,6 +56,13 @@ def propose(
         u = _uniform(real, 1, noise, real_host)[..., 0]
         values = values.double() / shaping.alg_temp + _gumbel(u)
     return Candidates(ids, confidence, values.masked_fill(~real, -torch.inf))
+
+
+def exclude_non_text(logits: Tensor, info: ModelInfo) -> None:
+    """Set logits [..., V] of the mask and, if the model is `text_only`, of non-text to -inf."""
+    logits.select(-1, info.mask_id).fill_(-torch.inf)
+    if info.text_only and info.text_size:
+        logits[..., info.text_size :].fill_(-torch.inf)
 
 
 def shape_logits(z: Tensor, shaping: Shaping, temperature: float) -> Tensor:

@@ -17,6 +17,7 @@ from tests.conformance import (
     forwards,
     guided,
     guider_calls,
+    mmada,
     samplers,
 )
 from tests.conformance.cases import Case, UnknownCaseError
@@ -79,15 +80,22 @@ BLOCKS = Kind(
 FORWARDS = {  # the tolerances of single forwards, by method
     "sdar_forward": (1e-2, 1e-4), "fdv2_forward": (1e-2, 1e-4),
 }  # fmt: skip
+MMADA = Kind(
+    mmada.setup, mmada.setup, ObservedRecorder, mmada.differences, samplers.tolerance, mmada.ARRAYS
+)
 KINDS = {
     **dict.fromkeys(block_models.SETTINGS, BLOCKS),
     **dict.fromkeys(samplers.SETTINGS, SAMPLER),
     **dict.fromkeys(flashdlm.SETTINGS, FREE),
     "flashdlm_guided": GUIDED,
     "lladamoe_decode": EXPERTS,
+    "mmada_decode": MMADA,
 }
-# Single forwards of models with experts, whose routers are compared too.
-ROUTED = {"lladamoe_forward": experts.compare_forward}
+# Single forwards that their family compares: routers too, or image ids too.
+OWN_FORWARDS = {
+    "lladamoe_forward": (experts.compare_forward, experts.ARRAYS),
+    "mmada_forward": (mmada.compare_forward, mmada.ARRAYS),
+}
 
 
 @dataclass(frozen=True)
@@ -126,8 +134,8 @@ def compare(case: Case, capturer_of: CapturerOf = make_capturer) -> Outcome:
     """
     if case.method in FORWARDS:
         return _compare_forward(case, *FORWARDS[case.method])
-    if case.method in ROUTED:
-        return _routed_outcome(case)
+    if case.method in OWN_FORWARDS:
+        return _own_forward(case)
     if case.method not in KINDS:
         raise UnknownCaseError(f"method {case.method} is unknown")
     kind = KINDS[case.method]
@@ -155,9 +163,10 @@ def compare(case: Case, capturer_of: CapturerOf = make_capturer) -> Outcome:
     )  # fmt: skip
 
 
-def _routed_outcome(case: Case) -> Outcome:
-    wrong, observed, shipped = ROUTED[case.method](case)
-    rows, unread = len(case.arrays["logit_pos"]), sorted(set(case.arrays) - experts.ARRAYS)
+def _own_forward(case: Case) -> Outcome:
+    compare_forward, arrays = OWN_FORWARDS[case.method]
+    wrong, observed, shipped = compare_forward(case)
+    rows, unread = len(case.arrays["logit_pos"]), sorted(set(case.arrays) - arrays)
     return Outcome(wrong, observed, shipped, rows, 1, 1, unread)
 
 

@@ -3,6 +3,9 @@
 import json
 from pathlib import Path
 
+import numpy as np
+
+from engine.core.events import StepEvent
 from tests.support.micro import write_checkpoint
 
 EOS, TURN_END, PAD = 1, 5, 756  # <|endoftext|>, <|im_end|>, <|dlm_pad|> behind the vocabulary
@@ -29,6 +32,12 @@ def change_tokenizer(folder: Path, change) -> None:
     config = json.loads(path.read_text())
     change(config)
     path.write_text(json.dumps(config))
+
+
+def filled_ids(events) -> set[int]:
+    """The tokens with which a run filled positions after the end of its text."""
+    steps = [e for e in events if isinstance(e, StepEvent)]
+    return set(np.concatenate([e.ids[np.isnan(e.confidence)] for e in steps]).tolist())
 
 
 def write_diffucoder(folder: Path, **changes) -> Path:

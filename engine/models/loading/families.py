@@ -16,6 +16,7 @@ from engine.models.llada_moe import LladaMoeAdapter
 from engine.models.loading.checkpoint import CheckpointError, read_json
 from engine.models.loading.config import read_config
 from engine.models.loading.pretrained import PretrainedAdapter
+from engine.models.mmada import MmadaAdapter
 from engine.models.sdar import SdarAdapter
 
 
@@ -40,6 +41,7 @@ FAMILIES = (
     Family("LlavaLLaDAModelLM", ("llava_llada", "llada"), "mm_vision_tower", LladaAdapter),
     Family("LLaDAMoEModelLM", ("llada",), "num_experts", LladaMoeAdapter),
     Family("LLaDA2MoeModelLM", ("llada2_moe",), "num_experts", Llada2Adapter),
+    Family("MMadaModelLM", ("mmada",), "llm_vocab_size", MmadaAdapter),
     Family("DreamModel", ("Dream",), "hidden_size", DreamAdapter),
     Family("SDARForCausalLM", ("sdar",), "hidden_size", SdarAdapter),
     Family("Fast_dLLM_QwenForCausalLM", ("Fast_dLLM_Qwen",), "hidden_size", FastDllmV2Adapter),

@@ -25,9 +25,14 @@ from engine.models.loading.placement import (
 
 
 class PretrainedAdapter(ModelAdapter):
-    """The adapter of a family of checkpoints; `layouts` are the sets of tensor names it accepts."""
+    """The adapter of a family of checkpoints.
+
+    `layouts` are the sets of tensor names it accepts. `template` is the family's chat template, if
+    it is not the tokenizer's.
+    """
 
     layouts: ClassVar[tuple[Layout, ...]]
+    template: ClassVar[str] = ""
 
     @classmethod
     def read_info(cls, config: Mapping[str, Any], stop_ids: tuple[int, ...] = ()) -> ModelInfo:

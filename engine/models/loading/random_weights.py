@@ -16,26 +16,29 @@ from engine.models.loading.registry import (
     FAST_DLLM_V2_7B,
     LLADA_8B,
     LLADA_MOE_7B,
+    MMADA_8B,
     SDAR_8B,
 )
 
 STD = 0.02
 PUBLISHED = {
-    "llada": LLADA_8B, "dream": DREAM_7B, "llada_moe": LLADA_MOE_7B, "sdar": SDAR_8B,
-    "fast_dllm_v2": FAST_DLLM_V2_7B,
+    "llada": LLADA_8B, "mmada": MMADA_8B, "dream": DREAM_7B, "llada_moe": LLADA_MOE_7B,
+    "sdar": SDAR_8B, "fast_dllm_v2": FAST_DLLM_V2_7B,
 }  # fmt: skip
 MINIMUM = {"vocab": 768}  # DARE is calibrated with the embedded models' tokenizer
 _NAME = re.compile(rf"({'|'.join(PUBLISHED)})(?::(.*))?")
 _VOCAB = ("vocab_size", "embedding_size")
+_LLADA_SIZES: Mapping[str, tuple[str, ...]] = {
+    "layers": ("n_layers",), "d": ("d_model",), "heads": ("n_heads",), "kv": ("n_kv_heads",),
+    "ffn": ("mlp_hidden_size",), "vocab": _VOCAB,
+}  # fmt: skip
 _QWEN = {
     "layers": ("num_hidden_layers",), "d": ("hidden_size",), "heads": ("num_attention_heads",),
     "kv": ("num_key_value_heads",), "ffn": ("intermediate_size",), "vocab": _VOCAB[:1],
 }  # fmt: skip
 SIZE_FIELDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "llada": {
-        "layers": ("n_layers",), "d": ("d_model",), "heads": ("n_heads",), "kv": ("n_kv_heads",),
-        "ffn": ("mlp_hidden_size",), "vocab": _VOCAB,
-    },
+    "llada": _LLADA_SIZES,
+    "mmada": {**_LLADA_SIZES, "vocab": (*_VOCAB, "new_vocab_size", "llm_vocab_size")},
     "dream": _QWEN,
     "sdar": {**_QWEN, "head": ("head_dim",), "block": ("block_size",)},
     "fast_dllm_v2": {**_QWEN, "block": ("bd_size",)},
@@ -79,6 +82,8 @@ def random_model_config(name: str) -> dict[str, Any]:
     if "vocab" in sizes:
         ends = dict.fromkeys(("eos_token_id", "pad_token_id"), sizes["vocab"] - 2)
         config |= ends | {"mask_token_id": sizes["vocab"] - 1}
+        if "codebook_size" in config:
+            config["codebook_size"] = 0
     return config
 
 

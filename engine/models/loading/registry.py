@@ -8,7 +8,12 @@ from types import MappingProxyType
 from typing import Any
 
 from engine.config.presets import (
+    DIFFUCODER_BASE,
+    DIFFUCODER_CPGRPO,
+    DIFFUCODER_INSTRUCT,
     DREAM_BASE,
+    DREAM_CODER_BASE,
+    DREAM_CODER_INSTRUCT,
     DREAM_INSTRUCT,
     FAST_DLLM_V2,
     LLADA_1_5,
@@ -16,6 +21,7 @@ from engine.config.presets import (
     LLADA_INSTRUCT,
     LLADA_MOE_BASE,
     LLADA_MOE_INSTRUCT,
+    MMADA,
     SDAR,
     TINY_DREAM,
     TINY_LLADA,
@@ -30,6 +36,11 @@ LLADA_8B: Mapping[str, Any] = MappingProxyType({
     "alibi": False, "include_bias": False, "include_qkv_bias": False, "input_emb_norm": False,
     "attention_layer_norm": False, "weight_tying": False, "scale_logits": False,
     "mask_token_id": 126336, "eos_token_id": 126081, "pad_token_id": 126081,
+})  # fmt: skip
+MMADA_8B: Mapping[str, Any] = MappingProxyType({
+    **LLADA_8B, "model_type": "mmada", "vocab_size": 134656, "embedding_size": 134656,
+    "new_vocab_size": 134656, "llm_vocab_size": 126464, "codebook_size": 8192,
+    "num_new_special_tokens": 0,
 })  # fmt: skip
 DREAM_7B: Mapping[str, Any] = MappingProxyType({
     "model_type": "Dream", "hidden_size": 3584, "num_hidden_layers": 28,
@@ -90,6 +101,15 @@ FAST_DLLM_V2_1_5B: Mapping[str, Any] = MappingProxyType({
     **FAST_DLLM_V2_7B, "hidden_size": 1536, "num_attention_heads": 12, "num_key_value_heads": 2,
     "intermediate_size": 8960, "vocab_size": 151936, "tie_word_embeddings": True,
 })  # fmt: skip
+# Of DiffuCoder's examples: a line break stands between the user's text and the end of the turn.
+DIFFUCODER_TEMPLATE = (
+    "{% if messages[0].role != 'system' %}"
+    "{{ '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n' }}{% endif %}"
+    "{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' }}"
+    "{% if message.role == 'user' %}{{ message.content | trim + '\n' }}"
+    "{% else %}{{ message.content }}{% endif %}{{ '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
 
 
 @dataclass(frozen=True)
@@ -98,6 +118,7 @@ class ModelCard:
 
     `config` holds the network's fields of the published `config.json`, which give sizes, context
     and memory before a download. It is empty for the embedded models under `assets/models`.
+    `template` is the chat template of the authors' examples, if it is not the tokenizer's.
     """
 
     name: str
@@ -105,6 +126,7 @@ class ModelCard:
     licence: str
     presets: tuple[Preset, ...]
     config: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    template: str = ""
 
     @property
     def embedded(self) -> bool:
@@ -122,12 +144,34 @@ REGISTERED: Mapping[str, ModelCard] = MappingProxyType({
         ),
         ModelCard("GSAI-ML/LLaDA-1.5", "LLaDA 1.5", "MIT", LLADA_1_5, LLADA_8B),
         ModelCard("GSAI-ML/LLaDA-8B-Base", "LLaDA 8B Base", "MIT", LLADA_BASE, LLADA_8B),
+        ModelCard("Gen-Verse/MMaDA-8B-MixCoT", "MMaDA 8B MixCoT", "MIT", MMADA, MMADA_8B),
+        ModelCard("Gen-Verse/MMaDA-8B-Base", "MMaDA 8B Base", "MIT", MMADA, MMADA_8B),
         ModelCard(
             "Dream-org/Dream-v0-Instruct-7B", "Dream 7B Instruct", "Apache-2.0", DREAM_INSTRUCT,
             DREAM_7B,
         ),
         ModelCard(
             "Dream-org/Dream-v0-Base-7B", "Dream 7B Base", "Apache-2.0", DREAM_BASE, DREAM_7B
+        ),
+        ModelCard(
+            "Dream-org/Dream-Coder-v0-Instruct-7B", "Dream-Coder 7B Instruct", "Apache-2.0",
+            DREAM_CODER_INSTRUCT, DREAM_7B,
+        ),
+        ModelCard(
+            "Dream-org/Dream-Coder-v0-Base-7B", "Dream-Coder 7B Base", "Apache-2.0",
+            DREAM_CODER_BASE, DREAM_7B,
+        ),
+        ModelCard(
+            "apple/DiffuCoder-7B-cpGRPO", "DiffuCoder 7B cpGRPO", "apple-amlr", DIFFUCODER_CPGRPO,
+            DREAM_7B, DIFFUCODER_TEMPLATE,
+        ),
+        ModelCard(
+            "apple/DiffuCoder-7B-Instruct", "DiffuCoder 7B Instruct", "apple-amlr",
+            DIFFUCODER_INSTRUCT, DREAM_7B, DIFFUCODER_TEMPLATE,
+        ),
+        ModelCard(
+            "apple/DiffuCoder-7B-Base", "DiffuCoder 7B Base", "apple-amlr", DIFFUCODER_BASE,
+            DREAM_7B,
         ),
         ModelCard(
             "inclusionAI/LLaDA-MoE-7B-A1B-Instruct", "LLaDA-MoE 7B-A1B Instruct", "Apache-2.0",

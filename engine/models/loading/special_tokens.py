@@ -50,6 +50,11 @@ def end_token_id(folder: Path) -> int:
     return found[0][2]
 
 
+def is_added_token(folder: Path, name: str) -> bool:
+    """Whether the tokenizer's files have an added token of this name."""
+    return bool(_named(folder, (name,)))
+
+
 def _named(folder: Path, names: Collection[str]) -> list[tuple[str, str, int]]:
     """File, name and id of the added tokens with one of `names`."""
     for files in (SMALL_FILES, (LARGE_FILE,)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -65,7 +66,14 @@ class Dream(Quota):
         1e-6,
         0.5,
         label="Final time (eps)",
-        help="Released schedule only: where the time t ends.",
+        help="Where the time t ends, for the released schedule and the padding penalty.",
+    )
+    padding_penalty: float = knob(
+        0.0,
+        0.0,
+        10.0,
+        label="Padding penalty",
+        help="Dream-Coder's: lowers the padding token's logit, most in the first step; 0: off.",
     )
 
     def __post_init__(self) -> None:
@@ -94,6 +102,22 @@ class Dream(Quota):
         if self._uses_dream_schedule:
             eps = self.eps if self.schedule == "released" else 0.0
             self.block_schedule = DreamSchedule(steps_per_block, progress or {}, eps)
+
+    def logit_offsets(self, view: StepView) -> Mapping[int, float]:
+        """The padding token's penalty p log(1 - t + eps), t falling from 1 over the whole answer.
+
+        Dream-Coder (arXiv 2509.01142): -6.9 p in the first step at eps 0.001, about 0 in the last.
+        With several blocks, t counts the steps of all of them.
+        """
+        if not self.padding_penalty:
+            return {}
+        schedule, run = self.block_schedule, view.run
+        assert schedule is not None, "Dream has a schedule"
+        step = view.block_index * schedule.steps
+        step += schedule.step_number(view.block, view.block_step)
+        elapsed = step / (schedule.steps * (run.gen_length // run.block_length))
+        offset = self.padding_penalty * math.log((1 - self.eps) * elapsed + self.eps)
+        return {run.info.fill_id: offset}
 
     def planned_order(
         self,

@@ -17,6 +17,7 @@ from engine.models.loading.registry import (
     DREAM_7B,
     FAST_DLLM_V2_7B,
     LLADA_8B,
+    MMADA_8B,
     SDAR_4B,
     SDAR_8B,
 )
@@ -52,6 +53,9 @@ DREAM_NAMES = {
 } | {
     f"model.layers.{i}.{leaf}": shape for i in range(28) for leaf, shape in DREAM_LAYER.items()
 }  # fmt: skip
+MMADA_NAMES = LLADA_NAMES | {
+    f"model.transformer.{name}.weight": (134656, 4096) for name in ("wte", "ff_out")
+}
 
 
 def sdar_names(d, ffn):
@@ -73,8 +77,9 @@ PUBLISHED = [
     (SDAR_8B, sdar_names(4096, 12288), 399, 16_381_470_720 // 2),
     (SDAR_4B, sdar_names(2560, 9728), 399, 8_822_848_512 // 2),
     (FAST_DLLM_V2_7B, DREAM_NAMES, 339, 15_231_233_024 // 2),
+    (MMADA_8B, MMADA_NAMES, 291, 8_082_690_048),
 ]
-NAMES = ["llada", "dream", "sdar-8b", "sdar-4b", "fast-dllm-v2"]
+NAMES = ["llada", "dream", "sdar-8b", "sdar-4b", "fast-dllm-v2", "mmada"]
 
 
 @pytest.mark.parametrize(("config", "names", "count", "size"), PUBLISHED, ids=NAMES)

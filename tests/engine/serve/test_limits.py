@@ -93,6 +93,7 @@ def test_all_but_the_longest_presets_are_within_the_limits():
         ("GSAI-ML/LLaDA-1.5", "math", "gen_length"),
         ("GSAI-ML/LLaDA-8B-Instruct", "flashdlm", "gen_length"),
         ("Dream-org/Dream-v0-Instruct-7B", "flashdlm", "gen_length"),
+        ("Dream-org/Dream-Coder-v0-Instruct-7B", "demo", "gen_length"),
     }
 
 

@@ -14,16 +14,20 @@ from engine.models.dream import DreamAdapter
 from engine.models.llada import LladaAdapter
 from engine.models.loading import memory_estimate
 from engine.models.loading.memory_estimate import InsufficientMemoryError, check_fits, fits
-from engine.models.loading.registry import DREAM_7B, LLADA_8B
+from engine.models.loading.registry import DREAM_7B, LLADA_8B, MMADA_8B
+from engine.models.mmada import MmadaAdapter
 from tests.support.micro import make_info, make_model, make_spec, run
 
 F32, BF16, F64 = torch.float32, torch.bfloat16, torch.float64
 LLADA, DREAM = LladaAdapter.read_info(LLADA_8B), DreamAdapter.read_info(DREAM_7B)
+MMADA = MmadaAdapter.read_info(MMADA_8B)
 GB = 10**9
 
 
 @pytest.mark.parametrize(
-    ("info", "count"), [(LLADA, 8_015_581_184), (DREAM, 7_615_616_512)], ids=["llada", "dream"]
+    ("info", "count"),
+    [(LLADA, 8_015_581_184), (DREAM, 7_615_616_512), (MMADA, 8_082_690_048)],
+    ids=["llada", "dream", "mmada"],
 )
 def test_weights_of_the_published_models(info, count):
     assert memory_estimate.parameters(info) == count

@@ -11,16 +11,18 @@ from engine.models.loading.random_weights import (
     random_model_config,
     random_prompt,
 )
-from engine.models.loading.registry import DREAM_7B, LLADA_8B, LLADA_MOE_7B
+from engine.models.loading.registry import DREAM_7B, LLADA_8B, LLADA_MOE_7B, MMADA_8B
 
 SMALL = {
     "llada": "llada:layers=3,d=32,heads=4,ffn=48,vocab=900",
     "dream": "dream:layers=3,d=32,heads=4,kv=2,ffn=48,vocab=900",
+    "mmada": "mmada:layers=3,d=32,heads=4,ffn=48,vocab=900",
 }
 
 
 @pytest.mark.parametrize(
-    ("name", "published"), [("llada", LLADA_8B), ("dream", DREAM_7B), ("llada_moe", LLADA_MOE_7B)]
+    ("name", "published"),
+    [("llada", LLADA_8B), ("dream", DREAM_7B), ("llada_moe", LLADA_MOE_7B), ("mmada", MMADA_8B)],
 )
 def test_missing_sizes_are_those_of_the_published_model(name, published):
     assert is_random_model(name)
@@ -34,7 +36,7 @@ def test_every_size_is_read(kind):
     config = random_model_config(SMALL[kind])
     info = adapter_class(config).read_info(config)
     assert (info.layers, info.d_model, info.n_heads, info.ffn) == (3, 32, 4, 48)
-    assert info.n_kv_heads == {"llada": 4, "dream": 2}[kind]
+    assert info.n_kv_heads == {"llada": 4, "dream": 2, "mmada": 4}[kind]
     assert (info.vocab_size, info.mask_id, info.eos_id, info.pad_id) == (900, 899, 898, 898)
     prompt = random_prompt(info, 50)
     assert len(prompt) == 50

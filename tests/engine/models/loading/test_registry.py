@@ -19,6 +19,13 @@ SIZES = {  # parameters, context, mask, tokens that end a text, shift
     "GSAI-ML/LLaDA-8B-Base": (8_015_581_184, 4096, 126336, 126081, 0),
     "GSAI-ML/LLaDA-8B-Instruct": (8_015_581_184, 4096, 126336, 126081, 0),
     "GSAI-ML/LLaDA-1.5": (8_015_581_184, 4096, 126336, 126081, 0),
+    "Gen-Verse/MMaDA-8B-MixCoT": (8_082_690_048, 4096, 126336, 126081, 0),
+    "Gen-Verse/MMaDA-8B-Base": (8_082_690_048, 4096, 126336, 126081, 0),
+    "Dream-org/Dream-Coder-v0-Instruct-7B": (7_615_616_512, 2048, 151666, 151643, 1),
+    "Dream-org/Dream-Coder-v0-Base-7B": (7_615_616_512, 2048, 151666, 151643, 1),
+    "apple/DiffuCoder-7B-cpGRPO": (7_615_616_512, 2048, 151666, 151643, 1),
+    "apple/DiffuCoder-7B-Instruct": (7_615_616_512, 2048, 151666, 151643, 1),
+    "apple/DiffuCoder-7B-Base": (7_615_616_512, 2048, 151666, 151643, 1),
     "inclusionAI/LLaDA-MoE-7B-A1B-Base": (7_356_880_896, 8192, 156895, 156892, 0),
     "inclusionAI/LLaDA-MoE-7B-A1B-Instruct": (7_356_880_896, 8192, 156895, 156892, 0),
     "Dream-org/Dream-v0-Base-7B": (7_615_616_512, 2048, 151666, 151643, 1),
@@ -31,6 +38,7 @@ SIZES = {  # parameters, context, mask, tokens that end a text, shift
 }
 LICENCES = {
     "GSAI-ML": "MIT", "Dream-org": "Apache-2.0", "inclusionAI": "Apache-2.0", "JetLM": "MIT",
+    "apple": "apple-amlr", "Gen-Verse": "MIT",
     "Efficient-Large-Model": "Apache-2.0",
 }  # fmt: skip
 
@@ -102,6 +110,31 @@ def test_presets_hold_the_settings_of_papers_and_demos():
     assert (free["freecache.block"], free["block_length"], free["gen_length"]) == (256, 64, 256)
     guided = fields("GSAI-ML/LLaDA-8B-Instruct", "flashdlm")
     assert (guided["freecache.block"], guided["gen_length"]) == (256, 1024)
+
+
+def test_presets_of_code_models_hold_the_settings_of_their_authors():
+    shape = ("gen_length", "block_length", "steps", "temperature", "dream.top_p")
+    coder = "Dream-org/Dream-Coder-v0-Instruct-7B"
+    example, penalty = (fields(coder, name) for name in ("demo", "penalty"))
+    assert [example[name] for name in shape] == [768, 768, 768, 0.1, 0.95]
+    assert "dream.padding_penalty" not in example
+    assert [penalty[name] for name in shape] == [512, 512, 512, 0.1, 1.0]
+    assert penalty["dream.padding_penalty"] == 3.0
+    heat = {"Base": 0.2, "Instruct": 0.3, "cpGRPO": 0.3}
+    for name, temperature in heat.items():
+        found = fields(f"apple/DiffuCoder-7B-{name}", "demo")
+        assert [found[name] for name in shape] == [256, 256, 256, temperature, 0.95]
+    assert fields("apple/DiffuCoder-7B-cpGRPO", "example")["temperature"] == 0.4
+
+
+def test_presets_of_mmada_hold_the_settings_of_its_scripts():
+    shape = ("gen_length", "block_length", "steps", "temperature", "cfg_scale")
+    for model in ("Gen-Verse/MMaDA-8B-Base", "Gen-Verse/MMaDA-8B-MixCoT"):
+        example, app = (fields(model, name) for name in ("demo", "app"))
+        assert [example.get(name, 0.0) for name in shape] == [128, 128, 128, 1.0, 0.0]
+        assert [app.get(name, 0.0) for name in shape] == [512, 128, 256, 1.0, 0.0]
+        assert example["chat"]
+        assert example["unmasker"] == "quota"
 
 
 def test_presets_of_spa_cache_have_the_least_ratios_of_the_released_scripts():

@@ -2,12 +2,11 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
 
 from engine.config.spec import RunSpec
-from engine.core.events import RunFinished, RunStarted, StepEvent
+from engine.core.events import RunFinished, RunStarted
 from engine.generate.end_of_text import text_length
 from engine.models.loading.checkpoint import Checkpoint, CheckpointError
 from engine.models.loading.families import folder_adapter_class, read_model_info
@@ -20,9 +19,10 @@ from tests.support.code_models import (
     TURN_END,
     add_token,
     change_tokenizer,
+    filled_ids,
     write_diffucoder,
 )
-from tests.support.micro import configure
+from tests.support.micro import configure, write_checkpoint
 
 SPEC = {"model": "m", "prompt": "Hello", "chat": False, "gen_length": 8, "block_length": 8,
         "steps": 8}  # fmt: skip
@@ -133,12 +133,6 @@ def test_a_pad_token_with_another_use_ends_no_text(tmp_path, pad):
     assert (info.stop_ids, info.fill_id) == ((EOS, TURN_END), EOS)
 
 
-def filled(events):
-    """The tokens with which a run filled positions."""
-    steps = [e for e in events if isinstance(e, StepEvent)]
-    return set(np.concatenate([e.ids[np.isnan(e.confidence)] for e in steps]).tolist())
-
-
 def ended_run(folder, end):
     """Events of a run whose answer is ended by the fixed token `end` at its third place."""
     spec = RunSpec(**SPEC, unmasker="dream", fixed=((2, end),), eos="fill_eager")
@@ -152,13 +146,13 @@ def test_a_run_fills_after_each_end_with_the_padding_token(tmp_path, end):
     finished = next(e for e in events if isinstance(e, RunFinished))
     assert text_length(finished.canvas[0, -8:], tuple(started.model["stop_ids"])) <= 2
     assert started.model["fill_id"] == PAD
-    assert filled(events) == {PAD}
+    assert filled_ids(events) == {PAD}
 
 
 def test_the_end_of_text_of_the_config_would_fill_with_another_token(tmp_path):
     folder = write_diffucoder(tmp_path / "coder")
     change_tokenizer(folder, lambda config: config.update(pad_token="<|endoftext|>"))
-    assert filled(ended_run(folder, TURN_END)) == {EOS}
+    assert filled_ids(ended_run(folder, TURN_END)) == {EOS}
 
 
 def test_suppressing_the_end_suppresses_both_ends_that_fill(tmp_path):
@@ -180,3 +174,41 @@ def test_suppressing_the_end_suppresses_both_ends_that_fill(tmp_path):
         model.adapter.head.weight[EOS] = model.adapter.head.weight[row] * 1.4
     assert PAD in answer()
     assert not {PAD, EOS} & answer(eos_suppress="logits")
+
+
+def message_of(folder):
+    """Why a plan of a checkpoint is refused; the run is refused for the same reason."""
+    texts = []
+    for use in (Session.plan, lambda *given: list(Session.run(*given))):
+        with pytest.raises(CheckpointError) as caught:
+            use(Session({"m": folder}), RunSpec(**SPEC))
+        texts.append(str(caught.value))
+    assert texts[0] == texts[1]
+    return texts[0]
+
+
+def test_a_mask_that_the_tokenizer_lacks_is_an_error(folder):
+    configure(folder, mask_token_id=760)
+    assert message_of(folder) == (
+        "config.json: mask_token_id is 760, which is no token in the tokenizer; copy config.json "
+        "and the tokenizer from one checkpoint"
+    )
+    configure(folder, mask_token_id=300)
+    assert "mask_token_id is 300, which is '" in message_of(folder)
+    assert "a token of text" in message_of(folder)
+
+
+def test_a_tokenizer_with_more_ids_than_the_model_is_an_error(tmp_path):
+    small = write_checkpoint(tmp_path / "small", vocab_size=700, embedding_size=700)
+    assert message_of(small).startswith(
+        "config.json: vocab_size is 700, but the tokenizer has ids up to 755; copy config.json"
+    )
+
+
+@pytest.mark.parametrize("field", ["pad_token", "eos_token"])
+@pytest.mark.parametrize("name", ["<|missing|>", "\u0120has"])
+def test_an_end_that_is_no_added_token_is_an_error(tmp_path, field, name):
+    """The library would add a missing token behind the vocabulary, where the model has no text."""
+    folder = write_diffucoder(tmp_path / "coder")
+    change_tokenizer(folder, lambda config: config.update({field: name}))
+    assert message_of(folder).startswith(f"tokenizer_config.json: {field} is {name!r}, which is no")
