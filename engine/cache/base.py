@@ -25,10 +25,10 @@ Kinds = tuple[str, str, str]  # of the prompt, the block and the rest of the ans
 
 @dataclass(frozen=True)
 class RunInfo:
-    """The shape of a run; T = prompt_length + gen_length.
+    """The shape of a run; T = prompt_length + gen_length + suffix_length.
 
     `guided`: the run uses classifier-free guidance. `padding`: number of padding rows at the start
-    of each sequence, empty if no sequence has any.
+    of each sequence, empty if no sequence has any. The suffix is given text after the answer.
     """
 
     info: ModelInfo
@@ -38,11 +38,12 @@ class RunInfo:
     block_length: int
     guided: bool = False
     padding: tuple[int, ...] = ()
+    suffix_length: int = 0
 
     @property
     def length(self) -> int:
         """Positions of the canvas."""
-        return self.prompt_length + self.gen_length
+        return self.prompt_length + self.gen_length + self.suffix_length
 
 
 class DataRows(NamedTuple):

@@ -78,7 +78,8 @@ def recorded_info(trace: Trace) -> ModelInfo:
     known = {field.name for field in dataclasses.fields(ModelInfo)}
     found: dict[str, Any] = {k: v for k, v in trace.meta["model"].items() if k in known}
     try:
-        info = ModelInfo(**found | {"stop_ids": tuple(found["stop_ids"])})
+        lists = {"stop_ids": tuple(found["stop_ids"]), "suppressed_ids": ()}
+        info = ModelInfo(**found | lists)
     except (KeyError, TypeError) as error:
         raise ValueError(f"recorded: the model's sizes are not in the trace ({error})") from None
     sizes = (info.layers, info.d_model, info.n_heads, info.n_kv_heads, info.ffn, info.vocab_size)

@@ -53,9 +53,8 @@ def branch_point(
         )
     _check_parent(spec, parent, start)
     canvas = parent.canvas_at(start.step)
-    width = len(canvas) - spec.gen_length
     _check_canvas(spec, parent, canvas, prompt)
-    answer = canvas[width:].astype(np.int64)
+    answer = canvas[_answer(spec, parent)].astype(np.int64)
     model = parent.meta["model"]
     size, mask_id = model.get("vocab_size", 0), model.get("mask_id")
     answer[answer == mask_id] = REMASK
@@ -79,7 +78,7 @@ def branch_job(job: Job, point: BranchPoint) -> Job:
     assert len(job.canvas) == 1, "a branch is one sequence"
     answer = torch.from_numpy(point.answer)
     known = torch.zeros(job.canvas.shape, dtype=torch.bool)
-    known[0, width:] = answer != REMASK
+    known[0, width : width + len(answer)] = answer != REMASK
     canvas = job.canvas.clone()
     canvas[known] = answer[answer != REMASK]
     if ((canvas[known] >= info.vocab_size) | (canvas[known] == info.mask_id)).any():
@@ -105,7 +104,10 @@ def _check_parent(spec: RunSpec, parent: Trace, start: BranchStart) -> None:
         raise ValueError(
             f"model: {spec.model!r} is not that of the run to go on from; choose {name!r}"
         )
-    length = int((~parent.arrays()["prompt_mask"]).sum())
+    length = parent.meta["spec"].get("gen_length")
+    held = len(parent.arrays()["canvas"]) - parent.prompt_length
+    if type(length) is not int or length > held:
+        length = held
     if length != spec.gen_length:
         raise ValueError(
             f"gen_length: {spec.gen_length} is not that of the run to go on from; set it to "
@@ -113,17 +115,30 @@ def _check_parent(spec: RunSpec, parent: Trace, start: BranchStart) -> None:
         )
 
 
+def _answer(spec: RunSpec, parent: Trace) -> slice:
+    """The positions of the answer on the parent's canvas."""
+    return slice(parent.prompt_length, parent.prompt_length + spec.gen_length)
+
+
 def _check_canvas(spec: RunSpec, parent: Trace, canvas: np.ndarray, prompt: Sequence[int]) -> None:
-    """Raise ValueError if the parent has another prompt or other given tokens."""
-    arrays, width = parent.arrays(), len(canvas) - spec.gen_length
+    """Raise ValueError if the parent has another prompt, image or suffix, or other given tokens."""
+    arrays, width = parent.arrays(), parent.prompt_length
+    for name in ("images", "suffix"):
+        if (before := parent.meta["spec"].get(name) or None) != (
+            spec.to_dict()[name] or None
+        ):
+            raise ValueError(
+                f"{name}: not that of the run to go on from; set it to {str(before or 'nothing')[:200]}"
+            )
     leading = arrays["prompt_mask"][:width].all()
     if not leading or canvas[:width].tolist() != list(prompt):
         raise ValueError(
             "prompt: it is not that of the run to go on from; a branch keeps the prompt and the "
             "chat template"
         )
-    given = np.flatnonzero(arrays["fixed_mask"][width:])
-    pairs = tuple(zip(given.tolist(), canvas[width:][given].tolist(), strict=True))
+    answer = _answer(spec, parent)
+    given = np.flatnonzero(arrays["fixed_mask"][answer])
+    pairs = tuple(zip(given.tolist(), canvas[answer][given].tolist(), strict=True))
     if pairs != spec.fixed:
         raise ValueError(
             "fixed: the given tokens are not those of the run to go on from; leave them as they "
@@ -169,9 +184,10 @@ def _recorded_progress(spec: RunSpec, parent: Trace, step: int) -> dict[int, Blo
     same = (parent_spec.steps, parent_spec.block_length) == (spec.steps, spec.block_length)
     if rule is None or not rule.scheduled or not same:
         return {}
-    arrays, revealed = parent.arrays(), parent.step_map()[-spec.gen_length :]
-    free = ~arrays["fixed_mask"][-spec.gen_length :]
-    masked = arrays["canvas"][-spec.gen_length :] == parent.meta["model"].get("mask_id")
+    answer = _answer(spec, parent)
+    arrays, revealed = parent.arrays(), parent.step_map()[answer]
+    free = ~arrays["fixed_mask"][answer]
+    masked = arrays["canvas"][answer] == parent.meta["model"].get("mask_id")
     never = free & masked & (revealed < 0)
     found = {}
     for index in range(spec.blocks):

@@ -36,7 +36,9 @@ class Denoiser:
         masked[:, job.prompt_length :] = True
         if job.fixed_mask is not None:
             masked &= ~job.fixed_mask.numpy()
-        self._given = upload(~masked, adapter.device)
+        given = ~masked  # what classifier-free guidance masks; the suffix stays
+        given[:, masked.shape[1] - job.suffix_length :] = False
+        self._given = upload(given, adapter.device)
         if job.known_mask is not None:
             masked &= ~job.known_mask.numpy()
         self._canvas = CanvasState(job.canvas, masked, adapter.device)
@@ -74,8 +76,8 @@ class Denoiser:
         return sum(b.store.nbytes() for b in self.branches) + self.job.unmasker.cached_bytes()
 
     def masks_left(self, block: slice) -> np.ndarray:
-        """Number of masked positions [B] of a block after the last launched step."""
-        on_host: np.ndarray = self.masked[:, block].sum(1)
+        """Masked positions [B] of a block before the stop, if any, after the last launched step."""
+        on_host: np.ndarray = self._canvas.undecided[:, block].sum(1)
         pending = self._pending
         if pending is None or pending.view.block != block:
             return on_host
@@ -94,6 +96,7 @@ class Denoiser:
             and all(branch.policy.speedups.static_rows for branch in self.branches)
             and not job.recorder.reads_tensors
             and job.unmasker.end_of_text_rule(job.spec.eos) == "official"
+            and not job.stops
         )
 
     @torch.inference_mode()
@@ -135,12 +138,15 @@ class Denoiser:
         if self._pending is step:
             self._pending = None
         unmasker = self.job.unmasker
-        return step.finalize(
+        event = step.finalize(
             self._canvas,
             self._clock,
             unmasker.end_of_text_rule(self.job.spec.eos),
             unmasker.may_commit_nothing(step.view),
         )
+        if self.job.stops:
+            self._canvas.stop_at(self._find_stops())
+        return event
 
     def _reset(self) -> None:
         """Set the state of a run before its first step; the policies are started already."""
@@ -156,6 +162,13 @@ class Denoiser:
         job.unmasker.start(self.run, per_block, job.progress)
         job.recorder.start()
 
+    def _find_stops(self) -> np.ndarray:
+        """The first position [B] of a series of `Job.stops` in the answer, T without one."""
+        run = self.run
+        answer = slice(run.prompt_length, run.prompt_length + run.gen_length)
+        found = end_of_text.find_stops(self.ids[:, answer], self.masked[:, answer], self.job.stops)
+        return np.where(found < run.gen_length, run.prompt_length + found, run.length)
+
     def _branch(self, index: int) -> GuidanceBranch:
         job, policy, notes = self.job, self.job.make_policy(), None
         if index == 0:
@@ -167,6 +180,8 @@ class Denoiser:
         )
         if index == 0:
             adapter = job.recorder.wrap_adapter(adapter, store)
+        else:
+            adapter = adapter.with_given_rows(None)
         forwards = CapturedForwards(adapter, store, policy, job.capturer, notes)
         return GuidanceBranch(policy, store, forwards)
 
@@ -190,7 +205,8 @@ class Denoiser:
                 return self._forward(self.branches[1], own, masked_canvas, Recorder(), counter)[1]
 
             z = self._guidance.mix(view, z, unconditional)
-        z.select(-1, self.run.info.mask_id).fill_(-torch.inf)
+        for token in (self.run.info.mask_id, *self.run.info.suppressed_ids):
+            z.select(-1, token).fill_(-torch.inf)
         if self.job.spec.eos_suppress == "logits":
             end_of_text.suppress_logits(z, self.run.info.eos_id)
         self.job.unmasker.restrict_logits(z)
@@ -241,7 +257,7 @@ class Denoiser:
 def denoise(state: Denoiser) -> Iterator[StepEvent]:
     """Decode block by block until no mask is left; closing the iterator stops the run.
 
-    A block ends as soon as it holds no mask. If steps can run ahead, each event is yielded after
+    A block ends as soon as it holds no mask before the stop, if any. If steps can run ahead, each event is yielded after
     the next step is launched, so that the device never waits for the host.
     """
     job = state.job

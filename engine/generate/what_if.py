@@ -294,7 +294,7 @@ def _order(
 def _point(trace: Trace, step: int, spec: RunSpec) -> BranchPoint:
     """The state before a step, as that of a branch with the settings `spec`."""
     canvas = trace.arrays()["canvas"]
-    prompt = canvas[: len(canvas) - spec.gen_length].tolist()
+    prompt = canvas[: trace.prompt_length].tolist()
     start = replace(spec, start=BranchStart(PARENT, step))
     point = branch_point(start, {PARENT: trace}, prompt)
     assert point is not None, "the spec has a start"
@@ -308,9 +308,9 @@ def _progress(point: BranchPoint, view: StepView) -> dict[int, Any]:
 def _view(trace: Trace, step: int, spec: RunSpec, info: ModelInfo, point: BranchPoint) -> StepView:
     """The view of a step, without the candidates. Raises ValueError if its block has no mask."""
     canvas = trace.canvas_at(step).astype(np.int64)[None]
-    width = canvas.shape[1] - spec.gen_length
+    width = trace.prompt_length
     masked = np.zeros(canvas.shape, bool)
-    masked[0, width:] = point.answer == REMASK
+    masked[0, width : width + spec.gen_length] = point.answer == REMASK
     index = int(trace.arrays()["block"][step])
     block = slice(width + index * spec.block_length, width + (index + 1) * spec.block_length)
     left = masked[:, block].sum(1)
@@ -318,7 +318,10 @@ def _view(trace: Trace, step: int, spec: RunSpec, info: ModelInfo, point: Branch
         raise ValueError("trace: the block of this step has no mask; export it again")
     none = np.zeros((1, 0), np.int64)
     return StepView(
-        run=RunInfo(info, 1, width, spec.gen_length, spec.block_length, spec.cfg_scale > 0),
+        run=RunInfo(
+            info, 1, width, spec.gen_length, spec.block_length, spec.cfg_scale > 0,
+            suffix_length=canvas.shape[1] - width - spec.gen_length,
+        ),
         step=step,
         block=block,
         block_index=index,
@@ -345,4 +348,5 @@ def _model_info(trace: Trace) -> ModelInfo:
         raise ValueError("trace: meta.model is incomplete; export it again")
     names = [f.name for f in dataclasses.fields(ModelInfo)]
     told = {name: held.get(name, 0) for name in names}
-    return ModelInfo(**told | {"stop_ids": tuple(stops), "eos_id": end})
+    lists = {"stop_ids": tuple(stops), "suppressed_ids": ()}
+    return ModelInfo(**told | lists | {"eos_id": end})

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from accelerate.utils import align_module_device
 from torch import Tensor, nn
 
-from engine.core.rows import Rows
+from engine.core.rows import ALL, Rows
 from engine.models.attention import attention, attention_with_weights
+from engine.models.given_rows import GivenRows
 from engine.models.linear import FusedLinear, SwiGLU
 from engine.models.ops import RMSNorm, Rotary
+
+
+A = TypeVar("A", bound="ModelAdapter")
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,7 @@ class ModelInfo:
 
     `logit_shift` is 0 if hidden row p predicts token p (LLaDA), 1 if row p - 1 does (Dream).
     `stop_ids` are the ids that end a text; the first one fills the positions after the end.
+    `suppressed_ids` are never proposed.
     """
 
     family: str
@@ -42,6 +48,7 @@ class ModelInfo:
     logit_shift: int = 0
     qkv_bias: bool = False
     tied: bool = False
+    suppressed_ids: tuple[int, ...] = ()
 
     @property
     def head_dim(self) -> int:
@@ -55,7 +62,8 @@ class ModelInfo:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain data for events and traces."""
-        return dataclasses.asdict(self) | {"stop_ids": list(self.stop_ids)}
+        lists = {"stop_ids": list(self.stop_ids), "suppressed_ids": list(self.suppressed_ids)}
+        return dataclasses.asdict(self) | lists
 
 
 class TransformerBlock(nn.Module):
@@ -96,6 +104,7 @@ class ModelAdapter(nn.Module):
         if info.tied:
             self.head.weight = self.embedding.weight
         self.requires_grad_(False)
+        self._given: GivenRows | None = None
         self._rotary = lru_cache(maxsize=4)(self._make_rotary)
         sizes = {"q": info.n_heads, "k": info.n_kv_heads, "v": info.n_kv_heads}
         starts = {"q": 0, "k": info.n_heads, "v": info.n_heads + info.n_kv_heads}
@@ -116,9 +125,18 @@ class ModelAdapter(nn.Module):
         """The weights of one layer."""
         return self._layers[layer]
 
-    def embed(self, ids: Tensor) -> Tensor:
-        """[B, n] ids -> [B, n, D]."""
-        return self.embedding(ids)
+    def embed(self, ids: Tensor, rows: Rows = ALL) -> Tensor:
+        """[B, n] ids at global `rows` -> [B, n, D]; given rows replace those of their ids."""
+        h: Tensor = self.embedding(ids)
+        return h if self._given is None else self._given.put(h, rows)
+
+    def with_given_rows(self: A, given: GivenRows | None) -> A:
+        """This adapter for a run with given embedding rows; all weights are shared."""
+        if given is self._given:
+            return self
+        other = copy.copy(self)
+        other._given = given
+        return other
 
     def attn_norm(self, layer: int, h: Tensor) -> Tensor:
         """Normed input of a layer's q, k and v projections, [B, n, D]."""

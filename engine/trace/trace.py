@@ -66,6 +66,11 @@ class Trace:
         return len(self._growing["rows"] if "rows" in self._growing else self._arrays["rows"])
 
     @property
+    def prompt_length(self) -> int:
+        """Positions of the prompt, which come first."""
+        return int(self._arrays["prompt_mask"].sum())
+
+    @property
     def pieces(self) -> Mapping[int, bytes]:
         """Bytes of every token id that the run has shown."""
         return self._pieces

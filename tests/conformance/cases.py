@@ -39,6 +39,8 @@ class Case:
     @property
     def method(self) -> str:
         """The implementation that was recorded; "none" if the entry names none."""
+        if self.entry.get("source") == "ML-GSAI/LLaDA-V":
+            return f"llada_v_{self.entry.get('path')}"
         return str(self.entry.get("method", "none"))
 
     @property

@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.core.events import StepEvent
 from engine.generate.capture.capturers import make_capturer
-from tests.conformance import flashdlm, guided, guider_calls, samplers
+from tests.conformance import flashdlm, guided, guider_calls, llada_v, samplers
 from tests.conformance.cases import Case, UnknownCaseError
 from tests.conformance.recorders import Arrays, ObservedRecorder, ShippedRecorder
 from tests.conformance.runs import CapturerOf, Decoded, Setup, decode
@@ -101,6 +101,8 @@ def compare(case: Case, capturer_of: CapturerOf = make_capturer) -> Outcome:
 
     Raises UnknownCaseError for a method or a setting that is not known.
     """
+    if case.method in llada_v.METHODS:
+        return Outcome(*llada_v.compare(case, capturer_of))
     if case.method not in KINDS:
         raise UnknownCaseError(f"method {case.method} is unknown")
     kind = KINDS[case.method]

@@ -24,7 +24,10 @@ CapturerOf = Callable[[ModelAdapter, bool], Capturer | None]
 
 @dataclass(frozen=True)
 class Setup:
-    """What decodes a case; `make_denoiser` makes the loop of a job."""
+    """What decodes a case; `make_denoiser` makes the loop of a job.
+
+    `suffix` are the ids after the answer, and each of `stops` is a series of ids that ends it.
+    """
 
     adapter: ModelAdapter
     spec: RunSpec
@@ -32,11 +35,16 @@ class Setup:
     make_unmasker: Callable[[], Unmasker]
     make_denoiser: Callable[[Job], Denoiser] = Denoiser
     run_guider: RunGuider | None = None
+    suffix: tuple[int, ...] = ()
+    stops: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """A run of a case: its final state, the call that committed each position [G], its events."""
+    """A run of a case: its final state, the call that committed each position, its events.
+
+    `order` covers answer and suffix; it is -1 where no call did.
+    """
 
     state: Denoiser
     order: np.ndarray
@@ -52,19 +60,25 @@ def decode(
 ) -> Decoded:
     """Decode after a prompt [P], at most `steps` steps (None: to the end)."""
     masks = torch.full((setup.spec.gen_length,), setup.adapter.info.mask_id)
+    canvas = torch.cat((prompt, masks, torch.tensor(setup.suffix, dtype=torch.int64)))[None]
+    fixed = torch.zeros(canvas.shape, dtype=torch.bool)
+    fixed[:, len(prompt) + setup.spec.gen_length :] = True
     job = Job(
         adapter=setup.adapter,
         spec=setup.spec,
-        canvas=torch.cat((prompt, masks))[None],
+        canvas=canvas,
         prompt_length=len(prompt),
         make_policy=setup.make_policy,
         unmasker=setup.make_unmasker(),
         recorder=recorder,
         run_guider=setup.run_guider,
         capturer=capturer,
+        fixed_mask=fixed if setup.suffix else None,
+        suffix_length=len(setup.suffix),
+        stops=setup.stops,
     )
     state = setup.make_denoiser(job)
-    order, events = np.full(setup.spec.gen_length, -1, np.int32), []
+    order, events = np.full(canvas.shape[1] - len(prompt), -1, np.int32), []
     if steps == 0:
         return Decoded(state, order, events)
     for event in denoise(state):

@@ -11,6 +11,9 @@ from engine.models.base import ModelInfo
 from engine.models.loading.checkpoint import CheckpointError, read_json
 
 MASK_TOKEN = "<|mdm_mask|>"
+SUPPRESSED = (  # by LLaDA-V's sampler
+    "<|startoftext|>", "<|endoftext|>", "<|start_header_id|>", "<|end_header_id|>",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -79,19 +82,30 @@ class ConfigFields:
             logit_shift=logit_shift,
             qkv_bias=qkv_bias,
             tied=bool(config.get(self.tied, False)),
+            suppressed_ids=_suppressed_ids(config, vocab),
         )
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The `config.json` of a checkpoint folder, with the mask id of the tokenizer if it has none.
+    """The `config.json` of a checkpoint folder, with ids of the tokenizer that it does not have.
 
-    LLaDA-V's config has no mask id. Raises CheckpointError naming a file that is missing or not
-    readable.
+    LLaDA-V's config has no mask id and does not name the tokens that its sampler suppresses. Raises
+    CheckpointError naming a file that is missing or not readable.
     """
     config = read_json(folder / "config.json")
     if config.get("mask_token_id") is None:
         config["mask_token_id"] = _added_token_id(folder, MASK_TOKEN)
+    if config.get("mm_vision_tower"):
+        found = [_added_token_id(folder, token) for token in SUPPRESSED]
+        config["suppressed_token_ids"] = [token for token in found if token is not None]
     return config
+
+
+def _suppressed_ids(config: Mapping[str, Any], vocab: int) -> tuple[int, ...]:
+    """`suppressed_token_ids` of a config, those that the vocabulary has; empty for another form."""
+    given = config.get("suppressed_token_ids")
+    ids = given if isinstance(given, list | tuple) else ()
+    return tuple(token for token in ids if type(token) is int and 0 <= token < vocab)
 
 
 def _added_token_id(folder: Path, token: str) -> int | None:
