@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 MAX_SIDE = 16_384  # pixels
 MAX_IMAGES = 4
+SIDE = 27  # patches of a side of a crop
 _REF = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})-([0-9a-f]{32})")
 
 
@@ -34,6 +35,15 @@ class ImageRef(NamedTuple):
                 "DIGEST, as it is shown where the image was added"
             )
         return cls(int(found[1]), int(found[2]), found[3])
+
+
+def image_rows(mode: str, across: int, down: int) -> int:
+    """Rows of an image on the canvas, by its mode and the size of its map in patches.
+
+    In mode `pad` one crop and a newline; in mode `anyres` one crop of the whole image, and the map,
+    each row of which ends with a newline.
+    """
+    return SIDE * SIDE + (1 if mode == "pad" else down * (across + 1))
 
 
 def checked_images(given: Any) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ def derive(
     blocks, masks = spec.blocks, _masks(spec)
     certain = masks if spec.start is None else _remasked(spec)
     least = sum(n > 0 for n in certain)
-    if spec.eos != "official" or multi_block:
+    if spec.eos != "official" or multi_block or spec.stop:
         least = min(least, 1)
     if not scheduled:
         return DerivedPlan(blocks, None, None, least, sum(masks))
@@ -59,7 +59,7 @@ def derive(
     steps = spec.steps // blocks
     most = sum(_forwards(n, steps, shares) for n in masks)
     tokens = shares(spec.block_length, steps)
-    if tokens is not None and spec.start is None and spec.eos == "official":
+    if tokens is not None and spec.start is None and spec.eos == "official" and not spec.stop:
         least = most
     return DerivedPlan(blocks, steps, tokens, least, most)
 

@@ -84,9 +84,7 @@ def checked_probes(given: Any, most: int, steps: int) -> tuple[int, ...]:
     return tuple(sorted(set(given)))
 
 
-def check_texts(
-    prompt: str, turns: Sequence[str], max_chars: int, field: str = "prompt"
-) -> None:
+def check_texts(prompt: str, turns: Sequence[str], max_chars: int, field: str = "prompt") -> None:
     """Raise ValueError if both are given, exceed `max_chars` or are not encodable as UTF-8.
 
     The message names `field`.

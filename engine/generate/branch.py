@@ -124,11 +124,10 @@ def _check_canvas(spec: RunSpec, parent: Trace, canvas: np.ndarray, prompt: Sequ
     """Raise ValueError if the parent has another prompt, image or suffix, or other given tokens."""
     arrays, width = parent.arrays(), parent.prompt_length
     for name in ("images", "suffix"):
-        if (before := parent.meta["spec"].get(name) or None) != (
-            spec.to_dict()[name] or None
-        ):
+        if (before := parent.meta["spec"].get(name) or None) != (spec.to_dict()[name] or None):
             raise ValueError(
-                f"{name}: not that of the run to go on from; set it to {str(before or 'nothing')[:200]}"
+                f"{name}: not that of the run to go on from, which is "
+                f"{str(before or 'empty')[:200]}; set it so"
             )
     leading = arrays["prompt_mask"][:width].all()
     if not leading or canvas[:width].tolist() != list(prompt):

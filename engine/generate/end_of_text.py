@@ -44,9 +44,7 @@ def positions_to_fill(
     return fill
 
 
-def find_stops(
-    ids: np.ndarray, masked: np.ndarray, stops: Sequence[Sequence[int]]
-) -> np.ndarray:
+def find_stops(ids: np.ndarray, masked: np.ndarray, stops: Sequence[Sequence[int]]) -> np.ndarray:
     """The first place [B] in `ids` [B, n] where one of the series `stops` stands; n without one.
 
     A position that is `masked` [B, n] belongs to no series.

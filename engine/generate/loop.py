@@ -75,6 +75,11 @@ class Denoiser:
         """Bytes in the caches of all branches and of the guider."""
         return sum(b.store.nbytes() for b in self.branches) + self.job.unmasker.cached_bytes()
 
+    def answer_length(self, sequence: int) -> int:
+        """Positions of a sequence's answer before its stop, all of them without one."""
+        run = self.run
+        return min(int(self._canvas.stop[sequence]) - run.prompt_length, run.gen_length)
+
     def masks_left(self, block: slice) -> np.ndarray:
         """Masked positions [B] of a block before the stop, if any, after the last launched step."""
         on_host: np.ndarray = self._canvas.undecided[:, block].sum(1)
@@ -257,8 +262,8 @@ class Denoiser:
 def denoise(state: Denoiser) -> Iterator[StepEvent]:
     """Decode block by block until no mask is left; closing the iterator stops the run.
 
-    A block ends as soon as it holds no mask before the stop, if any. If steps can run ahead, each event is yielded after
-    the next step is launched, so that the device never waits for the host.
+    A block ends as soon as it holds no mask before the stop, if any. If steps can run ahead, each
+    event is yielded after the next step is launched, so that the device never waits for the host.
     """
     job = state.job
     pending: PendingStep | None = None

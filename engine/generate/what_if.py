@@ -319,7 +319,12 @@ def _view(trace: Trace, step: int, spec: RunSpec, info: ModelInfo, point: Branch
     none = np.zeros((1, 0), np.int64)
     return StepView(
         run=RunInfo(
-            info, 1, width, spec.gen_length, spec.block_length, spec.cfg_scale > 0,
+            info,
+            1,
+            width,
+            spec.gen_length,
+            spec.block_length,
+            spec.cfg_scale > 0,
             suffix_length=canvas.shape[1] - width - spec.gen_length,
         ),
         step=step,

@@ -18,7 +18,6 @@ from engine.models.given_rows import GivenRows
 from engine.models.linear import FusedLinear, SwiGLU
 from engine.models.ops import RMSNorm, Rotary
 
-
 A = TypeVar("A", bound="ModelAdapter")
 
 

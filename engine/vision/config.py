@@ -161,7 +161,9 @@ def _grids(given: Any) -> tuple[Size, ...]:
 
 def _between(ends: list[tuple[str, str]]) -> list[tuple[int, int]]:
     """All pairs from the first to the last of `ends`, in pixels."""
-    (left, low), (right, high) = (tuple(min(int(n), 99) for n in end) for end in (ends[0], ends[-1]))
+    (left, low), (right, high) = (
+        tuple(min(int(n), 99) for n in end) for end in (ends[0], ends[-1])
+    )
     return [(TILE * i, TILE * j) for i in range(left, right + 1) for j in range(low, high + 1)]
 
 

@@ -33,10 +33,9 @@ class ImageEncoder(nn.Module):
             hidden_size=info.width, intermediate_size=info.ffn, num_hidden_layers=info.layers,
             num_attention_heads=HEADS, image_size=TILE, patch_size=PATCH,
             layer_norm_eps=NORM_EPS, hidden_act="gelu_pytorch_tanh", vision_use_head=False,
-            attn_implementation="sdpa",
         )  # fmt: skip
         self.tower = SiglipVisionModel(config)
-        self.tower.post_layernorm = nn.Identity()
+        self.tower.add_module("post_layernorm", nn.Identity())
         self.projector = nn.Sequential(
             nn.Linear(info.width, info.d_model), nn.GELU(), nn.Linear(info.d_model, info.d_model)
         )
@@ -87,12 +86,20 @@ class ImageEncoder(nn.Module):
         found = [self.tower(part).last_hidden_state for part in self._batches(pixels)]
         return torch.cat(found)
 
-    @torch.inference_mode()
     def encode(self, picture: Picture, layout: ImageLayout) -> Tensor:
         """The embedding rows of an image, [layout.rows, D]."""
-        crops = pixel_values(crops_of(picture.rgb(), layout))
-        projected = [self.projector(self.features(part)) for part in self._batches(crops)]
-        return arrange_rows(torch.cat(projected), layout, self.newline)
+        return run_to_end(self.encode_steps(picture, layout))
+
+    def encode_steps(self, picture: Picture, layout: ImageLayout) -> Generator[int, None, Tensor]:
+        """`encode` as a generator; yields the number of crops done."""
+        crops, projected, done = pixel_values(crops_of(picture.rgb(), layout)), [], 0
+        for part in self._batches(crops):
+            with torch.inference_mode():
+                projected.append(self.projector(self.features(part)))
+            done += len(part)
+            yield done
+        with torch.inference_mode():
+            return arrange_rows(torch.cat(projected), layout, self.newline)
 
     def _batches(self, pixels: Tensor) -> Iterator[Tensor]:
         for part in pixels.split(CROPS_AT_ONCE):

@@ -9,8 +9,9 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-TILE, PATCH = 384, 14  # pixels of a side; of SigLIP so400m/14 at 384
-SIDE = TILE // PATCH  # 27 patches; the last 6 pixels of each side are not seen
+from engine.config.images import SIDE, image_rows
+
+TILE, PATCH = 384, 14  # pixels; 27 patches leave the last 6 pixels of each side unseen
 PATCHES = SIDE * SIDE
 CAP_SLACK = 1.1  # a map is shrunk if its side is more than this times too large
 
@@ -42,7 +43,7 @@ class ImageLayout(NamedTuple):
         return 1 if self.grid is None else self.map.height
 
 
-PAD_LAYOUT = ImageLayout(None, Size(0, 0), Size(SIDE, SIDE), 1, PATCHES + 1)
+PAD_LAYOUT = ImageLayout(None, Size(0, 0), Size(SIDE, SIDE), 1, image_rows("pad", SIDE, SIDE))
 
 
 def choose_grid(image: Size, grids: Sequence[Size]) -> Size:
@@ -96,5 +97,5 @@ def tiled_layout(image: Size, grids: Sequence[Size], most: int) -> ImageLayout:
     cut = unpadded_cut(image, whole)
     inner = Size(whole.width - 2 * cut.width, whole.height - 2 * cut.height)
     shown = capped(inner, most)
-    rows = PATCHES + shown.height * (shown.width + 1)
+    rows = image_rows("anyres", *shown)
     return ImageLayout(grid, cut, shown, 1 + grid.width * grid.height, rows)

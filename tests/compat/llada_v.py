@@ -1,4 +1,4 @@
-"""LLaDA-V as released: the rule for the number of tokens, several stops, images without newlines."""
+"""LLaDA-V as released: the number of tokens of a step, several stops, rows without newlines."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from engine.models.loading.checkpoint import Checkpoint
 from engine.models.loading.families import folder_adapter_class
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
-FOLDERS = (GOLDENS, GOLDENS / "flashdlm")
+FOLDERS = (GOLDENS, GOLDENS / "flashdlm", GOLDENS / "llada-v")
 
 
 class UnknownCaseError(ValueError):
