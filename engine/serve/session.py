@@ -45,6 +45,7 @@ from engine.tiny import corpus
 from engine.tiny.suite import describe_suite
 from engine.trace.file_format import MAX_BYTES
 from engine.trace.trace import Trace
+from engine.vision.example_image import example_image
 from engine.vision.picture import Picture, PictureLimits, read_picture
 from engine.vision.run_images import (
     Encoded,
@@ -192,6 +193,10 @@ class Session:
     @property
     def _picture_limits(self) -> PictureLimits:
         return PictureLimits() if self._limits is None else self._limits.picture
+
+    def example_image(self) -> Picture:
+        """A drawn example image."""
+        return Picture.of_image(example_image())
 
     @property
     def recording_limit(self) -> int:

@@ -13,6 +13,7 @@ from PIL import Image, ImageOps
 from engine.config.images import MAX_SIDE, ImageRef
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
+THUMBNAIL = 240
 WHITE = (255, 255, 255)
 
 
@@ -34,6 +35,13 @@ class Picture:
         """The pixels, 8 bits for each of three channels."""
         with Image.open(io.BytesIO(self.png), formats=("PNG",)) as image:
             return image.convert("RGB")
+
+    def thumbnail(self) -> bytes:
+        """The image as PNG with at most THUMBNAIL pixels a side."""
+        small, out = self.rgb(), io.BytesIO()
+        small.thumbnail((THUMBNAIL, THUMBNAIL))
+        small.save(out, "PNG")
+        return out.getvalue()
 
     @classmethod
     def of_image(cls, image: Image.Image) -> Picture:

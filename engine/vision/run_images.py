@@ -17,7 +17,7 @@ from engine.models.base import ModelInfo
 from engine.models.tokenizer import Tokenizer
 from engine.vision.config import VisionInfo
 from engine.vision.encoder import CROPS_AT_ONCE, ImageEncoder
-from engine.vision.geometry import PATCHES
+from engine.vision.geometry import PATCHES, TILE
 from engine.vision.picture import Picture
 from engine.vision.prompt import (
     PlacedImage,
@@ -146,12 +146,13 @@ def encode_images(
 ) -> Generator[ByteProgress, None, PromptImages]:
     """Encode the images of a prompt; those in `known` are reused, new ones added to it.
 
-    Yields crops done and in total. The `encoder` may be None if there are no images.
+    Yields bytes of the crops' pixels. The `encoder` may be None if there are no images.
     """
     if not placed:
         return PromptImages()
     assert encoder is not None, "it is loaded for a prompt with images"
     total, done = sum(image.layout.crops for image in placed), 0
+    size = 3 * TILE * TILE
     found = []
     for image in placed:
         key = encoder, str(image.ref), image.mode
@@ -160,7 +161,7 @@ def encode_images(
             steps = encoder.encode_steps(pictures[str(image.ref)], image.layout)
             while True:
                 try:
-                    yield ByteProgress(done + next(steps), total)
+                    yield ByteProgress(size * (done + next(steps)), size * total)
                 except StopIteration as end:
                     rows: Tensor = end.value
                     break

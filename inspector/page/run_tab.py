@@ -19,6 +19,7 @@ from inspector.form.settings import Form, build_lane, build_prompt, build_shared
 from inspector.handlers.branching import Branching
 from inspector.handlers.estimates import EstimateService
 from inspector.handlers.file_service import FileService
+from inspector.handlers.image_service import takes_images
 from inspector.handlers.page_handlers import BUTTONS, MAX_SHOTS, RUNS, Handlers
 from inspector.handlers.view_service import ViewService
 from inspector.page_data.sizes import size
@@ -140,6 +141,7 @@ def _problem(form: Form, handlers: Handlers) -> tuple[list[Component], gr.Dropdo
         value=None, label="Examples", elem_id="ds-example",
     )  # fmt: skip
     build_prompt(form)
+    _image(form, handlers)
     with gr.Row():
         shots = gr.Slider(
             0, MAX_SHOTS, handlers.session.default_shots(), step=1, elem_id="ds-shots",
@@ -151,6 +153,31 @@ def _problem(form: Form, handlers: Handlers) -> tuple[list[Component], gr.Dropdo
             min_width=160, visible=len(families) > 1,
         )  # fmt: skip
     return [shots, family], example
+
+
+def _image(form: Form, handlers: Handlers) -> None:
+    """The upload of an image, shown for models that take one, and the images added."""
+    default = form.catalog.default.a.model
+    limits = handlers.session.catalog()["image_limits"]
+    with gr.Column(
+        visible=takes_images(handlers.session.catalog(), default), elem_id="ds-image-box"
+    ) as box:
+        upload = gr.File(
+            label=f"Image (PNG, JPEG, WebP, BMP or GIF, at most {size(limits['file_bytes'])})",
+            file_types=["image"], file_count="multiple", elem_id="ds-image", height=96,
+        )  # fmt: skip
+        drawn = gr.Button("Use the example image", elem_id="ds-image-example", size="sm")
+    shown = gr.HTML("", elem_id="ds-image-shown", **static_files.BARE)
+    remove = gr.Button("Remove the image", elem_id="ds-image-remove", size="sm", visible=False)
+    names, model = form.widgets["images"], form.widgets["model"]
+    upload.upload(handlers.take_images, upload, [names, shown, upload], **FLAG)
+    drawn.click(handlers.example_image, None, names, **FLAG)
+    remove.click(lambda: "", None, names, **FLAG)
+    changes = [names.change, model.change]  # type: ignore[attr-defined]
+    gr.on(
+        changes, handlers.show_images, [model, names], [box, shown, remove],
+        trigger_mode="always_last", **RAW, **FLAG,
+    )  # fmt: skip
 
 
 def _recorded(files: FileService) -> gr.Dropdown:
