@@ -73,6 +73,9 @@ class Session(Protocol):
     def estimate_choices(self) -> dict[str, Any]:
         """`models` and `devices` of an estimate, as pairs of title and name."""
 
+    def takes_images(self, name: str) -> bool:
+        """Whether a model takes images."""
+
     def read_image(self, data: bytes) -> Any:
         """The picture of an image file. Raises ValueError, which names `images` and the remedy."""
 

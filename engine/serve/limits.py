@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from engine.catalog import derive_plan
 from engine.config.spec import MAX_LENGTH, RunSpec
 from engine.core.events import SITES
 from engine.models.base import ModelInfo
 from engine.models.loading.memory_estimate import gigabytes
 from engine.record.recorder import TOP_CANDIDATES
 from engine.record.sketches import MAX_BLOCKS, MAX_STEPS
+from engine.serve.guider_pool import decodes_causally
 from engine.trace.schema import MAX_POSITIONS
 from engine.vision.picture import PictureLimits
 
@@ -110,6 +112,23 @@ def recording_problem(spec: RunSpec, info: ModelInfo, tokens: int, forwards: int
         f"record: level {spec.record} keeps about {gigabytes(kept)} of this run, and at most "
         f"{gigabytes(most)} are allowed here; {narrower}set record to {lower}, or lower gen_length"
     )
+
+
+def planned_recording(spec: RunSpec, info: ModelInfo, tokens: int, most: int) -> dict[str, Any]:
+    """`recording` of a plan: level, bytes and why more than `most` bytes are refused, or empty.
+
+    The level is `layers` if the spec's is `off`. Raises ValueError if a recording is asked for and
+    too large.
+    """
+    forwards = derive_plan(spec)[0].max_forwards
+    asked = replace(spec, record="layers") if spec.record == "off" else spec
+    if decodes_causally(spec):  # no level adds to the plans and candidates of such a run
+        asked = replace(asked, record="steps")
+    kept = recorded_bytes(asked, info, tokens, forwards)
+    problem = recording_problem(asked, info, tokens, forwards, most)
+    if problem and spec.record != "off":
+        raise ValueError(problem)
+    return {"level": asked.record, "bytes": kept, "problem": problem}
 
 
 def _narrower(

@@ -6,7 +6,6 @@ import copy
 import dataclasses
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +33,7 @@ from engine.serve.limits import (
     AUTO,
     OWN_RECORDING,
     Limits,
-    recorded_bytes,
-    recording_problem,
+    planned_recording,
 )
 from engine.serve.memory_budget import MemoryBudget, device_titles, dtype_of, present_devices
 from engine.serve.model_pool import ModelPool
@@ -139,7 +137,9 @@ class Session:
         if prompt is not None and info is not None and not decodes_causally(spec):
             tokenizer = self._models.tokenizer(spec.model)
             self._models.guiders.check(spec, tokenizer, info, prompt)
-        recording = None if info is None else self._recording(spec, info, tokens or shown + 1)
+        recording = None
+        if info is not None:
+            recording = planned_recording(spec, info, tokens or shown + 1, self.recording_limit)
         budget = self._models.memory_budget(spec, tokens or shown + 1)
         counted = {"prompt_tokens": tokens, "context": context, "scheduled": scheduled}
         memory: dict[str, int | None] = dict.fromkeys(MemoryBudget._fields)
@@ -178,21 +178,16 @@ class Session:
         """Models and devices that an estimate may name, as pairs of title and name."""
         return estimate_choices(self._models.describe(), self._limits is not None)
 
-    def _recording(self, spec: RunSpec, info: ModelInfo, tokens: int) -> dict[str, Any]:
-        """The plan's `recording`. Raises ValueError if it is asked for and too large."""
-        forwards = catalog.derive_plan(spec)[0].max_forwards
-        asked = replace(spec, record="layers") if spec.record == "off" else spec
-        if decodes_causally(spec):  # no level adds to the plans and candidates of such a run
-            asked = replace(asked, record="steps")
-        kept = recorded_bytes(asked, info, tokens, forwards)
-        problem = recording_problem(asked, info, tokens, forwards, self.recording_limit)
-        if problem and spec.record != "off":
-            raise ValueError(problem)
-        return {"level": asked.record, "bytes": kept, "problem": problem}
-
     @property
     def _picture_limits(self) -> PictureLimits:
         return PictureLimits() if self._limits is None else self._limits.picture
+
+    def takes_images(self, name: str) -> bool:
+        """Whether a model takes images; False if it cannot be read or is unknown."""
+        try:
+            return self._models.vision(name) is not None
+        except ValueError:
+            return False
 
     def example_image(self) -> Picture:
         """A drawn example image."""

@@ -106,7 +106,7 @@ def read_vision_info(config: Mapping[str, Any], shapes: Shapes, d_model: int) ->
     found = {int(m[1]) for m in map(norms.fullmatch, shapes) if m}
     width = shapes[needed[0]][0]
     fc1 = shapes.get(TOWER + "encoder.layers.0.mlp.fc1.weight", (0,))
-    return vision_info(config, min(len(found), LAYERS), width, fc1[0], d_model)
+    return vision_info(config, sum(n < LAYERS for n in found), width, fc1[0], d_model)
 
 
 def vision_info(

@@ -6,7 +6,7 @@ import base64
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
@@ -39,10 +39,11 @@ class ImageService:
 
     A picture is kept while its page is open and at most an hour after its last use; beyond
     KEPT_BYTES the ones used longest ago are dropped. Nobody gets the picture of another visitor.
+    Files of more than `most` bytes are not read to their end.
     """
 
-    def __init__(self, session: Session, error_text: ErrorText) -> None:
-        self._session, self._error_text = session, error_text
+    def __init__(self, session: Session, most: int, error_text: ErrorText) -> None:
+        self._session, self._most, self._error_text = session, most, error_text
         self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -53,7 +54,7 @@ class ImageService:
         """
         try:
             with Path(path).open("rb") as file:
-                data = file.read(self._session.catalog()["image_limits"]["file_bytes"] + 1)
+                data = file.read(self._most + 1)
         except OSError:
             raise ValueError(NOT_AN_UPLOAD) from None
         finally:
@@ -134,11 +135,6 @@ class ImageService:
             if first.used >= oldest and held <= KEPT_BYTES:
                 break
             self._kept.popitem(last=False)
-
-
-def takes_images(catalog: Mapping[str, Any], model: Any) -> bool:
-    """Whether a model takes images, by the catalog's models; False for a model not listed."""
-    return any(row["name"] == model and row.get("images") for row in catalog["models"])
 
 
 def _note(text: str) -> str:

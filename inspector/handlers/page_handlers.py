@@ -18,7 +18,7 @@ from engine.config.spec import MAX_PROMPT_CHARS, RaceSpec, RunSpec
 from engine.core.events import Event
 from inspector.files import export
 from inspector.form.settings import Form
-from inspector.handlers.image_service import ImageService, takes_images
+from inspector.handlers.image_service import ImageService
 from inspector.page_data import messages, plan, tokens
 from inspector.page_data.messages import to_json
 from inspector.protocol import Control, Lane, Pictures, Session
@@ -60,7 +60,7 @@ class Handlers:
         self.store = RunStore(store_bytes(form.catalog.trace_bytes))
         self.live_runs = LiveRuns()
         self.known_problems = KnownProblems()
-        self.images = ImageService(session, error_text)
+        self.images = ImageService(session, form.catalog.image_bytes, error_text)
         self._example = ""
         for example in session.examples():
             self.known_problems.learn(example)
@@ -200,7 +200,7 @@ class Handlers:
 
         The upload is offered for a model that takes images.
         """
-        offered = takes_images(self.session.catalog(), model)
+        offered = isinstance(model, str) and self.session.takes_images(model)
         shown = self.images.shown(visitor_id(request), names)
         return [gr.update(visible=offered), shown, gr.update(visible=bool(shown))]
 

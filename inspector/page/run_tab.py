@@ -19,7 +19,6 @@ from inspector.form.settings import Form, build_lane, build_prompt, build_shared
 from inspector.handlers.branching import Branching
 from inspector.handlers.estimates import EstimateService
 from inspector.handlers.file_service import FileService
-from inspector.handlers.image_service import takes_images
 from inspector.handlers.page_handlers import BUTTONS, MAX_SHOTS, RUNS, Handlers
 from inspector.handlers.view_service import ViewService
 from inspector.page_data.sizes import size
@@ -157,14 +156,11 @@ def _problem(form: Form, handlers: Handlers) -> tuple[list[Component], gr.Dropdo
 
 def _image(form: Form, handlers: Handlers) -> None:
     """The upload of an image, shown for models that take one, and the images added."""
-    default = form.catalog.default.a.model
-    limits = handlers.session.catalog()["image_limits"]
-    with gr.Column(
-        visible=takes_images(handlers.session.catalog(), default), elem_id="ds-image-box"
-    ) as box:
+    offered = handlers.session.takes_images(form.catalog.default.a.model)
+    with gr.Column(visible=offered, elem_id="ds-image-box") as box:
         upload = gr.File(
-            label=f"Image (PNG, JPEG, WebP, BMP or GIF, at most {size(limits['file_bytes'])})",
-            file_types=["image"], file_count="multiple", elem_id="ds-image", height=96,
+            label=f"Image, at most {size(form.catalog.image_bytes)}",
+            file_types=["image"], file_count="multiple", elem_id="ds-image", height=150,
         )  # fmt: skip
         drawn = gr.Button("Use the example image", elem_id="ds-image-example", size="sm")
     shown = gr.HTML("", elem_id="ds-image-shown", **static_files.BARE)

@@ -111,7 +111,7 @@ function caption(grid: Grid): string {
 /** A grid of patches that is read by pointer and arrow keys; a click or Enter picks the row. */
 class Board {
   readonly canvas = make("canvas");
-  private at = 0;
+  private at: number | null = null;
 
   constructor(
     private readonly image: ImageMessage,
@@ -134,7 +134,7 @@ class Board {
   }
 
   private get position(): number {
-    return this.image.first + this.grid.first + this.at;
+    return this.image.first + this.grid.first + (this.at ?? 0);
   }
 
   private under(event: MouseEvent): number {
@@ -155,7 +155,8 @@ class Board {
       ArrowUp: -columns,
     };
     const by = moves[event.key];
-    if (by !== undefined) this.move(Math.min(Math.max(this.at + by, 0), columns * rows - 1));
+    if (by !== undefined)
+      this.move(this.at === null ? 0 : Math.min(Math.max(this.at + by, 0), columns * rows - 1));
     else if (event.key === "Enter") this.pick(this.position);
     else return;
     event.preventDefault();
@@ -163,9 +164,8 @@ class Board {
 
   private move(at: number): void {
     this.at = at;
-    this.say(
-      `Position ${number(this.position + 1)}: ${imagePlace([this.image], this.position)?.replace("image 1, ", "") ?? ""}`,
-    );
+    const row = this.position - this.image.first;
+    this.say(`Position ${number(this.position + 1)}: ${placeIn(this.image, row)}`);
     this.paint();
   }
 
@@ -195,7 +195,7 @@ interface Painting {
   /** Columns that show the image; the others hold newlines. */
   shown?: number;
   /** The patch that is marked. */
-  at?: number;
+  at?: number | null;
 }
 
 function paint(canvas: HTMLCanvasElement, of: Painting, image: HTMLImageElement | null): void {
@@ -223,7 +223,7 @@ function paint(canvas: HTMLCanvasElement, of: Painting, image: HTMLImageElement 
   }
   context.stroke();
   context.globalAlpha = 1;
-  if (at === undefined) return;
+  if (at === undefined || at === null) return;
   context.strokeStyle = style.getPropertyValue("--ds-alert") || "#9a3400";
   context.lineWidth = 2;
   context.strokeRect(
