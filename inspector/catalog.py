@@ -21,6 +21,7 @@ class Catalog:
         self.models: list[dict[str, Any]] = list(catalog["models"])
         self.any_model: bool = catalog["any_model"]
         self.trace_bytes: int = catalog["trace_bytes"]  # the largest trace file
+        self.image_bytes: int = catalog["image_limits"]["file_bytes"]  # the largest image file
         self.guiders: list[str] = list(catalog.get("guiders", ()))
         titles = catalog.get("device_titles", {})
         self.devices: list[str] = list(catalog["devices"])

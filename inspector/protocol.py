@@ -13,6 +13,24 @@ Lane = str  # "a" or "b"
 LANES: tuple[Lane, ...] = ("a", "b")
 
 
+class Picture(Protocol):
+    """An image in memory; `str(ref)` is its name in a spec and `png` its pixels."""
+
+    @property
+    def ref(self) -> Any:
+        """Size and digest."""
+
+    @property
+    def png(self) -> bytes:
+        """The pixels as PNG."""
+
+    def thumbnail(self) -> bytes:
+        """A small PNG."""
+
+
+Pictures = Mapping[str, Picture]
+
+
 class Control(Protocol):
     """Control of one run. Every method only sets a flag and may be called from any thread."""
 
@@ -55,6 +73,15 @@ class Session(Protocol):
     def estimate_choices(self) -> dict[str, Any]:
         """`models` and `devices` of an estimate, as pairs of title and name."""
 
+    def takes_images(self, name: str) -> bool:
+        """Whether a model takes images."""
+
+    def read_image(self, data: bytes) -> Any:
+        """The picture of an image file. Raises ValueError, which names `images` and the remedy."""
+
+    def example_image(self) -> Any:
+        """A drawn example image."""
+
     def resolve(self, race: RaceSpec) -> RaceSpec:
         """The race with the end-of-text rule of each lane in its `eos`; ValueError as `plan`."""
 
@@ -90,17 +117,26 @@ class Session(Protocol):
         """A new control for one run."""
 
     def race(
-        self, race: RaceSpec, control: Any, parents: Mapping[str, Trace] | None = None
+        self,
+        race: RaceSpec,
+        control: Any,
+        parents: Mapping[str, Trace] | None = None,
+        images: Any = None,
     ) -> Iterator[tuple[Lane, Event]]:
         """Run both lanes and yield their events. The lane with the smaller run time steps next.
 
-        `parents` maps the trace ids named by the specs' `start` to those traces.
+        `parents` maps the trace ids named by the specs' `start` to those traces, `images` the names
+        of the specs' images to the pictures.
         """
 
     def run(
-        self, spec: RunSpec, control: Any, parents: Mapping[str, Trace] | None = None
+        self,
+        spec: RunSpec,
+        control: Any,
+        parents: Mapping[str, Trace] | None = None,
+        images: Any = None,
     ) -> Iterator[Event]:
-        """Run one spec and yield its events; `parents` as in `race`."""
+        """Run one spec and yield its events; `parents` and `images` as in `race`."""
 
 
 class Batch(Protocol):

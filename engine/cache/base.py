@@ -26,10 +26,12 @@ Kinds = tuple[str, str, str]  # of the prompt, the block and the rest of the ans
 
 @dataclass(frozen=True)
 class RunInfo:
-    """The shape of a run; T = prompt_length + gen_length, rounded up to the grid of blocks.
+    """The shape of a run; T = prompt_length + gen_length + suffix_length.
+
+    The canvas of a block-causal model is rounded up to whole blocks.
 
     `guided`: the run uses classifier-free guidance. `padding`: number of padding rows at the start
-    of each sequence, empty if no sequence has any.
+    of each sequence, empty if no sequence has any. The suffix is given text after the answer.
     """
 
     info: ModelInfo
@@ -39,6 +41,7 @@ class RunInfo:
     block_length: int
     guided: bool = False
     padding: tuple[int, ...] = ()
+    suffix_length: int = 0
 
     @property
     def grid(self) -> BlockGrid:
@@ -51,7 +54,7 @@ class RunInfo:
         """Positions of the canvas; those of block-causal models are whole blocks."""
         if self.info.block_causal:
             return self.grid.stop
-        return self.prompt_length + self.gen_length
+        return self.prompt_length + self.gen_length + self.suffix_length
 
     @property
     def answer_length(self) -> int:

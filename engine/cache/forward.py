@@ -56,9 +56,8 @@ class ForwardPass:
 
     def begin(self) -> ResidualStream:
         """All layers but the last; independent of the logits that are wanted."""
-        stream = ResidualStream(
-            self.adapter.embed(take(self.canvas, self.plan.rows)), self.plan.rows
-        )
+        rows = self.plan.rows
+        stream = ResidualStream(self.adapter.embed(take(self.canvas, rows), rows), rows)
         for layer in range(self.store.layers - 1):
             stream = self._layer(layer, stream, self.plan.output_rows if layer == 0 else None)
         return stream

@@ -60,7 +60,7 @@ def derive(
     blocks, masks = spec.blocks, _masks(spec, shared)
     certain = masks if spec.start is None else _remasked(spec)
     least, fills = sum(n > 0 for n in certain), 0 if shared is None else shared.fills
-    if spec.eos != "official" or multi_block or shared is not None:
+    if spec.eos != "official" or multi_block or shared is not None or spec.stop:
         least = min(least, 1)
     count = blocks if shared is None else len(shared.grid)
     if not scheduled:
@@ -75,7 +75,7 @@ def derive(
     steps = spec.steps // blocks
     most = fills + sum(_forwards(n, steps, shares) for n in masks)
     tokens = shares(spec.block_length, steps)
-    certain_end = shared is None and spec.eos == "official"
+    certain_end = shared is None and spec.eos == "official" and not spec.stop
     if tokens is not None and spec.start is None and certain_end:
         least = most
     return DerivedPlan(count, steps, tokens, least, most)

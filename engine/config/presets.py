@@ -108,6 +108,26 @@ class PresetFamily:
             guided__guider=guider, guided__rule="rel", guided__k=2, guided__tau=0.5,
         )  # fmt: skip
 
+    def vision(self) -> tuple[Preset, ...]:
+        """LLaDA-V with Fast-dLLM's prefix cache and its factor rule, or without both."""
+        plain = PresetFamily(_without_unmasker(self.common), self.template)
+        refreshed: Fields = {
+            "cache": "prefix", "prefix__refresh_interval": 32, "unmasker": "factor",
+            "factor__factor": 1.0, "stop": [EOT],
+        }  # fmt: skip
+        return (
+            plain.make("llada-v", "MathVista, refresh 32, factor 1",
+                       "Fast-dLLM, Table 10: one block of 96", Lengths(96, 96, 96), **refreshed),
+            plain.make("demo", "Authors' demo, refresh 32, factor 1", "LLaDA-V, demo",
+                       Lengths(128, 128, 128), **refreshed),
+            self.make("mathvista", "MathVista, half the steps, no cache",
+                      "LLaDA-V, evaluation settings", Lengths(96, 96, 48), stop=[EOT]),
+            self.make("chartqa", "ChartQA", "LLaDA-V, evaluation settings", Lengths(16, 16, 16),
+                      stop=["\n", EOT]),
+            self.make("docvqa", "DocVQA and InfoVQA", "LLaDA-V, evaluation settings",
+                      Lengths(32, 32, 16), stop=[EOT]),
+        )  # fmt: skip
+
     def dare(
         self, lengths: Lengths, where: str = "DARE, prefix cache with parallel decoding"
     ) -> tuple[Preset, ...]:
@@ -156,6 +176,7 @@ THRESHOLD: Fields = {"unmasker": "threshold", "threshold__threshold": 0.9}
 FAST_V2_RULE: Fields = {
     "unmasker": "fast_dllm_v2", "fast_dllm_v2__threshold": 0.9, "fast_dllm_v2__sub_block": 8,
 }  # fmt: skip
+EOT = "<|eot_id|>"
 QUOTA = {"unmasker": "quota", "quota.score": "confidence", "temperature": 0.0}
 ENTROPY = {
     "unmasker": "dream", "dream.alg": "entropy", "dream.alg_temp": 0.0, "dream.top_p": 0.95,
@@ -170,6 +191,7 @@ LEAST = 0.0625  # min_update_ratio of the released scripts that set none
 
 _LLADA = PresetFamily(QUOTA | HALF, template=True, curve="llada", rank=128)
 _LLADA_1_5 = PresetFamily(QUOTA | HALF, template=True, curve="llada_1_5", rank=128)
+_LLADA_V = PresetFamily(QUOTA | HALF, template=True)
 _LLADA_BASE = PresetFamily(QUOTA | HALF, template=False)
 _DREAM = PresetFamily(ENTROPY | HALF, template=True, curve="dream", rank=32)
 _DREAM_BASE = PresetFamily(ENTROPY | HALF, template=False)
@@ -257,6 +279,7 @@ LLADA_MOE_BASE = (
     _LLADA_MOE_BASE.make("demo", "Authors' demo", "LLaDA-MoE, generate.py", _LLADA_DEMO),
     *_LLADA_MOE_BASE.fast(BLOCKS_32),
 )
+LLADA_V = _LLADA_V.vision()
 DREAM_INSTRUCT = (
     _DREAM.make("demo", "Authors' demo", "Dream, demo", _DREAM_DEMO),
     _DREAM.make("chat", "Authors' chat", "Dream, chat demo", _DREAM_CHAT, temperature=0.4,

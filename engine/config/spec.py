@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from engine.config.branch_start import BranchStart, checked_start, checked_tokens
+from engine.config.images import checked_images
 from engine.config.knobs import Scalar, check_fields, knob
 from engine.config.narrowing import Narrowing
 from engine.config.validation import (
@@ -21,10 +22,12 @@ from engine.config.validation import (
     checked_knobs,
     checked_messages,
     checked_probes,
+    checked_stops,
 )
 
 MAX_PROMPT_CHARS = 8_000
 MAX_LENGTH = 1_024
+MAX_SUFFIX_CHARS = 400
 MAX_PROBES = 64
 MAX_SPEC_BYTES = 64_000
 MAX_DEPTH = 8  # nesting of JSON; a spec needs 4 levels
@@ -36,7 +39,9 @@ class RunSpec:
 
     `knobs` maps `component.knob` (`threshold.threshold`, `dual.refresh_interval`) to the settings
     of the unmasker and the cache; `messages` are (role, text) turns in place of `prompt`; `fixed`
-    are given tokens of the answer, as (offset, token id) pairs; `start` is the step of another run
+    are given tokens of the answer, as (offset, token id) pairs; `images` names the images of the
+    prompt (`engine.config.images`), which are given to the run beside its spec; each of `stop` is a
+    text that ends the answer; `suffix` is a given text after it; `start` is the step of another run
     that this one continues; `probe_at` are the steps, from 0, to probe in place of `probe_steps`
     steps spread evenly. Raises ValueError naming the field.
     """
@@ -44,6 +49,14 @@ class RunSpec:
     model: str = knob("tiny-llada", label="Model", help="A listed name, a folder or a Hub name.")
     prompt: str = knob("", label="Prompt", help="The text that the model completes or answers.")
     messages: tuple[tuple[str, str], ...] = ()
+    images: tuple[str, ...] = ()
+    keep_after_image: bool = knob(
+        False,
+        label="Line break after the image",
+        help="Keep it, as in training; LLaDA-V's released code drops it.",
+    )
+    stop: tuple[str, ...] = ()
+    suffix: str = knob("", label="Suffix", help="Given text after the answer, seen in every step.")
     chat: bool = knob(True, label="Chat template", help="Wrap the prompt in the model's template.")
     gen_length: int = knob(
         128, 1, MAX_LENGTH, label="Answer length", help="Masked positions to decode."
@@ -139,6 +152,9 @@ class RunSpec:
         check_temperature(self.temperature)
         object.__setattr__(self, "messages", checked_messages(self.messages))
         check_texts(self.prompt, [text for _, text in self.messages], MAX_PROMPT_CHARS)
+        check_texts(self.suffix, (), MAX_SUFFIX_CHARS, "suffix")
+        object.__setattr__(self, "images", checked_images(self.images))
+        object.__setattr__(self, "stop", checked_stops(self.stop))
         check_divides(self.gen_length, self.block_length)
         object.__setattr__(self, "knobs", checked_knobs(self.knobs))
         object.__setattr__(self, "fixed", checked_tokens("fixed", self.fixed, self.gen_length))
@@ -168,7 +184,8 @@ class RunSpec:
         """Every field as plain data."""
         values = dataclasses.asdict(self)
         lists = {k: [list(pair) for pair in values[k]] for k in ("messages", "fixed")}
-        rest = {"probe_at": list(self.probe_at), "start": self.start and self.start.to_dict()}
+        lists |= {k: list(values[k]) for k in ("images", "stop", "probe_at")}
+        rest = {"start": self.start and self.start.to_dict()}
         return values | lists | rest
 
     @classmethod

@@ -10,6 +10,7 @@ from typing import Any
 from engine.config.knobs import Scalar
 
 MAX_NAME = 300
+MAX_STOPS, MAX_STOP_CHARS = 8, 100
 MIN_TEMPERATURE = 1e-3  # logits divided by less overflow
 
 
@@ -83,8 +84,11 @@ def checked_probes(given: Any, most: int, steps: int) -> tuple[int, ...]:
     return tuple(sorted(set(given)))
 
 
-def check_texts(prompt: str, turns: Sequence[str], max_chars: int) -> None:
-    """Raise ValueError if both are given, exceed `max_chars` or are not encodable as UTF-8."""
+def check_texts(prompt: str, turns: Sequence[str], max_chars: int, field: str = "prompt") -> None:
+    """Raise ValueError if both are given, exceed `max_chars` or are not encodable as UTF-8.
+
+    The message names `field`.
+    """
     if prompt and turns:
         raise ValueError("prompt: give either a prompt or messages, not both")
     texts = [prompt, *turns]
@@ -93,8 +97,21 @@ def check_texts(prompt: str, turns: Sequence[str], max_chars: int) -> None:
             text.encode()
         except UnicodeEncodeError:
             raise ValueError(
-                "prompt: holds half a character (a lone surrogate); type it again"
+                f"{field}: holds half a character (a lone surrogate); type it again"
             ) from None
     length = sum(map(len, texts))
     if length > max_chars:
-        raise ValueError(f"prompt: {length} characters; at most {max_chars}")
+        raise ValueError(f"{field}: {length} characters; at most {max_chars}")
+
+
+def checked_stops(given: Any) -> tuple[str, ...]:
+    """Texts that end an answer; ValueError unless they are few, short and not empty."""
+    if not isinstance(given, list | tuple):
+        raise ValueError("stop: expected a list of texts")
+    if len(given) > MAX_STOPS:
+        raise ValueError(f"stop: {len(given)} texts; at most {MAX_STOPS}")
+    for text in given:
+        if not isinstance(text, str) or not 0 < len(text) <= MAX_STOP_CHARS:
+            raise ValueError(f"stop: each should be a text of 1 to {MAX_STOP_CHARS} characters")
+        check_texts(text, (), MAX_STOP_CHARS, "stop")
+    return tuple(given)

@@ -53,7 +53,11 @@ class RunStarted:
     `environment` is that of environment.describe; `pieces` maps every id shown to its bytes;
     `facts` is CachePolicy.facts; `guider` is Guider.describe (name, shared vocabulary or not,
     prompt `shared` or `own_template`, vocab_size, layers, parameters, digest), empty without a
-    guider.
+    guider. `images` are those of the prompt, in order: `name` (RunSpec.images), `width` and
+    `height` in pixels, `mode` (anyres or pad), `first` position and `rows` on the canvas, `crops`,
+    `grid` [columns, rows] of tiles and `map` [columns, rows] of patches. An image in mode `anyres`
+    has 27 x 27 rows of the whole image, then the map, each row of which ends with a newline; one in
+    mode `pad` has 27 x 27 rows and a newline.
     """
 
     spec: Mapping[str, Any]
@@ -66,6 +70,7 @@ class RunStarted:
     pieces: Mapping[int, bytes] = field(default_factory=dict)
     facts: Mapping[str, list[float]] = field(default_factory=dict)
     guider: Mapping[str, Any] = field(default_factory=dict)
+    images: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

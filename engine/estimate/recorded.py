@@ -80,7 +80,8 @@ def recorded_info(trace: Trace) -> ModelInfo:
     found: dict[str, Any] = {k: v for k, v in trace.meta["model"].items() if k in known}
     try:
         experts = None if found.get("experts") is None else ExpertsInfo(**found["experts"])
-        info = ModelInfo(**found | {"stop_ids": tuple(found["stop_ids"]), "experts": experts})
+        lists = {"stop_ids": tuple(found["stop_ids"]), "suppressed_ids": ()}
+        info = ModelInfo(**found | lists | {"experts": experts})
     except (KeyError, TypeError) as error:
         raise ValueError(f"recorded: the model's sizes are not in the trace ({error})") from None
     sizes = [info.layers, info.d_model, info.n_heads, info.n_kv_heads, info.head_dim, info.ffn,

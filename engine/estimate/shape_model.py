@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from engine.core.rows import Rows
+from engine.core.rows import ALL, Rows
 from engine.models.base import ModelAdapter, ModelInfo
 
 META = torch.device("meta")
@@ -36,7 +36,7 @@ class ShapeAdapter(ModelAdapter):
         """The number format of the activations."""
         return self._number
 
-    def embed(self, ids: Tensor) -> Tensor:
+    def embed(self, ids: Tensor, rows: Rows = ALL) -> Tensor:
         """[B, n] ids -> [B, n, D]."""
         return self._empty(*ids.shape, self.info.d_model)
 

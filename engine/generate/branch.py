@@ -54,9 +54,8 @@ def branch_point(
         )
     _check_parent(spec, parent, start)
     canvas = parent.canvas_at(start.step)
-    width = int(parent.arrays()["prompt_mask"].sum())
     _check_canvas(spec, parent, canvas, prompt)
-    answer = canvas[width:].astype(np.int64)
+    answer = canvas[_answer(spec, parent)].astype(np.int64)
     model = parent.meta["model"]
     size, mask_id = model.get("vocab_size", 0), model.get("mask_id")
     answer[answer == mask_id] = REMASK
@@ -80,7 +79,7 @@ def branch_job(job: Job, point: BranchPoint) -> Job:
     assert len(job.canvas) == 1, "a branch is one sequence"
     answer = torch.from_numpy(point.answer)
     known = torch.zeros(job.canvas.shape, dtype=torch.bool)
-    known[0, width:] = answer != REMASK
+    known[0, width : width + len(answer)] = answer != REMASK
     canvas = job.canvas.clone()
     canvas[known] = answer[answer != REMASK]
     if ((canvas[known] >= info.vocab_size) | (canvas[known] == info.mask_id)).any():
@@ -106,11 +105,11 @@ def _check_parent(spec: RunSpec, parent: Trace, start: BranchStart) -> None:
         raise ValueError(
             f"model: {spec.model!r} is not that of the run to go on from; choose {name!r}"
         )
-    length = int((~parent.arrays()["prompt_mask"]).sum())
-    known = {"gen_length": length}
-    if parent.block_causal:  # whose canvas is rounded up to whole blocks
-        own = RunSpec.from_dict(parent.meta["spec"])
-        known = {"gen_length": own.gen_length, "block_length": own.block_length}
+    length = parent.meta["spec"].get("gen_length")
+    held = len(parent.arrays()["canvas"]) - parent.prompt_length
+    known = {"gen_length": length if type(length) is int and length <= held else held}
+    if parent.block_causal:
+        known["block_length"] = RunSpec.from_dict(parent.meta["spec"]).block_length
     for name, value in known.items():
         if getattr(spec, name) != value:
             raise ValueError(
@@ -119,18 +118,31 @@ def _check_parent(spec: RunSpec, parent: Trace, start: BranchStart) -> None:
             )
 
 
+def _answer(spec: RunSpec, parent: Trace) -> slice:
+    """The positions of the answer on the parent's canvas; all behind the prompt if block-causal."""
+    if parent.block_causal:  # the canvas is rounded up to whole blocks
+        return slice(parent.prompt_length, len(parent.arrays()["canvas"]))
+    return slice(parent.prompt_length, parent.prompt_length + spec.gen_length)
+
+
 def _check_canvas(spec: RunSpec, parent: Trace, canvas: np.ndarray, prompt: Sequence[int]) -> None:
-    """Raise ValueError if the parent has another prompt or other given tokens."""
-    arrays = parent.arrays()
-    width = int(arrays["prompt_mask"].sum())
+    """Raise ValueError if the parent has another prompt, image or suffix, or other given tokens."""
+    arrays, width = parent.arrays(), parent.prompt_length
+    for name in ("images", "suffix"):
+        if (before := parent.meta["spec"].get(name) or None) != (spec.to_dict()[name] or None):
+            raise ValueError(
+                f"{name}: not that of the run to go on from, which is "
+                f"{str(before or 'empty')[:200]}; set it so"
+            )
     leading = arrays["prompt_mask"][:width].all()
     if not leading or canvas[:width].tolist() != list(prompt):
         raise ValueError(
             "prompt: it is not that of the run to go on from; a branch keeps the prompt and the "
             "chat template"
         )
-    given = np.flatnonzero(arrays["fixed_mask"][width:])
-    pairs = tuple(zip(given.tolist(), canvas[width:][given].tolist(), strict=True))
+    answer = _answer(spec, parent)
+    given = np.flatnonzero(arrays["fixed_mask"][answer])
+    pairs = tuple(zip(given.tolist(), canvas[answer][given].tolist(), strict=True))
     if pairs != spec.fixed:
         raise ValueError(
             "fixed: the given tokens are not those of the run to go on from; leave them as they "
@@ -176,10 +188,10 @@ def _recorded_progress(spec: RunSpec, parent: Trace, step: int) -> dict[int, Blo
     same = (parent_spec.steps, parent_spec.block_length) == (spec.steps, spec.block_length)
     if rule is None or not rule.scheduled or not same:
         return {}
-    arrays = parent.arrays()
-    width = int(arrays["prompt_mask"].sum())
-    revealed, free = parent.step_map()[width:], ~arrays["fixed_mask"][width:]
-    masked = arrays["canvas"][width:] == parent.meta["model"].get("mask_id")
+    answer = _answer(spec, parent)
+    arrays, revealed = parent.arrays(), parent.step_map()[answer]
+    free = ~arrays["fixed_mask"][answer]
+    masked = arrays["canvas"][answer] == parent.meta["model"].get("mask_id")
     never = free & masked & (revealed < 0)
     found = {}
     for index, (first, block) in enumerate(_answer_blocks(spec, parent)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -54,6 +54,26 @@ def positions_to_fill(
     if rule == "fill_safe":
         fill &= ~(masked & ~after_stop).any(1, keepdims=True)
     return fill
+
+
+def find_stops(ids: np.ndarray, masked: np.ndarray, stops: Sequence[Sequence[int]]) -> np.ndarray:
+    """The first place [B] in `ids` [B, n] where one of the series `stops` stands; n without one.
+
+    A position that is `masked` [B, n] belongs to no series.
+    """
+    batch, length = ids.shape
+    here = np.zeros((batch, length), bool)
+    for stop in stops:
+        starts = length - len(stop) + 1
+        if starts < 1:
+            continue
+        matches = np.ones((batch, starts), bool)
+        for offset, token in enumerate(stop):
+            part = slice(offset, offset + starts)
+            matches &= (ids[:, part] == token) & ~masked[:, part]
+        here[:, :starts] |= matches
+    first: np.ndarray = np.where(here.any(1), here.argmax(1), length)
+    return first
 
 
 def text_length(ids: np.ndarray, stop_ids: tuple[int, ...]) -> int:

@@ -26,7 +26,9 @@ class Job:
 
     `canvas` [B, T] int64 on the CPU holds the mask id at positions to generate; prompts shorter
     than `prompt_length` are padded on the left. `pad_mask` [B, T] bool is False at padding, None
-    without any; `fixed_mask` [B, T] bool is True at answer tokens given by the spec. `make_policy`
+    without any; `fixed_mask` [B, T] bool is True at answer tokens given by the spec and at the
+    suffix, the last `suffix_length` positions. Each of `stops` is a series of ids that ends the
+    answer: later positions stay as they are. `make_policy`
     returns a new policy for each guidance branch. `first_sequence` numbers the first sequence,
     which seeds its noise. For a branch of another run, `known_mask` [1, T] bool marks the known
     answer tokens and `progress` what the parent did in each block (see Schedule). Without a
@@ -47,6 +49,8 @@ class Job:
     progress: Mapping[int, BlockProgress] = field(default_factory=dict)
     run_guider: RunGuider | None = None
     capturer: Capturer | None = None
+    suffix_length: int = 0
+    stops: tuple[tuple[int, ...], ...] = ()
 
     def run_info(self) -> RunInfo:
         """The sizes of the run, for policies."""
@@ -59,6 +63,7 @@ class Job:
             spec.block_length,
             spec.cfg_scale > 0,
             () if pad_mask is None else tuple((~pad_mask).sum(1).tolist()),
+            self.suffix_length,
         )
         assert self.canvas.shape[1] == run.length, (
             "canvas: prompt, answer and the last block's rest"
@@ -88,7 +93,8 @@ def split(job: Job) -> list[Job]:
     batch, spec, policy = len(job.canvas), job.spec, job.make_policy()
     counts = job.unmasker.planned_counts(spec.block_length, max(spec.steps // spec.blocks, 1))
     in_step = counts is not None and spec.eos == "official" and policy.can_commit(max(counts))
-    if batch == 1 or (job.aligned and (in_step or policy.speedups.may_wait)):
+    together = job.aligned and not job.stops
+    if batch == 1 or (together and (in_step or policy.speedups.may_wait)):
         return [job]
     alone = [
         replace(

@@ -42,7 +42,9 @@ class Denoiser:
         masked[:, job.prompt_length :] = True
         if job.fixed_mask is not None:
             masked &= ~job.fixed_mask.numpy()
-        self._given = upload(~masked, adapter.device)
+        given = ~masked  # what classifier-free guidance masks; the suffix stays
+        given[:, masked.shape[1] - job.suffix_length :] = False
+        self._given = upload(given, adapter.device)
         if job.known_mask is not None:
             masked &= ~job.known_mask.numpy()
         self._canvas = CanvasState(job.canvas, masked, adapter.device)
@@ -79,9 +81,14 @@ class Denoiser:
         """Bytes in the caches of all branches and of the guider."""
         return sum(b.store.nbytes() for b in self.branches) + self.job.unmasker.cached_bytes()
 
+    def answer_length(self, sequence: int) -> int:
+        """Positions of a sequence's answer before its stop, all of them without one."""
+        run = self.run
+        return min(int(self._canvas.stop[sequence]) - run.prompt_length, run.gen_length)
+
     def masks_left(self, block: slice) -> np.ndarray:
-        """Number of masked positions [B] of a block after the last launched step."""
-        on_host: np.ndarray = self.masked[:, block].sum(1)
+        """Masked positions [B] of a block before the stop, if any, after the last launched step."""
+        on_host: np.ndarray = self._canvas.undecided[:, block].sum(1)
         pending = self._pending
         if pending is None or pending.view.block != block:
             return on_host
@@ -101,6 +108,7 @@ class Denoiser:
             and not job.recorder.reads_tensors
             and job.unmasker.end_of_text_rule(job.spec.eos) == "official"
             and not self.run.info.block_causal  # whose official rule may end the text
+            and not job.stops
         )
 
     def rows_to_fill(self, block: slice) -> slice | None:
@@ -160,12 +168,15 @@ class Denoiser:
         if self._pending is step:
             self._pending = None
         unmasker = self.job.unmasker
-        return step.finalize(
+        event = step.finalize(
             self._canvas,
             self._clock,
             unmasker.end_of_text_rule(self.job.spec.eos),
             step.view.fills is not None or unmasker.may_commit_nothing(step.view),
         )
+        if self.job.stops:
+            self._canvas.stop_at(self._find_stops())
+        return event
 
     def _reset(self) -> None:
         """Set the state of a run before its first step; the policies are started already."""
@@ -181,6 +192,13 @@ class Denoiser:
         job.unmasker.start(self.run, per_block, {**shared_progress(self.run), **job.progress})
         job.recorder.start()
 
+    def _find_stops(self) -> np.ndarray:
+        """The first position [B] of a series of `Job.stops` in the answer, T without one."""
+        run = self.run
+        answer = slice(run.prompt_length, run.prompt_length + run.gen_length)
+        found = end_of_text.find_stops(self.ids[:, answer], self.masked[:, answer], self.job.stops)
+        return np.where(found < run.gen_length, run.prompt_length + found, run.length)
+
     def _branch(self, index: int) -> GuidanceBranch:
         job, policy, notes = self.job, self.job.make_policy(), None
         if index == 0:
@@ -192,6 +210,8 @@ class Denoiser:
         )
         if index == 0:
             adapter = job.recorder.wrap_adapter(adapter, store)
+        else:
+            adapter = adapter.with_given_rows(None)
         forwards = CapturedForwards(adapter, store, policy, job.capturer, notes)
         return GuidanceBranch(policy, store, forwards)
 
@@ -222,6 +242,8 @@ class Denoiser:
         for token, offset in self.job.unmasker.logit_offsets(view).items():
             z.select(-1, token).add_(offset)
         exclude_non_text(z, self.run.info)
+        for token in self.run.info.suppressed_ids:
+            z.select(-1, token).fill_(-torch.inf)
         if self.job.spec.eos_suppress == "logits":
             end_of_text.suppress_logits(z, {self.run.info.eos_id, self.run.info.fill_id})
         self.job.unmasker.restrict_logits(z)
@@ -276,9 +298,10 @@ class Denoiser:
 def denoise(state: Denoiser) -> Iterator[StepEvent]:
     """Decode block by block until no mask is left; closing the iterator stops the run.
 
-    A block ends as soon as it holds no mask. A step that computes known rows only comes before the
-    first one of its block and has its number. If steps can run ahead, each event is yielded after
-    the next step is launched, so that the device never waits for the host.
+    A block ends as soon as it holds no mask before the stop, if any. A step that computes known
+    rows only comes before the first one of its block and has its number. If steps can run ahead,
+    each event is yielded after the next step is launched, so that the device never waits for the
+    host.
     """
     pending: PendingStep | None = None
     for index, block in enumerate(state.run.grid):

@@ -30,7 +30,8 @@ class CanvasState:
     """Token ids [B, T] int64 and masked positions [B, T] bool of a run, on device and host.
 
     The device's are up to date with the last launched step, the host's with the last finalized
-    one. All four are changed in place.
+    one. All four are changed in place. `stop` [B] is the position from which on no more is decoded,
+    T unless the run found a stop.
     """
 
     def __init__(self, canvas: Tensor, masked: np.ndarray, device: torch.device) -> None:
@@ -41,16 +42,30 @@ class CanvasState:
         self._masked = torch.zeros(batch, self._length + 1, dtype=torch.bool, device=device)
         self.device_ids, self.device_masked = self._ids[:, :-1], self._masked[:, :-1]
         self.host_ids, self.host_masked = canvas.numpy().copy(), masked.copy()
+        self.stop = np.full(batch, self._length)
         self.reset()
 
     def reset(self) -> None:
         """Return to the state before the first step."""
+        self.stop[:] = self._length
         for on_host, on_device, initial in (
             (self.host_ids, self.device_ids, self._initial[0]),
             (self.host_masked, self.device_masked, self._initial[1]),
         ):
             on_host[:] = initial
             on_device.copy_(upload(initial, on_device.device))
+
+    @property
+    def undecided(self) -> np.ndarray:
+        """Masked positions [B, T] bool before the stop, on the host."""
+        if (self.stop == self._length).all():
+            return self.host_masked
+        before: np.ndarray = np.arange(self._length) < self.stop[:, None]
+        return self.host_masked & before
+
+    def stop_at(self, positions: np.ndarray) -> None:
+        """Decode nothing from `positions` [B] on."""
+        self.stop[:] = positions
 
     def commit(self, positions: Tensor, chosen: Tensor, ids: Tensor) -> Tensor:
         """Write `ids` [B, n] to the `chosen` of `positions`, on the device only.
@@ -91,9 +106,10 @@ class StepViewBuilder:
     def with_host_state(self, noise: Sequence[torch.Generator]) -> StepView:
         """The view if every earlier step is finalized."""
         policy, block = self.policy, self.block
-        masked = self.canvas.host_masked.copy()
-        rows = self.unmasker.candidate_positions(masked, block, policy.logits_end(masked, block))
-        watched = policy.confidence_mask(self.step, masked, block)
+        masked, undecided = self.canvas.host_masked.copy(), self.canvas.undecided.copy()
+        ends = policy.logits_end(undecided, block)
+        rows = self.unmasker.candidate_positions(undecided, block, ends)
+        watched = policy.confidence_mask(self.step, undecided, block)
         eligible = rows if watched is None else rows & watched
         assert (eligible.any(1) == rows.any(1)).all(), "a policy left an open block out"
         order = self.unmasker.planned_order(rows, block, self.block_step, noise, eligible)
@@ -103,7 +119,7 @@ class StepViewBuilder:
         if watched is not None:
             real &= np.take_along_axis(rows, needs, 1)
         needs = np.where(real.any(1, keepdims=True), needs, block.stop - 1)
-        device, left = self.canvas.device_ids.device, masked[:, block].sum(1)
+        device, left = self.canvas.device_ids.device, undecided[:, block].sum(1)
         state = HostState(masked, needs)
         return self._build(upload(masked, device), upload(needs, device), real, left, state, order)
 

@@ -313,8 +313,8 @@ def _order(
 
 def _point(trace: Trace, step: int, spec: RunSpec) -> BranchPoint:
     """The state before a step, as that of a branch with the settings `spec`."""
-    arrays = trace.arrays()
-    prompt = arrays["canvas"][: int(arrays["prompt_mask"].sum())].tolist()
+    canvas = trace.arrays()["canvas"]
+    prompt = canvas[: trace.prompt_length].tolist()
     start = replace(spec, start=BranchStart(PARENT, step))
     point = branch_point(start, {PARENT: trace}, prompt)
     assert point is not None, "the spec has a start"
@@ -330,10 +330,14 @@ def _progress(point: BranchPoint, view: StepView) -> dict[int, Any]:
 def _view(trace: Trace, step: int, spec: RunSpec, info: ModelInfo, point: BranchPoint) -> StepView:
     """The view of a step, without the candidates. Raises ValueError if its block has no mask."""
     canvas = trace.canvas_at(step).astype(np.int64)[None]
-    width = int(trace.arrays()["prompt_mask"].sum())
-    run = RunInfo(info, 1, width, canvas.shape[1] - width, spec.block_length, spec.cfg_scale > 0)
+    width = trace.prompt_length
+    suffix = 0 if info.block_causal else canvas.shape[1] - width - spec.gen_length
+    answer = canvas.shape[1] - width - suffix
+    run = RunInfo(
+        info, 1, width, answer, spec.block_length, spec.cfg_scale > 0, suffix_length=suffix
+    )
     masked = np.zeros(canvas.shape, bool)
-    masked[0, width:] = point.answer == REMASK
+    masked[0, width : width + answer] = point.answer == REMASK
     index = int(trace.arrays()["block"][step])
     block = run.grid[index] if index < len(run.grid) else slice(0, 0)
     left = masked[:, block].sum(1)
@@ -372,4 +376,5 @@ def _model_info(trace: Trace) -> ModelInfo:
         for f in dataclasses.fields(ModelInfo)
     }
     lists = {"stop_ids": tuple(stops), "block_sizes": tuple(told["block_sizes"])}
+    lists["suppressed_ids"] = ()
     return ModelInfo(**told | lists | {"eos_id": end, "fill_id": fill, "experts": None})

@@ -7,18 +7,21 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from accelerate.utils import align_module_device
 from torch import Tensor, nn
 
-from engine.core.rows import Rows
+from engine.core.rows import ALL, Rows
 from engine.models.attention import attention, attention_routines, attention_with_weights
 from engine.models.feed_forward import ExpertLinear, ExpertsInfo, MixtureOfExperts, feed_forward
+from engine.models.given_rows import GivenRows
 from engine.models.kernels.choice import TORCH, Kernels
 from engine.models.linear import FusedLinear, PackedLinear
 from engine.models.ops import RMSNorm, Rotary
+
+A = TypeVar("A", bound="ModelAdapter")
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class ModelInfo:
     `stop_ids` are the ids that end a text; `fill_id`, one of them, fills the positions after the
     end and is `eos_id` unless given. Ids from `text_size` on are no text (image codes; 0: all are
     text), and are never proposed if `text_only`. `double_confidence`: confidences are computed in
-    float64.
+    float64. `suppressed_ids` are never proposed either.
 
     `ffn` is the inner width of a dense feed-forward network; `experts` are None if all are dense.
 
@@ -68,6 +71,7 @@ class ModelInfo:
     text_size: int = 0
     text_only: bool = True
     double_confidence: bool = False
+    suppressed_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.head_dim and self.n_heads:
@@ -94,8 +98,8 @@ class ModelInfo:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain data for events and traces."""
-        lists = {"stop_ids": list(self.stop_ids), "block_sizes": list(self.block_sizes)}
-        return dataclasses.asdict(self) | lists
+        names = ("stop_ids", "block_sizes", "suppressed_ids")
+        return dataclasses.asdict(self) | {name: list(getattr(self, name)) for name in names}
 
     def with_block_size(self, size: int) -> ModelInfo:
         """The model with other blocks; itself if its attention is full."""
@@ -158,6 +162,7 @@ class ModelAdapter(nn.Module):
             self.head.weight = self.embedding.weight
         self.requires_grad_(False)
         self.kernels = Kernels()
+        self._given: GivenRows | None = None
         self._rotary = lru_cache(maxsize=4)(self._make_rotary)
         sizes = {"q": info.n_heads, "k": info.n_kv_heads, "v": info.n_kv_heads}
         starts = {"q": 0, "k": info.n_heads, "v": info.n_heads + info.n_kv_heads}
@@ -187,9 +192,18 @@ class ModelAdapter(nn.Module):
         """The weights of one layer."""
         return self._layers[layer]
 
-    def embed(self, ids: Tensor) -> Tensor:
-        """[B, n] ids -> [B, n, D]."""
-        return self.embedding(ids)
+    def embed(self, ids: Tensor, rows: Rows = ALL) -> Tensor:
+        """[B, n] ids at global `rows` -> [B, n, D]; given rows replace those of their ids."""
+        h: Tensor = self.embedding(ids)
+        return h if self._given is None else self._given.put(h, rows)
+
+    def with_given_rows(self: A, given: GivenRows | None) -> A:
+        """This adapter for a run with given embedding rows; all weights are shared."""
+        if given is self._given:
+            return self
+        other = copy.copy(self)
+        other._given = given
+        return other
 
     def attn_norm(self, layer: int, h: Tensor) -> Tensor:
         """Normed input of a layer's q, k and v projections, [B, n, D]."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +24,12 @@ HEADERS = (
     "<|eot_id|>",
 )  # by id
 
+
+VISION_SYSTEM = (  # the system turn of LLaVA's conversations, with which LLaDA-V was trained
+    "You are a helpful language and vision assistant. You are able to understand the visual content"
+    " that the user provides, and assist the user with a variety of tasks using natural language."
+)
+MARK = "\ue000{}\ue001"  # stands for the text of a turn while the template is filled in
 
 Messages = Sequence[tuple[str, str]]  # (role, text) of each turn
 
@@ -87,6 +94,12 @@ def _check_added_ids(folder: Path, found: PreTrainedTokenizerFast) -> None:
             )
 
 
+def _system_turn(folder: Path) -> str:
+    """The system turn of a model that takes images; empty for any other."""
+    path = folder / "config.json"
+    return VISION_SYSTEM if path.is_file() and read_json(path).get("mm_vision_tower") else ""
+
+
 class Tokenizer:
     """The fast tokenizer of a checkpoint folder, loaded without running code of the folder.
 
@@ -98,6 +111,7 @@ class Tokenizer:
         self._folder, self._inner = folder, _load(folder, template)
         self._alphabet = byte_alphabet()
         self._special = set(self._inner.all_special_ids) | set(self._inner.added_tokens_decoder)
+        self._system = _system_turn(folder)
 
     def check(self, info: ModelInfo) -> None:
         """Raise CheckpointError unless mask, ends and vocabulary go with a model's config."""
@@ -166,16 +180,42 @@ class Tokenizer:
         """The underlying `tokenizers.Tokenizer`; do not modify it."""
         return self._inner.backend_tokenizer
 
-    def encode_prompt(self, prompt: str, messages: Messages = (), chat: bool = True) -> list[int]:
+    def encode_prompt(
+        self, prompt: str, messages: Messages = (), chat: bool = True, lead: Sequence[int] = ()
+    ) -> list[int]:
         """Ids of a prompt, or of `messages` if given; `chat` applies the chat template.
 
-        Raises ValueError naming `prompt` if it is empty, `chat` if the model has no template or
-        the template refuses the turns.
+        `lead` are ids that begin the first turn of the user. A model that takes images gets its
+        system turn, and no special ids from typed text. Raises ValueError naming `prompt` if it is
+        empty, `chat` if the model has no template or the template refuses the turns, `images` if
+        there is no turn of the user for `lead`.
         """
         turns = conversation(prompt, messages)
         if not chat:
-            return self.encode("\n".join(text for _, text in turns))
-        return self.encode(self.chat_text(turns))
+            text = "\n".join(text for _, text in turns)
+            return [*lead, *(self.encode_text(text) if self._system else self.encode(text))]
+        if not self._system:
+            assert not lead, "only a model that takes images has ids before a text"
+            return self.encode(self.chat_text(turns))
+        if turns[0][0] != "system":
+            turns = (("system", self._system), *turns)
+        return self._encode_turns(turns, lead)
+
+    def _encode_turns(self, turns: Messages, lead: Sequence[int]) -> list[int]:
+        """Ids of turns in the chat template, of which only the template has special ids."""
+        first = next((i for i, (role, _) in enumerate(turns) if role == "user"), None)
+        if lead and first is None:
+            raise ValueError("images: there is no turn of the user to show them in; add one")
+        marked = [(role, MARK.format(i)) for i, (role, _) in enumerate(turns)]
+        parts = re.split(MARK.format(r"(\d+)"), self.chat_text(marked))
+        out: list[int] = []
+        for number, part in enumerate(parts):
+            if number % 2 == 0:
+                out += self.encode(part)
+                continue
+            turn = int(part)
+            out += [*(lead if turn == first else ()), *self.encode_text(turns[turn][1].strip())]
+        return out
 
     @property
     def template(self) -> str:
@@ -207,6 +247,18 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         """Ids of a text, without added special tokens."""
         return self._inner.encode(text, add_special_tokens=False)
+
+    def encode_text(self, text: str) -> list[int]:
+        """Ids of a text; what reads like a special token is encoded as ordinary text."""
+        ids: list[int] = self._literal.encode(text, add_special_tokens=False).ids
+        return ids
+
+    @cached_property
+    def _literal(self) -> tokenizers.Tokenizer:
+        """A copy of the tokenizer that knows no special tokens in a text."""
+        own = tokenizers.Tokenizer.from_str(self.backend.to_str())
+        own.encode_special_tokens = True
+        return own
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids without special tokens; incomplete characters become U+FFFD."""

@@ -28,12 +28,15 @@ from engine.generate.loop import Denoiser, denoise
 from engine.guider.model import Guider
 from engine.guider.run_guider import RunGuider
 from engine.models.base import ModelAdapter, ModelInfo
+from engine.models.given_rows import GivenRows
 from engine.models.tokenizer import Tokenizer
 from engine.record import make_recorder
 from engine.record.recorder import Recorder
 from engine.serve import environment
 from engine.serve.drift_meter import measure_drifts
 from engine.trace.metrics import Tally
+from engine.vision.encoder import ImageEncoder
+from engine.vision.run_images import PromptImages, run_prompt
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class LoadedModel:
     `profiles` are drifts measured on it, by base cache and quantity; `kept` is what policies
     derived from it. `make_run_guider` makes the guider of a run from the specs and prompts of its
     sequences. `loading` are the free_before_bytes and free_after_bytes of its main device.
+    `vision` encodes images, None until a run needs it or if the model takes none.
     """
 
     adapter: ModelAdapter
@@ -53,10 +57,16 @@ class LoadedModel:
     kept: dict[str, Any] = field(default_factory=dict, compare=False)
     make_run_guider: Callable[[Sequence[RunSpec], list[list[int]]], RunGuider] | None = None
     loading: Mapping[str, int] = field(default_factory=dict, compare=False)
+    vision: ImageEncoder | None = field(default=None, compare=False)
 
 
 def prompt_ids(spec: RunSpec, tokenizer: Tokenizer) -> list[int]:
-    """The ids of a spec's prompt; see Tokenizer.encode_prompt."""
+    """The ids of a spec's prompt; see Tokenizer.encode_prompt.
+
+    Raises ValueError naming `images` if it has any: those are encoded by a session.
+    """
+    if spec.images:
+        raise ValueError("images: they are read in single runs and races only; leave them out")
     return tokenizer.encode_prompt(spec.prompt, spec.messages, spec.chat)
 
 
@@ -77,20 +87,26 @@ def make_job(
     recorder: Recorder | None = None,
     point: BranchPoint | None = None,
     sequence_specs: Sequence[RunSpec] = (),
+    images: PromptImages | None = None,
 ) -> Job:
     """A job of a spec over `prompts`, lists of ids padded on the left to one length.
 
     `point` is where a branch starts. `sequence_specs` are the specs of the single sequences, for a
-    guider that reads their prompts in its own chat template; default: `spec` for each. Raises
-    ValueError naming `prompt`, `fixed`, `start` or `guided.guider` if they do not fit the model.
+    guider that reads their prompts in its own chat template; default: `spec` for each. `images` are
+    those of the prompt, of which there is one then. Raises ValueError naming `prompt`, `fixed`,
+    `start` or `guided.guider` if they do not fit the model.
     """
     if spec.start is not None and point is None:
         raise ValueError("start: the trace to branch from is not available; leave start out")
     check_model(spec, model.adapter.info)
     adapter = model.adapter.with_block_size(spec.block_length)
     info, width = adapter.info, max(map(len, prompts))
-    check_context(width, spec, info)
-    run = RunInfo(info, len(prompts), width, spec.gen_length, spec.block_length)
+    suffix = model.tokenizer.encode_text(spec.suffix) if spec.suffix else []
+    check_context(width + len(suffix), spec, info)
+    run = RunInfo(
+        info, len(prompts), width, spec.gen_length, spec.block_length, suffix_length=len(suffix)
+    )
+    end = run.length - len(suffix)
     canvas = torch.full((len(prompts), run.length), info.mask_id)
     pad_mask = torch.ones(canvas.shape, dtype=torch.bool)
     fixed_mask = torch.zeros(canvas.shape, dtype=torch.bool)
@@ -98,6 +114,8 @@ def make_job(
         canvas[row, width - len(ids) : width] = torch.tensor(ids)
         canvas[row, : width - len(ids)] = info.pad_id
         pad_mask[row, : width - len(ids)] = False
+    canvas[:, end:] = torch.tensor(suffix, dtype=torch.int64)
+    fixed_mask[:, end:] = True
     for offset, token in spec.fixed:
         if token >= info.vocab_size or token == info.mask_id:
             raise ValueError(f"fixed: token id {token} is not one of the model's {info.vocab_size}")
@@ -114,6 +132,11 @@ def make_job(
         policy.prepare(policy_context_of(model, spec.model))
         return policy
 
+    adapter = model.adapter
+    if images is not None and images.placed:
+        assert len(prompts) == 1, "images belong to a single prompt"
+        spans = [(i.first, rows) for i, rows in zip(images.placed, images.rows, strict=True)]
+        adapter = adapter.with_given_rows(GivenRows(canvas.shape[1], spans))
     job = Job(
         adapter=adapter,
         spec=spec,
@@ -126,6 +149,8 @@ def make_job(
         recorder=recorder,
         run_guider=run_guider,
         capturer=make_capturer(adapter, unmasker.guided),
+        suffix_length=len(suffix),
+        stops=tuple(tuple(model.tokenizer.encode(text)) for text in spec.stop),
     )
     return job if point is None else branch_job(job, point)
 
@@ -184,10 +209,19 @@ class _NewPieces:
 class Lane:
     """A run of a diffusion model that is advanced one event at a time."""
 
-    def __init__(self, model: LoadedModel, spec: RunSpec, point: BranchPoint | None = None) -> None:
-        self.model, self.spec = model, spec
-        prompt = prompt_ids(spec, model.tokenizer)
-        self._job = make_job(model, spec, [prompt], make_recorder(spec), point)
+    def __init__(
+        self,
+        model: LoadedModel,
+        spec: RunSpec,
+        point: BranchPoint | None = None,
+        images: PromptImages | None = None,
+    ) -> None:
+        self.model, self.spec, self._images = model, spec, images or PromptImages()
+        vision = None if model.vision is None else model.vision.info
+        prompt = run_prompt(spec, model.tokenizer, model.adapter.info, vision).ids
+        if len(self._images.placed) != len(spec.images):
+            raise ValueError("images: they are not encoded; run the spec by a session")
+        self._job = make_job(model, spec, [prompt], make_recorder(spec), point, images=images)
         self._state: Denoiser | None = None
         self._steps: Iterator[StepEvent] = iter(())
         self._tally = Tally(self._job.canvas.shape[1])
@@ -230,6 +264,7 @@ class Lane:
             pieces=self._pieces.of(canvas),
             facts=self._state.branches[0].policy.facts(),
             guider={} if job.run_guider is None else job.run_guider.description,
+            images=tuple(image.to_dict() for image in self._images.placed),
         )
 
     def advance(self) -> StepEvent | RunFinished:
@@ -247,13 +282,14 @@ class Lane:
         """End the run and free its memory."""
         state, job = self._state, self._job
         assert state is not None, "a lane is finished once, after its start"
-        answer = state.ids[0, job.prompt_length :]
-        masked = state.masked[0, job.prompt_length :]
-        tokens = text_length(answer, state.run.info.stop_ids)
+        region = slice(job.prompt_length, job.prompt_length + self.spec.gen_length)
+        answer, masked = state.ids[0, region], state.masked[0, region]
+        tokens = min(text_length(answer, state.run.info.stop_ids), state.answer_length(0))
         own = ~masked[:tokens]
         for known in (job.fixed_mask, job.known_mask):  # given tokens and the parent's do not count
             if known is not None:
-                own = own & ~known[0, job.prompt_length :].numpy()[:tokens]
+                own = own & ~known[0, region].numpy()[:tokens]
+        text = self.model.tokenizer.decode(answer[:tokens][~masked[:tokens]].tolist())
         memory: dict[str, int | None] = {
             "cache_bytes": state.cached_bytes(),
             "peak_memory_bytes": peak_memory(job.adapter.device),
@@ -265,10 +301,11 @@ class Lane:
         return RunFinished(
             reason=reason,
             canvas=state.ids.astype(np.int32),
-            texts=(self.model.tokenizer.decode(answer[:tokens][~masked[:tokens]].tolist()),),
+            texts=(text + self.spec.suffix,),
             metrics=self._tally.metrics(
                 int(own.sum()), self._tally.text_steps(job.prompt_length, tokens), memory
-            ),
+            )
+            | self._images.metrics,
             similarity=job.recorder.finish(),
         )
 
@@ -351,9 +388,12 @@ AnyLane = Lane | AutoregressiveLane
 
 
 def make_lane(
-    model: LoadedModel | Guider, spec: RunSpec, point: BranchPoint | None = None
+    model: LoadedModel | Guider,
+    spec: RunSpec,
+    point: BranchPoint | None = None,
+    images: PromptImages | None = None,
 ) -> AnyLane:
     """The lane of a spec and the model that decodes it; `point` is where a branch starts."""
     if isinstance(model, Guider):
         return AutoregressiveLane(model, spec)
-    return Lane(model, spec, point)
+    return Lane(model, spec, point, images)

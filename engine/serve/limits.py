@@ -8,17 +8,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.cache.base import RunInfo
+from engine.catalog import derive_plan
 from engine.config.spec import MAX_LENGTH, RunSpec
 from engine.core.events import SITES
 from engine.models.base import ModelInfo
 from engine.models.loading.memory_estimate import gigabytes
 from engine.record.recorder import TOP_CANDIDATES
 from engine.record.sketches import MAX_BLOCKS, MAX_STEPS
+from engine.serve.guider_pool import decodes_causally
 from engine.trace.schema import MAX_POSITIONS
+from engine.vision.picture import PictureLimits
 
 OWN_RECORDING = 1_500_000_000  # bytes that one run may record on one's own machine
 CANDIDATE_BYTES = 32 + 8 * TOP_CANDIDATES  # step, position and proposal; ids and probabilities
 LENS_BYTES = 2 * (4 + 1 + 1)  # both passes: best id, its probability and that of the token
+PUBLIC_PICTURE = PictureLimits(8_000_000, 16_000_000)
 AUTO = "auto"  # may spread a model over disks too, which is slow
 
 
@@ -27,7 +31,7 @@ class Limits:
     """Upper bounds of a run's fields.
 
     `prompt` is in characters, `recording` in bytes that the recorder keeps of a run, `trace` in
-    bytes of a trace file.
+    bytes of a trace file; `images` is a number of them, and `picture` bounds their files.
     """
 
     gen_length: int = 512
@@ -35,9 +39,11 @@ class Limits:
     prompt: int = 4_000
     recording: int = 64_000_000
     trace: int = 64_000_000
+    images: int = 1
+    picture: PictureLimits = PUBLIC_PICTURE
 
     def check(self, spec: RunSpec) -> None:
-        """Raise ValueError naming `device`, `gen_length`, `steps` or `prompt` and its limit."""
+        """Raise ValueError naming the field that is above its limit."""
         if spec.device == AUTO:
             raise ValueError(
                 f"device: {AUTO} is not available on this public page; set device to cpu or cuda"
@@ -53,6 +59,12 @@ class Limits:
             raise ValueError(
                 f"prompt: {length} characters are more than this public page allows; shorten it "
                 f"to {self.prompt}, or run a copy of your own"
+            )
+
+        if len(spec.images) > self.images:
+            raise ValueError(
+                f"images: {len(spec.images)} are more than this public page allows; at most "
+                f"{self.images}, or run a copy of your own"
             )
 
     def limit_fields(self, fields: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -102,6 +114,23 @@ def recording_problem(spec: RunSpec, info: ModelInfo, tokens: int, forwards: int
         f"record: level {spec.record} keeps about {gigabytes(kept)} of this run, and at most "
         f"{gigabytes(most)} are allowed here; {narrower}set record to {lower}, or lower gen_length"
     )
+
+
+def planned_recording(spec: RunSpec, info: ModelInfo, tokens: int, most: int) -> dict[str, Any]:
+    """`recording` of a plan: level, bytes and why more than `most` bytes are refused, or empty.
+
+    The level is `layers` if the spec's is `off`. Raises ValueError if a recording is asked for and
+    too large.
+    """
+    forwards = derive_plan(spec)[0].max_forwards
+    asked = replace(spec, record="layers") if spec.record == "off" else spec
+    if decodes_causally(spec):  # no level adds to the plans and candidates of such a run
+        asked = replace(asked, record="steps")
+    kept = recorded_bytes(asked, info, tokens, forwards)
+    problem = recording_problem(asked, info, tokens, forwards, most)
+    if problem and spec.record != "off":
+        raise ValueError(problem)
+    return {"level": asked.record, "bytes": kept, "problem": problem}
 
 
 def _narrower(

@@ -8,11 +8,12 @@ from itertools import chain
 from typing import NamedTuple
 
 import torch
+from torch import nn
 
 from engine.cache.base import RunInfo
 from engine.catalog import make_policy
 from engine.config.spec import RunSpec
-from engine.models.base import ModelAdapter, ModelInfo
+from engine.models.base import ModelInfo
 from engine.models.loading.memory_estimate import (
     check_fits,
     gigabytes,
@@ -40,14 +41,16 @@ def dtype_of(spec: RunSpec) -> torch.dtype:
 
 
 def plan_memory(
-    spec: RunSpec, info: ModelInfo, tokens: int, free: Mapping[str, int], guider_bytes: int = 0
+    spec: RunSpec, info: ModelInfo, tokens: int, free: Mapping[str, int], more_bytes: int = 0
 ) -> MemoryBudget:
     """The budget of a spec with a prompt of `tokens` tokens; `free` are bytes by device.
+
+    `more_bytes` are those of a guider and of a vision part.
 
     Raises InsufficientMemoryError naming `model` if it does not fit, ValueError naming `device` if
     there is no such device.
     """
-    dtype, run = dtype_of(spec), spec_run_bytes(spec, info, tokens) + guider_bytes
+    dtype, run = dtype_of(spec), spec_run_bytes(spec, info, tokens) + more_bytes
     main, weights = main_device(spec.device, free), weights_bytes(info, dtype)
     check_fits(info, dtype, spec.device, run, free)
     return MemoryBudget(weights, weights + run, free[main])
@@ -55,17 +58,21 @@ def plan_memory(
 
 def spec_run_bytes(spec: RunSpec, info: ModelInfo, tokens: int) -> int:
     """Bytes of a spec's activations, caches and logits; guidance doubles the batch."""
-    run = RunInfo(info, 1, tokens, spec.gen_length, spec.block_length, guided=spec.cfg_scale > 0)
+    suffix = len(spec.suffix.encode())  # at most as many tokens
+    run = RunInfo(
+        info, 1, tokens, spec.gen_length, spec.block_length, guided=spec.cfg_scale > 0,
+        suffix_length=suffix,
+    )  # fmt: skip
     sites = make_policy(spec).sites(run)
     batch = 2 if spec.cfg_scale > 0 else 1
     rows = spec.block_length if info.block_causal else spec.gen_length
     return run_bytes(info, dtype_of(spec), run.length, batch, sites, rows)
 
 
-def held_bytes(adapters: Iterable[ModelAdapter]) -> Counter[str]:
-    """Bytes of the adapters' weights by device."""
+def held_bytes(models: Iterable[nn.Module]) -> Counter[str]:
+    """Bytes of the models' weights by device."""
     held: Counter[str] = Counter()
-    for tensor in chain.from_iterable(adapter.parameters() for adapter in adapters):
+    for tensor in chain.from_iterable(model.parameters() for model in models):
         held[str(tensor.device)] += tensor.nbytes
     return held
 

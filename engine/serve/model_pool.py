@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Generator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from engine.catalog import check_model
+from engine.catalog import check_model, make_rule
 from engine.config.spec import RunSpec
 from engine.core.device import free_memory, keep_freed_memory
 from engine.core.files import cache_path
@@ -19,6 +20,7 @@ from engine.guider.model import Guider
 from engine.models.base import ModelInfo
 from engine.models.kernels.machine import choose_kernels
 from engine.models.loading.checkpoint import Checkpoint, CheckpointError
+from engine.models.loading.config import read_config
 from engine.models.loading.families import adapter_class, folder_adapter_class, read_model_info
 from engine.models.loading.hub import Hub
 from engine.models.loading.memory_estimate import (
@@ -35,7 +37,7 @@ from engine.models.loading.registry import REGISTERED
 from engine.models.loading.resolver import ModelResolver
 from engine.models.tokenizer import Tokenizer, conversation
 from engine.serve.guider_pool import GuiderPool, decodes_causally
-from engine.serve.lane import LoadedModel, check_context, prompt_ids
+from engine.serve.lane import LoadedModel, check_context
 from engine.serve.memory_budget import (
     MemoryBudget,
     dtype_of,
@@ -43,6 +45,10 @@ from engine.serve.memory_budget import (
     plan_memory,
     spec_run_bytes,
 )
+from engine.unmask.base import Unmasker
+from engine.vision.config import VisionInfo, names_tower, read_vision_info, vision_info
+from engine.vision.encoder import ImageEncoder
+from engine.vision.run_images import RunPrompt, check_takes, run_prompt, vision_bytes
 
 MAX_LOADED = 2  # models kept in memory, apart from the embedded ones
 Key = tuple[str, str, str]  # name, dtype, device
@@ -62,11 +68,14 @@ class ModelPool:
         self.guiders = GuiderPool(hub, public)
         self._loaded: OrderedDict[Key, LoadedModel] = OrderedDict()
         self._tokenizers: dict[tuple[Path, str], Tokenizer] = {}
+        self._visions: dict[Path, VisionInfo | CheckpointError | None] = {}
 
     def describe(self) -> list[dict[str, Any]]:
         """The models that may be chosen, as plain data.
 
-        `available`: on disk. `parameters`: 0 if unknown. `error`: present if a config is invalid.
+        `available`: on disk. `parameters`: 0 if unknown. `images`: it takes images;
+        `image_problem`: why it does not, though its config names a vision part. `error`: present if
+        a config is invalid.
         """
         return [self._describe(name) for name in self._resolver.names]
 
@@ -77,6 +86,19 @@ class ModelPool:
             known = REGISTERED.get(name)
             return adapter_class(known.config).read_info(known.config) if known else None
         return read_model_info(folder)
+
+    def vision(self, name: str) -> VisionInfo | None:
+        """The vision part of a model that is on disk or registered; None if it takes no images.
+
+        Raises CheckpointError naming what is missing or not supported.
+        """
+        folder = self._resolver.find(name)
+        if folder is not None:
+            return self._vision_of(folder)
+        known, info = REGISTERED.get(name), self.info(name)
+        if known is None or not known.tower or info is None:
+            return None
+        return vision_info(known.config, **known.tower, d_model=info.d_model)
 
     def run_info(self, spec: RunSpec) -> ModelInfo | None:
         """Sizes and ids of the model that decodes a spec; None if they are unknown."""
@@ -92,15 +114,28 @@ class ModelPool:
     def prompt(self, spec: RunSpec) -> list[int] | None:
         """The ids of a spec's prompt; None if its model is not on disk.
 
-        Raises ValueError naming `prompt`, or `chat` if the template has ids that the model lacks.
+        Rows of images hold the padding id. Raises ValueError as `run_prompt`.
         """
+        found = self.run_prompt(spec)
+        return None if found is None else found.ids
+
+    def run_prompt(self, spec: RunSpec) -> RunPrompt | None:
+        """A spec's prompt with its images; None if its model is not on disk.
+
+        Raises ValueError naming `prompt`, `chat`, `images`, `stop` or `suffix`; see
+        `image_prompts.run_prompt`.
+        """
+        check_rule(spec)
         if decodes_causally(spec):
-            return self.guiders.decoder_prompt(spec)
+            ids = self.guiders.decoder_prompt(spec)
+            return None if ids is None else RunPrompt(ids)
         folder = self._resolver.find(spec.model)
         if folder is None:
+            check_takes(spec, self.vision(spec.model))
             conversation(spec.prompt, spec.messages)
             return None
-        return checked_prompt(spec, self.tokenizer(spec.model), read_model_info(folder))
+        info, vision = read_model_info(folder), self._vision_of(folder, spec)
+        return run_prompt(spec, self.tokenizer(spec.model), info, vision)
 
     def run_fetch_bytes(self, spec: RunSpec) -> int | None:
         """Bytes to download before a spec can be run, those of a guider included if known."""
@@ -113,8 +148,11 @@ class ModelPool:
         """Bytes to download before a model can be loaded (16 bits a weight); None if unknown."""
         if self._resolver.find(name) is not None:
             return 0
-        info = self.info(name)
-        return None if info is None else weights_bytes(info, torch.bfloat16)
+        info, vision = self.info(name), self.vision(name)
+        if info is None:
+            return None
+        more = 0 if vision is None else vision.parameters * torch.bfloat16.itemsize
+        return weights_bytes(info, torch.bfloat16) + more
 
     def memory_budget(self, spec: RunSpec, tokens: int) -> MemoryBudget | None:
         """The memory of a spec with a prompt of `tokens` tokens; None if its model is unknown.
@@ -127,8 +165,8 @@ class ModelPool:
             return self.guiders.decoder_budget(spec, tokens, free)
         info = self.info(spec.model)
         main_device(spec.device, free)
-        guider_bytes = self.guiders.planned_bytes(spec, tokens) or 0
-        return None if info is None else plan_memory(spec, info, tokens, free, guider_bytes)
+        more = self._more_bytes(spec, tokens)
+        return None if info is None else plan_memory(spec, info, tokens, free, more)
 
     def fetch(self, spec: RunSpec) -> Generator[ByteProgress, None, None]:
         """Download the models that a spec needs, if they are not on disk.
@@ -142,13 +180,14 @@ class ModelPool:
 
         def check(model: Path, guider: Path | None = None) -> None:
             info, tokenizer = read_model_info(model), self._tokenizer_of(spec.model, model)
-            prompt = checked_prompt(spec, tokenizer, info)
+            prompt = run_prompt(spec, tokenizer, info, self._listed_vision(spec, model)).ids
             check_model(spec, info)
             check_context(len(prompt), spec, info)
             self.guiders.check(spec, tokenizer, info, prompt, guider)
-            guider_bytes = self.guiders.planned_bytes(spec, len(prompt), guider) or 0
+            more = self.guiders.planned_bytes(spec, len(prompt), guider) or 0
+            more += vision_bytes(spec, self._listed_vision(spec, model), dtype_of(spec))
             free = self._free_after_eviction(_key(spec))
-            plan_memory(spec, info, len(prompt), free, guider_bytes)
+            plan_memory(spec, info, len(prompt), free, more)
 
         yield from self._resolver.fetch(spec.model, check)
         model = self._resolver.find(spec.model)
@@ -181,10 +220,13 @@ class ModelPool:
         key, folder = _key(spec), self._resolver.find(spec.model)
         tokenizer = self.tokenizer(spec.model)
         assert folder is not None, "a tokenizer is in its model's folder"
+        lacks_vision = bool(spec.images) and key in self._loaded and not self._loaded[key].vision
+        if lacks_vision and spec.device == "auto":  # its weights fill the devices; place it anew
+            del self._loaded[key]
+            free_memory()
         if key not in self._loaded:
             info, dtype, files = read_model_info(folder), dtype_of(spec), Checkpoint(folder)
-            run = spec_run_bytes(spec, info, tokens)
-            run += self.guiders.planned_bytes(spec, tokens) or 0
+            run = spec_run_bytes(spec, info, tokens) + self._more_bytes(spec, tokens)
             self._evict_until_fits(spec, info, run, {_key(other) for other in keep})
             digest = yield from files.digest_steps()
             spill = cache_path(digest, f"offload-{spec.dtype}")
@@ -204,6 +246,7 @@ class ModelPool:
                 loading={"free_before_bytes": before[main], "free_after_bytes": after[main]},
             )
         self._loaded.move_to_end(key)
+        yield from self._load_vision(spec, key, folder)
         yield from self.guiders.load(spec)
         return self._loaded[key]
 
@@ -221,6 +264,49 @@ class ModelPool:
             self._tokenizers[key] = tokenizer
         return self._tokenizers[key]
 
+    def _load_vision(
+        self, spec: RunSpec, key: Key, folder: Path
+    ) -> Generator[ByteProgress, None, None]:
+        """Load the vision part of a spec's model, if the spec has images and it is not loaded."""
+        model, vision = self._loaded[key], self._vision_of(folder, spec)
+        if not spec.images or model.vision is not None or vision is None:
+            return
+        encoder = yield from ImageEncoder.load(
+            Checkpoint(folder), vision, dtype_of(spec), model.adapter.device
+        )
+        self._loaded[key] = replace(model, vision=encoder)
+
+    def _vision_of(self, folder: Path, spec: RunSpec | None = None) -> VisionInfo | None:
+        """The vision part of a folder; None if it takes no images.
+
+        Raises CheckpointError naming what is missing or not supported; for a `spec` only if it has
+        images, since such a model takes text.
+        """
+        if folder not in self._visions:
+            self._visions[folder] = _read_vision(folder)
+        found = self._visions[folder]
+        if not isinstance(found, CheckpointError):
+            return found
+        if spec is None:
+            raise found
+        if spec.images:
+            raise ValueError(f"images: {found}")
+        return None
+
+    def _listed_vision(self, spec: RunSpec, folder: Path) -> VisionInfo | None:
+        """`_vision_of`, before the weights of a listed model are in its folder."""
+        known = REGISTERED.get(spec.model)
+        if known is None or not known.tower:
+            return self._vision_of(folder, spec) if any(folder.glob("*.safetensors")) else None
+        config = read_config(folder)
+        return vision_info(config, **known.tower, d_model=read_model_info(folder).d_model)
+
+    def _more_bytes(self, spec: RunSpec, tokens: int) -> int:
+        """Bytes of a spec's guider, and of the vision part if it has images."""
+        more = self.guiders.planned_bytes(spec, tokens) or 0
+        vision = self.vision(spec.model) if spec.images else None
+        return more + vision_bytes(spec, vision, dtype_of(spec))
+
     def _evictable(self, kept: Collection[Key]) -> list[Key]:
         """Loaded models that may be evicted, the one used longest ago first."""
         return [key for key in list(self._loaded) if key not in kept and not _is_embedded(key[0])]
@@ -233,7 +319,8 @@ class ModelPool:
         freed = [
             one for key, one in list(self._loaded.items()) if key == own or not _is_embedded(key[0])
         ]
-        held = held_bytes(one.adapter for one in freed)
+        parts = [part for one in freed for part in (one.adapter, one.vision) if part is not None]
+        held = held_bytes(parts)
         return {name: count + held[name] for name, count in free_bytes().items()}
 
     def _evict_until_fits(
@@ -256,6 +343,7 @@ class ModelPool:
             "registered": known is not None, "available": False, "family": "",
             "max_length": 0, "parameters": 0, "active_parameters": 0, "fetch_bytes": 0,
             "presets": [preset.to_dict() for preset in known.presets] if known else [],
+            "images": False, "image_problem": "",
         }  # fmt: skip
         try:
             row["available"] = self._resolver.find(name) is not None
@@ -263,22 +351,45 @@ class ModelPool:
         except CheckpointError as error:
             return row | {"error": str(error)}
         assert info is not None, "what is listed is on disk or registered"
+        count = parameters(info)
+        try:
+            vision = self.vision(name)
+            row["images"] = vision is not None
+            count += 0 if vision is None else vision.parameters
+        except CheckpointError as error:
+            row["image_problem"] = str(error)
         return row | {
             "family": info.family, "max_length": info.max_length,
-            "parameters": parameters(info), "fetch_bytes": self.fetch_bytes(name),
-            "active_parameters": active_parameters(info) if info.experts else parameters(info),
+            "parameters": count, "fetch_bytes": self.fetch_bytes(name),
+            "active_parameters": active_parameters(info) if info.experts else count,
         }  # fmt: skip
 
 
-def checked_prompt(spec: RunSpec, tokenizer: Tokenizer, info: ModelInfo) -> list[int]:
-    """The ids of a spec's prompt; ValueError naming `chat` if the model lacks one of them."""
-    ids = prompt_ids(spec, tokenizer)
-    if max(ids, default=0) >= info.vocab_size:
+def check_rule(spec: RunSpec) -> None:
+    """Raise ValueError naming `images`, `stop` or `suffix` if a spec's unmasker takes none."""
+    rule = make_rule(spec)
+    for name in ("images", "stop", "suffix"):
+        if getattr(spec, name) and not isinstance(rule, Unmasker):
+            raise ValueError(
+                f"{name}: an autoregressive model takes none; leave it out or choose another "
+                "unmasker"
+            )
+    if spec.images and rule.guided:
         raise ValueError(
-            f"chat: the prompt's token {max(ids)} is beyond the model's {info.vocab_size}; switch "
-            "the template off"
+            "images: the guider reads text only; remove the image or choose another unmasker"
         )
-    return ids
+
+
+def _read_vision(folder: Path) -> VisionInfo | CheckpointError | None:
+    """The vision part of a folder, None without one, or why it cannot be used."""
+    try:
+        config = read_config(folder)
+        if not names_tower(config):
+            return None
+        shapes = Checkpoint(folder).shapes
+        return read_vision_info(config, shapes, read_model_info(folder).d_model)
+    except CheckpointError as error:
+        return error
 
 
 def _key(spec: RunSpec) -> Key:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from typing import TypeVar
 
 from engine.core.control import Control
 from engine.core.events import Event, RunFinished, Waiting
 from engine.serve.fair_queue import RunLock
 from engine.serve.lane import AnyLane
 
+T = TypeVar("T")
 HEARTBEAT = 0.2  # seconds between Waiting events
 MAX_PAUSE = 1_800.0  # seconds after which a paused run is stopped
 
@@ -34,6 +36,15 @@ def wait_while_paused(lock: RunLock, control: Control) -> Iterator[Waiting]:
                 control.stop()
             yield Waiting("paused")
     yield from wait_for_lock(lock, control)
+
+
+def tagged(name: str, events: Generator[Waiting, None, T]) -> Generator[tuple[str, Event], None, T]:
+    """The events with the name of their lane; returns the generator's value."""
+    while True:
+        try:
+            yield name, next(events)
+        except StopIteration as end:
+            return end.value
 
 
 def run_lanes(

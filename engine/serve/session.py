@@ -5,10 +5,9 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,24 +28,32 @@ from engine.serve import environment, problems
 from engine.serve.fair_queue import FairQueue, RunLock
 from engine.serve.gpu_time import GpuSpec, run_seconds, start_seconds
 from engine.serve.guider_pool import decodes_causally
-from engine.serve.lane import AnyLane, check_context, make_lane
+from engine.serve.lane import AnyLane, LoadedModel, check_context, make_lane
 from engine.serve.limits import (
     AUTO,
     OWN_RECORDING,
     Limits,
-    recorded_bytes,
-    recording_problem,
+    planned_recording,
 )
 from engine.serve.memory_budget import MemoryBudget, device_titles, dtype_of, present_devices
 from engine.serve.model_pool import ModelPool
 from engine.serve.out_of_memory import is_out_of_memory, out_of_memory_message
-from engine.serve.race import run_lanes, wait_for_lock
+from engine.serve.race import run_lanes, tagged, wait_for_lock
 from engine.tiny import corpus
 from engine.tiny.suite import describe_suite
 from engine.trace.file_format import MAX_BYTES
 from engine.trace.trace import Trace
+from engine.vision.example_image import example_image
+from engine.vision.picture import Picture, PictureLimits, read_picture
+from engine.vision.run_images import (
+    Encoded,
+    Pictures,
+    check_given,
+    encode_images,
+    image_flops,
+    image_rows,
+)
 
-T = TypeVar("T")
 EMPTY_CANVAS = np.zeros((1, 0), np.int32)
 
 
@@ -71,7 +78,8 @@ class Session:
         """Models, devices with titles, unmaskers, caches and spec fields as plain data.
 
         Each of the `models` has name, title, family, max_length, licence, parameters, embedded,
-        available, registered, fetch_bytes, presets, and error if it cannot be read. `guiders` are
+        available, registered, fetch_bytes, presets, images, image_problem, and error if it cannot
+        be read. `image_limits` are those of an image file (PictureLimits). `guiders` are
         the listed names for `guided.guider`. `any_model`: models and guiders that are not listed
         may be named too. `trace_bytes`: the largest trace file that is written and read.
         """
@@ -80,12 +88,21 @@ class Session:
             "device_titles": device_titles(), "guiders": self._models.guiders.names,
             "any_model": self._limits is None,
             "trace_bytes": MAX_BYTES if self._limits is None else self._limits.trace,
+            "image_limits": self._picture_limits._asdict(),
         }  # fmt: skip
         described = catalog.describe()
         if self._limits is not None:
             own["devices"].remove(AUTO)
             described["fields"] = self._limits.limit_fields(described["fields"])
         return own | described
+
+    def read_image(self, data: bytes) -> Picture:
+        """The picture of an image file, for `images` of a run; `str(picture.ref)` names it.
+
+        Raises ValueError naming `images` for a file that is too large, truncated, animated, damaged
+        or no image; see `vision.picture.read_picture`.
+        """
+        return read_picture(data, self._picture_limits)
 
     def control(self) -> Control:
         """A new control for a run."""
@@ -94,6 +111,7 @@ class Session:
     def plan(self, spec: RunSpec) -> dict[str, Any]:
         """The derived plan of a spec, the prompt's tokens, the model's context and the memory.
 
+        `image_rows` of the `prompt_tokens` are rows of images, which take `image_flops` once.
         `end_of_text`: the rule by which the run ends. `probe_forwards`: most exact forwards that
         level `probe` adds. `weights_bytes`, `memory_bytes` (weights and run), `free_bytes`: of the
         device. `fetch_bytes`: to download, a guider's included if known. `guider_bytes`: the
@@ -107,19 +125,24 @@ class Session:
         if self._limits is not None:
             self._limits.check(spec)
         (spec,) = catalog.with_end_of_text_rules([spec])
-        info, prompt = self._models.run_info(spec), self._models.prompt(spec)
+        info, found = self._models.run_info(spec), self._models.run_prompt(spec)
+        prompt = None if found is None else found.ids
         tokens = None if prompt is None else len(prompt)
         derived, scheduled = catalog.derive_plan(spec, info, tokens)
         context = None if info is None else info.max_length
+        vision = self._models.vision(spec.model) if spec.images else None
+        shown = image_rows(spec, vision)
         if info is not None:
             if not decodes_causally(spec):
                 catalog.check_model(spec, info)
-            check_context(tokens or 1, spec, info)
+            check_context(tokens or shown + 1, spec, info)
         if prompt is not None and info is not None and not decodes_causally(spec):
             tokenizer = self._models.tokenizer(spec.model)
             self._models.guiders.check(spec, tokenizer, info, prompt)
-        recording = None if info is None else self._recording(spec, info, tokens or 1)
-        budget = self._models.memory_budget(spec, tokens or 1)
+        recording = None
+        if info is not None:
+            recording = planned_recording(spec, info, tokens or shown + 1, self.recording_limit)
+        budget = self._models.memory_budget(spec, tokens or shown + 1)
         counted = {"prompt_tokens": tokens, "context": context, "scheduled": scheduled}
         memory: dict[str, int | None] = dict.fromkeys(MemoryBudget._fields)
         if budget is not None:
@@ -128,6 +151,7 @@ class Session:
         memory["guider_bytes"] = self._models.guiders.planned_bytes(spec, tokens or 1)
         probes = 0 if decodes_causally(spec) else spec.max_probes(derived.max_forwards)
         counted |= {"probe_forwards": probes}
+        counted |= {"image_rows": shown, "image_flops": image_flops(spec, vision)}
         more = {"recording": tokens and recording, "end_of_text": spec.eos}
         return dataclasses.asdict(derived) | counted | memory | more
 
@@ -156,17 +180,20 @@ class Session:
         """Models and devices that an estimate may name, as pairs of title and name."""
         return estimate_choices(self._models.describe(), self._limits is not None)
 
-    def _recording(self, spec: RunSpec, info: ModelInfo, tokens: int) -> dict[str, Any]:
-        """The plan's `recording`. Raises ValueError if it is asked for and too large."""
-        forwards = catalog.derive_plan(spec, info, tokens)[0].max_forwards
-        asked = replace(spec, record="layers") if spec.record == "off" else spec
-        if decodes_causally(spec):  # no level adds to the plans and candidates of such a run
-            asked = replace(asked, record="steps")
-        kept = recorded_bytes(asked, info, tokens, forwards)
-        problem = recording_problem(asked, info, tokens, forwards, self.recording_limit)
-        if problem and spec.record != "off":
-            raise ValueError(problem)
-        return {"level": asked.record, "bytes": kept, "problem": problem}
+    @property
+    def _picture_limits(self) -> PictureLimits:
+        return PictureLimits() if self._limits is None else self._limits.picture
+
+    def takes_images(self, name: str) -> bool:
+        """Whether a model takes images; False if it cannot be read or is unknown."""
+        try:
+            return self._models.vision(name) is not None
+        except ValueError:
+            return False
+
+    def example_image(self) -> Picture:
+        """A drawn example image."""
+        return Picture.of_image(example_image())
 
     @property
     def recording_limit(self) -> int:
@@ -193,10 +220,11 @@ class Session:
         spec: RunSpec,
         control: Control | None = None,
         parents: Mapping[str, Trace] | None = None,
+        images: Mapping[str, Picture] | None = None,
     ) -> Iterator[Event]:
         """The events of one run; see `race`."""
         (spec,) = catalog.with_end_of_text_rules([spec])
-        stream = self._stream({"a": spec}, control or Control(), parents or {})
+        stream = self._stream({"a": spec}, control or Control(), parents or {}, images or {})
         return (event for _, event in stream)
 
     def race(
@@ -204,16 +232,18 @@ class Session:
         race: RaceSpec,
         control: Control | None = None,
         parents: Mapping[str, Trace] | None = None,
+        images: Mapping[str, Picture] | None = None,
     ) -> Iterator[tuple[str, Event]]:
         """The events of two runs, in lanes `a` and `b`, that take turns on the device.
 
         `parents` holds the traces that a spec's `start` may name, by id; they are only read.
+        `images` holds the pictures that the specs name (`read_image`); they are dropped at the end.
         Raises ValueError before any computation if a spec is impossible or too many runs wait. A
         later failure ends in a RunFinished with reason `failed`, or `memory` if memory ran out.
         """
         race = self.resolve(race)
         lanes = {"a": race.a, "b": race.b}
-        return self._stream(lanes, control or Control(), parents or {})
+        return self._stream(lanes, control or Control(), parents or {}, images or {})
 
     def preload(self, name: str) -> None:
         """Download a model if necessary and load it, to a GPU in bfloat16 if there is one."""
@@ -293,9 +323,15 @@ class Session:
         return problems.default_race(names[0] if names else RunSpec().model)
 
     def _stream(
-        self, specs: Mapping[str, RunSpec], control: Control, parents: Mapping[str, Trace]
+        self,
+        specs: Mapping[str, RunSpec],
+        control: Control,
+        parents: Mapping[str, Trace],
+        pictures: Pictures,
     ) -> Iterator[tuple[str, Event]]:
         points = {name: self._point(spec, parents) for name, spec in specs.items()}
+        for spec in specs.values():
+            check_given(spec, pictures)
         if self._queue.full:
             raise ValueError(
                 "queue: too many runs are waiting; try again in a minute, and watch the recorded "
@@ -307,7 +343,7 @@ class Session:
         )
         lock, running, reason, failure = RunLock(self._queue, most), list(specs), "stopped", ""
         try:
-            for name, event in self._events(specs, points, parents, lock, control):
+            for name, event in self._events(specs, points, parents, lock, control, pictures):
                 if isinstance(event, RunFinished):
                     running.remove(name)
                 yield name, event
@@ -334,8 +370,10 @@ class Session:
         parents: Mapping[str, Trace],
         lock: RunLock,
         control: Control,
+        pictures: Pictures,
     ) -> Iterator[tuple[str, Event]]:
         lanes: dict[str, AnyLane] = {}
+        encoded: Encoded = {}  # lanes of the same model share the rows of an image
         for name, spec in specs.items():  # without the lock: other runs continue
             for waiting in with_progress(self._models.fetch(spec), "fetching", spec.model, control):
                 yield name, waiting
@@ -348,23 +386,19 @@ class Session:
         for name, spec in specs.items():
             tokens = len(self._models.prompt(spec) or ())
             loading = self._models.load_with_progress(spec, tokens, keep=list(specs.values()))
-            model = yield from _tagged(name, with_progress(loading, "loading", spec.model, control))
+            model = yield from tagged(name, with_progress(loading, "loading", spec.model, control))
             if model is None:
                 return
-            lanes[name] = make_lane(model, spec, points[name])
+            prompt = self._models.run_prompt(spec)
+            vision = model.vision if isinstance(model, LoadedModel) else None
+            placed = () if prompt is None else prompt.images
+            encoding = encode_images(vision, placed, pictures, encoded)
+            images = yield from tagged(name, with_progress(encoding, "images", "", control))
+            if images is None:
+                return
+            lanes[name] = make_lane(model, spec, points[name], images)
             yield name, Waiting("warmup", what=spec.model)
             lanes[name].warm_up()
         for name, lane in lanes.items():
             yield name, lane.start()
         yield from run_lanes(lanes, lock, control)
-
-
-def _tagged(
-    name: str, events: Generator[Waiting, None, T]
-) -> Generator[tuple[str, Event], None, T]:
-    """The events with the name of their lane; returns the generator's value."""
-    while True:
-        try:
-            yield name, next(events)
-        except StopIteration as end:
-            return end.value

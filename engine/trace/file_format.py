@@ -8,6 +8,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from engine.config.images import MAX_IMAGES, image_rows
 from engine.core.events import PARTS, REASONS
 from engine.trace.npz import BadArchive, read_npz
 from engine.trace.schema import (
@@ -23,6 +24,10 @@ VERSION = 6
 MAX_BYTES = 1_600_000_000  # of a file and of its arrays, unless a caller has another limit
 MAX_JSON_BYTES = 16_000_000  # more than the largest trace that Trace.to_json accepts
 MAX_FACTS, MAX_NAME, MAX_TEXT = 16, 32, 1_000
+IMAGE = {
+    "name": str, "width": int, "height": int, "mode": str, "first": int, "rows": int, "crops": int,
+    "grid": list, "map": list,
+}  # fmt: skip
 FOREIGN = {"method": str, "machine": str, "timed": bool, "texts": bool, "prompt": bool}
 
 
@@ -103,9 +108,36 @@ def _checked_meta(meta: Any) -> dict[str, Any]:
             raise ValueError(f"trace: meta.{name} should be a {kind.__name__}")
     _check_facts(meta.setdefault("facts", {}))
     _check_guider(meta.setdefault("guider", {}))
+    if "images" in meta:
+        _check_images(meta["images"])
     if "foreign" in meta:
         _check_foreign(meta["foreign"])
     return meta
+
+
+def _check_images(images: Any) -> None:
+    """Check the images of a prompt (events.RunStarted.images)."""
+    few = isinstance(images, list) and len(images) <= MAX_IMAGES
+    if not few or not all(map(_is_image, images)):
+        raise ValueError(
+            f"trace: meta.images should list at most {MAX_IMAGES} images with {', '.join(IMAGE)}"
+        )
+
+
+def _is_image(image: Any) -> bool:
+    if not isinstance(image, dict) or image.keys() != IMAGE.keys():
+        return False
+    sizes = [n for name in ("grid", "map") if isinstance(image[name], list) for n in image[name]]
+    known = all(type(image[name]) is kind for name, kind in IMAGE.items()) and len(sizes) == 4
+    numbers = [*sizes, *(image[name] for name, kind in IMAGE.items() if kind is int)]
+    return (
+        known
+        and all(type(n) is int and 0 <= n <= MAX_POSITIONS for n in numbers)
+        and len(image["name"]) <= MAX_TEXT
+        and image["mode"] in ("anyres", "pad")
+        and image["first"] + image["rows"] <= MAX_POSITIONS
+        and image["rows"] == image_rows(image["mode"], *image["map"])
+    )
 
 
 def _check_foreign(foreign: Any) -> None:

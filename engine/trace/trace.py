@@ -3,8 +3,9 @@
 The arrays are those of engine.trace.schema.
 
 `meta` (JSON): version, spec, model, environment, facts, guider (RunStarted.guider), reason, texts,
-metrics, message, and `foreign` if another engine decoded it (engine.trace.foreign). Of a branch,
-`meta.spec.start` names the parent and `canvas` includes the tokens committed before that step.
+metrics, message, `images` (RunStarted.images) if the prompt has any, and `foreign` if another
+engine decoded it (engine.trace.foreign). Of a branch, `meta.spec.start` names the parent and
+`canvas` includes the tokens committed before that step.
 """
 
 from __future__ import annotations
@@ -65,6 +66,11 @@ class Trace:
     def steps(self) -> int:
         """Steps recorded so far."""
         return len(self._growing["rows"] if "rows" in self._growing else self._arrays["rows"])
+
+    @property
+    def prompt_length(self) -> int:
+        """Positions of the prompt, which come first."""
+        return int(self._arrays["prompt_mask"].sum())
 
     @property
     def pieces(self) -> Mapping[int, bytes]:
@@ -233,6 +239,8 @@ class Trace:
         self.meta |= {"spec": dict(event.spec), "model": dict(event.model)}
         self.meta |= {"environment": dict(event.environment), "facts": dict(event.facts)}
         self.meta |= {"guider": dict(event.guider)}
+        if event.images:
+            self.meta |= {"images": [dict(image) for image in event.images]}
         for name in ("canvas", "prompt_mask", "fixed_mask"):
             self._arrays[name] = getattr(event, name)[0]
         self._pieces |= event.pieces

@@ -13,7 +13,13 @@ from inspector.catalog import Catalog
 from inspector.form.settings import Form
 from inspector.page_data.messages import to_json
 
-KEPT = ("prompt", "seed", "dtype", "device")  # stay as the visitor set them unless the preset does
+KEPT = (
+    "prompt",
+    "images",
+    "seed",
+    "dtype",
+    "device",
+)  # stay as the visitor set them unless the preset does
 NONE_KNOWN = "This model has no presets."
 INFO = "Settings of a paper or a demo. The methods go to lane B, the lengths to both lanes."
 CLEAR_CHOICE_JS = "(value) => JSON.stringify({ ...JSON.parse(value), chosen: '' })"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,8 @@ from inspector.form.field_labels import with_labels
 from inspector.protocol import LANES, Lane
 
 MAIN = ("gen_length", "block_length", "temperature", "seed")
-ADVANCED = ("cfg_scale", "eos", "eos_suppress", "chat")
+ADVANCED = ("cfg_scale", "eos", "eos_suppress", "suffix", "chat", "keep_after_image")
+LISTS = ("images", "stop")  # fields that are lists of texts
 RECORDING = ("record_layers", "record_quantities", "record_every", "record_positions")
 SHARED = ("model", "dtype", "device", "prompt", *MAIN, *ADVANCED, *RECORDING)
 STEPS_INFO = {
@@ -53,8 +55,10 @@ class Form:
         found = dict(zip(self.widgets, values, strict=True))
         for name in ("model", "record_layers", "record_quantities", "record_positions"):
             found[name] = _strip(found[name])
+        lists = {"images": str(found["images"] or "").split(), "stop": _as_list(found["stop"])}
         shared = {name: _as_field_type(found[name], self.catalog.fields[name]) for name in SHARED}
         lanes = {lane: self._lane(lane, found) for lane in LANES}
+        shared |= lists
         return RaceSpec(
             *(RunSpec.from_dict(_spec_fields(self.catalog, lane, shared, lanes)) for lane in LANES)
         )
@@ -69,7 +73,11 @@ class Form:
         out = []
         for key in self.widgets:
             lane, _, name = key.partition(".")
-            if lane not in specs or not name:
+            if key == "images":
+                out.append(" ".join(race.a.images))
+            elif key == "stop":
+                out.append(json.dumps(race.a.stop, ensure_ascii=False) if race.a.stop else "")
+            elif lane not in specs or not name:
                 out.append(getattr(race.a, key))
             elif "." in name:
                 row = self._knob(name)
@@ -121,7 +129,7 @@ class Form:
         return next(row for row in owner["knobs"] if row["name"] == knob)
 
     def _check_shown(self, race: RaceSpec) -> None:
-        for name in SHARED:
+        for name in (*SHARED, *LISTS):
             if getattr(race.a, name) != getattr(race.b, name):
                 raise ValueError(f"{name}: both lanes share it on the page; use the API instead")
         for lane, spec in (("a", race.a), ("b", race.b)):
@@ -156,6 +164,11 @@ def build_shared(form: Form) -> None:
         with gr.Accordion(title, open=False):
             for name in names:
                 form.widgets[name] = widget(fields[name], getattr(default, name), f"ds-{name}")
+            if title == "Advanced":
+                form.widgets["stop"] = gr.Textbox(
+                    "", label="Stop", max_lines=1, max_length=1_000, elem_id="ds-stop",
+                    info='Texts that end the answer, as JSON: ["<|eot_id|>"]; empty: none.',
+                )  # fmt: skip
 
 
 def build_prompt(form: Form) -> None:
@@ -165,6 +178,7 @@ def build_prompt(form: Form) -> None:
         max_length=MAX_PROMPT_CHARS, elem_id="ds-prompt",
         info="Worked examples first, if any; the last paragraph is the problem.",
     )  # fmt: skip
+    form.widgets["images"] = gr.Textbox("", visible=False, label="Images")
 
 
 def build_lane(form: Form, lane: Lane) -> None:
@@ -267,6 +281,15 @@ def _as_field_type(value: Any, row: Mapping[str, Any]) -> Any:
     if row["optional"] and isinstance(value, str):
         return _parse_number(value.strip(), row["type"])
     return value
+
+
+def _as_list(text: Any) -> Any:
+    """A list of texts written as JSON, empty for no text; other texts as a list of one."""
+    given = str(text or "").strip()
+    try:
+        return json.loads(given) if given.startswith("[") else [given] if given else []
+    except (ValueError, RecursionError):
+        raise ValueError('stop: not a JSON list of texts, such as ["<|eot_id|>"]') from None
 
 
 def _strip(value: Any) -> Any:

@@ -95,10 +95,11 @@ class Endpoints:
         handlers = self._handlers
         record = RaceRecord(expected=handlers.known_problems.expected(spec.a.prompt))
         who = f"api:{visitor_id(request)}:{record.run_id}"
+        images = handlers.images.given(visitor_id(request), [spec.a, spec.b])
         try:
             with (
                 handlers.live_run(who, record) as control,
-                closing(self._session.race(spec, control)) as events,  # type: ignore[type-var]
+                closing(self._session.race(spec, control, images=images)) as events,  # type: ignore[type-var]
             ):
                 for batch in coalesce(events, MAX_HZ):
                     yield self._progress(record, batch)
@@ -111,6 +112,24 @@ class Endpoints:
             raise refused(error) from None
         finally:
             handlers.live_runs.leave(who)
+
+    def image(self, file: dict, request: gr.Request) -> dict:
+        """Add an image file for runs of this client; returns its name for the field `images`.
+
+        The file is checked, turned by its EXIF and kept in memory, an hour after its last use at
+        most, for this client alone.
+
+        Args:
+            file: an uploaded file (`handle_file` of gradio_client): PNG, JPEG, WebP, BMP or GIF.
+        """
+        try:
+            path = file.get("path") if isinstance(file, dict) else None
+            if not isinstance(path, str) or not isinstance(file.get("meta"), dict):
+                raise ValueError("file: expected an uploaded file, as from handle_file")
+            name = self._handlers.images.read(visitor_id(request), path)
+        except Exception as error:
+            raise refused(error) from None
+        return {"image": name}
 
     def trace(self, run: str, lane: str, view: str) -> dict:
         """Return the data of one view of a run of `/run` or the page that is still in memory.
@@ -225,6 +244,7 @@ def add_api(handlers: Handlers) -> None:
     gr.api(endpoints.methods, api_name="methods")
     gr.api(endpoints.plan, api_name="plan")
     gr.api(endpoints.estimate, api_name="estimate")
+    gr.api(endpoints.image, api_name="image")
     gr.api(endpoints.run, api_name="run", **RUNS)
     gr.api(endpoints.trace, api_name="trace")
     gr.api(endpoints.what_if, api_name="what_if")

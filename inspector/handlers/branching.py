@@ -55,8 +55,10 @@ class Branching:
             yield [messages.whole(record, handlers.form.catalog.title), *buttons("running")]
             parents = parents_of(handlers.store, [spec])
             feed = messages.Feed(record, handlers.form.catalog.title, begun=True)
+            images = handlers.images.given(who, [spec])
+            run = handlers.session.run
             yield from handlers.relay(
-                lambda: (("b", event) for event in handlers.session.run(spec, control, parents)),
+                lambda: (("b", event) for event in run(spec, control, parents, images)),
                 feed,
                 record,
                 control,

@@ -18,9 +18,10 @@ from engine.config.spec import MAX_PROMPT_CHARS, RaceSpec, RunSpec
 from engine.core.events import Event
 from inspector.files import export
 from inspector.form.settings import Form
+from inspector.handlers.image_service import ImageService
 from inspector.page_data import messages, plan, tokens
 from inspector.page_data.messages import to_json
-from inspector.protocol import Control, Lane, Session
+from inspector.protocol import Control, Lane, Pictures, Session
 from inspector.run_store import KnownProblems, LiveRuns, RaceRecord, RunStore, store_bytes
 from inspector.server.throttle import coalesce
 
@@ -59,6 +60,7 @@ class Handlers:
         self.store = RunStore(store_bytes(form.catalog.trace_bytes))
         self.live_runs = LiveRuns()
         self.known_problems = KnownProblems()
+        self.images = ImageService(session, form.catalog.image_bytes, error_text)
         self._example = ""
         for example in session.examples():
             self.known_problems.learn(example)
@@ -94,7 +96,7 @@ class Handlers:
         record = RaceRecord(expected=expected or self.known_problems.expected(race.a.prompt))
         with self.live_run(who, record) as control:
             self.store.put(record)
-            yield from self._stream(race, record, control)
+            yield from self._stream(race, record, control, self.images.given(who, [race.a, race.b]))
 
     @contextmanager
     def live_run(self, who: str, record: RaceRecord) -> Iterator[Control]:
@@ -113,10 +115,14 @@ class Handlers:
             if record.state == "running" or not here:
                 self.store.drop(record.run_id)
 
-    def _stream(self, race: RaceSpec, record: RaceRecord, control: Control) -> Iterator[list[Any]]:
+    def _stream(
+        self, race: RaceSpec, record: RaceRecord, control: Control, images: Pictures
+    ) -> Iterator[list[Any]]:
         feed = messages.Feed(record, self.form.catalog.title)
         yield [feed.message((), "starting"), *buttons("running")]
-        yield from self.relay(lambda: self.session.race(race, control), feed, record, control)
+        yield from self.relay(
+            lambda: self.session.race(race, control, images=images), feed, record, control
+        )
 
     def relay(
         self,
@@ -155,8 +161,10 @@ class Handlers:
 
     def leave(self, request: gr.Request) -> None:
         """Handle a closed tab: stop its live run and drop its records."""
-        for run_id in self.live_runs.leave(visitor_id(request)):
+        who = visitor_id(request)
+        for run_id in self.live_runs.leave(who):
             self.store.drop(run_id)
+        self.images.leave(who)
         log.info("visitor left")
 
     def replay(self, run_id: Any) -> str:
@@ -178,6 +186,23 @@ class Handlers:
         problem = self.session.problem(secrets.randbelow(2**31), count, named)
         self.known_problems.learn(problem)
         return _fitted(problem, block_length)
+
+    def take_images(self, request: gr.Request, paths: Any) -> tuple[Any, Any, Any]:
+        """Read uploaded image files: the form's value, what is shown, and an empty upload."""
+        return *self.images.take(paths, visitor_id(request)), None
+
+    def example_image(self, request: gr.Request) -> str:
+        """Use the example image; returns the form's value."""
+        return self.images.example(visitor_id(request))
+
+    def show_images(self, request: gr.Request, model: Any, names: Any) -> list[Any]:
+        """Updates of the upload, of what is shown and of the key that removes it.
+
+        The upload is offered for a model that takes images.
+        """
+        offered = isinstance(model, str) and self.session.takes_images(model)
+        shown = self.images.shown(visitor_id(request), names)
+        return [gr.update(visible=offered), shown, gr.update(visible=bool(shown))]
 
     def example(self, label: Any, block_length: Any) -> list[Any]:
         """A named example, as in `new_problem`."""

@@ -139,17 +139,17 @@ class ViewService:
             try:
                 yield [progress_message(record, "recording"), *buttons("running")]
                 specs = recording_specs(record, level, probe_at)
-                yield from self._stream(record, specs, control)
+                yield from self._stream(record, specs, control, who)
             except Exception as error:
                 yield [progress_message(record, before, error_text(error)), *buttons("over")]
 
     def _stream(
-        self, record: RaceRecord, specs: dict[str, RunSpec], control: Control
+        self, record: RaceRecord, specs: dict[str, RunSpec], control: Control, who: str
     ) -> Iterator[list[Any]]:
         whole = sum(trace.steps for trace in record.started().values())
         traces, before, steps = {lane: Trace() for lane in specs}, record.state, 0
         idle = [gr.skip()] * len(BUTTONS)
-        with closing(self._events(specs, control)) as events:  # type: ignore[type-var]
+        with closing(self._events(specs, control, who)) as events:  # type: ignore[type-var]
             for batch in coalesce(events, MAX_HZ):
                 for lane, event in batch:
                     traces[lane].append(event)
@@ -162,13 +162,14 @@ class ViewService:
             self._handlers.store.put(record)
         yield [progress_message(record, before, problem), *buttons("over")]
 
-    def _events(self, specs: dict[str, RunSpec], control: Control) -> Iterator[Any]:
+    def _events(self, specs: dict[str, RunSpec], control: Control, who: str) -> Iterator[Any]:
         session = self._handlers.session
+        images = self._handlers.images.given(who, list(specs.values()))
         parents = parents_of(self._handlers.store, specs.values())
         if len(specs) == 2:
-            return session.race(RaceSpec(**specs), control, parents)
+            return session.race(RaceSpec(**specs), control, parents, images)
         lane, spec = next(iter(specs.items()))
-        return ((lane, event) for event in session.run(spec, control, parents))
+        return ((lane, event) for event in session.run(spec, control, parents, images))
 
 
 def total_ms(trace: Trace) -> float:

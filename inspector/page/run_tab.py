@@ -140,6 +140,7 @@ def _problem(form: Form, handlers: Handlers) -> tuple[list[Component], gr.Dropdo
         value=None, label="Examples", elem_id="ds-example",
     )  # fmt: skip
     build_prompt(form)
+    _image(form, handlers)
     with gr.Row():
         shots = gr.Slider(
             0, MAX_SHOTS, handlers.session.default_shots(), step=1, elem_id="ds-shots",
@@ -151,6 +152,28 @@ def _problem(form: Form, handlers: Handlers) -> tuple[list[Component], gr.Dropdo
             min_width=160, visible=len(families) > 1,
         )  # fmt: skip
     return [shots, family], example
+
+
+def _image(form: Form, handlers: Handlers) -> None:
+    """The upload of an image, shown for models that take one, and the images added."""
+    offered = handlers.session.takes_images(form.catalog.default.a.model)
+    with gr.Column(visible=offered, elem_id="ds-image-box") as box:
+        upload = gr.File(
+            label=f"Image, at most {size(form.catalog.image_bytes)}",
+            file_types=["image"], file_count="multiple", elem_id="ds-image", height=150,
+        )  # fmt: skip
+        drawn = gr.Button("Use the example image", elem_id="ds-image-example", size="sm")
+    shown = gr.HTML("", elem_id="ds-image-shown", **static_files.BARE)
+    remove = gr.Button("Remove the image", elem_id="ds-image-remove", size="sm", visible=False)
+    names, model = form.widgets["images"], form.widgets["model"]
+    upload.upload(handlers.take_images, upload, [names, shown, upload], **FLAG)
+    drawn.click(handlers.example_image, None, names, **FLAG)
+    remove.click(lambda: "", None, names, **FLAG)
+    changes = [names.change, model.change]  # type: ignore[attr-defined]
+    gr.on(
+        changes, handlers.show_images, [model, names], [box, shown, remove],
+        trigger_mode="always_last", **RAW, **FLAG,
+    )  # fmt: skip
 
 
 def _recorded(files: FileService) -> gr.Dropdown:

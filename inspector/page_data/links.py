@@ -16,6 +16,7 @@ from inspector.run_store import RaceRecord
 
 KEPT = (  # what a branch has from its parent, whatever its settings are
     "model", "prompt", "messages", "chat", "gen_length", "fixed", "device", "record",
+    "images", "keep_after_image", "suffix",
 )  # fmt: skip
 
 

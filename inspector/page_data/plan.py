@@ -46,7 +46,8 @@ def context_use(spec: RunSpec, plan: Mapping[str, Any]) -> str:
     prompt, context = plan.get("prompt_tokens"), plan.get("context")
     if context is None:
         return ""
-    before = "" if prompt is None else f"prompt {prompt} + "
+    shown = f" (images {plan['image_rows']})" if plan.get("image_rows") else ""
+    before = "" if prompt is None else f"prompt {prompt}{shown} + "
     return f"{before}answer {spec.gen_length} of {context} tokens"
 
 

@@ -47,6 +47,7 @@ def lane_start(trace: Trace, title: str, before: int = 0) -> dict[str, Any]:
         "before": before,
         "branch": branch,
         "prompt": arrays["canvas"][arrays["prompt_mask"]].tolist(),
+        **({"images": trace.meta["images"]} if trace.meta.get("images") else {}),
         "canvas": {int(i): int(canvas[i]) for i in np.flatnonzero(given)},
         "length": len(shown),
         "block": _whole(spec.get("block_length")) or max(len(shown), 1),

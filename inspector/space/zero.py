@@ -22,7 +22,7 @@ from engine.config.spec import RaceSpec, RunSpec
 from engine.core.events import Event, RunFinished, Waiting
 from engine.trace.trace import Trace
 from inspector.page_data.sizes import size
-from inspector.protocol import Lane, Session
+from inspector.protocol import Lane, Pictures, Session
 from inspector.server.throttle import coalesce
 
 HZ = 8.0
@@ -84,10 +84,11 @@ class ZeroSession:
         self._inner: Session = inner
         self._gpu = gpu
 
-        def work(specs: Specs, parents: Mapping[str, Trace], flag: str) -> Iterator[Batch]:
-            yield from coalesce(
-                events_of(inner.forked(), specs, FileControl(Path(flag)), parents), HZ
-            )
+        def work(
+            specs: Specs, parents: Mapping[str, Trace], images: Pictures, flag: str
+        ) -> Iterator[Batch]:
+            control = FileControl(Path(flag))
+            yield from coalesce(events_of(inner.forked(), specs, control, parents, images), HZ)
 
         self._work = decorate(work, duration=self._duration)
 
@@ -122,23 +123,33 @@ class ZeroSession:
         }
 
     def run(
-        self, spec: RunSpec, control: Any, parents: Mapping[str, Trace] | None = None
+        self,
+        spec: RunSpec,
+        control: Any,
+        parents: Mapping[str, Trace] | None = None,
+        images: Pictures | None = None,
     ) -> Iterator[Event]:
         """Run one spec and yield its events; see Session.run."""
-        return (event for _, event in self._stream({"a": spec}, control, parents or {}))
+        return (
+            event for _, event in self._stream({"a": spec}, control, parents or {}, images or {})
+        )
 
     def race(
-        self, race: RaceSpec, control: Any, parents: Mapping[str, Trace] | None = None
+        self,
+        race: RaceSpec,
+        control: Any,
+        parents: Mapping[str, Trace] | None = None,
+        images: Pictures | None = None,
     ) -> Iterator[tuple[Lane, Event]]:
         """Run both lanes in one worker and yield their events; see Session.race."""
-        return self._stream({"a": race.a, "b": race.b}, control, parents or {})
+        return self._stream({"a": race.a, "b": race.b}, control, parents or {}, images or {})
 
     def _stream(
-        self, specs: Specs, control: Any, parents: Mapping[str, Trace]
+        self, specs: Specs, control: Any, parents: Mapping[str, Trace], images: Pictures
     ) -> Iterator[tuple[Lane, Event]]:
         devices = {spec.device for spec in specs.values()}
         if self._gpu.device not in devices:
-            yield from events_of(self._inner, specs, control, parents)
+            yield from events_of(self._inner, specs, control, parents, images)
             return
         if len(devices) > 1:
             raise ValueError("device: both lanes must have the same; only one of them is a GPU")
@@ -146,11 +157,11 @@ class ZeroSession:
             self.plan(spec)
         used = {spec.start.trace for spec in specs.values() if spec.start}
         running, failure = list(specs), ""
-        yield running[0], Waiting("gpu", seconds=self._duration(specs, {}, "") * QUOTA_FACTOR)
+        yield running[0], Waiting("gpu", seconds=self._duration(specs, {}, {}, "") * QUOTA_FACTOR)
         try:
             with tempfile.TemporaryDirectory(prefix="driftscope-") as folder:
                 given = {name: trace for name, trace in parents.items() if name in used}
-                for name, event in self._worked(specs, given, Path(folder) / "go", control):
+                for name, event in self._worked(specs, given, images, Path(folder) / "go", control):
                     if isinstance(event, RunFinished):
                         running.remove(name)
                     yield name, event
@@ -161,13 +172,18 @@ class ZeroSession:
             yield name, RunFinished("failed" if failure else "stopped", nothing, message=failure)
 
     def _worked(
-        self, specs: Specs, parents: Mapping[str, Trace], flag: Path, control: Any
+        self,
+        specs: Specs,
+        parents: Mapping[str, Trace],
+        images: Pictures,
+        flag: Path,
+        control: Any,
     ) -> Iterator[tuple[Lane, Event]]:
         if control.state == "stopped":
             return
         flag.touch()
         try:
-            with closing(self._work(specs, parents, str(flag))) as batches:  # type: ignore[type-var]
+            with closing(self._work(specs, parents, images, str(flag))) as batches:  # type: ignore[type-var]
                 for batch in batches:
                     for name, event in batch:
                         yield from wait_while_paused(name, control)
@@ -177,7 +193,9 @@ class ZeroSession:
         finally:
             flag.unlink(missing_ok=True)
 
-    def _duration(self, specs: Specs, parents: Mapping[str, Trace], flag: str) -> int:
+    def _duration(
+        self, specs: Specs, parents: Mapping[str, Trace], images: Pictures, flag: str
+    ) -> int:
         """Seconds to request; spaces calls it with the arguments of the worker's function."""
         plans = [(spec, self._inner.plan(spec)) for spec in specs.values()]
         return math.ceil(sum(self._gpu.seconds(spec, plan) for spec, plan in plans))
@@ -210,13 +228,13 @@ class ZeroSession:
 
 
 def events_of(
-    session: Any, specs: Specs, control: Any, parents: Mapping[str, Trace]
+    session: Any, specs: Specs, control: Any, parents: Mapping[str, Trace], images: Pictures
 ) -> Iterator[tuple[Lane, Event]]:
     """The events of a race if there are two specs, otherwise of one run."""
     if len(specs) == 2:
-        return session.race(RaceSpec(specs["a"], specs["b"]), control, parents)
+        return session.race(RaceSpec(specs["a"], specs["b"]), control, parents, images)
     lane, spec = next(iter(specs.items()))
-    return ((lane, event) for event in session.run(spec, control, parents))
+    return ((lane, event) for event in session.run(spec, control, parents, images))
 
 
 def wait_while_paused(lane: Lane, control: Any) -> Iterator[tuple[Lane, Waiting]]:

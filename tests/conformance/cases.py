@@ -17,7 +17,10 @@ from engine.models.loading.checkpoint import Checkpoint
 from engine.models.loading.families import folder_adapter_class
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
-FOLDERS = (GOLDENS, *(GOLDENS / name for name in ("flashdlm", "experts", "block_models", "mmada")))
+FOLDERS = (
+    GOLDENS,
+    *(GOLDENS / name for name in ("flashdlm", "experts", "block_models", "mmada", "llada-v")),
+)
 
 
 class UnknownCaseError(ValueError):
@@ -42,6 +45,8 @@ class Case:
 
         Entries with a family name what was called, which is put behind the family.
         """
+        if self.entry.get("source") == "ML-GSAI/LLaDA-V":
+            return f"llada_v_{self.entry.get('path')}"
         method, family = str(self.entry.get("method", "none")), self.entry.get("family")
         return method if family is None else f"{family}_{method}"
 

@@ -17,6 +17,7 @@ from tests.conformance import (
     forwards,
     guided,
     guider_calls,
+    llada_v,
     mmada,
     samplers,
 )
@@ -136,6 +137,8 @@ def compare(case: Case, capturer_of: CapturerOf = make_capturer) -> Outcome:
         return _compare_forward(case, *FORWARDS[case.method])
     if case.method in OWN_FORWARDS:
         return _own_forward(case)
+    if case.method in llada_v.METHODS:
+        return Outcome(*llada_v.compare(case, capturer_of))
     if case.method not in KINDS:
         raise UnknownCaseError(f"method {case.method} is unknown")
     kind = KINDS[case.method]

@@ -27,6 +27,7 @@ class Setup:
     """What decodes a case; `make_denoiser` makes the loop of a job.
 
     `answer` are the positions of the canvas behind the prompt, None: those of the spec.
+    `suffix` are the ids after the answer, and each of `stops` is a series of ids that ends it.
     """
 
     adapter: ModelAdapter
@@ -36,11 +37,16 @@ class Setup:
     make_denoiser: Callable[[Job], Denoiser] = Denoiser
     run_guider: RunGuider | None = None
     answer: int | None = None
+    suffix: tuple[int, ...] = ()
+    stops: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """A run of a case: its final state, the call that committed each position [G], its events."""
+    """A run of a case: its final state, the call that committed each position, its events.
+
+    `order` covers answer and suffix; it is -1 where no call did.
+    """
 
     state: Denoiser
     order: np.ndarray
@@ -57,19 +63,25 @@ def decode(
     """Decode after a prompt [P], at most `steps` steps (None: to the end)."""
     length = setup.spec.gen_length if setup.answer is None else setup.answer
     masks = torch.full((length,), setup.adapter.info.mask_id)
+    canvas = torch.cat((prompt, masks, torch.tensor(setup.suffix, dtype=torch.int64)))[None]
+    fixed = torch.zeros(canvas.shape, dtype=torch.bool)
+    fixed[:, len(prompt) + length :] = True
     job = Job(
         adapter=setup.adapter,
         spec=setup.spec,
-        canvas=torch.cat((prompt, masks))[None],
+        canvas=canvas,
         prompt_length=len(prompt),
         make_policy=setup.make_policy,
         unmasker=setup.make_unmasker(),
         recorder=recorder,
         run_guider=setup.run_guider,
         capturer=capturer,
+        fixed_mask=fixed if setup.suffix else None,
+        suffix_length=len(setup.suffix),
+        stops=setup.stops,
     )
     state = setup.make_denoiser(job)
-    order, events = np.full(length, -1, np.int32), []
+    order, events = np.full(canvas.shape[1] - len(prompt), -1, np.int32), []
     if steps == 0:
         return Decoded(state, order, events)
     for event in denoise(state):

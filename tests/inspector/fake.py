@@ -82,7 +82,7 @@ class Session:
             }  # fmt: skip
         return found
 
-    def race(self, race, control=None, parents=None):
+    def race(self, race, control=None, parents=None, images=None):
         if race.a.model in PRESETS or race.a.record != "off":
             for i, wait in enumerate(self.waits):
                 yield "a", wait
@@ -93,7 +93,7 @@ class Session:
                     return
             self.fetched.add(race.a.model)
         small = RaceSpec(self._small(race.a), self._small(race.b))
-        yield from self.inner.race(small, control, parents)
+        yield from self.inner.race(small, control, parents, images)
 
     def _ended(self):
         reason = "failed" if self.fault else "stopped"

@@ -34,9 +34,10 @@ SENTENCES = re.compile(  # messages of the page that have no field to name
     r"The recording was stopped|.*: no such component in this run; it has ",
     re.S,
 )
+LABELS = "|".join(re.escape(row["label"]) for row in describe_fields(RunSpec))
 NAMED = re.compile(
     r"(?:Not imported\. |Lane [AB], |The settings of the link are invalid \(|The run failed: )*"
-    r"(?:[ab]\.)?([\w+-]+)[\w.]*(?:, [\w.]+)*: "
+    rf"(?:[ab]\.)?(?:{LABELS}|[\w+-]+)[\w.]*(?:, [\w.]+)*: "
 )
 NAMES = {
     *FIELDS, *METHODS, "race", "spec", "trace", "link", "lane", "view", "lesson", "body", "data",

@@ -10,9 +10,12 @@ from typing import Any
 from engine.models.base import ModelInfo
 from engine.models.feed_forward import ExpertsInfo
 from engine.models.loading.checkpoint import CheckpointError, read_json
-from engine.models.loading.special_tokens import end_token_id, mask_token_id
+from engine.models.loading.special_tokens import added_token_ids, end_token_id, mask_token_id
 
 MAX_EXPERTS = 1024
+SUPPRESSED = (  # by LLaDA-V's sampler
+    "<|startoftext|>", "<|endoftext|>", "<|start_header_id|>", "<|end_header_id|>",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -92,21 +95,32 @@ class ConfigFields:
             qkv_bias=qkv_bias,
             tied=bool(config.get(self.tied, False)),
             head_dim=head or 0,
+            suppressed_ids=_suppressed_ids(config, vocab),
         )
 
 
 def read_config(folder: Path) -> dict[str, Any]:
     """The `config.json` of a checkpoint folder.
 
-    Ids of the mask and the end of text that it lacks are those of the tokenizer's files. Raises
-    CheckpointError naming a file that is missing or not readable, or that has no such token.
+    Ids of the mask and the end of text that it lacks are those of the tokenizer's files, and so are
+    the tokens that LLaDA-V's sampler suppresses. Raises CheckpointError naming a file that is
+    missing or not readable, or that has no such token.
     """
     config = read_json(folder / "config.json")
     if config.get("mask_token_id") is None:
         config["mask_token_id"] = mask_token_id(folder)
     if config.get("eos_token_id") is None:
         config["eos_token_id"] = end_token_id(folder)
+    if config.get("mm_vision_tower"):
+        config["suppressed_token_ids"] = added_token_ids(folder, SUPPRESSED)
     return config
+
+
+def _suppressed_ids(config: Mapping[str, Any], vocab: int) -> tuple[int, ...]:
+    """`suppressed_token_ids` of a config, those that the vocabulary has; empty for another form."""
+    given = config.get("suppressed_token_ids")
+    ids = given if isinstance(given, list | tuple) else ()
+    return tuple(token for token in ids if type(token) is int and 0 <= token < vocab)
 
 
 def integer_field(config: Mapping[str, Any], field: str, lo: int, end: int = 2**31) -> int:

@@ -21,6 +21,7 @@ from engine.config.presets import (
     LLADA_INSTRUCT,
     LLADA_MOE_BASE,
     LLADA_MOE_INSTRUCT,
+    LLADA_V,
     MMADA,
     SDAR,
     TINY_DREAM,
@@ -42,6 +43,18 @@ MMADA_8B: Mapping[str, Any] = MappingProxyType({
     "new_vocab_size": 134656, "llm_vocab_size": 126464, "codebook_size": 8192,
     "num_new_special_tokens": 0,
 })  # fmt: skip
+LLADA_V_8B: Mapping[str, Any] = MappingProxyType({
+    "model_type": "llava_llada", "hidden_size": 4096, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 32, "intermediate_size": 12288,
+    "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "rope_scaling": None,
+    "vocab_size": 126464, "tie_word_embeddings": False, "max_position_embeddings": 16384,
+    "attention_bias": False, "mask_token_id": 126336, "eos_token_id": 126081,
+    "suppressed_token_ids": (126080, 126081, 126346, 126347),
+    "mm_vision_tower": "siglip2-so400m-patch14-384", "mm_projector_type": "mlp2x_gelu",
+    "mm_patch_merge_type": "spatial_unpad", "image_aspect_ratio": "anyres_max_4",
+    "image_grid_pinpoints": "(1x1),...,(6x6)", "tokenizer_model_max_length": 8192,
+})  # fmt: skip
+SIGLIP_SO400M = {"layers": 26, "width": 1152, "ffn": 4304}
 DREAM_7B: Mapping[str, Any] = MappingProxyType({
     "model_type": "Dream", "hidden_size": 3584, "num_hidden_layers": 28,
     "num_attention_heads": 28, "num_key_value_heads": 4, "intermediate_size": 18944,
@@ -119,6 +132,7 @@ class ModelCard:
     `config` holds the network's fields of the published `config.json`, which give sizes, context
     and memory before a download. It is empty for the embedded models under `assets/models`.
     `template` is the chat template of the authors' examples, if it is not the tokenizer's.
+    `tower` are the sizes of the vision tower of a model that takes images.
     """
 
     name: str
@@ -127,6 +141,7 @@ class ModelCard:
     presets: tuple[Preset, ...]
     config: Mapping[str, Any] = field(default_factory=dict, hash=False)
     template: str = ""
+    tower: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     @property
     def embedded(self) -> bool:
@@ -146,6 +161,10 @@ REGISTERED: Mapping[str, ModelCard] = MappingProxyType({
         ModelCard("GSAI-ML/LLaDA-8B-Base", "LLaDA 8B Base", "MIT", LLADA_BASE, LLADA_8B),
         ModelCard("Gen-Verse/MMaDA-8B-MixCoT", "MMaDA 8B MixCoT", "MIT", MMADA, MMADA_8B),
         ModelCard("Gen-Verse/MMaDA-8B-Base", "MMaDA 8B Base", "MIT", MMADA, MMADA_8B),
+        ModelCard(
+            "GSAI-ML/LLaDA-V", "LLaDA-V 8B, takes images", "licence not stated", LLADA_V,
+            LLADA_V_8B, tower=SIGLIP_SO400M,
+        ),
         ModelCard(
             "Dream-org/Dream-v0-Instruct-7B", "Dream 7B Instruct", "Apache-2.0", DREAM_INSTRUCT,
             DREAM_7B,

@@ -55,6 +55,11 @@ def is_added_token(folder: Path, name: str) -> bool:
     return bool(_named(folder, (name,)))
 
 
+def added_token_ids(folder: Path, names: Collection[str]) -> list[int]:
+    """The ids of the added tokens with one of `names`, each once."""
+    return list(dict.fromkeys(token for _, _, token in _named(folder, names)))
+
+
 def _named(folder: Path, names: Collection[str]) -> list[tuple[str, str, int]]:
     """File, name and id of the added tokens with one of `names`."""
     for files in (SMALL_FILES, (LARGE_FILE,)):

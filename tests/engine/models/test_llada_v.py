@@ -58,8 +58,18 @@ def test_logits_equal_those_of_lladas_layout(folder, model_type):
 def test_a_run_equals_that_of_lladas_layout(folder):
     spec = RunSpec(model="v", prompt="Hello", gen_length=8, block_length=8, steps=8)
     before = list(Session({"v": folder}).run(spec))[-1]
-    after = list(Session({"v": llada_v(folder)}).run(spec))[-1]
+    after = list(Session({"v": llada_v(folder, mm_vision_tower=None)}).run(spec))[-1]
     assert before.canvas.tolist() == after.canvas.tolist()
+
+
+def test_a_model_with_a_vision_tower_has_its_system_turn_and_suppressed_ids(folder):
+    session = Session({"v": llada_v(folder)})
+    spec = RunSpec(model="v", prompt="Hello", gen_length=8, block_length=8, steps=8)
+    started, *_, finished = [e for e in session.run(spec) if hasattr(e, "canvas")]
+    tokens = {piece: i for i, piece in started.pieces.items()}
+    assert b"<|start_header_id|>" in tokens
+    assert len(started.canvas[0]) > 60
+    assert set(finished.canvas[0, -8:]).isdisjoint(read_model_info(folder).suppressed_ids)
 
 
 @pytest.mark.parametrize("name", ["model.ear.weight", "vision_tower.weight", "model.mm_projector2"])

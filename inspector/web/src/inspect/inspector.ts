@@ -1,6 +1,7 @@
 import { part, write } from "../base/dom.ts";
 import { quoted } from "../base/pieces.ts";
 import { OncePerFrame } from "../figures/frames.ts";
+import { imagePlace } from "../race/images.ts";
 import { LANES, type LaneName } from "../race/messages.ts";
 import { recordWords } from "../race/report.ts";
 import type { Align, Store } from "../race/store.ts";
@@ -373,23 +374,17 @@ export class Inspector {
     if (!frame || position === null)
       return "No token chosen. Point at a cell to see its token; a click or Enter pins it, Escape unpins it.";
     const place = position - frame.prompt + 1;
-    const region = place < 1 ? "prompt" : "answer token " + String(place);
+    const image = imagePlace(this.store.lanes[now.lane].images, position);
+    const region = place < 1 ? (image ?? "prompt") : "answer token " + String(place);
     const text = this.tokenText(now.lane, position, now.step);
-    return (
-      "Position " +
-      String(position + 1) +
-      " (" +
-      region +
-      "), " +
-      text +
-      (this.cursor.held ? ", pinned" : "")
-    );
+    return `Position ${position + 1} (${region}), ${text}${this.cursor.held ? ", pinned" : ""}`;
   }
 
   /** The text of a position before a step. */
   tokenText(name: LaneName, position: number | null, step: number): string {
     const frame = this.frames[name];
     if (!frame || position === null || position >= frame.positions) return "";
+    if (imagePlace(this.store.lanes[name].images, position) !== null) return "a row of an image";
     const at = frame.revealed.values[position];
     const known =
       position < frame.prompt || frame.before.values[position] || (at >= 0 && at < step);

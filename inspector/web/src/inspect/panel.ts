@@ -349,10 +349,11 @@ export class Panel {
     return this.inspector.tokenText(this.cursor.lane, position, step);
   }
 
-  /** An axis of all positions, with lines at the blocks. */
+  /** An axis of all positions, with lines at the images and at the blocks. */
   positions(): CellAxis {
     const { frame } = this;
     const marks: { at: number; strong?: boolean }[] = [{ at: frame.prompt, strong: true }];
+    for (const { first, rows } of this.lane.images) marks.push({ at: first }, { at: first + rows });
     for (let low = frame.prompt + frame.block; low < frame.positions; low += frame.block)
       marks.push({ at: low });
     return { name: "position", count: frame.positions, marks };

@@ -1,5 +1,5 @@
 import { joined, type Piece } from "../base/pieces.ts";
-import type { LaneEnd, LaneName, LaneStart, RowMessage } from "./messages.ts";
+import type { ImageMessage, LaneEnd, LaneName, LaneStart, RowMessage } from "./messages.ts";
 
 /** One step of a lane; `places` are the answer tokens that it committed. */
 export interface Row {
@@ -20,6 +20,8 @@ export interface Token {
   sure: number | null;
   fixed: boolean;
 }
+
+const NO_IMAGES: readonly ImageMessage[] = [];
 
 /** The steps of a lane so far. A frame is the state after that many steps. */
 export class Lane {
@@ -57,6 +59,11 @@ export class Lane {
   /** Whether another engine decoded it, so that its rows, forwards and FLOPs are not known. */
   get foreign(): boolean {
     return this.start?.lacks.includes("costs") ?? false;
+  }
+
+  /** The images of the prompt, in order. */
+  get images(): readonly ImageMessage[] {
+    return this.start?.images ?? NO_IMAGES;
   }
 
   /** The number of the step of a row, from 1, counted with the steps before a branch. */

@@ -1,5 +1,6 @@
 import { make, part, write } from "../base/dom.ts";
 import { started, type Lane } from "./lane.ts";
+import { ImageStrips } from "./images.ts";
 import type { LaneName } from "./messages.ts";
 import { pill, stats } from "./report.ts";
 import { drawAnswer } from "./texts.ts";
@@ -15,15 +16,18 @@ export interface LaneDrawing extends Omit<GridDrawing, "lane"> {
 /** A lane on the page: its title, its numbers, its tokens and its answer. */
 export class LaneView {
   readonly grid: Grid;
+  private readonly strips: ImageStrips;
   private readonly box: HTMLElement;
 
   constructor(
     root: HTMLElement,
     private readonly name: LaneName,
     events: GridEvents,
+    pick: (position: number) => void,
   ) {
     this.box = part(root, '[data-lane="' + name + '"]');
     this.grid = new Grid(this.gridBox, events);
+    this.strips = new ImageStrips(this.find("images"), pick);
   }
 
   /** The box of the tokens. */
@@ -44,6 +48,7 @@ export class LaneView {
     write(this.find("pill"), pill(lane, frame));
     this.drawProgress(lane, frame);
     this.drawStats(start ? stats(lane, frame, timed) : []);
+    this.strips.draw(lane.images);
     drawAnswer(this.find("answer"), lane, frame);
     if (!started(lane)) return;
     this.grid.build(lane);

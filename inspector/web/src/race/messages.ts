@@ -6,6 +6,19 @@ export type LaneName = "a" | "b";
 /** The two lanes, in the order of the page. */
 export const LANES: readonly LaneName[] = ["a", "b"];
 
+/** An image of the prompt (`engine.core.events.RunStarted.images`); sizes are [columns, rows]. */
+export interface ImageMessage {
+  name: string;
+  width: number;
+  height: number;
+  mode: string;
+  first: number;
+  rows: number;
+  crops: number;
+  grid: [number, number];
+  map: [number, number];
+}
+
 /** A lane before its first step. */
 export interface LaneStart {
   title: string;
@@ -14,6 +27,8 @@ export interface LaneStart {
   /** The ids that a branch changed first, by index (-1: masked again); null for any other run. */
   branch: Record<string, number> | null;
   prompt: number[];
+  /** The images of the prompt; missing without any. */
+  images?: readonly ImageMessage[];
   /** Ids of the answer tokens that are known before the first step, by index. */
   canvas: Record<string, number>;
   length: number;

@@ -88,8 +88,8 @@ export class Race {
       headline(this.store, this.transport.frames()),
     );
     this.lanes = {
-      a: new LaneView(this.root, "a", this.gridEvents("a")),
-      b: new LaneView(this.root, "b", this.gridEvents("b")),
+      a: new LaneView(this.root, "a", this.gridEvents("a"), (at) => this.pinRow("a", at)),
+      b: new LaneView(this.root, "b", this.gridEvents("b"), (at) => this.pinRow("b", at)),
     };
     this.listen();
     this.listenToPage();
@@ -176,6 +176,12 @@ export class Race {
       pin: (place) => this.pin(lane, place),
       keys: speak,
     };
+  }
+
+  /** Pin a row of the prompt, as of an image. */
+  private pinRow(lane: LaneName, position: number): void {
+    if (this.store.live) return;
+    this.inspector.cursor.move({ lane, position, ...this.inspector.follow(lane) }, true);
   }
 
   private pin(name: LaneName, place: number | null): void {

@@ -18,6 +18,7 @@ export const STATES: Record<string, string | undefined> = {
   gpu: "Requesting a shared GPU …",
   fetching: "Downloading the model …",
   loading: "Loading the model …",
+  images: "Encoding the image (not timed with the steps) …",
   warmup: "Warming up (not timed) …",
   recording: "Recording: the same settings are run again, without timing; Stop ends it",
   paused: "Paused: Step takes one step, Resume continues",

@@ -1,6 +1,7 @@
 import { make } from "../base/dom.ts";
 import { number } from "../base/format.ts";
 import { cellText, visible, type Piece } from "../base/pieces.ts";
+import { stripTitle } from "./images.ts";
 import type { Lane, StartedLane } from "./lane.ts";
 import type { Store } from "./store.ts";
 
@@ -52,22 +53,36 @@ export class Prompt {
     const lane = store.started.at(0);
     if (!lane || lane === this.drawn) return;
     this.drawn = lane;
-    const { prompt } = lane.start;
-    const hidden = hiddenTokens(prompt.length);
-    const all = promptCells(lane, prompt.slice(0, hidden ? HEAD : prompt.length));
+    const parts = promptParts(lane);
+    const hidden = hiddenTokens(parts.length);
+    const all = promptCells(lane, parts.slice(0, hidden ? HEAD : parts.length));
     if (!hidden) return this.box.replaceChildren(...all);
     const more = make("button", "ds-play ds-prompt-more", `Show ${number(hidden)} more tokens`);
     more.type = "button";
     more.addEventListener("click", () => {
       this.box.focus();
-      more.replaceWith(...promptCells(lane, prompt.slice(HEAD, HEAD + hidden)));
+      more.replaceWith(...promptCells(lane, parts.slice(HEAD, HEAD + hidden)));
     });
-    this.box.replaceChildren(...all, more, ...promptCells(lane, prompt.slice(HEAD + hidden)));
+    this.box.replaceChildren(...all, more, ...promptCells(lane, parts.slice(HEAD + hidden)));
   }
 }
 
-function promptCells(lane: StartedLane, ids: readonly number[]): HTMLElement[] {
-  return ids.map((id) => {
+/** The ids of a prompt, with the line of an image in place of its rows. */
+export function promptParts(lane: Pick<StartedLane, "start">): (number | string)[] {
+  const { prompt, images = [] } = lane.start;
+  const parts: (number | string)[] = [];
+  let at = 0;
+  for (const [index, image] of images.entries()) {
+    parts.push(...prompt.slice(at, image.first), stripTitle(image, index));
+    at = image.first + image.rows;
+  }
+  parts.push(...prompt.slice(at));
+  return parts;
+}
+
+function promptCells(lane: StartedLane, parts: readonly (number | string)[]): HTMLElement[] {
+  return parts.map((id) => {
+    if (typeof id === "string") return make("span", "ds-prompt-image", id);
     const cell = make("span", "ds-fixed", promptText(lane.pieces.get(id)));
     cell.title = `id ${id}`;
     return cell;

@@ -10,6 +10,7 @@ from engine.models.loading.families import adapter_class, named_checkpoints
 from engine.models.loading.memory_estimate import parameters
 from engine.models.loading.registry import REGISTERED
 from engine.serve.session import Session
+from engine.vision.config import vision_info
 from tests.support.hub_stub import offline
 from tests.support.micro import ROOT, write_checkpoint
 
@@ -28,6 +29,7 @@ SIZES = {  # parameters, context, mask, tokens that end a text, shift
     "apple/DiffuCoder-7B-Base": (7_615_616_512, 2048, 151666, 151643, 1),
     "inclusionAI/LLaDA-MoE-7B-A1B-Base": (7_356_880_896, 8192, 156895, 156892, 0),
     "inclusionAI/LLaDA-MoE-7B-A1B-Instruct": (7_356_880_896, 8192, 156895, 156892, 0),
+    "GSAI-ML/LLaDA-V": (8_015_581_184, 16384, 126336, 126081, 0),
     "Dream-org/Dream-v0-Base-7B": (7_615_616_512, 2048, 151666, 151643, 1),
     "Dream-org/Dream-v0-Instruct-7B": (7_615_616_512, 2048, 151666, 151643, 1),
     "JetLM/SDAR-8B-Chat": (16_381_470_720 // 2, 32768, 151669, 151643, 0),  # bytes of the index
@@ -41,6 +43,7 @@ LICENCES = {
     "apple": "apple-amlr", "Gen-Verse": "MIT",
     "Efficient-Large-Model": "Apache-2.0",
 }  # fmt: skip
+UNSTATED = {"GSAI-ML/LLaDA-V": "licence not stated"}  # its model card names none
 
 
 def read_model_info(model):
@@ -53,7 +56,19 @@ def test_sizes_of_the_models_of_the_hub():
         name: (parameters(i), i.max_length, i.mask_id, i.eos_id, i.logit_shift)
         for name, i in found.items()
     } == SIZES
-    assert {m.name: m.licence for m in ON_HUB} == {n: LICENCES[n.split("/")[0]] for n in SIZES}
+    assert {m.name: m.licence for m in ON_HUB} == {
+        name: UNSTATED.get(name, LICENCES[name.split("/")[0]]) for name in SIZES
+    }
+
+
+def test_the_vision_part_of_llada_v_is_counted():
+    card = REGISTERED["GSAI-ML/LLaDA-V"]
+    found = vision_info(card.config, **card.tower, d_model=4096)
+    post_layernorm = 2 * 1152  # in the files, and not used
+    trunk = parameters(read_model_info(card))
+    assert trunk + found.parameters + post_layernorm == 8_434_837_024
+    assert (len(found.grids), found.cap, found.max_prompt) == (36, 4, 8192)
+    assert found.flops(1) == pytest.approx(0.673e12, rel=0.001)  # 0.642 of them in the tower
 
 
 def test_the_embedded_models_are_registered_with_the_repositorys_licence():

@@ -4,6 +4,7 @@ import { quoted } from "../../base/pieces.ts";
 import type { Rgb } from "../../base/colours.ts";
 import { inks } from "../../figures/inks.ts";
 import type { HeatSpec, Series } from "../../figures/spec.ts";
+import { imagePlace } from "../../race/images.ts";
 import { placesOf, stepAt, stepAxis } from "../axes.ts";
 import { DRIFT, DRIFT_COLOURS, DRIFT_SCALE, NO_DATA, driftColour, driftText } from "../codes.ts";
 import { factNodes } from "../facts.ts";
@@ -63,7 +64,7 @@ function drawFacts(
   const facts: [string, string][] = [
     ["Token", panel.text(position, step) + later],
     ["Id", String(frame.ids.values[position])],
-    ["Position", positionWords(frame, position)],
+    ["Position", positionWords(panel, position)],
     ["Unmasked", unmaskedWords(panel, position)],
   ];
   if (token) facts.push(["Recomputed", countWords(frame, token, layer)]);
@@ -71,10 +72,12 @@ function drawFacts(
   panel.block("head", "dl", "ds-facts ds-wide").replaceChildren(...factNodes(facts));
 }
 
-function positionWords(frame: Frame, position: number): string {
+function positionWords(panel: Panel, position: number): string {
+  const { frame } = panel;
   const place = position - frame.prompt;
   const words = `position ${position + 1}`;
-  if (place < 0) return words;
+  const image = imagePlace(panel.lane.images, position);
+  if (place < 0) return image === null ? words : `${words}, ${image}`;
   return words + `, answer token ${place + 1}, block ${Math.floor(place / frame.block) + 1}`;
 }
 

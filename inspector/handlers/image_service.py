@@ -1,0 +1,141 @@
+"""ImageService: the images that visitors add to their prompts, in memory and never on disk."""
+
+from __future__ import annotations
+
+import base64
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from engine.config.images import MAX_IMAGES, ImageRef
+from engine.config.spec import RunSpec
+from inspector.protocol import Picture, Session
+
+KEPT_BYTES = 256_000_000
+LIFETIME_S = 3_600.0
+NOT_AN_UPLOAD = "images: no file was uploaded; choose a PNG, JPEG, WebP, BMP or GIF file"
+NEEDED = "{} is needed again: a link holds only the name of an image. Add the same file."
+ErrorText = Callable[[Exception], str]
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A picture, its owner and when it was used last."""
+
+    picture: Picture
+    used: float
+
+
+class ImageService:
+    """The pictures of each page load or API client, by their names.
+
+    A picture is kept while its page is open and at most an hour after its last use; beyond
+    KEPT_BYTES the ones used longest ago are dropped. Nobody gets the picture of another visitor.
+    Files of more than `most` bytes are not read to their end.
+    """
+
+    def __init__(self, session: Session, most: int, error_text: ErrorText) -> None:
+        self._session, self._most, self._error_text = session, most, error_text
+        self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read(self, who: str, path: str | Path) -> str:
+        """Read an uploaded image file, which is deleted; returns the picture's name.
+
+        Raises ValueError naming `images`.
+        """
+        try:
+            with Path(path).open("rb") as file:
+                data = file.read(self._most + 1)
+        except OSError:
+            raise ValueError(NOT_AN_UPLOAD) from None
+        finally:
+            with suppress(OSError):
+                Path(path).unlink()
+        return self._keep(who, self._session.read_image(data))
+
+    def example(self, who: str) -> str:
+        """Give the visitor the example image; returns its name."""
+        return self._keep(who, self._session.example_image())
+
+    def given(self, who: str, specs: Sequence[RunSpec]) -> dict[str, Picture]:
+        """The visitor's pictures that the specs name; those that are gone are left out."""
+        names = dict.fromkeys(name for spec in specs for name in spec.images)
+        found = {name: self._get(who, name) for name in names}
+        return {name: picture for name, picture in found.items() if picture is not None}
+
+    def leave(self, who: str) -> None:
+        """Drop the pictures of a visitor."""
+        with self._lock:
+            for key in [key for key in self._kept if key[0] == who]:
+                del self._kept[key]
+
+    # Handlers of the page.
+
+    def take(self, paths: Any, who: str) -> tuple[Any, str]:
+        """Read uploaded files; returns the names for the form, and HTML of them or the fault."""
+        try:
+            files = paths if isinstance(paths, list) else [paths] if paths else []
+            if len(files) > MAX_IMAGES:
+                raise ValueError(f"images: {len(files)} files; at most {MAX_IMAGES}")
+            names = " ".join([self.read(who, path) for path in files])
+            return names, self.shown(who, names)
+        except Exception as error:
+            return gr.skip(), _note(self._error_text(error))
+
+    def shown(self, who: str, names: Any) -> str:
+        """HTML of the images that a form names."""
+        listed = str(names or "").split()[:MAX_IMAGES]
+        return "".join(self._figure(who, name) for name in listed)
+
+    def _figure(self, who: str, name: str) -> str:
+        picture = self._get(who, name)
+        if picture is None:
+            return _note(NEEDED.format(name[:60]))
+        ref = ImageRef.parse(name)
+        data = base64.b64encode(picture.thumbnail()).decode()
+        return (
+            f'<figure class="ds-image" data-image="{escape(name)}"><img alt="The image of the '
+            f'prompt" src="data:image/png;base64,{data}"><figcaption>{ref.width} × {ref.height} '
+            f"pixels, {ref.digest[:8]}</figcaption></figure>"
+        )
+
+    def _keep(self, who: str, picture: Picture) -> str:
+        name = str(picture.ref)
+        with self._lock:
+            self._kept[who, name] = _Kept(picture, time.monotonic())
+            self._kept.move_to_end((who, name))
+            self._expire()
+        return name
+
+    def _get(self, who: str, name: str) -> Picture | None:
+        with self._lock:
+            self._expire()
+            kept = self._kept.get((who, name))
+            if kept is None:
+                return None
+            self._kept[who, name] = _Kept(kept.picture, time.monotonic())
+            self._kept.move_to_end((who, name))
+            return kept.picture
+
+    def _expire(self) -> None:
+        """Drop what was not used for long or exceeds the memory; the newest picture stays."""
+        oldest = time.monotonic() - LIFETIME_S
+        while len(self._kept) > 1:
+            first = next(iter(self._kept.values()))
+            held = sum(len(kept.picture.png) for kept in self._kept.values())
+            if first.used >= oldest and held <= KEPT_BYTES:
+                break
+            self._kept.popitem(last=False)
+
+
+def _note(text: str) -> str:
+    return f'<p class="ds-refusal" role="alert">{escape(text)}</p>'

@@ -1,0 +1,148 @@
+"""The vision part: what it sees, how its rows are arranged, damaged checkpoints."""
+
+import pytest
+import torch
+from PIL import Image
+
+from engine.models.loading.checkpoint import Checkpoint, CheckpointError
+from engine.models.loading.config import read_config
+from engine.vision.config import NEWLINE, TOWER, NoTowerError, read_vision_info
+from engine.vision.crops import BICUBIC, crops_of, resized
+from engine.vision.encoder import ImageEncoder, arrange_rows
+from engine.vision.example_image import example_image
+from engine.vision.geometry import PAD_LAYOUT, Size
+from engine.vision.picture import Picture
+from tests.support.llada_v import MICRO, changed_copy, plain
+
+LAYER_0 = TOWER + "encoder.layers.0."
+
+
+def load(folder=MICRO, dtype=torch.float64):
+    files = Checkpoint(folder)
+    info = read_vision_info(read_config(folder), files.shapes, 64)
+    return ImageEncoder.from_checkpoint(files, info, dtype, torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return load()
+
+
+def rows_of(encoder, image, mode="anyres"):
+    picture = Picture.of_image(image)
+    return encoder.encode(picture, encoder.info.layout(picture.ref, mode))
+
+
+def test_the_attention_is_torchs_fused_kernel_and_the_last_norm_is_gone(encoder):
+    assert encoder.tower.config._attn_implementation == "sdpa"
+    assert isinstance(encoder.tower.post_layernorm, torch.nn.Identity)
+    assert encoder.info.parameters == sum(p.numel() for p in encoder.parameters())
+
+
+def test_the_last_six_pixels_of_a_crop_are_not_seen(encoder):
+    image = example_image().resize((384, 384))
+    before = rows_of(encoder, image, "pad")
+    image.paste((0, 0, 0), (378, 0, 384, 384))
+    image.paste((0, 0, 0), (0, 378, 384, 384))
+    assert torch.equal(rows_of(encoder, image, "pad"), before)
+    image.putpixel((377, 200), (255, 0, 255))
+    assert not torch.equal(rows_of(encoder, image, "pad"), before)
+
+
+def test_newlines_follow_every_row_of_the_map_and_nothing_else(encoder):
+    picture = Picture.of_image(example_image())
+    layout = encoder.info.layout(picture.ref, "anyres")
+    rows = encoder.encode(picture, layout)
+    found = (rows == encoder.newline).all(1).nonzero()[:, 0]
+    width = layout.map.width + 1
+    assert found.tolist() == list(range(729 + width - 1, layout.rows, width))
+    assert len(rows) == layout.rows
+    padded = rows_of(encoder, example_image(), "pad")
+    assert (padded == encoder.newline).all(1).nonzero()[:, 0].tolist() == [729]
+
+
+def test_tiles_are_joined_in_the_order_of_the_image(encoder):
+    layout = encoder.info.layout(Picture.of_image(plain(768, 768)).ref, "anyres")
+    crops = torch.arange(5.0, dtype=torch.float64)[:, None, None].expand(-1, 729, 1)
+    rows = arrange_rows(crops, layout, torch.full((1,), -1.0, dtype=torch.float64))
+    assert set(rows[:729, 0].tolist()) == {0.0}
+    board = rows[729:, 0].view(54, 55)
+    assert board[0, 0] == 1
+    assert board[0, 53] == 2
+    assert board[53, 0] == 3
+    assert board[53, 53] == 4
+    assert (board[:, 54] == -1).all()
+
+
+def test_the_height_is_shrunk_first_where_it_shrinks_more_than_twice_as_much():
+    image = Image.effect_noise((210, 800), 100).convert("RGB")
+    first = image.resize((210, 384), BICUBIC).resize((384, 384), BICUBIC)
+    assert resized(image, Size(384, 384)).tobytes() == first.tobytes()
+    wide = image.transpose(Image.Transpose.ROTATE_90)
+    first = wide.resize((384, 210), BICUBIC).resize((384, 384), BICUBIC)
+    assert resized(wide, Size(384, 384)).tobytes() == first.tobytes()
+
+
+def test_padding_is_grey_and_centred():
+    crop = crops_of(plain(200, 100), PAD_LAYOUT)[0]
+    assert crop.getpixel((0, 0)) == (127, 127, 127)
+    assert crop.getpixel((192, 192)) == (200, 60, 60)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_other_formats_are_near_float64(encoder, dtype):
+    exact = rows_of(encoder, plain(60, 40), "pad")
+    gap = (rows_of(load(dtype=dtype), plain(60, 40), "pad").double() - exact).abs().max()
+    assert gap < {torch.float32: 1e-4}.get(dtype, 0.3)
+
+
+def test_a_layer_and_a_head_that_are_not_used_are_not_read(tmp_path, encoder):
+    def grow(tensors):
+        for name in [n for n in tensors if n.startswith(LAYER_0)]:
+            tensors[name.replace("layers.0.", "layers.26.")] = tensors[name].clone()
+        tensors[TOWER + "head.probe"] = torch.ones(1, 1, 64)
+
+    folder = changed_copy(tmp_path / "m", grow)
+    found = read_vision_info(read_config(folder), Checkpoint(folder).shapes, 64)
+    assert found == encoder.info
+
+
+def test_a_config_that_names_a_tower_without_tensors_says_text_only(tmp_path):
+    def strip(tensors):
+        for name in [n for n in tensors if n.startswith(TOWER)]:
+            del tensors[name]
+
+    folder = changed_copy(tmp_path / "m", strip)
+    with pytest.raises(NoTowerError, match="takes text only"):
+        read_vision_info(read_config(folder), Checkpoint(folder).shapes, 64)
+
+
+@pytest.mark.parametrize("name", [LAYER_0 + "mlp.fc1.bias", "model.mm_projector.2.weight", NEWLINE])
+def test_a_missing_tensor_is_named(tmp_path, name):
+    folder = changed_copy(tmp_path / "m", lambda tensors: tensors.pop(name))
+    with pytest.raises(CheckpointError, match=name):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        (TOWER + "embeddings.position_embedding.weight", (196, 64)),
+        (TOWER + "embeddings.patch_embedding.weight", (64, 3, 16, 16)),
+        ("model.mm_projector.0.weight", (32, 64)), (NEWLINE, (32,)),
+        (LAYER_0 + "self_attn.q_proj.weight", (64, 32)),
+    ],
+)  # fmt: skip
+def test_a_wrong_size_is_named(tmp_path, name, shape):
+    folder = changed_copy(tmp_path / "m", lambda tensors: tensors.update({name: torch.ones(shape)}))
+    with pytest.raises(CheckpointError, match=f"{name}: shape"):
+        load(folder)
+
+
+def test_a_width_without_sixteen_heads_is_refused(tmp_path):
+    def narrow(tensors):
+        tensors[TOWER + "embeddings.patch_embedding.weight"] = torch.ones(60, 3, 14, 14)
+
+    folder = changed_copy(tmp_path / "m", narrow)
+    with pytest.raises(CheckpointError, match="16 heads"):
+        load(folder)
