@@ -144,6 +144,10 @@ def check_model(spec: RunSpec, info: ModelInfo) -> None:
             "cfg_scale: guidance masks the prompt, whose blocks this model computes once for all; "
             "set it to 0"
         )
+    if spec.suffix:
+        raise ValueError(
+            "suffix: the blocks of this model do not see text after the answer; leave it empty"
+        )
 
 
 def with_end_of_text_rules(specs: Sequence[RunSpec]) -> list[RunSpec]:

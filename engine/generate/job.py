@@ -59,7 +59,7 @@ class Job:
             self.adapter.info,
             len(self.canvas),
             self.prompt_length,
-            self.canvas.shape[1] - self.prompt_length,
+            self.canvas.shape[1] - self.prompt_length - self.suffix_length,
             spec.block_length,
             spec.cfg_scale > 0,
             () if pad_mask is None else tuple((~pad_mask).sum(1).tolist()),
