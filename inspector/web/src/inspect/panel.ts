@@ -354,8 +354,8 @@ export class Panel {
     const { frame } = this;
     const marks: { at: number; strong?: boolean }[] = [{ at: frame.prompt, strong: true }];
     for (const { first, rows } of this.lane.images) marks.push({ at: first }, { at: first + rows });
-    for (let low = frame.prompt + frame.block; low < frame.positions; low += frame.block)
-      marks.push({ at: low });
+    const first = frame.prompt - (frame.shared ?? 0) + frame.block;
+    for (let low = first; low < frame.positions; low += frame.block) marks.push({ at: low });
     return { name: "position", count: frame.positions, marks };
   }
 
@@ -364,7 +364,8 @@ export class Panel {
     const { frame } = this;
     const count = frame.positions - frame.prompt;
     const marks: { at: number }[] = [];
-    for (let low = frame.block; low < count; low += frame.block) marks.push({ at: low });
+    const first = frame.block - (frame.shared ?? 0);
+    for (let low = first; low < count; low += frame.block) marks.push({ at: low });
     return { name: "answer token", count, marks };
   }
 

@@ -78,7 +78,8 @@ function positionWords(panel: Panel, position: number): string {
   const words = `position ${position + 1}`;
   const image = imagePlace(panel.lane.images, position);
   if (place < 0) return image === null ? words : `${words}, ${image}`;
-  return words + `, answer token ${place + 1}, block ${Math.floor(place / frame.block) + 1}`;
+  const block = Math.floor((place + (frame.shared ?? 0)) / frame.block) + 1;
+  return words + `, answer token ${place + 1}, block ${block}`;
 }
 
 function unmaskedWords({ frame, lane }: Panel, position: number): string {
