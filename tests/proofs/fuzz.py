@@ -149,7 +149,17 @@ def changes() -> st.SearchStrategy:
 
 WAYS = ("bytes", "cut", "value", "array", "shape", "meta", "spec", "model", "swap", "none")
 META = ("reason", "texts", "metrics", "message", "facts", "guider", "environment", "version")
-MODEL = ("name", "family", "layers", "vocab_size", "mask_id", "eos_id", "stop_ids", "logit_shift")
+MODEL = (
+    "name",
+    "family",
+    "layers",
+    "vocab_size",
+    "mask_id",
+    "eos_id",
+    "fill_id",
+    "stop_ids",
+    "logit_shift",
+)
 
 
 def changed(trace: Trace, change: tuple) -> bytes:

@@ -50,7 +50,7 @@ def test_settings_of_a_file_are_compared_with_the_first(prompts, tmp_path, capsy
     [(("--prompts", "nowhere.jsonl"), "error: prompts: nowhere.jsonl is not readable"),
      (("--family", "balance", "--problems", "0"), "error: problems: 0 is outside"),
      (("--family", "balance", "--cache", "nope"), "error: cache: "),
-     (("--family", "balance", "--model", "/nowhere"), "error: tokenizer.json: missing")],
+     (("--family", "balance", "--model", "/nowhere"), "error: config.json: missing")],
 )  # fmt: skip
 def test_a_wrong_flag_is_named(words, said):
     with pytest.raises(SystemExit, match=f"^{said}"):
