@@ -21,11 +21,13 @@ import engine.unmask.methods
 from engine.cache.base import CachePolicy
 from engine.cache.stack import Stack
 from engine.config.knobs import describe_fields
-from engine.config.plan import DerivedPlan, derive
+from engine.config.plan import DerivedPlan, SharedBlocks, derive
 from engine.config.spec import RunSpec
+from engine.core.blocks import BlockGrid
 from engine.core.command_line import table_command
 from engine.core.method_docs import MethodDoc, read_method_docs
 from engine.core.tables import README, markdown_table
+from engine.models.base import ModelInfo
 from engine.unmask.base import DecodingRule, Unmasker
 from engine.unmask.proposals import SCORE_ALIASES
 
@@ -93,16 +95,55 @@ def make_unmasker(spec: RunSpec) -> Unmasker:
     return rule
 
 
-def derive_plan(spec: RunSpec) -> tuple[DerivedPlan, bool]:
+def derive_plan(
+    spec: RunSpec, info: ModelInfo | None = None, tokens: int | None = None
+) -> tuple[DerivedPlan, bool]:
     """The derived plan of a spec, and whether its unmasker uses the field `steps`.
 
+    `info` is the model and `tokens` the prompt's length, if known. The blocks of a model with
+    block-causal attention depend on both; the plan of an unknown prompt is that of the most blocks.
     Raises ValueError that names the method, the knob or the field that makes the run impossible.
     """
     rule = make_rule(spec)
-    make_policy(spec)
+    policy = make_policy(spec)
     check_knobs(spec)
-    plan = derive(spec, rule.scheduled, rule.planned_counts, rule.guided)
+    blocks = None
+    if info is not None and info.block_causal and isinstance(rule, Unmasker):
+        prompt = spec.block_length + 1 if tokens is None else tokens
+        grid = BlockGrid.of(prompt, spec.gen_length, spec.block_length, True)
+        blocks = SharedBlocks(grid, prompt, policy.most_fills(grid))
+    plan = derive(spec, rule.scheduled, rule.planned_counts, rule.guided, blocks)
     return plan, rule.scheduled
+
+
+def check_model(spec: RunSpec, info: ModelInfo) -> None:
+    """Raise ValueError naming the field of a denoising run that a model's attention rules out."""
+    policy = make_policy(spec)
+    if info.attention not in policy.attention:
+        kinds = [policies()[name] for name in spec.cache.split("+")]
+        title = " on ".join(kind.title for kind in reversed(kinds))
+        if info.block_causal:
+            raise ValueError(
+                f"cache: {title} keeps rows that see the whole canvas, but a position of this "
+                "model sees only the blocks up to its own; choose frozen, which is exact"
+            )
+        raise ValueError(
+            f"cache: {title} needs block-causal attention, but every position of this model sees "
+            "the whole canvas, so no block is ever final; choose none, prefix or dual"
+        )
+    if not info.block_causal:
+        return
+    if spec.block_length not in info.block_sizes:
+        sizes = " or ".join(map(str, info.block_sizes))
+        raise ValueError(
+            f"block_length: {spec.block_length} is not a block size of this model; set it to "
+            f"{sizes}"
+        )
+    if spec.cfg_scale:
+        raise ValueError(
+            "cfg_scale: guidance masks the prompt, whose blocks this model computes once for all; "
+            "set it to 0"
+        )
 
 
 def with_end_of_text_rules(specs: Sequence[RunSpec]) -> list[RunSpec]:

@@ -33,9 +33,11 @@ class HostWaits(NamedTuple):
 class _TracedDenoiser(Denoiser):
     """Marks its steps in a profiler trace."""
 
-    def step(self, block: slice, block_index: int, block_step: int) -> PendingStep:
+    def step(
+        self, block: slice, block_index: int, block_step: int, fills: slice | None = None
+    ) -> PendingStep:
         with record_function(STEP):
-            return super().step(block, block_index, block_step)
+            return super().step(block, block_index, block_step, fills)
 
 
 def with_captures(

@@ -15,6 +15,7 @@ from engine.cache.context import PolicyContext
 from engine.cache.layer_probe import LayerPlan, LayerProbe
 from engine.cache.store import Site
 from engine.config.knobs import Scalar, check_fields
+from engine.core.blocks import BlockGrid
 from engine.core.reasons import GENERIC, Reason
 from engine.core.regions import region_rows, window_kinds
 from engine.core.rows import ALL, Rows, positions_mask
@@ -25,7 +26,7 @@ Kinds = tuple[str, str, str]  # of the prompt, the block and the rest of the ans
 
 @dataclass(frozen=True)
 class RunInfo:
-    """The shape of a run; T = prompt_length + gen_length.
+    """The shape of a run; T = prompt_length + gen_length, rounded up to the grid of blocks.
 
     `guided`: the run uses classifier-free guidance. `padding`: number of padding rows at the start
     of each sequence, empty if no sequence has any.
@@ -40,9 +41,22 @@ class RunInfo:
     padding: tuple[int, ...] = ()
 
     @property
+    def grid(self) -> BlockGrid:
+        """The blocks of the canvas."""
+        causal = self.info.block_causal
+        return BlockGrid.of(self.prompt_length, self.gen_length, self.block_length, causal)
+
+    @property
     def length(self) -> int:
-        """Positions of the canvas."""
+        """Positions of the canvas; those of block-causal models are whole blocks."""
+        if self.info.block_causal:
+            return self.grid.stop
         return self.prompt_length + self.gen_length
+
+    @property
+    def answer_length(self) -> int:
+        """Positions of the canvas behind the prompt."""
+        return self.length - self.prompt_length
 
 
 class DataRows(NamedTuple):
@@ -76,7 +90,9 @@ class StepView:
     `host_state` is None if the previous step is still running on the device. `order` has one array
     of positions a sequence, those that the step will commit in the order of their reveal; None if
     the unmasker does not know them before the forward. `window_refreshed`: for a policy stacked on
-    another one, whether that one recomputes everything that it keeps in this step.
+    another one, whether that one recomputes everything that it keeps in this step. `fills`: the
+    rows of known tokens that the step computes for later ones, before the block's first proposals;
+    None in a step that proposes tokens (CachePolicy.rows_to_fill).
     """
 
     run: RunInfo
@@ -93,6 +109,7 @@ class StepView:
     host_state: HostState | None = None
     order: tuple[np.ndarray, ...] | None = None
     window_refreshed: bool = False
+    fills: slice | None = None
 
     @property
     def logit_rows(self) -> Tensor:
@@ -123,7 +140,12 @@ class StepView:
     def regions(self) -> np.ndarray:
         """The rows [3, T] bool of prompt, block and rest; see engine.core.regions."""
         run = self.run
-        return region_rows(run.prompt_length, self.block, run.length, run.info.logit_shift)
+        return region_rows(run.prompt_length, self.block, run.length, run.info.region_shift)
+
+    @property
+    def rows_in_sight(self) -> Rows:
+        """The rows that the block's logits depend on: ALL, or a slice of blocks up to its own."""
+        return slice(0, self.block.stop) if self.run.info.block_causal else ALL
 
     @property
     def steps_left(self) -> int:
@@ -143,7 +165,11 @@ class StepPlan:
     `keys` is ALL or a slice of positions, which `key_mask` [B, T] bool narrows further. `kind` is
     one of events.KINDS: `full` if every layer recomputes every row, `partial` if some, `reuse` if
     none. If `output_rows` is given, layers after the first need only these rows; the K and V that
-    the first layer computes are kept for all of `rows`.
+    the first layer computes are kept for all of `rows`. `renewed`: nothing that later steps reuse
+    of `rows` is known yet, or all of it is outdated.
+
+    If the model's attention is block-causal, `rows` is a slice and `keys` is ALL: each row attends
+    to the blocks up to its own, all of which must be in `rows` or stored.
     """
 
     rows: Rows = ALL
@@ -151,6 +177,7 @@ class StepPlan:
     key_mask: Tensor | None = None
     kind: str = "full"
     output_rows: Rows | None = None
+    renewed: bool = False
 
 
 @dataclass(frozen=True)
@@ -183,7 +210,8 @@ class CachePolicy:
 
     A policy makes two decisions: `begin_step` chooses the rows that enter a step, `plan` which of
     them a layer recomputes. All other methods and attributes have defaults. A policy that only
-    chooses within layers may be stacked on the policies named by `stackable_on`.
+    chooses within layers may be stacked on the policies named by `stackable_on`. `attention` are
+    the kinds of attention that it is made for (ModelInfo.attention).
     """
 
     name: ClassVar[str]
@@ -191,6 +219,7 @@ class CachePolicy:
     paper: ClassVar[str] = ""
     summary: ClassVar[str] = ""
     stackable_on: ClassVar[tuple[str, ...]] = ()
+    attention: ClassVar[tuple[str, ...]] = ("full",)
     reasons: ClassVar[tuple[Reason, ...]] = GENERIC
     speedups = Speedups()
 
@@ -201,7 +230,8 @@ class CachePolicy:
 
     def begin_step(self, view: StepView) -> StepPlan:
         """Choose the rows that enter the network in this step; they include `view.logit_rows`."""
-        return StepPlan(kind="full" if view.step == 0 or self._recomputes_all_rows else "partial")
+        full = view.step == 0 or self._recomputes_all_rows
+        return StepPlan(view.rows_in_sight, kind="full" if full else "partial")
 
     def plan(self, layer: int, probe: LayerProbe) -> LayerPlan:
         """Choose the rows that a layer recomputes; a site with rows left out must be in `sites`."""
@@ -247,9 +277,17 @@ class CachePolicy:
     def logits_end(self, masked: np.ndarray, block: slice) -> np.ndarray:
         """Position [B] up to which a step can give logits of all masks from the block's first on.
 
-        Used by unmaskers that commit beyond the block; `masked` is [B, T] bool.
+        Used by unmaskers that commit beyond the block; `masked` is [B, T] bool. Block-causal
+        attention ends it with the block.
         """
-        return np.full(len(masked), masked.shape[1])
+        return np.full(len(masked), block.stop if self.run.info.block_causal else masked.shape[1])
+
+    def rows_to_fill(self, block: slice) -> slice | None:
+        """Rows before a block that a step of its own computes before the block is decoded.
+
+        Called once a block; None: no such step. Only for block-causal attention.
+        """
+        return None
 
     def can_commit(self, count: int) -> bool:
         """Whether every step allows `count` tokens of a block to be committed if so many remain."""
@@ -260,6 +298,10 @@ class CachePolicy:
         return True
 
     # What the page and the tests read.
+
+    def most_fills(self, grid: BlockGrid) -> int:
+        """The most steps of a run that `rows_to_fill` adds."""
+        return 0
 
     @classmethod
     def exact(cls) -> CachePolicy | None:
@@ -281,7 +323,7 @@ class CachePolicy:
         The default follows from `plan` alone, and promises `full` for the rows of a slice only if
         the policy leaves all layer plans to the base class.
         """
-        if plan.kind == "full" or not isinstance(plan.rows, slice):
+        if not isinstance(plan.rows, slice):
             return (plan.kind,) * 3
         prompt, block, rest = (
             kind if self._recomputes_all_rows or kind == "reuse" else "partial"

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 from torch import Tensor
 
 from engine.cache.base import CachePolicy, StepPlan
+from engine.cache.block_keys import BlockKeys
 from engine.cache.layer_probe import LayerPlan, LayerProbe
 from engine.cache.store import ActivationStore
 from engine.core.rows import ALL, Rows, count, is_empty, local_rows, same_rows, take
@@ -80,7 +81,7 @@ class ForwardPass:
         """The stream after a layer at its rows `read`; None: at all rows that entered it."""
         probe = LayerProbe(
             self.adapter, self.store, layer, *stream, self.canvas.shape[1], self.plan.keys,
-            self._visible, self.counter,
+            self._visible, self.counter, self._block_keys,
         )  # fmt: skip
         layer_plan = computed = self.policy.plan(layer, probe)
         if self.unread != "full":
@@ -91,6 +92,17 @@ class ForwardPass:
         if self.observe is not None:
             self.observe(layer, h, probe.out)
         return ResidualStream(h, probe.out)
+
+    @cached_property
+    def _block_keys(self) -> BlockKeys | None:
+        """The keys of each row if attention is block-causal."""
+        info = self.adapter.info
+        if not info.block_causal:
+            return None
+        assert self.plan.keys is ALL, "the blocks decide on the keys"
+        assert self.plan.key_mask is None, "the blocks decide on the keys"
+        length = self.canvas.shape[1]
+        return BlockKeys(info.block_size, self.plan.rows, length, self.pad_mask)
 
     @cached_property
     def _visible(self) -> Tensor | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from engine.cache.block_keys import BlockKeys
 from engine.cache.store import ActivationStore
 from engine.core.rows import ALL, Rows, is_empty, local_rows, same_rows, take
 from engine.models.base import ModelAdapter
@@ -31,8 +32,9 @@ class LayerProbe:
     """The input of a layer, on which a policy decides; the forward reuses what it computes here.
 
     `rows` are the rows that entered the step, `h` [B, R, D] their residual stream. `key_mask`
-    [B, keys] bool marks the keys that may be attended to, None: all. `out` are the rows whose
-    residual stream the layer returns.
+    [B, keys] bool marks the keys that may be attended to, None: all. If attention is block-causal,
+    `block_keys` gives the keys of each row instead. `out` are the rows whose residual stream the
+    layer returns.
     """
 
     def __init__(
@@ -46,12 +48,13 @@ class LayerProbe:
         keys: Rows = ALL,
         key_mask: Tensor | None = None,
         counter: FlopCounter | None = None,
+        block_keys: BlockKeys | None = None,
     ) -> None:
         self.adapter, self.store, self.layer = adapter, store, layer
         self.h, self.rows, self.length = h, rows, length
         self.out = rows
         self.counter = counter or FlopCounter(adapter.info)
-        self._keys, self.key_mask = keys, key_mask
+        self._keys, self.key_mask, self._block_keys = keys, key_mask, block_keys
         self._normed: Tensor | None = None
         self._memo: dict[str, tuple[Rows, Tensor]] = {}
         self._attention: tuple[LayerPlan, Tensor] | None = None
@@ -98,15 +101,16 @@ class LayerProbe:
             if known[0].attn is ALL:
                 return take(known[1], local_rows(self.rows, plan.attn))
         self._project_together(plan)
-        k, v = self._updated("k", plan.k, plan.idle), self._updated("v", plan.v, plan.idle)
-        q = self.project("q", plan.attn)
+        self.update_kv(plan)
+        keys, mask = self._keys, self.key_mask
+        if self._block_keys is not None:
+            keys, mask = self._block_keys.of(plan.attn, self.h.device)
+        k, v, q = self._read("k", keys), self._read("v", keys), self.project("q", plan.attn)
         self.counter.attend(self.layer, q.shape[0] * q.shape[1], k.shape[2])
         if self._with_weights:
-            out, self._weights = self.adapter.attend_with_weights(
-                self.layer, q, k, v, self.key_mask
-            )
+            out, self._weights = self.adapter.attend_with_weights(self.layer, q, k, v, mask)
         else:
-            out = self.adapter.attend(self.layer, q, k, v, self.key_mask)
+            out = self.adapter.attend(self.layer, q, k, v, mask)
         self._attention = plan, out
         return out
 
@@ -127,13 +131,16 @@ class LayerProbe:
         return self._weights
 
     def update_kv(self, plan: LayerPlan) -> None:
-        """Write K and V at `plan.k` and `plan.v` without attention."""
-        self._updated("k", plan.k, plan.idle)
-        self._updated("v", plan.v, plan.idle)
+        """Write K and V at `plan.k` and `plan.v`, if they are stored, without attention."""
+        for name, rows in (("k", plan.k), ("v", plan.v)):
+            if self.store.keeps(name) and not is_empty(rows):
+                where = self.rows if rows is ALL else rows
+                self.store.write(self.layer, name, where, self.project(name, rows), plan.idle)
+            assert rows is ALL or self.store.keeps(name), f"{name}: rows left out need a stored one"
 
     def cached(self, site: str, rows: Rows = ALL) -> Tensor | None:
-        """The stored values of a site; None before its first write."""
-        if not self.store.written(self.layer, site):
+        """The stored values of a site; None before the rows' first write."""
+        if not self.store.written(self.layer, site, rows):
             return None
         return self.store.read(self.layer, site, rows)
 
@@ -167,13 +174,11 @@ class LayerProbe:
             self.counter.project(self.layer, names, x.shape[0] * x.shape[1])
         return self.adapter.project(self.layer, names, x, positions, self.length, heads)
 
-    def _updated(self, name: str, rows: Rows, idle: Tensor | None) -> Tensor:
-        """Keys or values to attend to, [B, Hkv, keys, dh], after updating `rows` in the store."""
-        if not self.store.keeps(name):
-            complete = rows is ALL and self.rows is ALL
-            assert complete, f"{name}: rows left out need a stored {name}"
-            return take(self.project(name).transpose(1, 2), self._keys, 2)
-        if not is_empty(rows):
-            where = self.rows if rows is ALL else rows
-            self.store.write(self.layer, name, where, self.project(name, rows), idle)
-        return self.store.read(self.layer, name, self._keys)
+    def _read(self, name: str, keys: Rows) -> Tensor:
+        """Keys or values to attend to, [B, Hkv, keys, dh], stored or computed in this step."""
+        if self.store.keeps(name):
+            return self.store.read(self.layer, name, keys)
+        first = self.rows.start if isinstance(self.rows, slice) else 0
+        whole = first == 0 and not isinstance(self.rows, Tensor)
+        assert whole, f"{name}: rows left out need a stored {name}"
+        return take(self.project(name).transpose(1, 2), keys, 2)

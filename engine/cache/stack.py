@@ -20,6 +20,7 @@ from engine.cache.base import (
     StepView,
 )
 from engine.cache.store import Site
+from engine.core.blocks import BlockGrid
 
 
 @dataclass
@@ -38,12 +39,14 @@ class Stack(CachePolicy):
                 f"cache: {self.reuse.name} cannot be stacked on {self.window.name}: both would "
                 f"choose the same rows; it goes on {', '.join(self.reuse.stackable_on) or 'none'}"
             )
+        self.attention = self.window.attention  # type: ignore[misc]
 
     def begin_step(self, view: StepView) -> StepPlan:
         """The plan of `window`, with the kind that `reuse` makes of it."""
         plan = self._window_plan = self.window.begin_step(view)
         full = plan.kind == "full"
-        inner = replace(view, window_refreshed=full and self._window_keeps)
+        refreshed = plan.renewed or (full and self._window_keeps)
+        inner = replace(view, window_refreshed=refreshed)
         self._reuse_plan = self.reuse.begin_step(inner)
         return replace(plan, kind=self._reuse_plan.kind) if full else plan
 
@@ -95,6 +98,14 @@ class Stack(CachePolicy):
     def logits_end(self, masked: np.ndarray, block: slice) -> np.ndarray:
         """That of `window`."""
         return self.window.logits_end(masked, block)
+
+    def rows_to_fill(self, block: slice) -> slice | None:
+        """Those of `window`."""
+        return self.window.rows_to_fill(block)
+
+    def most_fills(self, grid: BlockGrid) -> int:
+        """Those of `window`."""
+        return self.window.most_fills(grid)
 
     def can_commit(self, count: int) -> bool:
         """That of `window`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -28,7 +28,8 @@ class Site:
 class ActivationStore:
     """Tensors by (layer, site), allocated once for a run and written in place.
 
-    Rows are global. The first write of a site must cover all rows that it stores.
+    Rows are global. A site is written from its first row on: a write may extend what is written
+    or replace it, so the first write of a policy for full attention covers all rows.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class ActivationStore:
     ) -> None:
         self._sites = {site.name: site for site in sites}
         self.layers, self._length = info.layers, length
-        self._written: set[tuple[int, str]] = set()
+        self._written: dict[tuple[int, str], int] = {}  # number of leading rows written
         self._data: dict[tuple[int, str], Tensor] = {}
         for site in sites:
             rows = length - site.start
@@ -56,22 +57,23 @@ class ActivationStore:
         """Whether a site is stored."""
         return name in self._sites
 
-    def written(self, layer: int, name: str) -> bool:
-        """Whether a site holds values."""
-        return (layer, name) in self._written
+    def written(self, layer: int, name: str, rows: Rows = ALL) -> bool:
+        """Whether a site holds values at `rows`; of an index, whether it holds any."""
+        return 0 < self._end(name, rows, 1) <= self._written.get((layer, name), 0)
 
     @property
-    def written_sites(self) -> frozenset[tuple[int, str]]:
-        """The (layer, site) that hold values."""
-        return frozenset(self._written)
+    def written_rows(self) -> Mapping[tuple[int, str], int]:
+        """The number of leading rows that hold values, by layer and site."""
+        return dict(self._written)
 
     def clear(self) -> None:
         """Mark all sites as never written; the tensors stay allocated."""
         self._written.clear()
 
-    def mark_written(self, sites: frozenset[tuple[int, str]]) -> None:
-        """Mark (layer, site) as written, after a replayed forward has written them."""
-        self._written |= sites
+    def mark_written(self, rows: Mapping[tuple[int, str], int]) -> None:
+        """Mark leading rows as written, after a replayed forward has written them."""
+        for site, count in rows.items():
+            self._written[site] = max(count, self._written.get(site, 0))
 
     def write(
         self, layer: int, name: str, rows: Rows, values: Tensor, idle: Tensor | None = None
@@ -84,11 +86,10 @@ class ActivationStore:
         places = self._places(name, rows)
         if rows is ALL:
             values = values[:, self._sites[name].start :]
-        if not self.written(layer, name):
-            kept = self._length - self._sites[name].start
-            full = places is ALL or places == slice(0, kept)
-            assert full, f"{name}: the first write of layer {layer} must cover every row"
-            self._written.add((layer, name))
+        known = self._written.get((layer, name), 0)
+        first = places.start if isinstance(places, slice) else int(isinstance(places, Tensor))
+        assert first <= known, f"{name}: rows of layer {layer} before {first} were not written"
+        self._written[layer, name] = max(known, self._end(name, rows, known))
         dim = 2 if name in ("k", "v") else 1
         data, values = self._data[layer, name], values.transpose(1, 2) if dim == 2 else values
         if idle is not None and isinstance(rows, Tensor):
@@ -98,13 +99,20 @@ class ActivationStore:
 
     def read(self, layer: int, name: str, rows: Rows = ALL) -> Tensor:
         """The values at `rows`: a view for ALL and slices."""
-        assert self.written(layer, name), f"{name}: layer {layer} was never written"
+        assert self.written(layer, name, rows), f"{name}: rows of layer {layer} were never written"
         dim = 2 if name in ("k", "v") else 1
         return take(self._data[layer, name], self._places(name, rows), dim)
 
     def nbytes(self) -> int:
         """Size of all tensors in bytes."""
         return sum(t.nbytes for t in self._data.values())
+
+    def _end(self, name: str, rows: Rows, of_index: int) -> int:
+        """The end of `rows` in a site's own numbering; `of_index` for an index."""
+        places = self._places(name, rows)
+        if places is ALL:
+            return self._length - self._sites[name].start
+        return places.stop if isinstance(places, slice) else of_index
 
     def _places(self, name: str, rows: Rows) -> Rows:
         start = self._sites[name].start

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from engine.config.branch_start import REMASK
 from engine.config.spec import MAX_LENGTH, RunSpec
+from engine.core.blocks import BlockGrid
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,17 @@ class DerivedPlan:
     max_forwards: int
 
 
+class SharedBlocks(NamedTuple):
+    """The blocks of a model with block-causal attention, the first of which a prompt may share.
+
+    `fills` are the most steps that compute known rows alone.
+    """
+
+    grid: BlockGrid
+    prompt: int
+    fills: int
+
+
 def quota(masked: int, steps: int) -> tuple[int, ...]:
     """Tokens to commit in each step for `masked` masks (LLaDA, get_num_transfer_tokens)."""
     return tuple(masked // steps + (i < masked % steps) for i in range(steps))
@@ -35,20 +48,23 @@ def derive(
     scheduled: bool,
     shares: Callable[[int, int], tuple[int, ...] | None] = quota,
     multi_block: bool = False,
+    shared: SharedBlocks | None = None,
 ) -> DerivedPlan:
     """The plan of a spec.
 
     `scheduled`: the unmasker spreads `spec.steps` over the blocks; `shares` gives the tokens of
     each step for (masks, steps), or None if chance decides. `multi_block`: a step may commit in
-    several blocks. Raises ValueError naming `steps` and its nearest valid values.
+    several blocks. `shared` are the blocks if attention is block-causal; each may then end the
+    text. Raises ValueError naming `steps` and its nearest valid values.
     """
-    blocks, masks = spec.blocks, _masks(spec)
+    blocks, masks = spec.blocks, _masks(spec, shared)
     certain = masks if spec.start is None else _remasked(spec)
-    least = sum(n > 0 for n in certain)
-    if spec.eos != "official" or multi_block:
+    least, fills = sum(n > 0 for n in certain), 0 if shared is None else shared.fills
+    if spec.eos != "official" or multi_block or shared is not None:
         least = min(least, 1)
+    count = blocks if shared is None else len(shared.grid)
     if not scheduled:
-        return DerivedPlan(blocks, None, None, least, sum(masks))
+        return DerivedPlan(count, None, None, least, sum(masks) + fills)
     if spec.steps % blocks:
         low = spec.steps // blocks * blocks
         near = [n for n in (low, low + blocks) if 0 < n <= MAX_LENGTH]
@@ -57,11 +73,12 @@ def derive(
             f"nearest valid: {' or '.join(map(str, near))}"
         )
     steps = spec.steps // blocks
-    most = sum(_forwards(n, steps, shares) for n in masks)
+    most = fills + sum(_forwards(n, steps, shares) for n in masks)
     tokens = shares(spec.block_length, steps)
-    if tokens is not None and spec.start is None and spec.eos == "official":
+    certain_end = shared is None and spec.eos == "official"
+    if tokens is not None and spec.start is None and certain_end:
         least = most
-    return DerivedPlan(blocks, steps, tokens, least, most)
+    return DerivedPlan(count, steps, tokens, least, most)
 
 
 def _forwards(masked: int, steps: int, shares: Callable[[int, int], tuple[int, ...] | None]) -> int:
@@ -70,13 +87,16 @@ def _forwards(masked: int, steps: int, shares: Callable[[int, int], tuple[int, .
     return steps if tokens is None else max((i + 1 for i, n in enumerate(tokens) if n), default=0)
 
 
-def _masks(spec: RunSpec) -> list[int]:
+def _masks(spec: RunSpec, shared: SharedBlocks | None) -> list[int]:
     """Masked positions of each block; of a branch, their upper bound."""
-    counts = [spec.block_length] * spec.blocks
+    count = spec.blocks if shared is None else len(shared.grid)
+    before = 0 if shared is None else shared.prompt - shared.grid.start
+    counts = [spec.block_length] * count
+    counts[0] -= before
     for offset, _ in spec.fixed:
-        counts[offset // spec.block_length] -= 1
+        counts[(before + offset) // spec.block_length] -= 1
     for offset, token in spec.start.edits if spec.start else ():
-        counts[offset // spec.block_length] -= token != REMASK
+        counts[(before + offset) // spec.block_length] -= token != REMASK
     return counts
 
 

@@ -153,6 +153,9 @@ def _without_unmasker(common: Fields) -> dict[str, Any]:
 
 
 THRESHOLD: Fields = {"unmasker": "threshold", "threshold__threshold": 0.9}
+FAST_V2_RULE: Fields = {
+    "unmasker": "fast_dllm_v2", "fast_dllm_v2__threshold": 0.9, "fast_dllm_v2__sub_block": 8,
+}  # fmt: skip
 QUOTA = {"unmasker": "quota", "quota.score": "confidence", "temperature": 0.0}
 ENTROPY = {
     "unmasker": "dream", "dream.alg": "entropy", "dream.alg_temp": 0.0, "dream.top_p": 0.95,
@@ -172,8 +175,14 @@ _DREAM = PresetFamily(ENTROPY | HALF, template=True, curve="dream", rank=32)
 _DREAM_BASE = PresetFamily(ENTROPY | HALF, template=False)
 _LLADA_MOE = PresetFamily(QUOTA | HALF, template=True)
 _LLADA_MOE_BASE = PresetFamily(QUOTA | HALF, template=False)
+_LLADA2 = PresetFamily(HALF | {"temperature": 0.0}, template=True)
+_LLADA2_RULE: Fields = {"unmasker": "dynamic", "dynamic__threshold": 0.95}
 _TINY_LLADA = PresetFamily(QUOTA | FULL, template=True)
 _TINY_DREAM = PresetFamily(ENTROPY | FULL | {"temperature": 0.0, "dream.top_p": 1.0}, template=True)
+
+_SDAR = PresetFamily(HALF | {"temperature": 1.0}, template=True)
+_FAST_V2 = PresetFamily(HALF | {"temperature": 0.0}, template=True)
+_SDAR_TEXT, _FAST_V2_TEXT = Lengths(256, 4, 256), Lengths(256, 32, 256)
 
 _LLADA_DEMO = Lengths(128, 32, 128)
 _DREAM_DEMO, _DREAM_CHAT = Lengths(512, 512, 512), Lengths(256, 256, 256)
@@ -274,6 +283,38 @@ DREAM_BASE = (
     _DREAM_BASE.dllm("MBPP", ONE_BLOCK, 25, 8, PAPER),
     _DREAM_BASE.dllm("HumanEval", ONE_BLOCK, 5, 1, PAPER),
     *_DREAM_BASE.fast(BLOCKS_32), _DREAM_BASE.free(ONE_BLOCK, 256),
+)  # fmt: skip
+SDAR = (
+    _SDAR.make("readme", "Authors' example, threshold 0.9", "SDAR, JetEngine example", _SDAR_TEXT,
+               cache="frozen", unmasker="dynamic", dynamic__threshold=0.9),
+    _SDAR.make("static", "Authors' evaluation, static", "SDAR, evaluation settings", _SDAR_TEXT,
+               cache="frozen", unmasker="quota", temperature=0.0),
+    _SDAR.make("dynamic", "Authors' evaluation, threshold 0.95", "SDAR, evaluation settings",
+               _SDAR_TEXT, cache="frozen", unmasker="dynamic", dynamic__threshold=0.95,
+               temperature=0.0),
+    _SDAR.make("script", "Authors' script, threshold 0.85", "SDAR, generate.py", _SDAR_TEXT,
+               cache="frozen", unmasker="dynamic", dynamic__threshold=0.85),
+    _SDAR.make("entropy", "Entropy bound 0.35", "JetEngine, defaults", _SDAR_TEXT, cache="frozen",
+               unmasker="entropy_bounded", entropy_bounded__gamma=0.35),
+)  # fmt: skip
+LLADA2 = (
+    _LLADA2.make("authors", "Authors' code, threshold 0.95", "LLaDA2.0, generate", BLOCKS_32,
+                 **_LLADA2_RULE),
+    _LLADA2.make("frozen", "Keys of finished blocks kept, threshold 0.95",
+                 "LLaDA2.0, generate; its results without recomputing finished blocks", BLOCKS_32,
+                 cache="frozen", **_LLADA2_RULE),
+)  # fmt: skip
+FAST_DLLM_V2 = (
+    _FAST_V2.make("evaluation", "Authors' evaluation", "Fast-dLLM v2, evaluation", _FAST_V2_TEXT,
+                  cache="frozen", **FAST_V2_RULE),
+    _FAST_V2.make("one-token", "GSM8K and Math, one token a step", "Fast-dLLM v2, task scripts",
+                  _FAST_V2_TEXT, cache="frozen",
+                  **{**FAST_V2_RULE, "fast_dllm_v2__threshold": 1.0}),
+    _FAST_V2.make("sub-block", "Sub-block cache", "Fast-dLLM v2, evaluation with its block cache",
+                  _FAST_V2_TEXT, cache="sub_block", sub_block__size=8, **FAST_V2_RULE),
+    _FAST_V2.make("dare-o", "DARE-O, 2 layers skipped, refresh 2",
+                  "DARE, experiment on Fast-dLLM v2", _FAST_V2_TEXT, cache="frozen+dare_o",
+                  dare_o__skip_first_layers=2, dare_o__refresh_interval=2, **FAST_V2_RULE),
 )  # fmt: skip
 TINY_LLADA = _TINY_LLADA.tiny("LLaDA, generate.py", _LLADA_DEMO)
 TINY_DREAM = _TINY_DREAM.tiny("Dream, diffusion_generate", Lengths(128, 128, 128))

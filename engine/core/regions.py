@@ -1,7 +1,8 @@
 """Regions of the canvas (prompt, current block, rest of the answer) and what a step does to them.
 
 A row belongs to the region of the token that it predicts. If the model's logits are shifted, the
-rows of the answer and of each block begin `shift` before their first token.
+rows of the answer and of each block begin `shift` before their first token. Tokens of the prompt
+that share a block with the answer belong to that block while it is decoded.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ REGIONS = ("prompt", "block", "rest")
 def region_rows(prompt: int, block: slice, length: int, shift: int) -> np.ndarray:
     """Masks [3, T] bool of the rows of REGIONS on a canvas of `length` = T positions.
 
-    `prompt` counts its tokens; `block` is in canvas positions; `shift` is ModelInfo.logit_shift.
+    `prompt` counts its tokens; `block` is in canvas positions; `shift` is ModelInfo.region_shift.
     """
     places, first = np.arange(length), max(prompt - shift, 0)
     inside = (places >= max(block.start - shift, 0)) & (places < block.stop)
-    return np.stack((places < first, inside, (places >= first) & ~inside))
+    return np.stack(((places < first) & ~inside, inside, (places >= first) & ~inside))
 
 
 def window_kinds(areas: np.ndarray, window: slice, reuse: str) -> tuple[str, str, str]:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from engine.catalog import derive_plan, make_policy
+from engine.cache.base import RunInfo
+from engine.catalog import check_model, derive_plan, make_policy
 from engine.config.spec import RunSpec
 from engine.core.events import PARTS, SITES, StepEvent
 from engine.estimate import assumptions as assumed
@@ -110,8 +111,8 @@ def simulate(spec: RunSpec, target: Target, given: Assumptions) -> Simulated:
     `given` is complete (assumptions.complete). Raises ValueError naming the setting that does not
     fit the model, or a cache that reads values and has no `data_rows`.
     """
-    info, tokens = target.info, target.prompt_tokens
-    canvas = torch.full((1, tokens + spec.gen_length), info.mask_id)
+    info, tokens = target.info.with_block_size(spec.block_length), target.prompt_tokens
+    canvas = torch.full((1, _run(spec, target).length), info.mask_id)
     canvas[:, :tokens] = next(token for token in (0, 1) if token != info.mask_id)
     fixed = torch.zeros(canvas.shape, dtype=torch.bool)
     for offset, token in spec.fixed:
@@ -160,7 +161,8 @@ def estimate(
     return (
         _work(found)
         | {"memory": _memory(spec, target, found.cache_bytes, rates)}
-        | {"time": _time(spec, seconds, bounds), "device": _described(rates)}
+        | {"time": _time(_run(spec, target).answer_length, seconds, bounds)}
+        | {"device": _described(rates)}
         | {
             "model": target.model, "dtype": spec.dtype, "prompt_tokens": target.prompt_tokens,
             "assumptions": {
@@ -185,14 +187,19 @@ def _checked(spec: RunSpec, target: Target) -> RunSpec:
         raise ValueError(
             f"prompt_tokens: {tokens!r} is not a whole number from 1 to {MAX_PROMPT_TOKENS}"
         )
-    if tokens + spec.gen_length > context:
+    if (run := _run(spec, target)).length > context:
         raise ValueError(
-            f"prompt_tokens: {tokens} tokens and an answer of {spec.gen_length} exceed the context "
-            f"of {context} of {target.model}; lower prompt_tokens or gen_length"
+            f"prompt_tokens: {tokens} tokens and an answer of {run.answer_length} exceed the "
+            f"context of {context} of {target.model}; lower prompt_tokens or gen_length"
         )
     spec = replace(spec, model=target.model, eos="official", record="off")
+    check_model(spec, target.info)
     derive_plan(spec)
     return spec
+
+
+def _run(spec: RunSpec, target: Target) -> RunInfo:
+    return RunInfo(target.info, 1, target.prompt_tokens, spec.gen_length, spec.block_length)
 
 
 def _work(found: Simulated) -> dict[str, Any]:
@@ -226,7 +233,7 @@ def _memory(spec: RunSpec, target: Target, cache_bytes: int, rates: DeviceRates)
     Of a model with experts all weights are held, and a token uses the active ones.
     """
     weights, dtype = weights_bytes(target.info, _dtype(spec)), _dtype(spec)
-    length, batch = target.prompt_tokens + spec.gen_length, 2 if spec.cfg_scale else 1
+    length, batch = _run(spec, target).length, 2 if spec.cfg_scale else 1
     run = cache_bytes + run_bytes(target.info, dtype, length, batch, rows=spec.block_length)
     problem = ""
     if rates.memory and weights + run > rates.memory:
@@ -242,14 +249,14 @@ def _memory(spec: RunSpec, target: Target, cache_bytes: int, rates: DeviceRates)
     }  # fmt: skip
 
 
-def _time(spec: RunSpec, seconds: list[float], bounds: list[str]) -> dict[str, Any]:
+def _time(positions: int, seconds: list[float], bounds: list[str]) -> dict[str, Any]:
     """Predicted times of a step and of the run."""
     total = float(np.sum(seconds))
     return {
         "step_ms": total / len(seconds) * 1e3,
         "median_step_ms": float(np.median(seconds)) * 1e3,
         "run_seconds": total,
-        "positions_per_s": spec.gen_length / total,
+        "positions_per_s": positions / total,
         "memory_bound_steps": bounds.count("memory") / len(bounds),
     }
 

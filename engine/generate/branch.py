@@ -7,7 +7,7 @@ a random order. The parent's trace is only read; it must not grow meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -18,6 +18,7 @@ from engine.catalog import unmaskers
 from engine.config.branch_start import REMASK, BranchStart
 from engine.config.plan import quota
 from engine.config.spec import RunSpec
+from engine.core.blocks import BlockGrid
 from engine.generate.job import Job
 from engine.trace.trace import Trace
 from engine.unmask.schedule import BlockProgress
@@ -27,8 +28,8 @@ from engine.unmask.schedule import BlockProgress
 class BranchPoint:
     """The state that a branch starts from.
 
-    `answer` [gen_length] int64 holds the ids, REMASK at masked positions; `progress` maps the first
-    offset of a block to what the parent did in it.
+    `answer` [A] int64 holds the ids, REMASK at masked positions; `progress` maps the first offset
+    of a block, negative if the prompt shares it, to what the parent did in it.
     """
 
     answer: np.ndarray
@@ -53,7 +54,7 @@ def branch_point(
         )
     _check_parent(spec, parent, start)
     canvas = parent.canvas_at(start.step)
-    width = len(canvas) - spec.gen_length
+    width = int(parent.arrays()["prompt_mask"].sum())
     _check_canvas(spec, parent, canvas, prompt)
     answer = canvas[width:].astype(np.int64)
     model = parent.meta["model"]
@@ -106,16 +107,22 @@ def _check_parent(spec: RunSpec, parent: Trace, start: BranchStart) -> None:
             f"model: {spec.model!r} is not that of the run to go on from; choose {name!r}"
         )
     length = int((~parent.arrays()["prompt_mask"]).sum())
-    if length != spec.gen_length:
-        raise ValueError(
-            f"gen_length: {spec.gen_length} is not that of the run to go on from; set it to "
-            f"{length}"
-        )
+    known = {"gen_length": length}
+    if parent.block_causal:  # whose canvas is rounded up to whole blocks
+        own = RunSpec.from_dict(parent.meta["spec"])
+        known = {"gen_length": own.gen_length, "block_length": own.block_length}
+    for name, value in known.items():
+        if getattr(spec, name) != value:
+            raise ValueError(
+                f"{name}: {getattr(spec, name)} is not that of the run to go on from; set it to "
+                f"{value}"
+            )
 
 
 def _check_canvas(spec: RunSpec, parent: Trace, canvas: np.ndarray, prompt: Sequence[int]) -> None:
     """Raise ValueError if the parent has another prompt or other given tokens."""
-    arrays, width = parent.arrays(), len(canvas) - spec.gen_length
+    arrays = parent.arrays()
+    width = int(arrays["prompt_mask"].sum())
     leading = arrays["prompt_mask"][:width].all()
     if not leading or canvas[:width].tolist() != list(prompt):
         raise ValueError(
@@ -138,21 +145,21 @@ def _block_progress(
 
     It is read from the parent's arrays. If they do not give it, or known tokens were masked
     again, it is derived from the number of known tokens, which keeps the number of tokens a step.
-    `unedited` and `answer` are the ids [gen_length] before and after the edits.
+    `unedited` and `answer` are the ids [A] before and after the edits.
     """
     if not unmaskers()[spec.unmasker].scheduled:
         return {}
     recorded = _recorded_progress(spec, parent, step)
-    free = np.ones(spec.gen_length, bool)
+    free = np.ones(len(answer), bool)
     free[[offset for offset, _ in spec.fixed]] = False
     remasked = (unedited != REMASK) & (answer == REMASK)
     found = {}
-    for first in range(0, spec.gen_length, spec.block_length):
-        block = slice(first, first + spec.block_length)
+    for first, block in _answer_blocks(spec, parent):
         if first in recorded and not remasked[block].any():
             found[first] = recorded[first]
         else:
             initial, left = int(free[block].sum()), int((answer[block] == REMASK).sum())
+            initial = initial + max(-first, 0)
             due = accumulate(quota(initial, spec.steps // spec.blocks))
             found[first] = BlockProgress(initial, sum(n <= initial - left for n in due))
     return {first: progress for first, progress in found.items() if progress.steps_done}
@@ -169,22 +176,31 @@ def _recorded_progress(spec: RunSpec, parent: Trace, step: int) -> dict[int, Blo
     same = (parent_spec.steps, parent_spec.block_length) == (spec.steps, spec.block_length)
     if rule is None or not rule.scheduled or not same:
         return {}
-    arrays, revealed = parent.arrays(), parent.step_map()[-spec.gen_length :]
-    free = ~arrays["fixed_mask"][-spec.gen_length :]
-    masked = arrays["canvas"][-spec.gen_length :] == parent.meta["model"].get("mask_id")
+    arrays = parent.arrays()
+    width = int(arrays["prompt_mask"].sum())
+    revealed, free = parent.step_map()[width:], ~arrays["fixed_mask"][width:]
+    masked = arrays["canvas"][width:] == parent.meta["model"].get("mask_id")
     never = free & masked & (revealed < 0)
     found = {}
-    for index in range(spec.blocks):
-        block = slice(index * spec.block_length, (index + 1) * spec.block_length)
+    for index, (first, block) in enumerate(_answer_blocks(spec, parent)):
         steps = np.flatnonzero(arrays["block"] == index)
         numbers, earlier = arrays["block_step"][steps], int((steps < step).sum())
         if len(steps) == 0:
             if parent_spec.start is None:
-                found[block.start] = BlockProgress(0, 0)
+                found[first] = BlockProgress(0, 0)
             continue
         initial = free[block]
         if numbers[0] == 0:  # the block was new: tokens known by then count as given
             initial = never[block] | (revealed[block] >= steps[0])
-        done = int(numbers[earlier - 1]) + 1 if earlier else int(numbers[0])
-        found[block.start] = BlockProgress(int(initial.sum()), done)
+        # A step that computes known rows alone has the number of the step after it.
+        done = int(numbers[earlier]) if earlier < len(numbers) else int(numbers[-1]) + 1
+        found[first] = BlockProgress(int(initial.sum()) + max(-first, 0), done)
     return found
+
+
+def _answer_blocks(spec: RunSpec, parent: Trace) -> Iterator[tuple[int, slice]]:
+    """The first offset of each block, negative if the prompt shares it, and its answer offsets."""
+    width = int(parent.arrays()["prompt_mask"].sum())
+    grid = BlockGrid.of(width, spec.gen_length, spec.block_length, parent.block_causal)
+    for block in grid:
+        yield block.start - width, slice(max(block.start - width, 0), block.stop - width)

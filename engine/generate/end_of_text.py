@@ -23,18 +23,29 @@ def suppress_confidence(candidates: Candidates, stop_ids: tuple[int, ...]) -> Ca
 
 
 def positions_to_fill(
-    rule: str, canvas: np.ndarray, masked: np.ndarray, stop_ids: tuple[int, ...], start: int
+    rule: str,
+    canvas: np.ndarray,
+    masked: np.ndarray,
+    stop_ids: tuple[int, ...],
+    start: int,
+    block_stop: int | None = None,
 ) -> np.ndarray:
     """Masked positions [B, T] that the end-of-text rule fills now.
 
-    Stop tokens are searched from position `start` on. `official` fills nothing; `fill_safe` fills
-    once no position before the first stop token is masked; `fill_eager` fills at the first stop
-    token.
+    Stop tokens are searched from position `start` on. `official` fills nothing if attention is
+    full. If it is block-causal, with `block_stop` the end of the current block, it fills all later
+    blocks once the block holds no mask and the answer a stop token, as the authors' loops stop
+    there. `fill_safe` fills once no position before the first stop token is masked; `fill_eager`
+    fills at the first stop token.
     """
-    if rule == "official":
+    if rule == "official" and block_stop is None:
         return np.zeros_like(masked)
     stops = np.isin(canvas, stop_ids) & ~masked
     stops[:, :start] = False
+    if rule == "official":
+        stops[:, block_stop:] = False
+        ended = stops.any(1) & ~masked[:, :block_stop].any(1)
+        return masked & ended[:, None]
     after_stop = np.cumsum(stops, 1) > 0
     fill = after_stop & masked
     if rule == "fill_safe":

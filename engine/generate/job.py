@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
+import torch
 from torch import Tensor
 
 from engine.cache.base import CachePolicy, RunInfo
 from engine.config.spec import RunSpec
+from engine.core.blocks import BlockGrid
 from engine.generate.capture.capturers import Capturer
 from engine.guider.run_guider import RunGuider
 from engine.models.base import ModelAdapter
@@ -53,13 +55,23 @@ class Job:
             self.adapter.info,
             len(self.canvas),
             self.prompt_length,
-            spec.gen_length,
+            self.canvas.shape[1] - self.prompt_length,
             spec.block_length,
             spec.cfg_scale > 0,
             () if pad_mask is None else tuple((~pad_mask).sum(1).tolist()),
         )
-        assert self.canvas.shape[1] == run.length, "canvas: its length is prompt plus answer"
+        assert self.canvas.shape[1] == run.length, (
+            "canvas: prompt, answer and the last block's rest"
+        )
         return run
+
+    @property
+    def aligned(self) -> bool:
+        """Whether the blocks of all sequences lie at the same positions of the canvas."""
+        info, pad_mask = self.adapter.info, self.pad_mask
+        if pad_mask is None or not info.block_causal:
+            return True
+        return not ((~pad_mask).sum(1) % self.spec.block_length).any()
 
     def steps_before(self, block: slice) -> int:
         """Steps that the parent run spent on a block."""
@@ -70,14 +82,15 @@ def split(job: Job) -> list[Job]:
     """Split a batch into jobs that decode each sequence as it would be decoded alone.
 
     The batch stays whole if its sequences finish their blocks in the same step, or if a finished
-    one may wait for the others. Otherwise each sequence gets a job of its own.
+    one may wait for the others. Otherwise each sequence gets a job of its own, and so it does if
+    their blocks lie at different positions.
     """
     batch, spec, policy = len(job.canvas), job.spec, job.make_policy()
     counts = job.unmasker.planned_counts(spec.block_length, max(spec.steps // spec.blocks, 1))
     in_step = counts is not None and spec.eos == "official" and policy.can_commit(max(counts))
-    if batch == 1 or in_step or policy.speedups.may_wait:
+    if batch == 1 or (job.aligned and (in_step or policy.speedups.may_wait)):
         return [job]
-    return [
+    alone = [
         replace(
             job,
             run_guider=job.run_guider and job.run_guider.for_sequence(i),
@@ -89,3 +102,19 @@ def split(job: Job) -> list[Job]:
         )
         for i in range(batch)
     ]
+    return [one if one.aligned else _without_padding(one) for one in alone]
+
+
+def _without_padding(job: Job) -> Job:
+    """The job of one sequence of a block-causal model, whose first token is at position 0."""
+    assert job.pad_mask is not None, "a job without padding is aligned"
+    padding = int((~job.pad_mask).sum())
+    prompt, spec = job.prompt_length - padding, job.spec
+    length = BlockGrid.of(prompt, spec.gen_length, spec.block_length, True).stop
+    canvas = torch.full((1, length), job.adapter.info.mask_id)
+    fixed = torch.zeros(canvas.shape, dtype=torch.bool)
+    known = min(length, job.canvas.shape[1] - padding)
+    canvas[:, :known] = job.canvas[:, padding : padding + known]
+    if job.fixed_mask is not None:
+        fixed[:, :known] = job.fixed_mask[:, padding : padding + known]
+    return replace(job, canvas=canvas, prompt_length=prompt, pad_mask=None, fixed_mask=fixed)

@@ -18,7 +18,12 @@ from engine.generate import end_of_text
 from engine.generate.capture.forwards import CapturedForwards
 from engine.generate.guidance import ClassifierFreeGuidance, GuidanceBranch
 from engine.generate.job import Job
-from engine.generate.step_state import CanvasState, PendingStep, StepViewBuilder
+from engine.generate.step_state import (
+    CanvasState,
+    PendingStep,
+    StepViewBuilder,
+    shared_progress,
+)
 from engine.models.flops import FlopCounter
 from engine.record.recorder import Recorder
 from engine.unmask.base import Candidates, Commit
@@ -32,6 +37,7 @@ class Denoiser:
         self.job, spec, adapter, self.run = job, job.spec, job.adapter, job.run_info()
         if adapter.info.logit_shift and job.prompt_length < 1:
             raise ValueError("prompt: a model with shifted logits needs at least one prompt token")
+        assert job.aligned, "blocks of a batch lie at different positions; split the job"
         masked = np.zeros(job.canvas.shape, bool)
         masked[:, job.prompt_length :] = True
         if job.fixed_mask is not None:
@@ -94,14 +100,32 @@ class Denoiser:
             and all(branch.policy.speedups.static_rows for branch in self.branches)
             and not job.recorder.reads_tensors
             and job.unmasker.end_of_text_rule(job.spec.eos) == "official"
+            and not self.run.info.block_causal  # whose official rule may end the text
         )
 
+    def rows_to_fill(self, block: slice) -> slice | None:
+        """Rows that a step of its own computes before the first proposals in a block; or None.
+
+        With shifted logits, a rule that first proposes the block's first token alone needs no such
+        step: the token comes from the last of these rows, so that the step that proposes it
+        computes them.
+        """
+        policy, masked = self.branches[0].policy, self.masked
+        rows = policy.rows_to_fill(block)
+        if rows is None or not self.run.info.logit_shift:
+            return rows
+        ends = policy.logits_end(masked, block)
+        proposed = self.job.unmasker.candidate_positions(masked, block, ends)
+        return rows if proposed[:, block.start + 1 :].any() else None
+
     @torch.inference_mode()
-    def step(self, block: slice, block_index: int, block_step: int) -> PendingStep:
-        """Launch one forward and one commit on the device."""
+    def step(
+        self, block: slice, block_index: int, block_step: int, fills: slice | None = None
+    ) -> PendingStep:
+        """Launch one forward and one commit on the device; with `fills`, commit nothing."""
         job, clock = self.job, self._clock
         started = clock.mark()
-        view = self._view(block, block_index, block_step)
+        view = self._view(block, block_index, block_step, fills)
         counter = FlopCounter(self.run.info)
         plan, logits = self._logits(view, counter)
         forwarded = clock.mark()
@@ -109,7 +133,8 @@ class Denoiser:
         commit, written = self._commit(candidates, view)
         decided = clock.mark()
         results = HostCopy(written, commit.ids, candidates.confidence.float())
-        guided = job.unmasker.guider_report(job.spec.record != "off")
+        detail = job.spec.record != "off"
+        guided = None if fills else job.unmasker.guider_report(detail)
         counter.guide(guided.flops if guided else 0)
         unconditional = len(self.branches) > 1 and self._guidance.runs_unconditional(view.step)
         event_fields = {
@@ -139,7 +164,7 @@ class Denoiser:
             self._canvas,
             self._clock,
             unmasker.end_of_text_rule(self.job.spec.eos),
-            unmasker.may_commit_nothing(step.view),
+            step.view.fills is not None or unmasker.may_commit_nothing(step.view),
         )
 
     def _reset(self) -> None:
@@ -153,7 +178,7 @@ class Denoiser:
         self.step_index, self._pending = 0, None
         per_block = spec.steps // spec.blocks if job.unmasker.scheduled else None
         job.unmasker.set_guider(job.run_guider)
-        job.unmasker.start(self.run, per_block, job.progress)
+        job.unmasker.start(self.run, per_block, {**shared_progress(self.run), **job.progress})
         job.recorder.start()
 
     def _branch(self, index: int) -> GuidanceBranch:
@@ -170,11 +195,15 @@ class Denoiser:
         forwards = CapturedForwards(adapter, store, policy, job.capturer, notes)
         return GuidanceBranch(policy, store, forwards)
 
-    def _view(self, block: slice, block_index: int, block_step: int) -> StepView:
+    def _view(
+        self, block: slice, block_index: int, block_step: int, fills: slice | None = None
+    ) -> StepView:
         builder = StepViewBuilder(
             self.run, self._canvas, self.branches[0].policy, self.job.unmasker,
             self.step_index, block, block_index, block_step,
         )  # fmt: skip
+        if fills is not None:
+            return builder.of_fill(fills)
         if self._pending is None:
             return builder.with_host_state(self._noise)
         return builder.without_host_state(self.masks_left(block))
@@ -231,7 +260,10 @@ class Denoiser:
 
     def _commit(self, candidates: Candidates, view: StepView) -> tuple[Commit, Tensor]:
         """Apply the unmasker's choice on the device; returns the positions [B, n] written."""
-        commit = self.job.unmasker.commit(candidates, view)
+        if view.fills is None:
+            commit = self.job.unmasker.commit(candidates, view)
+        else:
+            commit = Commit(view.real, candidates.ids, np.zeros(self.run.batch, np.int64))
         chosen = commit.mask & view.real
         for branch in self.branches:
             branch.policy.end_step(view, candidates.confidence, chosen)
@@ -241,14 +273,15 @@ class Denoiser:
 def denoise(state: Denoiser) -> Iterator[StepEvent]:
     """Decode block by block until no mask is left; closing the iterator stops the run.
 
-    A block ends as soon as it holds no mask. If steps can run ahead, each event is yielded after
+    A block ends as soon as it holds no mask. A step that computes known rows only comes before the
+    first one of its block and has its number. If steps can run ahead, each event is yielded after
     the next step is launched, so that the device never waits for the host.
     """
-    job = state.job
     pending: PendingStep | None = None
-    for index in range(job.spec.blocks):
-        start = job.prompt_length + index * job.spec.block_length
-        block, block_step = slice(start, start + job.spec.block_length), 0
+    for index, block in enumerate(state.run.grid):
+        block_step = 0
+        if state.masks_left(block).any() and (rows := state.rows_to_fill(block)) is not None:
+            yield state.finalize(state.step(block, index, block_step, rows))
         while state.masks_left(block).any():
             step = state.step(block, index, block_step)
             block_step += 1

@@ -19,7 +19,7 @@ OLD_TRACE = (
     "This trace is older than the recording of what each step proposed, which is needed where "
     "tokens or their order are drawn, filtered, or ranked by entropy. Run and record it again."
 )
-Draw = tuple[float, bool, float, int]
+Draw = tuple[float, bool, float, int, bool]
 
 
 class OldTraceError(ValueError):
@@ -50,15 +50,16 @@ class Sampling(NamedTuple):
         if self.temperature == 0:
             return None
         shaping = self.shaping or Shaping()
-        return self.temperature, self.shaping is not None, shaping.top_p, shaping.top_k
+        filters = shaping.top_p, shaping.top_k, shaping.top_k_first
+        return self.temperature, self.shaping is not None, *filters
 
     @property
-    def measure(self) -> tuple[float, float, int] | None:
+    def measure(self) -> tuple[float, float, int, bool] | None:
         """Runs with the same value measure on the same distribution; None: the model's own."""
         shaping = self.shaping
         if shaping is None or (self.temperature == 0 and shaping.top_p >= 1 and not shaping.top_k):
             return None
-        return self.temperature, shaping.top_p, shaping.top_k
+        return self.temperature, shaping.top_p, shaping.top_k, shaping.top_k_first
 
     @property
     def alg_temp(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,13 @@ from engine.core.events import StepEvent
 from engine.core.rows import from_device_mask, from_mask, positions_mask
 from engine.generate import end_of_text
 from engine.unmask.base import Unmasker
+from engine.unmask.schedule import BlockProgress
+
+
+def shared_progress(run: RunInfo) -> dict[int, BlockProgress]:
+    """The progress of the first block if the prompt shares it; empty if it does not."""
+    grid = run.grid
+    return {grid.start: BlockProgress(grid.size, 0)} if grid.start < run.prompt_length else {}
 
 
 class CanvasState:
@@ -100,6 +107,20 @@ class StepViewBuilder:
         state = HostState(masked, needs)
         return self._build(upload(masked, device), upload(needs, device), real, left, state, order)
 
+    def of_fill(self, rows: slice) -> StepView:
+        """The view of a step that computes known rows and proposes nothing.
+
+        Its only logits are those of the last of the rows.
+        """
+        masked, shift = self.canvas.host_masked.copy(), self.run.info.logit_shift
+        needs = np.full((len(masked), 1), rows.stop - 1 + shift)
+        state, left = HostState(masked, needs), masked[:, self.block].sum(1)
+        device = self.canvas.device_ids.device
+        view = self._build(
+            upload(masked, device), upload(needs, device), np.zeros(needs.shape, bool), left, state
+        )
+        return replace(view, fills=rows)
+
     def without_host_state(self, left: np.ndarray) -> StepView:
         """The view while the step before is pending; `left` [B] masks are in the block.
 
@@ -171,8 +192,9 @@ class PendingStep:
         canvas.commit_on_host(sequences, positions, ids)
         info = run.info
         fill = end_of_text.positions_to_fill(
-            end_of_text_rule, canvas.host_ids, canvas.host_masked, info.stop_ids, run.prompt_length
-        )
+            end_of_text_rule, canvas.host_ids, canvas.host_masked, info.stop_ids, run.prompt_length,
+            self.view.block.stop if info.block_causal else None,
+        )  # fmt: skip
         if fill.any():
             rows, filled = np.nonzero(fill)
             canvas.fill(fill, info.eos_id)

@@ -23,6 +23,7 @@ from engine.config.spec import RunSpec
 from engine.generate.branch import BranchPoint, branch_point
 from engine.generate.end_of_text import positions_to_fill
 from engine.generate.recorded_step import OldTraceError, RecordedStep, Sampling
+from engine.generate.step_state import shared_progress
 from engine.models.base import ModelInfo
 from engine.trace.trace import Trace
 from engine.unmask.base import Unmasker
@@ -164,6 +165,11 @@ def _decide(trace: Trace, step: int, run_spec: RunSpec, spec: RunSpec) -> WhatIf
             f"{rule.title}: its guider decides what a step commits, and that needs a forward of "
             "the guider. Choose another rule to compare with, or branch to run it."
         )
+    if trace.block_causal and not (arrays["candidate_step"] == step).any():
+        refusal = (
+            "This step proposes no token: it computes the keys and values of known tokens for the "
+            "steps after it."
+        )
     choice = None
     if not refusal:
         try:
@@ -198,7 +204,10 @@ def _choose(
     masked, block = view.masked_host, view.block
     if not masked[0, recorded.positions].all():
         raise ValueError("trace: a candidate of this step is no mask; export it again")
-    end = np.array([view.run.length])
+    end = np.array([block.stop if info.block_causal else view.run.length])
+    rule.start(
+        view.run, spec.steps // spec.blocks if rule.scheduled else None, _progress(point, view)
+    )
     rows = rule.candidate_positions(masked, block, end)
     recorded = recorded.only(rows[0])
     if not len(recorded.positions):
@@ -207,9 +216,6 @@ def _choose(
     after = Sampling.of(rule, spec.temperature)
     last = info.stop_ids if spec.eos_suppress == "confidence" else ()
     known = recorded.candidates(before, after, last, info.vocab_size)
-    rule.start(
-        view.run, spec.steps // spec.blocks if rule.scheduled else None, _progress(point, view)
-    )
     order, notes = _order(recorded, rule, rows, view, spec.seed, own)
     needs = recorded.positions.astype(np.int64)[None]
     real = np.ones(needs.shape, bool)
@@ -224,8 +230,9 @@ def _choose(
     canvas[0, recorded.positions] = ids
     left = masked & ~committed
     filled = positions_to_fill(
-        rule.end_of_text_rule(spec.eos), canvas, left, info.stop_ids, view.run.prompt_length
-    )
+        rule.end_of_text_rule(spec.eos), canvas, left, info.stop_ids, view.run.prompt_length,
+        block.stop if info.block_causal else None,
+    )  # fmt: skip
     if not own and len(recorded.positions) < rows.sum():
         notes.append(
             f"The step computed predictions of {len(recorded.positions)} of the {rows.sum()} masks "
@@ -293,8 +300,8 @@ def _order(
 
 def _point(trace: Trace, step: int, spec: RunSpec) -> BranchPoint:
     """The state before a step, as that of a branch with the settings `spec`."""
-    canvas = trace.arrays()["canvas"]
-    prompt = canvas[: len(canvas) - spec.gen_length].tolist()
+    arrays = trace.arrays()
+    prompt = arrays["canvas"][: int(arrays["prompt_mask"].sum())].tolist()
     start = replace(spec, start=BranchStart(PARENT, step))
     point = branch_point(start, {PARENT: trace}, prompt)
     assert point is not None, "the spec has a start"
@@ -302,23 +309,26 @@ def _point(trace: Trace, step: int, spec: RunSpec) -> BranchPoint:
 
 
 def _progress(point: BranchPoint, view: StepView) -> dict[int, Any]:
-    return {view.run.prompt_length + first: done for first, done in point.progress.items()}
+    width = view.run.prompt_length
+    recorded = {width + first: done for first, done in point.progress.items()}
+    return {**shared_progress(view.run), **recorded}
 
 
 def _view(trace: Trace, step: int, spec: RunSpec, info: ModelInfo, point: BranchPoint) -> StepView:
     """The view of a step, without the candidates. Raises ValueError if its block has no mask."""
     canvas = trace.canvas_at(step).astype(np.int64)[None]
-    width = canvas.shape[1] - spec.gen_length
+    width = int(trace.arrays()["prompt_mask"].sum())
+    run = RunInfo(info, 1, width, canvas.shape[1] - width, spec.block_length, spec.cfg_scale > 0)
     masked = np.zeros(canvas.shape, bool)
     masked[0, width:] = point.answer == REMASK
     index = int(trace.arrays()["block"][step])
-    block = slice(width + index * spec.block_length, width + (index + 1) * spec.block_length)
+    block = run.grid[index] if index < len(run.grid) else slice(0, 0)
     left = masked[:, block].sum(1)
-    if block.stop > canvas.shape[1] or not left.any():
+    if not left.any():
         raise ValueError("trace: the block of this step has no mask; export it again")
     none = np.zeros((1, 0), np.int64)
     return StepView(
-        run=RunInfo(info, 1, width, spec.gen_length, spec.block_length, spec.cfg_scale > 0),
+        run=run,
         step=step,
         block=block,
         block_index=index,
@@ -347,4 +357,5 @@ def _model_info(trace: Trace) -> ModelInfo:
         f.name: held.get(f.name, 0 if f.default is dataclasses.MISSING else f.default)
         for f in dataclasses.fields(ModelInfo)
     }
-    return ModelInfo(**told | {"stop_ids": tuple(stops), "eos_id": end, "experts": None})
+    lists = {"stop_ids": tuple(stops), "block_sizes": tuple(told["block_sizes"])}
+    return ModelInfo(**told | lists | {"eos_id": end, "experts": None})

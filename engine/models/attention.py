@@ -1,8 +1,9 @@
-"""Bidirectional attention over the keys and values of a whole canvas."""
+"""Attention over keys and values, in both directions or under a mask of each row."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -17,16 +18,17 @@ LOG2_E = math.log2(math.e)  # exp2 takes a third of the time of exp, so scores a
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
-    """Bidirectional attention of q [B, n, H, dh] over k, v [B, Hkv, T, dh] -> [B, n, H * dh].
+    """Attention of q [B, n, H, dh] over k, v [B, Hkv, T, dh] -> [B, n, H * dh].
 
-    `key_mask` [B, T] bool is True for keys that are attended to. On a CPU two matrix products
-    replace torch's fused kernel where they are faster; in bfloat16 their scores are bfloat16.
+    `key_mask` bool is True for keys that are attended to: [B, T] for all rows alike, or
+    [B or 1, n, T]. On a CPU two matrix products replace torch's fused kernel where they are
+    faster; in bfloat16 their scores are bfloat16.
     """
     if _uses_onednn(q, k):
         return _onednn_attention(q, k, v, key_mask)
     if q.dtype == torch.bfloat16 and q.device.type == "cpu":
         return _chunked_attention(q, k, v, key_mask)
-    mask = None if key_mask is None else key_mask[:, None, None]
+    mask = None if key_mask is None else _by_row(key_mask)[:, None]
     out = F.scaled_dot_product_attention(
         q.transpose(1, 2), k, v, attn_mask=mask, enable_gqa=k.shape[1] != q.shape[2]
     )
@@ -71,14 +73,16 @@ def _onednn_attention(
     scaled = q * (width**-0.5 * LOG2_E)
     out, k, v = torch.empty_like(q), k.contiguous(), v.contiguous().mT
     for i in range(batch):
-        hidden = None if key_mask is None else ~key_mask[i]
+        hidden = _hidden_parts(key_mask, i, rows, -(-n // rows))
         sums = [None] * -(-n // rows) if total is None else total[i].split(rows)
         for head in range(heads):
             keys, values = k[i, head // shared], v[i, head // shared]
             queries, results = scaled[i, :, head].split(rows), out[i, :, head].split(rows)
-            for query, result, added in zip(queries, results, sums, strict=True):
+            for query, result, added, out_of_sight in zip(
+                queries, results, sums, hidden, strict=True
+            ):
                 pad = needs_padding(len(query))
-                weights = _exp2_scores(onednn_linear(query, keys, pad_rows=pad), hidden)
+                weights = _exp2_scores(onednn_linear(query, keys, pad_rows=pad), out_of_sight)
                 denominator = weights.sum(-1, keepdim=True)
                 torch.div(onednn_linear(weights, values, pad_rows=pad), denominator, out=result)
                 if added is not None:
@@ -89,9 +93,12 @@ def _onednn_attention(
 def _chunked_attention(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
     """`attention` by chunks of rows of all heads."""
     k, v, queries = k.contiguous(), v.contiguous(), _grouped(q, k.shape[1], LOG2_E)
-    hidden = None if key_mask is None else ~key_mask[:, None, None]
-    parts = []
-    for rows in queries.split(max(16, MAX_SCORES // (k.shape[1] * k.shape[2])), 2):
+    size, parts = max(16, MAX_SCORES // (k.shape[1] * k.shape[2])), []
+    mask = None if key_mask is None else _by_grouped_row(key_mask, queries.shape[2])
+    for start in range(0, queries.shape[2], size):
+        rows, hidden = queries[:, :, start : start + size], None
+        if mask is not None:
+            hidden = ~(mask if mask.shape[2] == 1 else mask[:, :, start : start + size])
         weights = _exp2_scores(rows @ k.mT, hidden)
         parts.append((weights @ v).div_(weights.sum(-1, keepdim=True)))
     return _ungrouped(torch.cat(parts, 2), q)
@@ -118,8 +125,32 @@ def _softmax_weights(rows: Tensor, k: Tensor, key_mask: Tensor | None) -> Tensor
     """Attention weights of scaled query `rows` [B, Hkv, m, dh], [B, Hkv, m, T]."""
     scores = rows @ k.mT
     if key_mask is not None:
-        scores = scores.masked_fill(~key_mask[:, None, None], -torch.inf)
+        mask = _by_grouped_row(key_mask, rows.shape[2])
+        scores = scores.masked_fill(~mask, -torch.inf)
     return scores.softmax(-1)
+
+
+def _by_row(key_mask: Tensor) -> Tensor:
+    """A mask [B, T] or [B or 1, n, T] as [B or 1, 1 or n, T]."""
+    return key_mask[:, None] if key_mask.ndim == 2 else key_mask
+
+
+def _by_grouped_row(key_mask: Tensor, grouped: int) -> Tensor:
+    """A mask as [B or 1, 1, 1 or `grouped`, T], for so many rows of `_grouped` queries."""
+    mask = _by_row(key_mask)
+    if mask.shape[1] > 1:
+        mask = mask.repeat(1, grouped // mask.shape[1], 1)
+    return mask[:, None]
+
+
+def _hidden_parts(
+    key_mask: Tensor | None, sequence: int, rows: int, count: int
+) -> Sequence[Tensor | None]:
+    """The keys hidden from each of `count` chunks of `rows` rows of a sequence."""
+    if key_mask is None:
+        return [None] * count
+    hidden = ~key_mask[sequence if len(key_mask) > 1 else 0]
+    return [hidden] * count if hidden.ndim == 1 else hidden.split(rows)
 
 
 def _ungrouped(out: Tensor, q: Tensor) -> Tensor:

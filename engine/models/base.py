@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from accelerate.utils import align_module_device
@@ -31,7 +32,7 @@ class ModelInfo:
     positions turn the first `rotary_dim` values (0: all). With `qk_norm`, queries and keys are
     normed head by head before they are rotated. `attention` is `full`, where every position attends
     to all, or `block_causal`, where position i attends to the blocks of `block_size` positions up
-    to its own; blocks lie from position 0 on.
+    to its own; blocks lie from position 0 on. `block_sizes` are all sizes that a run may choose.
     """
 
     family: str
@@ -57,6 +58,7 @@ class ModelInfo:
     qk_norm: bool = False
     attention: str = "full"
     block_size: int = 0
+    block_sizes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.head_dim and self.n_heads:
@@ -81,7 +83,27 @@ class ModelInfo:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain data for events and traces."""
-        return dataclasses.asdict(self) | {"stop_ids": list(self.stop_ids)}
+        lists = {"stop_ids": list(self.stop_ids), "block_sizes": list(self.block_sizes)}
+        return dataclasses.asdict(self) | lists
+
+    def with_block_size(self, size: int) -> ModelInfo:
+        """The model with other blocks; itself if its attention is full."""
+        if not self.block_causal or size == self.block_size:
+            return self
+        return replace(self, block_size=size)
+
+    @property
+    def block_causal(self) -> bool:
+        """Whether a position attends only to blocks up to its own."""
+        return self.attention == "block_causal"
+
+    @property
+    def region_shift(self) -> int:
+        """Rows from a row to the token whose region it belongs to; see engine.core.regions.
+
+        Blocks of block-causal attention are blocks of rows, so there it is 0.
+        """
+        return 0 if self.block_causal else self.logit_shift
 
 
 class TransformerBlock(nn.Module):
@@ -139,6 +161,15 @@ class ModelAdapter(nn.Module):
     def dtype(self) -> torch.dtype:
         """The dtype of the weights."""
         return self.norm.weight.dtype
+
+    def with_block_size(self, size: int) -> Self:
+        """This model with the same weights and other blocks; itself if its attention is full."""
+        info = self.info.with_block_size(size)
+        if info is self.info:
+            return self
+        other = copy.copy(self)
+        other.info = info
+        return other
 
     def block(self, layer: int) -> TransformerBlock:
         """The weights of one layer."""

@@ -64,7 +64,7 @@ class LayerRecorder(StepRecorder):
         if self._last is None:
             assert self._hooks is not None, "wrap_adapter comes before the first step"
             length, hooks = view.run.length, self._hooks
-            cells = self._narrowing.cells(hooks.info.layers, length, view.run.gen_length)
+            cells = self._narrowing.cells(hooks.info.layers, length, view.run.answer_length)
             self._cells = cells
             self._last = LastValues(hooks.info, cells, length, hooks.dtype, hooks.device)
             if (experts := hooks.info.experts) is not None:

@@ -212,6 +212,9 @@ def _participating(view: StepView, plan: StepPlan) -> np.ndarray:
         return to_mask(rows, len(view.canvas), view.run.length)[0].numpy()
 
     keys, queries = mask(plan.keys) & _real(view.run), mask(plan.rows)
+    if view.run.info.block_causal:  # whose rows attend to the blocks up to their own
+        assert isinstance(plan.rows, slice)
+        keys[plan.rows.stop :] = False
     if plan.key_mask is not None:
         keys = keys & plan.key_mask[0].cpu().numpy()
     return np.stack((keys, keys, queries, queries))

@@ -28,7 +28,7 @@ def spread(start: int, stop: int, most: int) -> np.ndarray:
 
 
 class Sketch:
-    """Sketches of the prompt and up to five blocks (first and last included).
+    """Sketches of the prompt before the first block, and of up to five blocks (first and last too).
 
     Of a run of at most `max_steps` steps, every k-th is kept, with the smallest k that gives at
     most 256.
@@ -36,13 +36,13 @@ class Sketch:
 
     def __init__(self, run: RunInfo, max_steps: int) -> None:
         first = run.padding[0] if run.padding else 0
-        size, blocks = run.block_length, run.gen_length // run.block_length
-        starts = [run.prompt_length + size * int(b) for b in spread(0, blocks, MAX_BLOCKS)]
-        self._groups = [(lo, lo + size) for lo in starts]
+        grid = run.grid
+        blocks = [grid[int(index)] for index in spread(0, len(grid), MAX_BLOCKS)]
+        self._groups = [(block.start, block.stop) for block in blocks]
         sets = [spread(lo, hi, BLOCK_POSITIONS) for lo, hi in self._groups]
-        if first < run.prompt_length:
-            self._groups.insert(0, (first, run.prompt_length))
-            sets.insert(0, spread(first, run.prompt_length, PROMPT_POSITIONS))
+        if first < grid.start:
+            self._groups.insert(0, (first, grid.start))
+            sets.insert(0, spread(first, grid.start, PROMPT_POSITIONS))
         self._positions, self._sizes = np.concatenate(sets), [len(s) for s in sets]
         self._every = max(-(-max_steps // MAX_STEPS), 1)
         self._changed = np.zeros(run.length, bool)
@@ -61,9 +61,9 @@ class Sketch:
         self._changed[:] = False
         new = self._project(last, rows)
         if self._current is None:
-            assert len(places) == len(self._positions), "the first step computes every row"
-            self._current = new
-        elif len(places):
+            shape = (*new.shape[:2], len(self._positions), new.shape[3])
+            self._current = torch.full(shape, torch.nan, dtype=new.dtype, device=new.device)
+        if len(places):
             self._current.index_copy_(2, upload(places, new.device), new)
         self._kept.append(self._current.clone())
         self._steps.append(step)

@@ -25,7 +25,8 @@ from engine.tiny import corpus
 from engine.tiny.family import TRAINING
 
 PROBLEMS, SEED, FAMILY = 8, 2605, "short_problems"
-BASES = ("none", "prefix", "dual", "freecache")
+BASES = ("none", "prefix", "dual", "freecache", "frozen")
+ANSWER = 64
 
 
 @dataclass
@@ -61,8 +62,9 @@ class DriftMeter(CachePolicy):
             new, site = probe.project("q", heads=slice(0, 1)), "q0"
         else:
             new, site = probe.project("v"), "v_last"
-        old = probe.swap(site, new.flatten(2))
-        if old is not None and self._counting:
+        if not self._counting:
+            probe.keep(site, new.flatten(2))
+        elif (old := probe.swap(site, new.flatten(2))) is not None:
             drifts = drift(new.flatten(2), old).clamp_min(0).cpu().numpy().astype(np.float64)
             self.counts[layer] += histogram(drifts)
             self.totals[layer] += float(drifts.sum())
@@ -70,17 +72,23 @@ class DriftMeter(CachePolicy):
 
 
 def measure_drifts(
-    make_job: Callable[[RunSpec, CachePolicy], Job], model: str, base: str, quantity: str
+    make_job: Callable[[RunSpec, CachePolicy], Job],
+    model: str,
+    base: str,
+    quantity: str,
+    block_size: int = 0,
 ) -> DriftProfile:
     """Decode training problems of the corpus with the cache `base` and collect the drifts.
 
     `make_job` makes a job of a spec and a policy stacked on the spec's cache; `quantity` is `q0`
-    or `v`.
+    or `v`; `block_size` is that of a model with block-causal attention, or 0.
     """
-    meter = DriftMeter(quantity)
+    meter, block = DriftMeter(quantity), block_size or RunSpec().block_length
+    length = -(-ANSWER // block) * block
     for problem in corpus.draw(SEED, PROBLEMS, TRAINING, FAMILY):
         spec = RunSpec(
-            model=model, prompt=problem.question, gen_length=64, steps=64, cache=base,
+            model=model, prompt=problem.question, gen_length=length, block_length=block,
+            steps=length, cache=base,
         )  # fmt: skip
         for _ in denoise(Denoiser(make_job(spec, meter))):
             pass

@@ -231,7 +231,7 @@ class GuiderPool:
 
         def check(folder: Path) -> None:
             prompt = self.decoder_prompt(spec, folder) or []
-            check_context(len(prompt), spec, _decoder_info(folder).max_length)
+            check_context(len(prompt), spec, _decoder_info(folder))
             self.decoder_budget(spec, len(prompt), free_bytes(), folder)
 
         yield from self._decoders.fetch(_decoder_name(spec), check)

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from engine.cache.base import CachePolicy, PolicyContext
+from engine.cache.base import CachePolicy, PolicyContext, RunInfo
 from engine.cache.calibration.drift_profile import DriftProfile
 from engine.cache.stack import Stack
-from engine.catalog import make_policy, make_unmasker
+from engine.catalog import check_model, make_policy, make_unmasker
 from engine.config.spec import RunSpec
 from engine.core.device import peak_memory, reset_peak_memory
 from engine.core.events import GuidedStep, RunFinished, RunStarted, StepEvent
@@ -60,12 +60,13 @@ def prompt_ids(spec: RunSpec, tokenizer: Tokenizer) -> list[int]:
     return tokenizer.encode_prompt(spec.prompt, spec.messages, spec.chat)
 
 
-def check_context(tokens: int, spec: RunSpec, context: int) -> None:
+def check_context(tokens: int, spec: RunSpec, info: ModelInfo) -> None:
     """Raise ValueError naming `prompt` if its tokens and the answer exceed the context."""
-    if tokens + spec.gen_length > context:
+    run = RunInfo(info, 1, tokens, spec.gen_length, spec.block_length)
+    if run.length > info.max_length:
         raise ValueError(
-            f"prompt: {tokens} tokens and an answer of {spec.gen_length} exceed the context of "
-            f"{context}; shorten the prompt or lower gen_length"
+            f"prompt: {tokens} tokens and an answer of {run.answer_length} exceed the context of "
+            f"{info.max_length}; shorten the prompt or lower gen_length"
         )
 
 
@@ -85,10 +86,12 @@ def make_job(
     """
     if spec.start is not None and point is None:
         raise ValueError("start: the trace to branch from is not available; leave start out")
-    info = model.adapter.info
-    width = max(map(len, prompts))
-    check_context(width, spec, info.max_length)
-    canvas = torch.full((len(prompts), width + spec.gen_length), info.mask_id)
+    check_model(spec, model.adapter.info)
+    adapter = model.adapter.with_block_size(spec.block_length)
+    info, width = adapter.info, max(map(len, prompts))
+    check_context(width, spec, info)
+    run = RunInfo(info, len(prompts), width, spec.gen_length, spec.block_length)
+    canvas = torch.full((len(prompts), run.length), info.mask_id)
     pad_mask = torch.ones(canvas.shape, dtype=torch.bool)
     fixed_mask = torch.zeros(canvas.shape, dtype=torch.bool)
     for row, ids in enumerate(prompts):
@@ -112,7 +115,7 @@ def make_job(
         return policy
 
     job = Job(
-        adapter=model.adapter,
+        adapter=adapter,
         spec=spec,
         canvas=canvas,
         prompt_length=width,
@@ -122,7 +125,7 @@ def make_job(
         fixed_mask=fixed_mask,
         recorder=recorder,
         run_guider=run_guider,
-        capturer=make_capturer(model.adapter, unmasker.guided),
+        capturer=make_capturer(adapter, unmasker.guided),
     )
     return job if point is None else branch_job(job, point)
 
@@ -137,7 +140,9 @@ def policy_context_of(model: LoadedModel, name: str) -> PolicyContext:
     def drifts(base: str, quantity: str) -> DriftProfile:
         known = model.profiles
         if (base, quantity) not in known:
-            known[base, quantity] = measure_drifts(make, name, base, quantity)
+            known[base, quantity] = measure_drifts(
+                make, name, base, quantity, model.adapter.info.block_size
+            )
         return known[base, quantity]
 
     return PolicyContext(model.adapter, model.digest, model.folder, drifts, kept=model.kept)
@@ -281,7 +286,7 @@ class AutoregressiveLane:
         self.model, self.spec = model, spec
         prompt = prompt_ids(spec, model.tokenizer)
         self._decoder = AutoregressiveDecoder(model, spec, prompt)
-        check_context(len(prompt), spec, self._decoder.info.max_length)
+        check_context(len(prompt), spec, self._decoder.info)
         self._steps: Iterator[StepEvent] = iter(())
         self._tally = Tally(self._decoder.ids.shape[1])
         self._pieces = _NewPieces(model.tokenizer, self._decoder.info.mask_id)

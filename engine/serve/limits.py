@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from engine.cache.base import RunInfo
 from engine.config.spec import MAX_LENGTH, RunSpec
 from engine.core.events import SITES
 from engine.models.base import ModelInfo
@@ -67,8 +68,9 @@ def recorded_bytes(spec: RunSpec, info: ModelInfo, tokens: int, forwards: int) -
     `layers` on, errors and the logit lens at level `probe`. Raises ValueError naming the field of
     the narrowing that does not fit the run.
     """
-    length = tokens + spec.gen_length
-    cells = spec.narrowing.cells(info.layers, length, spec.gen_length)
+    run = RunInfo(info, 1, tokens, spec.gen_length, spec.block_length)
+    length = run.length
+    cells = spec.narrowing.cells(info.layers, length, run.answer_length)
     if spec.record == "off":
         return 0
     kept = forwards * info.layers * len(SITES) * -(-length // 8)
@@ -79,7 +81,7 @@ def recorded_bytes(spec: RunSpec, info: ModelInfo, tokens: int, forwards: int) -
     kept += -(-forwards // spec.record_every) * rows * (len(cells.quantities) + experts)
     if {0, 1} <= set(cells.quantities.tolist()):  # K and V
         compared = -(-forwards // -(-forwards // MAX_STEPS))
-        groups = 1 + min(spec.blocks, MAX_BLOCKS)
+        groups = 1 + min(len(run.grid), MAX_BLOCKS)
         kept += compared * (compared + 1) * len(cells.layers) * groups
     lens = info.layers * int((cells.positions >= tokens).sum()) * LENS_BYTES
     return kept + spec.max_probes(forwards) * (rows * (2 * len(cells.sites) + experts) + lens)

@@ -58,7 +58,8 @@ def spec_run_bytes(spec: RunSpec, info: ModelInfo, tokens: int) -> int:
     run = RunInfo(info, 1, tokens, spec.gen_length, spec.block_length, guided=spec.cfg_scale > 0)
     sites = make_policy(spec).sites(run)
     batch = 2 if spec.cfg_scale > 0 else 1
-    return run_bytes(info, dtype_of(spec), run.length, batch, sites, spec.gen_length)
+    rows = spec.block_length if info.block_causal else spec.gen_length
+    return run_bytes(info, dtype_of(spec), run.length, batch, sites, rows)
 
 
 def held_bytes(adapters: Iterable[ModelAdapter]) -> Counter[str]:

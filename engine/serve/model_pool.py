@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from engine.catalog import check_model
 from engine.config.spec import RunSpec
 from engine.core.device import free_memory, keep_freed_memory
 from engine.core.files import cache_path
@@ -141,7 +142,8 @@ class ModelPool:
         def check(model: Path, guider: Path | None = None) -> None:
             info, tokenizer = read_model_info(model), self._tokenizer_of(model)
             prompt = checked_prompt(spec, tokenizer, info)
-            check_context(len(prompt), spec, info.max_length)
+            check_model(spec, info)
+            check_context(len(prompt), spec, info)
             self.guiders.check(spec, tokenizer, info, prompt, guider)
             guider_bytes = self.guiders.planned_bytes(spec, len(prompt), guider) or 0
             free = self._free_after_eviction(_key(spec))

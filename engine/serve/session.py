@@ -107,12 +107,14 @@ class Session:
         if self._limits is not None:
             self._limits.check(spec)
         (spec,) = catalog.with_end_of_text_rules([spec])
-        derived, scheduled = catalog.derive_plan(spec)
         info, prompt = self._models.run_info(spec), self._models.prompt(spec)
         tokens = None if prompt is None else len(prompt)
+        derived, scheduled = catalog.derive_plan(spec, info, tokens)
         context = None if info is None else info.max_length
-        if context is not None:
-            check_context(tokens or 1, spec, context)
+        if info is not None:
+            if not decodes_causally(spec):
+                catalog.check_model(spec, info)
+            check_context(tokens or 1, spec, info)
         if prompt is not None and info is not None and not decodes_causally(spec):
             tokenizer = self._models.tokenizer(spec.model)
             self._models.guiders.check(spec, tokenizer, info, prompt)
@@ -156,7 +158,7 @@ class Session:
 
     def _recording(self, spec: RunSpec, info: ModelInfo, tokens: int) -> dict[str, Any]:
         """The plan's `recording`. Raises ValueError if it is asked for and too large."""
-        forwards = catalog.derive_plan(spec)[0].max_forwards
+        forwards = catalog.derive_plan(spec, info, tokens)[0].max_forwards
         asked = replace(spec, record="layers") if spec.record == "off" else spec
         if decodes_causally(spec):  # no level adds to the plans and candidates of such a run
             asked = replace(asked, record="steps")
@@ -299,7 +301,10 @@ class Session:
                 "queue: too many runs are waiting; try again in a minute, and watch the recorded "
                 "runs meanwhile"
             )
-        most = sum(catalog.derive_plan(spec)[0].max_forwards for spec in specs.values())
+        most = sum(
+            catalog.derive_plan(spec, self._models.run_info(spec))[0].max_forwards
+            for spec in specs.values()
+        )
         lock, running, reason, failure = RunLock(self._queue, most), list(specs), "stopped", ""
         try:
             for name, event in self._events(specs, points, parents, lock, control):

@@ -18,6 +18,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from engine.core.blocks import BlockGrid
 from engine.core.events import RunFinished, RunStarted, StepEvent, Waiting
 from engine.core.files import atomic_file
 from engine.core.regions import recomputed_kinds, region_rows
@@ -107,6 +108,11 @@ class Trace:
         found._pieces, found._guider_pieces = dict(self._pieces), dict(self._guider_pieces)
         return found
 
+    @property
+    def block_causal(self) -> bool:
+        """Whether the run's model attends block by block, on a grid from position 0 on."""
+        return self.meta["model"].get("attention") == "block_causal"
+
     def canvas_at(self, step: int) -> np.ndarray:
         """Token ids [T] before step `step`; `canvas_at(steps)` is the final canvas."""
         arrays = self.arrays()
@@ -151,8 +157,10 @@ class Trace:
         if type(size) is not int or not 1 <= size <= MAX_POSITIONS:
             raise ValueError("trace: meta.spec.block_length is missing")
         prompt, length = int(arrays["prompt_mask"].sum()), len(arrays["canvas"])
-        shift = int(self.meta["model"].get("logit_shift") == 1)
-        starts = [prompt + size * int(index) for index in arrays["block"][steps]]
+        causal = self.block_causal
+        shift = int(self.meta["model"].get("logit_shift") == 1 and not causal)
+        first = BlockGrid.of(prompt, length - prompt, size, causal).start
+        starts = [first + size * int(index) for index in arrays["block"][steps]]
         found = [region_rows(prompt, slice(lo, lo + size), length, shift) for lo in starts]
         return np.reshape(np.array(found, bool), (-1, 3, length))
 

@@ -66,13 +66,15 @@ class Shaping:
     """Changes to each distribution before tokens are drawn from it or measured on it.
 
     The distribution is tempered, restricted to the most probable tokens that reach `top_p`, then
-    to the `top_k` most probable ones (0: all). If `alg_temp` is above 0, candidates are ranked by
-    a draw without replacement, in proportion to exp(score / alg_temp).
+    to the `top_k` most probable ones (0: all), or the other way round with `top_k_first`. If
+    `alg_temp` is above 0, candidates are ranked by a draw without replacement, in proportion to
+    exp(score / alg_temp).
     """
 
     top_p: float = 1.0
     top_k: int = 0
     alg_temp: float = 0.0
+    top_k_first: bool = False
 
 
 @dataclass

@@ -62,15 +62,22 @@ def shape_logits(z: Tensor, shaping: Shaping, temperature: float) -> Tensor:
     """
     if temperature > 0:
         z = z / temperature
+    if shaping.top_k_first:
+        z = _top_k(z, shaping.top_k)
     if shaping.top_p < 1:
         ordered, places = z.sort(dim=-1, descending=True, stable=True)
         out = ordered.softmax(-1).cumsum(-1) > shaping.top_p
         out = out.roll(1, -1)
         out[..., 0] = False
         z = z.masked_fill(torch.zeros_like(out).scatter(-1, places, out), -torch.inf)
-    if 0 < shaping.top_k < z.shape[-1]:
-        z = z.masked_fill(z < z.topk(shaping.top_k, -1).values[..., -1:], -torch.inf)
-    return z
+    return z if shaping.top_k_first else _top_k(z, shaping.top_k)
+
+
+def _top_k(z: Tensor, count: int) -> Tensor:
+    """The logits without those below the `count` largest; 0: all."""
+    if not 0 < count < z.shape[-1]:
+        return z
+    return z.masked_fill(z < z.topk(count, -1).values[..., -1:], -torch.inf)
 
 
 def _score(p: Tensor, confidence: Tensor, score: str) -> Tensor:

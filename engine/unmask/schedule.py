@@ -11,7 +11,11 @@ import torch
 
 
 class BlockProgress(NamedTuple):
-    """How far a parent run decoded a block: its masks at the start and its steps so far."""
+    """How far a block was decoded: its masks at the start and its steps so far.
+
+    A block that the prompt shares counts as one whose first tokens are decoded already, so that
+    its steps commit as many tokens as those of other blocks (SDAR, generate.py).
+    """
 
     initial_masks: int
     steps_done: int
@@ -21,8 +25,8 @@ class BlockProgress(NamedTuple):
 class Schedule:
     """The even schedule of a run with `steps` steps a block.
 
-    `progress` maps the first position of a block to what a parent run did there; the schedule of
-    such a block continues.
+    `progress` maps the first position of a block to what was done there; the schedule of such a
+    block continues.
     """
 
     steps: int

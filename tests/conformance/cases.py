@@ -17,7 +17,7 @@ from engine.models.loading.checkpoint import Checkpoint
 from engine.models.loading.families import folder_adapter_class
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
-FOLDERS = (GOLDENS, GOLDENS / "flashdlm", GOLDENS / "experts")
+FOLDERS = (GOLDENS, *(GOLDENS / name for name in ("flashdlm", "block_models", "experts")))
 
 
 class UnknownCaseError(ValueError):
@@ -38,13 +38,12 @@ class Case:
 
     @property
     def method(self) -> str:
-        """The implementation that was recorded; "none" if the entry names none."""
-        return str(self.entry.get("method", "none"))
+        """The implementation that was recorded; "none" if the entry names none.
 
-    @property
-    def kind(self) -> str:
-        """The method, after the family of models if the entry names one: `lladamoe decode`."""
-        return f"{self.entry['family']} {self.method}" if "family" in self.entry else self.method
+        Entries with a family name what was called, which is put behind the family.
+        """
+        method, family = str(self.entry.get("method", "none")), self.entry.get("family")
+        return method if family is None else f"{family}_{method}"
 
     @property
     def settings(self) -> Mapping[str, Any]:

@@ -24,7 +24,10 @@ CapturerOf = Callable[[ModelAdapter, bool], Capturer | None]
 
 @dataclass(frozen=True)
 class Setup:
-    """What decodes a case; `make_denoiser` makes the loop of a job."""
+    """What decodes a case; `make_denoiser` makes the loop of a job.
+
+    `answer` are the positions of the canvas behind the prompt, None: those of the spec.
+    """
 
     adapter: ModelAdapter
     spec: RunSpec
@@ -32,6 +35,7 @@ class Setup:
     make_unmasker: Callable[[], Unmasker]
     make_denoiser: Callable[[Job], Denoiser] = Denoiser
     run_guider: RunGuider | None = None
+    answer: int | None = None
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,8 @@ def decode(
     steps: int | None = None,
 ) -> Decoded:
     """Decode after a prompt [P], at most `steps` steps (None: to the end)."""
-    masks = torch.full((setup.spec.gen_length,), setup.adapter.info.mask_id)
+    length = setup.spec.gen_length if setup.answer is None else setup.answer
+    masks = torch.full((length,), setup.adapter.info.mask_id)
     job = Job(
         adapter=setup.adapter,
         spec=setup.spec,
@@ -64,7 +69,7 @@ def decode(
         capturer=capturer,
     )
     state = setup.make_denoiser(job)
-    order, events = np.full(setup.spec.gen_length, -1, np.int32), []
+    order, events = np.full(length, -1, np.int32), []
     if steps == 0:
         return Decoded(state, order, events)
     for event in denoise(state):

@@ -15,7 +15,7 @@ import pytest
 from tests.support.micro import ROOT
 
 COPIED = ("engine", "inspector", "tests", "app.py", "pyproject.toml", "README.md")
-COVERS = re.compile(r"\b(policies|unmaskers|describe)\(\)")
+COVERS = re.compile(r"\b(policies|full_policies|unmaskers|describe)\(\)")
 FORM = "tests/inspector/test_settings.py"
 TOKEN_CARD = "tests/browser/test_inspect_c.py"
 WHOLE = ("test_settings", "test_method_pages", "test_the_table_of_methods_is_fresh",

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from engine.cache.base import CachePolicy, LayerPlan, StepPlan
 from engine.cache.calibration.drift_profile import DriftProfile, edges
 from engine.cache.store import Site
+from engine.catalog import policies
 from engine.config.spec import RunSpec
 from engine.generate.loop import Denoiser, denoise
 from engine.models.base import ModelAdapter, ModelInfo
@@ -78,6 +79,25 @@ def model_of(family: str, layers: int = 3) -> ModelAdapter:
     """A shared model; tests must not change it."""
     shift, kv, seed = FAMILIES[family]
     return make_model(seed, shift, kv, layers)
+
+
+@cache
+def block_model_of(family: str, size: int = 4, layers: int = 3) -> ModelAdapter:
+    """The model of a family with block-causal attention; no token ends its text."""
+    shift, kv, seed = FAMILIES[family]
+    blocks = {"attention": "block_causal", "block_size": size, "block_sizes": (size,)}
+    return make_model(seed, shift, kv, layers, stop_ids=(), **blocks)
+
+
+def full_policies() -> dict[str, type[CachePolicy]]:
+    """The policies that run on a model with attention over the whole canvas."""
+    return {name: kind for name, kind in policies().items() if "full" in kind.attention}
+
+
+def fitting_model(family: str, cache: str, size: int = 4) -> ModelAdapter:
+    """The model of a family with the attention that a cache is made for."""
+    full = cache.partition("+")[0] in full_policies()
+    return model_of(family) if full else block_model_of(family, size)
 
 
 def make_spec(**changes) -> RunSpec:
@@ -209,10 +229,17 @@ def random_rows(seed: int, batch: int, choices: torch.Tensor, n: int) -> torch.T
     return torch.stack([choices[p].sort().values for p in picks])
 
 
+BLOCK_CONFIGS = {  # in place of fields of Dream's config
+    "sdar": {"model_type": "sdar", "attention_bias": False, "block_size": 4, "head_dim": 12},
+    "fast_dllm_v2": {"model_type": "Fast_dLLM_Qwen", "bd_size": 32},
+}
+
+
 def write_checkpoint(folder: Path, seed=0, layers=2, scale=1.0, kind="llada", **changes) -> Path:
     """Write a small random checkpoint of a family with the embedded models' tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
-    config = CONFIGS[kind](folder, layers) | changes
+    config = CONFIGS.get(kind, _as_dream)(folder, layers)
+    config |= BLOCK_CONFIGS.get(kind, {}) | changes
     (folder / "config.json").write_text(json.dumps(config))
     save_file(random_tensors(config, seed, scale), folder / "model.safetensors")
     return folder

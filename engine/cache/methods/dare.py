@@ -59,7 +59,7 @@ class Dare(CachePolicy):
     """The part common to both forms: drifts, thresholds and the count of a row's reuses."""
 
     paper = "arXiv 2605.08134"
-    stackable_on = ("none", "prefix", "dual", "freecache")
+    stackable_on = ("none", "prefix", "dual", "freecache", "frozen")
     reasons = (
         Reason("the first step recomputes every row", "first_step"),
         Reason("every row is refreshed in this step: a refresh is due, or the cache beneath "

@@ -15,6 +15,7 @@ class NoCache(CachePolicy):
     name = "none"
     title = "No cache"
     summary = "Every position is recomputed in every step."
+    attention = ("full", "block_causal")
     reasons = (Reason("without a cache every row is recomputed in every step"),)
     speedups = Speedups(static_rows=True, may_wait=True, capture_key=lambda policy: ())
 

@@ -74,7 +74,7 @@ class _Inputs:
 
 @dataclass(frozen=True)
 class _Captured:
-    """A captured forward: its input tensors, output rows, cost and the store sites it writes.
+    """A captured forward: its input tensors, output rows, cost and the rows written after it.
 
     A replay returns the residual stream and the tensors of `notes`. The forward runs eagerly if
     `replay` is None.
@@ -85,7 +85,7 @@ class _Captured:
     replay: Call | None
     notes: SavedNotes
     cost: FlopCounter
-    written: frozenset[tuple[int, str]]
+    written: Mapping[tuple[int, str], int]
 
 
 class CapturedForwards:
@@ -186,7 +186,7 @@ class CapturedForwards:
             self._notes.clear()
             return step.begin()
         ((rows, notes),), cost = found, inputs.cost(copy.counter)
-        written = self._store.written_sites
+        written = self._store.written_rows
         self._known[key] = _Captured(fixed, rows, replay, notes, cost, written)
         return inputs.finish(step, ResidualStream(results[0], rows), cost)
 

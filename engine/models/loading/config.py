@@ -11,7 +11,8 @@ from engine.models.base import ModelInfo
 from engine.models.feed_forward import ExpertsInfo
 from engine.models.loading.checkpoint import CheckpointError, read_json
 
-MASK_TOKEN = "<|mdm_mask|>"
+# LLaDA's, SDAR's (in its two files) and Fast-dLLM v2's
+MASK_TOKENS = ("<|mdm_mask|>", "<|MASK|>", "<MASK>", "|<MASK>|")
 MAX_EXPERTS = 1024
 
 
@@ -89,12 +90,13 @@ class ConfigFields:
 def read_config(folder: Path) -> dict[str, Any]:
     """The `config.json` of a checkpoint folder, with the mask id of the tokenizer if it has none.
 
-    LLaDA-V's config has no mask id. Raises CheckpointError naming a file that is missing or not
-    readable.
+    The configs of LLaDA-V, SDAR and Fast-dLLM v2 may have none. Raises CheckpointError naming a
+    file that is missing or not readable.
     """
     config = read_json(folder / "config.json")
     if config.get("mask_token_id") is None:
-        config["mask_token_id"] = _added_token_id(folder, MASK_TOKEN)
+        found = (_added_token_id(folder, token) for token in MASK_TOKENS)
+        config["mask_token_id"] = next((i for i in found if i is not None), None)
     return config
 
 

@@ -9,16 +9,18 @@ from typing import Any
 from engine.config.spec import RunSpec
 from engine.models.base import ModelInfo
 from engine.models.dream import DreamAdapter
+from engine.models.fast_dllm_v2 import FastDllmV2Adapter
 from engine.models.llada import LladaAdapter
 from engine.models.llada2 import Llada2Adapter
 from engine.models.llada_moe import LladaMoeAdapter
 from engine.models.loading.checkpoint import CheckpointError, read_json
 from engine.models.loading.config import read_config
 from engine.models.loading.pretrained import PretrainedAdapter
+from engine.models.sdar import SdarAdapter
 
 ADAPTERS: dict[str, type[PretrainedAdapter]] = {
     "llada": LladaAdapter, "Dream": DreamAdapter, "llava_llada": LladaAdapter,
-    "llada2_moe": Llada2Adapter,
+    "sdar": SdarAdapter, "Fast_dLLM_Qwen": FastDllmV2Adapter, "llada2_moe": Llada2Adapter,
 }  # fmt: skip
 WITH_EXPERTS: dict[str, type[PretrainedAdapter]] = {
     "llada": LladaMoeAdapter, "llada2_moe": Llada2Adapter,

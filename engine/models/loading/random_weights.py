@@ -11,25 +11,41 @@ import torch
 from engine.models.base import ModelInfo
 from engine.models.loading.families import adapter_class
 from engine.models.loading.pretrained import PretrainedAdapter
-from engine.models.loading.registry import DREAM_7B, LLADA_8B, LLADA_MOE_7B
+from engine.models.loading.registry import (
+    DREAM_7B,
+    FAST_DLLM_V2_7B,
+    LLADA2_MINI,
+    LLADA_8B,
+    LLADA_MOE_7B,
+    SDAR_8B,
+)
 
 STD = 0.02
-PUBLISHED = {"llada": LLADA_8B, "dream": DREAM_7B, "llada_moe": LLADA_MOE_7B}
+PUBLISHED = {
+    "llada": LLADA_8B, "dream": DREAM_7B, "sdar": SDAR_8B, "fast_dllm_v2": FAST_DLLM_V2_7B,
+    "llada_moe": LLADA_MOE_7B, "llada2": LLADA2_MINI,
+}  # fmt: skip
 MINIMUM = {"vocab": 768}  # DARE is calibrated with the embedded models' tokenizer
 _NAME = re.compile(rf"({'|'.join(PUBLISHED)})(?::(.*))?")
 _VOCAB = ("vocab_size", "embedding_size")
+_QWEN = {
+    "layers": ("num_hidden_layers",), "d": ("hidden_size",), "heads": ("num_attention_heads",),
+    "kv": ("num_key_value_heads",), "ffn": ("intermediate_size",), "vocab": _VOCAB[:1],
+}  # fmt: skip
 SIZE_FIELDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "llada": {
         "layers": ("n_layers",), "d": ("d_model",), "heads": ("n_heads",), "kv": ("n_kv_heads",),
         "ffn": ("mlp_hidden_size",), "vocab": _VOCAB,
     },
-    "dream": {
-        "layers": ("num_hidden_layers",), "d": ("hidden_size",), "heads": ("num_attention_heads",),
-        "kv": ("num_key_value_heads",), "ffn": ("intermediate_size",), "vocab": _VOCAB[:1],
-    },
+    "dream": _QWEN,
+    "sdar": {**_QWEN, "head": ("head_dim",), "block": ("block_size",)},
+    "fast_dllm_v2": {**_QWEN, "block": ("bd_size",)},
     "llada_moe": {
-        "layers": ("num_hidden_layers",), "d": ("hidden_size",), "heads": ("num_attention_heads",),
-        "kv": ("num_key_value_heads",), "ffn": ("expert_intermediate_size",), "vocab": _VOCAB[:1],
+        **_QWEN, "ffn": ("expert_intermediate_size",), "experts": ("num_experts",),
+        "active": ("num_experts_per_tok",),
+    },
+    "llada2": {
+        **_QWEN, "head": ("head_dim",), "ffn": ("moe_intermediate_size",),
         "experts": ("num_experts",), "active": ("num_experts_per_tok",),
     },
 }  # fmt: skip

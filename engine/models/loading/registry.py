@@ -10,11 +10,14 @@ from typing import Any
 from engine.config.presets import (
     DREAM_BASE,
     DREAM_INSTRUCT,
+    FAST_DLLM_V2,
+    LLADA2,
     LLADA_1_5,
     LLADA_BASE,
     LLADA_INSTRUCT,
     LLADA_MOE_BASE,
     LLADA_MOE_INSTRUCT,
+    SDAR,
     TINY_DREAM,
     TINY_LLADA,
     Preset,
@@ -59,6 +62,34 @@ LLADA2_MINI: Mapping[str, Any] = MappingProxyType({
     "partial_rotary_factor": 0.5, "use_qk_norm": True, "use_qkv_bias": False, "use_bias": False,
     "vocab_size": 157184, "tie_word_embeddings": False, "max_position_embeddings": 32768,
     "mask_token_id": 156895, "eos_token_id": 156892, "pad_token_id": 156892,
+})  # fmt: skip
+# Some configs of SDAR lack the block size or the mask, which its tokenizer names.
+SDAR_8B: Mapping[str, Any] = MappingProxyType({
+    "model_type": "sdar", "hidden_size": 4096, "num_hidden_layers": 36, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 12288, "hidden_act": "silu",
+    "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "rope_scaling": None, "attention_bias": False,
+    "vocab_size": 151936, "tie_word_embeddings": False, "max_position_embeddings": 32768,
+    "use_sliding_window": False, "mask_token_id": 151669, "eos_token_id": 151643,
+    "block_size": 4,
+})  # fmt: skip
+SDAR_4B: Mapping[str, Any] = MappingProxyType(
+    {**SDAR_8B, "hidden_size": 2560, "intermediate_size": 9728}
+)
+SDAR_1_7B: Mapping[str, Any] = MappingProxyType({
+    **SDAR_8B, "hidden_size": 2048, "num_hidden_layers": 28, "num_attention_heads": 16,
+    "intermediate_size": 6144,
+})  # fmt: skip
+FAST_DLLM_V2_7B: Mapping[str, Any] = MappingProxyType({
+    "model_type": "Fast_dLLM_Qwen", "hidden_size": 3584, "num_hidden_layers": 28,
+    "num_attention_heads": 28, "num_key_value_heads": 4, "intermediate_size": 18944,
+    "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "rope_scaling": None,
+    "vocab_size": 152064, "tie_word_embeddings": False, "max_position_embeddings": 32768,
+    "use_sliding_window": False, "mask_token_id": 151665, "eos_token_id": 151645,
+    "pad_token_id": 151645, "bd_size": 32,
+})  # fmt: skip
+FAST_DLLM_V2_1_5B: Mapping[str, Any] = MappingProxyType({
+    **FAST_DLLM_V2_7B, "hidden_size": 1536, "num_attention_heads": 12, "num_key_value_heads": 2,
+    "intermediate_size": 8960, "vocab_size": 151936, "tie_word_embeddings": True,
 })  # fmt: skip
 
 
@@ -106,6 +137,20 @@ REGISTERED: Mapping[str, ModelCard] = MappingProxyType({
         ModelCard(
             "inclusionAI/LLaDA-MoE-7B-A1B-Base", "LLaDA-MoE 7B-A1B Base", "Apache-2.0",
             LLADA_MOE_BASE, LLADA_MOE_7B,
+        ),
+        ModelCard(
+            "inclusionAI/LLaDA2.0-mini", "LLaDA2.0 mini", "Apache-2.0", LLADA2, LLADA2_MINI
+        ),
+        ModelCard("JetLM/SDAR-8B-Chat", "SDAR 8B Chat", "MIT", SDAR, SDAR_8B),
+        ModelCard("JetLM/SDAR-4B-Chat", "SDAR 4B Chat", "MIT", SDAR, SDAR_4B),
+        ModelCard("JetLM/SDAR-1.7B-Chat", "SDAR 1.7B Chat", "MIT", SDAR, SDAR_1_7B),
+        ModelCard(
+            "Efficient-Large-Model/Fast_dLLM_v2_7B", "Fast-dLLM v2 7B", "Apache-2.0",
+            FAST_DLLM_V2, FAST_DLLM_V2_7B,
+        ),
+        ModelCard(
+            "Efficient-Large-Model/Fast_dLLM_v2_1.5B", "Fast-dLLM v2 1.5B", "Apache-2.0",
+            FAST_DLLM_V2, FAST_DLLM_V2_1_5B,
         ),
     )
 })  # fmt: skip

@@ -8,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from engine.bench.floor import Buffers, Product, ProductRecorder, ProductReplay
 from engine.catalog import policies
 from engine.generate.loop import Denoiser, denoise
-from tests.support.micro import make_prompts, make_spec, micro_job, model_of
+from tests.support.micro import fitting_model, make_prompts, make_spec, micro_job
 
 CPU = torch.device("cpu")
 CACHES = [
@@ -17,9 +17,9 @@ CACHES = [
 ]
 
 
-def record(spec, family="mha", prompts=(6, 9)):
+def record(spec, family="mha", prompts=(6, 10)):
     """The products and the counted FLOPs of each step, and the addresses of the weights."""
-    model = model_of(family)
+    model = fitting_model(family, spec.cache)
     state = Denoiser(micro_job(model, spec, make_prompts(*prompts), eager=True))
     recorder, flops = ProductRecorder(model), []
     with recorder:

@@ -6,15 +6,15 @@ import pytest
 from engine.catalog import derive_plan, make_policy, policies, unmaskers
 from engine.generate.job import split
 from engine.generate.loop import Denoiser, denoise
-from tests.support.micro import make_prompts, make_spec, micro_job, model_of, run
+from tests.support.micro import full_policies, make_prompts, make_spec, micro_job, model_of, run
 
 STACKS = [
     f"{base}+{name}"
     for name, kind in policies().items()
     for base in kind.stackable_on
-    if base != "none"
+    if base in full_policies() and base != "none"
 ]
-CACHES = [*policies(), *STACKS]
+CACHES = [*full_policies(), *STACKS]
 FAMILIES = ("mha", "shifted-gqa")
 
 

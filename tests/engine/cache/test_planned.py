@@ -8,14 +8,13 @@ import pytest
 from engine.cache.base import CachePolicy, LayerPlan, StepPlan
 from engine.cache.calibration.layer_budget import preset
 from engine.cache.store import Site
-from engine.catalog import policies
 from engine.core.events import KINDS
 from engine.core.regions import recomputed_kinds, region_rows
 from engine.core.rows import ALL
 from engine.record.recorder import StepRecorder
 from engine.trace.trace import Trace
 from tests.engine.trace.test_trace import ended, started
-from tests.support.micro import make_profile, make_spec, micro_job, model_of, run
+from tests.support.micro import full_policies, make_profile, make_spec, micro_job, model_of, run
 
 PROMPT, LENGTH = 6, 22
 STATIC = ["none", "prefix", "dual", "freecache", "dkv_cache", "dllm_cache", "spa_cache"]
@@ -134,7 +133,7 @@ def test_full_is_not_planned_for_a_policy_that_chooses_within_layers(family, pol
     assert ((planned == "full") <= (did == "full")).all()
 
 
-@pytest.mark.parametrize("cache", policies())
+@pytest.mark.parametrize("cache", full_policies())
 def test_no_policy_plans_more_than_it_does(cache):
     planned, did = kinds("mha", cache=cache)
     assert ((planned == "full") <= (did == "full")).all()

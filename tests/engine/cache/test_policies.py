@@ -19,6 +19,7 @@ from tests.support.micro import (
     ATOL,
     NONE,
     Planned,
+    full_policies,
     make_prompts,
     make_spec,
     micro_job,
@@ -213,7 +214,7 @@ def test_policies_that_choose_the_same_rows_are_not_stacked(window, reuse):
 
 
 @pytest.mark.parametrize("unmasker", ["quota", "threshold"])
-@pytest.mark.parametrize("name", [n for n, c in policies().items() if c.exact() is not None])
+@pytest.mark.parametrize("name", [n for n, c in full_policies().items() if c.exact() is not None])
 def test_exact_settings_of_every_policy_equal_no_cache(model, name, unmasker):
     plain, expected = tapped(model, make_spec(unmasker=unmasker))
     exact, steps = tapped(model, make_spec(unmasker=unmasker), policy=policies()[name].exact)
@@ -221,7 +222,7 @@ def test_exact_settings_of_every_policy_equal_no_cache(model, name, unmasker):
     assert widest_gap(expected, steps) < ATOL
 
 
-@pytest.mark.parametrize("name", policies())
+@pytest.mark.parametrize("name", full_policies())
 def test_two_runs_stepped_in_turns_give_what_they_give_alone(model, name):
     specs = [make_spec(cache=name, temperature=1.0, seed=s, unmasker="threshold") for s in (1, 2)]
     alone = [run(model, spec) for spec in specs]
@@ -234,7 +235,7 @@ def test_two_runs_stepped_in_turns_give_what_they_give_alone(model, name):
     assert not np.array_equal(alone[0].ids, alone[1].ids)
 
 
-@pytest.mark.parametrize("name", policies())
+@pytest.mark.parametrize("name", full_policies())
 def test_planned_rows_hold_the_rows_whose_logits_are_needed(model, name):
     _, steps = tapped(model, make_spec(cache=name))
     for view, plan, _, _ in steps:

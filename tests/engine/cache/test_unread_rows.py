@@ -13,6 +13,7 @@ from engine.generate.loop import Denoiser, denoise
 from engine.record.recorder import Recorder
 from tests.support.micro import (
     ATOL,
+    fitting_model,
     make_profile,
     make_prompts,
     make_spec,
@@ -65,7 +66,7 @@ def flops(model, policy, recorder, prompts=PROMPTS):
 @pytest.mark.parametrize("name", sorted(policies()))
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_equal_those_of_the_whole_plan(family, name):
-    model, listener, whole = model_of(family), Listener(), WholeListener()
+    model, listener, whole = fitting_model(family, name), Listener(), WholeListener()
     lean = run(model, make_spec(), PROMPTS, listener, prepared(name))
     full = run(model, make_spec(), PROMPTS, whole, prepared(name))
     assert lean.ids.tolist() == full.ids.tolist()

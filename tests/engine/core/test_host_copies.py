@@ -10,15 +10,14 @@ import torch
 from engine.bench.host_waits import STEP, HostWaits, waits_in_trace
 from engine.bench.trial import SynchronousDenoiser
 from engine.cache.methods.none import NoCache
-from engine.catalog import policies
 from engine.core.device import Clock
 from engine.generate.loop import Denoiser, denoise
 from tests.support.counting_device import CountingDevice, to_device
-from tests.support.micro import make_model, make_prompts, make_spec, micro_job, run
+from tests.support.micro import full_policies, make_model, make_prompts, make_spec, micro_job, run
 
 SHORT = {"gen_length": 8, "block_length": 4, "steps": 8}
 STATIC = ("none", "prefix", "dual", "dllm_cache", "spa_cache")
-WAITING = sorted(set(policies()) - {*STATIC, "dare_kv", "dare_o"})
+WAITING = sorted(set(full_policies()) - {*STATIC, "dare_kv", "dare_o"})
 SCHEDULED = {
     "quota": {"unmasker": "quota"},
     "margin": {"unmasker": "quota", "knobs": {"quota.score": "margin"}},
@@ -46,9 +45,9 @@ def waits_of(monkeypatch, changes, prompts=(6, 9), policy=None):
     spec, prompts, inside, after = make_spec(**SHORT | changes), make_prompts(*prompts), [], []
 
     class Watched(Denoiser):
-        def step(self, block, block_index, block_step):
+        def step(self, *given):
             before = mode.waits
-            found = super().step(block, block_index, block_step)
+            found = super().step(*given)
             inside.append(mode.waits - before)
             return found
 

@@ -8,7 +8,7 @@ from engine.cache.methods.dllm_cache import DllmCache
 from engine.catalog import make_policy, policies, unmaskers
 from engine.estimate.assumptions import Assumptions, complete
 from engine.estimate.estimate import Target, simulate
-from tests.support.micro import make_prompts, make_spec, model_of, run
+from tests.support.micro import fitting_model, make_prompts, make_spec, model_of, run
 
 PROMPT = 9
 KNOBS = {
@@ -23,7 +23,7 @@ SCHEDULED = [name for name, kind in unmaskers().items() if kind.scheduled]
 
 
 def simulated(family, spec, **given):
-    model = model_of(family)
+    model = fitting_model(family, spec.cache)
     settled, _ = complete(spec, Assumptions(**given))
     return simulate(spec, Target("micro", model.info, PROMPT), settled)
 
@@ -40,7 +40,7 @@ def same_steps(found, real):
 @pytest.mark.parametrize("cache", SETTLED)
 def test_flops_of_every_step_are_those_of_a_run(family, cache):
     spec = make_spec(cache=cache, steps=8, knobs=KNOBS.get(cache, {}))
-    real = run(model_of(family), spec, make_prompts(PROMPT))
+    real = run(fitting_model(family, cache), spec, make_prompts(PROMPT))
     same_steps(simulated(family, spec), real)
 
 

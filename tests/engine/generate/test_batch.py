@@ -5,20 +5,20 @@ import pytest
 import torch
 
 from engine.cache.base import LayerPlan
-from engine.catalog import policies
 from engine.generate.loop import Denoiser, denoise
-from tests.support.micro import (
+from tests.support.micro import (  # fmt: skip
     ATOL,
     LogitTap,
     Planned,
     Run,
+    full_policies,
     make_prompts,
     make_spec,
     micro_job,
     model_of,
     random_rows,
     run,
-)  # fmt: skip
+)
 
 PROMPTS = make_prompts(6, 2, 9)
 CASES = [
@@ -57,7 +57,7 @@ def test_a_batch_with_unequal_prompts_equals_its_single_runs(family, changes):
         assert together == {place: what for (_, place), what in single.reveals.items()}
 
 
-@pytest.mark.parametrize("cache", policies())
+@pytest.mark.parametrize("cache", full_policies())
 @pytest.mark.parametrize("family", ["mha", "shifted-gqa"])
 def test_under_every_policy_sequences_do_not_affect_each_other(family, cache):
     model, changes = model_of(family), {"cache": cache, "unmasker": "quota"}

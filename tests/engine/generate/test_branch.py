@@ -13,10 +13,10 @@ from engine.serve.session import Session
 from engine.trace.trace import Trace
 from tests.engine.serve.test_race import BASE
 from tests.support.branching import RANDOM, WIDTH, branch, make, record, tail
-from tests.support.micro import EOS, MASK
+from tests.support.micro import EOS, MASK, full_policies
 
 FULL = KINDS.index("full")
-CACHES = [*policies(), "dual+dare_kv", "freecache+dare_o"]
+CACHES = [*full_policies(), "dual+dare_kv", "freecache+dare_o"]
 
 
 @pytest.mark.parametrize("steps", [8, 6])
@@ -52,7 +52,7 @@ def exact_knobs(name):
     return {f"{name}.{f.name}": getattr(policy, f.name) for f in fields(policy)}
 
 
-@pytest.mark.parametrize("name", [n for n, c in policies().items() if c.exact() is not None])
+@pytest.mark.parametrize("name", [n for n, c in full_policies().items() if c.exact() is not None])
 def test_a_branch_repeats_its_parent_with_a_cache_at_exact_settings(name):
     spec = make(cache=name, knobs=exact_knobs(name))
     parent = record(spec)

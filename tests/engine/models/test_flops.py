@@ -19,6 +19,7 @@ from engine.models.base import ModelInfo
 from engine.models.flops import FlopCounter
 from tests.support.micro import (
     MicroAdapter,
+    fitting_model,
     make_info,
     make_prompts,
     make_spec,
@@ -57,7 +58,7 @@ def published(name: str) -> ModelInfo:
 )
 def test_the_counter_agrees_with_torch(family, cache):
     spec = make_spec(cache=cache, knobs=KNOBS.get(cache, {}))
-    state = Denoiser(micro_job(model_of(family), spec, make_prompts(6, 9), eager=True))
+    state = Denoiser(micro_job(fitting_model(family, cache), spec, make_prompts(6, 10), eager=True))
     steps = denoise(state)
     counts = []
     for _ in range(7):

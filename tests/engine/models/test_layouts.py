@@ -9,10 +9,18 @@ from safetensors.torch import load_file, save_file
 
 from engine.config.spec import RunSpec
 from engine.models.dream import DreamAdapter
+from engine.models.fast_dllm_v2 import FastDllmV2Adapter
 from engine.models.llada import LladaAdapter
 from engine.models.loading.checkpoint import CheckpointError
 from engine.models.loading.families import ADAPTERS, embedded_models, read_model_info
-from engine.models.loading.registry import DREAM_7B, LLADA_8B
+from engine.models.loading.registry import (
+    DREAM_7B,
+    FAST_DLLM_V2_7B,
+    LLADA_8B,
+    SDAR_4B,
+    SDAR_8B,
+)
+from engine.models.sdar import SdarAdapter
 from engine.serve.session import Session
 from tests.engine.models.loading.test_adapters_from_files import load, logits, tensors
 from tests.support.micro import configure, write_checkpoint
@@ -44,13 +52,32 @@ DREAM_NAMES = {
 } | {
     f"model.layers.{i}.{leaf}": shape for i in range(28) for leaf, shape in DREAM_LAYER.items()
 }  # fmt: skip
+
+
+def sdar_names(d, ffn):
+    """The tensors of SDAR, whose 32 heads of 128 need not be as wide as the stream."""
+    layer = {
+        "input_layernorm": (d,), "post_attention_layernorm": (d,), "self_attn.q_proj": (4096, d),
+        "self_attn.k_proj": (1024, d), "self_attn.v_proj": (1024, d),
+        "self_attn.o_proj": (d, 4096), "self_attn.q_norm": (128,), "self_attn.k_norm": (128,),
+        "mlp.gate_proj": (ffn, d), "mlp.up_proj": (ffn, d), "mlp.down_proj": (d, ffn),
+    }  # fmt: skip
+    outer = {"model.embed_tokens": (151936, d), "model.norm": (d,), "lm_head": (151936, d)}
+    layers = {f"model.layers.{i}.{leaf}": x for i in range(36) for leaf, x in layer.items()}
+    return {f"{name}.weight": shape for name, shape in (outer | layers).items()}
+
+
 PUBLISHED = [
     (LLADA_8B, LLADA_NAMES, 291, 8_015_581_184),
     (DREAM_7B, DREAM_NAMES, 339, 7_615_616_512),
+    (SDAR_8B, sdar_names(4096, 12288), 399, 16_381_470_720 // 2),
+    (SDAR_4B, sdar_names(2560, 9728), 399, 8_822_848_512 // 2),
+    (FAST_DLLM_V2_7B, DREAM_NAMES, 339, 15_231_233_024 // 2),
 ]
+NAMES = ["llada", "dream", "sdar-8b", "sdar-4b", "fast-dllm-v2"]
 
 
-@pytest.mark.parametrize(("config", "names", "count", "size"), PUBLISHED, ids=["llada", "dream"])
+@pytest.mark.parametrize(("config", "names", "count", "size"), PUBLISHED, ids=NAMES)
 def test_the_published_tensors_by_name_and_shape(config, names, count, size):
     family = ADAPTERS[config["model_type"]]
     info, layout = family.read_info(config), family.layouts[0]
@@ -81,6 +108,30 @@ def test_model_info_of_dream_7b():
     assert (info.logit_shift, info.qkv_bias, info.d_kv) == (1, True, 512)
     assert info.max_length == 2048
     assert DreamAdapter.read_info(DREAM_7B | {"max_position_embeddings": 700}).max_length == 700
+
+
+def test_model_info_of_block_models():
+    sdar = SdarAdapter.read_info(SDAR_8B, (151645,))
+    assert (sdar.attention, sdar.block_size, sdar.block_sizes) == (
+        "block_causal", 4, (4, 8, 16, 32, 64),
+    )  # fmt: skip
+    assert (sdar.qk_norm, sdar.qkv_bias, sdar.logit_shift, sdar.head_dim) == (True, False, 0, 128)
+    assert sdar.stop_ids == (151643, 151645)
+    own = SdarAdapter.read_info({**SDAR_8B, "block_size": 24})
+    assert (own.block_size, own.block_sizes) == (24, (4, 8, 16, 24, 32, 64))
+    fast = FastDllmV2Adapter.read_info(FAST_DLLM_V2_7B)
+    assert (fast.attention, fast.block_size, fast.block_sizes) == ("block_causal", 32, (32,))
+    assert (fast.qk_norm, fast.qkv_bias, fast.logit_shift) == (False, True, 1)
+    with pytest.raises(CheckpointError, match="bd_size should be a whole number"):
+        FastDllmV2Adapter.read_info({**FAST_DLLM_V2_7B, "bd_size": "32"})
+
+
+@pytest.mark.parametrize("spelling", ["<|MASK|>", "<MASK>", "|<MASK>|", "<|mdm_mask|>"])
+def test_a_mask_that_the_config_lacks_is_read_from_the_tokenizer(tmp_path, spelling):
+    (tmp_path / "config.json").write_text(json.dumps({**FAST_DLLM_V2_7B, "mask_token_id": None}))
+    tokens = {"added_tokens_decoder": {"151665": {"content": spelling}}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(tokens))
+    assert read_model_info(tmp_path).mask_id == 151665
 
 
 LLAMA_NAMES = {

@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from engine.catalog import policies
 from engine.config.narrowing import Narrowing
 from engine.core.events import NOT_COMPUTED, PROBABILITY_SCALE
 from engine.record import logit_lens
 from engine.record.logit_lens import HiddenStates, read_lens
 from engine.record.probe_recorder import ProbeRecorder
-from tests.support.micro import MASK, make_prompts, make_spec, model_of, run, tapped
+from tests.support.micro import MASK, full_policies, make_prompts, make_spec, model_of, run, tapped
 from tests.support.reference import reference_hidden, reference_lens
 
 PROMPT, LENGTH = 6, 22
@@ -32,7 +31,7 @@ def best(logits):
     return share.indices.numpy(), share.values.numpy()
 
 
-@pytest.mark.parametrize("cache", policies())
+@pytest.mark.parametrize("cache", full_policies())
 def test_the_last_layer_gives_the_best_token_and_probability_of_the_step(family, cache):
     """Those of the candidates that the loop computed, in every probed step of every cache."""
     compared = probed(family, cache=cache, unmasker="threshold")

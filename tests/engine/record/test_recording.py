@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from engine.catalog import policies
 from engine.record.probe_recorder import ProbeRecorder
 from engine.record.recorder import Recorder, StepRecorder
-from tests.support.micro import make_spec, model_of, run, tapped
+from tests.support.micro import full_policies, make_spec, model_of, run, tapped
 
 CASES = [
     ("mha", {"cache": "none", "unmasker": "threshold"}),
@@ -21,7 +20,7 @@ CASES = [
 every_case = pytest.mark.parametrize(("family", "changes"), CASES)
 
 
-@pytest.mark.parametrize("cache", policies())
+@pytest.mark.parametrize("cache", full_policies())
 def test_recorder_changes_no_bit_under_any_policy(model, cache):
     spec = make_spec(cache=cache, unmasker="threshold", knobs={"threshold.threshold": 0.4})
     off = run(model, spec)

@@ -10,7 +10,6 @@ import torch
 
 from engine.bench.trial import Case, step_seconds
 from engine.cache.layer_probe import LayerPlan
-from engine.catalog import policies
 from engine.config.spec import RunSpec
 from engine.generate.capture.capturers import CaptureError
 from engine.generate.loop import Denoiser, denoise
@@ -21,10 +20,10 @@ from engine.serve.lane import Lane, make_job, prompt_ids
 from tests.engine.generate.capture.test_captured_runs import tiny  # noqa: F401
 from tests.engine.generate.capture.test_forwards import CAPTURED, counts, spec_of
 from tests.support.counting_device import CountingDevice, to_device
-from tests.support.micro import make_model, make_prompts, micro_job, model_of
+from tests.support.micro import full_policies, make_model, make_prompts, micro_job, model_of
 from tests.support.replaying import Replaying, Tape, Taping
 
-CACHES = [*policies(), "dual+dare_o", "prefix+dare_kv"]
+CACHES = [*full_policies(), "dual+dare_o", "prefix+dare_kv"]
 LEVELS = ("steps", "layers", "probe")
 GPU, NESTED = torch.device("cuda"), ("probe", "cells", "lens", "proposals")
 

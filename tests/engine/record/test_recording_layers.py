@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from engine.cache.base import RunInfo
-from engine.catalog import policies
 from engine.core.drift_codes import decode, encode
 from engine.core.events import QUANTITIES, SITES
 from engine.record.layer_recorder import LayerRecorder
@@ -15,6 +14,7 @@ from engine.record.sketches import Sketch
 from tests.support.micro import (
     FAMILIES,
     MicroAdapter,
+    full_policies,
     make_info,
     make_model,
     make_prompts,
@@ -23,7 +23,7 @@ from tests.support.micro import (
 )
 
 LENGTH, LAYERS = 22, 3
-CACHES = [*policies(), "dual+dare_o", "prefix+dare_kv", "none+dare_o"]
+CACHES = [*full_policies(), "dual+dare_o", "prefix+dare_kv", "none+dare_o"]
 
 
 class Noting(MicroAdapter):

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from engine.catalog import policies
 from engine.core.events import SITES
 from engine.record.probe_recorder import ProbeRecorder
-from tests.support.micro import make_prompts, make_spec, model_of, run, tapped
+from tests.support.micro import full_policies, make_prompts, make_spec, model_of, run, tapped
 from tests.support.reference import reference_logits
 
 LENGTH = 22
@@ -50,7 +49,7 @@ def test_moved_equals_drift_under_plain_decoding():
         assert probe.moved.max() > 50
 
 
-@pytest.mark.parametrize("cache", policies())
+@pytest.mark.parametrize("cache", full_policies())
 def test_reused_rows_keep_the_error_that_they_had(cache):
     compared, _ = probed("shifted-gqa", cache=cache, unmasker="threshold")
     for event, probe in compared[1:]:

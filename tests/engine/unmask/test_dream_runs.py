@@ -6,14 +6,23 @@ from functools import partial
 import numpy as np
 import pytest
 
-from engine.catalog import make_policy, make_unmasker, policies
+from engine.catalog import make_policy, make_unmasker
 from engine.record.recorder import Recorder
 from engine.unmask.schedule import BlockProgress
 from tests.conformance import samplers
 from tests.conformance.cases import GOLDENS, read_cases
 from tests.conformance.runs import decode
 from tests.engine.cache.test_compositions import decoded
-from tests.support.micro import MASK, make_prompts, make_spec, model_of, run, tapped, widest_gap
+from tests.support.micro import (
+    MASK,
+    full_policies,
+    make_prompts,
+    make_spec,
+    model_of,
+    run,
+    tapped,
+    widest_gap,
+)
 
 HOT = {"dream.alg": "entropy", "dream.top_p": 0.9, "dream.alg_temp": 0.2}
 ORIGIN = {"dream.alg": "origin"}
@@ -26,7 +35,7 @@ def dream(knobs, **changes):
 
 
 @pytest.mark.parametrize("knobs", SETTINGS.values(), ids=SETTINGS)
-@pytest.mark.parametrize("cache", policies())
+@pytest.mark.parametrize("cache", full_policies())
 def test_every_cache_runs_with_every_setting(cache, knobs):
     ran = run(model_of("shifted-gqa"), dream(knobs, cache=cache, steps=8), make_prompts(7))
     assert not ran.state.masked.any()
@@ -46,7 +55,7 @@ def test_a_batch_decodes_as_its_sequences_do_alone(cache, knobs):
     assert len({tuple(answer) for answer in together.tolist()}) == 3
 
 
-EXACT = [(name, kind.exact()) for name, kind in policies().items() if name != "none"]
+EXACT = [(name, kind.exact()) for name, kind in full_policies().items() if name != "none"]
 
 
 @pytest.mark.parametrize(("name", "exact"), [e for e in EXACT if e[1] is not None])

@@ -9,13 +9,13 @@ import pytest
 
 from engine.cache.methods.dllm_cache import DllmCache
 from engine.cache.methods.spa_cache import SpaCache
-from engine.catalog import policies
 from engine.generate.capture import forwards
 from engine.generate.capture.capturers import CaptureError, TapeCapturer
 from engine.generate.loop import Denoiser, denoise
 from tests.support.micro import (
     ATOL,
     LogitTap,
+    full_policies,
     make_model,
     make_prompts,
     make_spec,
@@ -27,7 +27,7 @@ from tests.support.micro import (
 )
 from tests.support.replaying import FREED, Replaying, Taping
 
-CAPTURED = sorted(name for name, kind in policies().items() if kind.speedups.capture_key)
+CAPTURED = sorted(name for name, kind in full_policies().items() if kind.speedups.capture_key)
 ANSWER = {"gen_length": 24, "block_length": 8, "steps": 24}
 OFTEN = {
     "dllm_cache": {"prompt_interval": 6, "response_interval": 3},

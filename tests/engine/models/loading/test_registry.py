@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from engine.catalog import derive_plan, make_policy
+from engine.catalog import check_model, derive_plan, make_policy
 from engine.config.spec import RunSpec
 from engine.models.loading.families import adapter_class, named_checkpoints
 from engine.models.loading.memory_estimate import parameters
@@ -21,10 +21,19 @@ SIZES = {  # parameters, context, mask, tokens that end a text, shift
     "GSAI-ML/LLaDA-1.5": (8_015_581_184, 4096, 126336, 126081, 0),
     "inclusionAI/LLaDA-MoE-7B-A1B-Base": (7_356_880_896, 8192, 156895, 156892, 0),
     "inclusionAI/LLaDA-MoE-7B-A1B-Instruct": (7_356_880_896, 8192, 156895, 156892, 0),
+    "inclusionAI/LLaDA2.0-mini": (16_255_643_392, 32768, 156895, 156892, 0),
     "Dream-org/Dream-v0-Base-7B": (7_615_616_512, 2048, 151666, 151643, 1),
     "Dream-org/Dream-v0-Instruct-7B": (7_615_616_512, 2048, 151666, 151643, 1),
+    "JetLM/SDAR-8B-Chat": (16_381_470_720 // 2, 32768, 151669, 151643, 0),  # bytes of the index
+    "JetLM/SDAR-4B-Chat": (8_822_848_512 // 2, 32768, 151669, 151643, 0),
+    "JetLM/SDAR-1.7B-Chat": (2_031_739_904, 32768, 151669, 151643, 0),
+    "Efficient-Large-Model/Fast_dLLM_v2_7B": (15_231_233_024 // 2, 32768, 151665, 151645, 1),
+    "Efficient-Large-Model/Fast_dLLM_v2_1.5B": (1_543_714_304, 32768, 151665, 151645, 1),
 }
-LICENCES = {"GSAI-ML": "MIT", "Dream-org": "Apache-2.0", "inclusionAI": "Apache-2.0"}
+LICENCES = {
+    "GSAI-ML": "MIT", "Dream-org": "Apache-2.0", "JetLM": "MIT",
+    "Efficient-Large-Model": "Apache-2.0", "inclusionAI": "Apache-2.0",
+}  # fmt: skip
 
 
 def read_model_info(model):
@@ -54,7 +63,9 @@ def test_a_preset_can_be_run(model, preset):
     assert plan.blocks == spec.gen_length // spec.block_length
     known = REGISTERED[model]
     if not known.embedded:
-        assert spec.gen_length < read_model_info(known).max_length
+        info = read_model_info(known)
+        check_model(spec, info)
+        assert spec.gen_length < info.max_length
 
 
 def test_an_unknown_knob_of_a_preset_is_an_error():

@@ -1,0 +1,151 @@
+"""The loops of SDAR and Fast-dLLM v2 as released: the last commit call, and where a text ends.
+
+Both loops make a commit call after the last block too. SDAR's stops after a block that leaves a
+stop token anywhere behind the prompt, and later masks stay. Fast-dLLM v2's two loops differ:
+`batch_sample` finishes the block in which a stop token was unmasked and pads what follows the
+first one, `generate` leaves at once when no mask precedes one in the block, and cuts the text.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.cache.base import StepView
+from engine.core.events import StepEvent
+from engine.generate.job import Job
+from engine.generate.loop import Denoiser
+from engine.generate.step_state import PendingStep
+from engine.models.flops import FlopCounter
+from engine.unmask.base import Candidates
+
+
+class ReleasedLoop(Denoiser):
+    """A run of one sequence that may end before its canvas does; `stop_id` is the only stop token.
+
+    `ended_at` is the length of the returned text, None for the whole canvas.
+    """
+
+    def __init__(self, job: Job, stop_id: int | None) -> None:
+        self.ended = False
+        self.ended_at: int | None = None
+        self._stop_id = stop_id
+        super().__init__(job)
+
+    def masks_left(self, block: slice) -> np.ndarray:
+        """None once the run has ended."""
+        left = super().masks_left(block)
+        return np.zeros_like(left) if self.ended else left
+
+    def stops(self, part: slice) -> np.ndarray:
+        """Whether each position of a part of the canvas holds a known stop token."""
+        if self._stop_id is None:
+            return np.zeros(part.stop - part.start, bool)
+        return (self.ids[0, part] == self._stop_id) & ~self.masked[0, part]
+
+    def finishes(self, step: PendingStep) -> bool:
+        """Whether a step has left its block without masks."""
+        return step.view.fills is None and not self.masked[0, step.view.block].any()
+
+    @torch.inference_mode()
+    def commit_call(self, block: slice, block_index: int) -> None:
+        """Compute the final keys and values of a block that no other follows."""
+        after = slice(block.stop, block.stop + self.run.block_length)
+        view = self._view(after, block_index + 1, 0, block)
+        self._forward(
+            self.branches[0], view, self.canvas, self.job.recorder, FlopCounter(self.run.info)
+        )
+        self.step_index += 1
+
+
+class SdarLoop(ReleasedLoop):
+    """SDAR's `block_diffusion_generate`, with the likeliest token in place of each draw.
+
+    Confidences are those of the tempered distribution.
+    """
+
+    def __init__(self, job: Job, stop_id: int | None, temperature: float) -> None:
+        self._temperature = temperature
+        super().__init__(job, stop_id)
+
+    def finalize(self, step: PendingStep) -> StepEvent:
+        """Finalize a step; the last commit call, after the last block or one with a stop token."""
+        event, view = super().finalize(step), step.view
+        if self.finishes(step):
+            stopped = self.stops(slice(self.run.prompt_length, self.run.length)).any()
+            if stopped or view.block.stop == self.run.length:
+                self.commit_call(view.block, view.block_index)
+                self.ended = True
+        return event
+
+    def _candidates(self, logits: Tensor, view: StepView) -> Candidates:
+        return super()._candidates(logits / self._temperature, view)
+
+
+class BatchSampleLoop(ReleasedLoop):
+    """Fast-dLLM v2's `batch_sample`: the last commit call gives one more token."""
+
+    def __init__(self, job: Job, stop_id: int | None, length: int) -> None:
+        super().__init__(job, stop_id)
+        self._length, self._marked = length, False
+
+    def finalize(self, step: PendingStep) -> StepEvent:
+        """Finalize a step and test for a stop token that it unmasked."""
+        event, view = super().finalize(step), step.view
+        first = int(view.needs_host[0, 0]) == view.block.start
+        self._marked |= not first and self._stop_id in event.ids.tolist()
+        if self.finishes(step) and self._marked:
+            self._pad(view.block)
+            self.ended, self.ended_at = True, view.block.stop
+        if not self.masked[0, : self._length].any():
+            self.ended = True
+        return event
+
+    def _pad(self, block: slice) -> None:
+        """Replace what follows the first stop token by the pad token."""
+        start, pad = self.run.prompt_length, self.run.info.pad_id
+        first = start + int(self.stops(slice(start, block.stop)).argmax())
+        self._canvas.host_ids[0, first + 1 : block.stop] = pad
+
+
+class GenerateLoop(ReleasedLoop):
+    """Fast-dLLM v2's `generate`."""
+
+    def __init__(self, job: Job, stop_id: int | None, length: int) -> None:
+        super().__init__(job, stop_id)
+        self._length = length
+
+    def finalize(self, step: PendingStep) -> StepEvent:
+        """Finalize a step and test for a settled stop token in its block."""
+        event, view = super().finalize(step), step.view
+        part = slice(max(view.block.start, self.run.prompt_length), view.block.stop)
+        stops = self.stops(part)
+        first = int(stops.argmax())
+        if stops.any() and not self.masked[0, part][:first].any():
+            self.ended, self.ended_at = True, part.start + first + 1
+        if not self.masked[0, : self._length].any():
+            self.ended = True
+        return event
+
+
+class Llada2Loop(ReleasedLoop):
+    """LLaDA2.0's `generate`: it keeps no keys, so it makes no commit call.
+
+    It ends after a block that leaves a stop token behind the prompt, and cuts the text to its
+    length `end` and after the first stop token.
+    """
+
+    def __init__(self, job: Job, stop_id: int | None, end: int) -> None:
+        super().__init__(job, stop_id)
+        self.ended_at = end
+
+    def finalize(self, step: PendingStep) -> StepEvent:
+        """Finalize a step and, after a block, test for a stop token."""
+        event, view = super().finalize(step), step.view
+        if self.finishes(step):
+            start, end = self.run.prompt_length, self.ended_at
+            stops = self.stops(slice(start, min(view.block.stop, end)))
+            if stops.any():
+                self.ended, self.ended_at = True, start + int(stops.argmax()) + 1
+        return event
