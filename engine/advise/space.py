@@ -21,8 +21,12 @@ Knobs = Mapping[str, Scalar]
 
 
 def searchable() -> list[str]:
-    """The caches with knobs to search that run by themselves, by name."""
-    return [name for name, kind in policies().items() if searched_values(kind)]
+    """The caches for attention over the whole canvas with knobs to search, by name."""
+    return [
+        name
+        for name, kind in policies().items()
+        if "full" in kind.attention and searched_values(kind)
+    ]
 
 
 def with_cache(base: RunSpec, cache: str, knobs: Knobs) -> RunSpec:

@@ -28,8 +28,8 @@ class Site:
 class ActivationStore:
     """Tensors by (layer, site), allocated once for a run and written in place.
 
-    Rows are global. A site is written from its first row on: a write may extend what is written
-    or replace it, so the first write of a policy for full attention covers all rows.
+    Rows are global. The first write of a site must cover all rows that it stores. If attention is
+    block-causal, it may cover the first rows alone, and later writes may extend it.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class ActivationStore:
     ) -> None:
         self._sites = {site.name: site for site in sites}
         self.layers, self._length = info.layers, length
+        self._extends = info.block_causal
         self._written: dict[tuple[int, str], int] = {}  # number of leading rows written
         self._data: dict[tuple[int, str], Tensor] = {}
         for site in sites:
@@ -87,6 +88,9 @@ class ActivationStore:
         if rows is ALL:
             values = values[:, self._sites[name].start :]
         known = self._written.get((layer, name), 0)
+        if not known and not self._extends:
+            full = places is ALL or places == slice(0, self._length - self._sites[name].start)
+            assert full, f"{name}: the first write of layer {layer} must cover every row"
         first = places.start if isinstance(places, slice) else int(isinstance(places, Tensor))
         assert first <= known, f"{name}: rows of layer {layer} before {first} were not written"
         self._written[layer, name] = max(known, self._end(name, rows, known))

@@ -31,6 +31,7 @@ from engine.trace.trace import Trace
 
 PLAIN = "plain"
 PROBLEM, LESSON, LENGTH, BLOCK = 3, 13, 64, 32
+BLOCK_MODEL = "tiny-block"  # with block-causal attention; its runs are left out if it is not there
 # Name of a lesson's run to its changed fields and knobs.
 LESSONS: dict[str, dict[str, Any]] = {
     PLAIN: {},
@@ -61,6 +62,12 @@ LESSONS: dict[str, dict[str, Any]] = {
     "dare_kv": {"cache": "dare_kv"},
     "dare_o": {"cache": "dare_o"},
     "dare_o_from_layer_3": {"cache": "dare_o", "dare_o.skip_first_layers": 2},
+}
+# The same of runs of BLOCK_MODEL, by its own rule.
+BLOCK_LESSONS: dict[str, dict[str, Any]] = {
+    "block_plain": {},
+    "block_frozen": {"cache": "frozen"},
+    "block_sub_block": {"cache": "sub_block"},
 }
 
 
@@ -98,23 +105,41 @@ def short_run(session: Session, problem: int) -> RunSpec:
 def lesson_specs(session: Session) -> dict[str, RunSpec]:
     """The specs of the lessons' runs, by file name."""
     base = short_run(session, LESSON)
-    return {
-        name: catalog.with_end_of_text_rules([with_fields(base, changes)])[0]
-        for name, changes in LESSONS.items()
-    }
+    specs = {name: with_fields(base, changes) for name, changes in LESSONS.items()}
+    if (block := block_run(session, LESSON)) is not None:
+        specs |= {name: with_fields(block, changes) for name, changes in BLOCK_LESSONS.items()}
+    return {name: catalog.with_end_of_text_rules([spec])[0] for name, spec in specs.items()}
+
+
+def block_run(session: Session, problem: int) -> RunSpec | None:
+    """Plain decoding by BLOCK_MODEL and the rule of Fast-dLLM v2; None without the model."""
+    if BLOCK_MODEL not in [row["name"] for row in session.catalog()["models"]]:
+        return None
+    size = session.model_info(BLOCK_MODEL).block_size
+    return replace(
+        short_run(session, problem), model=BLOCK_MODEL, unmasker="fast_dllm_v2",
+        block_length=size, gen_length=-(-LENGTH // size) * size,
+    )  # fmt: skip
 
 
 def method_specs(session: Session) -> dict[str, RunSpec]:
     """A short problem with each method at its defaults and with plain decoding, by file name.
 
-    Plain decoding is there once for each end-of-text rule of the methods (plain_name).
+    Plain decoding is there once for each end-of-text rule of the methods (plain_name). Caches for
+    block-causal attention have a run of BLOCK_MODEL.
     """
-    base = short_run(session, PROBLEM)
-    caches = {name: replace(base, cache=name) for name in catalog.policies()}
+    base, block = short_run(session, PROBLEM), block_run(session, PROBLEM)
+    caches = {}
+    for name, kind in catalog.policies().items():
+        own = base if "full" in kind.attention else block
+        if own is not None:
+            caches[name] = replace(own, cache=name)
     others = {name: replace(base, unmasker=name) for name in catalog.decoding_rules()}
     specs = {PLAIN: base}
     for name, spec in (caches | others).items():
-        if spec != base:
+        if spec.model != base.model:
+            (specs[name],) = catalog.with_end_of_text_rules([spec])
+        elif spec != base:
             plain, specs[name] = catalog.with_end_of_text_rules([base, spec])
             specs[plain_name(plain, base)] = plain
     return specs

@@ -113,6 +113,15 @@ class Trace:
         """Whether the run's model attends block by block, on a grid from position 0 on."""
         return self.meta["model"].get("attention") == "block_causal"
 
+    @property
+    def region_shift(self) -> int:
+        """Rows from a row to the token whose region it belongs to (ModelInfo.region_shift)."""
+        return int(self.meta["model"].get("logit_shift") == 1 and not self.block_causal)
+
+    def shared(self, size: int) -> int:
+        """The positions of the first block that hold tokens of the prompt, for blocks of `size`."""
+        return int(self.arrays()["prompt_mask"].sum()) % size if self.block_causal else 0
+
     def canvas_at(self, step: int) -> np.ndarray:
         """Token ids [T] before step `step`; `canvas_at(steps)` is the final canvas."""
         arrays = self.arrays()
@@ -158,7 +167,7 @@ class Trace:
             raise ValueError("trace: meta.spec.block_length is missing")
         prompt, length = int(arrays["prompt_mask"].sum()), len(arrays["canvas"])
         causal = self.block_causal
-        shift = int(self.meta["model"].get("logit_shift") == 1 and not causal)
+        shift = self.region_shift
         first = BlockGrid.of(prompt, length - prompt, size, causal).start
         starts = [first + size * int(index) for index in arrays["block"][steps]]
         found = [region_rows(prompt, slice(lo, lo + size), length, shift) for lo in starts]

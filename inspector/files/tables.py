@@ -116,7 +116,7 @@ def tokens_table(trace: Trace) -> str:
     head += [f"recomputed_{site}" for site in SITES if counts is not None]
     rows = []
     for i, token in enumerate(ids.tolist()):
-        block = None if prompt[i] else (i - start) // size + 1
+        block = None if prompt[i] else (i - start + trace.shared(size)) // size + 1
         row = [i + 1, "prompt" if prompt[i] else "answer", block, token, _text(trace, token)]
         row += [int(arrays["fixed_mask"][i]), int(when[i]) + 1 if when[i] >= 0 else None]
         rows.append([*row, float(sure[i]), *([] if counts is None else counts[:, i].tolist())])

@@ -185,6 +185,34 @@ def frozen_from(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verd
     return False, "Block 1 is frozen before that step; move further left."
 
 
+def commit_call(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
+    """Lesson on block diffusion: the last step that computes rows of the first decoded block."""
+    trace = traces["a"]
+    rows = trace.region_rows(np.arange(1))[0, 1]
+    computed = trace.recompute_map()[..., rows].any((1, 2, 3))
+    step = int(np.flatnonzero(computed)[-1]) + 1
+    errors = [_largest_error(traces[lane]) for lane in "ab"]
+    found = number(given)
+    if found == step:
+        return True, (
+            f"Step {step} computes the block's final keys and values. The largest error of all "
+            f"probed steps is {errors[0]:.4f} in lane A and {errors[1]:.4f} in lane B."
+        )
+    if found is not None and found < step:
+        return (
+            False,
+            "Rows of the first block are computed after that step too; move further right.",
+        )
+    return False, "The first block is frozen before that step; move further left."
+
+
+def _largest_error(trace: Trace) -> float:
+    """The largest error of a value that a probed step used."""
+    codes = trace.cells("probe_error")
+    known = codes[codes != drift_codes.NOT_EVALUATED]
+    return float(drift_codes.decode(known.max())) if known.size else 0.0
+
+
 def who_wins(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
     """Lesson 8: number of first mismatches at which the final token is the guider's top choice."""
     trace = traces["freecache_guided"]

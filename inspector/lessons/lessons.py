@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from inspector.lessons.choices import (
@@ -17,6 +18,7 @@ from inspector.lessons.choices import (
 from inspector.lessons.lesson_checks import (
     Check,
     cheapest_faithful,
+    commit_call,
     drifted_share,
     equal_terms,
     first_wrong,
@@ -211,6 +213,31 @@ LESSONS = (
         "number", equal_terms, RULE_CHOICES,
     ),
 )  # fmt: skip
+# Its runs are of an embedded model with block-causal attention, recorded if the model is there.
+BLOCK_LESSON = Lesson(
+    "blocks", "Block diffusion: when the cache is exact",
+    "Why keys and values of a finished block are exact if attention is block-causal, and why that "
+    "takes one more forward.",
+    8,
+    "Drag the step of this lesson from its start to its end and watch the rows that are recomputed "
+    "in the first blocks of both lanes.",
+    "A position of this model attends to the blocks before its own and to its own block, and to no "
+    "later one. Once a block holds its last token, nothing that follows changes it. One forward "
+    "over its final tokens, the commit call, gives keys and values that stay: those of its last "
+    "step would not do, because the tokens that this step committed entered it as masks. Lane A "
+    "keeps finished blocks only, and its error is 0 in every probed step. Lane B also keeps other "
+    "rows of the current block, and there it has an error.",
+    "Which step of lane A is the commit call of the first block, the last one that computes its "
+    "rows? Give its number.",
+    ("block_frozen", "block_sub_block"), "scrub", "error", {"lane": "a", "step": 0, "layer": 0},
+    "number", commit_call,
+)  # fmt: skip
+
+
+def offered(folder: Path) -> tuple[Lesson, ...]:
+    """The lessons whose runs are recorded in a folder of traces."""
+    block = [(folder / f"{name}.npz").is_file() for name in BLOCK_LESSON.runs()]
+    return (*LESSONS, BLOCK_LESSON) if all(block) else LESSONS
 
 
 def described(lesson: Lesson) -> dict[str, Any]:

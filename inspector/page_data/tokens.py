@@ -42,6 +42,7 @@ def lane_start(trace: Trace, title: str, before: int = 0) -> dict[str, Any]:
     shown = generation(trace)
     canvas, given = arrays["canvas"][shown], known(trace)[shown]
     branch = _edits(spec.get("start"))
+    block = _whole(spec.get("block_length")) or max(len(shown), 1)
     return {
         "title": title if branch is None else f"{title}, from step {before + 1}",
         "before": before,
@@ -49,7 +50,8 @@ def lane_start(trace: Trace, title: str, before: int = 0) -> dict[str, Any]:
         "prompt": arrays["canvas"][arrays["prompt_mask"]].tolist(),
         "canvas": {int(i): int(canvas[i]) for i in np.flatnonzero(given)},
         "length": len(shown),
-        "block": _whole(spec.get("block_length")) or max(len(shown), 1),
+        "block": block,
+        "shared": trace.shared(block),
         "record": _short(spec.get("record")),
         "mask": _whole(model.get("mask_id")),
         "stop": stop_ids(model),

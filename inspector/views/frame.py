@@ -48,18 +48,21 @@ def frame_facts(trace: Trace) -> dict[str, Any]:
     """Sizes, the step that unmasked each position, final token ids, and kinds of the steps.
 
     `before` [T] marks answer tokens that were known before the first step. `revealed` [T] is the
-    step that committed a position, -1 for none. `causal`: the run was decoded autoregressively.
-    `lacks` names views that the run has no data for.
+    step that committed a position, -1 for none. `shared` positions of the first block hold tokens
+    of the prompt. `causal`: the run was decoded autoregressively. `lacks` names views that the run
+    has no data for.
     """
     arrays, spec = trace.arrays(), trace.meta["spec"]
     prompt = arrays["prompt_mask"]
     layers = trace.meta["model"].get("layers")
     block = spec.get("block_length")
+    size = block if type(block) is int and block > 0 else max(int((~prompt).sum()), 1)
     return {
         "level": level_of(trace),
         "positions": len(prompt),
         "prompt": int(prompt.sum()),
-        "block": block if type(block) is int and block > 0 else max(int((~prompt).sum()), 1),
+        "block": size,
+        "shared": trace.shared(size),
         "layers": arrays["plan"].shape[1] or (layers if type(layers) is int else 0),
         "steps": trace.steps,
         "revealed": trace.step_map(),

@@ -57,7 +57,7 @@ def why_facts(trace: Trace, caches: Sequence[Row] = ()) -> dict[str, Any]:
     return {
         "parts": parts,
         "reasons": [_reasons(part, known.get(part, {}), knobs) for part in parts],
-        "shift": 1 if trace.meta["model"].get("logit_shift") == 1 else 0,
+        "shift": trace.region_shift,
         "due": refreshes(trace),
         "facts": dict(facts),
         "budget_of": "all" if chooses_prompt_rows(trace) else "answer",
@@ -75,8 +75,8 @@ def chooses_prompt_rows(trace: Trace) -> bool:
 
     Rows are those of the feed-forward output.
     """
-    arrays, shift = trace.arrays(), trace.meta["model"].get("logit_shift") == 1
-    first = int(arrays["prompt_mask"].sum()) - int(shift)
+    arrays = trace.arrays()
+    first = int(arrays["prompt_mask"].sum()) - trace.region_shift
     between = arrays["plan"][~refreshes(trace)[:, 0], 1:, SITES.index("ffn")]
     return bool(count_bits(between, 0, first).any())
 

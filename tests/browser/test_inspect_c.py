@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.catalog import policies
 from engine.config.spec import RunSpec
 from engine.core.drift_codes import decode
 from engine.core.events import QUANTITIES
@@ -18,6 +17,7 @@ from inspector.slices import registry
 from inspector.slices.fields import Fields
 from tests.support.browser import LONG, PROMPT, ROOT
 from tests.support.looking import bring, recorded, show
+from tests.support.micro import full_policies
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -44,7 +44,7 @@ EVERY_CELL = """([frame, why, tokens, plans, drifts]) => {
       }
   return out;
 }"""
-CACHES = [*policies(), "dual+dare_kv"]
+CACHES = [*full_policies(), "dual+dare_kv"]
 
 
 @pytest.fixture(scope="module")

@@ -52,7 +52,9 @@ def test_the_catalog_gives_descriptions_and_figures_under_their_older_names_too(
     assert {"figure", "conditions", "gpu", "lengths", "shots", "table", "source"} < own
     assert figure.keys() == own | {"where"}
     assert figure["where"] == figure["source"]
-    assert caches["dare_o"]["stackable_on"] == ("none", "prefix", "dual", "freecache")
+    assert caches["dare_o"]["stackable_on"] == (
+        "none", "prefix", "dual", "freecache", "frozen",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "name"), METHODS)
@@ -87,7 +89,8 @@ def test_a_page_shows_its_knobs_with_default_and_range():
 
 def test_a_page_names_the_methods_that_it_combines_with():
     found = pages()
-    assert [row["name"] for row in found["dare_o"]["stands_on"]] == ["prefix", "dual", "freecache"]
+    below = ["prefix", "dual", "freecache", "frozen"]
+    assert [row["name"] for row in found["dare_o"]["stands_on"]] == below
     assert found["dare_o"]["stands_on"][1]["title"] == "Fast-dLLM dual cache"
     assert {"dare_kv", "dare_o"} <= {row["name"] for row in found["dual"]["carries"]}
     for name in ("none", "spa_cache", "threshold"):

@@ -20,8 +20,11 @@ from inspector.views.why import refreshes, why
 from tests.inspector.conftest import small_race
 from tests.inspector.unpacked import unpacked
 from tests.support import looking
+from tests.support.micro import full_policies
 
-METHODS = [("cache", name) for name in policies()] + [("unmasker", name) for name in unmaskers()]
+METHODS = [("cache", name) for name in full_policies()] + [
+    ("unmasker", name) for name in unmaskers()
+]
 ANY, PLAIN = "any", ("",)
 CONDITIONS = dict.fromkeys(
     ("first_step", "first_layer", "full", "new_block", "prompt", "block", "rest", "answer",

@@ -7,7 +7,7 @@ import torch
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM
 
-from engine.catalog import policies, unmaskers
+from engine.catalog import unmaskers
 from engine.config.spec import RunSpec
 from engine.core.files import ASSETS
 from engine.models.loading.checkpoint import Checkpoint
@@ -16,6 +16,7 @@ from engine.models.tokenizer import Tokenizer
 from engine.serve.session import Session
 from engine.tiny import tokenizer as tiny_tokenizer
 from engine.trace.trace import Trace
+from tests.support.micro import full_policies
 
 MODELS = ASSETS / "models"
 LEFT = (
@@ -79,7 +80,8 @@ def test_only_one_guider_shares_the_vocabulary():
     assert ids["tiny-llada"] != ids["tiny-qwen2-digits"]
 
 
-METHODS = [("cache", name) for name in policies()] + [("unmasker", name) for name in unmaskers()]
+METHODS = [("cache", name) for name in full_policies()]
+METHODS += [("unmasker", name) for name in unmaskers()]
 
 
 @pytest.mark.parametrize(("kind", "name"), METHODS)

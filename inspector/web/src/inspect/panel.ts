@@ -353,8 +353,8 @@ export class Panel {
   positions(): CellAxis {
     const { frame } = this;
     const marks: { at: number; strong?: boolean }[] = [{ at: frame.prompt, strong: true }];
-    for (let low = frame.prompt + frame.block; low < frame.positions; low += frame.block)
-      marks.push({ at: low });
+    const first = frame.prompt - (frame.shared ?? 0) + frame.block;
+    for (let low = first; low < frame.positions; low += frame.block) marks.push({ at: low });
     return { name: "position", count: frame.positions, marks };
   }
 
@@ -363,7 +363,8 @@ export class Panel {
     const { frame } = this;
     const count = frame.positions - frame.prompt;
     const marks: { at: number }[] = [];
-    for (let low = frame.block; low < count; low += frame.block) marks.push({ at: low });
+    const first = frame.block - (frame.shared ?? 0);
+    for (let low = first; low < count; low += frame.block) marks.push({ at: low });
     return { name: "answer token", count, marks };
   }
 

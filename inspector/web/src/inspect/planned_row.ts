@@ -71,12 +71,12 @@ export class PlannedRow {
     this.layer = layer;
     this.position = position;
     this.computed = SITES.map((_, site) => siteDone(facts.token, step, layer, site));
-    const start = frame.prompt + frame.block * frame.blocks.values[step];
+    const start = frame.prompt - (frame.shared ?? 0) + frame.block * frame.blocks.values[step];
     this.answer = frame.prompt - rules.shift;
     this.blockEnd = start + frame.block;
     const inBlock = position >= start - rules.shift && position < this.blockEnd;
-    if (position < this.answer) this.region = 0;
-    else this.region = inBlock ? 1 : 2;
+    if (inBlock) this.region = 1;
+    else this.region = position < this.answer ? 0 : 2;
   }
 
   /** Whether any of the four values of the row is computed in a step, in this layer. */

@@ -18,13 +18,14 @@ export type Kind = "k" | "v";
 /** The names of the groups of positions. */
 export function groupNames(
   groups: NdArray,
-  frame: Pick<Frame, "prompt" | "block" | "positions">,
+  frame: Pick<Frame, "prompt" | "block" | "shared" | "positions">,
 ): string[] {
-  const last = Math.ceil((frame.positions - frame.prompt) / frame.block);
+  const start = frame.prompt - (frame.shared ?? 0);
+  const last = Math.ceil((frame.positions - start) / frame.block);
   return Array.from({ length: groups.shape[0] }, (_, g) => {
     const low = at(groups, g, 0);
-    if (low < frame.prompt) return "prompt";
-    const place = Math.floor((low - frame.prompt) / frame.block) + 1;
+    if (low < start) return "prompt";
+    const place = Math.floor((low - start) / frame.block) + 1;
     return `block ${place}${place === last && last > 1 ? " (last)" : ""}`;
   });
 }

@@ -14,6 +14,8 @@ export interface Frame {
   prompt: number;
   /** Positions of a block. */
   block: number;
+  /** Positions of the first block that hold tokens of the prompt; none if left out. */
+  shared?: number;
   layers: number;
   steps: number;
   /** The number of its first step, from 0: a branch counts the steps before it. */

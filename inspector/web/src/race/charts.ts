@@ -123,7 +123,8 @@ export function mapSpec(lane: Lane, frame: number, steps: number, colours: Inks)
   const count = Math.max(lane.at.length, 1);
   const block = lane.start?.block ?? 0;
   const marks: { at: number }[] = [];
-  for (let low = block; block && low < lane.at.length; low += block) marks.push({ at: low });
+  const first = block - (lane.start?.shared ?? 0);
+  for (let low = first; block && low < lane.at.length; low += block) marks.push({ at: low });
   const points = mapPoints(lane, frame, steps);
   return {
     title: "When each position was unmasked",

@@ -18,6 +18,8 @@ export interface LaneStart {
   canvas: Record<string, number>;
   length: number;
   block: number;
+  /** Positions of the first block that hold tokens of the prompt; none if left out. */
+  shared?: number;
   record: string;
   mask: number | null;
   stop: number[];

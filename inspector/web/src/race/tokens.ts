@@ -67,7 +67,7 @@ export class Grid {
   build(lane: StartedLane): void {
     if (this.lane === lane) return;
     this.lane = lane;
-    const { length, block } = lane.start;
+    const { length, block, shared = 0 } = lane.start;
     this.keys = [];
     this.selected = this.pinned = null;
     this.cells = Array.from({ length }, (_, i) => {
@@ -75,8 +75,8 @@ export class Grid {
       cell.dataset.i = String(i);
       return cell;
     });
-    this.blocks = Array.from({ length: Math.ceil(length / block) }, (_, i) => {
-      const own = this.cells.slice(i * block, (i + 1) * block);
+    this.blocks = Array.from({ length: Math.ceil((length + shared) / block) }, (_, i) => {
+      const own = this.cells.slice(Math.max(i * block - shared, 0), (i + 1) * block - shared);
       return new Block(i, length > LONG_ANSWER, own);
     });
     this.box.replaceChildren(...this.blocks.map(({ root }) => root));
@@ -86,11 +86,11 @@ export class Grid {
   draw({ lane, frame, other, otherFrame, colour, folding }: GridDrawing): void {
     const end = lane.firstEnd(frame);
     const active = frame < lane.rows.length ? lane.rows[frame].block : -1;
-    const { block: size, length } = lane.start;
+    const { block: size, length, shared = 0 } = lane.start;
     const compared = other.start !== null && sameVocabulary(lane.start, other.start);
     this.blocks.forEach((block, index) => {
-      const from = index * size;
-      const places = Math.min(size, length - from);
+      const from = Math.max(index * size - shared, 0);
+      const places = Math.min((index + 1) * size - shared, length) - from;
       const counts = {
         from,
         places,
@@ -120,7 +120,7 @@ export class Grid {
   /** Hold open the block of a place, or let it go. */
   private hold(place: number | null, held: boolean): void {
     const { lane } = this;
-    if (lane && place !== null) this.blocks.at(Math.floor(place / lane.start.block))?.hold(held);
+    if (lane && place !== null) this.blocks.at(blockOf(lane, place))?.hold(held);
   }
 
   private mark(place: number | null): void {
@@ -238,11 +238,16 @@ export function tokenLabel(state: string, token: Token, lane: Lane): string {
   return state.startsWith("pad") ? "" : cellText(lane.pieces.get(token.id));
 }
 
+/** The number of the block of a place in the answer, from 0. */
+function blockOf(lane: StartedLane, place: number): number {
+  return Math.floor((place + (lane.start.shared ?? 0)) / lane.start.block);
+}
+
 /** A token of the answer in a frame, in words. */
 export function describe(lane: StartedLane, place: number, frame: number): string {
   const head = `${lane.name.toUpperCase()} · token ${place + 1} · `;
   const token = lane.token(place, frame);
-  const block = `block ${Math.floor(place / lane.start.block) + 1}`;
+  const block = `block ${blockOf(lane, place) + 1}`;
   if (!token) return head + "still masked · " + block;
   const text = `${quoted(lane.pieces.get(token.id))} (id ${token.id})`;
   if (token.fixed) return `${head}${text} · ${lane.knownWords(place)}`;

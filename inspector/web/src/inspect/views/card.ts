@@ -75,7 +75,8 @@ function positionWords(frame: Frame, position: number): string {
   const place = position - frame.prompt;
   const words = `position ${position + 1}`;
   if (place < 0) return words;
-  return words + `, answer token ${place + 1}, block ${Math.floor(place / frame.block) + 1}`;
+  const block = Math.floor((place + (frame.shared ?? 0)) / frame.block) + 1;
+  return words + `, answer token ${place + 1}, block ${block}`;
 }
 
 function unmaskedWords({ frame, lane }: Panel, position: number): string {

@@ -1,0 +1,129 @@
+"""Runs of block diffusion models from their files: plan, recording, what-if, branches, lesson."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from engine.config.branch_start import BranchStart
+from engine.config.spec import RunSpec
+from engine.estimate.estimate import Assumptions, Target, simulate
+from engine.serve.session import Session
+from engine.trace.trace import Trace
+from inspector.lessons.lesson_checks import commit_call
+from tests.support.micro import write_checkpoint
+
+TEXT = "Nuts cost 9 dollars each. Lily buys 5 nuts."
+SDAR = {"model": "sdar", "block_length": 4, "unmasker": "dynamic"}
+FAST = {"model": "fast_dllm_v2", "block_length": 32, "unmasker": "fast_dllm_v2"}
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    kinds = ("sdar", "fast_dllm_v2")
+    return Session({kind: write_checkpoint(folder / kind, kind=kind) for kind in kinds})
+
+
+def spec_of(**changes):
+    base = {"prompt": TEXT, "gen_length": 32, "steps": 32, "record": "probe", "probe_steps": 4}
+    return RunSpec(**(base | changes))
+
+
+def recorded(session, spec, **parents):
+    trace = Trace()
+    for event in session.run(spec, parents=parents):
+        trace.append(event)
+    assert trace.meta["reason"] == "done", trace.meta["message"]
+    return Trace.from_bytes(trace.to_bytes())
+
+
+def tail(trace, step=0):
+    arrays = trace.arrays()
+    later = arrays["commit_step"] >= step
+    return list(zip(arrays["commit_position"][later], arrays["commit_id"][later], strict=True))
+
+
+@pytest.mark.parametrize("model", [SDAR, FAST], ids=["sdar", "fast_dllm_v2"])
+def test_a_recorded_run_is_exact_and_its_plan_and_rules_are_followed(session, model):
+    spec = spec_of(**model, cache="frozen")
+    plan, trace = session.plan(spec), recorded(session, spec)
+    arrays = trace.arrays()
+    assert plan["min_forwards"] <= trace.steps <= plan["max_forwards"]
+    assert len(arrays["canvas"]) % spec.block_length == 0
+    errors = arrays["probe_error"]
+    assert errors[errors < 255].max() <= 1
+    assert np.array_equal(arrays["planned"], trace.recomputed_kinds())
+    assert len(arrays["similarity_step"]) == trace.steps
+    for step in range(trace.steps):
+        found = session.what_if(trace, step, {})
+        proposed = (arrays["candidate_step"] == step).any()
+        assert bool(found["refusal"]) == (not proposed)
+        if proposed:
+            assert np.array_equal(found["would"] > 0, found["did"] > 0)
+    shorter = session.plan(replace(spec, knobs={"frozen.fuse": True}, unmasker="quota"))
+    assert shorter["max_forwards"] < session.plan(replace(spec, unmasker="quota"))["max_forwards"]
+
+
+def test_an_approximate_cache_has_an_error_and_the_lesson_is_checked(session):
+    exact = recorded(session, spec_of(**FAST, cache="frozen"))
+    knobs = {"sub_block.size": 8, "fast_dllm_v2.threshold": 0.2}
+    partly = recorded(session, spec_of(**FAST, cache="sub_block", knobs=knobs, probe_steps=16))
+    traces = {"a": exact, "b": partly}
+    answers = [step for step in range(1, exact.steps + 1) if commit_call(traces, str(step), {})[0]]
+    assert len(answers) == 1
+    rows = exact.region_rows(np.arange(1))[0, 1]
+    assert not exact.recompute_map()[answers[0] :, :, :, rows].any()
+    assert "0.0000 in lane A" in commit_call(traces, str(answers[0]), {})[1]
+
+
+@pytest.mark.parametrize("model", [SDAR, FAST], ids=["sdar", "fast_dllm_v2"])
+def test_a_branch_goes_on_from_any_step_and_an_edit_of_a_finished_block_counts(session, model):
+    spec = spec_of(**model, cache="frozen", record="steps")
+    parent = recorded(session, spec)
+    arrays = parent.arrays()
+    for step in (1, parent.steps // 2):
+        start = replace(spec, start=BranchStart("p", step))
+        assert [p for p, _ in tail(recorded(session, start, p=parent))] == [
+            p for p, _ in tail(parent, step)
+        ]
+    last = int(arrays["block"].max())
+    if last > 1:
+        late = int(np.flatnonzero(arrays["block"] == last)[0])
+        width = int(arrays["prompt_mask"].sum())
+        place = int(arrays["commit_position"][0]) - width
+        other = (int(arrays["commit_id"][0]) + 1) % 700
+        edited = recorded(
+            session, replace(spec, start=BranchStart("p", late, ((place, other),))), p=parent
+        )
+        plain = recorded(
+            session, replace(spec, start=BranchStart("p", late), cache="none"), p=parent
+        )
+        again = recorded(
+            session, replace(spec, start=BranchStart("p", late, ((place, other),)), cache="none"),
+            p=parent,
+        )  # fmt: skip
+        assert tail(edited) == tail(again)
+        assert [p for p, _ in tail(plain)] == [p for p, _ in tail(parent, late)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"cache": "dual"}, "^cache: Fast-dLLM dual cache .*choose frozen"),
+        ({"block_length": 16, "steps": 32}, "^block_length: 16 is not .*set it to 32"),
+        ({"cfg_scale": 1.0}, "^cfg_scale: "),
+    ],
+)
+def test_the_plan_refuses_by_name_what_a_block_model_cannot_do(session, changes, message):
+    with pytest.raises(ValueError, match=message):
+        session.plan(spec_of(**FAST | changes))
+
+
+def test_an_estimate_takes_the_steps_of_a_run(session):
+    spec = spec_of(**SDAR | {"unmasker": "quota"}, cache="frozen", record="off")
+    events = [e for e in session.run(spec) if hasattr(e, "flops")]
+    tokens = session.plan(spec)["prompt_tokens"]
+    target = Target("sdar", session.model_info("sdar"), tokens)
+    found = simulate(spec, target, Assumptions())
+    assert [int(e.flops.sum()) for e in found.events] == [int(e.flops.sum()) for e in events]
