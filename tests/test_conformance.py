@@ -62,6 +62,11 @@ def last_call(delta):
 
 
 PERTURBED = [
+    ("llada2-forward", "logits", add(0.05), "logits"),
+    ("llada2-forward", "x_router_logits", add(1e-3), "router logits of layer 3"),
+    ("llada2-thr0.6", "final_ids", add(1), "final_ids"),
+    ("llada2-thr0.6", "nfe", add(1), "nfe"),
+    ("llada2-thr0.6", "in_pos_mask", lambda bits: bits ^ np.uint8(128), "fed positions"),
     ("lladamoe-forward", "logits", add(0.01), "logits"),
     ("lladamoe-forward", "x_router_logits", add(1e-3), "router logits of layer 3"),
     ("lladamoe-forward", "x_router_layer", add(1), "routers of the layers"),

@@ -58,11 +58,10 @@ class NarrowModel:
         if info.family not in PUBLISHED:
             raise ValueError(f"model: settings are searched for {', '.join(PUBLISHED)} only")
         inner = info.ffn if info.experts is None else info.experts.ffn
-        ffn = max(round(inner * HEAD_DIM / info.head_dim), 1)
         sizes = {
             "layers": info.layers, "d": info.n_heads * HEAD_DIM, "heads": info.n_heads,
-            "kv": info.n_kv_heads, "ffn": ffn, "vocab": 768, "head": HEAD_DIM,
-            "block": info.block_size,
+            "kv": info.n_kv_heads, "ffn": max(round(inner * HEAD_DIM / info.head_dim), 1),
+            "vocab": 768, "head": HEAD_DIM, "block": info.block_size,
         }  # fmt: skip
         known = SIZE_FIELDS[info.family]
         self.name = f"{info.family}:" + ",".join(

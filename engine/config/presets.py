@@ -198,6 +198,8 @@ _DREAM_BASE = PresetFamily(ENTROPY | HALF, template=False)
 _LLADA_MOE = PresetFamily(QUOTA | HALF, template=True)
 _LLADA_MOE_BASE = PresetFamily(QUOTA | HALF, template=False)
 _MMADA = PresetFamily(QUOTA | HALF | {"temperature": 1.0}, template=True)
+_LLADA2 = PresetFamily(HALF | {"temperature": 0.0}, template=True)
+_LLADA2_RULE: Fields = {"unmasker": "dynamic", "dynamic__threshold": 0.95}
 _TINY_LLADA = PresetFamily(QUOTA | FULL, template=True)
 _TINY_DREAM = PresetFamily(ENTROPY | FULL | {"temperature": 0.0, "dream.top_p": 1.0}, template=True)
 
@@ -318,6 +320,13 @@ SDAR = (
                cache="frozen", unmasker="dynamic", dynamic__threshold=0.85),
     _SDAR.make("entropy", "Entropy bound 0.35", "JetEngine, defaults", _SDAR_TEXT, cache="frozen",
                unmasker="entropy_bounded", entropy_bounded__gamma=0.35),
+)  # fmt: skip
+LLADA2 = (
+    _LLADA2.make("authors", "Authors' code, threshold 0.95", "LLaDA2.0, generate", BLOCKS_32,
+                 **_LLADA2_RULE),
+    _LLADA2.make("frozen", "Keys of finished blocks kept, threshold 0.95",
+                 "LLaDA2.0, generate; its results without recomputing finished blocks", BLOCKS_32,
+                 cache="frozen", **_LLADA2_RULE),
 )  # fmt: skip
 FAST_DLLM_V2 = (
     _FAST_V2.make("evaluation", "Authors' evaluation", "Fast-dLLM v2, evaluation", _FAST_V2_TEXT,

@@ -192,7 +192,9 @@ class ProbeStep:
     the same for the value last computed before the step, 255 if there was none. Of the `positions`
     [n] int32 with logits, by raw logits: `tv` [n] float32 is the total variation between both
     predictions, `top` [n, 2] int32 the best id of the run and of the exact forward. `lens` is None
-    if no position of the answer is recorded.
+    if no position of the answer is recorded. `expert_changes` [I, B] uint8, None without experts:
+    how many of the experts of the exact forward are others than those with which the feed-forward
+    output in use was computed, 255 for rows that took no part and in layers without experts.
     """
 
     error: np.ndarray
@@ -201,6 +203,7 @@ class ProbeStep:
     tv: np.ndarray
     top: np.ndarray
     lens: LogitLens | None = None
+    expert_changes: np.ndarray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +247,9 @@ class Recording:
     planned. From level `layers`, `cells` are the recorded ones, and `drift` [I, O, B] uint8 holds
     their drift codes of 1 - cosine between a row's new value and its last one, 255 if it has no new
     or no last one; None in a step that is not recorded. `proposals` [n] are what the unmasker read
-    of the candidates, None if not recorded.
+    of the candidates, None if not recorded. `expert_changes` [I, B] uint8, which a model with
+    experts has beside `drift`: how many of a row's experts are others than those with which its
+    feed-forward output was last computed, 255 for a row that is not computed now or was not before.
     """
 
     plan: np.ndarray
@@ -256,6 +261,7 @@ class Recording:
     drift: np.ndarray | None = None
     probe: ProbeStep | None = None
     proposals: Proposals | None = None
+    expert_changes: np.ndarray | None = None
 
 
 @dataclass(frozen=True, slots=True)

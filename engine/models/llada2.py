@@ -94,7 +94,7 @@ class Llada2Adapter(PretrainedAdapter):
         _check_groups(experts)
         return replace(
             info, rotary_dim=int(rotated), qk_norm=True, experts=experts,
-            attention="block_causal", block_size=BLOCK_SIZE,
+            attention="block_causal", block_size=BLOCK_SIZE, block_sizes=(BLOCK_SIZE,),
         )  # fmt: skip
 
 

@@ -58,8 +58,11 @@ class LayerHooks:
         return out
 
     def mlp(self, layer: int, h: Tensor) -> Tensor:
-        """As `inner`."""
-        out = self._notes.outputs["ffn", layer] = self.inner.mlp(layer, h)
+        """As `inner`; notes the experts too, in a layer that has some."""
+        out, experts = self.inner.mlp_with_experts(layer, h)
+        self._notes.outputs["ffn", layer] = out
+        if experts is not None:
+            self._notes.outputs["experts", layer] = experts
         return out
 
     def logits(self, h: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from engine.config.narrowing import Narrowing
 from engine.core.events import SITES, RecordedCells, Recording, Similarity
 from engine.core.rows import ALL, Rows, count
 from engine.models.base import ModelAdapter
+from engine.record.last_experts import LastExperts
 from engine.record.last_values import LastValues
 from engine.record.layer_hooks import LayerHooks
 from engine.record.recorder import NO_ROWS, StepRecorder
@@ -43,6 +44,7 @@ class LayerRecorder(StepRecorder):
         self._hooks: LayerHooks | None = None
         self._store: ActivationStore | None = None
         self._last: LastValues | None = None
+        self._experts: LastExperts | None = None
         self._sketch: Sketch | None = None
 
     def wrap_adapter(self, adapter: ModelAdapter, store: ActivationStore) -> ModelAdapter:
@@ -54,7 +56,7 @@ class LayerRecorder(StepRecorder):
     def start(self) -> None:
         """Discard the values of the run before."""
         super().start()
-        self._last = self._sketch = None
+        self._last = self._sketch = self._experts = None
 
     def begin(self, view: StepView) -> None:
         """Clear the step before; allocate memory before the first."""
@@ -65,6 +67,8 @@ class LayerRecorder(StepRecorder):
             cells = self._narrowing.cells(hooks.info.layers, length, view.run.answer_length)
             self._cells = cells
             self._last = LastValues(hooks.info, cells, length, hooks.dtype, hooks.device)
+            if (experts := hooks.info.experts) is not None:
+                self._experts = LastExperts(experts.active, cells, length, hooks.device)
             if {"k", "v"} <= set(self._last.values):
                 self._sketch = Sketch(view.run, self._max_steps)
 
@@ -85,12 +89,15 @@ class LayerRecorder(StepRecorder):
                 computed = np.bitwise_or.reduce(recording.plan[:, :2], (0, 1))
                 changed = np.unpackbits(computed, count=view.run.length).astype(bool)
                 self._sketch.add(view.step, changed, last)
+        changes = self._expert_changes(rows["ffn"])
         self.notes.clear()
         codes = last.take_codes()
         if view.step % self._narrowing.every:
             return recording
         found = codes[..., self._positions].cpu().numpy().transpose(1, 0, 2)
-        return replace(recording, cells=self._cells, drift=np.ascontiguousarray(found))
+        return replace(
+            recording, cells=self._cells, drift=np.ascontiguousarray(found), expert_changes=changes
+        )
 
     @torch.inference_mode()
     def finish(self) -> Similarity | None:
@@ -98,7 +105,22 @@ class LayerRecorder(StepRecorder):
         super().finish()
         found = None if self._sketch is None else self._sketch.result()
         self._hooks = self._store = self._last = self._sketch = self._cells = None
+        self._experts = None
         return found
+
+    def _expert_changes(self, computed: Sequence[Rows]) -> np.ndarray | None:
+        """Changed experts [I, B] of the rows computed in each recorded layer; None without any."""
+        if self._experts is None:
+            return None
+        assert self._cells is not None
+        for place, (layer, rows) in enumerate(
+            zip(self._cells.layers.tolist(), computed, strict=True)
+        ):
+            experts = self.notes.outputs.get(("experts", layer))
+            if experts is not None:
+                experts = experts[:1, : count(rows, experts.shape[1])]  # index rows may be padded
+                self._experts.update(place, rows, experts)
+        return self._experts.take_changes()[:, self._positions].cpu().numpy()
 
     @property
     def _positions(self) -> slice:

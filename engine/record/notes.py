@@ -39,7 +39,8 @@ class ForwardNotes:
     Attributes:
         plans: the plan of each layer, in their order.
         outputs: (quantity, layer) -> [B, n, ...]; `k`, `v` and `q0` (the query of head 0) of the
-            call with the most rows, `attn` and `ffn` of the last call.
+            call with the most rows, `attn` and `ffn` of the last call, and `experts` of that too,
+            the experts of each row.
         query_rows: layer -> the rows of its `q0`.
     """
 

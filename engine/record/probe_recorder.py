@@ -21,6 +21,7 @@ from engine.core.events import SITES, LogitLens, ProbeStep, Recording, Similarit
 from engine.core.rows import Rows, to_mask
 from engine.models.base import ModelAdapter
 from engine.models.ops import upcast
+from engine.record.last_experts import count_changes
 from engine.record.last_values import cosine_distance, encode_drift
 from engine.record.layer_hooks import LayerHooks
 from engine.record.layer_recorder import EVERYTHING, LayerRecorder
@@ -89,7 +90,7 @@ class ProbeRecorder(LayerRecorder):
         before = {site: self._last.values[site].clone() for site in sites}
         recording = super().record(view, plan, logits, candidates)
         hidden = self._hidden_states(view)
-        exact, expected = self._exact(view, self._canvas, sites, hidden)
+        exact, expected, experts = self._exact(view, self._canvas, sites, hidden)
         error = self._distances(self._last.values, exact)
         participating = _participating(view, plan)[:, self._positions]
         for place, site in enumerate(self._cells.sites):
@@ -106,6 +107,7 @@ class ProbeRecorder(LayerRecorder):
             tv=tv.clamp_max(1).float().cpu().numpy(),
             top=top.cpu().numpy().astype(np.int32),
             lens=self._lens(view, self._hidden, hidden),
+            expert_changes=self._probed_experts(experts, participating[SITES.index("ffn")]),
         )
         self.observe = self._hidden = None
         return replace(recording, probe=probe)
@@ -151,8 +153,11 @@ class ProbeRecorder(LayerRecorder):
         canvas: Tensor,
         sites: Sequence[str],
         observe: LayerObserver | None,
-    ) -> tuple[dict[str, Tensor], Tensor]:
-        """Exact values [I, T, width] of every row by site, and the raw logits of the step."""
+    ) -> tuple[dict[str, Tensor], Tensor, dict[int, Tensor]]:
+        """Exact values [I, T, width] of every row by site, the raw logits of the step, and experts.
+
+        The experts [T, k] of every row are those of the layers that have some.
+        """
         assert self._hooks is not None
         assert self._cells is not None
         notes, run = ForwardNotes(), view.run
@@ -168,7 +173,31 @@ class ProbeRecorder(LayerRecorder):
             site: torch.stack([notes.outputs[site, layer][0].flatten(1) for layer in layers])
             for site in sites
         }
-        return values, logits
+        experts = {
+            layer: notes.outputs["experts", layer][0]
+            for layer in layers
+            if ("experts", layer) in notes.outputs
+        }
+        return values, logits, experts
+
+    def _probed_experts(
+        self, exact: Mapping[int, Tensor], participating: np.ndarray
+    ) -> np.ndarray | None:
+        """Experts of the exact forward that are not those of the values in use, [I, B] uint8.
+
+        `participating` [B] are the rows that take part in the step.
+        """
+        if self._experts is None:
+            return None
+        assert self._cells is not None
+        last = self._experts.ids
+        found = torch.full(last.shape[:2], NOT_EVALUATED, dtype=torch.uint8, device=last.device)
+        for place, layer in enumerate(self._cells.layers.tolist()):
+            if layer in exact:
+                found[place] = count_changes(exact[layer].to(last.dtype), last[place])
+        changes: np.ndarray = found[:, self._positions].cpu().numpy()
+        changes[:, ~participating] = NOT_EVALUATED
+        return changes
 
 
 def _real(run: RunInfo) -> np.ndarray:

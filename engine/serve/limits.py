@@ -76,9 +76,9 @@ class Limits:
 def recorded_bytes(spec: RunSpec, info: ModelInfo, tokens: int, forwards: int) -> int:
     """Bytes that the recorder keeps of a run of so many forwards over a prompt of `tokens` tokens.
 
-    Plans and candidates from level `steps` on, drifts and similarities from `layers` on, errors and
-    the logit lens at level `probe`. Raises ValueError naming the field of the narrowing that does
-    not fit the run.
+    Plans and candidates from level `steps` on, drifts, similarities and changes of experts from
+    `layers` on, errors and the logit lens at level `probe`. Raises ValueError naming the field of
+    the narrowing that does not fit the run.
     """
     run = RunInfo(info, 1, tokens, spec.gen_length, spec.block_length)
     length = run.length
@@ -89,14 +89,14 @@ def recorded_bytes(spec: RunSpec, info: ModelInfo, tokens: int, forwards: int) -
     kept += forwards * (spec.block_length + 1) // 2 * CANDIDATE_BYTES
     if spec.record == "steps":
         return kept
-    rows = len(cells.layers) * len(cells.positions)
-    kept += -(-forwards // spec.record_every) * rows * len(cells.quantities)
+    rows, experts = len(cells.layers) * len(cells.positions), int(info.experts is not None)
+    kept += -(-forwards // spec.record_every) * rows * (len(cells.quantities) + experts)
     if {0, 1} <= set(cells.quantities.tolist()):  # K and V
         compared = -(-forwards // -(-forwards // MAX_STEPS))
         groups = 1 + min(len(run.grid), MAX_BLOCKS)
         kept += compared * (compared + 1) * len(cells.layers) * groups
     lens = info.layers * int((cells.positions >= tokens).sum()) * LENS_BYTES
-    return kept + spec.max_probes(forwards) * (rows * 2 * len(cells.sites) + lens)
+    return kept + spec.max_probes(forwards) * (rows * (2 * len(cells.sites) + experts) + lens)
 
 
 def recording_problem(spec: RunSpec, info: ModelInfo, tokens: int, forwards: int, most: int) -> str:

@@ -10,6 +10,8 @@ from engine.core.drift_codes import NOT_EVALUATED
 from engine.core.events import QUANTITIES, SITES
 
 EVERY = slice(None)
+OF_EXPERTS = ("expert_changes", "probe_expert_changes")
+KINDS = {"drift": len(QUANTITIES), **dict.fromkeys(OF_EXPERTS, 1)}  # of others: SITES
 
 
 def full_cells(
@@ -25,25 +27,29 @@ def full_cells(
     Args:
         arrays: those of the trace.
         name: `drift` [S, L, QUANTITIES, T], `probe_error` or `probe_moved` [E, L, SITES, T], or
-            `similarity` [Y, 2, L, G].
+            `similarity` [Y, 2, L, G]; numbers of experts `expert_changes` [S, L, 1, T] or
+            `probe_expert_changes` [E, L, 1, T].
         steps: of the first dimension.
         layers: of the dimension L, from 0.
-        quantities: of the dimension QUANTITIES, SITES or 2.
+        quantities: of the dimension QUANTITIES, SITES, 2 or 1.
         positions: of the last dimension.
 
     A part of an array that was recorded in full is a view of it, not a copy. Of any other array
     only the part is copied.
     """
     stored, layer_count = arrays[name], known_layers(arrays)
+    if name in OF_EXPERTS:
+        stored = stored[:, :, None]
     rows = np.arange(len(stored))
     places = [rows, np.arange(2), arrays["recorded_layer"], np.arange(stored.shape[-1])]
     shape = [len(stored), 2, layer_count, stored.shape[-1]]
     if name != "similarity":
-        recorded, kinds = arrays["recorded_quantity"], QUANTITIES if name == "drift" else SITES
-        places[1:3] = arrays["recorded_layer"], recorded[recorded < len(kinds)]
+        recorded, kinds = arrays["recorded_quantity"], KINDS.get(name, len(SITES))
+        own = np.arange(1) if name in OF_EXPERTS else recorded[recorded < kinds]
+        places[1:3] = arrays["recorded_layer"], own
         places[3] = arrays["recorded_position"]
-        shape[1:] = [layer_count, len(kinds), len(arrays["canvas"])]
-    if name == "drift" and len(stored):
+        shape[1:] = [layer_count, kinds, len(arrays["canvas"])]
+    if name in ("drift", "expert_changes") and len(stored):
         places[0], shape[0] = arrays["drift_step"], len(arrays["rows"])
     middle = (quantities, layers) if name == "similarity" else (layers, quantities)
     part = (steps, *middle, positions)

@@ -90,6 +90,8 @@ def _recording(found: Recording, step: int) -> dict[str, np.ndarray]:
         new |= {array: getattr(found.proposals, name) for array, name in PROPOSALS.items()}
     if found.drift is None:
         return new
+    if found.expert_changes is not None:
+        new["expert_changes"] = found.expert_changes[None]
     return new | {"drift": found.drift[None], "drift_step": np.array([step], np.int32)}
 
 
@@ -99,6 +101,8 @@ def _probed(found: ProbeStep, step: int, row: int) -> dict[str, np.ndarray]:
     if found.lens is not None:
         new |= {"lens_id": found.lens.ids[None], "lens_prob": found.lens.probs[None]}
         new |= {"lens_token_prob": found.lens.token_probs[None]}
+    if found.expert_changes is not None:
+        new["probe_expert_changes"] = found.expert_changes[None]
     new["probe_row"] = np.full(len(found.positions), row, np.int32)
     return new | {"probe_position": found.positions, "probe_tv": found.tv, "probe_top": found.top}
 

@@ -20,7 +20,7 @@ from engine.trace.schema import (
     empty_arrays,
 )
 
-VERSION = 6
+VERSION = 7
 MAX_BYTES = 1_600_000_000  # of a file and of its arrays, unless a caller has another limit
 MAX_JSON_BYTES = 16_000_000  # more than the largest trace that Trace.to_json accepts
 MAX_FACTS, MAX_NAME, MAX_TEXT = 16, 32, 1_000

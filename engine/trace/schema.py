@@ -1,12 +1,13 @@
-"""The arrays of a trace, schema version 6, and the check of arrays read from a file.
+"""The arrays of a trace, schema version 7, and the check of arrays read from a file.
 
 Dimensions: S steps, T positions, C commits, P pieces of Z bytes, L layers, N candidates of K
 tokens; D steps with the drifts of I layers, O quantities (F of them sites) and B positions; X
 steps in Y = X (X + 1) / 2 pairs (j <= i), G groups of positions; E probed steps with M rows of
 logits, and `lens` probed steps with a logit lens of `answer` positions; U guided steps, J drafted
 tokens, H guider tokens, Q guider pieces of V bytes. R, A and U are S, or 0 if not recorded; `lens`
-is E or 0, and `proposals` is N or 0; W is ceil(T / 8). Arrays that were not recorded are empty.
-Codes are those of engine.core.drift_codes; the events describe the values.
+is E or 0, and `proposals` is N or 0; with experts `changed` is D and `probed` E, else both are 0. W
+is ceil(T / 8). Arrays that were not recorded are empty. Codes are those of
+engine.core.drift_codes; the events describe the values.
 """
 
 from __future__ import annotations
@@ -93,6 +94,9 @@ SCHEMA: dict[str, tuple[str, tuple[str, ...]]] = {
     "proposal_score": ("float64", ("proposals",)),  # what the unmasker ranked by
     "proposal_entropy": ("float32", ("proposals",)),  # sum of p log p of the model's distribution
     "proposal_order": ("int32", ("proposals",)),  # place in a planned order; -1: not planned
+    # Experts of a row that are others than those of its last feed-forward output; 255: not known.
+    "expert_changes": ("uint8", ("changed", "I", "B")),  # of each step of drift_step
+    "probe_expert_changes": ("uint8", ("probed", "I", "B")),  # of the exact forward
 }
 _NAMES = tuple(SCHEMA)
 ADDED_AFTER = {  # fields added after a version
@@ -101,6 +105,7 @@ ADDED_AFTER = {  # fields added after a version
     3: _NAMES[_NAMES.index("drift_step") :],
     4: _NAMES[_NAMES.index("lens_position") :],
     5: _NAMES[_NAMES.index("proposal_id") :],
+    6: _NAMES[_NAMES.index("expert_changes") :],
 }
 OLD_PARTS = 5  # number of events.PARTS up to version 2
 FIXED = {
@@ -144,6 +149,9 @@ def check_arrays(arrays: dict[str, np.ndarray], vocab: int | None) -> dict[str, 
         checked[name] = array if len(array) else checked[name]
     sizes.setdefault("L", MAX_LAYERS)
     _check_sizes(sizes)
+    for symbol, whole, name in (("changed", "D", ""), ("probed", "E", "probe_")):
+        if sizes[symbol] not in (0, sizes[whole]):
+            raise ValueError(f"trace: {name}expert_changes does not fit the other fields")
     _check_ranges(checked, sizes, vocab)
     _check_order(checked)
     if sizes["E"] and sizes["F"] != (checked["recorded_quantity"] < len(SITES)).sum():

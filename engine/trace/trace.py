@@ -32,7 +32,7 @@ from engine.trace.schema import MAX_POSITIONS, MAX_STEPS, SCHEMA, check_arrays, 
 
 SMALL_BYTES = 2_000_000
 FIRST_ROWS = 64  # for which memory is reserved in arrays whose length is not known
-PER_STEP = ("S", "R", "A", "D", "U")  # dimensions of the schema that count steps
+PER_STEP = ("S", "R", "A", "D", "U", "changed")  # dimensions of the schema that count steps
 NARROWER = (
     "narrow record_every, record_layers, record_quantities or record_positions, record at a lower "
     "level or decode a shorter answer"
@@ -102,7 +102,8 @@ class Trace:
     ) -> np.ndarray:
         """Drift codes at all places, blank where none was recorded; see `cells.full_cells`.
 
-        `name` is `drift`, `probe_error`, `probe_moved` or `similarity`.
+        `name` is `drift`, `probe_error`, `probe_moved` or `similarity`; or, with one quantity,
+        `expert_changes` or `probe_expert_changes`, which hold numbers of experts.
         """
         return full_cells(self._rows(), name, steps, layers, quantities, positions)
 

@@ -12,7 +12,7 @@ from engine.trace.trace import Trace
 from inspector.slices import reduction
 from inspector.slices.fields import Fields, SliceError
 from inspector.slices.message import Cut
-from inspector.views import lens, verdicts
+from inspector.views import experts, lens, verdicts
 from inspector.views.candidates import NO_CANDIDATE, best_probabilities, check
 from inspector.views.drift import check as check_drift
 from inspector.views.drift import drift_of
@@ -38,6 +38,22 @@ def drift_map(trace: Trace, fields: Fields) -> Cut:
     rows, *part = _part(fields, "steps", "step", trace.steps, trace.layers)
     plane = _plane(drift_of(trace, quantity, *part))
     return _map(fields, plane, (rows, "positions"), "maximum", {"no_data": NOT_EVALUATED})
+
+
+def expert_map(trace: Trace, fields: Fields) -> Cut:
+    """Changed experts: of a `layer`, steps by positions; of a `step`, layers by these."""
+    experts.check(trace)
+    rows, *part = _part(fields, "steps", "step", trace.steps, trace.layers)
+    plane = _plane(experts.changes_of(trace, *part))
+    return _map(fields, plane, (rows, "positions"), "maximum", {"no_data": NOT_EVALUATED})
+
+
+def probed_expert_map(trace: Trace, fields: Fields) -> Cut:
+    """Experts that the exact router would change, of a `probe`: layers by positions."""
+    experts.check(trace)
+    probe = fields.whole("probe", 0, len(trace.arrays()["probe_expert_changes"]))
+    plane = experts.probed_of(trace, slice(probe, probe + 1))[0]
+    return _map(fields, plane, ("layers", "positions"), "maximum", {"no_data": NOT_EVALUATED})
 
 
 def error_map(trace: Trace, fields: Fields) -> Cut:

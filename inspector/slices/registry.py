@@ -21,6 +21,10 @@ SLICES: dict[str, dict[str, Part]] = {
     "token": {"series": tables.token},
     "plan": {"bits": tables.plan_bits, "map": maps.plan_map, "counts": tables.rows_done},
     "drift": {"map": maps.drift_map, "counts": tables.counts},
+    "experts": {
+        "facts": tables.expert_facts, "counts": tables.expert_counts, "map": maps.expert_map,
+        "probed": maps.probed_expert_map,
+    },
     "schedule": {"kinds": tables.schedule_kinds, "portion": tables.schedule_portion},
     "queries": {
         "facts": tables.query_facts, "histogram": tables.query_histogram,

@@ -14,7 +14,16 @@ from inspector.page_data.row_counts import count_above
 from inspector.page_data.tokens import pieces
 from inspector.slices.fields import Fields, SliceError
 from inspector.slices.message import Cut
-from inspector.views import candidates, error, guider, lens, queries, schedule, similarity
+from inspector.views import (
+    candidates,
+    error,
+    experts,
+    guider,
+    lens,
+    queries,
+    schedule,
+    similarity,
+)
 from inspector.views.drift import check as check_drift
 from inspector.views.drift import drift_of
 from inspector.views.frame import frame_facts
@@ -70,6 +79,31 @@ def counts(trace: Trace, fields: Fields) -> Cut:
     layers = (drift_of(trace, quantity, layers=slice(i, i + 1)) for i in range(trace.layers))
     rows = [count_above(codes[None, :, 0, window], code)[0] for codes in layers]
     return Cut({"rows": np.stack(rows, 1).astype(np.uint16)})
+
+
+def expert_facts(trace: Trace, fields: Fields) -> Cut:
+    """The experts of a row and of a layer, and the probed steps."""
+    experts.check(trace)
+    return Cut.of(experts.facts(trace))
+
+
+def expert_counts(trace: Trace, fields: Fields) -> Cut:
+    """Rows from a position on by changed experts: of the steps, and of the probes.
+
+    `rows` [S, L, active + 1] and `probed` [E, L, active + 1].
+    """
+    experts.check(trace)
+    low = fields.window("position", len(trace.arrays()["canvas"])).start
+    active = experts.active_experts(trace)
+    layers = [slice(i, i + 1) for i in range(trace.layers)]
+    return Cut(
+        {
+            name: np.concatenate(
+                [experts.rows_by_changes(of(trace, layers=one), active, low) for one in layers], 1
+            )
+            for name, of in (("rows", experts.changes_of), ("probed", experts.probed_of))
+        }
+    )
 
 
 def rows_done(trace: Trace, fields: Fields) -> Cut:

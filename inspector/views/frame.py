@@ -12,7 +12,12 @@ from inspector.page_data.tokens import known
 from inspector.views.schedule import check
 
 # The views that need more than a recording level, and the array of the trace that each draws.
-ONLY_IN_SOME = {"similarity": "similarity", "lens": "lens_id", "guider": "guided_count"}
+ONLY_IN_SOME = {
+    "similarity": "similarity",
+    "experts": "expert_changes",
+    "lens": "lens_id",
+    "guider": "guided_count",
+}
 
 
 def level_of(trace: Trace) -> str:

@@ -14,6 +14,7 @@ from inspector.page_data.lane_card import lane_card
 from inspector.views.candidates import candidates
 from inspector.views.drift import drift
 from inspector.views.error import error
+from inspector.views.experts import experts
 from inspector.views.frame import frame, plan
 from inspector.views.guider import guider
 from inspector.views.lens import lens
@@ -34,6 +35,7 @@ VIEWS: dict[str, View] = {
     "run_card": lane_card,
     "candidates": candidates,
     "drift": drift,
+    "experts": experts,
     "schedule": schedule,
     "queries": queries,
     "error": error,

@@ -127,3 +127,25 @@ class GenerateLoop(ReleasedLoop):
         if not self.masked[0, : self._length].any():
             self.ended = True
         return event
+
+
+class Llada2Loop(ReleasedLoop):
+    """LLaDA2.0's `generate`: it keeps no keys, so it makes no commit call.
+
+    It ends after a block that leaves a stop token behind the prompt, and cuts the text to its
+    length `end` and after the first stop token.
+    """
+
+    def __init__(self, job: Job, stop_id: int | None, end: int) -> None:
+        super().__init__(job, stop_id)
+        self.ended_at = end
+
+    def finalize(self, step: PendingStep) -> StepEvent:
+        """Finalize a step and, after a block, test for a stop token."""
+        event, view = super().finalize(step), step.view
+        if self.finishes(step):
+            start, end = self.run.prompt_length, self.ended_at
+            stops = self.stops(slice(start, min(view.block.stop, end)))
+            if stops.any():
+                self.ended, self.ended_at = True, start + int(stops.argmax()) + 1
+        return event

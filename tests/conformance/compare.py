@@ -72,7 +72,7 @@ GUIDED = Kind(
 )  # fmt: skip
 EXPERTS = Kind(
     experts.setup, experts.setup, ObservedRecorder, experts.differences, samplers.tolerance,
-    experts.ARRAYS,
+    block_models.ARRAYS,
 )  # fmt: skip
 BLOCKS = Kind(
     block_models.setup, block_models.setup, block_models.BlockRecorder, block_models.differences,
@@ -80,6 +80,8 @@ BLOCKS = Kind(
 )  # fmt: skip
 FORWARDS = {  # the tolerances of single forwards, by method
     "sdar_forward": (1e-2, 1e-4), "fdv2_forward": (1e-2, 1e-4),
+    "lladamoe_forward": (3e-3, 0.0), "llada2_forward": (3e-3, 0.0),
+    "mmada_forward": (3e-3, 0.0),
 }  # fmt: skip
 MMADA = Kind(
     mmada.setup, mmada.setup, ObservedRecorder, mmada.differences, samplers.tolerance, mmada.ARRAYS
@@ -89,13 +91,8 @@ KINDS = {
     **dict.fromkeys(samplers.SETTINGS, SAMPLER),
     **dict.fromkeys(flashdlm.SETTINGS, FREE),
     "flashdlm_guided": GUIDED,
-    "lladamoe_decode": EXPERTS,
+    **dict.fromkeys(experts.SETTINGS, EXPERTS),
     "mmada_decode": MMADA,
-}
-# Single forwards that their family compares: routers too, or image ids too.
-OWN_FORWARDS = {
-    "lladamoe_forward": (experts.compare_forward, experts.ARRAYS),
-    "mmada_forward": (mmada.compare_forward, mmada.ARRAYS),
 }
 
 
@@ -135,8 +132,6 @@ def compare(case: Case, capturer_of: CapturerOf = make_capturer) -> Outcome:
     """
     if case.method in FORWARDS:
         return _compare_forward(case, *FORWARDS[case.method])
-    if case.method in OWN_FORWARDS:
-        return _own_forward(case)
     if case.method in llada_v.METHODS:
         return Outcome(*llada_v.compare(case, capturer_of))
     if case.method not in KINDS:
@@ -166,21 +161,15 @@ def compare(case: Case, capturer_of: CapturerOf = make_capturer) -> Outcome:
     )  # fmt: skip
 
 
-def _own_forward(case: Case) -> Outcome:
-    compare_forward, arrays = OWN_FORWARDS[case.method]
-    wrong, observed, shipped = compare_forward(case)
-    rows, unread = len(case.arrays["logit_pos"]), sorted(set(case.arrays) - arrays)
-    return Outcome(wrong, observed, shipped, rows, 1, 1, unread)
-
-
 def _compare_forward(case: Case, atol: float, rtol: float) -> Outcome:
     """Compare a single forward, computed for all rows and for the recorded ones alone."""
     whole, alone, size = forwards.gaps(case)
     found = [
+        *experts.router_differences(case),
         *_wide(float((whole - rtol * size).max()), atol),
         *(f"as shipped: {one}" for one in _wide(float((alone - rtol * size).max()), atol)),
     ]
-    unread = sorted(set(case.arrays) - forwards.ARRAYS)
+    unread = sorted(set(case.arrays) - forwards.ARRAYS - experts.ROUTER_ARRAYS)
     rows = len(case.arrays["logit_pos"])
     return Outcome(found, float(whole.max()), float(alone.max()), rows, 1, 1, unread)
 

@@ -1,9 +1,11 @@
-"""How the engine computes and decodes the cases of models with experts."""
+"""How the engine computes and decodes the cases of LLaDA-MoE and LLaDA2.0, models with experts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -14,51 +16,71 @@ from engine.cache.forward import forward
 from engine.cache.methods.none import NoCache
 from engine.cache.store import ActivationStore
 from engine.catalog import make_policy, make_unmasker
-from engine.core.rows import ALL, Rows
+from engine.config.spec import RunSpec
+from engine.core.rows import ALL
 from engine.models.base import ModelAdapter
+from tests.compat.block_models import Llada2Loop
 from tests.conformance import samplers
+from tests.conformance.block_models import WHOLE
 from tests.conformance.cases import Case
 from tests.conformance.recorders import ObservedRecorder
 from tests.conformance.runs import Decoded, Setup
 
 # Measured over the recorded forwards on an AMD EPYC with one thread: 1.4e-5 of logits up to 15.
 ROUTER_ATOL = 1.4e-4
-CALL_KIND = 1  # a denoising call of the whole canvas
-ARRAYS = frozenset({
-    "prompt", "final_ids", "nfe", "unmask_call", "canvas", "call_kind", "in_pos_mask",
-    "logit_call", "logit_pos", "logits", "x_router_layer", "x_router_logits",
-    "out_rows",  # left out: the engine computes other rows of logits
-})  # fmt: skip
-DECODE_SETTINGS: dict[str, Any] = samplers.LENGTHS | {
-    "cfg_scale": None,
-    "attention_mask": ("ones",),
-}
-FORWARD_SETTINGS: dict[str, Any] = {"masked": None}
+SETTINGS: dict[str, dict[str, tuple[Any, ...] | None]] = {
+    "lladamoe_decode": {
+        "gen_length": None, "block_length": None, "steps": None, "cfg_scale": None,
+        "attention_mask": ("ones",),
+    },
+    "llada2_decode": {
+        "gen_length": None, "block_length": None, "steps": None, "threshold": None,
+        "stop_token": None,
+    },
+}  # fmt: skip
+ROUTER_ARRAYS = frozenset(("x_router_layer", "x_router_logits"))
 
 
 def setup(case: Case) -> Setup:
-    """What decodes a case of LLaDA-MoE: LLaDA's loop without a cache."""
-    case.check_settings(DECODE_SETTINGS)
-    spec = samplers.spec_of(case)
+    """What decodes a case: LLaDA's loop, or LLaDA2's in blocks, both without a cache."""
+    case.check_settings(SETTINGS[case.method])
+    if case.method == "lladamoe_decode":
+        spec = samplers.spec_of(case)
+        return Setup(case.load_adapter(), spec, partial(make_policy, spec),
+                     partial(make_unmasker, spec))  # fmt: skip
+    settings, canvas = case.settings, int(case.arrays["canvas"])
+    block = settings["block_length"]
+    length = -(-settings["gen_length"] // block) * block
+    steps = min(settings["steps"], settings["gen_length"])
+    spec = RunSpec(
+        gen_length=length, block_length=block, steps=steps * (length // block),
+        unmasker="dynamic", knobs={"dynamic.threshold": float(settings["threshold"])},
+    )  # fmt: skip
+    adapter = case.load_adapter().with_block_size(block)
+    adapter.info = replace(adapter.info, stop_ids=())  # the released loop looks for the stop token
+    end = len(case.prompt) + settings["gen_length"]
+    loop = partial(Llada2Loop, stop_id=settings.get("stop_token"), end=end)
     return Setup(
-        adapter=case.load_adapter(),
-        spec=spec,
-        make_policy=lambda: make_policy(spec),
-        make_unmasker=lambda: make_unmasker(spec),
-    )
+        adapter, spec, partial(make_policy, spec), partial(make_unmasker, spec), loop,
+        answer=canvas - len(case.prompt),
+    )  # fmt: skip
 
 
 def differences(case: Case, found: Decoded, recorder: ObservedRecorder) -> Iterator[str]:
-    """Differences in the canvas, the kinds of calls and the positions fed."""
+    """Differences in the canvas, the kinds of calls, the positions fed and where the text ends."""
     golden, canvas = case.arrays, found.state.run.length
     if int(golden["canvas"]) != canvas:
         yield f"canvas of {canvas} positions, recorded {int(golden['canvas'])}"
         return
-    if (golden["call_kind"] != CALL_KIND).any():
+    if (golden["call_kind"] != WHOLE).any():
         yield "call_kind differs"
-    fed = np.unpackbits(golden["in_pos_mask"], axis=1)[:, :canvas].astype(bool)
-    if not np.array_equal(np.array(recorder.fed), fed):
+    fed = np.stack(recorder.fed)[:, :canvas]
+    recorded = np.unpackbits(golden["in_pos_mask"], axis=1, count=canvas).astype(bool)
+    if fed.shape != recorded.shape or not np.array_equal(fed, recorded):
         yield "fed positions differ"
+    ended = getattr(found.state, "ended_at", None)
+    if ended is not None and ended != len(golden["final_ids"]):
+        yield f"the text ends at {ended}"
 
 
 class RouterTap:
@@ -79,46 +101,26 @@ class RouterTap:
         return self._inner.mlp(layer, h)
 
 
-@torch.inference_mode()
-def forward_logits(adapter: Any, ids: Tensor, rows: Rows, unread: Any) -> Tensor:
-    """Raw logits [n, V] of `rows` of a canvas with the ids [T]."""
+def router_differences(case: Case) -> Iterator[str]:
+    """Differences in the router logits of every row and layer, if they were recorded."""
+    golden, ids = case.arrays, case.prompt
+    if "x_router_layer" not in golden:
+        return
+    adapter = case.load_adapter()
+    if "block_length" in case.settings:
+        adapter = adapter.with_block_size(case.settings["block_length"])
+    tap = RouterTap(adapter)
     store = ActivationStore(adapter.info, (), 1, len(ids), adapter.dtype, adapter.device)
-    found = forward(
-        adapter, store, NoCache(), StepPlan(), ids[None], None, rows, unread=unread
-    )  # fmt: skip
-    return found[0]
-
-
-def compare_forward(case: Case) -> tuple[list[str], float, float]:
-    """Differences of a single forward, and the widest ones of its logits, observed and shipped.
-
-    The observed forward computes all rows; the shipped one leaves out those of the last layer whose
-    logits are not recorded.
-    """
-    case.check_settings(FORWARD_SETTINGS)
-    golden, adapter = case.arrays, RouterTap(case.load_adapter())
-    places = torch.from_numpy(golden["logit_pos"]).long()
-    atol, _ = samplers.tolerance(case)
-    errors, wrong = [], []
-    whole = forward_logits(adapter, case.prompt, ALL, "full")[places]
-    wrong += _router_differences(golden, adapter.logits_of)
-    order = places.argsort()
-    few = forward_logits(adapter, case.prompt, places[order][None], "drop")
-    for name, found, expected in (
-        ("", whole, golden["logits"]), ("as shipped: ", few, golden["logits"][order]),
-    ):  # fmt: skip
-        errors.append(float(np.abs(found.numpy() - expected).max()))
-        if not errors[-1] <= atol:
-            wrong.append(f"{name}logits differ by {errors[-1]:.3g}")
-    return wrong, errors[0], errors[1]
-
-
-def _router_differences(golden: Any, found: dict[int, Tensor]) -> Iterator[str]:
+    with torch.inference_mode():
+        forward(
+            cast(ModelAdapter, tap), store, NoCache(), StepPlan(), ids[None], None, ALL,
+            unread="full",
+        )  # fmt: skip
     layers = golden["x_router_layer"].tolist()
-    if layers != sorted(found):
-        yield f"routers of the layers {sorted(found)}, recorded {layers}"
+    if layers != sorted(tap.logits_of):
+        yield f"routers of the layers {sorted(tap.logits_of)}, recorded {layers}"
         return
     for layer, expected in zip(layers, golden["x_router_logits"], strict=True):
-        error = float(np.abs(found[layer][0].numpy() - expected).max())
+        error = float(np.abs(tap.logits_of[layer][0].numpy() - expected).max())
         if not error <= ROUTER_ATOL:
             yield f"router logits of layer {layer} differ by {error:.3g}"

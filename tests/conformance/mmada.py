@@ -15,7 +15,7 @@ from engine.cache.forward import forward
 from engine.cache.methods.none import NoCache
 from engine.cache.store import ActivationStore
 from engine.catalog import make_policy, make_unmasker
-from engine.core.rows import ALL, Rows
+from engine.core.rows import Rows
 from engine.models.base import ModelAdapter
 from tests.conformance import samplers
 from tests.conformance.cases import Case
@@ -29,7 +29,6 @@ ARRAYS = frozenset({
     "out_rows",  # left out: the engine computes other rows of logits
 })  # fmt: skip
 SETTINGS: dict[str, Any] = samplers.LENGTHS | {"cfg_scale": None, "attention_mask": ("ones",)}
-FORWARD_SETTINGS: dict[str, Any] = {"masked": None}
 
 
 def load_adapter(case: Case) -> ModelAdapter:
@@ -65,28 +64,3 @@ def forward_logits(adapter: ModelAdapter, ids: Tensor, rows: Rows, unread: Any) 
     store = ActivationStore(adapter.info, (), 1, len(ids), adapter.dtype, adapter.device)
     found = forward(adapter, store, NoCache(), StepPlan(), ids[None], None, rows, unread=unread)
     return found[0]
-
-
-def compare_forward(case: Case) -> tuple[list[str], float, float]:
-    """Differences of a single forward, and the widest ones of its logits, observed and shipped.
-
-    The observed forward computes all rows; the shipped one leaves out those of the last layer whose
-    logits are not recorded.
-    """
-    case.check_settings(FORWARD_SETTINGS)
-    golden, adapter = case.arrays, load_adapter(case)
-    places = torch.from_numpy(golden["logit_pos"]).long()
-    order, (atol, _) = places.argsort(), samplers.tolerance(case)
-    whole = forward_logits(adapter, case.prompt, ALL, "full")[places]
-    few = forward_logits(adapter, case.prompt, places[order][None], "drop")
-    recorded = golden["logits"]
-    errors = [
-        float(np.abs(found.numpy() - expected).max())
-        for found, expected in ((whole, recorded), (few, recorded[order]))
-    ]
-    wrong = [
-        f"{name}logits differ by {error:.3g}"
-        for name, error in zip(("", "as shipped: "), errors, strict=True)
-        if not error <= atol
-    ]
-    return wrong, errors[0], errors[1]

@@ -238,8 +238,8 @@ BLOCK_CONFIGS = {  # in place of fields of Dream's config
 def write_checkpoint(folder: Path, seed=0, layers=2, scale=1.0, kind="llada", **changes) -> Path:
     """Write a small random checkpoint of a family with the embedded models' tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
-    kinds = CONFIGS | dict.fromkeys(BLOCK_CONFIGS, _as_dream)
-    config = kinds[kind](folder, layers) | BLOCK_CONFIGS.get(kind, {}) | changes
+    config = CONFIGS.get(kind, _as_dream)(folder, layers)
+    config |= BLOCK_CONFIGS.get(kind, {}) | changes
     (folder / "config.json").write_text(json.dumps(config))
     save_file(random_tensors(config, seed, scale), folder / "model.safetensors")
     return folder

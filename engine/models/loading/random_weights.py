@@ -14,6 +14,7 @@ from engine.models.loading.pretrained import PretrainedAdapter
 from engine.models.loading.registry import (
     DREAM_7B,
     FAST_DLLM_V2_7B,
+    LLADA2_MINI,
     LLADA_8B,
     LLADA_MOE_7B,
     MMADA_8B,
@@ -23,7 +24,7 @@ from engine.models.loading.registry import (
 STD = 0.02
 PUBLISHED = {
     "llada": LLADA_8B, "mmada": MMADA_8B, "dream": DREAM_7B, "llada_moe": LLADA_MOE_7B,
-    "sdar": SDAR_8B, "fast_dllm_v2": FAST_DLLM_V2_7B,
+    "llada2": LLADA2_MINI, "sdar": SDAR_8B, "fast_dllm_v2": FAST_DLLM_V2_7B,
 }  # fmt: skip
 MINIMUM = {"vocab": 768}  # DARE is calibrated with the embedded models' tokenizer
 _NAME = re.compile(rf"({'|'.join(PUBLISHED)})(?::(.*))?")
@@ -43,8 +44,11 @@ SIZE_FIELDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "sdar": {**_QWEN, "head": ("head_dim",), "block": ("block_size",)},
     "fast_dllm_v2": {**_QWEN, "block": ("bd_size",)},
     "llada_moe": {
-        "layers": ("num_hidden_layers",), "d": ("hidden_size",), "heads": ("num_attention_heads",),
-        "kv": ("num_key_value_heads",), "ffn": ("expert_intermediate_size",), "vocab": _VOCAB[:1],
+        **_QWEN, "ffn": ("expert_intermediate_size",), "experts": ("num_experts",),
+        "active": ("num_experts_per_tok",),
+    },
+    "llada2": {
+        **_QWEN, "head": ("head_dim",), "ffn": ("moe_intermediate_size",),
         "experts": ("num_experts",), "active": ("num_experts_per_tok",),
     },
 }  # fmt: skip

@@ -16,6 +16,7 @@ from engine.config.presets import (
     DREAM_CODER_INSTRUCT,
     DREAM_INSTRUCT,
     FAST_DLLM_V2,
+    LLADA2,
     LLADA_1_5,
     LLADA_BASE,
     LLADA_INSTRUCT,
@@ -199,6 +200,9 @@ REGISTERED: Mapping[str, ModelCard] = MappingProxyType({
         ModelCard(
             "inclusionAI/LLaDA-MoE-7B-A1B-Base", "LLaDA-MoE 7B-A1B Base", "Apache-2.0",
             LLADA_MOE_BASE, LLADA_MOE_7B,
+        ),
+        ModelCard(
+            "inclusionAI/LLaDA2.0-mini", "LLaDA2.0 mini", "Apache-2.0", LLADA2, LLADA2_MINI
         ),
         ModelCard("JetLM/SDAR-8B-Chat", "SDAR 8B Chat", "MIT", SDAR, SDAR_8B),
         ModelCard("JetLM/SDAR-4B-Chat", "SDAR 4B Chat", "MIT", SDAR, SDAR_4B),

@@ -36,7 +36,8 @@ const emptyOf = (...lanes: LaneFacts[]): string[] => [...emptyViews(lanes).keys(
 test("views that need a higher recording level have nothing to show", () => {
   assert.deepEqual(
     emptyOf(lane("off", ["similarity", "guider"]), lane("off", ["similarity", "guider"])),
-    ["candidates", "counts", "drift", "error", "guider", "lens", "queries", "scatter"].concat([
+    ["candidates", "counts", "drift", "error", "experts", "guider", "lens", "queries"].concat([
+      "scatter",
       "schedule",
       "similarity",
       "what_if",
@@ -64,7 +65,7 @@ test("times are of runs that were timed, and a comparison is of two lanes", () =
 test("every view has its tab, and the keys go through all groups", () => {
   const names = GROUPS.flatMap(({ views }) => views);
   assert.deepEqual([...names].sort(), Object.keys(VIEWS).sort());
-  assert.equal(tabAfter("scatter", "ArrowRight"), "schedule");
+  assert.equal(tabAfter("experts", "ArrowRight"), "schedule");
   assert.equal(tabAfter("drift", "ArrowLeft"), "guider");
   assert.equal(tabAfter("time", "Home"), "drift");
   assert.equal(tabAfter("time", "End"), "guider");

@@ -106,7 +106,7 @@ def test_views_are_blank_where_nothing_was_recorded_and_never_shifted(full, narr
     here = kept(narrow, "drift")
     assert np.array_equal(drawn[here], whole[here])
     assert (drawn[~here] == NOT_EVALUATED).all()
-    for name in set(registry.VIEWS) - {"time", "similarity", "guider"}:
+    for name in set(registry.VIEWS) - {"time", "similarity", "guider", "experts"}:
         assert "missing" not in registry.draw(narrow, name)
 
 

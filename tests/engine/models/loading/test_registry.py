@@ -30,6 +30,7 @@ SIZES = {  # parameters, context, mask, tokens that end a text, shift
     "inclusionAI/LLaDA-MoE-7B-A1B-Base": (7_356_880_896, 8192, 156895, 156892, 0),
     "inclusionAI/LLaDA-MoE-7B-A1B-Instruct": (7_356_880_896, 8192, 156895, 156892, 0),
     "GSAI-ML/LLaDA-V": (8_015_581_184, 16384, 126336, 126081, 0),
+    "inclusionAI/LLaDA2.0-mini": (16_255_643_392, 32768, 156895, 156892, 0),
     "Dream-org/Dream-v0-Base-7B": (7_615_616_512, 2048, 151666, 151643, 1),
     "Dream-org/Dream-v0-Instruct-7B": (7_615_616_512, 2048, 151666, 151643, 1),
     "JetLM/SDAR-8B-Chat": (16_381_470_720 // 2, 32768, 151669, 151643, 0),  # bytes of the index

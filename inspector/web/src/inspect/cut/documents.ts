@@ -12,6 +12,14 @@ export interface Documents {
   plan: { plan: NdArray };
   /** Drift codes [S, L, quantities, T]. */
   drift: { quantities: string[]; drift: NdArray };
+  /** Numbers of changed experts [S, L, T] and, of the E probed steps, [E, L, T]. */
+  experts: {
+    active: number;
+    count: number;
+    changes: NdArray;
+    probe_step: NdArray;
+    probed: NdArray;
+  };
   schedule: { portion: NdArray };
   /** `counts`: [L, 4, 2, bins]. */
   queries: { counts: NdArray; reuse: NdArray };

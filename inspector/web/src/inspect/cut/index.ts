@@ -5,6 +5,7 @@ import type { Query, Slice, SliceSource } from "../slice.ts";
 import { isMissing, type Missing } from "../view.ts";
 import { wholeSlice, type Cutter, type Cutters, type Documents } from "./documents.ts";
 import { DRIFT_PARTS, QUERIES, SCATTER } from "./drifts.ts";
+import { EXPERTS } from "./experts.ts";
 import { CANDIDATES, ERROR, GUIDER } from "./lists.ts";
 import { LENS_PARTS } from "./lens.ts";
 import { PLAN, SCHEDULE, TOKEN } from "./plans.ts";
@@ -20,6 +21,7 @@ const CUTTERS: Readonly<Record<string, Cutters>> = {
   queries: QUERIES,
   scatter: SCATTER,
   similarity: SIMILARITY,
+  experts: EXPERTS,
   error: ERROR,
   lens: LENS_PARTS,
   candidates: CANDIDATES,

@@ -28,7 +28,8 @@ import type { Query } from "../slice.ts";
 import { codeUpTo, highest, shareAbove, type Tally } from "../tally.ts";
 import { viewOf } from "../view.ts";
 
-const SHARE_SCALE: ScaleLegend = {
+/** The scale of shares of rows, logarithmic from 0.1 %. */
+export const SHARE_SCALE: ScaleLegend = {
   kind: "scale",
   name: "drifted",
   range: { from: 1e-3, to: 1, log: true },

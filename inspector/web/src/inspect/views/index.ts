@@ -4,6 +4,7 @@ import { compare } from "./compare.ts";
 import { counts } from "./counts.ts";
 import { drift } from "./drift.ts";
 import { error } from "./error.ts";
+import { experts } from "./experts.ts";
 import { guider } from "./guider.ts";
 import { lens } from "./lens.ts";
 import { queries } from "./queries.ts";
@@ -17,6 +18,7 @@ const ALL = {
   drift,
   similarity,
   scatter,
+  experts,
   schedule,
   counts,
   queries,
@@ -37,7 +39,7 @@ export const VIEWS: Record<ViewName, View> = ALL;
 
 /** The views in the order of their tabs, by the question that they answer. */
 export const GROUPS: readonly { title: string; views: readonly ViewName[] }[] = [
-  { title: "What moved?", views: ["drift", "similarity", "scatter"] },
+  { title: "What moved?", views: ["drift", "similarity", "scatter", "experts"] },
   { title: "What was recomputed?", views: ["schedule", "counts", "queries"] },
   {
     title: "What did it cost and change?",

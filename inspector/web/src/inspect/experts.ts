@@ -1,0 +1,72 @@
+/** What the view "Expert changes" shows: rows by the number of their experts that changed. */
+import { number, percent } from "../base/format.ts";
+import { at, type NdArray } from "./arrays.ts";
+import { CountTable, shareAbove } from "./tally.ts";
+
+/** The experts of a row and of a layer, and the probed steps (`inspector.views.experts`). */
+export interface ExpertFacts {
+  active: number;
+  count: number;
+  probe_step: NdArray;
+}
+
+/** Rows by the number of their changed experts, of steps and of probes [.., layers, active + 1]. */
+export interface ExpertRows {
+  rows: NdArray;
+  probed: NdArray;
+}
+
+/** The rows of a table with known experts, and those of which at least `least` changed. */
+export function changedRows(table: NdArray, least: number): CountTable {
+  const [steps, layers, kinds] = table.shape;
+  const seen = new Int32Array(steps * layers);
+  const above = new Int32Array(steps * layers);
+  for (let cell = 0; cell < seen.length; cell++)
+    for (let n = 0; n < kinds; n++) {
+      const rows = table.values[cell * kinds + n];
+      seen[cell] += rows;
+      if (n >= least) above[cell] += rows;
+    }
+  const shape = [steps, layers];
+  return new CountTable({ shape, values: seen }, { shape, values: above });
+}
+
+/** The mean number of changed experts of the rows of each layer; null without rows. */
+export function meanChanges(table: NdArray): (number | null)[] {
+  const [steps, layers, kinds] = table.shape;
+  return Array.from({ length: layers }, (_, layer) => {
+    let [rows, changes] = [0, 0];
+    for (let step = 0; step < steps; step++)
+      for (let n = 0; n < kinds; n++) {
+        rows += at(table, step, layer, n);
+        changes += n * at(table, step, layer, n);
+      }
+    return rows ? changes / rows : null;
+  });
+}
+
+/** The sentences above the figures. */
+export function expertSentence(
+  facts: Pick<ExpertFacts, "active" | "count">,
+  { rows, probed }: ExpertRows,
+  least: number,
+): string {
+  const found = changedRows(rows, least);
+  const all = found.ofAll();
+  const share = shareAbove(all);
+  const chosen = `Each token uses ${facts.active} of ${facts.count} experts. `;
+  if (share === null) return chosen + "No row was computed twice.";
+  const most = found.layers > 1 ? found.mostDrifted() : null;
+  return (
+    chosen +
+    `${number(all.above)} of ${number(all.seen)} rows computed again (${percent(share)}) use at least ${least} other than when they were last computed, over all layers and steps.` +
+    (most ? ` Layer ${most.layer + 1} changes most (${percent(most.share)}).` : "") +
+    probedSentence(probed, least)
+  );
+}
+
+function probedSentence(probed: NdArray, least: number): string {
+  const share = shareAbove(changedRows(probed, least).ofAll());
+  if (share === null) return "";
+  return ` In the probed steps, ${percent(share)} of the feed-forward outputs in use were computed with at least ${least} that the router would not choose now.`;
+}

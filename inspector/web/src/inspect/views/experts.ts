@@ -1,0 +1,290 @@
+import { cividis, type Rgb } from "../../base/colours.ts";
+import { write } from "../../base/dom.ts";
+import { plural, percent } from "../../base/format.ts";
+import type { HeatSpec, ScaleLegend, Series } from "../../figures/spec.ts";
+import { layerAt, layerAxis, percentEnd, placesOf } from "../axes.ts";
+import type { CellMap } from "../cell_map.ts";
+import { NO_DATA } from "../codes.ts";
+import { firstCounted } from "../drift_counts.ts";
+import { HEIGHT, layersBeside } from "../drift_maps.ts";
+import {
+  changedRows,
+  expertSentence,
+  meanChanges,
+  type ExpertFacts,
+  type ExpertRows,
+} from "../experts.ts";
+import type { Panel } from "../panel.ts";
+import type { Query } from "../slice.ts";
+import { shareAbove } from "../tally.ts";
+import { viewOf } from "../view.ts";
+import { SHARE_SCALE } from "./counts.ts";
+
+const CHANGED_COLOUR = "#0072b2";
+const PROBED_COLOUR = "#d55e00";
+const MAPS = ["experts-steps", "experts-layers", "experts-probed"];
+
+/** How many tokens change experts between steps, by layer. */
+export const experts = viewOf<ExpertFacts>({
+  title: "Expert changes",
+  level: "layers",
+  source: { view: "experts" },
+  about:
+    "Which tokens change experts? In a layer with experts, a router chooses those of every row. When a row is computed again, its choice is compared with the one before. " +
+    "A cache that reuses a feed-forward output also reuses its choice: the output comes from experts that the router might not choose now. " +
+    "With Record and probe, the exact router of a probed step is compared with the experts behind each output in use.",
+  controls: [
+    { name: "least", label: "Changed experts, at least", value: "1", options: [["1", "1"]] },
+    {
+      name: "rows",
+      label: "Rows",
+      value: "all",
+      options: [
+        ["all", "all"],
+        ["answer", "in the answer"],
+      ],
+    },
+  ],
+  draw(panel, facts) {
+    const numbers = Array.from({ length: facts.active }, (_, i) => String(i + 1));
+    panel.choices(
+      "least",
+      numbers.map((text) => [text, text]),
+    );
+    const least = Number(panel.choice("least"));
+    const sum = panel.block("sum", "p", "ds-wide");
+    const found = rowsOf(panel);
+    panel.figure("experts").root.classList.add("ds-wide");
+    if (found) {
+      write(sum, expertSentence(facts, found, least));
+      drawShares(panel, found, least);
+      drawCharts(panel, facts, found, least);
+    }
+    drawSteps(panel, facts);
+    drawLayers(panel, facts);
+    drawProbed(panel, facts);
+  },
+});
+
+/** Rows by changed experts; null while the figures wait for them. */
+function rowsOf(panel: Panel): ExpertRows | null {
+  const from = firstCounted(panel.frame, null, panel.choice("rows") === "answer");
+  const query: Query = { view: "experts", part: "counts", position_from: from || undefined };
+  const [found] = ["experts", "experts-by-layer"].map((name) =>
+    panel.parts<{ counts: ExpertRows }>(panel.figure(name), { counts: query }),
+  );
+  return found && found.counts;
+}
+
+function atLeast(least: number): string {
+  return least > 1 ? `at least ${least} changed experts` : "a changed expert";
+}
+
+function drawShares(panel: Panel, found: ExpertRows, least: number): void {
+  const { frame, cursor, spot } = panel;
+  const table = changedRows(found.rows, least);
+  panel.figure("experts").show({
+    title: `Rows with ${atLeast(least)}: layer by step`,
+    key: [least, panel.choice("rows"), cursor.lane, panel.inspector.key].join(),
+    x: panel.stepCells(),
+    y: { name: "layer", count: frame.layers },
+    value: (step, layer) => shareAbove(table.at(step, layer)),
+    colour: (share) => cividis(1 + Math.log10(Math.max(share, 1e-3)) / 3),
+    legend: { ...SHARE_SCALE, name: "changed" },
+    unit: "share of the rows computed again",
+    blank: "no row computed again, or no experts",
+    words: (step, layer) => {
+      const { seen, above } = table.at(step, layer);
+      const where = `Step ${panel.number(step)}, layer ${layer + 1}: `;
+      if (!seen) return where + "no row with experts was computed again";
+      const share = percent(above / seen);
+      return `${where}${above} of ${plural(seen, "row")} (${share}) with ${atLeast(least)}`;
+    },
+    pick: (step, layer, pin) => panel.pick({ step, layer }, pin),
+    leave: () => panel.pick(null, false),
+    at: { x: spot.step, y: spot.layer },
+    height: Math.min(Math.max(60 + 22 * frame.layers, 180), 460),
+  });
+}
+
+function inPercent(shares: readonly (number | null)[]): (number | null)[] {
+  return shares.map((share) => (share === null ? null : 100 * share));
+}
+
+function drawCharts(panel: Panel, facts: ExpertFacts, found: ExpertRows, least: number): void {
+  const { layers } = panel.frame;
+  const changed = changedRows(found.rows, least).byLayer.map(shareAbove);
+  const probed = changedRows(found.probed, least).byLayer.map(shareAbove);
+  const means = meanChanges(found.rows);
+  const stale = probed.filter((share): share is number => share !== null);
+  const xs = placesOf(layers);
+  const series: Series[] = [
+    {
+      name: "computed again, with other experts",
+      kind: "bars",
+      colour: CHANGED_COLOUR,
+      xs,
+      ys: inPercent(changed),
+    },
+  ];
+  if (stale.length)
+    series.push({
+      name: "in use under a changed router, probed",
+      colour: PROBED_COLOUR,
+      dash: [6, 3],
+      xs,
+      ys: inPercent(probed),
+    });
+  panel.figure("experts-by-layer").show({
+    title: `Each layer, over all steps: rows with ${atLeast(least)}`,
+    x: layerAxis(layers),
+    y: { name: "% of rows", from: 0, to: percentEnd(changed, stale) },
+    series,
+    at: panel.spot.layer + 1,
+    words: (x) => {
+      const l = layerAt(x, layers);
+      const where = `Layer ${l + 1}: `;
+      const mean = means[l];
+      if (mean === null) return where + "no experts, or no row computed again";
+      const share = probed[l];
+      const used = share === null ? "" : `, in use under a changed router ${percent(share)}`;
+      return `${where}${percent(changed[l])} of the rows, ${mean.toPrecision(2)} of ${facts.active} experts on average${used}`;
+    },
+    pick: (x, _, pin) => panel.pick({ layer: layerAt(x, layers) }, pin),
+    leave: () => panel.pick(null, false),
+    height: 260,
+  });
+}
+
+function colourOf(active: number): (changes: number) => Rgb {
+  return (changes) => cividis(changes / Math.max(active, 1));
+}
+
+function scaleOf(active: number): ScaleLegend {
+  return {
+    kind: "scale",
+    name: "changed experts",
+    range: { from: 0, to: active, log: false },
+    colour: cividis,
+    ticks: [
+      [0, "0"],
+      [1, String(active)],
+    ],
+  };
+}
+
+/** What the maps of changed experts have in common. */
+function mapOf(
+  panel: Panel,
+  { active }: ExpertFacts,
+  map: CellMap,
+): Pick<HeatSpec, "x" | "colour" | "legend" | "unit" | "leave" | "height" | "cells" | "blocks"> {
+  const colour = colourOf(active);
+  const palette = Array.from({ length: NO_DATA }, (_, n) => colour(Math.min(n, active)));
+  return {
+    ...map.drawn(palette),
+    x: panel.positions(),
+    colour,
+    legend: scaleOf(active),
+    unit: "changed experts",
+    leave: () => panel.pick(null, false),
+    height: HEIGHT,
+  };
+}
+
+function known(code: number): number | null {
+  return code < NO_DATA ? code : null;
+}
+
+function changeWords(map: CellMap, row: number, x: number, active: number, none: string): string {
+  const code = map.at(row, x);
+  return map.words(row, x) + (code < NO_DATA ? `${code} of ${active} experts changed` : none);
+}
+
+const NOT_AGAIN = "not computed again in this step";
+
+function drawSteps(panel: Panel, facts: ExpertFacts): void {
+  const { frame, cursor, spot } = panel;
+  const { layer } = spot;
+  const query = (of: number): Query => ({ view: "experts", part: "map", layer: of });
+  const map = panel.map({
+    figure: MAPS[0],
+    query: query(layer),
+    rows: ["step", frame.steps],
+    columns: ["position", frame.positions],
+    height: HEIGHT,
+    ahead: layersBeside(layer, frame.layers).map(query),
+  });
+  if (!map) return;
+  panel.figure(MAPS[0]).show({
+    ...mapOf(panel, facts, map),
+    title: `Changed experts in layer ${layer + 1}: step by position`,
+    key: `s${map.key}`,
+    y: panel.stepCells(),
+    value: (x, step) => known(map.at(step, x)),
+    about: { layer },
+    words: (x, step) =>
+      `Position ${x + 1}, ${panel.text(x, step)}, step ${panel.number(step)}, layer ${layer + 1}: ${changeWords(map, step, x, facts.active, NOT_AGAIN)}`,
+    pick: (x, step, pin) => panel.pick({ position: x, step }, pin),
+    at: { x: cursor.position, y: spot.step },
+  });
+}
+
+function drawLayers(panel: Panel, facts: ExpertFacts): void {
+  const { frame, cursor, spot } = panel;
+  const { step } = spot;
+  const map = panel.map({
+    figure: MAPS[1],
+    query: { view: "experts", part: "map", step },
+    rows: ["layer", frame.layers],
+    columns: ["position", frame.positions],
+  });
+  if (!map) return;
+  panel.figure(MAPS[1]).show({
+    ...mapOf(panel, facts, map),
+    title: `Changed experts in step ${panel.number(step)}: layer by position`,
+    key: `l${map.key}`,
+    y: { name: "layer", count: frame.layers },
+    value: (x, layer) => known(map.at(layer, x)),
+    words: (x, layer) =>
+      `Position ${x + 1}, ${panel.text(x, step)}, layer ${layer + 1}: ${changeWords(map, layer, x, facts.active, NOT_AGAIN)}`,
+    pick: (x, layer, pin) => panel.pick({ position: x, layer }, pin),
+    at: { x: cursor.position, y: spot.layer },
+  });
+}
+
+/** The outputs in use at the last probed step up to the cursor's, or at the first probed one. */
+function drawProbed(panel: Panel, facts: ExpertFacts): void {
+  const { frame, cursor, spot } = panel;
+  const steps = Array.from(facts.probe_step.values);
+  panel.showFigures(steps.length ? Object.keys(panel.figures) : withoutProbes(panel));
+  if (!steps.length) return;
+  const probe = Math.max(
+    steps.findLastIndex((step) => step <= spot.step),
+    0,
+  );
+  const map = panel.map({
+    figure: MAPS[2],
+    query: { view: "experts", part: "probed", probe },
+    rows: ["layer", frame.layers],
+    columns: ["position", frame.positions],
+  });
+  panel.figure(MAPS[2]).root.hidden = false;
+  if (!map) return;
+  const step = steps[probe];
+  panel.figure(MAPS[2]).show({
+    ...mapOf(panel, facts, map),
+    title: `Outputs in use under a changed router, probed step ${panel.number(step)}: layer by position`,
+    key: `p${map.key}`,
+    y: { name: "layer", count: frame.layers },
+    value: (x, layer) => known(map.at(layer, x)),
+    words: (x, layer) =>
+      `Position ${x + 1}, ${panel.text(x, step)}, layer ${layer + 1}: ${changeWords(map, layer, x, facts.active, "took no part in the step")}`,
+    pick: (x, layer, pin) => panel.pick({ position: x, layer, step }, pin),
+    at: { x: cursor.position, y: spot.layer },
+  });
+}
+
+function withoutProbes(panel: Panel): string[] {
+  return Object.keys(panel.figures).filter((name) => name !== MAPS[2]);
+}

@@ -1,0 +1,107 @@
+"""Expert changes: the view, its slices and its figure against the arrays of a recorded run."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from engine.config.spec import RunSpec
+from engine.core.drift_codes import NOT_EVALUATED
+from engine.serve.session import Session
+from engine.trace.trace import Trace
+from inspector.slices.fields import SliceError
+from inspector.views import experts
+from inspector.views.frame import frame_facts
+from inspector.views.registry import draw
+from tests.inspector.slice_parts import cells, cut, whole_trace
+from tests.inspector.unpacked import unpacked
+from tests.support.looking import recorded
+from tests.support.micro import write_checkpoint
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory):
+    folder = write_checkpoint(tmp_path_factory.mktemp("models") / "micro", kind="llada_moe")
+    spec = RunSpec(
+        model="micro", prompt="1 + 1", gen_length=16, block_length=8, steps=16, cache="dllm_cache",
+        record="probe", probe_steps=4, knobs={"dllm_cache.response_interval": 3},
+    )  # fmt: skip
+    return recorded(Session({"micro": folder}), spec)
+
+
+def test_the_document_has_the_changes_of_every_cell(trace):
+    found, arrays = draw(trace, "experts"), trace.arrays()
+    assert (found["active"], found["count"]) == (3, 8)
+    assert np.array_equal(unpacked(found["changes"]), arrays["expert_changes"])
+    assert np.array_equal(unpacked(found["probed"]), arrays["probe_expert_changes"])
+    assert np.array_equal(unpacked(found["probe_step"]), arrays["probe_step"])
+    known = arrays["expert_changes"] != NOT_EVALUATED
+    assert known.any()
+    assert arrays["expert_changes"][known].max() > 0
+    assert "experts" not in frame_facts(trace)["lacks"]
+
+
+def test_maps_are_those_of_the_array(trace):
+    held = trace.arrays()
+    assert np.array_equal(cells(trace, "experts", layer=1), held["expert_changes"][:, 1])
+    assert np.array_equal(cells(trace, "experts", step=5), held["expert_changes"][5])
+    probed = cut(trace, "experts", "probed", probe=2)[0]["cells"]
+    assert np.array_equal(probed, held["probe_expert_changes"][2])
+
+
+@pytest.mark.parametrize("low", [0, 9])
+def test_counts_are_those_of_the_rows(trace, low):
+    found, _ = cut(trace, "experts", "counts", **({"position_from": low} if low else {}))
+    for name, array in (("rows", "expert_changes"), ("probed", "probe_expert_changes")):
+        held = trace.arrays()[array][..., low:]
+        assert found[name].shape == (*held.shape[:2], 4)
+        for changes in range(4):
+            assert np.array_equal(found[name][..., changes], (held == changes).sum(-1))
+
+
+def test_facts_name_the_experts_and_the_probes(trace):
+    arrays, facts = cut(trace, "experts")
+    assert (facts["active"], facts["count"]) == (3, 8)
+    assert np.array_equal(arrays["probe_step"], trace.arrays()["probe_step"])
+
+
+def test_a_dense_model_and_an_unrecorded_run_say_why_there_is_nothing():
+    dense = whole_trace()
+    assert "no experts" in draw(dense, "experts")["missing"]
+    assert "experts" in frame_facts(dense)["lacks"]
+    with pytest.raises(SliceError, match="no experts") as caught:
+        cut(dense, "experts", "counts")
+    assert caught.value.status == 404
+
+
+def renamed(trace, **model):
+    found = Trace.from_bytes(trace.to_bytes())
+    found.meta["model"] |= model
+    return found
+
+
+@pytest.mark.parametrize("given", [None, 3, [], {}, {"active": "x"}, {"active": 10**9}])
+def test_sizes_of_a_hostile_trace_are_not_trusted(trace, given):
+    assert experts.active_experts(renamed(trace, experts=given)) == 0
+    assert "no experts" in draw(renamed(trace, experts=given), "experts")["missing"]
+
+
+def test_a_run_without_recorded_experts_names_the_remedy(trace):
+    empty = Trace.of_arrays(
+        trace.meta,
+        trace.arrays()
+        | {
+            name: np.zeros((0, 0, 0), np.uint8)
+            for name in ("expert_changes", "probe_expert_changes")
+        },
+    )
+    assert "press Record" in draw(empty, "experts")["missing"]
+
+
+def test_a_recording_without_probes_has_no_probed_rows(tmp_path):
+    folder = write_checkpoint(tmp_path / "micro", kind="llada_moe")
+    spec = RunSpec(model="micro", prompt="1", gen_length=8, block_length=8, steps=8)
+    found = recorded(Session({"micro": folder}), replace(spec, record="layers"))
+    arrays, _ = cut(found, "experts", "counts")
+    assert arrays["probed"].shape == (0, 2, 4)
+    assert len(cut(found, "experts")[0]["probe_step"]) == 0
