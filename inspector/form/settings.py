@@ -90,6 +90,7 @@ class Form:
     def labelled(self, message: str) -> str:
         """A message of a refused spec, in which the controls' labels replace the fields' names."""
         labels = {name: str(row["label"]) for name, row in self.catalog.fields.items()}
+        labels |= {name: _capitalised(name) for name in LISTS}
         for rows in self.catalog.methods.values():
             for row in rows:
                 for knob in row["knobs"]:
@@ -166,7 +167,7 @@ def build_shared(form: Form) -> None:
                 form.widgets[name] = widget(fields[name], getattr(default, name), f"ds-{name}")
             if title == "Advanced":
                 form.widgets["stop"] = gr.Textbox(
-                    "", label="Stop", max_lines=1, max_length=1_000, elem_id="ds-stop",
+                    "", label="Stop", max_lines=1, max_length=1_000, elem_id="ds-stop-texts",
                     info='Texts that end the answer, as JSON: ["<|eot_id|>"]; empty: none.',
                 )  # fmt: skip
 

@@ -16,6 +16,7 @@ from engine.trace.trace import Trace
 from inspector.handlers.page_handlers import known_key
 from inspector.lessons.lessons import LESSONS
 from tests.support.browser import running_app
+from tests.support.llada_v import MICRO
 from tests.support.micro import ROOT, make_spec, model_of, run
 
 README = (ROOT / "README.md").read_text("utf-8")
@@ -143,9 +144,14 @@ def test_the_code_for_the_api_runs(tmp_path, capsys):
 
 def test_the_code_for_many_prompts_runs(tmp_path, capsys):
     text = (ROOT / "inspector" / "README.md").read_text("utf-8")
-    (code,) = re.findall(r"```python\n([^`]*gradio_client.*?)```", text, re.S)
+    code, image_code = re.findall(r"```python\n([^`]*gradio_client.*?)```", text, re.S)
     assert PAGE in code
-    with running_app(tmp_path) as app:
+    with running_app(tmp_path, DRIFTSCOPE_MODELS=str(MICRO)) as app:
+        path = tmp_path / "image.py"
+        seen = image_code.replace(PAGE, app.url).replace("GSAI-ML/LLaDA-V", MICRO.name)
+        path.write_text(seen, "utf-8")
+        assert runpy.run_path(str(path))["name"].startswith("1280x")
+        assert "'image_rows': 3" in capsys.readouterr().out
         path = tmp_path / "snippet.py"
         path.write_text(code.replace(PAGE, app.url), "utf-8")
         found = runpy.run_path(str(path))

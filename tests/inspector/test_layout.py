@@ -18,7 +18,7 @@ def test_only_the_api_is_public(demo):
     shown = {fn.api_name: fn.api_visibility for fn in demo.fns.values()}
     assert set(shown.values()) <= {"public", "private"}
     assert {name for name, kind in shown.items() if kind == "public"} == {
-        "estimate", "methods", "plan", "run", "trace", "what_if",
+        "estimate", "image", "methods", "plan", "run", "trace", "what_if",
     }  # fmt: skip
 
 

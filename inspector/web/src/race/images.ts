@@ -165,7 +165,7 @@ class Board {
   private move(at: number): void {
     this.at = at;
     const row = this.position - this.image.first;
-    this.say(`Position ${number(this.position + 1)}: ${placeIn(this.image, row)}`);
+    this.say(`Position ${this.position + 1}: ${placeIn(this.image, row)}`);
     this.paint();
   }
 

@@ -180,7 +180,6 @@ export class Race {
 
   /** Pin a row of the prompt, as of an image. */
   private pinRow(lane: LaneName, position: number): void {
-    if (this.store.live) return;
     this.inspector.cursor.move({ lane, position, ...this.inspector.follow(lane) }, true);
   }
 

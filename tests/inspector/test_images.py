@@ -1,0 +1,176 @@
+"""Images beside the prompt: uploads, who gets them, the form, the trace and the lanes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from engine.config.spec import RaceSpec, RunSpec
+from engine.trace.trace import Trace
+from inspector.files.run_card import run_card
+from inspector.handlers import image_service
+from inspector.handlers.image_service import ImageService
+from inspector.handlers.page_handlers import Handlers, error_text
+from inspector.page_data import links, tokens
+from inspector.run_store import RaceRecord
+from tests.inspector.conftest import make_form
+from tests.support.llada_v import NAME, image_file, open_session, plain
+
+SHAPE = {"model": NAME, "prompt": "What?", "gen_length": 8, "block_length": 8, "steps": 8}
+
+
+@pytest.fixture(scope="module")
+def seeing():
+    return open_session()
+
+
+@pytest.fixture(scope="module")
+def handlers(seeing):
+    return Handlers(seeing, make_form(seeing))
+
+
+@pytest.fixture
+def images(seeing):
+    return ImageService(seeing, 20_000_000, error_text)
+
+
+def upload(folder: Path, data: bytes, name="a.png") -> str:
+    path = folder / name
+    path.write_bytes(data)
+    return str(path)
+
+
+def spec(*names) -> RunSpec:
+    return RunSpec.from_dict(SHAPE | {"images": list(names)})
+
+
+def test_an_upload_is_kept_in_memory_and_its_file_is_deleted(images, tmp_path):
+    path = upload(tmp_path, image_file(plain(30, 20)))
+    name = images.read("me", path)
+    assert name.startswith("30x20-")
+    assert not Path(path).exists()
+    assert list(images.given("me", [spec(name)])) == [name]
+
+
+def test_nobody_gets_the_image_of_another_visitor(images, tmp_path):
+    name = images.read("me", upload(tmp_path, image_file(plain(30, 20))))
+    assert images.given("you", [spec(name)]) == {}
+    assert "is needed again" in images.shown("you", name)
+    images.leave("me")
+    assert images.given("me", [spec(name)]) == {}
+
+
+@pytest.mark.parametrize("data", [b"no image", b"", image_file(plain(9, 9), "JPEG")[:150]])
+def test_a_refused_file_is_named_and_deleted(images, tmp_path, data):
+    path = upload(tmp_path, data)
+    names, said = images.take(path, "me")
+    assert "images: " in said
+    assert not Path(path).exists()
+    assert not isinstance(names, str)
+
+
+def test_what_is_shown_is_never_markup_of_the_visitor(images):
+    shown = images.shown("me", "<script>alert(1)</script> 30x20-" + "0" * 32)
+    assert "<script>" not in shown
+    assert shown.count("is needed again") == 2
+
+
+def test_the_images_used_longest_ago_are_dropped(images, tmp_path, monkeypatch):
+    monkeypatch.setattr(image_service, "KEPT_BYTES", 1_000)
+    names = [images.read("me", upload(tmp_path, image_file(plain(60 + n, 60)))) for n in range(12)]
+    kept = images.given("me", [spec(name) for name in names])
+    assert names[-1] in kept
+    assert names[0] not in kept
+
+
+def test_an_image_is_dropped_after_its_time(images, tmp_path, monkeypatch):
+    first = images.read("me", upload(tmp_path, image_file(plain(30, 20))))
+    monkeypatch.setattr(image_service, "LIFETIME_S", -1.0)
+    second = images.read("me", upload(tmp_path, image_file(plain(31, 20))))
+    assert list(images.given("me", [spec(first), spec(second)])) == [second]
+
+
+def filled(form, race):
+    return form.race(form.values(race))
+
+
+def test_the_form_and_a_link_give_images_and_stops_back(handlers):
+    name = "30x20-" + "0" * 32
+    one = spec(name)
+    race = RaceSpec(one, one)
+    race = RaceSpec.from_query(race.to_query())
+    assert race.a.images == (name,)
+    stops = RunSpec.from_dict(one.to_dict() | {"stop": ["\n", "<|eot_id|>"], "suffix": "So"})
+    again = filled(handlers.form, RaceSpec(stops, stops))
+    assert (again.a.images, again.a.stop, again.b.suffix) == ((name,), stops.stop, "So")
+    assert RaceSpec.from_query(again.to_query()) == again
+
+
+def test_lanes_with_different_images_are_left_to_the_api(handlers):
+    with pytest.raises(ValueError, match=r"^images: both lanes share it"):
+        handlers.form.values(RaceSpec(spec(), spec("30x20-" + "0" * 32)))
+
+
+def test_the_upload_is_offered_for_models_that_take_images(handlers, request_of):
+    offered = {
+        model: handlers.show_images(request_of(), model, "")[0]["visible"]
+        for model in (NAME, "tiny-llada", "GSAI-ML/LLaDA-V", "GSAI-ML/LLaDA-8B-Instruct", None)
+    }
+    assert offered[NAME]
+    assert not offered["tiny-llada"]
+    assert not offered[None]
+
+
+@pytest.fixture(scope="module")
+def run(seeing):
+    picture = seeing.example_image()
+    trace = Trace()
+    for event in seeing.run(spec(str(picture.ref)), images={str(picture.ref): picture}):
+        trace.append(event)
+    assert trace.meta["reason"] == "done"
+    return trace
+
+
+def test_a_race_of_the_page_gets_its_image(handlers, request_of):
+    who = request_of()
+    name = handlers.example_image(who)
+    race = RaceSpec(spec(name), RunSpec.from_dict(spec(name).to_dict() | {"cache": "prefix"}))
+    *_, last = handlers.run(who, *handlers.form.values(race))
+    whole = json.loads(last[0])
+    assert whole["state"] == "done"
+    assert [whole["lanes"][lane]["start"]["images"][0]["name"] for lane in "ab"] == [name] * 2
+    *_, refused = handlers.run(request_of("another"), *handlers.form.values(race))
+    assert "is needed again" in json.loads(refused[0])["message"]
+
+
+def test_a_trace_knows_the_rows_of_its_image_and_not_its_pixels(run, tmp_path):
+    (image,) = run.meta["images"]
+    assert image["rows"] == 729 + image["map"][1] * (image["map"][0] + 1)
+    ids = run.arrays()["canvas"][image["first"] : image["first"] + image["rows"]]
+    assert set(ids.tolist()) == {run.meta["model"]["pad_id"]}
+    run.save(tmp_path / "t.npz")
+    again = Trace.load(tmp_path / "t.npz")
+    assert again.meta["images"] == run.meta["images"]
+    assert tokens.lane_start(again, "x")["images"] == run.meta["images"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rows": 5}, {"first": -1}, {"first": 16_000}, {"mode": "other"}, {"map": [1]},
+        {"map": [40, "27"]}, {"name": "x" * 2_000}, {"more": 1}, {"width": True},
+    ],
+)  # fmt: skip
+def test_a_damaged_list_of_images_is_refused(run, tmp_path, change):
+    other = run.snapshot()
+    other.meta = dict(run.meta) | {"images": [run.meta["images"][0] | change]}
+    other.save(tmp_path / "t.npz")
+    with pytest.raises(ValueError, match=r"^trace: meta\.images"):
+        Trace.load(tmp_path / "t.npz")
+
+
+def test_a_run_card_and_a_link_name_the_image(run):
+    name = run.meta["images"][0]["name"]
+    record = RaceRecord(traces={"a": run, "b": run}, state="done")
+    assert json.dumps(run_card(record)).count(name) >= 2
+    assert name in links.link(record)["query"].replace("%22", '"')
