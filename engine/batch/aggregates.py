@@ -95,7 +95,7 @@ class Aggregates:
         values = {
             "drift": _histogram_means(histogram), "above": _shares_above(histogram),
             "similarity": _similarity(arrays, self.layers), "error": _errors(arrays, self.layers),
-            "scalars": _scalars(arrays, own),
+            "scalars": _scalars(arrays, own), "experts": _expert_changes(arrays, self.layers),
         }  # fmt: skip
         for name, moments in self._moments.items():
             moments.add(values[name])
@@ -114,6 +114,8 @@ class Aggregates:
         - `above` [Q, L, thresholds]: share of the rows whose drift is above a threshold;
         - `similarity` [2, L, 2, D]: 1 - cosine of K and V of two steps, of prompt and answer, for
           the distances of 1 to D steps;
+        - `experts` [L]: a row's experts that are others than when it was last computed, mean over
+          the rows of a run; no data in a layer without experts;
         - `error` [sites, L]: 1 - cosine of the values used and the exact ones in probed steps;
         - `tv`, `flips` (share of predictions whose best token changed) in these steps, and
           `tokens` committed in a step;
@@ -171,7 +173,8 @@ class Aggregates:
         for name, moments in found._moments.items():
             own |= moments.arrays(name)
         for name, array in own.items():
-            array[...] = arrays[name]
+            if name in arrays or not name.startswith("experts_"):  # which older files lack
+                array[...] = arrays[name]
         return found
 
     def _start(self, layers: int) -> None:
@@ -188,7 +191,7 @@ class Aggregates:
         shapes = {
             "drift": (kinds, layers), "above": (kinds, layers, len(THRESHOLDS)),
             "similarity": (len(KINDS), layers, len(PARTS), MAX_DISTANCE),
-            "error": (len(SITES), layers), "scalars": (len(SCALARS),),
+            "error": (len(SITES), layers), "scalars": (len(SCALARS),), "experts": (layers,),
         }  # fmt: skip
         self._moments = {name: Moments(shape) for name, shape in shapes.items()}
 
@@ -276,6 +279,15 @@ def _errors(arrays: Mapping[str, np.ndarray], layers: int) -> np.ndarray:
         for f, site in enumerate(quantities[quantities < len(SITES)]):
             known = np.bincount(error[:, i, f].ravel(), minlength=CODES + 1)[:CODES]
             out[site, layer] = _ratio(known @ DRIFTS[:CODES], known.sum())
+    return out
+
+
+def _expert_changes(arrays: Mapping[str, np.ndarray], layers: int) -> np.ndarray:
+    """Mean number of a row's changed experts [L], over the rows computed again."""
+    out, changes = np.full(layers, np.nan), arrays["expert_changes"]
+    for i, layer in enumerate(arrays["recorded_layer"] if changes.size else ()):
+        known = np.bincount(changes[:, i].ravel(), minlength=NOT_EVALUATED + 1)[:NOT_EVALUATED]
+        out[layer] = _ratio(known @ np.arange(NOT_EVALUATED), known.sum())
     return out
 
 

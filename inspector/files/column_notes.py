@@ -57,6 +57,9 @@ STEPS = {
     **{f"done_{name}": f"What was recomputed of {_REGIONS[name]}: {_KIND}" for name in REGIONS},
     **{f"planned_{name}": f"What the method plans for {_REGIONS[name]}" for name in REGIONS},
     "probed": "1 if the step was compared with an exact forward",
+    "expert_rows": "Rows with experts that were computed again in the step, summed over layers",
+    "expert_changed": "Share of them with other experts than when they were last computed",
+    "expert_changes": "Number of their experts that are others, on average",
     **_GUIDER,
 }
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.core.drift_codes import NOT_EVALUATED
 from engine.core.events import GUIDED, KINDS, PARTS, SITES
 from engine.core.regions import REGIONS
 from engine.trace.trace import Trace
@@ -61,7 +62,7 @@ def steps_table(trace: Trace) -> str:
     if foreign.facts(trace) is not None:
         unknown = [name for name in columns if name.startswith(UNKNOWN)]
         columns |= dict.fromkeys(unknown, [None] * trace.steps)
-    columns |= _guided(arrays) | _planned(trace, arrays)
+    columns |= _guided(arrays) | _planned(trace, arrays) | _experts(trace, arrays)
     return written([*columns], zip(*columns.values(), strict=True))
 
 
@@ -90,6 +91,20 @@ def _planned(trace: Trace, arrays: dict[str, np.ndarray]) -> dict[str, list[Any]
         probed = set(arrays["probe_step"].tolist())
         out["probed"] = [int(step in probed) for step in range(trace.steps)]
     return out
+
+
+def _experts(trace: Trace, arrays: dict[str, np.ndarray]) -> dict[str, list[Any]]:
+    """Columns of the changes of experts, over all layers, if they were recorded."""
+    if not len(arrays["expert_changes"]):
+        return {}
+    rows, changed, mean = [], [], []
+    for step in range(trace.steps):
+        found = trace.cells("expert_changes", slice(step, step + 1))
+        known = found[found != NOT_EVALUATED]
+        rows.append(len(known))
+        changed.append(float((known > 0).mean()) if len(known) else None)
+        mean.append(float(known.mean()) if len(known) else None)
+    return {"expert_rows": rows, "expert_changed": changed, "expert_changes": mean}
 
 
 def _kinds(name: str, codes: np.ndarray) -> dict[str, list[Any]]:

@@ -1,14 +1,18 @@
 """Expert changes: the view, its slices and its figure against the arrays of a recorded run."""
 
+import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from engine.batch.aggregates import Aggregates
 from engine.config.spec import RunSpec
 from engine.core.drift_codes import NOT_EVALUATED
 from engine.serve.session import Session
 from engine.trace.trace import Trace
+from inspector.files.column_notes import STEPS
+from inspector.files.tables import steps_table
 from inspector.slices.fields import SliceError
 from inspector.views import experts
 from inspector.views.frame import frame_facts
@@ -105,3 +109,36 @@ def test_a_recording_without_probes_has_no_probed_rows(tmp_path):
     arrays, _ = cut(found, "experts", "counts")
     assert arrays["probed"].shape == (0, 2, 4)
     assert len(cut(found, "experts")[0]["probe_step"]) == 0
+
+
+def test_the_table_of_steps_has_the_changes(trace):
+    head, *rows = [line.split(",") for line in steps_table(trace).splitlines()]
+    assert set(head) <= set(STEPS)
+    held = trace.arrays()["expert_changes"]
+    for step, row in enumerate(rows):
+        known = held[step][held[step] != NOT_EVALUATED]
+        found = dict(zip(head, row, strict=True))
+        assert int(found["expert_rows"]) == len(known)
+        if len(known):
+            assert float(found["expert_changed"]) == pytest.approx((known > 0).mean())
+            assert float(found["expert_changes"]) == pytest.approx(known.mean())
+        else:
+            assert found["expert_changed"] == ""
+    assert "expert_rows" not in steps_table(whole_trace()).splitlines()[0]
+
+
+def test_aggregates_have_the_mean_of_each_layer_and_older_files_none(trace):
+    found = Aggregates()
+    found.add("a", trace)
+    held = trace.arrays()["expert_changes"]
+    means = [held[:, i][held[:, i] != NOT_EVALUATED].mean() for i in range(2)]
+    assert found.to_dict()["experts"]["mean"] == pytest.approx(means, rel=1e-5)
+    again = Aggregates.from_bytes(found.to_bytes())
+    assert again.to_dict() == found.to_dict()
+    with np.load(io.BytesIO(found.to_bytes())) as file:
+        older = {name: file[name] for name in file.files if not name.startswith("experts_")}
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **older)
+    opened = Aggregates.from_bytes(buffer.getvalue()).to_dict()
+    assert opened["experts"]["mean"] == [None, None]
+    assert opened["drift"] == found.to_dict()["drift"]

@@ -4,10 +4,12 @@ import json
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from engine.config.spec import RunSpec
 from engine.models.llada2 import Llada2Adapter
 from engine.models.llada_moe import LladaMoeAdapter
 from engine.models.loading.checkpoint import Checkpoint, CheckpointError
@@ -19,9 +21,11 @@ from engine.models.loading.memory_estimate import (
     parameters,
 )
 from engine.models.loading.registry import DREAM_7B, LLADA2_MINI, LLADA_8B, LLADA_MOE_7B
+from engine.serve.session import Session
 from tests.engine.cache.test_forward import full
 from tests.engine.models.loading.test_adapters_from_files import load, tensors
 from tests.engine.models.loading.test_placement import split
+from tests.support.looking import recorded
 from tests.support.micro import configure, make_prompts, make_spec, run, write_checkpoint
 from tests.support.reference import reference_logits
 
@@ -221,3 +225,18 @@ def test_the_published_llada2_is_partly_rotated_and_block_causal():
     assert info.experts.shared_ffn == 512
     assert replace(info, experts=None).experts_of(5) is None
     assert json.dumps(info.to_dict())
+
+
+def test_llada2_decodes_in_blocks_and_keeps_the_keys_of_finished_ones(tmp_path):
+    folder = write_checkpoint(tmp_path / "micro", kind="llada2")
+    session = Session({"micro": folder})
+    plain = RunSpec(
+        model="micro", prompt="1 + 1", gen_length=64, block_length=32, steps=64, dtype="float64",
+        unmasker="dynamic", knobs={"dynamic.threshold": 0.3}, record="layers",
+    )  # fmt: skip
+    whole, frozen = (recorded(session, replace(plain, cache=name)) for name in ("none", "frozen"))
+    assert np.array_equal(whole.canvas_at(whole.steps), frozen.canvas_at(frozen.steps))
+    assert whole.arrays()["rows"].sum() > frozen.arrays()["rows"].sum()
+    assert (whole.arrays()["expert_changes"][:, 0] == 255).all()  # the first layer is dense
+    with pytest.raises(ValueError, match="block_length"):
+        recorded(session, replace(plain, block_length=16))

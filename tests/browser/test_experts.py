@@ -1,0 +1,51 @@
+"""Expert changes: what the page says of a run of a model with experts, against the trace."""
+
+import numpy as np
+import pytest
+
+from engine.config.spec import RunSpec
+from engine.core.drift_codes import NOT_EVALUATED
+from engine.serve.session import Session
+from tests.browser.test_inspect_b import block, cell
+from tests.support.looking import bring, recorded, show_at
+from tests.support.micro import write_checkpoint
+
+pytest_plugins = ["tests.support.chromium"]
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory):
+    folder = write_checkpoint(tmp_path_factory.mktemp("models") / "micro", kind="llada_moe")
+    spec = RunSpec(
+        model="micro", prompt="1 + 1", gen_length=16, block_length=8, steps=16, cache="dllm_cache",
+        record="probe", probe_steps=4, knobs={"dllm_cache.response_interval": 3},
+    )  # fmt: skip
+    return recorded(Session({"micro": folder}), spec)
+
+
+@pytest.fixture
+def race(app, lasting_page, trace, tmp_path):
+    race = lasting_page(1440, 1000).open(app.link())
+    bring(race, {"a": trace}, tmp_path)
+    return race
+
+
+def test_readouts_are_the_changes_of_the_trace(race, trace):
+    held = trace.arrays()["expert_changes"]
+    step, layer = 3, 1
+    show_at(race, "experts", "a", layer, step)
+    row = held[step, layer]
+    known = np.flatnonzero(row != NOT_EVALUATED)
+    position = int(known[0])
+    said = cell(race, "experts-steps", position, step)
+    assert f"Position {position + 1}, " in said
+    assert f"{row[position]} of 3 experts changed" in said
+    changed = int((row[known] > 0).sum())
+    assert f"{changed} of {len(known)} rows" in cell(race, "experts", step, layer)
+    unknown = np.flatnonzero(row == NOT_EVALUATED)
+    if len(unknown):
+        assert "not computed again" in cell(race, "experts-steps", int(unknown[0]), step)
+    sentence = block(race, "experts", "sum")
+    assert sentence.startswith("Each token uses 3 of 8 experts.")
+    assert "the router would not choose now" in sentence
