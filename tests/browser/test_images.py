@@ -40,6 +40,7 @@ def test_an_image_is_dropped_run_unfolded_and_pinned(new_page, url, tmp_path):
         page.keyboard.press(key)
     assert "tiles, row 2, column 2" in strip.locator(".ds-strip-said").inner_text()
     page.keyboard.press("Enter")
+    page.locator("#ds-race [data-inspect]").scroll_into_view_if_needed()
     page.wait_for_function(
         "document.querySelector('#ds-race [data-inspect]').innerText"
         ".includes('image 1, tiles, row 2, column 2')"

@@ -1,0 +1,85 @@
+"""A changed recording of LLaDA-V is detected, and the released quirks are not the engine's."""
+
+import numpy as np
+import pytest
+
+from engine.unmask.methods.factor import Factor
+from tests.conformance import llada_v
+from tests.conformance.cases import GOLDENS, Case, UnknownCaseError, read_cases
+from tests.conformance.compare import compare
+from tests.conformance.recorders import ObservedRecorder
+from tests.conformance.runs import decode
+
+CASES = {case.id: case for case in read_cases(GOLDENS / "llada-v")}
+PAD, TEXT = "v-pad-refresh8-fixed-2tok", "v-text-refresh4-factor1"
+IMAGE_ARRAYS = {
+    "crops_small": 1, "pixel_lut": 1e-5, "tower_rows": 1e-2, "projector_rows": 1e-2,
+    "embed_rows": 1e-2, "embed_sum": 1e-1, "newline_rows": 1,
+}  # fmt: skip
+
+
+def changed(name, array, delta):
+    """A loaded case with one number of a recorded array changed: the largest, which is a number."""
+    case = Case(CASES[name].entry, CASES[name].folder)
+    own = case.arrays[array].copy()
+    flat = own.reshape(-1)
+    place = int(np.nanargmin(flat)) if own.dtype == np.uint8 else int(np.nanargmax(flat))
+    flat[place] += delta
+    case.arrays[array] = own
+    return llada_v.LoadedCase(case)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    loaded = llada_v.LoadedCase(CASES[PAD])
+    assert list(llada_v.image_differences(loaded)) == []
+    assert list(llada_v.prompt_differences(loaded)) == []
+    return loaded
+
+
+@pytest.mark.parametrize("array", IMAGE_ARRAYS)
+def test_a_changed_recording_of_an_image_is_detected(whole, array):
+    found = list(llada_v.image_differences(changed(PAD, array, IMAGE_ARRAYS[array])))
+    assert len(found) == 1
+    assert found[0].startswith(array)
+
+
+def test_changed_ids_of_a_prompt_are_detected(whole):
+    assert list(llada_v.prompt_differences(changed(PAD, "prompt_ids", 1))) == ["prompt_ids differ"]
+
+
+@pytest.fixture(scope="module")
+def decoded():
+    loaded, recorder = llada_v.LoadedCase(CASES[TEXT]), ObservedRecorder(CASES[TEXT].arrays)
+    found = decode(loaded.setup(released=True), loaded.prompt, recorder)
+    return loaded, found, recorder.fed
+
+
+@pytest.mark.parametrize(
+    "array", ["final_ids", "returned_ids", "nfe", "unmask_call", "fed_first", "fed_count"]
+)
+def test_a_changed_recording_of_a_run_is_detected(decoded, array):
+    loaded, found, fed = decoded
+    golden = loaded.case.arrays
+    assert list(llada_v.run_differences(loaded, found, golden, fed)) == []
+    own = golden[array].copy()
+    own.reshape(-1)[0] += 1
+    other = golden | {array: own}
+    named = [one for one in llada_v.run_differences(loaded, found, other, fed) if array in one]
+    assert named
+
+
+def test_the_run_that_ships_follows_the_paper_and_the_release_does_not(decoded):
+    loaded, found, _ = decoded
+    paper = llada_v.paper_arrays(loaded.case.arrays)
+    assert list(llada_v.run_differences(loaded, found, paper))
+    setup = loaded.setup(released=False)
+    assert type(setup.make_unmasker()) is Factor
+
+
+def test_unknown_settings_and_modes_are_reported():
+    for change in ({"aspect": "highres"}, {"settings": {"rho": 0.5}}):
+        entry = dict(CASES[TEXT].entry)
+        settings = dict(entry["settings"]) | change.get("settings", {})
+        with pytest.raises(UnknownCaseError, match=r"is unknown|unknown value"):
+            compare(Case(entry | change | {"settings": settings}, CASES[TEXT].folder))
