@@ -20,10 +20,10 @@ import engine.cache.methods
 import engine.unmask.methods
 from engine.cache.base import CachePolicy
 from engine.cache.stack import Stack
+from engine.config.blocks import BlockGrid
 from engine.config.knobs import describe_fields
 from engine.config.plan import DerivedPlan, SharedBlocks, derive
 from engine.config.spec import RunSpec
-from engine.core.blocks import BlockGrid
 from engine.core.command_line import table_command
 from engine.core.method_docs import MethodDoc, read_method_docs
 from engine.core.tables import README, markdown_table
@@ -178,8 +178,8 @@ def describe() -> dict[str, list[dict[str, Any]]]:
     """Unmaskers, caches and the fields of a spec as plain data.
 
     Each method has its name, title, paper, summary, description, published figures and knobs, an
-    unmasker whether it `denoises` (autoregressive decoding does not), and a cache the reasons of
-    its decisions (engine.core.reasons).
+    unmasker whether it `denoises` (autoregressive decoding does not), and a cache the kinds of
+    attention that it is made for and the reasons of its decisions (engine.core.reasons).
     """
     rules = decoding_rules().values()
     return {
@@ -191,6 +191,7 @@ def describe() -> dict[str, list[dict[str, Any]]]:
         "caches": [
             _described(c)
             | {"stackable_on": c.stackable_on, "reasons": [r._asdict() for r in c.reasons]}
+            | {"attention": c.attention}
             for c in policies().values()
         ],
         "fields": describe_fields(RunSpec),

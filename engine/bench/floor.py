@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.core.device import synchronized_time
-from engine.models.linear import ONEDNN_LINEAR, onednn_linear
+from engine.models.kernels.linear import ONEDNN_LINEAR, onednn_linear
 
 ATEN = torch.ops.aten
 # Position of the left operand among an operator's arguments; the right one follows it.

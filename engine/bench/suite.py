@@ -98,9 +98,9 @@ def gpu_suite(device: str) -> Iterator[CaseSpec]:
 
 
 def cache_names() -> list[str]:
-    """Every cache policy, and those that can be stacked also on the dual cache."""
-    stacked = [f"dual+{name}" for name, one in policies().items() if "dual" in one.stackable_on]
-    return [*policies(), *stacked]
+    """Every policy for full attention, and those that can be stacked also on the dual cache."""
+    kinds = {name: one for name, one in policies().items() if "full" in one.attention}
+    return [*kinds, *(f"dual+{name}" for name, one in kinds.items() if "dual" in one.stackable_on)]
 
 
 def run_cases(

@@ -24,7 +24,7 @@ from engine.generate.job import Job
 from engine.generate.loop import Denoiser, denoise
 from engine.generate.step_state import PendingStep
 from engine.guider.model import Guider
-from engine.models.linear import without_row_padding
+from engine.models.kernels.linear import without_row_padding
 from engine.record import make_recorder
 from engine.serve.lane import LoadedModel, make_job, make_lane
 

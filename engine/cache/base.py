@@ -14,8 +14,8 @@ from engine.cache.calibration.drift_profile import DriftProfile
 from engine.cache.context import PolicyContext
 from engine.cache.layer_probe import LayerPlan, LayerProbe
 from engine.cache.store import Site
+from engine.config.blocks import BlockGrid
 from engine.config.knobs import Scalar, check_fields
-from engine.core.blocks import BlockGrid
 from engine.core.reasons import GENERIC, Reason
 from engine.core.regions import region_rows, window_kinds
 from engine.core.rows import ALL, Rows, positions_mask

@@ -20,7 +20,7 @@ from engine.cache.base import (
     StepView,
 )
 from engine.cache.store import Site
-from engine.core.blocks import BlockGrid
+from engine.config.blocks import BlockGrid
 
 
 @dataclass

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from engine.config.blocks import BlockGrid
 from engine.config.branch_start import REMASK
 from engine.config.spec import MAX_LENGTH, RunSpec
-from engine.core.blocks import BlockGrid
 
 
 @dataclass(frozen=True)

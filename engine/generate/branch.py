@@ -15,10 +15,10 @@ import numpy as np
 import torch
 
 from engine.catalog import unmaskers
+from engine.config.blocks import BlockGrid
 from engine.config.branch_start import REMASK, BranchStart
 from engine.config.plan import quota
 from engine.config.spec import RunSpec
-from engine.core.blocks import BlockGrid
 from engine.generate.job import Job
 from engine.trace.trace import Trace
 from engine.unmask.schedule import BlockProgress

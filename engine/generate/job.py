@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from engine.cache.base import CachePolicy, RunInfo
+from engine.config.blocks import BlockGrid
 from engine.config.spec import RunSpec
-from engine.core.blocks import BlockGrid
 from engine.generate.capture.capturers import Capturer
 from engine.guider.run_guider import RunGuider
 from engine.models.base import ModelAdapter

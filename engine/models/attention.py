@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.models.kernels.choice import TORCH
-from engine.models.linear import needs_padding, onednn_linear, supports_onednn
+from engine.models.kernels.linear import needs_padding, onednn_linear, supports_onednn
 from engine.models.ops import upcast
 
 MAX_SCORES = 1 << 19  # attention scores of a chunk, which fit in the cache of one CPU core

@@ -18,7 +18,7 @@ from engine.models.attention import attention, attention_routines, attention_wit
 from engine.models.feed_forward import ExpertLinear, ExpertsInfo, MixtureOfExperts, feed_forward
 from engine.models.given_rows import GivenRows
 from engine.models.kernels.choice import TORCH, Kernels
-from engine.models.linear import FusedLinear, PackedLinear
+from engine.models.kernels.linear import FusedLinear, PackedLinear
 from engine.models.ops import RMSNorm, Rotary
 
 A = TypeVar("A", bound="ModelAdapter")

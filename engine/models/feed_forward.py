@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.models.kernels.choice import Kernels
-from engine.models.linear import FusedLinear, SwiGLU, chosen_routine, linear, swiglu
+from engine.models.kernels.linear import FusedLinear, SwiGLU, chosen_routine, linear, swiglu
 from engine.models.ops import upcast
 
 EPSILON = 1e-20  # added to the sum of sigmoid scores before they are divided by it

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from engine.core.blocks import BlockGrid
+from engine.config.blocks import BlockGrid
 from engine.core.events import RunFinished, RunStarted, StepEvent, Waiting
 from engine.core.files import atomic_file
 from engine.core.regions import recomputed_kinds, region_rows

@@ -49,8 +49,13 @@ def _page(kind: str, row: Row, rows: Sequence[Row], plain: RunSpec) -> dict[str,
         "knobs": [_knob(row["name"], knob) for knob in row["knobs"]],
         "stands_on": _named(beneath, titles),
         "carries": _named(above if row["name"] != "none" else [], titles),
-        "query": trial(kind, row["name"], plain).to_query(),
+        "query": trial(kind, row["name"], plain).to_query() if _fits(row) else "",
     }
+
+
+def _fits(row: Row) -> bool:
+    """Whether a method goes with the model of plain decoding, whose attention is full."""
+    return "full" in row.get("attention", ("full",))
 
 
 def _named(names: Sequence[str], titles: Mapping[str, str]) -> list[dict[str, str]]:

@@ -9,7 +9,7 @@ from engine.core.events import QUANTITIES
 from engine.trace.trace import Trace
 from inspector.slices.fields import Fields, SliceError
 from inspector.slices.message import Cut
-from inspector.views import scatter as view
+from inspector.views import drift as view
 from inspector.views.drift import check
 
 MAX_ROWS = 4_000_000  # rows of all layers that are counted in one request

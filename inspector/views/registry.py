@@ -12,14 +12,13 @@ from typing import Any
 from engine.trace.trace import Trace
 from inspector.page_data.lane_card import lane_card
 from inspector.views.candidates import candidates
-from inspector.views.drift import drift
+from inspector.views.drift import drift, scatter
 from inspector.views.error import error
 from inspector.views.experts import experts
 from inspector.views.frame import frame, plan
 from inspector.views.guider import guider
 from inspector.views.lens import lens
 from inspector.views.queries import queries
-from inspector.views.scatter import scatter
 from inspector.views.schedule import schedule
 from inspector.views.similarity import similarity
 from inspector.views.time import rho, time

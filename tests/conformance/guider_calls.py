@@ -15,6 +15,8 @@ from tests.conformance.flashdlm import ATOL, RTOL, FlashRecorder
 from tests.conformance.recorders import Arrays
 from tests.conformance.runs import Decoded
 
+RANK_MARGIN = 1e-5  # between logarithms of probabilities
+
 
 def differences(case: Case, found: Decoded, recorder: FlashRecorder) -> Iterator[str]:
     """Differences of a run as released: rows, drafts, decisions and the guider's forwards."""
@@ -60,21 +62,28 @@ def _judged(steps: Sequence[ReleasedStep]) -> dict[str, list]:
     return {
         "judged_step": [row[0] for row in rows],
         "judged_index": [row[1] for row in rows],
-        "judged_rank": [row[4] for row in rows],
     }
 
 
-def _judged_rows(steps: Sequence[ReleasedStep]) -> Iterator[tuple[int, int, float, float, int]]:
-    """(step, index in the draft, p of the draft, largest p, tokens strictly better) of each."""
+def _judged_rows(
+    steps: Sequence[ReleasedStep],
+) -> Iterator[tuple[int, int, float, float, int, int]]:
+    """(step, index in the draft, p of the draft, largest p, bounds of its rank) of each.
+
+    The rank counts the tokens that are better. Processors round the probabilities of two alike
+    tokens differently, so the bounds leave those within RANK_MARGIN out or count them.
+    """
     for number, step in enumerate(steps):
         for begin, verdict in step.verified.verdicts:
             assert verdict.verification is not None, "a shared vocabulary is always verified"
             found = verdict.verification
             for place, token in enumerate(found.ids.tolist()):
                 log_p = found.log_p[place]
-                better = int((log_p > log_p[token]).sum())
+                least = int((log_p > log_p[token] + RANK_MARGIN).sum())
+                others = log_p > log_p[token] - RANK_MARGIN
+                others[token] = False
                 own, best = float(log_p[token].exp()), float(log_p.max().exp())
-                yield number, begin + place, own, best, better
+                yield number, begin + place, own, best, least, int(others.sum())
 
 
 def _equal(recorded: np.ndarray, rows: list) -> bool:
@@ -96,6 +105,10 @@ def _distant(
         values = np.array([row[column] for row in rows])
         if len(values) != len(golden[name]) or not np.allclose(values, golden[name], 0, ATOL):
             yield f"{name} differs"
+    least, most = np.array([row[4:] for row in rows]).reshape(-1, 2).T
+    ranks = golden["judged_rank"]
+    if len(ranks) != len(rows) or (ranks < least).any() or (ranks > most).any():
+        yield "judged_rank differs"
     for call, row, expected in zip(
         golden["g_logit_call"], golden["g_logit_row"], golden["g_logits"], strict=True
     ):

@@ -59,7 +59,7 @@ def test_endpoints_with_types(client):
     named = client.view_api(return_format="dict")["named_endpoints"]
     batches = {"/batch", "/batch_results", "/batch_aggregates"}
     searches = {"/advise", "/advise_results"}
-    races = {"/methods", "/plan", "/estimate", "/run", "/trace", "/what_if"}
+    races = {"/methods", "/plan", "/estimate", "/run", "/trace", "/what_if", "/image"}
     assert set(named) == races | batches | searches
     assert named["/run"]["parameters"][0]["parameter_name"] == "race"
 

@@ -59,6 +59,9 @@ def test_the_catalog_gives_descriptions_and_figures_under_their_older_names_too(
 
 @pytest.mark.parametrize(("kind", "name"), METHODS)
 def test_a_link_restores_the_race_exactly(kind, name):
+    if kind == "cache" and "full" not in policies()[name].attention:
+        assert pages()[name]["query"] == ""  # the embedded models' attention is full
+        return
     race = RaceSpec.from_query(pages()[name]["query"])
     assert race == RaceSpec(PLAIN, replace(PLAIN, **{kind: name})) == trial(kind, name, PLAIN)
     assert race.a == PLAIN

@@ -8,7 +8,7 @@ import pytest
 from engine.core.drift_codes import NOT_EVALUATED, decode
 from engine.core.events import QUANTITIES
 from engine.trace.trace import Trace
-from inspector.views.scatter import BIN_OF, BINS, FLOOR, PAIRS, TOGETHER, scatter
+from inspector.views.drift import BIN_OF, BINS, FLOOR, PAIRS, TOGETHER, scatter
 from tests.inspector.conftest import small_race
 from tests.inspector.unpacked import unpacked
 from tests.support.looking import recorded

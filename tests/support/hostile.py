@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.catalog import policies, unmaskers
+from engine.catalog import describe, policies, unmaskers
 from engine.config.knobs import describe_fields
 from engine.config.spec import RunSpec
 
@@ -34,7 +34,8 @@ SENTENCES = re.compile(  # messages of the page that have no field to name
     r"The recording was stopped|.*: no such component in this run; it has ",
     re.S,
 )
-LABELS = "|".join(re.escape(row["label"]) for row in describe_fields(RunSpec))
+KNOBS = [knob for rows in describe().values() for row in rows for knob in row.get("knobs", ())]
+LABELS = "|".join(re.escape(row["label"]) for row in (*describe_fields(RunSpec), *KNOBS))
 NAMED = re.compile(
     r"(?:Not imported\. |Lane [AB], |The settings of the link are invalid \(|The run failed: )*"
     rf"(?:[ab]\.)?(?:{LABELS}|[\w+-]+)[\w.]*(?:, [\w.]+)*: "

@@ -15,8 +15,8 @@ import numpy as np
 
 from engine.cache.base import CachePolicy, Kinds, RunInfo, Speedups, StepPlan, StepView
 from engine.cache.store import Site
+from engine.config.blocks import BlockGrid
 from engine.config.knobs import knob
-from engine.core.blocks import BlockGrid
 from engine.core.reasons import Reason
 from engine.core.regions import window_kinds
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from engine.core.zero_gpu import on_zero
 from engine.generate.capture.tape import Tape
 from engine.models.base import ModelAdapter
-from engine.models.linear import ROW_MULTIPLE, without_row_padding
+from engine.models.kernels.linear import ROW_MULTIPLE, without_row_padding
 
 Call = Callable[[], Sequence[Tensor]]
 

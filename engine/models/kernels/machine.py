@@ -17,8 +17,8 @@ from engine.core.files import cache_path, write_atomically
 from engine.models.base import ModelAdapter
 from engine.models.feed_forward import ExpertLinear, ExpertSwiGLU
 from engine.models.kernels.choice import ROW_CLASSES, TORCH, Kernels, ShapeClass
+from engine.models.kernels.linear import FusedLinear, PackedLinear
 from engine.models.kernels.measure import measured
-from engine.models.linear import FusedLinear, PackedLinear
 
 SETTING = "DRIFTSCOPE_KERNELS"  # `torch`: no measurement, torch's own routines
 MAX_BYTES = 1 << 20

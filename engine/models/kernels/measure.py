@@ -10,7 +10,7 @@ import torch
 
 from engine.models.attention import attention, attention_routines
 from engine.models.kernels.choice import ROUTINES, TORCH, ShapeClass
-from engine.models.linear import FusedLinear, SwiGLU, supports_onednn
+from engine.models.kernels.linear import FusedLinear, SwiGLU, supports_onednn
 
 ROUNDS = 5  # timed runs of each routine, in turn
 HOPELESS = 1.5  # a routine so many times slower than the best one is not timed again

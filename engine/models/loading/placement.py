@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from engine.core.files import free_on_disk, write_atomically
 from engine.models.base import ModelAdapter, ModelInfo, TransformerBlock
-from engine.models.linear import PackedLinear
+from engine.models.kernels.linear import PackedLinear
 from engine.models.loading import memory_estimate
 from engine.models.loading.checkpoint import CheckpointError
 from engine.models.loading.memory_estimate import HEADROOM, InsufficientMemoryError, gigabytes

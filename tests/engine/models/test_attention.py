@@ -11,7 +11,7 @@ from engine.models.attention import (
     attention_with_weights,
 )
 from engine.models.kernels.choice import TORCH
-from engine.models.linear import ONEDNN_LINEAR
+from engine.models.kernels.linear import ONEDNN_LINEAR
 
 WIDTH = 16
 needs_onednn = pytest.mark.skipif(ONEDNN_LINEAR is None, reason="oneDNN is not available")

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from engine.bench.floor import Buffers, ProductRecorder, ProductReplay
 from engine.models.kernels.choice import ROW_CLASSES, TORCH, Kernels, ShapeClass
-from engine.models.linear import (
+from engine.models.kernels.linear import (
     BFLOAT16,
     MAX_PACKED_BYTES,
     MAX_PADDED_ROWS,

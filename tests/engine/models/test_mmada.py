@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from engine.catalog import policies
 from engine.config.spec import RunSpec
 from engine.core.events import StepEvent
 from engine.core.progress import run_to_end
@@ -27,7 +26,7 @@ from tests.conformance.cases import GOLDENS, read_cases
 from tests.conformance.mmada import setup
 from tests.conformance.runs import decode
 from tests.engine.cache.test_forward import full
-from tests.support.micro import configure
+from tests.support.micro import configure, full_policies
 from tests.support.mmada import TEXT, write_mmada
 
 CASES = {case.id: case for case in read_cases(GOLDENS / "mmada")}
@@ -111,7 +110,7 @@ def test_confidences_are_computed_in_float64(folder):
 
 
 @pytest.mark.parametrize("knobs", [{}, {"unmasker": "threshold"}, {"unmasker": "dream"}])
-@pytest.mark.parametrize("cache", policies())
+@pytest.mark.parametrize("cache", full_policies())
 def test_every_cache_decodes_text(folder, cache, knobs):
     session = Session({"m": folder})
     events = list(session.run(RunSpec(**SPEC, **knobs, cache=cache, record="layers")))

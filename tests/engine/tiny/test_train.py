@@ -17,11 +17,10 @@ from engine.models.tokenizer import Tokenizer as EngineTokenizer
 from engine.serve.model_pool import ModelPool
 from engine.tiny import corpus, export, tokenizer
 from engine.tiny.batches import BatchStream
-from engine.tiny.muon import Float32Muon
 from engine.tiny.network import DISTANCES, Network, NetworkShape
 from engine.tiny.states import Recipe
 from engine.tiny.tokenizer import MASK
-from engine.tiny.train import main, optimizers
+from engine.tiny.train import Float32Muon, main, optimizers
 from engine.tiny.training_state import initial_state, new_network
 from tests.support.micro import ROOT
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from engine import catalog
 from engine.cache.methods.fast_dllm import PrefixCache
 from engine.core.rows import ALL
 from engine.generate.end_of_text import find_stops
@@ -14,6 +13,7 @@ from engine.generate.loop import Denoiser, denoise
 from engine.models.given_rows import GivenRows
 from tests.support.micro import (
     MASK,
+    full_policies,
     make_model,
     make_prompts,
     make_spec,
@@ -25,7 +25,7 @@ from tests.support.micro import (
 
 PROMPT = make_prompts(24)[0]
 LENGTH = 24 + 16
-EXACT = {name: cls.exact() for name, cls in catalog.policies().items() if cls.exact() is not None}
+EXACT = {name: cls.exact() for name, cls in full_policies().items() if cls.exact() is not None}
 
 
 def rows(seed=3, first=4, count=12):
@@ -81,7 +81,7 @@ def test_every_cache_with_exact_settings_equals_no_cache(seeing, model, name):
     assert widest_gap(tapped(model, spec, [PROMPT])[1], plain) > 1e-3  # the rows are seen
 
 
-@pytest.mark.parametrize("name", catalog.policies())
+@pytest.mark.parametrize("name", full_policies())
 def test_captured_forwards_equal_eager_ones(seeing, name):
     spec = make_spec(cache=name, gen_length=16, block_length=8)
     eager = run(seeing, spec, [PROMPT], eager=True)
@@ -187,7 +187,7 @@ def test_later_blocks_are_not_decoded_after_a_stop(model):
     assert state.masked[0, 28:].all()
 
 
-@pytest.mark.parametrize("cache", catalog.policies())
+@pytest.mark.parametrize("cache", full_policies())
 @pytest.mark.parametrize("unmasker", ["quota", "threshold", "frechet", "certainty"])
 def test_every_method_stops(model, cache, unmasker):
     spec = make_spec(cache=cache, unmasker=unmasker, gen_length=16, block_length=16)

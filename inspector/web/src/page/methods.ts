@@ -30,7 +30,7 @@ interface MethodPage extends Named {
   /** The methods that this one can be used on, and those that can be used on this one. */
   stands_on: Named[];
   carries: Named[];
-  /** The query of the link to a race with this method in lane B. */
+  /** The query of the link to a race with this method in lane B; empty if no listed model fits. */
   query: string;
 }
 
@@ -160,7 +160,9 @@ export class Methods {
     this.find("title").textContent = page.title;
     this.find("summary").textContent = page.summary;
     this.find("paper").replaceChildren(...paperLink(page.paper), code(page.name));
-    this.find<HTMLAnchorElement>("try").href = "?" + page.query;
+    const link = this.find<HTMLAnchorElement>("try");
+    link.href = "?" + page.query;
+    link.hidden = !page.query;
     const seen = new Set<string>();
     const paragraphs = page.description.map((text) => {
       const out = make("p");

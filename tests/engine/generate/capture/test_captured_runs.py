@@ -66,7 +66,8 @@ def test_the_warm_up_captures_what_the_run_replays(monkeypatch, tiny):
 
 def adapter(device="cuda", **more):
     leaf = SimpleNamespace(**more)
-    return SimpleNamespace(device=torch.device(device), modules=lambda: [leaf])
+    info = SimpleNamespace(experts=None)
+    return SimpleNamespace(device=torch.device(device), modules=lambda: [leaf], info=info)
 
 
 def test_forwards_are_captured_unless_something_prevents_it(monkeypatch):

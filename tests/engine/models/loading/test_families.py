@@ -31,7 +31,7 @@ def test_the_adapter_of_a_config(config, adapter):
 
 # LLaDA-MoE has LLaDA's model_type; others share a field or an architecture with a known family.
 UNKNOWN = [
-    {"model_type": "llada", "hidden_size": 2048, "num_experts": 64},
+    {"model_type": "llada", "hidden_size": 2048},
     dict(LLADA_8B) | {"architectures": ["LLaDASomethingElse"]},
     dict(DREAM_7B) | {"architectures": ["Qwen2ForCausalLM"]},
     dict(DREAM_7B) | {"model_type": "qwen2"},
