@@ -74,8 +74,13 @@ def _end_texts(lane: Trace | ForeignRun) -> set[str]:
     if isinstance(lane, ForeignRun):
         return {text for token in lane.end_tokens if (text := lane.text_of(token))}
     model = lane.meta["model"]
-    stops = [*(model.get("stop_ids") or ()), model.get("eos_id")]
-    return {lane.pieces[i].decode(errors="replace") for i in stops if i in lane.pieces}
+    given = model.get("stop_ids")
+    stops = [*(given if isinstance(given, list) else ()), model.get("eos_id")]
+    return {
+        lane.pieces[i].decode(errors="replace")
+        for i in stops
+        if type(i) is int and i in lane.pieces
+    }
 
 
 def trace_of(run: ForeignRun, numbering: Numbering | None = None) -> Trace:

@@ -121,6 +121,13 @@ def test_equal_texts_get_equal_ids_in_both_lanes():
     assert a in other.canvas_at(2)
 
 
+@pytest.mark.parametrize("ends", [{"eos_id": []}, {"stop_ids": 3}, {"stop_ids": [[1], "x", True]}])
+def test_crafted_ends_of_a_trace_are_left_out(ends):
+    beside = trace(MAP)
+    beside.meta["model"] = beside.meta["model"] | ends
+    assert len(traces_of([beside, read_run(MAP)])) == 2
+
+
 def test_ids_of_one_model_are_kept_and_an_end_of_text_counts_for_both():
     named = IDS | {"model": "m", "vocabulary": {"1": "x", "2": "y", "5": "p", "6": "q"}}
     one, other = traces_of([read_run(named | {"end_tokens": [2]}), read_run(named)])
