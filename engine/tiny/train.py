@@ -144,7 +144,6 @@ def run(args: argparse.Namespace) -> None:
     """Train one phase; the state is saved every `--save-every` steps and at the end."""
     if args.device == "cpu":
         torch.set_num_threads(1)
-        torch.set_flush_denormal(True)  # small attention weights would be slow
         keep_freed_memory()
     state = initial_state(args.out, args.init, args.seed, args.vocabulary)
     phase = phase_of(args, state)
@@ -305,7 +304,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
     args = _parser().parse_args(arguments)
     if args.command == "run":
-        run(args)
+        torch.set_flush_denormal(True)  # small attention weights would be slow
+        try:
+            run(args)
+        finally:
+            torch.set_flush_denormal(False)
     elif args.command == "card":
         card.write(args.folder, args.family, args.exams)
     else:
