@@ -34,8 +34,8 @@ SENTENCES = re.compile(  # messages of the page that have no field to name
     r"The recording was stopped|.*: no such component in this run; it has ",
     re.S,
 )
-KNOBS = [knob for rows in describe().values() for row in rows for knob in row.get("knobs", ())]
-LABELS = "|".join(re.escape(row["label"]) for row in (*describe_fields(RunSpec), *KNOBS))
+LABELLED = [knob for rows in describe().values() for row in rows for knob in row.get("knobs", ())]
+LABELS = "|".join(re.escape(row["label"]) for row in (*describe_fields(RunSpec), *LABELLED))
 NAMED = re.compile(
     r"(?:Not imported\. |Lane [AB], |The settings of the link are invalid \(|The run failed: )*"
     rf"(?:[ab]\.)?(?:{LABELS}|[\w+-]+)[\w.]*(?:, [\w.]+)*: "
