@@ -38,7 +38,8 @@ LABELLED = [knob for rows in describe().values() for row in rows for knob in row
 LABELS = "|".join(re.escape(row["label"]) for row in (*describe_fields(RunSpec), *LABELLED))
 NAMED = re.compile(
     r"(?:Not imported\. |Lane [AB], |The settings of the link are invalid \(|The run failed: )*"
-    rf"(?:[ab]\.)?(?:{LABELS}|[\w+-]+)[\w.]*(?:, [\w.]+)*: "
+    rf"(?:[ab]\.)?(?:{LABELS}|[\w+-]+)[\w.]*(?:, [\w.]+)*: ",
+    re.I,  # the page shows labels with a capital
 )
 NAMES = {
     *FIELDS, *METHODS, "race", "spec", "trace", "link", "lane", "view", "lesson", "body", "data",
