@@ -153,3 +153,17 @@ def differences(case: Case, found: Decoded, recorder: BlockRecorder) -> Iterator
         yield f"the text ends at {ended}"
     if not np.array_equal(recorder.kinds, golden["call_kind"]):
         yield "call_kind differs"
+
+
+def whole_call_differences(case: Case, found: Decoded, recorder: ObservedRecorder) -> Iterator[str]:
+    """Differences in the canvas, the kinds of calls and the positions fed, without a cache."""
+    golden, canvas = case.arrays, found.state.run.length
+    if int(golden["canvas"]) != canvas:
+        yield f"canvas of {canvas} positions, recorded {int(golden['canvas'])}"
+        return
+    if (golden["call_kind"] != WHOLE).any():
+        yield "call_kind differs"
+    fed = np.stack(recorder.fed)[:, :canvas]
+    recorded = np.unpackbits(golden["in_pos_mask"], axis=1, count=canvas).astype(bool)
+    if not np.array_equal(fed, recorded):
+        yield "fed positions differ"

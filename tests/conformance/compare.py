@@ -84,7 +84,12 @@ FORWARDS = {  # the tolerances of single forwards, by method
     "mmada_forward": (3e-3, 0.0),
 }  # fmt: skip
 MMADA = Kind(
-    mmada.setup, mmada.setup, ObservedRecorder, mmada.differences, samplers.tolerance, mmada.ARRAYS
+    mmada.setup,
+    mmada.setup,
+    ObservedRecorder,
+    block_models.whole_call_differences,
+    samplers.tolerance,
+    block_models.ARRAYS,
 )
 KINDS = {
     **dict.fromkeys(block_models.SETTINGS, BLOCKS),

@@ -21,7 +21,7 @@ from engine.core.rows import ALL
 from engine.models.base import ModelAdapter
 from tests.compat.block_models import Llada2Loop
 from tests.conformance import samplers
-from tests.conformance.block_models import WHOLE
+from tests.conformance.block_models import whole_call_differences
 from tests.conformance.cases import Case
 from tests.conformance.recorders import ObservedRecorder
 from tests.conformance.runs import Decoded, Setup
@@ -68,18 +68,9 @@ def setup(case: Case) -> Setup:
 
 def differences(case: Case, found: Decoded, recorder: ObservedRecorder) -> Iterator[str]:
     """Differences in the canvas, the kinds of calls, the positions fed and where the text ends."""
-    golden, canvas = case.arrays, found.state.run.length
-    if int(golden["canvas"]) != canvas:
-        yield f"canvas of {canvas} positions, recorded {int(golden['canvas'])}"
-        return
-    if (golden["call_kind"] != WHOLE).any():
-        yield "call_kind differs"
-    fed = np.stack(recorder.fed)[:, :canvas]
-    recorded = np.unpackbits(golden["in_pos_mask"], axis=1, count=canvas).astype(bool)
-    if fed.shape != recorded.shape or not np.array_equal(fed, recorded):
-        yield "fed positions differ"
+    yield from whole_call_differences(case, found, recorder)
     ended = getattr(found.state, "ended_at", None)
-    if ended is not None and ended != len(golden["final_ids"]):
+    if ended is not None and ended != len(case.arrays["final_ids"]):
         yield f"the text ends at {ended}"
 
 
