@@ -9,7 +9,7 @@ from tests.support.looking import show
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
 GROUPS = {
-    "What moved?": ["drift", "similarity", "scatter"],
+    "What moved?": ["drift", "similarity", "scatter", "experts"],
     "What was recomputed?": ["schedule", "counts", "queries"],
     "What did it cost and change?": [
         "error",
@@ -52,7 +52,7 @@ def test_the_tabs_stand_in_three_named_groups(example):
            [...e.querySelectorAll('[role=tab]')].map((tab) => tab.dataset.tab)])"""
     )
     assert dict(found) == GROUPS
-    tab = example.page.locator("#ds-race [data-tab=scatter]")
+    tab = example.page.locator("#ds-race [data-tab=experts]")
     tab.click()
     tab.press("ArrowRight")
     assert inspector(example).get_attribute("data-view") == "schedule"
@@ -75,9 +75,10 @@ def test_each_tab_controls_the_panel_that_the_chosen_one_names(example):
 
 def test_views_without_data_are_marked(example):
     empty = example.page.locator("#ds-race .ds-tab.ds-empty")
-    assert empty.evaluate_all("tabs => tabs.map((tab) => tab.dataset.tab)") == ["guider"]
-    assert empty.inner_text().replace("\n", "") == "AR guider ∅, nothing to show"
-    assert empty.get_attribute("title") == "This run has no data for this view."
+    assert empty.evaluate_all("tabs => tabs.map((tab) => tab.dataset.tab)") == ["experts", "guider"]
+    for tab, title in zip(empty.all(), ("Expert changes", "AR guider"), strict=True):
+        assert tab.inner_text().replace("\n", "") == f"{title} ∅, nothing to show"
+        assert tab.get_attribute("title") == "This run has no data for this view."
     marks = example.page.locator("#ds-race [data-tab=drift] [data-nothing]")
     assert marks.is_hidden()
 
@@ -138,7 +139,7 @@ def test_a_short_race_is_recorded_by_itself(small):
     show(small, "drift")
     assert small.page.locator("#ds-race .ds-tab.ds-empty").evaluate_all(
         "tabs => tabs.map((tab) => tab.dataset.tab)"
-    ) == ["error", "lens", "guider"]
+    ) == ["experts", "error", "lens", "guider"]
     assert small.text("[data-lane=a] [data-stats]") == took
     assert "faster" in small.text("[data-headline]")
 

@@ -317,6 +317,10 @@ export class Inspector {
       panel.say(lack);
       return false;
     }
+    if (lack === "" && view.without && this.frame?.lacks.includes(this.name)) {
+      panel.say(view.without);
+      return true;
+    }
     const data = lack === null ? undefined : view.source && panel.slice(view.source);
     if (lack === null || (view.source && !data)) panel.await();
     else if (data && isMissing(data)) panel.say(data.missing);

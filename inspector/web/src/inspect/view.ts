@@ -68,6 +68,8 @@ export interface View {
   source?: Query;
   /** Documents of the timed run that the view reads. */
   documents?: readonly string[];
+  /** What is said of a run that has no data for the view, whatever its level. */
+  without?: string;
   about: string;
   controls?: readonly Control[];
   draw(panel: Panel, data: unknown): void;

@@ -29,6 +29,7 @@ export const experts = viewOf<ExpertFacts>({
   title: "Expert changes",
   level: "layers",
   source: { view: "experts" },
+  without: "This run has no changes of experts: only models with experts choose them.",
   about:
     "Which tokens change experts? In a layer with experts, a router chooses those of every row. When a row is computed again, its choice is compared with the one before. " +
     "A cache that reuses a feed-forward output also reuses its choice: the output comes from experts that the router might not choose now. " +
