@@ -18,8 +18,11 @@ PYTHON = [
 DECLARED = (ROOT / "requirements.txt").read_text("utf-8").splitlines()
 
 
+PACKAGES = {"PIL": "pillow"}  # where the module has another name than its package
+
+
 def imported():
-    """Top-level names of third-party modules that the app imports."""
+    """Packages of the third-party modules that the app imports."""
     names = set()
     for path in PYTHON:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -28,7 +31,8 @@ def imported():
             elif isinstance(node, ast.ImportFrom):
                 names.add(node.module)
     top = {name.partition(".")[0] for name in names}
-    return top - sys.stdlib_module_names - {"engine", "inspector"} - OPTIONAL
+    top -= sys.stdlib_module_names | {"engine", "inspector"} | OPTIONAL
+    return {PACKAGES.get(name, name) for name in top}
 
 
 def test_what_is_imported_is_declared_and_nothing_else():

@@ -230,9 +230,15 @@ def random_rows(seed: int, batch: int, choices: torch.Tensor, n: int) -> torch.T
 
 
 BLOCK_CONFIGS = {  # in place of fields of Dream's config
-    "sdar": {"model_type": "sdar", "attention_bias": False, "block_size": 4, "head_dim": 12},
-    "fast_dllm_v2": {"model_type": "Fast_dLLM_Qwen", "bd_size": 32},
-}
+    "sdar": {
+        "architectures": ["SDARForCausalLM"], "model_type": "sdar", "attention_bias": False,
+        "block_size": 4, "head_dim": 12,
+    },
+    "fast_dllm_v2": {
+        "architectures": ["Fast_dLLM_QwenForCausalLM"], "model_type": "Fast_dLLM_Qwen",
+        "bd_size": 32,
+    },
+}  # fmt: skip
 
 
 def write_checkpoint(folder: Path, seed=0, layers=2, scale=1.0, kind="llada", **changes) -> Path:
