@@ -148,6 +148,23 @@ class PresetFamily:
                        dare_o__skip_first_layers=2, dare_o__refresh_interval=2, **THRESHOLD),
         )  # fmt: skip
 
+    def block_diffusion(self, lengths: Lengths, note: str = "") -> tuple[Preset, ...]:
+        """The settings of Fast-dLLM v2's evaluation and DARE-O's on it; a note on the lengths."""
+        source = "Fast-dLLM v2, {}" + note
+        return (
+            self.make("evaluation", "Authors' evaluation", source.format("evaluation"), lengths,
+                      cache="frozen", **FAST_V2_RULE),
+            self.make("one-token", "GSM8K and Math, one token a step",
+                      source.format("task scripts"), lengths, cache="frozen",
+                      **{**FAST_V2_RULE, "fast_dllm_v2__threshold": 1.0}),
+            self.make("sub-block", "Sub-block cache",
+                      source.format("evaluation with its block cache"), lengths,
+                      cache="sub_block", sub_block__size=8, **FAST_V2_RULE),
+            self.make("dare-o", "DARE-O, 2 layers skipped, refresh 2",
+                      f"DARE, experiment on Fast-dLLM v2{note}", lengths, cache="frozen+dare_o",
+                      dare_o__skip_first_layers=2, dare_o__refresh_interval=2, **FAST_V2_RULE),
+        )  # fmt: skip
+
     def tiny(self, source: str, plain: Lengths) -> tuple[Preset, ...]:
         """The presets of an embedded model; `source` and `plain` are of plain decoding."""
         blocks, large = Lengths(128, 32, 128), Lengths(128, 64, 128)
@@ -201,6 +218,7 @@ _MMADA = PresetFamily(QUOTA | HALF | {"temperature": 1.0}, template=True)
 _LLADA2 = PresetFamily(HALF | {"temperature": 0.0}, template=True)
 _LLADA2_RULE: Fields = {"unmasker": "dynamic", "dynamic__threshold": 0.95}
 _TINY_LLADA = PresetFamily(QUOTA | FULL, template=True)
+_TINY_BLOCK = PresetFamily(FULL | {"temperature": 0.0}, template=True)
 _TINY_DREAM = PresetFamily(ENTROPY | FULL | {"temperature": 0.0, "dream.top_p": 1.0}, template=True)
 
 _SDAR = PresetFamily(HALF | {"temperature": 1.0}, template=True)
@@ -328,18 +346,7 @@ LLADA2 = (
                  "LLaDA2.0, generate; its results without recomputing finished blocks", BLOCKS_32,
                  cache="frozen", **_LLADA2_RULE),
 )  # fmt: skip
-FAST_DLLM_V2 = (
-    _FAST_V2.make("evaluation", "Authors' evaluation", "Fast-dLLM v2, evaluation", _FAST_V2_TEXT,
-                  cache="frozen", **FAST_V2_RULE),
-    _FAST_V2.make("one-token", "GSM8K and Math, one token a step", "Fast-dLLM v2, task scripts",
-                  _FAST_V2_TEXT, cache="frozen",
-                  **{**FAST_V2_RULE, "fast_dllm_v2__threshold": 1.0}),
-    _FAST_V2.make("sub-block", "Sub-block cache", "Fast-dLLM v2, evaluation with its block cache",
-                  _FAST_V2_TEXT, cache="sub_block", sub_block__size=8, **FAST_V2_RULE),
-    _FAST_V2.make("dare-o", "DARE-O, 2 layers skipped, refresh 2",
-                  "DARE, experiment on Fast-dLLM v2", _FAST_V2_TEXT, cache="frozen+dare_o",
-                  dare_o__skip_first_layers=2, dare_o__refresh_interval=2, **FAST_V2_RULE),
-)  # fmt: skip
+FAST_DLLM_V2 = _FAST_V2.block_diffusion(_FAST_V2_TEXT)
 DREAM_CODER_INSTRUCT = (
     _DREAM.make("demo", "Authors' example", "Dream-Coder, model page", Lengths(768, 768, 768),
                 temperature=0.1),
@@ -371,3 +378,4 @@ MMADA = (
 )  # fmt: skip
 TINY_LLADA = _TINY_LLADA.tiny("LLaDA, generate.py", _LLADA_DEMO)
 TINY_DREAM = _TINY_DREAM.tiny("Dream, diffusion_generate", Lengths(128, 128, 128))
+TINY_BLOCK = _TINY_BLOCK.block_diffusion(Lengths(128, 16, 128), "; other lengths")

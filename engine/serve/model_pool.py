@@ -343,7 +343,7 @@ class ModelPool:
             "registered": known is not None, "available": False, "family": "",
             "max_length": 0, "parameters": 0, "active_parameters": 0, "fetch_bytes": 0,
             "presets": [preset.to_dict() for preset in known.presets] if known else [],
-            "images": False, "image_problem": "",
+            "images": False, "image_problem": "", "attention": "", "block_sizes": [],
         }  # fmt: skip
         try:
             row["available"] = self._resolver.find(name) is not None
@@ -360,6 +360,7 @@ class ModelPool:
             row["image_problem"] = str(error)
         return row | {
             "family": info.family, "max_length": info.max_length,
+            "attention": info.attention, "block_sizes": list(info.block_sizes),
             "parameters": count, "fetch_bytes": self.fetch_bytes(name),
             "active_parameters": active_parameters(info) if info.experts else count,
         }  # fmt: skip

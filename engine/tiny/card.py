@@ -24,6 +24,12 @@ ABOUT = {
         "row before it. It was initialised from the weights of `tiny-qwen2` and attends in both "
         "directions.",
     ),
+    "fast_dllm_v2": (
+        "tiny-block",
+        "A block diffusion language model in the layout of Fast-dLLM v2: a position attends to "
+        "its own block of 16 positions and to those before it, and the row before a position "
+        "predicts it. It was initialised from the weights of `tiny-qwen2`.",
+    ),
     "qwen2": (
         "tiny-qwen2",
         "A causal language model in Qwen2's layout, for `transformers.AutoModelForCausalLM`. It "

@@ -1,4 +1,7 @@
-"""Write a trained network as a checkpoint folder (LLaDA, Qwen2 or Dream layout); read it back."""
+"""Write a trained network as a checkpoint folder; read it back.
+
+The layouts are those of LLaDA, Qwen2, Dream and Fast-dLLM v2.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from engine.tiny.network import NetworkShape
 
 HISTORY = "training.json"
 FIRST_FAMILY = ("short_problems", 1.0)  # of phases that name none
-LAYOUTS = {"llada": LLADA, "qwen2": LLAMA, "dream": LLAMA}
+LAYOUTS = {"llada": LLADA, "qwen2": LLAMA, "dream": LLAMA, "fast_dllm_v2": LLAMA}
 # A parameter of the engine's adapter, to the network's parameters that it concatenates.
 PARAMETERS = {
     "attn_norm.weight": ("norm1",), "ff_norm.weight": ("norm2",), "qkv.weight": ("q", "k", "v"),
@@ -43,7 +46,7 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
 def checkpoint_tensors(
     weights: dict[str, Tensor], shape: NetworkShape, family: str
 ) -> dict[str, Tensor]:
-    """The network's weights under the names of a family; Qwen2 and Dream get zero biases."""
+    """The network's weights under the names of a family; zero biases but for LLaDA."""
     names = _names(shape, LAYOUTS[family])
     out = {theirs: weights[ours] for ours, theirs in names.items()}
     if family != "llada":
@@ -164,6 +167,27 @@ def dream_config(shape: NetworkShape) -> dict[str, Any]:
     }
 
 
+def fast_dllm_v2_config(shape: NetworkShape, block: int) -> dict[str, Any]:
+    """`config.json` with the fields of the published Fast-dLLM v2 checkpoints.
+
+    Raises ValueError if `block`, the block size of the training, is 0.
+    """
+    if block < 1:
+        raise ValueError("family: fast_dllm_v2 needs a network that was trained with --block")
+    return qwen2_config(shape) | {
+        "architectures": ["Fast_dLLM_QwenForCausalLM"],
+        "auto_map": {
+            "AutoConfig": "configuration.Fast_dLLM_QwenConfig",
+            "AutoModelForCausalLM": "modeling.Fast_dLLM_QwenForCausalLM",
+        },
+        "bd_size": block,
+        "eos_token_id": tokenizer.EOS,
+        "mask_token_id": tokenizer.MASK,
+        "model_type": "Fast_dLLM_Qwen",
+        "rope_scaling": None,
+    }
+
+
 def write_checkpoint(
     weights: dict[str, Tensor],
     shape: NetworkShape,
@@ -172,10 +196,13 @@ def write_checkpoint(
     phases: list[dict[str, Any]],
     vocabulary: str = "words",
 ) -> None:
-    """Write tokenizer, config, bfloat16 weights and the history of the training."""
-    configs = {"llada": llada_config, "qwen2": qwen2_config, "dream": dream_config}
+    """Write tokenizer, config, bfloat16 weights and the history of the training.
+
+    Raises ValueError if the network was not trained for the family.
+    """
+    config = _config(shape, family, phases)
     tokenizer.write(folder, family, vocabulary)
-    for file, content in (("config.json", configs[family](shape)), (HISTORY, phases)):
+    for file, content in (("config.json", config), (HISTORY, phases)):
         text = json.dumps(content, indent=2) + "\n"
         (folder / file).write_text(text, encoding="utf-8")
     tensors = {
@@ -186,3 +213,13 @@ def write_checkpoint(
     save_file(tensors, part, metadata={"format": "pt"})
     part.chmod(0o644)
     os.replace(part, folder / "model.safetensors")
+
+
+def _config(shape: NetworkShape, family: str, phases: list[dict[str, Any]]) -> dict[str, Any]:
+    """`config.json` of a family."""
+    block = phases[-1]["recipe"].get("block", 0) if phases else 0
+    if family == "fast_dllm_v2":
+        return fast_dllm_v2_config(shape, block)
+    if block:
+        raise ValueError(f"family: {family} attends in both directions; choose fast_dllm_v2")
+    return {"llada": llada_config, "qwen2": qwen2_config, "dream": dream_config}[family](shape)

@@ -39,6 +39,10 @@ SPECIALS = {
         "<|beginoftext|>", "<|endoftext|>", "<|mask|>",
         "<|im_start|>", "<|box_start|>", "<|im_end|>",
     ),
+    "fast_dllm_v2": (
+        "<|object_ref_start|>", "<|endoftext|>", "|<MASK>|",
+        "<|im_start|>", "<|box_start|>", "<|im_end|>",
+    ),
 }  # fmt: skip
 CHATML = (
     "{% for message in messages %}"
@@ -53,7 +57,8 @@ TEMPLATES = {
         "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}"
     ),
     "qwen2": CHATML,
-    "dream": CHATML,  # without Dream's system line: the training has none
+    "dream": CHATML,  # without the authors' system line: the training has none
+    "fast_dllm_v2": CHATML,
 }
 _SPLIT = {
     # Line breaks, or a word, a number or punctuation marks with the space before them.
@@ -65,7 +70,7 @@ _EXTRA = ("user", "assistant", "system", "\n", "\n\n", "Question", "Answer", ":"
 
 
 def build(family: str, vocabulary: str = "words") -> Tokenizer:
-    """The tokenizer of a family ("llada", "qwen2" or "dream") and a vocabulary, a key of ROWS.
+    """The tokenizer of a family, a key of SPECIALS, and a vocabulary, a key of ROWS.
 
     Ids do not depend on the family.
     """

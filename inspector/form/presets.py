@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import gradio as gr
@@ -12,6 +13,7 @@ from engine.config.spec import RaceSpec, RunSpec
 from inspector.catalog import Catalog
 from inspector.form.settings import Form
 from inspector.page_data.messages import to_json
+from inspector.protocol import LANES
 
 KEPT = (
     "prompt",
@@ -37,6 +39,25 @@ class Presets:
         choices = [(row["name"], f"{row['title']} ({row['source']})") for row in rows]
         return to_json({"choices": choices, "chosen": chosen, "info": INFO if rows else NONE_KNOWN})
 
+    def fit(self, model: Any, *values: Any) -> list[Any]:
+        """The presets to offer and the form's values, after the model was changed to `model`.
+
+        Settings that the model's attention rules out give way: to its first preset if attention is
+        block-causal, else to the page's default race. All others stay.
+        """
+        catalog, found = self._form.catalog, dict(zip(self._form.widgets, values, strict=True))
+        row = next((row for row in catalog.models if row["name"] == model), None)
+        kept = [self.offer(model), *[gr.skip()] * len(values)]
+        if row is None or not row["attention"] or _fits(catalog, row, found):
+            return kept
+        if row["attention"] == "full":
+            usual = zip(found, self._form.values(catalog.default), strict=True)
+            return [kept[0], *(gr.skip() if _is_kept(key) else value for key, value in usual)]
+        first = next(iter(row["presets"]), None)
+        if first is None:
+            return kept
+        return [self.offer(model, first["name"]), *preset_values(self._form, model, first["name"])]
+
     def take(self, event: gr.EventData, model: Any) -> list[Any]:
         """Apply the preset named by `event.preset`: the choice to show, and the form's values."""
         name = getattr(event, "preset", None)
@@ -56,8 +77,19 @@ def preset_values(form: Form, model: Any, name: Any) -> list[Any]:
     fields = found["fields"]
     race = preset_race(form.catalog, str(model), fields)
     values = zip(form.widgets, form.values(race), strict=True)
-    alone = {"model", *(key for key in KEPT if key not in fields)}
-    return [gr.skip() if key in alone else value for key, value in values]
+    return [gr.skip() if _is_kept(key, fields) else value for key, value in values]
+
+
+def _is_kept(key: str, fields: Mapping[str, Any] = MappingProxyType({})) -> bool:
+    """Whether a widget keeps its value: the model, and what settings `fields` do not set."""
+    return key == "model" or (key in KEPT and key not in fields)
+
+
+def _fits(catalog: Catalog, row: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+    """Whether the caches and the block length of the form go with a model's attention."""
+    caches = [one for lane in LANES for one in catalog.parts("cache", found[f"{lane}.cache"])]
+    fits = all(row["attention"] in one["attention"] for one in caches)
+    return fits and (not row["block_sizes"] or found["block_length"] in row["block_sizes"])
 
 
 def preset_race(catalog: Catalog, model: str, fields: Mapping[str, Any]) -> RaceSpec:

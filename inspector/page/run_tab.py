@@ -237,12 +237,14 @@ def _wire_presets(form: Form, offered: gr.HTML) -> None:
     """Add the listeners of the presets.
 
     A chosen preset fills the form. Choosing another model or changing a setting clears the choice.
+    Settings that another model's attention rules out are replaced.
     """
     model, every = form.widgets["model"], {"trigger_mode": "multiple", **RAW, **FLAG}
     changed = model.change  # type: ignore[attr-defined]
     presets = Presets(form)
-    changed(presets.offer, model, offered, **RAW, **FLAG)
-    offered.take(presets.take, model, [offered, *form.inputs], **every)
+    filled = [offered, *form.inputs]
+    changed(presets.fit, [model, *form.inputs], filled, trigger_mode="always_last", **RAW, **FLAG)
+    offered.take(presets.take, model, filled, **every)
     named = [form.widgets[key] for key in form.widgets if key not in ("prompt", "model")]
     by_hand = [widget.input for widget in named]  # type: ignore[attr-defined]
     gr.on(by_hand, None, offered, offered, js=CLEAR_CHOICE_JS, **every)

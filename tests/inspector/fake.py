@@ -41,7 +41,7 @@ def row(name: str, **changes) -> dict:
     base = {
         "name": name, "title": name, "family": "llada", "max_length": 4096, "licence": "MIT",
         "parameters": 8_015_581_184, "embedded": False, "available": False, "registered": True,
-        "fetch_bytes": 16 * GB, "presets": presets,
+        "fetch_bytes": 16 * GB, "presets": presets, "attention": "full", "block_sizes": [],
     }  # fmt: skip
     return base | changes
 

@@ -10,7 +10,8 @@ from tests.support.browser import ROOT
 
 TERMS = {
     "row", "canvas", "lane", "step", "block", "drift", "probe", "refresh", "recompute", "reuse",
-    "frozen", "threshold", "nfe", "token-layer", "logit-lens",
+    "frozen", "threshold", "nfe", "token-layer", "logit-lens", "expert",
+    "commit-call",
 }  # fmt: skip
 STATIC = ROOT / "inspector" / "static"
 SOURCES = ROOT / "inspector" / "web" / "src"

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from engine.config.presets import TINY_BLOCK
 from engine.config.spec import RaceSpec
 from inspector.form.model_picker import model_choices, refreshed_models
 from inspector.form.presets import Presets, preset_values
@@ -197,3 +198,55 @@ def test_what_does_not_fit_is_refused_in_the_plan(big, form, request_of):
     found = planned(big, form, request_of(), model=fake.HUGE)
     assert not found["ok"]
     assert found["error"].startswith("Model: needs 140 GB")
+
+
+@pytest.fixture(scope="module")
+def mixed(big):
+    """A form with a model whose attention is block-causal."""
+    form = make_form(big)
+    row = {"attention": "block_causal", "block_sizes": [16]}
+    presets = [preset.to_dict() for preset in TINY_BLOCK]
+    form.catalog.models.append({"name": "blocks", "presets": presets, **row})
+    form.catalog.models.append({"name": "bare", "presets": [], **row})
+    return form
+
+
+def chosen(form, model, values):
+    """The form's values after another model is chosen, and the preset that is shown."""
+    values = dict(zip(form.widgets, values, strict=True)) | {"model": model}
+    shown, *updates = Presets(form).fit(model, *values.values())
+    updates = zip(form.widgets, updates, strict=True)
+    values |= {key: value for key, value in updates if not isinstance(value, dict)}
+    return list(values.values()), json.loads(shown)["chosen"]
+
+
+def test_settings_that_another_attention_rules_out_give_way(mixed, big):
+    race = small_race(big, prompt="Mine.", cache="dual", seed=7)
+    values, preset = chosen(mixed, "blocks", mixed.values(race))
+    found = mixed.race(values)
+    assert preset == TINY_BLOCK[0].name
+    assert (found.a.cache, found.b.cache, found.b.block_length) == ("none", "frozen", 16)
+    assert (found.a.prompt, found.a.seed) == ("Mine.", 7)
+
+    values, preset = chosen(mixed, fake.BIG, values)
+    found, usual = mixed.race(values), mixed.catalog.default
+    assert preset == ""
+    assert (found.b.cache, found.b.block_length) == (usual.b.cache, usual.b.block_length)
+    assert (found.a.prompt, found.a.seed) == ("Mine.", 7)
+
+
+@pytest.mark.parametrize("model", ["blocks", "bare", "unknown"])
+def test_settings_that_the_model_takes_stay(mixed, big, model):
+    race = small_race(big, cache="sub_block", block_length=16, gen_length=32, steps=32)
+    values = mixed.values(replace(race, a=replace(race.a, cache="none")))
+    kept, preset = chosen(mixed, model, values)
+    assert mixed.race(kept) == replace(
+        mixed.race(values), a=replace(mixed.race(values).a, model=model),
+        b=replace(mixed.race(values).b, model=model),
+    )  # fmt: skip
+    assert preset == ""
+
+
+def test_a_block_model_without_presets_keeps_the_settings_that_the_plan_refuses(mixed, big):
+    values = mixed.values(small_race(big, cache="dual"))
+    assert chosen(mixed, "bare", values) == (["bare", *values[1:]], "")

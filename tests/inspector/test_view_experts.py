@@ -11,12 +11,14 @@ from engine.config.spec import RunSpec
 from engine.core.drift_codes import NOT_EVALUATED
 from engine.serve.session import Session
 from engine.trace.trace import Trace
+from inspector.figures import experts as experts_figure
 from inspector.files.column_notes import STEPS
 from inspector.files.tables import steps_table
 from inspector.slices.fields import SliceError
 from inspector.views import experts
 from inspector.views.frame import frame_facts
 from inspector.views.registry import draw
+from tests.inspector.figure_traces import example
 from tests.inspector.slice_parts import cells, cut, whole_trace
 from tests.inspector.unpacked import unpacked
 from tests.support.looking import recorded
@@ -142,3 +144,23 @@ def test_aggregates_have_the_mean_of_each_layer_and_older_files_none(trace):
     opened = Aggregates.from_bytes(buffer.getvalue()).to_dict()
     assert opened["experts"]["mean"] == [None, None]
     assert opened["drift"] == found.to_dict()["drift"]
+
+
+def test_the_figure_has_the_counts_of_the_array(trace):
+    figure = experts_figure.figure(trace, least=2)
+    held = trace.arrays()["expert_changes"].astype(int)
+    known = held != NOT_EVALUATED
+    share = np.divide((known & (held >= 2)).sum(-1), known.sum(-1), where=known.any(-1),
+                      out=np.full(held.shape[:2], np.nan))  # fmt: skip
+    assert np.array_equal(figure.data[0].z, share.T, equal_nan=True)
+    total = np.where(known, held, 0).sum((0, 2)) / known.sum((0, 2))
+    np.testing.assert_allclose(figure.data[1].x, total)
+    assert "Plotly.newPlot" in figure.to_html(include_plotlyjs=False)
+    for least in (0, 4, 1.5, "1"):
+        with pytest.raises(ValueError, match=r"^least: .*choose 1 to 3"):
+            experts_figure.figure(trace, least=least)
+
+
+def test_a_dense_model_has_no_figure():
+    with pytest.raises(ValueError, match="no experts"):
+        experts_figure.figure(example("methods/plain"))

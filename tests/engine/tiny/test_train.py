@@ -58,22 +58,43 @@ def trained(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("family", ["llada", "dream"])
-def test_an_export_gives_the_logits_of_the_network(trained, tmp_path, family):
-    folder = tmp_path / "tiny"
-    train("export", "--run", str(trained), "--folder", str(folder), "--family", family)
+@pytest.fixture(scope="module")
+def trained_blocks(tmp_path_factory):
+    """The same of a block-causal network."""
+    folder = tmp_path_factory.mktemp("blocks")
+    blocks = ("--block", "16", "--shift", "1")
+    train("run", "--kind", "masked", "--steps", "2", "--out", str(folder), *SMALL, *blocks)
+    return folder
+
+
+@pytest.mark.parametrize("family", ["llada", "dream", "fast_dllm_v2"])
+def test_an_export_gives_the_logits_of_the_network(trained, trained_blocks, tmp_path, family):
+    folder, block = tmp_path / "tiny", 16 if family == "fast_dllm_v2" else 0
+    run = trained_blocks if block else trained
+    train("export", "--run", str(run), "--folder", str(folder), "--family", family)
     adapter = ModelPool({"tiny": folder}).load(RunSpec(model="tiny")).adapter
     network = Network(NetworkShape(vocab=tokenizer.VOCAB))
-    best = torch.load(trained / "best.pt", weights_only=True)
+    best = torch.load(run / "best.pt", weights_only=True)
     network.load_state_dict({k: v.bfloat16().float() for k, v in best.items()})
     ids = torch.randint(0, 700, (1, 20), generator=torch.Generator().manual_seed(1))
     store = ActivationStore(adapter.info, (), 1, 20, adapter.dtype, adapter.device)
     ours = forward(adapter, store, NoCache(), StepPlan(), ids, None, ALL)[0]
+    place = torch.arange(20)
+    seen = (place // block <= place[:, None] // block)[None] if block else None
     with torch.no_grad():
-        theirs = network(ids, torch.arange(20), torch.arange(20), None, False)
+        theirs = network(ids, place, place, seen, False)
     torch.testing.assert_close(ours, theirs[:, : ours.shape[-1]], atol=2e-4, rtol=1e-4)
-    assert (adapter.info.family, adapter.info.logit_shift) == (family, int(family == "dream"))
-    assert (adapter.info.mask_id, adapter.info.eos_id) == (tokenizer.MASK, tokenizer.EOS)
+    info = adapter.info
+    assert (info.family, info.logit_shift) == (family, int(family != "llada"))
+    assert (info.mask_id, info.eos_id) == (tokenizer.MASK, tokenizer.EOS)
+    assert (info.block_size, info.block_causal) == (block, block > 0)
+
+
+def test_a_network_is_exported_in_the_layouts_it_was_trained_for(trained, trained_blocks, tmp_path):
+    for run, family in ((trained, "fast_dllm_v2"), (trained_blocks, "dream")):
+        with pytest.raises(ValueError, match=r"^family: "):
+            train("export", "--run", str(run), "--folder", str(tmp_path / "n"), "--family", family)
+    assert not (tmp_path / "n").exists()
 
 
 def test_a_dream_export_encodes_prompts_as_the_shifted_training(tmp_path):
