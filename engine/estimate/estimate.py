@@ -151,6 +151,7 @@ def estimate(
     """
     spec = _checked(spec, target)
     complete, words = assumed.complete(spec, given or Assumptions())
+    missing = _left_out(spec)
     rates = known_device(device, target.info, _dtype(spec))
     found = simulate(spec, target, complete)
     seconds, bounds = [], []
@@ -169,10 +170,10 @@ def estimate(
                 "tokens_per_forward": complete.tokens_per_forward, "share": complete.share,
             },
             "assumed": [
-                *words, *assumed.general(spec, target.prompt_tokens), *_guider_words(spec),
+                *words, *assumed.general(spec, target.prompt_tokens), *missing,
                 *_expert_words(target.info), ROOFLINE, *([] if rates.measured else [ASSUMED]),
             ],
-            "exact": not words and not _guider_words(spec),
+            "exact": not words and not missing,
             "published": _published(spec, target.model, rates),
         }
     )  # fmt: skip
@@ -268,11 +269,14 @@ def _described(rates: DeviceRates) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _guider_words(spec: RunSpec) -> tuple[str, ...]:
-    """What is left out of a guided run."""
-    if spec.unmasker != "guided":
-        return ()
-    return ("The work and the memory of the guider itself are not included.",)
+def _left_out(spec: RunSpec) -> tuple[str, ...]:
+    """What the figures of a guided run, or of one with images, do not include."""
+    out = []
+    if spec.unmasker == "guided":
+        out.append("The work and the memory of the guider itself are not included.")
+    if spec.images:
+        out.append("The vision tower, which runs once for each image, is not included.")
+    return tuple(out)
 
 
 def _expert_words(info: ModelInfo) -> tuple[str, ...]:

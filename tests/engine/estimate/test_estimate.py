@@ -72,6 +72,17 @@ def test_the_estimate_of_a_model_with_experts_tells_stored_and_active_weights():
     assert dense["active_weights_bytes"] == dense["weights_bytes"]
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"unmasker": "guided"}, "guider itself"), ({"images": ("8x8-" + 32 * "0",)}, "vision tower")],
+)
+def test_work_outside_the_model_is_said_to_be_left_out(changes, words):
+    found = of(**changes)
+    assert any(words in text for text in found["assumed"])
+    assert not found["exact"]
+    assert of()["exact"]
+
+
 def test_a_window_of_few_rows_reads_fewer_experts():
     info = known_model("llada_moe:layers=2,d=32,heads=4,experts=32,active=2,ffn=12")
     target = Target("x", info, 64)
