@@ -44,7 +44,7 @@ from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser
 from engine.core.device import free_memory
 from engine.core.tables import RESULTS_README, update_section
-from engine.core.threads import best_threads
+from engine.core.threads import best_threads, usable_cores
 from engine.models.kernels.choice import TORCH
 from engine.models.kernels.machine import SETTING, machine_kernels
 from engine.serve import environment
@@ -67,7 +67,7 @@ def set_threads(count: str, case: CaseSpec) -> None:
     if count == "auto":
         work = partial(step_seconds, case.case(BenchModels()), TRIED_STEPS)
         count = str(best_threads(works=[work]))
-        print(f"{count} of {os.cpu_count()} threads are fastest here")
+        print(f"{count} of {usable_cores()} threads are fastest here")
         del work  # with its model
     torch.set_num_threads(int(count))
     free_memory()

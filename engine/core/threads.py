@@ -6,11 +6,13 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 
 import torch
 
 SHAPES = ((32, 128, 688), (640, 128, 688))  # rows, inner and outer size of a small model's products
 REPEATS = 15
+QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container: microseconds of a period, or `max`
 Works = Sequence[Callable[[], object]]
 
 
@@ -20,13 +22,27 @@ def products() -> Works:
     return [partial(torch.mm, a, b) for a, b in operands]
 
 
+def usable_cores(quota: Path = QUOTA) -> int:
+    """The cores that this process may use: those it is pinned to, within a container's quota."""
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS and Windows
+        cores = os.cpu_count() or 1
+    try:
+        share, period = quota.read_text("utf-8").split()
+        return min(cores, max(1, round(int(share) / int(period))))
+    except (OSError, ValueError, ZeroDivisionError):  # no container, or no quota
+        return cores
+
+
 def best_threads(cores: int | None = None, works: Works | None = None) -> int:
     """The number of torch threads, at most `cores`, with which `works` take the least time.
 
-    `works` default to `products`. The result is 1 unless more threads are at least 10 % faster,
-    because on small shared machines several threads often lose. torch's setting is restored.
+    `cores` default to `usable_cores`, `works` to `products`. The result is 1 unless more threads
+    are at least 10 % faster, because on small shared machines several threads often lose. torch's
+    setting is restored.
     """
-    cores, works = cores or os.cpu_count() or 1, works or products()
+    cores, works = cores or usable_cores(), works or products()
     before = torch.get_num_threads()
     try:
         times = {n: _time(n, works) for n in thread_counts(cores)}

@@ -1,5 +1,8 @@
 """The number of threads is measured, and the current setting is restored."""
 
+import os
+
+import pytest
 import torch
 
 from engine.core import threads
@@ -29,3 +32,23 @@ def test_the_setting_is_restored():
     before = torch.get_num_threads()
     assert 1 <= threads.best_threads(1) <= 1
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(("quota", "cores"), [
+    ("max 100000", 8), ("200000 100000", 2), ("50000 100000", 1), ("150000 100000", 2),
+    ("1600000 100000", 8), ("nothing", 8), ("1 0", 8), (None, 8),
+])  # fmt: skip
+def test_cores_are_those_of_the_process_within_its_quota(monkeypatch, tmp_path, quota, cores):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    path = tmp_path / "cpu.max"
+    if quota is not None:
+        path.write_text(quota)
+    assert threads.usable_cores(path) == cores
+
+
+def test_a_pinned_process_measures_no_more_threads_than_its_cores(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3}, raising=False)
+    tried = []
+    monkeypatch.setattr(threads, "_time", lambda n, _: tried.append(n) or 1.0)
+    assert threads.best_threads() == 1
+    assert tried == [1]
