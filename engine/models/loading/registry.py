@@ -25,6 +25,7 @@ from engine.config.presets import (
     LLADA_V,
     MMADA,
     SDAR,
+    TINY_BLOCK,
     TINY_DREAM,
     TINY_LLADA,
     Preset,
@@ -155,6 +156,7 @@ REGISTERED: Mapping[str, ModelCard] = MappingProxyType({
     for model in (
         ModelCard("tiny-llada", "Tiny LLaDA", "MIT", TINY_LLADA),
         ModelCard("tiny-dream", "Tiny Dream", "MIT", TINY_DREAM),
+        ModelCard("tiny-block", "Tiny block diffusion", "MIT", TINY_BLOCK),
         ModelCard(
             "GSAI-ML/LLaDA-8B-Instruct", "LLaDA 8B Instruct", "MIT", LLADA_INSTRUCT, LLADA_8B
         ),

@@ -74,7 +74,7 @@ def test_the_vision_part_of_llada_v_is_counted():
 
 def test_the_embedded_models_are_registered_with_the_repositorys_licence():
     embedded = {name: m.licence for name, m in REGISTERED.items() if m.embedded}
-    assert {"tiny-llada", "tiny-dream"} == set(embedded)
+    assert {"tiny-llada", "tiny-dream", "tiny-block"} == set(embedded)
     assert set(embedded.values()) == {"MIT"}
     assert (ROOT / "LICENSE").read_text().startswith("MIT")
 
