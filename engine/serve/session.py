@@ -112,14 +112,14 @@ class Session:
         """The derived plan of a spec, the prompt's tokens, the model's context and the memory.
 
         `image_rows` of the `prompt_tokens` are rows of images, which take `image_flops` once.
-        `end_of_text`: the rule by which the run ends. `probe_forwards`: most exact forwards that
-        level `probe` adds. `weights_bytes`, `memory_bytes` (weights and run), `free_bytes`: of the
-        device. `fetch_bytes`: to download, a guider's included if known. `guider_bytes`: the
-        guider's memory, None if unknown before its download. `recording`: the level, the bytes
-        that the recorder keeps of it at most, and why that is refused (or empty); of level `layers`
-        if the spec's is `off`; None if the sizes of model or prompt are unknown. The network is not
-        used: `prompt_tokens` is None for a model that is not on disk, and so are the bytes if it is
-        not registered either.
+        `end_of_text`: the rule by which the run ends. `attention`: that of the model, empty if
+        unknown. `probe_forwards`: most exact forwards that level `probe` adds. `weights_bytes`,
+        `memory_bytes` (weights and run), `free_bytes`: of the device. `fetch_bytes`: to download, a
+        guider's included if known. `guider_bytes`: the guider's memory, None if unknown before its
+        download. `recording`: the level, the bytes that the recorder keeps of it at most, and why
+        that is refused (or empty); of level `layers` if the spec's is `off`; None if the sizes of
+        model or prompt are unknown. The network is not used: `prompt_tokens` is None for a model
+        that is not on disk, and so are the bytes if it is not registered either.
         Raises ValueError naming the field that makes the run impossible.
         """
         if self._limits is not None:
@@ -153,6 +153,7 @@ class Session:
         counted |= {"probe_forwards": probes}
         counted |= {"image_rows": shown, "image_flops": image_flops(spec, vision)}
         more = {"recording": tokens and recording, "end_of_text": spec.eos}
+        more["attention"] = "" if info is None else info.attention
         return dataclasses.asdict(derived) | counted | memory | more
 
     def estimate(self, spec: RunSpec, model: str, device: str, **given: Any) -> dict[str, Any]:

@@ -270,7 +270,7 @@ class Handlers:
         known = self.known_problems.get(race.a.prompt)
         if known:
             rows[0]["context"] += plan.worked_answer(known.answer_tokens, race.a)
-        memory, ends = plan.memory(plans), plan.end_of_text([one["end_of_text"] for one in plans])
+        memory, ends = plan.memory(plans), plan.end_of_text(plans)
         return {
             "lanes": rows, "memory": memory, "ends": ends, "question": text, "before": before,
             "estimates": self.session.estimate_choices(),

@@ -15,6 +15,7 @@ END_OF_TEXT = {
     "fill_safe": "decoding stops at the end of the text once all before it is decoded",
     "fill_eager": "decoding stops at the first end of text",
 }
+AFTER_BLOCK = "decoding stops after the block in which the text ends"  # official, block-causal
 
 
 def sentence(spec: RunSpec, plan: Mapping[str, Any]) -> str:
@@ -61,15 +62,21 @@ def worked_answer(tokens: int, spec: RunSpec) -> str:
     return f"; the worked answer has {tokens} tokens, for which {length} would do"
 
 
-def end_of_text(rules: Sequence[str]) -> str:
+def end_of_text(plans: Sequence[Mapping[str, Any]]) -> str:
     """The end-of-text rules of both lanes in words."""
+    rules = [f"{_ending(plan)} ({plan['end_of_text']})" for plan in plans]
     if len(set(rules)) == 1:
-        return f"in both lanes {END_OF_TEXT[rules[0]]} ({rules[0]})"
-    lanes = [
-        f"in lane {lane} {END_OF_TEXT[rule]} ({rule})"
-        for lane, rule in zip("AB", rules, strict=True)
-    ]
+        return f"in both lanes {rules[0]}"
+    lanes = [f"in lane {lane} {rule}" for lane, rule in zip("AB", rules, strict=True)]
     return "unequal end-of-text rules: " + "; ".join(lanes)
+
+
+def _ending(plan: Mapping[str, Any]) -> str:
+    """What a run does at the end of its text."""
+    rule = plan["end_of_text"]
+    if rule == "official" and plan["attention"] == "block_causal":
+        return AFTER_BLOCK
+    return END_OF_TEXT[rule]
 
 
 def memory(plans: Iterable[Mapping[str, Any]]) -> str:

@@ -164,11 +164,19 @@ def test_an_unknown_end_of_text_rule_of_a_file_is_not_shown(rule):
     assert compare.summarise({"a": one, "b": other}, None)["end_of_text"] == ["", "fill_safe"]
 
 
+def ends(*rules, attention="full"):
+    return plan.end_of_text([{"end_of_text": rule, "attention": attention} for rule in rules])
+
+
 def test_the_plan_says_by_which_rule_both_lanes_end():
-    assert plan.end_of_text(["official", "official"]).endswith("end of the text (official)")
-    unequal = plan.end_of_text(["official", "fill_safe"])
+    assert ends("official", "official").endswith("end of the text (official)")
+    unequal = ends("official", "fill_safe")
     assert unequal.startswith("unequal end-of-text rules: in lane A every")
     assert "in lane B decoding stops" in unequal
+    blocks = ends("official", "official", attention="block_causal")
+    assert (
+        blocks == "in both lanes decoding stops after the block in which the text ends (official)"
+    )
 
 
 def test_what_follows_the_end_of_text_does_not_count():
