@@ -98,8 +98,8 @@ class Session(Protocol):
         `family` is a name of `families`, None for the first one.
         """
 
-    def families(self) -> list[tuple[str, str]]:
-        """Label and name of the families of problems."""
+    def families(self, model: str = "") -> list[tuple[str, str]]:
+        """Label and name of the families of problems that a model knows; `""`: that any knows."""
 
     def embedded_suite(self) -> dict[str, Any]:
         """The embedded models' families, training and limits (`engine.tiny.suite`)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,13 +30,21 @@ def problem(seed: int, shots: int = 0, family: str = DEFAULT_FAMILY) -> dict[str
     return {"prompt": prompt, "answer": drawn.answer, "answer_tokens": tokens}
 
 
-def known_families(folders: Iterable[Path]) -> list[str]:
-    """The families that the models of some folders were trained on, the default one first.
+def known_families(folders: Mapping[str, Path], model: str = "") -> list[str]:
+    """The families that a model was trained on, the default one first; `folders` are by model.
 
-    Only the default one if none of them is an embedded model.
+    Those of all models together if the model has no history of training, or if none is named. Only
+    the default one if none of them is an embedded model.
     """
-    known = {name for folder in folders for name in trained_families(read_history(folder))}
+    trained = {name: trained_families(read_history(path)) for name, path in folders.items()}
+    known = set(trained.get(model) or (family for one in trained.values() for family in one))
     return sorted(known | {DEFAULT_FAMILY}, key=lambda name: (name != DEFAULT_FAMILY, name))
+
+
+def labelled_families(folders: Mapping[str, Path], model: str = "") -> list[tuple[str, str]]:
+    """Label and name of each of `known_families`."""
+    labels = {name: family.label for name, family in corpus.families().items()}
+    return [(labels[name], name) for name in known_families(folders, model)]
 
 
 def examples(names: Sequence[str]) -> list[dict[str, Any]]:

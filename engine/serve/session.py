@@ -39,7 +39,6 @@ from engine.serve.memory_budget import MemoryBudget, device_titles, dtype_of, pr
 from engine.serve.model_pool import ModelPool
 from engine.serve.out_of_memory import is_out_of_memory, out_of_memory_message
 from engine.serve.race import run_lanes, tagged, wait_for_lock
-from engine.tiny import corpus
 from engine.tiny.suite import describe_suite
 from engine.trace.file_format import MAX_BYTES
 from engine.trace.trace import Trace
@@ -54,6 +53,9 @@ from engine.vision.run_images import (
     image_rows,
 )
 
+QUEUE_FULL = (
+    "queue: too many runs are waiting; try again in a minute, and watch the recorded runs meanwhile"
+)
 EMPTY_CANVAS = np.zeros((1, 0), np.int32)
 
 
@@ -70,7 +72,6 @@ class Session:
     ) -> None:
         self._models = ModelPool(folders, hub, public)
         self._folders = dict(folders)
-        self._families = problems.known_families(folders.values())
         self._queue = FairQueue()
         self._limits = Limits() if public else None
 
@@ -129,38 +130,33 @@ class Session:
         prompt = None if found is None else found.ids
         tokens = None if prompt is None else len(prompt)
         derived, scheduled = catalog.derive_plan(spec, info, tokens)
-        context = None if info is None else info.max_length
         vision = self._models.vision(spec.model) if spec.images else None
-        shown = image_rows(spec, vision)
+        shown, recording = image_rows(spec, vision), None
         if info is not None:
             if not decodes_causally(spec):
                 catalog.check_model(spec, info)
             check_context(tokens or shown + 1, spec, info)
-        if prompt is not None and info is not None and not decodes_causally(spec):
-            tokenizer = self._models.tokenizer(spec.model)
-            self._models.guiders.check(spec, tokenizer, info, prompt)
-        recording = None
-        if info is not None:
             recording = planned_recording(spec, info, tokens or shown + 1, self.recording_limit)
+        if prompt is not None and info is not None and not decodes_causally(spec):
+            self._models.guiders.check(spec, self._models.tokenizer(spec.model), info, prompt)
         budget = self._models.memory_budget(spec, tokens or shown + 1)
-        counted = {"prompt_tokens": tokens, "context": context, "scheduled": scheduled}
         memory: dict[str, int | None] = dict.fromkeys(MemoryBudget._fields)
         if budget is not None:
             memory |= budget._asdict()
         memory["fetch_bytes"] = self._models.run_fetch_bytes(spec)
         memory["guider_bytes"] = self._models.guiders.planned_bytes(spec, tokens or 1)
         probes = 0 if decodes_causally(spec) else spec.max_probes(derived.max_forwards)
-        counted |= {"probe_forwards": probes}
-        counted |= {"image_rows": shown, "image_flops": image_flops(spec, vision)}
-        more = {"recording": tokens and recording, "end_of_text": spec.eos}
-        more["attention"] = "" if info is None else info.attention
-        return dataclasses.asdict(derived) | counted | memory | more
+        return dataclasses.asdict(derived) | memory | {
+            "prompt_tokens": tokens, "context": None if info is None else info.max_length,
+            "scheduled": scheduled, "probe_forwards": probes, "image_rows": shown,
+            "image_flops": image_flops(spec, vision), "recording": tokens and recording,
+            "end_of_text": spec.eos, "attention": "" if info is None else info.attention,
+        }  # fmt: skip
 
     def estimate(self, spec: RunSpec, model: str, device: str, **given: Any) -> dict[str, Any]:
         """FLOPs, memory and time of a run with these settings on another model; nothing is run.
 
-        `given` are further fields of `EstimateRequest`; see
-        `engine.estimate.request.estimate_spec`.
+        `given` are further fields of `EstimateRequest`; see `estimate.request.estimate_spec`.
         Rates of this machine are measured while no run computes.
         """
         if self._limits is not None:
@@ -299,24 +295,27 @@ class Session:
 
         `family` is by default the first of `families`. Raises ValueError for an unknown family.
         """
-        return problems.problem(seed, shots, family or self._families[0])
+        return problems.problem(seed, shots, family or problems.DEFAULT_FAMILY)
 
-    def families(self) -> list[tuple[str, str]]:
-        """Label and name of the families that the models were trained on, the default one first."""
-        known = corpus.families()
-        return [(known[name].label, name) for name in self._families]
+    def families(self, model: str = "") -> list[tuple[str, str]]:
+        """Label and name of the families that a model was trained on, the default one first.
+
+        Those of all models together for a model that is not embedded, or for none.
+        """
+        return problems.labelled_families(self._folders, model)
 
     def embedded_suite(self) -> dict[str, Any]:
         """What is known of the embedded models, see `tiny.suite`."""
-        return describe_suite(self._folders, self._families)
+        return describe_suite(self._folders, [name for _, name in self.families()])
 
     def default_shots(self) -> int:
         """The number of worked examples before the problem of the default race."""
         return problems.SHOTS
 
     def examples(self) -> list[dict[str, Any]]:
-        """Prompts to start from."""
-        return problems.examples(self._families)
+        """Prompts to start from, of families that the default race's model knows."""
+        known = self.families(self.default_race().a.model)
+        return problems.examples([name for _, name in known])
 
     def default_race(self) -> RaceSpec:
         """Plain decoding against Fast-dLLM's dual cache with threshold 0.9."""
@@ -334,14 +333,9 @@ class Session:
         for spec in specs.values():
             check_given(spec, pictures)
         if self._queue.full:
-            raise ValueError(
-                "queue: too many runs are waiting; try again in a minute, and watch the recorded "
-                "runs meanwhile"
-            )
-        most = sum(
-            catalog.derive_plan(spec, self._models.run_info(spec))[0].max_forwards
-            for spec in specs.values()
-        )
+            raise ValueError(QUEUE_FULL)
+        plans = [catalog.derive_plan(one, self._models.run_info(one))[0] for one in specs.values()]
+        most = sum(plan.max_forwards for plan in plans)
         lock, running, reason, failure = RunLock(self._queue, most), list(specs), "stopped", ""
         try:
             for name, event in self._events(specs, points, parents, lock, control, pictures):

@@ -187,6 +187,16 @@ class Handlers:
         self.known_problems.learn(problem)
         return _fitted(problem, block_length)
 
+    def offer_families(self, model: Any, chosen: Any, hidden: bool = False) -> Any:
+        """An update of the choice of a family, after the model was changed.
+
+        `hidden`: a single family is not offered.
+        """
+        rows = self.session.families(model if isinstance(model, str) else "")
+        names = [name for _, name in rows]
+        value = chosen if chosen in names else names[0]
+        return gr.update(choices=rows, value=value, visible=len(rows) > 1 or not hidden)
+
     def take_images(self, request: gr.Request, paths: Any) -> tuple[Any, Any, Any]:
         """Read uploaded image files: the form's value, what is shown, and an empty upload."""
         return *self.images.take(paths, visitor_id(request)), None

@@ -32,7 +32,7 @@ def build_source(
     with gr.Column(visible=first == FILE) as uploaded:
         given = gr.File(label="Prompts (.jsonl)", file_types=[".jsonl"], elem_id=f"ds-{tab}-file")
         note = gr.Textbox(label="File", info=FORMAT, interactive=False, elem_id=f"ds-{tab}-note")
-    families = handlers.session.families()
+    families = handlers.session.families(handlers.form.catalog.default.a.model)
     with gr.Row(visible=first == PROBLEMS) as drawn:
         family = gr.Dropdown(
             families, value=families[0][1], label="Family", elem_id=f"ds-{tab}-family"
@@ -47,6 +47,8 @@ def build_source(
     def choose(name: Any) -> list[Any]:
         return [gr.update(visible=name == one) for one in (TYPED, FILE, PROBLEMS)]
 
+    model = handlers.form.widgets["model"]
+    model.change(handlers.offer_families, [model, family], family, **RAW, **FLAG)  # type: ignore[attr-defined]
     source.change(choose, source, [text, uploaded, drawn], **RAW, **FLAG)
     given.upload(sources.take_file, given, note, concurrency_limit=2, **PRIVATE)
     given.clear(sources.take_file, given, note, **PRIVATE)

@@ -146,11 +146,13 @@ def _problem(form: Form, handlers: Handlers) -> tuple[list[Component], gr.Dropdo
             0, MAX_SHOTS, handlers.session.default_shots(), step=1, elem_id="ds-shots",
             label="Worked examples in a new problem", min_width=160,
         )  # fmt: skip
-        families = handlers.session.families()
+        families = handlers.session.families(form.catalog.default.a.model)
         family = gr.Dropdown(
             families, value=families[0][1], label="Kind of a new problem", elem_id="ds-family",
             min_width=160, visible=len(families) > 1,
         )  # fmt: skip
+    model, offered = form.widgets["model"], partial(handlers.offer_families, hidden=True)
+    model.change(offered, [model, family], family, **RAW, **FLAG)  # type: ignore[attr-defined]
     return [shots, family], example
 
 

@@ -185,6 +185,17 @@ def test_dice_and_examples_know_their_answers(handlers, session):
     assert all(update.get("__type__") == "update" for update in handlers.example("none", 16))
 
 
+def test_a_model_offers_the_families_that_it_knows(handlers, monkeypatch):
+    known = {"few": [("Short", "short")], "many": [("Short", "short"), ("Long", "long")]}
+    monkeypatch.setattr(handlers.session, "families", lambda model="": known[model or "many"])
+    few = handlers.offer_families("few", "long", hidden=True)
+    assert (few["choices"], few["value"], few["visible"]) == (known["few"], "short", False)
+    assert handlers.offer_families("few", "short")["visible"]
+    for model in ("many", None, 3):
+        found = handlers.offer_families(model, "long", hidden=True)
+        assert (found["choices"], found["value"], found["visible"]) == (known["many"], "long", True)
+
+
 @pytest.mark.parametrize("block", [1, 16, 32])
 def test_a_new_problem_sets_the_length_of_its_own_text(handlers, form, request_of, block):
     for _, family in handlers.session.families():

@@ -205,7 +205,14 @@ def test_the_families_are_those_that_the_models_were_trained_on(session, tmp_pat
     assert session.families() == [("Short word problems", "short_problems")]
     recipe = {"families": [["balance", 2.0], ["lookup", 1.0]]}
     (tmp_path / "training.json").write_text(json.dumps([{"recipe": recipe}]))
-    assert known_families([tmp_path]) == ["short_problems", "balance", "lookup"]
+    folders = {"own": tmp_path, "other": tmp_path / "none"}
+    assert known_families(folders, "own") == ["short_problems", "balance", "lookup"]
+    recipe = {"families": [["reversal", 1.0]]}
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none" / "training.json").write_text(json.dumps([{"recipe": recipe}]))
+    assert known_families(folders, "other") == ["short_problems", "reversal"]
+    for model in ("", "elsewhere"):
+        assert len(known_families(folders, model)) == 4
     labels = [row["label"] for row in examples(["balance", "lookup"])]
     assert labels[0] == "Running balance 3 after 8 worked examples"
     assert labels[-1] == "Look-up in a long table"
