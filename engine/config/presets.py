@@ -289,14 +289,14 @@ LLADA_BASE = (
     *_LLADA_BASE.fast(BLOCKS_32), _LLADA_BASE.free(BLOCKS_64, 256),
 )  # fmt: skip
 LLADA_MOE_INSTRUCT = (
-    _LLADA_MOE.make("demo", "Authors' demo", "LLaDA-MoE, generate.py", _LLADA_DEMO),
+    _LLADA_MOE.make("demo", "LLaDA's demo", "LLaDA, generate.py", _LLADA_DEMO),
     PresetFamily(HALF | {"temperature": 0.0}, template=True).make(
         "dinfer", "dInfer, threshold 0.9, blocks of 32", "dInfer, defaults", BLOCKS_32, **THRESHOLD
     ),
     *_LLADA_MOE.fast(BLOCKS_32), *_LLADA_MOE.dare(BLOCKS_32),
 )  # fmt: skip
 LLADA_MOE_BASE = (
-    _LLADA_MOE_BASE.make("demo", "Authors' demo", "LLaDA-MoE, generate.py", _LLADA_DEMO),
+    _LLADA_MOE_BASE.make("demo", "LLaDA's demo", "LLaDA, generate.py", _LLADA_DEMO),
     *_LLADA_MOE_BASE.fast(BLOCKS_32),
 )
 LLADA_V = _LLADA_V.vision()
