@@ -7,6 +7,7 @@ import hashlib
 import torch
 from torch import Tensor
 
+from engine.config.blocks import BlockGrid
 from engine.config.spec import RunSpec
 from engine.core.rows import ALL
 from engine.generate.loop import Denoiser, denoise
@@ -17,15 +18,44 @@ from engine.serve.lane import LoadedModel, make_job
 
 def continuation_logits(adapter: ModelAdapter, canvas: Tensor, start: int) -> Tensor:
     """Logits [B, T - start, V] of the positions from `start` on, of an exact forward."""
-    length = canvas.shape[1]
+    length, seen = canvas.shape[1], None
     h = adapter.embed(canvas.to(adapter.device))
+    if adapter.info.block_causal:
+        blocks = torch.arange(length, device=adapter.device) // adapter.info.block_size
+        seen = (blocks <= blocks[:, None])[None]
     for layer in range(adapter.info.layers):
         x = adapter.attn_norm(layer, h)
         q, k, v = adapter.project(layer, "qkv", x, ALL, length)
-        h = h + adapter.attend(layer, q, k.transpose(1, 2), v.transpose(1, 2), None)
+        h = h + adapter.attend(layer, q, k.transpose(1, 2), v.transpose(1, 2), seen)
         h = h + adapter.mlp(layer, h)
     shift = adapter.info.logit_shift
     return adapter.logits(h[:, start - shift : length - shift])
+
+
+def factors(info: ModelInfo, start: int, stop: int) -> list[tuple[int, int]]:
+    """The parts of the positions `start` to `stop` that are predicted one after the other.
+
+    All of them are one part if attention is full. If it is block-causal, each block is a part, that
+    follows from the blocks before it (Block Diffusion, arXiv 2503.09573, eq. 4). With shifted
+    logits the first position of a block is a part of its own: it follows from the last row of the
+    block before (Fast-dLLM v2, arXiv 2509.26328).
+    """
+    if not info.block_causal:
+        return [(start, stop)]
+    parts = []
+    for block in BlockGrid.of(start, stop - start, info.block_size, True):
+        low, high = max(block.start, start), min(block.stop, stop)
+        if info.logit_shift and low == block.start:
+            parts.append((low, low + 1))
+            low += 1
+        if low < high:
+            parts.append((low, high))
+    return parts
+
+
+def likelihood_gflops(info: ModelInfo, start: int, stop: int) -> float:
+    """GFLOPs of a sample of `log_likelihood` for the positions `start` to `stop`."""
+    return sum(forward_gflops(info, high, high - low) for low, high in factors(info, start, stop))
 
 
 def forward_gflops(info: ModelInfo, length: int, answer: int) -> float:
@@ -69,20 +99,22 @@ def log_likelihood(
     """Estimate of the lower bound of log p(target | context) of LLaDA (Nie et al. 2025).
 
     A sample masks l of the L target tokens and weighs the sum of their log-probabilities by L / l.
-    An empty target has log-likelihood 0.
+    With block-causal attention that is done for each of the `factors`, and the sum is returned. An
+    empty target has log-likelihood 0.
     """
     if not target:
         return 0.0
     generator = torch.Generator().manual_seed(seed_of(seed, context, target))
-    masks = mask_patterns(len(target), samples, generator)
-    goal, total = torch.tensor(target), 0.0
-    for masked in masks.split(batch):
-        answer = goal.expand(len(masked), -1).masked_fill(masked, adapter.info.mask_id)
-        canvas = torch.cat([torch.tensor(context).expand(len(masked), -1), answer], 1)
-        logits = continuation_logits(adapter, canvas, len(context)).double().log_softmax(-1).cpu()
-        found = logits.gather(-1, goal.expand(len(masked), -1)[..., None])[..., 0]
-        weights = len(target) / masked.sum(1)
-        total += float(((found * masked).sum(1) * weights).sum())
+    text, total = torch.tensor(context + target), 0.0
+    for start, stop in factors(adapter.info, len(context), len(text)):
+        goal = text[start:stop]
+        for masked in mask_patterns(len(goal), samples, generator).split(batch):
+            answer = goal.expand(len(masked), -1).masked_fill(masked, adapter.info.mask_id)
+            canvas = torch.cat([text[:start].expand(len(masked), -1), answer], 1)
+            logits = continuation_logits(adapter, canvas, start).double().log_softmax(-1).cpu()
+            found = logits.gather(-1, goal.expand(len(masked), -1)[..., None])[..., 0]
+            weights = len(goal) / masked.sum(1)
+            total += float(((found * masked).sum(1) * weights).sum())
     return total / samples
 
 
@@ -91,14 +123,18 @@ def greedy_check(
 ) -> tuple[bool, float]:
     """Whether plain decoding gives exactly the target, and its GFLOPs (Nie et al. 2025).
 
-    It decodes one token a step, the most confident one first, in one block of the target's length.
+    It decodes one token a step, the most confident one first, in one block of the target's length,
+    or in the blocks of a model with block-causal attention.
     """
-    length = len(target)
+    info, block = model.adapter.info, len(target)
+    if info.block_causal:
+        block = info.block_size
+    length = -(-len(target) // block) * block
     plain = RunSpec(
-        model=spec.model, gen_length=length, block_length=length, steps=length, chat=False,
+        model=spec.model, gen_length=length, block_length=block, steps=length, chat=False,
         dtype=spec.dtype, device=spec.device, seed=spec.seed,
     )  # fmt: skip
     state = Denoiser(make_job(model, plain, [context]))
     flops = sum(int(event.flops.sum()) for event in denoise(state))
     found: list[int] = state.ids[0, state.run.prompt_length :].tolist()
-    return found == target, flops / 1e9
+    return found[: len(target)] == target, flops / 1e9

@@ -25,7 +25,7 @@ from engine.evaluate.sharing.shared_exam import OF_MACHINE
 from engine.generate.end_of_text import text_length
 from engine.generate.job import split
 from engine.generate.loop import Denoiser, denoise
-from engine.lm_eval.likelihood import forward_gflops, greedy_check, log_likelihood
+from engine.lm_eval.likelihood import factors, greedy_check, likelihood_gflops, log_likelihood
 from engine.lm_eval.options import flag, spec_of
 from engine.lm_eval.responses import Place, Response, Responses, write_card
 from engine.models.loading.families import named_checkpoints
@@ -264,14 +264,14 @@ class DriftscopeLM(TemplateLM):
         greedy, spent = False, 0.0
         if self._greedy:
             greedy, spent = greedy_check(self.model, self.spec, context, target)
-        one = forward_gflops(adapter.info, len(context) + len(target), len(target))
+        text = len(context), len(context) + len(target)
         return Response(
             tokens=len(target),
-            forwards=self._samples + len(target) * self._greedy,
+            forwards=self._samples * len(factors(adapter.info, *text)) + len(target) * self._greedy,
             ms=1e3 * (time.perf_counter() - start),
             machine=self._machine(),
             value=(value, greedy),
-            gflops=self._samples * one + spent,
+            gflops=self._samples * likelihood_gflops(adapter.info, *text) + spent,
             recomputed=1.0,
             peak_bytes=peak_memory(adapter.device),
         )

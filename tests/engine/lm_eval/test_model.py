@@ -17,8 +17,10 @@ from engine.evaluate.exam import evaluate
 from engine.generate.loop import Denoiser, denoise
 from engine.lm_eval.likelihood import (
     continuation_logits,
+    factors,
     forward_gflops,
     greedy_check,
+    likelihood_gflops,
     log_likelihood,
 )
 from engine.lm_eval.model import DriftscopeLM, cut
@@ -78,6 +80,46 @@ def test_the_estimate_approaches_the_mean_over_all_masks(shift):
     assert found[0] != found[1]
 
 
+def block_adapter(shift, size=3):
+    blocks = {"attention": "block_causal", "block_size": size, "block_sizes": (size,)}
+    return fill(MicroAdapter(make_info(shift, **blocks)).double(), 3)
+
+
+@pytest.mark.parametrize(("shift", "start", "parts"), [
+    (0, 4, [(4, 6), (6, 9), (9, 10)]), (1, 4, [(4, 6), (6, 7), (7, 9), (9, 10)]),
+    (0, 6, [(6, 9), (9, 10)]), (1, 6, [(6, 7), (7, 9), (9, 10)]),
+])  # fmt: skip
+def test_a_block_model_predicts_block_after_block(shift, start, parts):
+    assert factors(block_adapter(shift).info, start, 10) == parts
+    assert factors(make_info(shift), start, 10) == [(start, 10)]
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_blocks_of_one_position_give_the_exact_likelihood(shift):
+    """Each token follows from those before it: the product of causal predictions, no estimate."""
+    adapter, context, target = block_adapter(shift, size=1), [5, 6, 7], [8, 9, 10]
+    exact = 0.0
+    for i, token in enumerate(target):
+        canvas = torch.tensor([context + target[:i] + [MASK]])
+        exact += float(continuation_logits(adapter, canvas, 3 + i)[0, 0].log_softmax(-1)[token])
+    assert log_likelihood(adapter, context, target, 1) == pytest.approx(exact)
+    whole = block_adapter(shift, size=8)
+    assert log_likelihood(whole, context, target, 1) != pytest.approx(exact)
+
+
+def test_later_blocks_do_not_change_the_likelihood_of_earlier_ones():
+    adapter, context = block_adapter(0), [5, 6, 7]
+    logits = [
+        continuation_logits(adapter, torch.tensor([[*context, 8, 9, 10, last]]), 3)[0, :3]
+        for last in (11, 12)
+    ]
+    assert torch.equal(*logits)
+    full = fill(MicroAdapter(make_info(0)).double(), 3)
+    texts = [torch.tensor([[*context, 8, 9, 10, last]]) for last in (11, 12)]
+    one, other = (continuation_logits(full, text, 3)[0, :3] for text in texts)
+    assert not torch.equal(one, other)
+
+
 def test_what_has_no_meaning_is_refused_by_name(model):
     with pytest.raises(NotImplementedError, match="loglikelihood_rolling"):
         model.loglikelihood_rolling([asked("a")])
@@ -134,6 +176,9 @@ def test_flops_are_those_that_torch_counts():
     found = forward_gflops(adapter.info, 24, 4)
     assert found == pytest.approx(counted.get_total_flops() / 1e9)
     assert found != forward_gflops(adapter.info, 24, 5)
+    assert likelihood_gflops(adapter.info, 20, 24) == found
+    parts = sum(forward_gflops(adapter.info, *sizes) for sizes in ((21, 1), (24, 3)))
+    assert likelihood_gflops(block_adapter(0).info, 20, 24) == pytest.approx(parts)
 
 
 def test_fewer_documents_than_processes_are_named(model):
