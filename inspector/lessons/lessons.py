@@ -219,16 +219,16 @@ BLOCK_LESSON = Lesson(
     "Why keys and values of a finished block are exact if attention is block-causal, and why that "
     "takes one more forward.",
     8,
-    "Drag the step of this lesson from its start to its end and watch the rows that are recomputed "
-    "in the first blocks of both lanes.",
+    "Move the slider of the steps from the first to the last. Watch which rows of the first "
+    "decoded block are recomputed in each lane.",
     "A position of this model attends to the blocks before its own and to its own block, and to no "
     "later one. Once a block holds its last token, nothing that follows changes it. One forward "
-    "over its final tokens, the commit call, gives keys and values that stay: those of its last "
-    "step would not do, because the tokens that this step committed entered it as masks. Lane A "
-    "keeps finished blocks only, and its error is 0 in every probed step. Lane B also keeps other "
-    "rows of the current block, and there it has an error.",
-    "Which step of lane A is the commit call of the first block, the last one that computes its "
-    "rows? Give its number.",
+    "over its final tokens, the commit call, gives keys and values that stay. Those of its last "
+    "decoding step are not exact: the tokens committed in that step were still masks in its input. "
+    "Lane A keeps finished blocks only, and its error is 0 in every probed step. Lane B also keeps "
+    "other rows of the current block, and there it has an error.",
+    "Which step of lane A is the commit call of the first decoded block? It is the last step that "
+    "computes rows of that block. Give its number.",
     ("block_frozen", "block_sub_block"), "scrub", "error", {"lane": "a", "step": 0, "layer": 0},
     "number", commit_call,
 )  # fmt: skip

@@ -57,7 +57,7 @@ test("the mean of a layer is over the rows that were computed again", () => {
 test("the sentences tell changes, the layer that changes most, and what the probes found", () => {
   assert.equal(
     expertSentence(DOCUMENT, counts(), 1),
-    "Each token uses 3 of 8 experts. 5 of 8 rows computed again (63 %) use at least 1 other than when they were last computed, over all layers and steps. Layer 2 changes most (100 %). In the probed steps, 29 % of the feed-forward outputs in use were computed with at least 1 that the router would not choose now.",
+    "Each token uses 3 of 8 experts. In 63 % of the recomputations (5 of 8, over all layers and steps) a row uses at least 1 other expert than before. Layer 2 changes most (100 %). In the probed steps, 29 % of the feed-forward outputs in use were computed with at least 1 expert that the router would not choose now.",
   );
 });
 

@@ -59,7 +59,7 @@ export function expertSentence(
   const most = found.layers > 1 ? found.mostDrifted() : null;
   return (
     chosen +
-    `${number(all.above)} of ${number(all.seen)} rows computed again (${percent(share)}) use at least ${least} other than when they were last computed, over all layers and steps.` +
+    `In ${percent(share)} of the recomputations (${number(all.above)} of ${number(all.seen)}, over all layers and steps) a row uses at least ${least} other ${least > 1 ? "experts" : "expert"} than before.` +
     (most ? ` Layer ${most.layer + 1} changes most (${percent(most.share)}).` : "") +
     probedSentence(probed, least)
   );
@@ -68,5 +68,5 @@ export function expertSentence(
 function probedSentence(probed: NdArray, least: number): string {
   const share = shareAbove(changedRows(probed, least).ofAll());
   if (share === null) return "";
-  return ` In the probed steps, ${percent(share)} of the feed-forward outputs in use were computed with at least ${least} that the router would not choose now.`;
+  return ` In the probed steps, ${percent(share)} of the feed-forward outputs in use were computed with at least ${least} ${least > 1 ? "experts" : "expert"} that the router would not choose now.`;
 }

@@ -29,11 +29,11 @@ export const experts = viewOf<ExpertFacts>({
   title: "Expert changes",
   level: "layers",
   source: { view: "experts" },
-  without: "This run has no changes of experts: only models with experts choose them.",
+  without: "This run has no expert changes: its model has no experts.",
   about:
-    "Which tokens change experts? In a layer with experts, a router chooses those of every row. When a row is computed again, its choice is compared with the one before. " +
-    "A cache that reuses a feed-forward output also reuses its choice: the output comes from experts that the router might not choose now. " +
-    "With Record and probe, the exact router of a probed step is compared with the experts behind each output in use.",
+    "Which tokens change experts? In a layer with experts, a router chooses experts for every row. When a row is computed again, its experts are compared with those before. " +
+    "A cache that reuses a feed-forward output keeps the experts chosen earlier, which the router might not choose now. " +
+    "With Record and probe, the router's choice in an exact forward is compared with the experts behind each output in use.",
   controls: [
     { name: "least", label: "Changed experts, at least", value: "1", options: [["1", "1"]] },
     {
@@ -130,7 +130,7 @@ function drawCharts(panel: Panel, facts: ExpertFacts, found: ExpertRows, least: 
   ];
   if (stale.length)
     series.push({
-      name: "in use under a changed router, probed",
+      name: "reused, the router would now choose others (probed)",
       colour: PROBED_COLOUR,
       dash: [6, 3],
       xs,
@@ -148,7 +148,8 @@ function drawCharts(panel: Panel, facts: ExpertFacts, found: ExpertRows, least: 
       const mean = means[l];
       if (mean === null) return where + "no experts, or no row computed again";
       const share = probed[l];
-      const used = share === null ? "" : `, in use under a changed router ${percent(share)}`;
+      const used =
+        share === null ? "" : `, reused where the router would now choose others ${percent(share)}`;
       return `${where}${percent(changed[l])} of the rows, ${mean.toPrecision(2)} of ${facts.active} experts on average${used}`;
     },
     pick: (x, _, pin) => panel.pick({ layer: layerAt(x, layers) }, pin),
@@ -275,7 +276,7 @@ function drawProbed(panel: Panel, facts: ExpertFacts): void {
   const step = steps[probe];
   panel.figure(MAPS[2]).show({
     ...mapOf(panel, facts, map),
-    title: `Outputs in use under a changed router, probed step ${panel.number(step)}: layer by position`,
+    title: `Outputs whose experts the router would not choose now, probed step ${panel.number(step)}: layer by position`,
     key: `p${map.key}`,
     y: { name: "layer", count: frame.layers },
     value: (x, layer) => known(map.at(layer, x)),
