@@ -31,9 +31,13 @@ PARAMETERS = {
 
 
 def trained_families(phases: list[dict[str, Any]]) -> list[str]:
-    """The problem families of a training history, in the order of their names."""
-    pairs = [pair for phase in phases for pair in phase["recipe"].get("families", [FIRST_FAMILY])]
-    return sorted({name for name, _ in pairs})
+    """The problem families of the last phase of a training, in the order of their names.
+
+    Families of earlier phases alone are forgotten. Empty without a history.
+    """
+    if not phases:
+        return []
+    return sorted({name for name, _ in phases[-1]["recipe"].get("families", [FIRST_FAMILY])})
 
 
 def read_history(folder: Path) -> list[dict[str, Any]]:

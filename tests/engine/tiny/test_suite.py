@@ -17,7 +17,7 @@ def test_families_have_a_description_and_a_right_example():
         assert (row["question"], row["answer"]) in [(one.question, one.solution) for one in drawn]
 
 
-def test_training_is_summed_over_the_phases(tmp_path):
+def test_training_is_summed_over_the_phases_and_the_families_are_of_the_last(tmp_path):
     phases = [
         {"recipe": {"families": [["balance", 1.0]]}, "tokens": 2_000_000, "step": 40,
          "seconds": 60.0, "curve": [(20, 2.0, 0.5), (40, 1.0, 0.6)]},
@@ -27,13 +27,13 @@ def test_training_is_summed_over_the_phases(tmp_path):
     (tmp_path / "training.json").write_text(json.dumps(phases))
     (model,) = describe_suite({"m": tmp_path, "other": tmp_path / "none"}, ())["models"]
     assert model == {
-        "name": "m", "families": ["balance", "lookup"], "tokens": 3_000_000, "minutes": 2,
+        "name": "m", "families": ["lookup"], "tokens": 3_000_000, "minutes": 2,
         "curve": [(1.0, 2.0), (2.0, 1.0), (3.0, 0.5)],
     }  # fmt: skip
 
 
 def test_the_shipped_models_are_described():
     found = describe_suite(embedded_models(ROOT / "assets"), ["short_problems"])
-    assert [row["name"] for row in found["models"]] == ["tiny-llada", "tiny-dream"]
+    assert [row["name"] for row in found["models"]] == ["tiny-llada", "tiny-block", "tiny-dream"]
     assert all(row["tokens"] > 10_000_000 and row["curve"] for row in found["models"])
     assert "no world knowledge" in " ".join(found["limits"].split())
