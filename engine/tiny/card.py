@@ -27,8 +27,8 @@ ABOUT = {
     "fast_dllm_v2": (
         "tiny-block",
         "A block diffusion language model in the layout of Fast-dLLM v2: a position attends to "
-        "its own block of 16 positions and to those before it, and the row before a position "
-        "predicts it. It was initialised from the weights of `tiny-qwen2`.",
+        "its own block of 16 positions and to the blocks before it, and the row before a position "
+        "predicts it. It was initialised from a causal network, as Fast-dLLM v2 from Qwen2.5.",
     ),
     "qwen2": (
         "tiny-qwen2",
@@ -138,7 +138,9 @@ def _phases(phases: list[dict[str, Any]]) -> str:
     for phase in phases:
         recipe = phase["recipe"]
         what = recipe["kind"]
-        if what == "masked":
+        if block := recipe.get("block", 0):
+            what += f", block-causal, blocks of {block}"
+        elif what == "masked":
             what += f", {recipe['copies']:.0%} block states"
         low, high = recipe.get("sizes", (1.0, 1.0))
         rows.append(

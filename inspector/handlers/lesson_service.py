@@ -8,7 +8,7 @@ from typing import Any
 from inspector.files.export import cached_reader
 from inspector.handlers.page_handlers import Handlers
 from inspector.lessons.lesson_checks import number
-from inspector.lessons.lessons import described, offered
+from inspector.lessons.lessons import LESSONS, described
 from inspector.page_data import messages
 from inspector.page_data.messages import to_json
 from inspector.run_store import RaceRecord
@@ -22,12 +22,11 @@ class LessonService:
 
     def __init__(self, handlers: Handlers, folder: Path) -> None:
         self._handlers = handlers
-        self._lessons = offered(folder)
         self._trace = cached_reader(folder)
 
     def titles(self) -> str:
         """The texts of all lessons as JSON, without their answers."""
-        return to_json({"lessons": [described(lesson) for lesson in self._lessons]})
+        return to_json({"lessons": [described(lesson) for lesson in LESSONS]})
 
     def lesson(self, asked: Any) -> str:
         """A message with a race of a lesson; `asked` is [key, name of the race]."""
@@ -61,7 +60,7 @@ class LessonService:
     def _asked(self, asked: Any, size: int) -> tuple[Any, ...]:
         if not isinstance(asked, list) or len(asked) != size:
             raise ValueError(f"lesson: expected a list of {size} values")
-        lesson = next((one for one in self._lessons if one.key == asked[0]), None)
+        lesson = next((one for one in LESSONS if one.key == asked[0]), None)
         if lesson is None or asked[1] not in [*lesson.races()]:
             raise ValueError("lesson: there is no such lesson")
         return (lesson, *asked[1:])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from inspector.lessons.choices import (
@@ -212,32 +211,26 @@ LESSONS = (
         ("plain", "plain_fill_safe"), "choices", "compare", {"lane": "b", "step": 2, "layer": 4},
         "number", equal_terms, RULE_CHOICES,
     ),
+    Lesson(
+        "blocks", "Block diffusion: when the cache is exact",
+        "Why keys and values of a finished block are exact if attention is block-causal, and why "
+        "that takes one more forward.",
+        8,
+        "Move the slider of the steps from the first to the last. Watch which rows of the first "
+        "decoded block are recomputed in each lane.",
+        "A position of this model attends to the blocks before its own and to its own block, and "
+        "to no later one. Once a block holds its last token, nothing that follows changes it. One "
+        "forward over its final tokens, the commit call, gives keys and values that stay. Those "
+        "of its last decoding step are not exact: the tokens committed in that step were still "
+        "masks in its input. Lane A keeps finished blocks only, and its error is 0 in every "
+        "probed step. Lane B also keeps other rows of the current block, and there it has an "
+        "error.",
+        "Which step of lane A is the commit call of the first decoded block? It is the last step "
+        "that computes rows of that block. Give its number.",
+        ("block_frozen", "block_sub_block"), "scrub", "error", {"lane": "a", "step": 0, "layer": 0},
+        "number", commit_call,
+    ),
 )  # fmt: skip
-# Its runs are of an embedded model with block-causal attention, recorded if the model is there.
-BLOCK_LESSON = Lesson(
-    "blocks", "Block diffusion: when the cache is exact",
-    "Why keys and values of a finished block are exact if attention is block-causal, and why that "
-    "takes one more forward.",
-    8,
-    "Move the slider of the steps from the first to the last. Watch which rows of the first "
-    "decoded block are recomputed in each lane.",
-    "A position of this model attends to the blocks before its own and to its own block, and to no "
-    "later one. Once a block holds its last token, nothing that follows changes it. One forward "
-    "over its final tokens, the commit call, gives keys and values that stay. Those of its last "
-    "decoding step are not exact: the tokens committed in that step were still masks in its input. "
-    "Lane A keeps finished blocks only, and its error is 0 in every probed step. Lane B also keeps "
-    "other rows of the current block, and there it has an error.",
-    "Which step of lane A is the commit call of the first decoded block? It is the last step that "
-    "computes rows of that block. Give its number.",
-    ("block_frozen", "block_sub_block"), "scrub", "error", {"lane": "a", "step": 0, "layer": 0},
-    "number", commit_call,
-)  # fmt: skip
-
-
-def offered(folder: Path) -> tuple[Lesson, ...]:
-    """The lessons whose runs are recorded in a folder of traces."""
-    block = [(folder / f"{name}.npz").is_file() for name in BLOCK_LESSON.runs()]
-    return (*LESSONS, BLOCK_LESSON) if all(block) else LESSONS
 
 
 def described(lesson: Lesson) -> dict[str, Any]:

@@ -57,6 +57,16 @@ def test_a_link_brings_the_settings_back(app, new_page):
     assert page.locator("#ds-a-steps input").is_enabled()
 
 
+def test_a_block_model_brings_settings_that_it_can_run_and_the_next_model_its_own(app, new_page):
+    race = new_page().open(app.url)
+    race.settings()
+    for model, method in (("Tiny block diffusion", "Frozen blocks"), ("Tiny LLaDA", "dual cache")):
+        race.page.locator("#ds-model input").click()
+        race.page.get_by_role("option", name=f"{model} · on this machine").click()
+        race.planned(method)
+    assert race.watch.errors == []
+
+
 def test_a_broken_link_is_said_and_harmless(app, new_page):
     race = new_page().open(app.url + "/?gen_length=-4&b.unmasker=magic")
     assert "Answer length" in race.text("[data-note]")

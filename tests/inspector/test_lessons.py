@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from engine.core import drift_codes
+from engine.models.loading.checkpoint import Checkpoint
 from engine.trace.trace import Trace
 from inspector.handlers.lesson_service import LessonService
 from inspector.lessons.lessons import LESSONS
@@ -42,7 +43,9 @@ def answer(trace):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_recordings_are_of_the_shipped_model_and_deep_enough(traces, name):
-    digest = Trace.load(FOLDER.parent / "a.npz").meta["environment"]["checkpoint"]
+    model = traces[name].meta["spec"]["model"]
+    digest = Checkpoint(FOLDER.parents[1] / "models" / model).digest()
+    assert model == ("tiny-block" if name.startswith("block_") else "tiny-llada")
     assert traces[name].meta["environment"]["checkpoint"] == digest
     assert len(traces[name].arrays()["drift"]) == traces[name].steps
 
@@ -53,8 +56,8 @@ def test_nonsense_is_never_right(traces, lesson):
         assert not judge(traces, lesson.key, given)
 
 
-def test_ten_lessons_with_views_that_exist():
-    assert len(LESSONS) == len(BY_KEY) == 10
+def test_eleven_lessons_with_views_that_exist():
+    assert len(LESSONS) == len(BY_KEY) == 11
     assert {lesson.view for lesson in LESSONS} <= {*VIEWS, "counts", "compare"}
 
 
@@ -263,6 +266,29 @@ def test_the_races_of_the_other_lessons_have_one_end_of_text_rule(traces, lesson
     if lesson.key != "terms":
         rules = {traces[name].meta["spec"]["eos"] for name in lesson.runs()}
         assert len(rules) == 1
+
+
+def test_the_commit_call_of_the_first_block(traces):
+    trace = traces["block_frozen"]
+    size = trace.meta["spec"]["block_length"]
+    first = int(trace.arrays()["prompt_mask"].sum()) // size * size
+    fed = (trace.recompute_map() > 0)[..., first : first + size].any((1, 2, 3))
+    right = int(fed.nonzero()[0][-1]) + 1
+    known = (trace.step_map()[first : first + size] < right - 1).all()
+    assert known
+    assert judge(traces, "blocks", str(right))
+    for given in (right - 1, right + 1, "none"):
+        assert not judge(traces, "blocks", str(given))
+
+
+def test_the_errors_of_the_block_lesson_are_those_that_it_tells(traces):
+    worst = {}
+    for name in ("block_frozen", "block_sub_block"):
+        codes = traces[name].arrays()["probe_error"]
+        assert len(codes)
+        worst[name] = float(drift_codes.decode(codes[codes != drift_codes.NOT_EVALUATED].max()))
+    assert worst["block_frozen"] == 0.0
+    assert worst["block_sub_block"] > 0.01
 
 
 @pytest.fixture

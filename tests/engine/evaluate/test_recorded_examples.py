@@ -11,7 +11,6 @@ from engine import catalog
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.events import RunFinished
 from engine.evaluate.record_examples import (
-    BLOCK_MODEL,
     LESSONS,
     PLAIN,
     collect_traces,
@@ -29,13 +28,7 @@ ASSETS = Path(__file__).parents[3] / "assets"
 FOLDER = ASSETS / "examples"
 TIMES = {"forward_ms", "decide_ms", "guided_ms"}
 METHODS = catalog.policies() | catalog.unmaskers()
-EMBEDDED = embedded_models(ASSETS)
-DOCUMENTED = [
-    name
-    for name, cls in METHODS.items()
-    if catalog.method_doc(cls).description
-    and ("full" in getattr(cls, "attention", ("full",)) or BLOCK_MODEL in EMBEDDED)
-]
+DOCUMENTED = [name for name, cls in METHODS.items() if catalog.method_doc(cls).description]
 BASE = ("none", "quota")
 
 

@@ -32,14 +32,14 @@ def session():
 
 FAMILIES = {
     "tiny-llada": ("llada",), "tiny-dream": ("dream",), "tiny-qwen2": ("qwen2",),
-    "tiny-qwen2-digits": ("qwen2", "digits"),
+    "tiny-qwen2-digits": ("qwen2", "digits"), "tiny-block": ("fast_dllm_v2",),
 }  # fmt: skip
 GUIDERS = ("tiny-qwen2", "tiny-qwen2-digits")
 
 
 def test_only_the_known_models_are_shipped():
     assert {folder.name for folder in MODELS.iterdir()} == set(FAMILIES)
-    assert list(embedded_models(ASSETS)) == ["tiny-llada", "tiny-dream"]
+    assert list(embedded_models(ASSETS)) == ["tiny-llada", "tiny-block", "tiny-dream"]
 
 
 @pytest.mark.parametrize("name", FAMILIES)
