@@ -28,6 +28,7 @@ from engine.guider.model import (
 from engine.guider.run_guider import GuiderMatch, RunGuider
 from engine.models.base import ModelInfo
 from engine.models.loading.checkpoint import CheckpointError, read_json
+from engine.models.loading.families import embedded_models
 from engine.models.loading.hub import Hub
 from engine.models.loading.memory_estimate import (
     check_fits,
@@ -68,13 +69,14 @@ HUB_GUIDERS: Mapping[str, GuiderSize] = MappingProxyType({  # as published, at 1
 
 def embedded_guiders(assets: Path = ASSETS) -> dict[str, Path]:
     """Folders of the autoregressive models under `assets/models`, by name."""
-    found = {}
+    found, diffusion = {}, embedded_models(assets)
     for config in sorted((assets / "models").glob("*/config.json")):
         try:
             named = read_json(config).get("architectures") or [""]
         except CheckpointError:
             continue
-        if str(named[0]).endswith("ForCausalLM"):
+        causal = str(named[0]).endswith("ForCausalLM")  # as some block diffusion models
+        if causal and config.parent.name not in diffusion:
             found[config.parent.name] = config.parent
     return found
 

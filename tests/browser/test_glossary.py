@@ -51,7 +51,7 @@ def test_a_term_opens_its_entry_by_keyboard_and_escape_returns(page):
     assert page.evaluate(FOCUS) == "block"
     entry = dialog.locator("[data-entry=block]")
     assert entry.is_visible()
-    assert "consecutive answer tokens" in entry.inner_text()
+    assert "consecutive positions" in entry.inner_text()
     assert "ds-chosen" in (entry.get_attribute("class") or "")
     page.keyboard.press("Tab")
     assert page.evaluate("document.querySelector('#ds-glossary').contains(document.activeElement)")

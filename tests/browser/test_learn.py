@@ -320,7 +320,7 @@ def test_the_page_for_teachers_lists_the_lessons_with_their_links(app, new_page)
     page.goto(f"{app.url}/?lesson=teachers")
     rows = page.locator("[data-teachers-table] tr")
     rows.first.wait_for()
-    assert rows.count() == 11
+    assert rows.count() == 12
     links = page.locator("[data-teachers-table] input").evaluate_all("a => a.map((i) => i.value)")
     assert links[0] == f"{app.url}/?lesson=masks"
     page.locator("[data-teachers-table] .ds-lesson-open").nth(1).click()
