@@ -7,9 +7,12 @@ import hashlib
 import torch
 from torch import Tensor
 
+from engine.cache.base import StepPlan
+from engine.cache.forward import forward
+from engine.cache.methods.none import NoCache
+from engine.cache.store import ActivationStore
 from engine.config.blocks import BlockGrid
 from engine.config.spec import RunSpec
-from engine.core.rows import ALL
 from engine.generate.loop import Denoiser, denoise
 from engine.models.base import ModelAdapter, ModelInfo
 from engine.models.flops import FlopCounter
@@ -18,25 +21,18 @@ from engine.serve.lane import LoadedModel, make_job
 
 def continuation_logits(adapter: ModelAdapter, canvas: Tensor, start: int) -> Tensor:
     """Logits [B, T - start, V] of the positions from `start` on, of an exact forward."""
-    length, seen = canvas.shape[1], None
-    h = adapter.embed(canvas.to(adapter.device))
-    if adapter.info.block_causal:
-        blocks = torch.arange(length, device=adapter.device) // adapter.info.block_size
-        seen = (blocks <= blocks[:, None])[None]
-    for layer in range(adapter.info.layers):
-        x = adapter.attn_norm(layer, h)
-        q, k, v = adapter.project(layer, "qkv", x, ALL, length)
-        h = h + adapter.attend(layer, q, k.transpose(1, 2), v.transpose(1, 2), seen)
-        h = h + adapter.mlp(layer, h)
-    shift = adapter.info.logit_shift
-    return adapter.logits(h[:, start - shift : length - shift])
+    canvas = canvas.to(adapter.device)
+    length, shift = canvas.shape[1], adapter.info.logit_shift
+    store = ActivationStore(adapter.info, (), len(canvas), length, adapter.dtype, adapter.device)
+    rows = slice(start - shift, length - shift)
+    return forward(adapter, store, NoCache(), StepPlan(), canvas, None, rows, unread="full")
 
 
 def factors(info: ModelInfo, start: int, stop: int) -> list[tuple[int, int]]:
     """The parts of the positions `start` to `stop` that are predicted one after the other.
 
     All of them are one part if attention is full. If it is block-causal, each block is a part, that
-    follows from the blocks before it (Block Diffusion, arXiv 2503.09573, eq. 4). With shifted
+    follows from the blocks before it (Block Diffusion, arXiv 2503.09573). With shifted
     logits the first position of a block is a part of its own: it follows from the last row of the
     block before (Fast-dLLM v2, arXiv 2509.26328).
     """

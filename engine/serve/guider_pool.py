@@ -28,7 +28,7 @@ from engine.guider.model import (
 from engine.guider.run_guider import GuiderMatch, RunGuider
 from engine.models.base import ModelInfo
 from engine.models.loading.checkpoint import CheckpointError, read_json
-from engine.models.loading.families import embedded_models
+from engine.models.loading.families import family_of
 from engine.models.loading.hub import Hub
 from engine.models.loading.memory_estimate import (
     check_fits,
@@ -69,14 +69,15 @@ HUB_GUIDERS: Mapping[str, GuiderSize] = MappingProxyType({  # as published, at 1
 
 def embedded_guiders(assets: Path = ASSETS) -> dict[str, Path]:
     """Folders of the autoregressive models under `assets/models`, by name."""
-    found, diffusion = {}, embedded_models(assets)
+    found = {}
     for config in sorted((assets / "models").glob("*/config.json")):
         try:
-            named = read_json(config).get("architectures") or [""]
+            fields = read_json(config)
         except CheckpointError:
             continue
-        causal = str(named[0]).endswith("ForCausalLM")  # as some block diffusion models
-        if causal and config.parent.name not in diffusion:
+        named = fields.get("architectures") or [""]
+        # Some block diffusion models are named so too.
+        if str(named[0]).endswith("ForCausalLM") and family_of(fields) is None:
             found[config.parent.name] = config.parent
     return found
 

@@ -30,21 +30,27 @@ def problem(seed: int, shots: int = 0, family: str = DEFAULT_FAMILY) -> dict[str
     return {"prompt": prompt, "answer": drawn.answer, "answer_tokens": tokens}
 
 
-def known_families(folders: Mapping[str, Path], model: str = "") -> list[str]:
-    """The families that a model was trained on, the default one first; `folders` are by model.
+def families_by_model(folders: Mapping[str, Path]) -> dict[str, list[str]]:
+    """The families that each model was trained on, read from its folder."""
+    return {name: trained_families(read_history(path)) for name, path in folders.items()}
+
+
+def known_families(trained: Mapping[str, Sequence[str]], model: str = "") -> list[str]:
+    """The families that a model knows, the default one first; `trained` is `families_by_model`.
 
     Those of all models together if the model has no history of training, or if none is named. Only
     the default one if none of them is an embedded model.
     """
-    trained = {name: trained_families(read_history(path)) for name, path in folders.items()}
     known = set(trained.get(model) or (family for one in trained.values() for family in one))
     return sorted(known | {DEFAULT_FAMILY}, key=lambda name: (name != DEFAULT_FAMILY, name))
 
 
-def labelled_families(folders: Mapping[str, Path], model: str = "") -> list[tuple[str, str]]:
+def labelled_families(
+    trained: Mapping[str, Sequence[str]], model: str = ""
+) -> list[tuple[str, str]]:
     """Label and name of each of `known_families`."""
-    labels = {name: family.label for name, family in corpus.families().items()}
-    return [(labels[name], name) for name in known_families(folders, model)]
+    known = corpus.families()
+    return [(known[name].label, name) for name in known_families(trained, model)]
 
 
 def examples(names: Sequence[str]) -> list[dict[str, Any]]:

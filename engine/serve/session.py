@@ -72,6 +72,7 @@ class Session:
     ) -> None:
         self._models = ModelPool(folders, hub, public)
         self._folders = dict(folders)
+        self._trained = problems.families_by_model(folders)
         self._queue = FairQueue()
         self._limits = Limits() if public else None
 
@@ -302,11 +303,11 @@ class Session:
 
         Those of all models together for a model that is not embedded, or for none.
         """
-        return problems.labelled_families(self._folders, model)
+        return problems.labelled_families(self._trained, model)
 
     def embedded_suite(self) -> dict[str, Any]:
         """What is known of the embedded models, see `tiny.suite`."""
-        return describe_suite(self._folders, [name for _, name in self.families()])
+        return describe_suite(self._folders, problems.known_families(self._trained))
 
     def default_shots(self) -> int:
         """The number of worked examples before the problem of the default race."""
@@ -314,8 +315,8 @@ class Session:
 
     def examples(self) -> list[dict[str, Any]]:
         """Prompts to start from, of families that the default race's model knows."""
-        known = self.families(self.default_race().a.model)
-        return problems.examples([name for _, name in known])
+        first = next(iter(self._folders), "")
+        return problems.examples(problems.known_families(self._trained, first))
 
     def default_race(self) -> RaceSpec:
         """Plain decoding against Fast-dLLM's dual cache with threshold 0.9."""

@@ -53,7 +53,7 @@ def embedded_models(assets: Path) -> dict[str, Path]:
     found = {}
     for config in sorted((assets / "models").glob("*/config.json")):
         try:
-            if _family(read_json(config)) is None:
+            if family_of(read_json(config)) is None:
                 continue
         except CheckpointError:
             pass  # listed, so that choosing it shows the error
@@ -80,7 +80,7 @@ def adapter_class(config: Mapping[str, Any]) -> type[PretrainedAdapter]:
 
     Raises CheckpointError naming the field by which the config is of no known family.
     """
-    family = _family(config)
+    family = family_of(config)
     if family is None:
         known = ", ".join(family.architecture for family in FAMILIES)
         raise CheckpointError(
@@ -90,7 +90,7 @@ def adapter_class(config: Mapping[str, Any]) -> type[PretrainedAdapter]:
     return family.adapter
 
 
-def _family(config: Mapping[str, Any]) -> Family | None:
+def family_of(config: Mapping[str, Any]) -> Family | None:
     """The family of a config, by its architecture if it names one; None if it is not known."""
     named, kind = config.get("architectures"), config.get("model_type")
     architecture = named[0] if isinstance(named, list) and named else named or None

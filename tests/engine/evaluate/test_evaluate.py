@@ -21,8 +21,8 @@ from engine.tiny.family import count_pieces
 from tests.support.micro import ROOT
 
 
-def command(*words):
-    line = [sys.executable, "-m", *words]
+def command(*words, options=()):
+    line = [sys.executable, *options, "-m", *words]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout.splitlines(), done.stderr
 
@@ -32,13 +32,14 @@ def model():
     return ModelPool(embedded_models(ROOT / "assets")).load(RunSpec())
 
 
-def test_the_output_ends_with_one_json_line(capsys):
-    main([
-        "--model", "assets/models/tiny-llada", "--problems", "3", "--seed", "7",
+def test_the_output_ends_with_one_json_line():
+    code, lines, error = command(
+        "engine.evaluate", "--model", "assets/models/tiny-llada", "--problems", "3", "--seed", "7",
         "--cache", "dual", "--unmasker", "threshold", "--threshold", "0.8", "--block", "16",
         "--json",
-    ])  # fmt: skip
-    document = json.loads(capsys.readouterr().out.splitlines()[-1])
+    )  # fmt: skip
+    assert code == 0, error
+    document = json.loads(lines[-1])
     (row,) = document["rows"]
     assert {"accuracy", "nfe", "tokens_per_s", "spec"} <= set(row)
     assert row["spec"]["cache"] == "dual"
@@ -135,6 +136,14 @@ def test_an_invalid_specs_file_is_named_in_the_error(tmp_path, text, named):
     (tmp_path / "specs.json").write_text(text)
     with pytest.raises(ValueError, match="specs: .*" + named):
         read_specs(tmp_path / "specs.json", RunSpec())
+
+
+def test_an_invalid_specs_file_is_named_without_assertions(tmp_path):
+    path = tmp_path / "specs.json"
+    path.write_text('{"name": "x"}')
+    code, _, error = command("engine.evaluate", "--specs", str(path), options=("-O",))
+    assert code == 1
+    assert error == f'error: specs: {path} must be a JSON list of {{"name", fields}}, not empty\n'
 
 
 @pytest.mark.parametrize(("gained", "lost", "p"), [(0, 0, 1), (0, 5, 0.0625), (3, 3, 1)])

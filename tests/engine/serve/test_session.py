@@ -9,7 +9,7 @@ import pytest
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.device import keep_freed_memory
 from engine.core.events import RunFinished, RunStarted, StepEvent, Waiting
-from engine.serve.problems import examples, known_families
+from engine.serve.problems import examples, families_by_model, known_families
 from engine.serve.session import Session
 from engine.trace.trace import Trace
 from tests.engine.serve.test_race import BASE, FAST, PLAIN
@@ -206,13 +206,18 @@ def test_the_families_are_those_that_the_models_were_trained_on(session, tmp_pat
     recipe = {"families": [["balance", 2.0], ["lookup", 1.0]]}
     (tmp_path / "training.json").write_text(json.dumps([{"recipe": recipe}]))
     folders = {"own": tmp_path, "other": tmp_path / "none"}
-    assert known_families(folders, "own") == ["short_problems", "balance", "lookup"]
+    assert known_families(families_by_model(folders), "own") == [
+        "short_problems",
+        "balance",
+        "lookup",
+    ]
     recipe = {"families": [["reversal", 1.0]]}
     (tmp_path / "none").mkdir()
     (tmp_path / "none" / "training.json").write_text(json.dumps([{"recipe": recipe}]))
-    assert known_families(folders, "other") == ["short_problems", "reversal"]
+    trained = families_by_model(folders)
+    assert known_families(trained, "other") == ["short_problems", "reversal"]
     for model in ("", "elsewhere"):
-        assert len(known_families(folders, model)) == 4
+        assert len(known_families(trained, model)) == 4
     labels = [row["label"] for row in examples(["balance", "lookup"])]
     assert labels[0] == "Running balance 3 after 8 worked examples"
     assert labels[-1] == "Look-up in a long table"
