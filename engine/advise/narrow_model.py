@@ -23,9 +23,9 @@ from engine.models.base import ModelInfo
 from engine.models.loading.families import embedded_models
 from engine.models.loading.random_weights import (
     PUBLISHED,
-    SIZE_FIELDS,
     random_adapter,
     random_model_config,
+    random_name,
     random_prompt,
 )
 from engine.models.tokenizer import Tokenizer
@@ -58,15 +58,8 @@ class NarrowModel:
         if info.family not in PUBLISHED:
             raise ValueError(f"model: settings are searched for {', '.join(PUBLISHED)} only")
         inner = info.ffn if info.experts is None else info.experts.ffn
-        sizes = {
-            "layers": info.layers, "d": info.n_heads * HEAD_DIM, "heads": info.n_heads,
-            "kv": info.n_kv_heads, "ffn": max(round(inner * HEAD_DIM / info.head_dim), 1),
-            "vocab": 768, "head": HEAD_DIM, "block": info.block_size,
-        }  # fmt: skip
-        known = SIZE_FIELDS[info.family]
-        self.name = f"{info.family}:" + ",".join(
-            f"{size}={value}" for size, value in sizes.items() if size in known
-        )
+        ffn = max(round(inner * HEAD_DIM / info.head_dim), 1)
+        self.name = random_name(info, d=info.n_heads * HEAD_DIM, ffn=ffn, vocab=768, head=HEAD_DIM)
         adapter = random_adapter(random_model_config(self.name), torch.float32, torch.device("cpu"))
         tokenizer = Tokenizer(next(iter(embedded_models(ASSETS).values())))
         # The empty digest keeps calibrations of random weights out of the cache folder.

@@ -12,7 +12,7 @@ from engine.core.progress import run_to_end
 from engine.models.kernels.machine import choose_kernels
 from engine.models.loading.families import adapter_class, embedded_models
 from engine.models.loading.hub import Hub
-from engine.models.loading.memory_estimate import check_fits, free_bytes, main_device
+from engine.models.loading.memory_estimate import check_fits, dtype_of, free_bytes, main_device
 from engine.models.loading.random_weights import (
     is_random_model,
     random_adapter,
@@ -21,7 +21,7 @@ from engine.models.loading.random_weights import (
 )
 from engine.models.tokenizer import Tokenizer
 from engine.serve.lane import LoadedModel
-from engine.serve.memory_budget import dtype_of, spec_run_bytes
+from engine.serve.memory_budget import spec_run_bytes
 from engine.serve.model_pool import ModelPool
 from engine.tiny.corpus import exam_questions
 

@@ -14,10 +14,10 @@ from engine.config.spec import RunSpec
 from engine.core.command_line import table_command
 from engine.core.tables import RESULTS_README, markdown_table
 from engine.models.loading.families import adapter_class
-from engine.models.loading.memory_estimate import gigabytes, needed_bytes, weights_bytes
+from engine.models.loading.memory_estimate import dtype_of, gigabytes, needed_bytes, weights_bytes
 from engine.models.loading.registry import REGISTERED
 from engine.serve.gpu_time import GPUS, forward_seconds, run_seconds, start_seconds
-from engine.serve.memory_budget import dtype_of, spec_run_bytes
+from engine.serve.memory_budget import spec_run_bytes
 
 MODELS = (
     "GSAI-ML/LLaDA-8B-Instruct", "Gen-Verse/MMaDA-8B-MixCoT", "Dream-org/Dream-v0-Instruct-7B",

@@ -31,6 +31,7 @@ MAX_SUFFIX_CHARS = 400
 MAX_PROBES = 64
 MAX_SPEC_BYTES = 64_000
 MAX_DEPTH = 8  # nesting of JSON; a spec needs 4 levels
+AUTO_DTYPE = "auto"
 
 
 @dataclass(frozen=True)
@@ -100,9 +101,10 @@ class RunSpec:
     seed: int = knob(0, 0, 2**31 - 1, label="Seed", help="Fixes every random draw.")
     dtype: str = knob(
         "float32",
-        choices=("float32", "float64", "bfloat16", "float16"),
+        choices=("float32", "float64", "bfloat16", "float16", AUTO_DTYPE),
         label="Number format",
-        help="Format of weights and activations.",
+        help="Format of weights and activations. auto: bfloat16 where it is measured faster and "
+        "the model's exam shows no loss, else float32.",
     )
     device: str = knob(
         "cpu", label="Device", help="cpu, cuda, cuda:1 or auto (distributed over all devices)."

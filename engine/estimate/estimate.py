@@ -35,6 +35,7 @@ from engine.models.base import ModelInfo
 from engine.models.loading.families import adapter_class
 from engine.models.loading.memory_estimate import (
     active_parameters,
+    dtype_of,
     gigabytes,
     run_bytes,
     weights_bytes,
@@ -123,7 +124,7 @@ def simulate(spec: RunSpec, target: Target, given: Assumptions) -> Simulated:
         assert given.share is not None, "the assumptions are complete"
         policy = policy.with_assumed_share(given.share)
     job = Job(
-        adapter=ShapeAdapter(info, _dtype(spec)),
+        adapter=ShapeAdapter(info, dtype_of(spec)),
         spec=spec,
         canvas=canvas,
         prompt_length=tokens,
@@ -152,7 +153,7 @@ def estimate(
     spec = _checked(spec, target)
     complete, words = assumed.complete(spec, given or Assumptions())
     missing = _left_out(spec)
-    rates = known_device(device, target.info, _dtype(spec))
+    rates = known_device(device, target.info, dtype_of(spec))
     found = simulate(spec, target, complete)
     seconds, bounds = [], []
     for event, work in zip(found.events, found.work, strict=True):
@@ -233,7 +234,7 @@ def _memory(spec: RunSpec, target: Target, cache_bytes: int, rates: DeviceRates)
 
     Of a model with experts all weights are held, and a token uses the active ones.
     """
-    weights, dtype = weights_bytes(target.info, _dtype(spec)), _dtype(spec)
+    weights, dtype = weights_bytes(target.info, dtype_of(spec)), dtype_of(spec)
     length, batch = _run(spec, target).length, 2 if spec.cfg_scale else 1
     run = cache_bytes + run_bytes(target.info, dtype, length, batch, rows=spec.block_length)
     problem = ""
@@ -302,10 +303,3 @@ def _published(spec: RunSpec, model: str, rates: DeviceRates) -> Mapping[str, An
         "gpu": row.gpu, "lengths": row.lengths, "shots": row.shots, "table": row.table,
         "source": row.source, "agrees": list(near.agrees), "differs": list(near.differs),
     }  # fmt: skip
-
-
-def _dtype(spec: RunSpec) -> torch.dtype:
-    """The number format of a spec."""
-    dtype = getattr(torch, spec.dtype)
-    assert isinstance(dtype, torch.dtype)
-    return dtype

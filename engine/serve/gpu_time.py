@@ -12,9 +12,8 @@ import torch
 from engine.config.spec import RunSpec
 from engine.generate.capture.capturers import WARM_UP_STEPS
 from engine.models.base import ModelInfo
-from engine.models.loading.memory_estimate import active_parameters, weights_bytes
+from engine.models.loading.memory_estimate import active_parameters, dtype_of, weights_bytes
 from engine.record.logit_lens import rows_at_a_time
-from engine.serve.memory_budget import dtype_of
 
 EFFICIENCY = 0.4  # assumed share of the published bandwidth and FLOPs that eager forwards reach
 LAUNCH_SECONDS = 3e-4  # of the host for each layer, the lower bound of a layer's time

@@ -32,6 +32,7 @@ from engine.models.loading.families import family_of
 from engine.models.loading.hub import Hub
 from engine.models.loading.memory_estimate import (
     check_fits,
+    dtype_of,
     free_bytes,
     main_device,
     run_bytes,
@@ -40,7 +41,7 @@ from engine.models.loading.memory_estimate import (
 from engine.models.loading.resolver import ModelResolver
 from engine.models.tokenizer import Tokenizer, conversation
 from engine.serve.lane import check_context
-from engine.serve.memory_budget import MemoryBudget, dtype_of
+from engine.serve.memory_budget import MemoryBudget
 from engine.unmask.methods.autoregressive import Autoregressive
 from engine.unmask.methods.guided import Guided
 

@@ -16,6 +16,7 @@ from engine.config.spec import RunSpec
 from engine.models.base import ModelInfo
 from engine.models.loading.memory_estimate import (
     check_fits,
+    dtype_of,
     gigabytes,
     main_device,
     run_bytes,
@@ -31,13 +32,6 @@ class MemoryBudget(NamedTuple):
     weights_bytes: int
     memory_bytes: int
     free_bytes: int
-
-
-def dtype_of(spec: RunSpec) -> torch.dtype:
-    """The number format of a spec."""
-    dtype = getattr(torch, spec.dtype)
-    assert isinstance(dtype, torch.dtype)
-    return dtype
 
 
 def plan_memory(
@@ -83,12 +77,16 @@ def present_devices() -> list[str]:
     return ["cpu", *(["cuda"] if several else []), *(several if len(several) > 1 else []), "auto"]
 
 
+def emulates_bfloat16(device: str) -> bool:
+    """Whether a GPU has no bfloat16 instructions."""
+    return torch.cuda.get_device_properties(device).major < BFLOAT16_CAPABILITY
+
+
 def device_titles() -> dict[str, str]:
     """Name and memory of each GPU, and whether it emulates bfloat16, by device."""
     titles = {}
     for i in range(torch.cuda.device_count()):
         found = torch.cuda.get_device_properties(i)
-        native = found.major >= BFLOAT16_CAPABILITY
-        note = "" if native else ", bfloat16 emulated: choose float16"
+        note = ", bfloat16 emulated: choose float16" if emulates_bfloat16(f"cuda:{i}") else ""
         titles[f"cuda:{i}"] = f"{found.name}, {gigabytes(found.total_memory)}{note}"
     return titles | ({"cuda": titles["cuda:0"]} if titles else {})

@@ -26,6 +26,7 @@ from engine.models.loading.hub import Hub
 from engine.models.loading.memory_estimate import (
     active_parameters,
     check_fits,
+    dtype_of,
     fits,
     free_bytes,
     main_device,
@@ -40,11 +41,11 @@ from engine.serve.guider_pool import GuiderPool, decodes_causally
 from engine.serve.lane import LoadedModel, check_context
 from engine.serve.memory_budget import (
     MemoryBudget,
-    dtype_of,
     held_bytes,
     plan_memory,
     spec_run_bytes,
 )
+from engine.serve.number_format import NumberFormats
 from engine.unmask.base import Unmasker
 from engine.vision.config import VisionInfo, names_tower, read_vision_info, vision_info
 from engine.vision.encoder import ImageEncoder
@@ -58,6 +59,7 @@ class ModelPool:
     """Models by name; the embedded ones stay in memory, of the others the MAX_LOADED used last.
 
     Its methods raise ValueError naming `model` or `device`, CheckpointError naming file or tensor.
+    They take specs whose `dtype` is not `auto`; `formats` chooses.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class ModelPool:
         keep_freed_memory()  # a setting of the process, for all runs of its models
         self._resolver = ModelResolver(folders, hub, public)
         self.guiders = GuiderPool(hub, public)
+        self.formats = NumberFormats(self._resolver)
         self._loaded: OrderedDict[Key, LoadedModel] = OrderedDict()
         self._tokenizers: dict[tuple[Path, str], Tokenizer] = {}
         self._visions: dict[Path, VisionInfo | CheckpointError | None] = {}

@@ -12,8 +12,8 @@ import torch
 from engine.catalog import derive_plan
 from engine.config.spec import RunSpec
 from engine.models.base import ModelInfo
-from engine.models.loading.memory_estimate import parameters
-from engine.serve.memory_budget import dtype_of, spec_run_bytes
+from engine.models.loading.memory_estimate import dtype_of, parameters
+from engine.serve.memory_budget import spec_run_bytes
 from engine.serve.model_pool import ModelPool
 
 NARROW_DTYPE = "bfloat16"

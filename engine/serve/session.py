@@ -24,6 +24,7 @@ from engine.generate.branch import BranchPoint, branch_point
 from engine.generate.what_if import what_if
 from engine.models.base import ModelInfo
 from engine.models.loading.hub import Hub
+from engine.models.loading.memory_estimate import dtype_of
 from engine.serve import environment, problems
 from engine.serve.fair_queue import FairQueue, RunLock
 from engine.serve.gpu_time import GpuSpec, run_seconds, start_seconds
@@ -35,7 +36,7 @@ from engine.serve.limits import (
     Limits,
     planned_recording,
 )
-from engine.serve.memory_budget import MemoryBudget, device_titles, dtype_of, present_devices
+from engine.serve.memory_budget import MemoryBudget, device_titles, present_devices
 from engine.serve.model_pool import ModelPool
 from engine.serve.out_of_memory import is_out_of_memory, out_of_memory_message
 from engine.serve.race import run_lanes, tagged, wait_for_lock
@@ -114,7 +115,8 @@ class Session:
         """The derived plan of a spec, the prompt's tokens, the model's context and the memory.
 
         `image_rows` of the `prompt_tokens` are rows of images, which take `image_flops` once.
-        `end_of_text`: the rule by which the run ends. `attention`: that of the model, empty if
+        `end_of_text`: the rule by which the run ends. `dtype`: its number format, `dtype_reason`:
+        why `auto` is that one, or empty. `attention`: that of the model, empty if
         unknown. `probe_forwards`: most exact forwards that level `probe` adds. `weights_bytes`,
         `memory_bytes` (weights and run), `free_bytes`: of the device. `fetch_bytes`: to download, a
         guider's included if known. `guider_bytes`: the guider's memory, None if unknown before its
@@ -127,6 +129,8 @@ class Session:
         if self._limits is not None:
             self._limits.check(spec)
         (spec,) = catalog.with_end_of_text_rules([spec])
+        number_format = self._models.formats.choice(spec)
+        spec = dataclasses.replace(spec, dtype=number_format.dtype)
         info, found = self._models.run_info(spec), self._models.run_prompt(spec)
         prompt = None if found is None else found.ids
         tokens = None if prompt is None else len(prompt)
@@ -152,12 +156,14 @@ class Session:
             "scheduled": scheduled, "probe_forwards": probes, "image_rows": shown,
             "image_flops": image_flops(spec, vision), "recording": tokens and recording,
             "end_of_text": spec.eos, "attention": "" if info is None else info.attention,
+            "dtype": spec.dtype, "dtype_reason": number_format.reason,
         }  # fmt: skip
 
     def estimate(self, spec: RunSpec, model: str, device: str, **given: Any) -> dict[str, Any]:
         """FLOPs, memory and time of a run with these settings on another model; nothing is run.
 
         `given` are further fields of `EstimateRequest`; see `estimate.request.estimate_spec`.
+        `dtype` `auto` is the format of this machine.
         Rates of this machine are measured while no run computes.
         """
         if self._limits is not None:
@@ -165,6 +171,7 @@ class Session:
             if device == THIS_MACHINE:
                 raise ValueError("device: this machine is not measured on a public page")
         request = EstimateRequest(model, device, **given)
+        spec = self._models.formats.known(spec)
         if device != THIS_MACHINE:
             return estimate_spec(self._models, spec, request)
         lock = RunLock(self._queue)
@@ -267,10 +274,11 @@ class Session:
 
         See `serve.environment`. Raises ValueError naming the field that is impossible.
         """
-        run_to_end(self._models.fetch(spec))
+        run_to_end(self._models.fetch(self._models.formats.known(spec)))
         lock = RunLock(self._queue)
         deque(wait_for_lock(lock, Control()), maxlen=0)
         try:
+            spec = self._models.formats.measured(spec)
             return environment.describe(spec, self._models.load_to_run(spec).digest)
         finally:
             lock.release()
@@ -345,7 +353,8 @@ class Session:
                 yield name, event
         except Exception as error:  # any failure is reported, and the lock is released
             reason = "memory" if is_out_of_memory(error) else "failed"
-            failure = out_of_memory_message(error, specs.values(), self._models)
+            known = [self._models.formats.known(spec) for spec in specs.values()]
+            failure = out_of_memory_message(error, known, self._models)
         finally:
             lock.release()
         if reason == "memory":
@@ -371,7 +380,8 @@ class Session:
         lanes: dict[str, AnyLane] = {}
         encoded: Encoded = {}  # lanes of the same model share the rows of an image
         for name, spec in specs.items():  # without the lock: other runs continue
-            for waiting in with_progress(self._models.fetch(spec), "fetching", spec.model, control):
+            fetching = self._models.fetch(self._models.formats.known(spec))
+            for waiting in with_progress(fetching, "fetching", spec.model, control):
                 yield name, waiting
             if control.state == "stopped":
                 return
@@ -379,6 +389,7 @@ class Session:
                 points[name] = self._point(spec, parents)  # now that the prompt's tokens are known
         for waiting in wait_for_lock(lock, control):
             yield next(iter(specs)), waiting
+        specs = {name: self._models.formats.measured(spec) for name, spec in specs.items()}
         for name, spec in specs.items():
             tokens = len(self._models.prompt(spec) or ())
             loading = self._models.load_with_progress(spec, tokens, keep=list(specs.values()))

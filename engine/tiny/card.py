@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.core.tables import markdown_table
+from engine.models.loading.exam import write_exam
 from engine.tiny import corpus
 from engine.tiny.export import FIRST_FAMILY, read_history, trained_families
 from engine.tiny.training_state import vocabulary_of
@@ -49,13 +50,14 @@ from 0 to 199, written with a space before them. Its purpose is to be inspected 
 
 
 def write(folder: Path, family: str, exams: list[Path]) -> None:
-    """Write `README.md` with the rows of `exams`, files whose last line is JSON.
+    """Write `README.md` and `exam.json` with the rows of `exams`, files whose last line is JSON.
 
     That is the output of `evaluate --json` or `causal-exam --json`, or the `results.json` of
     `tables`, of which the tables of this model are shown. Raises ValueError for another file.
     """
     phases = read_history(folder)
     name, about = ABOUT["digits" if vocabulary_of(phases) == "digits" else family]
+    rows = exam_rows(exams, name)
     tokens = sum(phase["tokens"] for phase in phases)
     minutes = sum(phase["seconds"] for phase in phases) / 60
     parts = [
@@ -67,7 +69,7 @@ def write(folder: Path, family: str, exams: list[Path]) -> None:
         "(kinds of step, numbers and their order, without names, things and wording) decides "
         "which problems are held out (`engine/tiny/family.py`), so none of them equals a problem "
         "of the training data up to words.",
-        _exams(exams, name),
+        _exam_table(rows),
         "## Corpus",
         f"Drawn from the families of `engine/tiny/families` (seeds {_seeds(phases)}).",
         *(_example(name) for name in trained_families(phases)),
@@ -80,6 +82,7 @@ def write(folder: Path, family: str, exams: list[Path]) -> None:
         _curve(phases),
     ]
     (folder / "README.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    write_exam(folder, rows)
 
 
 def _example(name: str) -> str:
@@ -93,15 +96,27 @@ def _seeds(phases: list[dict[str, Any]]) -> str:
     return ", ".join(str(seed) for seed in sorted({phase["seed"] for phase in phases}))
 
 
-def _exams(files: list[Path], name: str) -> str:
-    rows = []
+def exam_rows(files: list[Path], name: str) -> list[dict[str, Any]]:
+    """The rows of the exams in `files`, of the model `name` where a file has several.
+
+    Raises ValueError for a file whose last line is no such document.
+    """
+    rows: list[dict[str, Any]] = []
     for file in files:
         try:
             document = json.loads(file.read_text(encoding="utf-8").strip().splitlines()[-1])
-            found = _rows_of(document, name) if "tables" in document else document["rows"]
-            rows += [_exam_cells(row) for row in found]
+            found = list(_rows_of(document, name)) if "tables" in document else document["rows"]
+            for row in found:
+                _exam_cells(row)
+            rows += found
         except (ValueError, LookupError, TypeError):
             raise ValueError(f"exams: {file} must end with the output of --json") from None
+    return rows
+
+
+def _exam_table(found: list[dict[str, Any]]) -> str:
+    """The rows of an exam as a table."""
+    rows = [_exam_cells(row) for row in found]
     head = (
         "family", "method", "length", "block", "end of text", "worked examples", "problems",
         "right", "forwards", "tokens a forward",

@@ -21,11 +21,11 @@ from inspector.form.settings import Form
 from inspector.handlers.image_service import ImageService
 from inspector.page_data import messages, plan, tokens
 from inspector.page_data.messages import to_json
-from inspector.protocol import Control, Lane, Pictures, Session
+from inspector.protocol import LANES, Control, Lane, Pictures, Session
 from inspector.run_store import KnownProblems, LiveRuns, RaceRecord, RunStore, store_bytes
 from inspector.server.throttle import coalesce
 
-MAX_HZ = 8.0
+MAX_HZ = 2.0  # a page asks for the steps in between, see `Handlers.news`
 RUNS: dict[str, Any] = {
     "concurrency_limit": 32,
     "concurrency_id": "runs",
@@ -138,7 +138,7 @@ class Handlers:
         shown = "running"
         try:
             with closing(source()) as events:  # type: ignore[type-var]
-                for batch in coalesce(events, MAX_HZ):
+                for batch in coalesce(feed.kept(events), MAX_HZ):
                     state, before = control.state, shown
                     shown = state
                     updates = buttons(state) if state != before else [gr.skip()] * len(BUTTONS)
@@ -174,6 +174,18 @@ class Handlers:
         if record is None:
             return messages.notice("failed", "This run is no longer in memory. Run it again.")
         return messages.whole(record, self.form.catalog.title)
+
+    def news(self, asked: Any) -> str:
+        """The new steps of a run, for a page that draws them between the messages of `run`.
+
+        `asked` comes from the page: the run's id and, for each lane, the number of steps that it
+        has, or -1 for a lane that has not started there.
+        """
+        run_id, *steps = asked if isinstance(asked, list) and asked else [None]
+        record = self.store.get(run_id) if isinstance(run_id, str) else None
+        if record is None or len(steps) != len(LANES) or {type(n) for n in steps} != {int}:
+            return messages.notice("empty")
+        return messages.news(record, {k: n for k, n in zip(LANES, steps, strict=True) if n >= 0})
 
     def new_problem(self, shots: Any, family: Any, block_length: Any) -> list[Any]:
         """A new random problem of a family, after `shots` worked examples (0 to 8).

@@ -70,12 +70,15 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Run
     def replay(run_id: Any) -> str:
         return handlers.replay(run_id)
 
+    def news(asked: Any) -> str:
+        return handlers.news(asked)
+
     def view(asked: Any) -> str:
         return views.document(asked)
 
     race = gr.HTML(
         handlers.first_view(examples), html_template=static_files.template("race"),
-        elem_id="ds-race", server_functions=[replay, view],
+        elem_id="ds-race", server_functions=[replay, news, view],
         **static_files.BARE | {"js_on_load": static_files.script("race", ("record", "branch"))},
     )  # fmt: skip
     given = _files(files, race, handlers.form.catalog.trace_bytes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ EARLY = "Stopped before the first step. Nothing was computed."
 
 
 class Feed:
-    """Turns batches of events into messages that contain only the new data.
+    """Keeps the events of a race in its record and turns them into messages with the new data.
 
     With `begun`, the page already shows the race's first lane, so no message resets the page.
     """
@@ -30,12 +30,17 @@ class Feed:
         self._begun = begun
         self._places: dict[Lane, np.ndarray] = {}
 
+    def kept(self, events: Iterable[tuple[Lane, Event]]) -> Iterator[tuple[Lane, Event]]:
+        """The same events, each appended to the record when it comes."""
+        for lane, event in events:
+            self._record.append(lane, event)
+            yield lane, event
+
     def message(self, batch: Iterable[tuple[Lane, Event]], state: str) -> str:
-        """Append a batch of events to the record and return the message for them."""
+        """The message for a batch of kept events."""
         lanes: dict[Lane, dict[str, Any]] = {}
         waiting: Waiting | None = None
         for lane, event in batch:
-            self._record.append(lane, event)
             waiting = event if isinstance(event, Waiting) else None
             self._add(lanes.setdefault(lane, {}), lane, event)
         head: dict[str, Any] = {
@@ -108,6 +113,19 @@ def whole(record: RaceRecord, title: Title) -> str:
             out["link"] = links.link(record)
         message = record.message or foreign.note(record.started())[:1_000]
         return to_json(out | ({"message": message} if message else {}))
+
+
+def news(record: RaceRecord, since: Mapping[Lane, int]) -> str:
+    """A message with the steps of the lanes in `since` from these steps on."""
+    with record.lock:
+        started, lanes = record.started(), {}
+        for lane, first in since.items():
+            trace = started.get(lane)
+            rows = [] if trace is None else timeline.trace_rows(trace, first)
+            if trace is not None and rows:
+                ids = sorted({token for row in rows for token in row[-1][1::3]})
+                lanes[lane] = {"rows": rows, "pieces": tokens.pieces(trace.pieces, ids)}
+        return to_json({"run": record.run_id, "state": record.state, "lanes": lanes})
 
 
 def notice(state: str, message: str = "") -> str:

@@ -82,11 +82,14 @@ def _ending(plan: Mapping[str, Any]) -> str:
 def memory(plans: Iterable[Mapping[str, Any]]) -> str:
     """Memory of the weights (once) and of both runs, downloads needed, and size of a recording.
 
-    If a recording would be refused, the reason follows.
+    A number format that `auto` chose precedes them. If a recording would be refused, the reason
+    follows.
     """
     rows = list(plans)
     weights, free, fetched = (rows[0][f"{name}_bytes"] for name in ("weights", "free", "fetch"))
-    parts = []
+    parts = [f"{row['dtype']} ({row['dtype_reason']})" for row in rows if row.get("dtype_reason")][
+        :1
+    ]
     if weights is not None:
         runs = sum(row["memory_bytes"] - row["weights_bytes"] for row in rows)
         guider = sum(row.get("guider_bytes") or 0 for row in rows)

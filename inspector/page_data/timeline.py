@@ -37,13 +37,13 @@ def event_row(event: StepEvent, index: np.ndarray) -> Row:
     return [*head, event.masks_left, _ms(event.step_ms), commits]
 
 
-def trace_rows(trace: Trace) -> list[Row]:
-    """All steps of a trace, each in the form of `event_row`."""
+def trace_rows(trace: Trace, first: int = 0) -> list[Row]:
+    """The steps of a trace from step `first` on, each in the form of `event_row`."""
     arrays, index = trace.arrays(), places(trace)
     starts = np.searchsorted(arrays["commit_step"], np.arange(trace.steps + 1))
     place = index[arrays["commit_position"]]
     rows = []
-    for step in range(trace.steps):
+    for step in range(first, trace.steps):
         part = slice(starts[step], starts[step + 1])
         commits = _commits(
             place[part], arrays["commit_id"][part], arrays["commit_confidence"][part]

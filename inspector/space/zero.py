@@ -12,13 +12,13 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from engine.config.spec import RaceSpec, RunSpec
+from engine.config.spec import AUTO_DTYPE, RaceSpec, RunSpec
 from engine.core.events import Event, RunFinished, Waiting
 from engine.trace.trace import Trace
 from inspector.page_data.sizes import size
@@ -106,6 +106,7 @@ class ZeroSession:
 
         Raises ValueError if the model is not loaded or the run needs too much time or memory.
         """
+        spec = self._in_loaded_format(spec)
         found = self._inner.plan(spec)
         if spec.device != self._gpu.device:
             return found
@@ -153,6 +154,7 @@ class ZeroSession:
             return
         if len(devices) > 1:
             raise ValueError("device: both lanes must have the same; only one of them is a GPU")
+        specs = {name: self._in_loaded_format(spec) for name, spec in specs.items()}
         for spec in specs.values():
             self.plan(spec)
         used = {spec.start.trace for spec in specs.values() if spec.start}
@@ -199,6 +201,13 @@ class ZeroSession:
         """Seconds to request; spaces calls it with the arguments of the worker's function."""
         plans = [(spec, self._inner.plan(spec)) for spec in specs.values()]
         return math.ceil(sum(self._gpu.seconds(spec, plan) for spec, plan in plans))
+
+    def _in_loaded_format(self, spec: RunSpec) -> RunSpec:
+        """The spec with the format that its model is loaded in, if the spec leaves it open."""
+        formats = sorted(dtype for name, dtype in self._gpu.loaded if name == spec.model)
+        if spec.device != self._gpu.device or spec.dtype != AUTO_DTYPE or not formats:
+            return spec
+        return replace(spec, dtype=formats[0])
 
     def _check_loaded(self, spec: RunSpec, plan: Mapping[str, Any]) -> None:
         formats = sorted(dtype for name, dtype in self._gpu.loaded if name == spec.model)

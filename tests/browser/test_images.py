@@ -30,6 +30,7 @@ def test_an_image_is_dropped_run_unfolded_and_pinned(new_page, url, tmp_path):
     race.planned("images 1261")
     race.press("run")
     race.wait_state("done")
+    race.over()  # the views of a run change while it is recorded
     strip = page.locator("#ds-race [data-lane=b] .ds-strip")
     assert "300 × 200" in strip.locator("summary").inner_text()
     assert strip.locator("canvas:visible").count() == 1  # the tile of the folded strip

@@ -4,6 +4,7 @@ import json
 import shutil
 import threading
 import time
+from contextlib import closing
 
 import pytest
 
@@ -26,6 +27,12 @@ def small(session, form):
     return values_of(form, small_race(session))
 
 
+@pytest.fixture
+def every_step(monkeypatch):
+    """A message for every step."""
+    monkeypatch.setattr("inspector.handlers.page_handlers.MAX_HZ", 1e9)
+
+
 def test_a_run_streams_and_ends_whole(handlers, small, request_of):
     updates = list(handlers.run(request_of(), *small))
     first, last = json.loads(updates[0][0]), json.loads(updates[-1][0])
@@ -41,7 +48,7 @@ def test_a_run_streams_and_ends_whole(handlers, small, request_of):
     assert handlers.store.get(last["run"]).state == "done"
 
 
-def test_stop_ends_within_a_step(handlers, small, request_of):
+def test_stop_ends_within_a_step(handlers, small, request_of, every_step):
     stream = handlers.run(request_of(), *small)
     for update in stream:
         news = json.loads(update[0])
@@ -289,3 +296,42 @@ def test_what_is_not_a_refusal_is_logged_not_shown(
     assert last["state"] == "failed"
     assert "secret detail" not in last["message"]
     assert "unexpected failure" in caplog.text
+
+
+def test_a_page_is_told_the_steps_that_it_lacks(handlers, small, request_of):
+    whole = json.loads(list(handlers.run(request_of(), *small))[-1][0])
+    rows = whole["lanes"]["a"]["rows"]
+    news = json.loads(handlers.news([whole["run"], 30, -1]))
+    assert news["run"] == whole["run"]
+    assert list(news["lanes"]) == ["a"]
+    assert news["lanes"]["a"]["rows"] == rows[30:]
+    told = {str(token) for row in rows[30:] for token in row[-1][1::3]}
+    assert news["lanes"]["a"]["pieces"].keys() == told
+    assert json.loads(handlers.news([whole["run"], 32, 10**9]))["lanes"] == {}
+
+
+def test_steps_are_told_while_a_run_goes_on(handlers, small, request_of, every_step):
+    with closing(handlers.run(request_of(), *small)) as stream:
+        for update in stream:
+            sent = json.loads(update[0])
+            if sent["lanes"].get("a", {}).get("rows"):
+                break
+        told = json.loads(handlers.news([sent["run"], 0, -1]))
+    assert told["state"] == "running"
+    rows = told["lanes"]["a"]["rows"]
+    assert rows[-1] == sent["lanes"]["a"]["rows"][-1]
+    assert [row[0] for row in rows] == list(range(len(rows)))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [None, "run", [], [None, 0, 0], ["unknown", 0, 0], ["RUN"], ["RUN", 0], ["RUN", 0, "1"],
+     ["RUN", 0.5, 0], ["RUN", True, 0], ["RUN", 0, 0, 0], [["RUN"], 0, 0]],
+)  # fmt: skip
+def test_a_malformed_question_for_steps_gets_none(handlers, small, request_of, asked):
+    run = json.loads(list(handlers.run(request_of(), *small))[-1][0])["run"]
+    if isinstance(asked, list):
+        asked = [run if one == "RUN" else one for one in asked]
+    assert json.loads(handlers.news(asked)) == {
+        "run": None, "state": "empty", "message": "", "lanes": {},
+    }  # fmt: skip

@@ -38,7 +38,7 @@ def choose_kernels(adapter: ModelAdapter) -> None:
 
 def machine_kernels(shapes: Iterable[ShapeClass]) -> Kernels:
     """Measured times of the classes `shapes` on this machine, with the threads torch has now."""
-    path = _path()
+    path = measured_path("kernels")
     times = _read(path)
     missing = [shape for shape in shapes if shape not in times]
     if missing:
@@ -84,11 +84,11 @@ def processor() -> str:
     return f"{name} {torch.backends.cpu.get_cpu_capability()}"
 
 
-def _path() -> Path:
-    """The file of the times of this processor, this torch and this number of threads."""
+def measured_path(name: str) -> Path:
+    """The file of what was measured of this processor, this torch and this number of threads."""
     facts = processor(), torch.__version__, str(torch.get_num_threads())
     digest = hashlib.sha256(" | ".join(facts).encode()).hexdigest()[:16]
-    return cache_path("kernels", f"{digest}.json")
+    return cache_path(name, f"{digest}.json")
 
 
 def _read(path: Path) -> dict[ShapeClass, Mapping[str, float]]:

@@ -10,6 +10,7 @@ from typing import Protocol
 import psutil
 import torch
 
+from engine.config.spec import AUTO_DTYPE, RunSpec
 from engine.models.base import ModelInfo
 
 HEADROOM = 20  # 1/20 of the weights is added for allocators and for pieces being read
@@ -19,6 +20,18 @@ SMALLER_DTYPES = (torch.float32, torch.bfloat16)
 
 class InsufficientMemoryError(ValueError):
     """A model does not fit; the message names `model` and the remedies that would work."""
+
+
+def dtype_of(spec: RunSpec) -> torch.dtype:
+    """The number format of a spec. Raises ValueError naming `dtype` if it is `auto`."""
+    if spec.dtype == AUTO_DTYPE:
+        raise ValueError(
+            "dtype: auto is chosen for runs, races and batches; name the format here, for example "
+            "float32"
+        )
+    dtype = getattr(torch, spec.dtype)
+    assert isinstance(dtype, torch.dtype)
+    return dtype
 
 
 class StoredSite(Protocol):

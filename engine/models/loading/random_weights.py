@@ -91,6 +91,18 @@ def random_model_config(name: str) -> dict[str, Any]:
     return config
 
 
+def random_name(info: ModelInfo, **changed: int) -> str:
+    """The name of the random model with the sizes of `info`, but for the `changed` ones."""
+    inner = info.ffn if info.experts is None else info.experts.ffn
+    sizes = {
+        "layers": info.layers, "d": info.d_model, "heads": info.n_heads, "kv": info.n_kv_heads,
+        "ffn": inner, "vocab": info.vocab_size, "head": info.head_dim, "block": info.block_size,
+    } | changed  # fmt: skip
+    known = SIZE_FIELDS[info.family]
+    listed = ",".join(f"{size}={value}" for size, value in sizes.items() if size in known)
+    return f"{info.family}:{listed}"
+
+
 def random_adapter(
     config: Mapping[str, Any], dtype: torch.dtype, device: torch.device, seed: int = 0
 ) -> PretrainedAdapter:

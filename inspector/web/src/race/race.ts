@@ -15,6 +15,7 @@ import { drawHead } from "./head.ts";
 import { started } from "./lane.ts";
 import { LaneView } from "./lane_view.ts";
 import { LinkedView } from "./linked_view.ts";
+import { LiveSteps } from "./live_steps.ts";
 import { LANES, type LaneName, type News } from "./messages.ts";
 import { drawNumbers } from "./numbers.ts";
 import { headline, measuredWords, standingWords } from "./report.ts";
@@ -45,6 +46,7 @@ export class Race {
   private readonly film: FilmPanel;
   private readonly focus: Focus;
   private readonly speech: Speech;
+  private readonly live: LiveSteps;
   private readonly card: TokenCard;
   private pinned: Place | null = null;
   private pointed: Place | null = null;
@@ -87,6 +89,11 @@ export class Race {
     this.speech = new Speech(this.find("spoken"), this.store, () =>
       headline(this.store, this.transport.frames()),
     );
+    this.live = new LiveSteps({
+      store: this.store,
+      ask: (run, a, b) => component.server.news(run, a, b),
+      take: (text) => this.takeSteps(text),
+    });
     this.lanes = {
       a: new LaneView(this.root, "a", this.gridEvents("a"), (at) => this.pinRow("a", at)),
       b: new LaneView(this.root, "b", this.gridEvents("b"), (at) => this.pinRow("b", at)),
@@ -336,9 +343,22 @@ export class Race {
     if (news.state === "starting") this.comeToLanes();
     const whole = this.store.take(news);
     if (news.reset) this.forget();
+    await this.drawNews(whole);
+    if (!this.store.live) this.drawDetails();
+    if (this.main && !this.component.props.offline) void this.live.follow();
+  }
+
+  /** Take the steps of an answer to `LiveSteps`. */
+  private async takeSteps(text: string): Promise<void> {
+    const news = readJson(text) as News | null;
+    if (!news || news.run !== this.store.run || !Object.keys(news.lanes).length) return;
+    await this.drawNews(this.store.takeLanes(news));
+  }
+
+  /** Draw what came; `whole` is false if steps before it are missing. */
+  private async drawNews(whole: boolean): Promise<void> {
     this.draw();
     this.speech.announce();
-    if (!this.store.live) this.drawDetails();
     if (this.main) tellStanding(standingWords(this.store));
     if (!whole && !this.asking) await this.takeWhole();
   }

@@ -80,7 +80,8 @@ export class Store {
     return whole;
   }
 
-  private takeLanes(news: News): boolean {
+  /** Take the steps of a message and nothing else; false as in `take`. */
+  takeLanes(news: News): boolean {
     let whole = true;
     for (const name of LANES) {
       const part = news.lanes[name];

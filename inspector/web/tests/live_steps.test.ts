@@ -1,0 +1,78 @@
+/** Following a live run: when the server is asked, and what for. */
+import assert from "node:assert/strict";
+import test from "node:test";
+import { LiveSteps } from "../src/race/live_steps.ts";
+import { Store } from "../src/race/store.ts";
+
+/** A store with a run in a state, and what is asked for it; `answer` may change the store. */
+function follower(
+  state: string,
+  answer: (store: Store, asked: number) => void,
+): { store: Store; asked: [string, number, number][]; pauses: number[]; live: LiveSteps } {
+  const store = new Store();
+  store.run = "run";
+  store.state = state;
+  const asked: [string, number, number][] = [];
+  const pauses: number[] = [];
+  let clock = 0;
+  const live = new LiveSteps({
+    store,
+    ask: (...what) => {
+      asked.push(what);
+      clock += 40;
+      return Promise.resolve(String(asked.length));
+    },
+    take: () => {
+      answer(store, asked.length);
+      return Promise.resolve();
+    },
+    pause: (ms) => {
+      pauses.push(ms);
+      return Promise.resolve();
+    },
+    now: () => clock,
+  });
+  return { store, asked, pauses, live };
+}
+
+test("a run is asked for until it ends, one question at a time", async () => {
+  const { asked, pauses, live } = follower("running", (store, count) => {
+    if (count === 3) store.state = "done";
+  });
+  await Promise.all([live.follow(), live.follow()]);
+  assert.deepEqual(asked, Array<unknown>(3).fill(["run", -1, -1]));
+  assert.deepEqual(pauses, [85, 85, 85]);
+});
+
+for (const state of ["done", "paused", "lock", "recording"]) {
+  test(`a race that is ${state} is not asked for`, async () => {
+    const { asked, live } = follower(state, () => assert.fail());
+    await live.follow();
+    assert.equal(asked.length, 0);
+  });
+}
+
+test("the answer for another run is dropped", async () => {
+  const { store, asked, live } = follower("running", () => assert.fail("it was taken"));
+  const following = live.follow();
+  store.run = "later";
+  store.pending = true;
+  await following;
+  assert.equal(asked.length, 1);
+});
+
+test("a failed question ends it, and it can begin again", async () => {
+  const { store, live } = follower("running", () => {
+    throw new Error("the server is gone");
+  });
+  await live.follow();
+  let again = 0;
+  const other = follower("running", (held) => {
+    again++;
+    held.state = "done";
+  });
+  await other.live.follow();
+  assert.equal(again, 1);
+  await live.follow();
+  assert.equal(store.state, "running");
+});
