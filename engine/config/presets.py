@@ -378,4 +378,4 @@ MMADA = (
 )  # fmt: skip
 TINY_LLADA = _TINY_LLADA.tiny("LLaDA, generate.py", _LLADA_DEMO)
 TINY_DREAM = _TINY_DREAM.tiny("Dream, diffusion_generate", Lengths(128, 128, 128))
-TINY_BLOCK = _TINY_BLOCK.block_diffusion(Lengths(128, 16, 128), "; other lengths")
+TINY_BLOCK = _TINY_BLOCK.block_diffusion(Lengths(64, 16, 64), "; other lengths")

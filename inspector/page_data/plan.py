@@ -87,9 +87,11 @@ def memory(plans: Iterable[Mapping[str, Any]]) -> str:
     """
     rows = list(plans)
     weights, free, fetched = (rows[0][f"{name}_bytes"] for name in ("weights", "free", "fetch"))
-    parts = [f"{row['dtype']} ({row['dtype_reason']})" for row in rows if row.get("dtype_reason")][
-        :1
-    ]
+    parts = [
+        f"number format {row['dtype']} ({row['dtype_reason']})"
+        for row in rows
+        if row.get("dtype_reason")
+    ][:1]
     if weights is not None:
         runs = sum(row["memory_bytes"] - row["weights_bytes"] for row in rows)
         guider = sum(row.get("guider_bytes") or 0 for row in rows)

@@ -8,13 +8,14 @@ import pytest
 import engine.serve.number_format as number_format
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.events import RunStarted
+from engine.core.files import ASSETS
 from engine.evaluate import __main__ as evaluate
 from engine.models.kernels.machine import SETTING
 from engine.models.loading.checkpoint import CheckpointError
 from engine.models.loading.exam import EXAM, format_scores, write_exam
-from engine.models.loading.families import read_model_info
+from engine.models.loading.families import embedded_models, read_model_info
 from engine.models.loading.resolver import ModelResolver
-from engine.serve.number_format import GAIN, NumberFormats, bfloat16_speedup
+from engine.serve.number_format import GAIN, TOLERANCE, NumberFormats, bfloat16_speedup
 from engine.serve.session import Session
 from tests.support.micro import write_checkpoint
 
@@ -185,3 +186,20 @@ def test_an_exam_file_keeps_what_the_choice_needs(micro):
     (scores,) = format_scores(micro)
     assert (scores.problems, scores.float32, scores.bfloat16) == (500, 460, 460)
     assert scores.lost == 0
+
+
+def test_exams_of_embedded_models_decide(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv(SETTING)
+    formats = NumberFormats(ModelResolver(embedded_models(ASSETS), None, False), Timer())
+    chosen = {
+        name: formats.measured(dataclasses.replace(SPEC, model=name)).dtype
+        for name in ("tiny-llada", "tiny-block")
+    }
+    (llada,) = format_scores(ASSETS / "models" / "tiny-llada")
+    (block,) = format_scores(ASSETS / "models" / "tiny-block")
+    assert chosen == {
+        "tiny-llada": "bfloat16" if llada.lost <= TOLERANCE else "float32",
+        "tiny-block": "bfloat16" if block.lost <= TOLERANCE else "float32",
+    }
+    assert llada.problems == block.problems == 500
