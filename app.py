@@ -92,7 +92,7 @@ def preload(session: Session, settings: Settings) -> list[str]:
 
 def shared(session: Session, loaded: list[str], decorate: Any) -> ZeroSession:
     """A session that runs on the shared GPU through `decorate`, which is spaces.GPU."""
-    from engine.serve.gpu_time import GPUS
+    from engine.estimate.gpu_time import GPUS
     from inspector.space.zero import SharedGpu, ZeroSession
 
     gpu = GPUS[ZERO_GPU]

@@ -13,10 +13,10 @@ from engine.catalog import derive_plan
 from engine.config.spec import RunSpec
 from engine.core.command_line import table_command
 from engine.core.tables import RESULTS_README, markdown_table
+from engine.estimate.gpu_time import GPUS, forward_seconds, run_seconds, start_seconds
 from engine.models.loading.families import adapter_class
 from engine.models.loading.memory_estimate import dtype_of, gigabytes, needed_bytes, weights_bytes
 from engine.models.loading.registry import REGISTERED
-from engine.serve.gpu_time import GPUS, forward_seconds, run_seconds, start_seconds
 from engine.serve.memory_budget import spec_run_bytes
 
 MODELS = (

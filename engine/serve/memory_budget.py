@@ -77,9 +77,9 @@ def present_devices() -> list[str]:
     return ["cpu", *(["cuda"] if several else []), *(several if len(several) > 1 else []), "auto"]
 
 
-def emulates_bfloat16(device: str) -> bool:
-    """Whether a GPU has no bfloat16 instructions."""
-    return torch.cuda.get_device_properties(device).major < BFLOAT16_CAPABILITY
+def emulates_bfloat16(gpu: int) -> bool:
+    """Whether a GPU, by its index, has no bfloat16 instructions."""
+    return torch.cuda.get_device_properties(gpu).major < BFLOAT16_CAPABILITY
 
 
 def device_titles() -> dict[str, str]:
@@ -87,6 +87,6 @@ def device_titles() -> dict[str, str]:
     titles = {}
     for i in range(torch.cuda.device_count()):
         found = torch.cuda.get_device_properties(i)
-        note = ", bfloat16 emulated: choose float16" if emulates_bfloat16(f"cuda:{i}") else ""
+        note = ", bfloat16 emulated: choose float16" if emulates_bfloat16(i) else ""
         titles[f"cuda:{i}"] = f"{found.name}, {gigabytes(found.total_memory)}{note}"
     return titles | ({"cuda": titles["cuda:0"]} if titles else {})

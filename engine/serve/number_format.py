@@ -84,7 +84,7 @@ class NumberFormats:
             return NumberFormat(spec.dtype, "")
         main = main_device(spec.device, free_bytes())
         if main.startswith("cuda"):
-            if emulates_bfloat16(main):
+            if emulates_bfloat16(torch.device(main).index or 0):
                 return NumberFormat(FULL, "this GPU emulates bfloat16")
             return NumberFormat(HALF, "the run is on a GPU")
         folder = self._resolver.find(spec.model)

@@ -19,6 +19,7 @@ from engine.core.device import free_memory
 from engine.core.events import Event, RunFinished, Waiting
 from engine.core.progress import run_to_end, with_progress
 from engine.estimate.devices import THIS_MACHINE
+from engine.estimate.gpu_time import GpuSpec, run_seconds, start_seconds
 from engine.estimate.request import EstimateRequest, estimate_choices, estimate_spec
 from engine.generate.branch import BranchPoint, branch_point
 from engine.generate.what_if import what_if
@@ -27,7 +28,6 @@ from engine.models.loading.hub import Hub
 from engine.models.loading.memory_estimate import dtype_of
 from engine.serve import environment, problems
 from engine.serve.fair_queue import FairQueue, RunLock
-from engine.serve.gpu_time import GpuSpec, run_seconds, start_seconds
 from engine.serve.guider_pool import decodes_causally
 from engine.serve.lane import AnyLane, LoadedModel, check_context, make_lane
 from engine.serve.limits import (

@@ -13,7 +13,7 @@ from engine.config.branch_start import BranchStart
 from engine.config.spec import RaceSpec
 from engine.core.control import Control
 from engine.core.events import RunFinished, RunStarted, StepEvent, Waiting
-from engine.serve.gpu_time import GPUS
+from engine.estimate.gpu_time import GPUS
 from engine.serve.session import Session
 from engine.trace.trace import Trace
 from inspector.space.zero import SharedGpu, ZeroSession

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from engine.config.spec import RunSpec
-from engine.serve.gpu_time import EFFICIENCY, GPUS, lens_seconds, run_seconds
+from engine.estimate.gpu_time import EFFICIENCY, GPUS, lens_seconds, run_seconds
 from tests.support.micro import make_info
 
 GPU = GPUS["zero-a10g"]
