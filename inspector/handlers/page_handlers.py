@@ -15,7 +15,7 @@ import gradio as gr
 
 from engine.config.answers import fitting_length
 from engine.config.spec import MAX_PROMPT_CHARS, RaceSpec, RunSpec
-from engine.core.events import Event
+from engine.core.events import Event, RunFinished, RunStarted
 from inspector.files import export
 from inspector.form.settings import Form
 from inspector.handlers.image_service import ImageService
@@ -138,7 +138,7 @@ class Handlers:
         shown = "running"
         try:
             with closing(source()) as events:  # type: ignore[type-var]
-                for batch in coalesce(feed.kept(events), MAX_HZ):
+                for batch in coalesce(feed.kept(events), MAX_HZ, at_once=begins_or_ends):
                     state, before = control.state, shown
                     shown = state
                     updates = buttons(state) if state != before else [gr.skip()] * len(BUTTONS)
@@ -319,6 +319,11 @@ def buttons(state: str) -> list[Any]:
 def visitor_id(request: gr.Request) -> str:
     """An id of the page load that sent the request; a new random id if it sent none."""
     return request.session_hash or f"unknown:{secrets.token_urlsafe(18)}"
+
+
+def begins_or_ends(told: tuple[Lane, Event]) -> bool:
+    """Whether an event begins or ends a lane, which the page is told at once."""
+    return isinstance(told[1], RunStarted | RunFinished)
 
 
 def known_key(key: str) -> bool:

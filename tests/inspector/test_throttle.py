@@ -43,3 +43,9 @@ def test_a_slow_reader_still_gets_every_item():
 
 def test_empty_stream():
     assert list(coalesce([], 8)) == []
+
+
+def test_an_item_that_goes_out_at_once_ends_its_batch():
+    clock = iter(range(100))
+    batches = coalesce("abCdE", 1e-9, lambda: next(clock), at_once=str.isupper)
+    assert ["".join(batch) for batch in batches] == ["a", "bC", "dE"]
