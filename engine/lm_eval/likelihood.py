@@ -7,10 +7,7 @@ import hashlib
 import torch
 from torch import Tensor
 
-from engine.cache.base import StepPlan
-from engine.cache.forward import forward
-from engine.cache.methods.none import NoCache
-from engine.cache.store import ActivationStore
+from engine.cache.methods.none import exact_logits
 from engine.config.blocks import BlockGrid
 from engine.config.spec import RunSpec
 from engine.generate.loop import Denoiser, denoise
@@ -21,11 +18,8 @@ from engine.serve.lane import LoadedModel, make_job
 
 def continuation_logits(adapter: ModelAdapter, canvas: Tensor, start: int) -> Tensor:
     """Logits [B, T - start, V] of the positions from `start` on, of an exact forward."""
-    canvas = canvas.to(adapter.device)
     length, shift = canvas.shape[1], adapter.info.logit_shift
-    store = ActivationStore(adapter.info, (), len(canvas), length, adapter.dtype, adapter.device)
-    rows = slice(start - shift, length - shift)
-    return forward(adapter, store, NoCache(), StepPlan(), canvas, None, rows, unread="full")
+    return exact_logits(adapter, canvas.to(adapter.device), slice(start - shift, length - shift))
 
 
 def factors(info: ModelInfo, start: int, stop: int) -> list[tuple[int, int]]:

@@ -7,25 +7,23 @@ settings in both formats of which none loses more than TOLERANCE of its problems
 
 from __future__ import annotations
 
-import json
-import logging
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
-from engine.cache.base import StepPlan
-from engine.cache.forward import forward
-from engine.cache.methods.none import NoCache
-from engine.cache.store import ActivationStore
+from engine.cache.methods.none import exact_logits
 from engine.config.spec import AUTO_DTYPE, RunSpec
-from engine.core.files import write_atomically
 from engine.models.base import ModelAdapter, ModelInfo
 from engine.models.kernels.choice import TORCH
-from engine.models.kernels.machine import SETTING, choose_kernels, measured_path
+from engine.models.kernels.machine import (
+    SETTING,
+    choose_kernels,
+    keep_measured,
+    read_measured,
+)
 from engine.models.kernels.measure import race
 from engine.models.loading.exam import FULL, HALF, FormatScores, format_scores
 from engine.models.loading.families import read_model_info
@@ -42,9 +40,8 @@ from engine.serve.memory_budget import emulates_bfloat16
 GAIN = 1.3
 TOLERANCE = 0.005
 ROWS, LAYERS, VOCABULARY = 128, 2, 768  # of the forward pass that is timed
-MAX_BYTES = 1 << 16
+FILES, MAX_BYTES = "formats", 1 << 16  # of the speed-ups in the user's cache
 Speedup = Callable[[ModelInfo], float]
-log = logging.getLogger("driftscope")
 
 
 class NumberFormat(NamedTuple):
@@ -95,12 +92,12 @@ class NumberFormats:
         if worst.lost > TOLERANCE:
             return NumberFormat(FULL, f"bfloat16 costs right answers: {_said(worst)}")
         info = read_model_info(folder)
-        gain = _read(info)
+        gain = _known().get(_sizes(info))
         if gain is None and os.environ.get(SETTING) == TORCH:
             return NumberFormat(FULL, f"nothing is timed with {SETTING}={TORCH}")
         if gain is None and measure:
             gain = self._measure(info)
-            _write(info, gain)
+            keep_measured(FILES, _known() | {_sizes(info): gain})
         if gain is None:
             return NumberFormat(FULL, "bfloat16 is timed on this machine when the run starts")
         timed = f"a forward pass in bfloat16 takes {1 / gain:.2f} times as long as in float32"
@@ -125,11 +122,8 @@ def bfloat16_speedup(info: ModelInfo) -> float:
 
 def _forward(adapter: ModelAdapter) -> Callable[[], object]:
     """A call that computes the logits of ROWS random tokens."""
-    info = adapter.info
-    canvas = torch.tensor([random_prompt(info, ROWS)])
-    store = ActivationStore(info, (), 1, ROWS, adapter.dtype, adapter.device)
-    rows = slice(0, ROWS)
-    return lambda: forward(adapter, store, NoCache(), StepPlan(), canvas, None, rows, unread="full")
+    canvas = torch.tensor([random_prompt(adapter.info, ROWS)])
+    return lambda: exact_logits(adapter, canvas, slice(0, ROWS))
 
 
 def _said(scores: FormatScores) -> str:
@@ -147,28 +141,8 @@ def _sizes(info: ModelInfo) -> str:
     return " ".join(map(str, (info.family, *sizes)))
 
 
-def _path() -> Path:
-    return measured_path("formats")
-
-
 def _known() -> dict[str, float]:
-    """The measured speed-ups by sizes; none if the file is missing or damaged."""
-    try:
-        if _path().stat().st_size > MAX_BYTES:
-            return {}
-        return {str(key): float(gain) for key, gain in json.loads(_path().read_text()).items()}
-    except (OSError, ValueError, AttributeError, TypeError):
-        return {}
-
-
-def _read(info: ModelInfo) -> float | None:
-    return _known().get(_sizes(info))
-
-
-def _write(info: ModelInfo, gain: float) -> None:
-    """Keep a speed-up for the next start; a disk that refuses it is logged."""
-    try:
-        data = json.dumps(_known() | {_sizes(info): gain}, indent=1)
-        write_atomically(_path(), data.encode())
-    except OSError as error:
-        log.warning("number format: the measured time could not be kept (%s)", error)
+    """The measured speed-ups of this machine by sizes."""
+    return read_measured(
+        FILES, lambda data: {str(key): float(gain) for key, gain in data.items()}, MAX_BYTES
+    )

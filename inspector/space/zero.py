@@ -202,15 +202,18 @@ class ZeroSession:
         plans = [(spec, self._inner.plan(spec)) for spec in specs.values()]
         return math.ceil(sum(self._gpu.seconds(spec, plan) for spec, plan in plans))
 
+    def _loaded_formats(self, spec: RunSpec) -> list[str]:
+        return sorted(dtype for name, dtype in self._gpu.loaded if name == spec.model)
+
     def _in_loaded_format(self, spec: RunSpec) -> RunSpec:
         """The spec with the format that its model is loaded in, if the spec leaves it open."""
-        formats = sorted(dtype for name, dtype in self._gpu.loaded if name == spec.model)
+        formats = self._loaded_formats(spec)
         if spec.device != self._gpu.device or spec.dtype != AUTO_DTYPE or not formats:
             return spec
         return replace(spec, dtype=formats[0])
 
     def _check_loaded(self, spec: RunSpec, plan: Mapping[str, Any]) -> None:
-        formats = sorted(dtype for name, dtype in self._gpu.loaded if name == spec.model)
+        formats = self._loaded_formats(spec)
         names = ", ".join(sorted({name for name, _ in self._gpu.loaded}))
         causal = spec.unmasker == "autoregressive"  # its own model is loaded within the run
         if not formats and not causal:

@@ -7,9 +7,9 @@ import json
 import logging
 import os
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -21,8 +21,9 @@ from engine.models.kernels.linear import FusedLinear, PackedLinear
 from engine.models.kernels.measure import measured
 
 SETTING = "DRIFTSCOPE_KERNELS"  # `torch`: no measurement, torch's own routines
-MAX_BYTES = 1 << 20
+FILES, MAX_BYTES = "kernels", 1 << 20  # of the times in the user's cache
 KEY_CLASSES = (128, 512)  # keys of the attention that is measured
+K, V = TypeVar("K"), TypeVar("V")
 log = logging.getLogger("driftscope")
 
 
@@ -38,12 +39,11 @@ def choose_kernels(adapter: ModelAdapter) -> None:
 
 def machine_kernels(shapes: Iterable[ShapeClass]) -> Kernels:
     """Measured times of the classes `shapes` on this machine, with the threads torch has now."""
-    path = measured_path("kernels")
-    times = _read(path)
+    times = read_measured(FILES, _restored, MAX_BYTES)
     missing = [shape for shape in shapes if shape not in times]
     if missing:
         times |= measured(missing)
-        _write(path, times)
+        keep_measured(FILES, {shape.key: dict(found) for shape, found in times.items()})
     return Kernels(times)
 
 
@@ -91,25 +91,31 @@ def measured_path(name: str) -> Path:
     return cache_path(name, f"{digest}.json")
 
 
-def _read(path: Path) -> dict[ShapeClass, Mapping[str, float]]:
-    """The times in a file; none if it is missing, damaged or of another form."""
+def read_measured(name: str, restore: Callable[[Any], dict[K, V]], most: int) -> dict[K, V]:
+    """What `restore` makes of the file of `name`.
+
+    Empty if the file is missing, damaged, of another form or larger than `most` bytes.
+    """
+    path = measured_path(name)
     try:
-        if path.stat().st_size > MAX_BYTES:
+        if path.stat().st_size > most:
             return {}
-        data: Any = json.loads(path.read_text("utf-8"))
-        return {
-            ShapeClass.from_key(key): {name: float(t) for name, t in times.items()}
-            for key, times in data.items()
-            if TORCH in times
-        }
+        return restore(json.loads(path.read_text("utf-8")))
     except (OSError, ValueError, AttributeError, TypeError):
         return {}
 
 
-def _write(path: Path, times: Mapping[ShapeClass, Mapping[str, float]]) -> None:
-    """Keep times for the next start; a disk that refuses them is logged."""
-    data = {shape.key: dict(found) for shape, found in times.items()}
+def keep_measured(name: str, data: Mapping[str, Any]) -> None:
+    """Keep what was measured for the next start; a disk that refuses it is logged."""
     try:
-        write_atomically(path, json.dumps(data, indent=1, sort_keys=True).encode())
+        write_atomically(measured_path(name), json.dumps(data, indent=1, sort_keys=True).encode())
     except OSError as error:
-        log.warning("kernels: the measured times could not be kept (%s)", error)
+        log.warning("%s: the measured times could not be kept (%s)", name, error)
+
+
+def _restored(data: Any) -> dict[ShapeClass, Mapping[str, float]]:
+    return {
+        ShapeClass.from_key(key): {name: float(t) for name, t in times.items()}
+        for key, times in data.items()
+        if TORCH in times
+    }

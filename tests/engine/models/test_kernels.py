@@ -98,10 +98,11 @@ def test_all_routines_of_a_class_compute_the_same(operation, dtype):
     with torch.inference_mode():
         found = {name: run() for name, run in runs.items()}
     assert TORCH in found
-    tolerance = 1e-4 if dtype == torch.float32 else 0.1
+    # oneDNN rounds the product of two projections to bfloat16 once, torch three times.
+    rtol, atol = (0.03, 0.1) if dtype == torch.bfloat16 else (1e-4, 1e-4)
     for other in found.values():
-        torch.testing.assert_close(other, found[TORCH], atol=tolerance, rtol=0)
-        assert other.std() > 0.1 * tolerance
+        torch.testing.assert_close(other, found[TORCH], atol=atol, rtol=rtol)
+        assert other.std() > 0.1 * atol
 
 
 def test_what_is_known_is_not_measured_again(own_folder, monkeypatch):

@@ -10,7 +10,7 @@ from engine.config.spec import RaceSpec, RunSpec
 from engine.core.events import RunStarted
 from engine.core.files import ASSETS
 from engine.evaluate import __main__ as evaluate
-from engine.models.kernels.machine import SETTING
+from engine.models.kernels.machine import SETTING, measured_path
 from engine.models.loading.checkpoint import CheckpointError
 from engine.models.loading.exam import EXAM, format_scores, write_exam
 from engine.models.loading.families import embedded_models, read_model_info
@@ -114,7 +114,7 @@ def test_a_damaged_file_of_times_is_measured_again(micro):
     timer = Timer()
     formats = formats_of(micro, timer)
     formats.measured(SPEC)
-    number_format._path().write_text('{"a": []}')
+    measured_path("formats").write_text('{"a": []}')
     assert formats.known(SPEC).dtype == "float32"
     assert formats.measured(SPEC).dtype == "bfloat16"
 

@@ -1,4 +1,5 @@
 /** The new steps of a run that goes on, asked for as fast as the page can draw them. */
+import type { Lane } from "./lane.ts";
 import type { Store } from "./store.ts";
 
 const PERIOD_MS = 125; // between two questions
@@ -51,7 +52,7 @@ export class LiveSteps {
     const pause = this.options.pause ?? paused;
     const { run, lanes } = store;
     const begun = now();
-    const has = ({ start, rows }: Store["lanes"]["a"]): number => (start ? rows.length : -1);
+    const has = ({ start, rows }: Lane): number => (start ? rows.length : -1);
     const text = await ask(run!, has(lanes.a), has(lanes.b));
     if (this.running && store.run === run) await take(text);
     await pause(Math.max(PERIOD_MS - (now() - begun), REST_MS));
