@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,16 @@ from torch import Tensor, nn
 CONSTANT = 1.5  # the component of every embedding from which heads take their positions
 DISTANCES = ((-1, -2, 1), (-1, -3, 2))  # of the first heads of the first layers
 FASTEST, SHARPNESS = 4, 2.8  # rotary frequencies used, root of the score that each adds
+
+
+class Copies(NamedTuple):
+    """Noisy copies of a text at the end of a canvas: how many, and positions of each."""
+
+    number: int = 0
+    width: int = 0
+
+
+NO_COPIES = Copies()
 
 
 @dataclass(frozen=True)
@@ -30,6 +41,63 @@ class NetworkShape:
     context: int = 1024
     theta: float = 10000.0
     eps: float = 1e-6
+
+
+class Bias(NamedTuple):
+    """What is added to the scores of B * H heads; None adds nothing.
+
+    A canvas of C clean rows and N noisy copies of W rows has two parts. Clean rows see clean keys
+    alone, rows of a copy see clean keys and those of their copy.
+    """
+
+    clean: Tensor | None = None  # [B * H, C, C]
+    copies: Tensor | None = None  # [B * H, N, W, C + W]
+
+
+def bias_of(mask: Tensor | None, copies: Copies, heads: int, dtype: torch.dtype) -> Bias:
+    """The bias of a mask [B, T, T] that is True where a row attends to a key."""
+    if mask is None:
+        return Bias()
+
+    def bias(part: Tensor) -> Tensor:
+        found = torch.zeros(part.shape, dtype=dtype, device=part.device).masked_fill(~part, -1e4)
+        return found[:, None].expand(-1, heads, *part.shape[1:]).flatten(0, 1)
+
+    if not copies.number:
+        return Bias(bias(mask))
+    clean = mask.shape[-1] - copies.number * copies.width
+    starts = range(clean, mask.shape[-1], copies.width)
+    parts = []
+    for own in (slice(start, start + copies.width) for start in starts):
+        parts.append(torch.cat((mask[:, own, :clean], mask[:, own, own]), dim=2))
+    return Bias(bias(mask[:, :clean, :clean]), bias(torch.stack(parts, dim=1)))
+
+
+def attended(q: Tensor, k: Tensor, v: Tensor, bias: Bias) -> Tensor:
+    """Attention of heads [B * H, T, d], [B * H, T, d].
+
+    Scores that a canvas of noisy copies never uses are not computed: half of them or more.
+    """
+    if bias.copies is None:
+        return _softmax_attention(q, k, v, bias.clean)
+    assert bias.clean is not None
+    clean, count = bias.clean.shape[-1], bias.copies.shape[1]
+
+    def keys(both: Tensor) -> Tensor:
+        before = both[:, None, :clean].expand(-1, count, -1, -1)
+        return torch.cat((before, both[:, clean:].unflatten(1, (count, -1))), dim=2).flatten(0, 1)
+
+    rows = q[:, clean:].unflatten(1, (count, -1)).flatten(0, 1)
+    noisy = _softmax_attention(rows, keys(k), keys(v), bias.copies.flatten(0, 1))
+    seen = _softmax_attention(q[:, :clean], k[:, :clean], v[:, :clean], bias.clean)
+    return torch.cat((seen, noisy.view(len(q), -1, q.shape[-1])), dim=1)
+
+
+def _softmax_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+    # Not scaled_dot_product_attention: its backward pass in bfloat16 is slow on a CPU.
+    q = q * q.shape[-1] ** -0.5
+    scores = q @ k.mT if bias is None else torch.baddbmm(bias, q, k.mT)
+    return torch.softmax(scores, -1) @ v
 
 
 class NetworkBlock(nn.Module):
@@ -50,8 +118,8 @@ class NetworkBlock(nn.Module):
         self.gate, self.up = (nn.Parameter(matrix.clone()) for matrix in gate_up)
         self.down = nn.Parameter(torch.randn(width, hidden) * small * math.sqrt(width / hidden))
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, bias: Tensor | None) -> Tensor:
-        """The block's output for `x` [B, T, D]; `bias` [B * H, T, T] is added to the scores."""
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, bias: Bias) -> Tensor:
+        """The block's output for `x` [B, T, D]; `bias` is added to the scores."""
         batch, length, width = x.shape
         kind = x.dtype
         h = F.rms_norm(x, (width,), self.norm1.to(kind), self.eps)
@@ -64,10 +132,7 @@ class NetworkBlock(nn.Module):
         q, k, v = (
             t.transpose(1, 2).reshape(heads) for t in (qk[:, :, 0], qk[:, :, 1], qkv[:, :, 2])
         )
-        # Not scaled_dot_product_attention: its backward pass in bfloat16 is slow on a CPU.
-        q = q * heads[-1] ** -0.5
-        scores = q @ k.mT if bias is None else torch.baddbmm(bias, q, k.mT)
-        seen = (torch.softmax(scores, -1) @ v).view(batch, self.heads, length, -1)
+        seen = attended(q, k, v, bias).view(batch, self.heads, length, -1)
         x = x + F.linear(seen.transpose(1, 2).reshape(batch, length, width), self.out.to(kind))
         h = F.rms_norm(x, (width,), self.norm2.to(kind), self.eps)
         gate, up = F.linear(h, torch.cat((self.gate, self.up)).to(kind)).chunk(2, dim=-1)
@@ -100,12 +165,14 @@ class Network(nn.Module):
         mask: Tensor | None,
         causal: bool,
         dtype: torch.dtype = torch.float32,
+        copies: Copies = NO_COPIES,
     ) -> Tensor:
         """Logits [len(rows), V] for `rows`, indices into the flattened [B * T] canvas.
 
         `positions` is [T] or [B, T]; `mask` [B, T, T] is True where a row attends to a key, None
         for everywhere; `causal` replaces it by the lower triangle. `dtype` is that of the
-        activations; the weights stay float32 and are rounded where they are used.
+        activations; the weights stay float32 and are rounded where they are used. `copies` are
+        the noisy copies at the end of the canvas, if `mask` is that of a clean text and copies.
         """
         cos, sin = self.cos[positions].to(dtype), self.sin[positions].to(dtype)
         if positions.dim() == 1:
@@ -114,11 +181,8 @@ class Network(nn.Module):
         length = ids.shape[1]
         if causal:
             mask = torch.ones(1, length, length, dtype=torch.bool, device=ids.device).tril()
-        bias = None
-        if mask is not None:
-            bias = torch.zeros(mask.shape, dtype=dtype, device=ids.device).masked_fill(~mask, -1e4)
-            spread = bias[:, None].expand(len(ids), self.shape.heads, length, length)
-            bias = spread.reshape(-1, length, length)
+        wide = None if mask is None else mask.expand(len(ids), -1, -1)
+        bias = bias_of(wide, copies, self.shape.heads, dtype)
         x = F.embedding(ids, self.embed).to(dtype)
         for block in self.blocks:
             x = block(x, cos, sin, bias)

@@ -9,12 +9,13 @@ partly masked within it and fully masked after it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from engine.config.answers import fitting_length
+from engine.tiny.network import NO_COPIES, Copies
 from engine.tiny.tokenizer import EOS, MASK
 
 SIZES = (1, 2, 4, 8, 16, 32)
@@ -64,11 +65,12 @@ class Batch:
     rows: Tensor
     targets: Tensor
     weights: Tensor
+    copies: Copies = NO_COPIES
 
     def to(self, device: str) -> Batch:
         """The batch on another device."""
-        moved = {k: v.to(device) for k, v in vars(self).items() if v is not None}
-        return replace(self, **moved)
+        moved = {k: v.to(device) for k, v in vars(self).items() if isinstance(v, Tensor)}
+        return Batch(**vars(self) | moved)
 
 
 def causal(group: list[Sample], recipe: Recipe, generator: torch.Generator) -> Batch:
@@ -132,7 +134,8 @@ def copies(
     targets = torch.cat([clean, *[text] * count], dim=1).flatten()[chosen]
     weights = torch.cat(loss_weights, dim=1).flatten()[chosen]
     rows = torch.cat(sources, dim=1).flatten()[chosen] + chosen // ids.shape[1] * ids.shape[1]
-    return Batch(ids, position.clamp(max=CONTEXT - 1), mask, rows, targets, weights)
+    position = position.clamp(max=CONTEXT - 1)
+    return Batch(ids, position, mask, rows, targets, weights, Copies(count, width))
 
 
 def _copied_from(

@@ -21,7 +21,8 @@ def loss_of(
     model: Callable[..., torch.Tensor], batch: Batch, causal: bool, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The weighted mean loss and the share of targets with the highest logit."""
-    logits = model(batch.ids, batch.positions, batch.rows, batch.mask, causal, dtype)
+    canvas = (batch.ids, batch.positions, batch.rows, batch.mask)
+    logits = model(*canvas, causal, dtype, batch.copies)
     each = F.cross_entropy(logits.float(), batch.targets, reduction="none")
     right = (logits.argmax(-1) == batch.targets).float().mean()
     return (each * batch.weights).sum() / batch.weights.sum(), right

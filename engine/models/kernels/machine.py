@@ -23,7 +23,8 @@ from engine.models.kernels.measure import measured
 SETTING = "DRIFTSCOPE_KERNELS"  # `torch`: no measurement, torch's own routines
 FILES, MAX_BYTES = "kernels", 1 << 20  # of the times in the user's cache
 KEY_CLASSES = (128, 512)  # keys of the attention that is measured
-K, V = TypeVar("K"), TypeVar("V")
+K = TypeVar("K")
+V = TypeVar("V")
 log = logging.getLogger("driftscope")
 
 
