@@ -19,6 +19,7 @@ ROUTINES: Mapping[str, tuple[str, ...]] = MappingProxyType({
 GAIN = 0.95  # another routine is chosen if it takes at most this share of torch's time
 ROW_CLASSES = (8, 32, 128, 512)
 LARGEST_SIZE = 1024  # larger products are taken to behave like those of this size
+MOST_OTHERS = 16  # MiB; a step has read more than any core's own cache holds by then
 
 
 @dataclass(frozen=True)
@@ -29,34 +30,42 @@ class ShapeClass:
         operation: a key of ROUTINES.
         dtype: the number format, as `float32`.
         rows: one of ROW_CLASSES.
-        sizes: powers of two up to LARGEST_SIZE: inputs and outputs of a product; keys, width of a
-            head and number of heads of an attention.
+        sizes: up to LARGEST_SIZE each: inputs and outputs of a product; keys (a power of two),
+            width of a head and number of heads of an attention. A routine may be fast at powers of
+            two and slow at other sizes of a product, so these are not rounded.
+        others: about how many MiB of other weights a model reads before it uses the same weights
+            again, a power of two up to MOST_OTHERS. They decide which caches still hold them.
     """
 
     operation: str
     dtype: str
     rows: int
     sizes: tuple[int, ...]
+    others: int = 1
 
     @classmethod
     def of(
-        cls, operation: str, dtype: torch.dtype, rows: int, sizes: tuple[int, ...]
+        cls, operation: str, dtype: torch.dtype, rows: int, sizes: tuple[int, ...], others: int = 1
     ) -> ShapeClass:
-        """The class of a shape: the nearest row class and powers of two, on a logarithmic scale."""
+        """The class of a shape: the nearest rows, keys and others, on a logarithmic scale."""
         near = min(ROW_CLASSES, key=lambda n: abs(math.log2(max(rows, 1) / n)))
-        return cls(operation, str(dtype).removeprefix("torch."), near, tuple(map(_power, sizes)))
+        first, *rest = sizes
+        sizes = (_power(first) if operation == "attention" else first, *rest)
+        bounded = tuple(min(size, LARGEST_SIZE) for size in sizes)
+        others = min(_power(others), MOST_OTHERS)
+        return cls(operation, str(dtype).removeprefix("torch."), near, bounded, others)
 
     @property
     def key(self) -> str:
         """The class as text."""
         sizes = "x".join(map(str, self.sizes))
-        return f"{self.operation} {self.dtype} {self.rows} {sizes}"
+        return f"{self.operation} {self.dtype} {self.rows} {sizes} {self.others}"
 
     @classmethod
     def from_key(cls, key: str) -> ShapeClass:
         """Restore from `key`; ValueError for anything else."""
-        operation, dtype, rows, sizes = key.split(" ")
-        found = cls(operation, dtype, int(rows), tuple(map(int, sizes.split("x"))))
+        operation, dtype, rows, sizes, others = key.split(" ")
+        found = cls(operation, dtype, int(rows), tuple(map(int, sizes.split("x"))), int(others))
         if found.key != key or operation not in ROUTINES:
             raise ValueError(f"kernels: {key[:60]!r} is no class of shapes")
         return found
@@ -66,10 +75,14 @@ Times = Mapping[ShapeClass, Mapping[str, float]]  # seconds of each routine
 
 
 class Kernels:
-    """The routine of each class of shapes, from measured times; TORCH where none are known."""
+    """The routine of each class of shapes, from measured times; TORCH where none are known.
 
-    def __init__(self, times: Times = MappingProxyType({})) -> None:
+    `others` is that of ShapeClass for all shapes of a model.
+    """
+
+    def __init__(self, times: Times = MappingProxyType({}), others: int = 1) -> None:
         self.times = times
+        self.others = others
         self._routines: dict[tuple[Any, ...], str] = {}
 
     def routine(
@@ -82,7 +95,8 @@ class Kernels:
         shape = operation, dtype, rows, sizes, packed
         found = self._routines.get(shape)
         if found is None:
-            known = self.times.get(ShapeClass.of(operation, dtype, rows, sizes), {TORCH: 0.0})
+            shape_class = ShapeClass.of(operation, dtype, rows, sizes, self.others)
+            known = self.times.get(shape_class, {TORCH: 0.0})
             times = {name: t for name, t in known.items() if packed or name != "packed"}
             found = self._routines[shape] = fastest(times)
         return found
@@ -95,5 +109,5 @@ def fastest(times: Mapping[str, float]) -> str:
 
 
 def _power(size: int) -> int:
-    """The power of two nearest to a size on a logarithmic scale, at most LARGEST_SIZE."""
-    return int(min(2 ** round(math.log2(max(size, 1))), LARGEST_SIZE))
+    """The power of two nearest to a size on a logarithmic scale."""
+    return int(2 ** round(math.log2(max(size, 1))))

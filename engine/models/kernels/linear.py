@@ -195,8 +195,9 @@ class FusedLinear(PackedLinear):
         stop = self.out_features if stop is None else stop
         return self.compute(self.routine(input, stop - start), input, start, stop)
 
-    def compute(self, routine: str, x: Tensor, start: int, stop: int) -> Tensor:
+    def compute(self, routine: str, x: Tensor, start: int = 0, stop: int | None = None) -> Tensor:
         """`forward` by a routine of the operation `linear`."""
+        stop = self.out_features if stop is None else stop
         if routine == TORCH:
             return F.linear(x, *self.weight_slice(start, stop))
         weight, bias = self.onednn_slice(start, stop, routine == "packed")

@@ -35,22 +35,25 @@ def choose_kernels(adapter: ModelAdapter) -> None:
     """
     if adapter.device.type != "cpu" or os.environ.get(SETTING) == TORCH:
         return
-    adapter.use_kernels(machine_kernels(shape_classes(adapter)))
+    adapter.use_kernels(machine_kernels(shape_classes(adapter), weights_mib(adapter)))
 
 
-def machine_kernels(shapes: Iterable[ShapeClass]) -> Kernels:
-    """Measured times of the classes `shapes` on this machine, with the threads torch has now."""
+def machine_kernels(shapes: Iterable[ShapeClass], others: int = 1) -> Kernels:
+    """Measured times of the classes `shapes` on this machine, with the threads torch has now.
+
+    `others` is that of the shapes.
+    """
     times = read_measured(FILES, _restored, MAX_BYTES)
     missing = [shape for shape in shapes if shape not in times]
     if missing:
         times |= measured(missing)
         keep_measured(FILES, {shape.key: dict(found) for shape, found in times.items()})
-    return Kernels(times)
+    return Kernels(times, others)
 
 
 def shape_classes(adapter: ModelAdapter) -> list[ShapeClass]:
     """The classes of the products and of the attention of an adapter, each once, in order."""
-    info, dtype = adapter.info, adapter.dtype
+    info, dtype, others = adapter.info, adapter.dtype, weights_mib(adapter)
     sizes: set[tuple[str, tuple[int, ...]]] = {
         ("attention", (keys, info.head_dim, info.n_heads)) for keys in KEY_CLASSES
     }
@@ -67,11 +70,16 @@ def shape_classes(adapter: ModelAdapter) -> list[ShapeClass]:
         elif isinstance(module, ExpertLinear):
             sizes.add(("linear", (module.weight.shape[2], module.weight.shape[1])))
     found = {
-        ShapeClass.of(operation, dtype, rows, size)
+        ShapeClass.of(operation, dtype, rows, size, others)
         for operation, size in sizes
         for rows in ROW_CLASSES
     }
     return sorted(found, key=lambda shape: shape.key)
+
+
+def weights_mib(adapter: ModelAdapter) -> int:
+    """The size of an adapter's weights in MiB, at least 1."""
+    return max(1, sum(p.numel() * p.element_size() for p in adapter.parameters()) >> 20)
 
 
 def processor() -> str:

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from engine.bench.floor import Buffers, ProductRecorder, ProductReplay
-from engine.models.kernels.choice import ROW_CLASSES, TORCH, Kernels, ShapeClass
+from engine.models.kernels.choice import TORCH, Kernels, ShapeClass
 from engine.models.kernels.linear import (
     BFLOAT16,
     MAX_PACKED_BYTES,
@@ -21,25 +21,23 @@ pytestmark = pytest.mark.skipif(ONEDNN_LINEAR is None, reason="oneDNN is not ava
 needs_bfloat16 = pytest.mark.skipif(not BFLOAT16, reason="oneDNN cannot multiply bfloat16 here")
 
 
-SIZES = [(inner, out) for inner in (256, 512, 1024) for out in (128, 256, 512, 1024)]
+class Fixed(Kernels):
+    """Kernels with one routine for all layers; attention is torch's own."""
 
+    def __init__(self, routine):
+        super().__init__()
+        self.fixed = routine
 
-def chosen(routine, dtypes=(torch.float32, torch.bfloat16), counts=ROW_CLASSES):
-    """Kernels by which a routine is the fastest for linear layers of `counts` rows."""
-    return Kernels({
-        ShapeClass.of(operation, dtype, n, sizes): {TORCH: 2.0, routine: 1.0}
-        for operation in ("linear", "gated")
-        for dtype in dtypes
-        for n in counts
-        for sizes in SIZES
-    })  # fmt: skip
+    def routine(self, operation, dtype, rows, *sizes, packed=True):
+        refused = operation == "attention" or (self.fixed == "packed" and not packed)
+        return TORCH if refused else self.fixed
 
 
 def randomized(layer, routine="packed"):
     draw = torch.Generator().manual_seed(0)
     for tensor in layer.requires_grad_(False).parameters():
         tensor.normal_(generator=draw)
-    layer.kernels = chosen(routine)
+    layer.kernels = Fixed(routine)
     return layer
 
 
@@ -100,16 +98,22 @@ def test_swiglu_in_bfloat16_rounds_once():
 
 def test_the_measured_routine_of_the_class_is_used():
     layer = projection()
-    layer.kernels = chosen("onednn", counts=(128, 512))
+    sizes = layer.in_features, layer.out_features
+    layer.kernels = Kernels({
+        ShapeClass.of("linear", dtype, n, sizes): {TORCH: 2.0, "onednn": 1.0}
+        for dtype in (torch.float32, torch.bfloat16)
+        for n in (128, 512)
+    })  # fmt: skip
     assert library(layer, rows(8)) == library(layer, rows(32)) == "torch"
     assert torch.equal(layer(rows(8)), F.linear(rows(8), layer.weight, layer.bias))
     assert library(layer, rows(100)) == "oneDNN"
     assert not layer._packed
     exact = projection(dtype=torch.float64)
-    assert library(exact, rows(64, dtype=torch.float64)) == "torch"
+    assert library(exact, rows(100, dtype=torch.float64)) == "torch"
     half = projection(dtype=torch.bfloat16)
+    half.kernels = exact.kernels = layer.kernels
     wanted = "oneDNN" if BFLOAT16 else "torch"
-    assert library(half, rows(64, dtype=torch.bfloat16)) == wanted
+    assert library(half, rows(100, dtype=torch.bfloat16)) == wanted
     layer.kernels = Kernels()
     assert library(layer, rows(100)) == "torch"
 
@@ -174,7 +178,7 @@ def test_a_swiglu_follows_its_state_dict():
 def test_recorded_products_are_replayed_with_either_library():
     shape = random_model_config("llada:layers=2,d=256,heads=4,ffn=512,vocab=1024")
     adapter = random_adapter(shape, torch.float32, torch.device("cpu"))
-    adapter.use_kernels(chosen("packed"))
+    adapter.use_kernels(Fixed("packed"))
     with ProductRecorder(adapter) as noted, torch.inference_mode():
         adapter.mlp(0, rows(64))
     noted.end_step()
