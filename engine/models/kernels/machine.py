@@ -6,13 +6,13 @@ import hashlib
 import json
 import logging
 import os
-import platform
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
+from engine.core.device import cpu_name
 from engine.core.files import cache_path, write_atomically
 from engine.models.base import ModelAdapter
 from engine.models.feed_forward import ExpertLinear, ExpertSwiGLU
@@ -82,20 +82,10 @@ def weights_mib(adapter: ModelAdapter) -> int:
     return max(1, sum(p.numel() * p.element_size() for p in adapter.parameters()) >> 20)
 
 
-def processor() -> str:
-    """The processor's name and the instructions that torch uses of it."""
-    name = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-        name = next(line.partition(":")[2].strip() for line in lines if "model name" in line)
-    except (OSError, StopIteration):
-        pass
-    return f"{name} {torch.backends.cpu.get_cpu_capability()}"
-
-
 def measured_path(name: str) -> Path:
     """The file of what was measured of this processor, this torch and this number of threads."""
-    facts = processor(), torch.__version__, str(torch.get_num_threads())
+    capability = torch.backends.cpu.get_cpu_capability()  # the instructions that torch uses
+    facts = f"{cpu_name()} {capability}", torch.__version__, str(torch.get_num_threads())
     digest = hashlib.sha256(" | ".join(facts).encode()).hexdigest()[:16]
     return cache_path(name, f"{digest}.json")
 
