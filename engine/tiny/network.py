@@ -54,22 +54,23 @@ class Bias(NamedTuple):
     copies: Tensor | None = None  # [B * H, N, W, C + W]
 
 
-def bias_of(mask: Tensor | None, copies: Copies, heads: int, dtype: torch.dtype) -> Bias:
-    """The bias of a mask [B, T, T] that is True where a row attends to a key."""
+def bias_of(
+    mask: Tensor | None, copies: Copies, batch: int, heads: int, dtype: torch.dtype
+) -> Bias:
+    """The bias of a mask [B or 1, T, T] that is True where a row attends to a key."""
     if mask is None:
         return Bias()
 
     def bias(part: Tensor) -> Tensor:
         found = torch.zeros(part.shape, dtype=dtype, device=part.device).masked_fill(~part, -1e4)
-        return found[:, None].expand(-1, heads, *part.shape[1:]).flatten(0, 1)
+        return found[:, None].expand(batch, heads, *part.shape[1:]).flatten(0, 1)
 
     if not copies.number:
         return Bias(bias(mask))
     clean = mask.shape[-1] - copies.number * copies.width
     starts = range(clean, mask.shape[-1], copies.width)
-    parts = []
-    for own in (slice(start, start + copies.width) for start in starts):
-        parts.append(torch.cat((mask[:, own, :clean], mask[:, own, own]), dim=2))
+    owns = [slice(start, start + copies.width) for start in starts]
+    parts = [torch.cat((mask[:, own, :clean], mask[:, own, own]), dim=2) for own in owns]
     return Bias(bias(mask[:, :clean, :clean]), bias(torch.stack(parts, dim=1)))
 
 
@@ -181,8 +182,7 @@ class Network(nn.Module):
         length = ids.shape[1]
         if causal:
             mask = torch.ones(1, length, length, dtype=torch.bool, device=ids.device).tril()
-        wide = None if mask is None else mask.expand(len(ids), -1, -1)
-        bias = bias_of(wide, copies, self.shape.heads, dtype)
+        bias = bias_of(mask, copies, len(ids), self.shape.heads, dtype)
         x = F.embedding(ids, self.embed).to(dtype)
         for block in self.blocks:
             x = block(x, cos, sin, bias)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,20 +35,17 @@ def choose_kernels(adapter: ModelAdapter) -> None:
     """
     if adapter.device.type != "cpu" or os.environ.get(SETTING) == TORCH:
         return
-    adapter.use_kernels(machine_kernels(shape_classes(adapter), weights_mib(adapter)))
+    adapter.use_kernels(machine_kernels(shape_classes(adapter)))
 
 
-def machine_kernels(shapes: Iterable[ShapeClass], others: int = 1) -> Kernels:
-    """Measured times of the classes `shapes` on this machine, with the threads torch has now.
-
-    `others` is that of the shapes.
-    """
+def machine_kernels(shapes: Collection[ShapeClass]) -> Kernels:
+    """Measured times of a model's classes on this machine, with the threads torch has now."""
     times = read_measured(FILES, _restored, MAX_BYTES)
     missing = [shape for shape in shapes if shape not in times]
     if missing:
         times |= measured(missing)
         keep_measured(FILES, {shape.key: dict(found) for shape, found in times.items()})
-    return Kernels(times, others)
+    return Kernels(times, max((shape.others for shape in shapes), default=1))
 
 
 def shape_classes(adapter: ModelAdapter) -> list[ShapeClass]:

@@ -44,7 +44,8 @@ def layers_of(shape: ShapeClass) -> list[Layer]:
     if shape.operation == "attention":
         return []
     inner, outputs = shape.sizes
-    weight = _random(shape, outputs * (1 if shape.operation == "linear" else 2), inner)
+    draw = torch.Generator().manual_seed(1)
+    weight = _random(draw, shape, outputs * (1 if shape.operation == "linear" else 2), inner)
     count = max(1, min(MOST_LAYERS, (shape.others << 20) // weight.nbytes))
     layers = [_layer(shape, weight.clone()) for _ in range(count)]
     if supports_onednn(weight.dtype, weight.device):
@@ -59,28 +60,27 @@ def runs_of(shape: ShapeClass, layers: Sequence[Layer]) -> dict[str, Run]:
     Products take the weights of `layers` in turn, as a step does: from a core's own cache packed
     weights are no faster than others, from elsewhere up to 1.6 times as fast.
     """
-    if not layers:
+    draw = torch.Generator().manual_seed(0)
+    if shape.operation == "attention":
         keys, width, heads = shape.sizes
-        q, k, v = (_random(shape, 1, n, heads, width) for n in (shape.rows, keys, keys))
+        q, k, v = (_random(draw, shape, 1, n, heads, width) for n in (shape.rows, keys, keys))
         k, v = k.transpose(1, 2), v.transpose(1, 2)
         names = attention_routines(q.dtype, q.device)
         return {name: partial(attention, q, k, v, None, name) for name in names}
-    x = _random(shape, 1, shape.rows, shape.sizes[0])
+    x = _random(draw, shape, 1, shape.rows, shape.sizes[0])
     names = ROUTINES[shape.operation] if supports_onednn(x.dtype, x.device) else (TORCH,)
     turns = cycle(layers)  # shared, so that no routine finds the weights that another just read
     return {name: partial(_next_product, turns, name, x) for name in names}
 
 
-def measured(
-    shapes: Iterable[ShapeClass], clock: Clock = time.perf_counter
-) -> dict[ShapeClass, dict[str, float]]:
+def measured(shapes: Iterable[ShapeClass]) -> dict[ShapeClass, dict[str, float]]:
     """Seconds of each routine of every class, by `race`."""
     found: dict[ShapeClass, dict[str, float]] = {}
     with torch.inference_mode():
         for _, group in groupby(sorted(shapes, key=_weights), _weights):
             alike = list(group)
             layers = layers_of(alike[0])
-            found |= {shape: race(runs_of(shape, layers), clock) for shape in alike}
+            found |= {shape: race(runs_of(shape, layers)) for shape in alike}
     return found
 
 
@@ -102,6 +102,5 @@ def _next_product(layers: Iterator[Layer], routine: str, x: Tensor) -> Tensor:
     return next(layers).compute(routine, x)
 
 
-def _random(shape: ShapeClass, *sizes: int) -> Tensor:
-    draw = torch.Generator().manual_seed(0)
+def _random(draw: torch.Generator, shape: ShapeClass, *sizes: int) -> Tensor:
     return torch.randn(*sizes, generator=draw).to(getattr(torch, shape.dtype))
