@@ -1,4 +1,4 @@
-"""Look-up in a long table: quote the rows of some people and add the numbers of a column."""
+"""Look-up in a long table: quote the rows of some people and add their numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES = (
     "Otto", "Paul", "Pia", "Rita", "Rob", "Rosa", "Ruth", "Sean", "Tara", "Theo", "Tina", "Uma",
     "Vera", "Will", "Yara", "Zack",
 )  # fmt: skip
-NUMBERS = (2, 30)
+NUMBERS, ASKED = (2, 30), 5
 QUESTIONS = (
     "How many {t} do {g} have together?",
     "Add up the {t} of {g}.",
@@ -25,7 +25,7 @@ QUESTIONS = (
 
 
 class Lookup(Family):
-    """Tables of 34 to 60 rows; questions about 4 or 5 of their people."""
+    """Tables of 58 to 67 rows; questions about 5 of their people."""
 
     name: ClassVar[str] = "lookup"
     label: ClassVar[str] = "Look-up in a long table"
@@ -37,28 +37,22 @@ class Lookup(Family):
 
     def conversation(self, rng: random.Random, count: int, size: float = 1.0) -> list[Problem]:
         """`count` questions about one table, which only the first question contains."""
-        rows = scaled(rng, 5, 34, 60, size)
-        people = rng.sample(sorted(set(NAMES)), rows)
-        things = rng.sample(phrases.THINGS, 2)
-        table = {who: (rng.randint(*NUMBERS), rng.randint(*NUMBERS)) for who in people}
-        head = "\n".join(["Table:", *(f"- {_row(who, things, table)}" for who in people)])
+        people = rng.sample(sorted(set(NAMES)), scaled(rng, 5, 58, 67, size))
+        thing = rng.choice(phrases.THINGS)
+        table = {who: rng.randint(*NUMBERS) for who in people}
+        rows = {who: f"{who}: {number} {thing}" for who, number in table.items()}
+        head = "\n".join(["Table:", *(f"- {rows[who]}" for who in people)])
         problems = []
         for number in range(count):
-            column = rng.randrange(2)
-            asked = rng.sample(people, rng.randint(4, 5))
-            values = [table[who][column] for who in asked]
+            asked = rng.sample(people, ASKED)
+            values = [table[who] for who in asked]
             sums = list(accumulate(values))
-            group = " and ".join(filter(None, (", ".join(asked[:-1]), asked[-1])))
-            question = rng.choice(QUESTIONS).format(t=things[column], g=group)
-            lines = [f"{_row(who, things, table)}." for who in asked]
+            group = f"{', '.join(asked[:-1])} and {asked[-1]}"
+            question = rng.choice(QUESTIONS).format(t=thing, g=group)
+            lines = [f"{rows[who]}." for who in asked]
             lines += [f"{a} + {b} = {a + b}." for a, b in zip(sums, values[1:], strict=False)]
             solution = " ".join(["Rows:", *lines, f"The answer is {sums[-1]}."])
             text = f"{head}\n{question}" if number == 0 else question
-            structure = f"lookup {column} {' '.join(map(str, values))}"
+            structure = f"lookup {' '.join(map(str, values))}"
             problems.append(Problem(self.name, text, solution, str(sums[-1]), structure))
         return problems
-
-
-def _row(who: str, things: list[str], table: dict[str, tuple[int, int]]) -> str:
-    cells = ", ".join(f"{n} {t}" for n, t in zip(table[who], things, strict=True))
-    return f"{who}: {cells}"
