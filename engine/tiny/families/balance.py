@@ -19,14 +19,14 @@ CLOSING = "{N} has {v} dollars in the end. The answer is {v}."
 
 
 class Balance(Family):
-    """An account's balance after each of 6 to 12 payments."""
+    """An account's balance after each of 6 to 10 payments."""
 
     name: ClassVar[str] = "balance"
     label: ClassVar[str] = "Running balance"
 
     def draw(self, rng: random.Random, size: float = 1.0) -> Problem:
-        """A start and 6 to 12 payments; no balance is below 1 or above 99."""
-        count = scaled(rng, 2, 6, 12, size)
+        """A start and 6 to 10 payments; no balance is below 1 or above 99."""
+        count = scaled(rng, 2, 6, 10, size)
         value = start = rng.randint(10, 80)
         changes: list[int] = []
         lines: list[str] = []

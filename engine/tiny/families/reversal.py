@@ -16,14 +16,14 @@ QUESTIONS = (
 
 
 class Reversal(Family):
-    """Lists of 24 to 32 words; the words and their order are the structure."""
+    """Lists of 23 to 28 words; the words and their order are the structure."""
 
     name: ClassVar[str] = "reversal"
     label: ClassVar[str] = "Reversed lists"
 
     def draw(self, rng: random.Random, size: float = 1.0) -> Problem:
         """A list of different words."""
-        count = scaled(rng, 3, 24, 32, size)
+        count = scaled(rng, 3, 23, 28, size)
         words = rng.sample(WORDS, count)
         question = rng.choice(QUESTIONS).format(w=", ".join(words))
         solution = f"Backwards: {', '.join(words[::-1])}."

@@ -10,8 +10,8 @@ from engine.tiny.family import Family, Problem, scaled
 LARGEST = 199
 STEPS = (2, 12)
 QUESTIONS = (
-    "Start at {a} and {verb} {d} each time. Write {n} numbers.",
-    "Write {n} numbers: the first is {a}, and every next one is {d} {word} than the one before.",
+    "Start at {a} and {verb} {d} each time. The last number is {z}.",
+    "Write the numbers from {a} to {z}, every next one {d} {word} than the one before.",
 )
 VERBS = {1: ("add", "larger"), -1: ("subtract", "smaller")}
 
@@ -34,7 +34,9 @@ class Sequences(Family):
         sign = rng.choice((1, -1))
         numbers = [low + step * i for i in range(count)][::sign]
         verb, word = VERBS[sign]
-        question = rng.choice(QUESTIONS).format(a=numbers[0], d=step, n=count, verb=verb, word=word)
+        question = rng.choice(QUESTIONS).format(
+            a=numbers[0], z=numbers[-1], d=step, verb=verb, word=word
+        )
         terms = ", ".join(map(str, numbers))
         solution = f"The numbers are {terms}. The last one is {numbers[-1]}."
         structure = f"arithmetic sequence {sign * step} {low % step}"
