@@ -7,17 +7,18 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import geometric_mean
 
 import torch
 
-SHAPES = ((32, 128, 688), (640, 128, 688))  # rows, inner and outer size of a small model's products
+SHAPES = tuple((rows, 128, 688) for rows in (32, 128, 640))  # rows, inner and outer size
 REPEATS = 15
 QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container: microseconds of a period, or `max`
 Works = Sequence[Callable[[], object]]
 
 
 def products() -> Works:
-    """Matrix products of a small model's sizes."""
+    """Matrix products of a small model's sizes, of few, some and many rows."""
     operands = [(torch.ones(n, inner), torch.ones(inner, out)) for n, inner, out in SHAPES]
     return [partial(torch.mm, a, b) for a, b in operands]
 
@@ -36,11 +37,12 @@ def usable_cores(quota: Path = QUOTA) -> int:
 
 
 def best_threads(cores: int | None = None, works: Works | None = None) -> int:
-    """The number of torch threads, at most `cores`, with which `works` take the least time.
+    """The number of torch threads, at most `cores`, that runs `works` fastest.
 
-    `cores` default to `usable_cores`, `works` to `products`. The result is 1 unless more threads
-    are at least 10 % faster, because on small shared machines several threads often lose. torch's
-    setting is restored.
+    `cores` default to `usable_cores`, `works` to `products`. Numbers are compared by the geometric
+    mean of the times, so that small works count as much as large ones. The result is 1 unless more
+    threads are at least 10 % faster, because on small shared machines several threads often lose.
+    torch's setting is restored.
     """
     cores, works = cores or usable_cores(), works or products()
     before = torch.get_num_threads()
@@ -58,14 +60,14 @@ def thread_counts(cores: int) -> list[int]:
 
 
 def _time(threads: int, works: Works) -> float:
-    """Seconds of all works, each at its fastest of REPEATS runs."""
+    """The geometric mean of the works' seconds, each at its fastest of REPEATS runs."""
     torch.set_num_threads(threads)
-    total = 0.0
+    fastest = []
     for work in works:
         runs = []
         for _ in range(REPEATS):
             start = time.perf_counter()
             work()
             runs.append(time.perf_counter() - start)
-        total += min(runs)
-    return total
+        fastest.append(min(runs))
+    return geometric_mean(fastest)

@@ -28,6 +28,21 @@ def test_the_given_work_is_measured():
     assert len(counted) == threads.REPEATS
 
 
+def test_small_works_count_as_much_as_large_ones(monkeypatch):
+    seconds = {"now": 0.0}
+    monkeypatch.setattr(threads.time, "perf_counter", lambda: seconds["now"])
+
+    def work(one, four):
+        def run():
+            seconds["now"] += {1: one, 2: one, 4: four}[torch.get_num_threads()]
+
+        return run
+
+    large = work(100.0, 60.0)
+    assert threads.best_threads(4, [large]) == 4
+    assert threads.best_threads(4, [large, work(1.0, 3.0)]) == 1
+
+
 def test_the_setting_is_restored():
     before = torch.get_num_threads()
     assert 1 <= threads.best_threads(1) <= 1
