@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import MutableMapping
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 WAIT_S = 6 * 3600.0  # longest wait for the other processes; one that died is noticed at once
 
 
@@ -21,10 +22,14 @@ class Processes:
     ValueError naming the variable of the launcher that is missing or wrong.
     """
 
-    def __init__(self, environment: Mapping[str, str] = os.environ, wait_s: float = WAIT_S) -> None:
+    def __init__(
+        self, environment: MutableMapping[str, str] = os.environ, wait_s: float = WAIT_S
+    ) -> None:
+        self._environment, self._divided = environment, False
         self.count = _number(environment, "WORLD_SIZE", 1)
         self.rank = _number(environment, "RANK", 0)
         self.local_rank = _number(environment, "LOCAL_RANK", 0)
+        self.local_count = _number(environment, "LOCAL_WORLD_SIZE", 1)
         if self.count < 1 or self.rank >= self.count:
             raise ValueError(f"RANK {self.rank} must be below WORLD_SIZE {self.count}")
         self._store: dist.Store | None = None
@@ -53,17 +58,28 @@ class Processes:
     def device(self, kind: str) -> str:
         """The device of this process: a GPU of its own if `kind` is "cuda", else `kind`.
 
-        Raises ValueError if the machine has fewer GPUs than processes.
+        If `kind` is "auto", the processes of a machine divide its GPUs among them, and from then on
+        this process sees only its own ones. So this must be called before CUDA is used. Raises
+        ValueError if the machine has fewer GPUs than processes.
         """
-        if kind != "cuda" or self.count == 1:
+        if kind not in ("cuda", "auto") or self.count == 1 or (kind == "auto" and self._divided):
             return kind
         found = torch.cuda.device_count()
-        if self.local_rank >= found:
+        if kind == "auto" and not found:
+            return kind
+        each = found // max(self.local_count, 1)
+        if self.local_rank >= found or (kind == "auto" and not each):
             raise ValueError(
                 f"process {self.local_rank} of this machine has no GPU of its own: there are "
                 f"{found}; start at most {found} a machine (accelerate launch --num_processes)"
             )
-        return f"cuda:{self.local_rank}"
+        if kind == "cuda":
+            return f"cuda:{self.local_rank}"
+        names = self._environment.get(VISIBLE, "").split(",")
+        gpus = names if len(names) == found else [str(i) for i in range(found)]
+        own = gpus[self.local_rank * each : (self.local_rank + 1) * each]
+        self._environment[VISIBLE], self._divided = ",".join(own), True
+        return kind
 
     def share(self, size: int) -> range:
         """The indices, of `size` pieces of work, that this process does: every count-th one."""
@@ -98,7 +114,7 @@ class Processes:
         return self._counts[name]
 
 
-def _number(environment: Mapping[str, str], name: str, default: int) -> int:
+def _number(environment: MutableMapping[str, str], name: str, default: int) -> int:
     text = environment.get(name, str(default))
     if not text.isdecimal():
         raise ValueError(f"{name} must be a whole number, not {text[:20]!r}: it is the launcher's")

@@ -50,6 +50,48 @@ def test_one_process_alone_needs_no_launcher():
         assert processes.device("cuda") == "cuda"
 
 
+class OneOfSeveral(Processes):
+    """A process as its launcher describes it, without the others."""
+
+    def __init__(self, environment):
+        launched = {"WORLD_SIZE": "1", "RANK": "0"} | environment
+        super().__init__(launched)
+        self.count, self.seen = 4, launched
+
+
+@pytest.mark.parametrize(("rank", "visible", "own"), [
+    (0, None, "0,1,2"), (1, None, "3,4,5"), (1, "9,8,GPU-c,7,6,5", "7,6,5"),
+])  # fmt: skip
+def test_processes_of_a_machine_divide_its_gpus_for_a_device_map(monkeypatch, rank, visible, own):
+    def seen_gpus():
+        return len(process.seen.get("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5").split(","))
+
+    monkeypatch.setattr("torch.cuda.device_count", seen_gpus)
+    given = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    process = OneOfSeveral({"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2"} | given)
+    assert process.device("cpu") == "cpu"
+    assert process.device("cuda") == f"cuda:{rank}"
+    assert process.seen.get("CUDA_VISIBLE_DEVICES") == visible
+    for _ in range(2):
+        assert process.device("auto") == "auto"
+        assert process.seen["CUDA_VISIBLE_DEVICES"] == own
+
+
+@pytest.mark.parametrize("kind", ["cuda", "auto"])
+def test_a_process_without_a_gpu_of_its_own_is_refused(monkeypatch, kind):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
+    last = OneOfSeveral({"LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "4"})
+    with pytest.raises(ValueError, match="process 3 of this machine has no GPU of its own: there"):
+        last.device(kind)
+
+
+def test_a_device_map_without_gpus_is_left_to_each_process(monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    process = OneOfSeveral({"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"})
+    assert process.device("auto") == "auto"
+    assert "CUDA_VISIBLE_DEVICES" not in process.seen
+
+
 @pytest.mark.parametrize("values", [{"WORLD_SIZE": "two"}, {"WORLD_SIZE": "0"}, {"RANK": "1"}])
 def test_values_of_the_launcher_that_cannot_be_are_named(values):
     with pytest.raises(ValueError, match=next(iter(values))):
