@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.events import Event
@@ -139,28 +139,45 @@ class Session(Protocol):
         """Run one spec and yield its events; `parents` and `images` as in `race`."""
 
 
-class Batch(Protocol):
-    """The part of a batch of the engine that the page uses."""
+class Task(Protocol):
+    """What the page uses of a batch as of a search: work in parts that continue each other."""
 
     id: str
     state: str
 
     @property
+    def left(self) -> bool:
+        """Whether there is something to continue."""
+
+    def run(self, control: Any) -> Iterator[Any]:
+        """Do what is left; yields events as they come."""
+
+    def progress(self) -> dict[str, Any]:
+        """Id, state, message and counts."""
+
+    def front(self) -> dict[str, Any]:
+        """`progress`, and all figures so far."""
+
+
+T = TypeVar("T", bound=Task, covariant=True)
+
+
+class Tasks(Protocol[T]):
+    """The tasks of one kind."""
+
+    def get(self, name: Any) -> T:
+        """The task of an id, which may be any untrusted value; ValueError if it is gone."""
+
+
+class Batch(Task, Protocol):
+    """The part of a batch of the engine that the page uses."""
+
+    @property
     def done(self) -> int:
         """Number of runs that are over."""
 
-    @property
-    def total(self) -> int:
-        """Number of runs in all."""
-
     def run(self, control: Any, first: int | None = None) -> Iterator[Any]:
         """Run what is left, or what is left of the `first` prompts; yields events as they come."""
-
-    def front(self) -> dict[str, Any]:
-        """What is known so far: state, message, counts, and a row for each setting."""
-
-    def progress(self) -> dict[str, Any]:
-        """The parts of `front` that change with every run."""
 
     def rows(self, first: int, most: int) -> list[dict[str, Any]]:
         """At most so many finished runs, from the one with the number `first` on."""
@@ -175,7 +192,7 @@ class Batch(Protocol):
         """The right answer to a prompt, None if it is not known."""
 
 
-class Batches(Protocol):
+class Batches(Tasks[Batch], Protocol):
     """The part of the engine's batch service that the page uses."""
 
     def describe(self) -> dict[str, Any]:
@@ -189,27 +206,12 @@ class Batches(Protocol):
     ) -> Batch:
         """A new batch of plain decoding and other settings; ValueError naming the field."""
 
-    def get(self, batch: Any) -> Batch:
-        """The batch of an id; ValueError if it is gone."""
 
-
-class Search(Protocol):
+class Search(Task, Protocol):
     """The part of a search for settings that the page uses."""
-
-    id: str
-    state: str
-
-    def run(self, control: Any) -> Iterator[Any]:
-        """Search until the end, Stop, or the end of the time; yields its progress."""
 
     def estimate(self, control: Any) -> Iterator[Any]:
         """Time plain decoding, and say how long the search takes at most."""
-
-    def progress(self) -> dict[str, Any]:
-        """Id, state, message, stage and counts."""
-
-    def front(self) -> dict[str, Any]:
-        """`progress`, and the `advice` so far."""
 
     def race(self, name: Any) -> RaceSpec:
         """The race of a measured setting against plain decoding; ValueError for another name."""
@@ -219,7 +221,7 @@ class Search(Protocol):
         """The right answer to the prompt of `race`, None if it is not known."""
 
 
-class Searches(Protocol):
+class Searches(Tasks[Search], Protocol):
     """The part of the engine's search service that the page uses."""
 
     def describe(self) -> dict[str, Any]:
@@ -227,6 +229,3 @@ class Searches(Protocol):
 
     def open(self, source: Mapping[str, Any], base: RunSpec, cache: Any, **asked: Any) -> Search:
         """A new search; ValueError naming the field."""
-
-    def get(self, search: Any) -> Search:
-        """The search of an id; ValueError if it is gone."""

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import secrets
-import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from engine.advise.advisor import Advice, Advisor
 from engine.advise.kept import KINDS
@@ -19,14 +16,14 @@ from engine.advise.space import searchable
 from engine.batch.journal import Journal
 from engine.batch.outcome import FAILED
 from engine.batch.prompts import MAX_PROMPTS, prompts_of
+from engine.batch.tasks import Task, TaskStore
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.control import Control
-from engine.core.events import Event, RunFinished, Waiting
+from engine.core.events import Event, RunFinished
 from engine.models.base import ModelInfo
 
 ALL = "all"
 KEPT_SEARCHES = 16
-LIFETIME_S = 6 * 3_600.0
 LEFT_OUT = ("start", "fixed", "messages")  # of a spec
 
 
@@ -75,55 +72,40 @@ class SearchLimits:
 PUBLIC = SearchLimits(prompts=40, methods=1, candidates=8, seconds=120.0)
 
 
-class Search:
+class Search(Task):
     """A search for settings: what is known so far, and how to go on.
 
-    `state` is `new`, `running`, `done`, `stopped` (by somebody), `estimated` (plain decoding was
-    timed), `limit` (the time is used up) or `failed`; `message` says why. Whoever knows `id` can
-    read it. Runs that are over are never made again.
+    An estimate times plain decoding. Runs that are over are never made again.
     """
 
+    kind: ClassVar[str] = "search"
+
     def __init__(self, session: Runs, request: AdviceRequest, seconds: float | None = None) -> None:
-        self.id = secrets.token_urlsafe(18)
+        super().__init__(seconds)
         self.request = request
-        self.state, self.message = "new", ""
-        self._session, self._limit = session, seconds
-        self._journal = Journal()
+        self._session, self._journal = session, Journal()
         self._advice = Advice(request)
         self._progress = Progress("", 0, 0)
-        self._used = 0.0  # seconds of computing since the last start
-        self._lock = threading.Lock()
+
+    @property
+    def left(self) -> bool:
+        """Whether the search is not over."""
+        return self.state != "done"
 
     def run(self, control: Control) -> Iterator[Progress]:
         """Search until the final test is over, Stop, or the end of the time.
 
         Raises ValueError if the search is running, or as `Advisor.events`.
         """
-        yield from self._locked(self._search, control)
+        yield from self._part(lambda: self._search(control))
 
     def estimate(self, control: Control) -> Iterator[Progress]:
         """Time plain decoding of the first prompt, and say how long the search takes at most."""
-        yield from self._locked(self._time, control)
-
-    def _locked(
-        self, work: Callable[[Control], Iterator[Progress]], control: Control
-    ) -> Iterator[Progress]:
-        if not self._lock.acquire(blocking=False):
-            raise ValueError("search: it is running; stop it first, or wait")
-        try:
-            self.state, self.message, self._used = "running", "", 0.0
-            yield from work(control)
-        except Exception:
-            self.state = "failed"
-            raise
-        finally:
-            if self.state == "running":
-                self.state = "stopped"
-            self._lock.release()
+        yield from self._part(lambda: self._time(control))
 
     def _search(self, control: Control) -> Iterator[Progress]:
         advisor = Advisor(
-            lambda spec: self._timed(spec, control), self._session.environment,
+            lambda spec: self._events(spec, control), self._session.environment,
             self._session.model_info(self.request.base.model), self.request, self._journal, control,
         )  # fmt: skip
         for one in advisor.events():
@@ -135,17 +117,13 @@ class Search:
             self._advice = advisor.advice
         if advisor.advice.finished:
             self.state = "done"
-        elif self._over():
-            self.state = "limit"
-            self.message = (
-                f"seconds: the {self._limit:.0f} s that a search may compute at once on this "
-                "public page are used up; nothing is lost, continue it"
-            )
+        elif self._over:
+            self._stop_at_limit()
 
     def _time(self, control: Control) -> Iterator[Progress]:
         first = self.request.prompts[0].prompt
         yield Progress("timing plain decoding", 0, 1)
-        for event in self._timed(replace(self.request.plain, prompt=first), control):
+        for event in self._events(replace(self.request.plain, prompt=first), control):
             if isinstance(event, RunFinished) and event.reason in FAILED:
                 raise ValueError(f"model: plain decoding failed: {event.message}")
         if control.state == "stopped":
@@ -160,19 +138,12 @@ class Search:
         )
         yield Progress("timing plain decoding", 1, 1)
 
-    def _timed(self, spec: RunSpec, control: Control) -> Iterator[Event]:
-        """The events of a run; stops it when the time is used up. Waiting does not count."""
-        mark = time.monotonic()
-        for event in self._session.run(spec, control):
-            now = time.monotonic()
-            self._used += 0 if isinstance(event, Waiting) else now - mark
-            mark = now
-            if self._over():
+    def _events(self, spec: RunSpec, control: Control) -> Iterator[Event]:
+        """The events of a run; stops it when the time is used up."""
+        for event in self._timed(self._session.run(spec, control)):
+            if self._over:
                 control.stop()
             yield event
-
-    def _over(self) -> bool:
-        return self._limit is not None and self._used > self._limit
 
     def progress(self) -> dict[str, Any]:
         """`search` (the id), `state`, `message`, `stage`, `done` of `total`, `seconds_left`."""
@@ -216,9 +187,8 @@ class SearchService:
         self, session: Runs, public: bool = False, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.limits = PUBLIC if public else SearchLimits()
-        self._session, self._clock = session, clock
-        self._held: OrderedDict[str, tuple[Search, float]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._session = session
+        self._held = TaskStore(Search.kind, _too_many, clock)
 
     def describe(self) -> dict[str, Any]:
         """The limits, `least_prompts`, the `caches` to choose from and the `kinds` of `of`."""
@@ -253,29 +223,16 @@ class SearchService:
         self.limits.check(request)
         longest = max(prompts, key=lambda one: len(one.prompt))
         self._session.plan(replace(request.plain, prompt=longest.prompt))
-        made = Search(self._session, request, self.limits.seconds)
-        with self._lock:
-            self._held[made.id] = made, self._clock()
-            self._drop()
-        return made
+        return self._held.add(Search(self._session, request, self.limits.seconds))
 
-    def get(self, search: Any) -> Search:
+    def get(self, name: Any) -> Search:
         """The search of an id, which may be any untrusted value. ValueError if it is gone."""
-        with self._lock:
-            self._drop()
-            if isinstance(search, str) and search in self._held:
-                found, _ = self._held.pop(search)
-                self._held[search] = found, self._clock()
-                return found
-        raise ValueError("search: it is no longer in memory; start it again")
+        return self._held.get(name)
 
-    def _drop(self) -> None:
-        """Drop searches that are too old or too many, but neither the newest nor a running one."""
-        oldest = self._clock() - LIFETIME_S
-        for name, (search, used) in list(self._held.items())[:-1]:
-            full = len(self._held) > KEPT_SEARCHES
-            if (used < oldest or full) and search.state != "running":
-                del self._held[name]
+
+def _too_many(searches: Collection[Search]) -> bool:
+    """Whether some of the searches must be dropped."""
+    return len(searches) > KEPT_SEARCHES
 
 
 def _kind(of: Any, known: bool) -> str:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
-import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from engine import catalog
 from engine.batch.journal import Journal
@@ -18,12 +15,12 @@ from engine.batch.recordings import LEVELS, Recordings
 from engine.batch.results import BatchResults
 from engine.batch.runner import MAX_RUNS, Finished, Recorded, Stoppable, batch_events, check_size
 from engine.batch.settings import PLAIN, NamedSpec, named_specs, plain_decoding
+from engine.batch.tasks import Task, TaskStore
 from engine.config.spec import RaceSpec, RunSpec
-from engine.core.events import Event, RunStarted, Waiting
+from engine.core.events import Event, RunStarted
 
 KEPT_RUNS = 40_000  # of all batches that are held
 KEPT_BATCHES = 64
-LIFETIME_S = 6 * 3_600.0
 MAX_NAME = 80
 
 
@@ -70,13 +67,13 @@ class BatchLimits:
 PUBLIC = BatchLimits(prompts=50, settings=5, runs=200, seconds=120.0)
 
 
-class Batch:
+class Batch(Task):
     """Prompts under several settings: their results so far, and the runs that are left.
 
-    `state` is `new`, `running`, `done`, `stopped` (by somebody), `estimated` (the first prompt was
-    run), `limit` (the time is used up) or `failed`; `message` says why. Whoever knows `id` can read
-    it.
+    An estimate runs the first prompt.
     """
+
+    kind: ClassVar[str] = "batch"
 
     def __init__(
         self,
@@ -86,16 +83,13 @@ class Batch:
         record: str = "off",
         seconds: float | None = None,
     ) -> None:
-        self.id = secrets.token_urlsafe(18)
+        super().__init__(seconds)
         self.results = BatchResults(settings, prompts)
         self.recordings = None if record == "off" else Recordings(record)
-        self.state, self.message = "new", ""
         self.seconds_left: float | None = None
         self.environment: Mapping[str, Any] = {}
-        self._session, self._seconds = session, seconds
-        self._journal = Journal()
+        self._session, self._journal = session, Journal()
         self._order: list[tuple[int, int]] = []  # prompt and setting of the runs that are over
-        self._lock = threading.Lock()
 
     @property
     def done(self) -> int:
@@ -107,33 +101,24 @@ class Batch:
         """Number of runs in all."""
         return len(self.results.prompts) * len(self.results.settings)
 
+    @property
+    def left(self) -> bool:
+        """Whether there are runs that are not over."""
+        return self.done < self.total
+
     def run(self, control: Stoppable, first: int | None = None) -> Iterator[Event | Finished]:
         """Run what is left, or what is left of the `first` prompts; yields events as they come.
 
         Runs that failed are tried again. Raises ValueError if the batch is running.
         """
-        if not self._lock.acquire(blocking=False):
-            raise ValueError("batch: it is running; stop it first, or wait")
-        try:
-            self.state, self.message = "running", ""
-            yield from self._run(control, first)
-        except Exception:
-            self.state = "failed"
-            raise
-        finally:
-            if self.state == "running":
-                self.state = "stopped"
-            self._lock.release()
+        yield from self._part(lambda: self._run(control, first))
 
     def _run(self, control: Stoppable, first: int | None) -> Iterator[Event | Finished]:
-        used, mark = 0.0, time.monotonic()
         events = batch_events(
             lambda spec: self._session.run(spec, control), self.results.settings,
             self.results.prompts, self._journal, lambda spec: {}, control, self.recordings, first,
         )  # fmt: skip
-        for event in events:
-            now = time.monotonic()
-            used, mark = used + (0 if isinstance(event, Waiting) else now - mark), now
+        for event in self._timed(events):
             if isinstance(event, RunStarted):
                 self.environment = self.environment or event.environment
             elif isinstance(event, Finished):
@@ -141,16 +126,11 @@ class Batch:
             if not isinstance(event, Recorded):
                 yield event
             ran = isinstance(event, Recorded) or (isinstance(event, Finished) and not event.resumed)
-            over = ran and self._seconds is not None and used > self._seconds
-            if over and not self._ended():
-                self.state = "limit"
-                self.message = (
-                    f"seconds: the {self._seconds:.0f} s that a batch may compute at once on this "
-                    "public page are used up; nothing is lost, continue it"
-                )
+            if ran and self._over and self.left:
+                self._stop_at_limit()
                 return
         if control.state != "stopped":
-            self.state = "done" if self._ended() else "estimated"
+            self.state = "estimated" if self.left else "done"
 
     def front(self) -> dict[str, Any]:
         """What is known so far, without the rows of the prompts.
@@ -216,9 +196,6 @@ class Batch:
             self._order.append((one.prompt, one.setting))
         self.results.add(one.setting, one.prompt, one.outcome)
 
-    def _ended(self) -> bool:
-        return self.done == self.total
-
 
 class BatchService:
     """Batches by id, with the limits of a page; the least recently used ones are dropped.
@@ -230,9 +207,8 @@ class BatchService:
         self, session: Runs, public: bool = False, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.limits = PUBLIC if public else BatchLimits()
-        self._session, self._clock = session, clock
-        self._held: OrderedDict[str, tuple[Batch, float]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._session = session
+        self._held = TaskStore(Batch.kind, _too_many, clock)
 
     def describe(self) -> dict[str, Any]:
         """The limits `prompts`, `settings`, `runs` and `seconds`, and the recording `levels`."""
@@ -269,30 +245,11 @@ class BatchService:
         longest = max(prompts, key=lambda one: len(one.prompt))
         for one in named:
             self._check(one, longest, record)
-        made = Batch(self._session, named, prompts, record, self.limits.seconds)
-        with self._lock:
-            self._held[made.id] = made, self._clock()
-            self._drop()
-        return made
+        return self._held.add(Batch(self._session, named, prompts, record, self.limits.seconds))
 
-    def get(self, batch: Any) -> Batch:
+    def get(self, name: Any) -> Batch:
         """The batch of an id, which may be any untrusted value. Raises ValueError if it is gone."""
-        with self._lock:
-            self._drop()
-            if isinstance(batch, str) and batch in self._held:
-                found, _ = self._held.pop(batch)
-                self._held[batch] = found, self._clock()
-                return found
-        raise ValueError("batch: it is no longer in memory; run it again")
-
-    def _drop(self) -> None:
-        """Drop batches that are too old or too many, but neither the newest nor a running one."""
-        oldest = self._clock() - LIFETIME_S
-        for name, (batch, used) in list(self._held.items())[:-1]:
-            held = sum(one.total for one, _ in self._held.values())
-            full = held > KEPT_RUNS or len(self._held) > KEPT_BATCHES
-            if (used < oldest or full) and batch.state != "running":
-                del self._held[name]
+        return self._held.get(name)
 
     def _settings(self, base: RunSpec, rows: Any) -> list[NamedSpec]:
         """Plain decoding and the settings of `rows`, all with one end-of-text rule."""
@@ -307,7 +264,7 @@ class BatchService:
         for one in named:
             if not 0 < len(one.name.strip()) <= MAX_NAME:
                 raise ValueError(f"settings: a name has 1 to {MAX_NAME} characters")
-        ruled = catalog.with_end_of_text_rules([_timed(one.spec) for one in named])
+        ruled = catalog.with_end_of_text_rules([_bare(one.spec) for one in named])
         return [NamedSpec(one.name, spec) for one, spec in zip(named, ruled, strict=True)]
 
     def _check(self, one: NamedSpec, longest: Prompt, record: str) -> None:
@@ -319,7 +276,12 @@ class BatchService:
             raise ValueError(f"{one.name}: {error}") from None
 
 
-def _timed(spec: RunSpec) -> RunSpec:
+def _too_many(batches: Collection[Batch]) -> bool:
+    """Whether some of the batches must be dropped."""
+    return len(batches) > KEPT_BATCHES or sum(one.total for one in batches) > KEPT_RUNS
+
+
+def _bare(spec: RunSpec) -> RunSpec:
     """A spec without what a batch does by itself or cannot do."""
     if spec.start is not None or spec.fixed or spec.messages:
         raise ValueError("settings: a batch takes no start, fixed tokens or messages; leave them")

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import closing
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, ClassVar
 
 import gradio as gr
 
-from engine.config.spec import RunSpec
 from engine.core.events import Waiting
 from inspector.handlers.api import refused
-from inspector.handlers.page_handlers import RUNS, Handlers, visitor_id
+from inspector.handlers.page_handlers import RUNS, Handlers
+from inspector.handlers.task_api import TaskEndpoints, prompt_source
 from inspector.page_data import messages
 from inspector.protocol import Batch, Batches
-from inspector.run_store import LiveRuns
-from inspector.server.throttle import coalesce
 
-MAX_HZ = 2.0
 ROWS = 500  # of an answer
-FIELDS = ("prompts", "problems", "spec", "settings", "record", "estimate", "batch")
 
 
-class BatchEndpoints:
+class BatchEndpoints(TaskEndpoints[Batch]):
     """The endpoints of batches."""
 
+    kind: ClassVar[str] = "batch"
+    fields: ClassVar[tuple[str, ...]] = (
+        "prompts", "problems", "spec", "settings", "record", "estimate", "batch",
+    )  # fmt: skip
+
     def __init__(self, handlers: Handlers, batches: Batches) -> None:
-        self._handlers, self._batches = handlers, batches
-        self._live = LiveRuns()
+        super().__init__(handlers, batches)
+        self._batches = batches
 
     def batch(self, batch: dict, request: gr.Request) -> Iterator[dict]:
         """Run many prompts under plain decoding and other settings; stream the progress.
@@ -49,22 +49,13 @@ class BatchEndpoints:
             found, first = self._opened(batch)
         except Exception as error:
             raise refused(error) from None
-        who = f"api:{visitor_id(request)}:{found.id}"
-        control = self._handlers.session.control()
-        self._live.begin(who, found.id, control)
-        try:
-            with closing(found.run(control, first)) as events:  # type: ignore[type-var]
-                for some in coalesce(events, MAX_HZ):
-                    wait = some[-1] if isinstance(some[-1], Waiting) else None
-                    yield found.progress() | ({"wait": messages.wait(wait)} if wait else {})
-            yield found.front() | {"runs": found.rows(0, ROWS)}
-        except (GeneratorExit, gr.Error):
-            raise
-        except Exception as error:
-            raise refused(error) from None
-        finally:
-            control.stop()
-            self._live.leave(who)
+
+        def message(events: Sequence[Any]) -> dict[str, Any]:
+            wait = events[-1] if isinstance(events[-1], Waiting) else None
+            return found.progress() | ({"wait": messages.wait(wait)} if wait else {})
+
+        yield from self._stream(found, request, partial(found.run, first=first), message)
+        yield found.front() | {"runs": found.rows(0, ROWS)}
 
     def results(self, batch: str, first: int = 0) -> dict:
         """Return the figures of a batch so far, and 500 of its runs.
@@ -94,37 +85,13 @@ class BatchEndpoints:
 
     def _opened(self, asked: Any) -> tuple[Batch, int | None]:
         """The batch of a request, and the number of prompts that it is to run (None: all)."""
-        if not isinstance(asked, Mapping):
-            raise ValueError("batch: expected an object")
-        if unknown := sorted(set(asked) - set(FIELDS)):
-            raise ValueError(f"batch: {unknown[0][:40]!r} is unknown; use {', '.join(FIELDS)}")
-        estimate = asked.get("estimate", False)
-        if type(estimate) is not bool:
-            raise ValueError("estimate: expected true or false")
-        first = 1 if estimate else None
-        if "batch" in asked:
-            if set(asked) - {"batch", "estimate"}:
-                raise ValueError("batch: a batch that goes on has its own prompts and settings")
-            return self._batches.get(asked["batch"]), first
-        base, given = self._handlers.session.default_race().a, asked.get("spec", {})
-        if not isinstance(given, Mapping):
-            raise ValueError("spec: expected an object with fields of a run spec")
-        base = RunSpec.from_dict(replace(base, prompt="").to_dict() | dict(given))
-        opened = self._batches.open(
-            prompt_source(asked), base, asked.get("settings", []), asked.get("record", "off")
-        )
-        return opened, first
-
-
-def prompt_source(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The prompts of a request, as the engine takes them."""
-    source: dict[str, Any] = {}
-    if "problems" in asked:
-        source["problems"] = asked["problems"]
-    if "prompts" in asked:
-        name = "text" if isinstance(asked["prompts"], str) else "rows"
-        source[name] = asked["prompts"]
-    return source
+        found, estimate = self._checked(asked)
+        if found is None:
+            found = self._batches.open(
+                prompt_source(asked), self._base(asked), asked.get("settings", []),
+                asked.get("record", "off"),
+            )  # fmt: skip
+        return found, 1 if estimate else None
 
 
 def add_batch_api(handlers: Handlers, batches: Batches) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.batch import service
+from engine.batch import service, tasks
 from engine.batch.prompts import MAX_PROMPTS
 from engine.batch.runner import Finished
 from engine.batch.service import PLAIN, PUBLIC, BatchService
@@ -156,7 +156,7 @@ def test_old_batches_are_dropped_and_the_newest_stays(session, monkeypatch):
     second = served.open(TEXT, BASE, DUAL)
     with pytest.raises(ValueError, match=r"^batch: it is no longer in memory"):
         served.get(first.id)
-    now[0] = service.LIFETIME_S + 1
+    now[0] = tasks.LIFETIME_S + 1
     assert served.get(second.id) is second
     for wrong in (None, [1], "x"):
         with pytest.raises(ValueError, match=r"^batch: it is no longer in memory"):
