@@ -3,7 +3,7 @@
 import json
 import math
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -177,8 +177,17 @@ class LogitTap(Recorder):
 
 
 def tapped(model, spec, prompts=None, policy=None, eager=False) -> tuple[Run, list]:
+    """A run and what LogitTap kept of it. One without a cache is made once: do not change it."""
+    if policy is None and spec.cache == "none":
+        return _tapped_once(model, spec, prompts and tuple(map(tuple, prompts)), eager)
     tap = LogitTap()
     return run(model, spec, prompts, tap, policy, eager), tap.steps
+
+
+@lru_cache(maxsize=128)
+def _tapped_once(model, spec, prompts, eager) -> tuple[Run, list]:
+    tap = LogitTap()
+    return run(model, spec, prompts and [list(ids) for ids in prompts], tap, eager=eager), tap.steps
 
 
 def widest_gap(a: list, b: list) -> float:
