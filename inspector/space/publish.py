@@ -23,6 +23,7 @@ SUFFIX = ".b64"
 KEPT = ("app.py", "LICENSE", "README.md", "requirements.txt")
 FOLDERS = ("assets/", "engine/", "inspector/")
 PICTURES = ".png"  # used only by the README
+TRAINING = "assets/training/"  # weights that the app does not load
 LINE = 76 * 1024
 HARDWARE = {"cpu": "cpu-basic", "gpu": "l40sx1", "zero": "zero-a10g"}
 ZERO_TORCH = "torch>=2.9,<2.12"  # ZeroGPU supports torch up to 2.11
@@ -66,7 +67,7 @@ def files(kind: str) -> Iterator[tuple[str, bytes]]:
     with tarfile.open(fileobj=io.BytesIO(git("archive", "HEAD"))) as found:
         for member in found:
             name, held = member.name, found.extractfile(member)
-            kept = name in KEPT or name.startswith(FOLDERS)
+            kept = name in KEPT or (name.startswith(FOLDERS) and not name.startswith(TRAINING))
             if held is None or not kept or name.endswith(PICTURES):
                 continue
             data = held.read()
