@@ -10,7 +10,6 @@ from collections.abc import Generator, Iterator
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import SiglipVisionConfig, SiglipVisionModel
 
 from engine.core.progress import ByteProgress, run_to_end
 from engine.models.loading.checkpoint import Checkpoint
@@ -27,6 +26,8 @@ class ImageEncoder(nn.Module):
     """The vision part of a model; `_source` names the tensors of its parameters."""
 
     def __init__(self, info: VisionInfo) -> None:
+        from transformers import SiglipVisionConfig, SiglipVisionModel  # a second of import
+
         super().__init__()
         self.info = info
         config = SiglipVisionConfig(
