@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from engine.models.llada import LLADA
@@ -198,14 +199,15 @@ def write_checkpoint(
     family: str,
     folder: Path,
     phases: list[dict[str, Any]],
-    vocabulary: str = "words",
+    words: Tokenizer,
 ) -> None:
     """Write tokenizer, config, bfloat16 weights and the history of the training.
 
-    Raises ValueError if the network was not trained for the family.
+    `words` is the tokenizer of the training, as `save_vocabulary` keeps it. Raises ValueError if
+    the network was not trained for the family.
     """
     config = _config(shape, family, phases)
-    tokenizer.write(folder, family, vocabulary)
+    tokenizer.write(folder, family, tokenizer.as_family(words, family))
     for file, content in (("config.json", config), (HISTORY, phases)):
         text = json.dumps(content, indent=2) + "\n"
         (folder / file).write_text(text, encoding="utf-8")

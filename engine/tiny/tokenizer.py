@@ -150,10 +150,21 @@ def digit_ids(tokenizer: Tokenizer) -> list[int]:
     return sorted(i for name, i in entries if name.removeprefix("Ġ").isdecimal())
 
 
-def write(folder: Path, family: str, vocabulary: str = "words") -> None:
-    """Write `tokenizer.json` and `tokenizer_config.json` of a family into a folder."""
+def as_family(words: Tokenizer, family: str) -> Tokenizer:
+    """A tokenizer of LLaDA's family with the special tokens of another one; no id changes."""
+    data = json.loads(words.to_str())
+    names = dict(zip(SPECIALS["llada"], SPECIALS[family], strict=True))
+    for entry in data["added_tokens"]:
+        entry["content"] = names[entry["content"]]
+    data["model"]["vocab"] = {names.get(k, k): i for k, i in data["model"]["vocab"].items()}
+    found: Tokenizer = Tokenizer.from_str(json.dumps(data))
+    return found
+
+
+def write(folder: Path, family: str, words: Tokenizer) -> None:
+    """Write `tokenizer.json` and `tokenizer_config.json` of a family's tokenizer into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    build(family, vocabulary).save(str(folder / "tokenizer.json"))
+    words.save(str(folder / "tokenizer.json"))
     names = SPECIALS[family]
     config: dict[str, Any] = {
         "added_tokens_decoder": {

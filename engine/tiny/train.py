@@ -37,6 +37,7 @@ from engine.tiny.states import Recipe
 from engine.tiny.training_state import (
     initial_state,
     load_state,
+    load_vocabulary,
     save_best,
     save_state,
     save_vocabulary,
@@ -313,6 +314,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         card.write(args.folder, args.family, args.exams)
     else:
         state = load_state(args.run, best=True)
-        phases, vocabulary = state["phases"], vocabulary_of(state["phases"])
-        shape = NetworkShape(vocab=tokenizer.ROWS[vocabulary])
-        export.write_checkpoint(state["model"], shape, args.family, args.folder, phases, vocabulary)
+        phases, words = state["phases"], load_vocabulary(args.run)
+        shape = NetworkShape(vocab=tokenizer.ROWS[vocabulary_of(phases)])
+        export.write_checkpoint(state["model"], shape, args.family, args.folder, phases, words)

@@ -44,6 +44,12 @@ def save_vocabulary(folder: Path, vocabulary: str) -> None:
     tokenizer.build("llada", vocabulary).save(str(folder / VOCABULARY))
 
 
+def load_vocabulary(folder: Path) -> Tokenizer:
+    """The tokenizer of a run, which another corpus than today's may have made."""
+    found: Tokenizer = Tokenizer.from_file(str(folder / VOCABULARY))
+    return found
+
+
 def save_best(folder: Path, model: dict[str, torch.Tensor]) -> None:
     """Write the weights of `best.pt`."""
     part = folder / "best.part"
@@ -105,4 +111,5 @@ def _weights(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, int], lis
 
 def _rows(folder: Path) -> dict[str, int]:
     """The rows of the tokens of a run."""
-    return Tokenizer.from_file(str(folder / VOCABULARY)).get_vocab()
+    found: dict[str, int] = load_vocabulary(folder).get_vocab()
+    return found

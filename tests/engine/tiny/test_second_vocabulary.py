@@ -62,7 +62,7 @@ def test_any_text_is_restored(built, text):
 
 
 def test_training_prompts_equal_those_of_the_chat_template(built, tmp_path):
-    tokenizer.write(tmp_path, "qwen2", "digits")
+    tokenizer.write(tmp_path, "qwen2", built)
     problem = corpus.draw(3, 1)[0]
     chat = [*corpus.chat(problem), {"role": "assistant", "content": problem.solution}]
     sample = BatchStream(built, Recipe(), "qwen2", 3)._encode([chat])[0]

@@ -1,6 +1,7 @@
 """Training resumes exactly, masks as decoding does, and exports what the adapter reads."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -97,8 +98,29 @@ def test_a_network_is_exported_in_the_layouts_it_was_trained_for(trained, traine
     assert not (tmp_path / "n").exists()
 
 
+@pytest.mark.parametrize("family", ["llada", "dream", "qwen2", "fast_dllm_v2"])
+@pytest.mark.parametrize("vocabulary", tokenizer.ROWS)
+def test_a_vocabulary_is_the_same_in_every_family_but_for_the_special_tokens(family, vocabulary):
+    words = tokenizer.build("llada", vocabulary)
+    found = tokenizer.as_family(words, family)
+    assert found.to_str() == tokenizer.build(family, vocabulary).to_str()
+
+
+def test_an_export_has_the_tokens_of_its_run_and_not_those_of_todays_corpus(trained, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    data = json.loads((run / "tokenizer.json").read_text("utf-8"))
+    data["model"]["vocab"]["Ġthe"], data["model"]["vocab"]["Ġhas"] = (
+        data["model"]["vocab"]["Ġhas"], data["model"]["vocab"]["Ġthe"],
+    )  # fmt: skip
+    (run / "tokenizer.json").write_text(json.dumps(data), "utf-8")
+    train("export", "--run", str(run), "--folder", str(tmp_path / "out"), "--family", "llada")
+    written = json.loads((tmp_path / "out" / "tokenizer.json").read_text("utf-8"))
+    assert written["model"]["vocab"] == data["model"]["vocab"]
+
+
 def test_a_dream_export_encodes_prompts_as_the_shifted_training(tmp_path):
-    tokenizer.write(tmp_path, "dream")
+    tokenizer.write(tmp_path, "dream", tokenizer.build("dream"))
     exported = EngineTokenizer(tmp_path)
     problem = corpus.draw(3, 1)[0]
     prompt = exported.encode_prompt(problem.question)
