@@ -8,10 +8,10 @@ import gradio as gr
 from gradio.components import Component
 
 from inspector import static_files
-from inspector.handlers.batch_handlers import BatchHandlers
 from inspector.handlers.page_handlers import RUNS, Handlers
-from inspector.handlers.prompt_sources import TYPED
-from inspector.handlers.task_handlers import BUTTONS
+from inspector.handlers.tasks.batch_handlers import BatchHandlers
+from inspector.handlers.tasks.prompt_sources import TYPED
+from inspector.handlers.tasks.task_handlers import BUTTONS
 from inspector.page.prompt_widgets import build_source
 from inspector.page.run_tab import FLAG, PRIVATE, RAW, RunTab
 from inspector.protocol import Batches

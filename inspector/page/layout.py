@@ -12,11 +12,11 @@ from starlette.routing import Route
 from inspector import static_files
 from inspector.catalog import Catalog
 from inspector.form.settings import Form
-from inspector.handlers.advice_api import add_advice_api
 from inspector.handlers.api import add_api
-from inspector.handlers.batch_api import add_batch_api
 from inspector.handlers.page_handlers import Handlers
 from inspector.handlers.slice_service import SliceService
+from inspector.handlers.tasks.advice_api import add_advice_api
+from inspector.handlers.tasks.batch_api import add_batch_api
 from inspector.page.advisor_tab import build_advisor
 from inspector.page.batch_tab import build_batch
 from inspector.page.learn_tab import build_learn

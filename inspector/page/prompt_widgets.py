@@ -8,7 +8,7 @@ import gradio as gr
 from gradio.components import Component
 
 from inspector.handlers.page_handlers import MAX_SHOTS, Handlers
-from inspector.handlers.prompt_sources import FILE, PROBLEMS, TYPED, PromptSources
+from inspector.handlers.tasks.prompt_sources import FILE, PROBLEMS, TYPED, PromptSources
 from inspector.page.run_tab import FLAG, PRIVATE, RAW
 
 SOURCES = [("Typed, one a line", TYPED), ("A JSONL file", FILE), ("Problems of a family", PROBLEMS)]

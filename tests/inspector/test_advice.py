@@ -7,8 +7,8 @@ import pytest
 
 from engine.advise.service import SearchService
 from engine.batch.service import BatchService
-from inspector.handlers.advice_handlers import AdviceHandlers
-from inspector.handlers.prompt_sources import TYPED
+from inspector.handlers.tasks.advice_handlers import AdviceHandlers
+from inspector.handlers.tasks.prompt_sources import TYPED
 from tests.inspector.conftest import small_race
 
 TEXT = "\n".join(f"Ann has {i} pens." for i in range(6))

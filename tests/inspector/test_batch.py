@@ -7,9 +7,9 @@ import pytest
 
 from engine.batch import service
 from engine.batch.service import BatchService
-from inspector.handlers import prompt_sources
-from inspector.handlers.batch_handlers import BatchHandlers
-from inspector.handlers.prompt_sources import FILE, PROBLEMS, TYPED
+from inspector.handlers.tasks import prompt_sources
+from inspector.handlers.tasks.batch_handlers import BatchHandlers
+from inspector.handlers.tasks.prompt_sources import FILE, PROBLEMS, TYPED
 from tests.inspector.conftest import small_race
 
 DUAL = "Fast-dLLM dual cache + Threshold 0.9"

@@ -24,7 +24,7 @@ from tests.support.vocabularies import (
 def vocabularies(tmp_path_factory):
     """Both tokenizers and their alignment."""
     folder = tmp_path_factory.mktemp("digits")
-    tiny.write(folder, "qwen2", "digits")
+    tiny.write(folder, "qwen2", tiny.build("qwen2", "digits"))
     ours, theirs = Tokenizer(ROOT / "assets/models/tiny-llada"), Tokenizer(folder)
     return ours, theirs, ByteAlignment(ByteVocabulary(ours, (1, 5)), ByteVocabulary(theirs, (5, 1)))
 

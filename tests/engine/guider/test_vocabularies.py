@@ -43,7 +43,7 @@ def guider(library):
 @pytest.fixture
 def vocabulary(tmp_path):
     def make(family, kind=None):
-        tiny.write(tmp_path / family, family, *([kind] if kind else []))
+        tiny.write(tmp_path / family, family, tiny.build(family, kind or "words"))
         return Tokenizer(tmp_path / family)
 
     return make

@@ -20,7 +20,7 @@ def digits(tmp_path_factory):
     """The folder of a random guider with a token for each digit."""
     folder = tmp_path_factory.mktemp("digits")
     random_qwen2(vocab=768).float().save_pretrained(folder)
-    tiny.write(folder, "qwen2", "digits")
+    tiny.write(folder, "qwen2", tiny.build("qwen2", "digits"))
     return folder
 
 
@@ -33,7 +33,7 @@ def test_a_public_page_refuses_folders_as_guiders(digits):
 
 
 def test_a_guider_with_another_vocabulary_verifies_text(session, digits):
-    knobs = {"guided.guider": str(digits), "guided.rule": "topk", "guided.k": 300}
+    knobs = {"guided.guider": str(digits), "guided.rule": "topk", "guided.k": 600}
     events = events_of(session, guided_spec(record="steps", knobs=knobs, gen_length=32))
     started = next(event for event in events if isinstance(event, RunStarted))
     assert not started.guider["shared"]

@@ -9,7 +9,7 @@ import gradio as gr
 
 from inspector.handlers.api import refused
 from inspector.handlers.page_handlers import RUNS, Handlers
-from inspector.handlers.task_api import TaskEndpoints, prompt_source
+from inspector.handlers.tasks.task_api import TaskEndpoints, prompt_source
 from inspector.protocol import Search, Searches
 
 ASKED = ("of", "keep", "candidates", "random", "seed")

@@ -14,7 +14,7 @@ import gradio as gr
 from engine.config.spec import RaceSpec
 from inspector.handlers.page_handlers import Handlers, error_text, visitor_id
 from inspector.handlers.page_handlers import buttons as race_buttons
-from inspector.handlers.prompt_sources import Count, PromptSources
+from inspector.handlers.tasks.prompt_sources import Count, PromptSources
 from inspector.page_data import messages
 from inspector.page_data.messages import to_json
 from inspector.protocol import Task, Tasks

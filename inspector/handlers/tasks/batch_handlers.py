@@ -12,7 +12,7 @@ import gradio as gr
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.events import StepEvent, Waiting
 from inspector.handlers.page_handlers import Handlers, visitor_id
-from inspector.handlers.task_handlers import TaskHandlers
+from inspector.handlers.tasks.task_handlers import TaskHandlers
 from inspector.page_data import messages, tokens
 from inspector.page_data.messages import to_json
 from inspector.protocol import Batch, Batches

@@ -11,7 +11,7 @@ import gradio as gr
 from engine.core.events import Waiting
 from inspector.handlers.api import refused
 from inspector.handlers.page_handlers import RUNS, Handlers
-from inspector.handlers.task_api import TaskEndpoints, prompt_source
+from inspector.handlers.tasks.task_api import TaskEndpoints, prompt_source
 from inspector.page_data import messages
 from inspector.protocol import Batch, Batches
 

@@ -9,8 +9,8 @@ import gradio as gr
 
 from engine.config.spec import RaceSpec
 from inspector.handlers.page_handlers import Handlers, visitor_id
-from inspector.handlers.prompt_sources import Count
-from inspector.handlers.task_handlers import TaskHandlers
+from inspector.handlers.tasks.prompt_sources import Count
+from inspector.handlers.tasks.task_handlers import TaskHandlers
 from inspector.page_data.messages import to_json
 from inspector.protocol import Search, Searches
 

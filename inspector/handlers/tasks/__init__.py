@@ -1,0 +1,1 @@
+"""Batches and searches: their handlers and API endpoints, and where their prompts come from."""
