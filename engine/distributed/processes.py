@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from datetime import timedelta
 from typing import Any
 
@@ -114,7 +114,7 @@ class Processes:
         return self._counts[name]
 
 
-def _number(environment: MutableMapping[str, str], name: str, default: int) -> int:
+def _number(environment: Mapping[str, str], name: str, default: int) -> int:
     text = environment.get(name, str(default))
     if not text.isdecimal():
         raise ValueError(f"{name} must be a whole number, not {text[:20]!r}: it is the launcher's")

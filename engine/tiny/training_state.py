@@ -101,7 +101,7 @@ def _weights(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, int], lis
     Special tokens have the same rows in every family; they are named as LLaDA's.
     """
     if phases := export.read_history(folder):
-        written = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab()
+        written = _rows(folder)
         special = dict(enumerate(tokenizer.SPECIALS["llada"]))
         named = {special.get(i, token): i for token, i in written.items()}
         return export.read_weights(folder, NetworkShape()), named, phases
@@ -110,6 +110,6 @@ def _weights(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, int], lis
 
 
 def _rows(folder: Path) -> dict[str, int]:
-    """The rows of the tokens of a run."""
+    """The rows of the tokens of a run or of an exported folder."""
     found: dict[str, int] = load_vocabulary(folder).get_vocab()
     return found

@@ -22,10 +22,7 @@ class AdviceEndpoints(TaskEndpoints[Search]):
     fields: ClassVar[tuple[str, ...]] = (
         "prompts", "problems", "spec", "cache", *ASKED, "estimate", "search",
     )  # fmt: skip
-
-    def __init__(self, handlers: Handlers, searches: Searches) -> None:
-        super().__init__(handlers, searches)
-        self._searches = searches
+    tasks: Searches
 
     def advise(self, search: dict, request: gr.Request) -> Iterator[dict]:
         """Search for settings of a cache method; stream the progress, then all figures.
@@ -56,7 +53,7 @@ class AdviceEndpoints(TaskEndpoints[Search]):
             search: the id of the search.
         """
         try:
-            return self._searches.get(search).front()
+            return self.tasks.get(search).front()
         except Exception as error:
             raise refused(error) from None
 
@@ -65,7 +62,7 @@ class AdviceEndpoints(TaskEndpoints[Search]):
         found, estimate = self._checked(asked)
         if found is None:
             chosen = {name: asked[name] for name in ASKED if name in asked}
-            found = self._searches.open(
+            found = self.tasks.open(
                 prompt_source(asked), self._base(asked), asked.get("cache"), **chosen
             )
         return found, estimate

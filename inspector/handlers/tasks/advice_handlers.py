@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 import gradio as gr
 
 from engine.config.spec import RaceSpec
-from inspector.handlers.page_handlers import Handlers, visitor_id
-from inspector.handlers.tasks.prompt_sources import Count
+from inspector.handlers.page_handlers import visitor_id
 from inspector.handlers.tasks.task_handlers import TaskHandlers
 from inspector.page_data.messages import to_json
 from inspector.protocol import Search, Searches
@@ -21,9 +20,7 @@ class AdviceHandlers(TaskHandlers[Search]):
     kind: ClassVar[str] = "search"
     empty: ClassVar[Mapping[str, Any]] = {**TaskHandlers.empty, "stage": "", "runs": 0}
 
-    def __init__(self, handlers: Handlers, searches: Searches, count: Count) -> None:
-        super().__init__(handlers, searches, count)
-        self.searches = searches
+    tasks: Searches
 
     def starter(self, estimate: bool) -> Callable[..., Iterator[list[Any]]]:
         """A handler that opens a search and runs it, or only estimates its time."""
@@ -36,7 +33,7 @@ class AdviceHandlers(TaskHandlers[Search]):
             try:
                 who = visitor_id(request)
                 problems = {"family": family, "count": count, "shots": shots, "seed": seed}
-                made = self.searches.open(
+                made = self.tasks.open(
                     self.sources.chosen(who, source, text, problems),
                     self._handlers.form.race(values).b, cache, of=of, keep=_share(keep),
                     candidates=candidates, random=bool(random),

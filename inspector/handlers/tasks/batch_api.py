@@ -25,10 +25,7 @@ class BatchEndpoints(TaskEndpoints[Batch]):
     fields: ClassVar[tuple[str, ...]] = (
         "prompts", "problems", "spec", "settings", "record", "estimate", "batch",
     )  # fmt: skip
-
-    def __init__(self, handlers: Handlers, batches: Batches) -> None:
-        super().__init__(handlers, batches)
-        self._batches = batches
+    tasks: Batches
 
     def batch(self, batch: dict, request: gr.Request) -> Iterator[dict]:
         """Run many prompts under plain decoding and other settings; stream the progress.
@@ -67,7 +64,7 @@ class BatchEndpoints(TaskEndpoints[Batch]):
         try:
             if type(first) is not int or first < 0:
                 raise ValueError("first: expected a whole number from 0 on")
-            found = self._batches.get(batch)
+            found = self.tasks.get(batch)
         except Exception as error:
             raise refused(error) from None
         return found.front() | {"runs": found.rows(first, ROWS)}
@@ -79,7 +76,7 @@ class BatchEndpoints(TaskEndpoints[Batch]):
             batch: the id of the batch.
         """
         try:
-            return self._batches.get(batch).aggregates()
+            return self.tasks.get(batch).aggregates()
         except Exception as error:
             raise refused(error) from None
 
@@ -87,7 +84,7 @@ class BatchEndpoints(TaskEndpoints[Batch]):
         """The batch of a request, and the number of prompts that it is to run (None: all)."""
         found, estimate = self._checked(asked)
         if found is None:
-            found = self._batches.open(
+            found = self.tasks.open(
                 prompt_source(asked), self._base(asked), asked.get("settings", []),
                 asked.get("record", "off"),
             )  # fmt: skip

@@ -27,10 +27,10 @@ class BatchHandlers(TaskHandlers[Batch]):
     """The logic behind the tab; one object serves all visitors."""
 
     kind: ClassVar[str] = "batch"
+    tasks: Batches
 
     def __init__(self, handlers: Handlers, batches: Batches) -> None:
         super().__init__(handlers, batches, batches.count)
-        self.batches = batches
 
     def keep(self, name: Any, kept: Any, *values: Any) -> tuple[Any, str]:
         """Add lane B's method to the kept settings; returns their JSON and a note."""
@@ -53,7 +53,7 @@ class BatchHandlers(TaskHandlers[Batch]):
             try:
                 race = self._handlers.form.race(values)
                 problems = {"family": family, "count": count, "shots": shots, "seed": seed}
-                made = self.batches.open(
+                made = self.tasks.open(
                     self.sources.chosen(visitor_id(request), source, text, problems), race.a,
                     self._settings(race.a, race.b, lanes, kept), str(record),
                 )  # fmt: skip
@@ -118,7 +118,7 @@ class BatchHandlers(TaskHandlers[Batch]):
     def _asked(self, asked: Any) -> tuple[Batch, int]:
         if not (isinstance(asked, list) and len(asked) == 2 and type(asked[1]) is int):
             raise ValueError("batch: expected its id and the number of a run")
-        return self.batches.get(asked[0]), asked[1]
+        return self.tasks.get(asked[0]), asked[1]
 
 
 def _row(name: str, spec: RunSpec) -> dict[str, Any]:

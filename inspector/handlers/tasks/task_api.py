@@ -30,7 +30,8 @@ class TaskEndpoints(Generic[T]):
     fields: ClassVar[tuple[str, ...]]
 
     def __init__(self, handlers: Handlers, tasks: Tasks[T]) -> None:
-        self._handlers, self._tasks = handlers, tasks
+        self.tasks = tasks
+        self._handlers = handlers
         self._live = LiveRuns()
 
     def _stream(
@@ -74,7 +75,7 @@ class TaskEndpoints(Generic[T]):
             return None, estimate
         if set(asked) - {kind, "estimate"}:
             raise ValueError(f"{kind}: a {kind} that goes on has its own prompts and settings")
-        return self._tasks.get(asked[kind]), estimate
+        return self.tasks.get(asked[kind]), estimate
 
     def _base(self, asked: Mapping[str, Any]) -> RunSpec:
         """The default settings with the fields of `spec`; ValueError naming a wrong one."""
