@@ -77,6 +77,22 @@ def base_sizes() -> str:
     return f"{sizes} where they are not varied"
 
 
+def findings(rows: Sequence[Mapping[str, Any]]) -> str:
+    """One sentence an axis: what the largest value costs beside the value in BASE, by method."""
+    sentences = []
+    for axis, of_axis in groupby(rows, key=lambda row: row["axis"]):
+        found = {(row["method"], row["value"]): row["ms"] for row in of_axis}
+        most, base = max(value for _, value in found), BASE[axis]
+        pairs = [(name, found[name, most], found.get((name, base))) for name in SHOWN]
+        costs = ", ".join(f"{ms / of_base:.2f} ({name})" for name, ms, of_base in pairs if of_base)
+        if costs and most != base:
+            sentences.append(
+                f"{axis.capitalize()} {most}: {most / base:g} times the {axis} of {base}, and a "
+                f"forward takes this many times as long: {costs}."
+            )
+    return "\n".join(f"- {one}" for one in sentences)
+
+
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Markdown with one line per point, the methods side by side."""
     lines = [

@@ -39,7 +39,7 @@ def sections(document: Row) -> dict[str, str]:
         "pace": pace(document["pace"]),
         "findings": "".join(f"- {text}\n" for text in findings(document)),
         "speed": f"{report.table(document['speed']['rows'])}\n{_rounds(document['speed'])}\n",
-        "growth": _growth(),
+        "growth": _growth(document["growth"]["rows"]),
         "recording": f"{recording(document['speed']['rows'])}\n",
     }
 
@@ -204,9 +204,10 @@ def _rounds(part: Row) -> str:
     return f"Measured in {part['rounds']} round{'s' * (part['rounds'] != 1)}."
 
 
-def _growth() -> str:
+def _growth(rows: Sequence[Row]) -> str:
     alt = "Milliseconds of a forward by prompt, answer, layers and batch"
-    return f"![{alt}](growth.svg)\n\n{growth.base_sizes()[0].upper()}{growth.base_sizes()[1:]}.\n"
+    sizes = growth.base_sizes()
+    return f"![{alt}](growth.svg)\n\n{sizes[0].upper()}{sizes[1:]}.\n\n{growth.findings(rows)}\n"
 
 
 def measured(document: Row) -> str:

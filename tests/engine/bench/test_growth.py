@@ -27,3 +27,25 @@ def test_a_chart_escapes_names_and_draws_powers_as_a_straight_line():
     assert y0 > y1
     texts = [node.firstChild.data for node in drawn.getElementsByTagName("text")]
     assert {"<b>", "ms, by x & y", "10", "1000"} <= set(texts)
+
+
+def test_findings_compare_the_largest_value_with_the_base():
+    times = {"batch": {1: 20.0, 8: 100.0}, "prompt": {64: 3.0, 512: 10.0, 2048: 45.0}}
+    rows = [
+        {"axis": axis, "value": value, "method": name, "ms": ms * factor}
+        for axis, points in times.items()
+        for value, ms in points.items()
+        for name, factor in zip(growth.SHOWN, (1, 2, 3), strict=True)
+    ]
+    rows[-1]["ms"] = 60.0
+    batch, prompt = growth.findings(rows).splitlines()
+    assert batch == (
+        "- Batch 8: 8 times the batch of 1, and a forward takes this many times as long: "
+        "5.00 (plain), 5.00 (dual), 5.00 (dLLM-Cache)."
+    )
+    assert prompt.endswith("4.50 (plain), 4.50 (dual), 2.00 (dLLM-Cache).")
+
+
+def test_an_axis_without_its_base_has_no_finding():
+    rows = [{"axis": "batch", "value": 2, "method": name, "ms": 1.0} for name in growth.SHOWN]
+    assert growth.findings(rows) == ""
