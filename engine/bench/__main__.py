@@ -1,7 +1,7 @@
 """Benchmark decoding methods, in turn within one run, with the bare matrix products they execute.
 
     python -m engine bench --suite cpu
-    python -m engine bench --model assets/models/tiny-llada --specs assets/results/specs.json
+    python -m engine bench --model assets/models/tiny-llada --specs assets/results/speed.json
     python -m engine bench --model llada:layers=12,d=256,heads=8,ffn=688,vocab=2048 --tokens 64
 
 A model is a folder, a listed name, or a shape whose weights are drawn at random on the device; a

@@ -143,7 +143,7 @@ def _slow_steps(rows: Sequence[Row]) -> str:
     if not slow:
         return "No method makes a step slower than one of plain decoding."
     named = ", ".join(f"{row['name']} ({row['speed']['step_ratio']:.2f}x)" for row in slow)
-    return f"A step is slower than one of plain decoding with {named}."
+    return f"These rows have slower steps than plain decoding: {named}."
 
 
 def _padding(rows: Sequence[Row]) -> str:

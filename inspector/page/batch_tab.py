@@ -84,8 +84,8 @@ def _about(limits: dict[str, Any]) -> str:
     if limits["seconds"] is None:
         return text + "."
     return text + (
-        f", {limits['settings']} settings and {limits['seconds']:.0f} s at once on this public "
-        "page; other visitors' runs take turns with yours."
+        f", {limits['settings']} settings, {limits['runs']} runs and {limits['seconds']:.0f} s at "
+        "once on this public page; other visitors' runs take turns with yours."
     )
 
 

@@ -29,7 +29,8 @@ FLAG: dict[str, Any] = {**PRIVATE, "queue": False}
 RAW: dict[str, Any] = {"preprocess": False}  # unchecked values: Form.race names what is wrong
 RECORDED = "Choose a method to see its recorded run beside plain decoding. Nothing is run."
 SETTINGS_TERMS = (
-    "lane", "step", "block", "threshold", "row", "refresh", "recompute", "reuse", "frozen",
+    "lane", "step", "block", "unmasker", "confidence", "threshold", "guider", "end-of-text-rule",
+    "row", "refresh", "recompute", "reuse", "frozen",
 )  # fmt: skip
 OVER_JS = "() => { document.dispatchEvent(new CustomEvent('driftscope-over')); }"
 LABELS = {"run": "Run", "pause": "Pause", "step": "Step", "resume": "Resume", "stop": "Stop"}

@@ -11,7 +11,7 @@ from tests.support.browser import ROOT
 TERMS = {
     "row", "canvas", "lane", "step", "block", "drift", "probe", "refresh", "recompute", "reuse",
     "frozen", "threshold", "nfe", "token-layer", "logit-lens", "expert",
-    "commit-call",
+    "commit-call", "commit", "unmasker", "confidence", "guider", "end-of-text-rule",
 }  # fmt: skip
 STATIC = ROOT / "inspector" / "static"
 SOURCES = ROOT / "inspector" / "web" / "src"

@@ -33,7 +33,7 @@ export const lens = viewOf<LensData>({
   source: LENS,
   about:
     "At the probed steps the hidden state after each layer goes through the final norm and the head, as if no later layer followed: the token that this layer would give. " +
-    "A dot marks the layer from which the best token is that of the last layer. Beside the run's own pass stands the exact pass on the same canvas, which reuses nothing; where they part, a stale value has turned the token. " +
+    "A dot marks the layer from which the best token is that of the last layer. Beside the run's own pass stands the exact pass on the same canvas, which reuses nothing; where the two give different tokens, reused values changed the prediction. " +
     "With both lanes side by side, the last map shows where lane B gives another token than lane A, and from which layer on it does so to the end. " +
     "A reused row still has a hidden state, with stale outputs added. A row that did not enter the step has none, and after the last layer only the rows whose logits the step reads have one.",
   controls: [OF, SIDES_CONTROL],

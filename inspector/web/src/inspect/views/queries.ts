@@ -72,7 +72,7 @@ export const queries = viewOf<QueryData>({
   level: "layers",
   source: { view: "queries", part: "facts" },
   about:
-    "The drift of the query of the first head between two steps, for each row, in the layer of the cursor. DARE reuses a row while this drift is below the layer's threshold τ (DARE, figure 3). " +
+    "The drift of the query of the first head between two steps, for each row, in the layer of the cursor. DARE reuses a row if this drift is at most the layer's threshold τ (DARE, figure 3). " +
     "Underlined rows were reused. The histogram and the profile show how many rows were reused in each layer (DARE, figure 5), and the last figure shows the age of the reused values.",
   controls: [
     {
