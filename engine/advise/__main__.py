@@ -14,7 +14,8 @@ token by token; `answers`, its final answers; `accuracy`, its share of right ans
 with known answers. --random adds a search at random with as many settings.
 
 --out keeps every run in runs.jsonl as it ends; the same command continues from there. advice.json
-has all figures and table.md those of the final test. Control-C stops and shows what there is.
+has all figures, table.md those of the final test, and run-card.json the race of the chosen setting,
+which `python -m engine repeat` runs again. Control-C stops and shows what there is.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import torch
 from engine.advise.advisor import Advice, Advisor
 from engine.advise.kept import KINDS
 from engine.advise.measuring import Progress
-from engine.advise.report import advice_document, advice_table
+from engine.advise.report import CARD, advice_document, advice_table
 from engine.advise.request import AdviceRequest
 from engine.advise.space import searchable
 from engine.batch.flags import add_prompt_flags, add_spec_flags, prompts_from_flags, spec_from_flags
@@ -40,6 +41,7 @@ from engine.batch.prompts import Prompt
 from engine.core.command_line import command_parser
 from engine.core.control import Control, stopped_by_interrupt
 from engine.core.files import ASSETS, write_atomically
+from engine.models.base import ModelInfo
 from engine.models.loading.families import named_checkpoints
 from engine.serve.session import Session
 
@@ -58,19 +60,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     text = advice_table(advice)
     print(text, end="")
     if args.out:
-        document = json.dumps(advice_document(advice)) + "\n"
-        write_atomically(args.out / "advice.json", document.encode())
+        document = advice_document(advice)
+        files = {"advice.json": document}
+        if document["chosen"]:
+            files[CARD] = document["chosen"]["card"]
+        for name, data in files.items():
+            write_atomically(args.out / name, (json.dumps(data) + "\n").encode())
         write_atomically(args.out / "table.md", text.encode())
 
 
 def _advise(args: argparse.Namespace, session: Session) -> Advice:
     """Work on the request of the flags, with progress on standard error."""
-    request, control = _request(args), Control()
+    info = session.model_info(args.model)
+    request, control = _request(args, info), Control()
     journal = Journal(args.out and args.out / "runs.jsonl")
     run = partial(session.run, control=control)
-    advisor = Advisor(
-        run, session.environment, session.model_info(request.base.model), request, journal, control
-    )
+    advisor = Advisor(run, session.environment, info, request, journal, control)
     with stopped_by_interrupt(control):
         for one in advisor.events():
             print(_progress(one), end="", file=sys.stderr, flush=True)
@@ -78,9 +83,9 @@ def _advise(args: argparse.Namespace, session: Session) -> Advice:
     return advisor.advice
 
 
-def _request(args: argparse.Namespace) -> AdviceRequest:
+def _request(args: argparse.Namespace, info: ModelInfo) -> AdviceRequest:
     """The request of the flags."""
-    caches = searchable() if args.cache in (None, ALL) else args.cache.split(",")
+    caches = searchable(info) if args.cache in (None, ALL) else args.cache.split(",")
     args.cache = None
     base, prompts = spec_from_flags(args), prompts_from_flags(args)
     return AdviceRequest(

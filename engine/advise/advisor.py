@@ -13,8 +13,8 @@ from engine.advise.narrow_model import NarrowModel, flop_scale, step_flops
 from engine.advise.prediction import Prediction, predict_steps
 from engine.advise.request import FINALISTS, AdviceRequest
 from engine.advise.reuse_error import drift_profile, measure_reuse_error
-from engine.advise.search import CacheSearch, search_at_random, search_cache
-from engine.advise.space import fitted, grid, without_repeats
+from engine.advise.search import CacheSearch, NoSettingError, search_at_random, search_cache
+from engine.advise.space import fitted, grid
 from engine.batch.journal import Journal
 from engine.batch.outcome import FAILED
 from engine.batch.runner import Run
@@ -28,14 +28,15 @@ from engine.trace.trace import Trace
 
 EXACT_RUNS = 2
 RECORDED_STEPS = 32  # steps whose drifts an exact run records, spread evenly
-ORIGINS = ("published", "searched", "random")
+ORIGINS = ("published", "searched", "random", "fitted")
 
 
 @dataclass
 class CacheAdvice:
     """What is known about a cache: its search, and the settings of the final test by name.
 
-    `drawn` is the search at random, None if there was none. `held_back` are the figures of the
+    `problem` says why no setting of it could be run. `drawn` is the search at random, None if
+    there was none. `held_back` are the figures of the
     final test, `chosen` the name of the fastest setting that it accepts, None if there is none.
     """
 
@@ -44,11 +45,14 @@ class CacheAdvice:
     held_back: dict[str, Measured] = field(default_factory=dict)
     accepted: frozenset[str] = frozenset()
     chosen: str | None = None
+    problem: str = ""
 
     def origin(self, name: str) -> str:
         """Where a setting comes from, one of ORIGINS."""
         if name in self.search.references:
             return ORIGINS[0]
+        if name in self.search.fitted:
+            return ORIGINS[3]
         return ORIGINS[1] if name in self.search.measured else ORIGINS[2]
 
 
@@ -102,7 +106,8 @@ class Advisor:
         journal: the outcomes of an earlier, interrupted search.
         control: Stop.
 
-    Raises ValueError naming `model` if its family is not known.
+    Raises ValueError naming `model` if its family is not known, or `cache` if a method does not
+    go with the model.
     """
 
     def __init__(
@@ -114,6 +119,7 @@ class Advisor:
         journal: Journal,
         control: Control,
     ) -> None:
+        request.check_model(info)
         self.advice = Advice(request)
         self._traces: list[Trace] = []
         self._run, self._environment, self._info = run, environment, info
@@ -124,7 +130,8 @@ class Advisor:
     def events(self) -> Iterator[Progress]:
         """Work to the end, or until Stop.
 
-        Raises ValueError if the exact runs fail, or if no setting of a cache can be run.
+        Raises ValueError if the exact runs fail, if no setting of the only cache can be run, or if
+        plain decoding has no answer right and accuracy has to be kept.
         """
         request, advice = self.advice.request, self.advice
         advice.environment = self._environment(request.plain)
@@ -133,20 +140,31 @@ class Advisor:
             return
         for cache in request.caches:
             settings = grid(request.base, cache)
-            derived = fitted(request.base, cache, self._profile)
             found = advice.caches[cache] = CacheAdvice(CacheSearch(cache, len(settings)))
-            both = without_repeats([*derived, *settings])
-            yield from search_cache(
-                request, found.search, both, self._info.family, predict, self._measuring
-            )
-            if request.random and not self._measuring.stopped:
-                found.drawn = CacheSearch(cache, len(settings))
-                yield from search_at_random(request, found.drawn, settings, self._measuring)
+            try:
+                yield from self._search(found, settings, predict)
+            except NoSettingError as error:
+                if len(request.caches) == 1:
+                    raise
+                found.problem = str(error)
         for cache, found in advice.caches.items():
             if self._measuring.stopped:
                 return
             yield from self._final_test(cache, found)
         advice.finished = not self._measuring.stopped
+
+    def _search(
+        self, found: CacheAdvice, settings: list[RunSpec], predict: Callable[[RunSpec], Prediction]
+    ) -> Iterator[Progress]:
+        """Search a cache among its settings, and at random if that is asked for."""
+        request, cache = self.advice.request, found.search.cache
+        derived = fitted(request.base, cache, self._profile)
+        yield from search_cache(
+            request, found.search, settings, derived, self._info.family, predict, self._measuring
+        )
+        if request.random and not self._measuring.stopped:
+            found.drawn = CacheSearch(cache, len(settings))
+            yield from search_at_random(request, found.drawn, settings, self._measuring)
 
     def _exact_runs(self) -> Generator[Progress, None, Callable[[RunSpec], Prediction] | None]:
         """Record exact runs of the first prompts; returns the prediction of a setting.

@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from engine.advise.advisor import ORIGINS, Advice, CacheAdvice
+from engine.advise.advisor import Advice, CacheAdvice
 from engine.advise.measuring import Measured
 from engine.advise.prediction import Prediction
 from engine.advise.search import CacheSearch
+from engine.batch.outcome import Outcome
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.tables import markdown_table
 
+CARD = "run-card.json"
+REPEAT = f"python -m engine repeat {CARD}"
 HEAD = (
     "cache", "setting", "from", "prompts", "speed-up", "kept", "95 %", "gained, lost", "p",
     "recomputed", "accepted", "on the front",
@@ -49,6 +52,8 @@ def untested(advice: Advice) -> list[str]:
     request, said = advice.request, []
     for name, found in advice.caches.items():
         search = found.search
+        if found.problem:
+            said.append(f"{name}: {found.problem}.")
         ran, known = len(search.measured), len(search.predictions)
         said.append(
             f"{name}: of {search.grid} settings {known} were predicted and {ran} were run; the "
@@ -82,7 +87,11 @@ def advice_table(advice: Advice) -> str:
     chosen = advice.chosen()
     if chosen:
         name, own = chosen[1], advice.caches[chosen[0]].held_back[chosen[1]]
-        lines += ["", f"Chosen: {name}, {own.speed_up:.2f} times as fast as plain decoding."]
+        link = _chosen(advice, *chosen)["query"]
+        lines += [
+            "", f"Chosen: {name}, {own.speed_up:.2f} times as fast as plain decoding.",
+            "", f"To race it, add this to the address of the page: `?{link}`",
+        ]  # fmt: skip
     elif advice.finished:
         lines += ["", "Chosen: plain decoding; the test accepted no setting."]
     lines += ["", "Not tested:", *(f"- {one}" for one in untested(advice))]
@@ -103,7 +112,44 @@ def _chosen(advice: Advice, cache: str, name: str) -> dict[str, Any]:
     race = race_of(request.plain, spec, request.held_back[0].prompt)
     fields = {k: v for k, v in spec.to_dict().items() if k not in ("model", "prompt", "messages")}
     preset = {"name": "advised", "title": name, "source": "measured", "fields": fields}
-    return _measured(own) | {"cache": cache, "preset": preset, "query": race.to_query()}
+    card = _run_card(advice, race, own)
+    return _measured(own) | {
+        "cache": cache, "preset": preset, "query": race.to_query(), "card": card,
+    }  # fmt: skip
+
+
+def _run_card(advice: Advice, race: RaceSpec, chosen: Measured) -> dict[str, Any]:
+    """The run card of the chosen setting's race (`engine.config.run_card`).
+
+    Its results are those of the first prompt of the final test, as they were measured there.
+    """
+    where, request = advice.environment, advice.request
+    lanes = {
+        lane: {
+            "spec": spec.to_dict(),
+            "model": {"name": spec.model, "digest": where.get("checkpoint")},
+            "guider": None,
+            "results": {"reason": outcome.reason, "text": outcome.text, "metrics": _costs(outcome)},
+        }
+        for lane, spec, outcome in zip(("a", "b"), (race.a, race.b), chosen.pairs[0], strict=True)
+    }
+    advised = {
+        "keep": request.keep, "of": request.kind, "prompts": len(chosen.pairs),
+        "setting": _measured(chosen), "not_tested": untested(advice),
+    }  # fmt: skip
+    return {
+        "run": "advised", "lanes": lanes, "summary": {}, "repeat": REPEAT,
+        "environment": dict(where), "advice": advised,
+    }  # fmt: skip
+
+
+def _costs(outcome: Outcome) -> dict[str, Any]:
+    """The costs of a run, under the names of a trace's metrics."""
+    return {
+        "forwards": outcome.forwards, "text_nfe": outcome.text_forwards, "total_ms": outcome.ms,
+        "text_ms": outcome.text_ms, "gflops": outcome.gflops, "recomputed": outcome.recomputed,
+        "cache_bytes": outcome.cache_bytes,
+    }  # fmt: skip
 
 
 def _cache(advice: Advice, name: str, found: CacheAdvice) -> dict[str, Any]:
@@ -125,7 +171,7 @@ def _cache(advice: Advice, name: str, found: CacheAdvice) -> dict[str, Any]:
 
 def _setting(search: CacheSearch, name: str) -> dict[str, Any]:
     own = search.predictions.get(name)
-    origin = ORIGINS[0] if name in search.references else ORIGINS[1]
+    origin = CacheAdvice(search).origin(name)
     predicted = None if own is None else _predicted(own)
     return _measured(search.measured[name]) | {"from": origin, "predicted": predicted}
 

@@ -6,15 +6,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from engine.advise.kept import check_kept
-from engine.advise.space import grid
+from engine.advise.space import grid, with_cache
 from engine.batch.prompts import Prompt
-from engine.catalog import derive_plan
+from engine.catalog import check_model, derive_plan
 from engine.config.spec import RunSpec
+from engine.models.base import ModelInfo
 
 LEAST_PROMPTS, MOST_SEARCH_PROMPTS = 6, 24
-LEAST_CANDIDATES, MOST_CANDIDATES = 4, 64
+LEAST_CANDIDATES, MOST_CANDIDATES = 2, 64
 FINALISTS = 2  # of the search, by their time
 MOST_PUBLISHED = 8  # settings of a method in the presets of a model
+
+
+def first_prompts(prompts: int) -> int:
+    """How many of a search's `prompts` its first round uses."""
+    return min(max(prompts // 4, 2), prompts)
+
+
+def runs_of_rounds(candidates: int, prompts: int) -> int:
+    """The most runs of successive halving: `candidates` on few of the prompts, the best on all."""
+    count = first_prompts(prompts)
+    left, runs = candidates, candidates * count
+    while count < prompts:
+        more = min(2 * count, prompts)
+        left = min(left, max(-(-left // 2), 2))
+        count, runs = more, runs + left * (more - count)
+    return runs
 
 
 @dataclass(frozen=True)
@@ -57,6 +74,11 @@ class AdviceRequest:
             if not grid(self.base, cache):
                 raise ValueError(f"cache: no setting of {cache} goes with {self.base.unmasker}")
 
+    def check_model(self, info: ModelInfo) -> None:
+        """Raise ValueError naming `cache` if a method does not go with the model's attention."""
+        for cache in self.caches:
+            check_model(with_cache(self.base, cache, {}), info)
+
     @property
     def plain(self) -> RunSpec:
         """The settings without a cache, with which the others are compared."""
@@ -71,17 +93,13 @@ class AdviceRequest:
     @property
     def first_prompts(self) -> int:
         """How many of the search's prompts the first round uses."""
-        return min(max(len(self.search_prompts) // 4, 2), len(self.search_prompts))
+        return first_prompts(len(self.search_prompts))
 
     @property
     def most_runs(self) -> int:
         """The most runs of settings that the search and the final test of all caches can need."""
-        prompts, count = len(self.search_prompts), self.first_prompts
-        left, rounds = self.candidates, self.candidates * self.first_prompts
-        while count < prompts:
-            more = min(2 * count, prompts)
-            left = max(-(-left // 2), 2)
-            count, rounds = more, rounds + left * (more - count)
+        prompts = len(self.search_prompts)
+        rounds = runs_of_rounds(self.candidates, prompts)
         searches = 2 if self.random else 1
         tested = (FINALISTS + 3 + self.random) * len(self.held_back)
         return len(self.caches) * (searches * rounds + MOST_PUBLISHED * prompts + tested)

@@ -29,18 +29,23 @@ MOST_PREDICTED = 48
 Predict = Callable[[RunSpec], Prediction]
 
 
+class NoSettingError(ValueError):
+    """No setting of a cache could be run."""
+
+
 @dataclass
 class CacheSearch:
     """What the search of a cache has found so far.
 
     `grid` is the number of its settings; `predictions` by name; `measured` the last figures of
-    each setting by name, `references` the names of the published settings; `runs` those of the
-    candidates.
+    each setting by name; `references` the names of the published settings, `fitted` those of the
+    settings that follow from recorded drifts; `runs` those of the candidates.
     """
 
     cache: str
     grid: int
     references: tuple[str, ...] = ()
+    fitted: tuple[str, ...] = ()
     predictions: dict[str, Prediction] = field(default_factory=dict)
     measured: dict[str, Measured] = field(default_factory=dict)
     whole: set[str] = field(default_factory=set)  # measured on all prompts of the search
@@ -63,11 +68,16 @@ def search_cache(
     request: AdviceRequest,
     found: CacheSearch,
     settings: Sequence[RunSpec],
+    derived: Sequence[RunSpec],
     family: str,
     predict: Predict,
     measuring: Measuring,
 ) -> Iterator[Progress]:
-    """Search a cache among `settings`, into `found`."""
+    """Search a cache among `settings` and those `derived` from recorded drifts, into `found`.
+
+    All derived settings are predicted, and at least one of them is run in the first round. Raises
+    ValueError naming `answer` if accuracy is asked for and plain decoding has no answer right.
+    """
     cache, prompts = found.cache, request.search_prompts
     references = [
         NamedSpec(f"{cache}: {one.name}", one.spec)
@@ -75,9 +85,12 @@ def search_cache(
     ]
     found.references = tuple(one.name for one in references)
     yield from _measure(found, measuring, references, len(prompts), request)
+    _check_answers(request, found)
     known = [one.spec for one in references]
-    new = without_repeats([*known, *settings])[len(known) :]
-    sample = random.Random(request.seed).sample(new, min(len(new), MOST_PREDICTED))
+    own = without_repeats([*known, *derived])[len(known) :]
+    new = without_repeats([*known, *own, *settings])[len(known) + len(own) :]
+    drawn = random.Random(request.seed).sample(new, min(len(new), MOST_PREDICTED))
+    sample, found.fitted = [*own, *drawn], tuple(_named(one).name for one in own)
     for done, named in enumerate([*references, *map(_named, sample)], 1):
         if measuring.stopped:
             return
@@ -89,7 +102,10 @@ def search_cache(
     candidates = [one for one in map(_named, sample) if one.name in found.predictions]
     first, start = request.first_prompts, measuring.done
     _fit(found)
-    half = spread(candidates, found.predictions, request.candidates // 2)
+    fitted_ones = [one for one in candidates if one.name in found.fitted]
+    half = promising(fitted_ones, found.predictions, request.keep, 1)
+    others = [one for one in candidates if one not in half]
+    half += spread(others, found.predictions, request.candidates // 2 - len(half))
     yield from _measure(found, measuring, half, first, request)
     _fit(found)
     rest = [one for one in candidates if one not in half]
@@ -177,6 +193,19 @@ def search_at_random(
     found.runs = measuring.done - start
 
 
+def _check_answers(request: AdviceRequest, found: CacheSearch) -> None:
+    """Raise ValueError naming `answer` if no answer of plain decoding is right."""
+    if request.kind != "accuracy":
+        return
+    right = [bool(plain.right) for one in found.measured.values() for plain, _ in one.pairs]
+    if right and not any(right):
+        raise ValueError(
+            f"answer: plain decoding gives none of the {len(request.search_prompts)} known answers "
+            "of the search, so the accuracy that is kept cannot be judged; check the answers, or "
+            "ask for tokens or answers to be kept"
+        )
+
+
 def _named(spec: RunSpec) -> NamedSpec:
     return NamedSpec(f"{spec.cache}: {name_of(spec)}", spec)
 
@@ -202,9 +231,9 @@ def _measure(
 
 
 def _fit(found: CacheSearch) -> None:
-    """Fit the predictions to what was measured. Raises ValueError if no setting could be run."""
+    """Fit the predictions to what was measured; NoSettingError if no setting could be run."""
     if not found.measured:
-        raise ValueError(f"cache: no setting of {found.cache} could be run on these prompts")
+        raise NoSettingError(f"cache: no setting of {found.cache} could be run on these prompts")
     both = [
         (found.predictions[name], one)
         for name, one in found.measured.items()

@@ -213,7 +213,8 @@ class SearchService:
             raise ValueError(f"cache: choose from {', '.join((*searchable(), ALL))}")
         if any(getattr(base, name) for name in LEFT_OUT):
             raise ValueError("spec: a search takes no start, fixed tokens or messages; leave them")
-        caches = searchable() if cache == ALL else cache.split(",")
+        info = self._session.model_info(base.model)
+        caches = searchable(info) if cache == ALL else cache.split(",")
         prompts = prompts_of(source)
         known = all(one.answer is not None for one in prompts)
         request = AdviceRequest(
@@ -221,6 +222,7 @@ class SearchService:
             kind=_kind(asked.get("of"), known), **_numbers(asked),
         )  # fmt: skip
         self.limits.check(request)
+        request.check_model(info)
         longest = max(prompts, key=lambda one: len(one.prompt))
         self._session.plan(replace(request.plain, prompt=longest.prompt))
         return self._held.add(Search(self._session, request, self.limits.seconds))

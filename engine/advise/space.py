@@ -12,6 +12,7 @@ from engine.catalog import derive_plan, policies
 from engine.config.knobs import Scalar, searched_values
 from engine.config.presets import Preset
 from engine.config.spec import RunSpec
+from engine.models.base import ModelInfo
 from engine.models.loading.random_weights import PUBLISHED
 from engine.models.loading.registry import REGISTERED
 
@@ -20,12 +21,12 @@ DEFAULT = "defaults"
 Knobs = Mapping[str, Scalar]
 
 
-def searchable() -> list[str]:
-    """The caches for attention over the whole canvas with knobs to search, by name."""
+def searchable(info: ModelInfo | None = None) -> list[str]:
+    """The caches with knobs to search, by name: all, or those for the attention of a model."""
     return [
         name
         for name, kind in policies().items()
-        if "full" in kind.attention and searched_values(kind)
+        if searched_values(kind) and (info is None or info.attention in kind.attention)
     ]
 
 

@@ -28,8 +28,13 @@ import torch
 from engine.advise.advisor import ORIGINS, Advice, Advisor, CacheAdvice
 from engine.advise.measuring import Measured
 from engine.advise.report import advice_document
-from engine.advise.request import AdviceRequest
-from engine.advise.space import searchable
+from engine.advise.request import (
+    LEAST_CANDIDATES,
+    MOST_SEARCH_PROMPTS,
+    AdviceRequest,
+    runs_of_rounds,
+)
+from engine.advise.space import grid, searchable
 from engine.batch.journal import Journal
 from engine.batch.outcome import outcome_of
 from engine.batch.prompts import drawn_prompts
@@ -41,6 +46,7 @@ from engine.core.control import Control, stopped_by_interrupt
 from engine.core.files import ASSETS, write_atomically
 from engine.core.tables import RESULTS_README, update_section
 from engine.evaluate.fronts_text import section, svg
+from engine.models.base import ModelInfo
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
 
@@ -48,20 +54,31 @@ COMMAND = "python -m engine fronts"
 FAMILY = "short_problems"
 LENGTHS = {"gen_length": 64, "block_length": 32, "steps": 64}
 SHOTS = 4
-SEARCHED = 24  # problems of a search, fewer if there are few held-out ones
 TESTED = 6  # most settings of a final test
 BUDGET = 0.2  # share of the grid's runs that a search may use
 
 
-def requests(args: argparse.Namespace) -> Iterator[AdviceRequest]:
-    """The request of each method; raises ValueError naming the flag or the cache."""
-    count = args.held_out + min(max(args.held_out // 2, 2), SEARCHED)
+def requests(args: argparse.Namespace, info: ModelInfo) -> Iterator[AdviceRequest]:
+    """The request of each method for a model; raises ValueError naming the flag or the cache."""
+    count = args.held_out + min(max(args.held_out // 2, 2), MOST_SEARCH_PROMPTS)
     prompts = tuple(drawn_prompts(FAMILY, count, args.seed, SHOTS))
     base = with_fields(RunSpec(model=args.model), LENGTHS)
-    for cache in args.caches.split(",") if args.caches else searchable():
+    searched = min(max(count // 3, 2), MOST_SEARCH_PROMPTS)
+    for cache in args.caches.split(",") if args.caches else searchable(info):
+        candidates = affordable(args.candidates, len(grid(base, cache)), searched)
         yield AdviceRequest(
-            base, (cache,), prompts, args.keep, "accuracy", args.candidates, True, args.seed
+            base, (cache,), prompts, args.keep, "accuracy", candidates, True, args.seed
         )
+
+
+def affordable(most: int, settings: int, prompts: int) -> int:
+    """The most candidates, up to `most`, whose rounds need less than BUDGET of the grid's runs.
+
+    The grid runs each of its `settings` on all `prompts` of the search. At least LEAST_CANDIDATES.
+    """
+    counts = range(most, LEAST_CANDIDATES, -1)
+    fit = (n for n in counts if runs_of_rounds(n, prompts) < BUDGET * settings * prompts)
+    return next(fit, LEAST_CANDIDATES)
 
 
 def compared(chosen: Measured, other: Measured) -> dict[str, Any]:
@@ -154,7 +171,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         if args.model not in folders and Path(args.model).is_dir():
             folders, args.model = folders | {"model": Path(args.model)}, "model"
-        session, asked = Session(folders), list(requests(args))
+        session = Session(folders)
+        asked = list(requests(args, session.model_info(args.model)))
         _say_time(session, asked)
         if args.estimate:
             return

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from xml.sax.saxutils import escape
 
+from engine.advise.advisor import ORIGINS
 from engine.bench.chart import COLOURS, STYLE
 from engine.core.tables import markdown_table
 
@@ -14,7 +15,7 @@ HEAD = (
     "method", "chosen", "speed-up", "kept", "to default", "to published", "to random",
     "share of the grid's runs", "bar met",
 )  # fmt: skip
-ORIGIN_COLOURS = dict(zip(("published", "searched", "random"), COLOURS, strict=False))
+ORIGIN_COLOURS = dict(zip(ORIGINS, COLOURS, strict=False))
 SIZE, MARGIN, ACROSS = 240, 42, 4
 
 

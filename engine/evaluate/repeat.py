@@ -41,7 +41,8 @@ def differences(card: Any, traces: dict[str, Trace]) -> list[str]:
         row = card["lanes"][lane]
         if row["model"].get("digest") != trace.meta["environment"]["checkpoint"]:
             lines.append(f"lane {lane}: another checkpoint than the card's")
-        if (row.get("guider") or {}).get("digest") != trace.meta["guider"].get("digest"):
+        guider = row.get("guider")
+        if guider and guider.get("digest") != trace.meta["guider"].get("digest"):
             lines.append(f"lane {lane}: another guider than the card's")
         if row["results"].get("text") != trace.meta["texts"][0]:
             lines.append(f"lane {lane}: another answer: {trace.meta['texts'][0]}")

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from engine.config.run_card import race_of
+
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
 
@@ -45,8 +47,8 @@ def test_a_search_ends_in_a_race_of_the_chosen_setting(app, lasting_page):
     with page.expect_download() as download:
         page.locator("[data-advice-save=card]").click()
     card = json.loads(download.value.path().read_text())
-    name = card["chosen"]["name"]
-    assert card["chosen"]["preset"]["fields"]["cache"] == "dual"
+    name = card["advice"]["setting"]["name"]
+    assert race_of(card).b.cache == "dual"
     assert card["environment"]["torch"]
     rows = page.locator("[data-advice-table] tbody tr")
     assert rows.filter(has_text=f"{name} (chosen)").count() == 1

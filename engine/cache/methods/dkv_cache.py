@@ -52,7 +52,7 @@ class DkvCache(CachePolicy):
         1,
         1024,
         help="Number of steps of a block between full forwards; 1: plain decoding.",
-        search=(2, 4, 8, 16, 32),
+        search=(2, 3, 4, 6, 8, 12, 16, 24, 32),
     )
     window: int = knob(
         4,

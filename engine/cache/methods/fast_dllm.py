@@ -39,7 +39,7 @@ class BlockCache(CachePolicy):
         label="Refresh interval",
         optional=True,
         help="Number of steps of a block between full forwards; empty: only at its start.",
-        search=(2, 4, 8, 16, None),
+        search=(2, 3, 4, 5, 6, 8, 12, 16, 24, 32, None),
     )
 
     def begin_step(self, view: StepView) -> StepPlan:

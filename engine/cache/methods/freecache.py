@@ -46,7 +46,7 @@ class FreeCache(CachePolicy):
         1,
         1024,
         help="Number of answer positions in a block that is frozen together.",
-        search=(8, 16, 32, 64),
+        search=(4, 8, 12, 16, 24, 32, 48, 64),
     )
     freeze: str = knob(
         "clean",

@@ -23,6 +23,7 @@ const ADVICE: Advice = {
     ...measured("dual: fast", 3, 0.95),
     cache: "dual",
     preset: { cache: "dual" },
+    card: {},
     query: "b.cache=dual",
   },
   front: [

@@ -12,8 +12,10 @@ from engine.advise.report import advice_document, advice_table
 from engine.advise.request import AdviceRequest
 from engine.batch.journal import Journal
 from engine.batch.prompts import Prompt
+from engine.config.run_card import is_card, specs_of
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.control import Control
+from engine.evaluate.repeat import differences, repeat
 from engine.serve.session import Session
 
 BASE = RunSpec(model="micro", gen_length=8, block_length=4, steps=8)
@@ -63,6 +65,16 @@ def test_the_chosen_setting_can_be_raced(advised):
     assert advice.caches[cache].held_back[name].kept.accepts(0.1)
 
 
+def test_the_run_card_repeats_the_race_of_the_chosen_setting(advised, checkpoint):
+    card = json.loads(json.dumps(advice_document(advised[1])["chosen"]["card"]))
+    assert is_card(card)
+    assert card["advice"]["prompts"] == 4
+    traces = repeat(Session({"micro": checkpoint}), specs_of(card))
+    assert differences(card, traces) == []
+    card["lanes"]["b"]["results"]["text"] += "x"
+    assert "lane b: another answer" in differences(card, traces)[0]
+
+
 def test_nothing_is_chosen_where_nothing_was_accepted(advised):
     advice = deepcopy(advised[1])
     assert f"Chosen: {advice.chosen()[1]}" in advice_table(advice)
@@ -103,7 +115,7 @@ def test_the_command_writes_advice_and_goes_on_from_its_runs(checkpoint, tmp_pat
     prompts.write_text("\n".join(one.prompt for one in PROMPTS))
     out = tmp_path / "out"
     flags = [
-        "--model", str(checkpoint), "--prompts", str(prompts), "--cache", "dual", "--keep", "0.5",
+        "--model", str(checkpoint), "--prompts", str(prompts), "--cache", "dual", "--keep", "0.1",
         "--of", "tokens", "--candidates", "4", "--gen-length", "8", "--block-length", "4",
         "--out", str(out),
     ]  # fmt: skip
@@ -112,6 +124,9 @@ def test_the_command_writes_advice_and_goes_on_from_its_runs(checkpoint, tmp_pat
     assert "| dual " in table
     assert (out / "table.md").read_text() == table
     document = json.loads((out / "advice.json").read_text())
+    chosen = document["chosen"]
+    assert chosen["card"] == json.loads((out / "run-card.json").read_text())
+    assert f"`?{chosen['query']}`" in table
     assert document["request"]["of"] == "tokens"
     lines = (out / "runs.jsonl").read_text().splitlines()
     command.main(flags)

@@ -16,7 +16,7 @@ from engine.advise.search import (
     search_cache,
     spread,
 )
-from engine.advise.space import grid
+from engine.advise.space import grid, with_cache
 from engine.batch.journal import Journal
 from engine.batch.outcome import Outcome
 from engine.batch.prompts import Prompt
@@ -33,11 +33,12 @@ STOP = 9
 class Engine:
     """dLLM-Cache whose time falls, and whose answers get worse, with the update ratio.
 
-    A ratio of 0.25 and more keeps every answer. `stop_at`: the run in which the user stops.
+    A ratio of 0.25 and more keeps every answer. `stop_at`: the run in which the user stops;
+    `wrong`: plain decoding has no answer right either.
     """
 
-    def __init__(self, stop_at=None):
-        self.runs, self.control, self.stop_at = [], Control(), stop_at
+    def __init__(self, stop_at=None, wrong=False):
+        self.runs, self.control, self.stop_at, self.wrong = [], Control(), stop_at, wrong
 
     def run(self, spec):
         self.runs.append(spec)
@@ -45,7 +46,7 @@ class Engine:
             self.control.stop()
         ratio = 1.0 if spec.cache == "none" else spec.knobs.get("dllm_cache.recompute_ratio", 0.25)
         index = int(spec.prompt.split()[1])
-        right = ratio >= 0.25 or index % 4 == 0
+        right = not self.wrong and (ratio >= 0.25 or index % 4 == 0)
         canvas = np.array([[1, 5, 6 if right else 7, STOP]], np.int32)
         mask = np.array([[True, False, False, False]])
         yield RunStarted(
@@ -76,11 +77,11 @@ def predict(spec):
     return Prediction(np.full(16, ratio / 16), ratio, 0, 1 - ratio)
 
 
-def searched(engine, path=None, **changes):
+def searched(engine, path=None, derived=(), **changes):
     request, measuring = setup(engine, path, **changes)
     settings = grid(BASE, "dllm_cache")
     found = CacheSearch("dllm_cache", len(settings))
-    progress = list(search_cache(request, found, settings, "llada", predict, measuring))
+    progress = list(search_cache(request, found, settings, derived, "llada", predict, measuring))
     return request, found, progress
 
 
@@ -96,6 +97,24 @@ def test_the_fastest_setting_that_keeps_enough_is_found():
     assert best.speed_up == max(
         found.measured[n].speed_up for n in names if found.measured[n].kept.share >= 0.95
     )
+
+
+def test_settings_that_follow_from_recorded_drifts_are_predicted_and_one_is_run():
+    ratios = (0.3, 0.4, 0.45)
+    derived = [with_cache(BASE, "dllm_cache", {"dllm_cache.recompute_ratio": r}) for r in ratios]
+    _, found, _ = searched(Engine(), derived=derived)
+    assert len(found.fitted) == len(ratios)
+    assert set(found.fitted) <= set(found.predictions)
+    run = [name for name in found.fitted if name in found.measured]
+    assert run
+    assert {CacheAdvice(found).origin(name) for name in run} == {"fitted"}
+
+
+def test_accuracy_that_plain_decoding_lacks_is_named_and_the_runs_are_kept(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    with pytest.raises(ValueError, match="answer: plain decoding gives none of the 8 known"):
+        searched(Engine(wrong=True), path)
+    assert path.read_text().count("\n") > 8
 
 
 def test_the_prediction_ranks_the_settings():

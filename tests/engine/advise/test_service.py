@@ -49,6 +49,13 @@ def test_a_search_is_stopped_goes_on_and_ends(served):
     assert run(search)["runs"] == before, "no run is made again"
 
 
+def test_a_method_that_does_not_go_with_the_model_is_refused_before_anything_runs(session):
+    with pytest.raises(ValueError, match=r"^cache: .*sub-block cache needs block-causal"):
+        SearchService(session).open(TEXT, BASE, "sub_block", **ASKED)
+    everything = SearchService(session).open(TEXT, BASE, "all", **ASKED)
+    assert "sub_block" not in everything.request.caches
+
+
 def test_the_chosen_setting_is_raced_against_plain_decoding(served):
     search = served.open(TEXT, BASE, "dual", **ASKED)
     chosen = run(search)["advice"]["chosen"]
@@ -83,7 +90,7 @@ def test_the_time_of_a_public_page_ends_a_part_and_nothing_is_lost(session, monk
         ({"cache": "none"}, "cache: none has no knobs"),
         ({"cache": "magic"}, "cache: 'magic' is unknown"),
         ({"cache": 3}, "cache: choose from"),
-        ({"candidates": 3}, "candidates: 3 is outside"),
+        ({"candidates": 1}, "candidates: 1 is outside"),
         ({"candidates": "many"}, "candidates: 'many' is not of the right type"),
         ({"keep": 2}, "keep: 2 is outside"),
         ({"of": "accuracy"}, "of: 6 of 6 prompts have no answer"),

@@ -18,6 +18,7 @@ from engine.cache.calibration.drift_profile import DriftProfile, histogram
 from engine.catalog import derive_plan, policies
 from engine.config.knobs import searched_values
 from engine.config.spec import RunSpec
+from tests.support.micro import block_model_of, model_of
 
 BASE = RunSpec(gen_length=64, block_length=32, steps=64)
 
@@ -27,6 +28,13 @@ def test_every_value_to_search_is_one_that_its_knob_allows(cache):
     for knob, values in searched_values(policies()[cache]).items():
         for value in values:
             policies()[cache](**{knob: value})
+
+
+def test_caches_to_search_are_those_of_the_models_attention():
+    full, block = model_of("mha").info, block_model_of("mha").info
+    assert set(searchable(full)) | set(searchable(block)) == set(searchable())
+    assert searchable(block) == ["sub_block"]
+    assert "dual" in searchable(full)
 
 
 @pytest.mark.parametrize("cache", searchable())

@@ -7,12 +7,16 @@ import pytest
 from engine.advise.advisor import CacheAdvice
 from engine.advise.kept import kept
 from engine.advise.measuring import Measured
+from engine.advise.request import LEAST_CANDIDATES, runs_of_rounds
 from engine.advise.search import CacheSearch
+from engine.advise.space import grid, searchable
+from engine.batch import outcome
 from engine.batch.outcome import Outcome
-from engine.batch.settings import NamedSpec
+from engine.batch.settings import NamedSpec, with_fields
 from engine.config.spec import RunSpec
 from engine.evaluate import fronts
 from engine.evaluate.fronts_text import section, svg
+from tests.support.micro import model_of
 
 
 def measured(name, ms, right=(True, True, True, True)):
@@ -55,6 +59,14 @@ def test_no_chosen_setting_does_not_meet_the_bar():
     assert fronts.bar(none, 5) == {"budget": 0.1, "met": False}
 
 
+@pytest.mark.parametrize("cache", searchable(model_of("mha").info))
+def test_a_search_can_need_less_than_its_budget(cache):
+    settings = len(grid(with_fields(RunSpec(), fronts.LENGTHS), cache))
+    count = fronts.affordable(12, settings, 24)
+    assert LEAST_CANDIDATES <= count <= 12
+    assert runs_of_rounds(count, 24) < fronts.BUDGET * settings * 24
+
+
 def document():
     rows = []
     for name, origin, chosen in (("dual: a<b", "searched", True), ("dual: b", "published", False)):
@@ -77,6 +89,7 @@ def test_table_and_chart_show_the_chosen_setting():
 def test_the_command_continues_from_its_runs(checkpoint, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(fronts, "LENGTHS", {"gen_length": 8, "block_length": 4, "steps": 8})
     monkeypatch.setattr(fronts, "SHOTS", 0)
+    monkeypatch.setattr(outcome, "is_right", lambda text, answer: True)  # of a random model
     flags = ["--model", str(checkpoint), "--out", str(tmp_path), "--caches", "dual",
              "--held-out", "4", "--candidates", "4"]  # fmt: skip
     fronts.main([*flags, "--estimate"])

@@ -105,7 +105,7 @@ export class AdvicePart {
       await navigator.clipboard.writeText(text);
       write(said, what === "link" ? "The link is copied." : "The preset is copied.");
     } catch {
-      write(said, "The browser did not allow copying; use “Card as JSON”.");
+      write(said, "The browser did not allow copying; save the run card.");
     }
   }
 
@@ -116,20 +116,13 @@ export class AdvicePart {
     const json = (what: string, data: unknown): void =>
       save(`${name(what)}.json`, new Blob([JSON.stringify(data)], { type: "application/json" }));
     return {
-      card: () => json("card", this.card()),
+      card: () => json("run-card", this.advice?.chosen?.card),
       advice: () => json("all", this.advice),
       settings: () => {
         const rows = settingRows(this.advice ? points(this.advice) : []);
         save(`${name("settings")}.csv`, new Blob([csv(rows)], { type: "text/csv" }));
       },
     };
-  }
-
-  /** The chosen setting with everything that is needed to judge and to repeat it. */
-  private card(): object {
-    const { request, chosen, not_tested, ...rest } = this.advice ?? {};
-    const environment = "environment" in rest ? rest.environment : null;
-    return { request, environment, chosen, not_tested };
   }
 }
 

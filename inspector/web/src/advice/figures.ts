@@ -8,6 +8,7 @@ const ORIGINS: readonly [Measured["from"], string, string][] = [
   ["published", "defaults and published settings", "#d55e00"],
   ["searched", "found by the search", "#0072b2"],
   ["random", "drawn at random", "#009e73"],
+  ["fitted", "fitted to the recorded drift", "#cc79a7"],
 ];
 const GREY = "#7f7f7f";
 const LEAST_SPAN = 5; // percentage points of the vertical axis

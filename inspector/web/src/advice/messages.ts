@@ -21,7 +21,7 @@ export interface Measured {
   recomputed: number;
   gflops: number;
   kept: Kept | null;
-  from: "published" | "searched" | "random";
+  from: "published" | "searched" | "random" | "fitted";
   chosen?: boolean;
   predicted?: { time: number | null; kept: number | null } | null;
 }
@@ -42,7 +42,7 @@ export interface CacheAdvice {
 export interface Advice {
   request: { keep: number; of: string; search_prompts: number; held_back_prompts: number };
   finished: boolean;
-  chosen: (Measured & { cache: string; preset: object; query: string }) | null;
+  chosen: (Measured & { cache: string; preset: object; query: string; card: object }) | null;
   /** Method and name of the settings that no other beats. */
   front: [string, string][];
   caches: CacheAdvice[];

@@ -9,6 +9,7 @@ const FROM: Readonly<Record<Point["from"], string>> = {
   published: "published or default",
   searched: "search",
   random: "random",
+  fitted: "fitted to the drift",
 };
 
 /** The columns of the table after the setting's name. */
