@@ -214,7 +214,9 @@ class CachePolicy:
     A policy makes two decisions: `begin_step` chooses the rows that enter a step, `plan` which of
     them a layer recomputes. All other methods and attributes have defaults. A policy that only
     chooses within layers may be stacked on the policies named by `stackable_on`. `attention` are
-    the kinds of attention that it is made for (ModelInfo.attention).
+    the kinds of attention that it is made for (ModelInfo.attention). `rows_by_order`: the number of
+    rows of a step depends on the order in which a block's tokens are committed; estimates without a
+    model assume from left to right.
     """
 
     name: ClassVar[str]
@@ -223,6 +225,7 @@ class CachePolicy:
     summary: ClassVar[str] = ""
     stackable_on: ClassVar[tuple[str, ...]] = ()
     attention: ClassVar[tuple[str, ...]] = ("full",)
+    rows_by_order: ClassVar[bool] = False
     reasons: ClassVar[tuple[Reason, ...]] = GENERIC
     speedups = Speedups()
 

@@ -105,7 +105,8 @@ def complete(spec: RunSpec, given: Assumptions) -> tuple[Assumptions, tuple[str,
     most caches follow from the settings.
     """
     tokens, share, words = None, None, []
-    unmasker, rows = make_unmasker(spec), make_policy(spec).data_rows()
+    unmasker, policy = make_unmasker(spec), make_policy(spec)
+    rows = policy.data_rows()
     if not unmasker.scheduled:
         tokens, source = given.tokens_per_forward, given.source or "as given"
         if tokens is None:
@@ -118,6 +119,11 @@ def complete(spec: RunSpec, given: Assumptions) -> tuple[Assumptions, tuple[str,
         share = rows.share if given.share is None else given.share
         source = rows.default if given.share is None else given.source or "as given"
         words.append(f"{rows.what}. Assumed: {share:.1%} ({source}).")
+    if policy.rows_by_order:
+        words.append(
+            f"The rows that {policy.title} computes depend on the order in which a block's tokens "
+            "are committed. Assumed: from left to right."
+        )
     return replace(given, tokens_per_forward=tokens, share=share), tuple(words)
 
 

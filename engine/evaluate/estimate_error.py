@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -22,7 +23,7 @@ import torch
 
 from engine.bench.models import BenchModels
 from engine.bench.trial import Case, step_seconds
-from engine.catalog import policies, unmaskers
+from engine.catalog import check_model, policies, unmaskers
 from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser
 from engine.core.events import StepEvent
@@ -32,11 +33,13 @@ from engine.estimate.devices import THIS_MACHINE
 from engine.estimate.estimate import Target, estimate
 from engine.estimate.recorded import share_of
 from engine.generate.loop import Denoiser, denoise
+from engine.models.base import ModelInfo
 from engine.serve import environment
 from engine.tiny.corpus import exam_questions
 
 SHAPES = ("llada:layers=6,d=512,heads=8,ffn=1376,vocab=4096",
-          "dream:layers=6,d=512,heads=8,kv=2,ffn=1376,vocab=4096")  # fmt: skip
+          "dream:layers=6,d=512,heads=8,kv=2,ffn=1376,vocab=4096",
+          "sdar:layers=6,d=512,heads=8,kv=2,head=64,ffn=1376,vocab=4096,block=16")  # fmt: skip
 MODELS = ("tiny-llada", "tiny-dream", *SHAPES)
 PROMPT, LENGTH, BLOCK = 256, 64, 16
 PROBLEMS, SEED, FAMILY = 8, 11, "short_problems"
@@ -79,13 +82,17 @@ def compare(models: BenchModels, spec: RunSpec, name: str) -> Compared:
     )  # fmt: skip
 
 
-def settings() -> Iterator[tuple[str, RunSpec]]:
-    """The compared settings by name: every cache, and threshold decoding with two of them."""
-    base = RunSpec(gen_length=LENGTH, block_length=BLOCK, steps=LENGTH)
-    for cache in (*policies(), *EXTRA):
-        yield cache, replace(base, cache=cache)
-    for cache in ("none", "dual"):
-        yield f"{cache}, threshold", replace(base, cache=cache, unmasker="threshold")
+def settings(model: str, info: ModelInfo) -> Iterator[tuple[str, RunSpec]]:
+    """The compared settings of a model by name: every cache that its attention allows, and
+    threshold decoding with two of them."""
+    base = RunSpec(model=model, gen_length=LENGTH, block_length=BLOCK, steps=LENGTH)
+    rows = [(cache, replace(base, cache=cache)) for cache in (*policies(), *EXTRA)]
+    for cache in ("none", "frozen" if info.block_causal else "dual"):
+        rows.append((f"{cache}, threshold", replace(base, cache=cache, unmasker="threshold")))
+    for name, spec in rows:
+        with suppress(ValueError):
+            check_model(spec, info)
+            yield name, spec
 
 
 def tokens_per_forward(models: BenchModels) -> dict[str, float]:
@@ -147,8 +154,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     models, rows = BenchModels(), []
     try:
         for model in args.models:
-            for name, spec in settings():
-                rows.append(compare(models, replace(spec, model=model), name))
+            info = models.model(RunSpec(model=model), PROMPT).adapter.info
+            for name, spec in settings(model, info):
+                rows.append(compare(models, spec, name))
                 print(table(rows[-1:]).splitlines()[-1], flush=True)
     except ValueError as error:
         raise SystemExit(f"error: {error}") from None

@@ -126,6 +126,7 @@ class SubBlock(Frozen):
     title = "Fast-dLLM v2 sub-block cache"
     paper = "arXiv 2509.26328"
     summary = "Keeps finished blocks, and computes only the sub-block that is being decoded."
+    rows_by_order = True
     reasons = (
         Reason("the row belongs to another sub-block, whose keys and values are those of the last "
                "step that computed the whole block; {times}", "block reused"),

@@ -1,15 +1,18 @@
 """The commands of estimates: output, errors, and the comparison with runs."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from engine.bench.models import BenchModels
 from engine.config.spec import RunSpec
-from engine.evaluate import estimate
+from engine.estimate import assumptions
+from engine.evaluate import estimate, estimate_error
 from engine.evaluate.estimate_error import Compared, compare, summary, table
 
 SHAPE = "llada:layers=2,d=64,heads=2,ffn=64,vocab=768"
+BLOCKS = "sdar:layers=2,d=32,heads=2,kv=1,head=16,ffn=32,vocab=256,block=4"
 SMALL = ["--model", SHAPE, "--gen-length", "16", "--block-length", "8", "--prompt-tokens", "20"]
 
 
@@ -51,3 +54,27 @@ def test_the_summary_counts_unequal_rows():
         "median_time_error": 0.5, "worst_time_error": 1.0, "exact": 2, "equal": 1,
     }  # fmt: skip
     assert "-16.7%" in table(rows)
+
+
+def test_the_command_compares_every_cache_that_a_model_takes(tmp_path, monkeypatch, capsys):
+    written = tmp_path / "estimate.json"
+    monkeypatch.setattr(estimate_error, "MEASURED", written)
+    for name, value in {"PROMPT": 10, "LENGTH": 8, "BLOCK": 4, "PROBLEMS": 1}.items():
+        monkeypatch.setattr(estimate_error, name, value)
+    monkeypatch.setattr(estimate_error, "tokens_per_forward", lambda models: {"threshold": 2.0})
+    full = "llada:layers=2,d=32,heads=2,ffn=32,vocab=256"
+    estimate_error.main(["--models", full, BLOCKS])
+    assert "FLOPs are equal in" in capsys.readouterr().out
+    rows = json.loads(written.read_text())["rows"]
+    caches = {model: [row["name"] for row in rows if row["model"] == model]
+              for model in (full, BLOCKS)}  # fmt: skip
+    assert {"none", "dual", "spa_cache", "dual, threshold"} <= set(caches[full])
+    assert caches[BLOCKS][:3] == ["none", "frozen", "sub_block"]
+    assert all(row["flops"] == row["run_flops"] for row in rows if row["exact"])
+
+
+def test_an_estimate_says_that_rows_follow_the_order_of_the_tokens():
+    spec = RunSpec(model=BLOCKS, gen_length=8, block_length=4, steps=8)
+    for cache, assumed in (("sub_block", 1), ("frozen", 0)):
+        _, words = assumptions.complete(replace(spec, cache=cache), assumptions.Assumptions())
+        assert sum("from left to right" in one for one in words) == assumed
