@@ -83,8 +83,10 @@ def compare(models: BenchModels, spec: RunSpec, name: str) -> Compared:
 
 
 def settings(model: str, info: ModelInfo) -> Iterator[tuple[str, RunSpec]]:
-    """The compared settings of a model by name: every cache that its attention allows, and
-    threshold decoding with two of them."""
+    """The compared settings of a model by name.
+
+    They are every cache that its attention allows, and threshold decoding with two of them.
+    """
     base = RunSpec(model=model, gen_length=LENGTH, block_length=BLOCK, steps=LENGTH)
     rows = [(cache, replace(base, cache=cache)) for cache in (*policies(), *EXTRA)]
     for cache in ("none", "frozen" if info.block_causal else "dual"):

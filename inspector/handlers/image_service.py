@@ -39,11 +39,13 @@ class ImageService:
 
     A picture is kept while its page is open and at most an hour after its last use; beyond
     KEPT_BYTES the ones used longest ago are dropped. Nobody gets the picture of another visitor.
-    Files of more than `most` bytes are not read to their end.
+    Files of more than `most` bytes are not read to their end, and files outside the folder
+    `uploads` are neither read nor deleted.
     """
 
-    def __init__(self, session: Session, most: int, error_text: ErrorText) -> None:
+    def __init__(self, session: Session, most: int, error_text: ErrorText, uploads: Path) -> None:
         self._session, self._most, self._error_text = session, most, error_text
+        self._uploads = uploads.resolve()
         self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -53,13 +55,15 @@ class ImageService:
         Raises ValueError naming `images`.
         """
         try:
-            with Path(path).open("rb") as file:
-                data = file.read(self._most + 1)
-        except OSError:
+            file = Path(path).resolve()
+            if not file.is_relative_to(self._uploads):
+                raise ValueError(NOT_AN_UPLOAD)
+            with file.open("rb") as opened:
+                data = opened.read(self._most + 1)
+        except (OSError, RuntimeError):
             raise ValueError(NOT_AN_UPLOAD) from None
-        finally:
-            with suppress(OSError):
-                Path(path).unlink()
+        with suppress(OSError):
+            file.unlink()
         return self._keep(who, self._session.read_image(data))
 
     def example(self, who: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import gradio as gr
+from gradio.utils import get_upload_folder
 
 from engine.config.answers import fitting_length
 from engine.config.spec import MAX_PROMPT_CHARS, RaceSpec, RunSpec
@@ -60,7 +61,9 @@ class Handlers:
         self.store = RunStore(store_bytes(form.catalog.trace_bytes))
         self.live_runs = LiveRuns()
         self.known_problems = KnownProblems()
-        self.images = ImageService(session, form.catalog.image_bytes, error_text)
+        self.images = ImageService(
+            session, form.catalog.image_bytes, error_text, Path(get_upload_folder())
+        )
         self._example = ""
         for example in session.examples():
             self.known_problems.learn(example)

@@ -71,7 +71,7 @@ def _check_values(value: Any, folder: Path, depth: int = 0) -> None:
     if depth > MAX_DEPTH:
         raise Refused(f"body: nested deeper than {MAX_DEPTH} levels", 400)
     if isinstance(value, dict):
-        if isinstance(value.get("meta"), dict) and value["meta"].get("_type"):
+        if isinstance(value.get("path"), str) or isinstance(value.get("meta"), dict):
             _check_file(value, folder)
         value = list(value.values())
     if isinstance(value, list):

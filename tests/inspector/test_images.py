@@ -30,8 +30,8 @@ def handlers(seeing):
 
 
 @pytest.fixture
-def images(seeing):
-    return ImageService(seeing, 20_000_000, error_text)
+def images(seeing, tmp_path):
+    return ImageService(seeing, 20_000_000, error_text, tmp_path)
 
 
 def upload(folder: Path, data: bytes, name="a.png") -> str:
@@ -50,6 +50,18 @@ def test_an_upload_is_kept_in_memory_and_its_file_is_deleted(images, tmp_path):
     assert name.startswith("30x20-")
     assert not Path(path).exists()
     assert list(images.given("me", [spec(name)])) == [name]
+
+
+def test_a_file_that_was_not_uploaded_is_neither_read_nor_deleted(seeing, tmp_path):
+    inside, outside = tmp_path / "uploads", tmp_path / "private.png"
+    inside.mkdir()
+    outside.write_bytes(image_file(plain(30, 20)))
+    (inside / "link.png").symlink_to(outside)
+    images = ImageService(seeing, 20_000_000, error_text, inside)
+    for path in (outside, inside / "link.png", inside / ".." / "private.png"):
+        with pytest.raises(ValueError, match="images: no file was uploaded"):
+            images.read("me", path)
+    assert outside.exists()
 
 
 def test_nobody_gets_the_image_of_another_visitor(images, tmp_path):
