@@ -17,11 +17,11 @@ class Outcome:
     """A finished run.
 
     `ids` are the answer's tokens before the first end of text, of a `vocabulary`
-    (Tokenizer.vocabulary), and `text` says the same; `right`
-    and `number` are None if there is no known answer or no number. `forwards` and `ms` are those
-    of the whole run, `text_forwards` and `text_ms` those until the text was complete. `recomputed`
-    is the mean share of rows of a step. `reason` is one of `engine.core.events.REASONS`, and
-    `message` says what failed.
+    (Tokenizer.vocabulary), and `text` says the same; `right` and `number` are None if there is no
+    known answer or no number. `forwards` and `ms` are those of the whole run, `text_forwards` and
+    `text_ms` those until the text was complete; a step counts as one forward, also if guidance
+    takes two. `recomputed` is the mean share of rows of a step. `reason` is one of
+    `engine.core.events.REASONS`, and `message` says what failed.
     """
 
     reason: str
@@ -62,17 +62,13 @@ class OutcomeBuilder:
 
     def __init__(self, answer: str | None) -> None:
         self._answer = answer
-        self._stops: frozenset[int] = frozenset()
         self._vocabulary = ""
-        self._start = 0
         self._end: RunFinished | None = None
 
     def append(self, event: Event) -> None:
         """Append the next event of the run."""
         if isinstance(event, RunStarted):
-            self._stops = frozenset(event.model["stop_ids"])
             self._vocabulary = str(event.model["vocabulary"])
-            self._start = int(event.prompt_mask[0].sum())
         elif isinstance(event, RunFinished):
             self._end = event
 
@@ -82,7 +78,7 @@ class OutcomeBuilder:
             return Outcome("failed", "the run gave no end")
         if self._end.reason in FAILED or not self._end.texts:
             return Outcome(self._end.reason, self._end.message)
-        found = _outcome(self._end, self._start, self._stops, self._answer)
+        found = _outcome(self._end, self._answer)
         return replace(found, vocabulary=self._vocabulary)
 
 
@@ -97,18 +93,16 @@ def outcome_of(events: Iterable[Event], answer: str | None) -> Outcome:
     return found.outcome()
 
 
-def _outcome(end: RunFinished, start: int, stops: frozenset[int], answer: str | None) -> Outcome:
-    """The outcome of a run that gave a text; its answer begins at `start`."""
-    answered = end.canvas[0, start:].tolist()
-    length = next((i for i, token in enumerate(answered) if token in stops), len(answered))
+def _outcome(end: RunFinished, answer: str | None) -> Outcome:
+    """The outcome of a run that gave a text."""
     text, metrics = end.texts[0], end.metrics
     return Outcome(
         reason=end.reason,
         text=text,
-        ids=tuple(answered[:length]),
+        ids=end.answer,
         number=final_number(text),
         right=None if answer is None else is_right(text, answer),
-        forwards=metrics["forwards"],
+        forwards=metrics["nfe"],
         text_forwards=metrics["text_nfe"],
         ms=metrics["total_ms"],
         text_ms=metrics["text_ms"],

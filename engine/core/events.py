@@ -307,6 +307,7 @@ class RunFinished:
     """The end of a run, normal or not: `reason` is one of REASONS.
 
     `canvas` [B, T] int32; `texts`, one answer per sequence, cut before its first end of text;
+    `answer`, the token ids of the first sequence's text, without the suffix;
     `metrics` of the run (see metrics.Tally); `message`, what failed and the remedy; `similarity`,
     which level `layers` collects over the run.
     """
@@ -317,6 +318,7 @@ class RunFinished:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     message: str = ""
     similarity: Similarity | None = None
+    answer: tuple[int, ...] = ()
 
 
 Event = Waiting | RunStarted | StepEvent | RunFinished

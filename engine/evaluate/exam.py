@@ -13,7 +13,7 @@ import numpy as np
 from engine.config.answers import fitting_length
 from engine.config.spec import RunSpec
 from engine.generate.autoregressive import AutoregressiveDecoder
-from engine.generate.end_of_text import text_length
+from engine.generate.end_of_text import Answer
 from engine.generate.job import split
 from engine.generate.loop import Denoiser, denoise
 from engine.guider.model import Guider
@@ -102,9 +102,9 @@ def _decode(
         for event in denoise(state):
             tally.add(event)
         own = problems if len(jobs) == 1 else [problems[job.first_sequence]]
-        marker = _Marker(model.tokenizer, state.run.info.stop_ids, job.prompt_length, tally)
+        marker = _Marker(model.tokenizer, job.prompt_length, tally)
         for row, problem in enumerate(own):
-            yield marker.result(state.ids, row, problem, state.cached_bytes())
+            yield marker.result(state.answer(row), row, problem, state.cached_bytes())
 
 
 def _decode_causally(model: Guider, spec: RunSpec, problem: Problem) -> ExamResult:
@@ -112,8 +112,8 @@ def _decode_causally(model: Guider, spec: RunSpec, problem: Problem) -> ExamResu
     tally = Tally(decoder.ids.shape[1])
     for event in decoder.steps():
         tally.add(event)
-    marker = _Marker(model.tokenizer, decoder.info.stop_ids, decoder.prompt_length, tally)
-    return marker.result(decoder.ids, 0, problem, decoder.cached_bytes())
+    marker = _Marker(model.tokenizer, decoder.prompt_length, tally)
+    return marker.result(decoder.answer(), 0, problem, decoder.cached_bytes())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,25 +121,21 @@ class _Marker:
     """Marks the answers of a decoded batch, whose costs are those of `tally`."""
 
     tokenizer: Tokenizer
-    stop_ids: tuple[int, ...]
     prompt_length: int
     tally: Tally
 
-    def result(
-        self, canvas: np.ndarray, row: int, problem: Problem, cache_bytes: int
-    ) -> ExamResult:
-        """The result of a row of the canvas [B, T]."""
-        tally, size, answer = self.tally, len(canvas), canvas[row, self.prompt_length :]
-        ids = answer[: text_length(answer, self.stop_ids)].tolist()
-        text = self.tokenizer.decode(ids)
+    def result(self, answer: Answer, row: int, problem: Problem, cache_bytes: int) -> ExamResult:
+        """The result of a sequence, number `row` of the batch."""
+        tally, size = self.tally, self.tally.batch
+        text = self.tokenizer.decode(list(answer.ids))
         return ExamResult(
             text=text,
             correct=corpus.correct(text, problem),
             nfe=tally.steps,
-            text_nfe=tally.text_steps(self.prompt_length, len(ids), row),
-            ids=tuple(ids),
+            text_nfe=tally.text_steps(self.prompt_length, answer.positions, row),
+            ids=answer.ids,
             vocabulary=self.tokenizer.vocabulary,
-            positions=len(answer),
+            positions=int((tally.revealed[row] >= 0).sum()),
             ms=tally.total_ms / size,
             gflops=float(tally.flops.sum()) / 1e9 / size,
             recomputed=tally.recomputed / tally.steps,

@@ -12,6 +12,7 @@ from transformers import DynamicCache
 from engine.config.spec import RunSpec
 from engine.core.device import Clock, HostCopy
 from engine.core.events import KINDS, SITES, Proposals, Recording, StepEvent
+from engine.generate.end_of_text import Answer, answer_before_end
 from engine.guider.model import Guider, causal_info
 from engine.models.ops import upcast
 from engine.record.recorder import TOP_CANDIDATES
@@ -50,6 +51,11 @@ class AutoregressiveDecoder:
         self.masked = self.ids == self.info.mask_id
         self._cache = DynamicCache()
         self._noise = torch.Generator().manual_seed(self._spec.seed)
+
+    def answer(self) -> Answer:
+        """The tokens written so far, before the end of the text."""
+        written = slice(len(self._prompt), None)
+        return answer_before_end(self.ids[0, written], self.masked[0, written], self.info.stop_ids)
 
     def cached_bytes(self) -> int:
         """Bytes of the keys and values so far."""

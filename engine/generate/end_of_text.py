@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -74,6 +75,22 @@ def find_stops(ids: np.ndarray, masked: np.ndarray, stops: Sequence[Sequence[int
         here[:, :starts] |= matches
     first: np.ndarray = np.where(here.any(1), here.argmax(1), length)
     return first
+
+
+class Answer(NamedTuple):
+    """An answer before the end of its text: its length in positions, and its tokens.
+
+    Positions that are still masked have no token, so there may be fewer `ids` than `positions`.
+    """
+
+    positions: int
+    ids: tuple[int, ...]
+
+
+def answer_before_end(ids: np.ndarray, masked: np.ndarray, stop_ids: tuple[int, ...]) -> Answer:
+    """The answer that stands in `ids` [n], of which some are `masked` [n] bool, before a stop."""
+    length = text_length(ids, stop_ids)
+    return Answer(length, tuple(ids[:length][~masked[:length]].tolist()))
 
 
 def text_length(ids: np.ndarray, stop_ids: tuple[int, ...]) -> int:

@@ -16,6 +16,7 @@ from engine.core.events import StepEvent
 from engine.core.rows import count
 from engine.generate import end_of_text
 from engine.generate.capture.forwards import CapturedForwards
+from engine.generate.end_of_text import Answer, answer_before_end
 from engine.generate.guidance import ClassifierFreeGuidance, GuidanceBranch
 from engine.generate.job import Job
 from engine.generate.step_state import (
@@ -82,9 +83,19 @@ class Denoiser:
         return sum(b.store.nbytes() for b in self.branches) + self.job.unmasker.cached_bytes()
 
     def answer_length(self, sequence: int) -> int:
-        """Positions of a sequence's answer before its stop, all of them without one."""
-        run = self.run
-        return min(int(self._canvas.stop[sequence]) - run.prompt_length, run.gen_length)
+        """Positions of a sequence's answer before its stop, all of them without one.
+
+        A block-causal model decodes whole blocks; positions beyond `gen_length` are no answer.
+        """
+        before_stop = int(self._canvas.stop[sequence]) - self.run.prompt_length
+        return min(before_stop, self.job.spec.gen_length)
+
+    def answer(self, sequence: int) -> Answer:
+        """A sequence's answer before its end or stop."""
+        start = self.run.prompt_length
+        stop = start + self.answer_length(sequence)
+        ids, masked = self.ids[sequence, start:stop], self.masked[sequence, start:stop]
+        return answer_before_end(ids, masked, self.run.info.stop_ids)
 
     def masks_left(self, block: slice) -> np.ndarray:
         """Masked positions [B] of a block before the stop, if any, after the last launched step."""

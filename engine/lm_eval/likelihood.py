@@ -118,7 +118,7 @@ def greedy_check(
     """
     info, block = model.adapter.info, len(target)
     if info.block_causal:
-        block = info.block_size
+        block = spec.block_length
     length = -(-len(target) // block) * block
     plain = RunSpec(
         model=spec.model, gen_length=length, block_length=block, steps=length, chat=False,

@@ -22,7 +22,6 @@ from engine.distributed.keyed_lines import key_of
 from engine.distributed.processes import Processes
 from engine.evaluate.exam import resized
 from engine.evaluate.sharing.shared_exam import OF_MACHINE
-from engine.generate.end_of_text import text_length
 from engine.generate.job import split
 from engine.generate.loop import Denoiser, denoise
 from engine.lm_eval.likelihood import factors, greedy_check, likelihood_gflops, log_likelihood
@@ -257,7 +256,7 @@ class DriftscopeLM(TemplateLM):
             return Response(
                 0, 0, 0.0, self._machine(), value=(0.0, True), gflops=0.0, recomputed=1.0
             )
-        adapter = self.model.adapter
+        adapter = self.model.adapter.with_block_size(self.spec.block_length)
         reset_peak_memory(adapter.device)
         start = time.perf_counter()
         value = log_likelihood(adapter, context, target, self._samples, self._batch, self.spec.seed)
@@ -330,11 +329,11 @@ class DriftscopeLM(TemplateLM):
             for event in denoise(state):
                 tally.add(event)
             size = len(state.ids)
-            for row in state.ids[:, state.run.prompt_length :]:
-                ids = row[: text_length(row, state.run.info.stop_ids)].tolist()
+            for row in range(size):
+                ids = list(state.answer(row).ids)
                 yield Response(
                     tokens=len(ids),
-                    forwards=tally.steps,
+                    forwards=tally.text_steps(0, job.canvas.shape[1], row),
                     ms=tally.total_ms / size,
                     machine=self._machine(),
                     text=self.model.tokenizer.decode(ids),

@@ -21,9 +21,10 @@ class Response:
     """The answer to one request, and its share of the costs of its batch.
 
     `text` is the whole text before the end of text, or `value` a log-likelihood and whether the
-    text is the greedy one. `tokens` are those of the answer, `ms` is engine time, `recomputed` the
-    mean share of rows computed in a forward; `peak_bytes` is None if it is unknown. `machine` says
-    where it was measured; `resumed`, that it was read from a file.
+    text is the greedy one. `tokens` are those of the answer, `forwards` the steps until its last
+    position was decoded (a step counts once, also if guidance takes two), `ms` is engine time,
+    `recomputed` the mean share of rows computed in a forward; `peak_bytes` is None if it is
+    unknown. `machine` says where it was measured; `resumed`, that it was read from a file.
     """
 
     tokens: int

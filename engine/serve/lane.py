@@ -22,7 +22,6 @@ from engine.core.events import GuidedStep, RunFinished, RunStarted, StepEvent
 from engine.generate.autoregressive import AutoregressiveDecoder
 from engine.generate.branch import BranchPoint, branch_job
 from engine.generate.capture.capturers import WARM_UP_STEPS, make_capturer
-from engine.generate.end_of_text import text_length
 from engine.generate.job import Job
 from engine.generate.loop import Denoiser, denoise
 from engine.guider.model import Guider
@@ -132,7 +131,6 @@ def make_job(
         policy.prepare(policy_context_of(model, spec.model))
         return policy
 
-    adapter = model.adapter
     if images is not None and images.placed:
         assert len(prompts) == 1, "images belong to a single prompt"
         spans = [(i.first, rows) for i, rows in zip(images.placed, images.rows, strict=True)]
@@ -282,14 +280,13 @@ class Lane:
         """End the run and free its memory."""
         state, job = self._state, self._job
         assert state is not None, "a lane is finished once, after its start"
-        region = slice(job.prompt_length, job.prompt_length + self.spec.gen_length)
-        answer, masked = state.ids[0, region], state.masked[0, region]
-        tokens = min(text_length(answer, state.run.info.stop_ids), state.answer_length(0))
-        own = ~masked[:tokens]
+        answer = state.answer(0)
+        region = slice(job.prompt_length, job.prompt_length + answer.positions)
+        own = ~state.masked[0, region]
         for known in (job.fixed_mask, job.known_mask):  # given tokens and the parent's do not count
             if known is not None:
-                own = own & ~known[0, region].numpy()[:tokens]
-        text = self.model.tokenizer.decode(answer[:tokens][~masked[:tokens]].tolist())
+                own = own & ~known[0, region].numpy()
+        text = self.model.tokenizer.decode(list(answer.ids))
         memory: dict[str, int | None] = {
             "cache_bytes": state.cached_bytes(),
             "peak_memory_bytes": peak_memory(job.adapter.device),
@@ -303,10 +300,11 @@ class Lane:
             canvas=state.ids.astype(np.int32),
             texts=(text + self.spec.suffix,),
             metrics=self._tally.metrics(
-                int(own.sum()), self._tally.text_steps(job.prompt_length, tokens), memory
+                int(own.sum()), self._tally.text_steps(job.prompt_length, answer.positions), memory
             )
             | self._images.metrics,
             similarity=job.recorder.finish(),
+            answer=answer.ids,
         )
 
     def _with_new_pieces(self, step: GuidedStep) -> GuidedStep:
@@ -366,9 +364,8 @@ class AutoregressiveLane:
     def finish(self, reason: str) -> RunFinished:
         """End the run and free its memory."""
         decoder = self._decoder
-        answer = decoder.ids[0, decoder.prompt_length :]
-        masked = decoder.masked[0, decoder.prompt_length :]
-        tokens = int((~masked[: text_length(answer, decoder.info.stop_ids)]).sum())
+        answer = decoder.answer().ids
+        tokens = len(answer)
         text_steps = self._tally.text_steps(decoder.prompt_length, tokens)
         memory = {
             "cache_bytes": decoder.cached_bytes(),
@@ -379,8 +376,9 @@ class AutoregressiveLane:
         return RunFinished(
             reason=reason,
             canvas=canvas,
-            texts=(self.model.tokenizer.decode(answer[:tokens].tolist()),),
+            texts=(self.model.tokenizer.decode(list(answer)),),
             metrics=self._tally.metrics(tokens, text_steps, memory),
+            answer=answer,
         )
 
 

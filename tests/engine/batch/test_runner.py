@@ -16,7 +16,7 @@ from engine.core.events import RunFinished, RunStarted
 SETTINGS = (NamedSpec("plain", RunSpec()), NamedSpec("dual", RunSpec(cache="dual")))
 PROMPTS = (Prompt("a", "4"), Prompt("b"), Prompt("c", "6"))
 METRICS = {
-    "forwards": 8, "text_nfe": 4, "total_ms": 80.0, "text_ms": 40.0, "gflops": 1.0,
+    "nfe": 8, "text_nfe": 4, "total_ms": 80.0, "text_ms": 40.0, "gflops": 1.0,
     "recomputed": 0.5, "cache_bytes": None,
 }  # fmt: skip
 STOP = 9
@@ -43,7 +43,7 @@ class Engine:
         if stopped:
             self.control.stop()
         reason = "stopped" if stopped else "done"
-        yield RunFinished(reason, canvas, (f"{spec.prompt} is 4",), METRICS)
+        yield RunFinished(reason, canvas, (f"{spec.prompt} is 4",), METRICS, answer=(5, 6))
 
     def batch(self, journal, settings=SETTINGS, prompts=PROMPTS):
         where = {"checkpoint": "abc"}

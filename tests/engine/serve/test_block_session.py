@@ -8,6 +8,9 @@ import pytest
 from engine.config.branch_start import BranchStart
 from engine.config.spec import RunSpec
 from engine.estimate.estimate import Assumptions, Target, simulate
+from engine.generate.loop import Denoiser, denoise
+from engine.serve.lane import make_job
+from engine.serve.model_pool import ModelPool
 from engine.serve.session import Session
 from engine.trace.trace import Trace
 from inspector.lessons.lesson_checks import commit_call
@@ -127,3 +130,21 @@ def test_an_estimate_takes_the_steps_of_a_run(session):
     target = Target("sdar", session.model_info("sdar"), tokens)
     found = simulate(spec, target, Assumptions())
     assert [int(e.flops.sum()) for e in found.events] == [int(e.flops.sum()) for e in events]
+
+
+@pytest.mark.parametrize("block_length", [4, 8, 16])
+def test_a_run_attends_within_blocks_of_its_own_length(tmp_path, block_length):
+    folder = write_checkpoint(tmp_path / "sdar", kind="sdar")
+    spec = RunSpec(model="sdar", gen_length=16, block_length=block_length, steps=16)
+    model = ModelPool({"sdar": folder}).load_to_run(spec)
+    job = make_job(model, spec, [list(range(3, 11))])
+    assert job.adapter.info.block_size == block_length
+    right, other = (
+        replace(job, adapter=model.adapter.with_block_size(size))
+        for size in (block_length, 8 if block_length == 4 else 4)
+    )
+    answers = []
+    for one in (job, right, other):
+        state = Denoiser(one)
+        answers.append([event.confidence.tolist() for event in denoise(state)])
+    assert answers[0] == answers[1] != answers[2]
