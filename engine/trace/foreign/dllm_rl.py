@@ -9,19 +9,19 @@ The JSON alone is read as well. Neither the prompt nor the model is in it.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from engine.trace.foreign.document import FORMAT, VERSION
 
 METHOD = "dLLM-RL on JetEngine"
-DATA = re.compile(r'<script id="data" type="application/json">(.*?)</script>', re.S)
+DATA, END = '<script id="data" type="application/json">', "</script>"
 
 
 def embedded(page: str) -> str | None:
     """The JSON text in a page of the viewer; None if the page is another one."""
-    found = DATA.search(page)
-    return found[1] if found else None
+    _, start, rest = page.partition(DATA)
+    text, end, _ = rest.partition(END)
+    return text if start and end else None
 
 
 def recognises(data: Any) -> bool:

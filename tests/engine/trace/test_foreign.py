@@ -2,11 +2,12 @@
 
 import json
 import re
+import time
 
 import numpy as np
 import pytest
 
-from engine.trace.foreign import strict_json
+from engine.trace.foreign import dllm_rl, strict_json
 from engine.trace.foreign.build import trace_of, traces_of
 from engine.trace.foreign.document import FIELDS, MAX_FOREIGN_ID, read_run
 from engine.trace.foreign.reader import load_run
@@ -223,3 +224,21 @@ def test_text_is_kept_as_it_is():
     markup = "<img src=x onerror=alert(1)>\u202e\x00"
     found = trace(MAP | {"tokens": [markup, "b", "a", "<e>"]})
     assert markup.encode() in found.pieces.values()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        dllm_rl.DATA * 50_000,
+        "{" + ", ".join(f'"n{i}": 0' for i in range(100_000)) + ', "n99999": 0}',
+    ],
+    ids=["page with 50,000 openings", "object with 100,000 names"],
+)
+def test_a_hostile_file_is_refused_at_once(text):
+    started = time.process_time()
+    if text.startswith("<"):
+        assert dllm_rl.embedded(text) is None
+    else:
+        with pytest.raises(ValueError, match="'n99999': given twice"):
+            strict_json.load(text)
+    assert time.process_time() - started < 5, "the time grows with the square of the size"
