@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from engine.cache.calibration.drift_profile import DriftProfile
@@ -21,6 +22,7 @@ from engine.core.regions import region_rows, window_kinds
 from engine.core.rows import ALL, Rows, positions_mask
 from engine.models.base import ModelInfo
 
+ROUNDING = 64  # a drift that is smaller than the square of so many roundings is 0
 Kinds = tuple[str, str, str]  # of the prompt, the block and the rest of the answer
 
 
@@ -32,6 +34,7 @@ class RunInfo:
 
     `guided`: the run uses classifier-free guidance. `padding`: number of padding rows at the start
     of each sequence, empty if no sequence has any. The suffix is given text after the answer.
+    `seed` is that of the first sequence's random numbers; each further sequence has the next one.
     """
 
     info: ModelInfo
@@ -42,6 +45,7 @@ class RunInfo:
     guided: bool = False
     padding: tuple[int, ...] = ()
     suffix_length: int = 0
+    seed: int = 0
 
     @property
     def grid(self) -> BlockGrid:
@@ -356,6 +360,12 @@ class CachePolicy:
 
 
 def drift(new: Tensor, old: Tensor) -> Tensor:
-    """1 - cosine of the last dimension, at least in float32: [B, n]."""
-    wide: Any = torch.float64 if new.dtype == torch.float64 else torch.float32
-    return 1 - torch.cosine_similarity(new.to(wide), old.to(wide), dim=-1, eps=1e-8)
+    """1 - cosine of the last dimension, at least in float32: [B, n]; 0 within rounding.
+
+    Computed as half the squared distance of unit vectors, which distinguishes drifts that are too
+    small for a cosine.
+    """
+    wide = torch.promote_types(new.dtype, torch.float32)
+    apart = F.normalize(new.to(wide), dim=-1) - F.normalize(old.to(wide), dim=-1)
+    moved = apart.square().sum(-1) / 2
+    return moved.masked_fill(moved < (ROUNDING * torch.finfo(wide).eps) ** 2, 0.0)

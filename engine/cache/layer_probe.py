@@ -17,7 +17,7 @@ from engine.models.flops import FlopCounter
 class LayerPlan:
     """Global rows that a layer recomputes, by site.
 
-    ALL is every row that entered the step, `slice(0, 0)` none. `idle` [B] bool marks sequences
+    ALL is every row that entered the step. `idle` [B] bool marks sequences
     whose index rows are all padding; their stored values stay.
     """
 
@@ -102,6 +102,8 @@ class LayerProbe:
                 return take(known[1], local_rows(self.rows, plan.attn))
         self._project_together(plan)
         self.update_kv(plan)
+        for name, rows in (("k", plan.k), ("v", plan.v)):
+            assert rows is ALL or self.store.keeps(name), f"{name}: rows left out need a stored one"
         keys, mask = self._keys, self.key_mask
         if self._block_keys is not None:
             keys, mask = self._block_keys.of(plan.attn, self.h.device)
@@ -136,7 +138,6 @@ class LayerProbe:
             if self.store.keeps(name) and not is_empty(rows):
                 where = self.rows if rows is ALL else rows
                 self.store.write(self.layer, name, where, self.project(name, rows), plan.idle)
-            assert rows is ALL or self.store.keeps(name), f"{name}: rows left out need a stored one"
 
     def cached(self, site: str, rows: Rows = ALL) -> Tensor | None:
         """The stored values of a site; None before the rows' first write."""

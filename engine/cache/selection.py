@@ -6,30 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from engine.core.device import HostCopy, upload
-from engine.core.rows import ALL, Rows
-
-ROUNDING = 64
+from engine.core.rows import ALL, NONE, Rows
 
 
 def share(ratio: float, rows: int) -> int:
     """Number of rows for a ratio above 0: rounded down, at least one."""
     return max(1, int(ratio * rows))
-
-
-def cosine_drift(new: Tensor, old: Tensor) -> Tensor:
-    """1 - cosine of the last dimension, at least in float32: [B, n]; 0 within rounding.
-
-    Computed as half the squared distance of unit vectors, which distinguishes drifts that are too
-    small for a cosine.
-    """
-    wide = torch.promote_types(new.dtype, torch.float32)
-    apart = F.normalize(new.to(wide), dim=-1) - F.normalize(old.to(wide), dim=-1)
-    moved = apart.square().sum(-1) / 2
-    return moved.masked_fill(moved < (ROUNDING * torch.finfo(wide).eps) ** 2, 0.0)
 
 
 def top_drift(drifts: Tensor, count: int | Tensor, start: int) -> Tensor:
@@ -52,7 +37,7 @@ def ranks(counts: Sequence[int], device: torch.device) -> Tensor:
 def marked_rows(mask: Tensor, active: Rows) -> tuple[Rows, list[int]]:
     """Global rows of the `active` ones that `mask` [B, R] marks, and their number by sequence.
 
-    ALL if every row is marked, `slice(0, 0)` if none is. The rows ascend; a sequence with fewer
+    ALL if every row is marked, NONE if none is. The rows ascend; a sequence with fewer
     rows repeats its last one, or its first active row if it has none. Waits for the device.
     """
     (sums,) = HostCopy(mask.sum(1)).get()
@@ -60,7 +45,7 @@ def marked_rows(mask: Tensor, active: Rows) -> tuple[Rows, list[int]]:
     if min(counts) == mask.shape[1]:
         return ALL, counts
     if max(counts) == 0:
-        return slice(0, 0), counts
+        return NONE, counts
     first = (~mask).to(torch.uint8).argsort(dim=1, stable=True)[:, : max(counts)]
     last = (mask.sum(1, keepdim=True) - 1).clamp_min(0)
     places = torch.arange(max(counts), device=mask.device).minimum(last)

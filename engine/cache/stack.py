@@ -45,7 +45,8 @@ class Stack(CachePolicy):
         """The plan of `window`, with the kind that `reuse` makes of it."""
         plan = self._window_plan = self.window.begin_step(view)
         full = plan.kind == "full"
-        refreshed = plan.renewed or (full and self._window_keeps)
+        by_kind = full and self._window_keeps and not view.run.info.block_causal
+        refreshed = plan.renewed or by_kind
         inner = replace(view, window_refreshed=refreshed)
         self._reuse_plan = self.reuse.begin_step(inner)
         return replace(plan, kind=self._reuse_plan.kind) if full else plan

@@ -25,6 +25,7 @@ class _All(Enum):
 
 ALL: Final = _All.ALL
 Rows = _All | slice | Tensor
+NONE: Final = slice(0, 0)
 
 
 def count(rows: Rows, length: int) -> int:
@@ -35,7 +36,7 @@ def count(rows: Rows, length: int) -> int:
 
 
 def is_empty(rows: Rows) -> bool:
-    """Whether the set has no rows; usually written as `slice(0, 0)`."""
+    """Whether the set has no rows; it is usually NONE."""
     return rows is not ALL and count(rows, 0) == 0
 
 

@@ -64,6 +64,7 @@ class Job:
             spec.cfg_scale > 0,
             () if pad_mask is None else tuple((~pad_mask).sum(1).tolist()),
             self.suffix_length,
+            spec.seed + self.first_sequence,
         )
         assert self.canvas.shape[1] == run.length, (
             "canvas: prompt, answer and the last block's rest"

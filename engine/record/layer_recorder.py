@@ -15,12 +15,12 @@ from engine.cache.base import StepPlan, StepView
 from engine.cache.store import ActivationStore
 from engine.config.narrowing import Narrowing
 from engine.core.events import SITES, RecordedCells, Recording, Similarity
-from engine.core.rows import ALL, Rows, count
+from engine.core.rows import ALL, NONE, Rows, count
 from engine.models.base import ModelAdapter
 from engine.record.last_experts import LastExperts
 from engine.record.last_values import LastValues
 from engine.record.layer_hooks import LayerHooks
-from engine.record.recorder import NO_ROWS, StepRecorder
+from engine.record.recorder import StepRecorder
 from engine.record.sketches import Sketch
 from engine.unmask.base import Candidates
 
@@ -81,7 +81,7 @@ class LayerRecorder(StepRecorder):
         recording, last = super().record(view, plan, logits, candidates), self._last
         layers, by_layer = self._cells.layers.tolist(), self.recomputed(plan)
         recomputed = {s: [by_layer[layer][i] for layer in layers] for i, s in enumerate(SITES)}
-        queried = [self.notes.query_rows.get(layer, NO_ROWS) for layer in layers]
+        queried = [self.notes.query_rows.get(layer, NONE) for layer in layers]
         rows = recomputed | {"q0": [plan.rows if one is ALL else one for one in queried]}
         for name in last.values:  # k and v come first
             last.update(name, rows[name], partial(self._value, name, rows[name]))

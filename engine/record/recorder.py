@@ -14,14 +14,13 @@ from engine.cache.forward import LayerObserver, UnreadRows
 from engine.cache.store import ActivationStore
 from engine.core.device import HostCopy, upload
 from engine.core.events import KINDS, SITES, Proposals, Recording, Similarity
-from engine.core.rows import ALL, Rows
+from engine.core.rows import ALL, NONE, Rows
 from engine.models.base import ModelAdapter
 from engine.models.ops import upcast
 from engine.record.notes import ForwardNotes
 from engine.unmask.base import Candidates
 
 TOP_CANDIDATES = 5
-NO_ROWS = slice(0, 0)
 
 
 class Recorder:
@@ -132,9 +131,10 @@ class StepRecorder(Recorder):
         return [self._recomputed_in(layer, plan) for layer in self.notes.plans]
 
     def _recomputed_in(self, layer: LayerPlan, plan: StepPlan) -> list[Rows]:
-        if layer.idle is not None and bool(layer.idle[0]):
-            return [NO_ROWS] * len(SITES)
+        idle = layer.idle is not None and bool(layer.idle[0])
         sites: list[Rows] = [layer.k, layer.v, layer.attn, layer.ffn]
+        if idle:  # its index rows are all padding
+            sites = [NONE if isinstance(rows, Tensor) else rows for rows in sites]
         return [plan.rows if rows is ALL else rows for rows in sites]
 
     def _planned(self, view: StepView, plan: StepPlan) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from inspector.handlers.page_handlers import buttons as race_buttons
 from inspector.page_data import compare, messages
 from inspector.run_store import RaceRecord
 
-KEPT_EXPORTS = 16
+KEPT_EXPORTS = 40
 PLAIN = "plain"
 CARD = "A run card: its race runs in the Run tab. A single lane races plain decoding of its prompt."
 IMPORTED = "Imported. Nothing is computed. Times, if there are any, are those in the file."
@@ -38,6 +39,8 @@ class FileService:
     def __init__(self, handlers: Handlers, examples: Path | None = None) -> None:
         self._handlers = handlers
         self._folder = tempfile.TemporaryDirectory(prefix="driftscope-")
+        self._exports: dict[Path, str] = {}  # the visitor of each, the oldest first
+        self._lock = threading.Lock()
         self._methods = examples / "methods" if examples else None
         self._trace = export.cached_reader(self._methods or Path())
 
@@ -46,18 +49,32 @@ class FileService:
         record = self._handlers.current(request)
         if record is None or not record.started():
             return None, "Nothing to export: press Run first."
-        root = Path(self._folder.name)
-        kept = sorted(root.iterdir(), key=lambda path: path.stat().st_mtime)
-        for old in kept[: max(0, len(kept) - KEPT_EXPORTS + 1)]:
-            shutil.rmtree(old, ignore_errors=True)
-        folder = root / secrets.token_hex(8)
-        folder.mkdir()
+        folder = self._new_folder(visitor_id(request))
         catalog = self._handlers.form.catalog
         caches, limit = catalog.methods["cache"], catalog.trace_bytes
         try:
             return export.write_race(record, folder, catalog.title, caches, limit), READY
         except ValueError as error:
             return None, f"Not exported. {error_text(error)}"
+
+    def _new_folder(self, who: str) -> Path:
+        """A folder for a visitor's export.
+
+        The visitor's exports but the last one are deleted, and of all visitors' those that are
+        older than the last KEPT_EXPORTS.
+        """
+        folder = Path(self._folder.name) / secrets.token_hex(8)
+        folder.mkdir()
+        with self._lock:
+            own = [path for path, owner in self._exports.items() if owner == who]
+            self._exports[folder] = who
+            extra = len(self._exports) - KEPT_EXPORTS
+            old = dict.fromkeys([*own[:-1], *list(self._exports)[: max(extra, 0)]])
+            for path in old:
+                del self._exports[path]
+        for path in old:
+            shutil.rmtree(path, ignore_errors=True)
+        return folder
 
     def import_files(self, request: gr.Request, paths: list[str] | None) -> tuple[Any, str]:
         """Show traces from uploaded files; returns a message for the page and a note."""

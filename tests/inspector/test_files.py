@@ -119,6 +119,13 @@ def test_without_recorded_runs_there_is_no_choice(handlers, tmp_path):
     assert FileService(handlers, tmp_path).recorded() == []
 
 
+def test_a_visitors_exports_are_dropped_and_not_those_of_another(files):
+    other = files._new_folder("a")
+    own = [files._new_folder("b") for _ in range(4)]
+    assert [folder.exists() for folder in own] == [False, False, True, True]
+    assert other.exists()
+
+
 def test_an_export_that_is_too_large_says_so(handlers, traces, request_of, monkeypatch):
     handlers.store.put(record := RaceRecord(traces=traces, state="done"))
     handlers.live_runs.show("visitor", record.run_id)

@@ -24,7 +24,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -49,7 +49,7 @@ from engine.cache.selection import marked_rows
 from engine.cache.store import Site
 from engine.config.knobs import Scalar, knob
 from engine.core.reasons import Reason
-from engine.core.rows import Rows, count
+from engine.core.rows import NONE, Rows, count, is_empty
 
 TOLERATED = (0.001, 0.01, 0.05)  # below which a fitted setting reuses a row
 
@@ -139,11 +139,13 @@ class Dare(CachePolicy):
         q0 = self._head0(probe)
         if self._assumed_share is not None:
             probe.keep("q0", q0)
-            return self._recomputing(_first_rows(probe, self._assumed_share), None)
+            rows = _first_rows(probe, self._assumed_share)
+            return _without_unread_keys(self._recomputing(rows, None), probe)
         moved = ~(drift(q0, old) <= self.thresholds[layer])
         probe.keep("q0", torch.where(moved[..., None], q0, old) if self.ref == "anchor" else q0)
         rows, counts = marked_rows(moved, probe.rows)
-        return self._recomputing(rows, ~moved.any(1) if min(counts) == 0 < max(counts) else None)
+        idle = ~moved.any(1) if min(counts) == 0 < max(counts) else None
+        return _without_unread_keys(self._recomputing(rows, idle), probe)
 
     @classmethod
     def fitted_knobs(cls, profile: Callable[[str], DriftProfile]) -> list[dict[str, Scalar]]:
@@ -252,6 +254,14 @@ class DareO(Dare):
 
     def _recomputing(self, rows: Rows, idle: Tensor | None) -> LayerPlan:
         return LayerPlan(attn=rows, idle=idle)
+
+
+def _without_unread_keys(plan: LayerPlan, probe: LayerProbe) -> LayerPlan:
+    """The plan without the K and V that are neither stored nor read, if no row attends."""
+    if not is_empty(plan.attn):
+        return plan
+    keeps = probe.store.keeps
+    return replace(plan, k=plan.k if keeps("k") else NONE, v=plan.v if keeps("v") else NONE)
 
 
 def _first_rows(probe: LayerProbe, share: float) -> Rows:

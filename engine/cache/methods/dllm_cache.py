@@ -22,11 +22,11 @@ from engine.cache.base import (
 from engine.cache.selection import share, top_drift
 from engine.cache.store import Site
 from engine.config.knobs import knob
+from engine.core.device import upload
 from engine.core.reasons import Reason
 from engine.core.regions import is_refresh_step, refreshes_within, reuse_kind
-from engine.core.rows import ALL, Rows, local_rows, take
+from engine.core.rows import ALL, NONE, Rows, local_rows, take
 
-NONE = slice(0, 0)
 GUIDED_STEPS = 5
 TIMES = "; the whole answer is refreshed[ {every:response_interval}], {refreshes}"
 COMPARED = {
@@ -197,7 +197,7 @@ class DllmCache(CachePolicy):
         self.speedups = Speedups(static_rows=not skips, capture_key=None if draws else _refreshed)
         first = _first(run)
         self._prompt, self._answer = slice(0, first), slice(first, run.length)
-        self._noise = [torch.Generator().manual_seed(row) for row in range(run.batch)]
+        self._noise = [torch.Generator().manual_seed(run.seed + row) for row in range(run.batch)]
 
     def confidence_mask(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
         """All masks at a step whose guidance later steps use."""
@@ -253,7 +253,8 @@ class DllmCache(CachePolicy):
         count, site = share(self.recompute_ratio, rows), self._compared_site
         if site is None:
             noise = torch.stack([torch.rand(rows, generator=g) for g in self._noise])
-            return top_drift(noise.to(probe.h.device), count, self._answer.start)
+            drawn = upload(noise.numpy(), probe.h.device)
+            return top_drift(drawn, count, self._answer.start)
         new = self._compared(probe, self._compared_rows)
         if self._has_reference:
             old = probe.cached("ref", self._answer)

@@ -24,6 +24,7 @@ from engine.cache.base import (
     Speedups,
     StepPlan,
     StepView,
+    drift,
 )
 from engine.cache.calibration.drift_profile import DriftProfile
 from engine.cache.calibration.layer_budget import (
@@ -36,7 +37,7 @@ from engine.cache.calibration.layer_budget import (
     preset,
 )
 from engine.cache.calibration.singular_proxy import Proxy, compute_proxy, load_or_compute
-from engine.cache.selection import cosine_drift, ranks, share, top_drift
+from engine.cache.selection import ranks, share, top_drift
 from engine.cache.store import Site
 from engine.config.knobs import Scalar, knob
 from engine.core.device import upload
@@ -199,7 +200,7 @@ class SpaCache(CachePolicy):
                 return LayerPlan()
             old = probe.cached("attn", probe.rows)
             assert old is not None, "the first step is full"
-            return LayerPlan(ffn=self._select(layer, cosine_drift(probe.attn(LayerPlan()), old)))
+            return LayerPlan(ffn=self._select(layer, drift(probe.attn(LayerPlan()), old)))
         region = self._answer if isinstance(probe.rows, slice) else self._candidates
         new = self._identify(probe, region)
         if self._refresh_answer:
@@ -207,7 +208,7 @@ class SpaCache(CachePolicy):
             return LayerPlan()
         old = probe.cached("proxy", region)
         assert old is not None, "the first step is full"
-        chosen = self._select(layer, cosine_drift(new, old))
+        chosen = self._select(layer, drift(new, old))
         probe.keep("proxy", new, region)
         kv = ALL if self._dense else chosen
         return LayerPlan(k=kv, v=kv, attn=chosen, ffn=chosen)

@@ -86,6 +86,7 @@ class _Captured:
     notes: SavedNotes
     cost: FlopCounter
     written: Mapping[tuple[int, str], int]
+    rotary: Rotary  # read by the captured kernels; the adapter may drop it
 
 
 class CapturedForwards:
@@ -107,7 +108,6 @@ class CapturedForwards:
         self._capturer, self.failure = capturer, ""
         self._notes = notes or ForwardNotes()
         self._known: OrderedDict[Hashable, _Captured | None] = OrderedDict()  # None: seen once
-        self._rotary: Rotary | None = None
 
     @property
     def complete(self) -> bool:
@@ -169,7 +169,7 @@ class CapturedForwards:
         assert self._capturer is not None
         fixed = {name: value.clone() for name, value in inputs.tensors.items()}
         copy = inputs.on(step, fixed)
-        self._rotary = self._adapter.rotary(step.canvas.shape[1])  # outlives the adapter's cache
+        rotary = self._adapter.rotary(step.canvas.shape[1])
         found: list[tuple[Rows, SavedNotes]] = []
 
         def begin() -> list[Tensor]:
@@ -187,7 +187,7 @@ class CapturedForwards:
             return step.begin()
         ((rows, notes),), cost = found, inputs.cost(copy.counter)
         written = self._store.written_rows
-        self._known[key] = _Captured(fixed, rows, replay, notes, cost, written)
+        self._known[key] = _Captured(fixed, rows, replay, notes, cost, written, rotary)
         return inputs.finish(step, ResidualStream(results[0], rows), cost)
 
 

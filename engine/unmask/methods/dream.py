@@ -115,7 +115,7 @@ class Dream(Quota):
         assert schedule is not None, "Dream has a schedule"
         step = view.block_index * schedule.steps
         step += schedule.step_number(view.block, view.block_step)
-        elapsed = step / (schedule.steps * (run.gen_length // run.block_length))
+        elapsed = step / (schedule.steps * len(run.grid))
         offset = self.padding_penalty * math.log((1 - self.eps) * elapsed + self.eps)
         return {run.info.fill_id: offset}
 

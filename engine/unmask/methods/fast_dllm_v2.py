@@ -42,7 +42,17 @@ class FastDllmV2(Unmasker):
         self._first_alone = False
 
     def check(self, policy: CachePolicy, spec: RunSpec) -> None:
-        """Raise ValueError naming the cache's `fuse`, which leaves no row for the first token."""
+        """Raise ValueError naming a cache's knob that leaves no row for a token of the sub-block.
+
+        `fuse` leaves none for the first token of a block, a small `current_k` none for the others.
+        """
+        block = spec.block_length
+        if not policy.can_commit(block):
+            raise ValueError(
+                "d2_cache.current_k: fast_dllm_v2 commits a token of the first open sub-block, "
+                f"which must be among the candidates; the least valid value is {block}, the "
+                "block_length"
+            )
         window = spec.cache.partition("+")[0]
         if spec.knobs.get(f"{window}.fuse"):
             raise ValueError(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
+from engine.batch.prompts import MAX_FILE_BYTES
 from inspector.handlers.page_handlers import error_text, visitor_id
 
 TYPED, FILE, PROBLEMS = "typed", "file", "problems"
@@ -27,6 +30,7 @@ class PromptSources:
     def __init__(self, count: Count) -> None:
         self._count = count
         self._files: OrderedDict[str, bytes] = OrderedDict()
+        self._lock = threading.Lock()
 
     def take_file(self, request: gr.Request, path: str | None) -> str:
         """Read an uploaded JSONL file; returns what it holds, or what is wrong with it."""
@@ -35,13 +39,14 @@ class PromptSources:
         if not path:
             return ""
         try:
-            data = Path(path).read_bytes()
+            data = _read(Path(path))
             prompts, answers = self._count({"file": data})
         except Exception as error:
             return f"Not read. {error_text(error)}"
-        self._files[who] = data
-        while len(self._files) > KEPT_FILES:
-            self._files.popitem(last=False)
+        with self._lock:
+            self._files[who] = data
+            while len(self._files) > KEPT_FILES:
+                self._files.popitem(last=False)
         return f"{prompts} prompts, {answers} with an answer."
 
     def leave(self, who: str) -> None:
@@ -56,6 +61,16 @@ class PromptSources:
             return {"problems": problems}
         if source != FILE:
             return {"text": text if isinstance(text, str) else ""}
-        if who not in self._files:
+        data = self._files.get(who)
+        if data is None:
             raise ValueError(NO_FILE)
-        return {"file": self._files[who]}
+        return {"file": data}
+
+
+def _read(path: Path) -> bytes:
+    """The bytes of an uploaded file, at most one more than a file may have; it is deleted."""
+    with path.open("rb") as file:
+        data = file.read(MAX_FILE_BYTES + 1)
+    with suppress(OSError):
+        path.unlink()
+    return data

@@ -1,8 +1,11 @@
 """The limits of SDAR's rules: where dynamic, entropy-bounded and sequential equal simpler ones."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from engine.catalog import derive_plan
 from tests.support.micro import block_model_of, make_prompts, make_spec, run
 
 FAMILIES = ("gqa", "shifted-gqa")
@@ -66,3 +69,10 @@ def test_a_step_commits_no_more_than_the_masks_that_are_left(rule, prompt):
     assert found.ids[0, :prompt].tolist() == make_prompts(prompt)[0]
     positions = np.concatenate([event.positions for event in found.events])
     assert sorted(positions.tolist()) == list(range(prompt, prompt + len(positions)))
+
+
+def test_d2_cache_that_may_omit_the_open_sub_block_is_refused():
+    spec = make_spec(unmasker="fast_dllm_v2", cache="d2_cache", block_length=16)
+    derive_plan(replace(spec, knobs={"d2_cache.current_k": 16}))
+    with pytest.raises(ValueError, match=r"^d2_cache\.current_k: fast_dllm_v2 .* is 16"):
+        derive_plan(replace(spec, knobs={"d2_cache.current_k": 8}))

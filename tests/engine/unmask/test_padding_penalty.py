@@ -14,6 +14,7 @@ from tests.support.branching import make, record
 from tests.support.micro import (
     EOS,
     MASK,
+    block_model_of,
     make_model,
     make_prompts,
     make_spec,
@@ -132,3 +133,14 @@ def test_negative_and_huge_penalties_are_refused_by_name():
     for value in (-1.0, 11.0):
         with pytest.raises(ValueError, match=r"dream\.padding_penalty: .* is outside 0\.0 to 10"):
             make_unmasker(spec(value))
+
+
+def test_the_offset_is_a_penalty_to_the_end_where_the_first_block_is_shared_with_the_prompt():
+    model = block_model_of("mha")
+    wanted = spec(3.0, gen_length=8, block_length=4, steps=8)
+    _, steps = tapped(model, wanted, make_prompts(6))
+    rule = make_unmasker(wanted)
+    rule.start(None, wanted.steps // wanted.blocks)
+    found = [value for view, *_ in steps for value in rule.logit_offsets(view).values()]
+    assert max(found) < 0
+    assert found == sorted(found)

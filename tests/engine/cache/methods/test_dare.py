@@ -11,6 +11,7 @@ from engine.cache.stack import Stack
 from engine.catalog import policies
 from engine.core.rows import ALL, to_mask
 from engine.generate.loop import Denoiser, denoise
+from engine.record.recorder import StepRecorder
 from tests.support.micro import (
     ATOL,
     make_profile,
@@ -176,3 +177,17 @@ def test_a_stack_on_no_cache_equals_the_policy_alone(model, form):
     assert widest_gap(expected, steps) == 0
     assert [e.kind for e in stacked.events] == [e.kind for e in alone.events]
     assert {e.kind for e in alone.events[1:]} == {"partial"}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("window", [NoCache, DualCache])
+def test_a_recorded_plan_is_what_was_computed_where_no_query_moves(model, form, window):
+    """K and V that nobody stores are not computed if no row attends."""
+    policy = dare(form, skip_first_layers=0)
+    policy.thresholds = (2.0,) * model.info.layers
+    ran = run(model, make_spec(), recorder=StepRecorder(), policy=lambda: Stack(window(), policy))
+    length = ran.ids.shape[1]
+    for event in ran.events:
+        planned = np.unpackbits(event.recording.plan, axis=-1).sum(-1) / length
+        assert planned.mean() == pytest.approx(event.recomputed)
+    assert min(event.recomputed for event in ran.events) <= 0.5

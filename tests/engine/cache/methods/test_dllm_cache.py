@@ -1,6 +1,7 @@
 """dLLM-Cache: its intervals, what V-verify selects, and where it must equal no cache."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -136,6 +137,14 @@ def test_selectors_choose_differently(model):
         for name in ("v_cos", "random")
     ]
     assert chosen[0] != chosen[1]
+
+
+def test_random_rows_follow_the_seed(model):
+    def chosen(seed):
+        spec = replace(WHOLE, seed=seed)
+        return [rows_of(plan) for plan in planned(model, spec, selector="random")[1][1]]
+
+    assert chosen(1) == chosen(1) != chosen(2)
 
 
 def test_the_last_update_is_another_reference_than_the_last_step(model):

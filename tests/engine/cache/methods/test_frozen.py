@@ -224,6 +224,14 @@ def test_dare_on_frozen_blocks_reuses_within_a_block_and_commits_exactly():
     assert not kv.state.masked.any()
 
 
+def test_dare_on_frozen_blocks_reuses_in_the_first_block_too():
+    model, knobs = block_model_of("mha"), {"dare_kv.qbar": 0.9}
+    spec = make_spec(gen_length=8, block_length=4, steps=8, cache="frozen+dare_kv", knobs=knobs)
+    first = [event for event in run(model, spec, make_prompts(1)).events if event.block == 0]
+    assert len(first) > 1
+    assert all(event.recomputed < first[0].recomputed for event in first[1:])
+
+
 @pytest.mark.parametrize("cache", ["none", "frozen", "frozen+dare_kv"])
 @pytest.mark.parametrize("prompts", [(6, 10, 2), (6, 9, 7)], ids=["aligned", "unaligned"])
 def test_a_batch_decodes_as_its_sequences_do_alone(cache, prompts):
