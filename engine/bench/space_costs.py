@@ -1,4 +1,4 @@
-"""What LLaDA-8B, MMaDA-8B and Dream-7B need on the hardware of Spaces, computed, not measured.
+"""What a model of each known family needs on the hardware of Spaces, computed, not measured.
 
 python -m engine costs                  print the table
 python -m engine costs --write-readme   update it in assets/results/README.md
@@ -20,11 +20,15 @@ from engine.models.loading.registry import REGISTERED
 from engine.serve.memory_budget import spec_run_bytes
 
 MODELS = (
-    "GSAI-ML/LLaDA-8B-Instruct", "Gen-Verse/MMaDA-8B-MixCoT", "Dream-org/Dream-v0-Instruct-7B",
+    "GSAI-ML/LLaDA-8B-Instruct", "GSAI-ML/LLaDA-V", "inclusionAI/LLaDA-MoE-7B-A1B-Instruct",
+    "inclusionAI/LLaDA2.0-mini", "Gen-Verse/MMaDA-8B-MixCoT", "Dream-org/Dream-v0-Instruct-7B",
+    "JetLM/SDAR-8B-Chat", "Efficient-Large-Model/Fast_dLLM_v2_7B",
 )  # fmt: skip
-TOKENS, CACHED = 256, "dllm_cache"  # prompt tokens; the cache that needs the most memory
+TOKENS = 256  # of the prompt
+# The caches that need the most memory, by the model's attention.
+CACHED = {"full": "dllm_cache", "block_causal": "frozen"}
 HEAD = (
-    "model", "Space hardware", "of memory", "weights", "plain run", "dLLM-Cache", "needed", "fits",
+    "model", "Space hardware", "of memory", "weights", "plain run", "cached run", "needed", "fits",
     "ms a forward", "s a plain run", "s to a fresh worker",
 )  # fmt: skip
 
@@ -36,7 +40,10 @@ def rows() -> Iterator[Sequence[str]]:
         info = adapter_class(known.config).read_info(known.config)
         for hardware, card in GPUS.items():
             spec = RunSpec(model=name, dtype="bfloat16", device="cuda")
-            cached = spec_run_bytes(replace(spec, cache=CACHED), info, TOKENS)
+            if info.block_causal:
+                spec = replace(spec, block_length=info.block_size)
+            cache = CACHED[info.attention]
+            cached = spec_run_bytes(replace(spec, cache=cache), info, TOKENS)
             dtype = dtype_of(spec)
             plan = {
                 "prompt_tokens": TOKENS, "probe_forwards": 0,

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from engine.config.spec import RunSpec
-from engine.generate.capture.capturers import WARM_UP_STEPS
+from engine.generate.capture.capturers import CudaCapturer
 from engine.models.base import ModelInfo
 from engine.models.loading.memory_estimate import active_parameters, dtype_of, weights_bytes
 from engine.record.logit_lens import rows_at_a_time
@@ -57,7 +57,8 @@ def run_seconds(gpu: GpuSpec, spec: RunSpec, info: ModelInfo, plan: Mapping[str,
     """
     rows = (plan["prompt_tokens"] or 0) + spec.gen_length
     one = forward_seconds(gpu, info, dtype_of(spec), rows) * (2 if spec.cfg_scale else 1)
-    forwards = plan["max_forwards"] + WARM_UP_STEPS + plan["probe_forwards"]
+    warm_up = min(CudaCapturer.warm_up_steps, plan["max_forwards"])
+    forwards = plan["max_forwards"] + warm_up + plan["probe_forwards"]
     found = one * forwards * (RECORDING_FACTOR if spec.record in ("layers", "probe") else 1.0)
     return found + plan["probe_forwards"] * lens_seconds(gpu, info, dtype_of(spec), spec.gen_length)
 

@@ -71,7 +71,8 @@ def evaluate(
 
     A batch has problems of one answer length, and its costs are divided evenly among them. Its
     sequences wait for each other at the end of a block, so `nfe`, `text_nfe` and the costs are
-    those of a problem alone only if `batch` is 1. An autoregressive model decodes one at a time.
+    those of a problem alone only if `batch` is 1. On a GPU the times include the capture of
+    forwards. An autoregressive model decodes one at a time.
     """
     specs = [
         fitted(spec, one, prompt) if fit else dataclasses.replace(spec, prompt=prompt)

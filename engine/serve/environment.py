@@ -10,7 +10,6 @@ import torch
 
 from engine.config.spec import RunSpec
 from engine.core.device import cpu_name
-from engine.generate.capture.capturers import WARM_UP_STEPS
 from engine.models.loading.memory_estimate import free_bytes, main_device
 
 
@@ -30,6 +29,5 @@ def describe(spec: RunSpec, checkpoint: str) -> dict[str, Any]:
         "system": platform.system(),
         "seed": spec.seed,
         "record": spec.record,
-        "warmup_steps": WARM_UP_STEPS,
         "checkpoint": checkpoint,
     }

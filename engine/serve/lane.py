@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -222,7 +221,7 @@ class Lane:
         self._job = make_job(model, spec, [prompt], make_recorder(spec), point, images=images)
         self._state: Denoiser | None = None
         self._steps: Iterator[StepEvent] = iter(())
-        self._tally = Tally(self._job.canvas.shape[1])
+        self._tally, self._warm_up_steps = Tally(self._job.canvas.shape[1]), 0
         self._pieces = _NewPieces(model.tokenizer)
         self._sent_guider_pieces: set[int] = set()
 
@@ -236,7 +235,7 @@ class Lane:
         job = self._job
         count = WARM_UP_STEPS if job.capturer is None else job.capturer.warm_up_steps
         self._state = Denoiser(job)
-        deque(islice(denoise(self._state), count), maxlen=0)
+        self._warm_up_steps = sum(1 for _ in islice(denoise(self._state), count))
         self._state.rewind()
 
     def start(self) -> RunStarted:
@@ -254,7 +253,8 @@ class Lane:
             spec=self.spec.to_dict(),
             model=_described(self.spec.model, job.adapter.info, self.model.tokenizer),
             environment=environment.describe(self.spec, self.model.digest)
-            | dict(self.model.loading),
+            | dict(self.model.loading)
+            | {"warmup_steps": self._warm_up_steps},
             canvas=canvas,
             prompt_mask=prompt,
             fixed_mask=job.fixed_mask.numpy(),
@@ -323,7 +323,7 @@ class AutoregressiveLane:
         self._decoder = AutoregressiveDecoder(model, spec, prompt)
         check_context(len(prompt), spec, self._decoder.info)
         self._steps: Iterator[StepEvent] = iter(())
-        self._tally = Tally(self._decoder.ids.shape[1])
+        self._tally, self._warm_up_steps = Tally(self._decoder.ids.shape[1]), 0
         self._pieces = _NewPieces(model.tokenizer, self._decoder.info.mask_id)
 
     @property
@@ -333,7 +333,7 @@ class AutoregressiveLane:
 
     def warm_up(self) -> None:
         """Run some steps untimed and discard them, so that no first call is timed."""
-        deque(islice(self._decoder.steps(), WARM_UP_STEPS), maxlen=0)
+        self._warm_up_steps = sum(1 for _ in islice(self._decoder.steps(), WARM_UP_STEPS))
         self._decoder.rewind()
 
     def start(self) -> RunStarted:
@@ -345,7 +345,8 @@ class AutoregressiveLane:
         return RunStarted(
             spec=self.spec.to_dict(),
             model=_described(self.model.name, decoder.info, self.model.tokenizer),
-            environment=environment.describe(self.spec, self.model.digest),
+            environment=environment.describe(self.spec, self.model.digest)
+            | {"warmup_steps": self._warm_up_steps},
             canvas=canvas,
             prompt_mask=np.arange(canvas.shape[1])[None] < decoder.prompt_length,
             fixed_mask=np.zeros(canvas.shape, bool),
