@@ -30,7 +30,7 @@ from engine.models.loading.random_weights import (
 )
 from engine.models.tokenizer import Tokenizer
 from engine.record import make_recorder
-from engine.serve.lane import LoadedModel, make_job
+from engine.serve.loaded_model import LoadedModel, make_job
 
 HEAD_DIM = 2  # rotary embeddings turn pairs of numbers
 

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.config.spec import MAX_PROMPT_CHARS
+from engine.config.spec import MAX_PROMPT_CHARS, MAX_PROMPT_FILE_BYTES
 from engine.tiny.corpus import exam_questions, families
 
 MAX_PROMPTS = 2_000
-MAX_FILE_BYTES = 16_000_000
 MAX_ANSWER_CHARS = 500
 MAX_SHOTS = 8
 FIELDS = ("prompt", "answer")
@@ -55,9 +54,10 @@ def read_prompts(data: bytes) -> list[Prompt]:
 
     A number as `answer` is taken as its text. Raises ValueError naming `prompts` and the line.
     """
-    if len(data) > MAX_FILE_BYTES:
+    if len(data) > MAX_PROMPT_FILE_BYTES:
         raise ValueError(
-            f"prompts: the file has {len(data) / 1e6:.0f} MB, more than {MAX_FILE_BYTES // 10**6}; "
+            f"prompts: the file has {len(data) / 1e6:.0f} MB, more than "
+            f"{MAX_PROMPT_FILE_BYTES // 10**6}; "
             "divide it"
         )
     try:

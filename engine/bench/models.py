@@ -20,7 +20,7 @@ from engine.models.loading.random_weights import (
     random_prompt,
 )
 from engine.models.tokenizer import Tokenizer
-from engine.serve.lane import LoadedModel
+from engine.serve.loaded_model import LoadedModel
 from engine.serve.memory_budget import spec_run_bytes
 from engine.serve.model_pool import ModelPool
 from engine.tiny.corpus import exam_questions

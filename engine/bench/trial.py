@@ -26,7 +26,8 @@ from engine.generate.step_state import PendingStep
 from engine.guider.model import Guider
 from engine.models.kernels.linear import without_row_padding
 from engine.record import make_recorder
-from engine.serve.lane import LoadedModel, make_job, make_lane
+from engine.serve.lane import make_lane
+from engine.serve.loaded_model import LoadedModel, make_job
 
 T = TypeVar("T")
 

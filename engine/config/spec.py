@@ -26,6 +26,7 @@ from engine.config.validation import (
 )
 
 MAX_PROMPT_CHARS = 8_000
+MAX_PROMPT_FILE_BYTES = 16_000_000  # of a file with prompts
 MAX_LENGTH = 1_024
 MAX_SUFFIX_CHARS = 400
 MAX_PROBES = 64

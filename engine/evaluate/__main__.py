@@ -53,7 +53,7 @@ from engine.evaluate.sharing.shared_exam import Sample, SharedExam, rates_remove
 from engine.guider.model import Guider
 from engine.models.loading.families import named_checkpoints
 from engine.serve import environment
-from engine.serve.lane import LoadedModel
+from engine.serve.loaded_model import LoadedModel
 from engine.serve.model_pool import ModelPool
 from engine.tiny.corpus import exam_questions, families
 

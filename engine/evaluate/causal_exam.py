@@ -24,7 +24,7 @@ from engine.core.command_line import command_parser
 from engine.evaluate.exam import Questions, evaluate, summarise
 from engine.guider.model import Guider, load_guider
 from engine.models.loading.checkpoint import CheckpointError
-from engine.serve.lane import prompt_ids
+from engine.serve.loaded_model import prompt_ids
 from engine.tiny import corpus
 
 LENGTH = 128  # most tokens of an answer

@@ -21,7 +21,8 @@ from engine.core.tables import markdown_table, marked, mean_agreement, percent
 from engine.evaluate.exam import ExamResult, Questions, evaluate, resized, summarise
 from engine.evaluate.kept_accuracy import ANSWERS
 from engine.guider.model import Guider
-from engine.serve.lane import LoadedModel, make_lane
+from engine.serve.lane import make_lane
+from engine.serve.loaded_model import LoadedModel
 from engine.tiny.corpus import families
 
 TIMED_LENGTH = 128

@@ -18,7 +18,7 @@ from engine.generate.job import split
 from engine.generate.loop import Denoiser, denoise
 from engine.guider.model import Guider
 from engine.models.tokenizer import Tokenizer
-from engine.serve.lane import LoadedModel, make_job, prompt_ids
+from engine.serve.loaded_model import LoadedModel, make_job, prompt_ids
 from engine.tiny import corpus
 from engine.tiny.family import Problem, count_pieces
 from engine.trace.metrics import Tally

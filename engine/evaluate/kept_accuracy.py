@@ -28,8 +28,8 @@ ENGINE = Path(__file__).parents[1]
 PACKAGES = ("cache", "generate", "guider", "models", "tiny/families", "unmask")
 MODULES = (
     "catalog.py", "core/rows.py", "core/regions.py", "config/plan.py", "config/spec.py",
-    "config/answers.py", "evaluate/exam.py", "serve/lane.py", "tiny/corpus.py", "tiny/family.py",
-    "tiny/phrases.py", "tiny/scenes.py",
+    "config/answers.py", "evaluate/exam.py", "serve/loaded_model.py", "tiny/corpus.py",
+    "tiny/family.py", "tiny/phrases.py", "tiny/scenes.py",
 )  # fmt: skip
 # Subpackages left out: methods of other specs; loading, which gives the weights of the digests;
 # captured forwards, whose tokens the tests compare with those of eager ones.

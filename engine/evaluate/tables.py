@@ -39,7 +39,7 @@ from engine.guider.model import Guider
 from engine.models.loading.checkpoint import Checkpoint
 from engine.models.loading.families import embedded_models
 from engine.serve import environment
-from engine.serve.lane import LoadedModel
+from engine.serve.loaded_model import LoadedModel
 from engine.serve.model_pool import ModelPool
 from engine.tiny.corpus import exam_questions, family_named
 from engine.unmask.methods.autoregressive import Autoregressive

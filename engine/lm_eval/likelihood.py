@@ -13,7 +13,7 @@ from engine.config.spec import RunSpec
 from engine.generate.loop import Denoiser, denoise
 from engine.models.base import ModelAdapter, ModelInfo
 from engine.models.flops import FlopCounter
-from engine.serve.lane import LoadedModel, make_job
+from engine.serve.loaded_model import LoadedModel, make_job
 
 
 def continuation_logits(adapter: ModelAdapter, canvas: Tensor, start: int) -> Tensor:

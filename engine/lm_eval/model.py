@@ -29,7 +29,7 @@ from engine.lm_eval.options import flag, spec_of
 from engine.lm_eval.responses import Place, Response, Responses, write_card
 from engine.models.loading.families import named_checkpoints
 from engine.serve import environment
-from engine.serve.lane import make_job
+from engine.serve.loaded_model import make_job
 from engine.serve.model_pool import ModelPool
 from engine.trace.metrics import Tally
 

@@ -21,7 +21,7 @@ from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser
 from engine.core.files import ASSETS
 from engine.serve.drift_meter import BASES
-from engine.serve.lane import policy_context_of
+from engine.serve.loaded_model import policy_context_of
 from engine.serve.model_pool import ModelPool
 
 

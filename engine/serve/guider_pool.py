@@ -40,7 +40,7 @@ from engine.models.loading.memory_estimate import (
 )
 from engine.models.loading.resolver import ModelResolver
 from engine.models.tokenizer import Tokenizer, conversation
-from engine.serve.lane import check_context
+from engine.serve.loaded_model import check_context
 from engine.serve.memory_budget import MemoryBudget
 from engine.unmask.methods.autoregressive import Autoregressive
 from engine.unmask.methods.guided import Guided

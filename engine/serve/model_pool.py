@@ -38,7 +38,7 @@ from engine.models.loading.registry import REGISTERED
 from engine.models.loading.resolver import ModelResolver
 from engine.models.tokenizer import Tokenizer, conversation
 from engine.serve.guider_pool import GuiderPool, decodes_causally
-from engine.serve.lane import LoadedModel, check_context
+from engine.serve.loaded_model import LoadedModel, check_context
 from engine.serve.memory_budget import (
     MemoryBudget,
     held_bytes,

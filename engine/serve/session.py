@@ -26,20 +26,22 @@ from engine.generate.what_if import what_if
 from engine.models.base import ModelInfo
 from engine.models.loading.hub import Hub
 from engine.models.loading.memory_estimate import dtype_of
-from engine.serve import environment, problems
+from engine.serve import environment
 from engine.serve.fair_queue import FairQueue, RunLock
 from engine.serve.guider_pool import decodes_causally
-from engine.serve.lane import AnyLane, LoadedModel, check_context, make_lane
+from engine.serve.lane import AnyLane, make_lane
 from engine.serve.limits import (
     AUTO,
     OWN_RECORDING,
     Limits,
     planned_recording,
 )
+from engine.serve.loaded_model import LoadedModel, check_context
 from engine.serve.memory_budget import MemoryBudget, device_titles, present_devices
 from engine.serve.model_pool import ModelPool
 from engine.serve.out_of_memory import is_out_of_memory, out_of_memory_message
 from engine.serve.race import run_lanes, tagged, wait_for_lock
+from engine.tiny import problems
 from engine.tiny.suite import describe_suite
 from engine.trace.file_format import MAX_BYTES
 from engine.trace.trace import Trace
@@ -300,7 +302,7 @@ class Session:
         return run_seconds(gpu, spec, info, plan) + start_seconds(info, dtype_of(spec))
 
     def problem(self, seed: int, shots: int = 0, family: str | None = None) -> dict[str, Any]:
-        """A problem of the embedded corpus with `shots` worked examples, see `serve.problems`.
+        """A problem of the embedded corpus with `shots` worked examples, see `tiny.problems`.
 
         `family` is by default the first of `families`. Raises ValueError for an unknown family.
         """

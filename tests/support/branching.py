@@ -6,7 +6,8 @@ from engine.config.spec import BranchStart, RunSpec
 from engine.core.events import RunFinished
 from engine.generate.branch import branch_point
 from engine.serve.drift_meter import BASES
-from engine.serve.lane import Lane, LoadedModel
+from engine.serve.lane import Lane
+from engine.serve.loaded_model import LoadedModel
 from engine.trace.trace import Trace
 from tests.support.fake_guiders import make_fake_guider
 from tests.support.micro import make_profile, make_prompts, model_of

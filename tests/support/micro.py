@@ -22,7 +22,7 @@ from engine.models.loading.families import adapter_class
 from engine.models.loading.registry import LLADA2_MINI, LLADA_MOE_7B
 from engine.record.recorder import Recorder
 from engine.serve.drift_meter import BASES
-from engine.serve.lane import LoadedModel, make_job
+from engine.serve.loaded_model import LoadedModel, make_job
 from engine.tiny.export import dream_config
 from engine.tiny.network import NetworkShape
 from engine.tiny.tokenizer import SPECIALS, TEMPLATES

@@ -15,7 +15,7 @@ from engine.distributed.processes import Processes
 from engine.evaluate.exam import ExamResult, Questions, evaluate, fitted
 from engine.guider.model import Guider
 from engine.serve import environment
-from engine.serve.lane import LoadedModel
+from engine.serve.loaded_model import LoadedModel
 
 OF_MACHINE = ("device_name", "dtype", "threads", "torch")  # of an environment
 RATES = ("tokens_per_s", "positions_per_s", "ms_per_problem")

@@ -11,7 +11,7 @@ from typing import Any
 
 import gradio as gr
 
-from engine.batch.prompts import MAX_FILE_BYTES
+from engine.config.spec import MAX_PROMPT_FILE_BYTES
 from inspector.handlers.page_handlers import error_text, visitor_id
 
 TYPED, FILE, PROBLEMS = "typed", "file", "problems"
@@ -70,7 +70,7 @@ class PromptSources:
 def _read(path: Path) -> bytes:
     """The bytes of an uploaded file, at most one more than a file may have; it is deleted."""
     with path.open("rb") as file:
-        data = file.read(MAX_FILE_BYTES + 1)
+        data = file.read(MAX_PROMPT_FILE_BYTES + 1)
     with suppress(OSError):
         path.unlink()
     return data

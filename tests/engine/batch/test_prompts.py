@@ -52,7 +52,7 @@ def test_no_prompt_too_many_and_other_bytes_are_refused(monkeypatch):
     monkeypatch.setattr(prompts, "MAX_PROMPTS", 2)
     with pytest.raises(ValueError, match=r"^prompts: there are more than 2"):
         typed_prompts("a\nb\nc")
-    monkeypatch.setattr(prompts, "MAX_FILE_BYTES", 4)
+    monkeypatch.setattr(prompts, "MAX_PROMPT_FILE_BYTES", 4)
     with pytest.raises(ValueError, match=r"^prompts: the file has 0 MB, more than"):
         read_prompts(b"12345")
 

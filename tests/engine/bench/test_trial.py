@@ -9,7 +9,7 @@ import torch
 from engine.bench import report
 from engine.bench.trial import Case, interleaved, run_trials, step_seconds
 from engine.models.loading.random_weights import random_adapter, random_model_config
-from engine.serve.lane import LoadedModel
+from engine.serve.loaded_model import LoadedModel
 from tests.support.micro import make_prompts, make_spec, model_of
 
 SHAPE = "llada:layers=2,d=32,heads=4,ffn=48,vocab=900"

@@ -25,7 +25,7 @@ from engine.core.files import cache_path
 from engine.generate.loop import Denoiser
 from engine.serve import calibrate, drift_meter
 from engine.serve.drift_meter import DriftMeter
-from engine.serve.lane import policy_context_of
+from engine.serve.loaded_model import policy_context_of
 from engine.serve.model_pool import ModelPool
 from tests.engine.cache.methods.test_dare import FORMS
 from tests.support.micro import make_profile, make_spec, micro_job, model_of, run

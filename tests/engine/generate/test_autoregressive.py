@@ -15,7 +15,8 @@ from engine.evaluate.exam import evaluate
 from engine.generate.autoregressive import AutoregressiveDecoder
 from engine.guider.model import load_guider
 from engine.models.loading.families import embedded_models
-from engine.serve.lane import AutoregressiveLane, prompt_ids
+from engine.serve.lane import AutoregressiveLane
+from engine.serve.loaded_model import prompt_ids
 from engine.serve.session import Session
 from engine.tiny.corpus import exam_questions
 from engine.trace.trace import Trace

@@ -4,7 +4,7 @@ import pytest
 
 from engine.config.spec import BranchStart
 from engine.generate.branch import branch_point
-from engine.serve.lane import make_job
+from engine.serve.loaded_model import make_job
 from engine.trace.trace import Trace
 from tests.support.branching import PROMPT, loaded, make, record
 from tests.support.micro import MASK, VOCAB

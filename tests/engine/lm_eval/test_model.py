@@ -25,7 +25,7 @@ from engine.lm_eval.likelihood import (
 )
 from engine.lm_eval.model import DriftscopeLM, cut
 from engine.lm_eval.responses import Response
-from engine.serve.lane import make_job
+from engine.serve.loaded_model import make_job
 from engine.tiny.corpus import exam_questions
 from tests.support.micro import MASK, MicroAdapter, fill, make_info
 

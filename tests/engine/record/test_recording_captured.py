@@ -16,7 +16,8 @@ from engine.generate.loop import Denoiser, denoise
 from engine.record import make_recorder
 from engine.record.notes import ForwardNotes
 from engine.record.recorder import Recorder, StepRecorder
-from engine.serve.lane import Lane, make_job, prompt_ids
+from engine.serve.lane import Lane
+from engine.serve.loaded_model import make_job, prompt_ids
 from tests.engine.generate.capture.test_captured_runs import tiny  # noqa: F401
 from tests.engine.generate.capture.test_forwards import CAPTURED, counts, spec_of
 from tests.support.counting_device import CountingDevice, to_device
@@ -225,7 +226,7 @@ def test_the_warm_up_of_a_recorded_run_captures_what_the_run_replays(monkeypatch
     spec = RunSpec(model="tiny-llada", prompt="Lily buys 5 nuts.", cache="dual", **sizes)
 
     def lane_of(capturer):
-        monkeypatch.setattr("engine.serve.lane.make_capturer", lambda *_: capturer)
+        monkeypatch.setattr("engine.serve.loaded_model.make_capturer", lambda *_: capturer)
         lane = Lane(tiny, spec)
         if capturer is not None:
             lane.warm_up()

@@ -9,7 +9,7 @@ from engine.config.branch_start import BranchStart
 from engine.config.spec import RunSpec
 from engine.estimate.estimate import Assumptions, Target, simulate
 from engine.generate.loop import Denoiser, denoise
-from engine.serve.lane import make_job
+from engine.serve.loaded_model import make_job
 from engine.serve.model_pool import ModelPool
 from engine.serve.session import Session
 from engine.trace.trace import Trace

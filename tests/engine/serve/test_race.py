@@ -8,7 +8,7 @@ from engine.core.control import Control
 from engine.core.events import RunFinished, RunStarted, StepEvent, Waiting
 from engine.generate.loop import Denoiser, denoise
 from engine.serve.fair_queue import FairQueue, RunLock
-from engine.serve.lane import prompt_ids
+from engine.serve.loaded_model import prompt_ids
 from engine.serve.race import run_lanes
 from tests.support.micro import micro_job
 

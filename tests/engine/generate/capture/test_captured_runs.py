@@ -12,7 +12,8 @@ from engine.config.spec import RunSpec
 from engine.core.events import RunFinished
 from engine.generate.capture.capturers import CudaCapturer, TapeCapturer, make_capturer
 from engine.generate.loop import Denoiser, denoise
-from engine.serve.lane import Lane, make_job, prompt_ids
+from engine.serve.lane import Lane
+from engine.serve.loaded_model import make_job, prompt_ids
 from engine.serve.session import Session
 from tests.engine.generate.capture.test_forwards import CAPTURED, captured_now, counts, spec_of
 from tests.support.micro import ROOT, make_model, make_spec, micro_job, model_of
@@ -46,7 +47,7 @@ def test_the_warm_up_captures_what_the_run_replays(monkeypatch, tiny):
     sizes = {"gen_length": 16, "block_length": 8, "steps": 16}
     spec = RunSpec(model="tiny-llada", prompt=text, cache="dual", **sizes)
     expected, made = run_once(tiny, spec), Replaying()
-    monkeypatch.setattr("engine.serve.lane.make_capturer", lambda *_: made)
+    monkeypatch.setattr("engine.serve.loaded_model.make_capturer", lambda *_: made)
     lane = Lane(tiny, spec)
     lane.warm_up()
     assert made.captured == 2

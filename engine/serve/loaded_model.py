@@ -1,0 +1,175 @@
+"""LoadedModel, a checkpoint in memory, and the jobs that are decoded on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.cache.base import CachePolicy, PolicyContext, RunInfo
+from engine.cache.calibration.drift_profile import DriftProfile
+from engine.cache.stack import Stack
+from engine.catalog import check_model, make_policy, make_unmasker
+from engine.config.spec import RunSpec
+from engine.generate.branch import BranchPoint, branch_job
+from engine.generate.capture.capturers import make_capturer
+from engine.generate.job import Job
+from engine.guider.run_guider import RunGuider
+from engine.models.base import ModelAdapter, ModelInfo
+from engine.models.given_rows import GivenRows
+from engine.models.tokenizer import Tokenizer
+from engine.record.recorder import Recorder
+from engine.serve.drift_meter import measure_drifts
+from engine.vision.encoder import ImageEncoder
+from engine.vision.run_images import PromptImages
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A checkpoint in memory; `folder` is None for a model without files.
+
+    `profiles` are drifts measured on it, by base cache and quantity; `kept` is what policies
+    derived from it. `make_run_guider` makes the guider of a run from the specs and prompts of its
+    sequences. `loading` are the free_before_bytes and free_after_bytes of its main device.
+    `vision` encodes images, None until a run needs it or if the model takes none.
+    """
+
+    adapter: ModelAdapter
+    tokenizer: Tokenizer
+    digest: str
+    folder: Path | None = None
+    profiles: dict[tuple[str, str], DriftProfile] = field(default_factory=dict, compare=False)
+    kept: dict[str, Any] = field(default_factory=dict, compare=False)
+    make_run_guider: Callable[[Sequence[RunSpec], list[list[int]]], RunGuider] | None = None
+    loading: Mapping[str, int] = field(default_factory=dict, compare=False)
+    vision: ImageEncoder | None = field(default=None, compare=False)
+
+
+def prompt_ids(spec: RunSpec, tokenizer: Tokenizer) -> list[int]:
+    """The ids of a spec's prompt; see Tokenizer.encode_prompt.
+
+    Raises ValueError naming `images` if it has any: those are encoded by a session.
+    """
+    if spec.images:
+        raise ValueError("images: they are read in single runs and races only; leave them out")
+    return tokenizer.encode_prompt(spec.prompt, spec.messages, spec.chat)
+
+
+def check_context(tokens: int, spec: RunSpec, info: ModelInfo) -> None:
+    """Raise ValueError naming `prompt` if its tokens and the answer exceed the context."""
+    run = RunInfo(info, 1, tokens, spec.gen_length, spec.block_length)
+    if run.length > info.max_length:
+        raise ValueError(
+            f"prompt: {tokens} tokens and an answer of {run.answer_length} exceed the context of "
+            f"{info.max_length}; shorten the prompt or lower gen_length"
+        )
+
+
+def make_job(
+    model: LoadedModel,
+    spec: RunSpec,
+    prompts: list[list[int]],
+    recorder: Recorder | None = None,
+    point: BranchPoint | None = None,
+    sequence_specs: Sequence[RunSpec] = (),
+    images: PromptImages | None = None,
+) -> Job:
+    """A job of a spec over `prompts`, lists of ids padded on the left to one length.
+
+    `point` is where a branch starts. `sequence_specs` are the specs of the single sequences, for a
+    guider that reads their prompts in its own chat template; default: `spec` for each. `images` are
+    those of the prompt, of which there is one then. Raises ValueError naming `prompt`, `fixed`,
+    `start` or `guided.guider` if they do not fit the model.
+    """
+    if spec.start is not None and point is None:
+        raise ValueError("start: the trace to branch from is not available; leave start out")
+    check_model(spec, model.adapter.info)
+    adapter = model.adapter.with_block_size(spec.block_length)
+    info, width = adapter.info, max(map(len, prompts))
+    suffix = model.tokenizer.encode_text(spec.suffix) if spec.suffix else []
+    check_context(width + len(suffix), spec, info)
+    run = RunInfo(
+        info, len(prompts), width, spec.gen_length, spec.block_length, suffix_length=len(suffix)
+    )
+    canvas, pad_mask, fixed_mask = _first_canvas(run, prompts, suffix, spec.fixed)
+    recorder, unmasker, run_guider = recorder or Recorder(), make_unmasker(spec), None
+    if unmasker.guided:
+        if model.make_run_guider is None:
+            raise ValueError("guided.guider: no guider is available; choose another unmasker")
+        run_guider = model.make_run_guider(sequence_specs or [spec] * len(prompts), prompts)
+
+    def prepared_policy() -> CachePolicy:
+        policy = make_policy(spec)
+        policy.prepare(policy_context_of(model, spec.model))
+        return policy
+
+    if images is not None and images.placed:
+        assert len(prompts) == 1, "images belong to a single prompt"
+        spans = [(i.first, rows) for i, rows in zip(images.placed, images.rows, strict=True)]
+        adapter = adapter.with_given_rows(GivenRows(canvas.shape[1], spans))
+    job = Job(
+        adapter=adapter,
+        spec=spec,
+        canvas=canvas,
+        prompt_length=width,
+        make_policy=prepared_policy,
+        unmasker=unmasker,
+        pad_mask=None if bool(pad_mask.all()) else pad_mask,
+        fixed_mask=fixed_mask,
+        recorder=recorder,
+        run_guider=run_guider,
+        capturer=make_capturer(adapter, unmasker.guided),
+        suffix_length=len(suffix),
+        stops=tuple(tuple(model.tokenizer.encode(text)) for text in spec.stop),
+    )
+    return job if point is None else branch_job(job, point)
+
+
+def _first_canvas(
+    run: RunInfo,
+    prompts: list[list[int]],
+    suffix: list[int],
+    fixed: Sequence[tuple[int, int]],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The canvas before the first step, where it is no padding, and where it is given, all [B, T].
+
+    Raises ValueError naming `fixed` for a token that the model does not have.
+    """
+    info, width, end = run.info, run.prompt_length, run.length - len(suffix)
+    canvas = torch.full((len(prompts), run.length), info.mask_id)
+    pad_mask = torch.ones(canvas.shape, dtype=torch.bool)
+    fixed_mask = torch.zeros(canvas.shape, dtype=torch.bool)
+    for row, ids in enumerate(prompts):
+        canvas[row, width - len(ids) : width] = torch.tensor(ids)
+        canvas[row, : width - len(ids)] = info.pad_id
+        pad_mask[row, : width - len(ids)] = False
+    canvas[:, end:] = torch.tensor(suffix, dtype=torch.int64)
+    fixed_mask[:, end:] = True
+    for offset, token in fixed:
+        if token >= info.vocab_size or token == info.mask_id:
+            raise ValueError(f"fixed: token id {token} is not one of the model's {info.vocab_size}")
+        canvas[:, width + offset] = token
+        fixed_mask[:, width + offset] = True
+    return canvas, pad_mask, fixed_mask
+
+
+def policy_context_of(model: LoadedModel, name: str) -> PolicyContext:
+    """The context of policies on a model; each drift profile is measured once."""
+
+    def make(calibration: RunSpec, meter: CachePolicy) -> Job:
+        job = make_job(model, calibration, [prompt_ids(calibration, model.tokenizer)])
+        return replace(job, make_policy=lambda: Stack(make_policy(calibration), meter))
+
+    def drifts(base: str, quantity: str) -> DriftProfile:
+        known = model.profiles
+        if (base, quantity) not in known:
+            known[base, quantity] = measure_drifts(
+                make, name, base, quantity, model.adapter.info.block_size
+            )
+        return known[base, quantity]
+
+    return PolicyContext(model.adapter, model.digest, model.folder, drifts, kept=model.kept)
