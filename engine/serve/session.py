@@ -41,8 +41,7 @@ from engine.serve.memory_budget import MemoryBudget, device_titles, present_devi
 from engine.serve.model_pool import ModelPool
 from engine.serve.out_of_memory import is_out_of_memory, out_of_memory_message
 from engine.serve.race import run_lanes, tagged, wait_for_lock
-from engine.tiny import problems
-from engine.tiny.suite import describe_suite
+from engine.tiny import suite
 from engine.trace.file_format import MAX_BYTES
 from engine.trace.trace import Trace
 from engine.vision.example_image import example_image
@@ -75,7 +74,7 @@ class Session:
     ) -> None:
         self._models = ModelPool(folders, hub, public)
         self._folders = dict(folders)
-        self._trained = problems.families_by_model(folders)
+        self._trained = suite.families_by_model(folders)
         self._queue = FairQueue()
         self._limits = Limits() if public else None
 
@@ -302,36 +301,36 @@ class Session:
         return run_seconds(gpu, spec, info, plan) + start_seconds(info, dtype_of(spec))
 
     def problem(self, seed: int, shots: int = 0, family: str | None = None) -> dict[str, Any]:
-        """A problem of the embedded corpus with `shots` worked examples, see `tiny.problems`.
+        """A problem of the embedded corpus with `shots` worked examples, see `tiny.suite`.
 
         `family` is by default the first of `families`. Raises ValueError for an unknown family.
         """
-        return problems.problem(seed, shots, family or problems.DEFAULT_FAMILY)
+        return suite.problem(seed, shots, family or suite.DEFAULT_FAMILY)
 
     def families(self, model: str = "") -> list[tuple[str, str]]:
         """Label and name of the families that a model was trained on, the default one first.
 
         Those of all models together for a model that is not embedded, or for none.
         """
-        return problems.labelled_families(self._trained, model)
+        return suite.labelled_families(self._trained, model)
 
     def embedded_suite(self) -> dict[str, Any]:
         """What is known of the embedded models, see `tiny.suite`."""
-        return describe_suite(self._folders, problems.known_families(self._trained))
+        return suite.describe_suite(self._folders, suite.known_families(self._trained))
 
     def default_shots(self) -> int:
         """The number of worked examples before the problem of the default race."""
-        return problems.SHOTS
+        return suite.SHOTS
 
     def examples(self) -> list[dict[str, Any]]:
         """Prompts to start from, of families that the default race's model knows."""
         first = next(iter(self._folders), "")
-        return problems.examples(problems.known_families(self._trained, first))
+        return suite.examples(suite.known_families(self._trained, first))
 
     def default_race(self) -> RaceSpec:
         """Plain decoding against Fast-dLLM's dual cache with threshold 0.9."""
         names = [row["name"] for row in self._models.describe() if row["available"]]
-        return problems.default_race(names[0] if names else RunSpec().model)
+        return suite.default_race(names[0] if names else RunSpec().model)
 
     def _stream(
         self,

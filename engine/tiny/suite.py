@@ -1,16 +1,86 @@
-"""What the page says of the embedded models: their problems, training and limits."""
+"""The embedded models as the page shows them: their problems, training and limits."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from engine.config.answers import fitting_length
+from engine.config.spec import RaceSpec, RunSpec
 from engine.core.method_docs import read_method_docs
 from engine.tiny import corpus
 from engine.tiny.card import LIMITS
 from engine.tiny.export import read_history, trained_families
+from engine.tiny.family import count_pieces
+
+DEFAULT_FAMILY, DEFAULT_SEED, SHOTS = "short_problems", 3, 8
+BLOCK = 16  # of the default race
+SEEDS = (DEFAULT_SEED, 1, 2, 4)  # of the examples without worked ones
+
+
+def problem(seed: int, shots: int = 0, family: str = DEFAULT_FAMILY) -> dict[str, Any]:
+    """An exam problem of a family after `shots` worked examples.
+
+    `prompt` is its text, `answer` what is right (`engine.config.answers`) and `answer_tokens` the
+    tokens of the worked answer with its end of text, in the embedded models' vocabulary. Raises
+    ValueError for an unknown family.
+    """
+    drawn, prompt = corpus.exam_questions(1, seed, shots, family)[0]
+    tokens = count_pieces(drawn.solution) + 1
+    return {"prompt": prompt, "answer": drawn.answer, "answer_tokens": tokens}
+
+
+def families_by_model(folders: Mapping[str, Path]) -> dict[str, list[str]]:
+    """The families that each model was trained on, read from its folder."""
+    return {name: trained_families(read_history(path)) for name, path in folders.items()}
+
+
+def known_families(trained: Mapping[str, Sequence[str]], model: str = "") -> list[str]:
+    """The families that a model knows, the default one first; `trained` is `families_by_model`.
+
+    Those of all models together if the model has no history of training, or if none is named. Only
+    the default one if none of them is an embedded model.
+    """
+    known = set(trained.get(model) or (family for one in trained.values() for family in one))
+    return sorted(known | {DEFAULT_FAMILY}, key=lambda name: (name != DEFAULT_FAMILY, name))
+
+
+def labelled_families(
+    trained: Mapping[str, Sequence[str]], model: str = ""
+) -> list[tuple[str, str]]:
+    """Label and name of each of `known_families`."""
+    known = corpus.families()
+    return [(known[name].label, name) for name in known_families(trained, model)]
+
+
+def examples(names: Sequence[str]) -> list[dict[str, Any]]:
+    """Prompts of some families for the page, each with `label` and the fields of `problem`."""
+    first, *others = names
+    label = corpus.families()[first].label
+    shown = [{"label": f"{label} {DEFAULT_SEED} after {SHOTS} worked examples"}
+             | problem(DEFAULT_SEED, SHOTS, first)]  # fmt: skip
+    for seed in SEEDS:
+        shown.append({"label": f"{label} {seed} alone"} | problem(seed, 0, first))
+    for name in others:
+        shown.append({"label": corpus.families()[name].label} | problem(DEFAULT_SEED, 0, name))
+    return shown
+
+
+def default_race(model: str) -> RaceSpec:
+    """Plain decoding against Fast-dLLM's dual cache with threshold 0.9.
+
+    The answer has the length of the problem's own text, rounded up to a block.
+    """
+    drawn = problem(DEFAULT_SEED, SHOTS)
+    length = fitting_length(drawn["answer_tokens"], BLOCK)
+    base = RunSpec(
+        model=model, prompt=drawn["prompt"], gen_length=length, block_length=BLOCK, steps=length
+    )
+    knobs = {"threshold.threshold": 0.9}
+    return RaceSpec(base, replace(base, unmasker="threshold", cache="dual", knobs=knobs))
 
 
 def describe_suite(folders: Mapping[str, Path], families: Iterable[str]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from engine.config.spec import RaceSpec, RunSpec
 from engine.core.device import keep_freed_memory
 from engine.core.events import RunFinished, RunStarted, StepEvent, Waiting
 from engine.serve.session import Session
-from engine.tiny.problems import examples, families_by_model, known_families
+from engine.tiny.suite import examples, families_by_model, known_families
 from engine.trace.trace import Trace
 from tests.engine.serve.test_race import BASE, FAST, PLAIN
 from tests.support.micro import write_checkpoint
