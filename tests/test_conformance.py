@@ -16,9 +16,18 @@ from tests.conformance.__main__ import main
 from tests.conformance.cases import FOLDERS, Case, UnknownCaseError, read_cases
 from tests.conformance.compare import compare
 from tests.conformance.runs import decode
+from tests.support.fixed_kernels import FixedKernels
 
 CASES = {case.id: case for folder in FOLDERS for case in read_cases(folder)}
 DUAL, ONE_STEP, SLIDING = "fast-dual-fixed", "free-dream-b8-1step", "guided-slide16-rel2-0.5"
+FAMILY_CASES = (
+    DUAL,
+    ONE_STEP,
+    "llada2-forward",
+    "lladamoe-forward",
+    "mmada-forward",
+    "fdv2-forward",
+)
 CHUNKS, SWAP = "guided-top1-c4", "guided-eos-swap-top1"
 
 
@@ -27,6 +36,12 @@ def test_a_recorded_run_is_reproduced(name):
     outcome = compare(CASES[name])
     assert outcome.differences == []
     assert outcome.unread == []
+
+
+@pytest.mark.parametrize("routine", ["onednn", "packed", "by_head", "two_products"])
+@pytest.mark.parametrize("name", FAMILY_CASES)
+def test_a_recorded_run_is_reproduced_with_every_routine(name, routine):
+    assert compare(replace(CASES[name], kernels=FixedKernels(routine))).differences == []
 
 
 def changed(name, array, change):

@@ -7,17 +7,23 @@ from pathlib import Path
 import torch
 
 import tests.conformance as package
+from engine.models.kernels.choice import ROUTINES
 from tests.conformance.cases import FOLDERS, UnknownCaseError, read_cases
 from tests.conformance.compare import compare
+from tests.support.fixed_kernels import FixedKernels
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Compare the folders named on the command line; 1 unless all cases are known and pass."""
     parser = argparse.ArgumentParser(prog="tests.conformance", description=package.__doc__)
     parser.add_argument("folders", metavar="DIR", type=Path, nargs="*", default=list(FOLDERS))
+    names = sorted({name for routines in ROUTINES.values() for name in routines})
+    parser.add_argument("--kernels", choices=names, help="routine of products and attention")
+    args = parser.parse_args(arguments)
+    kernels = None if args.kernels is None else FixedKernels(args.kernels)
     counts = {"passed": 0, "failed": 0, "unknown": 0}
-    for folder in parser.parse_args(arguments).folders:
-        for case in read_cases(folder):
+    for folder in args.folders:
+        for case in read_cases(folder, kernels):
             try:
                 outcome = compare(case)
                 name, why = ("failed" if outcome.differences else "passed"), outcome.summary

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from engine.models.base import ModelAdapter
+from engine.models.kernels.choice import Kernels
 from engine.models.loading.checkpoint import Checkpoint
 from engine.models.loading.families import folder_adapter_class
 
@@ -29,10 +30,14 @@ class UnknownCaseError(ValueError):
 
 @dataclass(frozen=True)
 class Case:
-    """An entry of cases.json, and the folder that holds its arrays."""
+    """An entry of cases.json, and the folder that holds its arrays.
+
+    The model computes with `kernels`; None: with torch's own routines.
+    """
 
     entry: Mapping[str, Any]
     folder: Path
+    kernels: Kernels | None = None
 
     @property
     def id(self) -> str:
@@ -94,10 +99,12 @@ class Case:
             adapter.info = replace(adapter.info, mask_id=mask)
         if end is not None:
             adapter.info = replace(adapter.info, eos_id=end, fill_id=end, stop_ids=(end,))
+        if self.kernels is not None:
+            adapter.use_kernels(self.kernels)
         return adapter
 
 
-def read_cases(folder: Path) -> Iterator[Case]:
-    """The cases of a folder."""
+def read_cases(folder: Path, kernels: Kernels | None = None) -> Iterator[Case]:
+    """The cases of a folder, computed with `kernels`."""
     for entry in json.loads((folder / "cases.json").read_text()):
-        yield Case(entry, folder)
+        yield Case(entry, folder, kernels)

@@ -16,28 +16,17 @@ from engine.models.kernels.linear import (
     without_row_padding,
 )
 from engine.models.loading.random_weights import random_adapter, random_model_config
+from tests.support.fixed_kernels import FixedKernels
 
 pytestmark = pytest.mark.skipif(ONEDNN_LINEAR is None, reason="oneDNN is not available")
 needs_bfloat16 = pytest.mark.skipif(not BFLOAT16, reason="oneDNN cannot multiply bfloat16 here")
-
-
-class Fixed(Kernels):
-    """Kernels with one routine for all layers; attention is torch's own."""
-
-    def __init__(self, routine):
-        super().__init__()
-        self.fixed = routine
-
-    def routine(self, operation, dtype, rows, *sizes, packed=True):
-        refused = operation == "attention" or (self.fixed == "packed" and not packed)
-        return TORCH if refused else self.fixed
 
 
 def randomized(layer, routine="packed"):
     draw = torch.Generator().manual_seed(0)
     for tensor in layer.requires_grad_(False).parameters():
         tensor.normal_(generator=draw)
-    layer.kernels = Fixed(routine)
+    layer.kernels = FixedKernels(routine)
     return layer
 
 
@@ -178,7 +167,7 @@ def test_a_swiglu_follows_its_state_dict():
 def test_recorded_products_are_replayed_with_either_library():
     shape = random_model_config("llada:layers=2,d=256,heads=4,ffn=512,vocab=1024")
     adapter = random_adapter(shape, torch.float32, torch.device("cpu"))
-    adapter.use_kernels(Fixed("packed"))
+    adapter.use_kernels(FixedKernels("packed"))
     with ProductRecorder(adapter) as noted, torch.inference_mode():
         adapter.mlp(0, rows(64))
     noted.end_step()
