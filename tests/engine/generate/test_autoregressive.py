@@ -1,11 +1,12 @@
 """Autoregressive decoding: equal to transformers, one token a forward, and what it refuses."""
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from engine.config.answers import is_right
 from engine.config.spec import RaceSpec, RunSpec
@@ -234,3 +235,24 @@ def test_recording_such_a_run_adds_no_exact_forwards_and_no_drifts(session):
     assert plan["recording"]["level"] == "steps"
     steps = session.plan(replace(SPEC, record="steps"))["recording"]["bytes"]
     assert plan["recording"]["bytes"] == session.plan(SPEC)["recording"]["bytes"] == steps > 0
+
+
+def test_a_model_in_llamas_layout_decodes_as_in_transformers(models, tmp_path):
+    """Random weights with the tokenizer of an embedded guider."""
+    for path in (MODELS / EMBEDDED[0]).glob("tokenizer*"):
+        shutil.copy(path, tmp_path)
+    known = models[EMBEDDED[0]]
+    config = LlamaConfig(
+        vocab_size=known.model.config.vocab_size, hidden_size=64, intermediate_size=96,
+        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        eos_token_id=known.stop_ids[0], pad_token_id=known.stop_ids[0],
+    )  # fmt: skip
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(3)
+        LlamaForCausalLM(config).save_pretrained(tmp_path)
+    model = load_guider("llama", tmp_path, torch.float32, torch.device("cpu"))
+    spec = replace(SPEC, gen_length=32)
+    prompt = prompt_ids(spec, model.tokenizer)
+    found = answer(model, spec)
+    assert found == generated(tmp_path, prompt, model.stop_ids, 32)
+    assert len(set(found)) > 2
