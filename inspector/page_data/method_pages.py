@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from engine.config.spec import RaceSpec, RunSpec
@@ -27,8 +28,11 @@ def document(catalog: Mapping[str, Any], plain: RunSpec, results: Row | None) ->
     groups = []
     for kind, title in KINDS.items():
         rows = catalog[f"{kind}s"]
-        pages = [_page(kind, row, rows, plain) | {"measured": _measured(kind, row, results)}
-                 for row in rows]  # fmt: skip
+        pages = [
+            _page(kind, row, rows, _plain_for(row, catalog.get("models", ()), plain))
+            | {"measured": _measured(kind, row, results)}
+            for row in rows
+        ]
         groups.append({"title": title, "methods": pages})
     return {"groups": groups, "note": _note(results)}
 
@@ -38,7 +42,7 @@ def trial(kind: str, name: str, plain: RunSpec) -> RaceSpec:
     return RaceSpec(plain, RunSpec.from_dict(plain.to_dict() | {kind: name}))
 
 
-def _page(kind: str, row: Row, rows: Sequence[Row], plain: RunSpec) -> dict[str, Any]:
+def _page(kind: str, row: Row, rows: Sequence[Row], plain: RunSpec | None) -> dict[str, Any]:
     titles = {other["name"]: other["title"] for other in rows}
     beneath = [name for name in row.get("stackable_on", ()) if name != "none"]
     above = [other["name"] for other in rows if row["name"] in other.get("stackable_on", ())]
@@ -49,13 +53,22 @@ def _page(kind: str, row: Row, rows: Sequence[Row], plain: RunSpec) -> dict[str,
         "knobs": [_knob(row["name"], knob) for knob in row["knobs"]],
         "stands_on": _named(beneath, titles),
         "carries": _named(above if row["name"] != "none" else [], titles),
-        "query": trial(kind, row["name"], plain).to_query() if _fits(row) else "",
+        "query": "" if plain is None else trial(kind, row["name"], plain).to_query(),
     }
 
 
-def _fits(row: Row) -> bool:
-    """Whether a method goes with the model of plain decoding, whose attention is full."""
-    return "full" in row.get("attention", ("full",))
+def _plain_for(row: Row, models: Sequence[Row], plain: RunSpec) -> RunSpec | None:
+    """Plain decoding by a model whose attention a method goes with; None if there is none.
+
+    `plain` is by a model with full attention; another model is one of the embedded ones.
+    """
+    kinds = row.get("attention", ("full",))
+    if "full" in kinds:
+        return plain
+    for model in models:
+        if model["embedded"] and model["available"] and model["attention"] in kinds:
+            return replace(plain, model=model["name"], block_length=model["block_sizes"][0])
+    return None
 
 
 def _named(names: Sequence[str], titles: Mapping[str, str]) -> list[dict[str, str]]:
