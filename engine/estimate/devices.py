@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -12,6 +13,7 @@ from engine.core.events import PARTS
 from engine.estimate.work import WorkCounter
 
 THIS_MACHINE = "this"
+FEW_ROWS, MANY_ROWS = 32, 256  # of the steps whose rates are measured
 EFFICIENCY = 0.7
 ASSUMED = (
     f"Assumed of a GPU: {EFFICIENCY:.0%} of the published dense bf16 FLOP/s are reached, as plain "
@@ -32,10 +34,11 @@ ROOFLINE = (
 class DeviceRates:
     """What a device does in a second, and the overhead of launching work on it.
 
-    `flops` of products and `attention_flops` of scores and sums, a second; `bandwidth` in bytes a
-    second; `layer_seconds` and `step_seconds` are added for each layer and each step. `memory` in
-    bytes, 0 if it is not known. `source` says where the rates come from; `measured`: on this
-    machine.
+    `flops` of products and `attention_flops` of scores and sums, a second. A step of few rows has
+    a lower rate: `few_flops` at FEW_ROWS, in between on a logarithmic scale, `flops` from MANY_ROWS
+    on; 0: the same at any number. `bandwidth` in bytes a second; `layer_seconds` and `step_seconds`
+    are added for each layer and each step. `memory` in bytes, 0 if it is not known. `source` says
+    where the rates come from; `measured`: on this machine.
     """
 
     name: str
@@ -48,6 +51,15 @@ class DeviceRates:
     memory: int
     source: str
     measured: bool = False
+    few_flops: float = 0.0
+
+    def product_rate(self, rows: float) -> float:
+        """FLOPs of products a second in a step whose layers compute so many rows on average."""
+        if not self.few_flops:
+            return self.flops
+        span = math.log(MANY_ROWS / FEW_ROWS)
+        share = min(max(math.log(max(rows, 1.0) / FEW_ROWS) / span, 0.0), 1.0)
+        return self.few_flops ** (1 - share) * self.flops**share
 
 
 def _gpu(name: str, title: str, tera: float, giga: float, memory: int, source: str) -> DeviceRates:
@@ -73,7 +85,8 @@ def step_seconds(work: WorkCounter, forwards: int, device: DeviceRates) -> tuple
     """Seconds of a step of so many forwards, and what bounds it: `compute` or `memory`."""
     parts = work.parts()
     attention = float(parts[PARTS.index("attention")])
-    compute = (float(parts.sum()) - attention) / device.flops + attention / device.attention_flops
+    products = device.product_rate(float(work.rows.mean()) / forwards)
+    compute = (float(parts.sum()) - attention) / products + attention / device.attention_flops
     memory = total_bytes(work) / device.bandwidth
     overhead = device.step_seconds + forwards * work.info.layers * device.layer_seconds
     return max(compute, memory) + overhead, "compute" if compute >= memory else "memory"

@@ -1,8 +1,8 @@
 """Rates of this machine, measured in a few seconds.
 
-They are those of whole steps of plain decoding on models with random weights: the rate of products
-is the FLOPs of a layer over its time without launches and attention, so that norms, rotations and
-other elementwise operations are in it.
+They are those of whole steps on models with random weights, of plain decoding and, for steps of few
+rows, with a dual cache: the rate of products is the FLOPs of a layer over its time without launches
+and attention, so that norms, rotations, the cache and other operations are in it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import cache, partial
+from statistics import median
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +18,7 @@ import torch.nn.functional as F
 from engine.catalog import make_policy, make_unmasker
 from engine.config.spec import RunSpec
 from engine.core.device import cpu_name, synchronized_time
-from engine.estimate.devices import THIS_MACHINE, DeviceRates
+from engine.estimate.devices import FEW_ROWS, MANY_ROWS, THIS_MACHINE, DeviceRates
 from engine.generate.capture.capturers import make_capturer
 from engine.generate.job import Job
 from engine.generate.loop import Denoiser, denoise
@@ -26,7 +27,8 @@ from engine.models.kernels.machine import choose_kernels
 from engine.models.loading.memory_estimate import free_bytes
 from engine.models.loading.random_weights import random_adapter, random_model_config
 
-MAX_WIDTH, ROWS, STEPS = 1024, 256, 6
+MAX_WIDTH, STEPS = 1024, 6
+CACHED_STEPS = 16  # of a run with a cache, the first of which uses none
 READ_BYTES = 1 << 26
 ROUNDS = 5
 ATTEMPTS = 3
@@ -45,35 +47,56 @@ def measure_this_machine(info: ModelInfo, dtype: torch.dtype, device: str = "cpu
 
 @cache
 def _measure(wide: int, inner: int, head: int, dtype: torch.dtype, device: str) -> DeviceRates:
-    """The rates for products of rows [256, wide] with [inner, wide], and heads of `head`."""
+    """The rates for products of rows with [inner, wide], and heads of `head`."""
     target = torch.device(device)
     with torch.inference_mode():
         attention, bandwidth = _attention_rate(wide, head, dtype, target), _bandwidth(target)
     layer, step = _overheads(target)
     heads = max(1, wide // head)
-    work = ROWS * (8 * (heads * head) ** 2 + 6 * heads * head * inner)
-    scores = 4 * ROWS * ROWS * heads * head / attention
-    whole = _layer_seconds((heads * head, inner, heads), dtype, target)
-    flops = work / max(whole - layer - scores, whole / 4)
+    sizes = heads * head, inner, heads
+    flops, few = (
+        _product_rate(sizes, dtype, target, rows, layer, attention)
+        for rows in (MANY_ROWS, FEW_ROWS)
+    )
     name = torch.cuda.get_device_name(target) if target.type == "cuda" else cpu_name()
     memory = free_bytes().get("cuda:0" if target.type == "cuda" else "cpu", 0)
     threads = "" if target.type == "cuda" else f", {torch.get_num_threads()} thread(s)"
     words = (
         f"measured on this machine: {flops / 1e9:.0f} GFLOP/s in layers {wide} x {inner} of "
-        f"{ROWS} rows, {attention / 1e9:.0f} in attention, {bandwidth / 1e9:.1f} GB/s, "
+        f"{MANY_ROWS} rows and {few / 1e9:.0f} of {FEW_ROWS} with a cache, "
+        f"{attention / 1e9:.0f} in attention, {bandwidth / 1e9:.1f} GB/s, "
         f"{layer * 1e6:.0f} us a layer, {step * 1e3:.2f} ms a step"
     )
     return DeviceRates(
         THIS_MACHINE, f"this machine ({name}{threads})", flops, attention, bandwidth, layer, step,
-        memory, words, measured=True,
+        memory, words, measured=True, few_flops=few,
     )  # fmt: skip
+
+
+def _product_rate(
+    sizes: tuple[int, int, int],
+    dtype: torch.dtype,
+    device: torch.device,
+    rows: int,
+    layer: float,
+    attention: float,
+) -> float:
+    """FLOPs of products a second in a layer that computes so many of MANY_ROWS rows.
+
+    `layer` are the seconds of a layer without products, `attention` the rate of scores.
+    """
+    wide, inner, _ = sizes
+    work = rows * (8 * wide**2 + 6 * wide * inner)
+    scores = 4 * rows * MANY_ROWS * wide / attention
+    whole = _layer_seconds(sizes, dtype, device, rows)
+    return work / max(whole - layer - scores, whole / 4)
 
 
 def _attention_rate(wide: int, head: int, dtype: torch.dtype, device: torch.device) -> float:
     heads = max(1, wide // head)
-    q, k, v = (torch.randn(1, heads, ROWS, head).to(dtype).to(device) for _ in range(3))
+    q, k, v = (torch.randn(1, heads, MANY_ROWS, head).to(dtype).to(device) for _ in range(3))
     seconds = _fastest(partial(F.scaled_dot_product_attention, q, k, v), device)
-    return 4 * ROWS * ROWS * heads * head / seconds
+    return 4 * MANY_ROWS * MANY_ROWS * heads * head / seconds
 
 
 def _bandwidth(device: torch.device) -> float:
@@ -84,50 +107,66 @@ def _bandwidth(device: torch.device) -> float:
 def _overheads(device: torch.device) -> tuple[float, float]:
     """Seconds of a layer and of a step whose products are negligible."""
     few, many = (
-        _step_seconds(layers, NARROW, torch.float32, device, NARROW_ROWS, NARROW_STEPS)
+        _step_seconds(_plain(NARROW_STEPS), layers, NARROW, torch.float32, device, NARROW_ROWS)
         for layers in (2, 10)
     )
     layer = max(many - few, 0.0) / 8
     return layer, max(few - 2 * layer, 0.0)
 
 
-def _layer_seconds(sizes: tuple[int, int, int], dtype: torch.dtype, device: torch.device) -> float:
-    """Seconds of a layer of ROWS rows in plain decoding.
+def _layer_seconds(
+    sizes: tuple[int, int, int], dtype: torch.dtype, device: torch.device, rows: int
+) -> float:
+    """Seconds of a layer that computes all of MANY_ROWS rows, or fewer of them with a dual cache.
 
     On a busy machine a step of three layers may seem no slower than one of a single layer. It is
     then measured again, and after ATTEMPTS all its time is counted as its layers'.
     """
+    spec = _plain(STEPS)
+    if rows < MANY_ROWS:
+        spec = RunSpec(gen_length=rows, block_length=rows, steps=CACHED_STEPS, cache="dual")
     for _ in range(ATTEMPTS):
-        one, three = (_step_seconds(layers, sizes, dtype, device, ROWS, STEPS) for layers in (1, 3))
+        one, three = (
+            _step_seconds(spec, layers, sizes, dtype, device, MANY_ROWS) for layers in (1, 3)
+        )
         if three > one:
             return (three - one) / 2
     return three / 3
 
 
+def _plain(steps: int) -> RunSpec:
+    """Plain decoding of so many tokens."""
+    return RunSpec(gen_length=steps, block_length=steps, steps=steps)
+
+
 def _step_seconds(
+    spec: RunSpec,
     layers: int,
     sizes: tuple[int, int, int],
     dtype: torch.dtype,
     device: torch.device,
     rows: int,
-    steps: int,
 ) -> float:
-    """The median seconds of a plain step of a random model; `sizes`: width, inner width, heads."""
+    """The median seconds of a step of a random model, with a cache of one that uses it.
+
+    `sizes`: width, inner width, heads; `rows` are those of prompt and answer.
+    """
     wide, inner, heads = sizes
     name = f"llada:layers={layers},d={wide},heads={heads},ffn={inner},vocab=768"
-    spec = RunSpec(gen_length=steps, block_length=steps, steps=steps)
     adapter = random_adapter(random_model_config(name), dtype, device)
     choose_kernels(adapter)
     canvas = torch.full((1, rows), adapter.info.mask_id)
-    canvas[:, : rows - steps] = 3
+    prompt = rows - spec.gen_length
+    canvas[:, :prompt] = 3
     job = Job(
-        adapter, spec, canvas, rows - steps, lambda: make_policy(spec), make_unmasker(spec),
+        adapter, spec, canvas, prompt, lambda: make_policy(spec), make_unmasker(spec),
         capturer=make_capturer(adapter, False),
     )  # fmt: skip
     state = Denoiser(job)
     list(denoise(state))
     state.rewind()
-    return sorted(event.step_ms for event in denoise(state))[steps // 2] / 1e3
+    kind = "full" if spec.cache == "none" else "partial"
+    return median(event.step_ms for event in denoise(state) if event.kind == kind) / 1e3
 
 
 def _fastest(call: Callable[[], object], device: torch.device) -> float:

@@ -56,6 +56,7 @@ from engine.serve import environment
 from engine.serve.loaded_model import LoadedModel
 from engine.serve.model_pool import ModelPool
 from engine.tiny.corpus import exam_questions, families
+from engine.tiny.suite import DEFAULT_FAMILY
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -200,7 +201,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--family",
         choices=tuple(families()),
-        default="word_problems",
+        default=DEFAULT_FAMILY,
         help="family of the problems",
     )
     parser.add_argument("--shots", type=int, default=0, help="worked examples before each problem")

@@ -26,6 +26,7 @@ from engine.guider.model import Guider, load_guider
 from engine.models.loading.checkpoint import CheckpointError
 from engine.serve.loaded_model import prompt_ids
 from engine.tiny import corpus
+from engine.tiny.suite import DEFAULT_FAMILY
 
 LENGTH = 128  # most tokens of an answer
 
@@ -93,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--problems", type=int, default=300, help="number of problems")
     parser.add_argument("--seed", type=int, default=7, help="seed of the problems")
     parser.add_argument(
-        "--family", choices=tuple(corpus.families()), default="word_problems",
+        "--family", choices=tuple(corpus.families()), default=DEFAULT_FAMILY,
         help="family of the problems",
     )  # fmt: skip
     parser.add_argument("--shots", type=int, default=0, help="worked examples before each problem")

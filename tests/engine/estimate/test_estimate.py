@@ -8,7 +8,14 @@ import torch
 from engine.config.spec import RunSpec
 from engine.estimate import machine_rates
 from engine.estimate.assumptions import Assumptions, complete
-from engine.estimate.devices import GPUS, DeviceRates, step_seconds, total_bytes
+from engine.estimate.devices import (
+    FEW_ROWS,
+    GPUS,
+    MANY_ROWS,
+    DeviceRates,
+    step_seconds,
+    total_bytes,
+)
 from engine.estimate.estimate import Target, estimate, known_device, known_model, simulate
 from engine.estimate.published import nearest_figure
 from engine.estimate.recorded import assumptions_of, share_of
@@ -107,6 +114,14 @@ def test_the_time_of_a_step_is_the_longer_of_both_and_the_overhead():
     assert step_seconds(work, 1, slow) == (pytest.approx(total_bytes(work) + 32 + 5), "memory")
 
 
+def test_a_step_of_few_rows_has_the_rate_of_few_rows():
+    rates = DeviceRates("x", "x", 8e9, 2e9, 1e30, 0.0, 0.0, 0, "", few_flops=2e9)
+    assert rates.product_rate(FEW_ROWS) == rates.product_rate(1) == pytest.approx(2e9)
+    assert rates.product_rate(MANY_ROWS) == rates.product_rate(4 * MANY_ROWS) == pytest.approx(8e9)
+    assert rates.product_rate((FEW_ROWS * MANY_ROWS) ** 0.5) == pytest.approx(4e9)
+    assert replace(rates, few_flops=0.0).product_rate(1) == 8e9
+
+
 def test_a_device_with_twice_the_rates_is_faster():
     a100, h100 = of("a100"), of("h100")
     assert GPUS["h100"].flops > 3 * GPUS["a100"].flops
@@ -124,7 +139,7 @@ def test_this_machine_is_measured():
     info = known_model("llada:layers=2,d=64,heads=1,ffn=64,vocab=768")
     rates = known_device("this", info, torch.float32)
     assert rates.measured
-    assert min(rates.flops, rates.attention_flops, rates.bandwidth) > 0
+    assert min(rates.flops, rates.few_flops, rates.attention_flops, rates.bandwidth) > 0
     assert rates.step_seconds >= 0
 
 
@@ -200,11 +215,12 @@ def test_a_busy_machine_never_seems_to_have_layers_without_time(monkeypatch):
     """Three layers are measured no slower than one: all of a step's time is the layers'."""
     measured = []
 
-    def no_slower_with_more_layers(layers, *_):
+    def no_slower_with_more_layers(spec, layers, *_):
         measured.append(layers)
         return 0.03 / layers
 
     monkeypatch.setattr(machine_rates, "_step_seconds", no_slower_with_more_layers)
-    seconds = machine_rates._layer_seconds((64, 64, 1), torch.float32, torch.device("cpu"))
+    sizes, cpu = (64, 64, 1), torch.device("cpu")
+    seconds = machine_rates._layer_seconds(sizes, torch.float32, cpu, MANY_ROWS)
     assert seconds == pytest.approx(0.01 / 3)
     assert measured == [1, 3] * machine_rates.ATTEMPTS

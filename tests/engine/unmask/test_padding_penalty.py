@@ -113,7 +113,7 @@ def test_a_branch_goes_on_with_the_time_of_its_parent():
     rule.start(None, 16, {6: BlockProgress(16, 8)})
     view = SimpleNamespace(
         block=slice(6, 22), block_index=0, block_step=0,
-        run=SimpleNamespace(gen_length=16, block_length=16, info=SimpleNamespace(fill_id=PAD)),
+        run=SimpleNamespace(grid=[slice(6, 22)], info=SimpleNamespace(fill_id=PAD)),
     )  # fmt: skip
     assert rule.logit_offsets(view)[PAD] == pytest.approx(math.log(0.999 * 0.5 + 0.001))
 
