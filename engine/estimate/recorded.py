@@ -14,7 +14,7 @@ from engine.models.feed_forward import ROUTERS, ExpertsInfo
 from engine.trace.trace import Trace
 
 MAX_SIZE = 1_000_000
-PROBED_SHARES = (0.0, 0.5)  # between which the work grows in proportion to the share
+PROBED_SHARES = (0.25, 0.5)  # between which the work grows in proportion to the share
 
 
 def assumptions_of(trace: Trace, spec: RunSpec) -> Assumptions:
@@ -66,12 +66,13 @@ def share_of(spec: RunSpec, target: Target, tokens: float, recomputed: float) ->
     if make_policy(spec).data_rows() is None:
         return None
     spec = dataclasses.replace(spec, start=None, eos="official", record="off")
+    few, many = PROBED_SHARES
     low, high = (
         simulate(spec, target, Assumptions(max(tokens, 1.0), share)).recomputed
         for share in PROBED_SHARES
     )
-    slope = (high - low) / (PROBED_SHARES[1] - PROBED_SHARES[0])
-    return min(max((recomputed - low) / slope, 0.0), 1.0) if slope > 0 else 0.0
+    slope = (high - low) / (many - few)
+    return min(max(few + (recomputed - low) / slope, 0.0), 1.0) if slope > 0 else 0.0
 
 
 def recorded_info(trace: Trace) -> ModelInfo:
