@@ -98,7 +98,7 @@ def test_many_settings_are_compared_with_the_first(tmp_path):
     code, lines, error = command(
         "engine", "evaluate", "--specs", str(tmp_path / "specs.json"), "--problems", "3",
         "--gen", "32", "--steps", "16", "--timed", "1", "--timed-shots", "1",
-        "--out", str(tmp_path), "--json",
+        "--out", str(tmp_path), "--json", "--family", "word_problems",
     )  # fmt: skip
     assert code == 0, error
     document = json.loads(lines[-1])
