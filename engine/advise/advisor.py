@@ -35,9 +35,9 @@ ORIGINS = ("published", "searched", "random", "fitted")
 class CacheAdvice:
     """What is known about a cache: its search, and the settings of the final test by name.
 
-    `problem` says why no setting of it could be run. `drawn` is the search at random, None if
-    there was none. `held_back` are the figures of the
+    `drawn` is the search at random, None if there was none. `held_back` are the figures of the
     final test, `chosen` the name of the fastest setting that it accepts, None if there is none.
+    `problem` says why no setting of it could be run.
     """
 
     search: CacheSearch

@@ -8,7 +8,6 @@ from typing import Any
 from engine.advise.advisor import Advice, CacheAdvice
 from engine.advise.measuring import Measured
 from engine.advise.prediction import Prediction
-from engine.advise.search import CacheSearch
 from engine.batch.outcome import Outcome
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.tables import markdown_table
@@ -87,7 +86,7 @@ def advice_table(advice: Advice) -> str:
     chosen = advice.chosen()
     if chosen:
         name, own = chosen[1], advice.caches[chosen[0]].held_back[chosen[1]]
-        link = _chosen(advice, *chosen)["query"]
+        link = _race(advice, own).to_query()
         lines += [
             "", f"Chosen: {name}, {own.speed_up:.2f} times as fast as plain decoding.",
             "", f"To race it, add this to the address of the page: `?{link}`",
@@ -104,12 +103,16 @@ def race_of(plain: RunSpec, spec: RunSpec, prompt: str) -> RaceSpec:
     return RaceSpec(*lanes)
 
 
+def _race(advice: Advice, measured: Measured) -> RaceSpec:
+    """The race of a setting on the first prompt of the final test."""
+    request = advice.request
+    return race_of(request.plain, measured.named.spec, request.held_back[0].prompt)
+
+
 def _chosen(advice: Advice, cache: str, name: str) -> dict[str, Any]:
     """The chosen setting: its figures, its spec, a preset and the link of a race."""
-    request = advice.request
     own = advice.caches[cache].held_back[name]
-    spec = own.named.spec
-    race = race_of(request.plain, spec, request.held_back[0].prompt)
+    spec, race = own.named.spec, _race(advice, own)
     fields = {k: v for k, v in spec.to_dict().items() if k not in ("model", "prompt", "messages")}
     preset = {"name": "advised", "title": name, "source": "measured", "fields": fields}
     card = _run_card(advice, race, own)
@@ -146,7 +149,7 @@ def _run_card(advice: Advice, race: RaceSpec, chosen: Measured) -> dict[str, Any
 def _costs(outcome: Outcome) -> dict[str, Any]:
     """The costs of a run, under the names of a trace's metrics."""
     return {
-        "forwards": outcome.forwards, "text_nfe": outcome.text_forwards, "total_ms": outcome.ms,
+        "nfe": outcome.forwards, "text_nfe": outcome.text_forwards, "total_ms": outcome.ms,
         "text_ms": outcome.text_ms, "gflops": outcome.gflops, "recomputed": outcome.recomputed,
         "cache_bytes": outcome.cache_bytes,
     }  # fmt: skip
@@ -161,7 +164,7 @@ def _cache(advice: Advice, name: str, found: CacheAdvice) -> dict[str, Any]:
         "runs": search.runs,
         "random_runs": None if found.drawn is None else found.drawn.runs,
         "correlations": search.correlations(),
-        "searched": [_setting(search, one) for one in search.measured],
+        "searched": [_setting(found, one) for one in search.measured],
         "held_back": [
             _measured(one) | {"from": found.origin(key), "chosen": key == found.chosen}
             for key, one in found.held_back.items()
@@ -169,11 +172,11 @@ def _cache(advice: Advice, name: str, found: CacheAdvice) -> dict[str, Any]:
     }
 
 
-def _setting(search: CacheSearch, name: str) -> dict[str, Any]:
+def _setting(found: CacheAdvice, name: str) -> dict[str, Any]:
+    search = found.search
     own = search.predictions.get(name)
-    origin = CacheAdvice(search).origin(name)
     predicted = None if own is None else _predicted(own)
-    return _measured(search.measured[name]) | {"from": origin, "predicted": predicted}
+    return _measured(search.measured[name]) | {"from": found.origin(name), "predicted": predicted}
 
 
 def _predicted(own: Prediction) -> dict[str, Any]:

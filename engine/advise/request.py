@@ -18,6 +18,11 @@ FINALISTS = 2  # of the search, by their time
 MOST_PUBLISHED = 8  # settings of a method in the presets of a model
 
 
+def searched_prompts(prompts: int) -> int:
+    """How many of all `prompts` serve a search; the others serve the final test."""
+    return min(max(prompts // 3, 2), MOST_SEARCH_PROMPTS)
+
+
 def first_prompts(prompts: int) -> int:
     """How many of a search's `prompts` its first round uses."""
     return min(max(prompts // 4, 2), prompts)
@@ -88,7 +93,7 @@ class AdviceRequest:
     @property
     def search_prompts(self) -> Sequence[Prompt]:
         """The prompts of the search."""
-        return self.prompts[: min(max(len(self.prompts) // 3, 2), MOST_SEARCH_PROMPTS)]
+        return self.prompts[: searched_prompts(len(self.prompts))]
 
     @property
     def first_prompts(self) -> int:

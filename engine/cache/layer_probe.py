@@ -17,8 +17,8 @@ from engine.models.flops import FlopCounter
 class LayerPlan:
     """Global rows that a layer recomputes, by site.
 
-    ALL is every row that entered the step. `idle` [B] bool marks sequences
-    whose index rows are all padding; their stored values stay.
+    ALL is every row that entered the step. `idle` [B] bool marks sequences whose index rows are all
+    padding; their stored values stay.
     """
 
     k: Rows = ALL

@@ -33,6 +33,7 @@ from engine.advise.request import (
     MOST_SEARCH_PROMPTS,
     AdviceRequest,
     runs_of_rounds,
+    searched_prompts,
 )
 from engine.advise.space import grid, searchable
 from engine.batch.journal import Journal
@@ -63,7 +64,7 @@ def requests(args: argparse.Namespace, info: ModelInfo) -> Iterator[AdviceReques
     count = args.held_out + min(max(args.held_out // 2, 2), MOST_SEARCH_PROMPTS)
     prompts = tuple(drawn_prompts(FAMILY, count, args.seed, SHOTS))
     base = with_fields(RunSpec(model=args.model), LENGTHS)
-    searched = min(max(count // 3, 2), MOST_SEARCH_PROMPTS)
+    searched = searched_prompts(count)
     for cache in args.caches.split(",") if args.caches else searchable(info):
         candidates = affordable(args.candidates, len(grid(base, cache)), searched)
         yield AdviceRequest(

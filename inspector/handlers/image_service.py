@@ -7,7 +7,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -17,6 +16,7 @@ import gradio as gr
 
 from engine.config.images import MAX_IMAGES, ImageRef
 from engine.config.spec import RunSpec
+from inspector.handlers.uploads import read_upload
 from inspector.protocol import Picture, Session
 
 KEPT_BYTES = 256_000_000
@@ -58,12 +58,9 @@ class ImageService:
             file = Path(path).resolve()
             if not file.is_relative_to(self._uploads):
                 raise ValueError(NOT_AN_UPLOAD)
-            with file.open("rb") as opened:
-                data = opened.read(self._most + 1)
+            data = read_upload(file, self._most)
         except (OSError, RuntimeError):
             raise ValueError(NOT_AN_UPLOAD) from None
-        with suppress(OSError):
-            file.unlink()
         return self._keep(who, self._session.read_image(data))
 
     def example(self, who: str) -> str:

@@ -11,7 +11,7 @@ import torch
 from engine.cache.base import CachePolicy, RunInfo, StepView
 from engine.config.knobs import knob
 from engine.config.spec import RunSpec
-from engine.unmask.base import Candidates, Commit, Unmasker
+from engine.unmask.base import Candidates, Commit, Unmasker, check_candidates
 from engine.unmask.schedule import BlockProgress
 
 
@@ -46,13 +46,8 @@ class FastDllmV2(Unmasker):
 
         `fuse` leaves none for the first token of a block, a small `current_k` none for the others.
         """
-        block = spec.block_length
-        if not policy.can_commit(block):
-            raise ValueError(
-                "d2_cache.current_k: fast_dllm_v2 commits a token of the first open sub-block, "
-                f"which must be among the candidates; the least valid value is {block}, the "
-                "block_length"
-            )
+        commits = "fast_dllm_v2 commits a token of the first open sub-block"
+        check_candidates(policy, spec.block_length, commits)
         window = spec.cache.partition("+")[0]
         if spec.knobs.get(f"{window}.fuse"):
             raise ValueError(

@@ -17,7 +17,7 @@ from engine.guider.report import GuidanceReport
 from engine.guider.run_guider import RunGuider
 from engine.guider.verification import RULES, AcceptanceRule, Draft, Verifier, verify_draft
 from engine.models.ops import upcast
-from engine.unmask.base import Candidates, Commit, Unmasker
+from engine.unmask.base import Candidates, Commit, Unmasker, check_candidates
 
 
 @dataclass
@@ -69,12 +69,7 @@ class Guided(Unmasker):
 
     def check(self, policy: CachePolicy, spec: RunSpec) -> None:
         """Raise ValueError if the cache may omit the first mask, or if ends are ranked last."""
-        block = spec.block_length
-        if not policy.can_commit(block):
-            raise ValueError(
-                "d2_cache.current_k: guided commits the first mask of a block, which must be among "
-                f"the candidates; the least valid value is {block}, the block_length"
-            )
+        check_candidates(policy, spec.block_length, "guided commits the first mask of a block")
         if spec.eos_suppress == "confidence":
             raise ValueError(
                 "eos_suppress: confidence ranks ends last, and guided does not rank; choose none "

@@ -52,10 +52,7 @@ class AdviceEndpoints(TaskEndpoints[Search]):
         Args:
             search: the id of the search.
         """
-        try:
-            return self.tasks.get(search).front()
-        except Exception as error:
-            raise refused(error) from None
+        return self._answer(search, lambda found: found.front())
 
     def _opened(self, asked: Any) -> tuple[Search, bool]:
         """The search of a request, and whether only its time is wanted."""

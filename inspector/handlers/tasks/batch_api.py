@@ -75,10 +75,7 @@ class BatchEndpoints(TaskEndpoints[Batch]):
         Args:
             batch: the id of the batch.
         """
-        try:
-            return self.tasks.get(batch).aggregates()
-        except Exception as error:
-            raise refused(error) from None
+        return self._answer(batch, lambda found: found.aggregates())
 
     def _opened(self, asked: Any) -> tuple[Batch, int | None]:
         """The batch of a request, and the number of prompts that it is to run (None: all)."""

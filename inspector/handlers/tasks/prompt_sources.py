@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import gradio as gr
 
 from engine.config.spec import MAX_PROMPT_FILE_BYTES
 from inspector.handlers.page_handlers import error_text, visitor_id
+from inspector.handlers.uploads import read_upload
 
 TYPED, FILE, PROBLEMS = "typed", "file", "problems"
 KEPT_FILES = 16
@@ -39,7 +39,7 @@ class PromptSources:
         if not path:
             return ""
         try:
-            data = _read(Path(path))
+            data = read_upload(Path(path), MAX_PROMPT_FILE_BYTES)
             prompts, answers = self._count({"file": data})
         except Exception as error:
             return f"Not read. {error_text(error)}"
@@ -65,12 +65,3 @@ class PromptSources:
         if data is None:
             raise ValueError(NO_FILE)
         return {"file": data}
-
-
-def _read(path: Path) -> bytes:
-    """The bytes of an uploaded file, at most one more than a file may have; it is deleted."""
-    with path.open("rb") as file:
-        data = file.read(MAX_PROMPT_FILE_BYTES + 1)
-    with suppress(OSError):
-        path.unlink()
-    return data

@@ -34,6 +34,13 @@ class TaskEndpoints(Generic[T]):
         self._handlers = handlers
         self._live = LiveRuns()
 
+    def _answer(self, name: Any, of: Callable[[T], dict[str, Any]]) -> dict[str, Any]:
+        """What `of` makes of the task of an id, or why it cannot, as a refusal."""
+        try:
+            return of(self.tasks.get(name))
+        except Exception as error:
+            raise refused(error) from None
+
     def _stream(
         self,
         task: T,
