@@ -59,7 +59,7 @@ class NarrowModel:
             raise ValueError(f"model: settings are searched for {', '.join(PUBLISHED)} only")
         inner = info.ffn if info.experts is None else info.experts.ffn
         ffn = max(round(inner * HEAD_DIM / info.head_dim), 1)
-        self.name = random_name(info, d=info.n_heads * HEAD_DIM, ffn=ffn, vocab=768, head=HEAD_DIM)
+        self.name = random_name(info, d=info.n_heads * HEAD_DIM, ffn=ffn, vocab=1024, head=HEAD_DIM)
         adapter = random_adapter(random_model_config(self.name), torch.float32, torch.device("cpu"))
         tokenizer = Tokenizer(next(iter(embedded_models(ASSETS).values())))
         # The empty digest keeps calibrations of random weights out of the cache folder.

@@ -60,7 +60,8 @@ def problem_counts(row: Mapping[str, Any]) -> str:
     """The numbers of problems of a row by family, or the one of all."""
     found = row["families"].values()
     if len({one["problems"] for one in found}) == 1:
-        return f"{next(iter(found))['problems']} of each family"
+        each = " of each family" * (len(found) > 1)
+        return f"{next(iter(found))['problems']} problems{each}"
     return ", ".join(f"{one['problems']} of {family_in_words(one)}" for one in found)
 
 

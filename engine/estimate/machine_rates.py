@@ -152,7 +152,7 @@ def _step_seconds(
     `sizes`: width, inner width, heads; `rows` are those of prompt and answer.
     """
     wide, inner, heads = sizes
-    name = f"llada:layers={layers},d={wide},heads={heads},ffn={inner},vocab=768"
+    name = f"llada:layers={layers},d={wide},heads={heads},ffn={inner},vocab=1024"
     adapter = random_adapter(random_model_config(name), dtype, device)
     choose_kernels(adapter)
     canvas = torch.full((1, rows), adapter.info.mask_id)

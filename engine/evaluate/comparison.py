@@ -25,7 +25,9 @@ from engine.serve.lane import make_lane
 from engine.serve.loaded_model import LoadedModel
 from engine.tiny.corpus import families
 
-TIMED_LENGTH = 128
+# Of the prompts that are timed: tokens of an answer, of which the text of a word problem has about
+# 50, and worked examples, which make a prompt about 512 tokens long.
+TIMED_LENGTH, TIMED_SHOTS = 96, 5
 Load = Callable[[RunSpec], LoadedModel | Guider]
 Exam = Callable[[LoadedModel | Guider, RunSpec, Questions, int, bool], list[ExamResult]]
 SPEED_HEAD = (

@@ -30,7 +30,8 @@ from engine.serve.session import Session
 from engine.trace.trace import Trace
 
 PLAIN = "plain"
-PROBLEM, LESSON, LENGTH, BLOCK = 3, 13, 64, 32
+FAMILY, LENGTH, BLOCK = "short_problems", 64, 32
+PROBLEM, LESSON, BLOCK_LESSON = 3, 160, 13  # of the methods, the lessons, and those of BLOCK_MODEL
 BLOCK_MODEL = "tiny-block"  # with block-causal attention; its runs are left out if it is not there
 # Name of a lesson's run to its changed fields and knobs.
 LESSONS: dict[str, dict[str, Any]] = {
@@ -94,7 +95,7 @@ def short_run(session: Session, problem: int) -> RunSpec:
     """Plain decoding of a problem of the corpus without examples, at level `probe`."""
     return RunSpec(
         model=session.default_race().a.model,
-        prompt=session.problem(problem)["prompt"],
+        prompt=session.problem(problem, family=FAMILY)["prompt"],
         gen_length=LENGTH,
         block_length=BLOCK,
         steps=LENGTH,
@@ -106,7 +107,7 @@ def lesson_specs(session: Session) -> dict[str, RunSpec]:
     """The specs of the lessons' runs, by file name."""
     base = short_run(session, LESSON)
     specs = {name: with_fields(base, changes) for name, changes in LESSONS.items()}
-    if (block := block_run(session, LESSON)) is not None:
+    if (block := block_run(session, BLOCK_LESSON)) is not None:
         specs |= {name: with_fields(block, changes) for name, changes in BLOCK_LESSONS.items()}
     return {name: catalog.with_end_of_text_rules([spec])[0] for name, spec in specs.items()}
 

@@ -47,10 +47,8 @@ from engine.unmask.methods.guided import Guided
 
 RESULTS = ASSETS / "results"
 COMMAND = "python -m engine tables"
-TIMED_FAMILY = "short_problems"
 # Of the exam; each answer has the length of the problem's own text, rounded up to a block.
 LENGTHS: dict[str, Any] = {"gen_length": 64, "block_length": 32, "steps": 64}
-TIMED_SHOTS = 8  # worked examples in the prompts that are timed
 BATCH = 20  # problems decoded together for accuracy
 PACE_PROBLEMS = 20  # of each family, decoded one at a time by threshold 0.9
 MACHINE = ("device_name", "cores", "threads", "torch", "python", "system")
@@ -69,7 +67,7 @@ class Table:
     """A table of settings.json: a model, its exam and its blocks.
 
     `families` are the families of the exam with their numbers of problems, `shots` the worked
-    examples before each problem.
+    examples before each problem. A `timed` table is timed on problems of its first family.
     """
 
     name: str
@@ -181,10 +179,10 @@ def _digests(spec: RunSpec) -> dict[str, str]:
     return {name: Checkpoint(ASSETS / "models" / name).digest() for name in names}
 
 
-def time_block(block: Block, prompts: int, seed: int) -> dict[str, Any]:
-    """The times of a block's rows by name."""
+def time_block(block: Block, family: str, prompts: int, seed: int) -> dict[str, Any]:
+    """The times of a block's rows by name, on problems of a family after worked examples."""
     pool = ModelPool(embedded_models(ASSETS))
-    questions = exam_questions(prompts, seed, TIMED_SHOTS, TIMED_FAMILY)
+    questions = exam_questions(prompts, seed, comparison.TIMED_SHOTS, family)
     return comparison.time_prompts(pool.load_to_run, block.specs, questions)
 
 
@@ -229,7 +227,8 @@ def measure(
     for table, of_table in zip(tables, accuracies, strict=True):
         blocks = []
         for block, rows in zip(table.blocks, of_table, strict=True):
-            speed = time_block(block, args.timed, args.seed) if table.timed else {}
+            family = next(iter(table.families))
+            speed = time_block(block, family, args.timed, args.seed) if table.timed else {}
             timed = [row | {"speed": speed.get(row["name"])} for row in rows]
             where = run_environment(commit)
             blocks.append({"eos": block.eos, "environment": where, "rows": timed})

@@ -39,7 +39,7 @@ from engine.serve.memory_budget import emulates_bfloat16
 
 GAIN = 1.3
 TOLERANCE = 0.005
-ROWS, LAYERS, VOCABULARY = 128, 2, 768  # of the forward pass that is timed
+ROWS, LAYERS, VOCABULARY = 128, 2, 1024  # of the forward pass that is timed
 FILES, MAX_BYTES = "formats", 1 << 16  # of the speed-ups in the user's cache
 Speedup = Callable[[ModelInfo], float]
 

@@ -17,7 +17,7 @@ ABOUT = {
     "llada": (
         "tiny-llada",
         "A masked diffusion language model in LLaDA's layout. It was initialised from the "
-        "weights of `tiny-qwen2` and attends in both directions.",
+        "weights of `tiny-dream` and attends in both directions.",
     ),
     "dream": (
         "tiny-dream",

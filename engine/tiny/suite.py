@@ -16,9 +16,9 @@ from engine.tiny.card import LIMITS
 from engine.tiny.export import read_history, trained_families
 from engine.tiny.family import count_pieces
 
-DEFAULT_FAMILY, DEFAULT_SEED, SHOTS = "short_problems", 3, 8
+DEFAULT_FAMILY, DEFAULT_SEED, SHOTS = "word_problems", 1, 4
 BLOCK = 16  # of the default race
-SEEDS = (DEFAULT_SEED, 1, 2, 4)  # of the examples without worked ones
+SEEDS = (DEFAULT_SEED, 2, 4, 6)  # of the examples without worked ones
 
 
 def problem(seed: int, shots: int = 0, family: str = DEFAULT_FAMILY) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def known_families(trained: Mapping[str, Sequence[str]], model: str = "") -> lis
     the default one if none of them is an embedded model.
     """
     known = set(trained.get(model) or (family for one in trained.values() for family in one))
-    return sorted(known | {DEFAULT_FAMILY}, key=lambda name: (name != DEFAULT_FAMILY, name))
+    return sorted(known or {DEFAULT_FAMILY}, key=lambda name: (name != DEFAULT_FAMILY, name))
 
 
 def labelled_families(

@@ -279,7 +279,7 @@ def _as_dream(folder: Path, layers: int) -> dict:
     path = folder / FILES[1]
     config = json.loads(path.read_text()) | {"chat_template": TEMPLATES["dream"]}
     path.write_text(json.dumps(config))
-    shape = NetworkShape(vocab=768, width=32, heads=4, hidden=48, layers=layers)
+    shape = NetworkShape(vocab=1024, width=32, heads=4, hidden=48, layers=layers)
     return dream_config(shape) | {"num_key_value_heads": 2}
 
 

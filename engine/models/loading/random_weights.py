@@ -26,7 +26,7 @@ PUBLISHED = {
     "llada": LLADA_8B, "mmada": MMADA_8B, "dream": DREAM_7B, "llada_moe": LLADA_MOE_7B,
     "llada2": LLADA2_MINI, "sdar": SDAR_8B, "fast_dllm_v2": FAST_DLLM_V2_7B,
 }  # fmt: skip
-MINIMUM = {"vocab": 768}  # DARE is calibrated with the embedded models' tokenizer
+MINIMUM = {"vocab": 1024}  # DARE is calibrated with the embedded models' tokenizer
 _NAME = re.compile(rf"({'|'.join(PUBLISHED)})(?::(.*))?")
 _VOCAB = ("vocab_size", "embedding_size")
 _LLADA_SIZES: Mapping[str, tuple[str, ...]] = {

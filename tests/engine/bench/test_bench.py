@@ -13,8 +13,8 @@ from engine.bench.chart import svg
 from engine.core.tables import RESULTS_README, section_marks
 from tests.support.micro import ROOT
 
-LLADA = "llada:layers=2,d=32,heads=4,ffn=48,vocab=900"
-DREAM = "dream:layers=2,d=32,heads=4,kv=2,ffn=48,vocab=900"
+LLADA = "llada:layers=2,d=32,heads=4,ffn=48,vocab=1100"
+DREAM = "dream:layers=2,d=32,heads=4,kv=2,ffn=48,vocab=1100"
 SHORT = {"gen_length": 8, "block_length": 4, "steps": 8}
 
 

@@ -12,7 +12,7 @@ from engine.models.loading.random_weights import random_adapter, random_model_co
 from engine.serve.loaded_model import LoadedModel
 from tests.support.micro import make_prompts, make_spec, model_of
 
-SHAPE = "llada:layers=2,d=32,heads=4,ffn=48,vocab=900"
+SHAPE = "llada:layers=2,d=32,heads=4,ffn=48,vocab=1100"
 PAUSE = 0.004
 
 

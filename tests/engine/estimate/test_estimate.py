@@ -136,7 +136,7 @@ def test_nothing_is_taken_off_a_published_bandwidth_nor_added_for_launches():
 
 
 def test_this_machine_is_measured():
-    info = known_model("llada:layers=2,d=64,heads=1,ffn=64,vocab=768")
+    info = known_model("llada:layers=2,d=64,heads=1,ffn=64,vocab=1024")
     rates = known_device("this", info, torch.float32)
     assert rates.measured
     assert min(rates.flops, rates.few_flops, rates.attention_flops, rates.bandwidth) > 0
@@ -193,7 +193,7 @@ def test_a_recorded_run_gives_the_tokens_a_forward(recorded):
 
 @pytest.mark.parametrize("cache", ["dare_kv", "d2_cache"])
 def test_the_share_of_a_run_is_found_again(cache):
-    model = "llada:layers=3,d=64,heads=2,ffn=64,vocab=768"
+    model = "llada:layers=3,d=64,heads=2,ffn=64,vocab=1024"
     spec, target = replace(SPEC, cache=cache), Target(model, known_model(model), 40)
     run = simulate(spec, target, complete(spec, Assumptions(share=0.3))[0])
     assert share_of(spec, target, 1.0, run.recomputed) == pytest.approx(0.3, abs=0.03)

@@ -11,8 +11,8 @@ from engine.estimate import assumptions
 from engine.evaluate import estimate, estimate_error
 from engine.evaluate.estimate_error import Compared, compare, summary, table
 
-SHAPE = "llada:layers=2,d=64,heads=2,ffn=64,vocab=768"
-BLOCKS = "sdar:layers=2,d=32,heads=2,kv=1,head=16,ffn=32,vocab=768,block=4"
+SHAPE = "llada:layers=2,d=64,heads=2,ffn=64,vocab=1024"
+BLOCKS = "sdar:layers=2,d=32,heads=2,kv=1,head=16,ffn=32,vocab=1024,block=4"
 SMALL = ["--model", SHAPE, "--gen-length", "16", "--block-length", "8", "--prompt-tokens", "20"]
 
 
@@ -62,7 +62,7 @@ def test_the_command_compares_every_cache_that_a_model_takes(tmp_path, monkeypat
     for name, value in {"PROMPT": 10, "LENGTH": 8, "BLOCK": 4, "PROBLEMS": 1}.items():
         monkeypatch.setattr(estimate_error, name, value)
     monkeypatch.setattr(estimate_error, "tokens_per_forward", lambda models: {"threshold": 2.0})
-    full = "llada:layers=2,d=32,heads=2,ffn=32,vocab=768"
+    full = "llada:layers=2,d=32,heads=2,ffn=32,vocab=1024"
     estimate_error.main(["--models", full, BLOCKS])
     assert "FLOPs are equal in" in capsys.readouterr().out
     rows = json.loads(written.read_text())["rows"]

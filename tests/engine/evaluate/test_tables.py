@@ -9,13 +9,13 @@ import pytest
 from engine.bench import growth, ratio_sweep, suite
 from engine.config.spec import RunSpec
 from engine.core.tables import README, RESULTS_README, section_marks
-from engine.evaluate import results_text, tables
+from engine.evaluate import comparison, results_text, tables
 from engine.evaluate.tables import check_one_environment, read_settings
 from engine.tiny.corpus import families
 from tests.support.micro import ROOT
 
 RESULTS = ROOT / "assets" / "results"
-SHAPE = "llada:layers=12,d=32,heads=4,ffn=48,vocab=900"
+SHAPE = "llada:layers=12,d=32,heads=4,ffn=48,vocab=1100"
 OFFICIAL = [
     {"name": "plain decoding"},
     {"name": "threshold 0.9", "unmasker": "threshold"},
@@ -53,7 +53,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tables, "RESULTS", tmp_path)
     monkeypatch.setattr(tables, "clean_commit", lambda: "c" * 40)
-    monkeypatch.setattr(tables, "TIMED_SHOTS", 0)
+    monkeypatch.setattr(comparison, "TIMED_SHOTS", 0)
     monkeypatch.setattr(results_text, "MEASURED", MEASURED)
     monkeypatch.setattr(suite, "CPU_SHAPE", SHAPE)
     monkeypatch.setattr(suite, "CPU_PROMPTS", (6,))
@@ -87,7 +87,7 @@ def test_one_command_writes_every_table(folder, capsys):
     plain, guided = blocks[1]["rows"]
     assert guided["speed"]["speed_up"] > 0
     stopped, whole = plain["speed"], blocks[0]["rows"][0]["speed"]
-    assert stopped["text_nfe"] <= stopped["nfe"] < whole["nfe"] == 128
+    assert stopped["text_nfe"] <= stopped["nfe"] < whole["nfe"] == 96
     assert blocks[2]["rows"][0]["speed"] is None
     assert document["sweep"]["points"]
     assert (folder / "growth.svg").is_file()
@@ -199,6 +199,23 @@ def test_a_difference_names_its_family():
     assert "do not differ" not in text
 
 
+def test_families_have_a_column_each_in_the_tables_that_have_several():
+    wide = [row("plain", 0.9, 1, balance=(0.8, 1)), row("fast", 0.7, 0.01, balance=(0.8, 0.9))]
+    for one in wide:
+        for found in one["families"].values():
+            found["problems"] = 50
+    tables = [{"model": "m", "blocks": [{"rows": [row("alone", 0.9, 1)]}]},
+              {"model": "n", "blocks": [{"rows": wide}]}]  # fmt: skip
+    assert results_text.by_family({"tables": tables[:1]}) == ""
+    text = results_text.by_family({"tables": tables})
+    cells = [[one.strip() for one in line.strip("|").split("|")] for line in text.splitlines()]
+    assert ["model", "method", "Short word problems", "Running balance"] in cells
+    assert ["n", "plain", "90.0 %", "80.0 %"] in cells
+    assert ["n", "fast", "70.0 % †", "80.0 %"] in cells
+    assert "alone" not in text
+    assert "50 problems of each family" in text
+
+
 def test_recording_costs_are_those_of_the_rows():
     def timed(record, speed):
         return {"spec": {"record": record}, "speed_up": speed, "baseline": "plain", "group": "g"}
@@ -264,7 +281,7 @@ def test_the_sections_and_sentences_are_those_of_the_saved_results(saved):
 def test_a_sentence_changes_with_its_table(saved):
     other = copy.deepcopy(saved)
     for one in other["tables"][0]["blocks"][0]["rows"]:
-        one["families"]["short_problems"]["p"] = 0.9
+        one["families"]["word_problems"]["p"] = 0.9
     before, after = results_text.findings(saved), results_text.findings(other)
     assert "Significantly less accurate" in before[0]
     assert "No significant difference" in after[0]

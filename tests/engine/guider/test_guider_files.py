@@ -51,7 +51,7 @@ def test_parameters_of_the_published_guiders(size):
 
 def save_guider(folder, **changes):
     """Save a micro guider with the embedded vocabulary; the folder."""
-    random_qwen2(vocab=768, **changes).float().save_pretrained(folder)
+    random_qwen2(vocab=1024, **changes).float().save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         data = (TINY.parent / "tiny-qwen2" / name).read_bytes()
         (folder / name).write_bytes(data)
@@ -68,7 +68,9 @@ def test_a_saved_guider_is_loaded_in_the_requested_dtype(tmp_path, tied):
     assert guider.weight_bytes() == 2 * again.weight_bytes() == guider.parameters * 8
     assert guider.vocab_size == 768
     ids = torch.tensor([[5, 6, 7]])
-    gap = guider.model(ids).logits - random_qwen2(vocab=768, tied=tied).float().double()(ids).logits
+    gap = (
+        guider.model(ids).logits - random_qwen2(vocab=1024, tied=tied).float().double()(ids).logits
+    )
     assert gap.abs().max() < 1e-5
     assert guider.stop_ids[0] == 5
     assert {1, 5} <= set(guider.stop_ids)

@@ -64,9 +64,9 @@ def test_a_shared_vocabulary_is_detected(vocabulary):
 def test_specials_without_a_counterpart_and_spare_rows_are_excluded():
     ours, theirs = Tokenizer(TINY), Tokenizer(QWEN)
     used = max(ours.ordinary.values()) + 1
-    pair = pair_vocabularies(ours, (1, 5), 768, theirs, (5, 1), 800)
-    assert pair.excluded_ids == (0, 2, 3, 4, *range(used, 768))
-    assert pair.guider_excluded_ids == (0, 2, 3, 4, *range(used, 800))
+    pair = pair_vocabularies(ours, (1, 5), 1024, theirs, (5, 1), 1056)
+    assert pair.excluded_ids == (0, 2, 3, 4, *range(used, 1024))
+    assert pair.guider_excluded_ids == (0, 2, 3, 4, *range(used, 1056))
     assert pair.guider_stop_ids == (5, 1)
 
 

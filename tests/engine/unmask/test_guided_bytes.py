@@ -19,7 +19,7 @@ __all__ = ["session"]  # a fixture
 def digits(tmp_path_factory):
     """The folder of a random guider with a token for each digit."""
     folder = tmp_path_factory.mktemp("digits")
-    random_qwen2(vocab=768).float().save_pretrained(folder)
+    random_qwen2(vocab=1024).float().save_pretrained(folder)
     tiny.write(folder, "qwen2", tiny.build("qwen2", "digits"))
     return folder
 

@@ -14,9 +14,9 @@ from engine.models.loading.random_weights import (
 from engine.models.loading.registry import DREAM_7B, LLADA_8B, LLADA_MOE_7B, MMADA_8B
 
 SMALL = {
-    "llada": "llada:layers=3,d=32,heads=4,ffn=48,vocab=900",
-    "dream": "dream:layers=3,d=32,heads=4,kv=2,ffn=48,vocab=900",
-    "mmada": "mmada:layers=3,d=32,heads=4,ffn=48,vocab=900",
+    "llada": "llada:layers=3,d=32,heads=4,ffn=48,vocab=1100",
+    "dream": "dream:layers=3,d=32,heads=4,kv=2,ffn=48,vocab=1100",
+    "mmada": "mmada:layers=3,d=32,heads=4,ffn=48,vocab=1100",
 }
 
 
@@ -37,7 +37,7 @@ def test_every_size_is_read(kind):
     info = adapter_class(config).read_info(config)
     assert (info.layers, info.d_model, info.n_heads, info.ffn) == (3, 32, 4, 48)
     assert info.n_kv_heads == {"llada": 4, "dream": 2, "mmada": 4}[kind]
-    assert (info.vocab_size, info.mask_id, info.eos_id, info.pad_id) == (900, 899, 898, 898)
+    assert (info.vocab_size, info.mask_id, info.eos_id, info.pad_id) == (1100, 1099, 1098, 1098)
     prompt = random_prompt(info, 50)
     assert len(prompt) == 50
     assert prompt == random_prompt(info, 50) != random_prompt(info, 50, seed=2)
@@ -57,7 +57,7 @@ def test_sizes_of_experts_are_read():
 @pytest.mark.parametrize(
     ("name", "message"),
     [("llada:layrs=2", "layrs"), ("llada:layers=0", "layers"), ("dream:d=x", "d should"),
-     ("llada:vocab=40", "vocab should .* 768"), ("llada:d", "d should")],
+     ("llada:vocab=40", "vocab should .* 1024"), ("llada:d", "d should")],
 )  # fmt: skip
 def test_a_wrong_size_is_named(name, message):
     with pytest.raises(ValueError, match=f"^model: .*{message}"):
