@@ -75,7 +75,7 @@ def test_plan(client):
     found = client.predict(race(), api_name="/plan")
     assert found["plans"]["a"]["max_forwards"] == 32
     assert found["plans"]["b"]["min_forwards"] == 2
-    assert client.predict({}, api_name="/plan")["plans"]["a"]["max_forwards"] == 48
+    assert client.predict({}, api_name="/plan")["plans"]["a"]["max_forwards"] == 64
 
 
 def test_estimate_of_both_lanes_on_another_model(client):

@@ -41,7 +41,7 @@ def test_drift_of_a_step_has_a_row_for_each_layer():
 def test_drift_of_a_narrowed_run_is_blank_where_nothing_was_recorded():
     codes = dual().arrays()["drift"][:, :, V].copy()
     recorded = np.zeros(codes.shape, bool)
-    recorded[np.ix_(np.arange(0, len(codes), 2), [2, 4], np.arange(500, 530))] = True
+    recorded[np.ix_(np.arange(0, len(codes), 2), [2, 4], np.arange(400, 430))] = True
     codes[~recorded] = NOT_EVALUATED
     for part, index in (({"layer": 4}, (slice(None), 4)), ({"step": 6}, 6)):
         heat = drift.figure(narrow(), **part).data[0]
@@ -123,7 +123,7 @@ def test_similarity_is_of_the_first_group_unless_one_is_named():
 
 def test_groups_are_named_as_on_the_page():
     trace = plain()
-    assert similarity.groups(trace) == ["prompt", "block 1", "block 2", "block 3 (last)"]
+    assert similarity.groups(trace) == ["prompt", "block 1", "block 2", "block 3", "block 4 (last)"]
     one = changed(trace)
     one.meta["spec"]["block_length"] = 48
     assert similarity.groups(one)[:2] == ["prompt", "block 1"]

@@ -105,7 +105,7 @@ def test_rows_that_the_clock_renews_are_no_choice(record):
     prompt, length = int(arrays["prompt_mask"].sum()), len(arrays["canvas"])
     probe = arrays["probe_step"].tolist().index(8)
     assert arrays["planned"][8].tolist() == [0, 1, 1]
-    for layer, site in ((1, 0), (4, 2), (7, 3)):
+    for layer, site in ((2, 0), (4, 2), (7, 3)):
         moved, chosen = arrays["probe_moved"][probe, layer, site], plan[8, layer, site]
         assert recall[probe, layer, site] == pytest.approx(
             naive_recall(moved, chosen, range(prompt, length))

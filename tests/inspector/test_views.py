@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from engine.core.events import RunFinished, RunStarted, StepEvent
+from engine.evaluate.record_examples import collect_traces
 from engine.trace.trace import Trace
 from inspector import static_files
 from inspector.page_data import compare, messages, plan, timeline, tokens
 from inspector.run_store import RaceRecord
+from tests.inspector.conftest import small_race
 
 
 def hand_made(ids, stop=9, reason="done", total_ms=100.0, text="so 42"):
@@ -140,7 +142,8 @@ def test_swapping_the_lanes_gives_the_reciprocal():
     assert one["right"] == [None, None]
 
 
-def test_the_ratio_of_the_text_stops_at_its_last_token(traces):
+def test_the_ratio_of_the_text_stops_at_its_last_token(session):
+    traces = collect_traces(session.race(small_race(session, gen_length=48, steps=48)))
     found = compare.summarise(traces, None)
     for i, lane in enumerate("ab"):
         trace = traces[lane]

@@ -8,7 +8,7 @@ import numpy as np
 from engine.core.events import StepEvent
 from tests.support.micro import write_checkpoint
 
-EOS, TURN_END, PAD = 1, 5, 756  # <|endoftext|>, <|im_end|>, <|dlm_pad|> behind the vocabulary
+EOS, TURN_END, PAD = 1, 5, 816  # <|endoftext|>, <|im_end|>, <|dlm_pad|> behind the vocabulary
 
 
 def add_token(folder: Path, name: str, token: int) -> None:

@@ -134,7 +134,9 @@ def test_what_has_no_meaning_is_refused_by_name(model):
 
 def test_repetitions_are_sampled_anew_and_padding_is_not_counted():
     model = DriftscopeLM("tiny-llada", gen_length=32, steps=8, temperature=1.5)
-    one = asked("Name a number.", {"until": []}, repeats=2)
+    one = asked(
+        "Max has 3 keys. He finds 9 more. How many keys does Max have?", {"until": []}, repeats=2
+    )
     first, second, padding, _ = model.generate_until([one] * 4)
     assert first != second
     assert padding == first

@@ -92,10 +92,10 @@ def test_turns_that_a_template_refuses_are_an_error(folder):
 def test_a_base_vocabulary_gets_the_tokens_of_its_template(tmp_path):
     folder = templated(as_base(write_checkpoint(tmp_path / "base")), LLADA)
     tokenizer = Tokenizer(folder)
-    assert [tokenizer.encode(name) for name in HEADERS] == [[756], [757], [758]]
-    assert tokenizer.stop_ids == (1, 758)
+    assert [tokenizer.encode(name) for name in HEADERS] == [[816], [817], [818]]
+    assert tokenizer.stop_ids == (1, 818)
     ids = tokenizer.encode_prompt("Hello")
-    assert [i for i in ids if i >= 756] == [756, 757, 758, 756, 757]
+    assert [i for i in ids if i >= 816] == [816, 817, 818, 816, 817]
     assert tokenizer.decode(ids) == "user\n\nHelloassistant\n\n"
 
 
@@ -106,10 +106,10 @@ def test_a_base_vocabulary_without_a_template_is_unchanged(tmp_path):
 
 
 def test_prompt_ids_beyond_the_vocabulary_are_an_error(tmp_path):
-    small = write_checkpoint(tmp_path / "base", vocab_size=757, embedding_size=757)
+    small = write_checkpoint(tmp_path / "base", vocab_size=817, embedding_size=817)
     folder = templated(as_base(small), LLADA)
     session = Session({"base": folder})
     spec = {"model": "base", "prompt": "Hello", "gen_length": 8, "block_length": 8, "steps": 8}
-    with pytest.raises(ValueError, match="chat: the prompt's token 758 is beyond the model's 757"):
+    with pytest.raises(ValueError, match="chat: the prompt's token 818 is beyond the model's 817"):
         session.plan(RunSpec(**spec))
     assert list(session.run(RunSpec(**spec, chat=False)))[-1].reason == "done"

@@ -98,10 +98,10 @@ def test_the_text_is_cut_and_the_tokens_are_counted_at_the_end_of_a_turn(folder)
 
 def test_a_guider_takes_the_padding_token_for_a_stop(folder):
     ours, theirs = Tokenizer(folder), Tokenizer(TINY.parent / "tiny-qwen2")
-    pair = pair_vocabularies(ours, ours.stop_ids, 768, theirs, theirs.stop_ids, 768)
+    pair = pair_vocabularies(ours, ours.stop_ids, 1024, theirs, theirs.stop_ids, 1024)
     assert pair.shared
     assert PAD not in pair.excluded_ids
     draft = pair.align((), (7, 8, PAD, PAD), (True,) * 4)
     assert draft.ids == (7, 8, theirs.stop_ids[0])
-    end = pair_vocabularies(ours, (EOS, TURN_END), 768, theirs, theirs.stop_ids, 768)
+    end = pair_vocabularies(ours, (EOS, TURN_END), 1024, theirs, theirs.stop_ids, 1024)
     assert PAD in end.excluded_ids

@@ -20,7 +20,7 @@ from tests.engine.serve.test_pause_and_stop import is_free
 from tests.support.micro import write_checkpoint
 
 SPEC = RunSpec(model="a", prompt="Hello", gen_length=8, block_length=8, steps=8)
-WEIGHTS = 66_720 * 4
+WEIGHTS = 83_104 * 4
 
 
 def spec_of(name, **changes):

@@ -202,24 +202,21 @@ def test_the_allocator_is_set_once_at_start_up_and_not_by_each_run(checkpoint, m
 
 
 def test_the_families_are_those_that_the_models_were_trained_on(session, tmp_path):
-    assert session.families() == [("Short word problems", "short_problems")]
-    recipe = {"families": [["balance", 2.0], ["lookup", 1.0]]}
+    assert session.families() == [("Chained word problems", "word_problems")]
+    recipe = {"families": [["lookup", 2.0], ["balance", 1.0], ["word_problems", 1.0]]}
     (tmp_path / "training.json").write_text(json.dumps([{"recipe": recipe}]))
     folders = {"own": tmp_path, "other": tmp_path / "none"}
-    assert known_families(families_by_model(folders), "own") == [
-        "short_problems",
-        "balance",
-        "lookup",
-    ]
+    known = ["word_problems", "balance", "lookup"]
+    assert known_families(families_by_model(folders), "own") == known
     recipe = {"families": [["reversal", 1.0]]}
     (tmp_path / "none").mkdir()
     (tmp_path / "none" / "training.json").write_text(json.dumps([{"recipe": recipe}]))
     trained = families_by_model(folders)
-    assert known_families(trained, "other") == ["short_problems", "reversal"]
+    assert known_families(trained, "other") == ["reversal"]
     for model in ("", "elsewhere"):
         assert len(known_families(trained, model)) == 4
     labels = [row["label"] for row in examples(["balance", "lookup"])]
-    assert labels[0] == "Running balance 3 after 8 worked examples"
+    assert labels[0] == "Running balance 1 after 4 worked examples"
     assert labels[-1] == "Look-up in a long table"
 
 

@@ -38,7 +38,7 @@ DREAM = [
     ({"vocab_size": True}, "vocab_size"),
     ({"mask_token_id": 2.0}, "mask_token_id should be a whole number"),
     ({"bd_size": 32}, "bd_size is 32, a field of another family than dream"),
-    ({"mask_token_id": 768}, "mask_token_id is 768"),
+    ({"mask_token_id": 1024}, "mask_token_id is 1024"),
     ({"eos_token_id": [1, 5]}, "eos_token_id"),
     ({"pad_token_id": -1}, "pad_token_id"),
     ({"rope_theta": -1}, "rope_theta"),

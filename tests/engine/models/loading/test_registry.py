@@ -199,7 +199,7 @@ def test_the_catalog_lists_the_models(tmp_path):
     assert kinds["micro"] == (False, True, False)
     assert kinds["tiny-llada"] == (True, True, True)
     assert set(kinds.values()) - {kinds["micro"], kinds["tiny-llada"]} == {(False, False, True)}
-    assert found["micro"]["parameters"] == 66_720
+    assert found["micro"]["parameters"] == 83_104
     big = found["GSAI-ML/LLaDA-8B-Instruct"]
     assert (big["parameters"], big["fetch_bytes"]) == (8_015_581_184, 16_031_162_368)
     assert big["presets"][0]["fields"]["gen_length"] == 128

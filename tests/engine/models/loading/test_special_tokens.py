@@ -51,10 +51,10 @@ def test_any_spelling_in_any_file_gives_the_mask_id(folder, name, file):
 
 
 def test_the_config_decides_where_it_names_a_mask(folder):
-    add_token(folder, "<|mask|>", 756)
+    add_token(folder, "<|mask|>", 816)
     assert read_model_info(folder).mask_id == 2
-    configure(folder, mask_token_id=756)
-    assert read_model_info(folder).mask_id == 756
+    configure(folder, mask_token_id=816)
+    assert read_model_info(folder).mask_id == 816
 
 
 def test_two_spellings_of_one_id_are_one_mask(folder):
@@ -66,11 +66,11 @@ def test_two_spellings_of_one_id_are_one_mask(folder):
 
 def test_two_masks_are_an_error_that_names_both(folder):
     configure(folder, mask_token_id=...)
-    add_token(folder, "<|mask|>", 756)
+    add_token(folder, "<|mask|>", 816)
     message = r"tokenizer_config\.json: two mask tokens, <\|mdm_mask\|> with id 2 and <\|mask\|> "
-    with pytest.raises(CheckpointError, match=message + r"with id 756; set mask_token_id"):
+    with pytest.raises(CheckpointError, match=message + r"with id 816; set mask_token_id"):
         read_model_info(folder)
-    change_tokenizer(folder, lambda config: config["added_tokens_decoder"].pop("756"))
+    change_tokenizer(folder, lambda config: config["added_tokens_decoder"].pop("816"))
     (folder / "added_tokens.json").write_text(json.dumps({"<MASK>": 7}))
     with pytest.raises(CheckpointError, match=r"added_tokens\.json: two .* in tokenizer_config\."):
         read_model_info(folder)
@@ -188,9 +188,9 @@ def message_of(folder):
 
 
 def test_a_mask_that_the_tokenizer_lacks_is_an_error(folder):
-    configure(folder, mask_token_id=760)
+    configure(folder, mask_token_id=1000)
     assert message_of(folder) == (
-        "config.json: mask_token_id is 760, which is no token in the tokenizer; copy config.json "
+        "config.json: mask_token_id is 1000, which is no token in the tokenizer; copy config.json "
         "and the tokenizer from one checkpoint"
     )
     configure(folder, mask_token_id=300)
@@ -201,7 +201,7 @@ def test_a_mask_that_the_tokenizer_lacks_is_an_error(folder):
 def test_a_tokenizer_with_more_ids_than_the_model_is_an_error(tmp_path):
     small = write_checkpoint(tmp_path / "small", vocab_size=700, embedding_size=700)
     assert message_of(small).startswith(
-        "config.json: vocab_size is 700, but the tokenizer has ids up to 755; copy config.json"
+        "config.json: vocab_size is 700, but the tokenizer has ids up to 815; copy config.json"
     )
 
 
