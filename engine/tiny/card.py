@@ -66,9 +66,10 @@ def write(folder: Path, family: str, exams: list[Path]) -> None:
         LIMITS,
         "## Exam",
         "Share of held-out problems that are answered right. A hash of a problem's structure "
-        "(kinds of step, numbers and their order, without names, things and wording) decides "
-        "which problems are held out (`engine/tiny/family.py`), so none of them equals a problem "
-        "of the training data up to words.",
+        "(kinds of step, numbers and their order, without names, things and wording), of a short "
+        "word problem a hash of its text, decides which problems are held out "
+        "(`engine/tiny/family.py`). None of them is in the training data, also not in other words, "
+        "except that short ones may be there in other words.",
         _exam_table(rows),
         "## Corpus",
         f"Drawn from the families of `engine/tiny/families` (seeds {_seeds(phases)}).",

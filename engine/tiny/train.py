@@ -255,7 +255,9 @@ def _parser() -> argparse.ArgumentParser:
     one = commands.add_parser("run", help="train one phase, or continue an interrupted one")
     one.add_argument("--kind", choices=("causal", "masked"), default="masked")
     one.add_argument("--vocabulary", choices=tuple(tokenizer.ROWS), default="words")
-    one.add_argument("--copies", type=float, default=0.0, help="masked: share of block states")
+    one.add_argument(
+        "--copies", type=float, default=0.0, help="masked: share of batches with noisy copies"
+    )
     one.add_argument("--out", type=Path, required=True, help="folder of the run")
     one.add_argument("--init", type=Path, help="run or model folder to take the weights from")
     one.add_argument("--steps", type=int, default=1000)

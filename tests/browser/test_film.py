@@ -120,7 +120,7 @@ def test_the_film_strip_shows_the_chosen_moments(open_replay):
     root = ET.parse(saved(page, "Save the film strip").path()).getroot()
     words = [node.text for node in root.iter("{http://www.w3.org/2000/svg}text")]
     captions = [text for text in words if text.startswith("step ")]
-    assert [text.split(" · ")[0] for text in captions[:3]] == ["step 1", "step 2", "step 48"]
+    assert [text.split(" · ")[0] for text in captions[:3]] == ["step 1", "step 2", "step 64"]
     assert len(captions) == 6
     assert words.count("A method") == 2
     assert next(root.iter("{http://www.w3.org/2000/svg}rect")).get("fill") == "#ffffff"

@@ -104,7 +104,7 @@ def test_a_recorded_guided_race_shows_every_verdict(guided):
     lane(race, "b", "guider")
     race.page.locator(f"{BOX} [data-figure=guider-scatter]").wait_for()
     said = block(race, "said")
-    assert said.startswith("Guider tiny-qwen2 (1,807,488 parameters, the same vocabulary)")
+    assert said.startswith("Guider tiny-qwen2 (1,873,024 parameters, the same vocabulary)")
     accepted, drafted = re.search(r"(\d+) tokens of (\d+) drafted", said).groups()
     assert 0 < int(accepted) < int(drafted)
     assert "leaves out the answer tokens from" in said

@@ -24,6 +24,13 @@ def lanes():
     return recorded_lanes(session, "probe", None, a="none", b="dual")
 
 
+@pytest.fixture(scope="module")
+def apart():
+    """Lanes that predict different tokens in some steps."""
+    session = Session(embedded_models(ROOT / "assets"))
+    return recorded_lanes(session, "probe", None, a="none", b="dllm_cache")
+
+
 @pytest.fixture
 def race(app, lasting_page, lanes, tmp_path):
     race = lasting_page(1440, 1000).open(app.link())
@@ -127,8 +134,12 @@ def test_a_run_without_a_lens_says_what_to_press(app, lasting_page, lanes, tmp_p
     race.watch.errors.clear()  # the answer without a lens, of which the browser writes an error
 
 
-def test_both_lanes_stand_side_by_side_and_b_turns_away_at_a_layer(race, lanes):
+def test_both_lanes_stand_side_by_side_and_b_turns_away_at_a_layer(
+    app, lasting_page, apart, tmp_path
+):
     """Lane B's first tokens that differ from A's to the last layer, counted from the traces."""
+    lanes, race = apart, lasting_page(1440, 1000).open(app.link())
+    bring(race, lanes, tmp_path)
     arrays = {lane: trace.arrays() for lane, trace in lanes.items()}
     steps = {lane: one["probe_step"].tolist() for lane, one in arrays.items()}
     common = [step for step in steps["a"] if step in steps["b"]]
@@ -148,7 +159,7 @@ def test_both_lanes_stand_side_by_side_and_b_turns_away_at_a_layer(race, lanes):
     titles = shown.all_inner_texts()
     assert [title[:2] for title in titles] == ["A:", "B:", "A:", "A:"]
     assert all(f"Step {step + 1}" in title for title in titles)
-    assert "A: Plain decoding / B: Fast-dLLM dual cache" in titles[2]
+    assert "A: Plain decoding / B: dLLM-Cache" in titles[2]
     said = block(race, "lens", "sum")
     assert f"both lanes have {both[step][-1].sum()} prediction" in said
     assert f"another token than A in {differ[step][-1].sum()} of them" in said

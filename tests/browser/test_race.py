@@ -32,14 +32,14 @@ def test_the_first_view(default):
     assert "?" in page.locator("[data-question]").inner_text()
     race.ready()
     assert not any(race.enabled(name) for name in ("pause", "step", "resume", "stop"))
-    race.planned("48 steps / 3 blocks = 16 per block")
-    race.planned("between 3 and 48 forwards")
-    race.planned("the worked answer has 35 tokens, rounded up to blocks of 16")
+    race.planned("64 steps / 4 blocks = 16 per block")
+    race.planned("between 4 and 64 forwards")
+    race.planned("the worked answer has 49 tokens, rounded up to blocks of 16")
     if not RECORDED:
         assert race.state == "empty"
         pytest.skip("no example is recorded")
     assert race.state == "example"
-    assert race.shown("a") == race.shown("b") == 48
+    assert race.shown("a") == race.shown("b") == 64
     assert "×" in race.text("[data-headline]")
 
 
@@ -58,12 +58,12 @@ def test_the_default_race(default):
     race.press("run")
     race.wait_state("running", *FINAL)
     race.wait_state("done")
-    assert race.shown("a") == race.shown("b") == 48
+    assert race.shown("a") == race.shown("b") == 64
     ratio = r"[\d.]+× (faster|slower)"
     headline = race.text("[data-headline]")
     assert re.search(rf"Lane B is {ratio}; up to the end of the text {ratio}$", headline)
     chips = race.text("[data-chips]")
-    assert re.search(r"\d+ forwards instead of 48", chips)
+    assert re.search(r"\d+ forwards instead of 64", chips)
     assert re.search(r"\d+ instead of \d+ up to the end of the text", chips)
     assert "right" in race.text("[data-chips]")
     race.ready()
@@ -95,7 +95,7 @@ def test_stop_holds_and_a_closed_tab_frees_the_engine(app, new_page, own):
     after = race.shown("a")
     assert before <= after < 256
     frames = race.page.evaluate("window.sampled")
-    frames = frames[next(i for i, frame in enumerate(frames) if max(frame[:2]) < 48) :]
+    frames = frames[next(i for i, frame in enumerate(frames) if max(frame[:2]) < 64) :]
     for lane in (0, 1):
         counts = [frame[lane] for frame in frames]
         assert counts == sorted(counts)
