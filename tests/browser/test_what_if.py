@@ -14,7 +14,7 @@ from tests.support.looking import bring, drawn, show
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
 
-STEP = 1
+STEP = 2
 PROMPT = "Tom has 3 apples. Tom buys 4 apples. How many apples does Tom have?"
 
 
@@ -24,7 +24,7 @@ def session():
 
 
 def recorded(session):
-    """A run that commits several tokens in its second step."""
+    """A run that commits several tokens in its third step."""
     trace = Trace()
     knobs = {"threshold.threshold": 0.9}
     for event in session.run(

@@ -106,6 +106,10 @@ def said(race):
     return race.text(f"[data-figure={MAP}] .ds-words")
 
 
+def position_in(words):
+    return int(re.search(r"Position (\d+)", words)[1])
+
+
 def test_the_wheel_zooms_with_ctrl_and_scrolls_without(race):
     page, whole = race.page, cells(race)
     page.mouse.move(*place(race, 0.5, 0.5))
@@ -124,7 +128,8 @@ def test_the_wheel_zooms_with_ctrl_and_scrolls_without(race):
     page.keyboard.up("Control")
     page.mouse.move(*place(race, 0.501, 0.501))
     frame(race)
-    assert said(race) == under, "the cell under the pointer stays in place"
+    moved = position_in(said(race)) - position_in(under)
+    assert abs(moved) <= 1, "the cell under the pointer stays in place, but for a rounded edge"
     tool(race, "zoom-reset").click()
     assert cells(race) == whole
     assert tool(race, "zoom-reset").is_hidden()

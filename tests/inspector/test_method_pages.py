@@ -145,9 +145,9 @@ def test_measured_cells_are_those_of_the_saved_results():
     (shown_row,) = (row for row in measured["rows"] if row[0] == found["name"])
     cells = dict(zip(measured["head"], shown_row, strict=True))
     assert cells["End of text"] == "official"
-    own = found["families"]["short_problems"]
-    assert cells["Short word problems"].startswith(f"{100 * own['accuracy']:.1f} ±")
-    assert cells["Short word problems"].endswith("†") == (own["p"] < 0.05)
+    own = found["families"]["word_problems"]
+    assert cells["Chained word problems"].startswith(f"{100 * own['accuracy']:.1f} ±")
+    assert cells["Chained word problems"].endswith("†") == (own["p"] < 0.05)
     assert cells["Forwards"] == f"{found['speed']['nfe']:.0f}"
     assert cells["To text end"] == f"{found['speed']['text_nfe']:.0f}"
     for name, key in (
