@@ -16,7 +16,7 @@ from engine.tiny.card import LIMITS
 from engine.tiny.export import read_history, trained_families
 from engine.tiny.family import count_pieces
 
-DEFAULT_FAMILY, DEFAULT_SEED, SHOTS = "word_problems", 1, 4
+DEFAULT_FAMILY, DEFAULT_SEED, SHOTS = "word_problems", 1, 2
 BLOCK = 16  # of the default race
 SEEDS = (DEFAULT_SEED, 2, 4, 6)  # of the examples without worked ones
 
