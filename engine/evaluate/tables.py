@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ COMMAND = "python -m engine tables"
 # Of the exam; each answer has the length of the problem's own text, rounded up to a block.
 LENGTHS: dict[str, Any] = {"gen_length": 64, "block_length": 32, "steps": 64}
 BATCH = 20  # problems decoded together for accuracy
-PACE_PROBLEMS = 20  # of each family, decoded one at a time by threshold 0.9
+PACE_PROBLEMS = 10  # of each family, decoded one at a time by threshold 0.9
 MACHINE = ("device_name", "cores", "threads", "torch", "python", "system")
 
 
@@ -196,11 +196,13 @@ def measure_pace(
     `most` is the highest number of problems; None for PACE_PROBLEMS.
     """
     families: dict[str, dict[str, int]] = {}
+    plain: dict[str, RunSpec] = {}  # by model, the first row of its first table
     for table in tables:
         families.setdefault(table.model, {}).update(table.families)
+        plain.setdefault(table.model, table.blocks[0].specs[0].spec)
     rows = []
     for model, named in families.items():
-        spec = RunSpec(model=model, unmasker="threshold", eos="official", **LENGTHS)
+        spec = replace(plain[model], unmasker="threshold")
         loaded = load_embedded(spec)
         for family in named:
             questions = exam_questions(min(PACE_PROBLEMS, most or PACE_PROBLEMS), seed, 0, family)

@@ -114,7 +114,7 @@ def test_dice(own):
     page.wait_for_function(
         "old => document.querySelector('[data-question]').textContent !== old", arg=before
     )
-    assert page.locator("[data-before]").inner_text() == "after 4 worked examples"
+    assert page.locator("[data-before]").inner_text() == "after 2 worked examples"
     own.planned("rounded up to blocks of")
     tokens = int(re.search(r"worked answer has (\d+)", page.locator("#ds-plan").inner_text())[1])
     own.settings()

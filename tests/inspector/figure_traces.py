@@ -37,7 +37,7 @@ def changed(trace, **arrays):
 
 def narrow():
     """Layers 3 and 5, every other step and 30 positions of K, V and FFN."""
-    return narrowed(dual(), [2, 4], [0, V, FFN], 2, slice(400, 430))
+    return narrowed(dual(), [2, 4], [0, V, FFN], 2, slice(220, 250))
 
 
 def without_drift():

@@ -226,7 +226,7 @@ def test_a_new_problem_sets_the_length_of_its_own_text(handlers, form, request_o
 
 
 def test_a_new_problem_keeps_the_worked_examples(handlers):
-    assert handlers.session.default_shots() == 4
+    assert handlers.session.default_shots() == 2
     prompt = handlers.new_problem(3, "short_problems", 16)[0]
     assert prompt.count("Answer: ") == 3
 

@@ -216,7 +216,7 @@ def test_the_families_are_those_that_the_models_were_trained_on(session, tmp_pat
     for model in ("", "elsewhere"):
         assert len(known_families(trained, model)) == 4
     labels = [row["label"] for row in examples(["balance", "lookup"])]
-    assert labels[0] == "Running balance 1 after 4 worked examples"
+    assert labels[0] == "Running balance 1 after 2 worked examples"
     assert labels[-1] == "Look-up in a long table"
 
 
