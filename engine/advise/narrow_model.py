@@ -22,6 +22,7 @@ from engine.generate.loop import Denoiser, denoise
 from engine.models.base import ModelInfo
 from engine.models.loading.families import embedded_models
 from engine.models.loading.random_weights import (
+    MINIMUM,
     PUBLISHED,
     random_adapter,
     random_model_config,
@@ -59,7 +60,8 @@ class NarrowModel:
             raise ValueError(f"model: settings are searched for {', '.join(PUBLISHED)} only")
         inner = info.ffn if info.experts is None else info.experts.ffn
         ffn = max(round(inner * HEAD_DIM / info.head_dim), 1)
-        self.name = random_name(info, d=info.n_heads * HEAD_DIM, ffn=ffn, vocab=1024, head=HEAD_DIM)
+        wide = info.n_heads * HEAD_DIM
+        self.name = random_name(info, d=wide, ffn=ffn, vocab=MINIMUM["vocab"], head=HEAD_DIM)
         adapter = random_adapter(random_model_config(self.name), torch.float32, torch.device("cpu"))
         tokenizer = Tokenizer(next(iter(embedded_models(ASSETS).values())))
         # The empty digest keeps calibrations of random weights out of the cache folder.

@@ -25,7 +25,7 @@ from engine.generate.loop import Denoiser, denoise
 from engine.models.base import ModelInfo
 from engine.models.kernels.machine import choose_kernels
 from engine.models.loading.memory_estimate import free_bytes
-from engine.models.loading.random_weights import random_adapter, random_model_config
+from engine.models.loading.random_weights import MINIMUM, random_adapter, random_model_config
 
 MAX_WIDTH, STEPS = 1024, 6
 CACHED_STEPS = 16  # of a run with a cache, the first of which uses none
@@ -152,7 +152,7 @@ def _step_seconds(
     `sizes`: width, inner width, heads; `rows` are those of prompt and answer.
     """
     wide, inner, heads = sizes
-    name = f"llada:layers={layers},d={wide},heads={heads},ffn={inner},vocab=1024"
+    name = f"llada:layers={layers},d={wide},heads={heads},ffn={inner},vocab={MINIMUM['vocab']}"
     adapter = random_adapter(random_model_config(name), dtype, device)
     choose_kernels(adapter)
     canvas = torch.full((1, rows), adapter.info.mask_id)

@@ -7,7 +7,6 @@ from typing import Any
 
 from engine.bench import growth, report
 from engine.core.tables import (
-    DAGGER,
     DAGGER_NOTE,
     SIGNIFICANT,
     family_in_words,
@@ -232,35 +231,11 @@ def measured(document: Row) -> str:
         "end-of-text rule, on prompts of about 512 tokens; that of the text ends with its last "
         f"token, before the padding.\n\n{markdown_table(head, lines)}\n"
         f"{_significance(table['name'], 'official', blocks['official'])} "
-        f"{_early_stopping(blocks)}\n\n{by_family(document)}"
+        f"{_early_stopping(blocks)}\n\n"
         f"All {count} rows, step times against bare matrix products, and the command that makes "
         "every table: "
         "[assets/results/README.md](assets/results/README.md).\n"
     )
-
-
-def by_family(document: Row) -> str:
-    """A table of the tables that have several families, a column each; empty without one."""
-    wide = [one for one in document["tables"] if len(_first_row(one)["families"]) > 1]
-    if not wide:
-        return ""
-    labels = [one["label"] for one in _first_row(wide[0])["families"].values()]
-    lines = [
-        (table["model"], row["name"], *(
-            marked(found, f"{100 * found['accuracy']:.1f} %") for found in row["families"].values()
-        ))
-        for table in wide for block in table["blocks"] for row in block["rows"]
-    ]  # fmt: skip
-    return (
-        f"The problem families, {problem_counts(_first_row(wide[0]))}; {DAGGER} marks a difference "
-        "from plain decoding by the same model:\n\n"
-        f"{markdown_table(('model', 'method', *labels), lines)}\n"
-    )
-
-
-def _first_row(table: Row) -> Row:
-    row: Row = table["blocks"][0]["rows"][0]
-    return row
 
 
 def _measured_cells(rule: str, row: Row) -> list[str]:

@@ -29,6 +29,7 @@ from engine.models.loading.exam import FULL, HALF, FormatScores, format_scores
 from engine.models.loading.families import read_model_info
 from engine.models.loading.memory_estimate import free_bytes, main_device
 from engine.models.loading.random_weights import (
+    MINIMUM,
     random_adapter,
     random_model_config,
     random_name,
@@ -39,7 +40,7 @@ from engine.serve.memory_budget import emulates_bfloat16
 
 GAIN = 1.3
 TOLERANCE = 0.005
-ROWS, LAYERS, VOCABULARY = 128, 2, 1024  # of the forward pass that is timed
+ROWS, LAYERS = 128, 2  # of the forward pass that is timed
 FILES, MAX_BYTES = "formats", 1 << 16  # of the speed-ups in the user's cache
 Speedup = Callable[[ModelInfo], float]
 
@@ -110,7 +111,7 @@ def bfloat16_speedup(info: ModelInfo) -> float:
     A model with random weights and the sizes of `info`, but LAYERS layers and a small vocabulary,
     computes ROWS positions.
     """
-    config = random_model_config(random_name(info, layers=LAYERS, vocab=VOCABULARY))
+    config = random_model_config(random_name(info, layers=LAYERS, vocab=MINIMUM["vocab"]))
     cpu = torch.device("cpu")
     adapters = [random_adapter(config, dtype, cpu) for dtype in (torch.float32, torch.bfloat16)]
     for adapter in adapters:

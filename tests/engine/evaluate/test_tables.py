@@ -199,23 +199,6 @@ def test_a_difference_names_its_family():
     assert "do not differ" not in text
 
 
-def test_families_have_a_column_each_in_the_tables_that_have_several():
-    wide = [row("plain", 0.9, 1, balance=(0.8, 1)), row("fast", 0.7, 0.01, balance=(0.8, 0.9))]
-    for one in wide:
-        for found in one["families"].values():
-            found["problems"] = 50
-    tables = [{"model": "m", "blocks": [{"rows": [row("alone", 0.9, 1)]}]},
-              {"model": "n", "blocks": [{"rows": wide}]}]  # fmt: skip
-    assert results_text.by_family({"tables": tables[:1]}) == ""
-    text = results_text.by_family({"tables": tables})
-    cells = [[one.strip() for one in line.strip("|").split("|")] for line in text.splitlines()]
-    assert ["model", "method", "Short word problems", "Running balance"] in cells
-    assert ["n", "plain", "90.0 %", "80.0 %"] in cells
-    assert ["n", "fast", "70.0 % †", "80.0 %"] in cells
-    assert "alone" not in text
-    assert "50 problems of each family" in text
-
-
 def test_recording_costs_are_those_of_the_rows():
     def timed(record, speed):
         return {"spec": {"record": record}, "speed_up": speed, "baseline": "plain", "group": "g"}
