@@ -11,7 +11,7 @@ from engine.core.files import ASSETS
 from engine.trace.trace import Trace
 from inspector.files.export import tables_archive
 from inspector.page_data import compare
-from inspector.page_data.tokens import answer_text
+from inspector.page_data.tokens import answer_text, generation
 from inspector.run_store import RaceRecord
 from tests.support.handmade_guided_run import guided_trace
 
@@ -74,8 +74,18 @@ def test_the_summary_has_a_row_for_each_lane(race):
         assert row["right"] == str(int(row["answer"] == "64"))
     assert rows[1]["knobs"] == "threshold.threshold=0.9"
     assert float(rows[1]["speedup_over_a"]) == found["speedup"]
-    assert int(rows[1]["first_difference"]) == found["first_divergence"] + 1
     assert rows[0]["speedup_over_a"] == rows[0]["agreement_with_a"] == ""
+
+
+def test_the_first_difference_counts_from_one():
+    changed = Trace.load(EXAMPLES / "a.npz")
+    arrays = changed.arrays()
+    third_token = generation(changed)[2]
+    arrays["commit_id"][arrays["commit_position"] == third_token] += 1
+    same = RaceRecord(state="done", traces={lane: Trace.load(EXAMPLES / "a.npz") for lane in "ab"})
+    other = RaceRecord(state="done", traces={"a": same.traces["a"], "b": changed})
+    assert read(same)["summary.csv"][1]["first_difference"] == ""
+    assert read(other)["summary.csv"][1]["first_difference"] == "3"
 
 
 def test_the_summary_shows_no_times_of_a_recorded_run():
