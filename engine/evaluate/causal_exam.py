@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,13 +21,16 @@ import torch
 
 from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser
+from engine.core.files import ASSETS
 from engine.evaluate.exam import Questions, evaluate, summarise
+from engine.generate.autoregressive import AutoregressiveDecoder
 from engine.guider.model import Guider, load_guider
 from engine.models.loading.checkpoint import CheckpointError
 from engine.serve.loaded_model import prompt_ids
 from engine.tiny import corpus
 from engine.tiny.suite import DEFAULT_FAMILY
 
+Row = dict[str, Any]
 LENGTH = 128  # most tokens of an answer
 
 
@@ -54,23 +57,45 @@ def generate_greedy(model: Guider, prompt: list[int]) -> list[int]:
     return answer[:end]
 
 
+def decode_greedy(model: Guider, spec: RunSpec, prompt: list[int]) -> list[int]:
+    """The answer of this engine to a prompt, before the first end of text."""
+    decoder = AutoregressiveDecoder(model, spec, prompt)
+    for _ in decoder.steps():
+        pass
+    return list(decoder.answer().ids)
+
+
 def compare_with_generate(model: Guider, spec: RunSpec, questions: Questions) -> dict[str, Any]:
     """Decode each problem here and by transformers, in turn, after a first problem untimed.
 
+    Both get the same prompt ids and are timed by the same clock, from these ids to the answer's.
     Returns `equal`, the number of answers that are equal token for token, of `compared`, and
     `speed_up`, the median time of generate over the one of this engine.
     """
     equal, ratios = 0, []
-    for index, question in enumerate([questions[0], *questions]):
-        prompt = prompt_ids(RunSpec(prompt=question[1]), model.tokenizer)
-        (own,) = evaluate(model, spec, [question], fit=False)
+    for index, (_, text) in enumerate([questions[0], *questions]):
+        prompt = prompt_ids(RunSpec(prompt=text), model.tokenizer)
         begun = time.perf_counter()
-        answer = generate_greedy(model, prompt)
-        taken = (time.perf_counter() - begun) * 1e3
+        own = decode_greedy(model, spec, prompt)
+        between = time.perf_counter()
+        other = generate_greedy(model, prompt)
+        ended = time.perf_counter()
         if index:
-            equal += own.ids == tuple(answer)
-            ratios.append(taken / own.ms)
+            equal += own == other
+            ratios.append((ended - between) / (between - begun))
     return {"equal": equal, "compared": len(questions), "speed_up": median(ratios)}
+
+
+def beside_generate(asked: Iterable[tuple[str, str]], problems: int, seed: int) -> list[Row]:
+    """What `compare_with_generate` finds for pairs of an embedded model and a family, as rows."""
+    rows = []
+    for name, family in asked:
+        folder = ASSETS / "models" / name
+        model = load_guider(name, folder, torch.float32, torch.device("cpu"))
+        questions = corpus.exam_questions(problems, seed, 0, family)
+        found = compare_with_generate(model, exam_spec(folder), questions)
+        rows.append({"model": name, "label": corpus.family_named(family).label, **found})
+    return rows
 
 
 def evaluate_causal(

@@ -40,6 +40,7 @@ def sections(document: Row) -> dict[str, str]:
         "findings": "".join(f"- {text}\n" for text in findings(document)),
         "speed": f"{report.table(document['speed']['rows'])}\n{_rounds(document['speed'])}\n",
         "growth": _growth(document["growth"]["rows"]),
+        "generate": beside_generate(document["generate"]["rows"]),
         "recording": f"{recording(document['speed']['rows'])}\n",
     }
 
@@ -188,6 +189,16 @@ def pace(rows: Sequence[Row]) -> str:
         for row in rows
     ]  # fmt: skip
     return f"{markdown_table(head, lines)}\nMeans over the problems.\n"
+
+
+def beside_generate(rows: Sequence[Row]) -> str:
+    """The table of autoregressive decoding beside `generate` of transformers."""
+    head = ("model", "family", "problems", "equal answers", "time of generate over ours")
+    lines = [
+        (row["model"], row["label"], row["compared"], row["equal"], f"{row['speed_up']:.2f}x")
+        for row in rows
+    ]
+    return f"{markdown_table(head, lines)}\nMedians over the problems.\n"
 
 
 def recording(rows: Sequence[Row]) -> str:

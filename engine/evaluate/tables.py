@@ -33,6 +33,7 @@ from engine.core.command_line import command_parser
 from engine.core.files import ASSETS
 from engine.core.tables import README, RESULTS_README, update_section
 from engine.evaluate import comparison, results_text
+from engine.evaluate.causal_exam import beside_generate
 from engine.evaluate.exam import evaluate, summarise
 from engine.evaluate.kept_accuracy import KeptAccuracy, row_key
 from engine.guider.model import Guider
@@ -50,7 +51,7 @@ COMMAND = "python -m engine tables"
 # Of the exam; each answer has the length of the problem's own text, rounded up to a block.
 LENGTHS: dict[str, Any] = {"gen_length": 64, "block_length": 32, "steps": 64}
 BATCH = 20  # problems decoded together for accuracy
-PACE_PROBLEMS = 10  # of each family, decoded one at a time by threshold 0.9
+PACE_PROBLEMS = 10  # of each family, decoded one at a time
 MACHINE = ("device_name", "cores", "threads", "torch", "python", "system")
 
 
@@ -125,7 +126,7 @@ def timed_parts(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str,
         for block in table["blocks"]:
             if any(row["speed"] for row in block["rows"]):
                 yield f"{table['name']}, {block['eos']}", block
-    for name in ("speed", "growth", "sweep"):
+    for name in ("speed", "growth", "sweep", "generate"):
         yield name, document[name]
 
 
@@ -218,6 +219,17 @@ def measure_pace(
     return rows
 
 
+def causal_models(tables: Sequence[Table]) -> list[tuple[str, str]]:
+    """The models that rows decode with autoregressively, each with the first family of a table."""
+    found: dict[str, str] = {}
+    for table in tables:
+        for one in (one for block in table.blocks for one in block.specs):
+            rule = make_rule(one.spec)
+            if isinstance(rule, Autoregressive):
+                found.setdefault(rule.model, next(iter(table.families)))
+    return list(found.items())
+
+
 def measure(
     tables: Sequence[Table], accuracies: Sequence[Any], args: Any, commit: str
 ) -> dict[str, Any]:
@@ -246,6 +258,11 @@ def measure(
         "speed": {"rounds": args.rounds, "rows": rows},
         "growth": {"rounds": args.rounds, "rows": growth.measure_growth("cpu", args.rounds)},
         "sweep": ratio_sweep.measure(args.rounds),
+        "generate": {
+            "rows": beside_generate(
+                causal_models(tables), min(PACE_PROBLEMS, args.problems or PACE_PROBLEMS), args.seed
+            )
+        },
     }
     where = run_environment(commit)
     return document | {name: found | {"environment": where} for name, found in works.items()}

@@ -21,7 +21,11 @@ OFFICIAL = [
     {"name": "threshold 0.9", "unmasker": "threshold"},
     {"name": "dual cache, threshold 0.9", "cache": "dual", "unmasker": "threshold"},
 ]
-FILL_SAFE = [{"name": "plain decoding"}, {"name": "guided", "unmasker": "guided", "cache": "dual"}]
+FILL_SAFE = [
+    {"name": "plain decoding"},
+    {"name": "guided", "unmasker": "guided", "cache": "dual"},
+    {"name": "autoregressive", "unmasker": "autoregressive"},
+]
 SETTINGS = [
     {
         "name": "tiny-llada", "model": "tiny-llada", "shots": 0, "timed": True,
@@ -44,7 +48,8 @@ def folder(tmp_path, monkeypatch):
     """An empty results folder and README files, and small networks for the tables of speed."""
     (tmp_path / "settings.json").write_text(json.dumps(SETTINGS), "utf-8")
     names = (
-        "conditions", "tables", "findings", "pace", "speed", "growth", "recording", "measured",
+        "conditions", "tables", "findings", "pace", "speed", "growth", "recording", "generate",
+        "measured",
     )  # fmt: skip
     marked = "".join("".join(section_marks(name)) + "\n" for name in names)
     (tmp_path / RESULTS_README).parent.mkdir(parents=True)
@@ -84,12 +89,15 @@ def test_one_command_writes_every_table(folder, capsys):
             assert found["problems"] == 1
     assert list(blocks[0]["rows"][0]["families"]) == ["short_problems", "balance"]
     assert list(blocks[2]["rows"][0]["families"]) == ["short_problems"]
-    plain, guided = blocks[1]["rows"]
+    plain, guided, _ = blocks[1]["rows"]
     assert guided["speed"]["speed_up"] > 0
     stopped, whole = plain["speed"], blocks[0]["rows"][0]["speed"]
     assert stopped["text_nfe"] <= stopped["nfe"] < whole["nfe"] == 96
     assert blocks[2]["rows"][0]["speed"] is None
     assert document["sweep"]["points"]
+    (beside,) = document["generate"]["rows"]
+    assert (beside["model"], beside["compared"], beside["equal"]) == ("tiny-qwen2", 1, 1)
+    assert beside["speed_up"] > 0
     assert (folder / "growth.svg").is_file()
     written = (folder / RESULTS_README).read_text("utf-8")
     assert written.count("End of text: `") == 3
@@ -107,7 +115,7 @@ def test_one_command_writes_every_table(folder, capsys):
     assert "threshold 0.9: " in capsys.readouterr().out
 
     kept = json.loads((folder / "accuracy.json").read_text("utf-8"))
-    assert len(kept) == 2 * 5 + 2
+    assert len(kept) == 2 * 6 + 2
     tables.main(["--problems", "1", "--accuracy"])
     assert "threshold 0.9: " not in capsys.readouterr().out, "nothing is evaluated again"
     assert json.loads((folder / "accuracy.json").read_text("utf-8")) == kept
@@ -135,28 +143,29 @@ def document_of(*environments):
     """A document whose parts were measured in the environments given, in turn."""
     row = {"speed": {}}
     parts = [{"environment": one} for one in environments]
-    block, speed, grown, sweep = parts
+    block, speed, grown, sweep, beside = parts
     tables_ = [
         {"name": "t", "blocks": [{"eos": "official", "rows": [row | {"speed": {"x": 1}}]} | block]}
     ]
     return {
         "environment": environments[0], "tables": tables_, "speed": speed, "growth": grown,
-        "sweep": sweep,
+        "sweep": sweep, "generate": beside,
     }  # fmt: skip
 
 
+PARTS = [(1, "speed"), (2, "growth"), (3, "sweep"), (4, "generate")]
 HERE = {"device_name": "A", "torch": "2", "commit": "c", "date": "2026-01-01"}
 
 
 def test_parts_of_one_environment_are_accepted():
-    check_one_environment(document_of(HERE, HERE, HERE, HERE))
-    check_one_environment(document_of(HERE, HERE | {"date": "2026-01-02"}, HERE, HERE))
+    check_one_environment(document_of(*[HERE] * 5))
+    check_one_environment(document_of(HERE, HERE | {"date": "2026-01-02"}, HERE, HERE, HERE))
 
 
 @pytest.mark.parametrize("key", ["device_name", "torch", "commit"])
-@pytest.mark.parametrize(("place", "named"), [(1, "speed"), (2, "growth"), (3, "sweep")])
+@pytest.mark.parametrize(("place", "named"), PARTS)
 def test_parts_of_two_environments_are_refused(key, place, named):
-    found = [HERE] * 4
+    found = [HERE] * 5
     found[place] = HERE | {key: "other"}
     with pytest.raises(ValueError, match=f"results: {named} was measured with another {key}"):
         check_one_environment(document_of(*found))
