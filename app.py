@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from engine.core.files import ASSETS
@@ -90,6 +91,18 @@ def preload(session: Session, settings: Settings) -> list[str]:
     return loaded
 
 
+def load_default(session: Session) -> Thread:
+    """Load the default model while the page opens, in a thread of its own, which is returned.
+
+    On a CPU this measures which routines are fastest, so the first visitor does not wait for it.
+    """
+    from engine.config.spec import RunSpec
+
+    thread = Thread(target=session.environment, args=(RunSpec(),), name="load", daemon=True)
+    thread.start()
+    return thread
+
+
 def shared(session: Session, loaded: list[str], decorate: Any) -> ZeroSession:
     """A session that runs on the shared GPU through `decorate`, which is spaces.GPU."""
     from engine.estimate.gpu_time import GPUS
@@ -121,6 +134,8 @@ def main() -> None:
     session = make_session(settings)
     loaded = preload(session, settings)
     served = session if decorate is None else shared(session, loaded, decorate)
+    if decorate is None:  # where workers are forked, no other thread may run
+        load_default(session)
     batches = BatchService(served, settings.public)
     searches = SearchService(served, settings.public)
     page = build(served, ASSETS / "examples", batches, searches)

@@ -19,6 +19,8 @@ from engine.record.recorder import TOP_CANDIDATES
 from engine.unmask.base import Candidates
 from engine.unmask.proposals import propose
 
+ONE_ROW = np.ones((1, 1), bool)
+
 
 class AutoregressiveDecoder:
     """A causal model that writes the answer of one prompt, and its KV cache.
@@ -36,6 +38,7 @@ class AutoregressiveDecoder:
         self._model, self._spec, self._prompt = model, spec, prompt
         self._device = model.model.device
         self.info = causal_info(model.model.config, model.stop_ids)
+        self._real = torch.ones(1, 1, dtype=torch.bool, device=self._device)  # one row, no padding
         self.rewind()
 
     @property
@@ -81,15 +84,16 @@ class AutoregressiveDecoder:
             input_ids=fed, past_key_values=self._cache, use_cache=True, logits_to_keep=1
         ).logits
         forwarded = clock.mark()
-        real = torch.ones(1, 1, dtype=torch.bool, device=self._device)
         found = propose(
-            logits, real, "confidence", self._spec.temperature, [self._noise],
-            real_host=np.ones((1, 1), bool),
+            logits, self._real, "confidence", self._spec.temperature, [self._noise],
+            real_host=ONE_ROW,
         )  # fmt: skip
         decided = clock.mark()
         ids, confidence = HostCopy(found.ids, found.confidence.float()).get()
         positions, written = self._write(place, int(ids[0, 0]))
         rows, length = place - read, self.ids.shape[1]
+        written_confidence = np.full(len(positions), np.nan, np.float32)
+        written_confidence[0] = confidence[0, 0]
         return StepEvent(
             step=step,
             block=step // self._spec.block_length,
@@ -100,7 +104,7 @@ class AutoregressiveDecoder:
             sequences=np.zeros(len(positions), np.int32),
             positions=positions,
             ids=written,
-            confidence=np.append(confidence[0], np.full(len(positions) - 1, np.nan, np.float32)),
+            confidence=written_confidence,
             masks_left=int(self.masked.sum()),
             forward_ms=clock.ms(started, forwarded),
             decide_ms=clock.ms(forwarded, decided),

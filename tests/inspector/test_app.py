@@ -7,6 +7,7 @@ import pytest
 
 import app
 from app import Settings
+from engine.models.kernels.machine import FILES, MAX_BYTES, SETTING, read_measured
 from tests.support.micro import write_checkpoint
 
 BIG = "GSAI-ML/LLaDA-8B-Instruct"
@@ -80,3 +81,11 @@ def test_a_space_with_a_gpu_loads_what_is_on_its_disk_and_fits(caplog):
     assert app.preload(Shelf(), Settings(public=True, preload=("tiny",))) == ["tiny"]
     with pytest.raises(ValueError, match="too large"):
         app.preload(Shelf(), Settings(preload=("huge",)))
+
+
+def test_the_default_model_is_loaded_and_measured_in_a_thread(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv(SETTING, raising=False)
+    assert not read_measured(FILES, dict, MAX_BYTES)
+    app.load_default(app.make_session(Settings())).join()
+    assert read_measured(FILES, dict, MAX_BYTES)
