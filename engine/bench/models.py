@@ -35,11 +35,12 @@ class BenchModels:
         folders = embedded_models(ASSETS)
         self._tokenizer_folder = next(iter(folders.values()))
         self._pool = ModelPool(folders, Hub())
-        self._random: dict[tuple[str, str, str], LoadedModel] = {}
+        self._random: dict[tuple[str, str, str, bool], LoadedModel] = {}
 
-    def model(self, spec: RunSpec, tokens: int) -> LoadedModel:
+    def model(self, spec: RunSpec, tokens: int, torch_routines: bool = False) -> LoadedModel:
         """The model of a spec, for prompts of `tokens` tokens; may download a listed model.
 
+        `torch_routines`: a shape uses torch's routines, not those that are measured to be fastest.
         Raises ValueError naming `model` or `device`.
         """
         if spec.device == "auto":
@@ -48,13 +49,14 @@ class BenchModels:
         if not is_random_model(spec.model):
             run_to_end(self._pool.fetch(spec))
             return self._pool.load(spec)
-        key = spec.model, spec.dtype, device
+        key = spec.model, spec.dtype, device, torch_routines
         if key not in self._random:
             config, dtype = random_model_config(spec.model), dtype_of(spec)
             info = adapter_class(config).read_info(config)
             check_fits(info, dtype, device, spec_run_bytes(spec, info, tokens))
             adapter = random_adapter(config, dtype, torch.device(device))
-            choose_kernels(adapter)
+            if not torch_routines:
+                choose_kernels(adapter)
             # The empty digest keeps calibrations of random weights out of the cache folder.
             self._random[key] = LoadedModel(adapter, Tokenizer(self._tokenizer_folder), "")
         return self._random[key]

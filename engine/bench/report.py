@@ -42,7 +42,8 @@ def rows(trials: Sequence[Trial]) -> list[dict[str, Any]]:
     `speed_up` is the baseline's time over the case's own; `same` is the share of answer tokens
     equal to the baseline's; `tokens_per_s` counts every committed position; bytes per second
     count weights, keys and values once for each product; `waits` are those of the host for a
-    GPU (`engine.bench.host_waits`).
+    GPU (`engine.bench.host_waits`); `measured_routines` says whether routines were chosen by
+    measurement.
     """
     known = {(one.case.group, one.case.name): one for one in reversed(trials)}
     first = {one.case.group: one for one in reversed(trials)}
@@ -75,6 +76,7 @@ def _row(one: Trial, baseline: Trial) -> dict[str, Any]:
         "gflops_per_s": sum(done.flops) / total / 1e9,
         "gbytes_per_s": _bytes_read(products) / total / 1e9 if products else None,
         "cache_bytes": done.cache_bytes, "peak_bytes": done.peak_bytes, "waits": done.waits,
+        "measured_routines": bool(case.model.adapter.kernels.times),
     }  # fmt: skip
 
 

@@ -38,7 +38,10 @@ def speed_settings() -> Mapping[str, Mapping[str, Any]]:
 
 @dataclass(frozen=True)
 class CaseSpec:
-    """A `Case` without its model; the model of a shape gets a random prompt of `tokens`."""
+    """A `Case` without its model; the model of a shape gets a random prompt of `tokens`.
+
+    `torch_routines` as in `BenchModels.model`.
+    """
 
     name: str
     spec: RunSpec
@@ -46,10 +49,11 @@ class CaseSpec:
     group: str = ""
     baseline: str = ""
     eager: bool = False
+    torch_routines: bool = False
 
     def case(self, models: BenchModels) -> Case:
         """The case, with its model and its prompt."""
-        model = models.model(self.spec, self.tokens)
+        model = models.model(self.spec, self.tokens, self.torch_routines)
         spec, prompt = models.prompt(self.spec, self.tokens)
         return Case(self.name, model, spec, [prompt], self.group, self.baseline, self.eager)
 
@@ -60,30 +64,35 @@ def speed_cases(base: RunSpec, tokens: int, group: str = "") -> Iterator[CaseSpe
         yield CaseSpec(name, with_fields(base, changes), tokens, group)
 
 
-def variant(one: CaseSpec, suffix: str, eager: bool = False, **fields: Any) -> CaseSpec:
-    """The case with other spec fields, or with eager forwards; its baseline is `one`."""
+def variant(one: CaseSpec, suffix: str, fields: Mapping[str, Any], **changes: Any) -> CaseSpec:
+    """The case with other fields of its spec, or `changes` of its own; its baseline is `one`."""
     spec, name = replace(one.spec, **fields), f"{one.name}, {suffix}"
-    return replace(one, name=name, spec=spec, baseline=one.name, eager=eager)
+    return replace(one, name=name, spec=spec, baseline=one.name, **changes)
 
 
 def with_recorder(one: CaseSpec, level: str) -> CaseSpec:
     """The case with a recorder at a level; its baseline is `one`."""
-    return variant(one, f"recording {level}", record=level)
+    return variant(one, f"recording {level}", {"record": level})
 
 
 def cpu_suite(device: str) -> Iterator[CaseSpec]:
-    """A small network with a short and a long prompt; some also bfloat16, recorded or eager."""
+    """A small network with a short and a long prompt.
+
+    Plain decoding and dual cache also run in bfloat16, recorded, and with torch's routines; dual
+    cache also with eager forwards.
+    """
     base = RunSpec(model=CPU_SHAPE, device=device)
     for tokens in CPU_PROMPTS:
         for one in speed_cases(base, tokens, f"prompt {tokens}"):
             yield one
             if one.name in (PLAIN, DUAL):
                 yield from (
-                    variant(one, "bfloat16", dtype="bfloat16"),
+                    variant(one, "bfloat16", {"dtype": "bfloat16"}),
                     with_recorder(one, "layers"),
+                    variant(one, "torch's routines", {}, torch_routines=True),
                 )
             if one.name == DUAL:
-                yield variant(one, "eager", eager=True)
+                yield variant(one, "eager", {}, eager=True)
 
 
 def gpu_suite(device: str) -> Iterator[CaseSpec]:
@@ -94,7 +103,7 @@ def gpu_suite(device: str) -> Iterator[CaseSpec]:
             one = CaseSpec(name, replace(base, cache=name), GPU_PROMPT, group)
             yield one
             if name in CAPTURED:
-                yield variant(one, "eager", eager=True)
+                yield variant(one, "eager", {}, eager=True)
 
 
 def cache_names() -> list[str]:

@@ -42,6 +42,7 @@ def sections(document: Row) -> dict[str, str]:
         "growth": _growth(document["growth"]["rows"]),
         "generate": beside_generate(document["generate"]["rows"]),
         "recording": f"{recording(document['speed']['rows'])}\n",
+        "routines": f"{routines(document['speed']['rows'])}\n",
     }
 
 
@@ -210,6 +211,20 @@ def recording(rows: Sequence[Row]) -> str:
             level = row["spec"]["record"]
             parts.append(f"{row['baseline']} at {row['group']}: {cost:+.0f} % (`{level}`)")
     return "Recording changes the time of a run by: " + "; ".join(parts) + "."
+
+
+def routines(rows: Sequence[Row]) -> str:
+    """What the choice of routines gains, from the rows of the speed table with torch's alone."""
+    measured = {(row["group"], row["name"]): row["measured_routines"] for row in rows}
+    parts = [
+        f"{row['baseline']} at {row['group']}: {1 / row['speed_up']:.2f}x"
+        for row in rows
+        if row["baseline"] and not row["measured_routines"]
+        if measured[row["group"], row["baseline"]]
+    ]
+    if not parts:
+        return "No routine was chosen by measurement."
+    return f"Time of a run with torch's routines over that with chosen ones: {'; '.join(parts)}."
 
 
 def _rounds(part: Row) -> str:

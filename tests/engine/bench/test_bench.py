@@ -11,6 +11,7 @@ import engine.bench.__main__ as bench
 from engine.bench import growth, report, suite, targets
 from engine.bench.chart import svg
 from engine.core.tables import RESULTS_README, section_marks
+from engine.models.kernels.machine import SETTING
 from tests.support.micro import ROOT
 
 LLADA = "llada:layers=2,d=32,heads=4,ffn=48,vocab=1100"
@@ -137,6 +138,8 @@ def test_the_cpu_suite_has_all_methods_at_both_prompts():
     assert recorded == [
         (tokens, name) for tokens in (64, 512) for name in (suite.PLAIN, suite.DUAL)
     ]
+    torch_alone = [(one.tokens, one.baseline) for one in rows if one.torch_routines]
+    assert torch_alone == recorded
     assert {(one.group, one.baseline) for one in rows if one.baseline} <= {
         (one.group, one.name) for one in plain
     }
@@ -146,9 +149,13 @@ def test_the_cpu_suite_prints_its_rows(monkeypatch, results, capsys):
     monkeypatch.setattr(suite, "CPU_SHAPE", LLADA)
     monkeypatch.setattr(suite, "CPU_PROMPTS", (6,))
     monkeypatch.setattr(suite, "speed_settings", lambda: {suite.PLAIN: {}})
+    monkeypatch.delenv(SETTING)
     lines, found = command(capsys, "--suite", "cpu")
-    assert len(found["rows"]) == 3
-    assert sum("| prompt 6" in line for line in lines) == 3
+    assert len(found["rows"]) == 4
+    assert sum("| prompt 6" in line for line in lines) == 4
+    *chosen, alone = [row["measured_routines"] for row in found["rows"]]
+    assert (chosen, alone) == ([True] * 3, False)
+    assert found["rows"][-1]["same"] == 1
     assert "1 round(s)" in "".join(lines)
     with pytest.raises(SystemExit):
         command(capsys, "--suite", "cpu", "--write-readme")

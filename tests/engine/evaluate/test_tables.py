@@ -48,8 +48,8 @@ def folder(tmp_path, monkeypatch):
     """An empty results folder and README files, and small networks for the tables of speed."""
     (tmp_path / "settings.json").write_text(json.dumps(SETTINGS), "utf-8")
     names = (
-        "conditions", "tables", "findings", "pace", "speed", "growth", "recording", "generate",
-        "measured",
+        "conditions", "tables", "findings", "pace", "speed", "growth", "recording", "routines",
+        "generate", "measured",
     )  # fmt: skip
     marked = "".join("".join(section_marks(name)) + "\n" for name in names)
     (tmp_path / RESULTS_README).parent.mkdir(parents=True)
@@ -214,6 +214,17 @@ def test_recording_costs_are_those_of_the_rows():
 
     text = results_text.recording([timed("off", 1), timed("layers", 0.8)])
     assert text == "Recording changes the time of a run by: plain at g: +25 % (`layers`)."
+
+
+def test_the_gain_of_chosen_routines_is_that_of_the_rows():
+    def timed(name, speed, baseline, chosen):
+        found = {"name": name, "speed_up": speed, "baseline": baseline, "group": "g"}
+        return found | {"measured_routines": chosen}
+
+    rows = [timed("plain", 1, "", True), timed("eager", 0.9, "plain", True)]
+    alone = timed("alone", 0.8, "plain", False)
+    assert results_text.routines([*rows, alone]).endswith("chosen ones: plain at g: 1.25x.")
+    assert results_text.routines(rows) == "No routine was chosen by measurement."
 
 
 # The files of the repository.
