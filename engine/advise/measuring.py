@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import fmean, median
 from typing import Any
+
+import numpy as np
 
 from engine.advise.kept import Kept, kept
 from engine.batch.journal import Journal, run_key
@@ -15,6 +18,7 @@ from engine.batch.prompts import Prompt
 from engine.batch.results import Pair
 from engine.batch.runner import Run, run_batch
 from engine.batch.settings import NamedSpec
+from engine.batch.statistics import bootstrap_interval
 from engine.config.spec import RunSpec
 from engine.core.control import Control
 
@@ -52,12 +56,21 @@ class Measured:
     @property
     def speed_up(self) -> float:
         """Median of the time of plain decoding over the setting's."""
-        return median(plain.ms / own.ms for plain, own in self.pairs)
+        return median(self._ratios)
+
+    @cached_property
+    def speed_up_interval(self) -> tuple[float, float]:
+        """95 % bootstrap interval of `speed_up`."""
+        return bootstrap_interval(self._ratios, statistic=np.median)
 
     @property
     def ms(self) -> float:
         """Mean milliseconds of a run."""
         return fmean(own.ms for own in self.outcomes)
+
+    @property
+    def _ratios(self) -> list[float]:
+        return [plain.ms / own.ms for plain, own in self.pairs]
 
     @property
     def recomputed(self) -> float:

@@ -15,7 +15,7 @@ from engine.core.tables import markdown_table
 CARD = "run-card.json"
 REPEAT = f"python -m engine repeat {CARD}"
 HEAD = (
-    "cache", "setting", "from", "prompts", "speed-up", "kept", "95 %", "gained, lost", "p",
+    "cache", "setting", "from", "prompts", "speed-up", "95 %", "kept", "95 %", "gained, lost", "p",
     "recomputed", "accepted", "on the front",
 )  # fmt: skip
 
@@ -187,16 +187,18 @@ def _predicted(own: Prediction) -> dict[str, Any]:
 
 
 def _measured(own: Measured) -> dict[str, Any]:
+    slow, fast = own.speed_up_interval
     return {
         "name": own.named.name, "spec": own.named.spec.to_dict(), "prompts": len(own.pairs),
-        "speed_up": own.speed_up, "ms": own.ms, "recomputed": own.recomputed,
-        "gflops": own.gflops,
+        "speed_up": own.speed_up, "speed_up_low": slow, "speed_up_high": fast,
+        "ms": own.ms, "recomputed": own.recomputed, "gflops": own.gflops,
         "kept": None if own.kept is None else dataclasses.asdict(own.kept),
     }  # fmt: skip
 
 
 def _row(cache: str, found: CacheAdvice, name: str, own: Measured, front: bool) -> list[str]:
     kept, chosen = own.kept, " (chosen)" if name == found.chosen else ""
+    slow, fast = own.speed_up_interval
     figures = [""] * 4
     if kept is not None:
         discordant = f"{kept.gained}, {kept.lost}" if kept.p is not None else ""
@@ -206,7 +208,7 @@ def _row(cache: str, found: CacheAdvice, name: str, own: Measured, front: bool) 
         ]  # fmt: skip
     return [
         cache, name.partition(": ")[2] + chosen, found.origin(name), str(len(own.pairs)),
-        f"{own.speed_up:.2f}", *figures, f"{own.recomputed:.1%}",
+        f"{own.speed_up:.2f}", f"{slow:.2f} to {fast:.2f}", *figures, f"{own.recomputed:.1%}",
         "yes" if name in found.accepted else "no", "yes" if front else "",
     ]  # fmt: skip
 

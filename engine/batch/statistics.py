@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 RESAMPLES = 2_000
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -25,15 +26,19 @@ def mcnemar(gained: int, lost: int) -> float:
 
 
 def bootstrap_interval(
-    values: Sequence[float], confidence: float = 0.95, seed: int = 0
+    values: Sequence[float],
+    confidence: float = 0.95,
+    seed: int = 0,
+    statistic: Callable[..., NDArray[np.float64]] = np.mean,
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean of `values`, which are not empty.
+    """Percentile bootstrap interval of a `statistic` of `values`, which are not empty.
 
-    RESAMPLES samples with replacement are drawn from `seed`.
+    RESAMPLES samples with replacement are drawn from `seed`. `statistic` is one of numpy's, such as
+    np.mean and np.median: it takes samples [RESAMPLES, n] and `axis`.
     """
     data, rng = np.asarray(values, float), np.random.default_rng(seed)
-    means = np.array([rng.choice(data, len(data)).mean() for _ in range(RESAMPLES)])
-    low, high = np.quantile(means, ((1 - confidence) / 2, (1 + confidence) / 2))
+    found = statistic(rng.choice(data, (RESAMPLES, len(data))), axis=1)
+    low, high = np.quantile(found, ((1 - confidence) / 2, (1 + confidence) / 2))
     return float(low), float(high)
 
 

@@ -50,11 +50,12 @@ from engine.evaluate.fronts_text import section, svg
 from engine.models.base import ModelInfo
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
+from engine.tiny.suite import DEFAULT_FAMILY
 
 COMMAND = "python -m engine fronts"
-FAMILY = "short_problems"
-LENGTHS = {"gen_length": 64, "block_length": 32, "steps": 64}
-SHOTS = 4
+SHOTS = 0  # worked examples before each problem, as in the tables of accuracy
+# Answers to chained word problems have at most 83 tokens.
+LENGTHS = {"gen_length": 96, "block_length": 32, "steps": 96}
 TESTED = 6  # most settings of a final test
 BUDGET = 0.2  # share of the grid's runs that a search may use
 
@@ -62,7 +63,7 @@ BUDGET = 0.2  # share of the grid's runs that a search may use
 def requests(args: argparse.Namespace, info: ModelInfo) -> Iterator[AdviceRequest]:
     """The request of each method for a model; raises ValueError naming the flag or the cache."""
     count = args.held_out + min(max(args.held_out // 2, 2), MOST_SEARCH_PROMPTS)
-    prompts = tuple(drawn_prompts(FAMILY, count, args.seed, SHOTS))
+    prompts = tuple(drawn_prompts(DEFAULT_FAMILY, count, args.seed, SHOTS))
     base = with_fields(RunSpec(model=args.model), LENGTHS)
     searched = searched_prompts(count)
     for cache in args.caches.split(",") if args.caches else searchable(info):
@@ -146,7 +147,7 @@ def measure(asked: Sequence[AdviceRequest], out: Path, session: Session) -> dict
     run, first = partial(session.run, control=control), asked[0]
     document: dict[str, Any] = {
         "command": COMMAND, "environment": dict(session.environment(first.plain)),
-        "model": first.base.model, "family": FAMILY, "shots": SHOTS, "keep": first.keep,
+        "model": first.base.model, "family": DEFAULT_FAMILY, "shots": SHOTS, "keep": first.keep,
         "held_out": len(first.held_back), "searched": len(first.search_prompts), "methods": [],
     }  # fmt: skip
     for request in asked:

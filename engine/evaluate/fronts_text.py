@@ -40,7 +40,8 @@ def _cells(row: Row) -> list[str]:
         return [row["cache"], "none accepted", *[""] * 5, budget, met]
     return [
         row["cache"], f"{own['name'].partition(': ')[2]} ({own['from']})",
-        f"{own['speed_up']:.2f}x", f"{own['kept']['share']:.1%} (p {own['kept']['p']:.2g})",
+        f"{own['speed_up']:.2f}x ({own['speed_up_low']:.2f} to {own['speed_up_high']:.2f})",
+        f"{own['kept']['share']:.1%} (p {own['kept']['p']:.2g})",
         *(_against(judged[name]) for name in ("default", "published", "random")), budget, met,
     ]  # fmt: skip
 

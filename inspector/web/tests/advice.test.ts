@@ -13,7 +13,8 @@ function measured(
 ): Measured {
   const kept = { share, low: share - 0.05, high: share + 0.02, pairs: 8, gained: 0, lost: 1, p: 1 };
   const costs = { ms: 100, recomputed: 0.25, gflops: 3 };
-  return { name, prompts: 8, speed_up: speed, kept, from: "searched", ...costs, ...more };
+  const speeds = { speed_up: speed, speed_up_low: speed - 0.125, speed_up_high: speed + 0.25 };
+  return { name, prompts: 8, ...speeds, kept, from: "searched", ...costs, ...more };
 }
 
 const ADVICE: Advice = {
@@ -68,10 +69,14 @@ test("the figure has every judged setting, intervals of tested ones, and the ask
   const front = spec.series.find(({ name }) => name === "front");
   assert.deepEqual(front?.xs, [1.2, 3]);
   const bars = spec.series.filter(({ name, xs }) => !name && xs.length === 2);
-  assert.equal(bars.length, 2);
+  assert.equal(bars.length, 4);
+  assert.deepEqual(bars[1].xs, [1.075, 1.45]);
   assert.equal(spec.rules?.[0].y, 90);
   assert.ok(spec.y.from <= 79 && spec.y.to >= 102);
-  assert.match(spec.words?.(1.45, 81) ?? "", /^dual: slow: 1\.50 times .* prompts of the search$/);
+  assert.match(
+    spec.words?.(1.45, 81) ?? "",
+    /^dual: slow: 1\.50 \(1\.38 to 1\.75\) times .* prompts of the search$/,
+  );
 });
 
 test("there is no figure before a setting was judged", () => {
@@ -81,7 +86,10 @@ test("there is no figure before a setting was judged", () => {
 });
 
 test("the chosen setting is named with its figures, and what is missing is said", () => {
-  assert.match(chosenWords(ADVICE), /^dual: fast: 3\.00 times as fast .* on 8 new prompts;/);
+  assert.match(
+    chosenWords(ADVICE),
+    /^dual: fast: 3\.00 \(2\.88 to 3\.25\) times as fast .* on 8 new prompts;/,
+  );
   assert.match(chosenWords({ ...ADVICE, chosen: null }), /^Plain decoding: .* at least 90 %/);
   assert.match(chosenWords({ ...ADVICE, finished: false }), /nothing is chosen yet/);
 });
@@ -105,5 +113,5 @@ test("the state names the stage while it runs and nothing of it later", () => {
 test("the rows of the file have plain numbers", () => {
   const [head, first] = settingRows(points(ADVICE));
   assert.equal(head.length, first.length);
-  assert.deepEqual(first.slice(0, 6), ["dual: fast", "searched", "true", 8, 3, 0.95]);
+  assert.deepEqual(first.slice(0, 8), ["dual: fast", "searched", "true", 8, 3, 2.875, 3.25, 0.95]);
 });

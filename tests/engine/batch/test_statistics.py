@@ -47,3 +47,10 @@ def test_an_interval_contains_the_truth_as_often_as_it_says():
 
 def test_quantiles_are_smallest_quartiles_and_largest():
     assert quantiles([4, 0, 2, 1, 3]) == [0, 1, 2, 3, 4]
+
+
+def test_an_interval_of_medians_is_not_pulled_by_one_large_value():
+    values = [1.0, 1.1, 0.9, 1.05, 0.95, 1.0, 30.0]
+    low, high = bootstrap_interval(values, statistic=np.median)
+    assert 0.9 <= low <= 1.0 <= high <= 1.1
+    assert bootstrap_interval(values)[1] > 10

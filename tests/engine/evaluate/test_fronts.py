@@ -71,7 +71,8 @@ def document():
     rows = []
     for name, origin, chosen in (("dual: a<b", "searched", True), ("dual: b", "published", False)):
         share = {"share": 0.99, "p": 1.0}
-        rows.append({"name": name, "from": origin, "chosen": chosen, "speed_up": 2, "kept": share})
+        rows.append({"name": name, "from": origin, "chosen": chosen, "speed_up": 2, "kept": share,
+                     "speed_up_low": 1.5, "speed_up_high": 2.5})  # fmt: skip
     row = {"cache": "dual", "held_back": rows, "front": ["dual: a<b"]}
     return {
         "held_out": 4, "family": "f", "shots": 0, "model": "m", "searched": 2, "keep": 0.95,
@@ -88,7 +89,6 @@ def test_table_and_chart_show_the_chosen_setting():
 
 def test_the_command_continues_from_its_runs(checkpoint, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(fronts, "LENGTHS", {"gen_length": 8, "block_length": 4, "steps": 8})
-    monkeypatch.setattr(fronts, "SHOTS", 0)
     monkeypatch.setattr(outcome, "is_right", lambda text, answer: True)  # of a random model
     flags = ["--model", str(checkpoint), "--out", str(tmp_path), "--caches", "dual",
              "--held-out", "4", "--candidates", "4"]  # fmt: skip

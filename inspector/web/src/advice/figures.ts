@@ -2,7 +2,7 @@
 import { percent } from "../base/format.ts";
 import type { PlotSpec, Series } from "../figures/spec.ts";
 import { points, type Advice, type Measured, type Point } from "./messages.ts";
-import { keptWords, kindWords } from "./words.ts";
+import { keptWords, kindWords, speedWords } from "./words.ts";
 
 const ORIGINS: readonly [Measured["from"], string, string][] = [
   ["published", "defaults and published settings", "#d55e00"],
@@ -28,7 +28,9 @@ export function frontFigure(advice: Advice): PlotSpec | null {
   const { keep, of } = advice.request;
   const low = Math.min(...found.map(({ kept, tested }) => (tested ? kept.low : kept.share)), keep);
   const high = Math.max(...found.map(({ kept, tested }) => (tested ? kept.high : kept.share)), 1);
-  const speeds = found.map((one) => one.speed_up);
+  const speeds = found.flatMap((one) =>
+    one.tested ? [one.speed_up_low, one.speed_up_high] : [one.speed_up],
+  );
   return {
     title: "Settings by speed and by what they keep of plain decoding",
     x: {
@@ -59,14 +61,11 @@ function ofOrigin(
   const series: Series[] = [];
   const tested = mine.filter((one) => one.tested);
   const others = mine.filter((one) => !one.tested);
-  for (const { speed_up: x, kept } of tested)
-    series.push({
-      name: "",
-      colour,
-      xs: [x, x],
-      ys: [100 * kept.low, 100 * kept.high],
-      width: 1.5,
-    });
+  const bar = (xs: number[], ys: number[]): Series => ({ name: "", colour, xs, ys, width: 1.5 });
+  for (const { speed_up: x, speed_up_low, speed_up_high, kept } of tested) {
+    series.push(bar([x, x], [100 * kept.low, 100 * kept.high]));
+    series.push(bar([speed_up_low, speed_up_high], [100 * kept.share, 100 * kept.share]));
+  }
   const dots = (name: string, of: readonly Judged[], size: number, alpha: number): Series => ({
     name,
     kind: "points",
@@ -95,5 +94,5 @@ function nearestWords(found: readonly Judged[], x: number, y: number): string {
     Math.hypot((one.speed_up - x) / Math.max(x, 0.1), (100 * one.kept.share - y) / 20);
   const near = found.reduce((best, one) => (far(one) < far(best) ? one : best));
   const where = near.tested ? "on new prompts" : "on prompts of the search";
-  return `${near.name}: ${near.speed_up.toFixed(2)} times as fast, keeps ${keptWords(near.kept)} ${where}`;
+  return `${near.name}: ${speedWords(near)} times as fast, keeps ${keptWords(near.kept)} ${where}`;
 }

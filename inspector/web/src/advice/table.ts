@@ -3,7 +3,7 @@ import type { CsvCell } from "../base/download.ts";
 import { make } from "../base/dom.ts";
 import { duration, number, percent } from "../base/format.ts";
 import type { Point } from "./messages.ts";
-import { keptWords } from "./words.ts";
+import { keptWords, speedWords } from "./words.ts";
 
 const FROM: Readonly<Record<Point["from"], string>> = {
   published: "published or default",
@@ -16,7 +16,7 @@ const FROM: Readonly<Record<Point["from"], string>> = {
 export const COLUMNS: readonly { head: string; cell: (row: Point) => string }[] = [
   { head: "from", cell: (row) => FROM[row.from] },
   { head: "prompts", cell: (row) => `${row.prompts} ${row.tested ? "new" : "of the search"}` },
-  { head: "times as fast", cell: (row) => row.speed_up.toFixed(2) + "×" },
+  { head: "times as fast (95 %)", cell: speedWords },
   { head: "kept (95 %)", cell: (row) => keptWords(row.kept) },
   {
     head: "gained, lost",
@@ -32,14 +32,14 @@ export const COLUMNS: readonly { head: string; cell: (row: Point) => string }[] 
 /** The rows of the CSV file: plain numbers. */
 export function settingRows(rows: readonly Point[]): CsvCell[][] {
   const head = [
-    "setting", "from", "new_prompts", "prompts", "speed_up", "kept", "kept_low", "kept_high",
+    "setting", "from", "new_prompts", "prompts", "speed_up", "speed_up_low", "speed_up_high", "kept", "kept_low", "kept_high",
     "gained", "lost", "p", "recomputed", "gflops", "ms", "front", "chosen",
   ]; // prettier-ignore
   return [
     head,
     ...rows.map((row) => [
-      row.name, row.from, String(row.tested), row.prompts, row.speed_up, row.kept?.share,
-      row.kept?.low, row.kept?.high, row.kept?.gained, row.kept?.lost, row.kept?.p,
+      row.name, row.from, String(row.tested), row.prompts, row.speed_up, row.speed_up_low, row.speed_up_high,
+      row.kept?.share, row.kept?.low, row.kept?.high, row.kept?.gained, row.kept?.lost, row.kept?.p,
       row.recomputed, row.gflops, row.ms, String(row.front), String(row.chosen ?? false),
     ]), // prettier-ignore
   ];

@@ -1,7 +1,7 @@
 /** Sentences of a search for settings. */
 import { number, percent, plural } from "../base/format.ts";
 import { about } from "../race/progress.ts";
-import type { Advice, CacheAdvice, Kept, SearchFront } from "./messages.ts";
+import type { Advice, CacheAdvice, Kept, Measured, SearchFront } from "./messages.ts";
 
 const STATES: Readonly<Record<string, string>> = {
   new: "Starting.",
@@ -41,6 +41,12 @@ export function keptWords(kept: Kept | null): string {
   return `${percent(kept.share)} (${percent(kept.low)} to ${percent(kept.high)})`;
 }
 
+/** A speed-up with its interval. */
+export function speedWords(one: Measured): string {
+  const [own, low, high] = [one.speed_up, one.speed_up_low, one.speed_up_high];
+  return `${own.toFixed(2)} (${low.toFixed(2)} to ${high.toFixed(2)})`;
+}
+
 /** The chosen setting, or why there is none. */
 export function chosenWords({ chosen, finished, request }: Advice): string {
   const asked = `at least ${percent(request.keep)}`;
@@ -48,7 +54,7 @@ export function chosenWords({ chosen, finished, request }: Advice): string {
   if (!chosen)
     return `Plain decoding: the final test accepted no setting that keeps ${asked} (${kindWords(request.of)}).`;
   return (
-    `${chosen.name}: ${chosen.speed_up.toFixed(2)} times as fast as plain decoding, ` +
+    `${chosen.name}: ${speedWords(chosen)} times as fast as plain decoding, ` +
     `${keptWords(chosen.kept)} ${kindWords(request.of)} on ${plural(chosen.prompts, "new prompt")}; ` +
     `${percent(chosen.recomputed)} of the rows recomputed. Asked for: ${asked}.`
   );
