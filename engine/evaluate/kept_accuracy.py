@@ -18,14 +18,18 @@ from typing import Any
 
 import torch
 
-from engine.catalog import decoding_rules, policies
+from engine.catalog import decoding_rules, make_rule, policies
 from engine.config.spec import RunSpec
 from engine.core.files import write_atomically
+from engine.unmask.methods.autoregressive import Autoregressive
+from engine.unmask.methods.guided import Guided
 
 ENGINE = Path(__file__).parents[1]
 # The code that decides which tokens are decoded and which answers are right. Of the methods only
 # those that a spec uses are added.
-PACKAGES = ("cache", "generate", "guider", "models", "tiny/families", "unmask")
+PACKAGES = ("cache", "generate", "models", "tiny/families", "unmask")
+# Of specs with an autoregressive model, as guider or as decoder, also these.
+CAUSAL = ("guider/*.py", "generate/autoregressive.py")
 MODULES = (
     "catalog.py", "core/rows.py", "core/regions.py", "config/plan.py", "config/spec.py",
     "config/answers.py", "evaluate/exam.py", "serve/loaded_model.py", "tiny/corpus.py",
@@ -79,7 +83,11 @@ def _sources(*specs: RunSpec) -> list[Path]:
     for package in PACKAGES:
         paths = (ENGINE / package).rglob("*.py")
         found |= {path for path in paths if path.parent.name not in LEFT_OUT}
+    causal = {path for pattern in CAUSAL for path in ENGINE.glob(pattern)}
+    found -= causal
     for spec in specs:
+        if isinstance(make_rule(spec), Guided | Autoregressive):
+            found |= causal
         methods = [policies()[name] for name in spec.cache.split("+")]
         found |= {Path(inspect.getfile(one)) for one in (*methods, decoding_rules()[spec.unmasker])}
     return sorted(found)

@@ -67,12 +67,19 @@ class Guider:
         `heads` tokens get logits. Only matrix products of a dense model are counted, as in
         engine.models.flops.
         """
+        by_token, by_key, by_head = self._flop_rates
+        return fed * by_token + fed * keys * by_key + heads * by_head
+
+    @cached_property
+    def _flop_rates(self) -> NDArray[np.int64]:
+        """FLOPs [3, parts] of a token fed, of each of its keys, and of its logits."""
         config = self.model.config
         width = config.num_attention_heads * _head_dim(config)
-        found = {part: 2 * fed * self._weights[part] for part in ("projections", "ffn")}
-        found["attention"] = 4 * fed * keys * width * config.num_hidden_layers
-        found["head"] = 2 * heads * self._weights["head"]
-        return np.array([found.get(part, 0) for part in PARTS], np.int64)
+        by_token = {part: 2 * self._weights[part] for part in ("projections", "ffn")}
+        by_key = {"attention": 4 * width * config.num_hidden_layers}
+        by_head = {"head": 2 * self._weights["head"]}
+        rates = (by_token, by_key, by_head)
+        return np.array([[found.get(part, 0) for part in PARTS] for found in rates], np.int64)
 
     @cached_property
     def _weights(self) -> dict[str, int]:

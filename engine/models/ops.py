@@ -25,9 +25,11 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., D] -> [..., D]."""
-        if x.dtype in (torch.float32, torch.float64):  # there is no cast between norm and scale
+        if x.dtype in (torch.float32, torch.float64):  # no cast: torch's fused kernel does the same
             return F.rms_norm(x, x.shape[-1:], self.weight, self.eps)
-        return F.rms_norm(x, x.shape[-1:], None, self.eps).mul_(self.weight)
+        y = x.float()
+        scale = y.square().mean(-1, keepdim=True).add_(self.eps).rsqrt_()
+        return (y * scale).to(x.dtype).mul_(self.weight)
 
 
 class Rotary:

@@ -55,6 +55,22 @@ def test_the_key_changes_with_the_code_that_decodes(monkeypatch, module, changes
     assert (row_key(DUAL, PLAIN, DIGESTS, EXAM) != before) == changes
 
 
+@pytest.mark.parametrize("module", ["guider/model.py", "generate/autoregressive.py"])
+@pytest.mark.parametrize(
+    ("unmasker", "changes"), [("guided", True), ("autoregressive", True), ("threshold", False)]
+)
+def test_only_specs_with_an_autoregressive_model_depend_on_its_code(
+    monkeypatch, module, unmasker, changes
+):
+    real, plain = kept_accuracy.code_digest, replace(PLAIN, eos="fill_safe")
+    spec = replace(plain, unmasker=unmasker)
+    before = row_key(spec, plain, DIGESTS, EXAM)
+    monkeypatch.setattr(
+        kept_accuracy, "code_digest", lambda path: "x" if path == ENGINE / module else real(path)
+    )
+    assert (row_key(spec, plain, DIGESTS, EXAM) != before) == changes
+
+
 def test_the_method_that_a_spec_uses_is_part_of_its_key(monkeypatch):
     path, real = Path(inspect.getfile(policies()["dual"])), kept_accuracy.code_digest
     keys = [row_key(one, PLAIN, DIGESTS, EXAM) for one in (DUAL, PLAIN)]
