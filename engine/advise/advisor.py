@@ -28,6 +28,7 @@ from engine.trace.trace import Trace
 
 EXACT_RUNS = 2
 RECORDED_STEPS = 32  # steps whose drifts an exact run records, spread evenly
+FIRST_TEST = 60  # prompts of the final test that every setting of it gets
 ORIGINS = ("published", "searched", "random", "fitted")
 
 
@@ -193,14 +194,19 @@ class Advisor:
         return drift_profile(self._traces, quantity)
 
     def _final_test(self, cache: str, found: CacheAdvice) -> Iterator[Progress]:
-        """Measure the best settings of the search, and published ones, on new prompts."""
-        request = self.advice.request
-        names = finalists(found, request.keep)
-        settings = [_of(found, name).named for name in names]
-        stage = f"testing {cache} on new prompts"
-        yield from self._measuring.measure(stage, settings, request.held_back)
-        measured = {one.name: self._measuring.measured(one, request.held_back) for one in settings}
-        found.held_back = {name: one for name, one in measured.items() if one is not None}
+        """Measure the best settings of the search, and published ones, on new prompts.
+
+        A setting that keeps too little on the first FIRST_TEST prompts, by its whole interval, is
+        not run on the others.
+        """
+        request, held_back = self.advice.request, self.advice.request.held_back
+        left = [_of(found, name).named for name in finalists(found, request.keep)]
+        for count in dict.fromkeys((min(FIRST_TEST, len(held_back)), len(held_back))):
+            prompts = held_back[:count]
+            yield from self._measuring.measure(f"testing {cache} on new prompts", left, prompts)
+            measured = {one.name: self._measuring.measured(one, prompts) for one in left}
+            found.held_back |= {name: one for name, one in measured.items() if one is not None}
+            left = [one for one in left if _may_keep(measured[one.name], request.keep)]
         whole = {n: m for n, m in found.held_back.items() if _whole(m, request)}
         accepted = [n for n, m in whole.items() if m.kept and m.kept.accepts(request.keep)]
         found.accepted = frozenset(accepted)
@@ -252,6 +258,11 @@ def _of(found: CacheAdvice, name: str) -> Measured:
 def _whole(measured: Measured, request: AdviceRequest) -> bool:
     """Whether a setting was measured on all prompts of the final test."""
     return measured.kept is not None and measured.kept.pairs == len(request.held_back)
+
+
+def _may_keep(measured: Measured | None, keep: float) -> bool:
+    """Whether the interval of what a setting keeps reaches `keep`."""
+    return measured is not None and measured.kept is not None and measured.kept.high >= keep
 
 
 def _record(run: Run, spec: RunSpec) -> tuple[Trace, np.ndarray]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from engine.advise.advisor import Advice, CacheAdvice
+from engine.advise.advisor import FIRST_TEST, Advice, CacheAdvice
 from engine.advise.measuring import Measured
 from engine.advise.prediction import Prediction
 from engine.batch.outcome import Outcome
@@ -60,6 +60,12 @@ def untested(advice: Advice) -> list[str]:
         )
         if not found.held_back:
             said.append(f"{name}: no setting was tested on new prompts.")
+        few = [one for one in found.held_back.values() if len(one.pairs) <= FIRST_TEST]
+        if few and len(request.held_back) > FIRST_TEST:
+            said.append(
+                f"{name}: {len(few)} settings kept too little on the first {FIRST_TEST} new "
+                "prompts and were not run on the others."
+            )
     base = request.base
     said.append(
         f"Everything was measured with the unmasker {base.unmasker}, answers of {base.gen_length} "

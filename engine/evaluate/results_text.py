@@ -114,11 +114,14 @@ def _significance(name: str, rule: str, rows: Sequence[Row]) -> str:
         return f"{head} No significant difference (p < {SIGNIFICANT}) from it in {compared}."
     parts = [head]
     if worse:
-        parts.append(f"Significantly less accurate (p < {SIGNIFICANT}): {', '.join(worse)}.")
+        parts.append(
+            f"Significantly less accurate (p < {SIGNIFICANT}), by points: {', '.join(worse)}."
+        )
     if better:
-        parts.append(f"Significantly more accurate: {', '.join(better)}.")
+        parts.append(f"Significantly more accurate, by points: {', '.join(better)}.")
     if same:
-        parts.append(f"The other {same} rows do not differ significantly.")
+        others_do = "row does" if same == 1 else f"{same} rows do"
+        parts.append(f"The other {others_do} not differ significantly.")
     return " ".join(parts)
 
 
@@ -129,7 +132,7 @@ def _changes(first: Row, row: Row) -> Iterator[tuple[float, str]]:
         if found["p"] < SIGNIFICANT:
             points = 100 * (found["accuracy"] - first["families"][family]["accuracy"])
             where = f" in {family_in_words(found)}" if several else ""
-            yield points, f"{row['name']}{where} ({points:+.1f} points, p = {found['p']:.2g})"
+            yield points, f"{row['name']}{where} ({points:+.1f})"
 
 
 def _tokens_per_forward(rows: Sequence[Row]) -> str:
@@ -256,7 +259,6 @@ def measured(document: Row) -> str:
         f"{where['date']}. {DAGGER_NOTE} Speed-ups are over plain decoding under the same "
         "end-of-text rule, on prompts of about 512 tokens; that of the text ends with its last "
         f"token, before the padding.\n\n{markdown_table(head, lines)}\n"
-        f"{_significance(table['name'], 'official', blocks['official'])} "
         f"{_early_stopping(blocks)}\n\n"
         f"All {count} rows, step times against bare matrix products, and the command that makes "
         "every table: "

@@ -7,11 +7,16 @@ from functools import partial
 import pytest
 
 from engine.advise import __main__ as command
+from engine.advise import advisor as advisor_module
+from engine.advise import report
 from engine.advise.advisor import Advisor
+from engine.advise.kept import Kept
+from engine.advise.measuring import Measured
 from engine.advise.report import advice_document, advice_table
 from engine.advise.request import AdviceRequest
 from engine.batch.journal import Journal
 from engine.batch.prompts import Prompt
+from engine.batch.settings import NamedSpec
 from engine.config.run_card import is_card, specs_of
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.control import Control
@@ -50,6 +55,29 @@ def test_advice_holds_measured_settings_of_new_prompts(advised):
     assert {"published", "searched"} == {row["from"] for row in dual["searched"]}
     assert dual["runs"] <= dual["grid_runs"]
     assert "dual: defaults" in [row["name"] for row in dual["held_back"]]
+
+
+def test_a_setting_that_clearly_keeps_too_little_is_not_tested_further(checkpoint, monkeypatch):
+    for module in (advisor_module, report):
+        monkeypatch.setattr(module, "FIRST_TEST", 2)
+    monkeypatch.setattr(advisor_module, "_may_keep", lambda one, keep: "defaults" in one.named.name)
+    own = advisor(Session({"micro": checkpoint}))
+    for _ in own.events():
+        pass
+    found = own.advice.caches["dual"]
+    prompts = {name: len(one.pairs) for name, one in found.held_back.items()}
+    assert prompts.pop("dual: defaults") == 4
+    assert set(prompts.values()) == {2}
+    assert found.accepted <= {"dual: defaults"}
+    said = [one for one in report.untested(own.advice) if "kept too little" in one]
+    assert said[0].startswith(f"dual: {len(prompts)} settings kept too little on the first 2 new")
+
+
+@pytest.mark.parametrize(("high", "may"), [(0.949, False), (0.95, True)])
+def test_a_setting_may_keep_enough_if_its_interval_reaches_it(high, may):
+    one = Measured(NamedSpec("x", BASE), (), Kept(0.8, 0.7, high, 9))
+    assert advisor_module._may_keep(one, 0.95) is may
+    assert not advisor_module._may_keep(None, 0.95)
 
 
 def test_the_chosen_setting_can_be_raced(advised):

@@ -191,9 +191,9 @@ def row(name, accuracy, p, **others):
 def test_significant_differences_are_named_with_their_sign():
     rows = [row("plain", 0.9, 1), row("worse", 0.87, 0.011), row("same", 0.88, 0.06)]
     text = results_text._significance("m", "official", [*rows, row("better", 0.93, 0.02)])
-    assert "less accurate (p < 0.05): worse (-3.0 points, p = 0.011)." in text
-    assert "more accurate: better (+3.0 points, p = 0.02)." in text
-    assert "The other 1 rows do not differ" in text
+    assert "less accurate (p < 0.05), by points: worse (-3.0)." in text
+    assert "more accurate, by points: better (+3.0)." in text
+    assert "The other row does not differ significantly." in text
     assert "same" not in text
     quiet = results_text._significance("m", "official", [rows[0], rows[2], rows[2]])
     assert "No significant difference" in quiet
@@ -204,7 +204,7 @@ def test_a_difference_names_its_family():
     rows = [row("plain", 0.9, 1, balance=(0.8, 1)), row("fast", 0.91, 0.5, balance=(0.7, 0.01))]
     text = results_text._significance("m", "official", rows)
     assert "solves 90.0 ± 1.0 % of short word problems, 80.0 ± 1.0 % of running balance." in text
-    assert "less accurate (p < 0.05): fast in running balance (-10.0 points, p = 0.01)." in text
+    assert "less accurate (p < 0.05), by points: fast in running balance (-10.0)." in text
     assert "do not differ" not in text
 
 
