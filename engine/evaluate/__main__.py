@@ -218,7 +218,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--timed", type=int, default=5, help="--specs: number of long prompts to time"
     )
-    parser.add_argument("--timed-shots", type=int, default=8, help="worked examples in each")
+    parser.add_argument(
+        "--timed-shots", type=int, default=comparison.TIMED_SHOTS, help="worked examples in each"
+    )
     parser.add_argument("--out", type=Path, help="folder of samples and tables, to resume from")
     add_spec_flags(parser)
     return parser

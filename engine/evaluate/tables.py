@@ -6,7 +6,7 @@ Reads `settings.json` there, which lists tables, their models and their rows, an
 `results.json`, the chart of growth, and the tables and findings in assets/results/README.md and
 README.md. All times are measured in this run, one thread, nothing else running. Accuracies are
 kept in `accuracy.json` and computed again if the checkpoint, the settings or the code that
-decodes has changed; --accuracy computes only these and writes no table.
+decodes has changed; --accuracy computes only these, and puts them into the tables of the last run.
 
 The data name machine, date, commit and versions. Uncommitted changes of the engine or of the
 models are refused, because the commit would not be what was measured.
@@ -268,6 +268,33 @@ def measure(
     return document | {name: found | {"environment": where} for name, found in works.items()}
 
 
+def with_accuracies(
+    document: Mapping[str, Any], tables: Sequence[Table], accuracies: Sequence[Any]
+) -> dict[str, Any]:
+    """The results of an earlier run with other accuracies; all times stay.
+
+    Raises ValueError if its tables, rows or checkpoints are not those of the settings.
+    """
+    found = []
+    for saved, table, of_table in zip(document["tables"], tables, accuracies, strict=False):
+        digest = _digests(table.blocks[0].specs[0].spec)[table.model]
+        names = [[row["name"] for row in block["rows"]] for block in saved["blocks"]]
+        wanted = [[one.name for one in block.specs] for block in table.blocks]
+        if (saved["name"], saved["checkpoint"], names) != (table.name, digest, wanted):
+            break
+        blocks = [
+            block | {"rows": [a | b for a, b in zip(block["rows"], rows, strict=True)]}
+            for block, rows in zip(saved["blocks"], of_table, strict=True)
+        ]
+        found.append(saved | {"blocks": blocks})
+    if not len(found) == len(tables) == len(document["tables"]):
+        raise ValueError(
+            "results: the tables of results.json are not those of settings.json with these "
+            f"checkpoints; the accuracies are kept, run {COMMAND}"
+        )
+    return {**document, "tables": found}
+
+
 def write(document: Mapping[str, Any]) -> None:
     """Write results.json, the chart, and the sections of both Markdown files."""
     check_one_environment(document)
@@ -305,7 +332,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--timed", type=int, default=3, help="long prompts timed for each row")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of the speed tables")
     parser.add_argument("--workers", type=int, default=2, help="processes for accuracy")
-    parser.add_argument("--accuracy", action="store_true", help="only complete accuracy.json")
+    parser.add_argument("--accuracy", action="store_true", help="measure no times")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     try:
@@ -316,8 +343,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for table in tables:
             work = (kept, args.seed, args.problems, args.workers)
             accuracies.append([evaluate_block(table, block, *work) for block in table.blocks])
-        if not args.accuracy:
-            write(measure(tables, accuracies, args, commit))
         kept.drop_unused()
-    except ValueError as error:
+        if args.accuracy:
+            saved = json.loads((RESULTS / "results.json").read_text("utf-8"))
+            write(with_accuracies(saved, tables, accuracies))
+        else:
+            write(measure(tables, accuracies, args, commit))
+    except (ValueError, OSError) as error:
         raise SystemExit(f"error: {error}") from None

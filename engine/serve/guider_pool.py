@@ -42,6 +42,7 @@ from engine.models.loading.resolver import ModelResolver
 from engine.models.tokenizer import Tokenizer, conversation
 from engine.serve.loaded_model import check_context
 from engine.serve.memory_budget import MemoryBudget
+from engine.unmask.base import Unmasker
 from engine.unmask.methods.autoregressive import Autoregressive
 from engine.unmask.methods.guided import Guided
 
@@ -86,6 +87,21 @@ def embedded_guiders(assets: Path = ASSETS) -> dict[str, Path]:
 def decodes_causally(spec: RunSpec) -> bool:
     """Whether a causal model decodes a spec, in place of its model."""
     return isinstance(make_rule(spec), Autoregressive)
+
+
+def check_rule(spec: RunSpec) -> None:
+    """Raise ValueError naming `images`, `stop` or `suffix` if a spec's unmasker takes none."""
+    rule = make_rule(spec)
+    for name in ("images", "stop", "suffix"):
+        if getattr(spec, name) and not isinstance(rule, Unmasker):
+            raise ValueError(
+                f"{name}: an autoregressive model takes none; leave it out or choose another "
+                "unmasker"
+            )
+    if spec.images and rule.guided:
+        raise ValueError(
+            "images: the guider reads text only; remove the image or choose another unmasker"
+        )
 
 
 class GuiderPool:

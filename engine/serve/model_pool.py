@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from engine.catalog import check_model, make_rule
+from engine.catalog import check_model
 from engine.config.spec import RunSpec
 from engine.core.device import free_memory, keep_freed_memory
 from engine.core.files import cache_path
@@ -37,7 +37,7 @@ from engine.models.loading.placement import plan_placement
 from engine.models.loading.registry import REGISTERED
 from engine.models.loading.resolver import ModelResolver
 from engine.models.tokenizer import Tokenizer, conversation
-from engine.serve.guider_pool import GuiderPool, decodes_causally
+from engine.serve.guider_pool import GuiderPool, check_rule, decodes_causally
 from engine.serve.loaded_model import LoadedModel, check_context
 from engine.serve.memory_budget import (
     MemoryBudget,
@@ -46,7 +46,6 @@ from engine.serve.memory_budget import (
     spec_run_bytes,
 )
 from engine.serve.number_format import NumberFormats
-from engine.unmask.base import Unmasker
 from engine.vision.config import VisionInfo, names_tower, read_vision_info, vision_info
 from engine.vision.encoder import ImageEncoder
 from engine.vision.run_images import RunPrompt, check_takes, run_prompt, vision_bytes
@@ -367,21 +366,6 @@ class ModelPool:
             "parameters": count, "fetch_bytes": self.fetch_bytes(name),
             "active_parameters": active_parameters(info) if info.experts else count,
         }  # fmt: skip
-
-
-def check_rule(spec: RunSpec) -> None:
-    """Raise ValueError naming `images`, `stop` or `suffix` if a spec's unmasker takes none."""
-    rule = make_rule(spec)
-    for name in ("images", "stop", "suffix"):
-        if getattr(spec, name) and not isinstance(rule, Unmasker):
-            raise ValueError(
-                f"{name}: an autoregressive model takes none; leave it out or choose another "
-                "unmasker"
-            )
-    if spec.images and rule.guided:
-        raise ValueError(
-            "images: the guider reads text only; remove the image or choose another unmasker"
-        )
 
 
 def _read_vision(folder: Path) -> VisionInfo | CheckpointError | None:

@@ -119,6 +119,26 @@ def test_one_command_writes_every_table(folder, capsys):
     tables.main(["--problems", "1", "--accuracy"])
     assert "threshold 0.9: " not in capsys.readouterr().out, "nothing is evaluated again"
     assert json.loads((folder / "accuracy.json").read_text("utf-8")) == kept
+    assert json.loads((folder / "results.json").read_text("utf-8")) == document
+
+
+def test_accuracies_are_put_beside_the_times_of_the_last_run(saved):
+    settings = read_settings(RESULTS / "settings.json")
+    accuracies = [
+        [[{"name": row["name"], "families": "new"} for row in block["rows"]]
+         for block in table["blocks"]] for table in saved["tables"]
+    ]  # fmt: skip
+    found = tables.with_accuracies(saved, settings, accuracies)
+    for new, old in zip(found["tables"], saved["tables"], strict=True):
+        for block, before in zip(new["blocks"], old["blocks"], strict=True):
+            for row, was in zip(block["rows"], before["rows"], strict=True):
+                assert row == was | {"families": "new"}
+    with pytest.raises(ValueError, match="the accuracies are kept, run python -m engine tables"):
+        tables.with_accuracies(saved, settings[:-1], accuracies[:-1])
+    other = copy.deepcopy(saved)
+    other["tables"][0]["checkpoint"] = "x"
+    with pytest.raises(ValueError, match="with these checkpoints"):
+        tables.with_accuracies(other, settings, accuracies)
 
 
 def test_a_row_that_cannot_end_by_the_rule_of_its_block_is_refused(tmp_path):
