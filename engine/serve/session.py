@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,18 +28,19 @@ from engine.models.loading.hub import Hub
 from engine.models.loading.memory_estimate import dtype_of
 from engine.serve import environment
 from engine.serve.fair_queue import FairQueue, RunLock
+from engine.serve.guider_pool import decodes_causally
 from engine.serve.lane import AnyLane, make_lane
 from engine.serve.limits import (
     AUTO,
     OWN_RECORDING,
     Limits,
+    planned_recording,
 )
-from engine.serve.loaded_model import LoadedModel
-from engine.serve.memory_budget import device_titles, present_devices
+from engine.serve.loaded_model import LoadedModel, check_context
+from engine.serve.memory_budget import MemoryBudget, device_titles, present_devices
 from engine.serve.model_pool import ModelPool
 from engine.serve.out_of_memory import is_out_of_memory, out_of_memory_message
 from engine.serve.race import run_lanes, tagged, wait_for_lock
-from engine.serve.run_plan import plan_run
 from engine.tiny import suite
 from engine.trace.file_format import MAX_BYTES
 from engine.trace.trace import Trace
@@ -49,6 +51,8 @@ from engine.vision.run_images import (
     Pictures,
     check_given,
     encode_images,
+    image_flops,
+    image_rows,
 )
 
 QUEUE_FULL = (
@@ -109,13 +113,52 @@ class Session:
         return Control()
 
     def plan(self, spec: RunSpec) -> dict[str, Any]:
-        """The plan of a run as plain data, see `serve.run_plan.plan_run`; nothing is loaded.
+        """The derived plan of a spec, the prompt's tokens, the model's context and the memory.
 
+        `image_rows` of the `prompt_tokens` are rows of images, which take `image_flops` once.
+        `end_of_text`: the rule by which the run ends. `dtype`: its number format, `dtype_reason`:
+        why `auto` is that one, or empty. `attention`: that of the model, empty if
+        unknown. `probe_forwards`: most exact forwards that level `probe` adds. `weights_bytes`,
+        `memory_bytes` (weights and run), `free_bytes`: of the device. `fetch_bytes`: to download, a
+        guider's included if known. `guider_bytes`: the guider's memory, None if unknown before its
+        download. `recording`: the level, the bytes that the recorder keeps of it at most, and why
+        that is refused (or empty); of level `layers` if the spec's is `off`; None if the sizes of
+        model or prompt are unknown. The network is not used: `prompt_tokens` is None for a model
+        that is not on disk, and so are the bytes if it is not registered either.
         Raises ValueError naming the field that makes the run impossible.
         """
         if self._limits is not None:
             self._limits.check(spec)
-        return plan_run(self._models, spec, self.recording_limit)
+        (spec,) = catalog.with_end_of_text_rules([spec])
+        number_format = self._models.formats.choice(spec)
+        spec = dataclasses.replace(spec, dtype=number_format.dtype)
+        info, found = self._models.run_info(spec), self._models.run_prompt(spec)
+        prompt = None if found is None else found.ids
+        tokens = None if prompt is None else len(prompt)
+        derived, scheduled = catalog.derive_plan(spec, info, tokens)
+        vision = self._models.vision(spec.model) if spec.images else None
+        shown, recording = image_rows(spec, vision), None
+        if info is not None:
+            if not decodes_causally(spec):
+                catalog.check_model(spec, info)
+            check_context(tokens or shown + 1, spec, info)
+            recording = planned_recording(spec, info, tokens or shown + 1, self.recording_limit)
+        if prompt is not None and info is not None and not decodes_causally(spec):
+            self._models.guiders.check(spec, self._models.tokenizer(spec.model), info, prompt)
+        budget = self._models.memory_budget(spec, tokens or shown + 1)
+        memory: dict[str, int | None] = dict.fromkeys(MemoryBudget._fields)
+        if budget is not None:
+            memory |= budget._asdict()
+        memory["fetch_bytes"] = self._models.run_fetch_bytes(spec)
+        memory["guider_bytes"] = self._models.guiders.planned_bytes(spec, tokens or 1)
+        probes = 0 if decodes_causally(spec) else spec.max_probes(derived.max_forwards)
+        return dataclasses.asdict(derived) | memory | {
+            "prompt_tokens": tokens, "context": None if info is None else info.max_length,
+            "scheduled": scheduled, "probe_forwards": probes, "image_rows": shown,
+            "image_flops": image_flops(spec, vision), "recording": tokens and recording,
+            "end_of_text": spec.eos, "attention": "" if info is None else info.attention,
+            "dtype": spec.dtype, "dtype_reason": number_format.reason,
+        }  # fmt: skip
 
     def estimate(self, spec: RunSpec, model: str, device: str, **given: Any) -> dict[str, Any]:
         """FLOPs, memory and time of a run with these settings on another model; nothing is run.
