@@ -206,7 +206,8 @@ class Advisor:
             yield from self._measuring.measure(f"testing {cache} on new prompts", left, prompts)
             measured = {one.name: self._measuring.measured(one, prompts) for one in left}
             found.held_back |= {name: one for name, one in measured.items() if one is not None}
-            left = [one for one in left if _may_keep(measured[one.name], request.keep)]
+            kept = {name for name, one in measured.items() if one and one.may_keep(request.keep)}
+            left = [one for one in left if one.name in kept]
         whole = {n: m for n, m in found.held_back.items() if _whole(m, request)}
         accepted = [n for n, m in whole.items() if m.kept and m.kept.accepts(request.keep)]
         found.accepted = frozenset(accepted)
@@ -258,11 +259,6 @@ def _of(found: CacheAdvice, name: str) -> Measured:
 def _whole(measured: Measured, request: AdviceRequest) -> bool:
     """Whether a setting was measured on all prompts of the final test."""
     return measured.kept is not None and measured.kept.pairs == len(request.held_back)
-
-
-def _may_keep(measured: Measured | None, keep: float) -> bool:
-    """Whether the interval of what a setting keeps reaches `keep`."""
-    return measured is not None and measured.kept is not None and measured.kept.high >= keep
 
 
 def _record(run: Run, spec: RunSpec) -> tuple[Trace, np.ndarray]:

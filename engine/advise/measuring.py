@@ -63,6 +63,10 @@ class Measured:
         """95 % bootstrap interval of `speed_up`."""
         return bootstrap_interval(self._ratios, statistic=np.median)
 
+    def may_keep(self, keep: float) -> bool:
+        """Whether the interval of what the setting keeps reaches `keep`."""
+        return self.kept is not None and self.kept.high >= keep
+
     @property
     def ms(self) -> float:
         """Mean milliseconds of a run."""

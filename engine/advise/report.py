@@ -60,7 +60,10 @@ def untested(advice: Advice) -> list[str]:
         )
         if not found.held_back:
             said.append(f"{name}: no setting was tested on new prompts.")
-        few = [one for one in found.held_back.values() if len(one.pairs) <= FIRST_TEST]
+        few = [
+            one for one in found.held_back.values()
+            if len(one.pairs) <= FIRST_TEST and not one.may_keep(request.keep)
+        ]  # fmt: skip
         if few and len(request.held_back) > FIRST_TEST:
             said.append(
                 f"{name}: {len(few)} settings kept too little on the first {FIRST_TEST} new "

@@ -173,7 +173,7 @@ def better(
         own = measured.get(one.name)
         if own is None or own.kept is None:
             return True, 0.0
-        possible = own.kept.high >= keep
+        possible = own.may_keep(keep)
         return not possible, -own.speed_up if possible else -own.kept.share
 
     return list(islice(sorted(candidates, key=rank), count))

@@ -180,6 +180,11 @@ def _digests(spec: RunSpec) -> dict[str, str]:
     return {name: Checkpoint(ASSETS / "models" / name).digest() for name in names}
 
 
+def _checkpoint(table: Table) -> str:
+    """The digest of a table's model."""
+    return _digests(table.blocks[0].specs[0].spec)[table.model]
+
+
 def time_block(block: Block, family: str, prompts: int, seed: int) -> dict[str, Any]:
     """The times of a block's rows by name, on problems of a family after worked examples."""
     pool = ModelPool(embedded_models(ASSETS))
@@ -247,9 +252,8 @@ def measure(
             where = run_environment(commit)
             blocks.append({"eos": block.eos, "environment": where, "rows": timed})
             print(comparison.markdown(timed), flush=True)
-        checkpoint = _digests(table.blocks[0].specs[0].spec)[table.model]
         document["tables"].append(
-            {"name": table.name, "model": table.model, "checkpoint": checkpoint}
+            {"name": table.name, "model": table.model, "checkpoint": _checkpoint(table)}
             | {"shots": table.shots, "blocks": blocks}
         )
     cases = list(suite.cpu_suite("cpu"))
@@ -277,10 +281,9 @@ def with_accuracies(
     """
     found = []
     for saved, table, of_table in zip(document["tables"], tables, accuracies, strict=False):
-        digest = _digests(table.blocks[0].specs[0].spec)[table.model]
         names = [[row["name"] for row in block["rows"]] for block in saved["blocks"]]
         wanted = [[one.name for one in block.specs] for block in table.blocks]
-        if (saved["name"], saved["checkpoint"], names) != (table.name, digest, wanted):
+        if (saved["name"], saved["checkpoint"], names) != (table.name, _checkpoint(table), wanted):
             break
         blocks = [
             block | {"rows": [a | b for a, b in zip(block["rows"], rows, strict=True)]}

@@ -60,7 +60,7 @@ def test_advice_holds_measured_settings_of_new_prompts(advised):
 def test_a_setting_that_clearly_keeps_too_little_is_not_tested_further(checkpoint, monkeypatch):
     for module in (advisor_module, report):
         monkeypatch.setattr(module, "FIRST_TEST", 2)
-    monkeypatch.setattr(advisor_module, "_may_keep", lambda one, keep: "defaults" in one.named.name)
+    monkeypatch.setattr(Measured, "may_keep", lambda one, keep: "defaults" in one.named.name)
     own = advisor(Session({"micro": checkpoint}))
     for _ in own.events():
         pass
@@ -76,8 +76,8 @@ def test_a_setting_that_clearly_keeps_too_little_is_not_tested_further(checkpoin
 @pytest.mark.parametrize(("high", "may"), [(0.949, False), (0.95, True)])
 def test_a_setting_may_keep_enough_if_its_interval_reaches_it(high, may):
     one = Measured(NamedSpec("x", BASE), (), Kept(0.8, 0.7, high, 9))
-    assert advisor_module._may_keep(one, 0.95) is may
-    assert not advisor_module._may_keep(None, 0.95)
+    assert one.may_keep(0.95) is may
+    assert not Measured(NamedSpec("x", BASE), (), None).may_keep(0.95)
 
 
 def test_the_chosen_setting_can_be_raced(advised):
