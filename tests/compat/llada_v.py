@@ -26,7 +26,9 @@ class LastRankFactor(Factor):
         count = int(found.mask.sum())
         if count != ranks - 1:
             return found
-        return Commit(candidates.top(torch.full((1,), ranks)), candidates.ids)
+        return Commit(
+            candidates.top(torch.full((1,), ranks, device=candidates.ids.device)), candidates.ids
+        )
 
 
 class ListedStops(Denoiser):

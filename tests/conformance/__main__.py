@@ -8,7 +8,7 @@ import torch
 
 import tests.conformance as package
 from engine.models.kernels.choice import ROUTINES
-from tests.conformance.cases import FOLDERS, UnknownCaseError, read_cases
+from tests.conformance.cases import CPU, FOLDERS, UnknownCaseError, read_cases
 from tests.conformance.compare import compare
 from tests.support.fixed_kernels import FixedKernels
 
@@ -19,11 +19,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("folders", metavar="DIR", type=Path, nargs="*", default=list(FOLDERS))
     names = sorted({name for routines in ROUTINES.values() for name in routines})
     parser.add_argument("--kernels", choices=names, help="routine of products and attention")
+    parser.add_argument("--device", default=CPU, type=torch.device, help="cpu or cuda")
     args = parser.parse_args(arguments)
     kernels = None if args.kernels is None else FixedKernels(args.kernels)
     counts = {"passed": 0, "failed": 0, "unknown": 0}
     for folder in args.folders:
-        for case in read_cases(folder, kernels):
+        for case in read_cases(folder, kernels, args.device):
             try:
                 outcome = compare(case)
                 name, why = ("failed" if outcome.differences else "passed"), outcome.summary

@@ -24,6 +24,9 @@ FOLDERS = (
 )
 
 
+CPU = torch.device("cpu")
+
+
 class UnknownCaseError(ValueError):
     """A case with a method, setting or value that the comparison does not know."""
 
@@ -32,12 +35,13 @@ class UnknownCaseError(ValueError):
 class Case:
     """An entry of cases.json, and the folder that holds its arrays.
 
-    The model computes with `kernels`; None: with torch's own routines.
+    The model is on `device` and computes with `kernels`; None: with torch's own routines.
     """
 
     entry: Mapping[str, Any]
     folder: Path
     kernels: Kernels | None = None
+    device: torch.device = CPU
 
     @property
     def id(self) -> str:
@@ -92,7 +96,7 @@ class Case:
         """The model in float32; its mask and end of text are those of the settings, if given."""
         files = Checkpoint(self.model_folder(self.entry["model"]))
         adapter = folder_adapter_class(files.folder).from_checkpoint(
-            files, torch.float32, torch.device("cpu")
+            files, torch.float32, self.device
         )
         mask, end = (self.settings.get(f"{name}_token_id") for name in ("mask", "eos"))
         if mask is not None:
@@ -104,7 +108,9 @@ class Case:
         return adapter
 
 
-def read_cases(folder: Path, kernels: Kernels | None = None) -> Iterator[Case]:
-    """The cases of a folder, computed with `kernels`."""
+def read_cases(
+    folder: Path, kernels: Kernels | None = None, device: torch.device = CPU
+) -> Iterator[Case]:
+    """The cases of a folder, computed with `kernels` on `device`."""
     for entry in json.loads((folder / "cases.json").read_text()):
-        yield Case(entry, folder, kernels)
+        yield Case(entry, folder, kernels, device)

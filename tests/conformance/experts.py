@@ -102,9 +102,10 @@ def router_differences(case: Case) -> Iterator[str]:
         adapter = adapter.with_block_size(case.settings["block_length"])
     tap = RouterTap(adapter)
     store = ActivationStore(adapter.info, (), 1, len(ids), adapter.dtype, adapter.device)
+    canvas = ids[None].to(adapter.device)
     with torch.inference_mode():
         forward(
-            cast(ModelAdapter, tap), store, NoCache(), StepPlan(), ids[None], None, ALL,
+            cast(ModelAdapter, tap), store, NoCache(), StepPlan(), canvas, None, ALL,
             unread="full",
         )  # fmt: skip
     layers = golden["x_router_layer"].tolist()
@@ -112,6 +113,6 @@ def router_differences(case: Case) -> Iterator[str]:
         yield f"routers of the layers {sorted(tap.logits_of)}, recorded {layers}"
         return
     for layer, expected in zip(layers, golden["x_router_logits"], strict=True):
-        error = float(np.abs(tap.logits_of[layer][0].numpy() - expected).max())
+        error = float(np.abs(tap.logits_of[layer][0].cpu().numpy() - expected).max())
         if not error <= ROUTER_ATOL:
             yield f"router logits of layer {layer} differ by {error:.3g}"

@@ -29,14 +29,15 @@ def gaps(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     adapter, golden = case.load_adapter(), case.arrays
     if "block_length" in case.settings:
         adapter = adapter.with_block_size(case.settings["block_length"])
-    rows = torch.from_numpy(golden["logit_pos"])[None].long()
-    whole = _logits(adapter, case.prompt, ALL)[rows[0]]
-    alone = _logits(adapter, case.prompt, rows)
+    rows = torch.from_numpy(golden["logit_pos"])[None].long().to(adapter.device)
+    whole = _logits(adapter, case.prompt, ALL)[rows[0]].cpu()
+    alone = _logits(adapter, case.prompt, rows).cpu()
     expected = golden["logits"]
     return np.abs(whole.numpy() - expected), np.abs(alone.numpy() - expected), np.abs(expected)
 
 
 def _logits(adapter: ModelAdapter, ids: torch.Tensor, rows: Rows) -> torch.Tensor:
     store = ActivationStore(adapter.info, (), 1, len(ids), adapter.dtype, adapter.device)
+    canvas = ids[None].to(adapter.device)
     with torch.inference_mode():
-        return forward(adapter, store, NoCache(), StepPlan(), ids[None], None, rows)[0]
+        return forward(adapter, store, NoCache(), StepPlan(), canvas, None, rows)[0]

@@ -105,7 +105,9 @@ def _guider(
     assert set(missing) <= {"lm_head.weight"}, "all weights, or a tied head"
     assert not unexpected, "no other tensors"
     no_tokenizer: Any = None
-    loaded = Guider(folder.name, model.eval(), no_tokenizer, pair.guider_stop_ids, "")
+    loaded = Guider(
+        folder.name, model.eval().to(case.device), no_tokenizer, pair.guider_stop_ids, ""
+    )
     prompt = tuple(case.arrays["prompt"].tolist())
     return RunGuider(pair, (prompt,), lambda: open_reader(loaded), _label, _label)
 

@@ -113,7 +113,7 @@ def _distant(
         golden["g_logit_call"], golden["g_logit_row"], golden["g_logits"], strict=True
     ):
         known = call < len(calls) and row < len(calls[call].logits)
-        if not known or not np.allclose(calls[call].logits[row], expected, RTOL, ATOL):
+        if not known or not np.allclose(calls[call].logits[row].cpu(), expected, RTOL, ATOL):
             yield "g_logits differ"
             return
 

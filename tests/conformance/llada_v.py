@@ -82,7 +82,7 @@ class LoadedCase:
     def encoder(self) -> ImageEncoder:
         """The vision part."""
         return ImageEncoder.from_checkpoint(
-            self.checkpoint, self.vision, torch.float32, torch.device("cpu")
+            self.checkpoint, self.vision, torch.float32, self.case.device
         )
 
     @cached_property
@@ -296,13 +296,13 @@ def image_differences(loaded: LoadedCase) -> Iterator[str]:
     yield from _far("pixel_lut", table, golden["pixel_lut"], LUT_ATOL)
     wanted = golden["feat_index"]
     features = loaded.encoder.features(pixels).flatten(0, 1)[wanted]
-    yield from _far("tower_rows", features.numpy(), golden["tower_rows"], ROW_ATOL)
-    projected = loaded.encoder.projector(features).numpy()
+    yield from _far("tower_rows", features.cpu().numpy(), golden["tower_rows"], ROW_ATOL)
+    projected = loaded.encoder.projector(features).cpu().numpy()
     yield from _far("projector_rows", projected, golden["projector_rows"], ROW_ATOL)
     embedded = _embedded(loaded)
     yield from _far("embed_rows", embedded[golden["embed_pos"]], golden["embed_rows"], ROW_ATOL)
     yield from _far("embed_sum", embedded.sum(1), golden["embed_sum"], SUM_ATOL)
-    newline = loaded.encoder.newline.numpy()
+    newline = loaded.encoder.newline.cpu().numpy()
     if not np.array_equal(np.flatnonzero((embedded == newline).all(1)), golden["newline_rows"]):
         yield "newline_rows differ"
 
@@ -310,7 +310,7 @@ def image_differences(loaded: LoadedCase) -> Iterator[str]:
 def _embedded(loaded: LoadedCase) -> np.ndarray:
     """The embedding rows [P, D] of the prompt as the forward gets them."""
     adapter = loaded.setup(released=True).adapter
-    found: np.ndarray = adapter.embed(loaded.prompt[None])[0].numpy()
+    found: np.ndarray = adapter.embed(loaded.prompt[None].to(adapter.device))[0].cpu().numpy()
     return found
 
 

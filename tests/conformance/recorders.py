@@ -11,6 +11,7 @@ from torch import Tensor
 
 from engine.cache.base import CachePolicy, LayerPlan, StepPlan, StepView
 from engine.cache.store import ActivationStore
+from engine.core.device import upload
 from engine.core.rows import to_mask
 from engine.models.base import ModelAdapter
 from engine.record.recorder import Recorder, listen_to_plans
@@ -58,7 +59,7 @@ class RecordedLogits:
         if call > self._last or not len(entries):
             return
         expected = self._logits[entries]
-        self._gaps.append((np.abs(logits.numpy() - expected), np.abs(expected)))
+        self._gaps.append((np.abs(logits.cpu().numpy() - expected), np.abs(expected)))
 
 
 class RecordedSets:
@@ -108,18 +109,18 @@ class ObservedRecorder(Recorder):
             self.sets.compare(view, layer, layer_plan)
         self._plans.clear()
         if view.step < len(self.influence):
-            gap = np.abs(self._policy.influence[0].numpy() - self.influence[view.step]).max()
+            gap = np.abs(self._policy.influence[0].cpu().numpy() - self.influence[view.step]).max()
             self.influence_error = max(self.influence_error, float(gap))
 
     def extra_rows(self, view: StepView, plan: StepPlan) -> Tensor | None:
         """The recorded rows among those that are fed."""
-        fed = to_mask(plan.rows, 1, view.run.length)[0].numpy()
+        fed = to_mask(plan.rows, 1, view.run.length)[0].cpu().numpy()
         self.fed.append(fed)
         here = self.logits.entries(view.step)
         self._here = here[fed[self.logits.positions(here)]]
         self.logits.count_unfed(np.setdiff1d(here, self._here))
         rows = self.logits.positions(self._here)
-        return torch.from_numpy(rows)[None].long() if len(rows) else None
+        return upload(rows[None].astype(np.int64), view.canvas.device) if len(rows) else None
 
     def receive_logits(self, view: StepView, extra: Tensor) -> None:
         """Compare the recorded rows."""
@@ -156,7 +157,7 @@ class ShippedRecorder(Recorder):
 
     def record(self, view: StepView, plan: StepPlan, logits: Tensor, candidates: Any) -> None:
         """Compare the recorded rows among those of the step."""
-        computed = view.logit_rows[0].numpy()
+        computed = view.logit_rows[0].cpu().numpy()
         here = self.logits.entries(view.step)
         here = here[np.isin(self.logits.positions(here), computed)]
         places = [int(np.argmax(computed == p)) for p in self.logits.positions(here)]
