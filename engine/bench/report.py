@@ -7,10 +7,12 @@ from statistics import median
 from typing import Any
 
 from engine.bench.floor import Product
-from engine.bench.trial import Trial
+from engine.bench.trial import Case, Trial
 from engine.core.events import KINDS
 from engine.core.tables import markdown_table
 from engine.models.kernels.choice import ROUTINES, Times, fastest
+from engine.models.loading.memory_estimate import dtype_of, weights_bytes
+from engine.serve.memory_budget import spec_run_bytes
 
 HEAD = (
     "method", "forwards", "ms a forward", "speed-up", "x floor", "x own", "full step",
@@ -75,9 +77,17 @@ def _row(one: Trial, baseline: Trial) -> dict[str, Any]:
         "tokens_per_s": done.positions / total,
         "gflops_per_s": sum(done.flops) / total / 1e9,
         "gbytes_per_s": _bytes_read(products) / total / 1e9 if products else None,
-        "cache_bytes": done.cache_bytes, "peak_bytes": done.peak_bytes, "waits": done.waits,
+        "cache_bytes": done.cache_bytes, "peak_bytes": done.peak_bytes,
+        "planned_bytes": _planned_bytes(case), "waits": done.waits,
         "measured_routines": bool(case.model.adapter.kernels.times),
     }  # fmt: skip
+
+
+def _planned_bytes(case: Case) -> int:
+    """Bytes of weights and run as the page plans them."""
+    info, count = case.model.adapter.info, len(case.prompts)
+    run = count * spec_run_bytes(case.spec, info, len(case.prompts[0]))
+    return weights_bytes(info, dtype_of(case.spec)) + run
 
 
 def _bytes_read(products: Sequence[Product]) -> int:

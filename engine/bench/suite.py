@@ -23,8 +23,7 @@ CPU_SHAPE = "llada:layers=12,d=256,heads=8,ffn=688,vocab=2048"
 CPU_PROMPTS = (64, 512)
 PLAIN, DUAL = "plain decoding", "dual cache"
 GPU_MODELS = {"llada": "LLaDA-8B", "dream": "Dream-7B"}
-CAPTURED = ("none", "dual", "dllm_cache", "spa_cache")  # also timed without captures
-GPU_PROMPT = 896  # with an answer of 128: 1,024 positions
+GPU_PROMPT, GPU_STEPS = 896, 32  # with an answer of 128: 1,024 positions, 4 tokens a step
 
 
 @cache
@@ -98,11 +97,11 @@ def cpu_suite(device: str) -> Iterator[CaseSpec]:
 def gpu_suite(device: str) -> Iterator[CaseSpec]:
     """Every cache at the published sizes, in bfloat16 over 1,024 positions; some also eager."""
     for model, group in GPU_MODELS.items():
-        base = RunSpec(model=model, device=device, dtype="bfloat16", steps=64)
+        base = RunSpec(model=model, device=device, dtype="bfloat16", steps=GPU_STEPS)
         for name in cache_names():
             one = CaseSpec(name, replace(base, cache=name), GPU_PROMPT, group)
             yield one
-            if name in CAPTURED:
+            if name in targets.COMPARED:
                 yield variant(one, "eager", {}, eager=True)
 
 

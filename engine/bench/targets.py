@@ -1,9 +1,11 @@
-"""GPU targets: how close a step must come to the rates measured on the same device."""
+"""GPU targets: steps beside the rates measured on the same device, waits, and memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from operator import ge, le
 from statistics import median
 from typing import Any
 
@@ -15,6 +17,7 @@ from engine.core.tables import markdown_table
 SIDE, COPIED = 8192, 2**30  # side of the square matrices; bytes
 REPEATS = 20
 BOUNDED = ("dllm_cache", "spa_cache")
+COMPARED = ("none", "dual", *BOUNDED)  # also timed without captures
 
 
 def rates(device: torch.device, dtype: torch.dtype) -> dict[str, Callable[[], float]]:
@@ -40,60 +43,95 @@ def _rate(work: Callable[[], Any], amount: int, device: torch.device) -> float:
     return amount * REPEATS / (synchronized_time(device) - started)
 
 
-def check(
-    rows: Sequence[Mapping[str, Any]], measured: Mapping[str, Sequence[float]]
-) -> list[dict[str, Any]]:
+Found = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a row of a cache should reach.
+
+    Attributes:
+        text: what is compared; `{}` stands for the goal.
+        reached: the value of a row at rates in FLOP/s and bytes/s; None if it has none.
+        met: whether a value meets a goal.
+    """
+
+    cache: str
+    goal: float
+    text: str
+    reached: Callable[[Found, float, float], float | None]
+    met: Callable[[float, float], bool]
+
+
+def check(rows: Sequence[Found], measured: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
     """Compare rows of `engine.bench.report` with the targets, at the medians of measured rates.
 
-    A target whose row is missing is left out.
+    A target whose row or value is missing is left out.
     """
-    known = {(row["group"], row["name"]): row["kinds"] for row in rows}
-    flops_per_s, bytes_per_s = (median(measured[key]) for key in ("flops_per_s", "bytes_per_s"))
+    known = {(row["group"], row["name"]): row for row in rows}
+    rates_found = [median(measured[key]) for key in ("flops_per_s", "bytes_per_s")]
     out = []
     for group in dict.fromkeys(row["group"] for row in rows):
-        for cache, goal, at_least, ratio in _GOALS:
-            kind = known.get((group, cache), {}).get("full" if cache == "none" else "partial")
-            if kind is not None:
-                reached = ratio(kind, flops_per_s, bytes_per_s)
-                met = (reached >= goal) == at_least
-                out.append(
-                    {"model": group, "cache": cache, "goal": goal, "reached": reached, "met": met}
-                )
+        for target in TARGETS:
+            row = known.get((group, target.cache))
+            reached = None if row is None else target.reached(row, *rates_found)
+            if reached is not None:
+                out.append({
+                    "model": group, "cache": target.cache, "goal": target.goal,
+                    "target": target.text.format(target.goal), "reached": reached,
+                    "met": target.met(reached, target.goal),
+                })  # fmt: skip
     return out
 
 
-def _share_of_flops(kind: Mapping[str, Any], flops_per_s: float, bytes_per_s: float) -> float:
-    return kind["flops"] / (kind["ms"] / 1e3) / flops_per_s
+def _share_of_flops(row: Found, flops_per_s: float, bytes_per_s: float) -> float | None:
+    kind = row["kinds"].get("full")
+    return kind and kind["flops"] / (kind["ms"] / 1e3) / flops_per_s
 
 
-def _over_weight_read(kind: Mapping[str, Any], flops_per_s: float, bytes_per_s: float) -> float:
-    return kind["ms"] / 1e3 / (kind["weight_bytes"] / bytes_per_s)
+def _over_weight_read(row: Found, flops_per_s: float, bytes_per_s: float) -> float | None:
+    kind = row["kinds"].get("partial")
+    return kind and kind["ms"] / 1e3 / (kind["weight_bytes"] / bytes_per_s)
 
 
-def _over_roofline(kind: Mapping[str, Any], flops_per_s: float, bytes_per_s: float) -> float:
-    return kind["ms"] / 1e3 / max(kind["bytes"] / bytes_per_s, kind["flops"] / flops_per_s)
+def _over_roofline(row: Found, flops_per_s: float, bytes_per_s: float) -> float | None:
+    kind = row["kinds"].get("partial")
+    floor = kind and max(kind["bytes"] / bytes_per_s, kind["flops"] / flops_per_s)
+    return kind and kind["ms"] / 1e3 / floor
 
 
-# Cache, target, whether it is a lower bound, and what is compared with it.
-_GOALS = (
-    ("none", 0.6, True, _share_of_flops),
-    ("dual", 1.5, False, _over_weight_read),
-    *((name, 1.5, False, _over_roofline) for name in BOUNDED),
+def _waits_inside(row: Found, flops_per_s: float, bytes_per_s: float) -> float | None:
+    return None if row["waits"] is None else float(row["waits"][0])
+
+
+def _over_planned_memory(row: Found, flops_per_s: float, bytes_per_s: float) -> float | None:
+    """None on a CPU, whose peak is that of the whole process."""
+    return None if row["waits"] is None else row["peak_bytes"] / row["planned_bytes"]
+
+
+def _near_one(reached: float, goal: float) -> bool:
+    return abs(reached - 1) <= goal
+
+
+_FULL = "full step: share of the dense matrix rate, at least {}"
+_WEIGHTS = "partial step: times as long as reading the weights once, at most {}"
+_ROOFLINE = "partial step: times as long as its bytes or its FLOPs, the larger, at most {}"
+_WAITS = "waits of the host while a step is launched, at most {}"
+_MEMORY = "peak memory over that of the plan, within {} of 1"
+TARGETS = (
+    Target("none", 0.6, _FULL, _share_of_flops, ge),
+    Target("dual", 1.5, _WEIGHTS, _over_weight_read, le),
+    *(Target(name, 1.5, _ROOFLINE, _over_roofline, le) for name in BOUNDED),
+    *(Target(name, 0, _WAITS, _waits_inside, le) for name in COMPARED),
+    *(Target(name, 0.03, _MEMORY, _over_planned_memory, _near_one) for name in COMPARED),
 )
-_TEXTS = {
-    "none": "full step: share of the dense matrix rate, at least {}",
-    "dual": "partial step: times as long as reading the weights once, at most {}",
-    **dict.fromkeys(
-        BOUNDED, "partial step: times as long as its bytes or its FLOPs, the larger, at most {}"
-    ),
-}
 
 
-def table(found: Sequence[Mapping[str, Any]]) -> str:
+def table(found: Sequence[Found]) -> str:
     """The result of `check` as Markdown."""
     lines = [
-        (row["model"], row["cache"], _TEXTS[row["cache"]].format(row["goal"]),
-         f"{row['reached']:.2f}", "yes" if row["met"] else "no")
+        (row["model"], row["cache"], row["target"], f"{row['reached']:.2f}",
+         "yes" if row["met"] else "no")
         for row in found
     ]  # fmt: skip
     return markdown_table(("model", "cache", "target", "reached", "met"), lines)

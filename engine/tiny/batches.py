@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import torch
 from tokenizers import Tokenizer
+from torch.utils.data import DataLoader, IterableDataset
 
 from engine.tiny import corpus
 from engine.tiny.family import TRAINING, Problem, count_pieces
@@ -16,6 +17,7 @@ from engine.tiny.tokenizer import BOS, EOS, EOT, HEAD, HEAD_END, digit_ids
 
 LONGEST = 930  # tokens of a sample; the answer region must fit into the context after it
 CHUNK = 1200  # conversations
+AHEAD = 16  # batches
 
 
 class BatchStream:
@@ -52,6 +54,11 @@ class BatchStream:
                     generator = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
                     yield self._batch(kind, group, generator)
                 number += 1
+
+    def batches_ahead(self, start: int = 0) -> Iterator[Batch]:
+        """The same batches, drawn by another process while earlier ones are used."""
+        numbered = _Batches(self, start)
+        return iter(DataLoader(numbered, batch_size=None, num_workers=1, prefetch_factor=AHEAD))
 
     def _groups(self, rng: random.Random) -> list[tuple[str, list[Sample]]]:
         """Samples of about the same length, those of a prompt with many answers apart."""
@@ -147,6 +154,16 @@ class BatchStream:
         make = {"causal": causal, "copies": copies, "canvas": canvas}[kind]
         batch = make(group, self.recipe, generator)
         return replace(batch, weights=batch.weights * self.weights[batch.targets])
+
+
+class _Batches(IterableDataset[Batch]):
+    """The batches of a stream from a number on."""
+
+    def __init__(self, stream: BatchStream, start: int) -> None:
+        self._stream, self._start = stream, start
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self._stream.batches(self._start)
 
 
 def _length(messages: list[corpus.Message]) -> int:

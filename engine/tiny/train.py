@@ -10,8 +10,8 @@ A run folder contains `state.pt`, `best.pt`, `tokenizer.json` and `log.csv`. `ru
 the state there: an interrupted phase from its last saved step, a finished one with a new phase,
 whose options may differ. `--init` starts a new run from the weights of another run or of an
 exported folder. The state with the lowest loss on the validation problems of a phase is kept in
-`best.pt`; `export` takes it. Works on a CPU (one thread) and on CUDA; `--bf16` is faster on
-processors with bfloat16 instructions.
+`best.pt`; `export` takes it. Works on a CPU (one thread) and on CUDA, where another process draws
+the batches; `--bf16` is faster on processors with bfloat16 instructions.
 """
 
 from __future__ import annotations
@@ -180,8 +180,9 @@ def _steps(
     """Train the rest of a phase; yields after every step."""
     causal, dtype = stream.recipe.kind == "causal", _dtype(args)
     forward = torch.compile(model, dynamic=True) if args.compile else model
-    clock, sums = time.time(), [0.0, 0.0, 0]
-    for batch in stream.batches(phase["step"]):
+    draw = stream.batches if args.device == "cpu" else stream.batches_ahead
+    clock, sums = time.time(), torch.zeros(3, device=args.device)
+    for batch in draw(phase["step"]):
         if phase["step"] >= phase["steps"]:
             return
         factor = lr_factor(phase["step"], phase["steps"], phase["warm"], phase["decay"])
@@ -196,13 +197,13 @@ def _steps(
             optim.zero_grad(set_to_none=True)
         phase["step"] += 1
         phase["tokens"] += batch.ids.numel()
-        sums = [sums[0] + float(loss.detach()), sums[1] + float(right), sums[2] + 1]
+        sums += torch.stack((loss.detach(), right, torch.ones_like(right)))
         if phase["step"] % 20 == 0:
             now = time.time()
             phase["seconds"] += now - clock
             clock = now
-            log_progress(args.out, phase, sums)
-            sums = [0.0, 0.0, 0]
+            log_progress(args.out, phase, sums.tolist())
+            sums.zero_()
         yield
 
 

@@ -183,7 +183,7 @@ def test_the_gpu_suite_times_every_cache(monkeypatch, shape, group):
     found, goals = suite.run_cases(cases, 1, with_targets=True)
     assert [row["name"] for row in found if not row["baseline"]] == suite.cache_names()
     eager = [row for row in found if row["name"].endswith(", eager")]
-    captured = [name for name in suite.cache_names() if name in suite.CAPTURED]
+    captured = [name for name in suite.cache_names() if name in targets.COMPARED]
     assert [row["baseline"] for row in eager] == captured
     assert all(row["same"] == 1 and row["waits"] is None for row in eager)
     assert {"dual", "spa_cache", "dual+dare_o"} <= set(suite.cache_names())
@@ -207,7 +207,7 @@ def test_captured_and_eager_forwards_share_a_row():
 def test_targets_are_ratios_to_the_measured_rates():
     step = {"ms": 1.0, "flops": 7e8, "bytes": 2e6, "weight_bytes": 1e6}
     found = [
-        {"group": "LLaDA-8B", "name": name, "kinds": {"full": step, "partial": step}}
+        {"group": "LLaDA-8B", "name": name, "kinds": {"full": step, "partial": step}, "waits": None}
         for name in ("none", "dual", "dllm_cache")
     ]
     goals = targets.check(found, {"flops_per_s": [1e12, 1e12], "bytes_per_s": [1e9]})
@@ -217,6 +217,20 @@ def test_targets_are_ratios_to_the_measured_rates():
     slow = targets.check(found, {"flops_per_s": [1e13], "bytes_per_s": [1e10]})
     assert not any(goal["met"] for goal in slow)
     assert targets.table(goals).splitlines()[2].endswith("| 0.70    | yes |")
+
+
+@pytest.mark.parametrize(
+    ("waits", "peak", "met"),
+    [([0.0, 2.0], 102, [True, True]), ([0.5, 1.0], 96, [False, False]), (None, 100, [])],
+)
+def test_waits_and_memory_of_a_gpu_have_targets(waits, peak, met):
+    row = {
+        "group": "LLaDA-8B", "name": "dual", "kinds": {}, "waits": waits, "peak_bytes": peak,
+        "planned_bytes": 100,
+    }  # fmt: skip
+    found = targets.check([row], {"flops_per_s": [1.0], "bytes_per_s": [1.0]})
+    assert [goal["met"] for goal in found] == met
+    assert [goal["reached"] for goal in found] == ([] if waits is None else [waits[0], peak / 100])
 
 
 def test_a_suite_without_its_device_writes_one_line(results, capsys):

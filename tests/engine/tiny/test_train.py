@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from itertools import islice
 
 import pytest
 import torch
@@ -141,6 +142,19 @@ def test_the_targets_of_masked_states_are_masked():
         batch = next(iter(source.batches()))
         assert (batch.ids.flatten()[batch.rows] == tokenizer.MASK).all()
         assert (batch.targets != tokenizer.MASK).all()
+
+
+def test_batches_drawn_by_another_process_are_the_same():
+    recipe = Recipe(kind="masked", families=SHORT, tokens=300, copies=0.5)
+    stream = BatchStream(tokenizer.build("llada"), recipe, "llada", 3)
+    pairs = zip(stream.batches(2), stream.batches_ahead(2), strict=False)
+    for one, other in islice(pairs, 5):
+        assert one.copies == other.copies
+        assert all(
+            torch.equal(value, getattr(other, name))
+            for name, value in vars(one).items()
+            if isinstance(value, torch.Tensor)
+        )
 
 
 @pytest.mark.parametrize(("name", "family"), [("tiny-llada", "llada"), ("tiny-qwen2", "qwen2")])
