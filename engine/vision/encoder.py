@@ -22,6 +22,19 @@ CROPS_AT_ONCE = 4  # bounds the memory of a layer's activations
 NORM_EPS = 1e-6
 
 
+class PatchEmbedding(nn.Conv2d):
+    """The convolution of patches that do not overlap, computed as one product.
+
+    On a GPU the convolution itself would round float32 numbers to TF32.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Patches [n, D, height / P, width / P] of pixels [n, 3, height, width]."""
+        patches = F.unfold(input, PATCH, stride=PATCH).mT
+        rows = F.linear(patches, self.weight.flatten(1), self.bias)
+        return rows.mT.unflatten(2, (input.shape[2] // PATCH, input.shape[3] // PATCH))
+
+
 class ImageEncoder(nn.Module):
     """The vision part of a model; `_source` names the tensors of its parameters."""
 
@@ -36,6 +49,7 @@ class ImageEncoder(nn.Module):
             layer_norm_eps=NORM_EPS, hidden_act="gelu_pytorch_tanh", vision_use_head=False,
         )  # fmt: skip
         self.tower = SiglipVisionModel(config)
+        self.tower.embeddings.patch_embedding = PatchEmbedding(3, info.width, PATCH, PATCH)
         self.tower.add_module("post_layernorm", nn.Identity())
         self.projector = nn.Sequential(
             nn.Linear(info.width, info.d_model), nn.GELU(), nn.Linear(info.d_model, info.d_model)
