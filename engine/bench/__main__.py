@@ -13,7 +13,7 @@ medians over the rounds, ratios medians of the rounds' ratios. Bytes per second 
 keys and values, read once by each product; on a CPU the peak memory is that of the process.
 Prints a table and, as the last line, one JSON document.
 
---suite cpu: a small network, one thread. --suite gpu: the published sizes, with targets.
+--suite cpu: a small network, one thread. --suite gpu: LLaDA-8B, with targets.
 --suite growth: time by prompt, answer, layers and batch.
 --record LEVEL runs every case also with a recorder at that level.
 

@@ -20,7 +20,7 @@ from engine.generate.step_state import PendingStep
 
 STEP = "denoising step"
 WAITING = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
-TRACED_STEPS = 8  # eager forwards of 32 layers make 10,000 events a step
+TRACED_STEPS = 4  # eager forwards of 32 layers make 10,000 events a step
 PASSES = 2  # a forward is captured when it recurs, at the latest in a second pass
 
 

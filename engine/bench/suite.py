@@ -22,7 +22,7 @@ from engine.core.files import ASSETS
 CPU_SHAPE = "llada:layers=12,d=256,heads=8,ffn=688,vocab=2048"
 CPU_PROMPTS = (64, 512)
 PLAIN, DUAL = "plain decoding", "dual cache"
-GPU_MODELS = {"llada": "LLaDA-8B", "dream": "Dream-7B"}
+GPU_MODELS = {"llada": "LLaDA-8B"}
 GPU_PROMPT, GPU_STEPS = 896, 32  # with an answer of 128: 1,024 positions, 4 tokens a step
 
 
@@ -95,20 +95,19 @@ def cpu_suite(device: str) -> Iterator[CaseSpec]:
 
 
 def gpu_suite(device: str) -> Iterator[CaseSpec]:
-    """Every cache at the published sizes, in bfloat16 over 1,024 positions; some also eager."""
+    """Every cache at LLaDA-8B's sizes, in bfloat16 over 1,024 positions; some also eager."""
     for model, group in GPU_MODELS.items():
         base = RunSpec(model=model, device=device, dtype="bfloat16", steps=GPU_STEPS)
-        for name in cache_names():
+        for name in full_caches():
             one = CaseSpec(name, replace(base, cache=name), GPU_PROMPT, group)
             yield one
             if name in targets.COMPARED:
                 yield variant(one, "eager", {}, eager=True)
 
 
-def cache_names() -> list[str]:
-    """Every policy for full attention, and those that can be stacked also on the dual cache."""
-    kinds = {name: one for name, one in policies().items() if "full" in one.attention}
-    return [*kinds, *(f"dual+{name}" for name, one in kinds.items() if "dual" in one.stackable_on)]
+def full_caches() -> list[str]:
+    """The policies for full attention."""
+    return [name for name, one in policies().items() if "full" in one.attention]
 
 
 def run_cases(

@@ -25,13 +25,21 @@ def rates(device: torch.device, dtype: torch.dtype) -> dict[str, Callable[[], fl
 
     A copy counts the bytes that it reads and those that it writes.
     """
-    left, right, product = (torch.ones(SIDE, SIDE, dtype=dtype, device=device) for _ in range(3))
-    source, target = (torch.ones(COPIED, dtype=torch.uint8, device=device) for _ in range(2))
-    multiply = partial(torch.mm, left, right, out=product)
     return {
-        "flops_per_s": partial(_rate, multiply, 2 * SIDE**3, device),
-        "bytes_per_s": partial(_rate, partial(target.copy_, source), 2 * COPIED, device),
+        "flops_per_s": partial(_dense_rate, device, dtype),
+        "bytes_per_s": partial(_copy_rate, device),
     }
+
+
+def _dense_rate(device: torch.device, dtype: torch.dtype) -> float:
+    """Of random numbers: products of equal ones need less power, and a GPU's clock rises."""
+    left, right, out = (torch.randn(SIDE, SIDE, dtype=dtype, device=device) for _ in range(3))
+    return _rate(partial(torch.mm, left, right, out=out), 2 * SIDE**3, device)
+
+
+def _copy_rate(device: torch.device) -> float:
+    source, target = (torch.ones(COPIED, dtype=torch.uint8, device=device) for _ in range(2))
+    return _rate(partial(target.copy_, source), 2 * COPIED, device)
 
 
 def _rate(work: Callable[[], Any], amount: int, device: torch.device) -> float:

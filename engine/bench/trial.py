@@ -67,7 +67,7 @@ class DryRun:
 
     `kinds`, `flops` and `products` have one item per step; a recorded case has no products. `ids`
     [B, T] is the final canvas, `positions` counts committed positions, `peak_bytes` is None if
-    unknown, `waits` is None on a CPU.
+    unknown, `waits` is None on a CPU and of an eager case.
     """
 
     kinds: list[str]
@@ -110,15 +110,20 @@ def dry_run(case: Case) -> DryRun:
     job, recorder = case.job(), ProductRecorder(case.model.adapter)
     state = SynchronousDenoiser(replace(job, capturer=None))
     events = list(denoise(state)) if case.recorded else _record_products(state, recorder)
+    ids, cache_bytes = state.ids, state.cached_bytes()
+    if job.capturer is not None:
+        del state  # with its caches, so that the peak is that of one run
+        reset_peak_memory(device)
+        ids = _decode_with_captures(job)
     return DryRun(
         kinds=[event.kind for event in events],
         flops=[int(event.flops.sum()) for event in events],
         products=recorder.steps,
-        ids=state.ids if job.capturer is None else _decode_with_captures(job),
+        ids=ids,
         positions=sum(len(event.positions) for event in events),
-        cache_bytes=state.cached_bytes(),
+        cache_bytes=cache_bytes,
         peak_bytes=peak_memory(device),
-        waits=count_waits(job) if device.type == "cuda" else None,
+        waits=count_waits(job) if device.type == "cuda" and not case.eager else None,
     )
 
 

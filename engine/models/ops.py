@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.core.rows import ALL, Rows
+from engine.models.kernels.fused import fused_kernels
 
 
 def upcast(x: Tensor) -> Tensor:
@@ -25,11 +26,11 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., D] -> [..., D]."""
-        if x.dtype in (torch.float32, torch.float64):  # no cast: torch's fused kernel does the same
+        if x.dtype in (torch.float32, torch.float64):  # there is no cast between norm and scale
             return F.rms_norm(x, x.shape[-1:], self.weight, self.eps)
-        y = x.float()
-        scale = y.square().mean(-1, keepdim=True).add_(self.eps).rsqrt_()
-        return (y * scale).to(x.dtype).mul_(self.weight)
+        if (fused := fused_kernels(x)) is not None:
+            return fused.rms_norm(x, self.weight, self.eps)
+        return F.rms_norm(x, x.shape[-1:], None, self.eps).mul_(self.weight)
 
 
 class Rotary:
@@ -64,6 +65,8 @@ class Rotary:
         width = cos.shape[-1]
         if x.shape[-1] > width:
             return torch.cat((self(x[..., :width], cos, sin), x[..., width:]), -1)
+        if (fused := fused_kernels(x)) is not None:
+            return fused.rotate(x, cos, sin)
         y = x.to(cos.dtype)
         swapped = y.roll(width // 2, -1)
         return (y * cos).add_(swapped.mul_(sin)).to(x.dtype)

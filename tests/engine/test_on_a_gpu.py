@@ -13,6 +13,7 @@ from engine.core.events import RunFinished, StepEvent
 from engine.core.files import ASSETS
 from engine.generate.capture.capturers import CudaCapturer
 from engine.generate.loop import Denoiser, denoise
+from engine.models.kernels.choice import SETTING, TORCH
 from engine.models.loading.checkpoint import Checkpoint
 from engine.models.loading.config import read_config
 from engine.models.loading.families import adapter_class, embedded_models
@@ -24,11 +25,13 @@ from tests.engine.generate.capture.test_forwards import CAPTURED, captured_now, 
 from tests.engine.record.test_recording_captured import CACHES, LEVELS, differences, recorded
 from tests.support.micro import (
     FAMILIES,
+    MASK,
     block_model_of,
     make_prompts,
     micro_job,
     model_of,
     run,
+    tapped,
     write_checkpoint,
 )
 
@@ -107,6 +110,21 @@ def test_captured_forwards_in_float32_have_the_tokens_of_eager_ones(cache):
         assert np.array_equal(state.ids, eager.ids)
     assert state.branches[0].forwards.failure == ""
     assert captured_now(state.branches[0]) > 0
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["captured", "eager"])
+@pytest.mark.parametrize("cache", CACHES)
+def test_fused_kernels_give_nearly_the_logits_of_torch(monkeypatch, cache, eager):
+    """In the first step; after it a rounding may choose another token."""
+    spec = spec_of(cache, dtype="bfloat16", device="cuda")
+    taps = []
+    for setting in (TORCH, "measured"):
+        monkeypatch.setenv(SETTING, setting)
+        _, steps = tapped(on_gpu("gqa").bfloat16(), spec, make_prompts(6, 9), eager=eager)
+        taps.append([logits[..., :MASK][view.real] for view, _, logits, _ in steps[:1]])
+    assert not torch.equal(taps[0][0], taps[1][0])
+    for one, other in zip(*taps, strict=True):
+        assert (one - other).abs().max() < 0.05 * one.abs().max()
 
 
 @pytest.mark.parametrize("kind", ["llada", "dream", "llada_moe", "sdar"])

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.models.kernels.choice import TORCH, Kernels
+from engine.models.kernels.fused import fused_kernels
 
 T = TypeVar("T")
 
@@ -60,10 +61,17 @@ def linear(x: Tensor, weight: Tensor, routine: str) -> Tensor:
 def swiglu(x: Tensor, weight: Tensor, routine: str) -> Tensor:
     """SiLU(gate(x)) * up(x) of rows [..., D] with `weight` [2 E, D], gate over up; [..., E]."""
     if routine == TORCH:
-        gate, up = F.linear(x, weight).chunk(2, -1)
-        return F.silu(gate, inplace=True).mul_(up)
+        return gated(F.linear(x, weight))
     gate, up = weight.chunk(2)
     return onednn_swiglu(x, gate, up, pads_rows(x))
+
+
+def gated(x: Tensor) -> Tensor:
+    """SiLU(gate) * up of rows [..., 2 E] with gate before up, [..., E]; may overwrite `x`."""
+    if (fused := fused_kernels(x)) is not None:
+        return fused.gate(x)
+    gate, up = x.chunk(2, -1)
+    return F.silu(gate, inplace=True).mul_(up)
 
 
 def chosen_routine(

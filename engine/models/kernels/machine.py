@@ -16,11 +16,10 @@ from engine.core.device import cpu_name
 from engine.core.files import cache_path, write_atomically
 from engine.models.base import ModelAdapter
 from engine.models.feed_forward import ExpertLinear, ExpertSwiGLU
-from engine.models.kernels.choice import ROW_CLASSES, TORCH, Kernels, ShapeClass
+from engine.models.kernels.choice import ROW_CLASSES, SETTING, TORCH, Kernels, ShapeClass
 from engine.models.kernels.linear import FusedLinear, PackedLinear
 from engine.models.kernels.measure import measured
 
-SETTING = "DRIFTSCOPE_KERNELS"  # `torch`: no measurement, torch's own routines
 FILES, MAX_BYTES = "kernels", 1 << 20  # of the times in the user's cache
 KEY_CLASSES = (128, 512)  # keys of the attention that is measured
 K = TypeVar("K")

@@ -181,12 +181,12 @@ def test_the_gpu_suite_times_every_cache(monkeypatch, shape, group):
         for one in suite.gpu_suite("cpu")
     ]
     found, goals = suite.run_cases(cases, 1, with_targets=True)
-    assert [row["name"] for row in found if not row["baseline"]] == suite.cache_names()
+    assert [row["name"] for row in found if not row["baseline"]] == suite.full_caches()
     eager = [row for row in found if row["name"].endswith(", eager")]
-    captured = [name for name in suite.cache_names() if name in targets.COMPARED]
+    captured = [name for name in suite.full_caches() if name in targets.COMPARED]
     assert [row["baseline"] for row in eager] == captured
     assert all(row["same"] == 1 and row["waits"] is None for row in eager)
-    assert {"dual", "spa_cache", "dual+dare_o"} <= set(suite.cache_names())
+    assert {"dual", "spa_cache", "dare_o"} <= set(suite.full_caches())
     assert all(row["kinds"]["full"]["ms"] > 0 and row["peak_bytes"] > 0 for row in found)
     assert [goal["cache"] for goal in goals] == ["none", "dual", "dllm_cache", "spa_cache"]
     assert all(goal["reached"] > 0 for goal in goals)
