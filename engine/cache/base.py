@@ -21,7 +21,6 @@ from engine.core.reasons import GENERIC, Reason
 from engine.core.regions import region_rows, window_kinds
 from engine.core.rows import ALL, Rows, positions_mask
 from engine.models.base import ModelInfo
-from engine.models.kernels.fused import fused_kernels
 
 ROUNDING = 64  # a drift that is smaller than the square of so many roundings is 0
 Kinds = tuple[str, str, str]  # of the prompt, the block and the rest of the answer
@@ -367,9 +366,6 @@ def drift(new: Tensor, old: Tensor) -> Tensor:
     small for a cosine.
     """
     wide = torch.promote_types(new.dtype, torch.float32)
-    least = (ROUNDING * torch.finfo(wide).eps) ** 2
-    if new.dtype == old.dtype and (fused := fused_kernels(new)) is not None:
-        return fused.drift(new, old, least)
     apart = F.normalize(new.to(wide), dim=-1) - F.normalize(old.to(wide), dim=-1)
     moved = apart.square().sum(-1) / 2
-    return moved.masked_fill(moved < least, 0.0)
+    return moved.masked_fill(moved < (ROUNDING * torch.finfo(wide).eps) ** 2, 0.0)

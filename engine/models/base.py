@@ -274,11 +274,12 @@ class ModelAdapter(nn.Module):
         return self.head(self.norm(h))
 
     def use_kernels(self, kernels: Kernels) -> None:
-        """Choose the routines of products and of attention by measured times."""
+        """Choose the routines of products, attention, norms and rotation."""
         self.kernels = kernels
         for module in self.modules():
-            if isinstance(module, PackedLinear | ExpertLinear):
+            if isinstance(module, PackedLinear | ExpertLinear | RMSNorm):
                 module.kernels = kernels
+        self._rotary.cache_clear()
 
     def _routine(self, q: Tensor, k: Tensor) -> str:
         """The routine for attention of `q` [B, n, H, dh] over `k` [B, Hkv, T, dh]."""
@@ -294,4 +295,5 @@ class ModelAdapter(nn.Module):
         return torch.cat([norms[n](x) for n, x in zip(names, parts, strict=False)], 2)
 
     def _make_rotary(self, length: int, dtype: torch.dtype, device: torch.device) -> Rotary:
-        return Rotary(length, self.info.rotary_dim, self.info.rope_theta, dtype, device)
+        fused, info = self.kernels.fused.get("rotation"), self.info
+        return Rotary(length, info.rotary_dim, info.rope_theta, dtype, device, fused)

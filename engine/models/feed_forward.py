@@ -141,7 +141,7 @@ class ExpertSwiGLU(ExpertLinear):
     def project(self, rows: Tensor, weight: Tensor) -> Tensor:
         """SiLU(gate(rows)) * up(rows), [n, d_in] -> [n, d_out]."""
         routine = chosen_routine(self.kernels, "gated", rows, len(weight) // 2)
-        return swiglu(rows, weight, routine)
+        return swiglu(rows, weight, routine, self.kernels)
 
 
 class DenseFeedForward(nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
@@ -9,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.core.rows import ALL, Rows
-from engine.models.kernels.fused import fused_kernels
+from engine.models.kernels.choice import Kernels
 
 
 def upcast(x: Tensor) -> Tensor:
@@ -17,32 +18,47 @@ def upcast(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """RMS norm of rows [..., D]: float32 statistics, cast back, then scaled by `weight` [D].
+
+    This is LLaDA's order.
+    """
+    if x.dtype in (torch.float32, torch.float64):  # there is no cast between norm and scale
+        return F.rms_norm(x, x.shape[-1:], weight, eps)
+    return F.rms_norm(x, x.shape[-1:], None, eps).mul_(weight)
+
+
 class RMSNorm(nn.Module):
-    """RMSNorm of the last dimension: float32 statistics, cast back, then scale (LLaDA's order)."""
+    """`rms_norm` of the last dimension, by torch or by a kernel of `kernels`."""
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()
         self.weight, self.eps = nn.Parameter(torch.empty(width)), eps
+        self.kernels = Kernels()
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., D] -> [..., D]."""
-        if x.dtype in (torch.float32, torch.float64):  # there is no cast between norm and scale
-            return F.rms_norm(x, x.shape[-1:], self.weight, self.eps)
-        if (fused := fused_kernels(x)) is not None:
-            return fused.rms_norm(x, self.weight, self.eps)
-        return F.rms_norm(x, x.shape[-1:], None, self.eps).mul_(self.weight)
+        norm = self.kernels.fused.get("norm", rms_norm)
+        return norm(x, self.weight, self.eps)
 
 
 class Rotary:
     """Rotary position embedding (rotate-half form) for a canvas of `length` positions.
 
     The first `width` values of each head turn, as two halves; the others stay. The tables are
-    float64 for float64 models, else float32.
+    float64 for float64 models, else float32. `fused` is a kernel that replaces torch's operations.
     """
 
     def __init__(
-        self, length: int, width: int, theta: float, dtype: torch.dtype, device: torch.device
+        self,
+        length: int,
+        width: int,
+        theta: float,
+        dtype: torch.dtype,
+        device: torch.device,
+        fused: Callable[..., Tensor] | None = None,
     ) -> None:
+        self._fused = fused
         kind = torch.float64 if dtype == torch.float64 else torch.float32
         power = torch.arange(0, width, 2, dtype=kind, device=device) / width
         angle = torch.arange(length, dtype=kind, device=device)[:, None] * theta**-power
@@ -65,8 +81,8 @@ class Rotary:
         width = cos.shape[-1]
         if x.shape[-1] > width:
             return torch.cat((self(x[..., :width], cos, sin), x[..., width:]), -1)
-        if (fused := fused_kernels(x)) is not None:
-            return fused.rotate(x, cos, sin)
+        if self._fused is not None:
+            return self._fused(x, cos, sin)
         y = x.to(cos.dtype)
         swapped = y.roll(width // 2, -1)
         return (y * cos).add_(swapped.mul_(sin)).to(x.dtype)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch import Tensor
 
 SETTING = "DRIFTSCOPE_KERNELS"  # `torch`: no measurement, torch's own routines
 TORCH = "torch"  # the routine of every class that was not measured, and the default
@@ -73,17 +74,25 @@ class ShapeClass:
 
 
 Times = Mapping[ShapeClass, Mapping[str, float]]  # seconds of each routine
+Fused = Mapping[str, Callable[..., Tensor]]  # kernels of the operations norm, rotation and gate
 
 
 class Kernels:
     """The routine of each class of shapes, from measured times; TORCH where none are known.
 
-    `others` is that of ShapeClass for all shapes of a model.
+    `others` is that of ShapeClass for all shapes of a model. `fused` are the kernels that replace
+    torch's operations, see `engine.models.kernels.fused`.
     """
 
-    def __init__(self, times: Times = MappingProxyType({}), others: int = 1) -> None:
+    def __init__(
+        self,
+        times: Times = MappingProxyType({}),
+        others: int = 1,
+        fused: Fused = MappingProxyType({}),
+    ) -> None:
         self.times = times
         self.others = others
+        self.fused = fused
         self._routines: dict[tuple[Any, ...], str] = {}
 
     def routine(

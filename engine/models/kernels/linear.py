@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.models.kernels.choice import TORCH, Kernels
-from engine.models.kernels.fused import fused_kernels
 
 T = TypeVar("T")
 
@@ -58,18 +57,16 @@ def linear(x: Tensor, weight: Tensor, routine: str) -> Tensor:
     return onednn_linear(x, weight, None, pads_rows(x))
 
 
-def swiglu(x: Tensor, weight: Tensor, routine: str) -> Tensor:
+def swiglu(x: Tensor, weight: Tensor, routine: str, kernels: Kernels) -> Tensor:
     """SiLU(gate(x)) * up(x) of rows [..., D] with `weight` [2 E, D], gate over up; [..., E]."""
     if routine == TORCH:
-        return gated(F.linear(x, weight))
+        return kernels.fused.get("gate", gated)(F.linear(x, weight))
     gate, up = weight.chunk(2)
     return onednn_swiglu(x, gate, up, pads_rows(x))
 
 
 def gated(x: Tensor) -> Tensor:
-    """SiLU(gate) * up of rows [..., 2 E] with gate before up, [..., E]; may overwrite `x`."""
-    if (fused := fused_kernels(x)) is not None:
-        return fused.gate(x)
+    """SiLU(gate) * up of rows [..., 2 E] with gate before up, [..., E]; overwrites `x`."""
     gate, up = x.chunk(2, -1)
     return F.silu(gate, inplace=True).mul_(up)
 
@@ -228,7 +225,7 @@ class SwiGLU(PackedLinear):
         """`forward` by a routine of the operation `gated`."""
         both = self.out_features
         if routine == TORCH:
-            return swiglu(x, self.weight, TORCH)
+            return swiglu(x, self.weight, TORCH, self.kernels)
         parts = ((0, both // 2), (both // 2, both))
         gate, up = (self.onednn_slice(*part, routine == "packed")[0] for part in parts)
         return onednn_swiglu(x, gate, up, pads_rows(x))

@@ -17,6 +17,7 @@ from engine.core.files import cache_path, write_atomically
 from engine.models.base import ModelAdapter
 from engine.models.feed_forward import ExpertLinear, ExpertSwiGLU
 from engine.models.kernels.choice import ROW_CLASSES, SETTING, TORCH, Kernels, ShapeClass
+from engine.models.kernels.fused import faster_kernels
 from engine.models.kernels.linear import FusedLinear, PackedLinear
 from engine.models.kernels.measure import measured
 
@@ -30,11 +31,14 @@ log = logging.getLogger("driftscope")
 def choose_kernels(adapter: ModelAdapter) -> None:
     """Let an adapter use the fastest routines of this machine; measures what is not known yet.
 
-    Does nothing on a GPU, for weights that are not on one device, or if SETTING is `torch`.
+    Does nothing if SETTING is `torch`.
     """
-    if adapter.device.type != "cpu" or os.environ.get(SETTING) == TORCH:
+    if os.environ.get(SETTING) == TORCH:
         return
-    adapter.use_kernels(machine_kernels(shape_classes(adapter)))
+    if adapter.device.type == "cuda":
+        adapter.use_kernels(Kernels(fused=faster_kernels(adapter)))
+    elif adapter.device.type == "cpu":
+        adapter.use_kernels(machine_kernels(shape_classes(adapter)))
 
 
 def machine_kernels(shapes: Collection[ShapeClass]) -> Kernels:

@@ -1,12 +1,12 @@
-"""The GPU kernels of `engine.models.kernels.fused`, in Triton; imported only where it is installed.
+# ruff: noqa: ANN001, ANN202
+# mypy: allow-untyped-defs
+"""The kernels of `engine.models.kernels.fused`, in Triton; imported only where it is installed.
 
 Each rounds where torch's operations would: statistics and angles in float32, results in the number
-format of the input.
+format of the input. A kernel has no annotations but `tl.constexpr`: Triton evaluates all others.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 import triton
@@ -51,17 +51,7 @@ def gate(x: Tensor) -> Tensor:
     return out.view(*x.shape[:-1], inner)
 
 
-def drift(new: Tensor, old: Tensor, least: float) -> Tensor:
-    """Half the squared distance of unit vectors [..., D], [...] float32; 0 below `least`."""
-    rows, others = (part.reshape(-1, part.shape[-1]) for part in (new, old))
-    out = torch.empty(len(rows), dtype=torch.float32, device=new.device)
-    block = triton.next_power_of_2(rows.shape[1])
-    with torch.cuda.device_of(new):
-        _drift[(len(rows),)](
-            rows, others, out, rows.stride(0), others.stride(0), least, rows.shape[1], block,
-            num_warps=_warps(block),
-        )  # fmt: skip
-    return out.view(new.shape[:-1])
+KERNELS = {"norm": rms_norm, "rotation": rotate, "gate": gate}
 
 
 def _warps(elements: int) -> int:
@@ -69,10 +59,8 @@ def _warps(elements: int) -> int:
     return max(1, min(8, elements // 512))
 
 
-@triton.jit(do_not_specialize=["stride"])
-def _rms_norm(
-    x: Any, weight: Any, out: Any, stride: Any, eps: Any, width: tl.constexpr, block: tl.constexpr
-) -> None:
+@triton.jit
+def _rms_norm(x, weight, out, stride, eps, width: tl.constexpr, block: tl.constexpr):
     row, at = tl.program_id(0).to(tl.int64), tl.arange(0, block)
     inside = at < width
     y = tl.load(x + row * stride + at, mask=inside, other=0.0).to(tl.float32)
@@ -82,12 +70,11 @@ def _rms_norm(
     tl.store(out + row * width + at, scaled.to(out.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["x_batch", "x_row", "x_head", "angle_batch", "angle_row", "n"])
+@triton.jit(do_not_specialize=["n"])
 def _rotate(
-    x: Any, cos: Any, sin: Any, out: Any, x_batch: Any, x_row: Any, x_head: Any,
-    angle_batch: Any, angle_row: Any, n: Any,
+    x, cos, sin, out, x_batch, x_row, x_head, angle_batch, angle_row, n,
     heads: tl.constexpr, half: tl.constexpr, head_block: tl.constexpr, half_block: tl.constexpr,
-) -> None:  # fmt: skip
+):  # fmt: skip
     row, sequence = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     head, at = tl.arange(0, head_block)[:, None], tl.arange(0, half_block)[None, :]
     inside = (head < heads) & (at < half)
@@ -106,7 +93,7 @@ def _rotate(
 
 
 @triton.jit
-def _gate(x: Any, out: Any, inner: tl.constexpr, block: tl.constexpr) -> None:
+def _gate(x, out, inner: tl.constexpr, block: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * block + tl.arange(0, block)
     inside = at < inner
@@ -114,18 +101,3 @@ def _gate(x: Any, out: Any, inner: tl.constexpr, block: tl.constexpr) -> None:
     y = (y / (1.0 + tl.exp(-y))).to(out.dtype.element_ty).to(tl.float32)
     up = tl.load(x + row * 2 * inner + inner + at, mask=inside, other=0.0).to(tl.float32)
     tl.store(out + row * inner + at, (y * up).to(out.dtype.element_ty), mask=inside)
-
-
-@triton.jit(do_not_specialize=["stride", "other_stride"])
-def _drift(
-    new: Any, old: Any, out: Any, stride: Any, other_stride: Any, least: Any,
-    width: tl.constexpr, block: tl.constexpr,
-) -> None:  # fmt: skip
-    row, at = tl.program_id(0).to(tl.int64), tl.arange(0, block)
-    inside = at < width
-    a = tl.load(new + row * stride + at, mask=inside, other=0.0).to(tl.float32)
-    b = tl.load(old + row * other_stride + at, mask=inside, other=0.0).to(tl.float32)
-    a = a / tl.maximum(tl.sqrt(tl.sum(a * a, 0)), 1e-12)
-    b = b / tl.maximum(tl.sqrt(tl.sum(b * b, 0)), 1e-12)
-    moved = tl.sum((a - b) * (a - b), 0) / 2
-    tl.store(out + row, tl.where(moved < least, 0.0, moved))
