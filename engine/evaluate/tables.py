@@ -51,7 +51,7 @@ COMMAND = "python -m engine tables"
 # Of the exam; each answer has the length of the problem's own text, rounded up to a block.
 LENGTHS: dict[str, Any] = {"gen_length": 64, "block_length": 32, "steps": 64}
 BATCH = 20  # problems decoded together for accuracy
-PACE_PROBLEMS = 10  # of each family, decoded one at a time
+PACE_PROBLEMS = 10  # at most, of each family, decoded one at a time
 MACHINE = ("device_name", "cores", "threads", "torch", "python", "system")
 
 
@@ -192,14 +192,11 @@ def time_block(block: Block, family: str, prompts: int, seed: int) -> dict[str, 
     return comparison.time_prompts(pool.load_to_run, block.specs, questions)
 
 
-def measure_pace(
-    tables: Sequence[Table], seed: int, most: int | None = None
-) -> list[dict[str, Any]]:
-    """Text and forwards of threshold 0.9 on PACE_PROBLEMS problems of each family, by model.
+def measure_pace(tables: Sequence[Table], seed: int, problems: int) -> list[dict[str, Any]]:
+    """Text and forwards of threshold 0.9 on some problems of each family, by model.
 
     The problems are decoded one at a time, so that forwards are their own. `tokens` of the
     `positions` of a mean answer are text, complete after `text_nfe` of its `nfe` forwards.
-    `most` is the highest number of problems; None for PACE_PROBLEMS.
     """
     families: dict[str, dict[str, int]] = {}
     plain: dict[str, RunSpec] = {}  # by model, the first row of its first table
@@ -211,7 +208,7 @@ def measure_pace(
         spec = replace(plain[model], unmasker="threshold")
         loaded = load_embedded(spec)
         for family in named:
-            questions = exam_questions(min(PACE_PROBLEMS, most or PACE_PROBLEMS), seed, 0, family)
+            questions = exam_questions(problems, seed, 0, family)
             found = summarise(spec, evaluate(loaded, spec, questions))
             row = {"model": model, "family": family, "label": family_named(family).label}
             kept = ("problems", "tokens", "positions", "nfe", "text_nfe")
@@ -239,9 +236,10 @@ def measure(
     tables: Sequence[Table], accuracies: Sequence[Any], args: Any, commit: str
 ) -> dict[str, Any]:
     """Measure all times; returns the document of results.json."""
+    few = min(PACE_PROBLEMS, args.problems or PACE_PROBLEMS)
     document: dict[str, Any] = {
         "environment": run_environment(commit), "command": COMMAND, "seed": args.seed,
-        "pace": measure_pace(tables, args.seed, args.problems), "tables": [],
+        "pace": measure_pace(tables, args.seed, few), "tables": [],
     }  # fmt: skip
     for table, of_table in zip(tables, accuracies, strict=True):
         blocks = []
@@ -262,11 +260,7 @@ def measure(
         "speed": {"rounds": args.rounds, "rows": rows},
         "growth": {"rounds": args.rounds, "rows": growth.measure_growth("cpu", args.rounds)},
         "sweep": ratio_sweep.measure(args.rounds),
-        "generate": {
-            "rows": beside_generate(
-                causal_models(tables), min(PACE_PROBLEMS, args.problems or PACE_PROBLEMS), args.seed
-            )
-        },
+        "generate": {"rows": beside_generate(causal_models(tables), few, args.seed)},
     }
     where = run_environment(commit)
     return document | {name: found | {"environment": where} for name, found in works.items()}

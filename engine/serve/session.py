@@ -6,6 +6,7 @@ import copy
 import dataclasses
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,7 @@ from engine.serve import environment
 from engine.serve.fair_queue import FairQueue, RunLock
 from engine.serve.guider_pool import decodes_causally
 from engine.serve.lane import AnyLane, make_lane
-from engine.serve.limits import (
-    AUTO,
-    OWN_RECORDING,
-    Limits,
-    planned_recording,
-)
+from engine.serve.limits import AUTO, OWN_RECORDING, Limits, planned_recording
 from engine.serve.loaded_model import LoadedModel, check_context
 from engine.serve.memory_budget import MemoryBudget, device_titles, present_devices
 from engine.serve.model_pool import ModelPool
@@ -44,16 +40,9 @@ from engine.serve.race import run_lanes, tagged, wait_for_lock
 from engine.tiny import suite
 from engine.trace.file_format import MAX_BYTES
 from engine.trace.trace import Trace
+from engine.vision import run_images
 from engine.vision.example_image import example_image
 from engine.vision.picture import Picture, PictureLimits, read_picture
-from engine.vision.run_images import (
-    Encoded,
-    Pictures,
-    check_given,
-    encode_images,
-    image_flops,
-    image_rows,
-)
 
 QUEUE_FULL = (
     "queue: too many runs are waiting; try again in a minute, and watch the recorded runs meanwhile"
@@ -137,7 +126,7 @@ class Session:
         tokens = None if prompt is None else len(prompt)
         derived, scheduled = catalog.derive_plan(spec, info, tokens)
         vision = self._models.vision(spec.model) if spec.images else None
-        shown, recording = image_rows(spec, vision), None
+        shown, recording = run_images.image_rows(spec, vision), None
         if info is not None:
             if not decodes_causally(spec):
                 catalog.check_model(spec, info)
@@ -155,7 +144,7 @@ class Session:
         return dataclasses.asdict(derived) | memory | {
             "prompt_tokens": tokens, "context": None if info is None else info.max_length,
             "scheduled": scheduled, "probe_forwards": probes, "image_rows": shown,
-            "image_flops": image_flops(spec, vision), "recording": tokens and recording,
+            "image_flops": run_images.image_flops(spec, vision), "recording": tokens and recording,
             "end_of_text": spec.eos, "attention": "" if info is None else info.attention,
             "dtype": spec.dtype, "dtype_reason": number_format.reason,
         }  # fmt: skip
@@ -175,12 +164,8 @@ class Session:
         spec = self._models.formats.known(spec)
         if device != THIS_MACHINE:
             return estimate_spec(self._models, spec, request)
-        lock = RunLock(self._queue)
-        deque(wait_for_lock(lock, Control()), maxlen=0)
-        try:
+        with self._without_runs():
             return estimate_spec(self._models, spec, request)
-        finally:
-            lock.release()
 
     def estimate_choices(self) -> dict[str, Any]:
         """Models and devices that an estimate may name, as pairs of title and name."""
@@ -256,12 +241,8 @@ class Session:
         place = {"device": "cuda", "dtype": "bfloat16"} if torch.cuda.is_available() else {}
         spec = RunSpec.from_dict({"model": name, "prompt": name} | place)
         run_to_end(self._models.fetch(spec))
-        lock = RunLock(self._queue)
-        deque(wait_for_lock(lock, Control()), maxlen=0)
-        try:
+        with self._without_runs():
             self._models.load(spec)
-        finally:
-            lock.release()
 
     def model_info(self, name: str) -> ModelInfo:
         """The sizes of a model. Raises ValueError naming `model` if they are not known."""
@@ -276,13 +257,9 @@ class Session:
         See `serve.environment`. Raises ValueError naming the field that is impossible.
         """
         run_to_end(self._models.fetch(self._models.formats.known(spec)))
-        lock = RunLock(self._queue)
-        deque(wait_for_lock(lock, Control()), maxlen=0)
-        try:
+        with self._without_runs():
             spec = self._models.formats.measured(spec)
             return environment.describe(spec, self._models.load_to_run(spec).digest)
-        finally:
-            lock.release()
 
     def forked(self) -> Session:
         """This session for a forked process: the same models, a queue of its own and one thread.
@@ -332,16 +309,26 @@ class Session:
         names = [row["name"] for row in self._models.describe() if row["available"]]
         return suite.default_race(names[0] if names else RunSpec().model)
 
+    @contextmanager
+    def _without_runs(self) -> Iterator[None]:
+        """Waits until no run computes, and lets none begin within."""
+        lock = RunLock(self._queue)
+        deque(wait_for_lock(lock, Control()), maxlen=0)
+        try:
+            yield
+        finally:
+            lock.release()
+
     def _stream(
         self,
         specs: Mapping[str, RunSpec],
         control: Control,
         parents: Mapping[str, Trace],
-        pictures: Pictures,
+        pictures: run_images.Pictures,
     ) -> Iterator[tuple[str, Event]]:
         points = {name: self._point(spec, parents) for name, spec in specs.items()}
         for spec in specs.values():
-            check_given(spec, pictures)
+            run_images.check_given(spec, pictures)
         if self._queue.full:
             raise ValueError(QUEUE_FULL)
         plans = [catalog.derive_plan(one, self._models.run_info(one))[0] for one in specs.values()]
@@ -376,10 +363,10 @@ class Session:
         parents: Mapping[str, Trace],
         lock: RunLock,
         control: Control,
-        pictures: Pictures,
+        pictures: run_images.Pictures,
     ) -> Iterator[tuple[str, Event]]:
         lanes: dict[str, AnyLane] = {}
-        encoded: Encoded = {}  # lanes of the same model share the rows of an image
+        encoded: run_images.Encoded = {}  # lanes of the same model share the rows of an image
         for name, spec in specs.items():  # without the lock: other runs continue
             fetching = self._models.fetch(self._models.formats.known(spec))
             for waiting in with_progress(fetching, "fetching", spec.model, control):
@@ -400,7 +387,7 @@ class Session:
             prompt = self._models.run_prompt(spec)
             vision = model.vision if isinstance(model, LoadedModel) else None
             placed = () if prompt is None else prompt.images
-            encoding = encode_images(vision, placed, pictures, encoded)
+            encoding = run_images.encode_images(vision, placed, pictures, encoded)
             images = yield from tagged(name, with_progress(encoding, "images", "", control))
             if images is None:
                 return

@@ -10,7 +10,7 @@ from typing import Any
 from engine.core.tables import markdown_table
 from engine.models.loading.exam import write_exam
 from engine.tiny import corpus
-from engine.tiny.export import FIRST_FAMILY, read_history, trained_families
+from engine.tiny.export import FIRST_FAMILY, read_history, trained_families, training_minutes
 from engine.tiny.training_state import vocabulary_of
 
 ABOUT = {
@@ -59,7 +59,8 @@ def write(folder: Path, family: str, exams: list[Path]) -> None:
     name, about = ABOUT["digits" if vocabulary_of(phases) == "digits" else family]
     rows = exam_rows(exams, name)
     tokens = sum(phase["tokens"] for phase in phases)
-    minutes = sum(phase["seconds"] for phase in phases) / 60
+    cpu, gpu = training_minutes(phases)
+    where = f"{cpu} minutes on a CPU" + (f" and {gpu} on a GPU" if gpu else "")
     parts = [
         f"# {name}",
         about,
@@ -76,7 +77,7 @@ def write(folder: Path, family: str, exams: list[Path]) -> None:
         *(_example(name) for name in trained_families(phases)),
         "## Training",
         f"`python -m engine train`, {tokens / 1e6:.1f} million canvas tokens in "
-        f"{minutes:.0f} minutes, in phases, those of the model it was initialised from included:",
+        f"{where}, in phases, those of the model it was initialised from included:",
         _phases(phases),
         "Loss and share of correct top predictions on the states of the phase. Where several "
         "words are correct, neither can reach its ideal value:",
@@ -163,12 +164,12 @@ def _phases(phases: list[dict[str, Any]]) -> str:
             [
                 what, _weights(recipe), f"{low:g} to {high:g}", f"{recipe['few_shot']:.0%}",
                 phase["step"], f"{phase['tokens'] / 1e6:.1f} M", f"{phase['seconds'] / 60:.0f}",
-                phase["matrix_lr"], phase["lr"],
+                phase.get("device_name", "CPU"), phase["matrix_lr"], phase["lr"],
             ]
         )  # fmt: skip
     head = (
-        "states", "families", "sizes", "few-shot", "steps", "tokens", "minutes", "rate (Muon)",
-        "rate (AdamW)",
+        "states", "families", "sizes", "few-shot", "steps", "tokens", "minutes", "device",
+        "rate (Muon)", "rate (AdamW)",
     )  # fmt: skip
     return markdown_table(head, rows).rstrip()
 

@@ -31,6 +31,14 @@ PARAMETERS = {
 }  # fmt: skip
 
 
+def training_minutes(phases: list[dict[str, Any]]) -> tuple[int, int]:
+    """Minutes of training on a CPU and on a GPU; phases without a device ran on a CPU."""
+    seconds = [0.0, 0.0]
+    for phase in phases:
+        seconds[phase.get("device", "cpu") != "cpu"] += phase["seconds"]
+    return round(seconds[0] / 60), round(seconds[1] / 60)
+
+
 def trained_families(phases: list[dict[str, Any]]) -> list[str]:
     """The problem families of the last phase of a training, in the order of their names.
 

@@ -13,7 +13,7 @@ from engine.config.spec import RaceSpec, RunSpec
 from engine.core.method_docs import read_method_docs
 from engine.tiny import corpus
 from engine.tiny.card import LIMITS
-from engine.tiny.export import read_history, trained_families
+from engine.tiny.export import read_history, trained_families, training_minutes
 from engine.tiny.family import count_pieces
 
 DEFAULT_FAMILY, DEFAULT_SEED, SHOTS = "word_problems", 1, 2
@@ -87,8 +87,9 @@ def describe_suite(folders: Mapping[str, Path], families: Iterable[str]) -> dict
     """The families and the models that have a training history, as plain data.
 
     `families`: name, label, text (paragraphs) and a short example with its worked answer.
-    `models`: name, families, tokens and minutes of the training, and `curve`, pairs of the
-    training tokens so far (millions) and the loss. `limits`: what none of them can do.
+    `models`: name, families, tokens of the training, its `minutes` on a CPU and on a GPU, and
+    `curve`, pairs of the training tokens so far (millions) and the loss. `limits`: what none of
+    them can do.
     """
     histories = {name: read_history(folder) for name, folder in folders.items()}
     return {
@@ -117,5 +118,5 @@ def _model(name: str, phases: list[dict[str, Any]]) -> dict[str, Any]:
         before += phase["tokens"]
     return {
         "name": name, "families": trained_families(phases), "tokens": round(before),
-        "minutes": round(sum(phase["seconds"] for phase in phases) / 60), "curve": curve,
+        "minutes": training_minutes(phases), "curve": curve,
     }  # fmt: skip

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from engine.core.command_line import command_parser
-from engine.core.device import keep_freed_memory
+from engine.core.device import cpu_name, keep_freed_memory
 from engine.tiny import card, corpus, export, tokenizer
 from engine.tiny.batches import BatchStream
 from engine.tiny.network import Network, NetworkShape
@@ -136,9 +136,15 @@ def phase_of(args: argparse.Namespace, state: dict[str, Any]) -> dict[str, Any]:
         "steps": args.steps, "step": 0, "tokens": 0, "seconds": 0.0,
         "seed": args.seed + 1000 * len(phases), "lr": args.lr, "matrix_lr": args.matrix_lr,
         "warm": args.warm, "decay": args.decay, "curve": [], "checks": [],
+        "device": args.device, "device_name": device_name(args.device),
     }  # fmt: skip
     phases.append(phase)
     return phase
+
+
+def device_name(device: str) -> str:
+    """The name of a processor, or of a GPU."""
+    return cpu_name() if device == "cpu" else torch.cuda.get_device_name(device)
 
 
 def run(args: argparse.Namespace) -> None:

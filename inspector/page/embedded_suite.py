@@ -36,10 +36,17 @@ def _family(family: Mapping[str, str]) -> str:
 
 def _training(models: Sequence[Mapping[str, Any]]) -> str:
     rows = [
-        f"| `{one['name']}` | {one['tokens'] / 1e6:.0f} million | {one['minutes']} |"
+        "| `{}` | {:.0f} million | {} | {} |".format(
+            one["name"], one["tokens"] / 1e6, *one["minutes"]
+        )
         for one in models
     ]
     note = "\nThose of the model that a model was initialised from are included."
     return "\n".join(
-        ["| model | training tokens | minutes on a CPU |", "|---|---|---|", *rows, note]
+        [
+            "| model | training tokens | minutes on a CPU | on a GPU |",
+            "|---|---|---|---|",
+            *rows,
+            note,
+        ]
     )

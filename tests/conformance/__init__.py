@@ -2,8 +2,9 @@
 
 `python -m tests.conformance DIR` runs every case of a folder with the layout of tests/goldens, and
 without DIR all folders of this repository; `--kernels NAME` with another routine than torch's, for
-example `packed` or `by_head`, where it can be used. It prints one line a case, with the widest
-difference of its logits, and ends with `N passed, M failed, K unknown`.
+example `packed` or `by_head`, where it can be used, and `--device cuda` on a GPU. It prints one
+line a case, with the widest difference of its logits, and ends with `N passed, M failed, K
+unknown`.
 
 Each case runs twice. The observed run computes the logits of all recorded rows, so that rows,
 caches and logits of every kind are compared. The shipped run is the one that users get: the last

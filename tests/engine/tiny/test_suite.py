@@ -22,12 +22,12 @@ def test_training_is_summed_over_the_phases_and_the_families_are_of_the_last(tmp
         {"recipe": {"families": [["balance", 1.0]]}, "tokens": 2_000_000, "step": 40,
          "seconds": 60.0, "curve": [(20, 2.0, 0.5), (40, 1.0, 0.6)]},
         {"recipe": {"families": [["lookup", 1.0]]}, "tokens": 1_000_000, "step": 10,
-         "seconds": 30.0, "curve": [(10, 0.5, 0.9)]},
+         "seconds": 80.0, "curve": [(10, 0.5, 0.9)], "device": "cuda"},
     ]  # fmt: skip
     (tmp_path / "training.json").write_text(json.dumps(phases))
     (model,) = describe_suite({"m": tmp_path, "other": tmp_path / "none"}, ())["models"]
     assert model == {
-        "name": "m", "families": ["lookup"], "tokens": 3_000_000, "minutes": 2,
+        "name": "m", "families": ["lookup"], "tokens": 3_000_000, "minutes": (1, 1),
         "curve": [(1.0, 2.0), (2.0, 1.0), (3.0, 0.5)],
     }  # fmt: skip
 
