@@ -31,7 +31,7 @@ from engine.trace.trace import Trace
 
 PLAIN = "plain"
 FAMILY, LENGTH, BLOCK = "short_problems", 64, 32
-PROBLEM, LESSON, BLOCK_LESSON = 1, 160, 13  # of the methods, the lessons, and those of BLOCK_MODEL
+PROBLEM, LESSON, BLOCK_LESSON = 1, 59, 13  # of the methods, the lessons, and those of BLOCK_MODEL
 BLOCK_MODEL = "tiny-block"  # with block-causal attention; its runs are left out if it is not there
 # Name of a lesson's run to its changed fields and knobs.
 LESSONS: dict[str, dict[str, Any]] = {

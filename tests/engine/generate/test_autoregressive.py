@@ -77,7 +77,7 @@ def test_greedy_answers_equal_those_of_transformers(models, name, family):
 
 def test_a_seed_fixes_what_is_drawn(models):
     drawn = [
-        answer(models["tiny-qwen2"], replace(SPEC, temperature=1.5, seed=s)) for s in (1, 1, 2)
+        answer(models["tiny-qwen2"], replace(SPEC, temperature=3.0, seed=s)) for s in (1, 1, 2)
     ]
     assert drawn[0] == drawn[1] != drawn[2]
 
