@@ -8,7 +8,7 @@ the run the result is exactly what the step committed.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -246,21 +246,27 @@ def _choose(
         rule.end_of_text_rule(spec.eos), canvas, left, info.stop_ids, view.run.prompt_length,
         block.stop if info.block_causal else None,
     )  # fmt: skip
-    if not own and len(recorded.positions) < rows.sum():
-        notes.append(
-            f"The step computed predictions of {len(recorded.positions)} of the {rows.sum()} masks "
-            "that this rule may commit; it chooses among these."
-        )
-    if not own and (run_spec.cache != "none" or run_spec.cfg_scale):
-        notes.append(
-            "A branch computes its first step anew, without what the cache held. Where that "
-            "changes a prediction, it commits other tokens than shown here."
-        )
+    if not own:
+        notes += _caveats(run_spec, len(recorded.positions), int(rows.sum()))
     values = known.candidates
     return _Choice(
         recorded, ids, values.confidence[0].numpy(), values.score[0].numpy(), known.chance,
         committed[0], filled[0], info.fill_id, known.unknown, tuple(notes),
     )  # fmt: skip
+
+
+def _caveats(run_spec: RunSpec, predicted: int, candidates: int) -> Iterator[str]:
+    """Why a branch with other settings than those of the run may commit other tokens."""
+    if predicted < candidates:
+        yield (
+            f"The step computed predictions of {predicted} of the {candidates} masks "
+            "that this rule may commit; it chooses among these."
+        )
+    if run_spec.cache != "none" or run_spec.cfg_scale:
+        yield (
+            "A branch computes its first step anew, without what the cache held. Where that "
+            "changes a prediction, it commits other tokens than shown here."
+        )
 
 
 def _result(

@@ -41,7 +41,9 @@ ABOUT = {
         "A causal language model in Qwen2's layout with its own vocabulary: each "
         "digit is a token, and punctuation is joined to the word before it. It guides masked "
         "models whose tokens have other boundaries. It was initialised from the blocks of "
-        "`tiny-qwen2`.",
+        "`tiny-qwen2`. Arithmetic sequences are hard for it: those of the exam differ from those "
+        "of the training data in the last digits that a step leads from and to, so that it has "
+        "to write pairs of digits that it never saw with that step.",
     ),
 }
 LIMITS = """\

@@ -51,11 +51,14 @@ def faster_kernels(adapter: ModelAdapter) -> Fused:
 
 def checked(adapter: ModelAdapter, kernels: Fused, clock: Clock = time.perf_counter) -> Fused:
     """Those of `kernels` that agree with torch's operations and are faster, see `race`."""
-    return {
-        name: kernel
-        for name, kernel in kernels.items()
-        if all(_pays(name, kernel, *trial, clock) for trial in _trials(adapter, name))
-    }
+    found = {}
+    for name, kernel in kernels.items():
+        try:
+            if all(_pays(name, kernel, *trial, clock) for trial in _trials(adapter, name)):
+                found[name] = kernel
+        except Exception as error:  # a compiler, driver or GPU that Triton does not support
+            log.warning("fused kernels: %s cannot be used (%s)", name, error)
+    return found
 
 
 def _trials(adapter: ModelAdapter, name: str) -> Iterator[tuple[Operation, tuple[Any, ...]]]:
@@ -86,18 +89,11 @@ def _gate(x: Tensor) -> Tensor:
 def _pays(
     name: str, kernel: Operation, operation: Operation, operands: tuple[Any, ...], clock: Clock
 ) -> bool:
-    try:
-        if not alike(kernel(*operands), operation(*operands)):
-            log.warning("fused kernels: %s differs from torch's operation here", name)
-            return False
-        runs = {
-            TORCH: partial(_repeat, operation, operands),
-            name: partial(_repeat, kernel, operands),
-        }
-        return fastest(race(runs, clock)) == name
-    except Exception as error:  # a compiler, driver or GPU that Triton does not support
-        log.warning("fused kernels: %s cannot be used (%s)", name, error)
+    if not alike(kernel(*operands), operation(*operands)):
+        log.warning("fused kernels: %s differs from torch's operation here", name)
         return False
+    runs = {TORCH: partial(_repeat, operation, operands), name: partial(_repeat, kernel, operands)}
+    return fastest(race(runs, clock)) == name
 
 
 def _repeat(operation: Operation, operands: tuple[Any, ...]) -> None:

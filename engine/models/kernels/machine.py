@@ -14,6 +14,7 @@ import torch
 
 from engine.core.device import cpu_name
 from engine.core.files import cache_path, write_atomically
+from engine.core.zero_gpu import on_zero
 from engine.models.base import ModelAdapter
 from engine.models.feed_forward import ExpertLinear, ExpertSwiGLU
 from engine.models.kernels.choice import ROW_CLASSES, SETTING, TORCH, Kernels, ShapeClass
@@ -31,14 +32,14 @@ log = logging.getLogger("driftscope")
 def choose_kernels(adapter: ModelAdapter) -> None:
     """Let an adapter use the fastest routines of this machine; measures what is not known yet.
 
-    Does nothing if SETTING is `torch`.
+    Does nothing if SETTING is `torch`, or for a model on ZeroGPU, which is loaded without the GPU.
     """
     if os.environ.get(SETTING) == TORCH:
         return
-    if adapter.device.type == "cuda":
-        adapter.use_kernels(Kernels(fused=faster_kernels(adapter)))
-    elif adapter.device.type == "cpu":
+    if adapter.device.type == "cpu":
         adapter.use_kernels(machine_kernels(shape_classes(adapter)))
+    elif adapter.device.type == "cuda" and not on_zero(os.environ):
+        adapter.use_kernels(Kernels(fused=faster_kernels(adapter)))
 
 
 def machine_kernels(shapes: Collection[ShapeClass]) -> Kernels:

@@ -41,6 +41,8 @@ def test_the_key_changes_with_specs_checkpoints_and_exam():
         ("tiny/corpus.py", True),
         ("cache/methods/spa_cache.py", False),
         ("models/loading/hub.py", False),
+        ("models/kernels/linear.py", True),
+        ("models/kernels/fused.py", False),
         ("bench/trial.py", False),
     ],
 )
