@@ -11,11 +11,10 @@ from plotly.subplots import make_subplots
 from engine.core.events import KINDS
 from engine.trace.trace import Trace
 from inspector.figures.style import heading
-from inspector.page_data.charts import LANES, styled
+from inspector.page_data.charts import LANES, LOOKS, styled
 from inspector.page_data.compare import timed
 from inspector.views.time import costs
 
-LOOKS = (*LANES.values(), ("#0072b2", "dash", "diamond"), ("#d55e00", "dashdot", "cross"))
 ONE_RUN = (LANES["b"][0], "solid", "circle")
 Look = tuple[str, str, str]
 

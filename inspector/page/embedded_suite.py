@@ -44,7 +44,7 @@ def _training(models: Sequence[Mapping[str, Any]]) -> str:
     note = "\nThose of the model that a model was initialised from are included."
     return "\n".join(
         [
-            "| model | training tokens | minutes on a CPU | on a GPU |",
+            "| model | tokens | minutes on a CPU | on a GPU |",
             "|---|---|---|---|",
             *rows,
             note,

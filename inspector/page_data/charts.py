@@ -11,6 +11,8 @@ from plotly.subplots import make_subplots
 
 INK = "#76808e"
 LANES = {"a": ("#76808e", "solid", "square"), "b": ("#129370", "dot", "circle")}
+# Colour, dash and marker of the lines of a chart, those of the lanes first.
+LOOKS = (*LANES.values(), ("#0072b2", "dash", "diamond"), ("#d55e00", "dashdot", "cross"))
 
 
 def loss_figure(models: Sequence[Mapping[str, Any]]) -> go.Figure:
@@ -19,7 +21,7 @@ def loss_figure(models: Sequence[Mapping[str, Any]]) -> go.Figure:
     Each of `models` has `name` and `curve`, pairs of tokens (millions) and loss.
     """
     figure = make_subplots(subplot_titles=("Training loss by training tokens (millions)",))
-    for model, (colour, dash, _) in zip(models, cycle(LANES.values()), strict=False):
+    for model, (colour, dash, _) in zip(models, cycle(LOOKS), strict=False):
         tokens, losses = zip(*model["curve"], strict=True)
         figure.add_scatter(
             x=tokens, y=losses, name=model["name"], mode="lines",
