@@ -45,7 +45,7 @@ def rows(trials: Sequence[Trial]) -> list[dict[str, Any]]:
     equal to the baseline's; `tokens_per_s` counts every committed position; bytes per second
     count weights, keys and values once for each product; `waits` are those of the host for a
     GPU (`engine.bench.host_waits`); `measured_routines` says whether routines were chosen by
-    measurement.
+    measurement, and `fused` lists the fused kernels.
     """
     known = {(one.case.group, one.case.name): one for one in reversed(trials)}
     first = {one.case.group: one for one in reversed(trials)}
@@ -80,6 +80,7 @@ def _row(one: Trial, baseline: Trial) -> dict[str, Any]:
         "cache_bytes": done.cache_bytes, "peak_bytes": done.peak_bytes,
         "planned_bytes": _planned_bytes(case), "waits": done.waits,
         "measured_routines": bool(case.model.adapter.kernels.times),
+        "fused": sorted(case.model.adapter.kernels.fused),
     }  # fmt: skip
 
 

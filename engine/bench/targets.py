@@ -32,7 +32,7 @@ def rates(device: torch.device, dtype: torch.dtype) -> dict[str, Callable[[], fl
 
 
 def _dense_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """Of random numbers: products of equal ones need less power, and a GPU's clock rises."""
+    """FLOP/s of random matrices; those of equal numbers need less power, and are faster."""
     left, right, out = (torch.randn(SIDE, SIDE, dtype=dtype, device=device) for _ in range(3))
     return _rate(partial(torch.mm, left, right, out=out), 2 * SIDE**3, device)
 

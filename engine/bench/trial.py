@@ -18,7 +18,7 @@ import numpy as np
 from engine.bench.floor import Buffers, Product, ProductRecorder, ProductReplay
 from engine.bench.host_waits import HostWaits, count_waits, with_captures
 from engine.config.spec import RunSpec
-from engine.core.device import peak_memory, reset_peak_memory, synchronized_time
+from engine.core.device import free_memory, peak_memory, reset_peak_memory, synchronized_time
 from engine.core.events import RunFinished, StepEvent
 from engine.generate.job import Job
 from engine.generate.loop import Denoiser, denoise
@@ -104,7 +104,10 @@ class SynchronousDenoiser(Denoiser):
 
 
 def dry_run(case: Case) -> DryRun:
-    """Run a case once, untimed and eagerly; it also serves as warm-up."""
+    """Run a case untimed: eagerly for steps and products, captured for tokens, peak and waits.
+
+    It also serves as warm-up.
+    """
     device = case.model.adapter.device
     reset_peak_memory(device)
     job, recorder = case.job(), ProductRecorder(case.model.adapter)
@@ -113,6 +116,7 @@ def dry_run(case: Case) -> DryRun:
     ids, cache_bytes = state.ids, state.cached_bytes()
     if job.capturer is not None:
         del state  # with its caches, so that the peak is that of one run
+        free_memory()
         reset_peak_memory(device)
         ids = _decode_with_captures(job)
     return DryRun(

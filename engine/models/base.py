@@ -277,6 +277,8 @@ class ModelAdapter(nn.Module):
         """Choose the routines of products, attention, norms and rotation."""
         self.kernels = kernels
         for module in self.modules():
+            if isinstance(module, RMSNorm) and len(module.weight) != self.info.d_model:
+                continue  # of a head, whose rows are not contiguous
             if isinstance(module, PackedLinear | ExpertLinear | RMSNorm):
                 module.kernels = kernels
         self._rotary.cache_clear()

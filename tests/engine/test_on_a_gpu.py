@@ -39,8 +39,13 @@ from tests.support.micro import (
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 GPU = torch.device("cuda")
+needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
 RULES = [name for name, rule in unmaskers().items() if "autoregressive" not in name]
 PROMPT = "Mia has 8 cards. Leo has 5 more than Mia. How many cards do they have together?"
+
+
+def fused_kernels():
+    return import_module("engine.models.kernels.triton_kernels").KERNELS
 
 
 def on_gpu(family, make=model_of):
@@ -99,10 +104,15 @@ def test_a_recording_has_the_arrays_of_a_cpu(cache, level):
         state.rewind()
 
 
+@pytest.mark.parametrize("fused", [False, pytest.param(True, marks=needs_triton)])
 @pytest.mark.parametrize("cache", CAPTURED)
-def test_captured_forwards_in_float32_have_the_tokens_of_eager_ones(cache):
+def test_captured_forwards_have_the_tokens_of_eager_ones(cache, fused):
+    """In float32, where no tie depends on rounding, with torch's operations and fused kernels."""
     spec = spec_of(cache, dtype="float32", device="cuda")
-    job = micro_job(on_gpu("gqa").float(), spec)
+    model = on_gpu("gqa").float()
+    if fused:
+        model.use_kernels(Kernels(fused=fused_kernels()))
+    job = micro_job(model, spec)
     assert isinstance(job.capturer, CudaCapturer)
     eager, state = Denoiser(replace(job, capturer=None)), Denoiser(job)
     list(denoise(eager))
@@ -114,20 +124,28 @@ def test_captured_forwards_in_float32_have_the_tokens_of_eager_ones(cache):
     assert captured_now(state.branches[0]) > 0
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
-@pytest.mark.parametrize("eager", [False, True], ids=["captured", "eager"])
+@needs_triton
 @pytest.mark.parametrize("cache", CACHES)
-def test_fused_kernels_give_nearly_the_logits_of_torch(cache, eager):
+def test_fused_kernels_give_nearly_the_logits_of_torch(cache):
     """In the first step; after it a rounding may choose another token."""
-    fused = import_module("engine.models.kernels.triton_kernels").KERNELS
+    called = set()
+
+    def noted(name, kernel):
+        def call(*operands):
+            called.add(name)
+            return kernel(*operands)
+
+        return call
+
+    fused = {name: noted(name, kernel) for name, kernel in fused_kernels().items()}
     spec, taps = spec_of(cache, dtype="bfloat16", device="cuda"), []
     for kernels in (Kernels(), Kernels(fused=fused)):
         model = on_gpu("gqa").bfloat16()
         model.use_kernels(kernels)
-        _, steps = tapped(model, spec, make_prompts(6, 9), eager=eager)
+        _, steps = tapped(model, spec, make_prompts(6, 9), eager=True)
         view, _, logits, _ = steps[0]
         taps.append(logits[..., :MASK][view.real])
-    assert not torch.equal(*taps)
+    assert called == set(fused)
     assert (taps[0] - taps[1]).abs().max() < 0.05 * taps[0].abs().max()
 
 

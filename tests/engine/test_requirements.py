@@ -9,7 +9,8 @@ import pytest
 
 from tests.support.micro import ROOT
 
-OPTIONAL = {"spaces", "lm_eval", "datasets"}  # on a Space; for `python -m engine.lm_eval` alone
+# On a Space; for `python -m engine.lm_eval` alone; a part of torch for GPUs on Linux.
+OPTIONAL = {"spaces", "lm_eval", "datasets", "triton"}
 PYTHON = [
     ROOT / "app.py",
     *(p for part in ("engine", "inspector") for p in (ROOT / part).rglob("*.py")

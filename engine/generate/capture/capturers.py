@@ -59,7 +59,7 @@ class CudaCapturer:
                 torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"),
             ):
                 out = call()
-        except RuntimeError as error:  # out of memory, or an operation that cannot be captured
+        except Exception as error:  # out of memory, or an operation that cannot be captured
             raise CaptureError(str(error)) from error
 
         def replay() -> Sequence[Tensor]:

@@ -16,20 +16,20 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from engine.core.device import synchronized_time
+from engine.core.device import free_memory, synchronized_time
 from engine.core.rows import ALL
 from engine.models.base import ModelAdapter
 from engine.models.kernels.choice import TORCH, Fused, fastest
-from engine.models.kernels.linear import gated
 from engine.models.kernels.measure import Clock, race
 from engine.models.ops import Rotary, rms_norm
 
 HALF = (torch.float16, torch.bfloat16)
 ROWS = (32, 512)  # of the operands on which a kernel is tried
 CALLS = 10  # that are timed together
-EQUAL = 0.99  # share of numbers that must be equal; the others may differ in the last place
+EQUAL = 0.99  # share of numbers that must be equal; the others may differ in the last places
 log = logging.getLogger("driftscope")
 Operation = Callable[..., Tensor]
 
@@ -37,16 +37,24 @@ Operation = Callable[..., Tensor]
 def faster_kernels(adapter: ModelAdapter) -> Fused:
     """The kernels that agree with torch's operations on the GPU of a model and are faster there.
 
-    Empty in float32, and without Triton. A kernel that fails or differs is logged and left out.
+    Empty in float32, without Triton, and for weights on several devices. A kernel that fails or
+    differs is logged and left out. Of a model with experts the gate is left out: each of them gets
+    another number of rows.
     """
-    if adapter.dtype not in HALF or find_spec("triton") is None:
+    placed = any(hasattr(module, "_hf_hook") for module in adapter.modules())
+    if adapter.dtype not in HALF or find_spec("triton") is None or placed:
         return {}
     try:
         kernels: Fused = import_module("engine.models.kernels.triton_kernels").KERNELS
-    except (ImportError, RuntimeError) as error:
+    except Exception as error:  # a version of Triton that does not fit torch
         log.warning("fused kernels: Triton cannot be used (%s)", error)
         return {}
-    return checked(adapter, kernels)
+    if adapter.info.experts is not None:
+        kernels = {name: kernel for name, kernel in kernels.items() if name != "gate"}
+    found = checked(adapter, kernels)
+    free_memory()
+    log.info("fused kernels: %s", ", ".join(found) or "none")
+    return found
 
 
 def checked(adapter: ModelAdapter, kernels: Fused, clock: Clock = time.perf_counter) -> Fused:
@@ -54,7 +62,8 @@ def checked(adapter: ModelAdapter, kernels: Fused, clock: Clock = time.perf_coun
     found = {}
     for name, kernel in kernels.items():
         try:
-            if all(_pays(name, kernel, *trial, clock) for trial in _trials(adapter, name)):
+            trials = _trials(adapter, name)
+            if all(_agrees_and_is_faster(name, kernel, *trial, clock) for trial in trials):
                 found[name] = kernel
         except Exception as error:  # a compiler, driver or GPU that Triton does not support
             log.warning("fused kernels: %s cannot be used (%s)", name, error)
@@ -82,28 +91,47 @@ def _trials(adapter: ModelAdapter, name: str) -> Iterator[tuple[Operation, tuple
 
 
 def _gate(x: Tensor) -> Tensor:
-    return gated(x.clone())
+    """`linear.gated`, which overwrites its operand, with one that stays."""
+    gate, up = x.chunk(2, -1)
+    return F.silu(gate).mul_(up)
 
 
 @torch.inference_mode()
-def _pays(
+def _agrees_and_is_faster(
     name: str, kernel: Operation, operation: Operation, operands: tuple[Any, ...], clock: Clock
 ) -> bool:
     if not alike(kernel(*operands), operation(*operands)):
-        log.warning("fused kernels: %s differs from torch's operation here", name)
+        log.warning("fused kernels: %s differs from torch's operation on this GPU", name)
         return False
-    runs = {TORCH: partial(_repeat, operation, operands), name: partial(_repeat, kernel, operands)}
+    runs = {TORCH: _repeated(operation, operands), name: _repeated(kernel, operands)}
     return fastest(race(runs, clock)) == name
 
 
-def _repeat(operation: Operation, operands: tuple[Any, ...]) -> None:
+def _repeated(operation: Operation, operands: tuple[Any, ...]) -> Callable[[], None]:
+    """CALLS calls; on a GPU replayed, as in a captured forward, where launches take no time."""
+    device = operands[0].device
+    replay: Callable[[], None] = partial(_call, operation, operands)
+    if device.type == "cuda":
+        graph = torch.cuda.CUDAGraph()
+        mode = "thread_local"  # other threads may use the GPU
+        with torch.cuda.device(device), torch.cuda.graph(graph, capture_error_mode=mode):
+            _call(operation, operands)
+        replay = graph.replay
+
+    def run() -> None:
+        replay()
+        synchronized_time(device)
+
+    return run
+
+
+def _call(operation: Operation, operands: tuple[Any, ...]) -> None:
     for _ in range(CALLS):
         operation(*operands)
-    synchronized_time(operands[0].device)
 
 
 def alike(found: Tensor, expected: Tensor) -> bool:
-    """Whether nearly all numbers are equal, and none differs by more than the last place."""
+    """Whether nearly all numbers are equal, and the others differ in the last places alone."""
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return False
     eps = torch.finfo(expected.dtype).eps

@@ -32,7 +32,7 @@ log = logging.getLogger("driftscope")
 def choose_kernels(adapter: ModelAdapter) -> None:
     """Let an adapter use the fastest routines of this machine; measures what is not known yet.
 
-    Does nothing if SETTING is `torch`, or for a model on ZeroGPU, which is loaded without the GPU.
+    Does nothing if SETTING is `torch`, or on ZeroGPU, which has no GPU while a model is loaded.
     """
     if os.environ.get(SETTING) == TORCH:
         return

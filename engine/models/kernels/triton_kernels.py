@@ -14,10 +14,12 @@ import triton.language as tl
 from torch import Tensor
 
 COLUMNS = 1024  # of the gate that a program computes
+HEADS = 16  # of a row that a program rotates
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """The norm of rows [..., D], cast, then scaled by `weight` [D]."""
+    assert x.stride(-1) == 1, "x: the last dimension is contiguous"
     rows = x.reshape(-1, x.shape[-1])
     out, block = torch.empty_like(rows), triton.next_power_of_2(rows.shape[1])
     with torch.cuda.device_of(x):
@@ -29,14 +31,15 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Heads `x` [B, n, H, dh] rotated by float32 angles [1 or B, n, 1, dh]; see ops.Rotary."""
+    assert x.stride(-1) == cos.stride(-1) == sin.stride(-1) == 1, "the last dimension is contiguous"
     batch, n, heads, width = x.shape
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    shape = triton.next_power_of_2(heads), triton.next_power_of_2(width // 2)
+    half_block = triton.next_power_of_2(width // 2)
     per_sequence = cos.stride(0) if len(cos) == batch else 0
     with torch.cuda.device_of(x):
-        _rotate[(n, batch)](
-            x, cos, sin, out, *x.stride()[:3], per_sequence, cos.stride(1), n,
-            heads, width // 2, *shape, num_warps=_warps(shape[0] * shape[1]),
+        _rotate[(n, batch, triton.cdiv(heads, HEADS))](
+            x, cos, sin, out, *x.stride()[:3], per_sequence, cos.stride(1), n, heads,
+            width // 2, HEADS, half_block, num_warps=_warps(HEADS * half_block),
         )  # fmt: skip
     return out
 
@@ -44,7 +47,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def gate(x: Tensor) -> Tensor:
     """SiLU(gate) * up of rows [..., 2 E] with gate before up, [..., E]."""
     inner = x.shape[-1] // 2
-    rows = x.reshape(-1, 2 * inner)
+    rows = x.reshape(-1, 2 * inner).contiguous()
     out = torch.empty(len(rows), inner, dtype=x.dtype, device=x.device)
     with torch.cuda.device_of(x):
         _gate[(len(rows), triton.cdiv(inner, COLUMNS))](rows, out, inner, COLUMNS)
@@ -70,13 +73,14 @@ def _rms_norm(x, weight, out, stride, eps, width: tl.constexpr, block: tl.conste
     tl.store(out + row * width + at, scaled.to(out.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["n"])
+@triton.jit(do_not_specialize=["n", "heads"])
 def _rotate(
-    x, cos, sin, out, x_batch, x_row, x_head, angle_batch, angle_row, n,
-    heads: tl.constexpr, half: tl.constexpr, head_block: tl.constexpr, half_block: tl.constexpr,
+    x, cos, sin, out, x_batch, x_row, x_head, angle_batch, angle_row, n, heads,
+    half: tl.constexpr, head_block: tl.constexpr, half_block: tl.constexpr,
 ):  # fmt: skip
     row, sequence = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
-    head, at = tl.arange(0, head_block)[:, None], tl.arange(0, half_block)[None, :]
+    head = (tl.program_id(2) * head_block + tl.arange(0, head_block))[:, None]
+    at = tl.arange(0, half_block)[None, :]
     inside = (head < heads) & (at < half)
     source = x + sequence * x_batch + row * x_row + head * x_head + at
     first = tl.load(source, mask=inside, other=0.0).to(tl.float32)

@@ -7,6 +7,7 @@ TRITON_INTERPRET=1 is set, in float16 alone: the interpreter does not round to b
 import os
 from importlib import import_module
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from engine.models.kernels import fused, machine
 from engine.models.kernels.choice import SETTING, Kernels
 from engine.models.kernels.linear import gated
 from engine.models.ops import Rotary, rms_norm
-from tests.support.micro import make_model
+from tests.support.micro import SOFTMAX_EXPERTS, make_model
 
 GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if GPU else "cpu")
@@ -47,16 +48,18 @@ def test_the_norm_is_cast_before_it_is_scaled(kernels, shape, dtype):
     x, weight = drawn(*shape, dtype=dtype), drawn(shape[-1], seed=2, dtype=dtype)
     found = kernels["norm"](*to_device(x, weight), 1e-5)
     assert fused.alike(found.cpu(), rms_norm(x, weight, 1e-5))
+    assert not fused.alike(found.cpu(), rms_norm(x, weight * 1.01, 1e-5))
 
 
 @needs_triton
 @pytest.mark.parametrize("dtype", HALF)
-@pytest.mark.parametrize("heads", [1, 3, 8])
+@pytest.mark.parametrize("width", [16, 12])
+@pytest.mark.parametrize("heads", [1, 3, 20])
 @pytest.mark.parametrize("batch", [1, 2])
-def test_heads_rotate_by_their_positions(kernels, batch, heads, dtype):
-    """Heads are part of a wider product; positions are a range or an index of each sequence."""
-    rotary = Rotary(64, 16, 1e4, dtype, torch.device("cpu"))
-    x = drawn(batch, 7, heads + 2, 16, dtype=dtype)[:, :, :heads]
+def test_heads_rotate_by_their_positions(kernels, batch, heads, width, dtype):
+    """Of heads of 20 values in a wider product; positions are a range or those of each sequence."""
+    rotary = Rotary(64, width, 1e4, dtype, torch.device("cpu"))
+    x = drawn(batch, 7, heads + 2, 20, dtype=dtype)[:, :, :heads, :width]
     index = torch.stack([torch.randperm(64)[:7].sort().values for _ in range(batch)])
     for rows in (slice(5, 12), index):
         cos, sin = rotary.angles(rows)
@@ -75,7 +78,7 @@ def test_the_gate_rounds_its_activation(kernels, inner, dtype):
 
 def test_the_norm_in_another_order_gives_other_numbers():
     x, weight = drawn(1, 33, 128), drawn(128, seed=2)
-    assert not torch.equal(rms_norm(x, weight, 1e-5), F.rms_norm(x, (128,), weight, 1e-5))
+    assert not fused.alike(rms_norm(x, weight, 1e-5), F.rms_norm(x, (128,), weight, 1e-5))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -86,62 +89,54 @@ def test_torchs_norm_in_half_precision_has_float32_statistics(dtype):
     assert torch.equal(rms_norm(x, weight, 1e-5), scaled * weight)
 
 
-class FakeClock:
-    """Seconds that only the calls of the stand-ins spend."""
+class Trials:
+    """A clock that torch's norm and gate move by 2 seconds a call, and kernels that take others."""
 
-    def __init__(self):
-        self.now = 0.0
+    def __init__(self, monkeypatch):
+        self.now, self.model = 0.0, make_model(2).bfloat16()
+        self.torchs = {"norm": fused.rms_norm, "gate": fused._gate}
+        monkeypatch.setattr(fused, "rms_norm", self.timed(fused.rms_norm, 2.0))
+        monkeypatch.setattr(fused, "_gate", self.timed(fused._gate, 2.0))
 
-    def __call__(self):
-        return self.now
-
-
-def stand_ins(clock, seconds, change=lambda out: out):
-    """Kernels that compute as torch does, in so many seconds; torch's own take none."""
-
-    def made(operation):
-        def kernel(*operands):
-            clock.now += seconds
+    def timed(self, operation, seconds, change=lambda out: out):
+        def call(*operands):
+            self.now += seconds
             return change(operation(*operands))
 
-        return kernel
+        return call
 
-    rotary = Rotary(8, 8, 1e4, torch.bfloat16, torch.device("cpu"))
-    torchs = {"norm": rms_norm, "rotation": rotary, "gate": lambda x: gated(x.clone())}
-    return {name: made(operation) for name, operation in torchs.items()}
+    def used(self, seconds, change=lambda out: out):
+        """The kernels that are used if they take so long, and change their results so."""
+        kernels = {n: self.timed(one, seconds, change) for n, one in self.torchs.items()}
+        return set(fused.checked(self.model, kernels, lambda: self.now))
 
 
-def test_a_kernel_that_agrees_and_is_faster_is_used(monkeypatch):
-    model, clock = make_model(2).bfloat16(), FakeClock()
-    slow = {"rms_norm": rms_norm, "_gate": fused._gate}
+@pytest.fixture
+def trials(monkeypatch):
+    return Trials(monkeypatch)
 
-    def slowly(operation):
-        def timed(*operands):
-            clock.now += 2.0
-            return operation(*operands)
 
-        return timed
-
-    for name, operation in slow.items():
-        monkeypatch.setattr(fused, name, slowly(operation))
-    assert set(fused.checked(model, stand_ins(clock, 1.0), clock)) == {"norm", "gate"}
-    assert set(fused.checked(model, stand_ins(clock, 3.0), clock)) == set()
+@pytest.mark.parametrize(
+    ("seconds", "used"), [(1.0, {"norm", "gate"}), (1.95, set()), (3.0, set())]
+)
+def test_a_kernel_that_agrees_and_is_faster_is_used(trials, seconds, used):
+    assert trials.used(seconds) == used
 
 
 @pytest.mark.parametrize("change", [lambda out: out * 1.02, lambda out: out[..., :1], torch.neg])
-def test_a_kernel_that_differs_is_not_used(caplog, change):
-    model, clock = make_model(2).bfloat16(), FakeClock()
-    assert fused.checked(model, stand_ins(clock, 0.0, change), clock) == {}
-    assert "norm differs from torch's operation here" in caplog.text
+def test_a_kernel_that_differs_is_not_used(trials, caplog, change):
+    assert trials.used(0.0, change) == set()
+    for name in ("norm", "gate"):
+        assert f"{name} differs from torch's operation on this GPU" in caplog.text
 
 
-def test_a_kernel_that_fails_is_not_used(caplog):
-    def fails(*operands):
+def test_a_kernel_that_fails_is_not_used(trials, caplog):
+    def fails(out):
         raise RuntimeError("no such instruction")
 
-    found = fused.checked(make_model(2).bfloat16(), dict.fromkeys(("norm", "gate"), fails))
-    assert found == {}
-    assert "norm cannot be used (no such instruction)" in caplog.text
+    assert trials.used(0.0, fails) == set()
+    for name in ("norm", "gate"):
+        assert f"{name} cannot be used (no such instruction)" in caplog.text
 
 
 def test_a_model_uses_the_kernels_that_it_is_given():
@@ -164,17 +159,49 @@ def test_a_model_uses_the_kernels_that_it_is_given():
     assert calls == ["norm", "gate", "rotation"]
 
 
-def test_float32_and_a_machine_without_triton_use_torch(monkeypatch):
+@pytest.fixture
+def installed(monkeypatch):
+    """Triton is installed, and all its kernels agree and are faster."""
+    made = SimpleNamespace(KERNELS={"norm": rms_norm, "rotation": None, "gate": gated})
+    monkeypatch.setattr(fused, "find_spec", lambda name: made)
+    monkeypatch.setattr(fused, "import_module", lambda name: made)
+    monkeypatch.setattr(fused, "checked", lambda adapter, kernels: kernels)
+    return made.KERNELS
+
+
+@pytest.mark.usefixtures("installed")
+def test_float32_weights_in_several_places_and_a_machine_without_triton_use_torch(monkeypatch):
+    half = make_model(2).bfloat16()
+    assert fused.faster_kernels(half)
     assert fused.faster_kernels(make_model(2).float()) == {}
+    half.block(1).out._hf_hook = object()
+    assert fused.faster_kernels(half) == {}
     monkeypatch.setattr(fused, "find_spec", lambda name: None)
     assert fused.faster_kernels(make_model(2).bfloat16()) == {}
 
 
+def test_a_model_with_experts_has_no_fused_gate(installed):
+    sizes = {"ffn": 0, "experts": SOFTMAX_EXPERTS}
+    assert set(fused.faster_kernels(make_model(2, **sizes).bfloat16())) == {"norm", "rotation"}
+    assert fused.faster_kernels(make_model(2).bfloat16()) == installed
+
+
+def test_a_triton_that_cannot_be_imported_is_not_used(monkeypatch, caplog):
+    def fails(name):
+        raise OSError("no such library")
+
+    monkeypatch.setattr(fused, "find_spec", lambda name: name)
+    monkeypatch.setattr(fused, "import_module", fails)
+    assert fused.faster_kernels(make_model(2).bfloat16()) == {}
+    assert "Triton cannot be used (no such library)" in caplog.text
+
+
 @pytest.mark.skipif(not GPU, reason="needs a CUDA device")
-def test_on_a_gpu_the_kernels_are_chosen(monkeypatch):
+def test_on_a_gpu_kernels_are_chosen(monkeypatch):
     model = make_model(2).bfloat16().to(DEVICE)
     machine.choose_kernels(model)
     assert not model.kernels.fused
     monkeypatch.delenv(SETTING)
     machine.choose_kernels(model)
-    assert set(model.kernels.fused) == {"norm", "rotation", "gate"}
+    assert set(model.kernels.fused) <= {"norm", "rotation", "gate"}
+    assert "rotation" in model.kernels.fused
