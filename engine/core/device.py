@@ -32,6 +32,12 @@ def cpu_name() -> str:
     return next(filter(None, names), platform.machine())
 
 
+def device_name(device: str | torch.device) -> str:
+    """The name of a GPU, or of this machine's processor."""
+    found = torch.device(device)
+    return torch.cuda.get_device_name(found) if found.type == "cuda" else cpu_name()
+
+
 def upload(values: np.ndarray, device: torch.device) -> Tensor:
     """Copy an array to a device without waiting; to a GPU by way of pinned memory.
 

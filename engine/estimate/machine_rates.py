@@ -17,7 +17,7 @@ import torch.nn.functional as F
 
 from engine.catalog import make_policy, make_unmasker
 from engine.config.spec import RunSpec
-from engine.core.device import cpu_name, synchronized_time
+from engine.core.device import device_name, synchronized_time
 from engine.estimate.devices import FEW_ROWS, MANY_ROWS, THIS_MACHINE, DeviceRates
 from engine.generate.capture.capturers import make_capturer
 from engine.generate.job import Job
@@ -58,7 +58,7 @@ def _measure(wide: int, inner: int, head: int, dtype: torch.dtype, device: str) 
         _product_rate(sizes, dtype, target, rows, layer, attention)
         for rows in (MANY_ROWS, FEW_ROWS)
     )
-    name = torch.cuda.get_device_name(target) if target.type == "cuda" else cpu_name()
+    name = device_name(target)
     memory = free_bytes().get("cuda:0" if target.type == "cuda" else "cpu", 0)
     threads = "" if target.type == "cuda" else f", {torch.get_num_threads()} thread(s)"
     words = (

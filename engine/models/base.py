@@ -141,6 +141,11 @@ class TransformerBlock(nn.Module):
         self.feed_forward = feed_forward(d, info.ffn, info.experts_of(layer))
 
 
+def has_hooks(model: nn.Module) -> bool:
+    """Whether accelerate moves tensors at calls: weights are on several devices, or offloaded."""
+    return any(hasattr(module, "_hf_hook") for module in model.modules())
+
+
 class ModelAdapter(nn.Module):
     """A pre-norm transformer with rotary attention; families differ in tensor names and `info`.
 

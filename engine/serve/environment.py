@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from engine.config.spec import RunSpec
-from engine.core.device import cpu_name
+from engine.core.device import device_name
 from engine.models.loading.memory_estimate import free_bytes, main_device
 
 
@@ -18,9 +18,7 @@ def describe(spec: RunSpec, checkpoint: str) -> dict[str, Any]:
     main = main_device(spec.device, free_bytes())
     return {
         "device": spec.device,
-        "device_name": (
-            torch.cuda.get_device_name(main) if main.startswith("cuda") else cpu_name()
-        ),
+        "device_name": device_name(main),
         "dtype": spec.dtype,
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),

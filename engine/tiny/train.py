@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from engine.core.command_line import command_parser
-from engine.core.device import cpu_name, keep_freed_memory
+from engine.core.device import device_name, keep_freed_memory
 from engine.tiny import card, corpus, export, tokenizer
 from engine.tiny.batches import BatchStream
 from engine.tiny.network import Network, NetworkShape
@@ -140,11 +140,6 @@ def phase_of(args: argparse.Namespace, state: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
     phases.append(phase)
     return phase
-
-
-def device_name(device: str) -> str:
-    """The name of a processor, or of a GPU."""
-    return cpu_name() if device == "cpu" else torch.cuda.get_device_name(device)
 
 
 def run(args: argparse.Namespace) -> None:

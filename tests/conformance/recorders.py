@@ -114,7 +114,7 @@ class ObservedRecorder(Recorder):
 
     def extra_rows(self, view: StepView, plan: StepPlan) -> Tensor | None:
         """The recorded rows among those that are fed."""
-        fed = to_mask(plan.rows, 1, view.run.length)[0].cpu().numpy()
+        fed = to_mask(plan.rows, 1, view.run.length)[0].numpy()
         self.fed.append(fed)
         here = self.logits.entries(view.step)
         self._here = here[fed[self.logits.positions(here)]]

@@ -105,11 +105,12 @@ def test_a_recording_has_the_arrays_of_a_cpu(cache, level):
 
 
 @pytest.mark.parametrize("fused", [False, pytest.param(True, marks=needs_triton)])
+@pytest.mark.parametrize("family", ["mha", "gqa"])
 @pytest.mark.parametrize("cache", CAPTURED)
-def test_captured_forwards_have_the_tokens_of_eager_ones(cache, fused):
+def test_captured_forwards_have_the_tokens_of_eager_ones(cache, family, fused):
     """In float32, where no tie depends on rounding, with torch's operations and fused kernels."""
     spec = spec_of(cache, dtype="float32", device="cuda")
-    model = on_gpu("gqa").float()
+    model = on_gpu(family).float()
     if fused:
         model.use_kernels(Kernels(fused=fused_kernels()))
     job = micro_job(model, spec)

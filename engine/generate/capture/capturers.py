@@ -11,7 +11,7 @@ from torch import Tensor
 
 from engine.core.zero_gpu import on_zero
 from engine.generate.capture.tape import Tape
-from engine.models.base import ModelAdapter
+from engine.models.base import ModelAdapter, has_hooks
 from engine.models.kernels.linear import ROW_MULTIPLE, without_row_padding
 
 Call = Callable[[], Sequence[Tensor]]
@@ -87,9 +87,8 @@ def make_capturer(adapter: ModelAdapter, guided: bool) -> Capturer | None:
     `guided`: the unmasker runs another model between the forwards. With experts, the operations of
     a forward depend on which ones its rows choose.
     """
-    offloaded = any(hasattr(module, "_hf_hook") for module in adapter.modules())
     one_process_a_run = on_zero(os.environ)  # which would capture again in each
-    if guided or offloaded or one_process_a_run or adapter.info.experts is not None:
+    if guided or has_hooks(adapter) or one_process_a_run or adapter.info.experts is not None:
         return None
     if adapter.device.type == "cuda":
         return CudaCapturer(adapter.device)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from engine.core.device import free_memory, synchronized_time
 from engine.core.rows import ALL
-from engine.models.base import ModelAdapter
+from engine.models.base import ModelAdapter, has_hooks
 from engine.models.kernels.choice import TORCH, Fused, fastest
 from engine.models.kernels.measure import Clock, race
 from engine.models.ops import Rotary, rms_norm
@@ -41,8 +41,7 @@ def faster_kernels(adapter: ModelAdapter) -> Fused:
     differs is logged and left out. Of a model with experts the gate is left out: each of them gets
     another number of rows.
     """
-    placed = any(hasattr(module, "_hf_hook") for module in adapter.modules())
-    if adapter.dtype not in HALF or find_spec("triton") is None or placed:
+    if adapter.dtype not in HALF or find_spec("triton") is None or has_hooks(adapter):
         return {}
     try:
         kernels: Fused = import_module("engine.models.kernels.triton_kernels").KERNELS
