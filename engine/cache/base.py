@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from engine.cache.calibration.drift_profile import DriftProfile
@@ -22,7 +20,6 @@ from engine.core.regions import region_rows, window_kinds
 from engine.core.rows import ALL, Rows, positions_mask
 from engine.models.base import ModelInfo
 
-ROUNDING = 64  # a drift that is smaller than the square of so many roundings is 0
 Kinds = tuple[str, str, str]  # of the prompt, the block and the rest of the answer
 
 
@@ -357,15 +354,3 @@ class CachePolicy:
     def _recomputes_all_rows(self) -> bool:
         """Whether every layer recomputes every row that enters it."""
         return type(self).plan is CachePolicy.plan
-
-
-def drift(new: Tensor, old: Tensor) -> Tensor:
-    """1 - cosine of the last dimension, at least in float32: [B, n]; 0 within rounding.
-
-    Computed as half the squared distance of unit vectors, which distinguishes drifts that are too
-    small for a cosine.
-    """
-    wide = torch.promote_types(new.dtype, torch.float32)
-    apart = F.normalize(new.to(wide), dim=-1) - F.normalize(old.to(wide), dim=-1)
-    moved = apart.square().sum(-1) / 2
-    return moved.masked_fill(moved < (ROUNDING * torch.finfo(wide).eps) ** 2, 0.0)

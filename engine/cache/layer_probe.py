@@ -11,6 +11,7 @@ from engine.cache.store import ActivationStore
 from engine.core.rows import ALL, Rows, is_empty, local_rows, same_rows, take
 from engine.models.base import ModelAdapter
 from engine.models.flops import FlopCounter
+from engine.models.ops import drift
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,10 @@ class LayerProbe:
         old = None if old is None else old.clone()
         self.keep(site, new, rows)
         return old
+
+    def drift(self, new: Tensor, old: Tensor) -> Tensor:
+        """`engine.models.ops.drift` of rows [B, n, width], [B, n], by the model's kernel if any."""
+        return self.adapter.kernels.fused.get("drift", drift)(new, old)
 
     def keep(self, site: str, new: Tensor, rows: Rows = ALL) -> None:
         """Store `new` [B, n, width]; views that `cached` returned of these rows change with it."""

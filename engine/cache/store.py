@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,7 +30,8 @@ class ActivationStore:
     """Tensors by (layer, site), allocated once for a run and written in place.
 
     Rows are global. The first write of a site must cover all rows that it stores. If attention is
-    block-causal, it may cover the first rows alone, and later writes may extend it.
+    block-causal, it may cover the first rows alone, and later writes may extend it. `write` is
+    `rows.put`, or a kernel that does the same.
     """
 
     def __init__(
@@ -40,7 +42,9 @@ class ActivationStore:
         length: int,
         dtype: torch.dtype,
         device: torch.device,
+        write: Callable[[Tensor, Rows, Tensor, int], Any] = put,
     ) -> None:
+        self._write = write
         self._sites = {site.name: site for site in sites}
         self.layers, self._length = info.layers, length
         self._extends = info.block_causal
@@ -99,7 +103,7 @@ class ActivationStore:
         if idle is not None and isinstance(rows, Tensor):
             still = idle.view(-1, *[1] * (data.ndim - 1))
             values = torch.where(still, take(data, places, dim), values)
-        put(data, places, values, dim)
+        self._write(data, places, values, dim)
 
     def read(self, layer: int, name: str, rows: Rows = ALL) -> Tensor:
         """The values at `rows`: a view for ALL and slices."""

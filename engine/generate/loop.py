@@ -13,7 +13,7 @@ from engine.cache.base import StepPlan, StepView
 from engine.cache.store import ActivationStore
 from engine.core.device import Clock, HostCopy, upload
 from engine.core.events import StepEvent
-from engine.core.rows import count
+from engine.core.rows import count, put
 from engine.generate import end_of_text
 from engine.generate.capture.forwards import CapturedForwards
 from engine.generate.end_of_text import Answer, answer_before_end
@@ -217,8 +217,9 @@ class Denoiser:
         policy.start(self.run)
         adapter, run = job.adapter, self.run
         store = ActivationStore(
-            adapter.info, policy.sites(run), run.batch, run.length, adapter.dtype, adapter.device
-        )
+            adapter.info, policy.sites(run), run.batch, run.length, adapter.dtype, adapter.device,
+            adapter.kernels.fused.get("write", put),
+        )  # fmt: skip
         if index == 0:
             adapter = job.recorder.wrap_adapter(adapter, store)
         else:

@@ -1,4 +1,4 @@
-"""RMS norm, rotary positions and the dtype of statistics, shared by all adapters."""
+"""RMS norm, rotary positions, drift and the dtype of statistics, shared by all adapters."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from engine.core.rows import ALL, Rows
 from engine.models.kernels.choice import Kernels
+
+ROUNDING = 64  # a drift that is smaller than the square of so many roundings is 0
 
 
 def upcast(x: Tensor) -> Tensor:
@@ -26,6 +28,18 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     if x.dtype in (torch.float32, torch.float64):  # there is no cast between norm and scale
         return F.rms_norm(x, x.shape[-1:], weight, eps)
     return F.rms_norm(x, x.shape[-1:], None, eps).mul_(weight)
+
+
+def drift(new: Tensor, old: Tensor) -> Tensor:
+    """1 - cosine of the last dimension, at least in float32: [B, n]; 0 within rounding.
+
+    Computed as half the squared distance of unit vectors, which distinguishes drifts that are too
+    small for a cosine.
+    """
+    wide = torch.promote_types(new.dtype, torch.float32)
+    apart = F.normalize(new.to(wide), dim=-1) - F.normalize(old.to(wide), dim=-1)
+    moved = apart.square().sum(-1) / 2
+    return moved.masked_fill(moved < (ROUNDING * torch.finfo(wide).eps) ** 2, 0.0)
 
 
 class RMSNorm(nn.Module):

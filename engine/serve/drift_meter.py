@@ -7,20 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine.cache.base import (
-    CachePolicy,
-    LayerPlan,
-    LayerProbe,
-    RunInfo,
-    StepPlan,
-    StepView,
-    drift,
-)
+from engine.cache.base import CachePolicy, LayerPlan, LayerProbe, RunInfo, StepPlan, StepView
 from engine.cache.calibration.drift_profile import BINS, DriftProfile, histogram
 from engine.cache.store import Site
 from engine.config.spec import RunSpec
 from engine.generate.job import Job
 from engine.generate.loop import Denoiser, denoise
+from engine.models.ops import drift
 from engine.tiny import corpus
 from engine.tiny.family import TRAINING
 

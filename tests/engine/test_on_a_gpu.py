@@ -39,6 +39,7 @@ from tests.support.micro import (
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 GPU = torch.device("cuda")
+COMPARING = ("dare_kv", "dare_o", "dllm_cache", "spa_cache")  # choose rows by their drift
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
 RULES = [name for name, rule in unmaskers().items() if "autoregressive" not in name]
 PROMPT = "Mia has 8 cards. Leo has 5 more than Mia. How many cards do they have together?"
@@ -146,7 +147,8 @@ def test_fused_kernels_give_nearly_the_logits_of_torch(cache):
         _, steps = tapped(model, spec, make_prompts(6, 9), eager=True)
         view, _, logits, _ = steps[0]
         taps.append(logits[..., :MASK][view.real])
-    assert called == set(fused)
+    left_out = set() if cache in COMPARING else {"drift"}
+    assert called == set(fused) - left_out - ({"write"} if cache == "none" else set())
     assert (taps[0] - taps[1]).abs().max() < 0.05 * taps[0].abs().max()
 
 

@@ -41,7 +41,6 @@ from engine.cache.base import (
     Speedups,
     StepPlan,
     StepView,
-    drift,
 )
 from engine.cache.calibration.drift_profile import DriftProfile
 from engine.cache.calibration.thresholds import CAP, allocate, thresholds
@@ -141,7 +140,7 @@ class Dare(CachePolicy):
             probe.keep("q0", q0)
             rows = _first_rows(probe, self._assumed_share)
             return _without_unread_keys(self._recomputing(rows, None), probe)
-        moved = ~(drift(q0, old) <= self.thresholds[layer])
+        moved = ~(probe.drift(q0, old) <= self.thresholds[layer])
         probe.keep("q0", torch.where(moved[..., None], q0, old) if self.ref == "anchor" else q0)
         rows, counts = marked_rows(moved, probe.rows)
         idle = ~moved.any(1) if min(counts) == 0 < max(counts) else None

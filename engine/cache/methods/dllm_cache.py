@@ -17,7 +17,6 @@ from engine.cache.base import (
     Speedups,
     StepPlan,
     StepView,
-    drift,
 )
 from engine.cache.selection import share, top_drift
 from engine.cache.store import Site
@@ -262,7 +261,7 @@ class DllmCache(CachePolicy):
             cached = probe.cached(site, self._answer)
             old = None if cached is None else cached.transpose(1, 2).flatten(2)
         assert old is not None, "the first step is full"
-        moved = (new - old).norm(dim=-1) if self.selector == "v_l2" else drift(new, old)
+        moved = (new - old).norm(dim=-1) if self.selector == "v_l2" else probe.drift(new, old)
         chosen = top_drift(moved, count, self._answer.start)
         if self._has_reference:
             probe.keep("ref", take(new, local_rows(self._answer, chosen)), chosen)

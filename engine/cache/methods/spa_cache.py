@@ -24,7 +24,6 @@ from engine.cache.base import (
     Speedups,
     StepPlan,
     StepView,
-    drift,
 )
 from engine.cache.calibration.drift_profile import DriftProfile
 from engine.cache.calibration.layer_budget import (
@@ -200,7 +199,7 @@ class SpaCache(CachePolicy):
                 return LayerPlan()
             old = probe.cached("attn", probe.rows)
             assert old is not None, "the first step is full"
-            return LayerPlan(ffn=self._select(layer, drift(probe.attn(LayerPlan()), old)))
+            return LayerPlan(ffn=self._select(layer, probe.drift(probe.attn(LayerPlan()), old)))
         region = self._answer if isinstance(probe.rows, slice) else self._candidates
         new = self._identify(probe, region)
         if self._refresh_answer:
@@ -208,7 +207,7 @@ class SpaCache(CachePolicy):
             return LayerPlan()
         old = probe.cached("proxy", region)
         assert old is not None, "the first step is full"
-        chosen = self._select(layer, drift(new, old))
+        chosen = self._select(layer, probe.drift(new, old))
         probe.keep("proxy", new, region)
         kv = ALL if self._dense else chosen
         return LayerPlan(k=kv, v=kv, attn=chosen, ffn=chosen)

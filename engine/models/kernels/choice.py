@@ -74,7 +74,7 @@ class ShapeClass:
 
 
 Times = Mapping[ShapeClass, Mapping[str, float]]  # seconds of each routine
-Fused = Mapping[str, Callable[..., Tensor]]  # kernels of the operations norm, rotation and gate
+Fused = Mapping[str, Callable[..., Tensor]]  # kernels of operations, by name
 
 
 class Kernels:

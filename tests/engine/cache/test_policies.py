@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.cache.base import CachePolicy, LayerPlan, StepPlan, drift
+from engine.cache.base import CachePolicy, LayerPlan, StepPlan
 from engine.cache.methods.fast_dllm import DualCache, PrefixCache
 from engine.cache.methods.none import NoCache
 from engine.cache.stack import Stack
@@ -14,6 +14,7 @@ from engine.cache.store import Site
 from engine.catalog import policies
 from engine.generate.loop import Denoiser, denoise
 from engine.models.flops import FlopCounter
+from engine.models.ops import drift
 from engine.record.recorder import Recorder
 from tests.support.micro import (
     ATOL,

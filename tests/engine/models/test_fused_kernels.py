@@ -13,10 +13,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from engine.core.rows import ALL, put
 from engine.models.kernels import fused, machine
 from engine.models.kernels.choice import SETTING, Kernels
 from engine.models.kernels.linear import gated
-from engine.models.ops import Rotary, rms_norm
+from engine.models.ops import Rotary, drift, rms_norm
 from tests.support.micro import SOFTMAX_EXPERTS, make_model
 
 GPU = torch.cuda.is_available()
@@ -74,6 +75,50 @@ def test_heads_rotate_by_their_positions(kernels, batch, heads, width, dtype):
 def test_the_gate_rounds_its_activation(kernels, inner, dtype):
     x = drawn(1, 5, 2 * inner, dtype=dtype)
     assert fused.alike(kernels["gate"](x.to(DEVICE)).cpu(), gated(x.clone()))
+
+
+@needs_triton
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("width", [16, 100])
+def test_drifts_are_those_of_torchs_operations(kernels, width, dtype):
+    """Of heads out of a wider product; equal rows and rows of zeros have the drifts 0 and 1/2."""
+    old = drawn(2, 9, 3, width, dtype=dtype)[:, :, 0]
+    new = old + drawn(2, 9, width, seed=2, dtype=dtype) / 50
+    new[:, 3], new[:, 4] = old[:, 3], 0
+    found = kernels["drift"](*to_device(new, old)).cpu()
+    assert fused.alike(found, expected := drift(new, old))
+    assert not fused.alike(found * 1.001, expected)
+    assert found[:, 3].eq(0).all()
+    assert found[:, 4].sub(0.5).abs().max() < 1e-5
+
+
+@needs_triton
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("shape", [(3, 20), (1, 96)])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_rows_are_written_where_they_belong(kernels, batch, shape, dtype):
+    """By head and of whole rows, at an index, a slice and all; the other rows stay."""
+    heads, width = shape
+    index = torch.stack([torch.randperm(12)[:7].sort().values for _ in range(batch)])
+    for rows, n in ((index, 7), (slice(4, 9), 5), (ALL, 12)):
+        values = drawn(batch, n, heads + 1, width, dtype=dtype)[:, :, :heads]
+        for dim, shown in ((2, values.transpose(1, 2)), (1, values.flatten(2))):
+            x = drawn(*((batch, heads, 12, width) if dim == 2 else (batch, 12, heads * width)),
+                      seed=3, dtype=dtype)  # fmt: skip
+            found = x.to(DEVICE)
+            place = rows.to(DEVICE) if isinstance(rows, torch.Tensor) else rows
+            assert kernels["write"](found, place, shown.to(DEVICE), dim) is found
+            put(x, rows, shown, dim)
+            assert torch.equal(found.cpu(), x)
+
+
+def test_a_kernel_that_writes_nothing_differs(monkeypatch):
+    monkeypatch.setattr(
+        fused, "race", lambda runs, clock: dict.fromkeys(runs, 1.0) | {"write": 0.5}
+    )
+    model = make_model(2).bfloat16()
+    assert set(fused.checked(model, {"write": fused._put})) == {"write"}
+    assert fused.checked(model, {"write": lambda x, rows, values, dim: x}) == {}
 
 
 def test_the_norm_in_another_order_gives_other_numbers():
@@ -203,5 +248,5 @@ def test_on_a_gpu_kernels_are_chosen(monkeypatch):
     assert not model.kernels.fused
     monkeypatch.delenv(SETTING)
     machine.choose_kernels(model)
-    assert set(model.kernels.fused) <= {"norm", "rotation", "gate"}
+    assert set(model.kernels.fused) <= {"norm", "rotation", "gate", "drift", "write"}
     assert "rotation" in model.kernels.fused

@@ -9,7 +9,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from engine.cache.base import RunInfo, drift
+from engine.cache.base import RunInfo
 from engine.cache.layer_probe import LayerProbe
 from engine.cache.methods.dare import DareKv, DareO
 from engine.cache.methods.fast_dllm import DualCache
@@ -20,6 +20,7 @@ from engine.cache.store import ActivationStore
 from engine.core.rows import ALL
 from engine.generate.loop import Denoiser, denoise
 from engine.models.flops import FlopCounter
+from engine.models.ops import drift
 from engine.record.recorder import Recorder
 from tests.engine.cache.methods.test_dare import FORMS, dare, noted, recomputed
 from tests.support.micro import ATOL, make_prompts, make_spec, micro_job, model_of, run, tapped

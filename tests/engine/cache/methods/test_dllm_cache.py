@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from engine.cache.base import drift
 from engine.cache.methods.dllm_cache import DllmCache
 from engine.cache.selection import top_drift
 from engine.core.regions import is_refresh_step
 from engine.core.rows import to_mask
+from engine.models.ops import drift
 from engine.record.recorder import listen_to_plans
 from tests.support.micro import (
     ATOL,

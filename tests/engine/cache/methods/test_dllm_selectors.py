@@ -7,7 +7,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from engine.cache.base import RunInfo, drift
+from engine.cache.base import RunInfo
 from engine.cache.layer_probe import LayerProbe
 from engine.cache.methods.dllm_cache import DllmCache
 from engine.cache.selection import share
@@ -15,6 +15,7 @@ from engine.cache.store import ActivationStore
 from engine.core.events import PARTS, SITES
 from engine.core.rows import ALL, to_mask
 from engine.generate.loop import Denoiser, denoise
+from engine.models.ops import drift
 from engine.record.recorder import listen_to_plans
 from tests.support.micro import (
     ATOL,

@@ -5,12 +5,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from engine.cache.base import RunInfo, drift
+from engine.cache.base import RunInfo
 from engine.cache.layer_probe import LayerProbe
 from engine.cache.methods.spa_cache import SpaCache
 from engine.cache.selection import share
 from engine.cache.store import ActivationStore
 from engine.core.rows import ALL, to_mask
+from engine.models.ops import drift
 from tests.engine.cache.methods.test_spa_cache import HALF, MODES, NEVER, Noting, noted
 from tests.support.micro import make_model, make_prompts
 
