@@ -83,9 +83,8 @@ class FileService:
         try:
             if race_of_file(paths) is not None:
                 return gr.skip(), CARD
-            document = self._show(
-                export.read_race(paths, self._handlers.form.catalog.trace_bytes), request
-            )
+            record = export.read_race(paths, self._handlers.form.catalog.trace_bytes)
+            document = self._show(self._with_expected(record), request)
         except Exception as error:
             return gr.skip(), f"Not imported. {error_text(error)}"
         return document, IMPORTED
@@ -126,11 +125,15 @@ class FileService:
             record = RaceRecord(state="example", bundled=name)
             challenger = self._trace(name)
             record.traces = {"a": self._plain(challenger), "b": challenger}
-            prompt = str(record.traces["a"].meta["spec"].get("prompt", ""))
-            record.expected = self._handlers.known_problems.expected(prompt)
-            return self._show(record, request)
+            return self._show(self._with_expected(record), request)
         except (ValueError, OSError) as error:
             return messages.notice("failed", f"This recorded run cannot be shown ({error}).")
+
+    def _with_expected(self, record: RaceRecord) -> RaceRecord:
+        """The record with the right answer, if that of its prompt is known."""
+        spec = next(iter(record.traces.values())).meta["spec"]
+        record.expected = self._handlers.known_problems.expected(str(spec.get("prompt", "")))
+        return record
 
     def show_linked(self, request: gr.Request) -> tuple[Any, Any]:
         """Show the recorded run that the page's link names; returns a message and its name."""

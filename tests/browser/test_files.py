@@ -234,11 +234,11 @@ def test_a_link_to_a_branch_says_what_to_press_and_restores_it(app, new_page):
 def test_an_odd_cursor_changes_nothing(app, new_page, query):
     race = new_page().open(f"{app.url}/?{query}")
     show(race, "drift")
-    race.page.locator("#ds-race [data-inspect][data-step='10'][data-position='']").wait_for()
+    race.page.locator("#ds-race [data-inspect][data-step='6'][data-position='']").wait_for()
     assert where(race) == {
         "lane": "b",
         "view": "drift",
-        "step": "10",
+        "step": "6",
         "layer": "4",
         "position": "",
     }

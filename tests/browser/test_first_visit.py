@@ -38,8 +38,8 @@ def test_the_inspector_opens_on_lane_b_at_a_step_that_shows_something(example):
     assert example.shown("a") == example.shown("b") == 64, "the race is shown at its end"
     inspector(example).scroll_into_view_if_needed()
     example.page.locator("#ds-race [data-inspect][data-ready=schedule]").wait_for()
-    assert inspector(example).evaluate(PLACE) == ["schedule", "b", 10]
-    assert example.data("frame-b") == "11"
+    assert inspector(example).evaluate(PLACE) == ["schedule", "b", 6]
+    assert example.data("frame-b") == "7"
     link = example.page.locator("#ds-link-field").input_value()
     assert "cursor=" not in link
     assert "look=" not in link

@@ -47,7 +47,7 @@ def test_an_image_is_dropped_run_unfolded_and_pinned(new_page, url, tmp_path):
         ".includes('image 1, tiles, row 2, column 2')"
     )
     page.locator("#ds-race [data-prompt-box] summary").click()
-    assert page.locator("#ds-race .ds-prompt-image").count() == 1
+    page.locator("#ds-race .ds-prompt-image").wait_for()
     page.locator("#ds-image-remove").click()
     page.locator("#ds-image-shown figure").wait_for(state="detached")
     assert race.watch.errors == []

@@ -286,7 +286,7 @@ def test_an_empty_answer_is_asked_for_and_a_wrong_one_gets_its_own_hint(course):
     page = at_lesson(course, "masks", "candidates")
     assert answer(page, "") == "Type a number first."
     assert answer(page, "seven").endswith("Give a number, such as 12 or 3.5.")
-    assert "was unmasked at step" in answer(page, "1")
+    assert "was unmasked at step" in answer(page, "2")
     page = at_lesson(course, "clocks", "schedule")
     assert page.locator("[data-lesson-select]").input_value() == ""
     page.locator("[data-lesson-check]").click()

@@ -106,6 +106,11 @@ def said(race):
     return race.text(f"[data-figure={MAP}] .ds-words")
 
 
+def told(words):
+    """Position and step of the words about a cell."""
+    return tuple(map(int, re.match(r"Position (\d+), .*, step (\d+),", words).groups()))
+
+
 def test_the_wheel_zooms_with_ctrl_and_scrolls_without(race):
     page, whole = race.page, cells(race)
     page.mouse.move(*place(race, 0.496, 0.5))
@@ -124,7 +129,9 @@ def test_the_wheel_zooms_with_ctrl_and_scrolls_without(race):
     page.keyboard.up("Control")
     page.mouse.move(*place(race, 0.497, 0.501))
     frame(race)
-    assert said(race) == under, "the cell under the pointer stays in place"
+    (position, step), old = told(said(race)), told(under)
+    assert position == old[0]
+    assert abs(step - old[1]) <= 1, "what is under the pointer stays, up to a whole step"
     tool(race, "zoom-reset").click()
     assert cells(race) == whole
     assert tool(race, "zoom-reset").is_hidden()
