@@ -166,6 +166,7 @@ def test_a_lesson_by_keyboard_alone(app, new_page):
     keys.press(" ")
     page.locator("#ds-learn [data-lesson=attention]").wait_for()
     assert "no ordinary KV cache" in page.evaluate(FOCUS)[0]
+    page.locator("#ds-learn [data-ready=drift]").wait_for()
     keys.to("Link to this lesson")
     assert page.evaluate("window.fallen") == []
 
