@@ -83,8 +83,9 @@ class FileService:
         try:
             if race_of_file(paths) is not None:
                 return gr.skip(), CARD
-            record = export.read_race(paths, self._handlers.form.catalog.trace_bytes)
-            document = self._show(self._with_expected(record), request)
+            document = self._show(
+                export.read_race(paths, self._handlers.form.catalog.trace_bytes), request
+            )
         except Exception as error:
             return gr.skip(), f"Not imported. {error_text(error)}"
         return document, IMPORTED
@@ -125,15 +126,9 @@ class FileService:
             record = RaceRecord(state="example", bundled=name)
             challenger = self._trace(name)
             record.traces = {"a": self._plain(challenger), "b": challenger}
-            return self._show(self._with_expected(record), request)
+            return self._show(record, request)
         except (ValueError, OSError) as error:
             return messages.notice("failed", f"This recorded run cannot be shown ({error}).")
-
-    def _with_expected(self, record: RaceRecord) -> RaceRecord:
-        """The record with the right answer, if that of its prompt is known."""
-        spec = next(iter(record.traces.values())).meta["spec"]
-        record.expected = self._handlers.known_problems.expected(str(spec.get("prompt", "")))
-        return record
 
     def show_linked(self, request: gr.Request) -> tuple[Any, Any]:
         """Show the recorded run that the page's link names; returns a message and its name."""
@@ -148,6 +143,7 @@ class FileService:
         return self._trace(name if recorded else PLAIN)
 
     def _show(self, record: RaceRecord, request: gr.Request) -> str:
+        self._handlers.known_problems.fill_in(record)
         document = messages.whole(record, self._handlers.form.catalog.title)
         self._handlers.store.put(record)
         self._handlers.live_runs.show(visitor_id(request), record.run_id)

@@ -264,8 +264,7 @@ class Handlers:
             record = None
         if record is None:
             return messages.notice("empty")
-        spec = record.traces["a"].meta["spec"]
-        record.expected = self.known_problems.expected(str(spec.get("prompt", "")))
+        self.known_problems.fill_in(record)
         self.store.pin(record)
         self._example = record.run_id
         return messages.whole(record, self.form.catalog.title)
