@@ -113,14 +113,20 @@ def _rms_norm(x, weight, out, stride, eps, width: tl.constexpr, block: tl.conste
     tl.store(out + row * width + at, scaled.to(out.dtype.element_ty), mask=inside)
 
 
+@triton.jit
+def _values(head_block: tl.constexpr, width_block: tl.constexpr):
+    """Row and sequence of a program, its heads [heads, 1] and their values [1, width]."""
+    row, sequence = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    head = (tl.program_id(2) * head_block + tl.arange(0, head_block))[:, None]
+    return row, sequence, head, tl.arange(0, width_block)[None, :]
+
+
 @triton.jit(do_not_specialize=["n", "heads"])
 def _rotate(
     x, cos, sin, out, x_batch, x_row, x_head, angle_batch, angle_row, n, heads,
     half: tl.constexpr, head_block: tl.constexpr, half_block: tl.constexpr,
 ):  # fmt: skip
-    row, sequence = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
-    head = (tl.program_id(2) * head_block + tl.arange(0, head_block))[:, None]
-    at = tl.arange(0, half_block)[None, :]
+    row, sequence, head, at = _values(head_block, half_block)
     inside = (head < heads) & (at < half)
     source = x + sequence * x_batch + row * x_row + head * x_head + at
     first = tl.load(source, mask=inside, other=0.0).to(tl.float32)
@@ -170,9 +176,7 @@ def _write(
     width: tl.constexpr, head_block: tl.constexpr, width_block: tl.constexpr,
     indexed: tl.constexpr,
 ):  # fmt: skip
-    row, sequence = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
-    head = (tl.program_id(2) * head_block + tl.arange(0, head_block))[:, None]
-    at = tl.arange(0, width_block)[None, :]
+    row, sequence, head, at = _values(head_block, width_block)
     inside = (head < heads) & (at < width)
     source = values + sequence * value_batch + head * value_head + row * value_row + at
     found = tl.load(source, mask=inside)
