@@ -18,6 +18,10 @@ from tests.support.forking import spaces
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
+SOLVED = (
+    "Lily has 3 boxes with 7 cards each. Soon she has 2 times as many. "
+    "How many cards does Lily have now?"
+)
 SHARED = SharedGpu(
     frozenset({("tiny-llada", "float32")}), 48_000_000_000, lambda s, p: 9.0, device="cpu"
 )
@@ -90,11 +94,11 @@ def test_a_shared_gpu_says_what_it_asks_for_and_why_it_refuses(public, new_page,
         return lambda *given: spaces.GPU(task, duration=duration, left=left["seconds"])(*given)
 
     with serving(ZeroSession(public, SHARED, decorate), None) as url:
-        race = new_page().open(App(url, tmp_path).link())
+        race = new_page().open(App(url, tmp_path).link(prompt=SOLVED))
         race.planned("requests 28 s of your ZeroGPU quota")
         race.finish()
         assert race.state == "done"
-        assert "The answer is " in race.text("[data-lane=a] [data-answer]")
+        assert race.text("[data-lane=a] [data-answer]").endswith("The answer is 42.")
         left["seconds"] = 5
         race.press("run")
         race.over()

@@ -45,7 +45,7 @@ ERRORS = {
     "layer: -1 ": lambda: drift.figure(dual(), layer=-1),
     "layer: True ": lambda: drift.figure(dual(), layer=True),
     r"layer: 1\.5 .* choose 0 to 7": lambda: similarity.figure(dual(), layer=1.5),
-    r"step: 99 .* choose 0 to \d+": lambda: drift.figure(dual(), step=99),
+    "step: 15 .* choose 0 to 14": lambda: drift.figure(dual(), step=15),
     "layer, step: .* exactly one": lambda: drift.figure(dual()),
     "layer, step: .* exactly one of": lambda: drift.figure(dual(), layer=0, step=0),
     'quantity: "?\'x\' .* "attn"': lambda: drift.figure(dual(), layer=0, quantity="x"),
