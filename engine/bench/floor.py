@@ -18,12 +18,13 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.core.device import synchronized_time
+from engine.models.kernels.choice import Kernels
 from engine.models.kernels.linear import ONEDNN_LINEAR, onednn_linear
 
 ATEN = torch.ops.aten
 # Position of the left operand among an operator's arguments; the right one follows it.
 LEFT_ARGUMENT = {ATEN.mm: 0, ATEN.bmm: 0, ATEN.matmul: 0, ATEN.addmm: 1, ATEN.baddbmm: 1}
-Call = Callable[[], Tensor]
+Call = Callable[..., Tensor]
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,22 @@ class ProductRecorder(TorchDispatchMode):
             self._current.append(_matmul_product(left, right, out))
         return out
 
+    def watched(self, kernels: Kernels) -> Kernels:
+        """`kernels` whose fused products are recorded too; they are no operators of torch."""
+        fused = {
+            name: partial(self._run_fused, kernel, FUSED[name]) if name in FUSED else kernel
+            for name, kernel in kernels.fused.items()
+        }
+        return Kernels(kernels.times, kernels.others, fused)
+
+    def _run_fused(
+        self, kernel: Call, products: Callable[..., Sequence[Product]], *operands: Tensor
+    ) -> Tensor:
+        known = len(self._current)
+        out = kernel(*operands)
+        self._current[known:] = products(*operands)
+        return out
+
     def _is_weight(self, operand: Tensor) -> bool:
         packed = operand.layout != torch.strided
         return packed or operand.untyped_storage().data_ptr() in self._parameters
@@ -156,6 +173,18 @@ def _matmul_product(left: Tensor, right: Tensor, out: Tensor) -> Product:
     batch = 1 if right.dim() == 2 else math.prod(out.shape[:-2])
     rows = out.numel() // (batch * columns)
     return Product(batch, rows, inner, columns, left.dtype, flipped=right.stride(-1) != 1)
+
+
+def _gated_products(x: Tensor, weight: Tensor) -> tuple[Product]:
+    return (_linear_product(False, x, x, weight),)
+
+
+def _few_row_products(q: Tensor, k: Tensor, v: Tensor) -> tuple[Product, Product]:
+    return _attention_products(q.transpose(1, 2), k, v)
+
+
+# The products that a fused kernel computes, from its operands; see engine.models.kernels.fused.
+FUSED = {"swiglu": _gated_products, "attention": _few_row_products}
 
 
 class Buffers:

@@ -141,8 +141,14 @@ def _record_products(state: Denoiser, recorder: ProductRecorder) -> list[StepEve
             recorder.end_step()
         return events
 
-    with recorder:
-        return without_row_padding(all_events)
+    adapter = state.job.adapter
+    kernels = adapter.kernels
+    adapter.use_kernels(recorder.watched(kernels))
+    try:
+        with recorder:
+            return without_row_padding(all_events)
+    finally:
+        adapter.use_kernels(kernels)
 
 
 def _decode_with_captures(job: Job) -> np.ndarray:

@@ -136,10 +136,23 @@ def forward(
 
 def _layer_output(probe: LayerProbe, plan: LayerPlan, h: Tensor) -> Tensor:
     """The residual stream `h` at `probe.out` after the layer."""
+    if _adds_to_stored(probe, plan):
+        assert isinstance(plan.attn, Tensor), "an index"
+        attn = probe.attn(plan)
+        ffn = _feed_forward(probe, probe.gather(h, plan.attn, attn))
+        return probe.add_branches(h, plan.attn, attn, ffn)
     if probe.store.keeps("branch"):
         return h + _joint_branches(probe, plan)
     h = h + _attention(probe, plan)
     return h.add_(_mlp(probe, plan, h))
+
+
+def _adds_to_stored(probe: LayerProbe, plan: LayerPlan) -> bool:
+    """Whether both branches are computed at the same index rows, and stored at all rows."""
+    store, rows = probe.store, plan.attn
+    kept = store.keeps("branch") or (store.keeps("attn") and store.keeps("ffn"))
+    whole = same_rows(probe.out, probe.rows) and not isinstance(probe.rows, Tensor)
+    return kept and whole and isinstance(rows, Tensor) and rows is plan.ffn and plan.idle is None
 
 
 def _without_unread(probe: LayerProbe, plan: LayerPlan, read: Rows | None) -> LayerPlan:
@@ -185,7 +198,9 @@ def _mlp(probe: LayerProbe, plan: LayerPlan, h: Tensor) -> Tensor:
     """Feed-forward branch at `probe.out`, whose residual stream is `h`, [B, n, D]."""
     if is_empty(plan.ffn):
         return probe.store.read(probe.layer, "ffn", probe.out)
-    out = _feed_forward(probe, take(h, local_rows(probe.out, plan.ffn)))
+    whole = same_rows(probe.out, probe.rows)
+    rows = probe.gather(h, plan.ffn) if whole else take(h, local_rows(probe.out, plan.ffn))
+    out = _feed_forward(probe, rows)
     return _branch(probe, "ffn", plan.ffn, out, plan.idle)
 
 
@@ -201,7 +216,7 @@ def _joint_branches(probe: LayerProbe, plan: LayerPlan) -> Tensor:
         probe.update_kv(plan)
         return probe.store.read(probe.layer, "branch", probe.out)
     fresh = probe.attn(plan)
-    fresh = fresh + _feed_forward(probe, take(probe.h, local_rows(probe.rows, plan.attn)) + fresh)
+    fresh = fresh + _feed_forward(probe, probe.gather(probe.h, plan.attn, fresh))
     return _branch(probe, "branch", plan.attn, fresh, plan.idle)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor
 
@@ -11,7 +13,7 @@ from engine.cache.store import ActivationStore
 from engine.core.rows import ALL, Rows, is_empty, local_rows, same_rows, take
 from engine.models.base import ModelAdapter
 from engine.models.flops import FlopCounter
-from engine.models.ops import drift
+from engine.models.ops import add_branches, drift, top_drift
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ class LayerProbe:
         self.counter = counter or FlopCounter(adapter.info)
         self._keys, self.key_mask, self._block_keys = keys, key_mask, block_keys
         self._normed: Tensor | None = None
+        self._local: tuple[Rows, Rows] = rows, ALL
+        self._replaced: dict[str, Rows] = {}
         self._memo: dict[str, tuple[Rows, Tensor]] = {}
         self._attention: tuple[LayerPlan, Tensor] | None = None
         self._weights: Tensor | None = None
@@ -81,7 +85,7 @@ class LayerProbe:
         if same_rows(known, rows):
             return values
         if known is ALL:
-            return take(values, local_rows(self.rows, rows))
+            return take(values, self.local(rows))
         return self._compute(name, rows)[0]
 
     def project_all(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -100,7 +104,7 @@ class LayerProbe:
             if same_rows(known[0].attn, plan.attn):
                 return known[1]
             if known[0].attn is ALL:
-                return take(known[1], local_rows(self.rows, plan.attn))
+                return take(known[1], self.local(plan.attn))
         self._project_together(plan)
         self.update_kv(plan)
         for name, rows in (("k", plan.k), ("v", plan.v)):
@@ -136,8 +140,9 @@ class LayerProbe:
     def update_kv(self, plan: LayerPlan) -> None:
         """Write K and V at `plan.k` and `plan.v`, if they are stored, without attention."""
         for name, rows in (("k", plan.k), ("v", plan.v)):
-            if self.store.keeps(name) and not is_empty(rows):
-                where = self.rows if rows is ALL else rows
+            where = self.rows if rows is ALL else rows
+            known = name in self._replaced and same_rows(self._replaced[name], where)
+            if self.store.keeps(name) and not is_empty(rows) and not known:
                 self.store.write(self.layer, name, where, self.project(name, rows), plan.idle)
 
     def cached(self, site: str, rows: Rows = ALL) -> Tensor | None:
@@ -154,12 +159,63 @@ class LayerProbe:
         return old
 
     def drift(self, new: Tensor, old: Tensor) -> Tensor:
-        """`engine.models.ops.drift` of rows [B, n, width], [B, n], by the model's kernel if any."""
-        return self.adapter.kernels.fused.get("drift", drift)(new, old)
+        """`engine.models.ops.drift` of rows [B, n, ...], [B, n], by the model's kernel if any."""
+        return (self._fused("drift") or drift)(new, old)
+
+    def top_drift(self, drifts: Tensor, count: int | Tensor, start: int) -> Tensor:
+        """The global rows of `engine.models.ops.top_drift`, by the model's kernel if any."""
+        fused = None if isinstance(count, Tensor) else self._fused("selection")
+        rows, places = (fused or top_drift)(drifts, count, start)
+        first = 0 if self.rows is ALL else getattr(self.rows, "start", None)
+        if start == first:
+            self._local = rows, places
+        return rows
+
+    def local(self, rows: Rows) -> Rows:
+        """`rows`, a subset of those of the step, as places within them."""
+        if self._local[0] is not rows:
+            self._local = rows, local_rows(self.rows, rows)
+        return self._local[1]
+
+    def gather(self, x: Tensor, rows: Rows, added: Tensor | None = None) -> Tensor:
+        """Rows of the step `x` [B, R, D] at global `rows`, plus `added` [B, n, D] if given."""
+        local = self.local(rows)
+        fused = self._fused("gather")
+        if fused is not None and isinstance(local, Tensor):
+            return fused(x, local, added)
+        found = take(x, local)
+        return found if added is None else found + added
+
+    def replace(self, site: str, new: Tensor, rows: slice) -> Tensor:
+        """Store `new` [B, n, ...] and return its drift from the values before, [B, n]."""
+        old = self.cached(site, rows)
+        assert old is not None, "the first step is full"
+        old, fused = old.transpose(1, 2) if site in ("k", "v") else old, self._fused("drift")
+        if fused is not None:
+            moved = fused(new, old, replace=True)
+        else:
+            moved = drift(new, old)
+            self.keep(site, new, rows)
+        self._replaced[site] = rows
+        return moved
+
+    def add_branches(self, h: Tensor, rows: Tensor, attn: Tensor, ffn: Tensor) -> Tensor:
+        """`engine.models.ops.add_branches` at global `rows` of those of the step.
+
+        The store keeps the outputs of both branches, or their sum.
+        """
+        sites = ("branch",) if self.store.keeps("branch") else ("attn", "ffn")
+        stored = [self.store.read(self.layer, site, self.rows) for site in sites]
+        places, fused = self.local(rows), self._fused("branches")
+        assert isinstance(places, Tensor), "an index has an index of places"
+        return (fused or add_branches)(h, places, attn, ffn, *stored)
 
     def keep(self, site: str, new: Tensor, rows: Rows = ALL) -> None:
         """Store `new` [B, n, width]; views that `cached` returned of these rows change with it."""
         self.store.write(self.layer, site, self.rows if rows is ALL else rows, new)
+
+    def _fused(self, name: str) -> Callable[..., Any] | None:
+        return self.adapter.kernels.fused.get(name)
 
     def _project_together(self, plan: LayerPlan) -> None:
         """Compute projections that a plan needs at the same rows as one product."""
@@ -173,9 +229,8 @@ class LayerProbe:
                 return
 
     def _compute(self, names: str, rows: Rows, heads: slice | None = None) -> tuple[Tensor, ...]:
-        local = local_rows(self.rows, rows)
-        positions = self.rows if local is ALL else rows
-        x = take(self.normed, local)
+        positions = self.rows if self.local(rows) is ALL else rows
+        x = self.gather(self.normed, rows)
         if heads is None:
             self.counter.project(self.layer, names, x.shape[0] * x.shape[1])
         return self.adapter.project(self.layer, names, x, positions, self.length, heads)

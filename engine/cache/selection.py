@@ -17,17 +17,6 @@ def share(ratio: float, rows: int) -> int:
     return max(1, int(ratio * rows))
 
 
-def top_drift(drifts: Tensor, count: int | Tensor, start: int) -> Tensor:
-    """The `count` rows of largest `drifts` [B, n], ties to the lower, as global rows [B, count].
-
-    `start` is the global position of row 0; the result ascends. If counts differ over the batch,
-    `count` is the result of `ranks`.
-    """
-    order = drifts.argsort(dim=1, descending=True, stable=True)
-    first = order.gather(1, count) if isinstance(count, Tensor) else order[:, :count]
-    return first.sort(dim=1).values + start
-
-
 def ranks(counts: Sequence[int], device: torch.device) -> Tensor:
     """Ranks 0 to count - 1 of each sequence, [B, largest count]; a shorter one repeats its last."""
     last = np.array(counts)[:, None] - 1

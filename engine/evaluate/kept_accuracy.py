@@ -38,7 +38,8 @@ MODULES = (
 # Subpackages left out: methods of other specs; loading, which gives the weights of the digests;
 # captured forwards, whose tokens the tests compare with those of eager ones.
 LEFT_OUT = ("methods", "loading", "capture")
-OF_A_GPU = ("fused.py", "triton_kernels.py")  # accuracies are computed on a CPU
+# Accuracies are computed on a CPU.
+OF_A_GPU = ("fused.py", "fused_trials.py", "triton_kernels.py", "triton_rows.py")
 ANSWERS = (
     "accuracy", "standard_error", "correct", "problems", "gained", "lost", "p", "agreement",
     "tokens", "positions",

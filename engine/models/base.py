@@ -22,6 +22,7 @@ from engine.models.kernels.linear import FusedLinear, PackedLinear
 from engine.models.ops import RMSNorm, Rotary
 
 A = TypeVar("A", bound="ModelAdapter")
+FEW_ROWS = 64  # up to which a fused kernel may compute attention
 
 
 @dataclass(frozen=True)
@@ -236,7 +237,7 @@ class ModelAdapter(nn.Module):
         if self.info.qk_norm:
             qk = self._normed_heads(layer, names, qk.split_with_sizes(rotated, 2))
         rotary = self._rotary(length, x.dtype, x.device)
-        return (*rotary(qk, *rotary.angles(rows)).split_with_sizes(rotated, 2), *rest)
+        return (*rotary(qk, rows).split_with_sizes(rotated, 2), *rest)
 
     def rotary(self, length: int) -> Rotary:
         """The rotary embedding of canvases of `length`; the last four are cached."""
@@ -246,6 +247,9 @@ class ModelAdapter(nn.Module):
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None
     ) -> Tensor:
         """Attention branch: q [B, n, H, dh] over k, v [B, Hkv, T, dh] -> [B, n, D]."""
+        fused = self.kernels.fused.get("attention")
+        if fused is not None and key_mask is None and q.shape[1] <= FEW_ROWS:
+            return self.block(layer).out(fused(q, k, v))
         return self.block(layer).out(attention(q, k, v, key_mask, self._routine(q, k)))
 
     def attend_with_weights(

@@ -1,4 +1,4 @@
-"""RMS norm, rotary positions, drift and the dtype of statistics, shared by all adapters."""
+"""RMS norm, rotary positions, drifts, branches and the dtype of statistics, for all adapters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.core.rows import ALL, Rows
+from engine.core.rows import ALL, Rows, put
 from engine.models.kernels.choice import Kernels
 
 ROUNDING = 64  # a drift that is smaller than the square of so many roundings is 0
@@ -31,15 +31,46 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def drift(new: Tensor, old: Tensor) -> Tensor:
-    """1 - cosine of the last dimension, at least in float32: [B, n]; 0 within rounding.
+    """1 - cosine of rows [B, n, ...], at least in float32: [B, n]; 0 within rounding.
 
     Computed as half the squared distance of unit vectors, which distinguishes drifts that are too
     small for a cosine.
     """
     wide = torch.promote_types(new.dtype, torch.float32)
-    apart = F.normalize(new.to(wide), dim=-1) - F.normalize(old.to(wide), dim=-1)
-    moved = apart.square().sum(-1) / 2
-    return moved.masked_fill(moved < (ROUNDING * torch.finfo(wide).eps) ** 2, 0.0)
+    new, old = (F.normalize(x.flatten(2).to(wide), dim=-1) for x in (new, old))
+    moved = (new - old).square().sum(-1) / 2
+    return moved.masked_fill(moved < least_drift(wide), 0.0)
+
+
+def least_drift(dtype: torch.dtype) -> float:
+    """The smallest drift that is no rounding error of numbers of a type."""
+    return float((ROUNDING * torch.finfo(dtype).eps) ** 2)
+
+
+def top_drift(drifts: Tensor, count: int | Tensor, start: int) -> tuple[Tensor, Tensor]:
+    """The `count` rows of largest `drifts` [B, n], ties to the lower: global and local, [B, count].
+
+    `start` is the global position of row 0; the rows ascend. If counts differ over the batch,
+    `count` holds their ranks, see `selection.ranks`.
+    """
+    order = drifts.argsort(dim=1, descending=True, stable=True)
+    first = order.gather(1, count) if isinstance(count, Tensor) else order[:, :count]
+    places = first.sort(dim=1).values
+    return places + start, places
+
+
+def add_branches(h: Tensor, rows: Tensor, attn: Tensor, ffn: Tensor, *stored: Tensor) -> Tensor:
+    """The residual stream `h` [B, R, D] plus both branches, which are computed at `rows` [B, n].
+
+    `attn` and `ffn` [B, n, D] are their outputs there. `stored` [B, R, D] are those of all rows,
+    one tensor for each branch or one for their sum, and are updated.
+    """
+    if len(stored) == 1:
+        put(stored[0], rows, attn + ffn)
+        return h + stored[0]
+    put(stored[0], rows, attn)
+    put(stored[1], rows, ffn)
+    return (h + stored[0]).add_(stored[1])
 
 
 class RMSNorm(nn.Module):
@@ -60,7 +91,8 @@ class Rotary:
     """Rotary position embedding (rotate-half form) for a canvas of `length` positions.
 
     The first `width` values of each head turn, as two halves; the others stay. The tables are
-    float64 for float64 models, else float32. `fused` is a kernel that replaces torch's operations.
+    float64 for float64 models, else float32. `fused` is a kernel that replaces torch's operations;
+    it reads `table`, [1, T, 1, 2 width] of cosines, negative sines and sines.
     """
 
     def __init__(
@@ -77,26 +109,27 @@ class Rotary:
         power = torch.arange(0, width, 2, dtype=kind, device=device) / width
         angle = torch.arange(length, dtype=kind, device=device)[:, None] * theta**-power
         cos, sin = angle.cos().repeat(1, 2), angle.sin()
-        self._table = torch.cat((cos, -sin, sin), 1)[None, :, None]  # [1, T, 1, 2 width]
+        self.table = torch.cat((cos, -sin, sin), 1)[None, :, None]
         self._range_angles = lru_cache(maxsize=8)(self._angles_between)
 
     def angles(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """Cosines and sines [1 or B, n, 1, width] of global positions."""
         if isinstance(rows, Tensor):
-            entries = self._table.index_select(1, rows.flatten())
+            entries = self.table.index_select(1, rows.flatten())
             return _cos_sin(entries.view(*rows.shape, 1, -1))
         return self._range_angles(*((0, None) if rows is ALL else (rows.start, rows.stop)))
 
     def _angles_between(self, start: int, stop: int | None) -> tuple[Tensor, Tensor]:
-        return _cos_sin(self._table[:, start:stop])
+        return _cos_sin(self.table[:, start:stop])
 
-    def __call__(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Rotate `x` [B, n, H, dh] by `angles`; computed in the dtype of the tables."""
-        width = cos.shape[-1]
+    def __call__(self, x: Tensor, rows: Rows) -> Tensor:
+        """Rotate `x` [B, n, H, dh] to global positions; computed in the dtype of the tables."""
+        width = self.table.shape[-1] // 2
         if x.shape[-1] > width:
-            return torch.cat((self(x[..., :width], cos, sin), x[..., width:]), -1)
+            return torch.cat((self(x[..., :width], rows), x[..., width:]), -1)
         if self._fused is not None:
-            return self._fused(x, cos, sin)
+            return self._fused(x, self.table, rows)
+        cos, sin = self.angles(rows)
         y = x.to(cos.dtype)
         swapped = y.roll(width // 2, -1)
         return (y * cos).add_(swapped.mul_(sin)).to(x.dtype)

@@ -18,7 +18,7 @@ from engine.cache.base import (
     StepPlan,
     StepView,
 )
-from engine.cache.selection import share, top_drift
+from engine.cache.selection import share
 from engine.cache.store import Site
 from engine.config.knobs import knob
 from engine.core.device import upload
@@ -253,30 +253,33 @@ class DllmCache(CachePolicy):
         if site is None:
             noise = torch.stack([torch.rand(rows, generator=g) for g in self._noise])
             drawn = upload(noise.numpy(), probe.h.device)
-            return top_drift(drawn, count, self._answer.start)
+            return probe.top_drift(drawn, count, self._answer.start)
         new = self._compared(probe, self._compared_rows)
+        chosen = probe.top_drift(self._moved(probe, site, new), count, self._answer.start)
         if self._has_reference:
-            old = probe.cached("ref", self._answer)
-        else:
-            cached = probe.cached(site, self._answer)
-            old = None if cached is None else cached.transpose(1, 2).flatten(2)
-        assert old is not None, "the first step is full"
-        moved = (new - old).norm(dim=-1) if self.selector == "v_l2" else probe.drift(new, old)
-        chosen = top_drift(moved, count, self._answer.start)
-        if self._has_reference:
-            probe.keep("ref", take(new, local_rows(self._answer, chosen)), chosen)
+            probe.keep("ref", take(new, local_rows(self._answer, chosen)).flatten(2), chosen)
         return chosen
 
+    def _moved(self, probe: LayerProbe, site: str, new: Tensor) -> Tensor:
+        """How far the compared K or V `new` of the answer has moved, [B, G]."""
+        if self.selector != "v_l2" and not self._has_reference:
+            return probe.replace(site, new, self._answer)
+        old = probe.cached("ref" if self._has_reference else site, self._answer)
+        assert old is not None, "the first step is full"
+        old = old.view_as(new) if self._has_reference else old.transpose(1, 2)
+        distance = self.selector == "v_l2"
+        return (new - old).flatten(2).norm(dim=-1) if distance else probe.drift(new, old)
+
     def _compared(self, probe: LayerProbe, computed: Rows) -> Tensor:
-        """The compared K or V of the answer, [B, G, d_kv], out of that of the `computed` rows."""
+        """The compared K or V of the answer, [B, G, Hkv, dh], from that of the `computed` rows."""
         assert self._compared_site is not None
         probe.project(self._compared_site, computed)
-        return probe.project(self._compared_site, self._answer).flatten(2)
+        return probe.project(self._compared_site, self._answer)
 
     def _renew_reference(self, probe: LayerProbe, computed: Rows) -> None:
         """Keep the reference of the whole answer in a layer that recomputes the rows `computed`."""
         if self._has_reference:
-            probe.keep("ref", self._compared(probe, computed), self._answer)
+            probe.keep("ref", self._compared(probe, computed).flatten(2), self._answer)
 
 
 def _first(run: RunInfo) -> int:

@@ -36,7 +36,7 @@ from engine.cache.calibration.layer_budget import (
     preset,
 )
 from engine.cache.calibration.singular_proxy import Proxy, compute_proxy, load_or_compute
-from engine.cache.selection import ranks, share, top_drift
+from engine.cache.selection import ranks, share
 from engine.cache.store import Site
 from engine.config.knobs import Scalar, knob
 from engine.core.device import upload
@@ -199,16 +199,13 @@ class SpaCache(CachePolicy):
                 return LayerPlan()
             old = probe.cached("attn", probe.rows)
             assert old is not None, "the first step is full"
-            return LayerPlan(ffn=self._select(layer, probe.drift(probe.attn(LayerPlan()), old)))
+            return LayerPlan(ffn=self._select(probe, probe.drift(probe.attn(LayerPlan()), old)))
         region = self._answer if isinstance(probe.rows, slice) else self._candidates
         new = self._identify(probe, region)
         if self._refresh_answer:
             probe.keep("proxy", new, region)
             return LayerPlan()
-        old = probe.cached("proxy", region)
-        assert old is not None, "the first step is full"
-        chosen = self._select(layer, probe.drift(new, old))
-        probe.keep("proxy", new, region)
+        chosen = self._select(probe, probe.replace("proxy", new, region))
         kv = ALL if self._dense else chosen
         return LayerPlan(k=kv, v=kv, attn=chosen, ffn=chosen)
 
@@ -335,16 +332,17 @@ class SpaCache(CachePolicy):
         probe.counter.select(probe.layer, 2 * probe.h.shape[-1] * new.numel())
         return new
 
-    def _select(self, layer: int, drifts: Tensor) -> Tensor:
+    def _select(self, probe: LayerProbe, drifts: Tensor) -> Tensor:
         """The rows [B, k] of largest `drifts` [B, n], ties to the lower, as ascending global rows.
 
         Padding is never chosen.
         """
-        first, counts = self._candidates.start, self._counts[layer]
+        layer, first = probe.layer, self._candidates.start
+        counts = self._counts[layer]
         if not any(self._skipped):
-            return top_drift(drifts, counts[0], first)
+            return probe.top_drift(drifts, counts[0], first)
         if layer not in self._ranks:
             self._ranks[layer] = ranks(counts, drifts.device)
             pads = np.arange(drifts.shape[1]) < np.array(self._skipped)[:, None]
             self._pads = upload(pads, drifts.device)
-        return top_drift(drifts.masked_fill(self._pads, -1.0), self._ranks[layer], first)
+        return probe.top_drift(drifts.masked_fill(self._pads, -1.0), self._ranks[layer], first)

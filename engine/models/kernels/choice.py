@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from torch import Tensor
 
 SETTING = "DRIFTSCOPE_KERNELS"  # `torch`: no measurement, torch's own routines
 TORCH = "torch"  # the routine of every class that was not measured, and the default
@@ -74,7 +73,7 @@ class ShapeClass:
 
 
 Times = Mapping[ShapeClass, Mapping[str, float]]  # seconds of each routine
-Fused = Mapping[str, Callable[..., Tensor]]  # kernels of operations, by name
+Fused = Mapping[str, Callable[..., Any]]  # kernels of operations, by name
 
 
 class Kernels:

@@ -3,12 +3,15 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.flop_counter import FlopCounterMode
 
 from engine.bench.floor import Buffers, Product, ProductRecorder, ProductReplay
 from engine.catalog import policies
 from engine.generate.loop import Denoiser, denoise
-from tests.support.micro import fitting_model, make_prompts, make_spec, micro_job
+from engine.models.kernels.choice import Kernels
+from engine.models.kernels.fused_trials import attend, gated_product
+from tests.support.micro import fitting_model, make_model, make_prompts, make_spec, micro_job
 
 CPU = torch.device("cpu")
 CACHES = [
@@ -36,6 +39,31 @@ def test_recorded_products_have_the_counted_flops(family, cache):
     steps, flops, _ = record(make_spec(cache=cache), family)
     assert [sum(p.flops for p in step) for step in steps] == flops
     assert len(set(flops)) > 1
+
+
+def unseen(operation):
+    """The operation as a kernel of which torch sees no operators."""
+
+    def kernel(*operands):
+        with _disable_current_modes():
+            return operation(*operands)
+
+    return kernel
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_fused_products_are_recorded_if_they_are_watched(watched):
+    model, steps = make_model(3), []
+    recorder = ProductRecorder(model)
+    fused = Kernels(fused={"swiglu": unseen(gated_product), "attention": unseen(attend)})
+    model.use_kernels(recorder.watched(fused) if watched else fused)
+    job = micro_job(model, make_spec(cache="dual"), make_prompts(6), eager=True)
+    with recorder:
+        for event in denoise(Denoiser(job)):
+            recorder.end_step()
+            steps.append(int(event.flops.sum()))
+    found = [sum(p.flops for p in step) for step in recorder.steps]
+    assert (found == steps) == watched
 
 
 @pytest.mark.parametrize("cache", ["none", "dual", "spa_cache", "d2_cache", "dare_kv"])

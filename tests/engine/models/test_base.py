@@ -62,7 +62,7 @@ def test_rows_of_a_probe_are_reused_not_recomputed(model, rows):
 
 class _CountingAdapter:
     def __init__(self, model, calls):
-        self._model, self._calls = model, calls
+        self._model, self._calls, self.kernels = model, calls, model.kernels
 
     def project(self, layer, names, *rest):
         self._calls.append(names)

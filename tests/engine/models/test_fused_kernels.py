@@ -5,6 +5,7 @@ TRITON_INTERPRET=1 is set, in float16 alone: the interpreter does not round to b
 """
 
 import os
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -13,11 +14,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from engine.core.rows import ALL, put
-from engine.models.kernels import fused, machine
+from engine.core.rows import ALL, put, take
+from engine.models.attention import attention
+from engine.models.kernels import fused, fused_trials, machine
 from engine.models.kernels.choice import SETTING, Kernels
 from engine.models.kernels.linear import gated
-from engine.models.ops import Rotary, drift, rms_norm
+from engine.models.ops import Rotary, add_branches, drift, rms_norm, top_drift
 from tests.support.micro import SOFTMAX_EXPERTS, make_model
 
 GPU = torch.cuda.is_available()
@@ -62,11 +64,12 @@ def test_heads_rotate_by_their_positions(kernels, batch, heads, width, dtype):
     rotary = Rotary(64, width, 1e4, dtype, torch.device("cpu"))
     x = drawn(batch, 7, heads + 2, 20, dtype=dtype)[:, :, :heads, :width]
     index = torch.stack([torch.randperm(64)[:7].sort().values for _ in range(batch)])
-    for rows in (slice(5, 12), index):
-        cos, sin = rotary.angles(rows)
-        found = kernels["rotation"](*to_device(x, cos, sin)).cpu()
-        assert fused.alike(found, rotary(x, cos, sin))
-        assert not fused.alike(found, rotary(x, cos, -sin))
+    for rows, other in ((slice(5, 12), slice(6, 13)), (index, index.roll(1, 1)), (ALL, index)):
+        x = x if rows is not ALL else x.repeat(1, 10, 1, 1)[:, :64]
+        place = rows.to(DEVICE) if isinstance(rows, torch.Tensor) else rows
+        found = kernels["rotation"](*to_device(x, rotary.table), place).cpu()
+        assert fused.alike(found, rotary(x, rows))
+        assert rows is ALL or not fused.alike(found, rotary(x, other))
 
 
 @needs_triton
@@ -94,6 +97,91 @@ def test_drifts_are_those_of_torchs_operations(kernels, width, dtype):
 
 @needs_triton
 @pytest.mark.parametrize("dtype", HALF)
+def test_drifts_by_head_are_those_of_whole_rows(kernels, dtype):
+    """Stored keys have another order of heads and rows than computed ones."""
+    old, new = drawn(2, 3, 9, 20, dtype=dtype), drawn(2, 9, 4, 20, seed=2, dtype=dtype)[:, :, :3]
+    found = kernels["drift"](*to_device(new, old.transpose(1, 2)))
+    assert fused.alike(found.cpu(), drift(new.flatten(2), old.transpose(1, 2).flatten(2)))
+    stored = old.to(DEVICE)
+    again = kernels["drift"](new.to(DEVICE), stored.transpose(1, 2), replace=True)
+    assert torch.equal(again, found)
+    assert torch.equal(stored.cpu(), new.transpose(1, 2))
+
+
+@needs_triton
+@pytest.mark.parametrize("n", [1, 7, 130, 1024])
+def test_rows_that_drifted_most_are_selected(kernels, n):
+    """Also among equal drifts, of which the first are taken, and with a drift that is no number."""
+    drifts = drawn(3, n, dtype=torch.float32).abs()
+    drifts[1] = drifts[1].round()
+    drifts[2], drifts[2, n // 2] = 0, torch.nan
+    for count in sorted({1, n // 4 + 1, n}):
+        rows, places = kernels["selection"](drifts.to(DEVICE), count, 5)
+        expected = top_drift(drifts, count, 5)
+        assert torch.equal(rows.cpu(), expected[0])
+        assert torch.equal(places.cpu(), expected[1])
+
+
+@needs_triton
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("width", [20, 4100])
+def test_rows_are_gathered_and_added(kernels, width, dtype):
+    x, added = drawn(2, 9, width + 4, dtype=dtype)[..., :width], drawn(2, 3, width, dtype=dtype)
+    rows = torch.tensor([[0, 4, 8], [1, 2, 2]])
+    operands = to_device(x, rows)
+    assert torch.equal(kernels["gather"](*operands).cpu(), take(x, rows))
+    assert torch.equal(kernels["gather"](*operands, added.to(DEVICE)).cpu(), take(x, rows) + added)
+
+
+@needs_triton
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("width", [20, 4100])
+def test_branches_are_added_and_stored(kernels, width, count, dtype):
+    """The outputs of both branches or their sum; the last row of the index is repeated."""
+    h, attn, ffn = (drawn(2, n, width, seed=n, dtype=dtype) for n in (6, 3, 4))
+    rows, ffn = torch.tensor([[0, 4, 4], [1, 2, 2]]), ffn[:, :3]
+    attn[:, 2], ffn[:, 2] = attn[:, 1], ffn[:, 1]
+    stored = [drawn(2, 9, width, seed=seed, dtype=dtype) for seed in (1, 2)][:count]
+    found = [x.to(DEVICE) for x in stored]
+    total = kernels["branches"](*to_device(h, rows, attn, ffn), *(x[:, 3:] for x in found))
+    expected = add_branches(h, rows, attn, ffn, *(x[:, 3:] for x in stored))
+    assert torch.equal(total.cpu(), expected)
+    for one, other in zip(found, stored, strict=True):
+        assert torch.equal(one.cpu(), other)
+
+
+@needs_triton
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize(("rows", "width", "inner"), [(3, 200, 40), (20, 64, 96)])
+def test_a_gated_product_of_few_rows_rounds_its_parts(kernels, rows, width, inner, dtype):
+    x, weight = drawn(1, rows, width, dtype=dtype), drawn(2 * inner, width, seed=2, dtype=dtype)
+    weight = weight / width**0.5
+    expected = fused_trials.gated_product(*to_device(x, weight))
+    found = kernels["swiglu"](*to_device(x, weight))
+    assert fused.alike(found, expected, 0.9)
+    assert not fused.alike(found, fused_trials.gated_product(*to_device(x, weight.roll(1, 0))), 0.9)
+
+
+@needs_triton
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("keys", [5, 64, 200])
+@pytest.mark.parametrize(("heads", "shared"), [(2, 1), (4, 2)])
+def test_attention_of_few_rows_is_as_exact_as_torchs(kernels, heads, shared, keys, dtype):
+    q = drawn(1, 3, heads + 1, 24, dtype=dtype)[:, :, :heads] / 3
+    k, v = (drawn(1, heads // shared, keys, 24, seed=seed, dtype=dtype) for seed in (2, 3))
+    exact = attention(q.double(), k.double(), v.double(), None)
+    found = kernels["attention"](*to_device(q, k, v)).cpu()
+    torchs = attention(*to_device(q, k, v), None).cpu()
+    assert found.dtype == dtype
+    wrong, allowed = ((x.double() - exact).square().mean().sqrt() for x in (found, torchs))
+    assert wrong < 1.5 * allowed
+    others = attention(q.double(), k.double().roll(1, 2), v.double(), None)
+    assert (others - exact).square().mean().sqrt() > 10 * allowed
+
+
+@needs_triton
+@pytest.mark.parametrize("dtype", HALF)
 @pytest.mark.parametrize("shape", [(3, 20), (1, 96)])
 @pytest.mark.parametrize("batch", [1, 2])
 def test_rows_are_written_where_they_belong(kernels, batch, shape, dtype):
@@ -117,7 +205,7 @@ def test_a_kernel_that_writes_nothing_differs(monkeypatch):
         fused, "race", lambda runs, clock: dict.fromkeys(runs, 1.0) | {"write": 0.5}
     )
     model = make_model(2).bfloat16()
-    assert set(fused.checked(model, {"write": fused._put})) == {"write"}
+    assert set(fused.checked(model, {"write": fused_trials.written})) == {"write"}
     assert fused.checked(model, {"write": lambda x, rows, values, dim: x}) == {}
 
 
@@ -139,9 +227,9 @@ class Trials:
 
     def __init__(self, monkeypatch):
         self.now, self.model = 0.0, make_model(2).bfloat16()
-        self.torchs = {"norm": fused.rms_norm, "gate": fused._gate}
-        monkeypatch.setattr(fused, "rms_norm", self.timed(fused.rms_norm, 2.0))
-        monkeypatch.setattr(fused, "_gate", self.timed(fused._gate, 2.0))
+        self.torchs = {"norm": rms_norm, "gate": fused_trials.gated}
+        for name, operation in (("rms_norm", rms_norm), ("gated", fused_trials.gated)):
+            monkeypatch.setattr(fused_trials, name, self.timed(operation, 2.0))
 
     def timed(self, operation, seconds, change=lambda out: out):
         def call(*operands):
@@ -196,7 +284,8 @@ def test_a_model_uses_the_kernels_that_it_is_given():
 
     before = model.mlp(0, rows := torch.randn(1, 5, 32).bfloat16())
     rotary = Rotary(8, 8, 1e4, torch.bfloat16, torch.device("cpu"))
-    torchs = {"norm": rms_norm, "rotation": rotary, "gate": gated}
+    rotation = partial(fused_trials.rotated, rotary)
+    torchs = {"norm": rms_norm, "rotation": rotation, "gate": gated}
     model.use_kernels(Kernels(fused={n: counted(n, f) for n, f in torchs.items()}))
     assert torch.equal(model.mlp(0, rows), before)
     assert calls == ["norm", "gate"]
@@ -242,11 +331,11 @@ def test_a_triton_that_cannot_be_imported_is_not_used(monkeypatch, caplog):
 
 
 @pytest.mark.skipif(not GPU, reason="needs a CUDA device")
-def test_on_a_gpu_kernels_are_chosen(monkeypatch):
+def test_on_a_gpu_kernels_are_chosen(monkeypatch, kernels):
     model = make_model(2).bfloat16().to(DEVICE)
     machine.choose_kernels(model)
     assert not model.kernels.fused
     monkeypatch.delenv(SETTING)
     machine.choose_kernels(model)
-    assert set(model.kernels.fused) <= {"norm", "rotation", "gate", "drift", "write"}
+    assert set(model.kernels.fused) <= set(kernels)
     assert "rotation" in model.kernels.fused
