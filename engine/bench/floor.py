@@ -112,7 +112,8 @@ class ProductRecorder(TorchDispatchMode):
         if packet is ONEDNN_LINEAR and not self._is_weight(args[1]):
             self._current.append(_head_product(*args[:2]))
         elif packet in (ATEN.linear, ONEDNN_LINEAR):
-            self._current.append(_linear_product(packet is ONEDNN_LINEAR, out, *args[:3]))
+            onednn = packet is ONEDNN_LINEAR
+            self._current.append(_linear_product(onednn, out.dtype, *args[:3]))
         elif packet is ATEN.scaled_dot_product_attention:
             self._current += _attention_products(*args[:3])
         elif packet in LEFT_ARGUMENT:
@@ -131,10 +132,8 @@ class ProductRecorder(TorchDispatchMode):
     def _run_fused(
         self, kernel: Call, products: Callable[..., Sequence[Product]], *operands: Tensor
     ) -> Tensor:
-        known = len(self._current)
-        out = kernel(*operands)
-        self._current[known:] = products(*operands)
-        return out
+        self._current += products(*operands)
+        return kernel(*operands)
 
     def _is_weight(self, operand: Tensor) -> bool:
         packed = operand.layout != torch.strided
@@ -150,11 +149,11 @@ def _head_product(x: Tensor, right: Tensor) -> Product:
 
 
 def _linear_product(
-    onednn: bool, out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None = None
+    onednn: bool, dtype: torch.dtype, x: Tensor, weight: Tensor, bias: Tensor | None = None
 ) -> Product:
     columns, inner = weight.shape
     rows = x.numel() // inner
-    return Product(1, rows, inner, columns, out.dtype, weight, bias, onednn)
+    return Product(1, rows, inner, columns, dtype, weight, bias, onednn)
 
 
 def _attention_products(q: Tensor, k: Tensor, v: Tensor) -> tuple[Product, Product]:
@@ -176,7 +175,7 @@ def _matmul_product(left: Tensor, right: Tensor, out: Tensor) -> Product:
 
 
 def _gated_products(x: Tensor, weight: Tensor) -> tuple[Product]:
-    return (_linear_product(False, x, x, weight),)
+    return (_linear_product(False, x.dtype, x, weight),)
 
 
 def _few_row_products(q: Tensor, k: Tensor, v: Tensor) -> tuple[Product, Product]:

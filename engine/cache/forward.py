@@ -136,7 +136,7 @@ def forward(
 
 def _layer_output(probe: LayerProbe, plan: LayerPlan, h: Tensor) -> Tensor:
     """The residual stream `h` at `probe.out` after the layer."""
-    if _adds_to_stored(probe, plan):
+    if _branches_are_stored(probe, plan):
         assert isinstance(plan.attn, Tensor), "an index"
         attn = probe.attn(plan)
         ffn = _feed_forward(probe, probe.gather(h, plan.attn, attn))
@@ -147,7 +147,7 @@ def _layer_output(probe: LayerProbe, plan: LayerPlan, h: Tensor) -> Tensor:
     return h.add_(_mlp(probe, plan, h))
 
 
-def _adds_to_stored(probe: LayerProbe, plan: LayerPlan) -> bool:
+def _branches_are_stored(probe: LayerProbe, plan: LayerPlan) -> bool:
     """Whether both branches are computed at the same index rows, and stored at all rows."""
     store, rows = probe.store, plan.attn
     kept = store.keeps("branch") or (store.keeps("attn") and store.keeps("ffn"))

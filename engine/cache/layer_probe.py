@@ -173,6 +173,8 @@ class LayerProbe:
 
     def local(self, rows: Rows) -> Rows:
         """`rows`, a subset of those of the step, as places within them."""
+        if not isinstance(rows, Tensor):
+            return local_rows(self.rows, rows)
         if self._local[0] is not rows:
             self._local = rows, local_rows(self.rows, rows)
         return self._local[1]
@@ -187,7 +189,11 @@ class LayerProbe:
         return found if added is None else found + added
 
     def replace(self, site: str, new: Tensor, rows: slice) -> Tensor:
-        """Store `new` [B, n, ...] and return its drift from the values before, [B, n]."""
+        """Store `new` at a site that holds values, and return its drift from those, [B, n].
+
+        `new` is [B, n, Hkv, dh] for K and V, else [B, n, width]. Views that `cached` returned of
+        these rows change with it.
+        """
         old = self.cached(site, rows)
         assert old is not None, "the first step is full"
         old, fused = old.transpose(1, 2) if site in ("k", "v") else old, self._fused("drift")
@@ -200,7 +206,7 @@ class LayerProbe:
         return moved
 
     def add_branches(self, h: Tensor, rows: Tensor, attn: Tensor, ffn: Tensor) -> Tensor:
-        """`engine.models.ops.add_branches` at global `rows` of those of the step.
+        """`engine.models.ops.add_branches` of all rows of the step, computed at global `rows`.
 
         The store keeps the outputs of both branches, or their sum.
         """
@@ -211,7 +217,10 @@ class LayerProbe:
         return (fused or add_branches)(h, places, attn, ffn, *stored)
 
     def keep(self, site: str, new: Tensor, rows: Rows = ALL) -> None:
-        """Store `new` [B, n, width]; views that `cached` returned of these rows change with it."""
+        """Store `new`, of the shape that `replace` takes.
+
+        Views that `cached` returned of these rows change with it.
+        """
         self.store.write(self.layer, site, self.rows if rows is ALL else rows, new)
 
     def _fused(self, name: str) -> Callable[..., Any] | None:

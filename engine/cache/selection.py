@@ -1,4 +1,4 @@
-"""Selection of rows by their drift."""
+"""Numbers of rows to select, and the rows that a mask marks."""
 
 from __future__ import annotations
 

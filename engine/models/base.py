@@ -18,11 +18,10 @@ from engine.models.attention import attention, attention_routines, attention_wit
 from engine.models.feed_forward import ExpertLinear, ExpertsInfo, MixtureOfExperts, feed_forward
 from engine.models.given_rows import GivenRows
 from engine.models.kernels.choice import TORCH, Kernels
-from engine.models.kernels.linear import FusedLinear, PackedLinear
+from engine.models.kernels.linear import FEW_ROWS, FusedLinear, PackedLinear
 from engine.models.ops import RMSNorm, Rotary
 
 A = TypeVar("A", bound="ModelAdapter")
-FEW_ROWS = 64  # up to which a fused kernel may compute attention
 
 
 @dataclass(frozen=True)
@@ -248,7 +247,7 @@ class ModelAdapter(nn.Module):
     ) -> Tensor:
         """Attention branch: q [B, n, H, dh] over k, v [B, Hkv, T, dh] -> [B, n, D]."""
         fused = self.kernels.fused.get("attention")
-        if fused is not None and key_mask is None and q.shape[1] <= FEW_ROWS:
+        if fused is not None and key_mask is None and q.shape[0] * q.shape[1] <= FEW_ROWS:
             return self.block(layer).out(fused(q, k, v))
         return self.block(layer).out(attention(q, k, v, key_mask, self._routine(q, k)))
 
@@ -283,7 +282,7 @@ class ModelAdapter(nn.Module):
         return self.head(self.norm(h))
 
     def use_kernels(self, kernels: Kernels) -> None:
-        """Choose the routines of products, attention, norms and rotation."""
+        """Choose the routines of products and attention, and the fused kernels of a layer."""
         self.kernels = kernels
         for module in self.modules():
             if isinstance(module, RMSNorm) and len(module.weight) != self.info.d_model:

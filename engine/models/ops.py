@@ -48,10 +48,11 @@ def least_drift(dtype: torch.dtype) -> float:
 
 
 def top_drift(drifts: Tensor, count: int | Tensor, start: int) -> tuple[Tensor, Tensor]:
-    """The `count` rows of largest `drifts` [B, n], ties to the lower: global and local, [B, count].
+    """The `count` rows of largest `drifts` [B, n], ties to the lower, [B, count].
 
-    `start` is the global position of row 0; the rows ascend. If counts differ over the batch,
-    `count` holds their ranks, see `selection.ranks`.
+    Returns global rows and their places in `drifts`; both ascend. `start` is the global row of
+    place 0. If counts differ over the batch,
+    `count` holds their ranks, see `engine.cache.selection.ranks`.
     """
     order = drifts.argsort(dim=1, descending=True, stable=True)
     first = order.gather(1, count) if isinstance(count, Tensor) else order[:, :count]
@@ -59,17 +60,17 @@ def top_drift(drifts: Tensor, count: int | Tensor, start: int) -> tuple[Tensor, 
     return places + start, places
 
 
-def add_branches(h: Tensor, rows: Tensor, attn: Tensor, ffn: Tensor, *stored: Tensor) -> Tensor:
-    """The residual stream `h` [B, R, D] plus both branches, which are computed at `rows` [B, n].
+def add_branches(h: Tensor, places: Tensor, attn: Tensor, ffn: Tensor, *stored: Tensor) -> Tensor:
+    """The residual stream `h` [B, R, D] plus both branches, which are computed at places [B, n].
 
     `attn` and `ffn` [B, n, D] are their outputs there. `stored` [B, R, D] are those of all rows,
     one tensor for each branch or one for their sum, and are updated.
     """
     if len(stored) == 1:
-        put(stored[0], rows, attn + ffn)
+        put(stored[0], places, attn + ffn)
         return h + stored[0]
-    put(stored[0], rows, attn)
-    put(stored[1], rows, ffn)
+    put(stored[0], places, attn)
+    put(stored[1], places, ffn)
     return (h + stored[0]).add_(stored[1])
 
 

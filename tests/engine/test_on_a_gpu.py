@@ -50,6 +50,16 @@ def fused_kernels():
     return import_module("engine.models.kernels.triton_kernels").KERNELS
 
 
+def noted(called, name, kernel):
+    """The kernel, which adds its name to those called."""
+
+    def call(*operands, **options):
+        called.add(name)
+        return kernel(*operands, **options)
+
+    return call
+
+
 def on_gpu(family, make=model_of):
     """A model of its own on the GPU, with the weights of the shared one."""
     return make.__wrapped__(family).to(GPU)
@@ -135,20 +145,13 @@ def test_fused_kernels_give_nearly_the_logits_of_torch(monkeypatch, cache):
     A cache that compares or writes with torch's operations does so with the kernels.
     """
     called = set()
-
-    def noted(name, kernel):
-        def call(*operands, **options):
-            called.add(name)
-            return kernel(*operands, **options)
-
-        return call
-
-    fused = {name: noted(name, kernel) for name, kernel in fused_kernels().items()}
+    fused = {name: noted(called, name, kernel) for name, kernel in fused_kernels().items()}
     for name, operation in (
         ("drift", "drift"), ("selection", "top_drift"), ("branches", "add_branches")
     ):  # fmt: skip
-        monkeypatch.setattr(layer_probe, operation, noted(name, getattr(layer_probe, operation)))
-    monkeypatch.setattr(loop, "put", noted("write", loop.put))
+        torchs = getattr(layer_probe, operation)
+        monkeypatch.setattr(layer_probe, operation, noted(called, name, torchs))
+    monkeypatch.setattr(loop, "put", noted(called, "write", loop.put))
     spec, taps, used = spec_of(cache, dtype="bfloat16", device="cuda"), [], []
     for kernels in (Kernels(), Kernels(fused=fused)):
         model = on_gpu("gqa").bfloat16()
@@ -161,6 +164,16 @@ def test_fused_kernels_give_nearly_the_logits_of_torch(monkeypatch, cache):
     few_rows = {"gather", "attention", "swiglu"}
     assert used[1] - few_rows == (used[0] | {"norm", "rotation", "gate"}) - few_rows
     assert (taps[0] - taps[1]).abs().max() < 0.05 * taps[0].abs().max()
+
+
+@needs_triton
+@pytest.mark.parametrize("cache", ["dllm_cache", "spa_cache"])
+def test_few_rows_without_padding_use_kernels_of_their_own(cache):
+    model, called = on_gpu("gqa").bfloat16(), set()
+    fused = {name: noted(called, name, kernel) for name, kernel in fused_kernels().items()}
+    model.use_kernels(Kernels(fused=fused))
+    gpu_run(model, spec_of(cache, dtype="bfloat16"), make_prompts(6), eager=True)
+    assert called >= {"gather", "attention", "swiglu", "branches", "selection"}
 
 
 @pytest.mark.parametrize("kind", ["llada", "dream", "llada_moe", "sdar"])

@@ -322,7 +322,7 @@ class SpaCache(CachePolicy):
                 probe.project_all()
             new = probe.project(PROJECTED[self.identifier]).flatten(2)
             return take(new, local_rows(probe.rows, region))
-        x = take(probe.normed, local_rows(probe.rows, region))
+        x = probe.gather(probe.normed, region)
         if self.identifier == "input":
             return x
         if probe.layer not in self._proxies:

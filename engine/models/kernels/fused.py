@@ -1,8 +1,9 @@
-"""Operations of a layer as one GPU kernel each, where torch launches up to nine.
+"""Triton kernels that replace several of torch's operations in a layer.
 
-A step that recomputes few rows of a large model spends as much time on such small operations as on
-reading the weights. The kernels are for half precision; runs in float32, which are compared with
-others number by number, use torch's operations.
+A step that recomputes few rows of a large model spends a third of its time on small operations, for
+which torch launches up to nine kernels each. Here each is one kernel; attention of few rows is two.
+The kernels are for half precision. Runs in float32, which are compared with others number by
+number, use torch's operations.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from engine.models.kernels.measure import Clock, race
 HALF = (torch.float16, torch.bfloat16)
 CALLS = 10  # that are timed together
 EQUAL = 0.99  # share of numbers that must be equal; the others may differ in the last places
-SHARE = {"attention": 0.5, "swiglu": 0.5}  # of operations whose sums have another order
+EQUAL_SUMS = {"attention": 0.5, "swiglu": 0.5}  # the same where sums have another order
 DRIFT = 1e-4  # how far drifts may differ, as a share: their sums have another order
 log = logging.getLogger("driftscope")
 
@@ -71,10 +72,8 @@ def checked(adapter: ModelAdapter, kernels: Fused, clock: Clock = time.perf_coun
 def _agrees_and_is_faster(
     name: str, kernel: Operation, operation: Operation, operands: tuple[Any, ...], clock: Clock
 ) -> bool:
-    before, share = operands[0].clone(), SHARE.get(name, EQUAL)
-    found = [part.clone() for part in _parts(kernel(*operands))]
-    operands[0].copy_(before)  # a kernel that writes in place has changed it
-    expected = _parts(operation(*operands))
+    found, expected = _results(kernel, operands), _results(operation, operands)
+    share = EQUAL_SUMS.get(name, EQUAL)
     if not all(alike(*pair, share) for pair in zip(found, expected, strict=True)):
         log.warning("fused kernels: %s differs from torch's operation on this GPU", name)
         return False
@@ -82,8 +81,15 @@ def _agrees_and_is_faster(
     return fastest(race(runs, clock)) == name
 
 
-def _parts(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return result if isinstance(result, tuple) else (result,)
+def _results(operation: Operation, operands: tuple[Any, ...]) -> list[Tensor]:
+    """The results of an operation and its operands afterwards, which are then restored."""
+    given = [operand for operand in operands if isinstance(operand, Tensor)]
+    before = [operand.clone() for operand in given]
+    out = operation(*operands)
+    found = [part.clone() for part in (*(out if isinstance(out, tuple) else (out,)), *given)]
+    for operand, value in zip(given, before, strict=True):
+        operand.copy_(value)
+    return found
 
 
 def _repeated(operation: Operation, operands: tuple[Any, ...]) -> Callable[[], None]:

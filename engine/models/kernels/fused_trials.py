@@ -12,11 +12,11 @@ from torch import Tensor
 
 from engine.core.rows import Rows, put, take
 from engine.models.attention import attention
-from engine.models.base import FEW_ROWS, ModelAdapter
-from engine.models.kernels.linear import FEW_PRODUCT_ROWS
+from engine.models.base import ModelAdapter
+from engine.models.kernels.linear import FEW_ROWS
 from engine.models.ops import Rotary, add_branches, drift, rms_norm, top_drift
 
-ROWS = (32, 512)  # of the operands on which a kernel is tried
+ROWS = (FEW_ROWS, 512)  # of the operands on which a kernel is tried
 POSITIONS = 1024  # among which rows are chosen
 Operation = Callable[..., Any]
 Trial = tuple[Operation, tuple[Any, ...]]
@@ -25,12 +25,12 @@ Trial = tuple[Operation, tuple[Any, ...]]
 def trials(adapter: ModelAdapter, name: str) -> Iterator[Trial]:
     """Torch's operation and its operands, of the sizes of a model, for each of ROWS.
 
-    A kernel for few rows is tried on the first of ROWS alone. KeyError for an unknown name.
+    A kernel that is used for few rows alone is tried on the first of ROWS. KeyError for an unknown
+    name.
     """
-    few = {"attention": FEW_ROWS, "swiglu": FEW_PRODUCT_ROWS}
-    for rows in ROWS:
-        if rows <= few.get(name, rows):
-            yield _TRIALS[name](_Drawn(adapter), rows)
+    for rows in ROWS[:1] if name in ("attention", "swiglu") else ROWS:
+        for trial in _TRIALS[name]:
+            yield trial(_Drawn(adapter), rows)
 
 
 class _Drawn:
@@ -45,7 +45,7 @@ class _Drawn:
         return torch.randn(shape, dtype=self.dtype, device=self.device, generator=self._draw)
 
     def places(self, rows: int) -> Tensor:
-        """So many of POSITIONS, ascending, [1, rows]."""
+        """`rows` different positions below POSITIONS, ascending, [1, rows]."""
         order = torch.randperm(POSITIONS, device=self.device, generator=self._draw)
         return order[:rows].sort().values[None]
 
@@ -84,7 +84,7 @@ def _attention(drawn: _Drawn, rows: int) -> Trial:
 
 def _drift(drawn: _Drawn, rows: int) -> Trial:
     old = drawn.heads(rows).transpose(1, 2)
-    return drift, (old + drawn(*old.shape) / 16, old)
+    return replaced, (old + drawn(*old.shape) / 16, old, True)
 
 
 def _selection(drawn: _Drawn, rows: int) -> Trial:
@@ -92,6 +92,10 @@ def _selection(drawn: _Drawn, rows: int) -> Trial:
 
 
 def _gather(drawn: _Drawn, rows: int) -> Trial:
+    return take, (drawn(1, POSITIONS, drawn.info.d_model), drawn.places(rows))
+
+
+def _gather_sum(drawn: _Drawn, rows: int) -> Trial:
     width = drawn.info.d_model
     return take_sum, (drawn(1, POSITIONS, width), drawn.places(rows), drawn(1, rows, width))
 
@@ -107,40 +111,52 @@ def _branches(drawn: _Drawn, rows: int) -> Trial:
     return add_branches, (h, drawn.places(rows), attn, ffn, *stored)
 
 
-_TRIALS: dict[str, Callable[[_Drawn, int], Trial]] = {
-    "norm": _norm, "rotation": _rotation, "gate": _gate, "swiglu": _swiglu,
-    "attention": _attention, "drift": _drift, "selection": _selection, "gather": _gather,
-    "write": _write, "branches": _branches,
+def _joint_branches(drawn: _Drawn, rows: int) -> Trial:
+    operation, operands = _branches(drawn, rows)
+    return operation, operands[:-1]
+
+
+_TRIALS: dict[str, tuple[Callable[[_Drawn, int], Trial], ...]] = {
+    "norm": (_norm,), "rotation": (_rotation,), "gate": (_gate,), "swiglu": (_swiglu,),
+    "attention": (_attention,), "drift": (_drift,), "selection": (_selection,),
+    "gather": (_gather, _gather_sum), "write": (_write,), "branches": (_branches, _joint_branches),
 }  # fmt: skip
 
 
 def rotated(rotary: Rotary, x: Tensor, table: Tensor, rows: Rows) -> Tensor:
-    """`rotary`, whose `table` a kernel reads."""
+    """Heads `x` [B, n, H, dh] rotated by torch, which does not need the table of the kernel."""
     return rotary(x, rows)
 
 
 def gated(x: Tensor) -> Tensor:
-    """`linear.gated`, which overwrites its operand, with one that stays."""
+    """As `linear.gated` of rows [..., 2 E], without overwriting `x`."""
     gate, up = x.chunk(2, -1)
     return F.silu(gate).mul_(up)
 
 
 def gated_product(x: Tensor, weight: Tensor) -> Tensor:
-    """`linear.swiglu` by torch."""
+    """As `linear.swiglu` of rows [..., D] and `weight` [2 E, D], by torch's operations."""
     return gated(F.linear(x, weight))
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """`attention` of all keys."""
+    """`attention` over all keys, [B, n, H * dh]."""
     return attention(q, k, v, None)
 
 
 def take_sum(x: Tensor, rows: Tensor, added: Tensor) -> Tensor:
-    """`rows.take` and a sum."""
+    """Rows [B, n] of `x` [B, T, D] plus `added` [B, n, D]."""
     return take(x, rows) + added
 
 
+def replaced(new: Tensor, old: Tensor, replace: bool) -> Tensor:
+    """The drift of rows [B, n, ...]; then the new values are written over the old ones."""
+    moved = drift(new, old)
+    old.copy_(new)
+    return moved
+
+
 def written(x: Tensor, rows: Rows, values: Tensor, dim: int) -> Tensor:
-    """`rows.put`, which returns nothing, with its result."""
+    """As `rows.put`; returns `x`."""
     put(x, rows, values, dim)
     return x

@@ -15,7 +15,7 @@ from engine.models.kernels.choice import TORCH, Kernels
 T = TypeVar("T")
 
 ROW_MULTIPLE, MAX_PADDED_ROWS = 8, 128  # oneDNN compiles a kernel (1 to 4 ms) for each row count
-FEW_PRODUCT_ROWS = 32  # up to which a fused kernel may multiply, on a GPU
+FEW_ROWS = 32  # of a batch, up to which a GPU may use fused kernels for attention and SwiGLU
 MAX_PACKED_BYTES = 4 << 20  # larger weights are multiplied as they are, without a packed copy
 AVAILABLE = torch.backends.mkldnn.is_available() and (
     torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
@@ -62,7 +62,7 @@ def swiglu(x: Tensor, weight: Tensor, routine: str, kernels: Kernels) -> Tensor:
     """SiLU(gate(x)) * up(x) of rows [..., D] with `weight` [2 E, D], gate over up; [..., E]."""
     if routine == TORCH:
         fused = kernels.fused.get("swiglu")
-        if fused is not None and x.numel() <= FEW_PRODUCT_ROWS * x.shape[-1]:
+        if fused is not None and x.numel() <= FEW_ROWS * x.shape[-1]:
             return fused(x, weight)
         return kernels.fused.get("gate", gated)(F.linear(x, weight))
     gate, up = weight.chunk(2)

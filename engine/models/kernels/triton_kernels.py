@@ -3,8 +3,8 @@
 """The kernels of `engine.models.kernels.fused`, in Triton; imported only where it is installed.
 
 Each rounds where torch's operations would: statistics, angles and drifts in float32, other results
-in the number format of the input. A kernel has no annotations but `tl.constexpr`: Triton evaluates
-all others.
+in the number format of the input. Partial results of attention are float32. A kernel has no
+annotations but `tl.constexpr`: Triton evaluates all others.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from engine.models.kernels.triton_rows import ROW_KERNELS, values_of_program, wa
 
 COLUMNS = 1024  # of the gate that a program computes
 HEADS = 16  # of a row that a program rotates
-OUTPUTS, INPUTS = 32, 128  # of gate and up that a program computes, and of a row at a time
-KEYS = 64  # of attention that a program reads at a time
-JOINED = 8  # heads of a row whose results a program sums up
+OUTPUTS = 32  # of gate and of up that a program computes
+INPUTS = 128  # that it reads at a time
+KEYS = 64  # that a program of attention reads at a time
+JOINED = 8  # heads of a row whose parts a program joins
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -80,25 +81,26 @@ def swiglu(x: Tensor, weight: Tensor) -> Tensor:
 def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Attention of few rows q [B, n, H, dh] over k, v [B, Hkv, T, dh] -> [B, n, H * dh].
 
-    Several programs share the keys of a head, so that few rows keep a whole GPU busy; a second
-    kernel sums up their results, which are float32.
+    Several programs share the keys of a head, so that few rows keep a whole GPU busy. A second
+    kernel averages their results, weighted by the sums of their exponentials.
     """
     assert q.stride(-1) == k.stride(-1) == v.stride(-1) == 1, "the last dimension is contiguous"
     (batch, n, heads, width), (kv_heads, keys) = q.shape, k.shape[1:3]
     block = max(16, triton.next_power_of_2(width))
     tiles = triton.cdiv(keys, KEYS * max(1, _processors(q.device) // (batch * heads)))
+    tiles = triton.next_power_of_2(tiles)  # few numbers of tiles are compiled
     parts = triton.cdiv(keys, KEYS * tiles)
-    sums = torch.empty(parts, batch, heads, n, width, dtype=torch.float32, device=q.device)
-    scales = torch.empty(parts, batch, heads, n, dtype=torch.float32, device=q.device)
+    averages = torch.empty(parts, batch, heads, n, width, dtype=torch.float32, device=q.device)
+    log_sums = torch.empty(parts, batch, heads, n, dtype=torch.float32, device=q.device)
     out = torch.empty(batch, n, heads, width, dtype=q.dtype, device=q.device)
     with torch.cuda.device_of(q):
         _attend[(heads, batch, parts)](
-            q, k, v, sums, scales, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], n, keys,
+            q, k, v, averages, log_sums, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], n, keys,
             LOG2_E * width**-0.5, tiles, heads, heads // kv_heads, width,
             max(16, triton.next_power_of_2(n)), KEYS, block, num_warps=4,
         )  # fmt: skip
         _join[(n, batch, triton.cdiv(heads, JOINED))](
-            sums, scales, out, n, batch, parts, heads, width, JOINED, block, num_warps=4,
+            averages, log_sums, out, n, batch, parts, heads, width, JOINED, block, num_warps=4,
         )  # fmt: skip
     return out.flatten(2)
 
@@ -112,6 +114,7 @@ KERNELS = {
 def _places(rows: Rows, like: Tensor) -> tuple[Tensor, int, bool]:
     """Rows for a kernel: an index or any tensor, the first row, and whether there is an index."""
     if isinstance(rows, Tensor):
+        assert len(rows) == len(like), "an index has the rows of each sequence"
         return rows.contiguous(), 0, True
     return like, 0 if rows is ALL else rows.start, False
 
@@ -199,8 +202,8 @@ def _swiglu(
 
 @triton.jit(do_not_specialize=["n", "keys"])
 def _attend(
-    q, k, v, sums, scales, q_batch, q_row, q_head, k_batch, k_head, k_row, v_batch, v_head, v_row,
-    n, keys, scale, tiles: tl.constexpr, heads: tl.constexpr, shared: tl.constexpr,
+    q, k, v, averages, log_sums, q_batch, q_row, q_head, k_batch, k_head, k_row, v_batch, v_head,
+    v_row, n, keys, scale, tiles: tl.constexpr, heads: tl.constexpr, shared: tl.constexpr,
     width: tl.constexpr, row_block: tl.constexpr, key_block: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     head, sequence = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
@@ -230,15 +233,15 @@ def _attend(
         result = tl.dot(weights, values, result * before[:, None], input_precision="ieee")
         largest = higher
     place = ((part * batch + sequence) * heads + head) * n + row
-    target = sums + place * width + at[None, :]
+    target = averages + place * width + at[None, :]
     tl.store(target, result / total[:, None], mask=real & known[None, :])
-    tl.store(scales + place, (largest + tl.log2(total))[:, None], mask=real)
+    tl.store(log_sums + place, (largest + tl.log2(total))[:, None], mask=real)
 
 
 @triton.jit(do_not_specialize=["n"])
 def _join(
-    sums, scales, out, n, batch, parts: tl.constexpr, heads: tl.constexpr, width: tl.constexpr,
-    head_block: tl.constexpr, block: tl.constexpr,
+    averages, log_sums, out, n, batch, parts: tl.constexpr, heads: tl.constexpr,
+    width: tl.constexpr, head_block: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     row, sequence, head, at = values_of_program(head_block, block)
     inside = (head < heads) & (at < width)
@@ -248,8 +251,8 @@ def _join(
     total = tl.zeros((head_block, 1), tl.float32)
     result = tl.zeros((head_block, block), tl.float32)
     for part in range(parts):
-        scale = tl.load(scales + place + part * step, mask=head < heads, other=0.0)
-        found = tl.load(sums + (place + part * step) * width + at, mask=inside, other=0.0)
+        scale = tl.load(log_sums + place + part * step, mask=head < heads, other=0.0)
+        found = tl.load(averages + (place + part * step) * width + at, mask=inside, other=0.0)
         higher = tl.maximum(largest, scale)
         weight, before = tl.exp2(scale - higher), tl.exp2(largest - higher)
         total = total * before + weight

@@ -47,6 +47,7 @@ def select(drifts: Tensor, count: int, start: int) -> tuple[Tensor, Tensor]:
 def gather(x: Tensor, rows: Tensor, added: Tensor | None = None) -> Tensor:
     """Rows [B, n] of `x` [B, T, width], plus `added` [B, n, width] if given; see `rows.take`."""
     assert x.stride(-1) == 1, "the last dimension is contiguous"
+    assert len(rows) == len(x), "an index has the rows of each sequence"
     (batch, n), width = rows.shape, x.shape[-1]
     out = torch.empty(batch, n, width, dtype=x.dtype, device=x.device)
     terms = out if added is None else added.contiguous()
@@ -63,6 +64,7 @@ def add_branches(h: Tensor, rows: Tensor, attn: Tensor, ffn: Tensor, *stored: Te
     assert h.stride(-1) == first.stride(-1) == second.stride(-1) == 1, (
         "the last dimension is contiguous"
     )
+    assert len(rows) == len(h), "an index has the rows of each sequence"
     (batch, n, width), count = h.shape, rows.shape[1]
     out = torch.empty_like(h, memory_format=torch.contiguous_format)
     with torch.cuda.device_of(h):
@@ -81,6 +83,7 @@ def write(x: Tensor, rows: Rows, values: Tensor, dim: int = 1) -> Tensor:
     if dim == 1:
         target, values = target[:, None], values[:, None]
     assert target.stride(-1) == values.stride(-1) == 1, "the last dimension is contiguous"
+    assert index is None or len(index) == len(x), "an index has the rows of each sequence"
     batch, heads, n, width = values.shape
     width_block = triton.next_power_of_2(width)
     head_block = min(triton.next_power_of_2(heads), max(1, VALUES // width_block))
@@ -124,12 +127,12 @@ def _drift(
     found = tl.load(source, mask=inside, other=0.0)
     target = old + sequence * old_batch + row * old_row + head * old_head + place
     x, y = found.to(tl.float32), tl.load(target, mask=inside, other=0.0).to(tl.float32)
-    if replace:
-        tl.store(target, found, mask=inside)
     x /= tl.maximum(tl.sqrt(tl.sum(x * x, 0)), 1e-12)
     y /= tl.maximum(tl.sqrt(tl.sum(y * y, 0)), 1e-12)
     moved = tl.sum((x - y) * (x - y), 0) / 2
     tl.store(out + sequence * n + row, tl.where(moved < least, 0.0, moved))
+    if replace:  # all of the row has been read
+        tl.store(target, found, mask=inside)
 
 
 @triton.jit(do_not_specialize=["n", "count", "start"])

@@ -165,11 +165,13 @@ def test_a_gated_product_of_few_rows_rounds_its_parts(kernels, rows, width, inne
 
 @needs_triton
 @pytest.mark.parametrize("dtype", HALF)
-@pytest.mark.parametrize("keys", [5, 64, 200])
-@pytest.mark.parametrize(("heads", "shared"), [(2, 1), (4, 2)])
-def test_attention_of_few_rows_is_as_exact_as_torchs(kernels, heads, shared, keys, dtype):
-    q = drawn(1, 3, heads + 1, 24, dtype=dtype)[:, :, :heads] / 3
-    k, v = (drawn(1, heads // shared, keys, 24, seed=seed, dtype=dtype) for seed in (2, 3))
+@pytest.mark.parametrize(("batch", "rows", "keys"), [(1, 3, 5), (1, 32, 64), (2, 16, 200)])
+@pytest.mark.parametrize(("heads", "shared", "width"), [(2, 1, 24), (4, 2, 128)])
+def test_attention_of_few_rows_is_as_exact_as_torchs(
+    kernels, heads, shared, width, batch, rows, keys, dtype
+):
+    q = drawn(batch, rows, heads + 1, width, dtype=dtype)[:, :, :heads] / 3
+    k, v = (drawn(batch, heads // shared, keys, width, seed=s, dtype=dtype) for s in (2, 3))
     exact = attention(q.double(), k.double(), v.double(), None)
     found = kernels["attention"](*to_device(q, k, v)).cpu()
     torchs = attention(*to_device(q, k, v), None).cpu()
@@ -207,6 +209,19 @@ def test_a_kernel_that_writes_nothing_differs(monkeypatch):
     model = make_model(2).bfloat16()
     assert set(fused.checked(model, {"write": fused_trials.written})) == {"write"}
     assert fused.checked(model, {"write": lambda x, rows, values, dim: x}) == {}
+
+
+def test_a_kernel_that_does_not_store_what_it_adds_differs(monkeypatch):
+    monkeypatch.setattr(
+        fused, "race", lambda runs, clock: dict.fromkeys(runs, 1.0) | {"branches": 0.5}
+    )
+
+    def without_writes(*operands):
+        return add_branches(*(part.clone() for part in operands))
+
+    model = make_model(2).bfloat16()
+    assert set(fused.checked(model, {"branches": add_branches})) == {"branches"}
+    assert fused.checked(model, {"branches": without_writes}) == {}
 
 
 def test_the_norm_in_another_order_gives_other_numbers():
@@ -296,7 +311,8 @@ def test_a_model_uses_the_kernels_that_it_is_given():
 @pytest.fixture
 def installed(monkeypatch):
     """Triton is installed, and all its kernels agree and are faster."""
-    made = SimpleNamespace(KERNELS={"norm": rms_norm, "rotation": None, "gate": gated})
+    products = {"gate": gated, "swiglu": fused_trials.gated_product}
+    made = SimpleNamespace(KERNELS={"norm": rms_norm, "rotation": None, **products})
     monkeypatch.setattr(fused, "find_spec", lambda name: made)
     monkeypatch.setattr(fused, "import_module", lambda name: made)
     monkeypatch.setattr(fused, "checked", lambda adapter, kernels: kernels)
