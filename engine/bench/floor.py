@@ -183,7 +183,9 @@ def _few_row_products(q: Tensor, k: Tensor, v: Tensor) -> tuple[Product, Product
 
 
 # The products that a fused kernel computes, from its operands; see engine.models.kernels.fused.
-FUSED = {"swiglu": _gated_products, "attention": _few_row_products}
+FUSED: dict[str, Callable[..., Sequence[Product]]] = {
+    "swiglu": _gated_products, "attention": _few_row_products,
+}  # fmt: skip
 
 
 class Buffers:
