@@ -57,7 +57,7 @@ def svg(document: Row) -> str:
     methods = document["methods"]
     points = [one for row in methods for one in row["held_back"] if one["kept"]]
     kept, speeds = [p["kept"]["share"] for p in points], [p["speed_up"] for p in points]
-    x_range = (min([*kept, document["keep"]]) - 0.02, max([*kept, 1.0]) + 0.02)
+    x_range = (max(0.0, min([*kept, document["keep"]]) - 0.02), max([*kept, 1.0]) + 0.02)
     y_range = (0.0, 1.1 * max([*speeds, 1.0]))
     across = min(ACROSS, len(methods))
     width, height = SIZE * across, SIZE * -(-len(methods) // across) + 24
