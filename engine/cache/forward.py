@@ -198,9 +198,7 @@ def _mlp(probe: LayerProbe, plan: LayerPlan, h: Tensor) -> Tensor:
     """Feed-forward branch at `probe.out`, whose residual stream is `h`, [B, n, D]."""
     if is_empty(plan.ffn):
         return probe.store.read(probe.layer, "ffn", probe.out)
-    whole = same_rows(probe.out, probe.rows)
-    rows = probe.gather(h, plan.ffn) if whole else take(h, local_rows(probe.out, plan.ffn))
-    out = _feed_forward(probe, rows)
+    out = _feed_forward(probe, take(h, local_rows(probe.out, plan.ffn)))
     return _branch(probe, "ffn", plan.ffn, out, plan.idle)
 
 

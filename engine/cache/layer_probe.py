@@ -166,8 +166,7 @@ class LayerProbe:
         """The global rows of `engine.models.ops.top_drift`, by the model's kernel if any."""
         fused = None if isinstance(count, Tensor) else self._fused("selection")
         rows, places = (fused or top_drift)(drifts, count, start)
-        first = 0 if self.rows is ALL else getattr(self.rows, "start", None)
-        if start == first:
+        if start == self._first:
             self._local = rows, places
         return rows
 
@@ -223,6 +222,13 @@ class LayerProbe:
         """
         self.store.write(self.layer, site, self.rows if rows is ALL else rows, new)
 
+    @property
+    def _first(self) -> int | None:
+        """The first row that entered the step; None if the rows are an index."""
+        if isinstance(self.rows, Tensor):
+            return None
+        return 0 if self.rows is ALL else self.rows.start
+
     def _fused(self, name: str) -> Callable[..., Any] | None:
         return self.adapter.kernels.fused.get(name)
 
@@ -248,7 +254,5 @@ class LayerProbe:
         """Keys or values to attend to, [B, Hkv, keys, dh], stored or computed in this step."""
         if self.store.keeps(name):
             return self.store.read(self.layer, name, keys)
-        first = self.rows.start if isinstance(self.rows, slice) else 0
-        whole = first == 0 and not isinstance(self.rows, Tensor)
-        assert whole, f"{name}: rows left out need a stored {name}"
+        assert self._first == 0, f"{name}: rows left out need a stored {name}"
         return take(self.project(name).transpose(1, 2), keys, 2)
