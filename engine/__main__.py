@@ -12,7 +12,10 @@ COMMANDS = {
     "evaluate": ("engine.evaluate.__main__", "accuracy of any settings on the embedded exam"),
     "batch": ("engine.batch.__main__", "many prompts under several settings, resumable"),
     "advise": ("engine.advise.__main__", "settings of a cache that keep what you want kept"),
-    "fronts": ("engine.evaluate.fronts", "search of every cache, tested on held-out problems"),
+    "fronts": (
+        "engine.evaluate.fronts.__main__",
+        "search of every cache, tested on held-out problems",
+    ),
     "tables": ("engine.evaluate.tables", "every table of assets/results, in one run"),
     "bench": ("engine.bench.__main__", "speed of methods side by side"),
     "sweep": ("engine.bench.ratio_sweep", "time of a step by dLLM-Cache's recompute ratio"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -30,6 +30,7 @@ EXACT_RUNS = 2
 RECORDED_STEPS = 32  # steps whose drifts an exact run records, spread evenly
 FIRST_TEST = 60  # prompts of the final test that every setting of it gets
 ORIGINS = ("published", "searched", "random", "fitted")
+Key = TypeVar("Key")
 
 
 @dataclass
@@ -72,21 +73,15 @@ class Advice:
     def front(self) -> list[tuple[str, str]]:
         """Cache and name of the settings of the final test that no other one beats.
 
-        One setting beats another if it is at least as fast and keeps at least as much.
+        See `unbeaten`.
         """
-        points = [
-            (cache, name, one.speed_up, one.kept.share)
+        points = {
+            (cache, name): (one.speed_up, one.kept.share)
             for cache, found in self.caches.items()
             for name, one in found.held_back.items()
             if one.kept is not None
-        ]
-        return [
-            (cache, name)
-            for cache, name, speed, share in points
-            if not any(
-                (s >= speed and k >= share) and (s > speed or k > share) for _, _, s, k in points
-            )
-        ]
+        }
+        return unbeaten(points)
 
     def chosen(self) -> tuple[str, str] | None:
         """Cache and name of the fastest accepted setting; None if there is none."""
@@ -213,6 +208,20 @@ class Advisor:
         found.accepted = frozenset(accepted)
         eligible = [name for name in accepted if found.origin(name) != ORIGINS[2]]
         found.chosen = max(eligible, key=lambda name: whole[name].speed_up, default=None)
+
+
+def unbeaten(points: Mapping[Key, tuple[float, float]]) -> list[Key]:
+    """The keys of the settings that no other one beats, given speed-up and kept share of each.
+
+    One setting beats another if it is at least as fast and keeps at least as much.
+    """
+    return [
+        key
+        for key, (speed, share) in points.items()
+        if not any(
+            (s >= speed and k >= share) and (s > speed or k > share) for s, k in points.values()
+        )
+    ]
 
 
 def finalists(found: CacheAdvice, keep: float) -> list[str]:

@@ -21,7 +21,8 @@ class Kept:
     """A share kept over `pairs` prompts: its estimate and 95 % interval.
 
     `accuracy`: right answers over those of plain decoding, which may exceed 1; `gained`, `lost` and
-    `p` are those of McNemar's test, which the other kinds lack.
+    `p` are those of McNemar's test, `plain_right` is the number of plain decoding's right answers.
+    The other kinds lack these four.
     """
 
     share: float
@@ -31,6 +32,7 @@ class Kept:
     gained: int = 0
     lost: int = 0
     p: float | None = None
+    plain_right: int = 0
 
     def accepts(self, keep: float) -> bool:
         """Whether the test on these prompts accepts the setting.
@@ -65,7 +67,7 @@ def kept(kind: str, pairs: Sequence[Pair]) -> Kept | None:
     if not pairs:
         return None
     if kind == "accuracy":
-        return _accuracy([(bool(a.right), bool(b.right)) for a, b in pairs])
+        return accuracy_kept([(bool(a.right), bool(b.right)) for a, b in pairs])
     shares = [_share(kind, a, b) for a, b in pairs]
     return Kept(float(np.mean(shares)), *bootstrap_interval(shares), len(pairs))
 
@@ -74,7 +76,12 @@ def _share(kind: str, plain: Outcome, other: Outcome) -> float:
     return agreement(plain.ids, other.ids) if kind == "tokens" else same_answer(plain, other)
 
 
-def _accuracy(pairs: Sequence[tuple[bool, bool]]) -> Kept | None:
+def accuracy_kept(pairs: Sequence[tuple[bool, bool]]) -> Kept | None:
+    """What a setting keeps of plain decoding's right answers.
+
+    Each of `pairs` says of one problem whether plain decoding solves it, and whether the setting
+    does. None if plain decoding solves none.
+    """
     right = np.array(pairs, float)
     plain = right[:, 0].sum()
     if not plain:
@@ -87,4 +94,6 @@ def _accuracy(pairs: Sequence[tuple[bool, bool]]) -> Kept | None:
     gained = sum(b and not a for a, b in pairs)
     lost = sum(a and not b for a, b in pairs)
     share = float(right[:, 1].sum() / plain)
-    return Kept(share, float(low), float(high), len(right), gained, lost, mcnemar(gained, lost))
+    return Kept(
+        share, float(low), float(high), len(right), gained, lost, mcnemar(gained, lost), int(plain)
+    )

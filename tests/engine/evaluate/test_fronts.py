@@ -1,62 +1,71 @@
 """The fronts of the methods: the bar on made-up figures, and the command on a micro checkpoint."""
 
+import dataclasses
 import json
 
 import pytest
 
-from engine.advise.advisor import CacheAdvice
-from engine.advise.kept import kept
+from engine.advise.advisor import Advice, CacheAdvice
+from engine.advise.kept import accuracy_kept, kept
 from engine.advise.measuring import Measured
-from engine.advise.request import LEAST_CANDIDATES, runs_of_rounds
+from engine.advise.request import LEAST_CANDIDATES, AdviceRequest, runs_of_rounds
 from engine.advise.search import CacheSearch
 from engine.advise.space import grid, searchable
 from engine.batch import outcome
 from engine.batch.outcome import Outcome
+from engine.batch.prompts import Prompt
 from engine.batch.settings import NamedSpec, with_fields
 from engine.config.spec import RunSpec
-from engine.evaluate import fronts
-from engine.evaluate.fronts_text import section, svg
+from engine.evaluate.fronts import __main__ as fronts
+from engine.evaluate.fronts.bar import BUDGET, compared, method_row
+from engine.evaluate.fronts.further import PLAIN, with_further
+from engine.evaluate.fronts.text import section, svg
+from engine.tiny import corpus
 from tests.support.micro import model_of
 
+TIMES = {"dual: defaults": 8.0, "preset": 6.0, "own": 4.0, "drawn": 5.0}
+ALL = (True, True, True, True)
 
-def measured(name, ms, right=(True, True, True, True)):
+
+def measured(name, ms, right=ALL):
     pairs = tuple((Outcome("done", right=True, ms=12), Outcome("done", right=r, ms=ms))
                   for r in right)  # fmt: skip
     return Measured(NamedSpec(name, RunSpec(cache="dual")), pairs, kept("accuracy", pairs))
 
 
-def found(random_ms=6.0, runs=10):
-    search = CacheSearch("dual", 20, ("default", "preset"), runs=runs)
+def method(runs=10, chosen="own", **changes):
+    """The row of a method whose settings take TIMES, all of them accepted."""
+    search = CacheSearch("dual", 20, ("dual: defaults", "preset"), runs=runs)
     search.measured = {"own": measured("own", 4)}
-    held = {"default": measured("default", 8), "preset": measured("preset", 6),
-            "own": measured("own", 4), "drawn": measured("drawn", random_ms)}  # fmt: skip
-    return CacheAdvice(search, None, held, frozenset(held), "own")
+    held = {name: measured(name, ms) for name, ms in (TIMES | changes).items()}
+    prompts = tuple(Prompt(f"p{i}", "1") for i in range(15))  # five of them for the search
+    request = AdviceRequest(RunSpec(), ("dual",), prompts, kind="accuracy")
+    found = CacheAdvice(search, None, held, frozenset(held), chosen)
+    return method_row(Advice(request, {}, {"dual": found}, finished=True))
 
 
 def test_the_bar_compares_with_the_best_of_each_kind():
-    judged = fronts.bar(found(), 5)
+    judged = method()["bar"]
     assert judged["met"]
     assert judged["budget"] == 0.1
     assert judged["default"]["ratio"] == pytest.approx(2)
     assert judged["published"]["name"] == "preset"
-    assert judged["random"]["ratio"] == pytest.approx(1.5)
+    assert judged["random"]["ratio"] == pytest.approx(1.25)
 
 
-@pytest.mark.parametrize("changes", [{"random_ms": 3.0}, {"runs": 20}])
+@pytest.mark.parametrize("changes", [{"drawn": 3.0}, {"runs": 20}])
 def test_the_bar_is_not_met_by_a_slower_setting_or_too_many_runs(changes):
-    assert not fronts.bar(found(**changes), 5)["met"]
+    assert not method(**changes)["bar"]["met"]
 
 
 def test_answers_gained_and_lost_are_paired():
     own, other = measured("own", 4, (True, False, True, True)), measured("b", 4, (False, True) * 2)
-    row = fronts.compared(own, other)
+    row = compared(own, other)
     assert (row["gained"], row["lost"]) == (2, 1)
 
 
 def test_no_chosen_setting_does_not_meet_the_bar():
-    none = found()
-    none.chosen = None
-    assert fronts.bar(none, 5) == {"budget": 0.1, "met": False}
+    assert method(chosen=None)["bar"] == {"budget": 0.1, "met": False}
 
 
 @pytest.mark.parametrize("cache", searchable(model_of("mha").info))
@@ -64,27 +73,70 @@ def test_a_search_can_need_less_than_its_budget(cache):
     settings = len(grid(with_fields(RunSpec(), fronts.LENGTHS), cache))
     count = fronts.affordable(12, settings, 24)
     assert LEAST_CANDIDATES <= count <= 12
-    assert runs_of_rounds(count, 24) < fronts.BUDGET * settings * 24
+    assert runs_of_rounds(count, 24) < BUDGET * settings * 24
 
 
-def document():
-    rows = []
-    for name, origin, chosen in (("dual: a<b", "searched", True), ("dual: b", "published", False)):
-        share = {"share": 0.99, "p": 1.0}
-        rows.append({"name": name, "from": origin, "chosen": chosen, "speed_up": 2, "kept": share,
-                     "speed_up_low": 1.5, "speed_up_high": 2.5})  # fmt: skip
-    row = {"cache": "dual", "held_back": rows, "front": ["dual: a<b"]}
+def document(**changes):
+    """The document of fronts.json for one method that was tested on four problems."""
     return {
-        "held_out": 4, "family": "f", "shots": 0, "model": "m", "searched": 2, "keep": 0.95,
-        "environment": {"device_name": "cpu"}, "methods": [row | {"bar": fronts.bar(found(), 5)}],
+        "held_out": 4, "further": 0, "family": "f", "shots": 0, "model": "m", "searched": 2,
+        "keep": 0.95, "environment": {"device_name": "cpu"}, "methods": [method(**changes)],
     }  # fmt: skip
+
+
+def solved(**changes):
+    """Which of four further problems the settings solve: all, unless `changes` says less."""
+    return {PLAIN: ALL} | dict.fromkeys(TIMES, ALL) | changes
+
+
+def settings(document):
+    (row,) = document["methods"]
+    return row, {one["name"]: one for one in row["held_back"]}
+
+
+def test_further_problems_count_like_the_first_ones():
+    lost = (True, True, True, False)
+    after = with_further(document(), solved(preset=lost))
+    row, held = settings(after)
+    expected = accuracy_kept([(True, right) for right in (*ALL, *lost)])
+    assert held["preset"]["kept"] == dataclasses.asdict(expected)
+    assert held["preset"]["speed_up"] == 2
+    assert row["accepted"] == ["drawn", "dual: defaults", "own"]
+    assert row["bar"]["published"]["name"] == "dual: defaults"
+
+
+def test_further_problems_are_added_to_the_comparisons():
+    one_less = (True, True, True, False)
+    before = settings(document())[0]["bar"]["published"]
+    after = with_further(document(), solved(**{PLAIN: one_less, "preset": one_less}))
+    assert settings(after)[0]["bar"]["published"] == before | {"gained": 1}
+
+
+def test_another_choice_needs_times_that_were_not_compared():
+    lost = (True, True, True, False)
+    with pytest.raises(
+        ValueError, match=r"dual: on the further problems 'preset'.*'dual: defaults'"
+    ):
+        with_further(document(), solved(own=lost))
+
+
+def test_no_setting_is_chosen_if_further_problems_reject_all():
+    lost = (True, True, True, False)
+    row, held = settings(with_further(document(), solved(**dict.fromkeys(TIMES, lost))))
+    assert row["bar"] == {"budget": 0.1, "met": False}
+    assert not any(one["chosen"] for one in held.values())
 
 
 def test_table_and_chart_show_the_chosen_setting():
     text = section(document())
     assert "2.00x" in text
     assert "1.50x (1.50 to 1.50), p 1" in text
-    assert "a&lt;b" in svg(document())
+    assert "a&lt;b" in svg(document(**{"a<b": 7.0}))
+
+
+def test_the_table_says_how_many_problems_were_timed():
+    text = section(with_further(document(), solved()))
+    assert text.startswith("8 held-out problems, the first 4 of them timed, of `f`")
 
 
 def test_the_command_continues_from_its_runs(checkpoint, tmp_path, monkeypatch, capsys):
@@ -101,3 +153,48 @@ def test_the_command_continues_from_its_runs(checkpoint, tmp_path, monkeypatch, 
     assert row["cache"] == "dual"
     fronts.main(flags)
     assert (tmp_path / "runs.jsonl").read_text() == lines
+
+
+def test_the_command_judges_further_problems(checkpoint, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(fronts, "LENGTHS", {"gen_length": 8, "block_length": 4, "steps": 8})
+    for place in (outcome, corpus):
+        monkeypatch.setattr(place, "is_right", lambda text, answer: True)  # of a random model
+    flags = ["--model", str(checkpoint), "--out", str(tmp_path), "--caches", "dual",
+             "--held-out", "4", "--candidates", "4"]  # fmt: skip
+    fronts.main(flags)
+    before = json.loads((tmp_path / "fronts.json").read_text())
+    fronts.main([*flags, "--further", "3"])
+    after = json.loads((tmp_path / "fronts.json").read_text())
+    assert after["further"] == 3
+    for old, new in zip(settings(before)[1].values(), settings(after)[1].values(), strict=True):
+        assert new["kept"]["pairs"] == old["kept"]["pairs"] + 3 == 7
+        assert new["kept"]["plain_right"] == 7
+        assert new["speed_up"] == old["speed_up"]
+    lines = (tmp_path / "samples-0.jsonl").read_text()
+    (tmp_path / "fronts.json").write_text(json.dumps(before))
+    fronts.main([*flags, "--further", "3"])
+    assert (tmp_path / "samples-0.jsonl").read_text() == lines
+    assert json.loads((tmp_path / "fronts.json").read_text()) == after
+
+
+@pytest.mark.parametrize(
+    ("document", "number", "said"),
+    [
+        ({}, "3", "was not written by this version"),
+        ({"further": 0}, "0", "--further: 0 must be at least 1"),
+        (None, "3", "No such file"),
+    ],
+)
+def test_further_problems_need_a_document(document, number, said, tmp_path):
+    if document is not None:
+        (tmp_path / "fronts.json").write_text(json.dumps(document))
+    with pytest.raises(SystemExit, match=said):
+        fronts.main(["--out", str(tmp_path), "--further", number])
+
+
+def test_another_checkpoint_is_refused(checkpoint, tmp_path):
+    found = document() | {"model": "model", "family": "word_problems", "seed": 7}
+    found["environment"] = {"checkpoint": "another"}
+    (tmp_path / "fronts.json").write_text(json.dumps(found))
+    with pytest.raises(SystemExit, match="is of another checkpoint"):
+        fronts.main(["--model", str(checkpoint), "--out", str(tmp_path), "--further", "3"])

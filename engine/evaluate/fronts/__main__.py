@@ -3,11 +3,15 @@
     python -m engine fronts --out FOLDER --estimate
     python -m engine fronts --out FOLDER
     python -m engine fronts --out FOLDER --publish
+    python -m engine fronts --out FOLDER --further 200 --publish
 
 For each method: a search, a search at random with the same budget, and a test of the best settings
 beside the method's defaults and its published presets on problems that the search did not use.
 Every run is timed in turn with plain decoding. --out keeps every run in runs.jsonl as it ends, and
 fronts.json after each method; the same command continues from there, also with more --held-out.
+--further judges the tested settings of FOLDER/fronts.json on more held-out problems, which are
+decoded in batches and not timed, and writes fronts.json anew. `accelerate launch` shares these
+problems among processes, as with `evaluate`.
 --publish also writes fronts.json, fronts.svg and a section of README.md in assets/results.
 """
 
@@ -16,18 +20,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 import torch
 
-from engine.advise.advisor import ORIGINS, Advice, Advisor, CacheAdvice
-from engine.advise.measuring import Measured
-from engine.advise.report import advice_document
+from engine.advise.advisor import Advisor
 from engine.advise.request import (
     LEAST_CANDIDATES,
     MOST_SEARCH_PROMPTS,
@@ -40,16 +41,22 @@ from engine.batch.journal import Journal
 from engine.batch.outcome import outcome_of
 from engine.batch.prompts import drawn_prompts
 from engine.batch.settings import with_fields
-from engine.batch.statistics import bootstrap_interval, mcnemar
 from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser
 from engine.core.control import Control, stopped_by_interrupt
 from engine.core.files import ASSETS, write_atomically
 from engine.core.tables import RESULTS_README, update_section
-from engine.evaluate.fronts_text import section, svg
+from engine.distributed.processes import Processes
+from engine.evaluate.fronts.bar import BUDGET, method_row
+from engine.evaluate.fronts.further import settings_to_judge, with_further
+from engine.evaluate.fronts.text import section, svg
+from engine.evaluate.sharing.shared_exam import SharedExam
 from engine.models.base import ModelInfo
 from engine.models.loading.families import embedded_models
+from engine.serve import environment
+from engine.serve.model_pool import ModelPool
 from engine.serve.session import Session
+from engine.tiny.corpus import exam_questions
 from engine.tiny.suite import DEFAULT_FAMILY
 
 COMMAND = "python -m engine fronts"
@@ -57,20 +64,28 @@ SHOTS = 0  # worked examples before each problem, as in the tables of accuracy
 # Answers to chained word problems have at most 83 tokens.
 LENGTHS = {"gen_length": 96, "block_length": 32, "steps": 96}
 TESTED = 6  # most settings of a final test
-BUDGET = 0.2  # share of the grid's runs that a search may use
+# Further problems decoded together. Batches of 8 and of 20 took longer on two cores with 8 MB of
+# cache.
+BATCH = 4
+FRONTS = "fronts.json"
 
 
 def requests(args: argparse.Namespace, info: ModelInfo) -> Iterator[AdviceRequest]:
     """The request of each method for a model; raises ValueError naming the flag or the cache."""
     count = args.held_out + min(max(args.held_out // 2, 2), MOST_SEARCH_PROMPTS)
     prompts = tuple(drawn_prompts(DEFAULT_FAMILY, count, args.seed, SHOTS))
-    base = with_fields(RunSpec(model=args.model), LENGTHS)
+    base = _base(args.model)
     searched = searched_prompts(count)
     for cache in args.caches.split(",") if args.caches else searchable(info):
         candidates = affordable(args.candidates, len(grid(base, cache)), searched)
         yield AdviceRequest(
             base, (cache,), prompts, args.keep, "accuracy", candidates, True, args.seed
         )
+
+
+def _base(model: str) -> RunSpec:
+    """The settings that those of all methods have in common, those of plain decoding."""
+    return with_fields(RunSpec(model=model), LENGTHS)
 
 
 def affordable(most: int, settings: int, prompts: int) -> int:
@@ -81,57 +96,6 @@ def affordable(most: int, settings: int, prompts: int) -> int:
     counts = range(most, LEAST_CANDIDATES, -1)
     fit = (n for n in counts if runs_of_rounds(n, prompts) < BUDGET * settings * prompts)
     return next(fit, LEAST_CANDIDATES)
-
-
-def compared(chosen: Measured, other: Measured) -> dict[str, Any]:
-    """The chosen setting against another one on the same problems.
-
-    `ratio` is the median over the problems of the ratio of both speed-ups over plain decoding,
-    `low` and `high` the 95 % bootstrap interval of the mean logarithm's power; `gained`, `lost` and
-    `p` are those of McNemar's test.
-    """
-    both = list(zip(chosen.pairs, other.pairs, strict=True))
-    ratios = np.array([(p.ms / own.ms) / (q.ms / two.ms) for (p, own), (q, two) in both])
-    low, high = np.exp(bootstrap_interval(np.log(ratios).tolist()))
-    gained = sum(bool(own.right) and not two.right for (_, own), (_, two) in both)
-    lost = sum(bool(two.right) and not own.right for (_, own), (_, two) in both)
-    return {
-        "name": other.named.name, "ratio": float(np.median(ratios)), "low": float(low),
-        "high": float(high), "gained": gained, "lost": lost, "p": mcnemar(gained, lost),
-    }  # fmt: skip
-
-
-def bar(found: CacheAdvice, prompts: int) -> dict[str, Any]:
-    """The chosen setting against the default, the fastest accepted published and random settings.
-
-    A comparison is None if there is no chosen setting or the other one was not accepted. `budget`
-    is the share of the grid's runs, with `prompts` problems each, that the search used. `met` says
-    that a setting was chosen, that it is at least as fast as each of the others, and that the
-    search used less than BUDGET.
-    """
-    held, share = found.held_back, found.search.runs / (found.search.grid * prompts)
-    if found.chosen is None:
-        return {"budget": share, "met": False}
-    own = held[found.chosen]
-    accepted = [held[name] for name in found.accepted]
-    rivals = {"default": [one for one in accepted if one.named.name == found.search.references[0]]}
-    for name, origin in (("published", ORIGINS[0]), ("random", ORIGINS[2])):
-        rivals[name] = [one for one in accepted if found.origin(one.named.name) == origin]
-    best = {k: max(v, key=lambda one: one.speed_up, default=None) for k, v in rivals.items()}
-    against = {name: None if one is None else compared(own, one) for name, one in best.items()}
-    fast = all(one is None or one["ratio"] >= 1 for one in against.values())
-    return against | {"budget": share, "met": fast and share < BUDGET}
-
-
-def method_row(advice: Advice) -> dict[str, Any]:
-    """A method's row of fronts.json: what `advice_document` says of it, and its bar."""
-    document = advice_document(advice)
-    (row,) = document["caches"]
-    (found,) = advice.caches.values()
-    front = [name for _, name in document["front"]]
-    accepted = sorted(found.accepted)
-    judged = bar(found, len(advice.request.search_prompts))
-    return row | {"front": front, "accepted": accepted, "bar": judged}
 
 
 def most_runs(request: AdviceRequest) -> int:
@@ -148,7 +112,8 @@ def measure(asked: Sequence[AdviceRequest], out: Path, session: Session) -> dict
     document: dict[str, Any] = {
         "command": COMMAND, "environment": dict(session.environment(first.plain)),
         "model": first.base.model, "family": DEFAULT_FAMILY, "shots": SHOTS, "keep": first.keep,
-        "held_out": len(first.held_back), "searched": len(first.search_prompts), "methods": [],
+        "seed": first.seed, "searched": len(first.search_prompts),
+        "held_out": len(first.held_back), "further": 0, "methods": [],
     }  # fmt: skip
     for request in asked:
         info = session.model_info(request.base.model)
@@ -161,7 +126,40 @@ def measure(asked: Sequence[AdviceRequest], out: Path, session: Session) -> dict
         if not advisor.advice.finished:
             return None
         document["methods"].append(method_row(advisor.advice))
-        write_atomically(out / "fronts.json", (json.dumps(document) + "\n").encode())
+        _write(document, out)
+    return document
+
+
+def judge_further(
+    document: dict[str, Any], problems: int, folders: Mapping[str, Path], out: Path
+) -> dict[str, Any] | None:
+    """Judge the settings of a document of fronts.json on further problems, and write it anew.
+
+    `out` keeps the samples. Returns the new document, on the main process alone. Raises ValueError
+    naming `model` if the document is of another checkpoint than that of its model in `folders`, or
+    the flag.
+    """
+    if problems < 1:
+        raise ValueError(f"--further: {problems} must be at least 1")
+    plain, judged = _base(document["model"]), document["held_out"] + document["further"]
+    before = document["searched"] + judged
+    asked = before + problems, document["seed"], document["shots"], document["family"]
+    questions = exam_questions(*asked)[before:]
+    pool, solved = ModelPool(folders), {}
+    checkpoint = document["environment"]["checkpoint"]
+    with Processes() as processes:
+        shared = SharedExam(processes, out)
+        for name, spec in settings_to_judge(document, plain).items():
+            model = pool.load_to_run(spec)
+            if environment.describe(spec, model.digest)["checkpoint"] != checkpoint:
+                raise ValueError(f"model: {FRONTS} is of another checkpoint of {spec.model}")
+            print(name, file=sys.stderr)
+            samples = shared.evaluate(model, spec, questions, BATCH, False)
+            solved[name] = [one.result.correct for one in samples]
+        if not processes.is_main:
+            return None
+    document = with_further(document, solved)
+    _write(document, out)
     return document
 
 
@@ -173,23 +171,40 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         if args.model not in folders and Path(args.model).is_dir():
             folders, args.model = folders | {"model": Path(args.model)}, "model"
-        session = Session(folders)
-        asked = list(requests(args, session.model_info(args.model)))
-        _say_time(session, asked)
-        if args.estimate:
-            return
-        document = measure(asked, args.out, session)
-        if document is None:
-            raise SystemExit("stopped; the same command continues")
+        if args.further is not None:
+            document = judge_further(_read(args.out), args.further, folders, args.out)
+            if document is None:
+                return
+        else:
+            session = Session(folders)
+            asked = list(requests(args, session.model_info(args.model)))
+            _say_time(session, asked)
+            if args.estimate:
+                return
+            document = measure(asked, args.out, session)
+            if document is None:
+                raise SystemExit("stopped; the same command continues")
         text = section(document)
         print(text)
         if args.publish:
             results = ASSETS / "results"
-            write_atomically(results / "fronts.json", (json.dumps(document) + "\n").encode())
+            _write(document, results)
             write_atomically(results / "fronts.svg", svg(document).encode())
             update_section(RESULTS_README, text, "fronts")
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RuntimeError) as error:
         raise SystemExit(f"error: {error}") from None
+
+
+def _read(out: Path) -> dict[str, Any]:
+    """The document of a folder's fronts.json. Raises ValueError if it is not one."""
+    document = json.loads((out / FRONTS).read_text("utf-8"))
+    if not isinstance(document, dict) or "further" not in document:
+        raise ValueError(f"{out / FRONTS} was not written by this version; measure anew")
+    return document
+
+
+def _write(document: Mapping[str, Any], out: Path) -> None:
+    write_atomically(out / FRONTS, (json.dumps(document) + "\n").encode())
 
 
 def _say_time(session: Session, asked: Sequence[AdviceRequest]) -> None:
@@ -212,7 +227,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--candidates", type=int, default=12, help="settings to run of each cache")
     parser.add_argument("--keep", type=float, default=0.95, help="share of accuracy to be kept")
     parser.add_argument("--seed", type=int, default=7, help="seed of problems and searches")
-    parser.add_argument("--estimate", action="store_true", help="only say how long it may take")
+    one = parser.add_mutually_exclusive_group()
+    one.add_argument("--estimate", action="store_true", help="only say how long it may take")
+    one.add_argument(
+        "--further", type=int, metavar="N", help="judge N more problems; nothing is timed"
+    )
     parser.add_argument("--publish", action="store_true", help="write assets/results when done")
     return parser
 

@@ -23,11 +23,14 @@ def section(document: Row) -> str:
     """The section of assets/results/README.md: a table with one row per method, and the chart."""
     table = markdown_table(HEAD, [_cells(one) for one in document["methods"]])
     where = document["environment"]
+    judged, timed = document["held_out"] + document["further"], ""
+    if document["further"]:
+        timed = f", the first {document['held_out']} of them timed"
     return (
-        f"{document['held_out']} held-out problems of `{document['family']}` after "
-        f"{document['shots']} worked examples, `{document['model']}`, {where['device_name']}; "
-        f"{document['searched']} other problems for the search; at least {document['keep']:.0%} "
-        "of plain decoding's right answers kept.\n\n"
+        f"{judged} held-out problems{timed}, of `{document['family']}` after {document['shots']} "
+        f"worked examples, `{document['model']}`, {where['device_name']}; {document['searched']} "
+        f"other problems for the search; at least {document['keep']:.0%} of plain decoding's right "
+        "answers kept.\n\n"
         f"{table}\n![Speed-up and kept accuracy of every method's settings](fronts.svg)\n"
     )
 

@@ -1,0 +1,1 @@
+"""The fronts of all cache methods: settings searched, and tested on held-out problems."""
