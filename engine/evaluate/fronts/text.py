@@ -17,6 +17,7 @@ HEAD = (
 )  # fmt: skip
 ORIGIN_COLOURS = dict(zip(ORIGINS, COLOURS, strict=False))
 SIZE, MARGIN, ACROSS = 240, 42, 4
+FRONT = 'class="l" stroke="#8888" stroke-dasharray="4 3"'  # a line, since colours are origins
 
 
 def section(document: Row) -> str:
@@ -63,7 +64,8 @@ def svg(document: Row) -> str:
     x_range = (max(0.0, min([*kept, document["keep"]]) - 0.02), max([*kept, 1.0]) + 0.02)
     y_range = (0.0, 1.1 * max([*speeds, 1.0]))
     across = min(ACROSS, len(methods))
-    width, height = SIZE * across, SIZE * -(-len(methods) // across) + 24
+    end = MARGIN + 110 * len(ORIGIN_COLOURS)  # of the legend's circles
+    width, height = max(SIZE * across, end + 110), SIZE * -(-len(methods) // across) + 24
     body = [
         _panel(row, SIZE * (i % across), SIZE * (i // across), x_range, y_range)
         for i, row in enumerate(methods)
@@ -73,6 +75,10 @@ def svg(document: Row) -> str:
         f'<text x="{MARGIN + 110 * i + 9}" y="{height - 7}">{name}</text>'
         for i, (name, colour) in enumerate(ORIGIN_COLOURS.items())
     ]
+    legend.append(
+        f'<path {FRONT} d="M{end - 4} {height - 11}h20"/><text x="{end + 21}" y="{height - 7}">'
+        "front</text>"
+    )
     title = "Speed-up over plain decoding (up) by share of accuracy kept (across)"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
@@ -103,7 +109,7 @@ def _panel(
         f'<text x="{start - 4}" y="{low}" text-anchor="end">{y_range[0]:g}</text>',
         f'<text x="{start}" y="{low + 15}">{x_range[0]:.0%}</text>',
         f'<text x="{end}" y="{low + 15}" text-anchor="end">{x_range[1]:.0%}</text>',
-        f'<polyline class="l" stroke="{COLOURS[3]}" points="{path}"/>',
+        f'<polyline {FRONT} points="{path}"/>',
         *(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{5 if one["chosen"] else 3.5}" '
             f'fill="{ORIGIN_COLOURS[one["from"]]}"><title>{escape(one["name"])}</title></circle>'
