@@ -12,7 +12,8 @@ fronts.json after each method; the same command continues from there, also with 
 --further judges the tested settings of FOLDER/fronts.json on more held-out problems, which are
 decoded in batches and not timed, and writes fronts.json anew. `accelerate launch` shares these
 problems among processes, as with `evaluate`.
---publish also writes fronts.json, fronts.svg and a section of README.md in assets/results.
+--publish, of an embedded model, also writes fronts-MODEL.json, fronts-MODEL.svg and the section
+"fronts of MODEL" of README.md in assets/results.
 """
 
 from __future__ import annotations
@@ -169,6 +170,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)
     folders = embedded_models(ASSETS)
     try:
+        if args.publish and args.model not in folders:
+            raise ValueError(f"--publish: {args.model} is not an embedded model")
         if args.model not in folders and Path(args.model).is_dir():
             folders, args.model = folders | {"model": Path(args.model)}, "model"
         if args.further is not None:
@@ -187,10 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         text = section(document)
         print(text)
         if args.publish:
-            results = ASSETS / "results"
-            _write(document, results)
-            write_atomically(results / "fronts.svg", svg(document).encode())
-            update_section(RESULTS_README, text, "fronts")
+            _publish(document, text)
     except (ValueError, OSError, RuntimeError) as error:
         raise SystemExit(f"error: {error}") from None
 
@@ -204,7 +204,19 @@ def _read(out: Path) -> dict[str, Any]:
 
 
 def _write(document: Mapping[str, Any], out: Path) -> None:
-    write_atomically(out / FRONTS, (json.dumps(document) + "\n").encode())
+    write_atomically(out / FRONTS, _as_json(document))
+
+
+def _as_json(document: Mapping[str, Any]) -> bytes:
+    return (json.dumps(document) + "\n").encode()
+
+
+def _publish(document: Mapping[str, Any], text: str) -> None:
+    """Write the results of a model, whose section of README.md is `text`."""
+    name, results = document["model"], ASSETS / "results"
+    write_atomically(results / f"fronts-{name}.json", _as_json(document))
+    write_atomically(results / f"fronts-{name}.svg", svg(document).encode())
+    update_section(RESULTS_README, text, f"fronts of {name}")
 
 
 def _say_time(session: Session, asked: Sequence[AdviceRequest]) -> None:

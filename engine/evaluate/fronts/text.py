@@ -32,7 +32,8 @@ def section(document: Row) -> str:
         f"worked examples, `{document['model']}`, {where['device_name']}; {document['searched']} "
         f"other problems for the search; at least {document['keep']:.0%} of plain decoding's right "
         "answers kept.\n\n"
-        f"{table}\n![Speed-up and kept accuracy of every method's settings](fronts.svg)\n"
+        f"{table}\n![Speed-up and kept accuracy of every method's settings]"
+        f"(fronts-{document['model']}.svg)\n"
     )
 
 

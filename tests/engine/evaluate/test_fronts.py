@@ -192,6 +192,25 @@ def test_further_problems_need_a_document(document, number, said, tmp_path):
         fronts.main(["--out", str(tmp_path), "--further", number])
 
 
+def test_results_of_a_folder_are_not_published(checkpoint, tmp_path):
+    flags = ["--model", str(checkpoint), "--out", str(tmp_path), "--publish"]
+    with pytest.raises(SystemExit, match=r"--publish: .* is not an embedded model"):
+        fronts.main(flags)
+
+
+def test_each_model_has_its_own_results(tmp_path, monkeypatch):
+    found = document(**dict.fromkeys(TIMES, 4.0)) | {"model": "tiny-dream"}
+    readme = tmp_path / "results" / "README.md"
+    readme.parent.mkdir()
+    readme.write_text("<!-- fronts of tiny-dream -->\n<!-- end of fronts of tiny-dream -->\n")
+    monkeypatch.setattr(fronts, "ASSETS", tmp_path)
+    monkeypatch.setattr(fronts, "RESULTS_README", readme)
+    fronts._publish(found, section(found))
+    assert json.loads((readme.parent / "fronts-tiny-dream.json").read_text()) == found
+    assert "(fronts-tiny-dream.svg)" in readme.read_text()
+    assert (readme.parent / "fronts-tiny-dream.svg").read_text() == svg(found)
+
+
 def test_another_checkpoint_is_refused(checkpoint, tmp_path):
     found = document() | {"model": "model", "family": "word_problems", "seed": 7}
     found["environment"] = {"checkpoint": "another"}
