@@ -1,7 +1,7 @@
 """Fronts on further held-out problems, which are decoded in batches and judged, but not timed.
 
-Which problems a setting solves does not depend on the machine; its times do. So the times of the
-first problems stay, and the further ones may be decoded elsewhere and at any load.
+Times depend on the machine and its load; which problems a setting solves does not, up to rounding.
+So the times of the first problems stay, and the further ones may be decoded elsewhere.
 """
 
 from __future__ import annotations
