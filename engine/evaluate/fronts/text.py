@@ -17,6 +17,7 @@ HEAD = (
 )  # fmt: skip
 ORIGIN_COLOURS = dict(zip(ORIGINS, COLOURS, strict=False))
 SIZE, MARGIN, ACROSS = 240, 42, 4
+STRIDE = 110  # from one entry of the legend to the next
 FRONT = 'class="l" stroke="#8888" stroke-dasharray="4 3"'  # a line, since colours are origins
 
 
@@ -58,58 +59,63 @@ def _against(one: Row | None) -> str:
 
 
 def svg(document: Row) -> str:
-    """One panel per method: kept accuracy (across) and speed-up (up) of the settings tested."""
-    methods = document["methods"]
-    points = [one for row in methods for one in row["held_back"] if one["kept"]]
-    kept, speeds = [p["kept"]["share"] for p in points], [p["speed_up"] for p in points]
-    x_range = (max(0.0, min([*kept, document["keep"]]) - 0.02), max([*kept, 1.0]) + 0.02)
-    y_range = (0.0, 1.1 * max([*speeds, 1.0]))
-    across = min(ACROSS, len(methods))
-    end = MARGIN + 110 * len(ORIGIN_COLOURS)  # of the legend's circles
-    width, height = max(SIZE * across, end + 110), SIZE * -(-len(methods) // across) + 24
+    """One panel per method: kept accuracy (across) and speed-up (up) of the settings tested.
+
+    Panels share the scale of speed-ups. Each has its own scale of accuracy.
+    """
+    methods, keep = document["methods"], document["keep"]
+    speeds = [one["speed_up"] for row in methods for one in row["held_back"] if one["kept"]]
+    most, across = 1.1 * max([*speeds, 1.0]), min(ACROSS, len(methods))
+    legend = [
+        *(f'<circle cx="0" cy="-4" r="4" fill="{colour}"/>{_text(9, 0, name)}'
+          for name, colour in ORIGIN_COLOURS.items()),
+        f'<path {FRONT} d="M-4 -4h20"/>{_text(21, 0, "front")}',
+        f'<path class="g" d="M0 -10v12"/>{_text(9, 0, f"least to keep, {keep:.0%}")}',
+    ]  # fmt: skip
+    width = max(SIZE * across, MARGIN + STRIDE * len(legend))
+    height = SIZE * -(-len(methods) // across) + 24
     body = [
-        _panel(row, SIZE * (i % across), SIZE * (i // across), x_range, y_range)
+        f'<g transform="translate({SIZE * (i % across)} {SIZE * (i // across)})">\n'
+        f"{_panel(row, keep, most)}\n</g>"
         for i, row in enumerate(methods)
     ]
-    legend = [
-        f'<circle cx="{MARGIN + 110 * i}" cy="{height - 11}" r="4" fill="{colour}"/>'
-        f'<text x="{MARGIN + 110 * i + 9}" y="{height - 7}">{name}</text>'
-        for i, (name, colour) in enumerate(ORIGIN_COLOURS.items())
+    body += [
+        f'<g transform="translate({MARGIN + STRIDE * i} {height - 7})">{one}</g>'
+        for i, one in enumerate(legend)
     ]
-    legend.append(
-        f'<path {FRONT} d="M{end - 4} {height - 11}h20"/><text x="{end + 21}" y="{height - 7}">'
-        "front</text>"
-    )
     title = "Speed-up over plain decoding (up) by share of accuracy kept (across)"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
         f'width="{width}" height="{height}"><title>{title}</title><style>{STYLE}</style>\n'
-        + "\n".join([*body, *legend])
+        + "\n".join(body)
         + "\n</svg>\n"
     )
 
 
-def _panel(
-    row: Row, left: int, top: int, x_range: tuple[float, float], y_range: tuple[float, float]
-) -> str:
-    start, end, high, low = left + MARGIN, left + SIZE - 10, top + 28, top + SIZE - 28
-
-    def place(one: Row) -> tuple[float, float]:
-        x = (one["kept"]["share"] - x_range[0]) / (x_range[1] - x_range[0])
-        y = (one["speed_up"] - y_range[0]) / (y_range[1] - y_range[0])
-        return start + x * (end - start), low - y * (low - high)
-
+def _panel(row: Row, keep: float, most: float) -> str:
+    """The settings of a method, and lines at `keep` and at plain decoding's speed."""
     shown = [one for one in row["held_back"] if one["kept"]]
-    front = sorted(place(one) for one in shown if one["name"] in row["front"])
+    kept = [one["kept"]["share"] for one in shown]
+    least, largest = max(0.0, min([*kept, keep]) - 0.02), max([*kept, 1.0]) + 0.02
+    start, end, high, low = MARGIN, SIZE - 10, 28, SIZE - 28
+
+    def place(share: float, speed: float) -> tuple[float, float]:
+        x = (share - least) / (largest - least)
+        return start + x * (end - start), low - speed / most * (low - high)
+
+    marks = [(*place(one["kept"]["share"], one["speed_up"]), one) for one in shown]
+    front = sorted((x, y) for x, y, one in marks if one["name"] in row["front"])
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in front)
-    marks = [(*place(one), one) for one in shown]
+    enough, plain = place(keep, 1.0)
     return "\n".join([
-        f'<text class="t" x="{start}" y="{top + 16}">{escape(row["cache"])}</text>',
+        _text(start, 16, escape(row["cache"]), 'class="t"'),
         f'<path class="g" fill="none" d="M{start} {high}V{low}H{end}"/>',
-        f'<text x="{start - 4}" y="{high + 6}" text-anchor="end">{y_range[1]:.1f}x</text>',
-        f'<text x="{start - 4}" y="{low}" text-anchor="end">{y_range[0]:g}</text>',
-        f'<text x="{start}" y="{low + 15}">{x_range[0]:.0%}</text>',
-        f'<text x="{end}" y="{low + 15}" text-anchor="end">{x_range[1]:.0%}</text>',
+        f'<path class="g" d="M{enough:.1f} {high}V{low}M{start} {plain:.1f}H{end}"/>',
+        _text(start - 4, high + 6, f"{most:.1f}x", 'text-anchor="end"'),
+        _text(start - 4, plain + 4, "1x", 'text-anchor="end"'),
+        _text(start - 4, low, "0", 'text-anchor="end"'),
+        _text(start, low + 15, f"{least:.0%}"),
+        _text(end, low + 15, f"{largest:.0%}", 'text-anchor="end"'),
         f'<polyline {FRONT} points="{path}"/>',
         *(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{5 if one["chosen"] else 3.5}" '
@@ -117,3 +123,7 @@ def _panel(
             for x, y, one in marks
         ),
     ])  # fmt: skip
+
+
+def _text(x: float, y: float, text: str, attributes: str = "") -> str:
+    return f'<text x="{x:g}" y="{y:.1f}" {attributes}>{text}</text>'
