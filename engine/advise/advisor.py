@@ -206,8 +206,16 @@ class Advisor:
         whole = {n: m for n, m in found.held_back.items() if _whole(m, request)}
         accepted = [n for n, m in whole.items() if m.kept and m.kept.accepts(request.keep)]
         found.accepted = frozenset(accepted)
-        eligible = [name for name in accepted if found.origin(name) != ORIGINS[2]]
-        found.chosen = max(eligible, key=lambda name: whole[name].speed_up, default=None)
+        found.chosen = fastest({n: (found.origin(n), whole[n].speed_up) for n in accepted})
+
+
+def fastest(accepted: Mapping[str, tuple[str, float]]) -> str | None:
+    """The name of the fastest accepted setting, given origin and speed-up of each; None if none.
+
+    Those of the search at random are only for comparison.
+    """
+    eligible = {name: speed for name, (origin, speed) in accepted.items() if origin != ORIGINS[2]}
+    return max(eligible, key=lambda name: eligible[name], default=None)
 
 
 def unbeaten(points: Mapping[Key, tuple[float, float]]) -> list[Key]:

@@ -10,7 +10,7 @@ import numpy as np
 from engine.batch.outcome import Outcome
 from engine.batch.prompts import Prompt
 from engine.batch.results import Pair, same_answer
-from engine.batch.statistics import RESAMPLES, agreement, bootstrap_interval, mcnemar
+from engine.batch.statistics import RESAMPLES, agreement, bootstrap_interval, discordant, mcnemar
 
 KINDS = ("tokens", "answers", "accuracy")
 SIGNIFICANT = 0.05
@@ -91,8 +91,7 @@ def accuracy_kept(pairs: Sequence[tuple[bool, bool]]) -> Kept | None:
     sums = right[draws].sum(1)
     ratios = sums[:, 1] / np.maximum(sums[:, 0], 1)
     low, high = np.quantile(ratios, (0.025, 0.975))
-    gained = sum(b and not a for a, b in pairs)
-    lost = sum(a and not b for a, b in pairs)
+    gained, lost = discordant(pairs)
     share = float(right[:, 1].sum() / plain)
     return Kept(
         share, float(low), float(high), len(right), gained, lost, mcnemar(gained, lost), int(plain)

@@ -9,7 +9,13 @@ from typing import Any
 from engine.batch.outcome import Outcome
 from engine.batch.prompts import Prompt
 from engine.batch.settings import NamedSpec
-from engine.batch.statistics import agreement, bootstrap_interval, mcnemar, quantiles
+from engine.batch.statistics import (
+    agreement,
+    bootstrap_interval,
+    discordant,
+    mcnemar,
+    quantiles,
+)
 
 Pair = tuple[Outcome, Outcome]
 
@@ -108,8 +114,7 @@ def _paired(pairs: Sequence[Pair]) -> dict[str, Any]:
     """What pairs of runs on the same prompts say."""
     same = [agreement(a.ids, b.ids) for a, b in pairs if _comparable(a, b)]
     judged = [(a.right, b.right) for a, b in pairs if None not in (a.right, b.right)]
-    gained = sum(bool(b and not a) for a, b in judged)
-    lost = sum(bool(a and not b) for a, b in judged)
+    gained, lost = discordant(judged)
     answers = [same_answer(a, b) for a, b in pairs]
     return {
         "pairs": len(pairs),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,12 @@ def agreement(a: Sequence[int], b: Sequence[int]) -> float:
     """Share of positions of the longer answer with the same token in both; 1 if both are empty."""
     longest = max(len(a), len(b))
     return sum(x == y for x, y in zip(a, b, strict=False)) / longest if longest else 1.0
+
+
+def discordant(pairs: Iterable[tuple[object, object]]) -> tuple[int, int]:
+    """Gained and lost: pairs of which only the second is true, and of which only the first is."""
+    both = [(bool(a), bool(b)) for a, b in pairs]
+    return both.count((False, True)), both.count((True, False))
 
 
 def mcnemar(gained: int, lost: int) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from engine.batch.settings import NamedSpec
-from engine.batch.statistics import agreement, mcnemar
+from engine.batch.statistics import agreement, discordant, mcnemar
 from engine.bench.trial import run_once
 from engine.catalog import with_end_of_text_rules
 from engine.config.spec import RunSpec
@@ -91,8 +91,7 @@ def _evaluate_one(
 
 def _paired(baseline: list[ExamResult], results: list[ExamResult]) -> dict[str, Any]:
     pairs = list(zip(baseline, results, strict=True))
-    gained = sum(b.correct and not a.correct for a, b in pairs)
-    lost = sum(a.correct and not b.correct for a, b in pairs)
+    gained, lost = discordant((a.correct, b.correct) for a, b in pairs)
     same: float | None = None
     if all(a.vocabulary == b.vocabulary for a, b in pairs):
         same = sum(agreement(a.ids, b.ids) for a, b in pairs) / len(pairs)

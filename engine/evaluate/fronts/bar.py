@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from engine.advise.advisor import ORIGINS, Advice
+from engine.advise.advisor import Advice
 from engine.advise.measuring import Measured
 from engine.advise.report import advice_document
 from engine.advise.space import DEFAULT
-from engine.batch.statistics import bootstrap_interval, mcnemar
+from engine.batch.statistics import bootstrap_interval, discordant, mcnemar
 
 BUDGET = 0.2  # share of the grid's runs that a search may use
-RIVALS = ("default", "published", "random")
+RIVALS = ("default", "published", "random")  # the last two are origins of settings
 Row = Mapping[str, Any]
 
 
@@ -59,7 +59,7 @@ def _is_of(kind: str, one: Row, cache: str) -> bool:
     """Whether a setting of the final test is one of a kind of rivals."""
     if kind == "default":
         return bool(one["name"] == f"{cache}: {DEFAULT}")
-    return bool(one["from"] == {"published": ORIGINS[0], "random": ORIGINS[2]}[kind])
+    return bool(one["from"] == kind)
 
 
 def compared(chosen: Measured, other: Measured) -> dict[str, Any]:
@@ -72,8 +72,7 @@ def compared(chosen: Measured, other: Measured) -> dict[str, Any]:
     both = list(zip(chosen.pairs, other.pairs, strict=True))
     ratios = np.array([(p.ms / own.ms) / (q.ms / two.ms) for (p, own), (q, two) in both])
     low, high = np.exp(bootstrap_interval(np.log(ratios).tolist()))
-    gained = sum(bool(own.right) and not two.right for (_, own), (_, two) in both)
-    lost = sum(bool(two.right) and not own.right for (_, own), (_, two) in both)
+    gained, lost = discordant((two.right, own.right) for (_, own), (_, two) in both)
     return {
         "name": other.named.name, "ratio": float(np.median(ratios)), "low": float(low),
         "high": float(high), "gained": gained, "lost": lost, "p": mcnemar(gained, lost),

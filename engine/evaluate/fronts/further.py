@@ -11,9 +11,9 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from engine.advise.advisor import ORIGINS, unbeaten
+from engine.advise.advisor import fastest, unbeaten
 from engine.advise.kept import Kept, accuracy_kept
-from engine.batch.statistics import mcnemar
+from engine.batch.statistics import discordant, mcnemar
 from engine.config.spec import RunSpec
 from engine.evaluate.fronts.bar import RIVALS, Row, bar
 
@@ -51,8 +51,9 @@ def _method(row: Row, document: Row, solved: Solved) -> dict[str, Any]:
         one["name"]: _kept(Kept(**one["kept"]), solved[PLAIN], solved[one["name"]]) for one in whole
     }
     accepted = sorted(name for name, one in kept.items() if one.accepts(document["keep"]))
-    eligible = [o for o in whole if o["name"] in accepted and o["from"] != ORIGINS[2]]
-    chosen = max(eligible, key=lambda one: one["speed_up"])["name"] if eligible else None
+    chosen = fastest({
+        one["name"]: (one["from"], one["speed_up"]) for one in whole if one["name"] in accepted
+    })  # fmt: skip
     held_back = [
         dict(one)
         | {"chosen": one["name"] == chosen}
@@ -75,9 +76,8 @@ def _compared(before: Row, solved: Solved, chosen: str, rival: str) -> dict[str,
             f"{before['cache']}: on the further problems {chosen!r} has to be compared with "
             f"{rival!r}, whose times were not compared; test this method anew on more problems"
         )
-    both = list(zip(solved[chosen], solved[rival], strict=True))
-    gained = known[rival]["gained"] + sum(own and not other for own, other in both)
-    lost = known[rival]["lost"] + sum(other and not own for own, other in both)
+    gained, lost = discordant(zip(solved[rival], solved[chosen], strict=True))
+    gained, lost = known[rival]["gained"] + gained, known[rival]["lost"] + lost
     return dict(known[rival]) | {"gained": gained, "lost": lost, "p": mcnemar(gained, lost)}
 
 
@@ -87,4 +87,5 @@ def _kept(before: Kept, plain: Sequence[bool], own: Sequence[bool]) -> Kept:
     pairs += [(True, False)] * before.lost + [(False, True)] * before.gained
     pairs += [(False, False)] * (before.pairs - len(pairs))
     kept = accuracy_kept([*pairs, *zip(plain, own, strict=True)])
-    return before if kept is None else kept
+    assert kept is not None, "plain decoding solves some of the problems so far"
+    return kept

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
 from xml.sax.saxutils import escape
 
 from engine.advise.advisor import ORIGINS
 from engine.bench.chart import COLOURS, STYLE
 from engine.core.tables import markdown_table
+from engine.evaluate.fronts.bar import RIVALS, Row
 
-Row = Mapping[str, Any]
 HEAD = (
     "method", "chosen", "speed-up", "kept", "to default", "to published", "to random",
     "share of the grid's runs", "bar met",
@@ -48,7 +46,7 @@ def _cells(row: Row) -> list[str]:
         row["cache"], f"{own['name'].partition(': ')[2]} ({own['from']})",
         f"{own['speed_up']:.2f}x ({own['speed_up_low']:.2f} to {own['speed_up_high']:.2f})",
         f"{own['kept']['share']:.1%} (p {own['kept']['p']:.2g})",
-        *(_against(judged[name]) for name in ("default", "published", "random")), budget, met,
+        *(_against(judged[name]) for name in RIVALS), budget, met,
     ]  # fmt: skip
 
 

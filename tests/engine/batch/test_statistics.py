@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from engine.batch.statistics import agreement, bootstrap_interval, mcnemar, quantiles
+from engine.batch.statistics import agreement, bootstrap_interval, discordant, mcnemar, quantiles
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,11 @@ def test_the_paired_test_counts_what_is_as_extreme(gained, lost):
     uneven = [abs(2 * sum(coins) - n) for coins in product((0, 1), repeat=n)]
     extreme = sum(one >= abs(gained - lost) for one in uneven)
     assert mcnemar(gained, lost) == pytest.approx(extreme / 2**n)
+
+
+def test_only_discordant_pairs_are_gained_or_lost():
+    pairs = [(True, True), (False, False), (False, True), (True, False), (False, True), (None, 1)]
+    assert discordant(pairs) == (3, 1)
 
 
 def test_the_interval_is_that_of_the_mean_and_is_repeatable():
