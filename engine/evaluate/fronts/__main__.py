@@ -69,6 +69,7 @@ TESTED = 6  # most settings of a final test
 # cache.
 BATCH = 4
 FRONTS = "fronts.json"
+OF_A_SEARCH = ("caches", "held_out", "candidates", "keep", "seed")  # flags
 
 
 def requests(args: argparse.Namespace, info: ModelInfo) -> Iterator[AdviceRequest]:
@@ -166,7 +167,12 @@ def judge_further(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
-    args = _parser().parse_args(arguments)
+    parser = _parser()
+    args = parser.parse_args(arguments)
+    given = [n for n in OF_A_SEARCH if getattr(args, n) != parser.get_default(n)]
+    if args.further is not None and given:
+        flag = f"--{given[0].replace('_', '-')}"
+        parser.error(f"{flag}: leave it out with --further, which takes the settings of {FRONTS}")
     torch.set_num_threads(1)
     folders = embedded_models(ASSETS)
     try:

@@ -159,9 +159,8 @@ def test_the_command_judges_further_problems(checkpoint, tmp_path, monkeypatch, 
     monkeypatch.setattr(fronts, "LENGTHS", {"gen_length": 8, "block_length": 4, "steps": 8})
     for place in (outcome, corpus):
         monkeypatch.setattr(place, "is_right", lambda text, answer: True)  # of a random model
-    flags = ["--model", str(checkpoint), "--out", str(tmp_path), "--caches", "dual",
-             "--held-out", "4", "--candidates", "4"]  # fmt: skip
-    fronts.main(flags)
+    flags = ["--model", str(checkpoint), "--out", str(tmp_path)]
+    fronts.main([*flags, "--caches", "dual", "--held-out", "4", "--candidates", "4"])
     before = json.loads((tmp_path / "fronts.json").read_text())
     fronts.main([*flags, "--further", "3"])
     after = json.loads((tmp_path / "fronts.json").read_text())
@@ -190,6 +189,15 @@ def test_further_problems_need_a_document(document, number, said, tmp_path):
         (tmp_path / "fronts.json").write_text(json.dumps(document))
     with pytest.raises(SystemExit, match=said):
         fronts.main(["--out", str(tmp_path), "--further", number])
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"), [("--held-out", "4"), ("--keep", "0.9"), ("--caches", "dual")]
+)
+def test_flags_of_a_search_are_refused_with_further(flag, value, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        fronts.main(["--out", str(tmp_path), "--further", "3", flag, value])
+    assert f"{flag}: leave it out" in capsys.readouterr().err
 
 
 def test_results_of_a_folder_are_not_published(checkpoint, tmp_path):
