@@ -6,6 +6,7 @@ import weakref
 import pytest
 import torch
 
+from engine.generate.capture import tape as tape_module
 from engine.generate.capture.tape import Tape
 
 
@@ -76,6 +77,30 @@ def test_a_replay_uses_the_current_values_of_its_inputs(call):
     for _ in range(2):
         assert torch.equal(replay(), wanted)
     assert torch.equal(first, before)
+
+
+@pytest.mark.parametrize(
+    ("operation", "function"),
+    [
+        (torch.ops.aten.mul.Tensor, torch.mul),
+        (torch.ops.aten.mul_.Tensor, torch.Tensor.mul_),
+        (torch.ops.aten.linear.default, torch.nn.functional.linear),
+        (torch.ops.aten.slice.Tensor, torch.ops.aten.slice.Tensor.op),
+    ],
+)
+def test_an_operation_is_repeated_by_a_function_of_torch_if_there_is_one(operation, function):
+    assert tape_module._torch_function(operation) is function
+
+
+def test_an_operation_is_repeated_itself_if_the_function_has_other_parameters(monkeypatch):
+    def function(*args, **kwargs):
+        raise TypeError
+
+    monkeypatch.setattr(tape_module, "_torch_function", lambda operation: function)
+    x = drawn(3, 8)
+    _, replay = taped(lambda: views(x, x))
+    x.mul_(1.5)
+    assert torch.equal(replay(), views(x, x))
 
 
 def test_tensors_from_outside_are_written_in_place():
