@@ -9,9 +9,9 @@ For each method: a search, a search at random with the same budget, and a test o
 beside the method's defaults and its published presets on problems that the search did not use.
 Every run is timed in turn with plain decoding. --out keeps every run in runs.jsonl as it ends, and
 fronts.json after each method; the same command continues from there, also with more --held-out.
---further judges the tested settings of FOLDER/fronts.json on more held-out problems, which are
-decoded in batches and not timed, and writes fronts.json anew. `accelerate launch` shares these
-problems among processes, as with `evaluate`.
+--further judges the settings of FOLDER/fronts.json that may keep enough on more held-out problems,
+which are decoded in batches and not timed, and writes fronts.json anew. `accelerate launch` shares
+these problems among processes, as with `evaluate`.
 --publish, of an embedded model, also writes fronts-MODEL.json, fronts-MODEL.svg and the section
 "fronts of MODEL" of README.md in assets/results.
 """
@@ -204,7 +204,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _read(out: Path) -> dict[str, Any]:
     """The document of a folder's fronts.json. Raises ValueError if it is not one."""
     document = json.loads((out / FRONTS).read_text("utf-8"))
-    if not isinstance(document, dict) or "further" not in document:
+    methods = document.get("methods", [{}]) if isinstance(document, dict) else [{}]
+    tested = [one for row in methods for one in row.get("held_back", [{}])]
+    if not all("right" in one for one in tested):
         raise ValueError(f"{out / FRONTS} was not written by this version; measure anew")
     return document
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,30 +19,38 @@ Row = Mapping[str, Any]
 
 
 def method_row(advice: Advice) -> dict[str, Any]:
-    """A method's row of fronts.json: what `advice_document` says of it, and its bar."""
+    """A method's row of fronts.json: what `advice_document` says of it, and its bar.
+
+    The settings of the final test also have lists with one item per problem: `speed_ups` over plain
+    decoding, `right`, whether the setting solves it (0 or 1), and `plain_right`, whether plain
+    decoding does.
+    """
     document = advice_document(advice)
     (row,) = document["caches"]
     (found,) = advice.caches.values()
     front = [name for _, name in document["front"]]
-    row |= {"front": front, "accepted": sorted(found.accepted)}
-
-    def compare(chosen: str, rival: str) -> dict[str, Any]:
-        return compared(found.held_back[chosen], found.held_back[rival])
-
-    return dict(row) | {"bar": bar(row, compare)}
+    tested = [one | _by_problem(found.held_back[one["name"]]) for one in row["held_back"]]
+    row |= {"front": front, "accepted": sorted(found.accepted), "held_back": tested}
+    return dict(row) | {"bar": bar(row)}
 
 
-def bar(row: Row, compare: Callable[[str, str], dict[str, Any]]) -> dict[str, Any]:
-    """The chosen setting against the best accepted one of each of the RIVALS.
+def _by_problem(measured: Measured) -> dict[str, list[float]]:
+    return {
+        "speed_ups": [round(plain.ms / own.ms, 4) for plain, own in measured.pairs],
+        "plain_right": [int(bool(plain.right)) for plain, _ in measured.pairs],
+        "right": [int(bool(own.right)) for _, own in measured.pairs],
+    }
 
-    `row` is that of a method. `compare` returns what `compared` says of two settings, given the
-    names of the chosen one and of the other. A comparison is None if no setting of the kind was
-    accepted. `budget` is the share of the grid's runs that the search used. `met` says that a
-    setting was chosen, that it is at least as fast as each of the others, and that the search used
-    less than BUDGET.
+
+def bar(row: Row) -> dict[str, Any]:
+    """The chosen setting of a method's row against the best accepted one of each of the RIVALS.
+
+    A comparison is what `compared` says, or None if no setting of the kind was accepted. `budget`
+    is the share of the grid's runs that the search used. `met` says that a setting was chosen, that
+    it is at least as fast as each of the others, and that the search used less than BUDGET.
     """
     share = row["runs"] / row["grid_runs"]
-    own = next((one["name"] for one in row["held_back"] if one["chosen"]), None)
+    own = next((one for one in row["held_back"] if one["chosen"]), None)
     if own is None:
         return {"budget": share, "met": False}
     accepted = [one for one in row["held_back"] if one["name"] in row["accepted"]]
@@ -50,7 +58,7 @@ def bar(row: Row, compare: Callable[[str, str], dict[str, Any]]) -> dict[str, An
     for kind in RIVALS:
         rivals = [one for one in accepted if _is_of(kind, one, row["cache"])]
         best = max(rivals, key=lambda one: one["speed_up"], default=None)
-        against[kind] = None if best is None else compare(own, best["name"])
+        against[kind] = None if best is None else compared(own, best)
     fast = all(one is None or one["ratio"] >= 1 for one in against.values())
     return against | {"budget": share, "met": fast and share < BUDGET}
 
@@ -62,18 +70,17 @@ def _is_of(kind: str, one: Row, cache: str) -> bool:
     return bool(one["from"] == kind)
 
 
-def compared(chosen: Measured, other: Measured) -> dict[str, Any]:
+def compared(chosen: Row, other: Row) -> dict[str, Any]:
     """The chosen setting against another one on the same problems.
 
     `ratio` is the median over the problems of the ratio of both speed-ups over plain decoding,
     `low` and `high` the 95 % bootstrap interval of the mean logarithm's power; `gained`, `lost` and
     `p` are those of McNemar's test.
     """
-    both = list(zip(chosen.pairs, other.pairs, strict=True))
-    ratios = np.array([(p.ms / own.ms) / (q.ms / two.ms) for (p, own), (q, two) in both])
+    ratios = np.array(chosen["speed_ups"]) / np.array(other["speed_ups"])
     low, high = np.exp(bootstrap_interval(np.log(ratios).tolist()))
-    gained, lost = discordant((two.right, own.right) for (_, own), (_, two) in both)
+    gained, lost = discordant(zip(other["right"], chosen["right"], strict=True))
     return {
-        "name": other.named.name, "ratio": float(np.median(ratios)), "low": float(low),
+        "name": other["name"], "ratio": float(np.median(ratios)), "low": float(low),
         "high": float(high), "gained": gained, "lost": lost, "p": mcnemar(gained, lost),
     }  # fmt: skip

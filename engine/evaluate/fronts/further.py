@@ -8,84 +8,66 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
-from engine.advise.advisor import fastest, unbeaten
+from engine.advise.advisor import FIRST_TEST, fastest, unbeaten
 from engine.advise.kept import Kept, accuracy_kept
-from engine.batch.statistics import discordant, mcnemar
 from engine.config.spec import RunSpec
-from engine.evaluate.fronts.bar import RIVALS, Row, bar
+from engine.evaluate.fronts.bar import Row, bar
 
 PLAIN = "plain decoding"
 Solved = Mapping[str, Sequence[bool]]  # by name of a setting: which further problems it solves
 
 
 def settings_to_judge(document: Row, plain: RunSpec) -> dict[str, RunSpec]:
-    """Plain decoding, and the settings of fronts.json tested on all its problems, by name."""
+    """Plain decoding, and the settings of fronts.json to be judged on further problems, by name.
+
+    They are those tested on all its problems, without those that keep too little, by the whole
+    interval, on FIRST_TEST problems or more.
+    """
+    problems = document["held_out"] + document["further"]
     tested = [one for row in document["methods"] for one in row["held_back"]]
-    whole = [one for one in tested if _is_whole(one, document)]
-    return {PLAIN: plain} | {one["name"]: RunSpec.from_dict(one["spec"]) for one in whole}
+    whole = [one for one in tested if len(one["right"]) == problems and one["kept"]]
+    left = [
+        one for one in whole if problems < FIRST_TEST or one["kept"]["high"] >= document["keep"]
+    ]
+    return {PLAIN: plain} | {one["name"]: RunSpec.from_dict(one["spec"]) for one in left}
 
 
 def with_further(document: Row, solved: Solved) -> dict[str, Any]:
     """The document of fronts.json after further problems, given which ones each setting solves.
 
     `solved` has the names of `settings_to_judge`. What these settings keep is then that of all
-    problems, and the accepted ones, the chosen one, the front and the bar follow from it. Raises
-    ValueError naming the method if that needs a comparison of times that the document lacks.
+    problems, and the accepted ones, the chosen one, the front and the bar follow from it.
     """
     problems = document["further"] + len(solved[PLAIN])
-    methods = [_method(row, document, solved) for row in document["methods"]]
+    methods = [_method(row, document["keep"], solved) for row in document["methods"]]
     return dict(document) | {"further": problems, "methods": methods}
 
 
-def _is_whole(one: Row, document: Row) -> bool:
-    return bool(one["kept"] and one["kept"]["pairs"] == document["held_out"] + document["further"])
-
-
-def _method(row: Row, document: Row, solved: Solved) -> dict[str, Any]:
+def _method(row: Row, keep: float, solved: Solved) -> dict[str, Any]:
     """The row of a method after the further problems."""
-    whole = [one for one in row["held_back"] if _is_whole(one, document)]
-    kept = {
-        one["name"]: _kept(Kept(**one["kept"]), solved[PLAIN], solved[one["name"]]) for one in whole
-    }
-    accepted = sorted(name for name, one in kept.items() if one.accepts(document["keep"]))
-    chosen = fastest({
-        one["name"]: (one["from"], one["speed_up"]) for one in whole if one["name"] in accepted
-    })  # fmt: skip
-    held_back = [
-        dict(one)
-        | {"chosen": one["name"] == chosen}
-        | ({"kept": asdict(kept[one["name"]])} if one["name"] in kept else {})
-        for one in row["held_back"]
-    ]
+    held_back = [_setting(one, solved) for one in row["held_back"]]
+    accepted = {
+        one["name"]: (one["from"], one["speed_up"]) for one in held_back
+        if one["name"] in solved and Kept(**one["kept"]).accepts(keep)
+    }  # fmt: skip
+    chosen = fastest(accepted)
+    for one in held_back:
+        one["chosen"] = one["name"] == chosen
     points = {o["name"]: (o["speed_up"], o["kept"]["share"]) for o in held_back if o["kept"]}
     after = dict(row) | {
-        "held_back": held_back, "accepted": accepted, "front": unbeaten(points)
+        "held_back": held_back, "accepted": sorted(accepted), "front": unbeaten(points)
     }  # fmt: skip
-    return after | {"bar": bar(after, partial(_compared, row, solved))}
+    return after | {"bar": bar(after)}
 
 
-def _compared(before: Row, solved: Solved, chosen: str, rival: str) -> dict[str, Any]:
-    """The comparison of a method's row `before`, with the further problems added to it."""
-    known = {one["name"]: one for kind in RIVALS if (one := before["bar"].get(kind))}
-    was_chosen = any(one["chosen"] and one["name"] == chosen for one in before["held_back"])
-    if not was_chosen or rival not in known:
-        raise ValueError(
-            f"{before['cache']}: on the further problems {chosen!r} has to be compared with "
-            f"{rival!r}, whose times were not compared; test this method anew on more problems"
-        )
-    gained, lost = discordant(zip(solved[rival], solved[chosen], strict=True))
-    gained, lost = known[rival]["gained"] + gained, known[rival]["lost"] + lost
-    return dict(known[rival]) | {"gained": gained, "lost": lost, "p": mcnemar(gained, lost)}
-
-
-def _kept(before: Kept, plain: Sequence[bool], own: Sequence[bool]) -> Kept:
-    """What a setting keeps on the problems so far and on the further ones together."""
-    pairs = [(True, True)] * (before.plain_right - before.lost)
-    pairs += [(True, False)] * before.lost + [(False, True)] * before.gained
-    pairs += [(False, False)] * (before.pairs - len(pairs))
-    kept = accuracy_kept([*pairs, *zip(plain, own, strict=True)])
+def _setting(one: Row, solved: Solved) -> dict[str, Any]:
+    """A setting of the final test after the further problems, if it is judged on them."""
+    if one["name"] not in solved:
+        return dict(one)
+    plain_right = [*one["plain_right"], *map(int, solved[PLAIN])]
+    right = [*one["right"], *map(int, solved[one["name"]])]
+    kept = accuracy_kept(list(zip(plain_right, right, strict=True)))
     assert kept is not None, "plain decoding solves some of the problems so far"
-    return kept
+    return dict(one) | {"plain_right": plain_right, "right": right, "kept": asdict(kept)}

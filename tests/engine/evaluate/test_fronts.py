@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from engine.advise.advisor import Advice, CacheAdvice
+from engine.advise.advisor import FIRST_TEST, Advice, CacheAdvice
 from engine.advise.kept import accuracy_kept, kept
 from engine.advise.measuring import Measured
 from engine.advise.request import LEAST_CANDIDATES, AdviceRequest, runs_of_rounds
@@ -18,7 +18,7 @@ from engine.batch.settings import NamedSpec, with_fields
 from engine.config.spec import RunSpec
 from engine.evaluate.fronts import __main__ as fronts
 from engine.evaluate.fronts.bar import BUDGET, compared, method_row
-from engine.evaluate.fronts.further import PLAIN, with_further
+from engine.evaluate.fronts.further import PLAIN, settings_to_judge, with_further
 from engine.evaluate.fronts.text import section, svg
 from engine.tiny import corpus
 from tests.support.micro import model_of
@@ -59,8 +59,8 @@ def test_the_bar_is_not_met_by_a_slower_setting_or_too_many_runs(changes):
 
 
 def test_answers_gained_and_lost_are_paired():
-    own, other = measured("own", 4, (True, False, True, True)), measured("b", 4, (False, True) * 2)
-    row = compared(own, other)
+    own = {"name": "own", "speed_ups": [3] * 4, "right": [1, 0, 1, 1]}
+    row = compared(own, {"name": "b", "speed_ups": [2] * 4, "right": [0, 1] * 2})
     assert (row["gained"], row["lost"]) == (2, 1)
 
 
@@ -112,12 +112,36 @@ def test_further_problems_are_added_to_the_comparisons():
     assert settings(after)[0]["bar"]["published"] == before | {"gained": 1}
 
 
-def test_another_choice_needs_times_that_were_not_compared():
+def test_another_setting_can_be_chosen_after_further_problems():
     lost = (True, True, True, False)
-    with pytest.raises(
-        ValueError, match=r"dual: on the further problems 'preset'.*'dual: defaults'"
-    ):
-        with_further(document(), solved(own=lost))
+    row, held = settings(with_further(document(), solved(own=lost)))
+    assert [name for name, one in held.items() if one["chosen"]] == ["preset"]
+    assert row["bar"]["default"]["ratio"] == pytest.approx(8 / 6)
+    assert row["bar"]["random"]["ratio"] == pytest.approx(5 / 6)
+    assert not row["bar"]["met"]
+
+
+@pytest.mark.parametrize(
+    ("problems", "left"),
+    [(FIRST_TEST, ["own", "drawn"]), (FIRST_TEST - 1, ["low", "own", "drawn"])],
+)
+def test_settings_that_clearly_keep_too_little_are_not_judged_further(problems, left):
+    highs = {"low": 0.94, "own": 0.96, "drawn": 1.0, "stopped": 1.0}
+    tested = [
+        {"name": name, "right": [1] * problems, "kept": {"high": high}, "spec": RunSpec().to_dict()}
+        for name, high in highs.items()
+    ]
+    tested[-1]["right"] = [1] * 40
+    found = document() | {"held_out": problems, "methods": [{"held_back": tested}]}
+    assert list(settings_to_judge(found, RunSpec())) == [PLAIN, *left]
+
+
+def test_a_setting_that_is_not_judged_further_stays_as_it_was():
+    known = solved()
+    del known["drawn"]
+    before, after = settings(document())[1], settings(with_further(document(), known))[1]
+    assert after["drawn"] == before["drawn"]
+    assert after["own"]["kept"]["pairs"] == 8
 
 
 def test_no_setting_is_chosen_if_further_problems_reject_all():
@@ -180,7 +204,8 @@ def test_the_command_judges_further_problems(checkpoint, tmp_path, monkeypatch, 
     ("document", "number", "said"),
     [
         ({}, "3", "was not written by this version"),
-        ({"further": 0}, "0", "--further: 0 must be at least 1"),
+        ({"methods": [{"held_back": [{"name": "own"}]}]}, "3", "was not written by this version"),
+        ({"further": 0, "methods": []}, "0", "--further: 0 must be at least 1"),
         (None, "3", "No such file"),
     ],
 )
