@@ -1,8 +1,9 @@
 """forward: rows through the layers to the logits of the wanted rows; the hot path.
 
-A forward has two parts. The first, all layers but the last, has recurring shapes, so it can be
-captured and replayed (engine.generate.capture.forwards). The last layer computes only the rows
-whose logits are wanted, fewer in each step.
+A forward has two parts. The first has recurring shapes, so it can be captured and replayed
+(engine.generate.capture.forwards). The second depends on the rows whose logits are wanted, fewer in
+each step: the head, and the last layer, which computes only these rows unless the store keeps its
+outputs.
 """
 
 from __future__ import annotations
@@ -55,26 +56,25 @@ class ForwardPass:
     observe: LayerObserver | None = None
 
     def begin(self) -> ResidualStream:
-        """All layers but the last; independent of the logits that are wanted."""
+        """The layers that are independent of the logits that are wanted."""
         rows = self.plan.rows
         stream = ResidualStream(self.adapter.embed(take(self.canvas, rows), rows), rows)
-        for layer in range(self.store.layers - 1):
+        for layer in range(self.store.layers - (not self._keeps_outputs)):
             stream = self._layer(layer, stream, self.plan.output_rows if layer == 0 else None)
         return stream
 
     def finish(self, stream: ResidualStream, logit_rows: Rows) -> Tensor:
-        """Raw logits [B, n, V] of the hidden rows `logit_rows`: the last layer and the head.
-
-        If the store keeps feed-forward outputs, the last layer computes them for all planned rows,
-        since a later step may read them.
-        """
-        last = self.store.layers - 1
-        kept = self.store.keeps("ffn") or self.store.keeps("branch")
-        read = logit_rows if not kept else self.plan.output_rows if last == 0 else None
-        h, rows = self._layer(last, stream, read)
-        wanted = take(h, local_rows(rows, logit_rows))
+        """Raw logits [B, n, V] of the hidden rows `logit_rows`, from what `begin` returned."""
+        if not self._keeps_outputs:
+            stream = self._layer(self.store.layers - 1, stream, logit_rows)
+        wanted = take(stream.h, local_rows(stream.rows, logit_rows))
         self.counter.head(wanted.shape[0] * wanted.shape[1])
         return self.adapter.logits(wanted)
+
+    @property
+    def _keeps_outputs(self) -> bool:
+        """Whether the last layer computes all planned rows, since later steps may read them."""
+        return self.store.keeps("ffn") or self.store.keeps("branch")
 
     def _layer(self, layer: int, stream: ResidualStream, read: Rows | None) -> ResidualStream:
         """The stream after a layer at its rows `read`; None: at all rows that entered it."""

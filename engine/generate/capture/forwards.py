@@ -1,8 +1,7 @@
 """CapturedForwards: run the forwards of one guidance branch, captured and replayed where possible.
 
-The captured part is ForwardPass.begin, all layers but the last, on input tensors with fixed
-addresses. A forward runs eagerly the first time, is captured the second time and replayed from
-then on.
+The captured part is ForwardPass.begin, on input tensors with fixed addresses. A forward runs
+eagerly the first time, is captured the second time and replayed from then on.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from engine.cache.methods.spa_cache import SpaCache
 from engine.generate.capture import forwards
 from engine.generate.capture.capturers import CaptureError, TapeCapturer
 from engine.generate.loop import Denoiser, denoise
+from engine.models.base import ModelAdapter
 from tests.support.micro import (
     ATOL,
     LogitTap,
@@ -101,6 +102,23 @@ def test_index_rows_are_padded_to_few_sizes(cache, unmasker, kind):
         assert counts(state)[0] < len(sizes) + 2
     if cache != "freecache" or kind is Replaying:
         assert counts(state)[1] > len(events) // 3
+
+
+@pytest.mark.parametrize(
+    ("cache", "eager"), [("none", 1), ("dual", 1), ("dllm_cache", 0), ("spa_cache", 0)]
+)
+def test_a_last_layer_is_captured_if_its_outputs_are_stored(cache, eager, monkeypatch):
+    model = model_of("mha")
+    state, _ = captured(model, spec_of(cache))
+    for _ in range(2):
+        list(denoise(state))
+        state.rewind()
+    layers, mlp = [], ModelAdapter.mlp
+    monkeypatch.setattr(
+        ModelAdapter, "mlp", lambda self, layer, h: layers.append(layer) or mlp(self, layer, h)
+    )
+    events = list(denoise(state))
+    assert layers == [model.info.layers - 1] * eager * len(events)
 
 
 def test_both_branches_of_guidance_are_captured():
