@@ -34,6 +34,10 @@ class Kept:
     p: float | None = None
     plain_right: int = 0
 
+    def may_keep(self, keep: float) -> bool:
+        """Whether the interval reaches `keep`."""
+        return self.high >= keep
+
     def accepts(self, keep: float) -> bool:
         """Whether the test on these prompts accepts the setting.
 

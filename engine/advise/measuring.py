@@ -54,27 +54,28 @@ class Measured:
         return [own for _, own in self.pairs]
 
     @property
+    def speed_ups(self) -> list[float]:
+        """Time of plain decoding over the setting's, by prompt."""
+        return [plain.ms / own.ms for plain, own in self.pairs]
+
+    @property
     def speed_up(self) -> float:
-        """Median of the time of plain decoding over the setting's."""
-        return median(self._ratios)
+        """Median of `speed_ups`."""
+        return median(self.speed_ups)
 
     @cached_property
     def speed_up_interval(self) -> tuple[float, float]:
         """95 % bootstrap interval of `speed_up`."""
-        return bootstrap_interval(self._ratios, statistic=np.median)
+        return bootstrap_interval(self.speed_ups, statistic=np.median)
 
     def may_keep(self, keep: float) -> bool:
         """Whether the interval of what the setting keeps reaches `keep`."""
-        return self.kept is not None and self.kept.high >= keep
+        return self.kept is not None and self.kept.may_keep(keep)
 
     @property
     def ms(self) -> float:
         """Mean milliseconds of a run."""
         return fmean(own.ms for own in self.outcomes)
-
-    @property
-    def _ratios(self) -> list[float]:
-        return [plain.ms / own.ms for plain, own in self.pairs]
 
     @property
     def recomputed(self) -> float:

@@ -204,9 +204,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _read(out: Path) -> dict[str, Any]:
     """The document of a folder's fronts.json. Raises ValueError if it is not one."""
     document = json.loads((out / FRONTS).read_text("utf-8"))
-    methods = document.get("methods", [{}]) if isinstance(document, dict) else [{}]
-    tested = [one for row in methods for one in row.get("held_back", [{}])]
-    if not all("right" in one for one in tested):
+    try:
+        tested = [one for row in document["methods"] for one in row["held_back"]]
+        known = "further" in document and all("right" in one for one in tested)
+    except (KeyError, TypeError):
+        known = False
+    if not known:
         raise ValueError(f"{out / FRONTS} was not written by this version; measure anew")
     return document
 

@@ -29,8 +29,9 @@ def settings_to_judge(document: Row, plain: RunSpec) -> dict[str, RunSpec]:
     tested = [one for row in document["methods"] for one in row["held_back"]]
     whole = [one for one in tested if len(one["right"]) == problems and one["kept"]]
     left = [
-        one for one in whole if problems < FIRST_TEST or one["kept"]["high"] >= document["keep"]
-    ]
+        one for one in whole
+        if problems < FIRST_TEST or Kept(**one["kept"]).may_keep(document["keep"])
+    ]  # fmt: skip
     return {PLAIN: plain} | {one["name"]: RunSpec.from_dict(one["spec"]) for one in left}
 
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from engine.advise.advisor import FIRST_TEST, Advice, CacheAdvice
-from engine.advise.kept import accuracy_kept, kept
+from engine.advise.kept import Kept, accuracy_kept, kept
 from engine.advise.measuring import Measured
 from engine.advise.request import LEAST_CANDIDATES, AdviceRequest, runs_of_rounds
 from engine.advise.search import CacheSearch
@@ -128,9 +128,10 @@ def test_another_setting_can_be_chosen_after_further_problems():
 def test_settings_that_clearly_keep_too_little_are_not_judged_further(problems, left):
     highs = {"low": 0.94, "own": 0.96, "drawn": 1.0, "stopped": 1.0}
     tested = [
-        {"name": name, "right": [1] * problems, "kept": {"high": high}, "spec": RunSpec().to_dict()}
+        {"name": name, "right": [1] * problems, "spec": RunSpec().to_dict(),
+         "kept": dataclasses.asdict(Kept(0.9, 0.8, high, problems))}
         for name, high in highs.items()
-    ]
+    ]  # fmt: skip
     tested[-1]["right"] = [1] * 40
     found = document() | {"held_out": problems, "methods": [{"held_back": tested}]}
     assert list(settings_to_judge(found, RunSpec())) == [PLAIN, *left]
@@ -204,6 +205,8 @@ def test_the_command_judges_further_problems(checkpoint, tmp_path, monkeypatch, 
     ("document", "number", "said"),
     [
         ({}, "3", "was not written by this version"),
+        ({"methods": []}, "3", "was not written by this version"),
+        ([], "3", "was not written by this version"),
         ({"methods": [{"held_back": [{"name": "own"}]}]}, "3", "was not written by this version"),
         ({"further": 0, "methods": []}, "0", "--further: 0 must be at least 1"),
         (None, "3", "No such file"),
