@@ -38,7 +38,7 @@ def test_a_recorded_run_is_reproduced(name):
     assert outcome.unread == []
 
 
-@pytest.mark.parametrize("routine", ["onednn", "packed", "by_head", "two_products"])
+@pytest.mark.parametrize("routine", ["transposed", "onednn", "packed", "by_head", "two_products"])
 @pytest.mark.parametrize("name", FAMILY_CASES)
 def test_a_recorded_run_is_reproduced_with_every_routine(name, routine):
     assert compare(replace(CASES[name], kernels=FixedKernels(routine))).differences == []

@@ -18,7 +18,7 @@ from engine.models.attention import attention, attention_routines, attention_wit
 from engine.models.feed_forward import ExpertLinear, ExpertsInfo, MixtureOfExperts, feed_forward
 from engine.models.given_rows import GivenRows
 from engine.models.kernels.choice import TORCH, Kernels
-from engine.models.kernels.linear import FEW_ROWS, FusedLinear, PackedLinear
+from engine.models.kernels.linear import FEW_ROWS, FusedLinear, RoutineLinear
 from engine.models.ops import RMSNorm, Rotary
 
 A = TypeVar("A", bound="ModelAdapter")
@@ -287,7 +287,7 @@ class ModelAdapter(nn.Module):
         for module in self.modules():
             if isinstance(module, RMSNorm) and len(module.weight) != self.info.d_model:
                 continue  # of a head, whose rows are not contiguous
-            if isinstance(module, PackedLinear | ExpertLinear | RMSNorm):
+            if isinstance(module, RoutineLinear | ExpertLinear | RMSNorm):
                 module.kernels = kernels
         self._rotary.cache_clear()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from engine.models.kernels.choice import ROUTINES, TORCH, Kernels
+from engine.models.kernels.choice import LAYOUTS, ROUTINES, TORCH, Kernels
 
 
 class FixedKernels(Kernels):
@@ -15,8 +15,8 @@ class FixedKernels(Kernels):
         self.fixed = routine
 
     def routine(
-        self, operation: str, dtype: torch.dtype, rows: int, *sizes: int, packed: bool = True
+        self, operation: str, dtype: torch.dtype, rows: int, *sizes: int, copies: bool = True
     ) -> str:
-        """The fixed routine if the operation has it and the weights may be packed for it."""
-        refused = self.fixed not in ROUTINES[operation] or (self.fixed == "packed" and not packed)
+        """The fixed routine if the operation has it and the weights may be copied for it."""
+        refused = self.fixed not in ROUTINES[operation] or (self.fixed in LAYOUTS and not copies)
         return TORCH if refused else self.fixed

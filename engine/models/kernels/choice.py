@@ -13,10 +13,11 @@ import torch
 SETTING = "DRIFTSCOPE_KERNELS"  # `torch`: no measurement, torch's own routines
 TORCH = "torch"  # the routine of every class that was not measured, and the default
 ROUTINES: Mapping[str, tuple[str, ...]] = MappingProxyType({
-    "linear": (TORCH, "onednn", "packed"),
-    "gated": (TORCH, "onednn", "packed"),
+    "linear": (TORCH, "transposed", "onednn", "packed"),
+    "gated": (TORCH, "transposed", "onednn", "packed"),
     "attention": (TORCH, "by_head", "two_products"),
 })  # fmt: skip
+LAYOUTS = "transposed", "packed"  # routines with a copy of the weights in another layout
 GAIN = 0.95  # another routine is chosen if it takes at most this share of torch's time
 ROW_CLASSES = (8, 32, 128, 512)
 LARGEST_SIZE = 1024  # larger products are taken to behave like those of this size
@@ -95,18 +96,18 @@ class Kernels:
         self._routines: dict[tuple[Any, ...], str] = {}
 
     def routine(
-        self, operation: str, dtype: torch.dtype, rows: int, *sizes: int, packed: bool = True
+        self, operation: str, dtype: torch.dtype, rows: int, *sizes: int, copies: bool = True
     ) -> str:
         """The routine for a shape; `sizes` are those of ShapeClass.
 
-        `packed`: whether weights may be copied into the layout of a library.
+        `copies`: whether weights may be kept in another layout too (LAYOUTS).
         """
-        shape = operation, dtype, rows, sizes, packed
+        shape = operation, dtype, rows, sizes, copies
         found = self._routines.get(shape)
         if found is None:
             shape_class = ShapeClass.of(operation, dtype, rows, sizes, self.others)
             known = self.times.get(shape_class, {TORCH: 0.0})
-            times = {name: t for name, t in known.items() if packed or name != "packed"}
+            times = {name: t for name, t in known.items() if copies or name not in LAYOUTS}
             found = self._routines[shape] = fastest(times)
         return found
 

@@ -19,8 +19,8 @@ from engine.models.base import ModelAdapter
 from engine.models.feed_forward import ExpertLinear, ExpertSwiGLU
 from engine.models.kernels.choice import ROW_CLASSES, SETTING, TORCH, Kernels, ShapeClass
 from engine.models.kernels.fused import faster_kernels
-from engine.models.kernels.linear import FusedLinear, PackedLinear
-from engine.models.kernels.measure import measured
+from engine.models.kernels.linear import FusedLinear, RoutineLinear
+from engine.models.kernels.measure import measured, routine_names
 
 FILES, MAX_BYTES = "kernels", 1 << 20  # of the times in the user's cache
 KEY_CLASSES = (128, 512)  # keys of the attention that is measured
@@ -63,7 +63,7 @@ def shape_classes(adapter: ModelAdapter) -> list[ShapeClass]:
             widths = {"q": info.d_q, "k": info.d_kv, "v": info.d_kv}
             for names in ("q", "k", "v", "qk", "kv", "qkv"):
                 sizes.add((module.operation, (info.d_model, sum(widths[n] for n in names))))
-        elif isinstance(module, PackedLinear):
+        elif isinstance(module, RoutineLinear):
             outputs = module.out_features // (1 if isinstance(module, FusedLinear) else 2)
             sizes.add((module.operation, (module.in_features, outputs)))
         elif isinstance(module, ExpertSwiGLU):
@@ -114,8 +114,10 @@ def keep_measured(name: str, data: Mapping[str, Any]) -> None:
 
 
 def _restored(data: Any) -> dict[ShapeClass, Mapping[str, float]]:
+    """Times by class; those of another set of routines than this machine's are left out."""
+    known = {ShapeClass.from_key(key): times for key, times in data.items()}
     return {
-        ShapeClass.from_key(key): {name: float(t) for name, t in times.items()}
-        for key, times in data.items()
-        if TORCH in times
+        shape: {name: float(t) for name, t in times.items()}
+        for shape, times in known.items()
+        if set(times) == set(routine_names(shape))
     }

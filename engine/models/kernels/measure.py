@@ -6,13 +6,13 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import cycle, groupby
+from itertools import cycle, groupby, product
 
 import torch
 from torch import Tensor
 
 from engine.models.attention import attention, attention_routines
-from engine.models.kernels.choice import ROUTINES, TORCH, ShapeClass
+from engine.models.kernels.choice import LAYOUTS, ROUTINES, TORCH, ShapeClass
 from engine.models.kernels.linear import FusedLinear, SwiGLU, supports_onednn
 
 ROUNDS = 5  # timed runs of each routine, in turn
@@ -49,8 +49,8 @@ def layers_of(shape: ShapeClass) -> list[Layer]:
     count = max(1, min(MOST_LAYERS, (shape.others << 20) // weight.nbytes))
     layers = [_layer(shape, weight.clone()) for _ in range(count)]
     if supports_onednn(weight.dtype, weight.device):
-        for layer in layers:  # packed now, not while they are timed
-            layer.compute("packed", weight[:1])
+        for layer, layout in product(layers, LAYOUTS):  # copied now, not while they are timed
+            layer.compute(layout, weight[:1])
     return layers
 
 
@@ -65,12 +65,18 @@ def runs_of(shape: ShapeClass, layers: Sequence[Layer]) -> dict[str, Run]:
         keys, width, heads = shape.sizes
         q, k, v = (_random(draw, shape, 1, n, heads, width) for n in (shape.rows, keys, keys))
         k, v = k.transpose(1, 2), v.transpose(1, 2)
-        names = attention_routines(q.dtype, q.device)
-        return {name: partial(attention, q, k, v, None, name) for name in names}
+        return {name: partial(attention, q, k, v, None, name) for name in routine_names(shape)}
     x = _random(draw, shape, 1, shape.rows, shape.sizes[0])
-    names = ROUTINES[shape.operation] if supports_onednn(x.dtype, x.device) else (TORCH,)
     turns = cycle(layers)  # shared, so that no routine finds the weights that another just read
-    return {name: partial(_next_product, turns, name, x) for name in names}
+    return {name: partial(_next_product, turns, name, x) for name in routine_names(shape)}
+
+
+def routine_names(shape: ShapeClass) -> tuple[str, ...]:
+    """The routines of a class of shapes that this machine has."""
+    dtype, device = getattr(torch, shape.dtype), torch.device("cpu")
+    if shape.operation == "attention":
+        return attention_routines(dtype, device)
+    return ROUTINES[shape.operation] if supports_onednn(dtype, device) else (TORCH,)
 
 
 def measured(shapes: Iterable[ShapeClass]) -> dict[ShapeClass, dict[str, float]]:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from engine.core.files import free_on_disk, write_atomically
 from engine.models.base import ModelAdapter, ModelInfo, TransformerBlock
-from engine.models.kernels.linear import PackedLinear
+from engine.models.kernels.linear import RoutineLinear
 from engine.models.loading import memory_estimate
 from engine.models.loading.checkpoint import CheckpointError
 from engine.models.loading.memory_estimate import HEADROOM, InsufficientMemoryError, gigabytes
@@ -167,7 +167,7 @@ def attach_hooks(adapter: ModelAdapter, placement: Placement, offloaded: Offload
         if device is None:
             owner = "embedding" if name == "head" and adapter.info.tied else name
             fetch = {"offload": True, "weights_map": PrefixedDataset(offloaded, f"{owner}.")}
-            if isinstance(module, PackedLinear):
+            if isinstance(module, RoutineLinear):
                 module.offloaded = True
         target = str(placement.main) if device is None else place
         hook = AlignDevicesHook(execution_device=target, io_same_device=True, **fetch)

@@ -1,4 +1,4 @@
-"""Linear layers with oneDNN: equal to torch's products, packed copies, row padding."""
+"""Linear layers by every routine: equal to torch's products, copies of weights, row padding."""
 
 import pytest
 import torch
@@ -8,7 +8,8 @@ from engine.bench.floor import Buffers, ProductRecorder, ProductReplay
 from engine.models.kernels.choice import TORCH, Kernels, ShapeClass
 from engine.models.kernels.linear import (
     BFLOAT16,
-    MAX_PACKED_BYTES,
+    COPIES,
+    MAX_COPIED_BYTES,
     MAX_PADDED_ROWS,
     ONEDNN_LINEAR,
     FusedLinear,
@@ -30,8 +31,8 @@ def randomized(layer, routine="packed"):
     return layer
 
 
-def projection(d_in=256, d_out=384, bias=True, dtype=torch.float32):
-    return randomized(FusedLinear(d_in, d_out, bias)).to(dtype)
+def projection(d_in=256, d_out=384, bias=True, dtype=torch.float32, routine="packed"):
+    return randomized(FusedLinear(d_in, d_out, bias), routine).to(dtype)
 
 
 def rows(count, width=256, dtype=torch.float32):
@@ -51,25 +52,26 @@ def library(layer, *given):
     return "oneDNN" if product.onednn else "torch"
 
 
+@pytest.mark.parametrize("routine", ["transposed", "onednn", "packed"])
 @pytest.mark.parametrize(("lo", "hi"), [(0, None), (128, 384), (0, 256)])
 @pytest.mark.parametrize("bias", [True, False])
-def test_outputs_equal_those_of_torch(lo, hi, bias):
-    layer, x = projection(bias=bias), rows(64)
+def test_outputs_equal_those_of_torch(lo, hi, bias, routine):
+    layer, x = projection(bias=bias, routine=routine), rows(64)
     added = layer.bias[lo:hi] if bias else None
     wanted = F.linear(x, layer.weight[lo:hi], added)
     found = layer(x, lo, hi)
-    assert library(layer, x, lo, hi) == "oneDNN"
+    assert library(layer, x, lo, hi) == ("torch" if routine == "transposed" else "oneDNN")
     assert torch.allclose(found, wanted, atol=1e-4)
     assert not torch.allclose(found, F.linear(x, layer.weight.roll(1, 0)[lo:hi], added), atol=1e-2)
 
 
-@pytest.mark.parametrize("routine", [TORCH, "onednn", "packed"])
+@pytest.mark.parametrize("routine", [TORCH, "transposed", "onednn", "packed"])
 @pytest.mark.parametrize("count", [3, 61, MAX_PADDED_ROWS + 3])
 def test_swiglu_equals_the_formula(count, routine):
     layer, x = randomized(SwiGLU(256, 344), routine), rows(count)
     gate, up = (x.double() @ layer.weight.double().T).chunk(2, -1)
     wanted, found = F.silu(gate) * up, layer(x)
-    assert {p.onednn for p in products(layer, x)} == {routine != TORCH}
+    assert {p.onednn for p in products(layer, x)} == {routine in ("onednn", "packed")}
     assert found.shape == wanted.shape
     assert (found - wanted).abs().max() < 1e-4 * wanted.abs().max()
     assert not torch.allclose(found.double(), gate * F.silu(up), rtol=0.1)
@@ -96,7 +98,7 @@ def test_the_measured_routine_of_the_class_is_used():
     assert library(layer, rows(8)) == library(layer, rows(32)) == "torch"
     assert torch.equal(layer(rows(8)), F.linear(rows(8), layer.weight, layer.bias))
     assert library(layer, rows(100)) == "oneDNN"
-    assert not layer._packed
+    assert not layer._copies
     exact = projection(dtype=torch.float64)
     assert library(exact, rows(100, dtype=torch.float64)) == "torch"
     half = projection(dtype=torch.bfloat16)
@@ -107,17 +109,26 @@ def test_the_measured_routine_of_the_class_is_used():
     assert library(layer, rows(100)) == "torch"
 
 
-def test_small_weights_are_packed_once_per_slice():
-    layer, x = projection(), rows(64)
+@pytest.mark.parametrize("routine", COPIES)
+def test_small_weights_are_copied_once_per_slice(routine):
+    layer, x = projection(routine=routine), rows(64)
     layer(x), layer(x), layer(x, 0, 128)
-    assert set(layer._packed) == {(0, 384), (0, 128)}
-    large = projection(1024, MAX_PACKED_BYTES // 4096 + 1)
+    assert set(layer._copies) == {(routine, 0, 384), (routine, 0, 128)}
+    large = projection(1024, MAX_COPIED_BYTES // 4096 + 1, routine=routine)
     large(rows(64, 1024))
-    offloaded = projection()
+    offloaded = projection(routine=routine)
     offloaded.offloaded = True
     offloaded(x)
-    assert not large._packed
-    assert not offloaded._packed
+    assert not large._copies
+    assert not offloaded._copies
+
+
+def test_the_memory_of_a_transposed_copy_is_that_of_the_other_order():
+    layer = projection(routine="transposed")
+    weight, bias = layer.routine_slice("transposed", 0, 128)
+    assert weight.t().is_contiguous()
+    assert torch.equal(weight, layer.weight[:128])
+    assert torch.equal(bias, layer.bias[:128])
 
 
 def new_storage(layer):
@@ -138,9 +149,10 @@ CHANGES = {
 }
 
 
+@pytest.mark.parametrize("routine", COPIES)
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_changed_weights_replace_their_packed_copy(change):
-    layer, x = projection(bias=False), rows(64)
+def test_changed_weights_replace_their_copy(change, routine):
+    layer, x = projection(bias=False, routine=routine), rows(64)
     before, part = layer(x), layer(x, 128, 384)
     change(layer)
     torch.testing.assert_close(layer(x), 2 * before)
