@@ -1,6 +1,7 @@
 """Kernels: the routine is that with the lowest measured time, measured once a machine."""
 
 import json
+import time
 
 import pytest
 import torch
@@ -56,6 +57,13 @@ def test_the_time_of_a_routine_is_the_median_of_its_runs_after_a_warm_up():
     clock = FakeClock({TORCH: [9, 3, 2, 5, 2, 4], "onednn": [0.1, 2.5, 4, 2.2]})
     assert race(clock.runs(), clock) == pytest.approx({TORCH: 3, "onednn": 2.2})
     assert clock.counts == {TORCH: ROUNDS + 1, "onednn": ROUNDS + 1}
+
+
+@pytest.mark.parametrize(("threads", "counted"), [(1, False), (2, True)])
+def test_time_in_which_another_process_has_the_core_is_not_counted(monkeypatch, threads, counted):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    (seconds,) = race({TORCH: lambda: time.sleep(0.01)}).values()  # the core is free meanwhile
+    assert (seconds >= 0.01) == counted
 
 
 def test_a_hopeless_routine_is_timed_twice():
