@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 ROW_MULTIPLE, MAX_PADDED_ROWS = 8, 128  # oneDNN compiles a kernel (1 to 4 ms) for each row count
 FEW_ROWS = 32  # of a batch, up to which a GPU may use fused kernels for attention and SwiGLU
-MAX_COPIED_BYTES = 4 << 20  # larger weights are multiplied as they are, without a copy
+MAX_COPIED_BYTES = 4 << 20  # projections with larger weights have no copies
 AVAILABLE = torch.backends.mkldnn.is_available() and (
     torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
 )
@@ -71,7 +71,7 @@ def swiglu(x: Tensor, weight: Tensor, routine: str, kernels: Kernels) -> Tensor:
 
 
 def gated(x: Tensor) -> Tensor:
-    """SiLU(gate) * up of rows [..., 2 E] with gate before up, [..., E]; overwrites `x`."""
+    """SiLU(gate) * up of rows [..., 2 E] with gate before up, [..., E]; overwrites the gate."""
     gate, up = x.chunk(2, -1)
     return F.silu(gate, inplace=True).mul_(up)
 
@@ -148,9 +148,9 @@ class RoutineLinear(nn.Linear):
     Without measured times that is torch's own. Some routines multiply a copy of small weights in
     another layout, see COPIES.
 
-    A copy is dropped when `load_state_dict`, an in-place operation or a new tensor changes the
-    parameter. torch does not track in-place operations on `weight.data`; write under
-    `torch.no_grad()` instead.
+    A copy is made again at the next use after `load_state_dict`, an in-place operation or a new
+    tensor has changed the parameter. torch does not track in-place operations on `weight.data`;
+    write under `torch.no_grad()` instead.
     """
 
     operation: ClassVar[str] = "linear"

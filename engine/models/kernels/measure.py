@@ -46,7 +46,7 @@ def race(runs: Mapping[str, Run], clock: Clock | None = None) -> dict[str, float
 def suitable_clock() -> Clock:
     """The processor time of this thread if torch has one thread, else the elapsed time.
 
-    The first does not count while another process has the core.
+    The processor time excludes time in which another process has the core.
     """
     return time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
 
@@ -62,7 +62,7 @@ def layers_of(shape: ShapeClass) -> list[Layer]:
     layers = [_layer(shape, weight.clone()) for _ in range(count)]
     if supports_onednn(weight.dtype, weight.device):
         for layer, layout in product(layers, LAYOUTS):  # copied now, not while they are timed
-            layer.compute(layout, weight[:1])
+            layer.compute(layout, weight[:1])  # any row
     return layers
 
 
