@@ -60,9 +60,9 @@ def layers_of(shape: ShapeClass) -> list[Layer]:
     weight = _random(draw, shape, outputs * (1 if shape.operation == "linear" else 2), inner)
     count = max(1, min(MOST_LAYERS, (shape.others << 20) // weight.nbytes))
     layers = [_layer(shape, weight.clone()) for _ in range(count)]
-    if supports_onednn(weight.dtype, weight.device):
-        for layer, layout in product(layers, LAYOUTS):  # copied now, not while they are timed
-            layer.compute(layout, weight[:1])  # any row
+    copying = [name for name in routine_names(shape) if name in LAYOUTS]
+    for layer, name in product(layers, copying):  # copied now, not while they are timed
+        layer.compute(name, weight[:1])  # any row
     return layers
 
 
