@@ -39,13 +39,15 @@ class Presets:
         choices = [(row["name"], f"{row['title']} ({row['source']})") for row in rows]
         return to_json({"choices": choices, "chosen": chosen, "info": INFO if rows else NONE_KNOWN})
 
-    def fit(self, model: Any, *values: Any) -> list[Any]:
+    def fit(self, model: Any, values: Any) -> list[Any]:
         """The presets to offer and the form's values, after the model was changed to `model`.
 
         Settings that the model's attention rules out give way: to its first preset if attention is
         block-causal, else to the page's default race. All others stay.
+
+        Raises ValueError if `values` is not a list of the form's values.
         """
-        catalog, found = self._form.catalog, dict(zip(self._form.widgets, values, strict=True))
+        catalog, found = self._form.catalog, self._form.by_key(values)
         row = next((row for row in catalog.models if row["name"] == model), None)
         kept = [self.offer(model), *[gr.skip()] * len(values)]
         if row is None or not row["attention"] or _fits(catalog, row, found):

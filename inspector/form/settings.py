@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -27,6 +27,7 @@ STEPS_INFO = {
     False: "Not used: this unmasker decides how many forwards are made.",
 }
 CAUSAL_MODELS = ("autoregressive.model", "guided.guider")  # knobs that name a causal model
+COPY_JS = "(...values) => [values]"
 LANE_NAMES = {"a": "Lane A, the baseline", "b": "Lane B, the challenger"}
 
 
@@ -39,20 +40,43 @@ class Form:
         widgets: widgets by key. The key is the name of a field that both lanes share, or has a
             lane in front: `a.steps`, `b.threshold.threshold`.
         groups: the column with the knobs of a method, by lane, kind and method.
+        current: the widgets' values as one list, in the order of `widgets`. Listeners read it and
+            not the widgets: with each message of a listener, Gradio's page updates every component
+            that the listener reads, and for each it searches the page.
     """
 
     catalog: Catalog
     widgets: dict[str, Component] = field(default_factory=dict)
     groups: dict[tuple[Lane, str, str], gr.Column] = field(default_factory=dict)
+    current: gr.JSON = field(
+        default_factory=partial(gr.JSON, visible=False, render=False, elem_id="ds-current")
+    )
 
     @property
     def inputs(self) -> list[Component]:
         """The widgets in the order of `widgets`."""
         return list(self.widgets.values())
 
-    def race(self, values: Sequence[Any]) -> RaceSpec:
-        """The race given by the widgets' values. Raises ValueError, which names the field."""
-        found = dict(zip(self.widgets, values, strict=True))
+    @property
+    def copied(self) -> dict[str, Any]:
+        """The arguments of a listener that copies the widgets' values to `current`."""
+        return {
+            "fn": None, "inputs": self.inputs, "outputs": self.current, "js": COPY_JS,
+            "api_visibility": "private",
+        }  # fmt: skip
+
+    def by_key(self, values: Any) -> dict[str, Any]:
+        """A list of the widgets' values by their keys. Raises ValueError for anything else."""
+        if not isinstance(values, list) or len(values) != len(self.widgets):
+            raise ValueError(f"settings: not a list of {len(self.widgets)} values; reload the page")
+        return dict(zip(self.widgets, values, strict=True))
+
+    def race(self, values: Any) -> RaceSpec:
+        """The race given by a list of the widgets' values.
+
+        Raises ValueError, which names the field.
+        """
+        found = self.by_key(values)
         for name in ("model", "record_layers", "record_quantities", "record_positions"):
             found[name] = _strip(found[name])
         lists = {"images": str(found["images"] or "").split(), "stop": _as_list(found["stop"])}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import gradio as gr
@@ -24,7 +24,7 @@ class Branching:
     def __init__(self, handlers: Handlers) -> None:
         self._handlers = handlers
 
-    def branch(self, event: gr.EventData, request: gr.Request, *values: Any) -> Iterator[list[Any]]:
+    def branch(self, event: gr.EventData, request: gr.Request, values: Any) -> Iterator[list[Any]]:
         """Run a branch and stream its messages, or return to an earlier race.
 
         Args:
@@ -32,7 +32,7 @@ class Branching:
                 The settings are those of the `parent`, of the `form`, or a query after `?`. With
                 an attribute `back`, a run id, that race is shown and nothing is run.
             request: the visitor's request.
-            values: the values of the form.
+            values: a list of the form's values.
         """
         back = getattr(event, "back", None)
         try:
@@ -84,9 +84,7 @@ class Branching:
         foreign.check_ours(record.started()[lane])
         return record, str(lane)
 
-    def _spec(
-        self, event: gr.EventData, record: RaceRecord, lane: Lane, values: Sequence[Any]
-    ) -> RunSpec:
+    def _spec(self, event: gr.EventData, record: RaceRecord, lane: Lane, values: Any) -> RunSpec:
         """The spec of the branch.
 
         It has the parent's settings, or others with the parent's prompt and length: those of the

@@ -68,8 +68,8 @@ class Handlers:
         for example in session.examples():
             self.known_problems.learn(example)
 
-    def plan(self, request: gr.Request, *values: Any) -> tuple[str, Any]:
-        """Derive the plan of the settings, or the error in them.
+    def plan(self, request: gr.Request, values: Any) -> tuple[str, Any]:
+        """Derive the plan of the settings, given as a list of the form's values, or their error.
 
         Returns the plan as a JSON document, and an update that enables or disables Run.
         """
@@ -81,7 +81,7 @@ class Handlers:
             document = {"ok": False, "error": self.form.labelled(error_text(error))}
         return to_json(document), gr.update(interactive=document["ok"] and not live)
 
-    def run(self, request: gr.Request, *values: Any) -> Iterator[list[Any]]:
+    def run(self, request: gr.Request, values: Any) -> Iterator[list[Any]]:
         """Run both lanes and stream messages with the new steps, then the finished race."""
         try:
             race = self.form.race(values)

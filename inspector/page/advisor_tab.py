@@ -54,9 +54,11 @@ def build_advisor(
         **static_files.BARE | {"js_on_load": static_files.script("advice", ("race",))},
     )  # fmt: skip
     outputs = [shown, *keys.values()]
-    inputs = [shown, *source, *asked, *handlers.form.inputs]
+    inputs = [shown, *source, *asked, handlers.form.current]
     begun = [
-        keys[name].click(advice.starter(only), inputs, outputs, **RUNS, **RAW, **PRIVATE)
+        keys[name]
+        .click(**handlers.form.copied)
+        .then(advice.starter(only), inputs, outputs, **RUNS, **RAW, **PRIVATE)
         for name, only in (("run", False), ("estimate", True))
     ]
     begun.append(keys["continue"].click(advice.go_on, shown, outputs, **RUNS, **RAW, **PRIVATE))

@@ -57,10 +57,12 @@ def build_batch(
         **static_files.BARE | {"js_on_load": static_files.script("batch", ("race",))},
     )  # fmt: skip
     outputs = [shown, *keys.values()]
-    inputs = [shown, *source, *settings, *handlers.form.inputs]
+    inputs = [shown, *source, *settings, handlers.form.current]
     starts = (("run", None), ("estimate", 1))
     begun = [
-        keys[name].click(batch.starter(first), inputs, outputs, **RUNS, **RAW, **PRIVATE)
+        keys[name]
+        .click(**handlers.form.copied)
+        .then(batch.starter(first), inputs, outputs, **RUNS, **RAW, **PRIVATE)
         for name, first in starts
     ]
     begun.append(keys["continue"].click(batch.go_on, shown, outputs, **RUNS, **RAW, **PRIVATE))
@@ -105,5 +107,6 @@ def _settings(handlers: Handlers, batch: BatchHandlers, levels: list[str]) -> li
         info="Runs everything again with the recorder on and adds the recordings up: drift, "
         "similarity, with probe also the error against exact.",
     )  # fmt: skip
-    keep.click(batch.keep, [name, kept, *handlers.form.inputs], [kept, said], **RAW, **FLAG)
+    given = [name, kept, handlers.form.current]
+    keep.click(**handlers.form.copied).then(batch.keep, given, [kept, said], **RAW, **FLAG)
     return [lanes, kept, record]

@@ -24,7 +24,11 @@ from inspector.handlers.view_service import ViewService
 from inspector.page_data.sizes import size
 from inspector.protocol import LANES
 
-PRIVATE: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+# Without a list, Gradio's page keeps the progress of every output, although it hides it: with each
+# message it updates them all, and for each it searches the whole page (a tenth of a second in all).
+PRIVATE: dict[str, Any] = {
+    "api_visibility": "private", "show_progress": "hidden", "show_progress_on": [],
+}  # fmt: skip
 FLAG: dict[str, Any] = {**PRIVATE, "queue": False}
 RAW: dict[str, Any] = {"preprocess": False}  # unchecked values: Form.race names what is wrong
 RECORDED = "Choose a method to see its recorded run beside plain decoding. Nothing is run."
@@ -98,7 +102,7 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Run
     )  # fmt: skip
     _once_over(recording, planned)
     branch = race.branch(
-        Branching(handlers).branch, form.inputs, [race, *keys.values()],
+        Branching(handlers).branch, form.current, [race, *keys.values()],
         **RUNS, **RAW, **PRIVATE,
     )  # fmt: skip
     _once_over(branch, planned).then(**renewed)
@@ -227,9 +231,9 @@ def _wire_settings(
 ) -> dict[str, Any]:
     """Add the listeners of the form; returns the listener arguments that update the plan."""
     form = handlers.form
-    planned = {"fn": handlers.plan, "inputs": form.inputs, "outputs": [plan, run], **RAW, **FLAG}
+    planned = {"fn": handlers.plan, "inputs": form.current, "outputs": [plan, run], **RAW, **FLAG}
     demo.load(handlers.restore, None, [race, *form.inputs], **FLAG)
-    _on_change(demo, form.inputs, planned)
+    _on_change(demo, form.inputs, form.copied).then(trigger_mode="always_last", **planned)
     for lane in LANES:
         chosen = [form.widgets[f"{lane}.unmasker"], form.widgets[f"{lane}.cache"]]
         shown = [group for (owner, _, _), group in form.groups.items() if owner == lane]
@@ -249,27 +253,28 @@ def _wire_presets(form: Form, offered: gr.HTML) -> None:
     changed = model.change  # type: ignore[attr-defined]
     presets = Presets(form)
     filled = [offered, *form.inputs]
-    changed(presets.fit, [model, *form.inputs], filled, trigger_mode="always_last", **RAW, **FLAG)
+    changed(**form.copied).then(
+        presets.fit, [model, form.current], filled, trigger_mode="always_last", **RAW, **FLAG
+    )
     offered.take(presets.take, model, filled, **every)
     named = [form.widgets[key] for key in form.widgets if key not in ("prompt", "model")]
     by_hand = [widget.input for widget in named]  # type: ignore[attr-defined]
     gr.on(by_hand, None, offered, offered, js=CLEAR_CHOICE_JS, **every)
 
 
-def _on_change(demo: gr.Blocks, widgets: list[Component], listener: dict[str, Any]) -> None:
+def _on_change(demo: gr.Blocks, widgets: list[Component], listener: dict[str, Any]) -> Dependency:
     """Call a listener when the page loads and when a widget changes, by hand or by a handler.
 
     It is one listener, so that its calls follow each other and the last one has the last values.
     """
     changes = [widget.change for widget in widgets]  # type: ignore[attr-defined]
-    gr.on([demo.load, *changes], trigger_mode="always_last", **listener)
+    return gr.on([demo.load, *changes], trigger_mode="always_last", **listener)
 
 
 def _wire_run(demo: gr.Blocks, handlers: Handlers, tab: RunTab) -> None:
-    run = tab.keys["run"].click(
-        handlers.run, handlers.form.inputs, tab.outputs,
-        **RUNS, **RAW, **PRIVATE,
-    )  # fmt: skip
+    form = handlers.form
+    run = tab.keys["run"].click(**form.copied)
+    run = run.then(handlers.run, form.current, tab.outputs, **RUNS, **RAW, **PRIVATE)
     tab.follow(run)
     for name in BUTTONS[1:]:
         tab.keys[name].click(handlers.flag(name), None, None, trigger_mode="multiple", **FLAG)

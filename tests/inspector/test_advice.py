@@ -28,7 +28,7 @@ def press(tab, session, form, request_of):
     def run(text=TEXT, estimate=False, shown="", **changes):
         problem = {"family": "short_problems", "count": 6, "shots": 0, "seed": 1}
         asked = ASKED | changes
-        given = [shown, TYPED, text, *problem.values(), *asked.values(), *values]
+        given = [shown, TYPED, text, *problem.values(), *asked.values(), values]
         for document, *_ in tab.starter(estimate)(request_of(), *given):
             yield json.loads(document)
 

@@ -4,7 +4,6 @@ import json
 import math
 import os
 import time
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -19,6 +18,7 @@ from tests.proofs.fuzz_web import MODEL, Web, shares
 from tests.support.browser import PROMPT, ROOT, running_app
 from tests.support.crash import BROKEN, write_broken
 from tests.support.micro import write_checkpoint
+from tests.support.web import Visitor
 
 UPDATE_BYTES = 5_000
 START_BYTES = 20_000
@@ -205,29 +205,17 @@ def test_two_clients_do_not_mix(app):
 
 
 def press_run(app, changes):
-    """Press the page's Run without a browser; the raw events of its stream."""
-    with urllib.request.urlopen(app.url + "/config") as answer:
-        config = json.load(answer)
-    parts = {part["id"]: part["props"] for part in config["components"]}
-    (run_id,) = (i for i, props in parts.items() if props.get("elem_id") == "ds-run")
-    (press,) = (d for d in config["dependencies"] if [run_id, "click"] in d["targets"])
-    ids = {parts[i].get("elem_id"): i for i in press["inputs"]}
-    values = {i: parts[i].get("value") for i in press["inputs"]}
-    values |= {ids[name]: value for name, value in changes.items()}
-    data = {"data": list(values.values()), "fn_index": press["id"], "session_hash": "weigher"}
-    join = urllib.request.Request(
-        app.url + "/gradio_api/queue/join", json.dumps(data).encode(),
-        {"Content-Type": "application/json"},
-    )  # fmt: skip
-    urllib.request.urlopen(join).close()
+    """Press the page's Run without a browser; the events of its stream and their bytes."""
+    visitor = Visitor(app.url)
+    visitor.join("ds-run.click", **changes)
     events = []
-    with urllib.request.urlopen(app.url + "/gradio_api/queue/data?session_hash=weigher") as stream:
-        for raw in stream:
-            if raw.startswith(b"data:"):
-                events.append((json.loads(raw[5:]), len(raw)))
-                if events[-1][0]["msg"] == "process_completed":
-                    return events
-    raise AssertionError("the stream ended early")
+    for message in visitor.messages():
+        sent = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
+        events.append((message, len(sent.encode())))
+        if message["msg"] == "process_completed":
+            break
+    visitor.close()
+    return events
 
 
 def test_the_page_s_stream_is_light(app, record_property):

@@ -41,7 +41,7 @@ def press(tab, values, request_of):
         **own,
     ):
         problem = PROBLEM | own
-        given = [shown, source, text, *problem.values(), list(lanes), kept, record, *values]
+        given = [shown, source, text, *problem.values(), list(lanes), kept, record, values]
         for document, *_ in tab.starter(first)(request_of(), *given):
             yield json.loads(document)
 
@@ -125,10 +125,10 @@ def test_an_uploaded_file(press, tab, request_of, tmp_path):
 
 
 def test_a_kept_method_has_the_other_settings_of_the_run_tab(press, tab, values):
-    kept, said = tab.keep(" mine ", "", *values)
+    kept, said = tab.keep(" mine ", "", values)
     assert said == "Kept as “mine”."
     assert json.loads(kept)[0]["cache"] == "dual"
-    twice, _ = tab.keep("other", kept, *values)
+    twice, _ = tab.keep("other", kept, values)
     *_, last = press(text="one", lanes=("b",), kept=twice)
     names = [row["name"] for row in last["settings"]]
     assert names == ["plain decoding", DUAL, "mine", "other"]
@@ -164,7 +164,7 @@ def test_a_refusal_leaves_the_shown_batch(press, tab):
 
 def test_a_public_page_has_fewer_prompts(session, handlers, values, request_of):
     tab = BatchHandlers(handlers, BatchService(session, public=True))
-    given = ["", TYPED, "a\n" * 51, *PROBLEM.values(), ["b"], "", "off", *values]
+    given = ["", TYPED, "a\n" * 51, *PROBLEM.values(), ["b"], "", "off", values]
     ((document, *_),) = tab.starter(None)(request_of(), *given)
     said = json.loads(document)["message"]
     assert said.startswith(f"prompts: 51 are more than the {service.PUBLIC.prompts} of a batch")

@@ -25,7 +25,7 @@ def values_of(handlers, **changes):
 
 def ran(handlers, request_of, **data):
     values = values_of(handlers, **data.pop("values", {}))
-    messages = list(Branching(handlers).branch(asked(**data), request_of(), *values))
+    messages = list(Branching(handlers).branch(asked(**data), request_of(), values))
     return [json.loads(message[0]) for message in messages]
 
 

@@ -46,8 +46,8 @@ def test_every_field_and_knob_of_the_form_is_known_by_its_label(form):
 def test_the_plan_and_a_refused_run_name_the_control(handlers, form, session, request_of):
     found = dict(zip(form.widgets, form.values(small_race(session)), strict=True))
     values = list((found | {"gen_length": 30}).values())
-    text, _ = handlers.plan(request_of(), *values)
-    ((notice, *_),) = handlers.run(request_of(), *values)
+    text, _ = handlers.plan(request_of(), values)
+    ((notice, *_),) = handlers.run(request_of(), values)
     for message in (json.loads(text)["error"], json.loads(notice)["message"]):
         assert message.startswith("Block length: 16 does not divide “Answer length” 30")
 

@@ -25,7 +25,7 @@ def small(session, form):
 
 def test_export_then_import(files, handlers, small, request_of):
     assert files.export(request_of("new"))[0] is None
-    list(handlers.run(request_of(), *small))
+    list(handlers.run(request_of(), small))
     paths, note = files.export(request_of())
     assert "Ready" in note
     document, note = files.import_files(
@@ -40,7 +40,7 @@ def test_export_then_import(files, handlers, small, request_of):
 
 
 def test_a_run_card_runs_again(files, handlers, small, request_of, tmp_path):
-    list(handlers.run(request_of(), *small))
+    list(handlers.run(request_of(), small))
     paths, _ = files.export(request_of())
     (card,) = [path for path in paths if path.endswith("run-card.json")]
     skipped, note = files.import_files(request_of("other"), [card])

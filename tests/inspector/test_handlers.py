@@ -34,7 +34,7 @@ def every_step(monkeypatch):
 
 
 def test_a_run_streams_and_ends_whole(handlers, small, request_of):
-    updates = list(handlers.run(request_of(), *small))
+    updates = list(handlers.run(request_of(), small))
     first, last = json.loads(updates[0][0]), json.loads(updates[-1][0])
     assert first["state"] == "starting"
     assert pressable(updates[0][1:]) == {"pause", "stop"}
@@ -43,13 +43,13 @@ def test_a_run_streams_and_ends_whole(handlers, small, request_of):
     assert len(last["lanes"]["a"]["rows"]) == 32
     assert last["summary"]["speedup"] > 0
     assert pressable(updates[-1][1:]) == set()
-    assert handlers.plan(request_of(), *small)[1]["interactive"]
+    assert handlers.plan(request_of(), small)[1]["interactive"]
     assert handlers.live_runs.control("visitor") is None
     assert handlers.store.get(last["run"]).state == "done"
 
 
 def test_stop_ends_within_a_step(handlers, small, request_of, every_step):
-    stream = handlers.run(request_of(), *small)
+    stream = handlers.run(request_of(), small)
     for update in stream:
         news = json.loads(update[0])
         if news["lanes"].get("a", {}).get("rows"):
@@ -58,7 +58,7 @@ def test_stop_ends_within_a_step(handlers, small, request_of, every_step):
     last = json.loads(list(stream)[-1][0])
     assert last["state"] == "stopped"
     assert 0 < len(last["lanes"]["a"]["rows"]) < 32
-    again = json.loads(list(handlers.run(request_of(), *small))[-1][0])
+    again = json.loads(list(handlers.run(request_of(), small))[-1][0])
     assert again["state"] == "done"
 
 
@@ -66,7 +66,7 @@ def test_pause_step_resume(handlers, form, session, request_of):
     held, seen = [], []
     values = values_of(form, small_race(session, gen_length=128, steps=128))
     thread = threading.Thread(
-        target=lambda: seen.extend(handlers.run(request_of(), *values)), daemon=True
+        target=lambda: seen.extend(handlers.run(request_of(), values)), daemon=True
     )
     thread.start()
 
@@ -96,21 +96,21 @@ def test_pause_step_resume(handlers, form, session, request_of):
 
 
 def test_closing_the_stream_frees_the_engine(handlers, small, request_of):
-    stream = handlers.run(request_of(), *small)
+    stream = handlers.run(request_of(), small)
     for update in stream:
         if json.loads(update[0])["lanes"]:
             break
     stream.close()
     assert handlers.live_runs.control("visitor") is None
     assert len(handlers.store) == 0
-    assert json.loads(list(handlers.run(request_of("other"), *small))[-1][0])["state"] == "done"
+    assert json.loads(list(handlers.run(request_of("other"), small))[-1][0])["state"] == "done"
 
 
 def test_a_second_visitor_waits_and_both_finish(handlers, small, request_of):
     last = {}
 
     def run(name):
-        last[name] = json.loads(list(handlers.run(request_of(name), *small))[-1][0])
+        last[name] = json.loads(list(handlers.run(request_of(name), small))[-1][0])
 
     threads = [threading.Thread(target=run, args=(name,), daemon=True) for name in ("x", "y")]
     for thread in threads:
@@ -122,7 +122,7 @@ def test_a_second_visitor_waits_and_both_finish(handlers, small, request_of):
 
 
 def test_the_plan_enables_run(handlers, small, request_of):
-    document, button = handlers.plan(request_of(), *small)
+    document, button = handlers.plan(request_of(), small)
     plan = json.loads(document)
     assert plan["ok"]
     assert plan["lanes"][0]["plan"].endswith("32 forwards")
@@ -147,12 +147,12 @@ def test_the_plan_enables_run(handlers, small, request_of):
 )
 def test_bad_settings_are_refused_in_place(handlers, form, session, request_of, changes, named):
     values = values_of(form, small_race(session), **changes)
-    document, button = handlers.plan(request_of(), *values)
+    document, button = handlers.plan(request_of(), values)
     plan = json.loads(document)
     assert not plan["ok"]
     assert named in plan["error"]
     assert not button["interactive"]
-    (update,) = handlers.run(request_of(), *values)
+    (update,) = handlers.run(request_of(), values)
     assert json.loads(update[0])["state"] == "failed"
     assert pressable(update[1:]) == set()
 
@@ -162,7 +162,7 @@ HOSTILE = "<img src=x onerror=alert(1)>${window.x=1}`{{value}}` \u202eשלום �
 
 def test_hostile_prompts_are_only_text(handlers, form, session, request_of):
     values = values_of(form, small_race(session), prompt=HOSTILE[:600])
-    last = json.loads(list(handlers.run(request_of(), *values))[-1][0])
+    last = json.loads(list(handlers.run(request_of(), values))[-1][0])
     assert last["state"] == "done"
     assert last["question"] == HOSTILE[:600].strip()
 
@@ -215,13 +215,13 @@ def test_a_new_problem_sets_the_length_of_its_own_text(handlers, form, request_o
         values = dict(zip(form.widgets, values, strict=True)) | {
             "prompt": prompt, "gen_length": length, "block_length": block, "a.steps": length,
         }  # fmt: skip
-        plan = json.loads(handlers.plan(request_of(), *values.values())[0])
+        plan = json.loads(handlers.plan(request_of(), list(values.values()))[0])
         context = plan["lanes"][0]["context"]
         assert context.endswith(
             f"the worked answer has {known.answer_tokens} tokens, rounded up to blocks of {block}"
         )
         values["gen_length"] = values["a.steps"] = length + block
-        plan = json.loads(handlers.plan(request_of(), *values.values())[0])
+        plan = json.loads(handlers.plan(request_of(), list(values.values()))[0])
         assert plan["lanes"][0]["context"].endswith(f"for which {length} would do")
 
 
@@ -232,7 +232,7 @@ def test_a_new_problem_keeps_the_worked_examples(handlers):
 
 
 def test_replay_takes_only_ids_it_gave_out(handlers, small, request_of):
-    last = json.loads(list(handlers.run(request_of(), *small))[-1][0])
+    last = json.loads(list(handlers.run(request_of(), small))[-1][0])
     assert json.loads(handlers.replay([last["run"]]))["run"] == last["run"]
     for odd in (None, "", "x", ["x"], 3, {"a": 1}, "x" * 10_000, []):
         assert json.loads(handlers.replay(odd))["state"] == "failed"
@@ -251,7 +251,7 @@ def test_no_model_is_said(request_of):
     form = make_form(empty)
     handlers = Handlers(empty, form)
     values = [widget.value for widget in form.inputs]
-    plan = json.loads(handlers.plan(request_of(), *values)[0])
+    plan = json.loads(handlers.plan(request_of(), values)[0])
     assert not plan["ok"]
     assert "Model" in plan["error"]
 
@@ -277,7 +277,7 @@ def test_a_damaged_checkpoint_is_said(session, tmp_path, request_of, damage):
     form = make_form(broken)
     handlers = Handlers(broken, form)
     values = values_of(form, small_race(broken))
-    last = json.loads(list(handlers.run(request_of(), *values))[-1][0])
+    last = json.loads(list(handlers.run(request_of(), values))[-1][0])
     assert last["state"] == "failed"
     assert {"weights": "safetensors", "tokenizer": "tokenizer", "config": "config"}[damage] in (
         last["message"]
@@ -292,14 +292,14 @@ def test_what_is_not_a_refusal_is_logged_not_shown(
         raise KeyError("secret detail")
 
     monkeypatch.setattr(handlers.session, "race", broken)
-    last = json.loads(list(handlers.run(request_of(), *small))[-1][0])
+    last = json.loads(list(handlers.run(request_of(), small))[-1][0])
     assert last["state"] == "failed"
     assert "secret detail" not in last["message"]
     assert "unexpected failure" in caplog.text
 
 
 def test_a_page_is_told_the_steps_that_it_lacks(handlers, small, request_of):
-    whole = json.loads(list(handlers.run(request_of(), *small))[-1][0])
+    whole = json.loads(list(handlers.run(request_of(), small))[-1][0])
     rows = whole["lanes"]["a"]["rows"]
     news = json.loads(handlers.news([whole["run"], 30, -1]))
     assert news["run"] == whole["run"]
@@ -311,7 +311,7 @@ def test_a_page_is_told_the_steps_that_it_lacks(handlers, small, request_of):
 
 
 def test_steps_are_told_while_a_run_goes_on(handlers, small, request_of, every_step):
-    with closing(handlers.run(request_of(), *small)) as stream:
+    with closing(handlers.run(request_of(), small)) as stream:
         for update in stream:
             sent = json.loads(update[0])
             if sent["lanes"].get("a", {}).get("rows"):
@@ -329,7 +329,7 @@ def test_steps_are_told_while_a_run_goes_on(handlers, small, request_of, every_s
      ["RUN", 0.5, 0], ["RUN", True, 0], ["RUN", 0, 0, 0], [["RUN"], 0, 0]],
 )  # fmt: skip
 def test_a_malformed_question_for_steps_gets_none(handlers, small, request_of, asked):
-    run = json.loads(list(handlers.run(request_of(), *small))[-1][0])["run"]
+    run = json.loads(list(handlers.run(request_of(), small))[-1][0])["run"]
     if isinstance(asked, list):
         asked = [run if one == "RUN" else one for one in asked]
     assert json.loads(handlers.news(asked)) == {

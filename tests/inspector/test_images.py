@@ -147,11 +147,11 @@ def test_a_race_of_the_page_gets_its_image(handlers, request_of):
     who = request_of()
     name = handlers.example_image(who)
     race = RaceSpec(spec(name), RunSpec.from_dict(spec(name).to_dict() | {"cache": "prefix"}))
-    *_, last = handlers.run(who, *handlers.form.values(race))
+    *_, last = handlers.run(who, handlers.form.values(race))
     whole = json.loads(last[0])
     assert whole["state"] == "done"
     assert [whole["lanes"][lane]["start"]["images"][0]["name"] for lane in "ab"] == [name] * 2
-    *_, refused = handlers.run(request_of("another"), *handlers.form.values(race))
+    *_, refused = handlers.run(request_of("another"), handlers.form.values(race))
     assert "is needed again" in json.loads(refused[0])["message"]
 
 

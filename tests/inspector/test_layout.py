@@ -22,6 +22,20 @@ def test_only_the_api_is_public(demo):
     }  # fmt: skip
 
 
+def test_a_message_of_a_listener_updates_few_components(demo):
+    """With each message, Gradio's page updates the inputs and searches the page for each of them.
+
+    So it does with the components that show a progress: without a list, with all outputs.
+    """
+    served = [
+        fn for fn in demo.fns.values() if fn.fn is not None and fn.api_visibility == "private"
+    ]
+    assert served
+    for fn in served:
+        assert len(fn.inputs) <= 16, fn.api_name
+        assert fn.show_progress_on == [] or not fn.outputs, fn.api_name
+
+
 def test_ids_are_distinct(demo):
     ids = [block.elem_id for block in demo.blocks.values() if getattr(block, "elem_id", None)]
     assert len(set(ids)) == len(ids)

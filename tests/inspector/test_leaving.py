@@ -10,11 +10,11 @@ from tests.inspector.conftest import small_race
 
 def test_twenty_visitors_leave_nothing_behind(handlers, session, form, request_of):
     values = list(form.values(small_race(session, gen_length=16, block_length=16, steps=16)))
-    staying = list(handlers.run(request_of("staying"), *values))
+    staying = list(handlers.run(request_of("staying"), values))
     held = len(handlers.store)
     for i in range(20):
         who = request_of(f"visitor {i}")
-        for _ in handlers.run(who, *values):
+        for _ in handlers.run(who, values):
             pass
         assert len(handlers.store) == held + 1
         handlers.leave(who)
@@ -25,7 +25,7 @@ def test_twenty_visitors_leave_nothing_behind(handlers, session, form, request_o
 
 
 def test_a_run_whose_visitor_left_meanwhile_is_not_kept(handlers, session, form, request_of):
-    stream = handlers.run(request_of(), *form.values(small_race(session)))
+    stream = handlers.run(request_of(), form.values(small_race(session)))
     for update in stream:
         if json.loads(update[0])["lanes"]:
             break
@@ -37,7 +37,7 @@ def test_a_run_whose_visitor_left_meanwhile_is_not_kept(handlers, session, form,
 def test_a_visitor_who_went_back_to_the_example_leaves_it_to_the_others(handlers, request_of):
     run_id = json.loads(handlers.first_view(ASSETS / "examples"))["run"]
     event = SimpleNamespace(back=run_id)
-    list(Branching(handlers).branch(event, request_of("me")))
+    list(Branching(handlers).branch(event, request_of("me"), []))
     assert handlers.live_runs.last("me") == run_id
     handlers.leave(request_of("me"))
     assert json.loads(handlers.replay(run_id))["state"] == "example"
@@ -45,7 +45,7 @@ def test_a_visitor_who_went_back_to_the_example_leaves_it_to_the_others(handlers
 
 def test_callers_without_a_session_share_nothing(handlers, session, form, request_of):
     values = list(form.values(small_race(session, gen_length=16, block_length=16, steps=16)))
-    list(handlers.run(request_of(None), *values))
+    list(handlers.run(request_of(None), values))
     assert handlers.current(request_of(None)) is None
-    list(handlers.run(request_of("named"), *values))
+    list(handlers.run(request_of("named"), values))
     assert handlers.current(request_of("named")) is not None

@@ -15,7 +15,7 @@ from tests.inspector.test_branching import asked, values_of
 def branched(handlers, request_of, record, **data):
     values = values_of(handlers, **data.pop("values", {}))
     wish = asked(run=record.run_id, **data)
-    said = list(Branching(handlers).branch(wish, request_of(), *values))
+    said = list(Branching(handlers).branch(wish, request_of(), values))
     last = json.loads(said[-1][0])
     assert last["state"] == "done"
     return handlers.store.get(last["run"]), last["link"]
@@ -65,7 +65,7 @@ def test_the_settings_of_a_branch_are_in_its_link_and_bring_it_back(handlers, re
 def test_a_branch_of_odd_settings_is_refused(handlers, record, request_of):
     for settings in ("?nonsense=1", "?cache=" + "x" * 100, "?" + "[" * 5000):
         wish = asked(run=record.run_id, lane="a", step=3, edits=[], settings=settings)
-        (said,) = Branching(handlers).branch(wish, request_of(), *values_of(handlers))
+        (said,) = Branching(handlers).branch(wish, request_of(), values_of(handlers))
         assert json.loads(said[0])["state"] == "failed"
 
 

@@ -181,7 +181,7 @@ def test_only_an_open_server_takes_a_typed_model(form, closed):
 
 def planned(big, form, request, **changes):
     values = values_of(form, small_race(big), **changes)
-    return json.loads(Handlers(big, form).plan(request, *values)[0])
+    return json.loads(Handlers(big, form).plan(request, values)[0])
 
 
 def test_the_plan_says_memory_and_download(big, form, request_of):
@@ -214,7 +214,7 @@ def mixed(big):
 def chosen(form, model, values):
     """The form's values after another model is chosen, and the preset that is shown."""
     values = dict(zip(form.widgets, values, strict=True)) | {"model": model}
-    shown, *updates = Presets(form).fit(model, *values.values())
+    shown, *updates = Presets(form).fit(model, list(values.values()))
     updates = zip(form.widgets, updates, strict=True)
     values |= {key: value for key, value in updates if not isinstance(value, dict)}
     return list(values.values()), json.loads(shown)["chosen"]

@@ -58,7 +58,7 @@ def race_of(session, model):
 def test_a_folder_runs_by_the_page_and_the_api(open_session, open_form, folder, request_of):
     handlers = Handlers(open_session, open_form)
     values = values_of(open_form, small_race(open_session, **SHORT), model=f" {folder}\n")
-    last = json.loads(list(handlers.run(request_of(), *values))[-1][0])
+    last = json.loads(list(handlers.run(request_of(), values))[-1][0])
     assert (last["state"], last["lanes"]["a"]["start"]["model"]) == ("done", str(folder)[:80])
     news = list(Endpoints(handlers).run(race_of(open_session, folder), request_of()))
     assert news[-1]["state"] == "done"
@@ -71,7 +71,7 @@ def test_a_public_page_and_its_api_take_the_listed_only(
     name = name.replace("{folder}", str(folder))
     handlers = Handlers(public_session, public_form)
     values = values_of(public_form, small_race(public_session, **SHORT), model=name)
-    (update,) = handlers.run(request_of(), *values)
+    (update,) = handlers.run(request_of(), values)
     assert json.loads(update[0])["message"].startswith("Model:")
     race = race_of(public_session, public_session.default_race().a.model)
     for lane in race.values():
@@ -90,7 +90,7 @@ def test_a_registered_model_is_planned_before_it_is_here(
     assert rows["GSAI-ML/LLaDA-8B-Instruct"]["registered"]
     roomy = {"model": "GSAI-ML/LLaDA-8B-Instruct", "dtype": "bfloat16"}
     values = values_of(public_form, small_race(public_session, **SHORT), **roomy)
-    found = json.loads(Handlers(public_session, public_form).plan(request_of(), *values)[0])
+    found = json.loads(Handlers(public_session, public_form).plan(request_of(), values)[0])
     assert found["ok"], found
     assert found["lanes"][0]["context"] == "answer 16 of 4096 tokens"
     assert found["memory"].startswith("weights 16.0 GB + runs")

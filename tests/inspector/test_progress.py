@@ -44,7 +44,7 @@ def at_once(monkeypatch):
 
 
 def test_the_download_is_told_byte_by_byte(handlers, values, request_of, at_once):
-    news = [json.loads(update[0]) for update in handlers.run(request_of(), *values)]
+    news = [json.loads(update[0]) for update in handlers.run(request_of(), values)]
     told = [(n["state"], n["wait"]["done"], n["wait"]["total"]) for n in news if "wait" in n]
     expected = [(w.state, w.done, w.total) for w in fake.download()]
     assert told[: len(expected)] == expected
@@ -54,7 +54,7 @@ def test_the_download_is_told_byte_by_byte(handlers, values, request_of, at_once
 
 
 def test_stop_while_fetching(handlers, values, request_of, at_once):
-    stream = handlers.run(request_of(), *values)
+    stream = handlers.run(request_of(), values)
     for update in stream:
         if json.loads(update[0])["state"] == "fetching":
             break
@@ -66,14 +66,14 @@ def test_stop_while_fetching(handlers, values, request_of, at_once):
     assert "before the first step" in last["message"]
     assert pressable(rest[-1][1:]) == set()
     assert handlers.live_runs.control("visitor") is None
-    again = json.loads(list(handlers.run(request_of(), *values))[-1][0])
+    again = json.loads(list(handlers.run(request_of(), values))[-1][0])
     assert again["state"] == "done"
     assert "message" not in again
 
 
 def test_a_failed_download_is_said(handlers, big, values, request_of):
     big.fault = "model: owner/big-8B is gated; log in with `hf auth login`"
-    last = json.loads(list(handlers.run(request_of(), *values))[-1][0])
+    last = json.loads(list(handlers.run(request_of(), values))[-1][0])
     assert (last["state"], last["message"]) == ("failed", big.fault)
 
 

@@ -90,7 +90,7 @@ class Fuzz:
         if any(isinstance(value, dict) and "__type__" in value for value in values):
             self.tally["link without settings"] += 1
             return
-        found, _ = self.handlers.plan(request, *values)
+        found, _ = self.handlers.plan(request, values)
         document = json.loads(found)
         if document["ok"]:
             RaceSpec.from_query(document["query"])

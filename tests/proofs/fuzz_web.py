@@ -78,13 +78,11 @@ class Web:
         """A listener with values of its components, some or all of them junk."""
         number, places, values, event = drawn
         row = self.listeners[number % len(self.listeners)]
-        known = {
-            name: value for name, value in SMALL.items() if self.visitor.ids[name] in row["inputs"]
-        }
-        data = self.visitor.values(row, **known)
+        data = self.visitor.values(row, **SMALL)
         for place, value in zip(places, values, strict=False):
             if data:
-                data[place % len(data)] = value
+                into = next((one for one in data if isinstance(one, list) and place % 4), data)
+                into[place % len(into)] = value
         if row["queue"]:
             self._queued(row, data, event)
         else:

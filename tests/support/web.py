@@ -51,19 +51,27 @@ class Visitor:
             self._heart.close()
 
     def listener(self, name: str) -> dict[str, Any]:
-        """A listener by its name among the endpoints, or as `elem_id.event`."""
+        """A listener by its name among the endpoints, or as `elem_id.event`.
+
+        A listener that only the page runs is left out for the one that follows it.
+        """
         part, _, event = name.partition(".")
-        for row in self.config["dependencies"]:
-            if (row["api_name"] == name and not event) or [self.ids.get(part), event] in row[
-                "targets"
-            ]:
-                return row
+        rows, target = self.config["dependencies"], [self.ids.get(part), event]
+        for row in rows:
+            if (row["api_name"] == name and not event) or target in row["targets"]:
+                after = [one for one in rows if one["trigger_after"] == row["id"]]
+                return row if row["backend_fn"] or not after else after[0]
         raise LookupError(name)
 
     def values(self, row: dict[str, Any], **changes: Any) -> list[Any]:
         """The values of a listener's inputs as the page shows them, some changed by elem_id."""
-        values = {i: self.parts[i].get("value") for i in row["inputs"]}
-        return list((values | {self.ids[n]: v for n, v in changes.items()}).values())
+        shown = {i: props.get("value") for i, props in self.parts.items()}
+        shown |= {self.ids[name]: value for name, value in changes.items()}
+        current = self.ids["ds-current"]  # the values of the settings, which the page copies there
+        rows = self.config["dependencies"]
+        (copied, *_) = (one["inputs"] for one in rows if one["outputs"] == [current])
+        shown[current] = [shown[i] for i in copied]
+        return [shown[i] for i in row["inputs"]]
 
     def join(self, name: str, data: list[Any] | None = None, event: Any = None, **changes: Any):
         """Queue an event; its id."""

@@ -28,7 +28,7 @@ class AdviceHandlers(TaskHandlers[Search]):
         def press(
             request: gr.Request, shown: Any, source: Any, text: Any, family: Any, count: Any,
             shots: Any, seed: Any, cache: Any, of: Any, keep: Any, candidates: Any, random: Any,
-            *values: Any,
+            values: Any,
         ) -> Iterator[list[Any]]:  # fmt: skip
             try:
                 who = visitor_id(request)

@@ -32,7 +32,7 @@ class BatchHandlers(TaskHandlers[Batch]):
     def __init__(self, handlers: Handlers, batches: Batches) -> None:
         super().__init__(handlers, batches, batches.count)
 
-    def keep(self, name: Any, kept: Any, *values: Any) -> tuple[Any, str]:
+    def keep(self, name: Any, kept: Any, values: Any) -> tuple[Any, str]:
         """Add lane B's method to the kept settings; returns their JSON and a note."""
         try:
             rows = _kept_rows(kept)
@@ -48,7 +48,7 @@ class BatchHandlers(TaskHandlers[Batch]):
 
         def press(
             request: gr.Request, shown: Any, source: Any, text: Any, family: Any,
-            count: Any, shots: Any, seed: Any, lanes: Any, kept: Any, record: Any, *values: Any,
+            count: Any, shots: Any, seed: Any, lanes: Any, kept: Any, record: Any, values: Any,
         ) -> Iterator[list[Any]]:  # fmt: skip
             try:
                 race = self._handlers.form.race(values)
