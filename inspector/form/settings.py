@@ -27,7 +27,7 @@ STEPS_INFO = {
     False: "Not used: this unmasker decides how many forwards are made.",
 }
 CAUSAL_MODELS = ("autoregressive.model", "guided.guider")  # knobs that name a causal model
-COPY_JS = "(...values) => [values]"
+COPY_JS = "(...values) => [values]"  # the only output: a list of all values
 LANE_NAMES = {"a": "Lane A, the baseline", "b": "Lane B, the challenger"}
 
 
@@ -40,16 +40,17 @@ class Form:
         widgets: widgets by key. The key is the name of a field that both lanes share, or has a
             lane in front: `a.steps`, `b.threshold.threshold`.
         groups: the column with the knobs of a method, by lane, kind and method.
-        current: the widgets' values as one list, in the order of `widgets`. Listeners read it and
-            not the widgets: with each message of a listener, Gradio's page updates every component
-            that the listener reads, and for each it searches the page.
+        values_copy: a hidden component with the widgets' values as one list, in the order of
+            `widgets`. Listeners read it instead of the widgets: once a listener has finished, each
+            message of any listener updates all components that it read, and Gradio's page searches
+            its whole tree for each of them.
     """
 
     catalog: Catalog
     widgets: dict[str, Component] = field(default_factory=dict)
     groups: dict[tuple[Lane, str, str], gr.Column] = field(default_factory=dict)
-    current: gr.JSON = field(
-        default_factory=partial(gr.JSON, visible=False, render=False, elem_id="ds-current")
+    values_copy: gr.JSON = field(
+        default_factory=partial(gr.JSON, visible=False, render=False, elem_id="ds-values-copy")
     )
 
     @property
@@ -58,15 +59,21 @@ class Form:
         return list(self.widgets.values())
 
     @property
-    def copied(self) -> dict[str, Any]:
-        """The arguments of a listener that copies the widgets' values to `current`."""
+    def copy_listener(self) -> dict[str, Any]:
+        """The arguments of a listener that copies the widgets' values to `values_copy`.
+
+        The page runs it by itself. A listener that reads `values_copy` follows it.
+        """
         return {
-            "fn": None, "inputs": self.inputs, "outputs": self.current, "js": COPY_JS,
+            "fn": None, "inputs": self.inputs, "outputs": self.values_copy, "js": COPY_JS,
             "api_visibility": "private",
         }  # fmt: skip
 
     def by_key(self, values: Any) -> dict[str, Any]:
-        """A list of the widgets' values by their keys. Raises ValueError for anything else."""
+        """The values by widget key, from a list in the order of `widgets`.
+
+        Raises ValueError if `values` is not a list of that length.
+        """
         if not isinstance(values, list) or len(values) != len(self.widgets):
             raise ValueError(f"settings: not a list of {len(self.widgets)} values; reload the page")
         return dict(zip(self.widgets, values, strict=True))

@@ -54,10 +54,10 @@ def build_advisor(
         **static_files.BARE | {"js_on_load": static_files.script("advice", ("race",))},
     )  # fmt: skip
     outputs = [shown, *keys.values()]
-    inputs = [shown, *source, *asked, handlers.form.current]
+    inputs = [shown, *source, *asked, handlers.form.values_copy]
     begun = [
         keys[name]
-        .click(**handlers.form.copied)
+        .click(**handlers.form.copy_listener)
         .then(advice.starter(only), inputs, outputs, **RUNS, **RAW, **PRIVATE)
         for name, only in (("run", False), ("estimate", True))
     ]

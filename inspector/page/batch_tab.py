@@ -57,11 +57,11 @@ def build_batch(
         **static_files.BARE | {"js_on_load": static_files.script("batch", ("race",))},
     )  # fmt: skip
     outputs = [shown, *keys.values()]
-    inputs = [shown, *source, *settings, handlers.form.current]
+    inputs = [shown, *source, *settings, handlers.form.values_copy]
     starts = (("run", None), ("estimate", 1))
     begun = [
         keys[name]
-        .click(**handlers.form.copied)
+        .click(**handlers.form.copy_listener)
         .then(batch.starter(first), inputs, outputs, **RUNS, **RAW, **PRIVATE)
         for name, first in starts
     ]
@@ -107,6 +107,6 @@ def _settings(handlers: Handlers, batch: BatchHandlers, levels: list[str]) -> li
         info="Runs everything again with the recorder on and adds the recordings up: drift, "
         "similarity, with probe also the error against exact.",
     )  # fmt: skip
-    given = [name, kept, handlers.form.current]
-    keep.click(**handlers.form.copied).then(batch.keep, given, [kept, said], **RAW, **FLAG)
+    given = [name, kept, handlers.form.values_copy]
+    keep.click(**handlers.form.copy_listener).then(batch.keep, given, [kept, said], **RAW, **FLAG)
     return [lanes, kept, record]

@@ -56,7 +56,7 @@ def build(
         title="Driftscope", fill_width=True, analytics_enabled=False, delete_cache=(600, 3600)
     )
     with demo:
-        form.current.render()
+        form.values_copy.render()
         handlers = Handlers(session, form)
         demo.routes = SliceService(handlers).routes()
         demo.trace_bytes = form.catalog.trace_bytes

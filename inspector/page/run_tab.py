@@ -24,8 +24,8 @@ from inspector.handlers.view_service import ViewService
 from inspector.page_data.sizes import size
 from inspector.protocol import LANES
 
-# Without a list, Gradio's page keeps the progress of every output, although it hides it: with each
-# message it updates them all, and for each it searches the whole page (a tenth of a second in all).
+# An empty list means no component. Without a list, Gradio's page keeps the hidden progress of every
+# output of every listener, and with each message it updates them all, as `Form.values_copy` says.
 PRIVATE: dict[str, Any] = {
     "api_visibility": "private", "show_progress": "hidden", "show_progress_on": [],
 }  # fmt: skip
@@ -101,8 +101,9 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Run
         **RUNS, **PRIVATE,
     )  # fmt: skip
     _once_over(recording, planned)
+    race.branch(**form.copy_listener)  # a listener after it by `then` would get no event data
     branch = race.branch(
-        Branching(handlers).branch, form.current, [race, *keys.values()],
+        Branching(handlers).branch, form.values_copy, [race, *keys.values()],
         **RUNS, **RAW, **PRIVATE,
     )  # fmt: skip
     _once_over(branch, planned).then(**renewed)
@@ -231,9 +232,15 @@ def _wire_settings(
 ) -> dict[str, Any]:
     """Add the listeners of the form; returns the listener arguments that update the plan."""
     form = handlers.form
-    planned = {"fn": handlers.plan, "inputs": form.current, "outputs": [plan, run], **RAW, **FLAG}
+    planned = {
+        "fn": handlers.plan,
+        "inputs": form.values_copy,
+        "outputs": [plan, run],
+        **RAW,
+        **FLAG,
+    }
     demo.load(handlers.restore, None, [race, *form.inputs], **FLAG)
-    _on_change(demo, form.inputs, form.copied).then(trigger_mode="always_last", **planned)
+    _on_change(demo, form.inputs, form.copy_listener).then(trigger_mode="always_last", **planned)
     for lane in LANES:
         chosen = [form.widgets[f"{lane}.unmasker"], form.widgets[f"{lane}.cache"]]
         shown = [group for (owner, _, _), group in form.groups.items() if owner == lane]
@@ -253,8 +260,8 @@ def _wire_presets(form: Form, offered: gr.HTML) -> None:
     changed = model.change  # type: ignore[attr-defined]
     presets = Presets(form)
     filled = [offered, *form.inputs]
-    changed(**form.copied).then(
-        presets.fit, [model, form.current], filled, trigger_mode="always_last", **RAW, **FLAG
+    changed(**form.copy_listener).then(
+        presets.fit, [model, form.values_copy], filled, trigger_mode="always_last", **RAW, **FLAG
     )
     offered.take(presets.take, model, filled, **every)
     named = [form.widgets[key] for key in form.widgets if key not in ("prompt", "model")]
@@ -265,7 +272,7 @@ def _wire_presets(form: Form, offered: gr.HTML) -> None:
 def _on_change(demo: gr.Blocks, widgets: list[Component], listener: dict[str, Any]) -> Dependency:
     """Call a listener when the page loads and when a widget changes, by hand or by a handler.
 
-    It is one listener, so that its calls follow each other and the last one has the last values.
+    It is one listener for all widgets, so that its last call has the last values.
     """
     changes = [widget.change for widget in widgets]  # type: ignore[attr-defined]
     return gr.on([demo.load, *changes], trigger_mode="always_last", **listener)
@@ -273,8 +280,8 @@ def _on_change(demo: gr.Blocks, widgets: list[Component], listener: dict[str, An
 
 def _wire_run(demo: gr.Blocks, handlers: Handlers, tab: RunTab) -> None:
     form = handlers.form
-    run = tab.keys["run"].click(**form.copied)
-    run = run.then(handlers.run, form.current, tab.outputs, **RUNS, **RAW, **PRIVATE)
+    run = tab.keys["run"].click(**form.copy_listener)
+    run = run.then(handlers.run, form.values_copy, tab.outputs, **RUNS, **RAW, **PRIVATE)
     tab.follow(run)
     for name in BUTTONS[1:]:
         tab.keys[name].click(handlers.flag(name), None, None, trigger_mode="multiple", **FLAG)

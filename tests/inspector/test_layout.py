@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from engine.advise.service import SearchService
+from engine.batch.service import BatchService
 from inspector.page.layout import build, launch_options
 from tests.support.browser import ROOT
 
@@ -12,6 +14,12 @@ from tests.support.browser import ROOT
 @pytest.fixture(scope="module")
 def demo(session):
     return build(session)
+
+
+@pytest.fixture(scope="module")
+def whole(session):
+    """The page with the tabs of many prompts and of the advisor."""
+    return build(session, batches=BatchService(session), searches=SearchService(session))
 
 
 def test_only_the_api_is_public(demo):
@@ -22,18 +30,30 @@ def test_only_the_api_is_public(demo):
     }  # fmt: skip
 
 
-def test_a_message_of_a_listener_updates_few_components(demo):
-    """With each message, Gradio's page updates the inputs and searches the page for each of them.
+def test_a_message_of_a_listener_updates_few_components(whole):
+    """The inputs and, unless a list names others, the outputs; the page is searched for each.
 
-    So it does with the components that show a progress: without a list, with all outputs.
+    The most inputs are those of a search for settings, 13; the settings alone are over 100.
     """
     served = [
-        fn for fn in demo.fns.values() if fn.fn is not None and fn.api_visibility == "private"
+        fn for fn in whole.fns.values() if fn.fn is not None and fn.api_visibility == "private"
     ]
     assert served
     for fn in served:
         assert len(fn.inputs) <= 16, fn.api_name
         assert fn.show_progress_on == [] or not fn.outputs, fn.api_name
+
+
+def test_what_runs_the_settings_reads_them_just_after_they_were_copied(whole):
+    """It follows the copy, or comes after one on the same event."""
+    (copy,) = (i for i, one in whole.blocks.items() if one.elem_id == "ds-values-copy")
+    copies = [fn for fn in whole.fns.values() if [one._id for one in fn.outputs] == [copy]]
+    readers = [fn for fn in whole.fns.values() if copy in [one._id for one in fn.inputs]]
+    runs = [fn for fn in readers if fn.fn.__name__ != "plan"]
+    assert {fn.fn.__name__ for fn in runs} == {"run", "branch", "fit", "press", "keep"}
+    for fn in runs:
+        before = [one for one in copies if one._id < fn._id and one.targets == fn.targets]
+        assert before or fn.trigger_after in [one._id for one in copies], fn.api_name
 
 
 def test_ids_are_distinct(demo):

@@ -78,10 +78,11 @@ class Web:
         """A listener with values of its components, some or all of them junk."""
         number, places, values, event = drawn
         row = self.listeners[number % len(self.listeners)]
-        data = self.visitor.values(row, **SMALL)
+        data, settings = self.visitor.values(row, **SMALL), self.visitor.ids["ds-values-copy"]
+        copied = [data[i] for i, part in enumerate(row["inputs"]) if part == settings]
         for place, value in zip(places, values, strict=False):
             if data:
-                into = next((one for one in data if isinstance(one, list) and place % 4), data)
+                (into,) = copied if copied and place % 4 else [data]
                 into[place % len(into)] = value
         if row["queue"]:
             self._queued(row, data, event)

@@ -67,7 +67,9 @@ class Visitor:
         """The values of a listener's inputs as the page shows them, some changed by elem_id."""
         shown = {i: props.get("value") for i, props in self.parts.items()}
         shown |= {self.ids[name]: value for name, value in changes.items()}
-        current = self.ids["ds-current"]  # the values of the settings, which the page copies there
+        current = self.ids[
+            "ds-values-copy"
+        ]  # the values of the settings, which the page copies there
         rows = self.config["dependencies"]
         (copied, *_) = (one["inputs"] for one in rows if one["outputs"] == [current])
         shown[current] = [shown[i] for i in copied]
