@@ -15,6 +15,7 @@ import pytest
 from tests.support.micro import ROOT
 
 COPIED = ("engine", "inspector", "tests", "app.py", "pyproject.toml", "README.md")
+IGNORED = shutil.ignore_patterns("__pycache__", "node_modules")
 COVERS = re.compile(r"\b(policies|full_policies|unmaskers|describe)\(\)")
 FORM = "tests/inspector/test_settings.py"
 TOKEN_CARD = "tests/browser/test_inspect_c.py"
@@ -36,7 +37,7 @@ def copy_package(folder):
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, folder / name, ignore=IGNORED)
         else:
             shutil.copy(source, folder)
     (folder / "assets").symlink_to(ROOT / "assets")
