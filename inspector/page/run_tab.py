@@ -232,13 +232,7 @@ def _wire_settings(
 ) -> dict[str, Any]:
     """Add the listeners of the form; returns the listener arguments that update the plan."""
     form = handlers.form
-    planned = {
-        "fn": handlers.plan,
-        "inputs": form.values_copy,
-        "outputs": [plan, run],
-        **RAW,
-        **FLAG,
-    }
+    planned = {"fn": handlers.plan, "inputs": form.values_copy, "outputs": [plan, run]} | RAW | FLAG
     demo.load(handlers.restore, None, [race, *form.inputs], **FLAG)
     _on_change(demo, form.inputs, form.copy_listener).then(trigger_mode="always_last", **planned)
     for lane in LANES:

@@ -5,6 +5,7 @@ import math
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 
 import pytest
@@ -206,16 +207,14 @@ def test_two_clients_do_not_mix(app):
 
 def press_run(app, changes):
     """Press the page's Run without a browser; the events of its stream and their bytes."""
-    visitor = Visitor(app.url)
+    visitor, events = Visitor(app.url), []
     visitor.join("ds-run.click", **changes)
-    events = []
-    for message in visitor.messages():
-        sent = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
-        events.append((message, len(sent.encode())))
-        if message["msg"] == "process_completed":
-            break
-    visitor.close()
-    return events
+    with closing(visitor), closing(visitor.lines()) as lines:
+        for line in lines:
+            events.append((json.loads(line[5:]), len(line.encode()) + 1))  # with the line's end
+            if events[-1][0]["msg"] == "process_completed":
+                return events
+    raise AssertionError("the stream ended early")
 
 
 def test_the_page_s_stream_is_light(app, record_property):

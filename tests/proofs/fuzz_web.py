@@ -79,10 +79,10 @@ class Web:
         number, places, values, event = drawn
         row = self.listeners[number % len(self.listeners)]
         data, settings = self.visitor.values(row, **SMALL), self.visitor.ids["ds-values-copy"]
-        copied = [data[i] for i, part in enumerate(row["inputs"]) if part == settings]
+        copied = dict(zip(row["inputs"], data, strict=True)).get(settings)
         for place, value in zip(places, values, strict=False):
             if data:
-                (into,) = copied if copied and place % 4 else [data]
+                into = copied if copied and place % 4 else data
                 into[place % len(into)] = value
         if row["queue"]:
             self._queued(row, data, event)

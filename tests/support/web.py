@@ -67,12 +67,10 @@ class Visitor:
         """The values of a listener's inputs as the page shows them, some changed by elem_id."""
         shown = {i: props.get("value") for i, props in self.parts.items()}
         shown |= {self.ids[name]: value for name, value in changes.items()}
-        current = self.ids[
-            "ds-values-copy"
-        ]  # the values of the settings, which the page copies there
+        copy = self.ids["ds-values-copy"]  # the page copies the values of the settings to it
         rows = self.config["dependencies"]
-        (copied, *_) = (one["inputs"] for one in rows if one["outputs"] == [current])
-        shown[current] = [shown[i] for i in copied]
+        copied = next(one["inputs"] for one in rows if one["outputs"] == [copy])
+        shown[copy] = [shown[i] for i in copied]
         return [shown[i] for i in row["inputs"]]
 
     def join(self, name: str, data: list[Any] | None = None, event: Any = None, **changes: Any):
@@ -98,15 +96,14 @@ class Visitor:
 
     def messages(self) -> Iterator[dict[str, Any]]:
         """What the server says of the session's events, until the last is over."""
-        self._heard = self._messages()
+        self._heard = (json.loads(line.removeprefix("data:")) for line in self.lines())
         return self._heard
 
-    def _messages(self) -> Iterator[dict[str, Any]]:
+    def lines(self) -> Iterator[str]:
+        """The lines that the server sends for `messages`, each with one as JSON after `data:`."""
         query = {"session_hash": self.session}
         with self.http.stream("GET", API + "/queue/data", params=query) as stream:
-            for line in stream.iter_lines():
-                if line.startswith("data:"):
-                    yield json.loads(line[5:])
+            yield from (line for line in stream.iter_lines() if line.startswith("data:"))
 
     def ask(self, name: str, data: list[Any] | None = None, event: Any = None, **changes: Any):
         """Queue an event and give its last message's output: `data`, or `error`."""
