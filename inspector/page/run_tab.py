@@ -119,9 +119,9 @@ def _buttons() -> dict[str, gr.Button]:
         return {
             name: gr.Button(
                 LABELS[name], variant=VARIANTS.get(name, "secondary"),
-                elem_id=f"ds-{name}", interactive=name == "run", min_width=84,
+                elem_id=f"ds-{name}", interactive=False, min_width=84,
             )
-            for name in BUTTONS
+            for name in BUTTONS  # the first plan enables Run
         }  # fmt: skip
 
 
@@ -230,17 +230,21 @@ def _files(files: FileService, race: gr.HTML, most: int) -> gr.File:
 def _wire_settings(
     demo: gr.Blocks, handlers: Handlers, plan: gr.HTML, race: gr.HTML, run: gr.Button
 ) -> dict[str, Any]:
-    """Add the listeners of the form; returns the listener arguments that update the plan."""
+    """Add the listeners of the form; returns the listener arguments that update the plan.
+
+    The first plan waits for the settings of a link, so that Run cannot start the defaults instead.
+    """
     form = handlers.form
     planned = {"fn": handlers.plan, "inputs": form.values_copy, "outputs": [plan, run]} | RAW | FLAG
-    demo.load(handlers.restore, None, [race, *form.inputs], **FLAG)
-    _on_change(demo, form.inputs, form.copy_listener).then(trigger_mode="always_last", **planned)
+    restored = demo.load(handlers.restore, None, [race, *form.inputs], **FLAG)
+    restored.then(**form.copy_listener).then(**planned)
+    _on_change(form.inputs, form.copy_listener).then(trigger_mode="always_last", **planned)
     for lane in LANES:
         chosen = [form.widgets[f"{lane}.unmasker"], form.widgets[f"{lane}.cache"]]
         shown = [group for (owner, _, _), group in form.groups.items() if owner == lane]
         outputs = [*shown, form.widgets[f"{lane}.steps"]]
         shape = {"fn": partial(form.lane_updates, lane), "inputs": chosen, "outputs": outputs}
-        _on_change(demo, chosen, shape | RAW | FLAG)
+        _on_change(chosen, shape | RAW | FLAG)
     return planned
 
 
@@ -263,13 +267,13 @@ def _wire_presets(form: Form, offered: gr.HTML) -> None:
     gr.on(by_hand, None, offered, offered, js=CLEAR_CHOICE_JS, **every)
 
 
-def _on_change(demo: gr.Blocks, widgets: list[Component], listener: dict[str, Any]) -> Dependency:
-    """Call a listener when the page loads and when a widget changes, by hand or by a handler.
+def _on_change(widgets: list[Component], listener: dict[str, Any]) -> Dependency:
+    """Call a listener when a widget changes, by hand or by a handler.
 
     It is one listener for all widgets, so that its last call has the last values.
     """
     changes = [widget.change for widget in widgets]  # type: ignore[attr-defined]
-    return gr.on([demo.load, *changes], trigger_mode="always_last", **listener)
+    return gr.on(changes, trigger_mode="always_last", **listener)
 
 
 def _wire_run(demo: gr.Blocks, handlers: Handlers, tab: RunTab) -> None:
