@@ -57,12 +57,13 @@ class Branching:
             feed = messages.Feed(record, handlers.form.catalog.title, begun=True)
             images = handlers.images.given(who, [spec])
             run = handlers.session.run
-            yield from handlers.relay(
+            updates = handlers.relay(
                 lambda: (("b", event) for event in run(spec, control, parents, images)),
                 feed,
                 record,
                 control,
             )
+            yield from handlers.while_latest(who, control, updates)
 
     def _back(self, run_id: Any, who: str) -> list[Any]:
         record = self._held(run_id)

@@ -23,6 +23,8 @@ from inspector.run_store import RaceRecord
 KEPT_EXPORTS = 40
 PLAIN = "plain"
 CARD = "A run card: its race runs in the Run tab. A single lane races plain decoding of its prompt."
+RECORDED = "Choose a method to see its recorded run beside plain decoding. Nothing is run."
+BUSY = "A run is going on: stop it or wait for its end, then choose again."
 IMPORTED = "Imported. Nothing is computed. Times, if there are any, are those in the file."
 READY = (
     "Ready: traces, a ZIP of all tables with a note on each column, a run card, and a page that "
@@ -44,11 +46,12 @@ class FileService:
         self._methods = examples / "methods" if examples else None
         self._trace = export.cached_reader(self._methods or Path())
 
-    def export(self, request: gr.Request) -> tuple[list[str] | None, str]:
-        """Write the visitor's last race to files; returns their paths, or None, and a note."""
-        record = self._handlers.current(request)
-        if record is None or not record.started():
-            return None, "Nothing to export: press Run first."
+    def export(self, request: gr.Request, run_id: Any) -> tuple[list[str] | None, str]:
+        """Write the race of an id to files; returns their paths, or None, and a note."""
+        try:
+            record = self._handlers.shown(run_id)
+        except ValueError as error:
+            return None, f"Nothing to export. {error}"
         folder = self._new_folder(visitor_id(request))
         catalog = self._handlers.form.catalog
         caches, limit = catalog.methods["cache"], catalog.trace_bytes
@@ -80,6 +83,8 @@ class FileService:
         """Show traces from uploaded files; returns a message for the page and a note."""
         if not paths:
             return gr.skip(), ""
+        if self._is_live(request):
+            return gr.skip(), f"Not imported. {BUSY}"
         try:
             if race_of_file(paths) is not None:
                 return gr.skip(), CARD
@@ -117,6 +122,18 @@ class FileService:
             return []
         rows = [row for rows in self._handlers.form.catalog.methods.values() for row in rows]
         return [(str(row["title"]), row["name"]) for row in rows if row["name"] in found]
+
+    def choose_recorded(self, request: gr.Request, name: Any) -> tuple[Any, Any]:
+        """Show a chosen recorded run, unless a run of the visitor goes on.
+
+        Returns a message and an update of the list.
+        """
+        if self._is_live(request):
+            return gr.skip(), gr.update(value="", info=BUSY)
+        return self.show_recorded(request, name), gr.update(info=RECORDED)
+
+    def _is_live(self, request: gr.Request) -> bool:
+        return self._handlers.live_runs.control(visitor_id(request)) is not None
 
     def show_recorded(self, request: gr.Request, name: Any) -> Any:
         """Show plain decoding in lane A and a method's recorded run in lane B."""

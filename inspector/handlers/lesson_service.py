@@ -53,6 +53,8 @@ class LessonService:
             traces = {run: self._trace(run) for run in lesson.runs()}
             traces |= {"a": traces[lane_a], "b": traces[lane_b]}
             right, said = lesson.check(traces, str(given)[:100], _cursor(pinned))
+        except IndexError:
+            return to_json({"right": False, "said": "Choose a cell of the recording."})
         except (ValueError, OSError) as error:
             return to_json({"right": False, "said": str(error)[:500]})
         return to_json({"right": bool(right), "said": said})
@@ -67,6 +69,7 @@ class LessonService:
 
 
 def _cursor(pinned: Any) -> dict[str, int | None]:
-    found = pinned if isinstance(pinned, dict) else {}
+    """Step, layer and position of the cell that is pinned in lane B, which the lessons ask for."""
+    found = pinned if isinstance(pinned, dict) and pinned.get("lane") != "a" else {}
     names = ("step", "layer", "position")
     return {n: found[n] if type(found.get(n)) is int and found[n] >= 0 else None for n in names}

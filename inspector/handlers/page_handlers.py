@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -15,7 +16,7 @@ import gradio as gr
 from gradio.utils import get_upload_folder
 
 from engine.config.answers import fitting_length
-from engine.config.spec import MAX_PROMPT_CHARS, RaceSpec, RunSpec
+from engine.config.spec import MAX_LENGTH, MAX_PROMPT_CHARS, RaceSpec, RunSpec
 from engine.core.events import Event, RunFinished, RunStarted
 from inspector.files import export
 from inspector.form.settings import Form
@@ -43,6 +44,7 @@ ENABLED = {
     "running": {"pause", "stop"},
     "paused": {"step", "resume", "stop"},
     "stopped": set(),
+    "recording": {"stop"},
 }
 log = logging.getLogger("driftscope")
 
@@ -64,7 +66,6 @@ class Handlers:
         self.images = ImageService(
             session, form.catalog.image_bytes, error_text, Path(get_upload_folder())
         )
-        self._example = ""
         for example in session.examples():
             self.known_problems.learn(example)
 
@@ -73,12 +74,12 @@ class Handlers:
 
         Returns the plan as a JSON document, and an update that enables or disables Run.
         """
-        live = self.live_runs.control(visitor_id(request)) is not None
         try:
             race = self.form.race(values)
             document = {"ok": True, "query": race.to_query(), **self._plans(race)}
         except Exception as error:
             document = {"ok": False, "error": self.form.labelled(error_text(error))}
+        live = self.live_runs.control(visitor_id(request)) is not None  # a run may end meanwhile
         return to_json(document), gr.update(interactive=document["ok"] and not live)
 
     def run(self, request: gr.Request, values: Any) -> Iterator[list[Any]]:
@@ -99,7 +100,8 @@ class Handlers:
         record = RaceRecord(expected=expected or self.known_problems.expected(race.a.prompt))
         with self.live_run(who, record) as control:
             self.store.put(record)
-            yield from self._stream(race, record, control, self.images.given(who, [race.a, race.b]))
+            images = self.images.given(who, [race.a, race.b])
+            yield from self.while_latest(who, control, self._stream(race, record, control, images))
 
     @contextmanager
     def live_run(self, who: str, record: RaceRecord) -> Iterator[Control]:
@@ -117,6 +119,18 @@ class Handlers:
             here = self.live_runs.end(who, record.run_id)
             if record.state == "running" or not here:
                 self.store.drop(record.run_id)
+
+    def while_latest(
+        self, who: str, control: Control, updates: Iterator[list[Any]]
+    ) -> Iterator[list[Any]]:
+        """The updates of a live run until the visitor starts another run, which stops this one.
+
+        Later updates would replace the lanes and buttons of the new run.
+        """
+        with closing(updates):  # type: ignore[type-var]
+            for update in updates:
+                if self.live_runs.control(who) is control:
+                    yield update
 
     def _stream(
         self, race: RaceSpec, record: RaceRecord, control: Control, images: Pictures
@@ -196,8 +210,8 @@ class Handlers:
         Returns values of the prompt, the answer length and the steps of both lanes: the length of
         the problem's own text, rounded up to a block.
         """
-        count = min(max(int(shots), 0), MAX_SHOTS) if type(shots) in (int, float) else 0
         named = family if family in [name for _, name in self.session.families()] else None
+        count = _whole(shots, 0, MAX_SHOTS)
         problem = self.session.problem(secrets.randbelow(2**31), count, named)
         self.known_problems.learn(problem)
         return _fitted(problem, block_length)
@@ -252,8 +266,20 @@ class Handlers:
             return [messages.notice("failed", text), *[gr.skip()] * len(self.form.widgets)]
 
     def current(self, request: gr.Request) -> RaceRecord | None:
-        """The visitor's last race, or the recorded example if there is none."""
-        return self.store.get(self.live_runs.last(visitor_id(request)) or self._example)
+        """The visitor's last race, or None."""
+        return self.store.get(self.live_runs.last(visitor_id(request)))
+
+    def shown(self, run_id: Any) -> RaceRecord:
+        """The race that the page shows, by its id from the page.
+
+        Raises ValueError if there is none, or if it is no longer in memory.
+        """
+        if not run_id:
+            raise ValueError("There is no race yet: press Run first.")
+        record = self.store.get(run_id)
+        if record is None or not record.started():
+            raise ValueError("This race is no longer in memory. Run it again.")
+        return record
 
     def first_view(self, folder: Path | None) -> str:
         """The message that the page shows at first: the recorded example of `folder`, if any."""
@@ -266,7 +292,6 @@ class Handlers:
             return messages.notice("empty")
         self.known_problems.fill_in(record)
         self.store.pin(record)
-        self._example = record.run_id
         return messages.whole(record, self.form.catalog.title)
 
     def _plans(self, race: RaceSpec) -> dict[str, Any]:
@@ -306,9 +331,15 @@ class Handlers:
         return {"lane": lane, "title": title, "plan": text, "context": context}
 
 
+def _whole(number: Any, least: int, most: int) -> int:
+    """A number from the page as an integer within limits; `least` if it is none."""
+    finite = type(number) in (int, float) and math.isfinite(number)
+    return min(max(int(number), least), most) if finite else least
+
+
 def _fitted(problem: Mapping[str, Any], block_length: Any) -> list[Any]:
     """Values of the prompt, the answer length and the steps of both lanes for a problem."""
-    block = int(block_length) if type(block_length) in (int, float) and block_length >= 1 else 1
+    block = _whole(block_length, 1, MAX_LENGTH)
     length = fitting_length(problem["answer_tokens"], block)
     return [problem["prompt"][:MAX_PROMPT_CHARS], length, length, length]
 

@@ -83,25 +83,25 @@ class ViewService:
         return self.view(asked)
 
     def record(self, event: gr.EventData, request: gr.Request) -> Iterator[list[Any]]:
-        """Run the visitor's last race again with the recorder on, and stream its progress.
+        """Run a race again with the recorder on, and stream its progress.
 
-        The times of this run are not used. `event.level` is the recording level; `event.probe_at`
-        has the steps that level `probe` compares, or is empty for evenly spread ones. They are
-        counted from 0, those of a branch with the steps before it.
+        The times of this run are not used. `event.run` is the id of the race and `event.level` the
+        recording level. `event.probe_at` has the steps that level `probe` compares, or is empty for
+        evenly spread ones. They are counted from 0, those of a branch with the steps before it.
         """
         handlers, who = self._handlers, visitor_id(request)
-        record = handlers.current(request)
         level = getattr(event, "level", None)
-        if record is None or not record.started() or level not in LEVELS:
-            yield [
-                messages.notice("failed", "Nothing to record: press Run first."),
-                *buttons("over"),
-            ]
+        try:
+            record = handlers.shown(getattr(event, "run", None))
+            if level not in LEVELS:
+                raise ValueError(f"level: choose one of {', '.join(LEVELS)}")
+        except ValueError as error:
+            yield [messages.notice("failed", f"Nothing to record. {error}"), *buttons("over")]
             return
         if record.state == "example":
             record = record.copy()
             handlers.store.put(record)
-            yield [messages.whole(record, handlers.form.catalog.title), *buttons("running")]
+            yield [messages.whole(record, handlers.form.catalog.title), *buttons("recording")]
         yield from self._record(record, str(level), who, getattr(event, "probe_at", ()))
 
     def record_short_run(self, request: gr.Request) -> Iterator[list[Any]]:
@@ -134,14 +134,20 @@ class ViewService:
     def _record(
         self, record: RaceRecord, level: str, who: str, probe_at: Any = ()
     ) -> Iterator[list[Any]]:
-        before = record.state
         with self._handlers.live_run(who, record) as control:
-            try:
-                yield [progress_message(record, "recording"), *buttons("running")]
-                specs = recording_specs(record, level, probe_at)
-                yield from self._stream(record, specs, control, who)
-            except Exception as error:
-                yield [progress_message(record, before, error_text(error)), *buttons("over")]
+            updates = self._updates(record, level, control, who, probe_at)
+            yield from self._handlers.while_latest(who, control, updates)
+
+    def _updates(
+        self, record: RaceRecord, level: str, control: Control, who: str, probe_at: Any
+    ) -> Iterator[list[Any]]:
+        before = record.state
+        yield [progress_message(record, "recording"), *buttons("recording")]
+        try:
+            specs = recording_specs(record, level, probe_at)
+            yield from self._stream(record, specs, control, who)
+        except Exception as error:
+            yield [progress_message(record, before, error_text(error)), *buttons("over")]
 
     def _stream(
         self, record: RaceRecord, specs: dict[str, RunSpec], control: Control, who: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -18,9 +19,11 @@ from inspector.form.presets import CLEAR_CHOICE_JS, Presets
 from inspector.form.settings import Form, build_lane, build_prompt, build_shared
 from inspector.handlers.branching import Branching
 from inspector.handlers.estimates import EstimateService
-from inspector.handlers.file_service import FileService
+from inspector.handlers.file_service import RECORDED, FileService
 from inspector.handlers.page_handlers import BUTTONS, MAX_SHOTS, RUNS, Handlers
 from inspector.handlers.view_service import ViewService
+from inspector.page_data import messages
+from inspector.page_data.messages import to_json
 from inspector.page_data.sizes import size
 from inspector.protocol import LANES
 
@@ -31,11 +34,13 @@ PRIVATE: dict[str, Any] = {
 }  # fmt: skip
 FLAG: dict[str, Any] = {**PRIVATE, "queue": False}
 RAW: dict[str, Any] = {"preprocess": False}  # unchecked values: Form.race names what is wrong
-RECORDED = "Choose a method to see its recorded run beside plain decoding. Nothing is run."
 SETTINGS_TERMS = (
     "lane", "step", "block", "unmasker", "confidence", "threshold", "guider", "end-of-text-rule",
     "row", "refresh", "recompute", "reuse", "frozen",
 )  # fmt: skip
+SHOWN_RUN_JS = "() => document.querySelector('#ds-race .ds').dataset.run ?? ''"
+UNREAD = "The settings of the link could not be read. The defaults are shown."
+UNPLANNED = "The server did not answer. Change a setting or load the page again."
 OVER_JS = "() => { document.dispatchEvent(new CustomEvent('driftscope-over')); }"
 LABELS = {"run": "Run", "pause": "Pause", "step": "Step", "resume": "Resume", "stop": "Stop"}
 VARIANTS: dict[str, Literal["primary", "stop"]] = {"run": "primary", "stop": "stop"}
@@ -87,7 +92,7 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Run
         **static_files.BARE | {"js_on_load": static_files.script("race", ("record", "branch"))},
     )  # fmt: skip
     given = _files(files, race, handlers.form.catalog.trace_bytes)
-    recorded.input(files.show_recorded, recorded, race, **RAW, **FLAG)
+    recorded.input(files.choose_recorded, recorded, [race, recorded], **RAW, **FLAG)
     demo.load(files.show_linked, None, [race, recorded], **FLAG)
     planned = _wire_settings(demo, handlers, plan, race, keys["run"])
     _wire_presets(form, presets)
@@ -218,11 +223,11 @@ def _files(files: FileService, race: gr.HTML, most: int) -> gr.File:
             )  # fmt: skip
             note = gr.Textbox(label="Import", interactive=False, elem_id="ds-import-note")
 
-    def export(request: gr.Request) -> tuple[Any, str]:
-        paths, message = files.export(request)
+    def export(request: gr.Request, run_id: Any) -> tuple[Any, str]:
+        paths, message = files.export(request, run_id)
         return gr.File(paths, visible=paths is not None), message
 
-    ready.click(export, None, [made, said], **PRIVATE)
+    ready.click(export, ready, [made, said], js=SHOWN_RUN_JS, **RAW, **PRIVATE)
     given.upload(files.import_files, given, [race, note], concurrency_limit=2, **PRIVATE)
     return given
 
@@ -237,8 +242,12 @@ def _wire_settings(
     form = handlers.form
     planned = {"fn": handlers.plan, "inputs": form.values_copy, "outputs": [plan, run]} | RAW | FLAG
     restored = demo.load(handlers.restore, None, [race, *form.inputs], **FLAG)
-    restored.then(**form.copy_listener).then(**planned)
-    _on_change(form.inputs, form.copy_listener).then(trigger_mode="always_last", **planned)
+    unread = messages.notice("failed", UNREAD)
+    restored.failure(None, None, race, js=f"() => {json.dumps(unread)}", **FLAG)
+    for follow in (restored.then, restored.failure):
+        _then_plan(follow(**form.copy_listener).then, planned)
+    changed = _on_change(form.inputs, form.copy_listener)
+    _then_plan(partial(changed.then, trigger_mode="always_last"), planned)
     for lane in LANES:
         chosen = [form.widgets[f"{lane}.unmasker"], form.widgets[f"{lane}.cache"]]
         shown = [group for (owner, _, _), group in form.groups.items() if owner == lane]
@@ -246,6 +255,14 @@ def _wire_settings(
         shape = {"fn": partial(form.lane_updates, lane), "inputs": chosen, "outputs": outputs}
         _on_change(chosen, shape | RAW | FLAG)
     return planned
+
+
+def _then_plan(follow: Callable[..., Dependency], planned: dict[str, Any]) -> Dependency:
+    """Update the plan by `follow`, as `event.then`; if that fails, the plan says so."""
+    document = to_json({"ok": False, "error": UNPLANNED})
+    shown = follow(**planned)
+    shown.failure(None, None, planned["outputs"][0], js=f"() => {json.dumps(document)}", **FLAG)
+    return shown
 
 
 def _wire_presets(form: Form, offered: gr.HTML) -> None:
@@ -300,7 +317,7 @@ def _follow(
         **RUNS, **PRIVATE,
     )  # fmt: skip
     run.failure(None, js=OVER_JS, **FLAG)
-    run.failure(**planned)
+    _then_plan(run.failure, planned)
     _once_over(recording, planned).then(**renewed)
 
 
@@ -322,5 +339,5 @@ def _once_over(event: Dependency, planned: dict[str, Any]) -> Dependency:
     """
     for follow in (event.then, event.failure):
         follow(None, js=OVER_JS, **FLAG)
-    event.failure(**planned)
-    return event.then(**planned)
+    _then_plan(event.failure, planned)
+    return _then_plan(event.then, planned)

@@ -52,6 +52,8 @@ class Feed:
         news = {lane: part for lane, part in lanes.items() if part}
         first = bool(news) and not self._begun
         self._begun = self._begun or first
+        if first:
+            head["question"] = _question(self._record)
         return to_json(head | {"reset": first, "lanes": news})
 
     def _add(self, part: dict[str, Any], lane: Lane, event: Event) -> None:
@@ -107,9 +109,9 @@ def whole(record: RaceRecord, title: Title) -> str:
                 lanes[lane]["end"] = lane_end(trace)
         out = {"run": record.run_id, "state": record.state, "reset": True, "lanes": lanes}
         out |= {"recorded": record.version, "parent": record.parent}
+        out["question"] = _question(record)
         if record.state not in ("running", "paused"):
             out["summary"] = compare.summarise(record.started(), record.expected)
-            out["question"] = _question(record)
             out["link"] = links.link(record)
         message = record.message or foreign.note(record.started())[:1_000]
         return to_json(out | ({"message": message} if message else {}))

@@ -101,6 +101,19 @@ def test_who_leaves_stops_the_batch_and_can_come_back(press, tab, request_of):
     assert "value" not in tab.reopen("nothing")[0]
 
 
+def test_a_batch_that_runs_in_another_tab_is_said_to_do_so(press, tab):
+    """Its Continue would be refused, and no message would tell its end."""
+    running = press(text="one\ntwo\nthree")
+    next(running)
+    batch = next(running)["batch"]
+    document, *buttons = tab.reopen(batch)
+    shown = json.loads(document)
+    assert (shown["batch"], shown["state"]) == (batch, "running")
+    assert shown["message"].startswith("It runs in another tab")
+    assert [one["interactive"] for one in buttons] == [True, True, False, False]
+    running.close()
+
+
 def test_problems_of_a_family_have_answers(press):
     *_, last = press(PROBLEMS)
     assert last["settings"][0]["known"] == 2

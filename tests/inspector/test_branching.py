@@ -98,24 +98,25 @@ def test_a_branch_counts_the_steps_before_it_and_names_its_edits(handlers, recor
 
 
 def test_chosen_steps_are_probed_in_the_lane_that_took_them(handlers, record, request_of):
-    ran(handlers, request_of, run=record.run_id, lane="a", step=6, edits=[])
+    run = ran(handlers, request_of, run=record.run_id, lane="a", step=6, edits=[])[-1]["run"]
     views = ViewService(handlers)
-    said = list(views.record(asked(level="probe", probe_at=[2, 9]), request_of()))
+    said = list(views.record(asked(run=run, level="probe", probe_at=[2, 9]), request_of()))
     assert json.loads(said[-1][0])["message"] == ""
     child = handlers.current(request_of())
     steps = {lane: trace.arrays()["probe_step"].tolist() for lane, trace in child.recorded.items()}
     assert steps == {"a": [2, 9], "b": [3]}
     before = child.version
-    list(views.record(asked(level="probe", probe_at=[2]), request_of()))
+    list(views.record(asked(run=run, level="probe", probe_at=[2]), request_of()))
     assert child.version != before
     assert len(child.recorded["b"].arrays()["probe_step"]) == 0
-    said = list(views.record(asked(level="probe", probe_at="3"), request_of()))
+    said = list(views.record(asked(run=run, level="probe", probe_at="3"), request_of()))
     assert json.loads(said[-1][0])["message"] == "probe_at: expected a list of steps"
 
 
 def test_a_branch_can_be_recorded(handlers, record, request_of):
     last = ran(handlers, request_of, run=record.run_id, lane="a", step=6, edits=[])[-1]
-    said = list(ViewService(handlers).record(asked(level="layers"), request_of()))
+    event = asked(run=last["run"], level="layers")
+    said = list(ViewService(handlers).record(event, request_of()))
     assert json.loads(said[-1][0])["message"] == ""
     child = handlers.store.get(last["run"])
     assert set(child.recorded) == {"a", "b"}
@@ -142,9 +143,10 @@ def test_an_impossible_wish_changes_nothing(handlers, record, request_of, wish):
 
 
 def test_a_parent_that_is_gone_is_named(handlers, record, request_of):
-    ran(handlers, request_of, run=record.run_id, lane="a", step=6, edits=[])
+    run = ran(handlers, request_of, run=record.run_id, lane="a", step=6, edits=[])[-1]["run"]
     handlers.store.drop(record.run_id)
-    said = list(ViewService(handlers).record(asked(level="layers"), request_of()))
+    event = asked(run=run, level="layers")
+    said = list(ViewService(handlers).record(event, request_of()))
     assert "start.trace" in json.loads(said[-1][0])["message"]
     back = ran(handlers, request_of, back=record.run_id)[-1]
     assert "no longer in memory" in back["message"]

@@ -8,7 +8,7 @@ import pytest
 from engine.config.run_card import race_of
 from engine.config.spec import RunSpec
 from engine.core.files import ASSETS
-from inspector.handlers.file_service import FileService
+from inspector.handlers.file_service import RECORDED, FileService
 from inspector.run_store import RaceRecord
 from tests.inspector.conftest import small_race
 
@@ -18,15 +18,21 @@ def files(handlers):
     return FileService(handlers, ASSETS / "examples")
 
 
+def run_of(handlers, values, request):
+    """Run a race; its id."""
+    return json.loads(list(handlers.run(request, values))[-1][0])["run"]
+
+
 @pytest.fixture
 def small(session, form):
     return form.values(small_race(session))
 
 
 def test_export_then_import(files, handlers, small, request_of):
-    assert files.export(request_of("new"))[0] is None
-    list(handlers.run(request_of(), small))
-    paths, note = files.export(request_of())
+    assert files.export(request_of("new"), "") == (
+        None, "Nothing to export. There is no race yet: press Run first.",
+    )  # fmt: skip
+    paths, note = files.export(request_of(), run_of(handlers, small, request_of()))
     assert "Ready" in note
     document, note = files.import_files(
         request_of("other"), [path for path in paths if path.endswith(("a.npz", "b.npz"))]
@@ -40,8 +46,7 @@ def test_export_then_import(files, handlers, small, request_of):
 
 
 def test_a_run_card_runs_again(files, handlers, small, request_of, tmp_path):
-    list(handlers.run(request_of(), small))
-    paths, _ = files.export(request_of())
+    paths, _ = files.export(request_of(), run_of(handlers, small, request_of()))
     (card,) = [path for path in paths if path.endswith("run-card.json")]
     skipped, note = files.import_files(request_of("other"), [card])
     assert note.startswith("A run card")
@@ -94,7 +99,7 @@ def test_every_method_can_be_chosen_and_is_shown_beside_plain_decoding(files, re
     assert shown["lanes"]["b"]["start"]["record"] == "probe"
     assert shown["summary"]["speedup"] is None
     assert shown["summary"]["expected"] is not None
-    paths, _ = files.export(request_of())
+    paths, _ = files.export(request_of(), shown["run"])
     assert any(path.endswith("-b.npz") for path in paths)
 
 
@@ -128,8 +133,37 @@ def test_a_visitors_exports_are_dropped_and_not_those_of_another(files):
 
 def test_an_export_that_is_too_large_says_so(handlers, traces, request_of, monkeypatch):
     handlers.store.put(record := RaceRecord(traces=traces, state="done"))
-    handlers.live_runs.show("visitor", record.run_id)
     monkeypatch.setattr(handlers.form.catalog, "trace_bytes", 1_000_000)
-    paths, note = FileService(handlers).export(request_of())
+    paths, note = FileService(handlers).export(request_of(), record.run_id)
     assert paths is None
     assert note.startswith("Not exported. Lane A, trace: ")
+
+
+def test_what_is_exported_is_the_race_that_is_shown(files, handlers, small, request_of):
+    """Not the last one, and no other in its place once it is forgotten."""
+    handlers.first_view(ASSETS / "examples")
+    run = run_of(handlers, small, request_of())
+    files.show_recorded(request_of(), "dual")
+    paths, _ = files.export(request_of(), run)
+    (card,) = [Path(path) for path in paths if path.endswith("run-card.json")]
+    length = json.loads(card.read_text("utf-8"))["lanes"]["b"]["spec"]["gen_length"]
+    assert length == 32 != handlers.session.default_race().b.gen_length
+    handlers.leave(request_of())
+    assert files.export(request_of(), run) == (
+        None, "Nothing to export. This race is no longer in memory. Run it again.",
+    )  # fmt: skip
+
+
+def test_nothing_else_is_shown_while_a_run_goes_on(files, handlers, small, request_of):
+    stream = handlers.run(request_of(), small)
+    next(stream)
+    race, choice = files.choose_recorded(request_of(), "dual")
+    assert race.get("__type__") == "update"
+    assert choice["value"] == ""
+    assert choice["info"].startswith("A run is going on")
+    _, note = files.import_files(request_of(), ["a.npz"])
+    assert note.startswith("Not imported. A run is going on")
+    stream.close()
+    race, choice = files.choose_recorded(request_of(), "dual")
+    assert json.loads(race)["state"] == "example"
+    assert choice["info"] == RECORDED

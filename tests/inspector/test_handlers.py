@@ -106,6 +106,41 @@ def test_closing_the_stream_frees_the_engine(handlers, small, request_of):
     assert json.loads(list(handlers.run(request_of("other"), small))[-1][0])["state"] == "done"
 
 
+def test_a_second_run_takes_the_place_of_the_first(handlers, small, request_of, every_step):
+    """The end of the first would bring back its lanes, and the buttons of a page without a run."""
+    first = handlers.run(request_of(), small)
+    assert json.loads(next(first)[0])["state"] == "starting"
+    second = handlers.run(request_of(), small)
+    run = json.loads(next(second)[0])["run"]
+    assert list(first) == []
+    assert handlers.live_runs.control("visitor") is not None
+    last = json.loads(list(second)[-1][0])
+    assert (last["run"], last["state"]) == (run, "done")
+
+
+def test_a_plan_of_settings_changed_during_a_run_enables_run_if_the_run_has_ended(
+    handlers, small, request_of, monkeypatch
+):
+    stream = handlers.run(request_of(), small)
+    next(stream)
+    assert not handlers.plan(request_of(), small)[1]["interactive"]
+    plans = handlers._plans
+
+    def slow(race):
+        stream.close()
+        return plans(race)
+
+    monkeypatch.setattr(handlers, "_plans", slow)
+    assert handlers.plan(request_of(), small)[1]["interactive"]
+
+
+def test_the_first_message_of_a_lane_has_the_question(handlers, small, request_of):
+    news = [json.loads(update[0]) for update in handlers.run(request_of(), small)]
+    first = next(one for one in news if one.get("reset"))
+    assert first["state"] == "running"
+    assert first["question"] == news[-1]["question"] != ""
+
+
 def test_a_second_visitor_waits_and_both_finish(handlers, small, request_of):
     last = {}
 

@@ -319,6 +319,32 @@ def test_the_service_refuses_races_that_the_lesson_does_not_have(service, name):
     assert json.loads(service.check(["terms", name, "6.4", None]))["right"] is False
 
 
+@pytest.mark.parametrize(
+    "pinned",
+    [
+        {"step": 10**9, "layer": 0, "position": 0}, {"step": 1, "layer": 99, "position": 0},
+        {"step": 1, "layer": 0, "position": 10**6},
+    ],
+)  # fmt: skip
+def test_a_cell_that_the_recording_lacks_is_refused_in_words(service, traces, pinned):
+    probed = int(traces["spa_cache"].arrays()["probe_step"][1])
+    cell = pinned | ({"step": probed} if pinned["step"] == 1 else {})
+    verdict = json.loads(service.check(["selection", "spa_cache", "", {"lane": "b", **cell}]))
+    assert verdict["right"] is False
+    assert "recording" in verdict["said"] or "not probed" in verdict["said"]
+
+
+def test_a_cell_of_lane_a_is_not_judged_as_one_of_lane_b(service, traces):
+    step = int(traces["spa_cache"].arrays()["probe_step"][1])
+    cell = {"step": step, "layer": 0, "position": 3}
+    said = [
+        json.loads(service.check(["selection", "spa_cache", "", {"lane": lane} | cell]))["said"]
+        for lane in "ab"
+    ]
+    assert said[0].startswith("Pin a cell of lane B first")
+    assert not said[1].startswith("Pin a cell of lane B first")
+
+
 def hint(traces, key, given):
     lesson = BY_KEY[key]
     lanes = dict(zip("ab", lesson.lanes, strict=True)) | {name: name for name in lesson.runs()}

@@ -5,6 +5,7 @@ import json
 import gradio as gr
 import pytest
 
+from inspector.handlers.page_handlers import BUTTONS
 from inspector.handlers.view_service import ViewService, recording_specs, total_ms
 from inspector.run_store import RaceRecord
 
@@ -45,6 +46,22 @@ def test_the_recording_can_be_stopped(handlers, finished, request_of, monkeypatc
     news = [json.loads(first) for first, *_ in stream]
     assert (news[-1]["state"], finished.recorded) == ("done", {})
     assert "stopped and is discarded" in news[-1]["message"]
+
+
+def test_a_recording_can_be_stopped_and_not_paused(handlers, finished, request_of):
+    first, *_, last = ViewService(handlers).record_short_run(request_of())
+    enabled = [name for name, one in zip(BUTTONS, first[1:], strict=True) if one["interactive"]]
+    assert enabled == ["stop"]
+    assert not any(one["interactive"] for one in last[1:])
+
+
+@pytest.mark.parametrize("run", ["", None, 3, "gone"])
+def test_only_a_race_that_is_in_memory_is_recorded(handlers, finished, request_of, run):
+    """No other race, as the last one, is recorded in its place."""
+    event = gr.EventData(None, {"run": run, "level": "layers"})
+    ((said, *_),) = ViewService(handlers).record(event, request_of())
+    assert json.loads(said)["message"].startswith("Nothing to record. ")
+    assert finished.recorded == {}
 
 
 @pytest.mark.parametrize("state", ["stopped", "failed", "memory", "example", "imported"])

@@ -22,6 +22,7 @@ from inspector.run_store import LiveRuns
 from inspector.server.throttle import coalesce
 
 MAX_HZ = 2.0
+ELSEWHERE = "It runs in another tab; this tab does not follow it. Load the page again for news."
 WHOLE_S = 2.0  # between two messages with all figures while a task runs
 BUTTONS = ("run", "estimate", "continue", "stop")
 T = TypeVar("T", bound=Task)
@@ -66,7 +67,10 @@ class TaskHandlers(ABC, Generic[T]):
             task = self.tasks.get(asked)
         except ValueError:
             return [gr.skip()] * (1 + len(BUTTONS))
-        return [self.document(task), *buttons(task)]
+        if task.state != "running":
+            return [self.document(task), *buttons(task)]
+        document = json.loads(self.document(task)) | {"message": ELSEWHERE}
+        return [to_json(document), *buttons(None)]
 
     def idle(self, shown: Any) -> list[Any]:
         """The buttons when no task of the visitor runs."""

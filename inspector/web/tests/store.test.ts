@@ -35,6 +35,15 @@ test("news of a later run leave the lanes as they are until it starts", () => {
   assert.equal(store.lanes.a.rows.length, 1);
 });
 
+test("the end and the recording of a run that is no longer shown change nothing", () => {
+  const store = raceOf(steps([0]), []);
+  store.take({ run: "run", state: "example", lanes: {} });
+  for (const state of ["recording", "done", "stopped"])
+    assert.equal(store.take({ run: "earlier", state, message: "x", lanes: {} }), true);
+  assert.deepEqual([store.run, store.state, store.pending], ["run", "example", false]);
+  assert.equal(store.message, "");
+});
+
 test("a refusal keeps the run and is over with the next message", () => {
   const store = raceOf(steps([0]), []);
   store.take({ run: null, state: "failed", message: "no", lanes: {} });

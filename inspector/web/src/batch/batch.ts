@@ -86,6 +86,7 @@ export class Batch {
     this.choice.layer = 0;
     for (const figure of this.figures.values()) figure.root.remove();
     this.figures.clear();
+    this.drawAggregates();
   }
 
   private showProgress(): void {
@@ -146,7 +147,7 @@ export class Batch {
     const found = JSON.parse(
       await this.component.server.aggregates([front.batch, 0]),
     ) as Recordings;
-    if (!Array.isArray(found.settings)) return;
+    if (!Array.isArray(found.settings) || this.front?.batch !== front.batch) return;
     this.recordings = found;
     this.drawAggregates();
   }

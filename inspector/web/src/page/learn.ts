@@ -30,6 +30,8 @@ import { drawStripCells } from "./strip_view.ts";
 import { drawTeachers, minutesWords, TEACHERS } from "./teachers.ts";
 import { browserStorage, Ticks } from "./ticks.ts";
 
+const UNREAD = "The server did not answer. Choose the lesson again, or load the page again.";
+
 /** A lesson with the reader's progress and its entry in the list. */
 interface Entry {
   lesson: Lesson;
@@ -64,6 +66,8 @@ export class Learn {
   /** The cursor at which the lesson was opened; null until its race is shown. */
   private start: string | null = null;
   private attention: Attention = "bidirectional";
+  /** Races that were asked for; an answer to an earlier question is not shown. */
+  private asked = 0;
 
   constructor(private readonly component: Component) {
     this.board = part(component.element, "[data-learn]");
@@ -109,7 +113,12 @@ export class Learn {
 
   /** Open the lesson that the page's link names, else the first one. */
   private async open(): Promise<void> {
-    const { lessons } = JSON.parse(await this.component.server.titles()) as { lessons: Lesson[] };
+    const answered = await this.component.server.titles().catch(() => null);
+    if (answered === null) {
+      this.find("lessons").textContent = UNREAD;
+      return;
+    }
+    const { lessons } = JSON.parse(answered) as { lessons: Lesson[] };
     this.entries = lessons.map((lesson, i) => this.entry(lesson, i));
     this.find("lessons").append(...this.entries.map(({ key }) => key), this.teachersKey);
     this.drawTeachers();
@@ -177,7 +186,11 @@ export class Learn {
     const teachers = this.now === null;
     this.find("teachers").hidden = !teachers;
     this.find("lesson-box").hidden = teachers;
-    part(this.board, ".ds").hidden = teachers;
+    this.drawRace(!teachers);
+  }
+
+  private drawRace(shown: boolean): void {
+    part(this.board, ".ds").hidden = !shown;
   }
 
   /** Forget what was done and answered, for the next reader at this computer. */
@@ -242,8 +255,14 @@ export class Learn {
   ): Promise<void> {
     const entry = this.now;
     if (!entry) return;
-    const answered = await this.component.server.lesson(entry.lesson.key, name);
-    if (entry !== this.now) return;
+    const turn = ++this.asked;
+    const answered = await this.component.server.lesson(entry.lesson.key, name).catch(() => null);
+    if (entry !== this.now || turn !== this.asked) return;
+    if (answered === null) {
+      this.drawRace(this.start !== null); // that of another lesson would mislead
+      return this.drawVerdict("ask", UNREAD);
+    }
+    this.drawRace(true);
     this.laneB = name;
     entry.progress.races.add(name);
     for (const key of this.find("lesson-choices").querySelectorAll<HTMLElement>("[data-choice]"))
@@ -323,6 +342,7 @@ export class Learn {
     const pinned = { ...this.race.inspector.cursor.pinned };
     const empty = lesson.answer === "pin" ? pinned.position === null : !given;
     if (empty) return this.drawVerdict("ask", ASKS[lesson.answer]);
+    if (this.start === null) return this.drawVerdict("ask", UNREAD);
     const answered = await this.component.server.check(lesson.key, this.laneB, given, pinned);
     if (!this.shows(lesson)) return;
     const verdict = JSON.parse(answered) as Verdict;

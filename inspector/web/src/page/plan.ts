@@ -84,7 +84,11 @@ export class Plan {
     refusal.hidden = plan.ok;
     refusal.textContent = plan.ok ? "" : "Cannot run. " + plan.error;
     this.find("[data-plans]").hidden = !plan.ok;
-    if (!plan.ok) return;
+    this.find<HTMLButtonElement>("[data-copy]").disabled = !plan.ok;
+    if (!plan.ok) {
+      this.field.value = "";
+      return;
+    }
     const seen = new Set<string>();
     const rows = plan.lanes.map((row) => planRow(row, seen));
     const notes = [plan.lanes[0].context, plan.ends, plan.memory].filter(Boolean);

@@ -38,6 +38,7 @@ export function otherWords(store: Store, question: string | null): string {
 export function drawHead(root: HTMLElement, store: Store, frames: Frames, news: HeadNews): void {
   const find = <E extends HTMLElement>(name: string): E => part<E>(root, "[data-" + name + "]");
   root.dataset.state = store.refusal ? "refused" : store.state;
+  root.dataset.run = store.run ?? "";
   root.dataset.held = store.held ? "yes" : "no";
   root.classList.toggle("ds-stale", store.pending);
   write(find("state"), stateWords(store, news.queued));
@@ -51,7 +52,7 @@ export function drawHead(root: HTMLElement, store: Store, frames: Frames, news: 
   find("branch-words").textContent = branchWords(store);
   find<HTMLButtonElement>("back").disabled = store.busy;
   const other = otherWords(store, news.question);
-  find("other").hidden = !other || store.live;
+  find("other").hidden = !other;
   write(find("other"), other);
 }
 

@@ -69,7 +69,7 @@ export class Race {
       source: component.slices ?? serverSlices,
       onMove: (spot) => this.moveTo(spot),
       onBranch: (branch) => this.ask("branch", branch),
-      onRecord: (wish) => this.ask("record", wish),
+      onRecord: (wish) => this.ask("record", { run: this.store.run, ...wish }),
       align: () => this.transport.mode,
       atRest: () => this.main && this.store.state === "example" && this.transport.follow,
       offline: () => (component.props.offline ?? false) || this.store.foreign,
@@ -140,7 +140,10 @@ export class Race {
     const chosen = chosenSteps(probe ? field.value : "");
     field.setCustomValidity("fault" in chosen ? chosen.fault : "");
     if ("fault" in chosen) field.reportValidity();
-    else this.ask("record", { level: probe ? "probe" : "layers", probe_at: chosen.steps });
+    else {
+      const level = probe ? "probe" : "layers";
+      this.ask("record", { run: this.store.run, level, probe_at: chosen.steps });
+    }
   }
 
   private listenToPage(): void {
@@ -367,7 +370,7 @@ export class Race {
     this.transport.reset(this.store.timed);
     this.pinned = this.pointed = null;
     this.card.close();
-    if (this.store.live) this.store.question = this.question;
+    this.inspector.frames = {}; // those of the new race are read when it is over
   }
 
   private async takeWhole(): Promise<void> {

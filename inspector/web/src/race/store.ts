@@ -64,12 +64,23 @@ export class Store {
       if (news.state === "empty" && !this.run) this.state = "empty";
       return true;
     }
+    if (this.ofEarlier(news)) return true;
     this.refusal = false;
     if (news.reset) this.clear(news.run);
     this.pending = news.run !== this.run;
     this.state = news.state;
     this.wait = news.wait ?? null;
     if (this.pending) return true;
+    return this.takeParts(news);
+  }
+
+  /** Whether a message tells the end or the recording of a run that is no longer shown. */
+  private ofEarlier(news: News): boolean {
+    return !news.reset && news.run !== this.run && OVER.includes(news.state);
+  }
+
+  /** Take what a message says of the run that is shown; false as in `take`. */
+  private takeParts(news: News): boolean {
     this.message = news.message ?? "";
     if (news.parent !== undefined) this.parent = news.parent;
     if (news.recorded !== undefined) this.version = news.recorded;
