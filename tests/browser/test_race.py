@@ -1,9 +1,7 @@
 """A race in a real headless Chromium: live, stopped, stepped, left, and whole at its end."""
 
-import json
 import re
 import time
-from urllib.request import urlopen
 
 import pytest
 
@@ -82,30 +80,6 @@ def test_the_text_is_the_one_of_the_api(app, own):
     for lane in "ab":
         shown = own.page.locator(f"[data-lane={lane}] [data-answer]").text_content()
         assert shown == lanes[lane]["text"].lstrip()
-
-
-def test_run_waits_for_the_settings_of_a_link(app, new_page):
-    """The answer with the settings is held back; meanwhile the defaults cannot be run instead."""
-    rows = json.load(urlopen(app.url + "/config"))["dependencies"]
-    (restores,) = (row["id"] for row in rows if row["api_name"] == "restore")
-    race, held = new_page(), []
-
-    def hold(route):
-        if route.request.post_data_json["fn_index"] == restores:
-            held.append(route)
-        else:
-            route.continue_()
-
-    race.page.route("**/run/predict*", hold)
-    race.page.goto(app.link())
-    race.page.wait_for_selector("#ds-race .ds")
-    race.page.wait_for_timeout(2_000)
-    assert len(held) == 1
-    assert not race.enabled("run")
-    held[0].continue_()
-    race.press("run")
-    race.wait_state("done")
-    assert race.shown("a") == 32
 
 
 def test_stop_holds_and_a_closed_tab_frees_the_engine(app, new_page, own):

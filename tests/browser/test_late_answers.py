@@ -1,0 +1,123 @@
+"""Answers that fail or come late: what the page says, and which buttons work."""
+
+import json
+from urllib.request import urlopen
+
+import pytest
+
+from tests.support.browser import LONG
+
+pytest_plugins = ["tests.support.chromium"]
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def listeners(app):
+    """The listeners of the page: their ids by name."""
+    found = {}
+    for row in json.load(urlopen(app.url + "/config"))["dependencies"]:
+        found.setdefault(row["api_name"].rstrip("_0123456789"), []).append(row["id"])
+    return found
+
+
+class Answers:
+    """Holds back or fails the answers of some listeners of a page."""
+
+    def __init__(self, race, ids, fails=False):
+        self.race, self.ids, self.fails = race, ids, fails
+        self.held = []
+        race.page.route("**/run/predict*", self._route)
+
+    def _route(self, route):
+        if route.request.post_data_json["fn_index"] not in self.ids:
+            route.continue_()
+        elif self.fails:
+            route.fulfill(status=502, body="")
+        else:
+            self.held.append(route)
+
+    def release(self):
+        """Answer what was held back, and everything from now on."""
+        self.ids = []
+        for route in self.held:
+            route.continue_()
+
+    def forgive(self):
+        """Forget the browser's own messages of failed requests."""
+        assert all("502" in one for one in self.race.watch.errors)
+        self.race.watch.errors.clear()
+
+
+def test_run_waits_for_the_settings_of_a_link(app, new_page, listeners):
+    """Meanwhile the defaults cannot be run instead."""
+    race = new_page()
+    answers = Answers(race, listeners["restore"])
+    race.page.goto(app.link())
+    race.page.wait_for_selector("#ds-race .ds")
+    race.page.wait_for_timeout(2_000)
+    assert len(answers.held) == 1
+    assert not race.enabled("run")
+    answers.release()
+    race.press("run")
+    race.wait_state("done")
+    assert race.shown("a") == 32
+
+
+def test_settings_that_could_not_be_read_are_said_and_the_defaults_run(app, new_page, listeners):
+    race = new_page()
+    answers = Answers(race, listeners["restore"], fails=True)
+    race.open(app.link())
+    race.ready()
+    race.page.get_by_text("The settings of the link could not be read.").wait_for()
+    race.planned("64 steps / 4 blocks = 16 per block")
+    answers.forgive()
+
+
+def test_a_plan_that_fails_is_said_and_the_next_one_enables_run(app, new_page, listeners):
+    race = new_page().open(app.link())
+    race.ready()
+    answers = Answers(race, listeners["plan"], fails=True)
+    race.settings()
+    seed = race.page.locator("#ds-seed input[type=number]").first
+    seed.fill("3")
+    race.planned("Cannot run. The server did not answer.")
+    assert race.page.locator("#ds-link-field").input_value() == ""
+    assert race.page.locator("#ds-plan [data-copy]").is_disabled()
+    answers.ids = []
+    seed.fill("4")
+    race.planned("32 steps")
+    race.ready()
+    assert "seed=4" in race.page.locator("#ds-link-field").input_value()
+    answers.forgive()
+
+
+def test_during_a_run_the_page_says_what_it_decodes_and_shows_nothing_else(app, new_page):
+    race = new_page().open(app.link(**LONG))
+    race.press("run")
+    race.wait_steps(2)
+    race.page.locator("#ds-plan [data-dice]").click()
+    other = race.page.locator("#ds-race [data-other]")
+    other.wait_for()
+    assert "Lily buys 5 nuts" in other.inner_text()
+    race.settings()
+    race.page.locator("#ds-recorded input").click()
+    race.page.get_by_role("option", name="Fast-dLLM dual cache", exact=True).click()
+    race.page.get_by_text("A run is going on: stop it").wait_for()
+    race.wait_state("running")
+    race.press("stop")
+    race.wait_state("stopped")
+
+
+def test_a_recording_offers_stop_alone(app, new_page):
+    race = new_page().open(
+        app.link(**LONG | {"gen_length": "256", "a.steps": "256", "b.steps": "256"})
+    )
+    race.finish()
+    race.page.locator('#ds-race [data-record="layers"]').click()
+    race.page.locator("#ds-stop:not([disabled])").wait_for()
+    race.wait_state("recording")
+    assert not any(race.enabled(name) for name in ("run", "pause", "step", "resume"))
+    race.press("stop")
+    race.over()
+    assert race.state == "done"
+    assert "stopped and is discarded" in race.text("[data-note]")
