@@ -83,13 +83,15 @@ def _check_ids(visitor: Visitor, runs: list[str]) -> None:
 
 
 def pages_apart(app: App) -> None:
-    """Two pages, and one without a run: each can export its own race only."""
+    """Two pages export their own races by their ids, and one that guesses an id gets none."""
     mine, other, new = (Visitor(app.url) for _ in range(3))
-    heads = []
+    runs = []
     for visitor, seed in ((mine, 1), (other, 2)):
         told = json.loads(visitor.ask("ds-run.click", **form(seed))["data"][0])
-        heads.append(told["run"][:8])
-    names = [str(v.ask("ds-export.click", [])["data"][0]) for v in (mine, other, new)]
+        runs.append(told["run"])
+    heads = [run[:8] for run in runs]
+    asked = zip((mine, other, new), (*runs, runs[0][:-1]), strict=True)
+    names = [str(page.ask("ds-export.click", [run])["data"][0]) for page, run in asked]
     for visitor_names, head in zip(names, heads, strict=False):
         if head not in visitor_names:
             raise Failed("a visitor cannot export its own race")
