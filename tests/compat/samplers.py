@@ -132,7 +132,8 @@ def forced(unmasker: Unmasker) -> Unmasker:
     """The unmasker as Fast-dLLM's sampler for Dream runs it: always by negative entropy."""
     if isinstance(unmasker, Threshold):
         return ForcedThreshold(**asdict(unmasker))
-    return ForcedDream(alg="entropy", schedule="released")
+    assert isinstance(unmasker, Dream), "the sampler has two rules"
+    return ForcedDream(alg="entropy", schedule="released", eps=unmasker.eps)
 
 
 def unshifted(policy: CachePolicy) -> CachePolicy:

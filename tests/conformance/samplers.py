@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,8 @@ from tests.conformance.runs import Decoded, Setup
 ATOL, NOISE_RATIO = 5.4e-3, 1.6
 ROLLOUT_ATOL = 1e-3
 
+THRESHOLD = 0.9  # of Fast-dLLM's samplers for Dream, if a case names none
+
 LENGTHS: dict[str, Any] = {"gen_length": None, "block_length": None, "steps": None}
 SETTINGS: dict[str, dict[str, Any]] = {
     "llada_vanilla": {"cfg_scale": None, "attention_mask": ("ones",)},
@@ -37,10 +39,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "proxy_rank": None, "update_ratio": None, "refresh_steps": None, "refresh_gen_steps": None,
         "threshold": None,
     },
-    "dream_vanilla": {"alg": None},
-    "dream_fast": {
-        "alg": ("entropy", "confidence_threshold"), "cache": ("prefix", "dual"), "threshold": None,
-    },
+    "dream_vanilla": {"alg": None, "eps": None},
+    "dream_fast": {"alg": None, "cache": ("prefix", "dual"), "threshold": None, "eps": None},
 }  # fmt: skip
 ARRAYS = frozenset({
     "prompt", "final_ids", "nfe", "unmask_call", "in_pos_mask", "logit_call", "logit_pos",
@@ -76,6 +76,25 @@ def setup(case: Case) -> Setup:
 def spec_of(case: Case) -> RunSpec:
     """The RunSpec of a case."""
     settings, method = case.settings, case.method
+    cache, cache_knobs = _cache(settings, method)
+    unmasker, knobs = (
+        _dream_rule(settings, method) if method.startswith("dream_") else _rule(settings)
+    )
+    if method == "dkv_greedy":
+        knobs |= {"quota.score": "random"}
+    return RunSpec(
+        gen_length=settings["gen_length"],
+        block_length=settings["block_length"],
+        steps=settings["steps"],
+        unmasker=unmasker,
+        cache=cache,
+        cfg_scale=float(settings.get("cfg_scale", 0.0)),
+        knobs=cache_knobs | knobs,
+    )
+
+
+def _cache(settings: Mapping[str, Any], method: str) -> tuple[str, dict[str, Any]]:
+    """The cache of a case and its knobs."""
     cache, knobs = settings.get("cache", "none"), dict[str, Any]()
     if method == "dllm_cache":
         cache = "dllm_cache"
@@ -87,7 +106,7 @@ def spec_of(case: Case) -> RunSpec:
         knobs["dkv_cache.reload_interval"] = settings["reload"]
         knobs["dkv_cache.variant"] = method.removeprefix("dkv_")
     if method == "dkv_greedy":
-        knobs |= {"dkv_cache.window": settings["window"], "quota.score": "random"}
+        knobs["dkv_cache.window"] = settings["window"]
     if method == "spa":
         cache = "spa_cache"
         knobs["spa_cache.rank"] = settings["proxy_rank"]
@@ -96,23 +115,30 @@ def spec_of(case: Case) -> RunSpec:
     if method == "d2":
         cache = {"d2": "d2_cache"}.get(cache, cache)
         knobs |= {f"d2_cache.{k}": v for k, v in settings.get("cache_args", {}).items()}
+    return cache, knobs
+
+
+def _rule(settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The unmasker of a case, which the settings imply, and its knobs."""
     rules = {"threshold": "threshold", "factor": "factor", "sigma": "certainty"}
     rule = next((name for name in rules if name in settings), None)
-    unmasker = "quota" if rule is None else rules[rule]
-    if rule is None and method.startswith("dream_"):
-        unmasker = "dream"
-        knobs |= {"dream.alg": settings["alg"], "dream.schedule": "released"}
-    if rule is not None:
-        knobs[f"{unmasker}.{rule}"] = float(settings[rule])
-    return RunSpec(
-        gen_length=settings["gen_length"],
-        block_length=settings["block_length"],
-        steps=settings["steps"],
-        unmasker=unmasker,
-        cache=cache,
-        cfg_scale=float(settings.get("cfg_scale", 0.0)),
-        knobs=knobs,
-    )
+    if rule is None:
+        return "quota", {}
+    return rules[rule], {f"{rules[rule]}.{rule}": float(settings[rule])}
+
+
+def _dream_rule(settings: Mapping[str, Any], method: str) -> tuple[str, dict[str, Any]]:
+    """The unmasker of a case of Dream, which `alg` names, and its knobs.
+
+    Fast-dLLM's cached sampler ranks by negative entropy, whatever else `alg` names.
+    """
+    if settings["alg"] == "confidence_threshold":
+        return "threshold", {"threshold.threshold": float(settings.get("threshold", THRESHOLD))}
+    alg = "entropy" if method == "dream_fast" else settings["alg"]
+    knobs = {"dream.alg": alg, "dream.schedule": "released"}
+    if "eps" in settings:
+        knobs["dream.eps"] = float(settings["eps"])
+    return "dream", knobs
 
 
 def _policy(case: Case, spec: RunSpec) -> CachePolicy:

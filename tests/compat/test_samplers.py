@@ -1,0 +1,114 @@
+"""Special rules of the public samplers, beside plain loops on small models."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.models.base import ModelAdapter
+from engine.record.recorder import Recorder
+from tests.conformance import samplers
+from tests.conformance.cases import Case
+from tests.conformance.runs import Decoded, decode
+from tests.support.micro import MASK, model_of
+from tests.support.plain_model import PlainModel, PlainRun, best, ranked
+
+PROMPT = torch.tensor([7, 21, 3, 30, 12])
+LLADA, DREAM = "gqa", "shifted-gqa"
+
+
+@dataclass(frozen=True)
+class MicroCase(Case):
+    """A case of a small float64 model."""
+
+    def load_adapter(self) -> ModelAdapter:
+        return model_of(self.entry["model"])
+
+
+def decoded(method, model, settings, **arrays) -> Decoded:
+    entry = {"id": "case", "method": method, "model": model, "settings": settings}
+    case = MicroCase(entry, Path())
+    case.__dict__["arrays"] = arrays
+    return decode(samplers.setup(case), PROMPT, Recorder())
+
+
+def assert_same(found: Decoded, expected: PlainRun) -> None:
+    assert found.state.ids[0].tolist() == expected.ids.tolist()
+    assert found.order.tolist() == expected.order
+    assert found.state.step_index == expected.calls
+
+
+def started(length) -> PlainRun:
+    return PlainRun(PROMPT, length, MASK)
+
+
+def negative_entropy(z) -> float:
+    p = z.softmax(-1)
+    return float((p * torch.log(p + 1e-10)).sum())
+
+
+def shifted(z):
+    """Dream's logits of each position, from those of the row before it."""
+    return torch.cat((z[:1], z[:-1]))
+
+
+def dream_counts(steps, eps):
+    """The fraction of the masks that each step takes."""
+    times = torch.linspace(1, eps, steps + 1)
+    return [float(1 - times[i + 1] / times[i]) for i in range(steps - 1)] + [1.0]
+
+
+def dream_fast(blocks, size, steps, score, count=None, threshold=None) -> PlainRun:
+    """Fast-dLLM's cached sampler for Dream, with a dual cache and `steps` a block."""
+    model, run = PlainModel(model_of(DREAM)), started(blocks * size)
+    every, cache = torch.arange(len(run.ids)), model.empty(len(run.ids))
+    for start in range(len(PROMPT), len(run.ids), size):
+        z = shifted(model.forward(run.ids, every, cache))
+        run.commit({start: best(z[start])[1]})
+        step, rows = 1, every[start : start + size]
+        while masks := run.masks(start, start + size):
+            z = shifted(model.forward(run.ids, rows, cache))
+            order = ranked({p: score(z[p - start]) for p in masks})
+            if threshold is not None:
+                sure = [p for p in order if score(z[p - start]) >= threshold]
+                order = sure or order[:1]
+            elif step == steps:
+                run.commit({})
+                break
+            else:
+                order = order[: int(len(masks) * count[step])]
+            run.commit({p: best(z[p - start])[1] for p in order})
+            step += 1
+    return run
+
+
+@pytest.mark.parametrize("alg", ["maskgit_plus", "topk_margin", "origin"])
+def test_the_cached_sampler_for_dream_ranks_by_entropy_whatever_alg_says(alg):
+    settings = {"gen_length": 16, "block_length": 8, "steps": 8, "cache": "dual", "alg": alg}
+    expected = dream_fast(2, 8, 4, negative_entropy, dream_counts(4, 1e-3))
+    assert_same(decoded("dream_fast", DREAM, settings | {"threshold": 0.5}), expected)
+
+
+def test_the_cached_sampler_for_dream_follows_eps():
+    settings = {"gen_length": 16, "block_length": 8, "steps": 8, "cache": "dual", "alg": "entropy"}
+    expected = dream_fast(2, 8, 4, negative_entropy, dream_counts(4, 0.3))
+    assert_same(decoded("dream_fast", DREAM, settings | {"eps": 0.3}), expected)
+    assert expected.order != dream_fast(2, 8, 4, negative_entropy, dream_counts(4, 1e-3)).order
+
+
+def test_the_cached_sampler_for_dream_has_a_default_threshold():
+    settings = {"gen_length": 16, "block_length": 8, "steps": 16, "cache": "dual"}
+    expected = dream_fast(2, 8, 8, lambda z: best(z)[0], threshold=0.9)
+    found = decoded("dream_fast", DREAM, settings | {"alg": "confidence_threshold"})
+    assert_same(found, expected)
+
+
+def test_dreams_sampler_follows_eps():
+    model, run, fractions = PlainModel(model_of(DREAM)), started(12), dream_counts(5, 0.3)
+    for fraction in fractions:
+        z, masks = shifted(model.whole(run.ids)), run.masks(0, len(run.ids))
+        order = ranked({p: negative_entropy(z[p]) for p in masks})
+        run.commit({p: best(z[p])[1] for p in order[: int(len(masks) * fraction)]})
+    settings = {"gen_length": 12, "block_length": 12, "steps": 5, "alg": "entropy", "eps": 0.3}
+    assert_same(decoded("dream_vanilla", DREAM, settings), run)
