@@ -12,7 +12,8 @@ from tests.conformance import samplers
 from tests.conformance.cases import Case
 from tests.conformance.runs import Decoded, decode
 from tests.support.micro import MASK, model_of
-from tests.support.plain_model import PlainModel, PlainRun, best, ranked
+from tests.support.plain_caches import PlainDllm
+from tests.support.plain_model import PlainModel, PlainRun, best, even_quota, ranked
 
 PROMPT = torch.tensor([7, 21, 3, 30, 12])
 LLADA, DREAM = "gqa", "shifted-gqa"
@@ -112,3 +113,43 @@ def test_dreams_sampler_follows_eps():
         run.commit({p: best(z[p])[1] for p in order[: int(len(masks) * fraction)]})
     settings = {"gen_length": 12, "block_length": 12, "steps": 5, "alg": "entropy", "eps": 0.3}
     assert_same(decoded("dream_vanilla", DREAM, settings), run)
+
+
+def llada(forward, blocks, size, steps) -> PlainRun:
+    """LLaDA's loop with `steps` a block; each runs a forward, also one without masks."""
+    run = started(blocks * size)
+    for start in range(len(PROMPT), len(run.ids), size):
+        for count in even_quota(size, steps):
+            z = forward(run.ids)
+            order = ranked({p: best(z[p])[0] for p in run.masks(start, start + size)})
+            run.commit({p: best(z[p])[1] for p in order[:count]})
+    return run
+
+
+def guided_dllm(scale, interval):
+    """dLLM-Cache with guidance, whose unconditional logits are computed at intervals."""
+    model, calls = PlainModel(model_of(LLADA)), iter(range(10**6))
+    given, masked = (PlainDllm(model, len(PROMPT), 4, 2, 0.25) for _ in range(2))
+    gap = torch.zeros(1)
+
+    def forward(ids):
+        nonlocal gap
+        call, z = next(calls), given(ids)
+        if call < 5 or call % interval == 0:
+            unconditional = ids.clone()
+            unconditional[: len(PROMPT)] = MASK
+            u = masked(unconditional)
+            gap = torch.nan_to_num(z - u)
+        return z + scale * gap
+
+    return forward
+
+
+@pytest.mark.parametrize("name", ["cfg_interval", "cfg_interval_steps"])
+def test_dllm_cache_is_guided_at_intervals(name):
+    settings = {"gen_length": 16, "block_length": 8, "steps": 16, "kp": 4, "kr": 2, "rho": 0.25}
+    found = decoded("dllm_cache", LLADA, settings | {"cfg_scale": 1.5, name: 3})
+    assert_same(found, llada(guided_dllm(1.5, 3), 2, 8, 8))
+    other = decoded("dllm_cache", LLADA, settings | {"cfg_scale": 1.5})
+    assert_same(other, llada(guided_dllm(1.5, 1), 2, 8, 8))
+    assert other.order.tolist() != found.order.tolist()

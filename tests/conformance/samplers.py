@@ -31,7 +31,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "llada_vanilla": {"cfg_scale": None, "attention_mask": ("ones",)},
     "fastdllm_llada": {"cache": None, "threshold": None},
     "dllm_fast": {"cache": None, "factor": None},
-    "dllm_cache": {"kp": None, "kr": None, "rho": None},
+    "dllm_cache": {
+        "kp": None, "kr": None, "rho": None, "cfg_scale": None, "cfg_interval": None,
+        "cfg_interval_steps": None, "attention_mask": ("ones",),
+    },
     "dkv_decode": {"enable_cache": (True,), "reload": None},
     "dkv_greedy": {"enable_cache": (True,), "reload": None, "window": None},
     "d2": {"cache": None, "sigma": None, "cache_args": None},
@@ -101,6 +104,8 @@ def _cache(settings: Mapping[str, Any], method: str) -> tuple[str, dict[str, Any
         knobs["dllm_cache.prompt_interval"] = settings["kp"]
         knobs["dllm_cache.response_interval"] = settings["kr"]
         knobs["dllm_cache.recompute_ratio"] = float(settings["rho"])
+        interval = settings.get("cfg_interval_steps", settings.get("cfg_interval", 1))
+        knobs["dllm_cache.cfg_interval"] = interval
     if method.startswith("dkv_"):
         cache = "dkv_cache"
         knobs["dkv_cache.reload_interval"] = settings["reload"]
