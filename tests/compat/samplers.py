@@ -1,48 +1,19 @@
 """Samplers and caches as released, and orders from recorded random numbers."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
-import torch
 
-from engine.cache.base import CachePolicy, StepView
+from engine.cache.base import CachePolicy, StepPlan, StepView
 from engine.cache.methods.d2_cache import D2Cache
+from engine.cache.methods.dkv_cache import DkvCache
 from engine.cache.methods.fast_dllm import DualCache, PrefixCache
 from engine.cache.methods.spa_cache import SpaCache
-from engine.core.events import StepEvent
-from engine.generate.loop import Denoiser
-from engine.generate.step_state import PendingStep
-from engine.models.flops import FlopCounter
+from engine.core.rows import NONE, to_mask
 from engine.unmask.base import Candidates, Commit, Unmasker
 from engine.unmask.methods.dream import Dream
 from engine.unmask.methods.quota import Quota
 from engine.unmask.methods.threshold import Threshold
-
-
-class IdleCallDenoiser(Denoiser):
-    """Fast-dLLM's cached loops run a cached forward even in a block that the full one finished.
-
-    `idle_calls` are the numbers of such forwards; they commit nothing.
-    """
-
-    def __init__(self, job) -> None:
-        super().__init__(job)
-        self.idle_calls: list[int] = []
-
-    def finalize(self, step: PendingStep) -> StepEvent:
-        event, view = super().finalize(step), step.view
-        if view.block_step == 0 and not self.masks_left(view.block).any():
-            self._idle(view.block, view.block_index)
-        return event
-
-    @torch.inference_mode()
-    def _idle(self, block: slice, block_index: int) -> None:
-        view = self._view(block, block_index, 1)
-        self._forward(
-            self.branches[0], view, self.canvas, self.job.recorder, FlopCounter(self.run.info)
-        )
-        self.idle_calls.append(self.step_index)
-        self.step_index += 1
 
 
 class RecordedOrder(Quota):
@@ -83,6 +54,19 @@ class StaleD2Cache(D2Cache):
         if len(free) < self.current_k:
             return free
         return free[free < start + ((last - start) // self._found + 1) * self._found]
+
+
+class EmptyStepsDkv(DkvCache):
+    """dKV-Cache that may feed no row, in a step between reloads that has nothing to compute.
+
+    The base class feeds row 0 in such a step, which lies in the prompt.
+    """
+
+    def begin_step(self, view: StepView) -> StepPlan:
+        plan = super().begin_step(view)
+        if plan.kind == "partial" and to_mask(plan.rows, 1, view.run.length)[0, 0]:
+            return replace(plan, rows=NONE)
+        return plan
 
 
 class GivenBudget(SpaCache):
@@ -145,6 +129,8 @@ def released(policy: CachePolicy, settings: dict) -> CachePolicy:
     """The policy as its authors released it, with the settings of a recording."""
     if isinstance(policy, D2Cache):
         return StaleD2Cache(**asdict(policy))
+    if isinstance(policy, DkvCache):
+        return EmptyStepsDkv(**asdict(policy))
     if isinstance(policy, SpaCache):
         policy = GivenBudget(**asdict(policy))
         policy.recorded = tuple(settings["update_ratio"])

@@ -3,13 +3,15 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from engine.core.rows import to_mask
 from engine.models.base import ModelAdapter
 from engine.record.recorder import Recorder
-from tests.conformance import samplers
-from tests.conformance.cases import Case
+from tests.conformance import experts, mmada, samplers
+from tests.conformance.cases import FOLDERS, Case, read_cases
 from tests.conformance.runs import Decoded, decode
 from tests.support.micro import MASK, model_of
 from tests.support.plain_caches import PlainDllm
@@ -27,11 +29,11 @@ class MicroCase(Case):
         return model_of(self.entry["model"])
 
 
-def decoded(method, model, settings, **arrays) -> Decoded:
+def decoded(method, model, settings, recorder=None, **arrays) -> Decoded:
     entry = {"id": "case", "method": method, "model": model, "settings": settings}
     case = MicroCase(entry, Path())
     case.__dict__["arrays"] = arrays
-    return decode(samplers.setup(case), PROMPT, Recorder())
+    return decode(samplers.setup(case), PROMPT, recorder or Recorder())
 
 
 def assert_same(found: Decoded, expected: PlainRun) -> None:
@@ -153,3 +155,89 @@ def test_dllm_cache_is_guided_at_intervals(name):
     other = decoded("dllm_cache", LLADA, settings | {"cfg_scale": 1.5})
     assert_same(other, llada(guided_dllm(1.5, 1), 2, 8, 8))
     assert other.order.tolist() != found.order.tolist()
+
+
+@pytest.mark.parametrize("steps", [8, 10, 16])
+def test_llada_takes_every_step_of_a_block(steps):
+    settings = {"gen_length": 16, "block_length": 8, "steps": 2 * steps}
+    expected = llada(PlainModel(model_of(LLADA)).whole, 2, 8, steps)
+    assert expected.calls == 2 * steps
+    assert_same(decoded("llada_vanilla", LLADA, settings), expected)
+
+
+def test_the_intervals_of_dllm_cache_count_steps_without_masks():
+    settings = {"gen_length": 16, "block_length": 8, "kp": 5, "kr": 3, "rho": 0.25}
+    runs = []
+    for steps in (8, 12):
+        forward = PlainDllm(PlainModel(model_of(LLADA)), len(PROMPT), 5, 3, 0.25)
+        runs.append(llada(forward, 2, 8, steps))
+        assert_same(decoded("dllm_cache", LLADA, settings | {"steps": 2 * steps}), runs[-1])
+    assert runs[0].ids.tolist() != runs[1].ids.tolist()
+
+
+def dkv_decode(blocks, size, steps, reload) -> tuple[PlainRun, list[list[int]]]:
+    """dKV-Cache-Decode, and the positions that each call is fed."""
+    model, run = PlainModel(model_of(LLADA)), started(blocks * size)
+    cache, fed = model.empty(len(run.ids)), []
+    for start in range(len(PROMPT), len(run.ids), size):
+        before = run.masks(0, len(run.ids))
+        for step, count in enumerate(even_quota(size, steps)):
+            whole = step % reload == 0 or step == 1
+            rows = list(range(len(run.ids))) if whole else before
+            z = dict(
+                zip(rows, model.forward(run.ids, torch.tensor(rows).long(), cache), strict=True)
+            )
+            fed.append(rows)
+            before = run.masks(0, len(run.ids))
+            order = ranked({p: best(z[p])[0] for p in run.masks(start, start + size)})
+            run.commit({p: best(z[p])[1] for p in order[:count]})
+    return run, fed
+
+
+class FedRows(Recorder):
+    """Notes the positions that each call is fed."""
+
+    def __init__(self) -> None:
+        self.fed: list[list[int]] = []
+
+    def extra_rows(self, view, plan):
+        mask = to_mask(plan.rows, 1, view.run.length)[0]
+        self.fed.append(mask.nonzero()[:, 0].tolist())
+
+
+@pytest.mark.parametrize("steps", [8, 13])
+def test_dkv_cache_feeds_what_was_just_decoded_and_then_nothing(steps):
+    expected, fed = dkv_decode(2, 8, steps, 4)
+    settings = {"gen_length": 16, "block_length": 8, "steps": 2 * steps, "enable_cache": True}
+    recorder = FedRows()
+    found = decoded("dkv_decode", LLADA, settings | {"reload": 4}, recorder)
+    assert_same(found, expected)
+    assert recorder.fed == fed
+    assert ([] in fed) == (steps == 13)
+
+
+def test_greedy_dkv_cache_takes_every_step_of_a_block():
+    numbers = np.random.default_rng(4).random((2, 21), np.float32)
+    settings = {"gen_length": 16, "block_length": 8, "steps": 26, "enable_cache": True}
+    settings |= {"reload": 4, "window": 2}
+    recorder = FedRows()
+    found = decoded("dkv_greedy", LLADA, settings, recorder, x_rand=numbers)
+    orders = [5 + 8 * i + (-numbers[i, 5 + 8 * i : 13 + 8 * i]).argsort() for i in range(2)]
+    calls = [call for i in range(2) for call in range(13 * i, 13 * i + 8)]
+    expected = dict(zip(np.concatenate(orders).tolist(), calls, strict=True))
+    assert found.order.tolist() == [expected[p] for p in range(5, 21)]
+    assert found.state.step_index == len(recorder.fed) == 26
+    every = list(range(21))
+    assert recorder.fed[8:13] == [every, [], [], [], every]
+    assert recorder.fed[21:26] == [every, [], [], [], every]
+
+
+@pytest.mark.parametrize("name", ["mmada-text-2tok", "lladamoe-vanilla-2tok"])
+def test_models_with_lladas_loop_take_every_step(name):
+    folder = next(one for one in FOLDERS if (one / f"{name}.npz").exists())
+    entry = next(one.entry for one in read_cases(folder) if one.id == name)
+    case = Case({**entry, "settings": entry["settings"] | {"steps": 40}}, folder)
+    setup = mmada.setup(case) if "mmada" in name else experts.setup(case)
+    found = decode(setup, case.prompt, Recorder())
+    assert found.state.step_index == 40
+    assert sorted(found.order.tolist()) == list(range(32))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,11 @@ import numpy as np
 from engine.cache.base import CachePolicy
 from engine.catalog import make_policy, make_unmasker
 from engine.config.spec import RunSpec
+from engine.generate.job import Job
 from engine.generate.loop import Denoiser
 from engine.unmask.base import Unmasker
-from tests.compat.samplers import IdleCallDenoiser, RecordedOrder, forced, released, unshifted
+from tests.compat.loops import EveryStepDenoiser, IdleCallDenoiser
+from tests.compat.samplers import RecordedOrder, forced, released, unshifted
 from tests.conformance.cases import Case
 from tests.conformance.recorders import ObservedRecorder
 from tests.conformance.runs import Decoded, Setup
@@ -54,6 +56,7 @@ ARRAYS = frozenset({
     "out_rows", "upd_margin", "x_density_score",
 })  # fmt: skip
 FED = ("fastdllm_llada", "dllm_fast", "dkv_decode", "dkv_greedy", "d2", "dream_fast")
+EVERY_STEP = ("llada_vanilla", "dllm_cache", "dkv_decode", "dkv_greedy")  # with LLaDA's loop
 
 
 def tolerance(case: Case) -> tuple[float, float]:
@@ -66,13 +69,12 @@ def setup(case: Case) -> Setup:
     """What decodes a case; raises UnknownCaseError for settings that it does not know."""
     case.check_settings(LENGTHS | SETTINGS[case.method])
     spec = spec_of(case)
-    runs_idle_calls = case.method == "fastdllm_llada" and spec.cache != "none"
     return Setup(
         adapter=case.load_adapter(),
         spec=spec,
         make_policy=lambda: _policy(case, spec),
         make_unmasker=lambda: _unmasker(case, spec),
-        make_denoiser=IdleCallDenoiser if runs_idle_calls else Denoiser,
+        make_denoiser=_loop(case.method, spec),
     )
 
 
@@ -144,6 +146,13 @@ def _dream_rule(settings: Mapping[str, Any], method: str) -> tuple[str, dict[str
     if "eps" in settings:
         knobs["dream.eps"] = float(settings["eps"])
     return "dream", knobs
+
+
+def _loop(method: str, spec: RunSpec) -> Callable[[Job], Denoiser]:
+    """The loop over the steps of a method."""
+    if method == "fastdllm_llada" and spec.cache != "none":
+        return IdleCallDenoiser
+    return EveryStepDenoiser if method in EVERY_STEP else Denoiser
 
 
 def _policy(case: Case, spec: RunSpec) -> CachePolicy:
