@@ -3,13 +3,15 @@
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
+from torch import Tensor
 
-from engine.cache.base import CachePolicy, StepPlan, StepView
+from engine.cache.base import CachePolicy, LayerPlan, LayerProbe, StepPlan, StepView
 from engine.cache.methods.d2_cache import D2Cache
 from engine.cache.methods.dkv_cache import DkvCache
+from engine.cache.methods.dllm_cache import DllmCache
 from engine.cache.methods.fast_dllm import DualCache, PrefixCache
 from engine.cache.methods.spa_cache import SpaCache
-from engine.core.rows import NONE, to_mask
+from engine.core.rows import NONE, is_empty, to_mask
 from engine.unmask.base import Candidates, Commit, Unmasker
 from engine.unmask.methods.dream import Dream
 from engine.unmask.methods.quota import Quota
@@ -69,10 +71,33 @@ class EmptyStepsDkv(DkvCache):
         return plan
 
 
+class RoundedDownDllm(DllmCache):
+    """dLLM-Cache that chooses int(G rho) rows, which may be none; V is stored for all G rows."""
+
+    def plan(self, layer: int, probe: LayerProbe) -> LayerPlan:
+        plan = super().plan(layer, probe)
+        empty = {name: NONE for name in ("k", "attn", "ffn") if is_empty(getattr(plan, name))}
+        return replace(plan, **empty)
+
+    def _select(self, probe: LayerProbe) -> Tensor:
+        rows = super()._select(probe)
+        length = self._answer.stop - self._answer.start
+        return rows if int(length * self.recompute_ratio) else rows[:, :0]
+
+
 class GivenBudget(SpaCache):
-    """SPA-Cache with recorded ratios, one a layer, instead of a curve."""
+    """SPA-Cache with recorded ratios, one a layer, instead of a curve.
+
+    A layer may choose no row; the proxies, K and V are stored for all rows as always.
+    """
 
     recorded: tuple[float, ...] = ()
+
+    def plan(self, layer: int, probe: LayerProbe) -> LayerPlan:
+        plan, length = super().plan(layer, probe), self._answer.stop - self._answer.start
+        if isinstance(plan.attn, Tensor) and not int(length * self.recorded[layer]):
+            return replace(plan, attn=NONE, ffn=NONE)
+        return plan
 
     def ratios(self, info) -> tuple[float, ...]:
         return self.recorded
@@ -129,6 +154,8 @@ def released(policy: CachePolicy, settings: dict) -> CachePolicy:
     """The policy as its authors released it, with the settings of a recording."""
     if isinstance(policy, D2Cache):
         return StaleD2Cache(**asdict(policy))
+    if isinstance(policy, DllmCache):
+        return RoundedDownDllm(**asdict(policy))
     if isinstance(policy, DkvCache):
         return EmptyStepsDkv(**asdict(policy))
     if isinstance(policy, SpaCache):

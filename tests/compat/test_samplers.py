@@ -14,7 +14,7 @@ from tests.conformance import experts, mmada, samplers
 from tests.conformance.cases import FOLDERS, Case, read_cases
 from tests.conformance.runs import Decoded, decode
 from tests.support.micro import MASK, model_of
-from tests.support.plain_caches import PlainDllm
+from tests.support.plain_caches import PlainDllm, PlainSpa
 from tests.support.plain_model import PlainModel, PlainRun, best, even_quota, ranked
 
 PROMPT = torch.tensor([7, 21, 3, 30, 12])
@@ -241,3 +241,32 @@ def test_models_with_lladas_loop_take_every_step(name):
     found = decode(setup, case.prompt, Recorder())
     assert found.state.step_index == 40
     assert sorted(found.order.tolist()) == list(range(32))
+
+
+def test_dllm_cache_may_choose_no_row_of_the_answer():
+    settings = {"gen_length": 16, "block_length": 8, "steps": 16, "kp": 100, "kr": 8}
+    orders = []
+    for rho in (0.06, 0.07):  # 0 and 1 rows of 16
+        forward = PlainDllm(PlainModel(model_of(LLADA)), len(PROMPT), 100, 8, rho)
+        expected = llada(forward, 2, 8, 8)
+        assert_same(decoded("dllm_cache", LLADA, settings | {"rho": rho}), expected)
+        orders.append((expected.order, expected.ids.tolist()))
+    assert orders[0] != orders[1]
+
+
+SPA = {"proxy_rank": 6, "refresh_steps": 50, "refresh_gen_steps": 7, "block_length": 8}
+
+
+def plain_spa(ratios):
+    model = PlainModel(model_of(LLADA))
+    return PlainSpa(model, len(PROMPT), 6, ratios, 50, 7)
+
+
+def test_spa_cache_may_choose_no_row_in_a_layer():
+    found = []
+    for ratios in ([0.3, 0.06, 0.3], [0.3, 0.07, 0.3]):  # 0 and 1 rows of 16
+        settings = SPA | {"gen_length": 16, "steps": 16, "update_ratio": ratios}
+        expected = llada(plain_spa(ratios), 2, 8, 8)
+        assert_same(decoded("spa", LLADA, settings), expected)
+        found.append((expected.order, expected.ids.tolist()))
+    assert found[0] != found[1]
