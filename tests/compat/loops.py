@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -41,6 +44,40 @@ class IdleCallDenoiser(Denoiser):
         )
         self.idle_calls.append(self.step_index)
         self.step_index += 1
+
+
+class CappedDenoiser(Denoiser):
+    """A block ends after `cap(block)` steps, and keeps the masks that are left."""
+
+    def __init__(self, job: Job, cap: Callable[[slice], int]) -> None:
+        super().__init__(job)
+        self._cap, self._ended = cap, set[int]()
+
+    def can_run_ahead(self, step: PendingStep) -> bool:
+        """False: the block of the step may end with it."""
+        return False
+
+    def masks_left(self, block: slice) -> np.ndarray:
+        """As the base class; none in a block that ended."""
+        left = super().masks_left(block)
+        return np.zeros_like(left) if block.start in self._ended else left
+
+    def finalize(self, step: PendingStep) -> StepEvent:
+        """Finalize a step and end its block if it was the last one allowed."""
+        block = step.view.block
+        if step.view.block_step + 1 >= self._cap(block):
+            self._ended.add(block.start)
+        return super().finalize(step)
+
+
+class OneStepDenoiser(CappedDenoiser, IdleCallDenoiser):
+    """Fast-dLLM's sampler for Dream with one step a block: its first call commits one token.
+
+    The second call commits nothing and ends the block.
+    """
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job, lambda block: 1)
 
 
 class EveryStepDenoiser(Denoiser):

@@ -117,6 +117,14 @@ def test_dreams_sampler_follows_eps():
     assert_same(decoded("dream_vanilla", DREAM, settings), run)
 
 
+def test_the_cached_sampler_for_dream_leaves_masks_with_one_step_a_block():
+    settings = {"gen_length": 16, "block_length": 8, "steps": 2, "cache": "dual", "alg": "entropy"}
+    expected = dream_fast(2, 8, 1, negative_entropy)
+    assert expected.order == [0, *[-1] * 7, 2, *[-1] * 7]
+    assert expected.calls == 4
+    assert_same(decoded("dream_fast", DREAM, settings), expected)
+
+
 def llada(forward, blocks, size, steps) -> PlainRun:
     """LLaDA's loop with `steps` a block; each runs a forward, also one without masks."""
     run = started(blocks * size)

@@ -13,7 +13,7 @@ from engine.config.spec import RunSpec
 from engine.generate.job import Job
 from engine.generate.loop import Denoiser
 from engine.unmask.base import Unmasker
-from tests.compat.loops import EveryStepDenoiser, IdleCallDenoiser
+from tests.compat.loops import EveryStepDenoiser, IdleCallDenoiser, OneStepDenoiser
 from tests.compat.samplers import RecordedOrder, forced, released, unshifted
 from tests.conformance.cases import Case
 from tests.conformance.recorders import ObservedRecorder
@@ -152,6 +152,8 @@ def _loop(method: str, spec: RunSpec) -> Callable[[Job], Denoiser]:
     """The loop over the steps of a method."""
     if method == "fastdllm_llada" and spec.cache != "none":
         return IdleCallDenoiser
+    if method == "dream_fast" and spec.unmasker == "dream" and spec.steps == spec.blocks:
+        return OneStepDenoiser
     return EveryStepDenoiser if method in EVERY_STEP else Denoiser
 
 
