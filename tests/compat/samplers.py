@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from engine.cache.base import CachePolicy, LayerPlan, LayerProbe, StepPlan, StepView
@@ -14,6 +15,7 @@ from engine.cache.methods.spa_cache import SpaCache
 from engine.core.rows import NONE, is_empty, to_mask
 from engine.unmask.base import Candidates, Commit, Unmasker
 from engine.unmask.methods.dream import Dream
+from engine.unmask.methods.factor import Factor
 from engine.unmask.methods.quota import Quota
 from engine.unmask.methods.threshold import Threshold
 
@@ -123,6 +125,36 @@ class ForcedDream(ForcedFirst, Dream):
     pass
 
 
+class EarlierMasks(Unmasker):
+    """SPA-Cache's sampler: masks that earlier blocks kept compete with those of the block."""
+
+    def candidate_positions(
+        self, masked: np.ndarray, block: slice, logits_end: np.ndarray
+    ) -> np.ndarray:
+        positions = np.zeros_like(masked)
+        positions[:, : block.stop] = masked[:, : block.stop]
+        return positions
+
+
+class EarlierMasksThreshold(EarlierMasks, Threshold):
+    pass
+
+
+class LastRankFactor(EarlierMasks, Factor):
+    """SPA-Cache's factor rule, for a batch of one: all candidates if only the last fails.
+
+    Rank r passes with a confidence of at least 1 - factor / (r + 1), the first always.
+    """
+
+    def commit(self, candidates: Candidates, view: StepView) -> Commit:
+        ordered = candidates.score.gather(1, candidates.ranking())[0]
+        passes = ordered >= 1 - self.factor / torch.arange(2, len(ordered) + 2)
+        passes[0] = True
+        count = int(passes.long().cumprod(0).sum())
+        count += count == len(ordered) - 1
+        return Commit(candidates.top(torch.tensor([count])), candidates.ids)
+
+
 class OwnRowsPrefix(PrefixCache):
     """A window without the row before the block, although it predicts the first token."""
 
@@ -143,6 +175,13 @@ def forced(unmasker: Unmasker) -> Unmasker:
         return ForcedThreshold(**asdict(unmasker))
     assert isinstance(unmasker, Dream), "the sampler has two rules"
     return ForcedDream(alg="entropy", schedule="released", eps=unmasker.eps)
+
+
+def with_earlier_masks(unmasker: Unmasker) -> Unmasker:
+    """The unmasker as SPA-Cache's sampler runs it."""
+    kinds = {Threshold: EarlierMasksThreshold, Factor: LastRankFactor}
+    kind = kinds.get(type(unmasker))
+    return unmasker if kind is None else kind(**asdict(unmasker))
 
 
 def unshifted(policy: CachePolicy) -> CachePolicy:

@@ -278,3 +278,56 @@ def test_spa_cache_may_choose_no_row_in_a_layer():
         assert_same(decoded("spa", LLADA, settings), expected)
         found.append((expected.order, expected.ids.tolist()))
     assert found[0] != found[1]
+
+
+def spa(blocks, size, steps, choose) -> PlainRun:
+    """SPA-Cache's loop: at most `steps` calls a block; masks that are left go on competing."""
+    forward, run = plain_spa([0.3, 0.3, 0.3]), started(blocks * size)
+    for stop in range(len(PROMPT) + size, len(run.ids) + 1, size):
+        for _ in range(steps):
+            if run.masks(stop - size, stop):
+                z = forward(run.ids)
+                scores = {p: best(z[p])[0] for p in run.masks(0, stop)}
+                chosen = choose(ranked(scores), scores)
+                run.commit({p: best(z[p])[1] for p in chosen})
+    return run
+
+
+def above(threshold):
+    def choose(order, scores):
+        return [p for p in order if scores[p] >= threshold] or order[:1]
+
+    return choose
+
+
+def last_rank(factor):
+    """The release's loop over ranks, which accepts all if the last rank is the first to fail."""
+
+    def choose(order, scores):
+        limits = [-1.0, *(1 - factor / (n + 1) for n in range(2, len(order) + 1))]
+        failed = [n for n, p in enumerate(order) if scores[p] < limits[n]]
+        rank = failed[0] if failed else len(order)
+        return order[: len(order) if rank == len(order) - 1 else rank]
+
+    return choose
+
+
+SPA_RUN = SPA | {"gen_length": 16, "update_ratio": [0.3, 0.3, 0.3]}
+
+
+@pytest.mark.parametrize("steps", [2, 4])
+def test_spa_cache_caps_the_calls_of_a_block_and_keeps_its_masks(steps):
+    expected = spa(2, 8, steps, above(0.99))
+    settings = SPA_RUN | {"steps": 2 * steps, "threshold": 0.99}
+    assert expected.calls == 2 * steps
+    assert expected.order.count(-1) > 0
+    assert_same(decoded("spa", LLADA, settings), expected)
+
+
+@pytest.mark.parametrize("name", ["factor", "dynamic_threshold_factor"])
+def test_spa_caches_factor_accepts_all_if_only_the_last_rank_fails(name):
+    expected = spa(2, 8, 8, last_rank(1.0))
+    settings = SPA_RUN | {"steps": 16, name: 1.0}
+    assert_same(decoded("spa", LLADA, settings), expected)
+    sizes = [expected.order.count(call) for call in range(expected.calls)]
+    assert sizes.count(2) >= 2  # the last two masks of a block always go together

@@ -13,8 +13,8 @@ from engine.config.spec import RunSpec
 from engine.generate.job import Job
 from engine.generate.loop import Denoiser
 from engine.unmask.base import Unmasker
-from tests.compat.loops import EveryStepDenoiser, IdleCallDenoiser, OneStepDenoiser
-from tests.compat.samplers import RecordedOrder, forced, released, unshifted
+from tests.compat.loops import CappedDenoiser, EveryStepDenoiser, IdleCallDenoiser, OneStepDenoiser
+from tests.compat.samplers import RecordedOrder, forced, released, unshifted, with_earlier_masks
 from tests.conformance.cases import Case
 from tests.conformance.recorders import ObservedRecorder
 from tests.conformance.runs import Decoded, Setup
@@ -42,7 +42,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "d2": {"cache": None, "sigma": None, "cache_args": None},
     "spa": {
         "proxy_rank": None, "update_ratio": None, "refresh_steps": None, "refresh_gen_steps": None,
-        "threshold": None,
+        "threshold": None, "factor": None, "dynamic_threshold_factor": None,
     },
     "dream_vanilla": {"alg": None, "eps": None},
     "dream_fast": {"alg": None, "cache": ("prefix", "dual"), "threshold": None, "eps": None},
@@ -127,11 +127,14 @@ def _cache(settings: Mapping[str, Any], method: str) -> tuple[str, dict[str, Any
 
 def _rule(settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """The unmasker of a case, which the settings imply, and its knobs."""
-    rules = {"threshold": "threshold", "factor": "factor", "sigma": "certainty"}
-    rule = next((name for name in rules if name in settings), None)
-    if rule is None:
+    rules = {
+        "dynamic_threshold_factor": "factor.factor", "factor": "factor.factor",
+        "threshold": "threshold.threshold", "sigma": "certainty.sigma",
+    }  # fmt: skip
+    setting = next((name for name in rules if name in settings), None)
+    if setting is None:
         return "quota", {}
-    return rules[rule], {f"{rules[rule]}.{rule}": float(settings[rule])}
+    return rules[setting].split(".")[0], {rules[setting]: float(settings[setting])}
 
 
 def _dream_rule(settings: Mapping[str, Any], method: str) -> tuple[str, dict[str, Any]]:
@@ -154,6 +157,8 @@ def _loop(method: str, spec: RunSpec) -> Callable[[Job], Denoiser]:
         return IdleCallDenoiser
     if method == "dream_fast" and spec.unmasker == "dream" and spec.steps == spec.blocks:
         return OneStepDenoiser
+    if method == "spa":
+        return lambda job: CappedDenoiser(job, lambda block: spec.steps // spec.blocks)
     return EveryStepDenoiser if method in EVERY_STEP else Denoiser
 
 
@@ -168,6 +173,8 @@ def _unmasker(case: Case, spec: RunSpec) -> Unmasker:
     if "x_rand" in case.arrays:
         return RecordedOrder(case.arrays["x_rand"])
     unmasker = make_unmasker(spec)
+    if case.method == "spa":
+        return with_earlier_masks(unmasker)
     return forced(unmasker) if case.method == "dream_fast" else unmasker
 
 
