@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,10 @@ from engine.config.spec import RunSpec
 from engine.generate.job import Job
 from engine.generate.loop import Denoiser
 from engine.unmask.base import Unmasker
+from engine.unmask.methods.threshold import Threshold
 from tests.compat.loops import CappedDenoiser, EveryStepDenoiser, IdleCallDenoiser, OneStepDenoiser
 from tests.compat.samplers import RecordedOrder, forced, released, unshifted, with_earlier_masks
+from tests.compat.schedules import CarriedBudget
 from tests.conformance.cases import Case
 from tests.conformance.recorders import ObservedRecorder
 from tests.conformance.runs import Decoded, Setup
@@ -44,7 +47,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "proxy_rank": None, "update_ratio": None, "refresh_steps": None, "refresh_gen_steps": None,
         "threshold": None, "factor": None, "dynamic_threshold_factor": None,
     },
-    "dream_vanilla": {"alg": None, "eps": None},
+    "dream_vanilla": {"alg": None, "threshold": None, "eps": None},
     "dream_fast": {"alg": None, "cache": ("prefix", "dual"), "threshold": None, "eps": None},
 }  # fmt: skip
 ARRAYS = frozenset({
@@ -131,7 +134,7 @@ def _rule(settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         "dynamic_threshold_factor": "factor.factor", "factor": "factor.factor",
         "threshold": "threshold.threshold", "sigma": "certainty.sigma",
     }  # fmt: skip
-    setting = next((name for name in rules if name in settings), None)
+    setting = next((name for name in rules if settings.get(name) is not None), None)
     if setting is None:
         return "quota", {}
     return rules[setting].split(".")[0], {rules[setting]: float(settings[setting])}
@@ -157,8 +160,9 @@ def _loop(method: str, spec: RunSpec) -> Callable[[Job], Denoiser]:
         return IdleCallDenoiser
     if method == "dream_fast" and spec.unmasker == "dream" and spec.steps == spec.blocks:
         return OneStepDenoiser
+    steps = spec.steps // spec.blocks
     if method == "spa":
-        return lambda job: CappedDenoiser(job, lambda block: spec.steps // spec.blocks)
+        return lambda job: CappedDenoiser(job, lambda block: steps)
     return EveryStepDenoiser if method in EVERY_STEP else Denoiser
 
 
@@ -175,6 +179,8 @@ def _unmasker(case: Case, spec: RunSpec) -> Unmasker:
     unmasker = make_unmasker(spec)
     if case.method == "spa":
         return with_earlier_masks(unmasker)
+    if case.method == "dream_vanilla" and isinstance(unmasker, Threshold):
+        return CarriedBudget(**asdict(unmasker))
     return forced(unmasker) if case.method == "dream_fast" else unmasker
 
 
