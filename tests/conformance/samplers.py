@@ -14,10 +14,11 @@ from engine.config.spec import RunSpec
 from engine.generate.job import Job
 from engine.generate.loop import Denoiser
 from engine.unmask.base import Unmasker
+from engine.unmask.methods.quota import Quota
 from engine.unmask.methods.threshold import Threshold
 from tests.compat.loops import CappedDenoiser, EveryStepDenoiser, IdleCallDenoiser, OneStepDenoiser
 from tests.compat.samplers import RecordedOrder, forced, released, unshifted, with_earlier_masks
-from tests.compat.schedules import CarriedBudget
+from tests.compat.schedules import CarriedBudget, RoundedQuota, rounded_counts
 from tests.conformance.cases import Case
 from tests.conformance.recorders import ObservedRecorder
 from tests.conformance.runs import Decoded, Setup
@@ -35,7 +36,7 @@ LENGTHS: dict[str, Any] = {"gen_length": None, "block_length": None, "steps": No
 SETTINGS: dict[str, dict[str, Any]] = {
     "llada_vanilla": {"cfg_scale": None, "attention_mask": ("ones",)},
     "fastdllm_llada": {"cache": None, "threshold": None},
-    "dllm_fast": {"cache": None, "factor": None},
+    "dllm_fast": {"cache": None, "factor": None, "threshold": None},
     "dllm_cache": {
         "kp": None, "kr": None, "rho": None, "cfg_scale": None, "cfg_interval": None,
         "cfg_interval_steps": None, "attention_mask": ("ones",),
@@ -163,6 +164,10 @@ def _loop(method: str, spec: RunSpec) -> Callable[[Job], Denoiser]:
     steps = spec.steps // spec.blocks
     if method == "spa":
         return lambda job: CappedDenoiser(job, lambda block: steps)
+    if method == "dllm_fast" and spec.cache == "dual":
+        return lambda job: CappedDenoiser(
+            job, lambda block: len(rounded_counts(block.stop - block.start, steps))
+        )
     return EveryStepDenoiser if method in EVERY_STEP else Denoiser
 
 
@@ -181,6 +186,8 @@ def _unmasker(case: Case, spec: RunSpec) -> Unmasker:
         return with_earlier_masks(unmasker)
     if case.method == "dream_vanilla" and isinstance(unmasker, Threshold):
         return CarriedBudget(**asdict(unmasker))
+    if case.method == "dllm_fast" and isinstance(unmasker, Quota):
+        return RoundedQuota(**asdict(unmasker))
     return forced(unmasker) if case.method == "dream_fast" else unmasker
 
 
