@@ -1,48 +1,23 @@
 """Samplers and caches as released, and orders from recorded random numbers."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from engine.cache.base import CachePolicy, StepView
+from engine.cache.base import CachePolicy, LayerPlan, LayerProbe, StepPlan, StepView
 from engine.cache.methods.d2_cache import D2Cache
+from engine.cache.methods.dkv_cache import DkvCache
+from engine.cache.methods.dllm_cache import DllmCache
 from engine.cache.methods.fast_dllm import DualCache, PrefixCache
 from engine.cache.methods.spa_cache import SpaCache
-from engine.core.events import StepEvent
-from engine.generate.loop import Denoiser
-from engine.generate.step_state import PendingStep
-from engine.models.flops import FlopCounter
+from engine.core.rows import NONE, is_empty, to_mask
 from engine.unmask.base import Candidates, Commit, Unmasker
 from engine.unmask.methods.dream import Dream
+from engine.unmask.methods.factor import Factor
 from engine.unmask.methods.quota import Quota
 from engine.unmask.methods.threshold import Threshold
-
-
-class IdleCallDenoiser(Denoiser):
-    """Fast-dLLM's cached loops run a cached forward even in a block that the full one finished.
-
-    `idle_calls` are the numbers of such forwards; they commit nothing.
-    """
-
-    def __init__(self, job) -> None:
-        super().__init__(job)
-        self.idle_calls: list[int] = []
-
-    def finalize(self, step: PendingStep) -> StepEvent:
-        event, view = super().finalize(step), step.view
-        if view.block_step == 0 and not self.masks_left(view.block).any():
-            self._idle(view.block, view.block_index)
-        return event
-
-    @torch.inference_mode()
-    def _idle(self, block: slice, block_index: int) -> None:
-        view = self._view(block, block_index, 1)
-        self._forward(
-            self.branches[0], view, self.canvas, self.job.recorder, FlopCounter(self.run.info)
-        )
-        self.idle_calls.append(self.step_index)
-        self.step_index += 1
 
 
 class RecordedOrder(Quota):
@@ -85,10 +60,46 @@ class StaleD2Cache(D2Cache):
         return free[free < start + ((last - start) // self._found + 1) * self._found]
 
 
+class EmptyStepsDkv(DkvCache):
+    """dKV-Cache that may feed no row, in a step between reloads that has nothing to compute.
+
+    The base class feeds row 0 in such a step, which lies in the prompt.
+    """
+
+    def begin_step(self, view: StepView) -> StepPlan:
+        plan = super().begin_step(view)
+        if plan.kind == "partial" and to_mask(plan.rows, 1, view.run.length)[0, 0]:
+            return replace(plan, rows=NONE)
+        return plan
+
+
+class RoundedDownDllm(DllmCache):
+    """dLLM-Cache that chooses int(G rho) rows, which may be none; V is stored for all G rows."""
+
+    def plan(self, layer: int, probe: LayerProbe) -> LayerPlan:
+        plan = super().plan(layer, probe)
+        empty = {name: NONE for name in ("k", "attn", "ffn") if is_empty(getattr(plan, name))}
+        return replace(plan, **empty)
+
+    def _select(self, probe: LayerProbe) -> Tensor:
+        rows = super()._select(probe)
+        length = self._answer.stop - self._answer.start
+        return rows if int(length * self.recompute_ratio) else rows[:, :0]
+
+
 class GivenBudget(SpaCache):
-    """SPA-Cache with recorded ratios, one a layer, instead of a curve."""
+    """SPA-Cache with recorded ratios, one a layer, instead of a curve.
+
+    A layer may choose no row; the proxies, K and V are stored for all rows as always.
+    """
 
     recorded: tuple[float, ...] = ()
+
+    def plan(self, layer: int, probe: LayerProbe) -> LayerPlan:
+        plan, length = super().plan(layer, probe), self._answer.stop - self._answer.start
+        if isinstance(plan.attn, Tensor) and not int(length * self.recorded[layer]):
+            return replace(plan, attn=NONE, ffn=NONE)
+        return plan
 
     def ratios(self, info) -> tuple[float, ...]:
         return self.recorded
@@ -114,6 +125,36 @@ class ForcedDream(ForcedFirst, Dream):
     pass
 
 
+class EarlierMasks(Unmasker):
+    """SPA-Cache's sampler: masks that earlier blocks kept compete with those of the block."""
+
+    def candidate_positions(
+        self, masked: np.ndarray, block: slice, logits_end: np.ndarray
+    ) -> np.ndarray:
+        positions = np.zeros_like(masked)
+        positions[:, : block.stop] = masked[:, : block.stop]
+        return positions
+
+
+class EarlierMasksThreshold(EarlierMasks, Threshold):
+    pass
+
+
+class LastRankFactor(EarlierMasks, Factor):
+    """SPA-Cache's factor rule, for a batch of one: all candidates if only the last fails.
+
+    Rank r passes with a confidence of at least 1 - factor / (r + 1), the first always.
+    """
+
+    def commit(self, candidates: Candidates, view: StepView) -> Commit:
+        ordered = candidates.score.gather(1, candidates.ranking())[0]
+        passes = ordered >= 1 - self.factor / torch.arange(2, len(ordered) + 2)
+        passes[0] = True
+        count = int(passes.long().cumprod(0).sum())
+        count += count == len(ordered) - 1
+        return Commit(candidates.top(torch.tensor([count])), candidates.ids)
+
+
 class OwnRowsPrefix(PrefixCache):
     """A window without the row before the block, although it predicts the first token."""
 
@@ -132,7 +173,15 @@ def forced(unmasker: Unmasker) -> Unmasker:
     """The unmasker as Fast-dLLM's sampler for Dream runs it: always by negative entropy."""
     if isinstance(unmasker, Threshold):
         return ForcedThreshold(**asdict(unmasker))
-    return ForcedDream(alg="entropy", schedule="released")
+    assert isinstance(unmasker, Dream), "the sampler has two rules"
+    return ForcedDream(alg="entropy", schedule="released", eps=unmasker.eps)
+
+
+def with_earlier_masks(unmasker: Unmasker) -> Unmasker:
+    """The unmasker as SPA-Cache's sampler runs it."""
+    kinds = {Threshold: EarlierMasksThreshold, Factor: LastRankFactor}
+    kind = kinds.get(type(unmasker))
+    return unmasker if kind is None else kind(**asdict(unmasker))
 
 
 def unshifted(policy: CachePolicy) -> CachePolicy:
@@ -144,6 +193,10 @@ def released(policy: CachePolicy, settings: dict) -> CachePolicy:
     """The policy as its authors released it, with the settings of a recording."""
     if isinstance(policy, D2Cache):
         return StaleD2Cache(**asdict(policy))
+    if isinstance(policy, DllmCache):
+        return RoundedDownDllm(**asdict(policy))
+    if isinstance(policy, DkvCache):
+        return EmptyStepsDkv(**asdict(policy))
     if isinstance(policy, SpaCache):
         policy = GivenBudget(**asdict(policy))
         policy.recorded = tuple(settings["update_ratio"])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from engine.catalog import make_policy, make_unmasker
 from engine.models.base import ModelAdapter
+from tests.compat.loops import EveryStepDenoiser
 from tests.conformance import samplers
 from tests.conformance.cases import Case
 from tests.conformance.runs import Setup
@@ -25,4 +27,7 @@ def setup(case: Case) -> Setup:
     """What decodes a case: LLaDA's loop without a cache."""
     case.check_settings(SETTINGS)
     spec = samplers.spec_of(case)
-    return Setup(load_adapter(case), spec, lambda: make_policy(spec), lambda: make_unmasker(spec))
+    return Setup(
+        load_adapter(case), spec, partial(make_policy, spec), partial(make_unmasker, spec),
+        EveryStepDenoiser,
+    )  # fmt: skip

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,14 @@ import numpy as np
 from engine.cache.base import CachePolicy
 from engine.catalog import make_policy, make_unmasker
 from engine.config.spec import RunSpec
+from engine.generate.job import Job
 from engine.generate.loop import Denoiser
 from engine.unmask.base import Unmasker
-from tests.compat.samplers import IdleCallDenoiser, RecordedOrder, forced, released, unshifted
+from engine.unmask.methods.quota import Quota
+from engine.unmask.methods.threshold import Threshold
+from tests.compat.loops import CappedDenoiser, EveryStepDenoiser, IdleCallDenoiser, OneStepDenoiser
+from tests.compat.samplers import RecordedOrder, forced, released, unshifted, with_earlier_masks
+from tests.compat.schedules import CarriedBudget, RoundedQuota, rounded_counts
 from tests.conformance.cases import Case
 from tests.conformance.recorders import ObservedRecorder
 from tests.conformance.runs import Decoded, Setup
@@ -24,23 +30,26 @@ from tests.conformance.runs import Decoded, Setup
 ATOL, NOISE_RATIO = 5.4e-3, 1.6
 ROLLOUT_ATOL = 1e-3
 
+THRESHOLD = 0.9  # of Fast-dLLM's samplers for Dream, if a case names none
+
 LENGTHS: dict[str, Any] = {"gen_length": None, "block_length": None, "steps": None}
 SETTINGS: dict[str, dict[str, Any]] = {
     "llada_vanilla": {"cfg_scale": None, "attention_mask": ("ones",)},
     "fastdllm_llada": {"cache": None, "threshold": None},
-    "dllm_fast": {"cache": None, "factor": None},
-    "dllm_cache": {"kp": None, "kr": None, "rho": None},
+    "dllm_fast": {"cache": None, "factor": None, "threshold": None},
+    "dllm_cache": {
+        "kp": None, "kr": None, "rho": None, "cfg_scale": None, "cfg_interval": None,
+        "cfg_interval_steps": None, "attention_mask": ("ones",),
+    },
     "dkv_decode": {"enable_cache": (True,), "reload": None},
     "dkv_greedy": {"enable_cache": (True,), "reload": None, "window": None},
     "d2": {"cache": None, "sigma": None, "cache_args": None},
     "spa": {
         "proxy_rank": None, "update_ratio": None, "refresh_steps": None, "refresh_gen_steps": None,
-        "threshold": None,
+        "threshold": None, "factor": None, "dynamic_threshold_factor": None,
     },
-    "dream_vanilla": {"alg": None},
-    "dream_fast": {
-        "alg": ("entropy", "confidence_threshold"), "cache": ("prefix", "dual"), "threshold": None,
-    },
+    "dream_vanilla": {"alg": None, "threshold": None, "eps": None},
+    "dream_fast": {"alg": None, "cache": ("prefix", "dual"), "threshold": None, "eps": None},
 }  # fmt: skip
 ARRAYS = frozenset({
     "prompt", "final_ids", "nfe", "unmask_call", "in_pos_mask", "logit_call", "logit_pos",
@@ -51,6 +60,7 @@ ARRAYS = frozenset({
     "out_rows", "upd_margin", "x_density_score",
 })  # fmt: skip
 FED = ("fastdllm_llada", "dllm_fast", "dkv_decode", "dkv_greedy", "d2", "dream_fast")
+EVERY_STEP = ("llada_vanilla", "dllm_cache", "dkv_decode", "dkv_greedy")  # with LLaDA's loop
 
 
 def tolerance(case: Case) -> tuple[float, float]:
@@ -63,31 +73,51 @@ def setup(case: Case) -> Setup:
     """What decodes a case; raises UnknownCaseError for settings that it does not know."""
     case.check_settings(LENGTHS | SETTINGS[case.method])
     spec = spec_of(case)
-    runs_idle_calls = case.method == "fastdllm_llada" and spec.cache != "none"
     return Setup(
         adapter=case.load_adapter(),
         spec=spec,
         make_policy=lambda: _policy(case, spec),
         make_unmasker=lambda: _unmasker(case, spec),
-        make_denoiser=IdleCallDenoiser if runs_idle_calls else Denoiser,
+        make_denoiser=_loop(case.method, spec),
     )
 
 
 def spec_of(case: Case) -> RunSpec:
     """The RunSpec of a case."""
     settings, method = case.settings, case.method
+    cache, cache_knobs = _cache(settings, method)
+    unmasker, knobs = (
+        _dream_rule(settings, method) if method.startswith("dream_") else _rule(settings)
+    )
+    if method == "dkv_greedy":
+        knobs |= {"quota.score": "random"}
+    return RunSpec(
+        gen_length=settings["gen_length"],
+        block_length=settings["block_length"],
+        steps=settings["steps"],
+        unmasker=unmasker,
+        cache=cache,
+        cfg_scale=float(settings.get("cfg_scale", 0.0)),
+        knobs=cache_knobs | knobs,
+    )
+
+
+def _cache(settings: Mapping[str, Any], method: str) -> tuple[str, dict[str, Any]]:
+    """The cache of a case and its knobs."""
     cache, knobs = settings.get("cache", "none"), dict[str, Any]()
     if method == "dllm_cache":
         cache = "dllm_cache"
         knobs["dllm_cache.prompt_interval"] = settings["kp"]
         knobs["dllm_cache.response_interval"] = settings["kr"]
         knobs["dllm_cache.recompute_ratio"] = float(settings["rho"])
+        interval = settings.get("cfg_interval_steps", settings.get("cfg_interval", 1))
+        knobs["dllm_cache.cfg_interval"] = interval
     if method.startswith("dkv_"):
         cache = "dkv_cache"
         knobs["dkv_cache.reload_interval"] = settings["reload"]
         knobs["dkv_cache.variant"] = method.removeprefix("dkv_")
     if method == "dkv_greedy":
-        knobs |= {"dkv_cache.window": settings["window"], "quota.score": "random"}
+        knobs["dkv_cache.window"] = settings["window"]
     if method == "spa":
         cache = "spa_cache"
         knobs["spa_cache.rank"] = settings["proxy_rank"]
@@ -96,23 +126,49 @@ def spec_of(case: Case) -> RunSpec:
     if method == "d2":
         cache = {"d2": "d2_cache"}.get(cache, cache)
         knobs |= {f"d2_cache.{k}": v for k, v in settings.get("cache_args", {}).items()}
-    rules = {"threshold": "threshold", "factor": "factor", "sigma": "certainty"}
-    rule = next((name for name in rules if name in settings), None)
-    unmasker = "quota" if rule is None else rules[rule]
-    if rule is None and method.startswith("dream_"):
-        unmasker = "dream"
-        knobs |= {"dream.alg": settings["alg"], "dream.schedule": "released"}
-    if rule is not None:
-        knobs[f"{unmasker}.{rule}"] = float(settings[rule])
-    return RunSpec(
-        gen_length=settings["gen_length"],
-        block_length=settings["block_length"],
-        steps=settings["steps"],
-        unmasker=unmasker,
-        cache=cache,
-        cfg_scale=float(settings.get("cfg_scale", 0.0)),
-        knobs=knobs,
-    )
+    return cache, knobs
+
+
+def _rule(settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The unmasker of a case, which the settings imply, and its knobs."""
+    rules = {
+        "dynamic_threshold_factor": "factor.factor", "factor": "factor.factor",
+        "threshold": "threshold.threshold", "sigma": "certainty.sigma",
+    }  # fmt: skip
+    setting = next((name for name in rules if settings.get(name) is not None), None)
+    if setting is None:
+        return "quota", {}
+    return rules[setting].split(".")[0], {rules[setting]: float(settings[setting])}
+
+
+def _dream_rule(settings: Mapping[str, Any], method: str) -> tuple[str, dict[str, Any]]:
+    """The unmasker of a case of Dream, which `alg` names, and its knobs.
+
+    Fast-dLLM's cached sampler ranks by negative entropy, whatever else `alg` names.
+    """
+    if settings["alg"] == "confidence_threshold":
+        return "threshold", {"threshold.threshold": float(settings.get("threshold", THRESHOLD))}
+    alg = "entropy" if method == "dream_fast" else settings["alg"]
+    knobs = {"dream.alg": alg, "dream.schedule": "released"}
+    if "eps" in settings:
+        knobs["dream.eps"] = float(settings["eps"])
+    return "dream", knobs
+
+
+def _loop(method: str, spec: RunSpec) -> Callable[[Job], Denoiser]:
+    """The loop over the steps of a method."""
+    if method == "fastdllm_llada" and spec.cache != "none":
+        return IdleCallDenoiser
+    if method == "dream_fast" and spec.unmasker == "dream" and spec.steps == spec.blocks:
+        return OneStepDenoiser
+    steps = spec.steps // spec.blocks
+    if method == "spa":
+        return lambda job: CappedDenoiser(job, lambda block: steps)
+    if method == "dllm_fast" and spec.cache == "dual":
+        return lambda job: CappedDenoiser(
+            job, lambda block: len(rounded_counts(block.stop - block.start, steps))
+        )
+    return EveryStepDenoiser if method in EVERY_STEP else Denoiser
 
 
 def _policy(case: Case, spec: RunSpec) -> CachePolicy:
@@ -126,6 +182,12 @@ def _unmasker(case: Case, spec: RunSpec) -> Unmasker:
     if "x_rand" in case.arrays:
         return RecordedOrder(case.arrays["x_rand"])
     unmasker = make_unmasker(spec)
+    if case.method == "spa":
+        return with_earlier_masks(unmasker)
+    if case.method == "dream_vanilla" and isinstance(unmasker, Threshold):
+        return CarriedBudget(**asdict(unmasker))
+    if case.method == "dllm_fast" and isinstance(unmasker, Quota):
+        return RoundedQuota(**asdict(unmasker))
     return forced(unmasker) if case.method == "dream_fast" else unmasker
 
 

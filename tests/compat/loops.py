@@ -1,0 +1,129 @@
+"""Loops as released: forwards in blocks that have no mask left, and blocks that keep masks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.cache.base import StepPlan, StepView
+from engine.core.events import StepEvent
+from engine.core.rows import is_empty, to_mask
+from engine.generate.guidance import GuidanceBranch
+from engine.generate.job import Job
+from engine.generate.loop import Denoiser
+from engine.generate.step_state import PendingStep
+from engine.models.flops import FlopCounter
+from engine.record.recorder import Recorder
+
+
+class IdleCallDenoiser(Denoiser):
+    """Fast-dLLM's cached loops run a cached forward even in a block that the full one finished.
+
+    `idle_calls` are the numbers of such forwards; they commit nothing.
+    """
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self.idle_calls: list[int] = []
+
+    def finalize(self, step: PendingStep) -> StepEvent:
+        """Finalize a step and run the idle forward after the first one of a block."""
+        event, view = super().finalize(step), step.view
+        if view.block_step == 0 and not self.masks_left(view.block).any():
+            self._idle(view.block, view.block_index)
+        return event
+
+    @torch.inference_mode()
+    def _idle(self, block: slice, block_index: int) -> None:
+        view = self._view(block, block_index, 1)
+        self._forward(
+            self.branches[0], view, self.canvas, self.job.recorder, FlopCounter(self.run.info)
+        )
+        self.idle_calls.append(self.step_index)
+        self.step_index += 1
+
+
+class CappedDenoiser(Denoiser):
+    """A block ends after `cap(block)` steps, and keeps the masks that are left."""
+
+    def __init__(self, job: Job, cap: Callable[[slice], int]) -> None:
+        super().__init__(job)
+        self._cap, self._ended = cap, set[int]()
+
+    def can_run_ahead(self, step: PendingStep) -> bool:
+        """False: the block of the step may end with it."""
+        return False
+
+    def masks_left(self, block: slice) -> np.ndarray:
+        """As the base class; none in a block that ended."""
+        left = super().masks_left(block)
+        return np.zeros_like(left) if block.start in self._ended else left
+
+    def finalize(self, step: PendingStep) -> StepEvent:
+        """Finalize a step and end its block if it was the last one allowed."""
+        block = step.view.block
+        if step.view.block_step + 1 >= self._cap(block):
+            self._ended.add(block.start)
+        return super().finalize(step)
+
+
+class OneStepDenoiser(CappedDenoiser, IdleCallDenoiser):
+    """Fast-dLLM's sampler for Dream with one step a block: its first call commits one token.
+
+    The second call commits nothing and ends the block.
+    """
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job, lambda block: 1)
+
+
+class EveryStepDenoiser(Denoiser):
+    """LLaDA's loop takes every step of a block, also those after its last mask.
+
+    Such a step runs its forward, advances the caches and commits nothing.
+    """
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self._steps = job.spec.steps // job.spec.blocks
+
+    def can_run_ahead(self, step: PendingStep) -> bool:
+        """False: the next step may be one without masks."""
+        return False
+
+    def finalize(self, step: PendingStep) -> StepEvent:
+        """Finalize a step and, after the last one that commits, run the others of its block."""
+        event, view = super().finalize(step), step.view
+        if not self.masks_left(view.block).any():
+            for block_step in range(view.block_step + 1, self._steps):
+                super().finalize(self.step(view.block, view.block_index, block_step))
+        return event
+
+    def _forward(
+        self,
+        branch: GuidanceBranch,
+        view: StepView,
+        canvas: Tensor,
+        recorder: Recorder,
+        counter: FlopCounter,
+    ) -> tuple[StepPlan, Tensor]:
+        """A step without masks reads the logits of any row that is fed, if one is."""
+        if view.real_host.any():
+            return super()._forward(branch, view, canvas, recorder, counter)
+        recorder.begin(view)
+        plan = branch.policy.begin_step(view)
+        rows, extra = view.logit_rows, recorder.extra_rows(view, plan)
+        if is_empty(plan.rows):
+            return plan, torch.zeros(1, 1, self.run.info.vocab_size, device=canvas.device)
+        fed = to_mask(plan.rows, 1, self.run.length)[0]
+        if not fed[rows[0].cpu()].all():
+            rows = fed.nonzero()[:1].to(rows.device)
+        wanted = rows if extra is None else torch.cat((rows, extra), 1)
+        unread = recorder.unread if extra is None else "full"
+        z = branch.forwards(plan, canvas, self.pad_mask, wanted, counter, unread, recorder.observe)
+        if extra is not None:
+            recorder.receive_logits(view, z[:, 1:].clone())
+        return plan, z[:, :1]

@@ -1,0 +1,107 @@
+"""Schedules of the public samplers, beside plain loops on small models."""
+
+import pytest
+import torch
+
+from tests.compat.schedules import rounded_counts
+from tests.compat.test_samplers import (
+    DREAM,
+    LLADA,
+    PROMPT,
+    above,
+    assert_same,
+    decoded,
+    shifted,
+    started,
+)
+from tests.support.micro import model_of
+from tests.support.plain_model import PlainModel, PlainRun, best, ranked
+
+
+def carried_budget(length, steps, threshold) -> PlainRun:
+    """Fast-dLLM's uncached sampler for Dream with `length` / `steps` tokens a step."""
+    model, run, carried, step = PlainModel(model_of(DREAM)), started(length), 0, 0
+    share = length // steps
+    while step < steps:
+        z = shifted(model.whole(run.ids))
+        scores = {p: best(z[p])[0] for p in run.masks(0, len(run.ids))}
+        order = ranked(scores)[: share + carried]
+        kept = [p for n, p in enumerate(order) if n == 0 or scores[p] >= threshold]
+        carried = len(order) - len(kept)
+        if step == steps - 1 and carried:
+            share, steps = 0, steps + 1
+        run.commit({p: best(z[p])[1] for p in kept})
+        step += 1
+    return run
+
+
+@pytest.mark.parametrize(("steps", "threshold"), [(4, 0.5), (4, None), (12, 0.5), (2, 0.0)])
+def test_dreams_threshold_has_a_budget_that_is_carried_over(steps, threshold):
+    settings = {"gen_length": 12, "block_length": 12, "steps": steps, "alg": "confidence_threshold"}
+    expected = carried_budget(12, steps, 0.9 if threshold is None else threshold)
+    if threshold is not None:
+        settings["threshold"] = threshold
+    found = decoded("dream_vanilla", DREAM, settings)
+    assert_same(found, expected)
+    assert (found.state.step_index > steps) == (steps == 4)
+
+
+def dllm_counts(masks, steps) -> list[int]:
+    """dllm's counts with its linear schedule of float32 numbers."""
+    counts = []
+    for step in range(steps, 0, -1):
+        s, t = torch.tensor((step - 1) / steps), torch.tensor(step / steps)
+        share = 1 - ((1 - (1 - s)) / (1 - (1 - t))).item()
+        counts.append(int(torch.round(torch.tensor(masks, dtype=torch.float64) * share)))
+        masks -= counts[-1]
+    return [count for count in counts if count]
+
+
+def dllm(blocks, size, calls, choose) -> PlainRun:
+    """dllm's sampler with a dual cache: at most `calls` calls a block, which may keep masks."""
+    model, run = PlainModel(model_of(LLADA)), started(blocks * size)
+    every, cache = torch.arange(len(run.ids)), model.empty(len(run.ids))
+    for start in range(len(PROMPT), len(run.ids), size):
+        for call in range(calls):
+            if masks := run.masks(start, start + size):
+                first = 0 if call == 0 else start
+                rows = every if call == 0 else every[start : start + size]
+                z = model.forward(run.ids, rows, cache)
+                scores = {p: best(z[p - first])[0] for p in masks}
+                chosen = choose(ranked(scores), scores, call)
+                run.commit({p: best(z[p - first])[1] for p in chosen})
+    return run
+
+
+@pytest.mark.parametrize("steps", range(1, 20))
+def test_dllm_rounds_the_counts_of_a_block(steps):
+    for masks in range(1, 40):
+        assert rounded_counts(masks, steps) == dllm_counts(masks, steps)
+
+
+@pytest.mark.parametrize("steps", [3, 5, 12])
+def test_dllm_without_a_factor_commits_rounded_counts(steps):
+    counts = dllm_counts(8, steps)
+    expected = dllm(2, 8, len(counts), lambda order, scores, call: order[: counts[call]])
+    settings = {"gen_length": 16, "block_length": 8, "steps": 2 * steps, "cache": "dual"}
+    assert_same(decoded("dllm_fast", LLADA, settings), expected)
+    assert len(counts) < 12
+
+
+@pytest.mark.parametrize("rule", ["factor", "threshold"])
+@pytest.mark.parametrize("steps", [2, 8])
+def test_dllms_dual_cache_caps_the_calls_of_a_block(rule, steps):
+    def factor(order, scores, call):
+        limits = [-1.0, *(1 - 0.2 / (n + 1) for n in range(2, len(order) + 1))]
+        failed = [n for n, p in enumerate(order) if scores[p] < limits[n]]
+        return order[: failed[0] if failed else len(order)]
+
+    def threshold(order, scores, call):
+        return above(0.99)(order, scores)
+
+    chosen = {"factor": factor, "threshold": threshold}[rule]
+    expected = dllm(2, 8, len(dllm_counts(8, steps)), chosen)
+    settings = {"gen_length": 16, "block_length": 8, "steps": 2 * steps, "cache": "dual"}
+    found = decoded("dllm_fast", LLADA, settings | {rule: {"factor": 0.2, "threshold": 0.99}[rule]})
+    assert_same(found, expected)
+    assert (expected.order.count(-1) > 0) == (steps == 2)
