@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from engine.cache.base import StepPlan, StepView
+from engine.config.spec import RunSpec
 from engine.core.events import StepEvent
 from engine.core.rows import is_empty, to_mask
 from engine.generate.guidance import GuidanceBranch
@@ -78,6 +79,11 @@ class OneStepDenoiser(CappedDenoiser, IdleCallDenoiser):
 
     def __init__(self, job: Job) -> None:
         super().__init__(job, lambda block: 1)
+
+
+def denoiser_of_every_step(spec: RunSpec) -> type[Denoiser]:
+    """The denoiser of LLaDA's loop: the engine's own unless a block has more steps than masks."""
+    return EveryStepDenoiser if spec.steps > spec.gen_length else Denoiser
 
 
 class EveryStepDenoiser(Denoiser):

@@ -20,7 +20,7 @@ from engine.config.spec import RunSpec
 from engine.core.rows import ALL
 from engine.models.base import ModelAdapter
 from tests.compat.block_models import Llada2Loop
-from tests.compat.loops import EveryStepDenoiser
+from tests.compat.loops import denoiser_of_every_step
 from tests.conformance import samplers
 from tests.conformance.block_models import whole_call_differences
 from tests.conformance.cases import Case
@@ -48,7 +48,7 @@ def setup(case: Case) -> Setup:
     if case.method == "lladamoe_decode":
         spec = samplers.spec_of(case)
         return Setup(case.load_adapter(), spec, partial(make_policy, spec),
-                     partial(make_unmasker, spec), EveryStepDenoiser)  # fmt: skip
+                     partial(make_unmasker, spec), denoiser_of_every_step(spec))  # fmt: skip
     settings, canvas = case.settings, int(case.arrays["canvas"])
     block = settings["block_length"]
     length = -(-settings["gen_length"] // block) * block

@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.catalog import make_policy, make_unmasker
 from engine.models.base import ModelAdapter
-from tests.compat.loops import EveryStepDenoiser
+from tests.compat.loops import denoiser_of_every_step
 from tests.conformance import samplers
 from tests.conformance.cases import Case
 from tests.conformance.runs import Setup
@@ -29,5 +29,5 @@ def setup(case: Case) -> Setup:
     spec = samplers.spec_of(case)
     return Setup(
         load_adapter(case), spec, partial(make_policy, spec), partial(make_unmasker, spec),
-        EveryStepDenoiser,
+        denoiser_of_every_step(spec),
     )  # fmt: skip

@@ -16,7 +16,12 @@ from engine.generate.loop import Denoiser
 from engine.unmask.base import Unmasker
 from engine.unmask.methods.quota import Quota
 from engine.unmask.methods.threshold import Threshold
-from tests.compat.loops import CappedDenoiser, EveryStepDenoiser, IdleCallDenoiser, OneStepDenoiser
+from tests.compat.loops import (
+    CappedDenoiser,
+    IdleCallDenoiser,
+    OneStepDenoiser,
+    denoiser_of_every_step,
+)
 from tests.compat.samplers import RecordedOrder, forced, released, unshifted, with_earlier_masks
 from tests.compat.schedules import CarriedBudget, RoundedQuota, rounded_counts
 from tests.conformance.cases import Case
@@ -162,13 +167,14 @@ def _loop(method: str, spec: RunSpec) -> Callable[[Job], Denoiser]:
     if method == "dream_fast" and spec.unmasker == "dream" and spec.steps == spec.blocks:
         return OneStepDenoiser
     steps = spec.steps // spec.blocks
-    if method == "spa":
+    by_confidence = spec.unmasker != "quota"  # a quota needs no more steps than these
+    if method == "spa" and by_confidence:
         return lambda job: CappedDenoiser(job, lambda block: steps)
-    if method == "dllm_fast" and spec.cache == "dual":
+    if method == "dllm_fast" and spec.cache == "dual" and by_confidence:
         return lambda job: CappedDenoiser(
             job, lambda block: len(rounded_counts(block.stop - block.start, steps))
         )
-    return EveryStepDenoiser if method in EVERY_STEP else Denoiser
+    return denoiser_of_every_step(spec) if method in EVERY_STEP else Denoiser
 
 
 def _policy(case: Case, spec: RunSpec) -> CachePolicy:
