@@ -38,6 +38,7 @@ SETTINGS_TERMS = (
     "lane", "step", "block", "unmasker", "confidence", "threshold", "guider", "end-of-text-rule",
     "row", "refresh", "recompute", "reuse", "frozen",
 )  # fmt: skip
+# The id of the race that is shown, in place of the value of the listener's only input.
 SHOWN_RUN_JS = "() => document.querySelector('#ds-race .ds').dataset.run ?? ''"
 UNREAD = "The settings of the link could not be read. The defaults are shown."
 UNPLANNED = "The server did not answer. Change a setting or load the page again."
