@@ -96,8 +96,14 @@ class FileService:
         return document, IMPORTED
 
     def run_card(self, request: gr.Request, paths: list[str] | None) -> Iterator[list[Any]]:
-        """Run the race of an uploaded run card; nothing for other files, nor for a wrong card."""
+        """Run the race of an uploaded run card.
+
+        Nothing is run for other files, for a wrong card, and while a run of the visitor goes on.
+        """
         session = self._handlers.session
+        if self._is_live(request):
+            yield [gr.skip()] * (1 + len(BUTTONS))
+            return
         try:
             race = race_of_file(paths) if paths else None
             if race is not None:

@@ -163,6 +163,8 @@ def test_nothing_else_is_shown_while_a_run_goes_on(files, handlers, small, reque
     assert choice["info"].startswith("A run is going on")
     _, note = files.import_files(request_of(), ["a.npz"])
     assert note.startswith("Not imported. A run is going on")
+    ((race, *_),) = files.run_card(request_of(), ["card.json"])
+    assert race.get("__type__") == "update"
     stream.close()
     race, choice = files.choose_recorded(request_of(), "dual")
     assert json.loads(race)["state"] == "example"
