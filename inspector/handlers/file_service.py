@@ -83,7 +83,7 @@ class FileService:
         """Show traces from uploaded files; returns a message for the page and a note."""
         if not paths:
             return gr.skip(), ""
-        if self._is_live(request):
+        if self._handlers.is_live(request):
             return gr.skip(), f"Not imported. {BUSY}"
         try:
             if race_of_file(paths) is not None:
@@ -101,7 +101,7 @@ class FileService:
         Nothing is run for other files, for a wrong card, and while a run of the visitor goes on.
         """
         session = self._handlers.session
-        if self._is_live(request):
+        if self._handlers.is_live(request):
             yield [gr.skip()] * (1 + len(BUTTONS))
             return
         try:
@@ -134,12 +134,9 @@ class FileService:
 
         Returns a message and an update of the list.
         """
-        if self._is_live(request):
+        if self._handlers.is_live(request):
             return gr.skip(), gr.update(value="", info=BUSY)
         return self.show_recorded(request, name), gr.update(info=RECORDED)
-
-    def _is_live(self, request: gr.Request) -> bool:
-        return self._handlers.live_runs.control(visitor_id(request)) is not None
 
     def show_recorded(self, request: gr.Request, name: Any) -> Any:
         """Show plain decoding in lane A and a method's recorded run in lane B."""

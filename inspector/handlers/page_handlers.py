@@ -79,7 +79,7 @@ class Handlers:
             document = {"ok": True, "query": race.to_query(), **self._plans(race)}
         except Exception as error:
             document = {"ok": False, "error": self.form.labelled(error_text(error))}
-        live = self.live_runs.control(visitor_id(request)) is not None  # a run may end meanwhile
+        live = self.is_live(request)  # after the plan, because a run may end meanwhile
         return to_json(document), gr.update(interactive=document["ok"] and not live)
 
     def run(self, request: gr.Request, values: Any) -> Iterator[list[Any]]:
@@ -264,6 +264,10 @@ class Handlers:
             said = self.form.labelled(error_text(error))
             text = f"The settings of the link are invalid ({said}). The defaults are shown."
             return [messages.notice("failed", text), *[gr.skip()] * len(self.form.widgets)]
+
+    def is_live(self, request: gr.Request) -> bool:
+        """Whether a run of the visitor goes on."""
+        return self.live_runs.control(visitor_id(request)) is not None
 
     def current(self, request: gr.Request) -> RaceRecord | None:
         """The visitor's last race, or None."""

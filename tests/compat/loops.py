@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +15,7 @@ from engine.cache.base import StepPlan, StepView
 from engine.config.spec import RunSpec
 from engine.core.events import StepEvent
 from engine.core.rows import is_empty, to_mask
+from engine.generate.capture.forwards import CapturedForwards
 from engine.generate.guidance import GuidanceBranch
 from engine.generate.job import Job
 from engine.generate.loop import Denoiser
@@ -116,20 +120,24 @@ class EveryStepDenoiser(Denoiser):
         recorder: Recorder,
         counter: FlopCounter,
     ) -> tuple[StepPlan, Tensor]:
-        """A step without masks reads the logits of any row that is fed, if one is."""
-        if view.real_host.any():
-            return super()._forward(branch, view, canvas, recorder, counter)
-        recorder.begin(view)
-        plan = branch.policy.begin_step(view)
-        rows, extra = view.logit_rows, recorder.extra_rows(view, plan)
-        if is_empty(plan.rows):
-            return plan, torch.zeros(1, 1, self.run.info.vocab_size, device=canvas.device)
-        fed = to_mask(plan.rows, 1, self.run.length)[0]
-        if not fed[rows[0].cpu()].all():
-            rows = fed.nonzero()[:1].to(rows.device)
-        wanted = rows if extra is None else torch.cat((rows, extra), 1)
-        unread = recorder.unread if extra is None else "full"
-        z = branch.forwards(plan, canvas, self.pad_mask, wanted, counter, unread, recorder.observe)
-        if extra is not None:
-            recorder.receive_logits(view, z[:, 1:].clone())
-        return plan, z[:, :1]
+        """In a step without masks, read the logits of a row that is fed."""
+        if not view.real_host.any():
+            forwards: Any = partial(_of_fed_row, branch.forwards, self.run.info.vocab_size)
+            branch = replace(branch, forwards=forwards)
+        return super()._forward(branch, view, canvas, recorder, counter)
+
+
+def _of_fed_row(
+    forwards: CapturedForwards, vocab: int, plan: StepPlan, canvas: Tensor, pad: Tensor,
+    rows: Tensor, *args: Any,
+) -> Tensor:  # fmt: skip
+    """Logits [1, n, vocab] of `rows` [1, n], the first replaced by one that the plan feeds.
+
+    They are zeros if it feeds none.
+    """
+    if is_empty(plan.rows):
+        return torch.zeros(*rows.shape, vocab, device=canvas.device)
+    fed = to_mask(plan.rows, 1, canvas.shape[1])[0]
+    if not fed[rows[0, 0].cpu()]:
+        rows = torch.cat((fed.nonzero()[:1].to(rows.device), rows[:, 1:]), 1)
+    return forwards(plan, canvas, pad, rows, *args)
