@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.core.device import synchronized_time
+from engine.generate.capture.capturers import Capturer
 from engine.models.kernels.choice import Kernels
 from engine.models.kernels.linear import ONEDNN_LINEAR, onednn_linear
 
@@ -25,6 +26,7 @@ ATEN = torch.ops.aten
 # Position of the left operand among an operator's arguments; the right one follows it.
 LEFT_ARGUMENT = {ATEN.mm: 0, ATEN.bmm: 0, ATEN.matmul: 0, ATEN.addmm: 1, ATEN.baddbmm: 1}
 Call = Callable[..., Tensor]
+Step = Callable[[], Sequence[Tensor]]
 
 
 @dataclass(frozen=True)
@@ -250,16 +252,29 @@ class Buffers:
 
 
 class ProductReplay:
-    """Recorded steps of products, ready to be executed; see `Buffers.call`."""
+    """Recorded steps of products, ready to be executed; see `Buffers.call`.
+
+    With a `capturer`, each step is executed once and captured, so that its time contains no
+    launches by the host.
+    """
 
     def __init__(
-        self, steps: Iterable[Sequence[Product]], buffers: Buffers, as_run: bool = False
+        self,
+        steps: Iterable[Sequence[Product]],
+        buffers: Buffers,
+        as_run: bool = False,
+        capturer: Capturer | None = None,
     ) -> None:
         self._device = buffers.device
-        self._steps = [
-            [buffers.call(product, index, as_run) for index, product in enumerate(step)]
+        self._steps: list[Step] = [
+            partial(
+                _call_all,
+                [buffers.call(product, index, as_run) for index, product in enumerate(step)],
+            )
             for step in steps
         ]
+        if capturer is not None:
+            self._steps = [_captured(step, capturer) for step in self._steps]
 
     @torch.inference_mode()
     def run(self) -> list[float]:
@@ -267,7 +282,18 @@ class ProductReplay:
         times = []
         for step in self._steps:
             started = synchronized_time(self._device)
-            for call in step:
-                call()
+            step()
             times.append(synchronized_time(self._device) - started)
         return times
+
+
+def _call_all(calls: Iterable[Call]) -> Sequence[Tensor]:
+    return [call() for call in calls]
+
+
+@torch.inference_mode()
+def _captured(step: Step, capturer: Capturer) -> Step:
+    """A function that repeats a step, which is executed first so that its routines are loaded."""
+    step()
+    _, replay = capturer.capture(step)
+    return replay or step

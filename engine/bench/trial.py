@@ -20,6 +20,7 @@ from engine.bench.host_waits import HostWaits, count_waits, with_captures
 from engine.config.spec import RunSpec
 from engine.core.device import free_memory, peak_memory, reset_peak_memory, synchronized_time
 from engine.core.events import RunFinished, StepEvent
+from engine.generate.capture.capturers import CudaCapturer
 from engine.generate.job import Job
 from engine.generate.loop import Denoiser, denoise
 from engine.generate.step_state import PendingStep
@@ -193,13 +194,14 @@ def run_trials(
     dry_runs = [dry_run(case) for case in cases]
     device = cases[0].model.adapter.device
     buffers = Buffers((step for one in dry_runs for step in one.products), device)
+    capturer = CudaCapturer(device) if device.type == "cuda" else None
     works: dict[str, Callable[[], Any]] = {}
     for index, (case, done) in enumerate(zip(cases, dry_runs, strict=True)):
         works[f"run {index}"] = partial(step_seconds, case)
         onednn = any(product.onednn for step in done.products for product in step)
         for kind, wanted in {"floor": bool(done.products), "own": onednn}.items():
             if wanted:
-                replay = ProductReplay(done.products, buffers, as_run=kind == "own")
+                replay = ProductReplay(done.products, buffers, kind == "own", capturer)
                 replay.run()
                 works[f"{kind} {index}"] = replay.run
     found = interleaved(works | dict(rates), rounds)

@@ -7,7 +7,9 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
+from engine.bench.floor import Buffers, ProductRecorder, ProductReplay
 from engine.cache import layer_probe
 from engine.catalog import unmaskers
 from engine.config.spec import RaceSpec, RunSpec
@@ -167,6 +169,24 @@ def test_fused_kernels_give_nearly_the_logits_of_torch(monkeypatch, cache):
 
 
 @needs_triton
+@pytest.mark.parametrize("cache", ["none", "dual", "spa_cache"])
+def test_captured_products_are_those_of_eager_ones(cache):
+    model, recorder = on_gpu("gqa").float(), ProductRecorder(nn.Module())
+    with recorder:
+        gpu_run(model, spec_of(cache, dtype="float32"), make_prompts(6), eager=True)
+    recorder.end_step()
+    results = []
+    for capturer in (None, CudaCapturer(GPU)):
+        buffers = Buffers(recorder.steps, GPU)
+        replay = ProductReplay(recorder.steps, buffers, capturer=capturer)
+        (seconds,) = replay.run()
+        assert 0 < seconds < 10
+        results.append(buffers._memory)
+    eager, captured = results
+    assert any(name.startswith("out") for name, _ in eager)
+    assert all(torch.equal(captured[key], eager[key]) for key in eager)
+
+
 @pytest.mark.parametrize("cache", ["dllm_cache", "spa_cache"])
 def test_few_rows_without_padding_use_kernels_of_their_own(cache):
     model, called = on_gpu("gqa").bfloat16(), set()

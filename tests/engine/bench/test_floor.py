@@ -81,6 +81,33 @@ def test_the_replay_executes_all_recorded_products(cache):
     assert sum(p.flops for p in again.steps[0]) == flops[0] - steps[0][0].flops
 
 
+class CountingCapturer:
+    """Counts how often each captured call is executed and repeated."""
+
+    def __init__(self):
+        self.executed, self.repeated = [], []
+
+    def capture(self, call):
+        self.executed.append(FlopCounterMode(display=False))
+        with self.executed[-1]:
+            out = call()
+
+        def replay():
+            self.repeated.append(len(out))
+            return out
+
+        return out, replay
+
+
+def test_a_captured_replay_repeats_the_recorded_steps():
+    steps, flops, _ = record(make_spec(cache="dual"), "shifted-gqa")
+    capturer = CountingCapturer()
+    replay = ProductReplay(steps, Buffers(steps, CPU), capturer=capturer)
+    assert [one.get_total_flops() for one in capturer.executed] == flops
+    assert len(replay.run()) == len(steps)
+    assert capturer.repeated == [len(step) for step in steps]
+
+
 def test_a_recorded_product_references_its_weight():
     steps, _, places = record(make_spec(cache="dual"), "shifted-gqa")
     weights = [p.weight for step in steps for p in step if p.weight is not None]
