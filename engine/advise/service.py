@@ -127,6 +127,8 @@ class Search(Task):
             if isinstance(event, RunFinished) and event.reason in FAILED:
                 raise ValueError(f"model: plain decoding failed: {event.message}")
         if control.state == "stopped":
+            if self._over:
+                self._stop_at_limit()
             return
         runs, prompts = self.request.most_runs, len(self.request.prompts)
         minutes = (runs + 4 * prompts) * self._used / 60
@@ -213,6 +215,8 @@ class SearchService:
             raise ValueError(f"cache: choose from {', '.join((*searchable(), ALL))}")
         if any(getattr(base, name) for name in LEFT_OUT):
             raise ValueError("spec: a search takes no start, fixed tokens or messages; leave them")
+        if base.images:
+            raise ValueError("images: a search takes none; remove the image from the settings")
         info = self._session.model_info(base.model)
         caches = searchable(info) if cache == ALL else cache.split(",")
         prompts = prompts_of(source)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.config.spec import MAX_PROMPT_CHARS, MAX_PROMPT_FILE_BYTES
+from engine.config.validation import check_texts
 from engine.tiny.corpus import exam_questions, families
 
 MAX_PROMPTS = 2_000
@@ -29,15 +30,13 @@ class Prompt:
     def __post_init__(self) -> None:
         if not self.prompt.strip():
             raise ValueError("prompt: it is empty; give a text")
-        if len(self.prompt) > MAX_PROMPT_CHARS:
-            raise ValueError(
-                f"prompt: {len(self.prompt)} characters exceed {MAX_PROMPT_CHARS}; shorten it"
-            )
         if self.answer is not None and not 0 < len(self.answer.strip()) <= MAX_ANSWER_CHARS:
             raise ValueError(
                 f"answer: it has to have 1 to {MAX_ANSWER_CHARS} characters; leave it out if it is "
                 "not known"
             )
+        check_texts(self.prompt, (), MAX_PROMPT_CHARS)
+        check_texts(self.answer or "", (), MAX_ANSWER_CHARS, "answer")
 
 
 def typed_prompts(text: str) -> list[Prompt]:
@@ -137,7 +136,7 @@ def prompts_of(source: Mapping[str, Any]) -> list[Prompt]:
     `seed`). Raises ValueError naming `prompts` or `problems`.
     """
     if len(source) != 1:
-        raise ValueError("prompts: give one of text, file, rows and problems")
+        raise ValueError("prompts: give either prompts or problems")
     name, given = next(iter(source.items()))
     if name == "text" and isinstance(given, str):
         return typed_prompts(given)

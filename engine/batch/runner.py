@@ -15,7 +15,7 @@ from engine.batch.recordings import RecordedRun, Recordings
 from engine.batch.settings import NamedSpec
 from engine.config.spec import RunSpec
 from engine.core.control import Control
-from engine.core.events import Event
+from engine.core.events import Event, QueueFullError
 
 MAX_RUNS = 20_000
 Run = Callable[[RunSpec], Iterator[Event]]
@@ -148,12 +148,17 @@ def batch_events(
 
 
 def _outcome(run: Run, spec: RunSpec, prompt: Prompt) -> Generator[Event, None, Outcome]:
-    """Yield the events of a run; returns its outcome. One that is refused has failed."""
+    """Yield the events of a run; returns its outcome. One that is refused has failed.
+
+    Raises QueueFullError.
+    """
     found = OutcomeBuilder(prompt.answer)
     try:
         for event in run(spec):
             found.append(event)
             yield event
+    except QueueFullError:
+        raise
     except ValueError as error:
         return Outcome("failed", str(error))
     return found.outcome()
@@ -168,6 +173,8 @@ def _record(
         for event in run(recordings.spec(spec)):
             recorded.append(event)
             yield event
+    except QueueFullError:
+        raise
     except ValueError as error:
         recordings.refuse(setting, str(error))
         return str(error)

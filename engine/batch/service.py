@@ -285,4 +285,6 @@ def _bare(spec: RunSpec) -> RunSpec:
     """A spec without what a batch does by itself or cannot do."""
     if spec.start is not None or spec.fixed or spec.messages:
         raise ValueError("settings: a batch takes no start, fixed tokens or messages; leave them")
+    if spec.images:
+        raise ValueError("images: a batch takes none; remove the image from the settings")
     return replace(spec, prompt="", record="off")

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, ClassVar, Generic, TypeVar
 
-from engine.core.events import Waiting
+from engine.core.events import QueueFullError, Waiting
 
 LIFETIME_S = 6 * 3_600.0  # after which a task that nobody used is dropped
 E = TypeVar("E")
@@ -20,8 +20,9 @@ class Task:
     """Work that somebody starts, stops and continues; what it computed is kept.
 
     `kind` is its name in messages. `state` is `new`, `running`, `done`, `stopped` (by somebody),
-    `estimated` (its time was measured), `limit` (the time is used up) or `failed`; `message` says
-    why. Whoever knows `id` can read it. A part may compute for `seconds`; None: any time.
+    `estimated` (its time was measured), `limit` (the time is used up, or too many other runs
+    wait) or `failed`; `message` says why. Whoever knows `id` can read it. A part may compute for
+    `seconds`; None: any time.
     """
 
     kind: ClassVar[str]
@@ -39,6 +40,8 @@ class Task:
         try:
             self.state, self.message, self._used = "running", "", 0.0
             yield from work()
+        except QueueFullError as error:  # what was computed is kept, so it can be continued
+            self.state, self.message = "limit", str(error)
         except Exception:
             self.state = "failed"
             raise

@@ -23,6 +23,10 @@ NOT_COMPUTED = 255  # the code in place of a probability that was not computed
 REASONS = ("done", "stopped", "failed", "memory")  # memory: out of memory
 
 
+class QueueFullError(ValueError):
+    """Too many runs wait for the engine; nothing was computed, and a later try may succeed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """A run that is not computing at the moment.

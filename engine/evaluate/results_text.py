@@ -83,7 +83,10 @@ def findings(document: Row) -> list[str]:
     table = document["tables"][0]
     blocks = _rows_by_rule(table)
     lines = [_significance(table["name"], rule, rows) for rule, rows in blocks.items()]
-    lines += [_tokens_per_forward(blocks["official"]), _slow_steps(blocks["official"])]
+    lines += [
+        _tokens_per_forward(blocks["official"]),
+        _slow_steps(table["name"], blocks["official"]),
+    ]
     lines += [_padding(blocks["official"]), _early_stopping(blocks)]
     for other in document["tables"][1:]:
         of_rule = _rows_by_rule(other).items()
@@ -144,12 +147,12 @@ def _tokens_per_forward(rows: Sequence[Row]) -> str:
     )
 
 
-def _slow_steps(rows: Sequence[Row]) -> str:
+def _slow_steps(name: str, rows: Sequence[Row]) -> str:
     slow = [row for row in rows[1:] if row["speed"] and row["speed"]["step_ratio"] < 1]
     if not slow:
-        return "No method makes a step slower than one of plain decoding."
+        return f"On {name} (`official`), no method makes a step slower than one of plain decoding."
     named = ", ".join(f"{row['name']} ({row['speed']['step_ratio']:.2f}x)" for row in slow)
-    return f"These rows have slower steps than plain decoding: {named}."
+    return f"On {name} (`official`), these rows have slower steps than plain decoding: {named}."
 
 
 def _padding(rows: Sequence[Row]) -> str:
@@ -254,11 +257,12 @@ def measured(document: Row) -> str:
     labels = [one["label"] for one in blocks["official"][0]["families"].values()]
     head = ("method", "end of text", *labels, *SPEED_UPS)
     return (
-        f"Held-out problems that the embedded model `{table['model']}` answers right "
-        f"({problem_counts(blocks['official'][0])}), one thread of {where['device_name']}, "
-        f"{where['date']}. {DAGGER_NOTE} Speed-ups are over plain decoding under the same "
-        "end-of-text rule, on prompts of about 512 tokens; that of the text ends with its last "
-        f"token, before the padding.\n\n{markdown_table(head, lines)}\n"
+        "Share of held-out problems that the embedded model "
+        f"`{table['model']}` answers correctly ({problem_counts(blocks['official'][0])}), on one "
+        f"thread of {where['device_name']}, {where['date']}. {DAGGER_NOTE} Speed-ups compare with "
+        "plain decoding under the same end-of-text rule, on prompts of about 512 tokens. The last "
+        "column counts the time until the last token of the text is committed, without the "
+        f"padding after it.\n\n{markdown_table(head, lines)}\n"
         f"{_early_stopping(blocks)}\n\n"
         f"All {count} rows, step times against bare matrix products, and the command that makes "
         "every table: "

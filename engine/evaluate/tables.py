@@ -1,4 +1,4 @@
-"""Measure all tables of assets/results in one run on one machine.
+"""Measure most tables of assets/results in one run on one machine.
 
     python -m engine tables
 

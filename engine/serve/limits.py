@@ -73,14 +73,18 @@ class Limits:
         return [row | {"hi": limits.get(row["name"], row["hi"])} for row in fields]
 
 
-def recorded_bytes(spec: RunSpec, info: ModelInfo, tokens: int, forwards: int) -> int:
+def recorded_bytes(
+    spec: RunSpec, info: ModelInfo, tokens: int, forwards: int, suffix: int = 0
+) -> int:
     """Bytes that the recorder keeps of a run of so many forwards over a prompt of `tokens` tokens.
+
+    `suffix` are the tokens of the text after the answer.
 
     Plans and candidates from level `steps` on, drifts, similarities and changes of experts from
     `layers` on, errors and the logit lens at level `probe`. Raises ValueError naming the field of
     the narrowing that does not fit the run.
     """
-    run = RunInfo(info, 1, tokens, spec.gen_length, spec.block_length)
+    run = RunInfo(info, 1, tokens, spec.gen_length, spec.block_length, suffix_length=suffix)
     length = run.length
     cells = spec.narrowing.cells(info.layers, length, run.answer_length)
     if spec.record == "off":
@@ -92,21 +96,23 @@ def recorded_bytes(spec: RunSpec, info: ModelInfo, tokens: int, forwards: int) -
     rows, experts = len(cells.layers) * len(cells.positions), int(info.experts is not None)
     kept += -(-forwards // spec.record_every) * rows * (len(cells.quantities) + experts)
     if {0, 1} <= set(cells.quantities.tolist()):  # K and V
-        compared = -(-forwards // -(-forwards // MAX_STEPS))
+        compared = -(-forwards // max(1, -(-forwards // MAX_STEPS)))
         groups = 1 + min(len(run.grid), MAX_BLOCKS)
         kept += compared * (compared + 1) * len(cells.layers) * groups
     lens = info.layers * int((cells.positions >= tokens).sum()) * LENS_BYTES
     return kept + spec.max_probes(forwards) * (rows * (2 * len(cells.sites) + experts) + lens)
 
 
-def recording_problem(spec: RunSpec, info: ModelInfo, tokens: int, forwards: int, most: int) -> str:
+def recording_problem(
+    spec: RunSpec, info: ModelInfo, tokens: int, forwards: int, most: int, suffix: int = 0
+) -> str:
     """Why a recording of more than `most` bytes is refused, and what to set; empty if it fits."""
-    kept = recorded_bytes(spec, info, tokens, forwards)
+    kept = recorded_bytes(spec, info, tokens, forwards, suffix)
     if kept <= most:
         return ""
 
     def fits(**changes: Any) -> bool:
-        return recorded_bytes(replace(spec, **changes), info, tokens, forwards) <= most
+        return recorded_bytes(replace(spec, **changes), info, tokens, forwards, suffix) <= most
 
     narrower = "".join(f"set {name} to {value}, or " for name, value in _narrower(spec, info, fits))
     lower = "off" if spec.record == "steps" else "steps"
@@ -116,7 +122,9 @@ def recording_problem(spec: RunSpec, info: ModelInfo, tokens: int, forwards: int
     )
 
 
-def planned_recording(spec: RunSpec, info: ModelInfo, tokens: int, most: int) -> dict[str, Any]:
+def planned_recording(
+    spec: RunSpec, info: ModelInfo, tokens: int, most: int, suffix: int = 0
+) -> dict[str, Any]:
     """`recording` of a plan: level, bytes and why more than `most` bytes are refused, or empty.
 
     The level is `layers` if the spec's is `off`. Raises ValueError if a recording is asked for and
@@ -126,8 +134,8 @@ def planned_recording(spec: RunSpec, info: ModelInfo, tokens: int, most: int) ->
     asked = replace(spec, record="layers") if spec.record == "off" else spec
     if decodes_causally(spec):  # no level adds to the plans and candidates of such a run
         asked = replace(asked, record="steps")
-    kept = recorded_bytes(asked, info, tokens, forwards)
-    problem = recording_problem(asked, info, tokens, forwards, most)
+    kept = recorded_bytes(asked, info, tokens, forwards, suffix)
+    problem = recording_problem(asked, info, tokens, forwards, most, suffix)
     if problem and spec.record != "off":
         raise ValueError(problem)
     return {"level": asked.record, "bytes": kept, "problem": problem}

@@ -113,6 +113,12 @@ class ModelPool:
             raise ValueError(f"model: {name} is not on this machine yet; run it to fetch it")
         return self._tokenizer_of(name, folder)
 
+    def suffix_tokens(self, spec: RunSpec) -> int:
+        """The number of tokens of a spec's suffix; 0 if its model is not on disk."""
+        if not spec.suffix or self._resolver.find(spec.model) is None:
+            return 0
+        return len(self.tokenizer(spec.model).encode_text(spec.suffix))
+
     def prompt(self, spec: RunSpec) -> list[int] | None:
         """The ids of a spec's prompt; None if its model is not on disk.
 
@@ -184,7 +190,8 @@ class ModelPool:
             info, tokenizer = read_model_info(model), self._tokenizer_of(spec.model, model)
             prompt = run_prompt(spec, tokenizer, info, self._listed_vision(spec, model)).ids
             check_model(spec, info)
-            check_context(len(prompt), spec, info)
+            suffix = len(tokenizer.encode_text(spec.suffix)) if spec.suffix else 0
+            check_context(len(prompt) + suffix, spec, info)
             self.guiders.check(spec, tokenizer, info, prompt, guider)
             more = self.guiders.planned_bytes(spec, len(prompt), guider) or 0
             more += vision_bytes(spec, self._listed_vision(spec, model), dtype_of(spec))

@@ -17,7 +17,7 @@ from engine import catalog
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.control import Control
 from engine.core.device import free_memory
-from engine.core.events import Event, RunFinished, Waiting
+from engine.core.events import Event, QueueFullError, RunFinished, Waiting
 from engine.core.progress import run_to_end, with_progress
 from engine.estimate.devices import THIS_MACHINE
 from engine.estimate.gpu_time import GpuSpec, run_seconds, start_seconds
@@ -130,8 +130,9 @@ class Session:
         if info is not None:
             if not decodes_causally(spec):
                 catalog.check_model(spec, info)
-            check_context(tokens or shown + 1, spec, info)
-            recording = planned_recording(spec, info, tokens or shown + 1, self.recording_limit)
+            length, suffix = tokens or shown + 1, self._models.suffix_tokens(spec)
+            check_context(length + suffix, spec, info)
+            recording = planned_recording(spec, info, length, self.recording_limit, suffix)
         if prompt is not None and info is not None and not decodes_causally(spec):
             self._models.guiders.check(spec, self._models.tokenizer(spec.model), info, prompt)
         budget = self._models.memory_budget(spec, tokens or shown + 1)
@@ -330,7 +331,7 @@ class Session:
         for spec in specs.values():
             run_images.check_given(spec, pictures)
         if self._queue.full:
-            raise ValueError(QUEUE_FULL)
+            raise QueueFullError(QUEUE_FULL)
         plans = [catalog.derive_plan(one, self._models.run_info(one))[0] for one in specs.values()]
         most = sum(plan.max_forwards for plan in plans)
         lock, running, reason, failure = RunLock(self._queue, most), list(specs), "stopped", ""

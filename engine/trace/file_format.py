@@ -68,7 +68,7 @@ def _upgraded(arrays: dict[str, np.ndarray], version: int) -> dict[str, np.ndarr
         raise ValueError(f"trace: version {version} has no field {unknown[0]!r}")
     arrays = arrays | {name: new[name] for name in later}
     if version < 3 and "flops" in arrays:
-        flops = arrays["flops"] if len(arrays["flops"]) else new["flops"][:, :OLD_PARTS]
+        flops = arrays["flops"] if arrays["flops"].size else new["flops"][:, :OLD_PARTS]
         if flops.shape[1:] != (OLD_PARTS,):
             raise ValueError(f"trace: version {version} has {OLD_PARTS} parts of flops")
         arrays["flops"] = np.pad(flops, ((0, 0), (0, len(PARTS) - OLD_PARTS)))
@@ -127,8 +127,11 @@ def _check_images(images: Any) -> None:
 def _is_image(image: Any) -> bool:
     if not isinstance(image, dict) or image.keys() != IMAGE.keys():
         return False
-    sizes = [n for name in ("grid", "map") if isinstance(image[name], list) for n in image[name]]
-    known = all(type(image[name]) is kind for name, kind in IMAGE.items()) and len(sizes) == 4
+    pairs = [image[name] for name in ("grid", "map")]
+    known = all(type(image[name]) is kind for name, kind in IMAGE.items()) and all(
+        isinstance(pair, list) and len(pair) == 2 for pair in pairs
+    )
+    sizes = [n for pair in pairs for n in pair] if known else []
     numbers = [*sizes, *(image[name] for name, kind in IMAGE.items() if kind is int)]
     return (
         known

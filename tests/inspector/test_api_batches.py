@@ -53,10 +53,10 @@ def test_many_prompts_estimated_cancelled_and_continued(client):
     ("given", "named"),
     [
         ([], "batch: expected an object"),
-        ({}, "prompts: give one of"),
+        ({}, "prompts: give either"),
         (BATCH | {"prompts": [{"prompt": "a"}, {"answer": "4"}]}, "prompts: line 2"),
         (BATCH | {"prompts": "a\n" * 10_000}, "prompts: there are more than"),
-        (BATCH | {"problems": {"family": "balance"}}, "prompts: give one of"),
+        (BATCH | {"problems": {"family": "balance"}}, "prompts: give either"),
         (BATCH | {"spec": {"gen_length": 0}}, "gen_length"),
         (BATCH | {"spec": 5}, "spec: expected an object"),
         (BATCH | {"settings": [{"name": "x", "cache": "magic"}]}, "cache"),

@@ -75,13 +75,40 @@ def test_a_stop_keeps_what_was_run_and_continue_does_the_rest(press, tab, reques
     kept = document["done"]
     assert 2 <= kept < 40
     before = json.loads(tab.rows([document["batch"], 0]))["rows"][:kept]
-    buttons = tab.idle(json.dumps(document))
+    buttons = tab.idle(request_of(), json.dumps(document))
     assert [one["interactive"] for one in buttons] == [True, True, True, False]
     *_, (last, *_) = tab.go_on(request_of(), json.dumps(document))
     last = json.loads(last)
     assert (last["state"], last["done"]) == ("done", 40)
     assert json.loads(tab.rows([last["batch"], 0]))["rows"][:kept] == before
-    assert [one["interactive"] for one in tab.idle(json.dumps(last))] == [True, True, False, False]
+    assert [one["interactive"] for one in tab.idle(request_of(), json.dumps(last))] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_continue_does_not_stop_a_batch_that_runs(press, tab, request_of):
+    running = press(text="\n".join(map(str, range(5))))
+    next(running)
+    document = next(running)
+    ((refused, *_),) = tab.go_on(request_of(), json.dumps(document))
+    assert json.loads(refused)["message"] == "batch: it is running; stop it first, or wait"
+    *_, last = running
+    assert (last["state"], last["done"]) == ("done", 10)
+
+
+def test_a_batch_that_a_newer_one_replaced_says_no_more(press, tab, request_of):
+    older = press(text="\n".join(map(str, range(20))))
+    next(older)
+    newer = press(text="one")
+    shown = json.dumps(next(newer))
+    assert not [document for document in older if document["state"] != "running"]
+    assert not any("interactive" in button for button in tab.idle(request_of(), shown))
+    *_, last = newer
+    assert last["state"] == "done"
+    assert tab.idle(request_of(), json.dumps(last))[0]["interactive"]
 
 
 def test_an_estimate_runs_the_first_prompt(press):
@@ -168,11 +195,11 @@ def test_what_is_wrong_is_named_and_nothing_is_run(press, change, said):
     assert only["message"].startswith(said), only["message"]
 
 
-def test_a_refusal_leaves_the_shown_batch(press, tab):
+def test_a_refusal_leaves_the_shown_batch(press, tab, request_of):
     *_, last = press(text="one\ntwo", first=1)
     (refused,) = press(text="", shown=json.dumps(last))
     assert (refused["state"], refused["batch"], refused["done"]) == ("failed", last["batch"], 2)
-    assert tab.idle(json.dumps(refused))[2]["interactive"]
+    assert tab.idle(request_of(), json.dumps(refused))[2]["interactive"]
 
 
 def test_a_public_page_has_fewer_prompts(session, handlers, values, request_of):

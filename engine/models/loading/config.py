@@ -13,6 +13,7 @@ from engine.models.loading.checkpoint import CheckpointError, read_json
 from engine.models.loading.special_tokens import added_token_ids, end_token_id, mask_token_id
 
 MAX_EXPERTS = 1024
+MAX_LAYERS = 1024  # as many as a trace may have
 SUPPRESSED = (  # by LLaDA-V's sampler
     "<|startoftext|>", "<|endoftext|>", "<|start_header_id|>", "<|end_header_id|>",
 )  # fmt: skip
@@ -62,8 +63,9 @@ class ConfigFields:
                     f"config.json: {field} is {config[field]!r}, a field of another family than "
                     f"{family}; copy config.json and weights from one checkpoint"
                 )
-        names = (self.d_model, self.layers, self.n_heads, self.ffn, self.max_length)
-        width, layers, heads, ffn, context = (integer_field(config, name, 1) for name in names)
+        names = (self.d_model, self.n_heads, self.ffn, self.max_length)
+        width, heads, ffn, context = (integer_field(config, name, 1) for name in names)
+        layers = integer_field(config, self.layers, 1, MAX_LAYERS + 1)
         vocab = integer_field(config, "vocab_size", 1)
         kv = integer_field(config, self.n_kv_heads, 1) if config.get(self.n_kv_heads) else heads
         head = (

@@ -56,6 +56,8 @@ class TaskHandlers(ABC, Generic[T]):
         """Continue the shown task."""
         try:
             task = self.tasks.get(self._shown_id(shown))
+            if task.state == "running":
+                raise ValueError(f"{self.kind}: it is running; stop it first, or wait")
         except Exception as error:
             yield self._refusal(shown, error)
             return
@@ -72,8 +74,10 @@ class TaskHandlers(ABC, Generic[T]):
         document = json.loads(self.document(task)) | {"message": ELSEWHERE}
         return [to_json(document), *buttons(None)]
 
-    def idle(self, shown: Any) -> list[Any]:
-        """The buttons when no task of the visitor runs."""
+    def idle(self, request: gr.Request, shown: Any) -> list[Any]:
+        """The buttons when no task of the visitor runs; those of a running task stay."""
+        if self._live.control(visitor_id(request)) is not None:
+            return [gr.skip()] * len(BUTTONS)
         try:
             return buttons(self.tasks.get(self._shown_id(shown)))
         except ValueError:
@@ -136,7 +140,10 @@ class TaskHandlers(ABC, Generic[T]):
             failure = self._said(error)
         finally:
             control.stop()
+            replaced = self._live.control(who) not in (control, None)
             self._live.end(who, task.id)
+        if replaced:  # a newer task of the visitor is shown
+            return
         document = self.document(task)
         if failure:
             document = to_json(json.loads(document) | {"state": "failed", "message": failure})

@@ -1,6 +1,7 @@
 """Searches of a page: limits, parts that continue each other, estimate, and what can be raced."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -96,7 +97,8 @@ def test_the_time_of_a_public_page_ends_a_part_and_nothing_is_lost(session, monk
         ({"of": "accuracy"}, "of: 6 of 6 prompts have no answer"),
         ({"colour": 1}, "colour: unknown"),
         ({"source": {"text": "one\ntwo"}}, "prompts: 2 are too few"),
-        ({"source": {}}, "prompts: give one of"),
+        ({"source": {}}, "prompts: give either"),
+        ({"base": replace(BASE, images=("8x8-" + "0" * 32,))}, "images: a search takes none"),
         ({"base": RunSpec(model="micro", gen_length=1024, steps=1024)}, "prompt: .* exceed"),
     ],
 )

@@ -36,7 +36,9 @@ def test_a_file_has_prompts_with_and_without_answers():
         ({"prompt": "a", "answer": True}, "line 2: answer: give a text or a whole number"),
         ({"prompt": "a", "answer": " "}, "line 2: answer: it has to have 1 to"),
         ({"prompt": "  "}, "line 2: prompt: it is empty"),
-        ({"prompt": "a" * (MAX_PROMPT_CHARS + 1)}, "line 2: prompt: 8001 characters exceed 8000"),
+        ({"prompt": "a\udc00"}, "line 2: prompt: holds half a character"),
+        ({"prompt": "a", "answer": "\ud800"}, "line 2: answer: holds half a character"),
+        ({"prompt": "a" * (MAX_PROMPT_CHARS + 1)}, "line 2: prompt: 8001 characters; at most 8000"),
     ],
 )
 def test_a_wrong_line_is_named(row, said):

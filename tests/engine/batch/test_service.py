@@ -12,10 +12,12 @@ from engine.batch.service import PLAIN, PUBLIC, BatchService
 from engine.batch.settings import plain_decoding
 from engine.config.spec import RunSpec
 from engine.core.control import Control
+from engine.core.events import QueueFullError
 
 BASE = RunSpec(model="micro", prompt="", gen_length=8, block_length=8, steps=8)
 DUAL = [{"name": "dual", "cache": "dual"}]
 TEXT = {"text": "one\ntwo\nthree"}
+IMAGE = "8x8-" + "0" * 32
 
 
 @pytest.fixture
@@ -105,7 +107,7 @@ def test_the_race_of_a_prompt_is_against_plain_decoding(served):
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ({}, "prompts: give one of"),
+        ({}, "prompts: give either"),
         ({"text": 4}, "prompts: give a text, or a list"),
         ({"text": " \n"}, "prompts: there are none"),
         ({"text": "a\n" * 10_000}, f"prompts: there are more than {MAX_PROMPTS}"),
@@ -135,6 +137,7 @@ def test_impossible_prompts_are_named(session, source, said):
         ([{"name": " "}], "off", "settings: a name has 1 to 80"),
         ([{"name": str(i)} for i in range(5)], "off", "settings: 6 are more than the 5"),
         ([{"name": "x", "fixed": [[1, 5]]}], "off", "settings: a batch takes no start"),
+        ([{"name": "x", "images": [IMAGE]}], "off", "images: a batch takes none"),
         (DUAL, "all", "record: choose from off, steps, layers, probe"),
     ],
 )
@@ -172,6 +175,25 @@ def test_a_running_batch_cannot_be_run_twice(served):
     events.close()
     assert batch.state == "stopped"
     assert run(batch)["state"] == "done"
+
+
+@pytest.mark.parametrize("record", ["off", "layers"])
+def test_a_full_queue_ends_the_part_and_no_run_fails(served, session, monkeypatch, record):
+    batch = served.open(TEXT, BASE, DUAL, record)
+    asked = session.run
+
+    def refused(spec, control):
+        if batch.done >= 2:
+            raise QueueFullError("queue: too many")
+        return asked(spec, control)
+
+    monkeypatch.setattr(session, "run", refused)
+    front = run(batch)
+    assert (front["state"], front["done"], front["message"]) == ("limit", 2, "queue: too many")
+    assert batch.left
+    monkeypatch.undo()
+    assert (run(batch)["state"], batch.done) == ("done", 6)
+    assert all(row["reason"] == "done" for row in batch.rows(0, 6))
 
 
 def test_the_limits_are_described(session):

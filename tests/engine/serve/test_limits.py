@@ -80,6 +80,25 @@ def test_recorded_bytes_are_close_to_those_of_the_trace(session, record):
     assert recorded_bytes(replace(spec, record="off"), info, tokens, trace.steps) == 0
 
 
+@pytest.mark.parametrize("record", ["layers", "probe"])
+def test_a_plan_counts_the_suffix_in_a_recording(session, record):
+    spec = replace(PLAIN, record=record, suffix=" and more words after the answer" * 4)
+    trace, bare = Trace(), session.plan(replace(spec, suffix=""))["recording"]["bytes"]
+    for event in session.run(spec):
+        trace.append(event)
+    held = sum(array.nbytes for array in trace.arrays().values())
+    planned = session.plan(spec)["recording"]["bytes"]
+    assert planned > 1.2 * bare
+    assert 0.8 * held < planned < 1.2 * held
+
+
+def test_an_answer_that_is_given_completely_has_a_plan_and_a_run(session):
+    spec = replace(PLAIN, fixed=tuple((place, 9) for place in range(PLAIN.gen_length)))
+    assert session.plan(spec)["max_forwards"] == 0
+    *_, end = session.run(spec)
+    assert (end.reason, end.metrics["nfe"]) == ("done", 0)
+
+
 def test_all_but_the_longest_presets_are_within_the_limits():
     refused = set()
     for model in REGISTERED.values():

@@ -122,6 +122,10 @@ REFUSALS = [
     ({"prompt": "  \n"}, "prompt: it is empty"),
     ({"prompt": "", "messages": (("user", " "),)}, "prompt: it is empty"),
     ({"prompt": "x " * 3000}, r"prompt: \d+ tokens and an answer of 16 exceed the context of 1024"),
+    (
+        {"prompt": "x " * 900, "suffix": "x " * 190},
+        r"prompt: \d+ tokens and an answer of 16 exceed",
+    ),
     ({"model": "gpt"}, "model: 'gpt' is unknown; choose from micro"),
     ({"cache": "best"}, "cache: 'best' is unknown"),
     ({"unmasker": "best"}, "unmasker: 'best' is unknown"),

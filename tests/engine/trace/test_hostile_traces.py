@@ -24,6 +24,9 @@ def trace():
 
 
 LIMIT = 8_000_000
+IMAGE = {
+    "name": "8x8-" + "0" * 32, "mode": "anyres", "first": 0, "grid": [1, 1], "map": [1, 1],
+}  # fmt: skip
 
 
 def refused(data, match="trace: "):
@@ -227,10 +230,19 @@ def test_arrays_that_do_not_fit(trace, wrong):
      {"reason": "won"}, {"reason": []}, {"spec": 3}, {"model": {}},
      {"model": {"vocab_size": "40"}}, {"model": {"vocab_size": 10**9}}, {"model": []},
      {"environment": None}, {"model": {"vocab_size": True}},
-     {"texts": "x"}, {"metrics": [1]}, {"message": None}],
+     {"texts": "x"}, {"metrics": [1]}, {"message": None},
+     {"images": [IMAGE | {"grid": [1, 1, 1, 1], "map": []}]},
+     {"images": [IMAGE | {"grid": [1, 2, 3], "map": [1]}]}],
 )  # fmt: skip
 def test_meta_that_does_not_fit(trace, meta):
     refused(rewritten(trace, {}, **meta))
+
+
+def test_a_number_in_place_of_an_older_array(trace):
+    document = json.loads(trace.to_json())
+    document["meta"]["version"] = 2
+    document["arrays"] = {"flops": {"dtype": "float64", "shape": [], "data": [1.0]}}
+    refused(json.dumps(document).encode())
 
 
 @pytest.mark.parametrize(

@@ -70,12 +70,19 @@ export class Batch {
     const front = readJson(this.component.props.value) as Front | null;
     if (!front) return;
     if (front.batch && front.batch !== this.front?.batch) this.forget();
+    else if (isOver(front.state) && !isOver(this.front?.state ?? "")) this.forgetFailed();
     this.front = front;
     this.settings = front.settings ?? this.settings;
     if (front.batch) sessionStorage.setItem(HELD, front.batch);
     this.showProgress();
     if (front.settings) this.showSettings();
     void this.ask();
+  }
+
+  /** Ask again for the runs from the first failed one on: a continuation may have repeated it. */
+  private forgetFailed(): void {
+    const failed = this.rows.findIndex(({ reason }) => reason !== "done");
+    if (failed >= 0) this.rows.length = failed;
   }
 
   private forget(): void {

@@ -8,6 +8,7 @@ from tests.support.micro import configure, write_checkpoint
 
 LLADA = [
     ({"n_layers": ...}, "n_layers should be a whole number"),
+    ({"n_layers": 10**6}, "n_layers is 1000000; 1 to 1024 expected"),
     ({"d_model": 32.0}, "d_model should be a whole number"),
     ({"mask_token_id": "2"}, "mask_token_id should be a whole number"),
     ({"n_heads": 5, "n_kv_heads": 5}, "n_heads must divide d_model"),
