@@ -49,7 +49,10 @@ SAMPLER = """() => {
     '[data-lane=' + lane + '] .ds-cell:not(.ds-mask)').length;
   const held = () => !!document.querySelector('#ds-stop:not([disabled])')
     && !!document.querySelector('#ds-run[disabled]');
-  setInterval(() => window.sampled.push([count('a'), count('b'), held()]), 30);
+  const sample = () => window.sampled.push([count('a'), count('b'), held()]);
+  setInterval(sample, 30);
+  new MutationObserver(sample).observe(
+    document.body, { subtree: true, attributes: true, attributeFilter: ['disabled'] });
 }"""
 
 
