@@ -81,12 +81,8 @@ def test_a_stop_keeps_what_was_run_and_continue_does_the_rest(press, tab, reques
     last = json.loads(last)
     assert (last["state"], last["done"]) == ("done", 40)
     assert json.loads(tab.rows([last["batch"], 0]))["rows"][:kept] == before
-    assert [one["interactive"] for one in tab.idle(request_of(), json.dumps(last))] == [
-        True,
-        True,
-        False,
-        False,
-    ]
+    buttons = tab.idle(request_of(), json.dumps(last))
+    assert [one["interactive"] for one in buttons] == [True, True, False, False]
 
 
 def test_continue_does_not_stop_a_batch_that_runs(press, tab, request_of):

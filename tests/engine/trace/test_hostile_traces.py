@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.config.images import image_rows
 from engine.trace.file_format import MAX_JSON_BYTES, VERSION
 from engine.trace.trace import Trace
 from tests.engine.trace.test_trace import traced
@@ -25,7 +26,8 @@ def trace():
 
 LIMIT = 8_000_000
 IMAGE = {
-    "name": "8x8-" + "0" * 32, "mode": "anyres", "first": 0, "grid": [1, 1], "map": [1, 1],
+    "name": "8x8-" + "0" * 32, "width": 8, "height": 8, "mode": "anyres", "first": 0,
+    "rows": image_rows("anyres", 1, 1), "crops": 1, "grid": [1, 1], "map": [1, 1],
 }  # fmt: skip
 
 
@@ -71,6 +73,10 @@ def header_of(shape, dtype="<i4"):
     """An array file whose header declares more data than it holds."""
     text = repr({"descr": dtype, "fortran_order": False, "shape": shape}).encode()
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+def test_an_image_that_fits_is_accepted(trace):
+    assert Trace.from_bytes(rewritten(trace, {}, images=[IMAGE]), LIMIT).steps == trace.steps
 
 
 def test_an_unchanged_rewrite_is_accepted(trace):
@@ -241,7 +247,7 @@ def test_meta_that_does_not_fit(trace, meta):
 def test_a_number_in_place_of_an_older_array(trace):
     document = json.loads(trace.to_json())
     document["meta"]["version"] = 2
-    document["arrays"] = {"flops": {"dtype": "float64", "shape": [], "data": [1.0]}}
+    document["arrays"] = {"flops": {"shape": [], "data": [1]}}
     refused(json.dumps(document).encode())
 
 
