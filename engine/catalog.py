@@ -117,7 +117,16 @@ def derive_plan(
 
 
 def check_model(spec: RunSpec, info: ModelInfo) -> None:
-    """Raise ValueError naming the field of a denoising run that a model's attention rules out."""
+    """Raise ValueError naming the field of a denoising run that does not fit the model.
+
+    Fixed tokens have to be in its vocabulary, and its attention rules out some methods.
+    """
+    for _, token in spec.fixed:
+        if token >= info.vocab_size or token == info.mask_id:
+            raise ValueError(
+                f"fixed: token id {token} is not a text token of the model, whose ids are below "
+                f"{info.vocab_size}; choose another"
+            )
     policy = make_policy(spec)
     if info.attention not in policy.attention:
         kinds = [policies()[name] for name in spec.cache.split("+")]

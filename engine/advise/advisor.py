@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,13 @@ RECORDED_STEPS = 32  # steps whose drifts an exact run records, spread evenly
 FIRST_TEST = 60  # prompts of the final test that every setting of it gets
 ORIGINS = ("published", "searched", "random", "fitted")
 Key = TypeVar("Key")
+
+
+class ExactRun(NamedTuple):
+    """The trace of a recorded exact run, and its FLOPs by part."""
+
+    trace: Trace
+    flops: np.ndarray
 
 
 @dataclass
@@ -101,6 +108,8 @@ class Advisor:
         request: what is asked for.
         journal: the outcomes of an earlier, interrupted search.
         control: Stop.
+        exact: the exact runs that an earlier part of the search recorded; it gets those that are
+            recorded now.
 
     Raises ValueError naming `model` if its family is not known, or `cache` if a method does not
     go with the model.
@@ -114,10 +123,11 @@ class Advisor:
         request: AdviceRequest,
         journal: Journal,
         control: Control,
+        exact: list[ExactRun] | None = None,
     ) -> None:
         request.check_model(info)
         self.advice = Advice(request)
-        self._traces: list[Trace] = []
+        self._exact = [] if exact is None else exact
         self._run, self._environment, self._info = run, environment, info
         self._narrow = NarrowModel(info)
         self._plain = NamedSpec(PLAIN, request.plain)
@@ -171,19 +181,21 @@ class Advisor:
         every = max(request.plain.steps // RECORDED_STEPS, 1)
         recorded = replace(request.plain, record="layers", record_every=every)
         prompts = request.search_prompts[:EXACT_RUNS]
-        flops = []
-        for done, prompt in enumerate(prompts):
+        for done, prompt in enumerate(prompts[len(self._exact) :], len(self._exact)):
             yield Progress("recording exact runs", done, len(prompts))
-            trace, spent = _record(self._run, replace(recorded, prompt=prompt.prompt, messages=()))
+            own = _record(self._run, replace(recorded, prompt=prompt.prompt, messages=()))
             if self._measuring.stopped:
                 return None
-            self._traces.append(trace)
-            flops.append(spent)
-        first = self._traces[0].arrays()
+            self._exact.append(own)
+        first = self._exact[0].trace.arrays()
         tokens, forwards = int(first["prompt_mask"].sum()), int(first["forwards"].sum())
         steps = list(self._narrow.run(request.plain, tokens, forwards))
-        scale, errors = flop_scale(flops[0], steps), measure_reuse_error(self._traces)
+        scale, errors = flop_scale(self._exact[0].flops, steps), measure_reuse_error(self._traces)
         return lambda spec: predict_steps(self._narrow, scale, errors, spec, tokens, forwards)
+
+    @property
+    def _traces(self) -> list[Trace]:
+        return [one.trace for one in self._exact]
 
     def _profile(self, quantity: str) -> DriftProfile:
         return drift_profile(self._traces, quantity)
@@ -278,8 +290,8 @@ def _whole(measured: Measured, request: AdviceRequest) -> bool:
     return measured.kept is not None and measured.kept.pairs == len(request.held_back)
 
 
-def _record(run: Run, spec: RunSpec) -> tuple[Trace, np.ndarray]:
-    """The trace of a run and its FLOPs by part. Raises ValueError if it fails."""
+def _record(run: Run, spec: RunSpec) -> ExactRun:
+    """Record an exact run. Raises ValueError if it fails."""
     trace, flops = Trace(), np.zeros(len(PARTS))
     for event in run(spec):
         if isinstance(event, RunStarted | StepEvent | RunFinished):
@@ -288,4 +300,4 @@ def _record(run: Run, spec: RunSpec) -> tuple[Trace, np.ndarray]:
             flops += step_flops(event)
         elif isinstance(event, RunFinished) and event.reason in FAILED:
             raise ValueError(f"model: the exact run failed: {event.message}")
-    return trace, flops
+    return ExactRun(trace, flops)

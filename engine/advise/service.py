@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
-from engine.advise.advisor import Advice, Advisor
+from engine.advise.advisor import Advice, Advisor, ExactRun
 from engine.advise.kept import KINDS
 from engine.advise.measuring import Progress
 from engine.advise.report import advice_document, race_of
@@ -23,7 +23,8 @@ from engine.core.events import Event, RunFinished
 from engine.models.base import ModelInfo
 
 ALL = "all"
-KEPT_SEARCHES = 16
+KEPT_SEARCHES = 64
+EXPECTED = {float: "a number", int: "a whole number", bool: "true or false"}
 LEFT_OUT = ("start", "fixed", "messages")  # of a spec
 
 
@@ -36,8 +37,8 @@ class Runs(Protocol):
     def plan(self, spec: RunSpec) -> dict[str, Any]:
         """The plan of a spec; ValueError naming the field that makes it impossible."""
 
-    def environment(self, spec: RunSpec) -> dict[str, Any]:
-        """Machine, versions and checkpoint of a run; loads its model."""
+    def environment(self, spec: RunSpec, control: Control | None = None) -> dict[str, Any]:
+        """Machine, versions and checkpoint of a run; loads its model, if not stopped before."""
 
     def model_info(self, name: str) -> ModelInfo:
         """The sizes of a model; ValueError naming `model` if they are not known."""
@@ -84,6 +85,7 @@ class Search(Task):
         super().__init__(seconds)
         self.request = request
         self._session, self._journal = session, Journal()
+        self._exact: list[ExactRun] = []  # until the search is done
         self._advice = Advice(request)
         self._progress = Progress("", 0, 0)
 
@@ -105,8 +107,10 @@ class Search(Task):
 
     def _search(self, control: Control) -> Iterator[Progress]:
         advisor = Advisor(
-            lambda spec: self._events(spec, control), self._session.environment,
-            self._session.model_info(self.request.base.model), self.request, self._journal, control,
+            lambda spec: self._events(spec, control),
+            lambda spec: self._session.environment(spec, control),
+            self._session.model_info(self.request.base.model),
+            self.request, self._journal, control, self._exact,
         )  # fmt: skip
         for one in advisor.events():
             self._progress = one
@@ -117,6 +121,7 @@ class Search(Task):
             self._advice = advisor.advice
         if advisor.advice.finished:
             self.state = "done"
+            self._exact.clear()
         elif self._over:
             self._stop_at_limit()
 
@@ -264,7 +269,8 @@ def _numbers(asked: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, float) and value.is_integer() and types == (int,):
             value = int(value)
         if type(value) not in types:
-            raise ValueError(f"{name}: {str(value)[:40]!r} is not of the right type; give another")
+            expected = EXPECTED[types[-1]]
+            raise ValueError(f"{name}: expected {expected}, not {str(value)[:40]!r}")
         found[name] = value
     return found
 

@@ -9,9 +9,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, ClassVar, Generic, TypeVar
 
+from engine.core.control import StoppedError
 from engine.core.events import QueueFullError, Waiting
 
 LIFETIME_S = 6 * 3_600.0  # after which a task that nobody used is dropped
+NOT_STARTED = ("new", "estimated")  # states of tasks that hold no results but an estimate
 E = TypeVar("E")
 T = TypeVar("T", bound="Task")
 
@@ -42,6 +44,10 @@ class Task:
             yield from work()
         except QueueFullError as error:  # what was computed is kept, so it can be continued
             self.state, self.message = "limit", str(error)
+        except StoppedError:
+            self.state = "stopped"
+            if self._over:
+                self._stop_at_limit()
         except Exception:
             self.state = "failed"
             raise
@@ -76,8 +82,9 @@ class Task:
 class TaskStore(Generic[T]):
     """Tasks of one kind by id.
 
-    The ones used longest ago are dropped if LIFETIME_S is over or `too_many` says so of all that
-    are held, but neither the newest nor one that is running.
+    Tasks are dropped if LIFETIME_S is over since they were last used, and while `too_many` says so
+    of all that are held: first those that were not started, then the ones used longest ago. Neither
+    the newest nor one that is running is dropped.
     """
 
     def __init__(
@@ -106,7 +113,11 @@ class TaskStore(Generic[T]):
 
     def _drop(self) -> None:
         oldest = self._clock() - LIFETIME_S
-        for name, (task, used) in list(self._held.items())[:-1]:
-            full = self._too_many([one for one, _ in self._held.values()])
-            if (used < oldest or full) and task.state != "running":
+        idle = [
+            (task.state not in NOT_STARTED, name, used)
+            for name, (task, used) in list(self._held.items())[:-1]
+            if task.state != "running"
+        ]
+        for _, name, used in sorted(idle, key=lambda one: one[0]):
+            if used < oldest or self._too_many([one for one, _ in self._held.values()]):
                 del self._held[name]

@@ -43,7 +43,8 @@ class RunSpec:
     of the unmasker and the cache; `messages` are (role, text) turns in place of `prompt`; `fixed`
     are given tokens of the answer, as (offset, token id) pairs; `images` names the images of the
     prompt (`engine.config.images`), which are given to the run beside its spec; each of `stop` is a
-    text that ends the answer; `suffix` is a given text after it; `start` is the step of another run
+    text whose tokens, one after the other, end the answer (the same letters within longer tokens do
+    not); `suffix` is a given text after it; `start` is the step of another run
     that this one continues; `probe_at` are the steps, from 0, to probe in place of `probe_steps`
     steps spread evenly. Raises ValueError naming the field.
     """

@@ -8,6 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
+class StoppedError(Exception):
+    """Somebody stopped the work while it waited."""
+
+
 class Control:
     """The state of one run, which the run checks before every step. Thread-safe."""
 

@@ -65,7 +65,10 @@ class AutoregressiveDecoder:
         return self._model.cache_bytes(self._cache.get_seq_length())
 
     def steps(self) -> Iterator[StepEvent]:
-        """Write token by token until the first end of text or the end of the answer."""
+        """Write token by token until the first end of text or the end of the answer.
+
+        Raises RuntimeError if the model's logits are not finite numbers.
+        """
         read = 0
         for step in range(self._spec.gen_length):
             event = self._step(step, read)
@@ -90,6 +93,8 @@ class AutoregressiveDecoder:
         )  # fmt: skip
         decided = clock.mark()
         ids, confidence = HostCopy(found.ids, found.confidence.float()).get()
+        if not np.isfinite(confidence).all():
+            raise RuntimeError("the logits of the causal model are not finite numbers")
         positions, written = self._write(place, int(ids[0, 0]))
         rows, length = place - read, self.ids.shape[1]
         written_confidence = np.full(len(positions), np.nan, np.float32)

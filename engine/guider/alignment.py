@@ -136,7 +136,7 @@ class ByteVocabulary:
         if not isinstance(backend.decoder, decoders.ByteLevel):
             raise ValueError(
                 "its tokenizer is no byte-level BPE, so its tokens have no bytes to compare; "
-                "choose a model with one (Qwen2.5, Llama 3, GPT-2)"
+                "choose a model with one (Qwen2.5, Llama 3)"
             )
         self._bytes = _bytes_by_id(tokenizer)
         self._lengths = np.array([len(piece) for piece in self._bytes], np.int64)

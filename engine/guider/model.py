@@ -153,7 +153,8 @@ def causal_info(config: PretrainedConfig, stop_ids: tuple[int, ...]) -> ModelInf
     """Sizes and ids of a causal model in Qwen2's or Llama's layout.
 
     `mask_id` is an id beyond the vocabulary, for the positions that are not written yet, and
-    `vocab_size` counts it. Raises CheckpointError naming a field that the config lacks.
+    `vocab_size` counts it. Raises CheckpointError naming a field that the config lacks, or if a
+    size is wrong.
     """
     try:
         vocab, rotary = int(config.vocab_size), getattr(config, "rope_parameters", None) or {}
@@ -180,6 +181,10 @@ def causal_info(config: PretrainedConfig, stop_ids: tuple[int, ...]) -> ModelInf
         raise CheckpointError(
             f"config.json: {error.name} is missing; choose a causal model in Qwen2's or Llama's "
             "layout"
+        ) from None
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        raise CheckpointError(
+            f"config.json: a size is no positive number ({error}); copy the file again"
         ) from None
 
 

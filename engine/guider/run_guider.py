@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from transformers import PretrainedConfig
 
 from engine.config.spec import RunSpec
-from engine.guider.model import Guider, GuiderReader, find_stop_ids, read_config
+from engine.guider.model import Guider, GuiderReader, causal_info, find_stop_ids, read_config
 from engine.guider.vocabularies import VocabularyPair, pair_vocabularies, same_prompt_tokens
 from engine.models.base import ModelInfo
 from engine.models.tokenizer import Tokenizer
@@ -61,11 +61,13 @@ class GuiderMatch:
         Raises CheckpointError naming the file, or ValueError naming `guided.guider`.
         """
         tokenizer, config = Tokenizer(folder), read_config(folder)
+        guider_stop_ids = find_stop_ids(tokenizer, config)
+        causal_info(config, guider_stop_ids)  # raises if the layout is another one
         # A config may name only one of the stop tokens.
         stop_ids = tuple(dict.fromkeys((*info.stop_ids, *model_tokenizer.stop_ids)))
         vocabularies = pair_vocabularies(
             model_tokenizer, stop_ids, info.vocab_size,
-            tokenizer, find_stop_ids(tokenizer, config), config.vocab_size,
+            tokenizer, guider_stop_ids, config.vocab_size,
         )  # fmt: skip
         return cls(model_tokenizer, tokenizer, config, vocabularies)
 

@@ -105,7 +105,8 @@ class Verifier:
         """Verify a draft after the answer's ids `response`; accept at most `most` positions.
 
         `draft` begins with a masked position and `masked` marks its masked positions; `max_p_f` is
-        the largest probability of the drafting model at each.
+        the largest probability of the drafting model at each. Raises RuntimeError if the guider's
+        logits are not finite numbers.
         """
         aligned = self.vocabularies.align(response, draft, masked)
         if not aligned.to_verify.any():
@@ -134,6 +135,8 @@ class Verifier:
         ok = self.rule.accepts(ids, log_p, _by_guider_token(aligned, max_p_f, len(ids)).to(log_p))
         ranks = token_ranks(ids, log_p).clamp_max(MAX_RANK)
         reals = torch.stack((own, top_p.exp())).double().cpu().numpy()
+        if np.isnan(reals).any():
+            raise RuntimeError("the guider's logits are not finite numbers; choose another guider")
         whole = torch.stack((ids, ranks, top, ok.long())).cpu().numpy()
         return Verification(
             aligned, whole[0], reals[0], whole[1], whole[2], reals[1], whole[3] > 0, log_p

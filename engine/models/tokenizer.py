@@ -225,7 +225,7 @@ class Tokenizer:
     def chat_text(self, turns: Messages, prompt: bool = True) -> str:
         """Turns in the chat template; `prompt` opens the answer.
 
-        Raises ValueError naming `chat` if there is no template or it refuses the turns.
+        Raises ValueError naming `chat` if there is no template, or it refuses the turns or fails.
         """
         if not self._inner.chat_template:
             raise ValueError("chat: this model has no chat template; switch the template off")
@@ -241,6 +241,10 @@ class Tokenizer:
         except TemplateError as error:
             raise ValueError(
                 f"chat: the model's template refuses these turns ({error}); switch it off"
+            ) from None
+        except Exception as error:  # whatever an expression of the template may raise
+            raise ValueError(
+                f"chat: the model's template fails on these turns ({error}); switch it off"
             ) from None
         return str(text)
 

@@ -135,10 +135,7 @@ def _first_canvas(
     suffix: list[int],
     fixed: Sequence[tuple[int, int]],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The canvas before the first step, where it is no padding, and where it is given, all [B, T].
-
-    Raises ValueError naming `fixed` for a token that the model does not have.
-    """
+    """The first canvas [B, T], and where it is no padding and where it is given, [B, T] each."""
     info, width, end = run.info, run.prompt_length, run.length - len(suffix)
     canvas = torch.full((len(prompts), run.length), info.mask_id)
     pad_mask = torch.ones(canvas.shape, dtype=torch.bool)
@@ -150,8 +147,6 @@ def _first_canvas(
     canvas[:, end:] = torch.tensor(suffix, dtype=torch.int64)
     fixed_mask[:, end:] = True
     for offset, token in fixed:
-        if token >= info.vocab_size or token == info.mask_id:
-            raise ValueError(f"fixed: token id {token} is not one of the model's {info.vocab_size}")
         canvas[:, width + offset] = token
         fixed_mask[:, width + offset] = True
     return canvas, pad_mask, fixed_mask

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeVar
 
-from engine.core.control import Control
+from engine.core.control import Control, StoppedError
 from engine.core.events import Event, RunFinished, Waiting
-from engine.serve.fair_queue import RunLock
+from engine.serve.fair_queue import FairQueue, RunLock
 from engine.serve.lane import AnyLane
 
 T = TypeVar("T")
@@ -20,6 +22,22 @@ def wait_for_lock(lock: RunLock, control: Control) -> Iterator[Waiting]:
     """Yield Waiting events until the lock is held or the run is stopped."""
     while not lock.acquire(HEARTBEAT) and control.state != "stopped":
         yield lock.waiting()
+
+
+@contextmanager
+def without_runs(queue: FairQueue, control: Control | None = None) -> Iterator[None]:
+    """Waits until no run computes, and lets none begin within.
+
+    Raises StoppedError if `control` is stopped before.
+    """
+    lock, control = RunLock(queue), control or Control()
+    try:
+        deque(wait_for_lock(lock, control), maxlen=0)
+        if control.state == "stopped":
+            raise StoppedError
+        yield
+    finally:
+        lock.release()
 
 
 def wait_while_paused(lock: RunLock, control: Control) -> Iterator[Waiting]:

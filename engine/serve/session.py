@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +34,7 @@ from engine.serve.loaded_model import LoadedModel, check_context
 from engine.serve.memory_budget import MemoryBudget, device_titles, present_devices
 from engine.serve.model_pool import ModelPool
 from engine.serve.out_of_memory import is_out_of_memory, out_of_memory_message
-from engine.serve.race import run_lanes, tagged, wait_for_lock
+from engine.serve.race import run_lanes, tagged, wait_for_lock, without_runs
 from engine.tiny import suite
 from engine.trace.file_format import MAX_BYTES
 from engine.trace.trace import Trace
@@ -165,7 +163,7 @@ class Session:
         spec = self._models.formats.known(spec)
         if device != THIS_MACHINE:
             return estimate_spec(self._models, spec, request)
-        with self._without_runs():
+        with without_runs(self._queue):
             return estimate_spec(self._models, spec, request)
 
     def estimate_choices(self) -> dict[str, Any]:
@@ -242,7 +240,7 @@ class Session:
         place = {"device": "cuda", "dtype": "bfloat16"} if torch.cuda.is_available() else {}
         spec = RunSpec.from_dict({"model": name, "prompt": name} | place)
         run_to_end(self._models.fetch(spec))
-        with self._without_runs():
+        with without_runs(self._queue):
             self._models.load(spec)
 
     def model_info(self, name: str) -> ModelInfo:
@@ -252,13 +250,16 @@ class Session:
             raise ValueError(f"model: the sizes of {name} are not known; download it first")
         return info
 
-    def environment(self, spec: RunSpec) -> dict[str, Any]:
+    def environment(self, spec: RunSpec, control: Control | None = None) -> dict[str, Any]:
         """Machine, versions and checkpoint of a run with these settings; loads its model.
 
-        See `serve.environment`. Raises ValueError naming the field that is impossible.
+        See `serve.environment`. Raises ValueError naming the field that is impossible, and
+        StoppedError if `control` is stopped while it waits.
         """
-        run_to_end(self._models.fetch(self._models.formats.known(spec)))
-        with self._without_runs():
+        control = control or Control()
+        fetching = self._models.fetch(self._models.formats.known(spec))
+        run_to_end(with_progress(fetching, "fetching", spec.model, control))
+        with without_runs(self._queue, control):
             spec = self._models.formats.measured(spec)
             return environment.describe(spec, self._models.load_to_run(spec).digest)
 
@@ -309,16 +310,6 @@ class Session:
         """Plain decoding against Fast-dLLM's dual cache with threshold 0.9."""
         names = [row["name"] for row in self._models.describe() if row["available"]]
         return suite.default_race(names[0] if names else RunSpec().model)
-
-    @contextmanager
-    def _without_runs(self) -> Iterator[None]:
-        """Waits until no run computes, and lets none begin within."""
-        lock = RunLock(self._queue)
-        deque(wait_for_lock(lock, Control()), maxlen=0)
-        try:
-            yield
-        finally:
-            lock.release()
 
     def _stream(
         self,

@@ -246,3 +246,22 @@ def test_the_race_of_nothing_is_refused(press, tab, request_of, change):
     ((document, *_),) = tab.race(event, request_of())
     assert json.loads(document)["state"] == "failed"
     assert "selected" not in tab.fill(event)[0]
+
+
+def upload(tab, request_of, tmp_path, who):
+    path = tmp_path / f"{who}.jsonl"
+    size = path.write_text(f'{{"prompt": "{who}"}}\n')
+    assert tab.sources.take_file(request_of(who), str(path)) == "1 prompts, 0 with an answer."
+    return size
+
+
+def test_the_files_of_many_visitors_are_kept_up_to_a_size(tab, request_of, tmp_path, monkeypatch):
+    visitors = [f"visitor{i:02}" for i in range(20)]
+    size = [upload(tab, request_of, tmp_path, who) for who in visitors][-1]
+    for who in visitors:
+        assert tab.sources.chosen(who, FILE, "", {})
+    monkeypatch.setattr(prompt_sources, "KEPT_BYTES", 2 * size)
+    upload(tab, request_of, tmp_path, visitors[5])
+    assert tab.sources.chosen(visitors[19], FILE, "", {})
+    with pytest.raises(ValueError, match=prompt_sources.NO_FILE):
+        tab.sources.chosen(visitors[18], FILE, "", {})

@@ -101,10 +101,8 @@ class Guided(Unmasker):
 
     def commit(self, candidates: Candidates, view: StepView) -> Commit:
         """Commit the accepted tokens of each sequence, or the fallback's token."""
-        rows = zip(view.real_host, view.needs_host, view.masked_host, strict=True)
-        places = [_leading_masks(*row) for row in rows]
         mask = np.zeros_like(view.real_host)
-        ids, drafts = self._drafts(candidates, view, places)
+        ids, places, drafts = self._drafts(candidates, view)
         results = {
             row: verify_draft(
                 self._verifiers[row], draft, self.block, self.multi_chunk, self.fallback
@@ -137,9 +135,12 @@ class Guided(Unmasker):
         return sum(verifier.reader.cache_bytes() for verifier in self._verifiers)
 
     def _drafts(
-        self, candidates: Candidates, view: StepView, places: list[np.ndarray]
-    ) -> tuple[np.ndarray, dict[int, Draft]]:
-        """A copy of the proposed ids [B, n], and the draft of each sequence that has masks."""
+        self, candidates: Candidates, view: StepView
+    ) -> tuple[np.ndarray, list[np.ndarray], dict[int, Draft]]:
+        """A copy of the proposed ids [B, n], and places and draft of each sequence with masks.
+
+        A draft ends before the first token whose probability is no number.
+        """
         confidence, needs = candidates.confidence, view.needs_host
         max_p = confidence
         if self.rule == "rel_dlm":
@@ -148,7 +149,9 @@ class Guided(Unmasker):
         ids, canvas, p, best = HostCopy(
             candidates.ids, view.canvas, confidence.double(), max_p.double()
         ).get()
-        return ids.copy(), {
+        rows = zip(view.real_host & np.isfinite(p), needs, view.masked_host, strict=True)
+        places = [_leading_masks(*row) for row in rows]
+        return ids.copy(), places, {
             row: Draft(
                 needs[row, at], ids[row, at], p[row, at], best[row, at],
                 canvas[row], view.masked_host[row], view.run.prompt_length,

@@ -15,7 +15,8 @@ from inspector.handlers.page_handlers import error_text, visitor_id
 from inspector.handlers.uploads import read_upload
 
 TYPED, FILE, PROBLEMS = "typed", "file", "problems"
-KEPT_FILES = 16
+KEPT_FILES = 256
+KEPT_BYTES = 8 * MAX_PROMPT_FILE_BYTES  # of the files of all visitors
 NO_FILE = "prompts: no file was uploaded; choose one, or type the prompts"
 Count = Callable[[Mapping[str, Any]], tuple[int, int]]
 
@@ -45,9 +46,12 @@ class PromptSources:
             return f"Not read. {error_text(error)}"
         with self._lock:
             self._files[who] = data
-            while len(self._files) > KEPT_FILES:
+            while len(self._files) > KEPT_FILES or self._bytes() > KEPT_BYTES:
                 self._files.popitem(last=False)
         return f"{prompts} prompts, {answers} with an answer."
+
+    def _bytes(self) -> int:
+        return sum(map(len, self._files.values()))
 
     def leave(self, who: str) -> None:
         """Drop the file of a visitor."""

@@ -2,10 +2,12 @@
 
 import json
 from dataclasses import replace
+from itertools import islice
 
 import pytest
 
 from engine.advise import service
+from engine.advise.advisor import EXACT_RUNS
 from engine.advise.service import PUBLIC, SearchLimits, SearchService
 from engine.config.spec import RunSpec
 from engine.core.control import Control
@@ -50,6 +52,33 @@ def test_a_search_is_stopped_goes_on_and_ends(served):
     assert run(search)["runs"] == before, "no run is made again"
 
 
+def test_exact_runs_are_recorded_once_for_all_parts(served, session, monkeypatch):
+    recorded, asked = [], session.run
+
+    def counted(spec, control):
+        recorded.append(spec.record)
+        return asked(spec, control)
+
+    monkeypatch.setattr(session, "run", counted)
+    search = served.open(TEXT, BASE, "dual", **ASKED)
+    assert run(search, stop_after=9)["state"] == "stopped"
+    assert recorded.count("layers") == EXACT_RUNS
+    assert run(search)["state"] == "done"
+    assert recorded.count("layers") == EXACT_RUNS
+
+
+def test_a_search_hears_stop_while_it_waits_for_the_models(served, session):
+    search = served.open(TEXT, BASE, "dual", **ASKED)
+    running = session.run(replace(BASE, prompt="One?"))
+    list(islice(running, 8))  # it holds the models
+    control = Control()
+    control.stop()
+    assert list(search.run(control)) == []
+    assert (search.state, search.message) == ("stopped", "")
+    running.close()
+    assert run(search)["state"] == "done"
+
+
 def test_a_method_that_does_not_go_with_the_model_is_refused_before_anything_runs(session):
     with pytest.raises(ValueError, match=r"^cache: .*sub-block cache needs block-causal"):
         SearchService(session).open(TEXT, BASE, "sub_block", **ASKED)
@@ -92,7 +121,9 @@ def test_the_time_of_a_public_page_ends_a_part_and_nothing_is_lost(session, monk
         ({"cache": "magic"}, "cache: 'magic' is unknown"),
         ({"cache": 3}, "cache: choose from"),
         ({"candidates": 1}, "candidates: 1 is outside"),
-        ({"candidates": "many"}, "candidates: 'many' is not of the right type"),
+        ({"candidates": "many"}, "candidates: expected a whole number, not 'many'"),
+        ({"keep": "0.9"}, "keep: expected a number, not '0.9'"),
+        ({"random": 1}, "random: expected true or false, not '1'"),
         ({"keep": 2}, "keep: 2 is outside"),
         ({"of": "accuracy"}, "of: 6 of 6 prompts have no answer"),
         ({"colour": 1}, "colour: unknown"),

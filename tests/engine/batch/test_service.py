@@ -166,6 +166,18 @@ def test_old_batches_are_dropped_and_the_newest_stays(session, monkeypatch):
             served.get(wrong)
 
 
+def test_batches_that_were_not_started_are_dropped_first(session, monkeypatch):
+    monkeypatch.setattr(service, "KEPT_BATCHES", 3)
+    served = BatchService(session)
+    ran, estimated = served.open(TEXT, BASE, DUAL), served.open(TEXT, BASE, DUAL)
+    assert (run(ran)["state"], run(estimated, first=1)["state"]) == ("done", "estimated")
+    opened = [served.open(TEXT, BASE, DUAL) for _ in range(3)]
+    for gone in (estimated, opened[0]):
+        with pytest.raises(ValueError, match=r"^batch: it is no longer in memory"):
+            served.get(gone.id)
+    assert [served.get(one.id) for one in (ran, *opened[1:])] == [ran, *opened[1:]]
+
+
 def test_a_running_batch_cannot_be_run_twice(served):
     batch = served.open(TEXT, BASE, DUAL)
     events = batch.run(Control())

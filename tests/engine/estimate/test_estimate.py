@@ -54,6 +54,12 @@ def test_a_cache_saves_work_and_memory_bounds_it():
     assert dual["memory"]["cache_bytes"] == 2 * 32 * 128 * 4096 * 2
 
 
+def test_fixed_tokens_of_another_vocabulary_count_as_given():
+    """The ids are of the model of the spec: 126336 is LLaDA's mask."""
+    fixed = of(fixed=((0, 126_336), (3, 10**7)), unmasker="threshold")
+    assert fixed["flops"] < of(unmasker="threshold")["flops"]
+
+
 def test_weights_that_do_not_fit_are_said():
     assert of("h100")["memory"]["problem"] == ""
     assert "RTX 3090 has 24.0 GB" in of("rtx3090", dtype="float32")["memory"]["problem"]

@@ -1,6 +1,7 @@
 """Autoregressive decoding: equal to transformers, one token a forward, and what it refuses."""
 
 import shutil
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -127,6 +128,14 @@ def test_after_the_end_of_the_text_the_answer_is_filled_and_not_counted(models):
     assert end.metrics["tokens"] == end.metrics["text_nfe"] == len(events) - 1
     assert end.metrics["nfe"] == len(events)
     assert end.texts[0] == model.tokenizer.decode(decoder.ids[0, decoder.prompt_length :].tolist())
+
+
+def test_logits_that_are_no_numbers_end_the_run(models):
+    model = models["tiny-qwen2"]
+    broken = deepcopy(model.model)
+    broken.get_output_embeddings().weight.data[7] = torch.nan
+    with pytest.raises(RuntimeError, match="logits of the causal model are not finite numbers"):
+        decode(replace(model, model=broken), SPEC)
 
 
 def test_flops_are_those_of_the_matrices(models):

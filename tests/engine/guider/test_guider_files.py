@@ -1,13 +1,17 @@
 """Guiders as files: sizes of published guiders, loading, and refused folders."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import Qwen2Config
+from transformers import GPT2Config, Qwen2Config
 
-from engine.guider.model import count_parameters, find_stop_ids, load_guider
+from engine.guider.model import causal_info, count_parameters, find_stop_ids, load_guider
+from engine.guider.run_guider import GuiderMatch
 from engine.models.loading.checkpoint import CheckpointError
+from engine.models.loading.families import read_model_info
+from engine.models.tokenizer import Tokenizer
 from engine.serve.guider_pool import HUB_GUIDERS, GuiderSize
 from tests.support.fake_guiders import random_qwen2
 from tests.support.micro import TINY
@@ -18,6 +22,13 @@ SIZES = {  # hidden, layers, heads, kv heads, ffn, tied, rows, parameters
     "3B": (2048, 36, 16, 2, 11008, True, 151936),
     "7B": (3584, 28, 28, 4, 18944, False, 152064),
 }
+
+
+CONFIG = {
+    "model_type": "llama", "vocab_size": 40, "num_hidden_layers": 2, "hidden_size": 32,
+    "num_attention_heads": 8, "num_key_value_heads": 2, "intermediate_size": 48, "head_dim": None,
+    "max_position_embeddings": 256, "rms_norm_eps": 1e-6, "tie_word_embeddings": False,
+}  # fmt: skip
 
 
 class WithoutSpecials:
@@ -100,3 +111,19 @@ def test_a_guider_without_stop_tokens_is_refused():
     with pytest.raises(CheckpointError, match="eos_token_id"):
         find_stop_ids(WithoutSpecials(), Qwen2Config(eos_token_id=None))
     assert find_stop_ids(WithoutSpecials(), Qwen2Config(eos_token_id=[7, 9])) == (7, 9)
+
+
+def test_a_guider_in_another_layout_is_refused_before_its_weights_are_read(tmp_path):
+    folder = save_guider(tmp_path / "g")
+    tokenizer, info = Tokenizer(TINY), read_model_info(TINY)
+    assert GuiderMatch.from_folder(tokenizer, info, folder).config.model_type == "qwen2"
+    GPT2Config(vocab_size=1024, bos_token_id=1, eos_token_id=2).save_pretrained(folder)
+    with pytest.raises(CheckpointError, match=r"config\.json: num_key_value_heads is missing"):
+        GuiderMatch.from_folder(tokenizer, info, folder)
+
+
+@pytest.mark.parametrize("wrong", [{"num_attention_heads": 0}, {"num_hidden_layers": None}])
+def test_a_config_with_a_wrong_size_is_refused(wrong):
+    with pytest.raises(CheckpointError, match="a size is no positive number"):
+        causal_info(SimpleNamespace(**CONFIG | wrong), (2,))
+    assert causal_info(SimpleNamespace(**CONFIG), (2,)).head_dim == 4

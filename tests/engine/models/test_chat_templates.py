@@ -113,3 +113,15 @@ def test_prompt_ids_beyond_the_vocabulary_are_an_error(tmp_path):
     with pytest.raises(ValueError, match="chat: the prompt's token 818 is beyond the model's 817"):
         session.plan(RunSpec(**spec))
     assert list(session.run(RunSpec(**spec, chat=False)))[-1].reason == "done"
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["{{ 1 / 0 }}", "{{ messages + 1 }}", "{{ messages[0].content.join(7) }}",
+     "{% for i in range(10 ** 9) %}x{% endfor %}"],
+)  # fmt: skip
+def test_a_template_that_fails_is_named(tmp_path, template):
+    folder = templated(write_checkpoint(tmp_path / "wrong"), template)
+    with pytest.raises(ValueError, match="chat: the model's template fails on these turns"):
+        Tokenizer(folder).encode_prompt("One?")
+    assert Tokenizer(folder).encode_prompt("One?", chat=False)

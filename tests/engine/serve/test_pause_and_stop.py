@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from engine.config.spec import RaceSpec
-from engine.core.control import Control
+from engine.core.control import Control, StoppedError
 from engine.core.events import RunFinished, RunStarted, StepEvent, Waiting
 from tests.engine.serve.test_race import FAST, PLAIN
 
@@ -173,3 +173,15 @@ def test_a_waiting_run_that_is_closed_leaves_the_queue(session):
     assert next(third).ahead == 1
     first.close()
     assert until(third, RunFinished).reason == "done"
+
+
+def test_a_stop_ends_the_wait_for_the_models(session):
+    events, running = begun(session)
+    control = Control()
+    control.stop()
+    with pytest.raises(StoppedError):
+        session.environment(PLAIN, control)
+    running.stop()
+    list(events)
+    assert is_free(session)
+    assert session.environment(PLAIN, Control())["threads"] == 1

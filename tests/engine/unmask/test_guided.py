@@ -80,6 +80,46 @@ def test_a_guider_that_rejects_all_gives_greedy_left_to_right_decoding(shift, ru
     assert np.array_equal(seeded.ids, plain.ids)
 
 
+def broken_at(monkeypatch, place):
+    """Logits that are NaN at a position of the canvas."""
+    whole = Denoiser._logits
+
+    def broken(self, view, counter):
+        plan, z = whole(self, view, counter)
+        z[view.needs == place] = math.nan
+        return plan, z
+
+    monkeypatch.setattr(Denoiser, "_logits", broken)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("place", [P, P + 5])
+def test_a_draft_ends_before_logits_that_are_no_numbers(monkeypatch, rule, place):
+    model = model_without_stops()
+    whole = guided(model, accepts_all(VOCAB), rule=rule)
+    broken_at(monkeypatch, place)
+    prompts = [PROMPT]
+    spec = make_spec(unmasker="guided", knobs={"guided.rule": rule})
+    job = micro_job(model, spec, prompts)
+    job.run_guider = fake_run_guider(model.info, prompts, accepts_all(VOCAB))
+    state = Denoiser(job)
+    with pytest.raises(RuntimeError, match="the logits may not be finite numbers"):
+        list(denoise(state))
+    assert state.masked[0, place:].all()
+    assert state.ids[0, P:place].tolist() == whole.ids[0, P:place].tolist()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_guider_whose_logits_are_no_numbers_ends_the_run(rule):
+    def logits_of(ids, known):
+        z = logits_at(ids[known:], VOCAB)
+        z[-1] = math.nan
+        return z
+
+    with pytest.raises(RuntimeError, match="the guider's logits are not finite numbers"):
+        guided(model_without_stops(), logits_of, rule=rule)
+
+
 def test_fallback_ar_commits_the_guiders_text():
     model, logits_of = model_without_stops(), rejects_all(VOCAB, MASK)
     ran = guided(model, logits_of, fallback="ar", rule="top1")
