@@ -65,7 +65,7 @@ def test_an_estimate_runs_no_setting(press):
     ("changes", "said"),
     [
         ({"text": "one"}, "prompts: 1 are too few"),
-        ({"keep": None, "candidates": "x"}, "candidates: 'x' is not"),
+        ({"keep": None, "candidates": "x"}, "candidates: expected a whole number"),
         ({"keep": 200}, "keep: 2.0 is outside"),
         ({"cache": ["dual"]}, "Cache: choose from"),
     ],

@@ -96,7 +96,7 @@ def test_a_search_for_settings_is_estimated_and_continued(client):
         (SEARCH | {"cache": "none"}, "cache: none has no knobs"),
         (SEARCH | {"prompts": "one"}, "prompts: 1 are too few"),
         (SEARCH | {"of": "accuracy"}, "of: 6 of 6 prompts have no answer"),
-        (SEARCH | {"keep": "all"}, "keep: 'all' is not"),
+        (SEARCH | {"keep": "all"}, "keep: expected a number"),
         (SEARCH | {"estimate": 1}, "estimate: expected"),
         (SEARCH | {"colour": 1}, "search: 'colour' is unknown"),
         (SEARCH | {"search": "x"}, "search: a search that goes on"),
