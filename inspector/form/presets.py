@@ -24,7 +24,13 @@ KEPT = (
 )  # stay as the visitor set them unless the preset does
 NONE_KNOWN = "This model has no presets."
 INFO = "Settings of a paper or a demo. The methods go to lane B, the lengths to both lanes."
-CLEAR_CHOICE_JS = "(value) => JSON.stringify({ ...JSON.parse(value), chosen: '' })"
+# The offer, without the chosen preset once a widget has another value than the preset gave it.
+CHECK_CHOICE_JS = """
+(offer, given, values) => {
+  const changed = (given ?? []).some((one, i) => one && one[0] !== values[i]);
+  return changed ? JSON.stringify({ ...JSON.parse(offer), chosen: "" }) : offer;
+}
+"""
 
 
 class Presets:
@@ -40,7 +46,9 @@ class Presets:
         return to_json({"choices": choices, "chosen": chosen, "info": INFO if rows else NONE_KNOWN})
 
     def fit(self, model: Any, values: Any) -> list[Any]:
-        """The presets to offer and the form's values, after the model was changed to `model`.
+        """The presets to offer and values for the form, after the model was changed to `model`.
+
+        The values are those of `Form.values_given`.
 
         Settings that the model's attention rules out give way: to its first preset if attention is
         block-causal, else to the page's default race. All others stay.
@@ -49,37 +57,36 @@ class Presets:
         """
         catalog, found = self._form.catalog, self._form.by_key(values)
         row = next((row for row in catalog.models if row["name"] == model), None)
-        kept = [self.offer(model), *[gr.skip()] * len(values)]
+        kept = [self.offer(model), None]
         if row is None or not row["attention"] or _fits(catalog, row, found):
             return kept
         if row["attention"] == "full":
-            usual = zip(found, self._form.values(catalog.default), strict=True)
-            return [kept[0], *(gr.skip() if _is_kept(key) else value for key, value in usual)]
+            usual = self._form.by_key(self._form.values(catalog.default))
+            changed = {key: value for key, value in usual.items() if not _is_kept(key)}
+            return [kept[0], self._form.given(changed)]
         first = next(iter(row["presets"]), None)
         if first is None:
             return kept
-        return [self.offer(model, first["name"]), *preset_values(self._form, model, first["name"])]
+        values = preset_values(self._form, model, first["name"])
+        return [self.offer(model, first["name"]), self._form.given(values)]
 
     def take(self, event: gr.EventData, model: Any) -> list[Any]:
-        """Apply the preset named by `event.preset`: the choice to show, and the form's values."""
+        """The choice to show, and values for the form, of the preset named by `event.preset`."""
         name = getattr(event, "preset", None)
         known = any(row["name"] == name for row in self._form.catalog.presets(model))
         shown = self.offer(model, str(name) if known else "")
-        return [shown, *preset_values(self._form, model, name)]
+        return [shown, self._form.given(preset_values(self._form, model, name))]
 
 
-def preset_values(form: Form, model: Any, name: Any) -> list[Any]:
-    """The widgets' values that a preset sets, in the order of `Form.inputs`.
-
-    A value that the preset does not set is a skip; an unknown preset gives only skips.
-    """
+def preset_values(form: Form, model: Any, name: Any) -> dict[str, Any]:
+    """The values that a preset sets, by key of the widget; none for an unknown preset."""
     found = next((row for row in form.catalog.presets(model) if row["name"] == name), None)
     if found is None:
-        return [gr.skip()] * len(form.widgets)
+        return {}
     fields = found["fields"]
     race = preset_race(form.catalog, str(model), fields)
-    values = zip(form.widgets, form.values(race), strict=True)
-    return [gr.skip() if _is_kept(key, fields) else value for key, value in values]
+    values = form.by_key(form.values(race))
+    return {key: value for key, value in values.items() if not _is_kept(key, fields)}
 
 
 def _is_kept(key: str, fields: Mapping[str, Any] = MappingProxyType({})) -> bool:

@@ -28,6 +28,7 @@ STEPS_INFO = {
 }
 CAUSAL_MODELS = ("autoregressive.model", "guided.guider")  # knobs that name a causal model
 COPY_JS = "(...values) => [values]"  # the only output: a list of all values
+FILL_JS = "(given) => (given ?? []).map((one) => one?.[0])"  # undefined: the widget keeps its own
 LANE_NAMES = {"a": "Lane A, the baseline", "b": "Lane B, the challenger"}
 
 
@@ -44,6 +45,9 @@ class Form:
             `widgets`. Listeners read it instead of the widgets: once a listener has finished, each
             message of any listener updates all components that it read, and Gradio's page searches
             its whole tree for each of them.
+        values_given: a hidden component with the values that a handler gives the widgets (see
+            `given`). For a handler with the widgets as outputs, Gradio's server would make each of
+            them anew.
     """
 
     catalog: Catalog
@@ -51,6 +55,9 @@ class Form:
     groups: dict[tuple[Lane, str, str], gr.Column] = field(default_factory=dict)
     values_copy: gr.JSON = field(
         default_factory=partial(gr.JSON, visible=False, render=False, elem_id="ds-values-copy")
+    )
+    values_given: gr.JSON = field(
+        default_factory=partial(gr.JSON, visible=False, render=False, elem_id="ds-values-given")
     )
 
     @property
@@ -68,6 +75,24 @@ class Form:
             "fn": None, "inputs": self.inputs, "outputs": self.values_copy, "js": COPY_JS,
             "api_visibility": "private",
         }  # fmt: skip
+
+    @property
+    def fill_listener(self) -> dict[str, Any]:
+        """The arguments of a listener that gives the widgets the values of `values_given`.
+
+        The page runs it by itself, after a listener with the output `values_given`.
+        """
+        return {
+            "fn": None, "inputs": self.values_given, "outputs": self.inputs, "js": FILL_JS,
+            "api_visibility": "private",
+        }  # fmt: skip
+
+    def given(self, values: Mapping[str, Any]) -> list[list[Any] | None]:
+        """A value of `values_given`: the widgets of these keys get the values, others keep theirs.
+
+        None gives nothing.
+        """
+        return [[values[key]] if key in values else None for key in self.widgets]
 
     def by_key(self, values: Any) -> dict[str, Any]:
         """The values by widget key, from a list in the order of `widgets`.

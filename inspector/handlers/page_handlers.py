@@ -251,19 +251,19 @@ class Handlers:
         return [gr.skip()] * 4
 
     def restore(self, request: gr.Request) -> list[Any]:
-        """Form values from the link's query, if it has any; otherwise no change."""
+        """A notice, if any, and the values of the link's query, if any, for `Form.values_given`."""
         params = {k: v for k, v in dict(request.query_params).items() if known_key(k)}
         if not params:
-            return [gr.skip()] * (1 + len(self.form.widgets))
+            return [gr.skip(), None]
         try:
             race = RaceSpec.from_query(
                 urlencode(params, errors="replace"), self.form.catalog.text_knobs
             )
-            return [gr.skip(), *self.form.values(race)]
+            return [gr.skip(), self.form.given(self.form.by_key(self.form.values(race)))]
         except ValueError as error:
             said = self.form.labelled(error_text(error))
             text = f"The settings of the link are invalid ({said}). The defaults are shown."
-            return [messages.notice("failed", text), *[gr.skip()] * len(self.form.widgets)]
+            return [messages.notice("failed", text), None]
 
     def is_live(self, request: gr.Request) -> bool:
         """Whether a run of the visitor goes on."""

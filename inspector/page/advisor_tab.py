@@ -68,7 +68,8 @@ def build_advisor(
     keys["stop"].click(advice.stop, None, None, trigger_mode="multiple", **FLAG)
     demo.load(advice.reopen, shown, outputs, js=REOPEN_JS, **RAW, **FLAG)
     demo.unload(advice.leave)
-    shown.race(advice.fill, None, [tabs, *handlers.form.inputs], **FLAG)
+    filled = shown.race(advice.fill, None, [tabs, handlers.form.values_given], **FLAG)
+    filled.then(**handlers.form.fill_listener)
     run.follow(shown.race(advice.race, None, run.outputs, **RUNS, **PRIVATE))
 
 

@@ -72,7 +72,8 @@ def build_batch(
     keys["stop"].click(batch.stop, None, None, trigger_mode="multiple", **FLAG)
     demo.load(batch.reopen, shown, outputs, js=REOPEN_JS, **RAW, **FLAG)
     demo.unload(batch.leave)
-    shown.race(batch.fill, None, [tabs, *handlers.form.inputs], **FLAG)
+    filled = shown.race(batch.fill, None, [tabs, handlers.form.values_given], **FLAG)
+    filled.then(**handlers.form.fill_listener)
     run.follow(shown.race(batch.race, None, run.outputs, **RUNS, **PRIVATE))
 
 

@@ -57,6 +57,7 @@ def build(
     )
     with demo:
         form.values_copy.render()
+        form.values_given.render()
         handlers = Handlers(session, form)
         demo.routes = SliceService(handlers).routes()
         demo.trace_bytes = form.catalog.trace_bytes

@@ -15,7 +15,7 @@ from gradio.events import Dependency
 
 from inspector import static_files
 from inspector.form.model_picker import build_model_picker, refreshed_models
-from inspector.form.presets import CLEAR_CHOICE_JS, Presets
+from inspector.form.presets import CHECK_CHOICE_JS, Presets
 from inspector.form.settings import Form, build_lane, build_prompt, build_shared
 from inspector.handlers.branching import Branching
 from inspector.handlers.estimates import EstimateService
@@ -95,8 +95,8 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Run
     given = _files(files, race, handlers.form.catalog.trace_bytes)
     recorded.input(files.choose_recorded, recorded, [race, recorded], **RAW, **FLAG)
     demo.load(files.show_linked, None, [race, recorded], **FLAG)
-    planned = _wire_settings(demo, handlers, plan, race, keys["run"])
-    _wire_presets(form, presets)
+    changed, planned = _wire_settings(demo, handlers, plan, race, keys["run"])
+    _wire_presets(form, presets, changed)
     renewed = _renewing(handlers)
     demo.load(**renewed)
     tab = RunTab(race, keys, partial(_follow, views, race, keys, planned, renewed))
@@ -235,17 +235,20 @@ def _files(files: FileService, race: gr.HTML, most: int) -> gr.File:
 
 def _wire_settings(
     demo: gr.Blocks, handlers: Handlers, plan: gr.HTML, race: gr.HTML, run: gr.Button
-) -> dict[str, Any]:
-    """Add the listeners of the form; returns the listener arguments that update the plan.
+) -> tuple[Dependency, dict[str, Any]]:
+    """Add the listeners of the form.
+
+    Returns the event of a change, after which `values_copy` is up to date, and the listener
+    arguments that update the plan.
 
     The first plan waits for the settings of a link, so that Run cannot start the defaults instead.
     """
     form = handlers.form
     planned = {"fn": handlers.plan, "inputs": form.values_copy, "outputs": [plan, run]} | RAW | FLAG
-    restored = demo.load(handlers.restore, None, [race, *form.inputs], **FLAG)
+    restored = demo.load(handlers.restore, None, [race, form.values_given], **FLAG)
     unread = messages.notice("failed", UNREAD)
     restored.failure(None, None, race, js=f"() => {json.dumps(unread)}", **FLAG)
-    for follow in (restored.then, restored.failure):
+    for follow in (restored.then(**form.fill_listener).then, restored.failure):
         _then_plan(follow(**form.copy_listener).then, planned)
     changed = _on_change(form.inputs, form.copy_listener)
     _then_plan(partial(changed.then, trigger_mode="always_last"), planned)
@@ -255,7 +258,7 @@ def _wire_settings(
         outputs = [*shown, form.widgets[f"{lane}.steps"]]
         shape = {"fn": partial(form.lane_updates, lane), "inputs": chosen, "outputs": outputs}
         _on_change(chosen, shape | RAW | FLAG)
-    return planned
+    return changed, planned
 
 
 def _then_plan(follow: Callable[..., Dependency], planned: dict[str, Any]) -> Dependency:
@@ -266,23 +269,23 @@ def _then_plan(follow: Callable[..., Dependency], planned: dict[str, Any]) -> De
     return shown
 
 
-def _wire_presets(form: Form, offered: gr.HTML) -> None:
-    """Add the listeners of the presets.
+def _wire_presets(form: Form, offered: gr.HTML, changed: Dependency) -> None:
+    """Add the listeners of the presets; `changed` is the event of a change of the form.
 
-    A chosen preset fills the form. Choosing another model or changing a setting clears the choice.
-    Settings that another model's attention rules out are replaced.
+    A chosen preset fills the form. Choosing another model, or changing a setting that the preset
+    gave, clears the choice. Settings that another model's attention rules out are replaced.
     """
     model, every = form.widgets["model"], {"trigger_mode": "multiple", **RAW, **FLAG}
-    changed = model.change  # type: ignore[attr-defined]
     presets = Presets(form)
-    filled = [offered, *form.inputs]
-    changed(**form.copy_listener).then(
-        presets.fit, [model, form.values_copy], filled, trigger_mode="always_last", **RAW, **FLAG
+    outputs = [offered, form.values_given]
+    renewed = model.change(**form.copy_listener)  # type: ignore[attr-defined]
+    fitted = renewed.then(
+        presets.fit, [model, form.values_copy], outputs, trigger_mode="always_last", **RAW, **FLAG
     )
-    offered.take(presets.take, model, filled, **every)
-    named = [form.widgets[key] for key in form.widgets if key not in ("prompt", "model")]
-    by_hand = [widget.input for widget in named]  # type: ignore[attr-defined]
-    gr.on(by_hand, None, offered, offered, js=CLEAR_CHOICE_JS, **every)
+    for event in (fitted, offered.take(presets.take, model, outputs, **every)):
+        event.then(**form.fill_listener)
+    given = [offered, form.values_given, form.values_copy]
+    changed.then(None, given, offered, js=CHECK_CHOICE_JS, **every)
 
 
 def _on_change(widgets: list[Component], listener: dict[str, Any]) -> Dependency:

@@ -25,6 +25,13 @@ def small_race(session, **changes):
     return RaceSpec(replace(race.a, **shape), replace(race.b, **shape))
 
 
+def given_values(form, given):
+    """The values that a value of `Form.values_given` gives, by key of the widget."""
+    return (
+        {key: one[0] for key, one in zip(form.widgets, given, strict=True) if one} if given else {}
+    )
+
+
 def make_form(session):
     form = Form(Catalog(session.catalog(), session.default_race()))
     with gr.Blocks():

@@ -9,7 +9,7 @@ from engine.advise.service import SearchService
 from engine.batch.service import BatchService
 from inspector.handlers.tasks.advice_handlers import AdviceHandlers
 from inspector.handlers.tasks.prompt_sources import TYPED
-from tests.inspector.conftest import small_race
+from tests.inspector.conftest import given_values, small_race
 
 TEXT = "\n".join(f"Ann has {i} pens." for i in range(6))
 ASKED = {"cache": "dual", "of": "tokens", "keep": 1, "candidates": 4, "random": False}
@@ -40,9 +40,9 @@ def test_a_search_ends_with_a_chosen_setting_whose_race_fills_the_form(press, ta
     assert (last["state"], last["advice"]["finished"]) == ("done", True)
     name = last["advice"]["chosen"]["name"]
     event = SimpleNamespace(search=last["search"], name=name)
-    selected, *values = tab.fill(event)
+    selected, given = tab.fill(event)
     assert selected.selected == "run"
-    assert dict(zip(form.widgets, values, strict=True))["b.cache"] == "dual"
+    assert given_values(form, given)["b.cache"] == "dual"
 
 
 def test_a_stopped_search_goes_on(press, tab, request_of):

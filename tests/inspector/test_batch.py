@@ -10,7 +10,7 @@ from engine.batch.service import BatchService
 from inspector.handlers.tasks import prompt_sources
 from inspector.handlers.tasks.batch_handlers import BatchHandlers
 from inspector.handlers.tasks.prompt_sources import FILE, PROBLEMS, TYPED
-from tests.inspector.conftest import small_race
+from tests.inspector.conftest import given_values, small_race
 
 DUAL = "Fast-dLLM dual cache + Threshold 0.9"
 PROBLEM = {"family": "short_problems", "count": 2, "shots": 0, "seed": 1}
@@ -224,9 +224,9 @@ def test_untrusted_requests_are_answered(tab, asked):
 def test_the_race_of_a_prompt(press, tab, handlers, form, request_of):
     *_, last = press(PROBLEMS)
     event = SimpleNamespace(batch=last["batch"], prompt=1, setting=1)
-    opened, *values = tab.fill(event)
+    opened, given = tab.fill(event)
     assert opened.selected == "run"
-    race = form.race(values)
+    race = form.race(list(given_values(form, given).values()))
     assert (race.a.cache, race.b.cache) == ("none", "dual")
     *_, (document, *_) = tab.race(event, request_of())
     found = json.loads(document)
@@ -245,7 +245,9 @@ def test_the_race_of_nothing_is_refused(press, tab, request_of, change):
     event = SimpleNamespace(**{"batch": last["batch"], "prompt": 0, "setting": 1} | change)
     ((document, *_),) = tab.race(event, request_of())
     assert json.loads(document)["state"] == "failed"
-    assert "selected" not in tab.fill(event)[0]
+    skip, given = tab.fill(event)
+    assert "selected" not in skip
+    assert given is None
 
 
 def upload(tab, request_of, tmp_path, who):

@@ -33,7 +33,9 @@ def test_only_the_api_is_public(demo):
 def test_a_message_of_a_listener_updates_few_components(whole):
     """The inputs and, unless a list names others, the outputs; the page is searched for each.
 
-    The most inputs are those of a search for settings, 13; the settings alone are over 100.
+    The most inputs are those of a search for settings, 13; the settings alone are over 100. The
+    server makes a component anew for each output that it updates; the most are the groups of knobs
+    of a lane, 22.
     """
     served = [
         fn for fn in whole.fns.values() if fn.fn is not None and fn.api_visibility == "private"
@@ -41,6 +43,7 @@ def test_a_message_of_a_listener_updates_few_components(whole):
     assert served
     for fn in served:
         assert len(fn.inputs) <= 16, fn.api_name
+        assert len(fn.outputs) <= 24, fn.api_name
         assert fn.show_progress_on == [] or not fn.outputs, fn.api_name
 
 
@@ -49,8 +52,9 @@ def test_what_runs_the_settings_reads_them_just_after_they_were_copied(whole):
     (copy,) = (i for i, one in whole.blocks.items() if one.elem_id == "ds-values-copy")
     copies = [fn for fn in whole.fns.values() if [one._id for one in fn.outputs] == [copy]]
     readers = [fn for fn in whole.fns.values() if copy in [one._id for one in fn.inputs]]
-    runs = [fn for fn in readers if fn.fn.__name__ != "plan"]
-    assert {fn.fn.__name__ for fn in runs} == {"run", "branch", "fit", "press", "keep"}
+    runs = [fn for fn in readers if fn.fn is None or fn.fn.__name__ != "plan"]
+    served = {fn.fn.__name__ for fn in runs if fn.fn is not None}
+    assert served == {"run", "branch", "fit", "press", "keep"}
     for fn in runs:
         before = [one for one in copies if one._id < fn._id and one.targets == fn.targets]
         assert before or fn.trigger_after in [one._id for one in copies], fn.api_name

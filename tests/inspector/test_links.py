@@ -90,4 +90,5 @@ def test_a_link_shows_a_bundled_recorded_run(handlers, request_of):
 
 def test_the_parts_of_a_link_that_are_not_settings_are_not_read_as_such(handlers, request_of):
     parts = dict.fromkeys(("cursor", "look", "show", "align", "colour", "branch", "recorded"), "x")
-    assert all(one.get("__type__") == "update" for one in handlers.restore(request_of(**parts)))
+    notice, given = handlers.restore(request_of(**parts))
+    assert (notice.get("__type__"), given) == ("update", None)

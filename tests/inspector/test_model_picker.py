@@ -12,7 +12,7 @@ from inspector.form.model_picker import model_choices, refreshed_models
 from inspector.form.presets import Presets, preset_values
 from inspector.handlers.page_handlers import Handlers
 from tests.inspector import fake
-from tests.inspector.conftest import make_form, small_race
+from tests.inspector.conftest import given_values, make_form, small_race
 from tests.inspector.test_handlers import values_of
 
 
@@ -41,8 +41,7 @@ def filled(form, model, name):
     """The race of a form with the default values after a preset is chosen."""
     values = dict(zip(form.widgets, form.values(form.catalog.default), strict=True))
     values |= {"model": model, "prompt": "Mine.", "seed": 7}
-    updates = zip(form.widgets, preset_values(form, model, name), strict=True)
-    taken = {key: value for key, value in updates if not isinstance(value, dict)}
+    taken = preset_values(form, model, name)
     return form.race(list((values | taken).values())), set(taken)
 
 
@@ -78,13 +77,13 @@ def taking(name):
 
 
 def test_a_preset_taken_is_shown_as_taken(form):
-    shown, *values = Presets(form).take(taking("dual"), fake.BIG)
+    shown, given = Presets(form).take(taking("dual"), fake.BIG)
     assert json.loads(shown)["chosen"] == "dual"
-    assert len(values) == len(form.inputs)
+    assert given_values(form, given) == preset_values(form, fake.BIG, "dual")
     for odd in ("magic", None, ["x"], {"y": 1}, ""):
-        shown, *values = Presets(form).take(taking(odd), fake.BIG)
+        shown, given = Presets(form).take(taking(odd), fake.BIG)
         assert json.loads(shown)["chosen"] == ""
-        assert all(isinstance(value, dict) for value in values)
+        assert given_values(form, given) == {}
 
 
 def test_a_preset_fills_both_lengths_and_lane_b(form):
@@ -123,7 +122,7 @@ def test_lane_a_decodes_as_the_preset_does_without_its_cache(form):
     (["x"], {"y": 1}),
 ])  # fmt: skip
 def test_an_unknown_preset_changes_nothing(form, model, name):
-    assert all(isinstance(value, dict) for value in preset_values(form, model, name))
+    assert preset_values(form, model, name) == {}
 
 
 def test_every_preset_of_the_real_models_fills_the_form(session):
@@ -214,9 +213,8 @@ def mixed(big):
 def chosen(form, model, values):
     """The form's values after another model is chosen, and the preset that is shown."""
     values = dict(zip(form.widgets, values, strict=True)) | {"model": model}
-    shown, *updates = Presets(form).fit(model, list(values.values()))
-    updates = zip(form.widgets, updates, strict=True)
-    values |= {key: value for key, value in updates if not isinstance(value, dict)}
+    shown, given = Presets(form).fit(model, list(values.values()))
+    values |= given_values(form, given)
     return list(values.values()), json.loads(shown)["chosen"]
 
 

@@ -83,14 +83,14 @@ class Fuzz:
     def link(self, query: str) -> None:
         """A link fills the form with settings that can be planned, or is refused by name."""
         request = gr.Request(fastapi.Request(_scope(query)), session_hash="fuzz")
-        notice, *values = self.handlers.restore(request)
+        notice, given = self.handlers.restore(request)
         if isinstance(notice, str):
             self._refused("link", json.loads(notice)["message"], query)
             return
-        if any(isinstance(value, dict) and "__type__" in value for value in values):
+        if given is None:
             self.tally["link without settings"] += 1
             return
-        found, _ = self.handlers.plan(request, values)
+        found, _ = self.handlers.plan(request, [value for (value,) in given])
         document = json.loads(found)
         if document["ok"]:
             RaceSpec.from_query(document["query"])

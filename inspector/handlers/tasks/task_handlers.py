@@ -100,12 +100,12 @@ class TaskHandlers(ABC, Generic[T]):
         try:
             race = self._asked_race(event)[0]
         except ValueError:
-            return [gr.skip()] * (1 + len(form.widgets))
+            return [gr.skip(), None]
         try:
-            values = form.values(race)
+            given = form.given(form.by_key(form.values(race)))
         except ValueError:  # the lanes differ in what they share on the form
-            values = [gr.skip()] * len(form.widgets)
-        return [gr.Tabs(selected="run"), *values]
+            given = None
+        return [gr.Tabs(selected="run"), given]
 
     def race(self, event: gr.EventData, request: gr.Request) -> Iterator[list[Any]]:
         """Run the race of a click, plain decoding in lane A."""
