@@ -310,8 +310,8 @@ class StepEvent:
 class RunFinished:
     """The end of a run, normal or not: `reason` is one of REASONS.
 
-    `canvas` [B, T] int32; `texts`, one answer per sequence, cut before its first end of text;
-    `answer`, the token ids of the first sequence's text, without the suffix;
+    `canvas` [B, T] int32; `texts`, one answer per sequence, cut before its first end of text or
+    stop, without the suffix; `answer`, the token ids of the first sequence's text;
     `metrics` of the run (see metrics.Tally); `message`, what failed and the remedy; `similarity`,
     which level `layers` collects over the run.
     """

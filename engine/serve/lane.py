@@ -154,7 +154,7 @@ class Lane:
         return RunFinished(
             reason=reason,
             canvas=state.ids.astype(np.int32),
-            texts=(text + self.spec.suffix,),
+            texts=(text,),
             metrics=self._tally.metrics(
                 int(own.sum()), self._tally.text_steps(job.prompt_length, answer.positions), memory
             )

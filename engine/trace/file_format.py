@@ -103,9 +103,11 @@ def _checked_meta(meta: Any) -> dict[str, Any]:
     for name in ("spec", "model", "environment"):
         if not isinstance(meta.get(name), dict):
             raise ValueError(f"trace: meta.{name} is missing")
-    for name, kind in (("texts", list), ("metrics", dict), ("message", str)):
+    for name, kind in (("texts", list), ("answer", list), ("metrics", dict), ("message", str)):
         if not isinstance(meta.get(name, kind()), kind):
             raise ValueError(f"trace: meta.{name} should be a {kind.__name__}")
+    if not all(type(token) is int for token in meta.get("answer", ())):
+        raise ValueError("trace: meta.answer should be a list of token ids")
     _check_facts(meta.setdefault("facts", {}))
     _check_guider(meta.setdefault("guider", {}))
     if "images" in meta:

@@ -3,9 +3,10 @@
 The arrays are those of engine.trace.schema.
 
 `meta` (JSON): version, spec, model, environment, facts, guider (RunStarted.guider), reason, texts,
-metrics, message, `images` (RunStarted.images) if the prompt has any, and `foreign` if another
-engine decoded it (engine.trace.foreign). Of a branch, `meta.spec.start` names the parent and
-`canvas` includes the tokens committed before that step.
+answer, metrics and message (RunFinished; older versions have no answer), `images`
+(RunStarted.images) if the prompt has any, and `foreign` if another engine decoded it
+(engine.trace.foreign). Of a branch, `meta.spec.start` names the parent and `canvas` includes the
+tokens committed before that step.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class Trace:
         elif isinstance(event, RunFinished):
             self.meta |= {"reason": event.reason, "texts": list(event.texts)}
             self.meta |= {"metrics": dict(event.metrics), "message": event.message}
+            self.meta["answer"] = [int(i) for i in event.answer]
             if event.similarity is not None:
                 self._arrays |= columns.of_similarity(event.similarity)
 

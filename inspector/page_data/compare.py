@@ -32,7 +32,12 @@ def clean_metrics(trace: Trace) -> dict[str, float | None]:
 
 
 def answer_ids(trace: Trace) -> list[int]:
-    """The token ids of the answer before the first end-of-text token."""
+    """The token ids of the answer before its end or stop, without the suffix.
+
+    In traces of older versions, those of all positions after the prompt before the first end.
+    """
+    if trace.meta["reason"] == "done" and "answer" in trace.meta:
+        return list(trace.meta["answer"])
     ids = trace.canvas_at(trace.steps)[generation(trace)].tolist()
     stops = set(stop_ids(trace.meta["model"]))
     end = next((i for i, token in enumerate(ids) if token in stops), len(ids))

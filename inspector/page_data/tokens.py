@@ -33,10 +33,12 @@ def known(trace: Trace) -> np.ndarray:
 def lane_start(trace: Trace, title: str, before: int = 0) -> dict[str, Any]:
     """The data of a lane before its first step: title, prompt, sizes, model, environment.
 
-    `canvas` maps indices in the answer to the token ids that are known before the first step. A
-    branch continues a run from its step `before`, counted from 0; `branch` has the ids that it
-    changed first, by index in the answer (-1: masked again), and is None for any other run. `lacks`
-    names what a run of another engine does not know (`foreign.lacks`).
+    `length` counts all positions after the prompt, `answer` those of the answer, without a suffix
+    and the rest of the last block. `canvas` maps indices in the answer to the token ids that are
+    known before the first step. A branch continues a run from its step `before`, counted from 0;
+    `branch` has the ids that it changed first, by index in the answer (-1: masked again), and is
+    None for any other run. `lacks` names what a run of another engine does not know
+    (`foreign.lacks`).
     """
     arrays, model, spec = trace.arrays(), trace.meta["model"], trace.meta["spec"]
     shown = generation(trace)
@@ -51,6 +53,7 @@ def lane_start(trace: Trace, title: str, before: int = 0) -> dict[str, Any]:
         **({"images": trace.meta["images"]} if trace.meta.get("images") else {}),
         "canvas": {int(i): int(canvas[i]) for i in np.flatnonzero(given)},
         "length": len(shown),
+        "answer": min(_whole(spec.get("gen_length")) or len(shown), len(shown)),
         "block": block,
         "shared": trace.shared(block),
         "record": _short(spec.get("record")),

@@ -2,10 +2,13 @@
 
 import json
 import re
+from itertools import takewhile
 
 import numpy as np
 import pytest
 
+from engine.batch.outcome import outcome_of
+from engine.batch.statistics import agreement
 from engine.core.events import RunFinished, RunStarted, StepEvent
 from engine.evaluate.record_examples import collect_traces
 from engine.trace.trace import Trace
@@ -36,7 +39,9 @@ def hand_made(ids, stop=9, reason="done", total_ms=100.0, text="so 42"):
             np.zeros(5, np.int64), 1.0,
         )
     )  # fmt: skip
-    trace.append(RunFinished(reason, canvas, (text,), {"total_ms": total_ms, "forwards": 4}))
+    answer = tuple(takewhile(lambda token: token not in (stop, 8), ids))
+    metrics = {"total_ms": total_ms, "forwards": 4}
+    trace.append(RunFinished(reason, canvas, (text,), metrics, answer=answer))
     return trace
 
 
@@ -188,6 +193,30 @@ def test_what_follows_the_end_of_text_does_not_count():
     longer = compare.summarise({"a": hand_made([1, 2, 8]), "b": hand_made([1, 8, 2])}, None)
     assert longer["first_divergence"] == 1
     assert longer["agreement"] == 0.5
+
+
+SUFFIX = " Checked on page 7 of 9."
+
+
+@pytest.mark.parametrize("changes", [{"suffix": SUFFIX}, {"stop": (".",)}])
+def test_the_answer_is_compared_without_what_follows_it(session, changes):
+    race = small_race(session, gen_length=16, block_length=16, steps=16, seed=1, **changes)
+    traces = collect_traces(session.race(race))
+    found, events = compare.summarise(traces, None), {}
+    for lane, spec in (("a", race.a), ("b", race.b)):
+        events[lane] = outcome_of(session.run(spec), None)
+        assert compare.answer_ids(traces[lane]) == list(events[lane].ids)
+        assert tokens.answer_text(traces[lane]) == events[lane].text
+        assert SUFFIX not in events[lane].text
+        assert found["numbers"]["ab".index(lane)] == events[lane].number != 9
+    assert found["agreement"] == round(agreement(events["a"].ids, events["b"].ids), 4)
+
+
+def test_a_trace_of_an_older_version_has_the_answer_of_its_canvas():
+    trace = hand_made([1, 8, 3])
+    assert "answer" in trace.meta
+    del trace.meta["answer"]
+    assert compare.answer_ids(trace) == [1]
 
 
 def test_no_speedup_unless_both_are_done():

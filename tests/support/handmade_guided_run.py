@@ -76,7 +76,10 @@ def guided_trace(record: str = "steps", shared: bool = True) -> Trace:
         left -= len(event.positions)
         trace.append(event)
     last = trace.canvas_at(len(STEPS))[None]
-    trace.append(RunFinished("done", last, ("w11 …",), {"forwards": 3, "nfe": 3}))
+    ids = last[0, -ANSWER:].tolist()
+    answer = tuple(ids[: ids.index(EOS)] if EOS in ids else ids)
+    metrics = {"forwards": 3, "nfe": 3}
+    trace.append(RunFinished("done", last, ("w11 …",), metrics, answer=answer))
     return trace
 
 

@@ -13,6 +13,7 @@ const START: LaneStart = {
   prompt: [],
   canvas: { "3": 9 },
   length: 4,
+  answer: 4,
   block: 2,
   record: "off",
   mask: 0,

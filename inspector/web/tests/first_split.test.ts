@@ -26,6 +26,7 @@ function lane(
     prompt: [1],
     canvas,
     length: 4,
+    answer: 4,
     block: 4,
     record: "steps",
     mask: null,

@@ -78,6 +78,11 @@ test("the text ends at the first end-of-text token", () => {
   assert.deepEqual([lane.tokensBeforeEnd(1), lane.tokensBeforeEnd(2)], [0, 1]);
 });
 
+test("tokens after the answer are not counted", () => {
+  assert.equal(laneOf(steps([0, 1, 2, 3])).tokensBeforeEnd(1), 4);
+  assert.equal(laneOf(steps([0, 1, 2, 3]), { answer: 3 }).tokensBeforeEnd(1), 3);
+});
+
 test("masks are counted before the first step without the given tokens", () => {
   const lane = laneOf(steps([0]), { canvas: { 3: 13 } });
   assert.deepEqual([lane.masksLeft(0), lane.masksLeft(1)], [3, 3]);

@@ -13,6 +13,7 @@ function lane(name: LaneName, metrics: Record<string, number | null>): StartedLa
     prompt: [],
     canvas: {},
     length: 0,
+    answer: 0,
     block: 1,
     record: "off",
     mask: null,

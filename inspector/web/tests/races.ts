@@ -14,6 +14,7 @@ export function laneStart(changes: Partial<LaneStart> = {}): LaneStart {
     prompt: [1, 2, 3],
     canvas: {},
     length: 4,
+    answer: 4,
     block: 2,
     record: "off",
     mask: null,

@@ -111,9 +111,9 @@ export class Lane {
     return this.at.length;
   }
 
-  /** The decoded tokens before the end of the text in a frame. */
+  /** The decoded tokens of the answer before the end of the text in a frame. */
   tokensBeforeEnd(frame: number): number {
-    const end = this.firstEnd(frame);
+    const end = Math.min(this.firstEnd(frame), this.start?.answer ?? 0);
     let count = 0;
     for (let i = 0; i < end; i++) if (this.token(i, frame)?.fixed === false) count++;
     return count;

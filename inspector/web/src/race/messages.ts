@@ -31,7 +31,10 @@ export interface LaneStart {
   images?: readonly ImageMessage[];
   /** Ids of the answer tokens that are known before the first step, by index. */
   canvas: Record<string, number>;
+  /** Positions after the prompt. */
   length: number;
+  /** Those of the answer, without a suffix and the rest of the last block. */
+  answer: number;
   block: number;
   /** Positions of the first block that hold tokens of the prompt; none if left out. */
   shared?: number;
