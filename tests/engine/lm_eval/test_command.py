@@ -1,8 +1,6 @@
 """The harness's command: scores, figures, run cards, resumption and processes."""
 
 import json
-import os
-import subprocess
 import sys
 
 import pytest
@@ -14,30 +12,27 @@ from engine.core.files import ASSETS
 from engine.evaluate.exam import evaluate, resized
 from engine.evaluate.repeat import differences, repeat
 from engine.lm_eval import local_tasks
+from engine.lm_eval.__main__ import main
 from engine.lm_eval.model import DriftscopeLM
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
 from engine.tiny.corpus import exam_questions
+from tests.support.launched import start
+from tests.support.own_tasks import use_own_tasks
 
 TASKS = ("driftscope_short_problems", "driftscope_short_problems_choice")
 LIMIT = 4
 OWN = "pretrained=tiny-llada,cache=dual,unmasker=threshold,threshold=0.9,mc_num=2"
 COMMAND = [
-    "-m", "engine.lm_eval", "--model", "driftscope", "--model_args", OWN, "--tasks",
-    ",".join(TASKS), "--apply_chat_template", "--limit", str(LIMIT), "--log_samples",
+    "--model", "driftscope", "--model_args", OWN, "--tasks", ",".join(TASKS),
+    "--apply_chat_template", "--limit", str(LIMIT), "--log_samples",
 ]  # fmt: skip
-TWO = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
 OFFLINE = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
 
 
-def run(folder, *launcher):
-    command = [sys.executable, *launcher, *COMMAND, "--output_path", str(folder)]
-    done = subprocess.run(
-        command, env=os.environ | OFFLINE, capture_output=True, text=True, timeout=170, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    (results,) = sorted(folder.glob("tiny-llada/results_*.json"))[-1:]
-    return json.loads(results.read_text("utf-8")), done.stderr
+def results_of(folder):
+    (path,) = folder.glob("tiny-llada/results_*.json")
+    return json.loads(path.read_text("utf-8"))
 
 
 def samples(folder, task):
@@ -48,12 +43,17 @@ def samples(folder, task):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
+    """The folder and the results of a run in this process."""
     folder = tmp_path_factory.mktemp("alone")
-    return folder, *run(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        use_own_tasks(patch)
+        patch.setattr(sys, "argv", [])  # restores those of pytest
+        main([*COMMAND, "--output_path", str(folder)])
+    return folder, results_of(folder)
 
 
 def test_the_scores_are_those_of_the_exam(alone):
-    folder, results, _ = alone
+    folder, results = alone
     model = DriftscopeLM("tiny-llada", cache="dual", unmasker="threshold", threshold=0.9)
     spec = resized(model.spec, "", 64)
     questions = exam_questions(100, local_tasks.SEED, 0, "short_problems")[:LIMIT]
@@ -71,7 +71,7 @@ def test_the_scores_are_those_of_the_exam(alone):
 
 
 def test_a_run_card_repeats_its_answer(alone):
-    folder, _, _ = alone
+    folder, _ = alone
     cards = sorted((folder / "driftscope" / "run-cards").glob("*.json"))
     assert len(cards) == LIMIT
     card = json.loads(cards[0].read_text("utf-8"))
@@ -81,13 +81,19 @@ def test_a_run_card_repeats_its_answer(alone):
     assert differences(card, traces) != []
 
 
-def test_two_processes_give_the_same_and_resume_what_one_began(alone, tmp_path):
-    folder, results, _ = alone
+def test_two_processes_give_the_same_and_resume_what_one_began(alone, tmp_path, monkeypatch):
+    folder, results = alone
     kept = (folder / "driftscope" / "responses-0.jsonl").read_text("utf-8").splitlines(True)
     (tmp_path / "driftscope").mkdir()
     begun = "".join(kept[:2]) + kept[2][:40]  # a process that was killed while it wrote
     (tmp_path / "driftscope" / "responses-0.jsonl").write_text(begun, "utf-8")
-    both, said = run(tmp_path, *TWO)
+    for name, value in OFFLINE.items():
+        monkeypatch.setenv(name, value)
+    command = ("-m", "tests.support.own_tasks", *COMMAND, "--output_path", str(tmp_path))
+    processes = start(2, *command)
+    said = "".join(process.communicate(timeout=170)[1] for process in processes)
+    assert [process.returncode for process in processes] == [0, 0], said[-3000:]
+    both = results_of(tmp_path)
     assert f"{LIMIT - 2} of {LIMIT - 2} requests" in said
     assert both["results"] == results["results"]
     for task in TASKS:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import pytest
 
@@ -13,6 +14,7 @@ from lm_eval.tasks import TaskManager
 from engine.core.files import ASSETS
 from engine.lm_eval.__main__ import TASKS, main
 from engine.lm_eval.model import DriftscopeLM
+from tests.support.own_tasks import use_own_tasks
 
 TASK = "driftscope_short_problems"
 SYSTEM = "Answer in one line."
@@ -69,7 +71,9 @@ def test_a_model_without_a_template_is_named(tmp_path):
         evaluated(model, apply_chat_template=True)
 
 
-def test_an_unknown_task_is_named():
+def test_an_unknown_task_is_named(monkeypatch):
+    use_own_tasks(monkeypatch)
+    monkeypatch.setattr(sys, "argv", [])  # restores those of pytest
     with pytest.raises(SystemExit, match="error: Tasks not found: no_such_task"):
         main(["--model", "driftscope", "--model_args", "pretrained=tiny-llada", "--tasks",
               "no_such_task"])  # fmt: skip
