@@ -1,12 +1,13 @@
 """The evaluate command, the comparison of settings, and the files they read."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from engine.__main__ import main as engine_main
+from engine.batch import settings
 from engine.batch.settings import NamedSpec, read_specs
 from engine.batch.statistics import mcnemar
 from engine.config.answers import fitting_length
@@ -21,25 +22,19 @@ from engine.tiny.family import count_pieces
 from tests.support.micro import ROOT
 
 
-def command(*words, options=()):
-    line = [sys.executable, *options, "-m", *words]
-    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout.splitlines(), done.stderr
-
-
 @pytest.fixture(scope="module")
 def model():
     return ModelPool(embedded_models(ROOT / "assets")).load(RunSpec())
 
 
-def test_the_output_ends_with_one_json_line():
-    code, lines, error = command(
-        "engine.evaluate", "--model", "assets/models/tiny-llada", "--problems", "3", "--seed", "7",
+def test_the_output_ends_with_one_json_line(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    main([
+        "--model", "assets/models/tiny-llada", "--problems", "3", "--seed", "7",
         "--cache", "dual", "--unmasker", "threshold", "--threshold", "0.8", "--block", "16",
         "--json",
-    )  # fmt: skip
-    assert code == 0, error
-    document = json.loads(lines[-1])
+    ])  # fmt: skip
+    document = json.loads(capsys.readouterr().out.splitlines()[-1])
     (row,) = document["rows"]
     assert {"accuracy", "nfe", "tokens_per_s", "spec"} <= set(row)
     assert row["spec"]["cache"] == "dual"
@@ -60,15 +55,15 @@ def test_an_invalid_flag_is_named_in_the_error(flags, named):
 
 def test_a_batch_gives_the_answers_of_single_problems(model):
     questions = exam_questions(4, 3, family="short_problems")
-    spec = RunSpec(gen_length=32, block_length=16, steps=32)
+    spec = RunSpec(gen_length=32, block_length=16, steps=16)
     single = [one.text for one in evaluate(model, spec, questions, batch=1)]
     assert [one.text for one in evaluate(model, spec, questions, batch=4)] == single
 
 
 def test_an_answer_has_the_length_of_the_problems_own_text_in_the_order_of_the_problems(model):
-    questions = exam_questions(6, 3)
+    questions = exam_questions(4, 3)
     spec = RunSpec(gen_length=64, block_length=16, steps=32)
-    results = evaluate(model, spec, questions, batch=4)
+    results = evaluate(model, spec, questions, batch=3)
     lengths = [fitting_length(count_pieces(one.solution) + 1, 16) for one, _ in questions]
     assert [one.positions for one in results] == lengths
     assert len(set(lengths)) > 1
@@ -88,20 +83,19 @@ def test_a_row_sums_up_the_results(model):
     )
 
 
-def test_many_settings_are_compared_with_the_first(tmp_path):
+def test_many_settings_are_compared_with_the_first(tmp_path, capsys):
     specs = [
         {"name": "plain"},
         {"name": "again"},
         {"name": "all at once", "unmasker": "threshold", "threshold.threshold": 0.0},
     ]
     (tmp_path / "specs.json").write_text(json.dumps(specs))
-    code, lines, error = command(
-        "engine", "evaluate", "--specs", str(tmp_path / "specs.json"), "--problems", "3",
+    engine_main([
+        "evaluate", "--specs", str(tmp_path / "specs.json"), "--problems", "3",
         "--gen", "32", "--steps", "16", "--timed", "1", "--timed-shots", "1",
         "--out", str(tmp_path), "--json", "--family", "word_problems",
-    )  # fmt: skip
-    assert code == 0, error
-    document = json.loads(lines[-1])
+    ])  # fmt: skip
+    document = json.loads(capsys.readouterr().out.splitlines()[-1])
     plain, again, rash = document["rows"]
     assert (again["agreement"], again["p"], again["accuracy"]) == (1, 1, plain["accuracy"])
     assert rash["nfe"] == 2
@@ -138,12 +132,24 @@ def test_an_invalid_specs_file_is_named_in_the_error(tmp_path, text, named):
         read_specs(tmp_path / "specs.json", RunSpec())
 
 
-def test_an_invalid_specs_file_is_named_without_assertions(tmp_path):
+def test_the_command_names_an_invalid_specs_file_in_one_line(tmp_path):
     path = tmp_path / "specs.json"
     path.write_text('{"name": "x"}')
-    code, _, error = command("engine.evaluate", "--specs", str(path), options=("-O",))
-    assert code == 1
-    assert error == f'error: specs: {path} must be a JSON list of {{"name", fields}}, not empty\n'
+    with pytest.raises(SystemExit) as found:
+        main(["--specs", str(path)])
+    wanted = f'error: specs: {path} must be a JSON list of {{"name", fields}}, not empty'
+    assert found.value.code == wanted
+
+
+def test_an_invalid_specs_file_is_named_without_assertions(tmp_path):
+    """As with `python -O`, which leaves assertions out."""
+    path = tmp_path / "specs.json"
+    path.write_text('{"name": "x"}')
+    source = Path(settings.__file__).read_text("utf-8")
+    module = {"__name__": settings.__name__}
+    exec(compile(source, settings.__file__, "exec", optimize=1), module)
+    with pytest.raises(ValueError, match="JSON list"):
+        module["read_specs"](path, RunSpec())
 
 
 @pytest.mark.parametrize(("gained", "lost", "p"), [(0, 0, 1), (0, 5, 0.0625), (3, 3, 1)])
@@ -158,7 +164,8 @@ def test_every_spec_is_evaluated_and_timed_in_its_number_format(model):
         loaded.append(spec.dtype)
         return model
 
-    base = RunSpec(gen_length=32, steps=32, knobs={})
+    at_once = {"threshold.threshold": 0.0}
+    base = RunSpec(gen_length=32, steps=32, unmasker="threshold", knobs=at_once)
     specs = [NamedSpec(d, replace(base, dtype=d)) for d in ("float32", "bfloat16")]
     questions = exam_questions(1, 7, 0, "short_problems")
     for one in specs:

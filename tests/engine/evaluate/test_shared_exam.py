@@ -1,17 +1,20 @@
 """Several processes find what one finds, and an interrupted evaluation resumes."""
 
+import io
 import json
 import time
+from contextlib import redirect_stdout
 
 import pytest
 
 from engine.distributed.keyed_lines import read_lines
+from engine.evaluate.__main__ import main
 from tests.support.launched import start
 
-COMMAND = (
-    "-m", "engine.evaluate", "--problems", "8", "--seed", "7", "--batch", "2",
-    "--unmasker", "threshold", "--json",
+OPTIONS = (
+    "--problems", "8", "--seed", "7", "--batch", "2", "--unmasker", "threshold", "--json",
 )  # fmt: skip
+COMMAND = ("-m", "engine.evaluate", *OPTIONS)
 TIMES = {"ms"}
 
 
@@ -19,6 +22,13 @@ def finish(processes):
     outputs = [process.communicate(timeout=120) for process in processes]
     assert [process.returncode for process in processes] == [0] * len(processes), outputs
     return json.loads(outputs[0][0].splitlines()[-1]), [out for out, _ in outputs[1:]]
+
+
+def run_alone(folder):
+    """The document of the same command in this process."""
+    with redirect_stdout(io.StringIO()) as printed:
+        main([*OPTIONS, "--out", str(folder)])
+    return json.loads(printed.getvalue().splitlines()[-1])
 
 
 def samples(folder):
@@ -35,7 +45,7 @@ def without_times(folder):
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     folder = tmp_path_factory.mktemp("alone")
-    return folder, finish(start(1, *COMMAND, "--out", str(folder)))[0]
+    return folder, run_alone(folder)
 
 
 def test_two_processes_equal_one_sample_by_sample(alone, tmp_path):
@@ -62,8 +72,7 @@ def test_killed_processes_are_resumed_by_one_that_does_only_the_rest(alone, tmp_
         process.communicate()
     kept = len(samples(tmp_path))
     assert 0 < kept < 8
-    document, _ = finish(start(1, *COMMAND, "--out", str(tmp_path)))
-    (row,) = document["rows"]
+    (row,) = run_alone(tmp_path)["rows"]
     assert row["resumed"] in (kept, kept - 1, kept - 2)  # a process killed within a batch redoes it
     assert len(samples(tmp_path)) == kept + 8 - row["resumed"]
     assert without_times(tmp_path) == without_times(alone[0])
