@@ -12,6 +12,7 @@ from engine.bench import growth, report, suite, targets
 from engine.bench.chart import svg
 from engine.core.tables import RESULTS_README, section_marks
 from engine.models.kernels.machine import SETTING
+from engine.serve import drift_meter
 from tests.support.micro import ROOT
 
 LLADA = "llada:layers=2,d=32,heads=4,ffn=48,vocab=1100"
@@ -148,7 +149,7 @@ def test_the_cpu_suite_has_all_methods_at_both_prompts():
 def test_the_cpu_suite_prints_its_rows(monkeypatch, results, capsys):
     monkeypatch.setattr(suite, "CPU_SHAPE", LLADA)
     monkeypatch.setattr(suite, "CPU_PROMPTS", (6,))
-    monkeypatch.setattr(suite, "speed_settings", lambda: {suite.PLAIN: {}})
+    monkeypatch.setattr(suite, "speed_settings", lambda: {suite.PLAIN: SHORT})
     monkeypatch.delenv(SETTING)
     lines, found = command(capsys, "--suite", "cpu")
     assert len(found["rows"]) == 4
@@ -174,6 +175,7 @@ def test_a_results_file_without_the_section_is_named(monkeypatch, results, capsy
 def test_the_gpu_suite_times_every_cache(monkeypatch, shape, group):
     monkeypatch.setattr(suite, "GPU_MODELS", {shape: group})
     monkeypatch.setattr(suite, "GPU_PROMPT", 6)
+    monkeypatch.setattr(drift_meter, "PROBLEMS", 1)
     monkeypatch.setattr(targets, "SIDE", 8)
     monkeypatch.setattr(targets, "COPIED", 64)
     cases = [

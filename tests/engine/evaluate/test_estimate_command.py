@@ -10,6 +10,7 @@ from engine.config.spec import RunSpec
 from engine.estimate import assumptions
 from engine.evaluate import estimate, estimate_error
 from engine.evaluate.estimate_error import Compared, compare, summary, table
+from engine.serve import drift_meter
 
 SHAPE = "llada:layers=2,d=64,heads=2,ffn=64,vocab=1024"
 BLOCKS = "sdar:layers=2,d=32,heads=2,kv=1,head=16,ffn=32,vocab=1024,block=4"
@@ -59,6 +60,7 @@ def test_the_summary_counts_unequal_rows():
 def test_the_command_compares_every_cache_that_a_model_takes(tmp_path, monkeypatch, capsys):
     written = tmp_path / "estimate.json"
     monkeypatch.setattr(estimate_error, "MEASURED", written)
+    monkeypatch.setattr(drift_meter, "PROBLEMS", 1)
     for name, value in {"PROMPT": 10, "LENGTH": 8, "BLOCK": 4, "PROBLEMS": 1}.items():
         monkeypatch.setattr(estimate_error, name, value)
     monkeypatch.setattr(estimate_error, "tokens_per_forward", lambda models: {"threshold": 2.0})

@@ -59,10 +59,11 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "RESULTS", tmp_path)
     monkeypatch.setattr(tables, "clean_commit", lambda: "c" * 40)
     monkeypatch.setattr(comparison, "TIMED_SHOTS", 0)
+    monkeypatch.setattr(comparison, "TIMED_LENGTH", 64)
     monkeypatch.setattr(results_text, "MEASURED", MEASURED)
     monkeypatch.setattr(suite, "CPU_SHAPE", SHAPE)
     monkeypatch.setattr(suite, "CPU_PROMPTS", (6,))
-    few = {suite.PLAIN: {"gen_length": 32, "steps": 32}}
+    few = {suite.PLAIN: {"gen_length": 8, "block_length": 8, "steps": 8}}
     for module in (suite, growth):
         monkeypatch.setattr(module, "speed_settings", lambda: few)
     monkeypatch.setattr(growth, "SHOWN", {"plain": suite.PLAIN})
@@ -92,7 +93,7 @@ def test_one_command_writes_every_table(folder, capsys):
     plain, guided, _ = blocks[1]["rows"]
     assert guided["speed"]["speed_up"] > 0
     stopped, whole = plain["speed"], blocks[0]["rows"][0]["speed"]
-    assert stopped["text_nfe"] <= stopped["nfe"] < whole["nfe"] == 96
+    assert stopped["text_nfe"] <= stopped["nfe"] < whole["nfe"] == 64
     assert blocks[2]["rows"][0]["speed"] is None
     assert document["sweep"]["points"]
     (beside,) = document["generate"]["rows"]

@@ -17,7 +17,7 @@ from engine.config.spec import RunSpec
 from engine.core.rows import ALL
 from engine.models.tokenizer import Tokenizer as EngineTokenizer
 from engine.serve.model_pool import ModelPool
-from engine.tiny import corpus, export, tokenizer
+from engine.tiny import corpus, export, tokenizer, validation
 from engine.tiny.batches import BatchStream
 from engine.tiny.network import DISTANCES, Network, NetworkShape
 from engine.tiny.states import Recipe
@@ -26,8 +26,16 @@ from engine.tiny.train import Float32Muon, main, optimizers
 from engine.tiny.training_state import initial_state, new_network
 from tests.support.micro import ROOT
 
-SMALL = ("--tokens", "300", "--save-every", "2", "--families", "short_problems")
+SMALL = ("--tokens", "300", "--save-every", "1", "--families", "short_problems")
 SHORT = (("short_problems", 1.0),)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_validation():
+    """A validation of few tokens; its size has no part in these tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(validation, "TOKENS", 500)
+        yield
 
 
 def train(*words):
@@ -40,14 +48,14 @@ def weights_of(folder):
 
 def test_an_interrupted_run_ends_like_an_uninterrupted_one(tmp_path):
     once, twice = tmp_path / "once", tmp_path / "twice"
-    train("run", "--kind", "causal", "--steps", "4", "--out", str(once), *SMALL)
+    train("run", "--kind", "causal", "--steps", "2", "--out", str(once), *SMALL)
     state = torch.load(once / "state.pt", weights_only=True)
-    train("run", "--kind", "causal", "--steps", "2", "--out", str(twice), *SMALL)
+    train("run", "--kind", "causal", "--steps", "1", "--out", str(twice), *SMALL)
     halfway = torch.load(twice / "state.pt", weights_only=True)
     assert any((halfway["model"][n] != t).any() for n, t in state["model"].items())
-    halfway["phases"][-1]["steps"] = 4
+    halfway["phases"][-1]["steps"] = 2
     torch.save(halfway, twice / "state.pt")
-    train("run", "--kind", "causal", "--steps", "4", "--out", str(twice), *SMALL)
+    train("run", "--kind", "causal", "--steps", "2", "--out", str(twice), *SMALL)
     for name, tensor in weights_of(twice).items():
         torch.testing.assert_close(tensor, state["model"][name], atol=1e-5, rtol=1e-4)
 
