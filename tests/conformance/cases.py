@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -94,18 +95,25 @@ class Case:
 
     def load_adapter(self) -> ModelAdapter:
         """The model in float32; its mask and end of text are those of the settings, if given."""
-        files = Checkpoint(self.model_folder(self.entry["model"]))
-        adapter = folder_adapter_class(files.folder).from_checkpoint(
-            files, torch.float32, self.device
-        )
+        folder = self.model_folder(self.entry["model"])
+        adapter = copy.copy(_loaded(folder, self.kernels, self.device))
         mask, end = (self.settings.get(f"{name}_token_id") for name in ("mask", "eos"))
         if mask is not None:
             adapter.info = replace(adapter.info, mask_id=mask)
         if end is not None:
             adapter.info = replace(adapter.info, eos_id=end, fill_id=end, stop_ids=(end,))
-        if self.kernels is not None:
-            adapter.use_kernels(self.kernels)
         return adapter
+
+
+@lru_cache(maxsize=8)
+def _loaded(folder: Path, kernels: Kernels | None, device: torch.device) -> ModelAdapter:
+    """The model of a folder, whose runs share its weights."""
+    adapter = folder_adapter_class(folder).from_checkpoint(
+        Checkpoint(folder), torch.float32, device
+    )
+    if kernels is not None:
+        adapter.use_kernels(kernels)
+    return adapter
 
 
 def read_cases(
