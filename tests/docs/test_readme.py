@@ -128,13 +128,19 @@ def test_the_policy_of_the_engine_readme_runs_and_is_exact_where_it_says(tmp_pat
     assert kinds == {"full", "partial"}
 
 
-def test_the_code_for_the_api_runs(tmp_path, capsys):
+@pytest.fixture(scope="module")
+def app(tmp_path_factory):
+    """The app, with a model that takes images."""
+    with running_app(tmp_path_factory.mktemp("app"), DRIFTSCOPE_MODELS=str(MICRO)) as found:
+        yield found
+
+
+def test_the_code_for_the_api_runs(app, tmp_path, capsys):
     (code,) = (one for one in SNIPPETS if "gradio_client" in one)
     assert PAGE in code
-    with running_app(tmp_path) as app:
-        path = tmp_path / "snippet.py"
-        path.write_text(code.replace(PAGE, app.url), "utf-8")
-        runpy.run_path(str(path))
+    path = tmp_path / "snippet.py"
+    path.write_text(code.replace(PAGE, app.url), "utf-8")
+    runpy.run_path(str(path))
     lines = capsys.readouterr().out.splitlines()
     assert "done 0" in lines
     metrics = ast.literal_eval(lines[-1])
@@ -142,19 +148,18 @@ def test_the_code_for_the_api_runs(tmp_path, capsys):
     assert metrics["nfe"] > 0
 
 
-def test_the_code_for_many_prompts_runs(tmp_path, capsys):
+def test_the_code_for_many_prompts_runs(app, tmp_path, capsys):
     text = (ROOT / "inspector" / "README.md").read_text("utf-8")
     code, image_code = re.findall(r"```python\n([^`]*gradio_client.*?)```", text, re.S)
     assert PAGE in code
-    with running_app(tmp_path, DRIFTSCOPE_MODELS=str(MICRO)) as app:
-        path = tmp_path / "image.py"
-        seen = image_code.replace(PAGE, app.url).replace("GSAI-ML/LLaDA-V", MICRO.name)
-        path.write_text(seen, "utf-8")
-        assert runpy.run_path(str(path))["name"].startswith("1280x")
-        assert "'image_rows': 3" in capsys.readouterr().out
-        path = tmp_path / "snippet.py"
-        path.write_text(code.replace(PAGE, app.url), "utf-8")
-        found = runpy.run_path(str(path))
+    path = tmp_path / "image.py"
+    seen = image_code.replace(PAGE, app.url).replace("GSAI-ML/LLaDA-V", MICRO.name)
+    path.write_text(seen, "utf-8")
+    assert runpy.run_path(str(path))["name"].startswith("1280x")
+    assert "'image_rows': 3" in capsys.readouterr().out
+    path = tmp_path / "snippet.py"
+    path.write_text(code.replace(PAGE, app.url), "utf-8")
+    found = runpy.run_path(str(path))
     lines = capsys.readouterr().out.splitlines()
     assert "done 4 of 4" in lines
     assert [line.split()[:2] for line in lines[-2:]] == [["plain", "decoding"], ["dual", "cache"]]
