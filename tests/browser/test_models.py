@@ -50,6 +50,14 @@ def shared(lasting_page, url):
     return opened(lasting_page, url, model=fake.BIG)
 
 
+@pytest.fixture(scope="module")
+def planned(lasting_page, url):
+    """A page with its settings open, for the tests that only plan."""
+    race = opened(lasting_page, url, model=fake.BIG, device="cuda")
+    race.settings()
+    return race
+
+
 def choose(page, field, label):
     page.locator(f"#ds-{field} input").click()
     page.get_by_role("option", name=label).click()
@@ -117,10 +125,8 @@ def test_a_preset_fills_lane_b_and_runs(new_page, url):
     assert preset(page) == "Fast-dLLM, dual (paper, table 2)"
 
 
-def test_an_edit_by_hand_or_another_model_takes_the_preset_away(new_page, url):
-    race = opened(new_page, url, model=fake.BIG)
-    page = race.page
-    race.settings()
+def test_an_edit_by_hand_or_another_model_takes_the_preset_away(planned):
+    race, page = planned, planned.page
     take(page, "dLLM-Cache, GSM8K (paper, table 1)")
     race.planned("256 steps / 32 blocks")
     page.locator("#ds-prompt textarea").fill("Another one?")
@@ -137,11 +143,10 @@ def test_an_edit_by_hand_or_another_model_takes_the_preset_away(new_page, url):
     wait_value(page, "b-unmasker", "Dream")
 
 
-def test_the_plan_says_what_is_fetched_and_what_does_not_fit(new_page, url):
-    race = opened(new_page, url, model=fake.BIG, device="cuda")
-    page = race.page
+def test_the_plan_says_what_is_fetched_and_what_does_not_fit(planned):
+    race, page = planned, planned.page
+    type_model(page, fake.BIG)
     race.planned("weights 16.0 GB + runs 600 MB of 80.0 GB free; 16.0 GB to download first")
-    race.settings()
     assert value(page, "device") == "cuda"
     type_model(page, fake.HUGE)
     race.planned("Cannot run. Model: needs 140 GB")
