@@ -16,8 +16,24 @@ BLOCKS = {
 }  # fmt: skip
 
 
-def test_frozen_blocks_give_the_tokens_of_plain_decoding_in_less_work(app, new_page):
-    race = new_page(1440, 1000).open(app.link(**BLOCKS))
+@pytest.fixture(scope="module")
+def race(app, lasting_page):
+    """A page with the settings of a race of the model."""
+    return lasting_page(1440, 1000).open(app.link(**BLOCKS))
+
+
+def open_tab(race, name):
+    race.page.get_by_role("tab", name=name, exact=True).click()
+
+
+def choose_cache(race, title):
+    """Choose lane B's cache."""
+    race.page.locator("#ds-b-cache input").click()
+    race.page.get_by_role("option", name=title, exact=True).click()
+
+
+def test_frozen_blocks_give_the_tokens_of_plain_decoding_in_less_work(race):
+    open_tab(race, "Run")
     race.finish()
     cells = [race.page.locator(f"#ds-race [data-lane={lane}] .ds-cell") for lane in "ab"]
     texts = [one.all_inner_texts() for one in cells]
@@ -27,14 +43,19 @@ def test_frozen_blocks_give_the_tokens_of_plain_decoding_in_less_work(app, new_p
     show(race, "schedule")
 
 
-def test_a_cache_that_needs_the_whole_canvas_is_refused_by_name(app, new_page):
-    race = new_page(1440, 1000).open(app.link(**BLOCKS | {"b.cache": "dual"}))
+def test_a_cache_that_needs_the_whole_canvas_is_refused_by_name(race):
+    open_tab(race, "Run")
+    race.settings()
+    choose_cache(race, "Fast-dLLM dual cache")
     race.planned("choose frozen, which is exact")
+    choose_cache(race, "Frozen blocks")
+    race.planned("Frozen blocks")
 
 
-def test_the_lesson_asks_for_the_commit_call_and_checks_it(app, new_page):
-    page = new_page(1440, 1000).page
-    page.goto(f"{app.url}/?lesson=blocks")
+def test_the_lesson_asks_for_the_commit_call_and_checks_it(race):
+    page = race.page
+    open_tab(race, "Learn")
+    page.locator('[data-lessons] [data-key="blocks"]').click()
     page.wait_for_function(
         "document.querySelector('#ds-learn [data-inspect]')?.dataset.ready === 'error'"
     )
