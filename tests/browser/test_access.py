@@ -204,12 +204,13 @@ def test_the_focus_stays_through_a_run(own):
     assert page.evaluate("'play' in document.activeElement.dataset")
 
 
-def test_the_sign_of_a_difference_is_drawn_as_well_as_coloured(app, new_page, tmp_path):
-    race = new_page(1440).open(app.url)
+def test_the_sign_of_a_difference_is_drawn_as_well_as_coloured(viewer, tmp_path):
+    race = viewer
     lanes = {lane: Trace.load(LESSONS.parent / f"{lane}.npz") for lane in "ab"}
     maps = [t.step_map()[~t.arrays()["prompt_mask"]] for t in lanes.values()]
     later = int((maps[1] - maps[0]).argmin())
     assert maps[1][later] < maps[0][later] - 9
+    bring(race, lanes, tmp_path)
     show(race, "compare")
     assert race.page.evaluate(EDGES, later) == [True, False]
     bring(race, {"a": lanes["b"], "b": lanes["a"]}, tmp_path)

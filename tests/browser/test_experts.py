@@ -25,10 +25,9 @@ def trace(tmp_path_factory):
 
 
 @pytest.fixture
-def race(app, lasting_page, trace, tmp_path):
-    race = lasting_page(1440, 1000).open(app.link())
-    bring(race, {"a": trace}, tmp_path)
-    return race
+def race(viewer, trace, tmp_path):
+    bring(viewer, {"a": trace}, tmp_path)
+    return viewer
 
 
 def test_readouts_are_the_changes_of_the_trace(race, trace):

@@ -6,7 +6,7 @@ import pytest
 
 from engine.core.files import ASSETS
 from engine.trace.trace import Trace
-from tests.support.looking import show
+from tests.support.looking import bring_files, show
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -40,15 +40,9 @@ def foreign_files(folder, other_prompt=False):
     return [folder / "a.json", folder / "b.json"]
 
 
-def bring(race, files):
-    race.page.locator("#ds-files button").first.click()
-    race.page.locator("#ds-import input[type=file]").set_input_files(files)
-    race.wait_state("imported")
-
-
-def test_two_files_of_other_engines_race_and_are_compared(app, new_page, tmp_path):
-    race = new_page().open(app.url)
-    bring(race, foreign_files(tmp_path))
+def test_two_files_of_other_engines_race_and_are_compared(viewer, tmp_path):
+    race = viewer
+    bring_files(race, foreign_files(tmp_path))
     assert race.text("[data-lane=a] [data-title]") == "Engine one"
     assert race.text("[data-lane=b] [data-title]") == "dLLM-RL on JetEngine"
     assert "Speed is not compared" in race.text("[data-note]")
@@ -77,9 +71,9 @@ def test_two_files_of_other_engines_race_and_are_compared(app, new_page, tmp_pat
     assert race.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_lanes_of_different_prompts_are_not_compared(app, new_page, tmp_path):
-    race = new_page().open(app.url)
-    bring(race, foreign_files(tmp_path, other_prompt=True))
+def test_lanes_of_different_prompts_are_not_compared(viewer, tmp_path):
+    race = viewer
+    bring_files(race, foreign_files(tmp_path, other_prompt=True))
     assert race.text("[data-headline]") == "The lanes are not compared: their prompts differ."
     show(race, "compare")
     race.page.get_by_text("their prompts differ. The numbers of each lane").first.wait_for()

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support import handmade_guided_run as hand
 from tests.support.handmade_guided_run import guided_trace
-from tests.support.looking import bring, drawn, illegible, inks, recolour, show
+from tests.support.looking import bring, bring_once, drawn, illegible, inks, recolour, show
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -52,12 +52,17 @@ def numbers(text):
 
 
 @pytest.fixture(scope="module")
-def brought(app, lasting_page, tmp_path_factory):
+def known():
+    """The runs that the traces became on the page."""
+    return set()
+
+
+@pytest.fixture
+def brought(viewer, tmp_path, known):
     """A page with two runs whose drafts were written by hand."""
-    race = lasting_page().open(app.link())
     traces = {"a": guided_trace(), "b": guided_trace(shared=False)}
-    bring(race, traces, tmp_path_factory.mktemp("guided"))
-    return race
+    bring_once(viewer, traces, tmp_path, known)
+    return viewer
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +87,8 @@ def test_the_preset_sets_guider_and_cache_and_is_run(guided):
     assert block(guided, "said").startswith("Guider tiny-qwen2")
 
 
-def test_a_guided_run_without_its_verdicts_is_seen_from_its_counts(app, new_page, tmp_path):
-    race = new_page().open(app.url)
+def test_a_guided_run_without_its_verdicts_is_seen_from_its_counts(viewer, tmp_path):
+    race = viewer
     bring(race, {"a": guided_trace(record="off"), "b": guided_trace()}, tmp_path)
     lane(race, "a", "guider")
     taken, drafted = sum(n for _, _, n in hand.STEPS), sum(len(ids) for ids, _, _ in hand.STEPS)

@@ -29,10 +29,9 @@ def lanes():
 
 
 @pytest.fixture(scope="module")
-def race(app, lasting_page, lanes, tmp_path_factory):
-    race = lasting_page(1440, 1000).open(app.link())
-    bring(race, lanes, tmp_path_factory.mktemp("lanes"))
-    return race
+def race(viewer, lanes, tmp_path_factory):
+    bring(viewer, lanes, tmp_path_factory.mktemp("lanes"))
+    return viewer
 
 
 def point(race, figure, x, y, click=False):

@@ -10,12 +10,13 @@ from engine.trace.trace import Trace
 from inspector.views.lens import layers_of
 from tests.browser.test_inspect_b import block, cell
 from tests.support.browser import ROOT
-from tests.support.looking import bring, drawn, recorded_lanes, show_at
+from tests.support.looking import bring, bring_once, drawn, recorded_lanes, show, show_at
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
 
 BOX = "#ds-race [data-inspect]"
+VIEW = f"{BOX} .ds-view[data-view=lens]"
 
 
 @pytest.fixture(scope="module")
@@ -31,11 +32,20 @@ def apart():
     return recorded_lanes(session, "probe", None, a="none", b="dllm_cache")
 
 
+@pytest.fixture(scope="module")
+def known():
+    """The runs that the lanes became on the page."""
+    return set()
+
+
 @pytest.fixture
-def race(app, lasting_page, lanes, tmp_path):
-    race = lasting_page(1440, 1000).open(app.link())
-    bring(race, lanes, tmp_path)
-    return race
+def race(viewer, lanes, tmp_path, known):
+    """The lanes, with no token pinned and the figures of the tokens most likely in each pass."""
+    bring_once(viewer, lanes, tmp_path, known)
+    show(viewer, "lens")
+    viewer.page.locator(f"{VIEW} [data-control=of]").select_option(index=0)
+    viewer.page.keyboard.press("Escape")
+    return viewer
 
 
 def text_of(trace, token):
@@ -93,7 +103,7 @@ def test_plain_decoding_differs_nowhere_and_a_click_pins_the_cell(race, lanes):
     said = cell(race, "lens-difference", 3, 2, click=True)
     assert "in both; probability of the exact pass's last token 0.000" in said
     assert race.page.locator(f"{BOX} [data-inspect-layer]").input_value() == "2"
-    choose = race.page.locator(f"{BOX} .ds-view[data-view=lens] [data-control=of]")
+    choose = race.page.locator(f"{VIEW} [data-control=of]")
     choose.select_option("token")
     drawn(race)
     assert "the exact pass's last token" in cell(race, "lens-run", 3, 2)
@@ -114,7 +124,7 @@ def test_a_file_hands_over_the_tokens_of_its_cells(race, lanes):
     assert trace.pieces[int(ids[0, 4])].decode().strip() in lines[5]
 
 
-def test_a_run_without_a_lens_says_what_to_press(app, lasting_page, lanes, tmp_path):
+def test_a_run_without_a_lens_says_what_to_press(viewer, lanes, tmp_path):
     bare = {}
     for lane, trace in lanes.items():
         bare[lane] = Trace()
@@ -123,22 +133,20 @@ def test_a_run_without_a_lens_says_what_to_press(app, lasting_page, lanes, tmp_p
         bare[lane]._arrays = {
             name: array[:0] if name.startswith("lens_") else array for name, array in arrays.items()
         }
-    race = lasting_page(1440, 1000).open(app.link())
+    race = viewer
     bring(race, bare, tmp_path)
     tab = race.page.locator(f"{BOX} .ds-tab.ds-empty[data-tab=lens]")
     tab.wait_for()
     tab.click()
-    note = race.page.locator(f"{BOX} .ds-view[data-view=lens] .ds-note")
+    note = race.page.locator(f"{VIEW} .ds-note")
     note.filter(has_text="Record and probe").wait_for()  # it says "Reading" first
     assert [error for error in race.watch.errors if "404" not in error] == []
     race.watch.errors.clear()  # the answer without a lens, of which the browser writes an error
 
 
-def test_both_lanes_stand_side_by_side_and_b_turns_away_at_a_layer(
-    app, lasting_page, apart, tmp_path
-):
+def test_both_lanes_stand_side_by_side_and_b_turns_away_at_a_layer(viewer, apart, tmp_path):
     """Lane B's first tokens that differ from A's to the last layer, counted from the traces."""
-    lanes, race = apart, lasting_page(1440, 1000).open(app.link())
+    lanes, race = apart, viewer
     bring(race, lanes, tmp_path)
     arrays = {lane: trace.arrays() for lane, trace in lanes.items()}
     steps = {lane: one["probe_step"].tolist() for lane, one in arrays.items()}
@@ -152,10 +160,10 @@ def test_both_lanes_stand_side_by_side_and_b_turns_away_at_a_layer(
     step = max(common, key=lambda s: differ[s][-1].sum())
     assert differ[step][-1].any()
     show_at(race, "lens", "b", 0, step)
-    control = f"{BOX} .ds-view[data-view=lens] [data-control=lanes]"
+    control = f"{VIEW} [data-control=lanes]"
     race.page.locator(control).select_option("both")
     drawn(race)
-    shown = race.page.locator(f"{BOX} .ds-view[data-view=lens] figcaption:visible")
+    shown = race.page.locator(f"{VIEW} figcaption:visible")
     titles = shown.all_inner_texts()
     assert [title[:2] for title in titles] == ["A:", "B:", "A:", "A:"]
     assert all(f"Step {step + 1}" in title for title in titles)

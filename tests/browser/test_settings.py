@@ -6,6 +6,7 @@ import pytest
 
 from engine.trace.trace import Trace
 from tests.support.browser import PROMPT
+from tests.support.looking import take_back
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -57,14 +58,13 @@ def test_a_link_brings_the_settings_back(app, new_page):
     assert page.locator("#ds-a-steps input").is_enabled()
 
 
-def test_a_block_model_brings_settings_that_it_can_run_and_the_next_model_its_own(app, new_page):
-    race = new_page().open(app.url)
+def test_a_block_model_brings_settings_that_it_can_run_and_the_next_model_its_own(other):
+    race = other
     race.settings()
     for model, method in (("Tiny block diffusion", "Frozen blocks"), ("Tiny LLaDA", "dual cache")):
         race.page.locator("#ds-model input").click()
         race.page.get_by_role("option", name=f"{model} · on this machine").click()
         race.planned(method)
-    assert race.watch.errors == []
 
 
 def test_a_broken_link_is_said_and_harmless(app, new_page):
@@ -175,7 +175,7 @@ def test_export_and_import_show_the_same(own, other, paths):
     other.page.wait_for_function(f"want => {cells}.join() === want.join()", arg=want)
     assert other.state == "imported"
     assert other.text("[data-headline]") == own.text("[data-headline]")
-    clear(other)
+    take_back(other)
 
 
 def test_a_run_card_runs_its_race(own, other, paths):
@@ -186,14 +186,7 @@ def test_a_run_card_runs_its_race(own, other, paths):
     texts = "[...document.querySelectorAll('.ds-cell')].map(c => c.textContent).join()"
     assert other.page.evaluate(texts) == own.page.evaluate(texts)
     assert "run card" in other.page.locator("#ds-import-note textarea").input_value()
-    clear(other)
-
-
-def clear(race):
-    """Take the files back out of the field."""
-    race.page.locator(
-        "#ds-import button[aria-label*=lear], #ds-import button[title*=lear]"
-    ).first.click()
+    take_back(other)
 
 
 def test_hostile_tokens_and_files(other, paths, tmp_path):
@@ -210,7 +203,7 @@ def test_hostile_tokens_and_files(other, paths, tmp_path):
         "?.value.includes('damaged')"
     )
     assert other.state == before
-    clear(other)
+    take_back(other)
     chooser.set_input_files(tmp_path / "hostile.npz")
     other.page.wait_for_function(
         "document.querySelector('[data-lane=a] .ds-cell').textContent.startsWith('<img')"
@@ -218,4 +211,4 @@ def test_hostile_tokens_and_files(other, paths, tmp_path):
     assert other.state == "imported"
     assert other.page.evaluate("window.hit") is None
     assert other.page.locator(".ds img").count() == 0
-    clear(other)
+    take_back(other)

@@ -50,11 +50,9 @@ def positions(page, column):
 
 
 def test_another_threshold_is_seen_at_once_and_one_click_branches_with_it(
-    app, new_page, session, tmp_path
+    viewer, session, tmp_path
 ):
-    trace = recorded(session)
-    race = new_page().open(app.link())
-    page = race.page
+    trace, race, page = recorded(session), viewer, viewer.page
     bring(race, {"a": trace, "b": trace}, tmp_path)
     page.locator("#ds-race [data-inspect-lane-b]").click()
     show(race, "what_if")

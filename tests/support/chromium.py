@@ -289,6 +289,22 @@ def lasting_page(browser, idle_pages):
         )
 
 
+@pytest.fixture(scope="session")
+def viewing_page(app, browser, idle_pages):
+    with lent(browser, idle_pages) as race:
+        yield race.open(app.link())
+
+
+@pytest.fixture(scope="module")
+def viewer(viewing_page):
+    """A page into which the tests of many modules bring their traces: a load costs seconds."""
+    viewing_page.page.set_viewport_size({"width": 1440, "height": 1000})
+    yield viewing_page
+    errors = viewing_page.watch.errors.copy()
+    viewing_page.watch.errors.clear()  # they are not those of the next module
+    assert errors == []
+
+
 @pytest.fixture
 def small(app, new_page):
     return new_page().open(app.link())
