@@ -7,7 +7,6 @@ import pytest
 
 from engine.trace.trace import Trace
 from tests.support.browser import ROOT
-from tests.support.chromium import opened
 from tests.support.looking import recolour
 
 pytest_plugins = ["tests.support.chromium"]
@@ -19,8 +18,8 @@ DONE = "document.querySelector('#ds-learn [data-learn]').dataset.done === 'yes'"
 
 @pytest.fixture(scope="module")
 def course(app, lasting_page):
-    """The lessons, opened by a link to one."""
-    race = lasting_page()
+    """The lessons, opened by a link to one, on a page that may copy to the clipboard."""
+    race = lasting_page(permissions=["clipboard-read", "clipboard-write"])
     race.page.goto(f"{app.url}/?lesson=masks")
     race.page.wait_for_function(READY.format("candidates"))
     assert race.page.locator("#ds-learn [data-lesson=masks]").count() == 1
@@ -232,21 +231,20 @@ def test_a_lesson_left_before_it_was_shown_opens_with_its_own_view(course):
     assert page.locator("#ds-learn [data-lesson=thresholds]").count() == 1
 
 
-def test_the_embedded_models_are_described(app, new_page):
-    race = new_page().open(app.url)
-    race.page.get_by_role("tab", name="Learn").click()
-    race.page.locator("#ds-suite > button").click()
-    race.page.locator("#ds-suite-curve .js-plotly-plot").wait_for()
-    text = race.page.locator("#ds-suite").inner_text()
+def test_the_embedded_models_are_described(course):
+    course.locator("#ds-suite > button").click()
+    course.locator("#ds-suite-curve .js-plotly-plot").wait_for()
+    text = course.locator("#ds-suite").inner_text()
     assert "Short word problems" in text
     assert "So the answer is" in text or "The answer is" in text
     assert "tiny-dream" in text
     assert "no world knowledge" in text
     for width in (1280, 390):
-        race.page.set_viewport_size({"width": width, "height": 900})
-        race.page.wait_for_function(
+        course.set_viewport_size({"width": width, "height": 900})
+        course.wait_for_function(
             "width => document.documentElement.scrollWidth <= width", arg=width
         )
+    course.set_viewport_size({"width": 1280, "height": 900})
 
 
 def test_a_lesson_shows_its_problem_and_moves_the_cursor(course):
@@ -297,10 +295,8 @@ def test_an_empty_answer_is_asked_for_and_a_wrong_one_gets_its_own_hint(course):
     verdict.get_by_text("Not yet.").wait_for()
 
 
-def test_ticks_are_kept_and_can_be_cleared(app, new_page):
-    page = new_page().page
-    page.goto(f"{app.url}/?lesson=masks")
-    page.wait_for_function(READY.format("candidates"))
+def test_ticks_are_kept_and_can_be_cleared(app, course):
+    page = at_lesson(course, "masks", "candidates")
     page.locator("[data-lesson-step]").press("Home")
     page.locator("[data-lesson-step]").press("End")
     page.wait_for_function(DONE)
@@ -315,10 +311,9 @@ def test_ticks_are_kept_and_can_be_cleared(app, new_page):
     assert tick.inner_text() == ""
 
 
-def test_the_page_for_teachers_lists_the_lessons_with_their_links(app, new_page):
-    page = new_page().page
-    page.goto(f"{app.url}/?lesson=teachers")
-    rows = page.locator("[data-teachers-table] tr")
+def test_the_page_for_teachers_lists_the_lessons_with_their_links(app, course):
+    page, rows = course, course.locator("[data-teachers-table] tr")
+    page.locator('[data-lessons] [data-key="teachers"]').click()
     rows.first.wait_for()
     assert rows.count() == 12
     links = page.locator("[data-teachers-table] input").evaluate_all("a => a.map((i) => i.value)")
@@ -329,11 +324,8 @@ def test_the_page_for_teachers_lists_the_lessons_with_their_links(app, new_page)
     assert page.locator("[data-teachers]").is_hidden()
 
 
-def test_the_link_to_a_lesson_has_a_copy_button(app, browser):
-    with opened(browser, permissions=["clipboard-read", "clipboard-write"]) as race:
-        page = race.page
-        page.goto(f"{app.url}/?lesson=drift")
-        page.wait_for_function(READY.format("counts"))
-        page.locator("[data-lesson-copy]").click()
-        page.locator("[data-lesson-copy]", has_text="Copied").wait_for()
-        assert page.evaluate("navigator.clipboard.readText()") == f"{app.url}/?lesson=drift"
+def test_the_link_to_a_lesson_has_a_copy_button(app, course):
+    page = at_lesson(course, "drift", "counts")
+    page.locator("[data-lesson-copy]").click()
+    page.locator("[data-lesson-copy]", has_text="Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == f"{app.url}/?lesson=drift"
