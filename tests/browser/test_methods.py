@@ -103,20 +103,13 @@ def test_links_bring_plain_decoding_and_the_method(reader):
         assert race == RaceSpec(base, replace(base, **{kind: name}))
 
 
-@pytest.fixture(scope="module")
-def tried(app, lasting_page):
-    """A tab from which links are followed, each from the page that the last one led to."""
-    return Book(lasting_page(), app.url)
-
-
 @pytest.mark.parametrize(
     ("name", "title", "cache", "unmasker"),
     [("dare_o", "DARE-O", "DARE-O", "Quota"),
      ("threshold", "Threshold 0.9", "No cache", "Threshold")],
 )  # fmt: skip
-def test_try_it_opens_the_race(tried, name, title, cache, unmasker):
-    book = tried
-    book.open()
+def test_try_it_opens_the_race(reader, name, title, cache, unmasker):
+    book = reader
     book.turn(name)
     link, page = book.link, book.page
     book.part("try").click()
@@ -132,6 +125,7 @@ def test_try_it_opens_the_race(tried, name, title, cache, unmasker):
         assert page.locator(f"#ds-b-{field} input").input_value() == value
     assert page.locator("#ds-a-cache input").input_value() == "No cache"
     assert page.locator("#ds-run").is_enabled()
+    book.open()
 
 
 def test_what_stands_on_what_leads_to_its_page(reader):
