@@ -31,7 +31,7 @@ def search(page, problems):
 
 
 def test_a_search_ends_in_a_race_of_the_chosen_setting(app, lasting_page):
-    link = app.link(gen_length="16", block_length="8", **{"a.steps": "16", "b.unmasker": "quota"})
+    link = app.link(gen_length="8", block_length="4", **{"a.steps": "8", "b.unmasker": "quota"})
     race = lasting_page(1440).open(link)
     page = race.page
     tab(race)

@@ -27,7 +27,7 @@ def wait(page, state, done=0):
 
 
 def test_three_prompts_are_stopped_continued_and_one_is_raced(app, lasting_page):
-    race = lasting_page(1440).open(app.link(gen_length="128", **{"a.steps": "128"}))
+    race = lasting_page(1440).open(app.link(gen_length="64", **{"a.steps": "64"}))
     page = race.page
     tab(race, "Many prompts")
     page.locator("#ds-batch-prompts textarea").fill("\n".join(PROMPTS))

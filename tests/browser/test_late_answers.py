@@ -20,6 +20,12 @@ def listeners(app):
     return found
 
 
+@pytest.fixture(scope="module")
+def long(app, lasting_page):
+    """A page with the settings of a long race; its tests change them."""
+    return lasting_page().open(app.link(**LONG))
+
+
 class Answers:
     """Holds back or fails the answers of some listeners of a page."""
 
@@ -43,7 +49,8 @@ class Answers:
             route.continue_()
 
     def forgive(self):
-        """Forget the browser's own messages of failed requests."""
+        """Let all answers pass, and forget the browser's own messages of failed requests."""
+        self.race.page.unroute_all()
         assert all("502" in one for one in self.race.watch.errors)
         self.race.watch.errors.clear()
 
@@ -73,8 +80,8 @@ def test_settings_that_could_not_be_read_are_said_and_the_defaults_run(app, new_
     answers.forgive()
 
 
-def test_a_plan_that_fails_is_said_and_the_next_one_enables_run(app, new_page, listeners):
-    race = new_page().open(app.link())
+def test_a_plan_that_fails_is_said_and_the_next_one_enables_run(long, listeners):
+    race = long
     race.ready()
     answers = Answers(race, listeners["plan"], fails=True)
     race.settings()
@@ -83,16 +90,15 @@ def test_a_plan_that_fails_is_said_and_the_next_one_enables_run(app, new_page, l
     race.planned("Cannot run. The server did not answer.")
     assert race.page.locator("#ds-link-field").input_value() == ""
     assert race.page.locator("#ds-plan [data-copy]").is_disabled()
-    answers.ids = []
+    answers.forgive()
     seed.fill("4")
-    race.planned("32 steps")
+    race.planned(" blocks = ")
     race.ready()
     assert "seed=4" in race.page.locator("#ds-link-field").input_value()
-    answers.forgive()
 
 
-def test_during_a_run_the_page_says_what_it_decodes_and_shows_nothing_else(app, new_page):
-    race = new_page().open(app.link(**LONG))
+def test_during_a_run_the_page_says_what_it_decodes_and_shows_nothing_else(long):
+    race = long
     race.press("run")
     race.wait_steps(2)
     race.page.locator("#ds-plan [data-dice]").click()
@@ -110,7 +116,7 @@ def test_during_a_run_the_page_says_what_it_decodes_and_shows_nothing_else(app, 
 
 def test_a_recording_offers_stop_alone(app, new_page):
     race = new_page().open(
-        app.link(**LONG | {"gen_length": "256", "a.steps": "256", "b.steps": "256"})
+        app.link(**LONG | {"gen_length": "128", "a.steps": "64", "b.steps": "64"})
     )
     race.finish()
     race.page.locator('#ds-race [data-record="layers"]').click()
