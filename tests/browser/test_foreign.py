@@ -65,8 +65,8 @@ def test_two_files_of_other_engines_race_and_are_compared(viewer, tmp_path):
     assert f"first differ at answer token {CHANGED + 1}: A committed" in split.inner_text()
     assert race.page.locator("#ds-race [data-record]:enabled").count() == 0
     race.page.locator("#ds-race [data-tab=drift]").click()
-    said = race.page.get_by_text("decoded by another engine: its file has no drifts")
-    said.first.wait_for()
+    drift = race.page.locator("#ds-race .ds-view[data-view=drift]")
+    drift.get_by_text("decoded by another engine: its file has no drifts").first.wait_for()
     assert race.page.evaluate("window.hit ?? null") is None
     assert race.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
@@ -76,4 +76,5 @@ def test_lanes_of_different_prompts_are_not_compared(viewer, tmp_path):
     bring_files(race, foreign_files(tmp_path, other_prompt=True))
     assert race.text("[data-headline]") == "The lanes are not compared: their prompts differ."
     show(race, "compare")
-    race.page.get_by_text("their prompts differ. The numbers of each lane").first.wait_for()
+    compared = race.page.locator("#ds-race .ds-view[data-view=compare]")
+    compared.get_by_text("their prompts differ. The numbers of each lane").first.wait_for()

@@ -3,6 +3,7 @@
 import base64
 import re
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -52,9 +53,16 @@ def session():
     return Session(embedded_models(ROOT / "assets"))
 
 
-def small_run(session, **changes):
-    spec = RunSpec(prompt=PROMPT, gen_length=32, block_length=8, steps=32, record="layers")
-    return recorded(session, replace(spec, **changes))
+@pytest.fixture(scope="module")
+def small_run(session):
+    """Record the small problem under a cache; each is run once."""
+
+    @lru_cache
+    def run(cache):
+        spec = RunSpec(prompt=PROMPT, gen_length=32, block_length=8, steps=32, record="layers")
+        return recorded(session, replace(spec, cache=cache))
+
+    return run
 
 
 def sentences(page, session, trace):
@@ -182,8 +190,8 @@ def bare(lasting_page):
 
 
 @pytest.mark.parametrize("cache", CACHES)
-def test_the_sentence_says_what_the_plan_did_under_every_method(session, bare, cache):
-    trace = small_run(session, cache=cache)
+def test_the_sentence_says_what_the_plan_did_under_every_method(session, small_run, bare, cache):
+    trace = small_run(cache)
     said = sentences(bare, session, trace)
     check_heads(said, trace.recompute_map())
     for text in set(said.ravel()):
@@ -193,30 +201,28 @@ def test_the_sentence_says_what_the_plan_did_under_every_method(session, bare, c
     check(said, trace, int(trace.arrays()["prompt_mask"].sum()))
 
 
-def test_a_sentence_of_another_run_is_found(session, bare):
-    trace = small_run(session, cache="dual")
+def test_a_sentence_of_another_run_is_found(session, small_run, bare):
+    trace = small_run("dual")
     said = sentences(bare, session, trace)
     with pytest.raises(AssertionError):
         check_heads(said, ~trace.recompute_map())
 
 
-def test_a_method_that_the_catalog_does_not_have_gets_a_generic_sentence(session, bare):
-    trace = small_run(session, cache="dual")
+def test_a_method_that_the_catalog_does_not_have_gets_a_generic_sentence(small_run, bare):
+    trace = small_run("dual")
     found = set(bare.evaluate(EVERY_CELL, facts_of(trace)))
     assert "Recomputed: dual recomputes every row in this step." in found
     assert any("and this row is not among them; last at step 1, next" in text for text in found)
 
 
-def test_a_branch_runs_beside_its_parent_and_the_parent_comes_back(
-    app, new_page, session, tmp_path
-):
-    lanes = {"a": small_run(session), "b": small_run(session, cache="dllm_cache")}
-    race = new_page().open(app.link())
-    page = race.page
+def test_a_branch_runs_beside_its_parent_and_the_parent_comes_back(viewer, small_run, tmp_path):
+    lanes = {"a": small_run("none"), "b": small_run("dllm_cache")}
+    race, page = viewer, viewer.page
     bring(race, lanes, tmp_path)
     before = race.text("[data-lane=b] [data-answer]")
     page.locator("#ds-race [data-tab=time]").click()
-    page.get_by_text("Recorded runs show no times").first.wait_for()
+    times = page.locator("#ds-race .ds-view[data-view=time]")
+    times.get_by_text("Recorded runs show no times").first.wait_for()
     page.locator("#ds-race [data-inspect-lane-b]").click()
     show(race, "candidates")
     trace = lanes["b"]
