@@ -1,5 +1,6 @@
 """A race as a video and as a film strip, in a real headless Chromium, from the replay file."""
 
+import base64
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -15,10 +16,11 @@ pytestmark = pytest.mark.browser
 
 SECONDS = 5
 # The length of a video, and how far its pictures are from white and from each other.
-PLAYED = """async (bytes) => {
+PLAYED = """async (text) => {
+  const bytes = Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
   const video = document.createElement("video");
   video.muted = true;
-  video.src = URL.createObjectURL(new Blob([new Uint8Array(bytes)], { type: "video/webm" }));
+  video.src = URL.createObjectURL(new Blob([bytes], { type: "video/webm" }));
   const came = (name) => new Promise((done, fail) => {
     video.addEventListener(name, done, { once: true });
     video.addEventListener("error", () => fail(new Error(video.error.message)), { once: true });
@@ -41,13 +43,13 @@ PLAYED = """async (bytes) => {
 }"""
 
 
-@pytest.fixture
-def open_replay(browser, tmp_path):
+@pytest.fixture(scope="module")
+def open_replay(browser, tmp_path_factory):
     """Open the replay file of the bundled race in the dark theme, with scripts run before it."""
     record = RaceRecord(state="done")
     for lane in "ab":
         record.traces[lane] = Trace.load(ASSETS / "examples" / f"{lane}.npz")
-    path = tmp_path / "replay.html"
+    path = tmp_path_factory.mktemp("film") / "replay.html"
     path.write_text(replay_page(record, lambda spec: "A method"), "utf-8")
     context = browser.new_context(color_scheme="dark", viewport={"width": 1280, "height": 900})
     watch = Watch()
@@ -65,14 +67,19 @@ def open_replay(browser, tmp_path):
     assert watch.errors == []
 
 
+@pytest.fixture(scope="module")
+def page(open_replay):
+    """The file as it opens in this browser."""
+    return open_replay()
+
+
 def saved(page, button):
     with page.expect_download(timeout=60_000) as waiting:
         page.get_by_role("button", name=button, exact=True).click()
     return waiting.value
 
 
-def test_the_video_plays_and_has_the_chosen_length(open_replay, browser, tmp_path):
-    page = open_replay()
+def test_the_video_plays_and_has_the_chosen_length(page, browser, tmp_path):
     page.locator("[data-film-seconds]").select_option(str(SECONDS))
     download = saved(page, "Record the video")
     assert download.suggested_filename.endswith("-race.webm")
@@ -82,7 +89,7 @@ def test_the_video_plays_and_has_the_chosen_length(open_replay, browser, tmp_pat
     data = path.read_bytes()
     assert len(data) > 20_000
     blank = browser.new_page()
-    played = blank.evaluate(PLAYED, list(data))
+    played = blank.evaluate(PLAYED, base64.b64encode(data).decode())
     blank.close()
     assert SECONDS - 0.2 <= played["duration"] < SECONDS + 3
     assert played["size"] == [1280, 720]
@@ -90,8 +97,7 @@ def test_the_video_plays_and_has_the_chosen_length(open_replay, browser, tmp_pat
     assert played["apart"] > 5_000
 
 
-def test_a_recording_can_be_stopped(open_replay):
-    page = open_replay()
+def test_a_recording_can_be_stopped(page):
     page.get_by_role("button", name="Record the video").click()
     page.get_by_role("button", name="Stop recording").click()
     page.locator("[data-film-said]", has_text="Stopped: no video is saved.").wait_for()
@@ -105,8 +111,7 @@ def test_where_no_video_can_be_recorded_the_button_says_so(open_replay):
     assert page.get_by_role("button", name="Save the film strip").is_enabled()
 
 
-def test_the_film_strip_shows_the_chosen_moments(open_replay):
-    page = open_replay()
+def test_the_film_strip_shows_the_chosen_moments(page):
     page.locator("[data-align]").select_option("step")
     page.locator("[data-scrub]").focus()
     page.keyboard.press("Home")
