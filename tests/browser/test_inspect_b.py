@@ -17,6 +17,7 @@ pytestmark = pytest.mark.browser
 
 Q0 = QUANTITIES.index("q0")
 BOX = "#ds-race [data-inspect]"
+ERROR = f"{BOX} .ds-view[data-view=error]"
 
 
 @pytest.fixture(scope="module")
@@ -125,9 +126,11 @@ def test_errors_are_those_of_the_probed_steps(race, lanes):
     steps, wrong = arrays["probe_step"], arrays["probe_top"][:, 0] != arrays["probe_top"][:, 1]
     assert wrong.any()
     show_at(race, "error", "a", 5, int(steps[3]) + 1)
-    keys = race.page.locator(f"{BOX} [data-probe]")
+    keys = race.page.locator(f"{ERROR} [data-probe]")
     assert keys.all_inner_texts() == [str(s + 1) for s in steps]
-    assert race.text("[data-probe][aria-pressed=true]") == str(steps[3] + 1)
+    assert race.text(".ds-view[data-view=error] [data-probe][aria-pressed=true]") == str(
+        steps[3] + 1
+    )
     assert f"{wrong.sum()} of {len(wrong)} predictions" in block(race, "error", "sum")
     for x, y in ((5, 6), (40, 6)):
         text = cell(race, "error-rows", x, y)
@@ -143,7 +146,7 @@ def test_errors_are_those_of_the_probed_steps(race, lanes):
     assert race.page.locator(f"{BOX}[data-step='{steps[6]}'][data-layer='7']").count() == 1
 
     probe = int(arrays["probe_row"][wrong][0])
-    race.page.locator(f"{BOX} [data-probe='{steps[probe]}']").click()
+    race.page.locator(f"{ERROR} [data-probe='{steps[probe]}']").click()
     here = arrays["probe_row"] == probe
     said = block(race, "error", "flips")
     assert f"{here.sum()} predictions" in said

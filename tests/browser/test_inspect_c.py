@@ -215,9 +215,12 @@ def test_a_method_that_the_catalog_does_not_have_gets_a_generic_sentence(small_r
     assert any("and this row is not among them; last at step 1, next" in text for text in found)
 
 
-def test_a_branch_runs_beside_its_parent_and_the_parent_comes_back(viewer, small_run, tmp_path):
+def test_a_branch_runs_beside_its_parent_and_the_parent_comes_back(
+    app, new_page, small_run, tmp_path
+):
     lanes = {"a": small_run("none"), "b": small_run("dllm_cache")}
-    race, page = viewer, viewer.page
+    race = new_page().open(app.link())
+    page = race.page
     bring(race, lanes, tmp_path)
     before = race.text("[data-lane=b] [data-answer]")
     page.locator("#ds-race [data-tab=time]").click()

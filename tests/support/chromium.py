@@ -297,8 +297,12 @@ def viewing_page(app, browser, idle_pages):
 
 @pytest.fixture(scope="module")
 def viewer(viewing_page):
-    """A page into which the tests of many modules bring their traces: a load costs seconds."""
+    """A page into which the tests of many modules bring their traces: a load costs seconds.
+
+    At first its view is one that every trace has, for the open view asks for each new trace.
+    """
     viewing_page.page.set_viewport_size({"width": 1440, "height": 1000})
+    viewing_page.page.locator("#ds-race [data-tab=schedule]").click()
     yield viewing_page
     errors = viewing_page.watch.errors.copy()
     viewing_page.watch.errors.clear()  # they are not those of the next module
