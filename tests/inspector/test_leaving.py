@@ -8,11 +8,11 @@ from inspector.handlers.branching import Branching
 from tests.inspector.conftest import small_race
 
 
-def test_twenty_visitors_leave_nothing_behind(handlers, session, form, request_of):
+def test_visitors_leave_nothing_behind(handlers, session, form, request_of):
     values = list(form.values(small_race(session, gen_length=16, block_length=16, steps=16)))
     staying = list(handlers.run(request_of("staying"), values))
     held = len(handlers.store)
-    for i in range(20):
+    for i in range(5):
         who = request_of(f"visitor {i}")
         for _ in handlers.run(who, values):
             pass

@@ -22,9 +22,8 @@ from tests.inspector.unpacked import unpacked
 from tests.support import looking
 from tests.support.micro import full_policies
 
-METHODS = [("cache", name) for name in full_policies()] + [
-    ("unmasker", name) for name in unmaskers()
-]
+METHODS = [*full_policies(), *unmaskers()]
+PAIRS = [METHODS[i : i + 2] for i in range(0, len(METHODS), 2)]
 ANY, PLAIN = "any", ("",)
 CONDITIONS = dict.fromkeys(
     ("first_step", "first_layer", "full", "new_block", "prompt", "block", "rest", "answer",
@@ -42,15 +41,25 @@ def caches_of(session):
     return session.catalog()["caches"]
 
 
-def recorded(session, cache, **knobs):
-    spec = small_race(session).a
-    named = {f"{cache}.{name}": value for name, value in knobs.items()}
-    return looking.recorded(session, replace(spec, cache=cache, knobs=named, record="steps"))
+@pytest.fixture(scope="module")
+def recorded(session):
+    """A run with a cache and its knobs, made once; a test gets a copy of its trace."""
+    held = {}
+
+    def make(cache, **knobs):
+        key = cache, *knobs.items()
+        if key not in held:
+            named = {f"{cache}.{name}": value for name, value in knobs.items()}
+            spec = replace(small_race(session).a, cache=cache, knobs=named, record="steps")
+            held[key] = looking.recorded(session, spec)
+        return held[key].snapshot()
+
+    return make
 
 
-def test_refreshes_are_the_steps_that_recompute_a_region(session):
+def test_refreshes_are_the_steps_that_recompute_a_region(recorded):
     knobs = {"prompt_interval": 10, "response_interval": 4}
-    trace = recorded(session, "dllm_cache", **knobs)
+    trace = recorded("dllm_cache", **knobs)
     found = why(trace)
     steps = np.arange(trace.steps)
     due = unpacked(found["due"])
@@ -60,8 +69,8 @@ def test_refreshes_are_the_steps_that_recompute_a_region(session):
     assert found["shift"] == 0
 
 
-def test_without_recorded_plans_of_regions_refreshes_are_what_was_done(session):
-    trace = recorded(session, "dllm_cache", prompt_interval=8, response_interval=3)
+def test_without_recorded_plans_of_regions_refreshes_are_what_was_done(recorded):
+    trace = recorded("dllm_cache", prompt_interval=8, response_interval=3)
     planned = refreshes(trace)
     arrays = trace.arrays() | {"planned": np.zeros((0, 3), np.uint8)}
     trace.arrays = lambda: arrays
@@ -74,42 +83,42 @@ def texts(found, part=0):
     return [reason["text"] for reason in found["reasons"][part]]
 
 
-def test_reasons_hold_the_knobs_of_the_run_and_its_method(session):
+def test_reasons_hold_the_knobs_of_the_run_and_its_method(session, recorded):
     caches = session.catalog()["caches"]
-    found = why(recorded(session, "dllm_cache", prompt_interval=10), caches)
+    found = why(recorded("dllm_cache", prompt_interval=10), caches)
     assert any("the prompt is refreshed every 10 steps" in text for text in texts(found))
     assert any("the answer is refreshed every 5 steps" in text for text in texts(found))
     assert not any("random" in text or "its K" in text for text in texts(found))
-    found = why(recorded(session, "dllm_cache", selector="random"), caches)
+    found = why(recorded("dllm_cache", selector="random"), caches)
     assert any("drawn at random" in text for text in texts(found))
     assert not any("=" in reason["when"] for reason in found["reasons"][0])
 
 
-def test_an_interval_without_a_value_leaves_its_placeholder(session):
-    trace = recorded(session, "dual")
+def test_an_interval_without_a_value_leaves_its_placeholder(session, recorded):
+    trace = recorded("dual")
     assert any("{every:refresh_interval}" in text for text in texts(why(trace, caches_of(session))))
-    found = why(recorded(session, "dual", refresh_interval=1), caches_of(session))
+    found = why(recorded("dual", refresh_interval=1), caches_of(session))
     assert any("recomputed in every step of a block" in text for text in texts(found))
 
 
-def test_a_stack_has_the_reasons_of_both(session):
-    found = why(recorded(session, "dual+dare_kv"), caches_of(session))
+def test_a_stack_has_the_reasons_of_both(session, recorded):
+    found = why(recorded("dual+dare_kv"), caches_of(session))
     assert found["parts"] == ["dual", "dare_kv"]
     assert "the dual cache reuses every row" in texts(found, 0)[-1]
     assert "threshold" in texts(found, 1)[-1]
 
 
-def test_a_method_that_is_not_in_the_catalog_has_generic_reasons(session):
-    found = why(recorded(session, "dual"))
+def test_a_method_that_is_not_in_the_catalog_has_generic_reasons(recorded):
+    found = why(recorded("dual"))
     assert texts(found)[0] == "dual recomputes every row in this step"
     assert len(texts(found)) == len(GENERIC)
 
 
-def test_the_facts_of_the_policy_are_served(session):
-    found = why(recorded(session, "dare_kv"))["facts"]["threshold"]
+def test_the_facts_of_the_policy_are_served(recorded):
+    found = why(recorded("dare_kv"))["facts"]["threshold"]
     assert len(found) == 8
     assert all(limit > 0 for limit in found)
-    assert why(recorded(session, "none"))["facts"] == {}
+    assert why(recorded("none"))["facts"] == {}
 
 
 @pytest.mark.parametrize("name", policies())
@@ -133,23 +142,25 @@ def test_every_reason_uses_known_conditions_and_placeholders(name):
             assert of in known or known == ANY, placeholder
 
 
-@pytest.mark.parametrize(("kind", "name"), METHODS)
-def test_a_race_with_any_method_gives_the_views_of_the_page(session, kind, name):
+@pytest.mark.parametrize("pair", PAIRS, ids=" and ".join)
+def test_a_race_with_any_method_gives_the_views_of_the_page(session, pair):
     plain = replace(small_race(session, gen_length=16, block_length=8, steps=16).a, record="layers")
-    traces = collect_traces(session.race(RaceSpec(plain, replace(plain, **{kind: name}))))
-    assert traces["b"].meta["reason"] == "done"
-    drawn = registry.VIEWS.keys() - registry.TIMED
-    views = {view: registry.draw(traces["b"], view, caches_of(session)) for view in drawn}
-    json.dumps(views)
-    missing = {view for view, found in views.items() if "missing" in found}
-    assert missing <= {"error", "lens", "guider", "experts"}
+    changes = [{"unmasker" if name in unmaskers() else "cache": name} for name in pair]
+    lanes = [replace(plain, **one) for one in (changes * 2)[:2]]
+    for trace in collect_traces(session.race(RaceSpec(*lanes))).values():
+        assert trace.meta["reason"] == "done"
+        drawn = registry.VIEWS.keys() - registry.TIMED
+        views = {view: registry.draw(trace, view, caches_of(session)) for view in drawn}
+        json.dumps(views)
+        missing = {view for view, found in views.items() if "missing" in found}
+        assert missing <= {"error", "lens", "guider", "experts"}
 
 
 @pytest.mark.parametrize(("kv_mode", "rows"), [("dense", "answer"), ("sparse", "all")])
-def test_a_budget_is_a_share_of_the_rows_that_are_chosen_from(session, kv_mode, rows):
-    trace = recorded(session, "spa_cache", kv_mode=kv_mode)
+def test_a_budget_is_a_share_of_the_rows_that_are_chosen_from(recorded, kv_mode, rows):
+    trace = recorded("spa_cache", kv_mode=kv_mode)
     assert why(trace)["budget_of"] == rows
-    assert why(recorded(session, "dllm_cache"))["budget_of"] == "answer"
+    assert why(recorded("dllm_cache"))["budget_of"] == "answer"
 
 
 def test_a_run_without_plans_says_so(traces):
@@ -158,8 +169,8 @@ def test_a_run_without_plans_says_so(traces):
             view(traces["a"])
 
 
-def test_candidates_know_which_token_was_committed(session):
-    trace = recorded(session, "dual")
+def test_candidates_know_which_token_was_committed(recorded):
+    trace = recorded("dual")
     found, arrays = candidates(trace), trace.arrays()
     step, position = unpacked(found["step"]), unpacked(found["position"])
     chosen, ids = unpacked(found["chosen"]), unpacked(found["ids"])
