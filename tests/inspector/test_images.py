@@ -16,7 +16,7 @@ from inspector.run_store import RaceRecord
 from tests.inspector.conftest import make_form
 from tests.support.llada_v import NAME, image_file, open_session, plain
 
-SHAPE = {"model": NAME, "prompt": "What?", "gen_length": 8, "block_length": 8, "steps": 8}
+SHAPE = {"model": NAME, "prompt": "What?", "gen_length": 8, "block_length": 8, "steps": 4}
 
 
 @pytest.fixture(scope="module")

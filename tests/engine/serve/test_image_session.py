@@ -20,7 +20,7 @@ from engine.vision.example_image import example_image
 from engine.vision.picture import Picture
 from tests.support.llada_v import MICRO, NAME, changed_copy, image_file, open_session, plain
 
-SMALL = {"model": NAME, "prompt": "What?", "gen_length": 8, "block_length": 8, "steps": 8}
+SMALL = {"model": NAME, "prompt": "What?", "gen_length": 8, "block_length": 8, "steps": 4}
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +41,22 @@ def events_of(session, spec, *pictures, **more):
     return list(session.run(spec, images={str(p.ref): p for p in pictures}, **more))
 
 
-def traced(session, spec, *pictures, **more):
+def trace_of(events):
     trace = Trace()
-    for event in events_of(session, spec, *pictures, **more):
+    for event in events:
         trace.append(event)
     assert trace.meta["reason"] == "done", trace.meta["message"]
     return trace
+
+
+def traced(session, spec, *pictures, **more):
+    return trace_of(events_of(session, spec, *pictures, **more))
+
+
+@pytest.fixture(scope="module")
+def plain_run(session, picture):
+    """The events of a run without a cache that sees the picture."""
+    return events_of(session, spec_of(picture), picture)
 
 
 def test_a_plan_counts_the_rows_and_the_work_without_the_image(session, picture):
@@ -97,10 +107,10 @@ def test_both_lanes_of_a_race_share_the_encoded_image(session, picture):
     assert costs[0][1] == session.plan(spec)["image_flops"] / 1e9
 
 
-def test_another_image_gives_another_answer_and_two_are_padded(session, picture):
+def test_another_image_gives_another_answer_and_two_are_padded(session, picture, plain_run):
     other = Picture.of_image(plain(480, 320))
-    first, second = (events_of(session, spec_of(p), p) for p in (picture, other))
-    assert not np.array_equal(first[-1].canvas[0, -8:], second[-1].canvas[0, -8:])
+    second = events_of(session, spec_of(other), other)
+    assert not np.array_equal(plain_run[-1].canvas[0, -8:], second[-1].canvas[0, -8:])
     both = events_of(session, spec_of(picture, other), picture, other)
     started = next(e for e in both if isinstance(e, RunStarted))
     assert [(i["mode"], i["rows"]) for i in started.images] == [("pad", 730)] * 2
@@ -117,9 +127,9 @@ def test_a_probe_sees_the_image_too(session, picture):
     assert found["probe_tv"].max() < 0.9  # of an exact forward without the image it would be near 1
 
 
-def test_a_branch_keeps_its_image(session, picture):
-    parent = traced(session, spec_of(picture), picture)
-    start = BranchStart("p", 3)
+def test_a_branch_keeps_its_image(session, picture, plain_run):
+    parent = trace_of(plain_run)
+    start = BranchStart("p", 2)
     branch = replace(spec_of(picture), start=start)
     found = traced(session, branch, picture, parents={"p": parent})
     assert found.meta["images"] == parent.meta["images"]
@@ -131,7 +141,7 @@ def test_a_branch_keeps_its_image(session, picture):
 def test_a_branch_with_a_suffix_goes_on(session, picture):
     spec = spec_of(picture, suffix="So:")
     parent = traced(session, spec, picture)
-    branch = replace(spec, start=BranchStart("p", 3))
+    branch = replace(spec, start=BranchStart("p", 2))
     found = traced(session, branch, picture, parents={"p": parent})
     assert np.array_equal(found.canvas_at(99), parent.canvas_at(99))
     assert found.meta["texts"][0].endswith("So:")
