@@ -5,12 +5,11 @@ from dataclasses import replace
 from engine.config.spec import BranchStart, RunSpec
 from engine.core.events import RunFinished
 from engine.generate.branch import branch_point
-from engine.serve.drift_meter import BASES
 from engine.serve.lane import Lane
 from engine.serve.loaded_model import LoadedModel
 from engine.trace.trace import Trace
 from tests.support.fake_guiders import make_fake_guider
-from tests.support.micro import make_profile, make_prompts, model_of
+from tests.support.micro import make_prompts, model_of, profiles_of
 
 PROMPT = make_prompts(6)[0]
 WIDTH = len(PROMPT)
@@ -38,11 +37,9 @@ def make(**changes):
 
 
 def loaded(family="mha"):
-    profiles = {(b, q): make_profile(base=b, quantity=q) for b in BASES for q in ("q0", "v")}
     model = model_of(family)
-    return LoadedModel(
-        model, Words(), "", profiles=profiles, make_run_guider=make_fake_guider(model.info)
-    )
+    profiles, guider = dict(profiles_of(model.info.layers)), make_fake_guider(model.info)
+    return LoadedModel(model, Words(), "", profiles=profiles, make_run_guider=guider)
 
 
 def record(spec, parent=None, family="mha", most=99):

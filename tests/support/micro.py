@@ -119,19 +119,23 @@ def make_profile(layers=3, lo=1e-3, hi=0.3, base="none", quantity="q0") -> Drift
     return DriftProfile(base, quantity, counts, (counts * left).sum(1))
 
 
+@cache
+def profiles_of(layers: int) -> dict[tuple[str, str], DriftProfile]:
+    """Profiles of every base and quantity, shared; tests must not change them."""
+    return {
+        (base, quantity): make_profile(layers, base=base, quantity=quantity)
+        for base in BASES
+        for quantity in ("q0", "v")
+    }
+
+
 def micro_job(model, spec, prompts=None, recorder=None, policy=None, eager=False):
     """A job made by make_job; `policy` returns a policy that need not be registered.
 
     `eager`: no forward is captured, for tests that hook the model or count its operations.
     """
-    profiles = {
-        (base, quantity): make_profile(model.info.layers, base=base, quantity=quantity)
-        for base in BASES
-        for quantity in ("q0", "v")
-    }
-    loaded = LoadedModel(
-        model, None, "", profiles=profiles, make_run_guider=make_fake_guider(model.info)
-    )
+    profiles, guider = dict(profiles_of(model.info.layers)), make_fake_guider(model.info)
+    loaded = LoadedModel(model, None, "", profiles=profiles, make_run_guider=guider)
     job = make_job(loaded, spec, prompts or make_prompts(6), recorder)
     if policy is not None:
         job.make_policy = policy

@@ -10,7 +10,7 @@ from engine.cache.store import ActivationStore
 from engine.core.rows import ALL
 from engine.generate.job import Job
 from engine.generate.loop import Denoiser
-from tests.support.micro import ATOL, MASK, make_model, make_spec, model_of, tapped
+from tests.support.micro import ATOL, FAMILIES, MASK, make_model, make_spec, model_of, tapped
 from tests.support.reference import reference_logits
 
 
@@ -23,6 +23,7 @@ def canvas_of(seed, batch=2, length=17):
     return torch.randint(0, 40, (batch, length), generator=torch.Generator().manual_seed(seed))
 
 
+@pytest.mark.parametrize("family", FAMILIES)
 def test_full_forward_equals_the_reference(model):
     canvas = canvas_of(1)
     torch.testing.assert_close(

@@ -6,10 +6,15 @@ import torch
 from engine.cache.layer_probe import LayerPlan, LayerProbe
 from engine.cache.store import ActivationStore
 from engine.core.rows import ALL
-from tests.support.micro import ATOL, model_of
+from tests.support.micro import ATOL, FAMILIES, model_of
 from tests.support.reference import reference_rotation
 
 LENGTH = 19
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request):
+    return request.param
 
 
 def probe_of(model, rows=ALL, batch=2, layer=1):
