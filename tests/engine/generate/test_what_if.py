@@ -1,5 +1,7 @@
 """What if: exact with the run's settings, equal to a branch with others, plain about the rest."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -72,7 +74,7 @@ def test_it_is_exact_under_other_settings_of_runs(changes, dtype):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_it_is_exact_in_a_branch_that_begins_within_a_block(rule):
-    parent = recorded(unmasker=rule, steps=12)
+    parent = parent_of(rule)
     assert_exact(branch(parent, 3))
     assert_exact(branch(parent, min(7, parent.steps - 1), (1, 5)))
 
@@ -88,6 +90,12 @@ def test_other_proposals_give_another_result(name):
     assert any(would != did for would, did in results)
 
 
+@cache
+def parent_of(rule):
+    """A run with a rule, made once."""
+    return recorded(unmasker=rule, steps=12)
+
+
 def settings_of(rule):
     """Settings of a rule that are not its defaults."""
     other = {
@@ -101,9 +109,8 @@ def settings_of(rule):
 @pytest.mark.parametrize("wanted", RULES)
 @pytest.mark.parametrize("rule", RULES)
 def test_it_is_the_first_step_of_a_branch_with_these_settings(rule, wanted):
-    trace = recorded(unmasker=rule, steps=12)
-    settings = settings_of(wanted)
-    for step in range(0, trace.steps, 2):
+    trace, settings = parent_of(rule), settings_of(wanted)
+    for step in range(0, trace.steps, 3):
         found = what_if(trace, step, settings)
         assert found["unknown"] == ()
         spec = RunSpec.from_query(found["query"])

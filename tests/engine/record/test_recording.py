@@ -1,5 +1,7 @@
 """Recording does not change a run, and equals closed forms."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -17,7 +19,14 @@ CASES = [
     ("shifted-mha", {"cache": "prefix", "knobs": {"prefix.refresh_interval": 3}}),
     ("shifted-gqa", {"cache": "dual", "knobs": {"dual.refresh_interval": 2}}),
 ]
-every_case = pytest.mark.parametrize(("family", "changes"), CASES)
+every_case = pytest.mark.parametrize("case", range(len(CASES)))
+
+
+@cache
+def ran(case, recorder=Recorder, *sizes):
+    """The run of a case with a recorder, made once; tests must not change it."""
+    family, changes = CASES[case]
+    return run(model_of(family), make_spec(**changes), recorder=recorder(*sizes))
 
 
 @pytest.mark.parametrize("cache", full_policies())
@@ -29,12 +38,8 @@ def test_recorder_changes_no_bit_under_any_policy(model, cache):
 
 
 @every_case
-def test_recorder_changes_no_bit_of_a_run(family, changes):
-    model, spec = model_of(family), make_spec(**changes)
-    off, on = (
-        run(model, spec, recorder=Recorder()),
-        run(model, spec, recorder=ProbeRecorder(16, 8)),
-    )
+def test_recorder_changes_no_bit_of_a_run(case):
+    off, on = ran(case), ran(case, ProbeRecorder, 16, 8)
     assert np.array_equal(off.ids, on.ids)
     assert all(e.recording is None for e in off.events)
     for a, b in zip(off.events, on.events, strict=True):
@@ -58,9 +63,9 @@ def closed_form(changes, per_block, shift):
 
 
 @every_case
-def test_rows_equal_the_closed_form(family, changes):
-    model = model_of(family)
-    events = run(model, make_spec(**changes)).events
+def test_rows_equal_the_closed_form(case):
+    family, changes = CASES[case]
+    model, events = model_of(family), ran(case).events
     per_block = np.bincount([e.block for e in events]).tolist()
     assert sum(e.rows for e in events) == closed_form(changes, per_block, model.info.logit_shift)
     assert [e.step for e in events] == list(range(len(events)))
@@ -69,8 +74,8 @@ def test_rows_equal_the_closed_form(family, changes):
 
 
 @every_case
-def test_recorded_plans_hold_the_rows_recomputed(family, changes):
-    events = run(model_of(family), make_spec(**changes), recorder=StepRecorder()).events
+def test_recorded_plans_hold_the_rows_recomputed(case):
+    events = ran(case, StepRecorder).events
     for event in events:
         plan = np.unpackbits(event.recording.plan, axis=-1)[..., :22]
         assert plan.shape == (3, 4, 22)
@@ -80,10 +85,10 @@ def test_recorded_plans_hold_the_rows_recomputed(family, changes):
 
 
 @every_case
-def test_candidates_are_the_masks_of_the_block_with_their_best_tokens(family, changes):
-    model, spec = model_of(family), make_spec(**changes)
-    _, taps = tapped(model, spec)
-    events = run(model, spec, recorder=StepRecorder()).events
+def test_candidates_are_the_masks_of_the_block_with_their_best_tokens(case):
+    family, changes = CASES[case]
+    _, taps = tapped(model_of(family), make_spec(**changes))
+    events = ran(case, StepRecorder).events
     for event, (view, _, logits, _) in zip(events, taps, strict=True):
         seen = event.recording
         assert np.array_equal(seen.positions, view.needs[0].numpy())
