@@ -17,7 +17,7 @@ from tests.engine.serve.test_release import assert_released, held  # noqa: F401
 from tests.support.micro import write_checkpoint
 
 SPEC = RunSpec(
-    model="big", prompt="Ann has 3 apples.", gen_length=64, block_length=8, steps=64, cache="dual"
+    model="big", prompt="Ann has 3 apples.", gen_length=32, block_length=8, steps=32, cache="dual"
 )
 
 

@@ -299,4 +299,7 @@ def test_random_json(trace, value, place):
     document = json.loads(trace.to_json())
     (document if place in document else document["arrays"])[place] = value
     survives(json.dumps(document).encode())
+
+
+def test_deep_json():
     survives(b"[" * 100_000)
