@@ -9,7 +9,6 @@ from contextlib import closing
 from functools import partial
 
 import pytest
-from gradio_client import Client
 from gradio_client.exceptions import AppError
 
 from tests.inspector.unpacked import unpacked
@@ -19,7 +18,7 @@ from tests.proofs.fuzz_web import MODEL, Web, shares
 from tests.support.browser import PROMPT, ROOT, running_app
 from tests.support.crash import BROKEN, write_broken
 from tests.support.micro import write_checkpoint
-from tests.support.web import Visitor
+from tests.support.web import Visitor, program
 
 UPDATE_BYTES = 5_000
 START_BYTES = 20_000
@@ -45,9 +44,9 @@ def app(folder, steps):
         yield app
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client(app):
-    return Client(app.url, verbose=False)
+    return program(app.url)
 
 
 def race(**changes):
@@ -195,7 +194,7 @@ def test_cancel_leaves_the_engine_free(client):
 
 def test_two_clients_do_not_mix(app):
     def run(seed):
-        one = Client(app.url, verbose=False)
+        one = program(app.url)
         return one.predict(race(temperature=0.7, seed=seed), api_name="/run")
 
     with ThreadPoolExecutor(3) as pool:
@@ -271,8 +270,8 @@ def test_what_if_of_a_run_by_its_id(client):
             ask(run, "b", step, settings)
 
 
-def test_four_visitors_at_once(app):
-    assert visitors.at_once(app, 4)["lanes equal"] == 8
+def test_three_visitors_at_once(app):
+    assert visitors.at_once(app, 3)["lanes equal"] == 6
 
 
 def test_who_is_cut_off_frees_the_model(app):

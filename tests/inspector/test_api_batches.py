@@ -3,10 +3,10 @@
 import time
 
 import pytest
-from gradio_client import Client
 from gradio_client.exceptions import AppError
 
 from tests.support.browser import running_app
+from tests.support.web import program
 
 
 @pytest.fixture(scope="module")
@@ -15,9 +15,9 @@ def app(tmp_path_factory):
         yield app
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client(app):
-    return Client(app.url, verbose=False)
+    return program(app.url)
 
 
 BATCH = {

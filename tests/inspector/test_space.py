@@ -8,12 +8,12 @@ import sys
 import tarfile
 
 import pytest
-from gradio_client import Client
 from gradio_client.exceptions import AppError
 
 from inspector.space import publish
 from tests.support.browser import PROMPT, running_app
 from tests.support.micro import ROOT
+from tests.support.web import program
 
 MOST = 10 * 2**20
 # Refuses what the Hub refuses, and more: any binary file, of whatever size, in any new commit.
@@ -126,7 +126,7 @@ def test_the_space_starts_out_of_it_and_is_bounded(pushed, tmp_path):
         [str(ROOT / "tests" / "support" / "forking"), os.environ.get("PYTHONPATH", "")]
     )
     with running_app(tmp_path, pushed, **env, PYTHONPATH=path) as app:
-        client = Client(app.url, verbose=False)
+        client = program(app.url)
         found = client.predict(api_name="/methods")
         assert (found["devices"], found["any_model"]) == (["cpu", "cuda"], False)
         run = client.submit({"a": CALL, "b": CALL | {"cache": "dual"}}, api_name="/run")
