@@ -368,6 +368,7 @@ def test_steps_are_told_while_a_run_goes_on(handlers, small, request_of, every_s
 def test_a_malformed_question_for_steps_gets_none(handlers, record, asked):
     if isinstance(asked, list):
         asked = [record.run_id if one == "RUN" else one for one in asked]
+    assert json.loads(handlers.news([record.run_id, 0, 0]))["run"] == record.run_id
     assert json.loads(handlers.news(asked)) == {
         "run": None, "state": "empty", "message": "", "lanes": {},
     }  # fmt: skip
