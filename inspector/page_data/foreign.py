@@ -13,6 +13,8 @@ OURS_ONLY = (
     "of this engine."
 )
 UNTITLED = "Imported run"
+OTHER_CLOCK = "Speed is not compared: the files do not give times of one machine."
+OTHER_PROMPTS = "The lanes are not compared: their prompts differ."
 
 
 def facts(trace: Trace) -> Mapping[str, Any] | None:
@@ -44,14 +46,14 @@ def check_ours(trace: Trace) -> None:
 def apart(a: Trace, b: Trace) -> str:
     """Why the tokens of two lanes cannot be compared; empty if they can.
 
-    Empty for two lanes of this engine; whether their ids mean the same tokens says
-    `compare.same_vocabulary`.
+    Of two lanes of this engine only the prompts are looked at; whether their ids mean the same
+    tokens says `compare.same_vocabulary`.
     """
     if facts(a) is None and facts(b) is None:
-        return ""
+        return "" if _asked(a) == _asked(b) else OTHER_PROMPTS
     one, other = (str(trace.meta["spec"].get("prompt") or "").strip() for trace in (a, b))
     if one and other and one not in other and other not in one:
-        return "The lanes are not compared: their prompts differ."
+        return OTHER_PROMPTS
     names = [str(trace.meta["model"].get("name") or "") for trace in (a, b)]
     spelt = [facts(trace) is None or bool((facts(trace) or {})["texts"]) for trace in (a, b)]
     if not all(spelt) and (names[0] != names[1] or not names[0]):
@@ -66,19 +68,24 @@ def apart(a: Trace, b: Trace) -> str:
 
 
 def same_clock(a: Trace, b: Trace) -> bool:
-    """Whether the times of two lanes may be compared: of foreign runs, if they name one machine."""
+    """Whether the times of two lanes may be compared.
+
+    Those of this engine may unless they name two processors or GPUs; with a foreign run, both have
+    to name one machine.
+    """
     found = [facts(a), facts(b)]
     if found == [None, None]:
-        return True
+        one, other = (trace.meta["environment"].get("device_name") for trace in (a, b))
+        return not one or not other or bool(one == other)
     named = [one["machine"] if one and one["timed"] else "" for one in found]
     return bool(named[0]) and named[0] == named[1]
 
 
 def note(traces: Mapping[str, Trace]) -> str:
-    """What the foreign runs of a race lack, and what is therefore not compared, in sentences."""
+    """What foreign runs of a race lack, and what is not compared and why, in sentences."""
     found = {lane: facts(trace) for lane, trace in traces.items()}
     if not any(found.values()):
-        return ""
+        return "" if len(traces) < 2 or same_clock(*traces.values()) else OTHER_CLOCK
     parts = [_missing(lane, one) for lane, one in found.items() if one]
     if len(traces) == 2:
         a, b = traces.values()
@@ -86,7 +93,7 @@ def note(traces: Mapping[str, Trace]) -> str:
         if not all(one is None or one["prompt"] for one in found.values()):
             parts.append("Whether both lanes answered the same prompt is not known.")
         if not same_clock(a, b):
-            parts.append("Speed is not compared: the files do not give times of one machine.")
+            parts.append(OTHER_CLOCK)
     return " ".join(filter(None, parts))
 
 
@@ -100,6 +107,12 @@ def _missing(lane: str, found: Mapping[str, Any]) -> str:
     if not found["texts"]:
         words += " It has no token texts either, so tokens are shown by their ids."
     return words
+
+
+def _asked(trace: Trace) -> tuple[Any, ...]:
+    """What a run of this engine was asked: its prompt, its turns and its images."""
+    spec = trace.meta["spec"]
+    return tuple(spec.get(name) or None for name in ("prompt", "messages", "images"))
 
 
 def _texts(trace: Trace) -> dict[int, bytes]:

@@ -13,7 +13,7 @@ from engine.core.events import RunFinished, RunStarted, StepEvent
 from engine.evaluate.record_examples import collect_traces
 from engine.trace.trace import Trace
 from inspector import static_files
-from inspector.page_data import compare, messages, plan, timeline, tokens
+from inspector.page_data import compare, foreign, messages, plan, timeline, tokens
 from inspector.run_store import RaceRecord
 from tests.inspector.conftest import small_race
 
@@ -217,6 +217,33 @@ def test_a_trace_of_an_older_version_has_the_answer_of_its_canvas():
     assert "answer" in trace.meta
     del trace.meta["answer"]
     assert compare.answer_ids(trace) == [1]
+
+
+def two_runs(name, section="spec", values=("one", "two")):
+    """Two finished runs that differ in a field of their spec or environment."""
+    traces = {"a": hand_made([1, 2]), "b": hand_made([1, 2], total_ms=25)}
+    for trace, value in zip(traces.values(), values, strict=True):
+        trace.meta[section] = {**trace.meta[section], name: value}
+    return traces
+
+
+@pytest.mark.parametrize(("name", "values"), [("prompt", ("one", "two")), ("messages", ([], [1]))])
+def test_runs_of_different_prompts_are_not_compared(name, values):
+    found = compare.summarise(two_runs(name, values=values), None)
+    assert found["apart"] == foreign.OTHER_PROMPTS
+    assert (found["agreement"], found["speedup"], found["same_answer"]) == (None, None, None)
+    alike = compare.summarise(two_runs(name, values=values[:1] * 2), None)
+    assert (alike["apart"], alike["agreement"], alike["speedup"]) == ("", 1, 4)
+
+
+def test_times_of_two_machines_are_not_compared():
+    traces = two_runs("device_name", "environment", ("AMD EPYC", "NVIDIA H100"))
+    found = compare.summarise(traces, None)
+    assert (found["speedup"], found["agreement"]) == (None, 1)
+    assert foreign.note(traces) == foreign.OTHER_CLOCK
+    alike = two_runs("device_name", "environment", ("AMD EPYC", "AMD EPYC"))
+    assert compare.summarise(alike, None)["speedup"] == 4
+    assert foreign.note(alike) == ""
 
 
 def test_no_speedup_unless_both_are_done():
