@@ -46,7 +46,7 @@ def rows() -> Iterator[Sequence[str]]:
             cached = spec_run_bytes(replace(spec, cache=cache), info, TOKENS)
             dtype = dtype_of(spec)
             plan = {
-                "prompt_tokens": TOKENS, "probe_forwards": 0,
+                "prompt_tokens": TOKENS, "suffix_tokens": 0, "probe_forwards": 0,
                 "max_forwards": derive_plan(spec)[0].max_forwards,
             }  # fmt: skip
             needed = needed_bytes(info, dtype, "cuda", cached)

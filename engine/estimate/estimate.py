@@ -48,11 +48,15 @@ MAX_PROMPT_TOKENS = 131_072
 
 @dataclass(frozen=True)
 class Target:
-    """Where a run is estimated: the model's name and sizes, and the length of its prompt."""
+    """Where a run is estimated: the model's name and sizes, and the tokens of prompt and suffix.
+
+    `suffix_tokens` 0 of a spec with a suffix: their number is not known.
+    """
 
     model: str
     info: ModelInfo
     prompt_tokens: int
+    suffix_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,8 @@ def simulate(spec: RunSpec, target: Target, given: Assumptions) -> Simulated:
     for offset, token in spec.fixed:
         canvas[:, tokens + offset] = token
         fixed[:, tokens + offset] = True
+    end = canvas.shape[1] - target.suffix_tokens
+    canvas[:, end:], fixed[:, end:] = canvas[0, 0], True
     policy = make_policy(spec)
     if policy.data_rows() is not None:
         assert given.share is not None, "the assumptions are complete"
@@ -131,6 +137,7 @@ def simulate(spec: RunSpec, target: Target, given: Assumptions) -> Simulated:
         make_policy=lambda: policy,
         unmasker=assumed.assumed_unmasker(spec, given.tokens_per_forward or 1.0),
         fixed_mask=fixed,
+        suffix_length=target.suffix_tokens,
     )
     try:
         state = ShapeDenoiser(job)
@@ -152,7 +159,7 @@ def estimate(
     """
     spec = _checked(spec, target)
     complete, words = assumed.complete(spec, given or Assumptions())
-    missing = _left_out(spec)
+    missing = _left_out(spec, target)
     rates = known_device(device, target.info, dtype_of(spec))
     found = simulate(spec, target, complete)
     seconds, bounds = [], []
@@ -167,6 +174,7 @@ def estimate(
         | {"device": _described(rates)}
         | {
             "model": target.model, "dtype": spec.dtype, "prompt_tokens": target.prompt_tokens,
+            "suffix_tokens": target.suffix_tokens,
             "assumptions": {
                 "tokens_per_forward": complete.tokens_per_forward, "share": complete.share,
             },
@@ -191,7 +199,7 @@ def _checked(spec: RunSpec, target: Target) -> RunSpec:
         )
     if (run := _run(spec, target)).length > context:
         raise ValueError(
-            f"prompt_tokens: {tokens} tokens and an answer of {run.answer_length} exceed the "
+            f"prompt_tokens: {tokens} tokens and {run.answer_length} after them exceed the "
             f"context of {context} of {target.model}; lower prompt_tokens or gen_length"
         )
     spec = replace(spec, model=target.model, eos="official", record="off")
@@ -201,7 +209,10 @@ def _checked(spec: RunSpec, target: Target) -> RunSpec:
 
 
 def _run(spec: RunSpec, target: Target) -> RunInfo:
-    return RunInfo(target.info, 1, target.prompt_tokens, spec.gen_length, spec.block_length)
+    return RunInfo(
+        target.info, 1, target.prompt_tokens, spec.gen_length, spec.block_length,
+        suffix_length=target.suffix_tokens,
+    )  # fmt: skip
 
 
 def _work(found: Simulated) -> dict[str, Any]:
@@ -270,13 +281,18 @@ def _described(rates: DeviceRates) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _left_out(spec: RunSpec) -> tuple[str, ...]:
-    """What the figures of a guided run, or of one with images, do not include."""
+def _left_out(spec: RunSpec, target: Target) -> tuple[str, ...]:
+    """What the figures of a guided run, or of one with images or a suffix, do not include."""
     out = []
     if spec.unmasker == "guided":
         out.append("The work and the memory of the guider itself are not included.")
     if spec.images:
         out.append("The vision tower, which runs once for each image, is not included.")
+    if spec.suffix and not target.suffix_tokens:
+        out.append(
+            "The suffix is not included: the number of its tokens is known once the run's own "
+            "model is on this machine."
+        )
     return tuple(out)
 
 

@@ -55,7 +55,7 @@ def run_seconds(gpu: GpuSpec, spec: RunSpec, info: ModelInfo, plan: Mapping[str,
 
     A probed step adds an exact forward and the logit lens of both passes.
     """
-    rows = (plan["prompt_tokens"] or 0) + spec.gen_length
+    rows = (plan["prompt_tokens"] or 0) + spec.gen_length + plan["suffix_tokens"]
     one = forward_seconds(gpu, info, dtype_of(spec), rows) * (2 if spec.cfg_scale else 1)
     warm_up = min(CudaCapturer.warm_up_steps, plan["max_forwards"])
     forwards = plan["max_forwards"] + warm_up + plan["probe_forwards"]

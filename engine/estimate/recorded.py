@@ -36,7 +36,9 @@ def assumptions_of(trace: Trace, spec: RunSpec) -> Assumptions:
         tokens = max(committed / steps, 1.0)
     if make_policy(spec).data_rows() is not None:
         _same("cache", own, spec)
-        target = Target(own.model, recorded_info(trace), int(arrays["prompt_mask"].sum()))
+        prompt = trace.prompt_length
+        suffix = len(arrays["prompt_mask"]) - prompt - own.gen_length if own.suffix else 0
+        target = Target(own.model, recorded_info(trace), prompt, suffix)
         share = share_of(own, target, committed / steps, float(arrays["recomputed"].mean()))
     return Assumptions(tokens, share, source)
 

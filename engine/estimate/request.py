@@ -28,6 +28,9 @@ class KnownModels(Protocol):
     def prompt(self, spec: RunSpec) -> list[int] | None:
         """The ids of a spec's prompt; None if its model is not on this machine."""
 
+    def suffix_tokens(self, spec: RunSpec) -> int:
+        """The number of tokens of a spec's suffix; 0 if its model is not on this machine."""
+
 
 @dataclass(frozen=True)
 class EstimateRequest:
@@ -35,8 +38,8 @@ class EstimateRequest:
 
     `model` is a listed name, one of this machine, or a shape such as `llada:layers=4,d=64`;
     `device` a published GPU or `this`. `prompt_tokens` None: those of the spec's prompt on its own
-    model. `assumptions` may have `tokens_per_forward` and `share`; what they leave out is that of
-    the run `recorded`, or a default.
+    model, as those of its suffix always are. `assumptions` may have `tokens_per_forward` and
+    `share`; what they leave out is that of the run `recorded`, or a default.
     """
 
     model: str
@@ -60,7 +63,7 @@ def estimate_spec(models: KnownModels, spec: RunSpec, request: EstimateRequest) 
     tokens = request.prompt_tokens
     if tokens is None:
         tokens = max(len(models.prompt(spec) or ()), 1)
-    target = Target(request.model, info, tokens)
+    target = Target(request.model, info, tokens, models.suffix_tokens(spec))
     return estimate(spec, target, request.device, _assumptions(spec, request))
 
 

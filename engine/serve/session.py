@@ -103,6 +103,7 @@ class Session:
         """The derived plan of a spec, the prompt's tokens, the model's context and the memory.
 
         `image_rows` of the `prompt_tokens` are rows of images, which take `image_flops` once.
+        `suffix_tokens`: those of the text after the answer, 0 if unknown.
         `end_of_text`: the rule by which the run ends. `dtype`: its number format, `dtype_reason`:
         why `auto` is that one, or empty. `attention`: that of the model, empty if
         unknown. `probe_forwards`: most exact forwards that level `probe` adds. `weights_bytes`,
@@ -125,10 +126,11 @@ class Session:
         derived, scheduled = catalog.derive_plan(spec, info, tokens)
         vision = self._models.vision(spec.model) if spec.images else None
         shown, recording = run_images.image_rows(spec, vision), None
+        suffix = self._models.suffix_tokens(spec)
         if info is not None:
             if not decodes_causally(spec):
                 catalog.check_model(spec, info)
-            length, suffix = tokens or shown + 1, self._models.suffix_tokens(spec)
+            length = tokens or shown + 1
             check_context(length + suffix, spec, info)
             recording = planned_recording(spec, info, length, self.recording_limit, suffix)
         if prompt is not None and info is not None and not decodes_causally(spec):
@@ -141,7 +143,8 @@ class Session:
         memory["guider_bytes"] = self._models.guiders.planned_bytes(spec, tokens or 1)
         probes = 0 if decodes_causally(spec) else spec.max_probes(derived.max_forwards)
         return dataclasses.asdict(derived) | memory | {
-            "prompt_tokens": tokens, "context": None if info is None else info.max_length,
+            "prompt_tokens": tokens, "suffix_tokens": suffix,
+            "context": None if info is None else info.max_length,
             "scheduled": scheduled, "probe_forwards": probes, "image_rows": shown,
             "image_flops": run_images.image_flops(spec, vision), "recording": tokens and recording,
             "end_of_text": spec.eos, "attention": "" if info is None else info.attention,

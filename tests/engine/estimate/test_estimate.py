@@ -230,3 +230,37 @@ def test_a_busy_machine_never_seems_to_have_layers_without_time(monkeypatch):
     seconds = machine_rates._layer_seconds(sizes, torch.float32, cpu, MANY_ROWS)
     assert seconds == pytest.approx(0.01 / 3)
     assert measured == [1, 3] * machine_rates.ATTEMPTS
+
+
+SUFFIX = " That is all, folks."
+
+
+@pytest.mark.parametrize("changes", [{}, {"cache": "dual"}, {"cfg_scale": 1.0}])
+def test_the_tokens_of_a_suffix_are_counted_as_a_run_counts_them(session, changes):
+    fields = {"model": "micro", "prompt": "2 + 3 = ?", "suffix": SUFFIX, "gen_length": 8}
+    spec = RunSpec.from_dict(fields | {"block_length": 8, "steps": 8} | changes)
+    trace = Trace()
+    for event in session.run(spec):
+        trace.append(event)
+    found = session.estimate(spec, spec.model, "h100")
+    metrics = trace.meta["metrics"]
+    assert found["exact"]
+    assert found["flops"] == pytest.approx(metrics["gflops"] * 1e9)
+    assert found["suffix_tokens"] == session.plan(spec)["suffix_tokens"] > 0
+    assert found["memory"]["cache_bytes"] == metrics["cache_bytes"]
+
+
+def test_a_suffix_of_unknown_length_is_said_to_be_left_out():
+    found = of(suffix=SUFFIX)
+    assert any("suffix is not included" in text for text in found["assumed"])
+    assert not found["exact"]
+
+
+def test_the_share_of_a_recorded_run_with_a_suffix_is_that_of_its_rows(session):
+    fields = {"model": "micro", "prompt": "2 + 3 = ?", "suffix": SUFFIX * 4, "gen_length": 8}
+    spec = RunSpec.from_dict(fields | {"block_length": 8, "steps": 8, "cache": "d2_cache"})
+    trace = Trace()
+    for event in session.run(spec):
+        trace.append(event)
+    found = session.estimate(spec, spec.model, "h100", recorded=trace)
+    assert found["recomputed"] == pytest.approx(trace.meta["metrics"]["recomputed"], abs=0.02)

@@ -22,9 +22,18 @@ def test_the_logit_lens_of_an_8b_model_reads_the_head_for_each_part_of_its_rows(
 
 def test_a_probed_run_takes_longer_by_its_lens():
     spec = RunSpec(gen_length=256, steps=256, dtype="bfloat16", record="probe")
-    plan = {"prompt_tokens": 100, "max_forwards": 256, "probe_forwards": 8}
+    plan = {"prompt_tokens": 100, "suffix_tokens": 0, "max_forwards": 256, "probe_forwards": 8}
     without = run_seconds(GPU, spec, LLADA, plan | {"probe_forwards": 0, "max_forwards": 264})
     lens = 8 * lens_seconds(GPU, LLADA, torch.bfloat16, 256)
     assert abs(run_seconds(GPU, spec, LLADA, plan) - without - lens) < 1e-6
     layers = replace(spec, record="layers")
     assert run_seconds(GPU, layers, LLADA, plan | {"probe_forwards": 0}) < without
+
+
+def test_the_rows_of_a_suffix_take_time_as_those_of_the_answer():
+    spec = RunSpec(gen_length=1024, steps=1024, dtype="bfloat16")
+    plan = {"prompt_tokens": 100, "max_forwards": 100, "probe_forwards": 0}
+    suffix = run_seconds(GPU, spec, LLADA, plan | {"suffix_tokens": 900})
+    assert suffix == run_seconds(
+        GPU, spec, LLADA, plan | {"suffix_tokens": 0, "prompt_tokens": 1000}
+    )
