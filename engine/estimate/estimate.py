@@ -114,7 +114,8 @@ def simulate(spec: RunSpec, target: Target, given: Assumptions) -> Simulated:
     """Take the steps of a run on a model without weights.
 
     `given` is complete (assumptions.complete). Raises ValueError naming the setting that does not
-    fit the model, or a cache that reads values and has no `data_rows`.
+    fit the model, `fixed` if no token is left to decode, or a cache that reads values and has no
+    `data_rows`.
     """
     info, tokens = target.info.with_block_size(spec.block_length), target.prompt_tokens
     canvas = torch.full((1, _run(spec, target).length), info.mask_id)
@@ -125,6 +126,8 @@ def simulate(spec: RunSpec, target: Target, given: Assumptions) -> Simulated:
         fixed[:, tokens + offset] = True
     end = canvas.shape[1] - target.suffix_tokens
     canvas[:, end:], fixed[:, end:] = canvas[0, 0], True
+    if fixed[:, tokens:].all():
+        raise ValueError("fixed: every token of the answer is given, so that nothing is decoded")
     policy = make_policy(spec)
     if policy.data_rows() is not None:
         assert given.share is not None, "the assumptions are complete"

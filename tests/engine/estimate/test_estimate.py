@@ -264,3 +264,8 @@ def test_the_share_of_a_recorded_run_with_a_suffix_is_that_of_its_rows(session):
         trace.append(event)
     found = session.estimate(spec, spec.model, "h100", recorded=trace)
     assert found["recomputed"] == pytest.approx(trace.meta["metrics"]["recomputed"], abs=0.02)
+
+
+def test_a_run_whose_answer_is_given_has_nothing_to_estimate():
+    with pytest.raises(ValueError, match="fixed: every token of the answer is given"):
+        of(fixed=tuple((place, 5) for place in range(64)))
