@@ -166,14 +166,15 @@ def estimate(
     rates = known_device(device, target.info, dtype_of(spec))
     found = simulate(spec, target, complete)
     seconds, bounds = [], []
-    for event, work in zip(found.events, found.work, strict=True):
-        step, bound = step_seconds(work, event.forwards, rates)
+    for event, counted in zip(found.events, found.work, strict=True):
+        step, bound = step_seconds(counted, event.forwards, rates)
         seconds.append(step)
         bounds.append(bound)
+    work = _work(found)
     return (
-        _work(found)
+        work
         | {"memory": _memory(spec, target, found.cache_bytes, rates)}
-        | {"time": _time(_run(spec, target).answer_length, seconds, bounds)}
+        | {"time": _time(work["positions"], seconds, bounds)}
         | {"device": _described(rates)}
         | {
             "model": target.model, "dtype": spec.dtype, "prompt_tokens": target.prompt_tokens,

@@ -269,3 +269,10 @@ def test_the_share_of_a_recorded_run_with_a_suffix_is_that_of_its_rows(session):
 def test_a_run_whose_answer_is_given_has_nothing_to_estimate():
     with pytest.raises(ValueError, match="fixed: every token of the answer is given"):
         of(fixed=tuple((place, 5) for place in range(64)))
+
+
+def test_given_tokens_are_not_counted_as_decoded():
+    found = of(fixed=tuple((place, 5) for place in range(32)))
+    time = found["time"]
+    assert time["positions_per_s"] * time["run_seconds"] == pytest.approx(found["positions"])
+    assert found["positions"] == 32
