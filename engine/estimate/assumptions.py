@@ -28,12 +28,14 @@ class Assumptions:
 
     `tokens_per_forward`, at least 1, for an unmasker without a schedule. `share` in [0, 1], for a
     cache whose rows depend on values (CachePolicy.data_rows says of what it is the share).
-    `source`: where both come from, in words.
+    `source`: where both come from, in words. `filled`: how many of the tokens that
+    `tokens_per_forward` counts were not decoded but filled after the end of a recorded run's text.
     """
 
     tokens_per_forward: float | None = None
     share: float | None = None
     source: str = ""
+    filled: int = 0
 
     def __post_init__(self) -> None:
         bounds = {"tokens_per_forward": (1.0, MAX_TOKENS), "share": (0.0, 1.0)}
@@ -111,10 +113,10 @@ def complete(spec: RunSpec, given: Assumptions) -> tuple[Assumptions, tuple[str,
         tokens, source = given.tokens_per_forward, given.source or "as given"
         if tokens is None:
             tokens, source = _measured_tokens(spec.unmasker)
-        words.append(
-            f"{unmasker.title} commits as many tokens as the model's confidence allows. Assumed: "
-            f"{tokens:.3g} a forward on average ({source})."
-        )
+        rule = f"{unmasker.title} commits as many tokens as the model's confidence allows"
+        if unmasker.guided:
+            rule = f"The guider decides how many tokens {unmasker.title} commits"
+        words.append(f"{rule}. Assumed: {tokens:.3g} a forward on average ({source}).")
     if rows is not None:
         share = rows.share if given.share is None else given.share
         source = rows.default if given.share is None else given.source or "as given"
@@ -145,11 +147,18 @@ def _measured_tokens(unmasker: str) -> tuple[float, str]:
     return max(float(found), 1.0), f"measured at its default knobs: {where}"
 
 
-def general(spec: RunSpec, prompt_tokens: int) -> Sequence[str]:
-    """The assumptions of every estimate of a spec, in words."""
+def general(spec: RunSpec, prompt_tokens: int, filled: int = 0) -> Sequence[str]:
+    """The assumptions of every estimate of a spec, in words; `filled` as in Assumptions."""
+    end = ", and no end of text cuts the run short."
+    if filled:
+        end = (
+            f". The end of its text cut the recorded run short: {filled} of its tokens were filled "
+            "and not decoded. The tokens a forward count them; a run that decodes every position "
+            "can take more forwards."
+        )
     return (
-        f"One prompt of {prompt_tokens} tokens; all {spec.gen_length} positions of the answer are "
-        "decoded, from left to right within a block, and no end of text cuts the run short.",
+        f"One prompt of {prompt_tokens} tokens; all {spec.gen_length} positions of the answer "
+        f"{'count as' if filled else 'are'} decoded, from left to right within a block{end}",
         "Only what the run needs is computed: the last layer and the head only for the rows whose "
         "logits are read, as in this engine. Published code often computes the head for all rows.",
     )

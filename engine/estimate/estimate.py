@@ -183,7 +183,7 @@ def estimate(
                 "tokens_per_forward": complete.tokens_per_forward, "share": complete.share,
             },
             "assumed": [
-                *words, *assumed.general(spec, target.prompt_tokens), *missing,
+                *words, *assumed.general(spec, target.prompt_tokens, complete.filled), *missing,
                 *_expert_words(target.info), ROOFLINE, *([] if rates.measured else [ASSUMED]),
             ],
             "exact": not words and not missing,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
+
 from engine.catalog import make_policy, make_unmasker
 from engine.config.spec import RunSpec
 from engine.estimate.assumptions import Assumptions
@@ -30,17 +32,18 @@ def assumptions_of(trace: Trace, spec: RunSpec) -> Assumptions:
         raise ValueError("recorded: the run has no steps; record one that commits tokens")
     name = trace.meta["model"].get("name", "a model")
     source = f"from the recorded run on {name}, {steps} steps"
-    tokens, share = None, None
+    tokens, share, filled = None, None, 0
     if not make_unmasker(spec).scheduled:
         _same("unmasker", own, spec)
         tokens = max(committed / steps, 1.0)
+        filled = int(np.isnan(arrays["commit_confidence"]).sum())
     if make_policy(spec).data_rows() is not None:
         _same("cache", own, spec)
         prompt = trace.prompt_length
         suffix = len(arrays["prompt_mask"]) - prompt - own.gen_length if own.suffix else 0
         target = Target(own.model, recorded_info(trace), prompt, suffix)
         share = share_of(own, target, committed / steps, float(arrays["recomputed"].mean()))
-    return Assumptions(tokens, share, source)
+    return Assumptions(tokens, share, source, filled)
 
 
 def recorded_spec(trace: Trace) -> RunSpec:

@@ -95,4 +95,5 @@ def _assumptions(spec: RunSpec, request: EstimateRequest) -> Assumptions:
         found.tokens_per_forward if own.tokens_per_forward is None else own.tokens_per_forward,
         found.share if own.share is None else own.share,
         found.source,
+        found.filled if own.tokens_per_forward is None else 0,
     )

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -276,3 +277,23 @@ def test_given_tokens_are_not_counted_as_decoded():
     time = found["time"]
     assert time["positions_per_s"] * time["run_seconds"] == pytest.approx(found["positions"])
     assert found["positions"] == 32
+
+
+@pytest.mark.parametrize("filled", [False, True])
+def test_tokens_filled_after_the_end_of_a_recorded_run_are_said(session, recorded, filled):
+    trace = Trace.from_bytes(recorded.to_bytes())
+    confidence = trace.arrays()["commit_confidence"]
+    confidence[-5:] = np.nan if filled else 1.0
+    spec = replace(RunSpec.from_dict(trace.meta["spec"]), model="micro")
+    found = session.estimate(spec, "micro", "h100", recorded=trace)
+    words = " ".join(found["assumed"])
+    assert found["forwards"] == trace.steps
+    assert ("no end of text cuts the run short" in words) != filled
+    assert ("5 of its tokens were filled" in words) == filled
+
+
+def test_the_guider_decides_how_many_tokens_are_committed():
+    guided, threshold = (of(unmasker=name)["assumed"][0] for name in ("guided", "threshold"))
+    assert guided.startswith("The guider decides how many tokens")
+    assert "confidence" not in guided
+    assert "confidence allows" in threshold
