@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from inspector.page_data.sizes import size
+from inspector.page_data.sizes import seconds, size, three_digits
 
 PARTS = {
     "projections": "projections", "attention": "scores", "ffn": "feed-forward", "head": "head",
@@ -28,8 +28,8 @@ def summary(found: Sequence[Mapping[str, Any]]) -> str:
     a, b = (one["time"] for one in found)
     where = found[0]["device"]["title"]
     return (
-        f"On {where} lane A would take {_seconds(a['run_seconds'])} and lane B "
-        f"{_seconds(b['run_seconds'])}: {a['run_seconds'] / b['run_seconds']:.2f} times as fast "
+        f"On {where} lane A would take {seconds(a['run_seconds'])} and lane B "
+        f"{seconds(b['run_seconds'])}: {a['run_seconds'] / b['run_seconds']:.2f} times as fast "
         "(predicted, not measured)."
     )
 
@@ -73,9 +73,9 @@ def _quantities(found: Mapping[str, Any]) -> dict[str, str]:
         if count / whole >= 0.005
     ]
     return {
-        "Step, predicted": f"{time['step_ms']:.3g} ms",
-        "Run, predicted": f"{_seconds(time['run_seconds'])}, {found['forwards']} forwards",
-        "Tokens a second": f"{time['positions_per_s']:.3g}",
+        "Step, predicted": seconds(time["step_ms"] / 1e3),
+        "Run, predicted": f"{seconds(time['run_seconds'])}, {found['forwards']} forwards",
+        "Tokens a second": three_digits(time["positions_per_s"]),
         "FLOPs a step": flops(found["flops_per_step"]),
         "of which": ", ".join(parts),
         "Rows recomputed": f"{found['recomputed']:.1%}, {found['rows']:.0f} enter a step",
@@ -94,10 +94,6 @@ def _weights(memory: Mapping[str, Any]) -> str:
 def flops(count: float) -> str:
     """A number of FLOPs with three significant digits, for example `2.27 TFLOPs`."""
     for scale, unit in ((1e12, "TFLOPs"), (1e9, "GFLOPs")):
-        if count >= scale:
-            return f"{count / scale:.3g} {unit}"
-    return f"{count / 1e6:.3g} MFLOPs"
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.3g} s" if value >= 1 else f"{value * 1e3:.3g} ms"
+        if count >= 0.9995 * scale:
+            return f"{three_digits(count / scale)} {unit}"
+    return f"{three_digits(count / 1e6)} MFLOPs"

@@ -1,9 +1,12 @@
-"""Format numbers of bytes and of parameters, in decimal units."""
+"""Format numbers of bytes and of parameters, in decimal units, and seconds."""
 
 from __future__ import annotations
 
+import numpy as np
+
 UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 SCALES = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
+TIMES = ((3600, "h"), (60, "min"), (1, "s"))
 
 
 def size(count: float) -> str:
@@ -20,6 +23,23 @@ def parameters(count: int) -> str:
         if count >= 0.9995 * scale:
             return f"{_three(count / scale)} {word}"
     return str(count)
+
+
+def seconds(count: float) -> str:
+    """A time in the largest unit below it, for example `21.4 ms` or `8.69 h`."""
+    for scale, unit in TIMES:
+        if count >= 0.9995 * scale:
+            return f"{three_digits(count / scale)} {unit}"
+    return f"{three_digits(count * 1e3)} ms"
+
+
+def three_digits(value: float) -> str:
+    """A number with three significant digits, without zeros at its end and without an exponent."""
+    if value >= 999.5:
+        return f"{value:,.0f}"
+    return np.format_float_positional(
+        float(value), precision=3, unique=False, fractional=False, trim="-"
+    )
 
 
 def _three(value: float) -> str:

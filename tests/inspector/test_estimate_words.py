@@ -57,7 +57,27 @@ def test_a_published_figure_says_that_nothing_differs():
 
 
 @pytest.mark.parametrize(
-    ("count", "words"), [(5e5, "0.5 MFLOPs"), (1e9, "1 GFLOPs"), (1.6e13, "16 TFLOPs")]
-)
+    ("count", "words"),
+    [
+        (5e5, "0.5 MFLOPs"), (1e9, "1 GFLOPs"), (1.6e13, "16 TFLOPs"), (999.7e9, "1 TFLOPs"),
+        (999.4e9, "999 GFLOPs"), (1.2345e15, "1,234 TFLOPs"), (12.0, "0.000012 MFLOPs"),
+    ],
+)  # fmt: skip
 def test_flops_have_the_largest_unit_below_them(count, words):
     assert estimate.flops(count) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.01, "10 ms"), (0.99971, "1 s"), (31.3, "31.3 s"), (59.99, "1 min"), (244.0, "4.07 min"),
+        (31_300.0, "8.69 h"), (7.2e6, "2,000 h"), (2e-8, "0.00002 ms"),
+    ],
+)  # fmt: skip
+def test_times_have_a_unit_that_is_read_and_no_exponent(seconds, words):
+    slow = {"step_ms": seconds * 1e3, "run_seconds": seconds, "positions_per_s": 31_250.0}
+    rows = {name: values for name, *values in estimate.table(lanes(time=slow))}
+    assert rows["Step, predicted"][1] == words
+    assert rows["Run, predicted"][1] == f"{words}, 256 forwards"
+    assert rows["Tokens a second"][1] == "31,250"
+    assert f"lane B {words}:" in estimate.summary(lanes(time=slow))
