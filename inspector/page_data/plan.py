@@ -33,9 +33,12 @@ def sentence(spec: RunSpec, plan: Mapping[str, Any]) -> str:
     forwards = _count(high, "forward")
     forwards = forwards if low == high else f"between {low} and {forwards}"
     tokens = _count(many, "token") if few == many else f"{few} to {_count(many, 'token')}"
+    shared, most = "", "" if plan.get("prompt_tokens") else "at most "
+    if blocks > spec.blocks:
+        shared = f", {most}{_count(blocks, 'block')} with the one that the prompt shares"
     return (
-        f"{_count(spec.steps, 'step')} / {_count(blocks, 'block')} = "
-        f"{plan['steps_per_block']} per block, {tokens} a step, {forwards}"
+        f"{_count(spec.steps, 'step')} / {_count(spec.blocks, 'block')} = "
+        f"{plan['steps_per_block']} per block{shared}, {tokens} a step, {forwards}"
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import gradio as gr
 import pytest
 
-from engine.config.spec import RaceSpec
+from engine.config.spec import RaceSpec, RunSpec
 from inspector.form import settings
 from inspector.page_data.plan import context_use, memory, sentence
 from tests.inspector.conftest import make_form
@@ -160,6 +160,22 @@ def test_the_plan_in_words(session):
     assert "1 token a step, between 1 and 128 forwards" in sentence(stops, session.plan(stops))
     assert "answer 128 of" in context_use(race.a, session.plan(race.a))
     assert context_use(race.a, {}) == ""
+
+
+BLOCKS = {
+    "blocks": 3, "steps_per_block": 16, "tokens_per_step": (1,) * 16, "min_forwards": 1,
+    "max_forwards": 38, "prompt_tokens": 26, "context": 1024, "attention": "block_causal",
+}  # fmt: skip
+
+
+def test_the_steps_are_divided_by_the_blocks_of_the_answer_also_if_the_prompt_shares_one():
+    spec = RunSpec(gen_length=32, block_length=16, steps=32)
+    assert sentence(spec, BLOCKS).startswith(
+        "32 steps / 2 blocks = 16 per block, 3 blocks with the one that the prompt shares, 1 token"
+    )
+    assert "at most 3 blocks" in sentence(spec, BLOCKS | {"prompt_tokens": None})
+    alone = sentence(spec, BLOCKS | {"blocks": 2, "prompt_tokens": 32})
+    assert alone.startswith("32 steps / 2 blocks = 16 per block, 1 token")
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("", None), (" 7 ", 7), ("3.5", "3.5"), ("x", "x")])
