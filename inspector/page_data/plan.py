@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from engine.config.answers import fitting_length
+from engine.config.blocks import BlockGrid
 from engine.config.spec import RunSpec
 from inspector.page_data.sizes import size
 
@@ -43,7 +44,7 @@ def sentence(spec: RunSpec, plan: Mapping[str, Any]) -> str:
 
 
 def context_use(spec: RunSpec, plan: Mapping[str, Any]) -> str:
-    """The tokens of prompt and answer, and the model's context length.
+    """The tokens of prompt, answer and suffix, in whole blocks if need be, and the model's context.
 
     Empty if the context length is unknown; without the prompt if its length is unknown.
     """
@@ -52,7 +53,12 @@ def context_use(spec: RunSpec, plan: Mapping[str, Any]) -> str:
         return ""
     shown = f" (images {plan['image_rows']})" if plan.get("image_rows") else ""
     before = "" if prompt is None else f"prompt {prompt}{shown} + "
-    return f"{before}answer {spec.gen_length} of {context} tokens"
+    suffix = plan.get("suffix_tokens") or 0
+    after, length = f" + suffix {suffix}" if suffix else "", (prompt or 0) + spec.gen_length
+    if prompt is not None and plan.get("attention") == "block_causal":
+        whole = BlockGrid.of(prompt, spec.gen_length, spec.block_length, True).stop
+        after = f", {whole} in whole blocks," if whole > length else ""
+    return f"{before}answer {spec.gen_length}{after} of {context} tokens"
 
 
 def worked_answer(tokens: int, spec: RunSpec) -> str:

@@ -178,6 +178,17 @@ def test_the_steps_are_divided_by_the_blocks_of_the_answer_also_if_the_prompt_sh
     assert alone.startswith("32 steps / 2 blocks = 16 per block, 1 token")
 
 
+def test_the_context_holds_the_suffix_and_whole_blocks():
+    spec = RunSpec(gen_length=32, block_length=16, steps=32)
+    full = BLOCKS | {"attention": "full", "suffix_tokens": 7}
+    assert context_use(spec, full) == "prompt 26 + answer 32 + suffix 7 of 1024 tokens"
+    whole = "prompt 26 + answer 32, 64 in whole blocks, of 1024 tokens"
+    assert context_use(spec, BLOCKS) == whole
+    even = BLOCKS | {"prompt_tokens": 32}
+    assert context_use(spec, even) == "prompt 32 + answer 32 of 1024 tokens"
+    assert context_use(spec, BLOCKS | {"prompt_tokens": None}) == "answer 32 of 1024 tokens"
+
+
 @pytest.mark.parametrize(("typed", "meant"), [("", None), (" 7 ", 7), ("3.5", "3.5"), ("x", "x")])
 def test_an_optional_number_may_be_empty(typed, meant):
     row = {"optional": True, "type": "int", "default": None}
