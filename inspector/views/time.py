@@ -10,23 +10,22 @@ import numpy as np
 from engine.core.events import PARTS
 from engine.core.files import ASSETS
 from engine.trace.trace import Trace
-from inspector.page_data import foreign
+from inspector.page_data import compare, foreign
 from inspector.page_data.packing import packed
 from inspector.views.guider import break_even
 
 RESULTS = ASSETS / "results" / "results.json"
-RECORDING = ("steps", "layers", "probe")
 
 
 def time(trace: Trace) -> dict[str, Any]:
     """The arrays of `costs`, packed for the page, and `parts`, the names of the parts.
 
-    Raises ValueError for a recorded run and for one of another engine.
+    Raises ValueError for a run whose layers were recorded and for one of another engine.
     """
-    if trace.meta["spec"].get("record") in RECORDING:
+    if not compare.timed(trace):
         raise ValueError(
-            "Recorded runs show no times, because the times would include the recording. Run the "
-            "race again to see what each step takes."
+            "Runs whose layers are recorded show no times, because the times would include the "
+            "recording. Run the race again to see what each step takes."
         )
     found = {name: packed(array.astype(np.float32)) for name, array in costs(trace).items()}
     return {**found, "parts": list(PARTS)}

@@ -39,8 +39,14 @@ def test_a_file_from_before_guiders_is_drawn(traces):
     assert view.guider(old) == {"asked": False}
 
 
-@pytest.mark.parametrize("level", ["steps", "layers", "probe"])
-def test_a_recorded_run_shows_no_times(traces, level):
+def test_a_run_recorded_at_level_steps_has_the_times_of_a_run_without(traces):
+    plain = time.time(traces["a"])
+    traces["a"].meta["spec"] = traces["a"].meta["spec"] | {"record": "steps"}
+    assert time.time(traces["a"]) == plain
+
+
+@pytest.mark.parametrize("level", ["layers", "probe"])
+def test_a_run_whose_layers_are_recorded_shows_no_times(traces, level):
     traces["a"].meta["spec"] = traces["a"].meta["spec"] | {"record": level}
     with pytest.raises(ValueError, match="no times"):
         time.time(traces["a"])

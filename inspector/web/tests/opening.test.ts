@@ -58,6 +58,7 @@ test("a view that shows something of one lane is not marked", () => {
 
 test("times are of runs that were timed, and a comparison is of two lanes", () => {
   assert.deepEqual(emptyOf(lane("probe", [], "probe"), lane("probe", [], "probe")), ["time"]);
+  assert.ok(!emptyOf(lane("steps", [], "steps"), lane("steps", [], "steps")).includes("time"));
   assert.deepEqual(emptyOf(lane("probe")), ["compare"]);
   assert.deepEqual(emptyOf(), []);
 });

@@ -1,5 +1,5 @@
 import type { Lack } from "../race/messages.ts";
-import { hasLevel, type Frame, type Level, type View } from "./view.ts";
+import { hasLevel, UNTIMED, type Frame, type Level, type View } from "./view.ts";
 import { VIEWS, type ViewName } from "./views/index.ts";
 
 const LEVEL_WORDS: Record<Level, string> = {
@@ -35,7 +35,8 @@ function emptyIn(name: ViewName, { frame, record, lacks }: LaneFacts): string {
   if (foreign && name === "time")
     return "This run was decoded by another engine: its file has no FLOPs.";
   if (!hasLevel(frame, VIEWS[name].level)) return levelWords(VIEWS[name], false, frame.causal);
-  if (name === "time" && record !== "off") return "This run was recorded, so it has no times.";
+  if (name === "time" && UNTIMED.includes(record))
+    return "The layers of this run were recorded, so it has no times.";
   return frame.lacks.includes(name) ? "This run has no data for this view." : "";
 }
 

@@ -5,6 +5,8 @@ import type { Query } from "./slice.ts";
 /** The recording levels, in order: each has the data of those before it. */
 export const LEVELS = ["off", "steps", "layers", "probe"] as const;
 export type Level = (typeof LEVELS)[number];
+/** The levels whose times would include the recording (`compare.UNTIMED`). */
+export const UNTIMED: readonly string[] = ["layers", "probe"] satisfies Level[];
 
 /** What all views of a lane share (`inspector.views.frame`). */
 export interface Frame {

@@ -1,3 +1,4 @@
+import { UNTIMED } from "../inspect/view.ts";
 import { Lane, started, type StartedLane } from "./lane.ts";
 import {
   LANES,
@@ -124,7 +125,7 @@ export class Store {
   /** Whether the times of the run may be shown. */
   get timed(): boolean {
     return this.started.every(
-      ({ start }) => !["layers", "probe"].includes(start.record) && !start.lacks.includes("times"),
+      ({ start }) => !UNTIMED.includes(start.record) && !start.lacks.includes("times"),
     );
   }
 

@@ -200,7 +200,9 @@ function drawTable(panel: Panel, a: StartedLane, b: StartedLane): void {
   const branch = store.parent
     ? "Lane B continues from a step of lane A. Its numbers cover only the steps after the branch. "
     : "";
-  const untimed = store.foreign ? "A lane has no times." : "Recorded runs show no times.";
+  const untimed = store.foreign
+    ? "A lane has no times."
+    : "Runs whose layers are recorded show no times.";
   const times = store.timed ? "" : untimed;
   node.replaceChildren(table, make("p", "ds-room", branch + times));
   node.tabIndex = 0;

@@ -297,7 +297,7 @@ function divergenceWords({ about, numbers }: Guided): string {
 }
 
 function timeWords(time: GuiderTimes | null): string {
-  if (!time?.guider_ms.shape[0]) return "recorded runs show no times";
+  if (!time?.guider_ms.shape[0]) return "runs whose layers are recorded show no times";
   const { whole, prefill } = timeShares(time);
   return share(whole) + " of the run, its prompt alone " + share(prefill);
 }
