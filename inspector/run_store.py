@@ -36,7 +36,6 @@ class RaceRecord:
         origin: for a branch, the settings of the race that was not a branch, as a query.
         branches: the branches that lead here from that race (see page_data.links).
         bundled: the name of the bundled recorded run that lane B shows; otherwise empty.
-        steps_before: for each lane, the steps of the runs that it continues; 0 for other lanes.
         traces: the timed trace of each lane.
         recorded: traces of the same specs, run again with the recorder on.
         lock: guards the traces.
@@ -50,7 +49,6 @@ class RaceRecord:
     origin: str = ""
     branches: tuple[str, ...] = ()
     bundled: str = ""
-    steps_before: dict[Lane, int] = field(default_factory=lambda: dict.fromkeys(LANES, 0))
     traces: dict[Lane, Trace] = field(default_factory=lambda: {lane: Trace() for lane in LANES})
     recorded: dict[Lane, Trace] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -60,8 +58,7 @@ class RaceRecord:
         with self.lock:
             return RaceRecord(
                 expected=self.expected, state=self.state, message=self.message,
-                bundled=self.bundled, steps_before=dict(self.steps_before),
-                traces=dict(self.traces), recorded=dict(self.recorded),
+                bundled=self.bundled, traces=dict(self.traces), recorded=dict(self.recorded),
             )  # fmt: skip
 
     def append(self, lane: Lane, event: Event) -> None:

@@ -61,7 +61,8 @@ class RunStarted:
     `height` in pixels, `mode` (anyres or pad), `first` position and `rows` on the canvas, `crops`,
     `grid` [columns, rows] of tiles and `map` [columns, rows] of patches. An image in mode `anyres`
     has 27 x 27 rows of the whole image, then the map, each row of which ends with a newline; one in
-    mode `pad` has 27 x 27 rows and a newline.
+    mode `pad` has 27 x 27 rows and a newline. `steps_before` are the steps of the runs that
+    a branch continues, 0 for other runs.
     """
 
     spec: Mapping[str, Any]
@@ -75,6 +76,7 @@ class RunStarted:
     facts: Mapping[str, list[float]] = field(default_factory=dict)
     guider: Mapping[str, Any] = field(default_factory=dict)
     images: tuple[Mapping[str, Any], ...] = ()
+    steps_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -390,5 +390,7 @@ class Session:
             yield name, Waiting("warmup", what=spec.model)
             lanes[name].warm_up()
         for name, lane in lanes.items():
-            yield name, lane.start()
+            start = specs[name].start
+            before = parents[start.trace].steps_before + start.step if start else 0
+            yield name, dataclasses.replace(lane.start(), steps_before=before)
         yield from run_lanes(lanes, lock, control)

@@ -23,6 +23,7 @@ from engine.trace.schema import (
 VERSION = 7
 MAX_BYTES = 1_600_000_000  # of a file and of its arrays, unless a caller has another limit
 MAX_JSON_BYTES = 16_000_000  # more than the largest trace that Trace.to_json accepts
+MAX_STEPS_BEFORE = 2**31 - 1  # branches of branches have no other limit
 MAX_FACTS, MAX_NAME, MAX_TEXT = 16, 32, 1_000
 IMAGE = {
     "name": str, "width": int, "height": int, "mode": str, "first": int, "rows": int, "crops": int,
@@ -108,6 +109,9 @@ def _checked_meta(meta: Any) -> dict[str, Any]:
             raise ValueError(f"trace: meta.{name} should be a {kind.__name__}")
     if not all(type(token) is int for token in meta.get("answer", ())):
         raise ValueError("trace: meta.answer should be a list of token ids")
+    before = meta.get("steps_before", 0)
+    if type(before) is not int or not 0 <= before <= MAX_STEPS_BEFORE:
+        raise ValueError(f"trace: meta.steps_before should be 0 to {MAX_STEPS_BEFORE}")
     _check_facts(meta.setdefault("facts", {}))
     _check_guider(meta.setdefault("guider", {}))
     if "images" in meta:

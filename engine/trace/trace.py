@@ -5,8 +5,8 @@ The arrays are those of engine.trace.schema.
 `meta` (JSON): version, spec, model, environment, facts, guider (RunStarted.guider), reason, texts,
 answer, metrics and message (RunFinished; older versions have no answer), `images`
 (RunStarted.images) if the prompt has any, and `foreign` if another engine decoded it
-(engine.trace.foreign). Of a branch, `meta.spec.start` names the parent and `canvas` includes the
-tokens committed before that step.
+(engine.trace.foreign). Of a branch, `meta.spec.start` names the parent, `canvas` includes the
+tokens committed before that step, and `meta.steps_before` is RunStarted.steps_before.
 """
 
 from __future__ import annotations
@@ -73,6 +73,17 @@ class Trace:
     def prompt_length(self) -> int:
         """Positions of the prompt, which come first."""
         return int(self._arrays["prompt_mask"].sum())
+
+    @property
+    def steps_before(self) -> int:
+        """Steps of the runs that a branch continues; 0 of any other run.
+
+        Older files do not say it: of them, those of the parent alone.
+        """
+        start = self.meta.get("spec", {}).get("start")
+        own = start.get("step") if isinstance(start, Mapping) else 0
+        found = self.meta.get("steps_before", own)
+        return found if type(found) is int else 0
 
     @property
     def pieces(self) -> Mapping[int, bytes]:
@@ -253,6 +264,8 @@ class Trace:
         self.meta |= {"guider": dict(event.guider)}
         if event.images:
             self.meta |= {"images": [dict(image) for image in event.images]}
+        if event.steps_before:
+            self.meta |= {"steps_before": event.steps_before}
         for name in ("canvas", "prompt_mask", "fixed_mask"):
             self._arrays[name] = getattr(event, name)[0]
         self._pieces |= event.pieces

@@ -121,8 +121,6 @@ def read_race(paths: Iterable[str | Path], limit: int = MAX_BYTES) -> RaceRecord
     traces = traces_of([_loaded(path, limit) for path in timed])
     for lane, path, trace in zip(LANES, timed, traces, strict=False):
         record.traces[lane] = _checked(trace)
-        start = record.traces[lane].meta["spec"].get("start")
-        record.steps_before[lane] = start["step"] if start else 0
         if path.stem in recorded:
             record.recorded[lane] = _checked(_recording(recorded[path.stem], limit))
             _check_same(lane, record.traces[lane], record.recorded[lane])

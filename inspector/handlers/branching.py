@@ -126,12 +126,10 @@ def child_record(parent: RaceRecord, lane: Lane, spec: RunSpec) -> RaceRecord:
     """A new race with the parent's `lane` as lane A and an empty lane B for the branch `spec`."""
     assert spec.start is not None, "a branch has a start"
     above = RunSpec.from_dict(parent.started()[lane].meta["spec"])
-    before = parent.steps_before[lane]
     child = RaceRecord(
         expected=parent.expected, parent=parent.run_id,
         origin=parent.origin or links.settings(parent.started()),
         branches=(*parent.branches, links.branch_text(spec, above, lane)), bundled=parent.bundled,
-        steps_before={"a": before, "b": before + spec.start.step},
     )  # fmt: skip
     child.traces["a"] = parent.started()[lane]
     if lane in parent.recorded:

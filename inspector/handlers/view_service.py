@@ -194,7 +194,7 @@ def recording_specs(record: RaceRecord, level: str, probe_at: Any) -> dict[str, 
     chosen, found = checked_probes(probe_at, MAX_PROBES, MAX_PROBED_STEP), {}
     for lane, trace in record.started().items():
         foreign.check_ours(trace)
-        first = record.steps_before[lane]
+        first = trace.steps_before
         own = tuple(step - first for step in chosen if first <= step < first + trace.steps)
         reached = level if own or not chosen else "layers"
         found[lane] = replace(RunSpec.from_dict(trace.meta["spec"]), record=reached, probe_at=own)

@@ -60,9 +60,7 @@ class Feed:
         if isinstance(event, RunStarted):
             trace = self._record.traces[lane]
             self._places[lane] = timeline.places(trace)
-            part["start"] = tokens.lane_start(
-                trace, self._title(event.spec), self._record.steps_before[lane]
-            )
+            part["start"] = tokens.lane_start(trace, self._title(event.spec))
         elif isinstance(event, StepEvent):
             row = timeline.event_row(event, self._places[lane])
             part.setdefault("rows", []).append(row)
@@ -99,9 +97,7 @@ def whole(record: RaceRecord, title: Title) -> str:
         lanes = {}
         for lane, trace in record.started().items():
             lanes[lane] = {
-                "start": tokens.lane_start(
-                    trace, foreign.title(trace, title), record.steps_before[lane]
-                ),
+                "start": tokens.lane_start(trace, foreign.title(trace, title)),
                 "rows": timeline.trace_rows(trace),
                 "pieces": tokens.pieces(trace.pieces, trace.pieces),
             }

@@ -30,13 +30,13 @@ def known(trace: Trace) -> np.ndarray:
     return ~arrays["prompt_mask"] & (arrays["fixed_mask"] | decoded)
 
 
-def lane_start(trace: Trace, title: str, before: int = 0) -> dict[str, Any]:
+def lane_start(trace: Trace, title: str) -> dict[str, Any]:
     """The data of a lane before its first step: title, prompt, sizes, model, environment.
 
     `length` counts all positions after the prompt, `answer` those of the answer, without a suffix
     and the rest of the last block. `canvas` maps indices in the answer to the token ids that are
-    known before the first step. A branch continues a run from its step `before`, counted from 0;
-    `branch` has the ids that it changed first, by index in the answer (-1: masked again), and is
+    known before the first step. A branch continues a run after `before` steps
+    (Trace.steps_before); `branch` has the ids that it changed first, by index in the answer (-1: masked again), and is
     None for any other run. `lacks` names what a run of another engine does not know
     (`foreign.lacks`).
     """
@@ -46,8 +46,8 @@ def lane_start(trace: Trace, title: str, before: int = 0) -> dict[str, Any]:
     branch = _edits(spec.get("start"))
     block = _whole(spec.get("block_length")) or max(len(shown), 1)
     return {
-        "title": title if branch is None else f"{title}, from step {before + 1}",
-        "before": before,
+        "title": title if branch is None else f"{title}, from step {trace.steps_before + 1}",
+        "before": trace.steps_before,
         "branch": branch,
         "prompt": arrays["canvas"][arrays["prompt_mask"]].tolist(),
         **({"images": trace.meta["images"]} if trace.meta.get("images") else {}),

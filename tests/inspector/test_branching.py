@@ -9,6 +9,7 @@ import pytest
 
 from engine.config.branch_start import BranchStart
 from engine.config.spec import RunSpec
+from engine.trace.trace import Trace
 from inspector.handlers.branching import Branching, child_record, trace_id
 from inspector.handlers.view_service import ViewService
 
@@ -97,6 +98,17 @@ def test_a_branch_counts_the_steps_before_it_and_names_its_edits(handlers, recor
     assert titles == ["Plain decoding, from step 6", "Plain decoding, from step 8"]
 
 
+def test_an_imported_branch_of_a_branch_counts_the_steps_of_both(handlers, record, request_of):
+    first = ran(handlers, request_of, run=record.run_id, lane="a", step=10, edits=[])[-1]
+    said = ran(handlers, request_of, run=first["run"], lane="b", step=5, edits=[])[-1]
+    held = handlers.store.get(said["run"])
+    files = [Trace.from_bytes(held.traces[lane].to_bytes()) for lane in "ab"]
+    assert [trace.steps_before for trace in files] == [10, 15]
+    older = held.traces["a"].snapshot()
+    del older.meta["steps_before"]
+    assert older.steps_before == 10
+
+
 def test_chosen_steps_are_probed_in_the_lane_that_took_them(handlers, record, request_of):
     run = ran(handlers, request_of, run=record.run_id, lane="a", step=6, edits=[])[-1]["run"]
     views = ViewService(handlers)
@@ -157,7 +169,6 @@ def test_the_offspring_keeps_what_was_recorded_of_the_parent(record, traces):
     above = RunSpec.from_dict(traces["b"].meta["spec"])
     start = BranchStart(trace_id(record, "b"), 4)
     child = child_record(record, "b", replace(above, start=start))
-    assert child.steps_before == {"a": 0, "b": 4}
     assert (child.expected, child.parent) == ("45", record.run_id)
     assert child.traces["a"] is traces["b"]
     assert child.recorded == {"a": traces["a"]}
