@@ -41,7 +41,7 @@ _GUIDER = {
 }
 
 STEPS = {
-    "step": "Number of the step, from 1",
+    "step": "Number of the step, from 1; a branch counts on from the step that it starts from",
     "block": "Number of the block that the step works on, from 1",
     "block_step": "Number of the step within its block, from 1",
     "kind": f"What the step recomputes: {_KIND}",
@@ -65,12 +65,14 @@ STEPS = {
 
 TOKENS = {
     "position": "Number of the position, from 1; the prompt is in front",
-    "part": "prompt or answer",
-    "block": "Number of the block, from 1; empty in the prompt",
+    "part": "prompt, answer, or suffix: the given text after the answer",
+    "block": "Number of the block, from 1; empty in the prompt and the suffix",
     "id": "Id of the token at the end of the run",
     "text": "Text of the token; what cannot be printed is written as an escape",
-    "given": "1 if the token was given before the run",
-    "step": "Number of the step that revealed the token; empty if none did",
+    "given": "1 if the token was there before the run: in the prompt or the suffix, given in the "
+    "answer, or kept from the run that a branch continues",
+    "step": "Number of the run's step that revealed the token, as in the table of steps; empty if "
+    "none did",
     "confidence": "Probability of the token when it was revealed; empty if it is not known",
     **{
         f"recomputed_{site}": f"How often the position's {_SITES[site]} were recomputed, summed "
@@ -99,8 +101,9 @@ SUMMARY = {
     "reason": "How the run ended: done, stopped, failed or memory",
     "nfe": "Steps taken",
     "forwards": "Forwards of the network",
-    "tokens": "Tokens of the answer before the end of the text",
-    "positions": "Positions revealed, with those after the end of the text",
+    "tokens": "Tokens that the run decoded before the end of the text, so without given ones and "
+    "without those that a branch keeps",
+    "positions": "Positions that the run revealed, with those after the end of the text",
     "total_ms": "Engine time in ms; empty if layers were recorded during the run",
     "ms_per_step": "Engine time of a step in ms, on average",
     "tokens_per_s": "Tokens before the end of the text per second of engine time",

@@ -14,6 +14,7 @@ from engine.core.events import GUIDED, KINDS, PARTS, SITES
 from engine.core.regions import REGIONS
 from engine.trace.trace import Trace
 from inspector.page_data import foreign
+from inspector.page_data.tokens import known
 
 UNKNOWN = ("kind", "rows", "forward", "decide", "recomputed", "flops")  # of foreign runs
 FORMULA = ("=", "+", "-", "@")
@@ -44,13 +45,13 @@ def written(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 def steps_table(trace: Trace) -> str:
     """The table of steps: all arrays with one or a few values per step.
 
-    Steps and blocks are numbered from 1. Times are in ms. Cells that a
-    run of another engine does not know are empty. The table has columns of shares by site
-    and kinds by region if plans were recorded, and columns of the guider if there was one.
+    Steps and blocks are numbered from 1; a branch counts on from its parent. Times are in ms.
+    Cells that a run of another engine does not know are empty. The table has columns of shares by
+    site and kinds by region if plans were recorded, and columns of the guider if there was one.
     """
     arrays = trace.arrays()
     columns: dict[str, list[Any]] = {}
-    columns["step"] = [step + 1 for step in range(trace.steps)]
+    columns["step"] = [trace.steps_before + step + 1 for step in range(trace.steps)]
     columns["block"] = (arrays["block"] + 1).tolist()
     columns["block_step"] = (arrays["block_step"] + 1).tolist()
     columns["kind"] = [KINDS[kind] for kind in arrays["kind"]]
@@ -117,25 +118,40 @@ def _kinds(name: str, codes: np.ndarray) -> dict[str, list[Any]]:
 def tokens_table(trace: Trace) -> str:
     """The table of positions: part, block, token id, text, step and confidence of its commit.
 
-    Positions, blocks and steps are numbered from 1. If plans were recorded, `recomputed_k` and so
-    on are the numbers of (step, layer) pairs in which the row was recomputed.
+    Positions, blocks and steps are numbered from 1; a branch counts on from its parent. If plans
+    were recorded, `recomputed_k` and so on are the numbers of (step, layer) pairs in which the row
+    was recomputed.
     """
     arrays = trace.arrays()
-    ids, when, prompt = trace.canvas_at(trace.steps), trace.step_map(), arrays["prompt_mask"]
+    ids, when, parts = trace.canvas_at(trace.steps), trace.step_map(), _parts(trace)
     sure = np.full(len(ids), np.nan)
     sure[arrays["commit_position"]] = arrays["commit_confidence"]
-    start, given = int(prompt.sum()), trace.meta["spec"].get("block_length")
-    size = given if type(given) is int and given > 0 else max(len(ids) - start, 1)
+    start, given = trace.prompt_length, known(trace) | arrays["prompt_mask"]
+    size = _spec_size(trace, "block_length") or max(len(ids) - start, 1)
     counts = trace.recompute_map().sum((0, 1)) if len(arrays["plan"]) else None
     head = ["position", "part", "block", "id", "text", "given", "step", "confidence"]
     head += [f"recomputed_{site}" for site in SITES if counts is not None]
     rows = []
     for i, token in enumerate(ids.tolist()):
-        block = None if prompt[i] else (i - start + trace.shared(size)) // size + 1
-        row = [i + 1, "prompt" if prompt[i] else "answer", block, token, _text(trace, token)]
-        row += [int(arrays["fixed_mask"][i]), int(when[i]) + 1 if when[i] >= 0 else None]
+        block = (i - start + trace.shared(size)) // size + 1 if parts[i] == "answer" else None
+        row = [i + 1, parts[i], block, token, _text(trace, token), int(given[i])]
+        row += [trace.steps_before + int(when[i]) + 1 if when[i] >= 0 else None]
         rows.append([*row, float(sure[i]), *([] if counts is None else counts[:, i].tolist())])
     return written(head, rows)
+
+
+def _parts(trace: Trace) -> list[str]:
+    """The part of each position; the given text after the answer is the `suffix`."""
+    prompt, length = trace.arrays()["prompt_mask"], _spec_size(trace, "gen_length")
+    ends = length > 0 and trace.meta["spec"].get("suffix")
+    end = trace.prompt_length + length if ends else len(prompt)
+    return ["prompt" if at else "answer" if i < end else "suffix" for i, at in enumerate(prompt)]
+
+
+def _spec_size(trace: Trace, name: str) -> int:
+    """A length of the run's spec; 0 if it is not known."""
+    found = trace.meta["spec"].get(name)
+    return found if type(found) is int and found > 0 else 0
 
 
 def _text(trace: Trace, token: int) -> str:

@@ -2,10 +2,14 @@
 
 import csv
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from engine.config.branch_start import BranchStart
+from engine.config.spec import RunSpec
+from engine.trace.trace import Trace
 from inspector.files.tables import safe, steps_table, tokens_table
 from tests.support.handmade_guided_run import (
     GUIDER_FLOPS,
@@ -51,6 +55,38 @@ def test_one_row_a_position(recorded):
         assert np.float32(rows[position]["confidence"]) == sure
     counted = trace.recompute_map()[:, :, 0].sum((0, 1))
     assert [int(row["recomputed_k"]) for row in rows] == counted.tolist()
+
+
+def test_a_branch_counts_on_and_keeps_the_tokens_of_its_parent(session, recorded):
+    parent = recorded[0]
+    start = BranchStart("parent.a", 2)
+    child, again = Trace(), Trace()
+    spec = replace(RunSpec.from_dict(parent.meta["spec"]), start=start)
+    for event in session.run(spec, parents={"parent.a": parent}):
+        child.append(event)
+    for event in session.run(
+        replace(spec, start=BranchStart("child.b", 1)), parents={"child.b": child}
+    ):
+        again.append(event)
+    assert [int(row["step"]) for row in read(steps_table(again))] == [4]
+    rows, prompt = read(tokens_table(again)), again.prompt_length
+    assert {(row["given"], row["step"]) for row in rows[:prompt]} == {("1", "")}
+    kept = [row for row in rows[prompt:] if row["given"] == "1"]
+    assert len(kept) == int((child.canvas_at(1) != again.meta["model"]["mask_id"]).sum()) - prompt
+    assert {row["step"] for row in kept} == {""}
+    assert min(int(row["step"]) for row in rows if row["step"]) == 4
+
+
+def test_given_text_after_the_answer_is_no_block(session, recorded):
+    trace = Trace()
+    spec = RunSpec.from_dict(recorded[0].meta["spec"])
+    for event in session.run(replace(spec, suffix=" That is all.")):
+        trace.append(event)
+    answer = [row for row in read(tokens_table(trace)) if row["part"] == "answer"]
+    suffix = [row for row in read(tokens_table(trace)) if row["part"] == "suffix"]
+    assert len(answer) == spec.gen_length
+    assert {row["given"] for row in answer} == {"0"}
+    assert {(row["given"], row["block"], row["step"]) for row in suffix} == {("1", "", "")}
 
 
 def test_what_a_guider_did_is_in_the_steps(recorded):
