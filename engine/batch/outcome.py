@@ -18,10 +18,11 @@ class Outcome:
 
     `ids` are the answer's tokens before the first end of text, of a `vocabulary`
     (Tokenizer.vocabulary), and `text` says the same; `right` and `number` are None if there is no
-    known answer or no number. `forwards` and `ms` are those of the whole run, `text_forwards` and
-    `text_ms` those until the text was complete; a step counts as one forward, also if guidance
-    takes two. `recomputed` is the mean share of rows of a step. `reason` is one of
-    `engine.core.events.REASONS`, and `message` says what failed.
+    known answer or no number, or if the answer was cut off because the run was stopped. `forwards`
+    and `ms` are those of the whole run, `text_forwards` and `text_ms` those until the text was
+    complete; a step counts as one forward, also if guidance takes two. `recomputed` is the mean
+    share of rows of a step. `reason` is one of `engine.core.events.REASONS`, and `message` says
+    what failed.
     """
 
     reason: str
@@ -95,13 +96,13 @@ def outcome_of(events: Iterable[Event], answer: str | None) -> Outcome:
 
 def _outcome(end: RunFinished, answer: str | None) -> Outcome:
     """The outcome of a run that gave a text."""
-    text, metrics = end.texts[0], end.metrics
+    text, metrics, ended = end.texts[0], end.metrics, end.reason == "done"
     return Outcome(
         reason=end.reason,
         text=text,
         ids=end.answer,
-        number=final_number(text),
-        right=None if answer is None else is_right(text, answer),
+        number=final_number(text) if ended else None,
+        right=None if answer is None or not ended else is_right(text, answer),
         forwards=metrics["nfe"],
         text_forwards=metrics["text_nfe"],
         ms=metrics["total_ms"],

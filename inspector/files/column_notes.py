@@ -114,9 +114,11 @@ SUMMARY = {
     "cache_bytes": "Size of the cache",
     "peak_memory_bytes": "Largest memory use",
     "speedup_over_a": "Engine time of lane A divided by that of this lane",
-    "answer": "The answer's last number; empty if there is none or no number is asked for",
+    "answer": "The answer's last number; empty if there is none, no number is asked for or the "
+    "answer was cut off",
     "expected": "The right answer, if it is known",
-    "right": "1 if the answer is right, 0 if it is wrong; empty if that is not known",
+    "right": "1 if the answer is right, 0 if it is wrong; empty if that is not known or the answer "
+    "was cut off, because the run was stopped or failed",
     "agreement_with_a": "Share of equal tokens with lane A, place by place, from 0 to 1",
     "first_difference": "Number of the first answer token that differs from lane A's, from 1",
     "same_answer_as_a": "1 if both lanes give the same answer",

@@ -72,18 +72,21 @@ def end_of_text_rule(trace: Trace) -> str:
 def summarise(traces: Mapping[str, Trace], expected: str | None) -> dict[str, Any]:
     """The summary of a race; a field is None if the race has no data for it.
 
-    `expected` is the right answer to the prompt, if it is known (`engine.config.answers`).
+    `expected` is the right answer to the prompt, if it is known (`engine.config.answers`). The
+    answer of a run that did not end by itself is not judged: it was cut off.
     """
     both = [traces[lane] for lane in ("a", "b") if lane in traces]
-    done = len(both) == 2 and all(t.meta["reason"] == "done" for t in both)
+    ended = [t.meta["reason"] == "done" for t in both]
+    done = len(both) == 2 and all(ended)
     answers = [answer_text(t) for t in both]
     of_number = expected is None or expected.isdecimal()
-    numbers = [final_number(text) if of_number else None for text in answers]
-    right = [None if expected is None else is_right(text, expected) for text in answers]
+    judged = [text if whole else None for text, whole in zip(answers, ended, strict=True)]
+    numbers = [None if text is None or not of_number else final_number(text) for text in judged]
+    right = [None if None in (text, expected) else is_right(text, expected) for text in judged]
     ids = [answer_ids(t) for t in both]
     known = [
-        None if foreign.lacks(trace) else text_cost(trace, len(own))
-        for trace, own in zip(both, ids, strict=True)
+        None if foreign.lacks(trace) or not whole else text_cost(trace, len(own))
+        for trace, own, whole in zip(both, ids, ended, strict=True)
     ]
     out: dict[str, Any] = {
         "speedup": None, "text_speedup": None,

@@ -274,6 +274,14 @@ def test_answers_are_marked_by_what_is_right(expected, numbers, right):
     assert (found["numbers"], found["right"]) == (numbers, right)
 
 
+def test_an_answer_that_was_cut_off_is_not_judged():
+    traces = answered("It is 12.", "It is 12.")
+    traces["b"].meta["reason"] = "stopped"
+    found = compare.summarise(traces, "42")
+    assert (found["numbers"], found["right"]) == ([12, None], [False, None])
+    assert found["text_forwards"][1] is None
+
+
 def test_metrics_are_finite_numbers():
     trace = hand_made([1])
     trace.meta["metrics"] = {"a": float("nan"), "b": "<b>", "c": True, "d": 2, "e": None}

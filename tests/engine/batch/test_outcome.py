@@ -4,7 +4,8 @@ import pytest
 
 from engine.batch.outcome import OutcomeBuilder
 from engine.config.spec import RunSpec
-from engine.core.events import RunFinished
+from engine.core.control import Control
+from engine.core.events import RunFinished, StepEvent
 from engine.core.files import ASSETS
 from engine.evaluate.exam import evaluate
 from engine.models.loading.families import embedded_models
@@ -44,6 +45,17 @@ def test_an_outcome_has_the_tokens_and_steps_that_the_run_counts(session, questi
         end.metrics["nfe"],
         end.metrics["text_nfe"],
     )
+
+
+def test_an_answer_that_was_cut_off_is_not_judged(session, question):
+    found, control = OutcomeBuilder("42"), Control()
+    for event in session.run(RunSpec(prompt=question[1], **BASE), control):
+        found.append(event)
+        if isinstance(event, StepEvent) and event.step == 3:
+            control.stop()
+    outcome = found.outcome()
+    assert outcome.reason == "stopped"
+    assert (outcome.number, outcome.right) == (None, None)
 
 
 @pytest.mark.parametrize("name", CASES)
