@@ -16,6 +16,8 @@ from inspector.page_data.plan import END_OF_TEXT
 from inspector.page_data.tokens import answer_text, generation, stop_ids
 
 UNTIMED = ("layers", "probe")
+MAX_METRICS = 200  # of a trace file; a run has fewer
+DIGITS = 9  # that are significant in a metric which is no whole number
 
 
 def timed(trace: Trace) -> bool:
@@ -24,11 +26,11 @@ def timed(trace: Trace) -> bool:
 
 
 def clean_metrics(trace: Trace) -> dict[str, float | None]:
-    """The metrics of a run; a value that is not a finite number becomes None."""
+    """The metrics of a run, of DIGITS digits; a value that is not a finite number becomes None."""
     found = trace.meta.get("metrics")
     if not isinstance(found, Mapping):
         return {}
-    return {str(name)[:40]: _number(value) for name, value in list(found.items())[:40]}
+    return {str(name)[:40]: _number(value) for name, value in list(found.items())[:MAX_METRICS]}
 
 
 def answer_ids(trace: Trace) -> list[int]:
@@ -136,4 +138,6 @@ def _agreement(a: list[int], b: list[int]) -> dict[str, Any]:
 def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return round(value, 4) if math.isfinite(value) else None
+    if isinstance(value, int):
+        return value
+    return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None

@@ -246,6 +246,15 @@ def test_times_of_two_machines_are_not_compared():
     assert foreign.note(alike) == ""
 
 
+def test_small_metrics_keep_their_digits_and_none_is_left_out():
+    trace = hand_made([1])
+    trace.meta["metrics"] = {"gflops_attention": 1.536e-05, "rows": 10**7, "bad": float("inf")}
+    trace.meta["metrics"] |= {f"guider_{i}": i for i in range(60)}
+    found = compare.clean_metrics(trace)
+    assert (found["gflops_attention"], found["rows"], found["bad"]) == (1.536e-05, 10**7, None)
+    assert len(found) == 63
+
+
 def test_no_speedup_unless_both_are_done():
     found = compare.summarise({"a": hand_made([1]), "b": hand_made([1], reason="stopped")}, "42")
     assert found["speedup"] is None
