@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.config.spec import RunSpec
 from engine.core.drift_codes import DRIFTS, NOT_EVALUATED
 from engine.core.events import GUIDED, QUANTITIES, SITES
 from engine.trace.trace import Trace
@@ -94,7 +95,7 @@ class Aggregates:
         own = _own_commits(arrays, trace.steps)
         values = {
             "drift": _histogram_means(histogram), "above": _shares_above(histogram),
-            "similarity": _similarity(arrays, self.layers), "error": _errors(arrays, self.layers),
+            "similarity": _similarity(trace), "error": _errors(arrays, self.layers),
             "scalars": _scalars(arrays, own), "experts": _expert_changes(arrays, self.layers),
         }  # fmt: skip
         for name, moments in self._moments.items():
@@ -239,12 +240,14 @@ def _quantiles(histogram: np.ndarray) -> np.ndarray:
     return out
 
 
-def _similarity(arrays: Mapping[str, np.ndarray], layers: int) -> np.ndarray:
+def _similarity(trace: Trace) -> np.ndarray:
     """Mean 1 - cosine [2, L, PARTS, MAX_DISTANCE] of the pairs of steps of each distance.
 
-    The answer is the mean over its compared blocks.
+    The answer is the mean over its compared blocks, of which the first may share tokens of the
+    prompt.
     """
-    out = np.full((len(KINDS), layers, len(PARTS), MAX_DISTANCE), np.nan)
+    arrays = trace.arrays()
+    out = np.full((len(KINDS), trace.layers, len(PARTS), MAX_DISTANCE), np.nan)
     codes, steps = arrays["similarity"], arrays["similarity_step"]
     if not codes.size:
         return out
@@ -253,7 +256,8 @@ def _similarity(arrays: Mapping[str, np.ndarray], layers: int) -> np.ndarray:
     apart = steps[later] - steps[earlier]
     near = apart <= MAX_DISTANCE
     pairs, apart = pairs[near], apart[near]
-    of_prompt = arrays["similarity_group"][:, 0] < int(arrays["prompt_mask"].sum())
+    size = RunSpec.from_dict(trace.meta["spec"]).block_length
+    of_prompt = arrays["similarity_group"][:, 0] < trace.prompt_length - trace.shared(size)
     for i, layer in enumerate(arrays["recorded_layer"]):
         for kind in range(len(KINDS)):
             for part, groups in enumerate((of_prompt, ~of_prompt)):

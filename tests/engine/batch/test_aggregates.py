@@ -9,6 +9,7 @@ from engine.batch.aggregates import THRESHOLDS, Aggregates, Moments
 from engine.config.spec import RunSpec
 from engine.core.drift_codes import decode
 from engine.core.events import GUIDED, QUANTITIES, SITES
+from engine.core.files import ASSETS
 from engine.trace.trace import Trace
 
 PROMPTS = ("one two", "three", "four five six")
@@ -69,6 +70,22 @@ def test_drift_by_layer_and_its_counts(found, traces):
     every = np.sort(every[~np.isnan(every)])
     wanted = [every[int(np.ceil(share * len(every))) - 1] for share in (0.25, 0.5, 0.75)]
     assert shown["quantiles"][quantity][layer] == pytest.approx(wanted, rel=1e-5)
+
+
+def test_a_block_that_the_prompt_shares_is_part_of_the_answer():
+    trace = Trace.load(ASSETS / "examples" / "lessons" / "block_frozen.npz")
+    aggregates = Aggregates()
+    aggregates.add("run", trace)
+    means = aggregates.to_dict()["similarity"]["mean"]
+    decoded, steps = decode(trace.cells("similarity")), trace.arrays()["similarity_step"]
+    assert trace.arrays()["similarity_group"][1, 0] < trace.prompt_length
+    later, earlier = np.tril_indices(len(steps), -1)
+    next_to = later * (later + 1) // 2 + earlier
+    codes = decoded[next_to[steps[later] - steps[earlier] == 1]]  # [pairs, 2, L, groups]
+    for part, groups in enumerate((slice(1), slice(1, None))):
+        wanted = np.nanmean(codes[..., groups], (0, 3))
+        given = np.array(means, float)[:, :, part, 0]
+        assert np.allclose(given, wanted, rtol=1e-5, atol=1e-9)
 
 
 def test_similarity_by_distance(found, traces):
