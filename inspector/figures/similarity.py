@@ -81,13 +81,13 @@ def figure(
 def groups(trace: Trace) -> list[str]:
     """The names of a trace's groups of positions: `prompt`, `block 1`, …, `block 4 (last)`."""
     sizes = frame(trace)
-    prompt, block = sizes["prompt"], sizes["block"]
-    last = -(-(sizes["positions"] - prompt) // block)
+    start, block = sizes["prompt"] - sizes["shared"], sizes["block"]
+    last = -(-(sizes["positions"] - start) // block)
     names = []
     for low in trace.arrays()["similarity_group"][:, 0].tolist():
-        place = (low - prompt) // block + 1
+        place = (low - start) // block + 1
         tail = " (last)" if place == last > 1 else ""
-        names.append("prompt" if low < prompt else f"block {place}{tail}")
+        names.append("prompt" if low < start else f"block {place}{tail}")
     return names
 
 

@@ -7,6 +7,8 @@ import pytest
 
 from engine.core.drift_codes import NOT_EVALUATED, decode
 from engine.core.events import QUANTITIES
+from engine.core.files import ASSETS
+from engine.trace.trace import Trace
 from inspector.figures import counts, drift, similarity
 from inspector.views.similarity import comparison
 from tests.inspector.figure_traces import (
@@ -127,6 +129,9 @@ def test_groups_are_named_as_on_the_page():
     one = changed(trace)
     one.meta["spec"]["block_length"] = 48
     assert similarity.groups(one)[:2] == ["prompt", "block 1"]
+    shared = Trace.load(ASSETS / "examples" / "lessons" / "block_frozen.npz")
+    names = ["prompt", *(f"block {n}" for n in range(1, 5)), "block 5 (last)"]
+    assert similarity.groups(shared) == names
 
 
 def test_steps_that_were_not_compared_leave_a_gap_in_the_axes():
