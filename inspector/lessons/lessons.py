@@ -122,8 +122,9 @@ LESSONS = (
         "Recomputing at fixed intervals: what it saves, and when the text changes.",
         6,
         "Put each of the three settings in lane B.",
-        "The longer the intervals, the fewer refreshes the schedule shows, and the earlier the "
-        "text differs from plain decoding.",
+        "The longer an interval, the fewer refreshes of its part the schedule shows. Fewer "
+        "refreshes of the answer need not change the text earlier: what is recomputed between "
+        "them counts as well.",
         "Which is the cheapest setting that changes no token?",
         ("plain", "dllm_25_5"), "choices", "schedule", {"lane": "b", "step": 20, "layer": 4},
         "choice", cheapest_faithful, DLLM_CHOICES,
