@@ -31,7 +31,7 @@ def figure(trace: Trace, *, quantity: str = "mean") -> go.Figure:
     `partial` if some, `reuse` if none, `frozen` if none in this and all later steps. The planned
     kinds are blank if the trace has none; orange dots mark where done differs from planned. In the
     middle, L layers (down): the share of all rows recomputed, from 0 to 1. Below, the token-layers
-    recomputed up to each step, in percent of plain decoding.
+    recomputed up to each step, in percent of those of all positions.
 
     Args:
         trace: a run recorded at level `steps` or above.
@@ -55,7 +55,7 @@ def figure(trace: Trace, *, quantity: str = "mean") -> go.Figure:
     titles = (
         "Region by step, planned above and done below",
         f"Share of all rows recomputed, {what}: layer by step",
-        "Token-layers recomputed up to each step, as a share of plain decoding",
+        "Token-layers recomputed up to each step, as a share of those of all positions",
     )
     out = make_subplots(
         rows=3, cols=1, shared_xaxes=True, row_heights=[0.27, 0.43, 0.3], vertical_spacing=0.07,

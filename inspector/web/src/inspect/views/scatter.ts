@@ -165,7 +165,7 @@ function drawSentence(
   const rows = layer === null ? rowsOf(all, null) : shown.rows.values[0];
   const { every } = layer === null ? all : shown;
   const { steps, positions, layers } = panel.frame;
-  // The rows of plain decoding: all but those of the first step, which have no drift.
+  // The rows of all positions, recorded or not, but those of the first step, which have no drift.
   const most = (Math.ceil(steps / every) - 1) * positions * (layer === null ? layers : 1);
   const which = every > 1 ? `, in every ${every}th step` : "";
   const parts = [`${plural(rows, "row")} of ${whereWords(layer)} counted${which}.`];
@@ -179,7 +179,7 @@ function drawSentence(
   write(
     note,
     percent(1 - rows / most) +
-      " of the rows are missing: the cache reused them, so their drift is unknown. To see all rows, record plain decoding, a lane without a cache.",
+      " of the rows of all positions are missing: they were not computed again in the step, or not recorded, so their drift is unknown. A lane with full attention and without a cache, recorded at all positions, has all rows.",
   );
 }
 

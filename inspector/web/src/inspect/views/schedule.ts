@@ -209,7 +209,7 @@ function drawRunning(panel: Panel): void {
   });
   panel.bothFigure("schedule-running").show({
     about: { lane: undefined },
-    title: "Token-layers recomputed up to each step, as a share of plain decoding",
+    title: "Token-layers recomputed up to each step, as a share of those of all positions",
     x: stepAxis(Math.max(...lanes.map(({ ys, before }) => before + ys.length), 1)),
     y: { name: "% so far", from: 0, to: 100 },
     series: lanes.map(({ name, ys, before }) => laneSeries(name, ys, colours, before)),
