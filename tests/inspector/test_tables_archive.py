@@ -9,6 +9,7 @@ import pytest
 from engine.config.answers import final_number
 from engine.core.files import ASSETS
 from engine.trace.trace import Trace
+from inspector.files.column_notes import SUMMARY
 from inspector.files.export import tables_archive
 from inspector.page_data import compare
 from inspector.page_data.tokens import answer_text, generation
@@ -93,3 +94,8 @@ def test_the_summary_shows_no_times_of_a_recorded_run():
     (row,) = read(RaceRecord(state="imported", traces={"b": trace}))["summary.csv"]
     assert row["total_ms"] == row["tokens_per_s"] == ""
     assert row["forwards"]
+
+
+def test_notes_name_the_whole_canvas_as_what_shares_are_of():
+    assert "full attention" in SUMMARY["rows_plain"]
+    assert "all positions" in SUMMARY["recomputed"]
