@@ -84,7 +84,9 @@ def summarise(traces: Mapping[str, Trace], expected: str | None) -> dict[str, An
     of_number = expected is None or expected.isdecimal()
     judged = [text if whole else None for text, whole in zip(answers, ended, strict=True)]
     numbers = [None if text is None or not of_number else final_number(text) for text in judged]
-    right = [None if None in (text, expected) else is_right(text, expected) for text in judged]
+    right = [
+        None if text is None or expected is None else is_right(text, expected) for text in judged
+    ]
     ids = [answer_ids(t) for t in both]
     known = [
         None if foreign.lacks(trace) or not whole else text_cost(trace, len(own))
