@@ -36,9 +36,9 @@ def lane_start(trace: Trace, title: str) -> dict[str, Any]:
     `length` counts all positions after the prompt, `answer` those of the answer, without a suffix
     and the rest of the last block. `canvas` maps indices in the answer to the token ids that are
     known before the first step. A branch continues a run after `before` steps
-    (Trace.steps_before); `branch` has the ids that it changed first, by index in the answer (-1: masked again), and is
-    None for any other run. `lacks` names what a run of another engine does not know
-    (`foreign.lacks`).
+    (Trace.steps_before); `branch` has the ids that it changed first, by index in the answer (-1:
+    masked again), and is None for any other run. `lacks` names what a run of another engine does
+    not know (`foreign.lacks`).
     """
     arrays, model, spec = trace.arrays(), trace.meta["model"], trace.meta["spec"]
     shown = generation(trace)
