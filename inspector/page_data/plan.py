@@ -16,20 +16,21 @@ END_OF_TEXT = {
     "fill_safe": "decoding stops at the end of the text once all before it is decoded",
     "fill_eager": "decoding stops at the first end of text",
 }
+UNCONDITIONAL = ", and at most as many again for guidance"
 AFTER_BLOCK = "decoding stops after the block in which the text ends"  # official, block-causal
 
 
 def sentence(spec: RunSpec, plan: Mapping[str, Any]) -> str:
     """The derived plan of one lane in one line: blocks, steps, tokens and forwards."""
     blocks, low, high = plan["blocks"], plan["min_forwards"], plan["max_forwards"]
-    owed = plan["tokens_per_step"]
+    owed, second = plan["tokens_per_step"], UNCONDITIONAL if spec.cfg_scale else ""
     if spec.unmasker == "autoregressive":
         return f"one token a forward: between {low} and {_count(high, 'forward')}"
     if not owed:
         shape = f"{_count(blocks, 'block')} of {spec.block_length}"
         criterion = "chance" if plan["steps_per_block"] else "confidence"
         criterion = "the guider" if spec.unmasker == "guided" else criterion
-        return f"{shape}, {criterion} decides: between {low} and {_count(high, 'forward')}"
+        return f"{shape}, {criterion} decides: between {low} and {_count(high, 'forward')}{second}"
     few, many = min(owed), max(owed)
     forwards = _count(high, "forward")
     forwards = forwards if low == high else f"between {low} and {forwards}"
@@ -39,7 +40,7 @@ def sentence(spec: RunSpec, plan: Mapping[str, Any]) -> str:
         shared = f", {most}{_count(blocks, 'block')} with the one that the prompt shares"
     return (
         f"{_count(spec.steps, 'step')} / {_count(spec.blocks, 'block')} = "
-        f"{plan['steps_per_block']} per block{shared}, {tokens} a step, {forwards}"
+        f"{plan['steps_per_block']} per block{shared}, {tokens} a step, {forwards}{second}"
     )
 
 

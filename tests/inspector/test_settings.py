@@ -149,6 +149,9 @@ def test_the_plan_in_words(session):
     )
     assert "between 4 and 128 forwards" in sentence(race.b, session.plan(race.b))
     uneven = replace(race.a, steps=96)
+    guided = replace(race.a, cfg_scale=0.5)
+    words = "128 forwards, and at most as many again for guidance"
+    assert sentence(guided, session.plan(guided)).endswith(words)
     assert "1 to 2 tokens a step" in sentence(uneven, session.plan(uneven))
     one = replace(race.a, gen_length=32, steps=1)
     assert "1 step / 1 block" in sentence(one, session.plan(one))
