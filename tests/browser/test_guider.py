@@ -199,8 +199,10 @@ def test_figures_say_the_counts_of_the_steps(brought):
     assert numbers(at(race, "guider-histogram", 2.5 / 4, 0.5)) == [1, 2]
     assert numbers(at(race, "guider-survival", 2.5 / 4, 0.5)) == [67, 2]
     said = at(race, "guider-even", 0.5, 0.5)
-    assert numbers(said) == [2, 1.5, 1.25]
-    assert "by the clock" not in race.text("[data-figure=guider-even] .ds-legend")
+    whole = hand.FORWARD_MS + hand.DECIDE_MS
+    clock = whole / (whole - hand.GUIDER_MS)
+    assert numbers(said) == [2, 1.5, 1.25, pytest.approx(clock, abs=0.01)]
+    assert "by the clock" in race.text("[data-figure=guider-even] .ds-legend")
     said = at(race, "guider-scatter", hand.P_F, 1 - hand.p_g(0, 6))
     assert said.startswith("Step 1, answer token 7")
     at(race, "guider-scatter", hand.P_F, 1 - hand.p_g(0, 4), click=True)

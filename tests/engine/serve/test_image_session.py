@@ -144,7 +144,9 @@ def test_a_branch_with_a_suffix_goes_on(session, picture):
     branch = replace(spec, start=BranchStart("p", 2))
     found = traced(session, branch, picture, parents={"p": parent})
     assert np.array_equal(found.canvas_at(99), parent.canvas_at(99))
-    assert found.meta["texts"][0].endswith("So:")
+    assert found.meta["texts"] == parent.meta["texts"]
+    assert b"".join(found.pieces[i] for i in found.canvas_at(99).tolist()).endswith(b"So:")
+    assert not found.meta["texts"][0].endswith("So:")
     changed = replace(branch, suffix="Yes")
     with pytest.raises(ValueError, match=r"^suffix: not that of the run"):
         events_of(session, changed, picture, parents={"p": parent})
