@@ -61,7 +61,7 @@ class Presets:
         if row is None or not row["attention"] or _fits(catalog, row, found):
             return kept
         if row["attention"] == "full":
-            usual = self._form.by_key(self._form.values(catalog.default))
+            usual = self._form.values_by_key(catalog.default)
             changed = {key: value for key, value in usual.items() if not _is_kept(key)}
             return [kept[0], self._form.given(changed)]
         first = next(iter(row["presets"]), None)
@@ -85,7 +85,7 @@ def preset_values(form: Form, model: Any, name: Any) -> dict[str, Any]:
         return {}
     fields = found["fields"]
     race = preset_race(form.catalog, str(model), fields)
-    values = form.by_key(form.values(race))
+    values = form.values_by_key(race)
     return {key: value for key, value in values.items() if not _is_kept(key, fields)}
 
 

@@ -120,27 +120,31 @@ class Form:
         )
 
     def values(self, race: RaceSpec) -> list[Any]:
+        """The values of `values_by_key` in the order of `widgets`."""
+        return list(self.values_by_key(race).values())
+
+    def values_by_key(self, race: RaceSpec) -> dict[str, Any]:
         """The widgets' values for a race. Raises ValueError if the form cannot show the race.
 
         The recording level is not in the form, because the page records in a separate run.
         """
         self._check_shown(race)
         specs = {"a": race.a, "b": race.b}
-        out = []
+        out: dict[str, Any] = {}
         for key in self.widgets:
             lane, _, name = key.partition(".")
             if key == "images":
-                out.append(" ".join(race.a.images))
+                out[key] = " ".join(race.a.images)
             elif key == "stop":
-                out.append(json.dumps(race.a.stop, ensure_ascii=False) if race.a.stop else "")
+                out[key] = json.dumps(race.a.stop, ensure_ascii=False) if race.a.stop else ""
             elif lane not in specs or not name:
-                out.append(getattr(race.a, key))
+                out[key] = getattr(race.a, key)
             elif "." in name:
                 row = self._knob(name)
                 value = specs[lane].knobs.get(name, row["default"])
-                out.append(_as_text(value) if row["optional"] else value)
+                out[key] = _as_text(value) if row["optional"] else value
             else:
-                out.append(getattr(specs[lane], name))
+                out[key] = getattr(specs[lane], name)
         return out
 
     def labelled(self, message: str) -> str:

@@ -259,7 +259,7 @@ class Handlers:
             race = RaceSpec.from_query(
                 urlencode(params, errors="replace"), self.form.catalog.text_knobs
             )
-            return [gr.skip(), self.form.given(self.form.by_key(self.form.values(race)))]
+            return [gr.skip(), self.form.given(self.form.values_by_key(race))]
         except ValueError as error:
             said = self.form.labelled(error_text(error))
             text = f"The settings of the link are invalid ({said}). The defaults are shown."

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from inspector.page_data.sizes import seconds, size, three_digits
+from inspector.page_data.sizes import in_unit, seconds, size, three_digits
 
 PARTS = {
     "projections": "projections", "attention": "scores", "ffn": "feed-forward", "head": "head",
     "selection": "the method's own tests", "guider": "guider",
 }  # fmt: skip
+FLOPS = ((1e12, "TFLOPs"), (1e9, "GFLOPs"))
 HEAD = ("Quantity", "A", "B")
 
 
@@ -93,7 +94,4 @@ def _weights(memory: Mapping[str, Any]) -> str:
 
 def flops(count: float) -> str:
     """A number of FLOPs with three significant digits, for example `2.27 TFLOPs`."""
-    for scale, unit in ((1e12, "TFLOPs"), (1e9, "GFLOPs")):
-        if count >= 0.9995 * scale:
-            return f"{three_digits(count / scale)} {unit}"
-    return f"{three_digits(count / 1e6)} MFLOPs"
+    return in_unit(count, FLOPS, three_digits) or f"{three_digits(count / 1e6)} MFLOPs"

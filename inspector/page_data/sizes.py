@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import numpy as np
 
 UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
@@ -11,26 +13,27 @@ TIMES = ((3600, "h"), (60, "min"), (1, "s"))
 
 def size(count: float) -> str:
     """A number of bytes, for example `16.0 GB`, with three significant digits."""
-    for scale, unit in UNITS:
-        if count >= 0.9995 * scale:
-            return f"{_three(count / scale)} {unit}"
-    return f"{int(count)} bytes"
+    return in_unit(count, UNITS, _three) or f"{int(count)} bytes"
 
 
 def parameters(count: int) -> str:
     """A number of parameters, for example `8.02 B`, with three significant digits."""
-    for scale, word in SCALES:
-        if count >= 0.9995 * scale:
-            return f"{_three(count / scale)} {word}"
-    return str(count)
+    return in_unit(count, SCALES, _three) or str(count)
 
 
 def seconds(count: float) -> str:
     """A time in the largest unit below it, for example `21.4 ms` or `8.69 h`."""
-    for scale, unit in TIMES:
+    return in_unit(count, TIMES, three_digits) or f"{three_digits(count * 1e3)} ms"
+
+
+def in_unit(
+    count: float, units: Iterable[tuple[float, str]], digits: Callable[[float], str]
+) -> str:
+    """A number in the first of `units` that it reaches, in words by `digits`; empty if none."""
+    for scale, unit in units:
         if count >= 0.9995 * scale:
-            return f"{three_digits(count / scale)} {unit}"
-    return f"{three_digits(count * 1e3)} ms"
+            return f"{digits(count / scale)} {unit}"
+    return ""
 
 
 def three_digits(value: float) -> str:

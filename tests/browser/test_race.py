@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.browser import FINAL, LONG, PROMPT, ROOT
 from tests.support.chromium import opened
+from tests.support.web import program
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -73,13 +74,11 @@ def test_the_default_race(default):
 
 
 def test_the_text_is_the_one_of_the_api(app, own):
-    from gradio_client import Client
-
     own.finish()
     shape = {"prompt": PROMPT, "gen_length": 32, "block_length": 16}
     fast = {"unmasker": "threshold", "cache": "dual", "threshold.threshold": 0.9}
     race = {"a": shape | {"steps": 32}, "b": shape | fast}
-    lanes = Client(app.url, verbose=False).predict(race, api_name="/run")["lanes"]
+    lanes = program(app.url).predict(race, api_name="/run")["lanes"]
     for lane in "ab":
         shown = own.page.locator(f"[data-lane={lane}] [data-answer]").text_content()
         assert shown == lanes[lane]["text"].lstrip()

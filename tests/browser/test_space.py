@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from gradio_client import Client
 from gradio_client.exceptions import AppError
 
 import engine.serve.lane
@@ -15,6 +14,7 @@ from tests.engine.serve.test_fair_queue import with_pace
 from tests.inspector.fake import serving
 from tests.support.browser import PROMPT, SMALL, App
 from tests.support.forking import spaces
+from tests.support.web import program
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -69,7 +69,7 @@ def test_what_is_beyond_is_refused_in_the_page_and_by_the_api(site, new_page):
     shape = {k: v for k, v in SMALL.items() if "." not in k} | {"gen_length": 64, "steps": 64}
     shape |= {"block_length": 16, "prompt": PROMPT * 70}
     with pytest.raises(AppError, match="shorten it to 4000"):
-        Client(site.url, verbose=False).predict({"a": shape, "b": shape}, api_name="/plan")
+        program(site.url).predict({"a": shape, "b": shape}, api_name="/plan")
 
 
 def test_no_memory_left_is_a_state_with_a_remedy(visitor, monkeypatch):

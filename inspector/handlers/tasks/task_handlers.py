@@ -102,7 +102,7 @@ class TaskHandlers(ABC, Generic[T]):
         except ValueError:
             return [gr.skip(), None]
         try:
-            given = form.given(form.by_key(form.values(race)))
+            given = form.given(form.values_by_key(race))
         except ValueError:  # the lanes differ in what they share on the form
             given = None
         return [gr.Tabs(selected="run"), given]
