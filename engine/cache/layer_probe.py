@@ -13,7 +13,7 @@ from engine.cache.store import ActivationStore
 from engine.core.rows import ALL, Rows, is_empty, local_rows, same_rows, take
 from engine.models.base import ModelAdapter
 from engine.models.flops import FlopCounter
-from engine.models.ops import add_branches, drift, top_drift
+from engine.models.ops import add_branches, drift, drift_of_units, top_drift, unit_rows, upcast
 
 
 @dataclass(frozen=True)
@@ -187,6 +187,24 @@ class LayerProbe:
         found = take(x, local)
         return found if added is None else found + added
 
+    def compared(self, x: Tensor) -> Tensor:
+        """Rows [B, n, width] in the form in which `replace_compared` stores them.
+
+        That is as unit vectors, so that each is normalized once. They stay as they are if a kernel
+        normalizes them, or if the store's number format would round the unit vectors.
+        """
+        return unit_rows(x) if self._stores_units else x
+
+    def replace_compared(self, site: str, new: Tensor, rows: slice) -> Tensor:
+        """`replace` of rows that `compared` returned, at a site that holds such rows."""
+        if not self._stores_units:
+            return self.replace(site, new, rows)
+        old = self.cached(site, rows)
+        assert old is not None, "the first step is full"
+        moved = drift_of_units(new, old)
+        self.keep(site, new, rows)
+        return moved
+
     def replace(self, site: str, new: Tensor, rows: slice) -> Tensor:
         """Store `new` at a site that holds values, and return its drift from those, [B, n].
 
@@ -221,6 +239,10 @@ class LayerProbe:
         Views that `cached` returned of these rows change with it.
         """
         self.store.write(self.layer, site, self.rows if rows is ALL else rows, new)
+
+    @property
+    def _stores_units(self) -> bool:
+        return self._fused("drift") is None and upcast(self.h) is self.h
 
     @property
     def _first(self) -> int | None:

@@ -113,6 +113,8 @@ def from_mask(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     A sequence with fewer rows is padded with its last one, or with row 0 if it has none.
     """
+    if len(mask) == 1 and (only := np.flatnonzero(mask[0])).size:  # no padding
+        return only[None], np.ones((1, only.size), bool)
     places, real = _ranks(mask.sum(1))
     order = np.argsort(~mask, axis=1, kind="stable")
     return np.take_along_axis(order, places, 1), real

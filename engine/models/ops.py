@@ -36,10 +36,19 @@ def drift(new: Tensor, old: Tensor) -> Tensor:
     Computed as half the squared distance of unit vectors, which distinguishes drifts that are too
     small for a cosine.
     """
-    wide = torch.promote_types(new.dtype, torch.float32)
-    new, old = (F.normalize(x.flatten(2).to(wide), dim=-1) for x in (new, old))
+    return drift_of_units(unit_rows(new), unit_rows(old))
+
+
+def unit_rows(x: Tensor) -> Tensor:
+    """Rows [B, n, ...] as unit vectors [B, n, width], at least in float32."""
+    wide = torch.promote_types(x.dtype, torch.float32)
+    return F.normalize(x.flatten(2).to(wide), dim=-1)
+
+
+def drift_of_units(new: Tensor, old: Tensor) -> Tensor:
+    """`drift` of unit vectors [B, n, width], [B, n]."""
     moved = (new - old).square().sum(-1) / 2
-    return moved.masked_fill(moved < least_drift(wide), 0.0)
+    return moved.masked_fill(moved < least_drift(moved.dtype), 0.0)
 
 
 def least_drift(dtype: torch.dtype) -> float:
@@ -55,7 +64,7 @@ def top_drift(drifts: Tensor, count: int | Tensor, start: int) -> tuple[Tensor, 
     `count` holds their ranks, see `engine.cache.selection.ranks`.
     """
     order = drifts.argsort(dim=1, descending=True, stable=True)
-    first = order.gather(1, count) if isinstance(count, Tensor) else order[:, :count]
+    first = order.gather(1, count) if isinstance(count, Tensor) else order.narrow(1, 0, count)
     places = first.sort(dim=1).values
     return places + start, places
 

@@ -45,8 +45,9 @@ class Candidates:
 
     def top(self, counts: Tensor) -> Tensor:
         """Mask [B, n] of the `counts` [B] candidates with the highest scores."""
-        ranks = self.ranking().argsort(dim=1)
-        return (ranks < counts[:, None]) & (self.score > -torch.inf)
+        ranking = self.ranking()
+        first = torch.arange(ranking.shape[1], device=ranking.device) < counts[:, None]
+        return torch.empty_like(first).scatter_(1, ranking, first) & (self.score > -torch.inf)
 
 
 @dataclass(frozen=True)

@@ -80,12 +80,10 @@ def even_tokens_due(
     The quota is q_i = floor(M / s) + [i < M mod s] for M `initial_masks` and s `steps`, plus what
     earlier steps left uncommitted; `left` [B] are the remaining masks.
     """
-    before = _cumulative_quota(initial_masks, steps, step)
-    behind = np.maximum(before - (initial_masks - left), 0)
-    return _cumulative_quota(initial_masks, steps, step + 1) - before + behind
-
-
-def _cumulative_quota(initial_masks: np.ndarray, steps: int, count: int) -> np.ndarray:
-    """Sum of the quotas of the first `count` steps."""
-    count = min(count, steps)
-    return initial_masks // steps * count + np.minimum(initial_masks % steps, count)
+    each, more = np.divmod(initial_masks, steps)
+    done, due = min(step, steps), min(step + 1, steps)
+    before = each * done + np.minimum(more, done)  # the sum of the quotas of earlier steps
+    now = each * due + np.minimum(more, due) - before
+    behind = np.maximum(before - initial_masks + left, 0)
+    total: np.ndarray = now + behind
+    return total

@@ -201,11 +201,11 @@ class SpaCache(CachePolicy):
             assert old is not None, "the first step is full"
             return LayerPlan(ffn=self._select(probe, probe.drift(probe.attn(LayerPlan()), old)))
         region = self._answer if isinstance(probe.rows, slice) else self._candidates
-        new = self._identify(probe, region)
+        new = probe.compared(self._identify(probe, region))
         if self._refresh_answer:
             probe.keep("proxy", new, region)
             return LayerPlan()
-        chosen = self._select(probe, probe.replace("proxy", new, region))
+        chosen = self._select(probe, probe.replace_compared("proxy", new, region))
         kv = ALL if self._dense else chosen
         return LayerPlan(k=kv, v=kv, attn=chosen, ffn=chosen)
 

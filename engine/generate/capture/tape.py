@@ -18,12 +18,7 @@ DATA_DEPENDENT = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shap
 Function = Callable[..., Any]
 
 
-class Operation(NamedTuple):
-    """A function, the slots of its inputs and the slot of its output."""
-
-    function: Function
-    inputs: Sequence[int]
-    output: int
+Operation = tuple[Function, Sequence[int], int]  # with the slots of its inputs and of its output
 
 
 class Tape(TorchDispatchMode):
@@ -52,25 +47,33 @@ class Tape(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         """Run an operation and record it."""
-        kwargs = kwargs or {}
-        values = *args, *kwargs.values()
-        inputs = [self._slot(x) for x in values]
-        function = _torch_function(func)
+        values = (*args, *kwargs.values()) if kwargs else args
+        inputs = list(map(self._slot, values))
+        function, mutable, dependent, may_be_views = _facts(func)
         try:
-            out = function(*args, **kwargs)
+            out = function(*args, **kwargs) if kwargs else function(*args)
         except TypeError:  # the function has other parameters than the operation
-            function, out = func.op, func(*args, **kwargs)
-        results = out if isinstance(out, list | tuple) else (out,)
-        if not all(isinstance(x, Tensor) for x in results) or DATA_DEPENDENT & set(func.tags):
+            function, out = func.op, func(*args, **(kwargs or {}))
+        single = isinstance(out, Tensor)
+        results = (out,) if single else out
+        if dependent or not (single or _are_tensors(out)):
             if any(isinstance(x, Tensor) for x in values):
                 self.failure = self.failure or f"{func} depends on the values of a tensor"
             return out
-        reused = next((slot for x, slot in zip(values, inputs, strict=True) if x is out), None)
-        outside = reused is not None or (min(inputs, default=-1) >= 0 and _are_views(args, results))
-        if outside and not func._schema.is_mutable:
-            return out
-        output = self._record(_with_keywords(function, tuple(kwargs)), inputs, reused)
-        if results is not out:
+        reused = None
+        for x, slot in zip(values, inputs, strict=True):
+            if x is out:
+                reused = slot
+                break
+        if not mutable:
+            if reused is not None:
+                return out
+            if may_be_views and min(inputs, default=-1) >= 0 and _are_views(args, results):
+                return out
+        if kwargs:
+            function = _with_keywords(function, tuple(kwargs))
+        output = self._record(function, inputs, reused)
+        if single:
             self._made[id(out)] = ref(out), output
         else:
             for i, x in enumerate(results):
@@ -85,8 +88,8 @@ class Tape(TorchDispatchMode):
         steps = [
             (
                 function,
-                _getter([assigned.get(slot, slot) for slot in inputs]),
-                assigned.get(output, output),
+                _getter([assigned[slot] if slot < 0 else slot for slot in inputs]),
+                assigned[output] if output < 0 else output,
             )
             for function, inputs, output in self._operations
         ]
@@ -117,28 +120,53 @@ class Tape(TorchDispatchMode):
         if output is None:
             self._made_count += 1
             output = -self._made_count
-        self._operations.append(Operation(function, inputs, output))
+        self._operations.append((function, inputs, output))
         return output
 
     def _assign_slots(self, ends: Sequence[int]) -> tuple[dict[int, int], int]:
         """Final slots after the constants, reused after the last use of a value, and how many."""
-        last_use = {output: i for i, (_, _, output) in enumerate(self._operations)}
-        last_use |= {slot: i for i, one in enumerate(self._operations) for slot in one.inputs}
-        last_use |= dict.fromkeys(ends, len(self._operations))
+        last_uses: list[list[int]] = []  # the slots that no later operation uses, in reverse order
+        seen = set(ends)
+        for _, inputs, output in reversed(self._operations):
+            last = [slot for slot in {output, *inputs} if slot < 0 and slot not in seen]
+            seen.update(last)
+            last_uses.append(last)
         assigned: dict[int, int] = {}
         free: list[int] = []
         size = 0
-        for i, (_, inputs, output) in enumerate(self._operations):
-            finished = {x for x in (*inputs, output) if x < 0 and last_use[x] == i}
-            free += [assigned[x] for x in finished - {output}]
+        for (_, _, output), last in zip(self._operations, reversed(last_uses), strict=True):
+            free += [assigned[slot] for slot in last if slot != output]
             if output < 0 and output not in assigned:
                 if not free:
                     free.append(len(self._constants) + size)
                     size += 1
                 assigned[output] = free.pop()
-            if output in finished:
+            if output in last:
                 free.append(assigned[output])
         return assigned, size
+
+
+class _Facts(NamedTuple):
+    """How an operation is repeated, and what its schema says of it."""
+
+    function: Function
+    mutable: bool
+    dependent: bool  # on the values of a tensor
+    may_be_views: bool  # its results, of the first operand
+
+
+@cache
+def _facts(func: Any) -> _Facts:
+    schema = func._schema
+    aliases = [result.alias_info for result in schema.returns]
+    views = any(one is not None and not one.is_write for one in aliases)
+    return _Facts(
+        _torch_function(func), schema.is_mutable, bool(DATA_DEPENDENT & set(func.tags)), views
+    )
+
+
+def _are_tensors(out: Any) -> bool:
+    return isinstance(out, list | tuple) and all(isinstance(x, Tensor) for x in out)
 
 
 @cache
