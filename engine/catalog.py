@@ -119,7 +119,7 @@ def derive_plan(
 def check_model(spec: RunSpec, info: ModelInfo) -> None:
     """Raise ValueError naming the field of a denoising run that does not fit the model.
 
-    Fixed tokens have to be in its vocabulary, and its attention rules out some methods.
+    Fixed tokens have to be in its vocabulary; see also `check_methods`.
     """
     for _, token in spec.fixed:
         if token >= info.vocab_size or token == info.mask_id:
@@ -127,6 +127,11 @@ def check_model(spec: RunSpec, info: ModelInfo) -> None:
                 f"fixed: token id {token} is not a text token of the model, whose ids are below "
                 f"{info.vocab_size}; choose another"
             )
+    check_methods(spec, info)
+
+
+def check_methods(spec: RunSpec, info: ModelInfo) -> None:
+    """Raise ValueError naming the field of a method or block size that does not fit the model."""
     policy = make_policy(spec)
     if info.attention not in policy.attention:
         kinds = [policies()[name] for name in spec.cache.split("+")]

@@ -277,8 +277,9 @@ class StepEvent:
     In a block that a branch continues, `block_step` counts on from the parent's schedule.
     `sequences`, `positions`, `ids` [n] int32 and `confidence` [n] float32 describe the committed
     tokens; the confidence is the id's probability, NaN if the end-of-text rule filled it in.
-    `kind` is one of KINDS; `rows` counts the rows of [0, T) that entered the network; `forwards`
-    includes those of guidance (CFG); times are milliseconds of the engine alone; `flops` int64 by
+    `kind` is one of KINDS; `rows` counts the rows of [0, T) that entered the network, `rows_plain`
+    those that would without a cache, 0 in a step that only fills a cache; `forwards` includes those
+    of guidance (CFG); times are milliseconds of the engine alone; `flops` int64 by
     PARTS, of all sequences; `recomputed` is the share of token-layers recomputed, averaged over K,
     V, attention and feed-forward. The times and FLOPs of `guided` are included in the step's.
     """
@@ -288,6 +289,7 @@ class StepEvent:
     block_step: int
     kind: str
     rows: int
+    rows_plain: int
     forwards: int
     sequences: np.ndarray
     positions: np.ndarray

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from engine.cache.base import RunInfo
-from engine.catalog import check_model, derive_plan, make_policy
+from engine.catalog import check_methods, derive_plan, make_policy
 from engine.config.spec import RunSpec
 from engine.core.events import PARTS, SITES, StepEvent
 from engine.estimate import assumptions as assumed
@@ -207,7 +207,7 @@ def _checked(spec: RunSpec, target: Target) -> RunSpec:
             f"context of {context} of {target.model}; lower prompt_tokens or gen_length"
         )
     spec = replace(spec, model=target.model, eos="official", record="off")
-    check_model(replace(spec, fixed=()), target.info)  # ids of another vocabulary
+    check_methods(spec, target.info)  # `fixed` may be of another vocabulary
     derive_plan(spec)
     return spec
 

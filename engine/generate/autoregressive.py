@@ -105,6 +105,7 @@ class AutoregressiveDecoder:
             block_step=step % self._spec.block_length,
             kind="partial",
             rows=rows,
+            rows_plain=place,
             forwards=1,
             sequences=np.zeros(len(positions), np.int32),
             positions=positions,

@@ -162,6 +162,7 @@ class Denoiser:
             "block_step": block_step + job.steps_before(block),
             "kind": plan.kind,
             "rows": count(plan.rows, self.run.length),
+            "rows_plain": 0 if fills else count(view.rows_in_sight, self.run.length),
             "forwards": 1 + unconditional,
             "flops": counter.parts(),
             "recomputed": counter.recomputed() / (self.canvas.numel() * len(self.branches)),

@@ -10,7 +10,9 @@ import numpy as np
 
 from engine.core.events import PARTS, StepEvent
 
-SUMMED = ("forwards", "rows", "forward_ms", "decide_ms", "recomputed", "flops")
+SUMMED = (
+    "forwards", "rows", "rows_plain", "forward_ms", "decide_ms", "recomputed", "flops",
+)  # fmt: skip
 SUMMED_GUIDED = (
     "ms", "prefill_ms", "forwards", "fed", "prefilled", "prefill_flops", "accepted",
     "fell_back", "straddle_loss",
@@ -39,6 +41,7 @@ class Tally:
     forwards: int = 0
     full_steps: int = 0
     rows: int = 0
+    rows_plain: int = 0
     committed: int = 0
     forward_ms: float = 0.0
     decide_ms: float = 0.0
@@ -97,7 +100,7 @@ class Tally:
             "tokens_per_s": tokens / seconds if seconds else 0.0,
             "positions_per_s": self.committed / seconds if seconds else 0.0,
             "rows": self.rows,
-            "rows_plain": self.steps * self.length,
+            "rows_plain": self.rows_plain,
             "recomputed": self.recomputed / self.steps if self.steps else 0.0,
             "gflops": float(self.flops.sum()) / 1e9,
             "gflops_per_position": float(self.flops.sum()) / 1e9 / max(self.committed, 1),

@@ -147,8 +147,9 @@ class _Run:
         flops[-1] = 0  # without a guider
         return StepEvent(
             step=step, block=block, block_step=block_step, kind="full" if full else "partial",
-            rows=self._length, forwards=1, sequences=np.zeros(1, np.int32), positions=place,
-            ids=ids, confidence=recording.top_probs[masked == place[0], 0],
+            rows=self._length, rows_plain=self._length, forwards=1,
+            sequences=np.zeros(1, np.int32), positions=place, ids=ids,
+            confidence=recording.top_probs[masked == place[0], 0],
             masks_left=self._spec.steps - step - 1, forward_ms=1 + 9 * share, decide_ms=0.5,
             flops=flops, recomputed=share, recording=recording,
         )  # fmt: skip

@@ -132,6 +132,18 @@ class Trace:
         """Whether the run's model attends block by block, on a grid from position 0 on."""
         return self.meta["model"].get("attention") == "block_causal"
 
+    def rows_in_sight(self) -> np.ndarray:
+        """The number of rows that enter each step without a cache, int64 [S].
+
+        Raises ValueError if the run's block length is unknown.
+        """
+        length = len(self.arrays()["canvas"])
+        blocks = self.arrays()["block"].astype(np.int64)
+        if not self.block_causal:
+            return np.full(len(blocks), length)
+        start, size = self._grid()
+        return np.minimum(start + size * (blocks + 1), length)
+
     @property
     def region_shift(self) -> int:
         """Rows from a row to the token whose region it belongs to (ModelInfo.region_shift)."""
@@ -181,16 +193,21 @@ class Trace:
 
         Raises ValueError if the run's block length is unknown.
         """
-        arrays, size = self.arrays(), self.meta["spec"].get("block_length")
-        if type(size) is not int or not 1 <= size <= MAX_POSITIONS:
-            raise ValueError("trace: meta.spec.block_length is missing")
+        arrays, shift = self.arrays(), self.region_shift
         prompt, length = int(arrays["prompt_mask"].sum()), len(arrays["canvas"])
-        causal = self.block_causal
-        shift = self.region_shift
-        first = BlockGrid.of(prompt, length - prompt, size, causal).start
+        first, size = self._grid()
         starts = [first + size * int(index) for index in arrays["block"][steps]]
         found = [region_rows(prompt, slice(lo, lo + size), length, shift) for lo in starts]
         return np.reshape(np.array(found, bool), (-1, 3, length))
+
+    def _grid(self) -> tuple[int, int]:
+        """The first row of the first block, and the rows of a block."""
+        arrays, size = self.arrays(), self.meta["spec"].get("block_length")
+        if type(size) is not int or not 1 <= size <= MAX_POSITIONS:
+            raise ValueError("trace: meta.spec.block_length is missing")
+        prompt = int(arrays["prompt_mask"].sum())
+        answer = len(arrays["canvas"]) - prompt
+        return BlockGrid.of(prompt, answer, size, self.block_causal).start, size
 
     def to_bytes(self, limit: int = MAX_BYTES) -> bytes:
         """The trace as a compressed .npz file; ValueError if a reader with `limit` refuses it."""

@@ -108,8 +108,8 @@ SUMMARY = {
     "ms_per_step": "Engine time of a step in ms, on average",
     "tokens_per_s": "Tokens before the end of the text per second of engine time",
     "rows": "Positions that entered the network, summed over the steps",
-    "rows_plain": "The same if every position enters in every step, as without a cache under "
-    "full attention",
+    "rows_plain": "The same without a cache: every position that the model attends to enters in "
+    "every step; steps that only fill a cache are left out",
     "recomputed": "Share of the token-layers of all positions that were recomputed, from 0 to 1",
     "gflops": "Floating-point operations, in 1e9",
     "cache_bytes": "Size of the cache",

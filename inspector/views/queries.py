@@ -35,7 +35,7 @@ def queries(trace: Trace) -> dict[str, Any]:
     - `counts` [L, 4, 2, bins]: number of rows by drift, first recomputed, then reused ones; `edges`
       are the borders of the bins;
     - `reuse` [L, 4]: share of rows reused; with DARE of the rows whose queries were compared,
-      otherwise of all rows after the first step.
+      otherwise of all rows that a run without a cache computes, after the first step.
 
     Raises ValueError if the run has no drifts.
     """
@@ -96,11 +96,10 @@ def reuse_by_layer(trace: Trace) -> np.ndarray:
     if dare_part(trace):
         plan = arrays["plan"]
         return np.stack([reuse(layer_codes(trace, layer), plan[:, layer]) for layer in layers])
-    length = len(arrays["canvas"])
-    done = rows_done(trace, 0, length)[1:]
+    done = rows_done(trace, 0, len(arrays["canvas"]))[1:]
     if not len(done):
         return np.full(done.shape[1:], np.nan, np.float32)
-    return (1 - done.mean(0) / length).astype(np.float32)
+    return (1 - done.sum(0) / trace.rows_in_sight()[1:].sum()).astype(np.float32)
 
 
 def ages(fresh: np.ndarray) -> np.ndarray:

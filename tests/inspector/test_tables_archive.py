@@ -96,6 +96,6 @@ def test_the_summary_shows_no_times_of_a_recorded_run():
     assert row["forwards"]
 
 
-def test_notes_name_the_whole_canvas_as_what_shares_are_of():
-    assert "full attention" in SUMMARY["rows_plain"]
+def test_notes_say_which_positions_rows_and_shares_are_of():
+    assert "position that the model attends to" in SUMMARY["rows_plain"]
     assert "all positions" in SUMMARY["recomputed"]

@@ -34,9 +34,9 @@ def hand_made(ids, stop=9, reason="done", total_ms=100.0, text="so 42"):
     )
     trace.append(
         StepEvent(
-            0, 0, 0, "full", n + 2, 1, np.zeros(n, np.int32), np.arange(2, n + 2, dtype=np.int32),
-            np.array(ids, np.int32), np.full(n, 0.5, np.float32), 0, 1.0, 1.0,
-            np.zeros(5, np.int64), 1.0,
+            0, 0, 0, "full", n + 2, n + 2, 1, np.zeros(n, np.int32),
+            np.arange(2, n + 2, dtype=np.int32), np.array(ids, np.int32),
+            np.full(n, 0.5, np.float32), 0, 1.0, 1.0, np.zeros(5, np.int64), 1.0,
         )
     )  # fmt: skip
     answer = tuple(takewhile(lambda token: token not in (stop, 8), ids))
@@ -76,8 +76,8 @@ def test_what_a_branch_knows_is_there_from_the_start():
     trace.append(RunStarted({"start": start}, model, {}, canvas, prompt, given, ~given))
     commit = np.array([2], np.int32), np.array([8], np.int32), np.array([0.5], np.float32)
     event = StepEvent(
-        0, 0, 1, "full", 6, 1, np.zeros(1, np.int32), *commit, 1, 1.0, 1.0, np.zeros(5, np.int64),
-        1.0,
+        0, 0, 1, "full", 6, 6, 1, np.zeros(1, np.int32), *commit, 1, 1.0, 1.0,
+        np.zeros(5, np.int64), 1.0,
     )  # fmt: skip
     trace.append(event)
     assert tokens.lane_start(trace, "")["canvas"] == {1: 4, 3: 7}

@@ -101,7 +101,7 @@ def step_of(step: int, first: int, detail: bool, shared: bool) -> StepEvent:
         GUIDER_FLOPS, PREFILL_FLOPS if step == 0 else 0, verdicts, guider_pieces,
     )  # fmt: skip
     return StepEvent(
-        step, 0, step, KINDS[0], PROMPT + ANSWER, 1, np.zeros(count, np.int32),
+        step, 0, step, KINDS[0], PROMPT + ANSWER, PROMPT + ANSWER, 1, np.zeros(count, np.int32),
         np.arange(PROMPT + first, PROMPT + first + count, dtype=np.int32),
         np.array([*ids[:taken], *[EOS] * filled], np.int32),
         np.array([P_F] * taken + [np.nan] * filled, np.float32),

@@ -103,7 +103,9 @@ def test_each_forward_reads_what_is_new_and_writes_one_token(models):
     decoder, events = decode(model, SPEC)
     prompt = decoder.prompt_length
     assert [event.rows for event in events] == [prompt, *[1] * (len(events) - 1)]
-    assert [int(event.positions[0]) for event in events] == [*range(prompt, prompt + len(events))]
+    places = [*range(prompt, prompt + len(events))]
+    assert [int(event.positions[0]) for event in events] == places
+    assert [event.rows_plain for event in events] == places
     assert [len(event.positions) for event in events[:-1]] == [1] * (len(events) - 1)
     for event in events[:-1]:
         assert 0 < event.confidence[0] <= 1

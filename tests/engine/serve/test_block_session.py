@@ -14,6 +14,7 @@ from engine.serve.model_pool import ModelPool
 from engine.serve.session import Session
 from engine.trace.trace import Trace
 from inspector.lessons.lesson_checks import commit_call
+from inspector.views.queries import reuse_by_layer
 from tests.support.micro import write_checkpoint
 
 TEXT = "Nuts cost 9 dollars each. Lily buys 5 nuts."
@@ -66,6 +67,21 @@ def test_a_recorded_run_is_exact_and_its_plan_and_rules_are_followed(session, mo
             assert np.array_equal(found["would"] > 0, found["did"] > 0)
     shorter = session.plan(replace(spec, knobs={"frozen.fuse": True}, unmasker="quota"))
     assert shorter["max_forwards"] < session.plan(replace(spec, unmasker="quota"))["max_forwards"]
+
+
+def test_rows_beyond_the_block_are_neither_reused_nor_those_of_a_run_without_a_cache(session):
+    plain, cached = (
+        recorded(session, spec_of(**SDAR, cache=cache, record="layers"))
+        for cache in ("none", "frozen")
+    )
+    steps, length = plain.steps, len(plain.arrays()["canvas"])
+    metrics = plain.meta["metrics"]
+    assert metrics["rows"] == metrics["rows_plain"] == plain.rows_in_sight().sum()
+    assert metrics["rows"] < 0.8 * steps * length
+    assert not reuse_by_layer(plain).any()
+    assert cached.meta["metrics"]["rows_plain"] == metrics["rows_plain"]
+    share = 1 - cached.meta["metrics"]["rows"] / metrics["rows_plain"]
+    assert reuse_by_layer(cached) == pytest.approx(share, abs=0.1)
 
 
 def test_an_approximate_cache_has_an_error_and_the_lesson_is_checked(session):
