@@ -133,16 +133,15 @@ class Trace:
         return self.meta["model"].get("attention") == "block_causal"
 
     def rows_in_sight(self) -> np.ndarray:
-        """The number of rows that enter each step without a cache, int64 [S].
+        """The number of rows that enter each step without a cache, int32 [S].
 
         Raises ValueError if the run's block length is unknown.
         """
-        length = len(self.arrays()["canvas"])
-        blocks = self.arrays()["block"].astype(np.int64)
+        length, blocks = len(self.arrays()["canvas"]), self.arrays()["block"]
         if not self.block_causal:
-            return np.full(len(blocks), length)
+            return np.full(len(blocks), length, np.int32)
         start, size = self._grid()
-        return np.minimum(start + size * (blocks + 1), length)
+        return np.minimum(start + size * (blocks.astype(np.int64) + 1), length).astype(np.int32)
 
     @property
     def region_shift(self) -> int:

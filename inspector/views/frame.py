@@ -49,7 +49,8 @@ def frame_facts(trace: Trace) -> dict[str, Any]:
 
     `before` [T] marks answer tokens that were known before the first step. `revealed` [T] is the
     step that committed a position, -1 for none. `shared` positions of the first block hold tokens
-    of the prompt. `causal`: the run was decoded autoregressively. `lacks` names views that the run
+    of the prompt. `sight` [S] is the number of rows, from the first, that a step attends to; of an
+    autoregressive run it is that of the whole canvas. `causal`: the run was decoded autoregressively. `lacks` names views that the run
     has no data for.
     """
     arrays, spec = trace.arrays(), trace.meta["spec"]
@@ -71,6 +72,7 @@ def frame_facts(trace: Trace) -> dict[str, Any]:
         "blocks": arrays["block"],
         "kinds": arrays["kind"],
         "rows": arrays["rows"],
+        "sight": trace.rows_in_sight(),
         "causal": spec.get("unmasker") == "autoregressive",
         "lacks": [name for name, array in ONLY_IN_SOME.items() if not arrays[array].size],
     }

@@ -16,7 +16,7 @@ PLUS_ONE = re.compile(r"(?:[\w.[\]]+ \+ )+1$")
 NUMBER = re.compile(r"(?:[\w[\]]+\.)+(?:stepNumber|number)\(")  # of a lane, counted from 1
 # Counts of the steps done, and labels.
 COUNTED = {
-    "frame", "lane.before + frame", "steps", "Math.max(frames.a, frames.b)", "tick(x)", "tick(y)",
+    "frame", "lane.before + frame", "steps", "tick(x)", "tick(y)",
     "stepNumber",
 }  # fmt: skip
 

@@ -64,18 +64,18 @@ test("the race shows all steps faintly, and those up to the frame strongly", () 
     [
       [
         [0, 10, 40],
-        [0, 1, 3],
+        [1, 2, 4],
       ],
       [
         [0, 10],
-        [0, 1],
+        [1, 2],
       ],
-      [[10], [1]],
+      [[10], [2]],
     ],
   );
   assert.deepEqual(
     labels?.map(({ x, y, text }) => [x, y, text]),
-    [[10, 1, "A"]],
+    [[10, 2, "A"]],
   );
 });
 

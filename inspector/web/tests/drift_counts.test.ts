@@ -21,7 +21,7 @@ const QUANTITIES = ["k", "v", "attn", "ffn", "q0"];
 function counts(
   v: number[][],
   rules: BudgetRules | null,
-  choice: { quantity?: string; answer?: boolean },
+  choice: { quantity?: string; answer?: boolean; sight?: number[] },
 ): DriftCounts {
   const drift = v.flatMap((row) =>
     QUANTITIES.flatMap((name) => (name === "v" ? row : [9, 9, 9, __])),
@@ -43,6 +43,7 @@ function counts(
     blocks: none,
     kinds: none,
     rows: none,
+    sight: ints([3], choice.sight ?? [4, 4, 4]),
   };
   const documents = {
     frame,
@@ -55,7 +56,8 @@ function counts(
       ),
     },
   };
-  const chosen = { quantity: "v", limit: 0.05, answer: false, ...choice };
+  const { quantity = "v", answer = false } = choice;
+  const chosen = { quantity, limit: 0.05, answer };
   const position_from = firstCounted(frame, rules, chosen.answer);
   const query = { view: "drift", part: "counts", quantity: chosen.quantity, position_from };
   const code = codeUpTo(chosen.limit);
@@ -109,6 +111,11 @@ test("without a budget, the shares of a layer are of all steps after the first",
   assert.equal(name, "recomputed after step 1");
   assert.deepEqual(layers, [(1 + 0.25) / 2, 0.25]);
   assert.deepEqual(steps, [1, (1 + 0.25) / 2, 0.25]);
+});
+
+test("shares are of the rows that a step attends to", () => {
+  const { steps } = counts(V, null, { sight: [8, 4, 4] }).recomputed();
+  assert.deepEqual(steps, [0.5, (1 + 0.25) / 2, 0.25]);
 });
 
 test("with a budget, the shares of a layer are of the steps without a refresh", () => {

@@ -82,6 +82,24 @@ test("a long title is broken between words", () => {
   assert.deepEqual(lines, ["one two", "threefour", "five"]);
 });
 
+test("a series may have another name in the file, or be left out", () => {
+  const points = { colour: "", xs: [1], ys: [2] };
+  const rows = figureRows({
+    ...{ title: "", words: () => "", height: 100 },
+    x: { name: "x", from: 0, to: 1 },
+    y: { name: "y", from: 0, to: 2 },
+    series: [
+      { ...points, name: "line" },
+      { ...points, name: "", table: "points" },
+      { ...points, name: "", table: null },
+    ],
+  });
+  assert.deepEqual(rows.slice(1), [
+    ["line", 1, 2],
+    ["points", 1, 2],
+  ]);
+});
+
 test("a heat map may have another column in its file", () => {
   const rows = figureRows({
     ...{ title: "", key: "", colour: () => [0, 0, 0], words: () => "" },

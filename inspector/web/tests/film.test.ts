@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { gridShape, laneCells } from "../src/race/film/lane_cells.ts";
 import { fitted, type Measure, type Shape } from "../src/race/film/shapes.ts";
-import { tellingFrames, filmStrip } from "../src/race/film/strip.ts";
+import { captionWords, tellingFrames, filmStrip } from "../src/race/film/strip.ts";
 import { framesAtShare, shareAt } from "../src/race/film/video.ts";
 import { clockWords, SIZE, videoFrame } from "../src/race/film/video_frame.ts";
 import { started, type StartedLane } from "../src/race/lane.ts";
@@ -69,6 +69,26 @@ test("a token that the lanes disagree on is outlined", () => {
     boxes.map(({ thick }) => thick),
     [1, 2, 1, 1],
   );
+});
+
+test("tokens of two vocabularies are not compared", () => {
+  const store = race();
+  store.lanes.b.at[1] = { id: 77, row: 0, sure: 1, fixed: false };
+  const [lane, other] = store.started;
+  lane.start.vocabulary = "one";
+  other.start.vocabulary = "another";
+  const box = { x: 0, y: 0, width: 400, height: 200 };
+  const cells = laneCells({ lane, frame: 2, other, otherFrame: 1 }, box, measure);
+  assert.ok(cells.every((shape) => shape.text !== undefined || shape.thick === 1));
+});
+
+test("the steps of a branch are counted with those before it", () => {
+  const store = race();
+  const [a, b] = store.started;
+  a.start.record = b.start.record = "layers";
+  b.start.before = 7;
+  assert.match(captionWords(store, b, 2), /^step 9 · 4 of 4 tokens/);
+  assert.equal(clockWords(store, { a: 4, b: 2 }), "step 9");
 });
 
 test("a long answer takes as many columns as make its cells fit", () => {

@@ -58,6 +58,7 @@ function factsOf(plans: Partial<Record<LaneName, number[]>>): RunFacts {
     revealed: none,
     before: none,
     ids: none,
+    sight: ints([2], [5, 5]),
     blocks: none,
     kinds: none,
     rows: none,
@@ -190,6 +191,27 @@ test("different canvases are counted", () => {
     splitLines(split, facts)[1],
     "The canvases of the lanes differed at this choice: 1 answer tokens were known in A, 0 in B, and no value had been reused before.",
   );
+});
+
+test("rows that a step does not attend to are not reused", () => {
+  const facts = factsOf({ a: [0xf0, 0xf8] });
+  assert.equal(reusedBefore(facts, "a", 1), true);
+  const frame = facts.frames.a as Frame;
+  facts.frames.a = { ...frame, sight: ints([2], [4, 5]) };
+  assert.equal(reusedBefore(facts, "a", 1), false);
+  facts.frames.a = { ...frame, causal: true };
+  assert.equal(reusedBefore(facts, "a", 1), false);
+});
+
+test("different models and tokens set by hand are named as the cause", () => {
+  const [a, b] = [lane("a", [[0, 1]]), lane("b", [[0, 2]])];
+  const facts = factsOf({ a: [0xf8, 0xf8], b: [0xf8, 0xf8] });
+  if (b.start) b.start.model = "another";
+  const causes = splitLines(firstSplit(a, b), facts);
+  assert.match(causes[1], /the same canvas at this choice, but the lanes have different models\.$/);
+  const branch = lane("b", [[1, 3]], { 0: 2 });
+  if (branch.start) branch.start.branch = { 0: 2 };
+  assert.equal(splitLines(firstSplit(a, branch), facts)[1], "The token of lane B was set by hand.");
 });
 
 test("the bits after the last position do not count as reused", () => {

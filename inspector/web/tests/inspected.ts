@@ -45,6 +45,7 @@ export function frame(): Frame {
     blocks: ints([steps], [0, 0, 1]),
     kinds: bytes([steps], [0, 1, 1]),
     rows: ints([steps], [6, 1, 4]),
+    sight: ints([steps], [6, 6, 6]),
   };
 }
 

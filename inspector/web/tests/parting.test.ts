@@ -14,7 +14,7 @@ import type { MeanErrors, ProbedPredictions } from "../src/inspect/probes.ts";
 import { Lane } from "../src/race/lane.ts";
 import type { LaneName, LaneStart } from "../src/race/messages.ts";
 import { cutPart, floats, frame, ints, planOf, type SitePlan } from "./inspected.ts";
-import { laneStart } from "./races.ts";
+import { laneEnd, laneStart } from "./races.ts";
 
 const UNREAD = (): null => null;
 const UNKNOWN: RunFacts = { frames: {}, done: UNREAD, candidates: UNREAD, token: UNREAD };
@@ -29,6 +29,7 @@ function lane(name: LaneName, steps: [number, number][][], changes: Partial<Lane
     out.add([step, 0, 0, 6, 1, 0, 10, flat]);
   });
   for (const id of [1, 2, 3, 4]) out.pieces.set(id, "t" + String(id));
+  out.end = laneEnd();
   return out;
 }
 
@@ -70,6 +71,14 @@ test("the order of the tokens within a step does not matter", () => {
 test("a lane that has ended is said to have ended", () => {
   const [a, b] = [lane("a", [[[0, 1]], [[1, 2]]]), lane("b", [[[0, 1]]])];
   assert.match(linesOf(a, b)[0], /at step 2: A commits “t2” \(answer token 2\); B has ended\.$/);
+});
+
+test("steps after the last one of a lane that was stopped do not part the lanes", () => {
+  const [a, b] = [lane("a", [[[0, 1]], [[1, 2]]]), lane("b", [[[0, 1]]])];
+  b.end = laneEnd({ reason: "stopped" });
+  assert.equal(parting(a, b), null);
+  b.end = null;
+  assert.equal(parting(a, b), null);
 });
 
 test("a branch is compared by the steps of the whole run", () => {

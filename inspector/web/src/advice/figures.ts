@@ -61,7 +61,14 @@ function ofOrigin(
   const series: Series[] = [];
   const tested = mine.filter((one) => one.tested);
   const others = mine.filter((one) => !one.tested);
-  const bar = (xs: number[], ys: number[]): Series => ({ name: "", colour, xs, ys, width: 1.5 });
+  const bar = (xs: number[], ys: number[]): Series => ({
+    name: "",
+    table: `${name}, 95 % interval`,
+    colour,
+    xs,
+    ys,
+    width: 1.5,
+  });
   for (const { speed_up: x, speed_up_low, speed_up_high, kept } of tested) {
     series.push(bar([x, x], [100 * kept.low, 100 * kept.high]));
     series.push(bar([speed_up_low, speed_up_high], [100 * kept.share, 100 * kept.share]));

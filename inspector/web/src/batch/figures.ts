@@ -113,9 +113,23 @@ function band(
   const dash = [2, 3];
   return [
     { name, colour, xs, ys: shown(mean), width: 2 },
-    { name: "", kind: "points", colour, size: 3, xs, ys: shown(mean) },
-    { name: `${name} ± one standard deviation of the runs`, colour, dash, xs, ys: edge(1) },
-    { name: "", colour, dash, xs, ys: edge(-1) },
+    { name: "", table: null, kind: "points", colour, size: 3, xs, ys: shown(mean) },
+    {
+      name: `${name} ± one standard deviation of the runs`,
+      table: `${name} + one standard deviation of the runs`,
+      colour,
+      dash,
+      xs,
+      ys: edge(1),
+    },
+    {
+      name: "",
+      table: `${name} − one standard deviation of the runs`,
+      colour,
+      dash,
+      xs,
+      ys: edge(-1),
+    },
   ];
 }
 
@@ -155,8 +169,15 @@ function driftFigure(data: Aggregate, { quantity }: Choice): PlotSpec | null {
   const series: Series[] = [
     ...band("mean of the rows", xs, drift, 0),
     { name: "median of the rows", colour, dash: [], xs, ys: rowsOf(1) },
-    { name: "quarter and three quarters of the rows", colour, dash, xs, ys: rowsOf(0) },
-    { name: "", colour, dash, xs, ys: rowsOf(2) },
+    {
+      name: "quarter and three quarters of the rows",
+      table: "quarter of the rows",
+      colour,
+      dash,
+      xs,
+      ys: rowsOf(0),
+    },
+    { name: "", table: "three quarters of the rows", colour, dash, xs, ys: rowsOf(2) },
   ];
   return {
     title: `${lead(data)}drift of ${QUANTITY_NAMES[quantity]} by layer`,
@@ -286,7 +307,7 @@ function errorFigure(data: Aggregate): PlotSpec | null {
     const name = QUANTITY_NAMES[site];
     return [
       { name, colour, dash, xs, ys },
-      { name: "", kind: "points" as const, colour, size: 3, xs, ys },
+      { name: "", table: null, kind: "points" as const, colour, size: 3, xs, ys },
     ];
   });
   const flips = plusMinus(data.flips?.mean ?? null, data.flips?.sd ?? null);

@@ -159,6 +159,8 @@ export interface PlotAxis {
 export interface Series {
   /** Empty: not in the legend. */
   name: string;
+  /** Its name in the table of the figure's numbers, null to leave it out; by default `name`. */
+  table?: string | null;
   colour: string;
   kind?: "line" | "step" | "points" | "bars";
   xs: readonly number[];

@@ -11,8 +11,8 @@ export function figureRows(spec: FigureSpec): CsvCell[][] {
 
 function plotRows(spec: PlotSpec): CsvCell[][] {
   const rows: CsvCell[][] = [["series", spec.x.name, spec.y.name]];
-  for (const { name, xs, ys } of spec.series) {
-    xs.forEach((x, i) => rows.push([name, x, ys[i]]));
+  for (const { name, table = name, xs, ys } of spec.series) {
+    if (table !== null) xs.forEach((x, i) => rows.push([table, x, ys[i]]));
   }
   return rows;
 }

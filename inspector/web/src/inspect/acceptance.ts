@@ -101,7 +101,7 @@ export function acceptanceLengths(panel: Panel, data: Guided): void {
     y: { name: "share", from: 0, to: 1.02 },
     series: [
       { name: "S(j) = Pr(k ≥ j)", colour, xs, ys: survival },
-      { name: "", kind: "points", colour, size: 3.5, xs, ys: survival },
+      { name: "", table: null, kind: "points", colour, size: 3.5, xs, ys: survival },
     ],
     words: (j) => {
       const share = percent(survival[near(j)]);

@@ -108,7 +108,7 @@ export class DriftCounts {
     const between = refreshes ? steps.filter((s) => !refreshes[s]) : [];
     return between.length
       ? { steps: between, name: "recomputed between refreshes" }
-      : { steps, name: "recomputed after step 1" };
+      : { steps, name: `recomputed after step ${this.frame.first + 1}` };
   }
 
   private recomputedRows(step: number, layer: number): number {
@@ -126,9 +126,9 @@ export class DriftCounts {
 
   private countRecomputed(): Recomputed {
     const { frame } = this;
-    const rows = frame.positions - this.from;
-    const done = Array.from({ length: frame.steps }, (_, s) =>
-      Array.from({ length: frame.layers }, (_, l) => this.recomputedRows(s, l) / rows),
+    const rows = Array.from(frame.sight.values, (sight) => sight - this.from);
+    const done = rows.map((most, s) =>
+      Array.from({ length: frame.layers }, (_, l) => this.recomputedRows(s, l) / most),
     );
     const { steps, name } = this.comparedSteps();
     const layers = Array.from({ length: frame.layers }, (_, l) =>

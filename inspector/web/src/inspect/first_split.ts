@@ -106,10 +106,16 @@ function givenWords(lane: Lane, piece: string): string {
 
 /** For each place, the token that a lane knew before its choice; null for a mask. */
 function knownBefore({ lane, token }: Choice): (number | null)[] {
-  return lane.at.map((known) => (known && known.row < token.row ? known.id : null));
+  const first = Math.max(token.row, 0);
+  return lane.at.map((known) => (known && known !== token && known.row < first ? known.id : null));
 }
 
-function causeWords({ a, b }: Split, facts: RunFacts): string {
+function causeWords({ place, a, b }: Split, facts: RunFacts): string {
+  const byHand = [a, b].filter(
+    ({ lane, token }) => token.row < 0 && place in (lane.start?.branch ?? {}),
+  );
+  if (byHand.length)
+    return `The token of lane ${namesOf(byHand.map(({ lane }) => lane))} was set by hand.`;
   const [mine, theirs] = [knownBefore(a), knownBefore(b)];
   const same = mine.every((id, i) => id === theirs[i]);
   const canvas = same
@@ -125,6 +131,8 @@ function causeWords({ a, b }: Split, facts: RunFacts): string {
   const spared = [a, b].filter(({ lane, token }) => reusedBefore(facts, lane.name, token.row));
   const names = namesOf(spared.map(({ lane }) => lane));
   const reused = names && `values reused by lane ${names}`;
+  if (differentModels(a.lane, b.lane))
+    return `${canvas}, but the lanes have different models${reused && `; there were also ${reused}`}.`;
   if (same) {
     const cause = reused || "the unmasker, because no value had been reused before";
     return `${canvas}, so the difference comes from ${cause}.`;
@@ -151,7 +159,15 @@ export function plansOf({ frames }: Pick<RunFacts, "frames">, lane: LaneName): b
   return frame !== undefined && hasPlans(frame);
 }
 
-/** Whether a lane reused any value up to a step; no if its plan is not recorded. */
+/** Whether two lanes ran different models. */
+export function differentModels(a: Lane, b: Lane): boolean {
+  return a.start?.model !== b.start?.model;
+}
+
+/**
+ * Whether a lane reused any value up to a step that a run without a cache computes again; no if its
+ * plan is not recorded. The keys and values that autoregressive decoding keeps are exact.
+ */
 export function reusedBefore(
   facts: Pick<RunFacts, "frames" | "done">,
   lane: LaneName,
@@ -159,10 +175,12 @@ export function reusedBefore(
 ): boolean {
   const frame = facts.frames[lane];
   const rows = plansOf(facts, lane) ? facts.done(lane) : null;
-  if (!frame || !rows) return false;
+  if (!frame || !rows || frame.causal) return false;
   const { shape, values } = rows.done;
-  const count = Math.min(last + 1, frame.steps) * shape[1] * shape[2];
-  return values.subarray(0, count).some((done) => done < frame.positions);
+  const ofStep = shape[1] * shape[2];
+  const count = Math.min(last + 1, frame.steps) * ofStep;
+  const sight = frame.sight.values;
+  return values.subarray(0, count).some((done, i) => done < sight[Math.floor(i / ofStep)]);
 }
 
 function laneLines({ lane, token }: Choice, place: number, facts: RunFacts): string[] {
@@ -181,14 +199,21 @@ function laneLines({ lane, token }: Choice, place: number, facts: RunFacts): str
       `Candidates of lane ${nameOf(lane)} for this token at step ${lane.stepNumber(token.row)}: ${best.join(", ")}.`,
     );
   }
-  const rows = plans ? facts.token(lane.name, position) : null;
-  if (rows) lines.push(recomputedWords(lane, frame, token.row, rows));
+  const rows = plans && !frame.causal ? facts.token(lane.name, position) : null;
+  if (rows) lines.push(recomputedWords(lane, frame, token.row, position, rows));
   return lines;
 }
 
-function recomputedWords(lane: Lane, frame: Frame, last: number, rows: TokenRows): string {
+function recomputedWords(
+  lane: Lane,
+  frame: Frame,
+  last: number,
+  position: number,
+  rows: TokenRows,
+): string {
   const steps = Math.min(last + 1, frame.steps);
-  const all = steps * frame.layers;
+  const inSight = frame.sight.values.subarray(0, steps).filter((sight) => position < sight);
+  const all = inSight.length * frame.layers;
   const done = SITE_WORDS.map((_, site) => {
     let count = 0;
     for (let l = 0; l < frame.layers; l++) count += timesDone(rows, steps, l, site);

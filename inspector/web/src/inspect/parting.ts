@@ -3,7 +3,14 @@ import { plural } from "../base/format.ts";
 import { quoted } from "../base/pieces.ts";
 import type { Lane } from "../race/lane.ts";
 import { at } from "./arrays.ts";
-import { firstSplit, namesOf, plansOf, reusedBefore, type RunFacts } from "./first_split.ts";
+import {
+  differentModels,
+  firstSplit,
+  namesOf,
+  plansOf,
+  reusedBefore,
+  type RunFacts,
+} from "./first_split.ts";
 import { SITE_OPTIONS } from "./quantities.ts";
 import {
   predictions,
@@ -39,14 +46,19 @@ export interface LayerError {
 const MOST_NAMED = 4;
 const NOTICED = 1e-4; // the least error that counts
 
-/** Where the lanes part in time; null if they commit the same tokens at the same steps. */
+/**
+ * Where the lanes part in time; null if they commit the same tokens at the same steps. Steps after
+ * the last one of a lane that did not come to its end do not count.
+ */
 export function parting(a: Lane, b: Lane): Parting | null {
   const from = Math.max(a.before, b.before);
   const edits = Object.entries(b.start?.branch ?? {}).map(([place, id]) => ({
     place: Number(place),
     id,
   }));
-  const last = Math.max(a.before + a.rows.length, b.before + b.rows.length);
+  const ends = [a, b].map((lane) => lane.before + lane.rows.length);
+  const unfinished = [a, b].some((lane) => lane.end?.reason !== "done");
+  const last = unfinished ? Math.min(...ends) : Math.max(...ends);
   for (let step = from; step < last; step++) {
     const [mine, theirs] = [commitsOf(a, step), commitsOf(b, step)];
     if (edits.length || JSON.stringify(mine) !== JSON.stringify(theirs))
@@ -121,6 +133,7 @@ function partingCause({ step }: Parting, lanes: readonly Lane[], facts: RunFacts
     return `${same}. The file of lane ${namesOf(foreign)} does not say what was computed in it.`;
   if (!lanes.every(({ name }) => plansOf(facts, name)))
     return `${same}. Record and probe that step to see which layer erred in it.`;
+  if (differentModels(lanes[0], lanes[1])) return `${same}, but they have different models.`;
   const spared = lanes.filter((lane) => reusedBefore(facts, lane.name, step - lane.before));
   if (!spared.length)
     return `${same}, and no value had been reused, so they part by their rules for choosing tokens.`;

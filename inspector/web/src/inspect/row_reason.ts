@@ -15,7 +15,7 @@ const FULL = 0; // as in `engine.core.events.KINDS`
  * is the number of all rows.
  */
 export function unrecordedWords(step: Row, name: string, rows: number): string {
-  if (step.kind === FULL) return `Recomputed: ${name} computed every row.`;
+  if (step.kind === FULL && step.rows >= rows) return `Recomputed: ${name} computed every row.`;
   return `In ${name}, up to ${step.rows} of ${rows} rows were computed; which ones is not recorded.`;
 }
 
@@ -40,6 +40,11 @@ export function rowReason(
     const known = row ? unrecordedWords(row, name, frame.positions) : "";
     return inspector.offline() ? known : known + " Press Record in the inspector to see why.";
   }
+  if (frame.causal)
+    return "Autoregressive decoding reads each token once and keeps its keys and values.";
+  const sight = frame.sight.values[cell.step];
+  if (cell.position >= sight)
+    return `Not in sight: this step attends to the first ${sight} rows only.`;
   const why = get({ view: "why" });
   const token = get(tokenRows(cell.position));
   const plan = get(planOfStep(cell.step));

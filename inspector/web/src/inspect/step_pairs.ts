@@ -21,8 +21,9 @@ export function groupNames(
   frame: Pick<Frame, "prompt" | "block" | "shared" | "positions">,
 ): string[] {
   const start = frame.prompt - (frame.shared ?? 0);
-  const last = Math.ceil((frame.positions - start) / frame.block);
-  return Array.from({ length: groups.shape[0] }, (_, g) => {
+  const count = groups.shape[0];
+  const last = count ? Math.ceil((at(groups, count - 1, 1) - start) / frame.block) : 0;
+  return Array.from({ length: count }, (_, g) => {
     const low = at(groups, g, 0);
     if (low < start) return "prompt";
     const place = Math.floor((low - start) / frame.block) + 1;

@@ -32,6 +32,8 @@ export interface Frame {
   blocks: NdArray;
   kinds: NdArray;
   rows: NdArray;
+  /** The rows, from the first, that each step attends to. */
+  sight: NdArray;
   /** Whether the run was decoded autoregressively, so that nothing can drift. */
   causal: boolean;
   /** Names of views that the run has no data for, whatever its level. */

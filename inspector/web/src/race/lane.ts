@@ -30,7 +30,7 @@ export class Lane {
   readonly rows: Row[] = [];
   /** Milliseconds up to each frame. */
   readonly clock: number[] = [0];
-  /** Tokens revealed up to each frame. */
+  /** Tokens known in each frame, those that are known before the first step included. */
   readonly shown: number[] = [0];
   /** Forwards up to each frame. */
   readonly forwards: number[] = [0];
@@ -49,6 +49,7 @@ export class Lane {
     for (const [place, id] of Object.entries(start.canvas)) {
       this.at[Number(place)] = { id, row: -1, sure: null, fixed: true };
     }
+    this.shown[0] = Object.keys(start.canvas).length;
   }
 
   /** The steps of the runs that it continues; 0 unless it is a branch. */

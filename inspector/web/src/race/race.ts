@@ -237,7 +237,8 @@ export class Race {
     const told = lane && started(lane);
     const frames = this.transport.frames();
     this.find("readout").classList.toggle("ds-told", Boolean(target));
-    write(this.find("readout"), told ? describe(lane, target.place, frames[target.lane]) : UNREAD);
+    const words = told && describe(lane, target.place, frames[target.lane], this.store.timed);
+    write(this.find("readout"), words || UNREAD);
   }
 
   private drawLane(name: LaneName, frames: Frames): void {

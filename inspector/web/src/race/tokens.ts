@@ -243,8 +243,8 @@ function blockOf(lane: StartedLane, place: number): number {
   return Math.floor((place + (lane.start.shared ?? 0)) / lane.start.block);
 }
 
-/** A token of the answer in a frame, in words. */
-export function describe(lane: StartedLane, place: number, frame: number): string {
+/** A token of the answer in a frame, in words; with its time if the race is `timed`. */
+export function describe(lane: StartedLane, place: number, frame: number, timed: boolean): string {
   const head = `${lane.name.toUpperCase()} · token ${place + 1} · `;
   const token = lane.token(place, frame);
   const block = `block ${blockOf(lane, place) + 1}`;
@@ -253,6 +253,7 @@ export function describe(lane: StartedLane, place: number, frame: number): strin
   if (token.fixed) return `${head}${text} · ${lane.knownWords(place)}`;
   const sure =
     token.sure === null ? "filled in, no confidence" : "confidence " + token.sure.toFixed(3);
-  const when = `unmasked at step ${lane.stepNumber(token.row)}, ${duration(lane.clock[token.row + 1])}`;
+  const time = timed ? `, ${duration(lane.clock[token.row + 1])}` : "";
+  const when = `unmasked at step ${lane.stepNumber(token.row)}${time}`;
   return head + text + " · " + sure + " · " + when + " · " + block;
 }

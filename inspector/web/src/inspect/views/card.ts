@@ -137,7 +137,7 @@ function drawSeries(panel: Panel, cell: RowCell, data: TokenRows): void {
     const points = driftLine(frame, data, quantity, cell);
     return [
       { name, colour, dash, ...points },
-      { name: "", kind: "points", colour, ...points },
+      { name: "", table: null, kind: "points", colour, ...points },
     ];
   };
   const { steps, first } = frame;

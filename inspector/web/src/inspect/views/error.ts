@@ -194,7 +194,7 @@ function drawRecall({ panel, frame, steps, probe, site, layer, name, shown }: Sc
     y: { name: "recall@k", from: 0, to: 1 },
     series: [
       { name: "this step", colour: "#0072b2", xs, ys: here },
-      { name: "", kind: "points", colour: "#0072b2", size: 4, xs, ys: here },
+      { name: "", table: null, kind: "points", colour: "#0072b2", size: 4, xs, ys: here },
       { name: "mean of the probed steps", colour: "#e69f00", dash: [6, 3], xs, ys: mean },
       {
         name: "a random choice of k rows",
@@ -267,7 +267,7 @@ function drawVariation(panel: Panel, found: readonly Prediction[], shown: string
     y: { name: "total variation", from: 0, to: 1 },
     series: [
       { name: "same most likely token", kind: "points", colour, size: 3, ...part(same) },
-      { name: "", kind: "bars", colour, wide: 0.6, ...part(found) },
+      { name: "", table: null, kind: "bars", colour, wide: 0.6, ...part(found) },
       {
         name: "different most likely token",
         kind: "points",
@@ -325,7 +325,7 @@ function drawBound({ panel, data, frame, probe, layer, shown }: Scene): void {
     },
     series: lines.flatMap((line) => [
       line,
-      { ...line, name: "", kind: "points" as const, dash: undefined, size: 3.5 },
+      { ...line, name: "", table: null, kind: "points" as const, dash: undefined, size: 3.5 },
     ]),
     at: layer + 1,
     words: (x) => {

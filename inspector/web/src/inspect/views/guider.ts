@@ -195,7 +195,7 @@ function drawUnguided(panel: Panel): void {
     plain: () => NOT_CHECKED[1],
     words: (x, y) => {
       const text = panel.text(frame.prompt + x, y);
-      return `Answer token ${x + 1}, ${text}, step ${y + 1}: not checked by a guider`;
+      return `Answer token ${x + 1}, ${text}, step ${panel.number(y)}: not checked by a guider`;
     },
   };
   showMap(panel, look, panel.answers().count, panel.inspector.key);

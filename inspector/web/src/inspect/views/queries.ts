@@ -254,7 +254,7 @@ function drawProfile({ panel, data, frame, site, layer, name }: Scene): void {
   if (aimed)
     series.push(
       { name: "target", colour: "#d55e00", dash: [5, 3], xs, ys: aimed },
-      { name: "", kind: "points", colour: "#d55e00", size: 4, xs, ys: aimed },
+      { name: "", table: null, kind: "points", colour: "#d55e00", size: 4, xs, ys: aimed },
     );
   figure.show({
     about: { quantity: SITES[site] },

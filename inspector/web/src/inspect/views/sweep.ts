@@ -64,9 +64,17 @@ function fitSeries(data: SweepData, fit: SweepData["fits"][number], i: number): 
   const xs = Array.from({ length: LINE_POINTS }, (_, k) => Math.max(k / (LINE_POINTS - 1), 1e-6));
   const line = xs.map((rho) => 1000 / (fit.a0 + fit.a1 + fit.b * rho));
   return [
-    { name: `K_r = ${fit.interval}`, colour, dash, xs, ys: line },
+    {
+      name: `K_r = ${fit.interval}`,
+      table: `K_r = ${fit.interval}, fitted`,
+      colour,
+      dash,
+      xs,
+      ys: line,
+    },
     {
       name: "",
+      table: `K_r = ${fit.interval}, measured`,
       kind: "points",
       colour,
       size: 4,

@@ -1,6 +1,6 @@
 /** The tokens of a lane as shapes on a light ground. */
 import { PAPER } from "../../figures/inks.ts";
-import type { Lane, StartedLane } from "../lane.ts";
+import { sameVocabulary, type Lane, type StartedLane } from "../lane.ts";
 import { cellState, tokenLabel } from "../tokens.ts";
 import { fitted, type Box, type Measure, type Shape } from "./shapes.ts";
 
@@ -60,9 +60,10 @@ export function laneCells(shown: LaneFrame, box: Box, measure: Measure): Shape[]
   const { columns, height } = gridShape(lane.at.length, box.height);
   const width = box.width / columns;
   const end = lane.firstEnd(frame);
+  const compared = other.start !== null && sameVocabulary(lane.start, other.start);
   return lane.at.flatMap((_, place) => {
     const token = lane.token(place, frame);
-    const rival = other.start ? other.token(place, otherFrame) : null;
+    const rival = compared ? other.token(place, otherFrame) : null;
     const state = cellState(token, place, frame, end, lane.stops);
     const cell = {
       x: box.x + (place % columns) * width,

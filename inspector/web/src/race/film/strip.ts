@@ -45,7 +45,7 @@ export function tellingFrames(store: Store, mode: Align, count: number): Frames[
 /** What stands over a lane in a moment: its step, its time and its tokens. */
 export function captionWords(store: Store, lane: StartedLane, frame: number): string {
   const time = store.timed ? ` · ${duration(lane.clock[frame])}` : "";
-  return `step ${frame}${time} · ${lane.shown[frame]} of ${plural(lane.at.length, "token")}`;
+  return `step ${lane.before + frame}${time} · ${lane.shown[frame]} of ${plural(lane.at.length, "token")}`;
 }
 
 /** The film strip of some frames. */

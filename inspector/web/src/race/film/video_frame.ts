@@ -21,7 +21,8 @@ const PITCH = 23;
 
 /** What the clock shows: the engine's time, or the step if the race was not timed. */
 export function clockWords(store: Store, frames: Frames): string {
-  if (!store.timed) return `step ${Math.max(frames.a, frames.b)}`;
+  const steps = Math.max(0, ...store.started.map((lane) => lane.before + frames[lane.name]));
+  if (!store.timed) return `step ${steps}`;
   return duration(Math.max(0, ...store.started.map((lane) => lane.clock[frames[lane.name]])));
 }
 
