@@ -31,7 +31,7 @@ class RunInfo:
 
     `guided`: the run uses classifier-free guidance. `padding`: number of padding rows at the start
     of each sequence, empty if no sequence has any. The suffix is given text after the answer.
-    `seed` is that of the first sequence's random numbers; each further sequence has the next one.
+    `seeds` are those of the sequences' random numbers; empty: 0, 1 and so on.
     """
 
     info: ModelInfo
@@ -42,7 +42,7 @@ class RunInfo:
     guided: bool = False
     padding: tuple[int, ...] = ()
     suffix_length: int = 0
-    seed: int = 0
+    seeds: tuple[int, ...] = ()
 
     @property
     def grid(self) -> BlockGrid:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import re
 
-_NUMBER = re.compile(r"\d+")
+# With commas between groups of three digits; a minus directly before it that follows no word.
+_NUMBER = re.compile(r"(?:(?<![\w)])-)?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)")
 _WORD = re.compile(r"\w+")
 _STOP = re.compile(r"<\|[a-z_]+\|>")
-DIGITS = 18  # of a number that is compared; the rest of a longer one is left out
+DIGITS = 18  # of a number that are compared; the rest of a longer one is left out
 
 
 def final_number(text: str) -> int | None:
     """The last whole number before the first special token of a text, or None."""
     found = _NUMBER.findall(_before_stop(text))
-    return int(found[-1][:DIGITS]) if found else None
+    return _value(found[-1]) if found else None
+
+
+def number_of(answer: str) -> int | None:
+    """The number that an answer is, such as `7`, `-5` or `1,234`; None if it is none."""
+    stripped = answer.strip()
+    return _value(stripped) if _NUMBER.fullmatch(stripped) else None
 
 
 def is_right(text: str, answer: str) -> bool:
@@ -22,14 +29,20 @@ def is_right(text: str, answer: str) -> bool:
     If `answer` is a number, the text's last number must be it; otherwise the text must have the
     words and numbers of `answer`, all of them and no others.
     """
-    if answer.isdecimal():
-        return final_number(text) == int(answer)
+    number = number_of(answer)
+    if number is not None:
+        return final_number(text) == number
     return _WORD.findall(_before_stop(text)) == _WORD.findall(answer)
 
 
 def fitting_length(tokens: int, block_length: int) -> int:
     """The answer length for a text of `tokens` tokens: the next multiple of the block length."""
     return -(-tokens // block_length) * block_length
+
+
+def _value(number: str) -> int:
+    sign, digits = (-1 if number[0] == "-" else 1), number.lstrip("-").replace(",", "")
+    return sign * int(digits[:DIGITS])
 
 
 def _before_stop(text: str) -> str:

@@ -88,6 +88,10 @@ class AssumedUnmasker(Unmasker):
         self._spent += number
         return Commit(candidates.top(torch.tensor([number])), candidates.ids)
 
+    def skip(self) -> None:
+        """Count a forward that proposes nothing, as `tokens` is a mean over all forwards."""
+        self._due += self.tokens
+
 
 def assumed_unmasker(spec: RunSpec, tokens: float) -> Unmasker:
     """The unmasker of a spec if it has a schedule, else one of `tokens` tokens a forward."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from engine.cache.base import RunInfo
+from engine.cache.base import CachePolicy, RunInfo
 from engine.catalog import check_methods, derive_plan, make_policy
 from engine.config.spec import RunSpec
 from engine.core.events import PARTS, SITES, StepEvent
@@ -128,16 +128,20 @@ def simulate(spec: RunSpec, target: Target, given: Assumptions) -> Simulated:
     canvas[:, end:], fixed[:, end:] = canvas[0, 0], True
     if fixed[:, tokens:].all():
         raise ValueError("fixed: every token of the answer is given, so that nothing is decoded")
-    policy = make_policy(spec)
-    if policy.data_rows() is not None:
+
+    def assumed_policy() -> CachePolicy:
+        policy = make_policy(spec)
+        if policy.data_rows() is None:
+            return policy
         assert given.share is not None, "the assumptions are complete"
-        policy = policy.with_assumed_share(given.share)
+        return policy.with_assumed_share(given.share)
+
     job = Job(
         adapter=ShapeAdapter(info, dtype_of(spec)),
         spec=spec,
         canvas=canvas,
         prompt_length=tokens,
-        make_policy=lambda: policy,
+        make_policy=assumed_policy,
         unmasker=assumed.assumed_unmasker(spec, given.tokens_per_forward or 1.0),
         fixed_mask=fixed,
         suffix_length=target.suffix_tokens,

@@ -14,6 +14,7 @@ from engine.cache.base import CachePolicy, StepPlan, StepView
 from engine.cache.forward import ForwardPass, ResidualStream, UnreadRows
 from engine.cache.store import ActivationStore
 from engine.core.rows import Rows, count
+from engine.estimate.assumptions import AssumedUnmasker
 from engine.estimate.work import WorkCounter
 from engine.generate.guidance import GuidanceBranch
 from engine.generate.job import Job
@@ -135,7 +136,12 @@ class ShapeDenoiser(Denoiser):
             needs=torch.from_numpy(view.needs_host),
             real=torch.from_numpy(np.ascontiguousarray(view.real_host)),
         )
-        commit = self.job.unmasker.commit(candidates, on_host)
+        if view.fills is None:
+            commit = self.job.unmasker.commit(candidates, on_host)
+        else:
+            if isinstance(self.job.unmasker, AssumedUnmasker):
+                self.job.unmasker.skip()
+            commit = Commit(on_host.real, candidates.ids, np.zeros(self.run.batch, np.int64))
         chosen = commit.mask & on_host.real
         for branch in self.branches:
             branch.policy.end_step(on_host, candidates.confidence, chosen)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from engine.cache.base import CachePolicy, RunInfo
+from engine.cache.stack import Stack
 from engine.config.blocks import BlockGrid
 from engine.config.spec import RunSpec
 from engine.generate.capture.capturers import Capturer
@@ -29,8 +30,9 @@ class Job:
     without any; `fixed_mask` [B, T] bool is True at answer tokens given by the spec and at the
     suffix, the last `suffix_length` positions. Each of `stops` is a series of ids that ends the
     answer: later positions stay as they are. `make_policy`
-    returns a new policy for each guidance branch. `first_sequence` numbers the first sequence,
-    which seeds its noise. For a branch of another run, `known_mask` [1, T] bool marks the known
+    returns a new policy for each guidance branch. `first_sequence` numbers the first sequence.
+    `seeds` are those of the sequences' random numbers; empty: that of the spec plus the sequence's
+    number. For a branch of another run, `known_mask` [1, T] bool marks the known
     answer tokens and `progress` what the parent did in each block (see Schedule). Without a
     `capturer` every forward runs eagerly.
     """
@@ -45,6 +47,7 @@ class Job:
     fixed_mask: Tensor | None = None
     recorder: Recorder = field(default_factory=Recorder)
     first_sequence: int = 0
+    seeds: tuple[int, ...] = ()
     known_mask: Tensor | None = None
     progress: Mapping[int, BlockProgress] = field(default_factory=dict)
     run_guider: RunGuider | None = None
@@ -64,7 +67,7 @@ class Job:
             spec.cfg_scale > 0,
             () if pad_mask is None else tuple((~pad_mask).sum(1).tolist()),
             self.suffix_length,
-            spec.seed + self.first_sequence,
+            self.sequence_seeds,
         )
         assert self.canvas.shape[1] == run.length, (
             "canvas: prompt, answer and the last block's rest"
@@ -72,12 +75,32 @@ class Job:
         return run
 
     @property
+    def sequence_seeds(self) -> tuple[int, ...]:
+        """The seed of each sequence's random numbers."""
+        first = self.spec.seed + self.first_sequence
+        return self.seeds or tuple(range(first, first + len(self.canvas)))
+
+    @property
     def aligned(self) -> bool:
         """Whether the blocks of all sequences lie at the same positions of the canvas."""
-        info, pad_mask = self.adapter.info, self.pad_mask
-        if pad_mask is None or not info.block_causal:
+        padding = self._block_padding
+        return padding is None or not (padding % self.spec.block_length).any()
+
+    @property
+    def fills_together(self) -> bool:
+        """Whether all or none of the sequences have a whole block of prompt."""
+        padding = self._block_padding
+        if padding is None:
             return True
-        return not ((~pad_mask).sum(1) % self.spec.block_length).any()
+        whole = self.prompt_length - padding >= self.spec.block_length
+        return bool((whole == whole[0]).all())
+
+    @property
+    def _block_padding(self) -> Tensor | None:
+        """The padding rows [B] of a block-causal model's sequences; None without any."""
+        if self.pad_mask is None or not self.adapter.info.block_causal:
+            return None
+        return (~self.pad_mask).sum(1)
 
     def steps_before(self, block: slice) -> int:
         """Steps that the parent run spent on a block."""
@@ -89,12 +112,15 @@ def split(job: Job) -> list[Job]:
 
     The batch stays whole if its sequences finish their blocks in the same step, or if a finished
     one may wait for the others. Otherwise each sequence gets a job of its own, and so it does if
-    their blocks lie at different positions.
+    their blocks lie at different positions. If a policy reuses rows within layers, the first blocks
+    of all sequences must also be computed in the same steps, since its refreshes count from there.
     """
     batch, spec, policy = len(job.canvas), job.spec, job.make_policy()
     counts = job.unmasker.planned_counts(spec.block_length, max(spec.steps // spec.blocks, 1))
     in_step = counts is not None and spec.eos == "official" and policy.can_commit(max(counts))
     together = job.aligned and not job.stops
+    if isinstance(policy, Stack):
+        together = together and job.fills_together
     if batch == 1 or (together and (in_step or policy.speedups.may_wait)):
         return [job]
     alone = [
@@ -106,10 +132,11 @@ def split(job: Job) -> list[Job]:
             fixed_mask=None if job.fixed_mask is None else job.fixed_mask[i : i + 1],
             unmasker=deepcopy(job.unmasker),
             first_sequence=job.first_sequence + i,
+            seeds=job.seeds[i : i + 1],
         )
         for i in range(batch)
     ]
-    return [one if one.aligned else _without_padding(one) for one in alone]
+    return [one if one._block_padding is None else _without_padding(one) for one in alone]
 
 
 def _without_padding(job: Job) -> Job:

@@ -193,10 +193,7 @@ class Denoiser:
     def _reset(self) -> None:
         """Set the state of a run before its first step; the policies are started already."""
         job, spec = self.job, self.job.spec
-        self._noise = [
-            torch.Generator().manual_seed(spec.seed + job.first_sequence + i)
-            for i in range(self.run.batch)
-        ]
+        self._noise = [torch.Generator().manual_seed(seed) for seed in job.sequence_seeds]
         self._guidance = ClassifierFreeGuidance(spec.cfg_scale, self.branches[0].policy)
         self.step_index, self._pending = 0, None
         per_block = spec.steps // spec.blocks if job.unmasker.scheduled else None

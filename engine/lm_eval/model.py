@@ -241,11 +241,16 @@ class DriftscopeLM(TemplateLM):
         if not context:
             return [self.prefix_token_id], self.tok_encode(target)
         before, after = self._encode_pair(context, target)
-        return self._fitted(before, len(after)), after
+        answer, block = len(after), self.spec.block_length
+        if self._greedy and self.model.adapter.info.block_causal:
+            answer = fitting_length(answer, block)  # which greedy_check decodes
+        return self._fitted(before, answer), after
 
     def _likelihood_key(self, context: list[int], target: list[int]) -> str:
         of_model = {"checkpoint": self.model.digest, "dtype": self.spec.dtype}
         how = {"mc_num": self._samples, "seed": self.spec.seed, "greedy": self._greedy}
+        if self.model.adapter.info.block_causal:
+            how["block_length"] = self.spec.block_length
         return key_of(of_model | how | {"context": context, "target": target})
 
     def _scored(self, context: list[int], target: list[int]) -> Response:
@@ -295,7 +300,9 @@ class DriftscopeLM(TemplateLM):
         context, given = request.args
         spec = self._generation(given)
         spec = dataclasses.replace(spec, seed=spec.seed + repetition)
-        ids = self._fitted(self.tok_encode(context), spec.gen_length)
+        suffix = self.model.tokenizer.encode_text(spec.suffix) if spec.suffix else []
+        context_ids = self.tok_encode(context) or [self.prefix_token_id]
+        ids = self._fitted(context_ids, spec.gen_length + len(suffix))
         where = _place(request, repetition)
         values = {name: value for name, value in spec.to_dict().items() if name != "device"}
         parts = {"spec": values, "checkpoint": self.model.digest, "task": where[0], "prompt": ids}

@@ -80,8 +80,9 @@ def make_job(
 ) -> Job:
     """A job of a spec over `prompts`, lists of ids padded on the left to one length.
 
-    `point` is where a branch starts. `sequence_specs` are the specs of the single sequences, for a
-    guider that reads their prompts in its own chat template; default: `spec` for each. `images` are
+    `point` is where a branch starts. `sequence_specs` are the specs of the single sequences: a
+    guider reads their prompts in its own chat template, and their seeds fix the sequences' random
+    numbers. Default: `spec` for each, with consecutive seeds. `images` are
     those of the prompt, of which there is one then. Raises ValueError naming `prompt`, `fixed`,
     `start` or `guided.guider` if they do not fit the model.
     """
@@ -121,6 +122,7 @@ def make_job(
         pad_mask=None if bool(pad_mask.all()) else pad_mask,
         fixed_mask=fixed_mask,
         recorder=recorder,
+        seeds=tuple(one.seed for one in sequence_specs),
         run_guider=run_guider,
         capturer=make_capturer(adapter, unmasker.guided),
         suffix_length=len(suffix),

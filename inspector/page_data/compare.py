@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.config.answers import final_number, is_right
+from engine.config.answers import final_number, is_right, number_of
 from engine.trace.metrics import steps_to_reveal
 from engine.trace.trace import Trace
 from inspector.page_data import foreign
@@ -81,7 +81,7 @@ def summarise(traces: Mapping[str, Trace], expected: str | None) -> dict[str, An
     ended = [t.meta["reason"] == "done" for t in both]
     done = len(both) == 2 and all(ended)
     answers = [answer_text(t) for t in both]
-    of_number = expected is None or expected.isdecimal()
+    of_number = expected is None or number_of(expected) is not None
     judged = [text if whole else None for text, whole in zip(answers, ended, strict=True)]
     numbers = [None if text is None or not of_number else final_number(text) for text in judged]
     right = [

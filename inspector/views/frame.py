@@ -50,8 +50,8 @@ def frame_facts(trace: Trace) -> dict[str, Any]:
     `before` [T] marks answer tokens that were known before the first step. `revealed` [T] is the
     step that committed a position, -1 for none. `shared` positions of the first block hold tokens
     of the prompt. `sight` [S] is the number of rows, from the first, that a step attends to; of an
-    autoregressive run it is that of the whole canvas. `causal`: the run was decoded autoregressively. `lacks` names views that the run
-    has no data for.
+    autoregressive run it is that of the whole canvas. `causal`: the run was decoded
+    autoregressively. `lacks` names views that the run has no data for.
     """
     arrays, spec = trace.arrays(), trace.meta["spec"]
     prompt = arrays["prompt_mask"]

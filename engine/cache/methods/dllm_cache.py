@@ -196,7 +196,8 @@ class DllmCache(CachePolicy):
         self.speedups = Speedups(static_rows=not skips, capture_key=None if draws else _refreshed)
         first = _first(run)
         self._prompt, self._answer = slice(0, first), slice(first, run.length)
-        self._noise = [torch.Generator().manual_seed(run.seed + row) for row in range(run.batch)]
+        seeds = run.seeds or range(run.batch)
+        self._noise = [torch.Generator().manual_seed(seed) for seed in seeds]
 
     def confidence_mask(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
         """All masks at a step whose guidance later steps use."""

@@ -39,6 +39,7 @@ class FreeCache(CachePolicy):
                "{times}", "window="),
         Reason("FreeCache has frozen the row, because the window has moved past it; {times}"),
     )  # fmt: skip
+    rows_by_order = True
     speedups = Speedups(may_wait=True, sliding_window=True, capture_key=lambda policy: ())
 
     block: int = knob(

@@ -181,6 +181,7 @@ def test_assumptions_are_said_where_data_decides_and_only_there():
     words = " ".join(found["assumed"])
     assert "3 a forward" in words
     assert "5.0%" in words
+    assert any("left to right" in line for line in of(cache="freecache")["assumed"])
 
 
 @pytest.fixture(scope="module")

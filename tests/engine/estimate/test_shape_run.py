@@ -75,6 +75,24 @@ def test_guidance_and_given_tokens_are_counted():
     same_steps(simulated("gqa", spec), real)
 
 
+@pytest.mark.parametrize("cache", ["dkv_cache", "freecache", "dual"])
+def test_each_guidance_branch_has_a_cache_of_its_own(cache):
+    """A policy that both branches share takes the second one's step for the next."""
+    knobs = {"freecache.window": 8} if cache == "freecache" else KNOBS[cache]
+    spec = make_spec(cache=cache, unmasker="sequential", steps=8, cfg_scale=1.0, knobs=knobs)
+    real = run(model_of("gqa"), spec, make_prompts(PROMPT))
+    same_steps(simulated("gqa", spec), real)
+
+
+@pytest.mark.parametrize("unmasker", ["certainty", "threshold"])
+def test_a_step_that_fills_a_cache_proposes_nothing(unmasker):
+    spec = make_spec(cache="frozen", unmasker=unmasker, steps=8)
+    found = simulated("mha", spec, tokens_per_forward=1.0 if unmasker == "threshold" else None)
+    fills = [event for event in found.events if not len(event.positions)]
+    assert len(fills) == 5  # one before each block of the answer
+    assert all(event.rows_plain == 0 for event in fills)
+
+
 def test_other_settings_have_other_flops():
     spec = make_spec(cache="dllm_cache", steps=8, knobs=KNOBS["dllm_cache"])
     real = run(model_of("mha"), make_spec(cache="dllm_cache", steps=8), make_prompts(PROMPT))

@@ -120,6 +120,49 @@ def test_later_blocks_do_not_change_the_likelihood_of_earlier_ones():
     assert not torch.equal(one, other)
 
 
+def test_sampled_answers_do_not_depend_on_the_batch():
+    """The run card of an answer names a seed that gives it again alone."""
+    prompts = [
+        "Max has 3 keys. He finds 9 more.",
+        "Ann has 3 apples.",
+        "Plums cost 3 dollars each.",
+    ]
+    settings = {"gen_length": 32, "steps": 8, "temperature": 1.5}
+    alone, together = (DriftscopeLM("tiny-llada", batch_size=size, **settings) for size in (1, 3))
+    wanted = alone.generate_until([asked(p, {"until": []}) for p in prompts])
+    assert together.generate_until([asked(p, {"until": []}) for p in prompts]) == wanted
+    assert len(set(wanted)) > 1
+
+
+def test_a_likelihood_is_kept_by_the_block_length_if_it_depends_on_it(model):
+    block, keys = DriftscopeLM("tiny-block"), []
+    for one in (block, model):
+        spec = one.spec
+        for length in (16, 32):
+            one.spec = dataclasses.replace(spec, block_length=length, gen_length=32, steps=32)
+            keys.append(one._likelihood_key([1, 2], [3]))
+        one.spec = spec
+    assert keys[0] != keys[1]
+    assert keys[2] == keys[3]
+
+
+def test_a_long_context_leaves_room_for_all_that_is_decoded(model):
+    long = "one two three " * 400
+    block = DriftscopeLM("tiny-block", greedy=True, mc_num=1)
+    ((_, greedy),) = block.loglikelihood([Instance("loglikelihood", {}, (long, " four"), 0)])
+    assert greedy in (True, False)
+    spec = model.spec
+    model.spec = dataclasses.replace(spec, suffix=" That is all.", gen_length=32, steps=32)
+    assert len(model.generate_until([asked(long, {"until": []})])) == 1
+    model.spec = spec
+
+
+def test_an_empty_context_has_the_token_that_a_likelihood_conditions_on():
+    dream = DriftscopeLM("tiny-dream", gen_length=32, steps=8)
+    assert dream._asked(asked("", {"until": []}), 0).ids == [dream.prefix_token_id]
+    assert len(dream.generate_until([asked("", {"until": []})])) == 1
+
+
 def test_what_has_no_meaning_is_refused_by_name(model):
     with pytest.raises(NotImplementedError, match="loglikelihood_rolling"):
         model.loglikelihood_rolling([asked("a")])
