@@ -215,9 +215,7 @@ class CachePolicy:
     A policy makes two decisions: `begin_step` chooses the rows that enter a step, `plan` which of
     them a layer recomputes. All other methods and attributes have defaults. A policy that only
     chooses within layers may be stacked on the policies named by `stackable_on`. `attention` are
-    the kinds of attention that it is made for (ModelInfo.attention). `rows_by_order`: the number of
-    rows of a step depends on the order in which a block's tokens are committed; estimates without a
-    model assume from left to right.
+    the kinds of attention that it is made for (ModelInfo.attention).
     """
 
     name: ClassVar[str]
@@ -226,7 +224,6 @@ class CachePolicy:
     summary: ClassVar[str] = ""
     stackable_on: ClassVar[tuple[str, ...]] = ()
     attention: ClassVar[tuple[str, ...]] = ("full",)
-    rows_by_order: ClassVar[bool] = False
     reasons: ClassVar[tuple[Reason, ...]] = GENERIC
     speedups = Speedups()
 
@@ -341,6 +338,13 @@ class CachePolicy:
     def data_rows(self) -> DataRows | None:
         """What decides a number of rows, if it is not the settings alone; None: the settings."""
         return None
+
+    def rows_by_order(self, info: ModelInfo, block_length: int) -> bool:
+        """Whether the order in which tokens are committed decides on the number of rows of a step.
+
+        Estimates without a model then assume an order from left to right.
+        """
+        return False
 
     def with_assumed_share(self, share: float) -> CachePolicy:
         """This policy if its `data_rows` were the share `share`; it then reads no values."""

@@ -13,6 +13,7 @@ from engine.cache.base import (
     Kinds,
     LayerPlan,
     LayerProbe,
+    ModelInfo,
     PolicyContext,
     RunInfo,
     Speedups,
@@ -122,6 +123,10 @@ class Stack(CachePolicy):
     def data_rows(self) -> DataRows | None:
         """Those of `reuse`, or else of `window`."""
         return self.reuse.data_rows() or self.window.data_rows()
+
+    def rows_by_order(self, info: ModelInfo, block_length: int) -> bool:
+        """Whether that of one of them is true."""
+        return any(one.rows_by_order(info, block_length) for one in (self.window, self.reuse))
 
     def with_assumed_share(self, share: float) -> Stack:
         """Both with this share."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from engine.cache.base import RunInfo, StepView
+from engine.cache.base import ModelInfo, RunInfo, StepView
 from engine.catalog import make_policy, make_unmasker
 from engine.config.spec import RunSpec
 from engine.core.files import ASSETS
@@ -104,8 +104,10 @@ def assumed_unmasker(spec: RunSpec, tokens: float) -> Unmasker:
     return AssumedUnmasker(tokens=tokens, reach=wide)
 
 
-def complete(spec: RunSpec, given: Assumptions) -> tuple[Assumptions, tuple[str, ...]]:
-    """The assumptions that a spec needs, with defaults, and each of them in words.
+def complete(
+    spec: RunSpec, given: Assumptions, info: ModelInfo
+) -> tuple[Assumptions, tuple[str, ...]]:
+    """The assumptions that a spec needs for a model, with defaults, and each of them in words.
 
     Fields that the spec does not need are None: a schedule fixes its own tokens, and the rows of
     most caches follow from the settings.
@@ -125,10 +127,10 @@ def complete(spec: RunSpec, given: Assumptions) -> tuple[Assumptions, tuple[str,
         share = rows.share if given.share is None else given.share
         source = rows.default if given.share is None else given.source or "as given"
         words.append(f"{rows.what}. Assumed: {share:.1%} ({source}).")
-    if policy.rows_by_order:
+    if policy.rows_by_order(info, spec.block_length):
         words.append(
-            f"The rows that {policy.title} computes depend on the order in which a block's tokens "
-            "are committed. Assumed: from left to right."
+            "The rows that the cache computes depend on the order in which a block's tokens are "
+            "committed. Assumed: from left to right."
         )
     return replace(given, tokens_per_forward=tokens, share=share), tuple(words)
 

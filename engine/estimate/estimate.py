@@ -165,7 +165,7 @@ def estimate(
     not fit.
     """
     spec = _checked(spec, target)
-    complete, words = assumed.complete(spec, given or Assumptions())
+    complete, words = assumed.complete(spec, given or Assumptions(), target.info)
     missing = _left_out(spec, target)
     rates = known_device(device, target.info, dtype_of(spec))
     found = simulate(spec, target, complete)

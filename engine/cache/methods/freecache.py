@@ -6,7 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.cache.base import CachePolicy, Kinds, RunInfo, Speedups, StepPlan, StepView
+from engine.cache.base import (
+    CachePolicy,
+    Kinds,
+    ModelInfo,
+    RunInfo,
+    Speedups,
+    StepPlan,
+    StepView,
+)
 from engine.cache.store import Site
 from engine.config.knobs import knob
 from engine.core.device import upload
@@ -39,7 +47,6 @@ class FreeCache(CachePolicy):
                "{times}", "window="),
         Reason("FreeCache has frozen the row, because the window has moved past it; {times}"),
     )  # fmt: skip
-    rows_by_order = True
     speedups = Speedups(may_wait=True, sliding_window=True, capture_key=lambda policy: ())
 
     block: int = knob(
@@ -96,6 +103,10 @@ class FreeCache(CachePolicy):
     def sites(self, run: RunInfo) -> tuple[Site, ...]:
         """K and V."""
         return Site("k"), Site("v")
+
+    def rows_by_order(self, info: ModelInfo, block_length: int) -> bool:
+        """The frontier moves within a block, unless whole blocks of the run are frozen."""
+        return self.window is not None or self.block % block_length != 0
 
     def logits_end(self, masked: np.ndarray, block: slice) -> np.ndarray:
         """The window's right edge, in the first step too; without a window the whole canvas.

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from engine.cache.base import CachePolicy, Kinds, RunInfo, Speedups, StepPlan, StepView
+from engine.cache.base import CachePolicy, Kinds, ModelInfo, RunInfo, Speedups, StepPlan, StepView
 from engine.cache.store import Site
 from engine.config.blocks import BlockGrid
 from engine.config.knobs import knob
@@ -92,6 +92,10 @@ class Frozen(CachePolicy):
         """One before each block that has rows before it."""
         return 0 if self.fuse else len(grid) - (grid.start == 0)
 
+    def rows_by_order(self, info: ModelInfo, block_length: int) -> bool:
+        """With shifted logits the row before the block enters while its first token is masked."""
+        return bool(info.logit_shift)
+
     @classmethod
     def exact(cls) -> Frozen:
         """Always exact."""
@@ -126,7 +130,6 @@ class SubBlock(Frozen):
     title = "Fast-dLLM v2 sub-block cache"
     paper = "arXiv 2509.26328"
     summary = "Keeps finished blocks, and computes only the sub-block that is being decoded."
-    rows_by_order = True
     reasons = (
         Reason("the row belongs to another sub-block, whose keys and values are those of the last "
                "step that computed the whole block; {times}", "block reused"),
@@ -164,6 +167,10 @@ class SubBlock(Frozen):
         if view.masked_host[:, first].any() or (first, stop) == (view.block.start, view.block.stop):
             return plan
         return replace(plan, rows=slice(first, stop), kind="partial")
+
+    def rows_by_order(self, info: ModelInfo, block_length: int) -> bool:
+        """The sub-block of the candidates is computed."""
+        return True
 
     @classmethod
     def exact(cls) -> SubBlock:

@@ -181,7 +181,20 @@ def test_assumptions_are_said_where_data_decides_and_only_there():
     words = " ".join(found["assumed"])
     assert "3 a forward" in words
     assert "5.0%" in words
-    assert any("left to right" in line for line in of(cache="freecache")["assumed"])
+
+
+@pytest.mark.parametrize(
+    ("knobs", "assumed"),
+    [
+        ({"freecache.block": SPEC.block_length}, False),
+        ({"freecache.block": 8}, True),
+        ({"freecache.window": 40}, True),
+    ],
+)
+def test_the_order_of_commits_is_assumed_where_rows_depend_on_it(knobs, assumed):
+    found = of(cache="freecache", knobs=knobs)
+    assert any("left to right" in line for line in found["assumed"]) == assumed
+    assert found["exact"] != assumed
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +216,7 @@ def test_a_recorded_run_gives_the_tokens_a_forward(recorded):
 def test_the_share_of_a_run_is_found_again(cache):
     model = "llada:layers=3,d=64,heads=2,ffn=64,vocab=1024"
     spec, target = replace(SPEC, cache=cache), Target(model, known_model(model), 40)
-    run = simulate(spec, target, complete(spec, Assumptions(share=0.3))[0])
+    run = simulate(spec, target, complete(spec, Assumptions(share=0.3), target.info)[0])
     assert share_of(spec, target, 1.0, run.recomputed) == pytest.approx(0.3, abs=0.03)
     assert share_of(replace(spec, cache="dual"), target, 1.0, 0.5) is None
 

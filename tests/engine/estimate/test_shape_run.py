@@ -25,7 +25,7 @@ SCHEDULED = [name for name, kind in unmaskers().items() if kind.scheduled]
 
 def simulated(family, spec, **given):
     model = fitting_model(family, spec.cache)
-    settled, _ = complete(spec, Assumptions(**given))
+    settled, _ = complete(spec, Assumptions(**given), model.info)
     return simulate(spec, Target("micro", model.info, PROMPT), settled)
 
 

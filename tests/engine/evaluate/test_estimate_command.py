@@ -11,6 +11,7 @@ from engine.estimate import assumptions
 from engine.evaluate import estimate, estimate_error
 from engine.evaluate.estimate_error import Compared, compare, summary, table
 from engine.serve import drift_meter
+from tests.support.micro import make_info
 
 SHAPE = "llada:layers=2,d=64,heads=2,ffn=64,vocab=1024"
 BLOCKS = "sdar:layers=2,d=32,heads=2,kv=1,head=16,ffn=32,vocab=1024,block=4"
@@ -77,6 +78,9 @@ def test_the_command_compares_every_cache_that_a_model_takes(tmp_path, monkeypat
 
 def test_an_estimate_says_that_rows_follow_the_order_of_the_tokens():
     spec = RunSpec(model=BLOCKS, gen_length=8, block_length=4, steps=8)
-    for cache, assumed in (("sub_block", 1), ("frozen", 0)):
-        _, words = assumptions.complete(replace(spec, cache=cache), assumptions.Assumptions())
+    info = make_info(attention="block_causal")
+    shifted = replace(info, logit_shift=1)
+    for cache, of, assumed in (("sub_block", info, 1), ("frozen", info, 0), ("frozen", shifted, 1)):
+        given = assumptions.Assumptions()
+        _, words = assumptions.complete(replace(spec, cache=cache), given, of)
         assert sum("from left to right" in one for one in words) == assumed
