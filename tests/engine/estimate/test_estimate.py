@@ -193,7 +193,7 @@ def test_assumptions_are_said_where_data_decides_and_only_there():
 )
 def test_the_order_of_commits_is_assumed_where_rows_depend_on_it(knobs, assumed):
     found = of(cache="freecache", knobs=knobs)
-    assert any("left to right" in line for line in found["assumed"]) == assumed
+    assert any("Assumed: from left to right" in line for line in found["assumed"]) == assumed
     assert found["exact"] != assumed
 
 
