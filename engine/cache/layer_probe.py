@@ -197,19 +197,13 @@ class LayerProbe:
 
     def replace_compared(self, site: str, new: Tensor, rows: slice) -> Tensor:
         """`replace` of rows that `compared` returned, at a site that holds such rows."""
-        if not self._stores_units:
-            return self.replace(site, new, rows)
-        old = self.cached(site, rows)
-        assert old is not None, "the first step is full"
-        moved = drift_of_units(new, old)
-        self.keep(site, new, rows)
-        return moved
+        return self.replace(site, new, rows, units=self._stores_units)
 
-    def replace(self, site: str, new: Tensor, rows: slice) -> Tensor:
+    def replace(self, site: str, new: Tensor, rows: slice, units: bool = False) -> Tensor:
         """Store `new` at a site that holds values, and return its drift from those, [B, n].
 
         `new` is [B, n, Hkv, dh] for K and V, else [B, n, width]. Views that `cached` returned of
-        these rows change with it.
+        these rows change with it. `units`: the rows are unit vectors.
         """
         old = self.cached(site, rows)
         assert old is not None, "the first step is full"
@@ -217,7 +211,7 @@ class LayerProbe:
         if fused is not None:
             moved = fused(new, old, replace=True)
         else:
-            moved = drift(new, old)
+            moved = drift_of_units(new, old) if units else drift(new, old)
             self.keep(site, new, rows)
         self._replaced[site] = rows
         return moved

@@ -29,7 +29,7 @@ from engine.lm_eval.options import flag, spec_of
 from engine.lm_eval.responses import Place, Response, Responses, write_card
 from engine.models.loading.families import named_checkpoints
 from engine.serve import environment
-from engine.serve.loaded_model import make_job
+from engine.serve.loaded_model import make_job, suffix_ids
 from engine.serve.model_pool import ModelPool
 from engine.trace.metrics import Tally
 
@@ -300,7 +300,7 @@ class DriftscopeLM(TemplateLM):
         context, given = request.args
         spec = self._generation(given)
         spec = dataclasses.replace(spec, seed=spec.seed + repetition)
-        suffix = self.model.tokenizer.encode_text(spec.suffix) if spec.suffix else []
+        suffix = suffix_ids(spec, self.model.tokenizer)
         context_ids = self.tok_encode(context) or [self.prefix_token_id]
         ids = self._fitted(context_ids, spec.gen_length + len(suffix))
         where = _place(request, repetition)

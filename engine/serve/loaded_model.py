@@ -59,6 +59,11 @@ def prompt_ids(spec: RunSpec, tokenizer: Tokenizer) -> list[int]:
     return tokenizer.encode_prompt(spec.prompt, spec.messages, spec.chat)
 
 
+def suffix_ids(spec: RunSpec, tokenizer: Tokenizer) -> list[int]:
+    """The ids of the text after a spec's answer."""
+    return tokenizer.encode_text(spec.suffix) if spec.suffix else []
+
+
 def check_context(tokens: int, spec: RunSpec, info: ModelInfo) -> None:
     """Raise ValueError naming `prompt` if its tokens and the answer exceed the context."""
     run = RunInfo(info, 1, tokens, spec.gen_length, spec.block_length)
@@ -91,7 +96,7 @@ def make_job(
     check_model(spec, model.adapter.info)
     adapter = model.adapter.with_block_size(spec.block_length)
     info, width = adapter.info, max(map(len, prompts))
-    suffix = model.tokenizer.encode_text(spec.suffix) if spec.suffix else []
+    suffix = suffix_ids(spec, model.tokenizer)
     check_context(width + len(suffix), spec, info)
     run = RunInfo(
         info, len(prompts), width, spec.gen_length, spec.block_length, suffix_length=len(suffix)

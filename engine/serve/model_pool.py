@@ -38,7 +38,7 @@ from engine.models.loading.registry import REGISTERED
 from engine.models.loading.resolver import ModelResolver
 from engine.models.tokenizer import Tokenizer, conversation
 from engine.serve.guider_pool import GuiderPool, check_rule, decodes_causally
-from engine.serve.loaded_model import LoadedModel, check_context
+from engine.serve.loaded_model import LoadedModel, check_context, suffix_ids
 from engine.serve.memory_budget import (
     MemoryBudget,
     held_bytes,
@@ -190,7 +190,7 @@ class ModelPool:
             info, tokenizer = read_model_info(model), self._tokenizer_of(spec.model, model)
             prompt = run_prompt(spec, tokenizer, info, self._listed_vision(spec, model)).ids
             check_model(spec, info)
-            suffix = len(tokenizer.encode_text(spec.suffix)) if spec.suffix else 0
+            suffix = len(suffix_ids(spec, tokenizer))
             check_context(len(prompt) + suffix, spec, info)
             self.guiders.check(spec, tokenizer, info, prompt, guider)
             more = self.guiders.planned_bytes(spec, len(prompt), guider) or 0

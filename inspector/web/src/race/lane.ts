@@ -155,6 +155,11 @@ export function started(lane: Lane): lane is StartedLane {
   return lane.start !== null;
 }
 
+/** Whether the tokens of a lane are compared with those of another one, which may not have started. */
+export function comparable(lane: StartedLane, other: Lane): boolean {
+  return other.start !== null && sameVocabulary(lane.start, other.start);
+}
+
 /** Whether equal ids are equal tokens in two lanes, as far as their runs say. */
 export function sameVocabulary(a: LaneStart, b: LaneStart): boolean {
   return a.vocabulary === b.vocabulary || !a.vocabulary || !b.vocabulary;

@@ -3,7 +3,7 @@ import { make } from "../base/dom.ts";
 import { duration } from "../base/format.ts";
 import { cellText, quoted } from "../base/pieces.ts";
 import { Block, LONG_ANSWER } from "./blocks.ts";
-import { sameVocabulary, type Lane, type StartedLane, type Token } from "./lane.ts";
+import { comparable, type Lane, type StartedLane, type Token } from "./lane.ts";
 
 /** What the tokens of a lane are drawn with. */
 export interface GridDrawing {
@@ -87,7 +87,7 @@ export class Grid {
     const end = lane.firstEnd(frame);
     const active = frame < lane.rows.length ? lane.rows[frame].block : -1;
     const { block: size, length, shared = 0 } = lane.start;
-    const compared = other.start !== null && sameVocabulary(lane.start, other.start);
+    const compared = comparable(lane, other);
     this.blocks.forEach((block, index) => {
       const from = Math.max(index * size - shared, 0);
       const places = Math.min((index + 1) * size - shared, length) - from;

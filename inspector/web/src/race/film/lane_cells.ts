@@ -1,6 +1,6 @@
 /** The tokens of a lane as shapes on a light ground. */
 import { PAPER } from "../../figures/inks.ts";
-import { sameVocabulary, type Lane, type StartedLane } from "../lane.ts";
+import { comparable, type Lane, type StartedLane } from "../lane.ts";
 import { cellState, tokenLabel } from "../tokens.ts";
 import { fitted, type Box, type Measure, type Shape } from "./shapes.ts";
 
@@ -60,7 +60,7 @@ export function laneCells(shown: LaneFrame, box: Box, measure: Measure): Shape[]
   const { columns, height } = gridShape(lane.at.length, box.height);
   const width = box.width / columns;
   const end = lane.firstEnd(frame);
-  const compared = other.start !== null && sameVocabulary(lane.start, other.start);
+  const compared = comparable(lane, other);
   return lane.at.flatMap((_, place) => {
     const token = lane.token(place, frame);
     const rival = compared ? other.token(place, otherFrame) : null;
