@@ -150,9 +150,12 @@ class Handlers:
     ) -> Iterator[list[Any]]:
         """Stream the events of `source` as messages, then one message with the whole race.
 
+        The first message sets the buttons again: the answer of a plan that was made before the
+        run began may arrive late and enable Run.
+
         An exception in `source` ends the race with the state `failed`.
         """
-        shown = "running"
+        shown = None
         try:
             with closing(source()) as events:  # type: ignore[type-var]
                 for batch in coalesce(feed.kept(events), MAX_HZ, at_once=begins_or_ends):

@@ -154,14 +154,15 @@ class ViewService:
     ) -> Iterator[list[Any]]:
         whole = sum(trace.steps for trace in record.started().values())
         traces, before, steps = {lane: Trace() for lane in specs}, record.state, 0
-        idle = [gr.skip()] * len(BUTTONS)
+        updates = buttons("recording")  # set again, as in `Handlers.relay`
         with closing(self._events(specs, control, who)) as events:  # type: ignore[type-var]
             for batch in coalesce(events, MAX_HZ):
                 for lane, event in batch:
                     traces[lane].append(event)
                     steps += isinstance(event, StepEvent)
                 text = f"{steps} of {whole} steps recorded"
-                yield [progress_message(record, "recording", text, batch[-1][1]), *idle]
+                yield [progress_message(record, "recording", text, batch[-1][1]), *updates]
+                updates = [gr.skip()] * len(BUTTONS)
         problem = recording_problem(record, traces)
         if not problem:
             record.recorded = traces

@@ -134,6 +134,13 @@ def test_a_plan_of_settings_changed_during_a_run_enables_run_if_the_run_has_ende
     assert handlers.plan(request_of(), small)[1]["interactive"]
 
 
+def test_a_run_sets_the_buttons_again_with_its_first_steps(handlers, small, request_of):
+    """A plan that was made before the run can reach the page after the run's first message."""
+    first, second, third, *_ = handlers.run(request_of(), small)
+    assert pressable(first[1:]) == pressable(second[1:]) == {"pause", "stop"}
+    assert not any("interactive" in update for update in third[1:])
+
+
 def test_the_first_message_of_a_lane_has_the_question(handlers, small, request_of):
     news = [json.loads(update[0]) for update in handlers.run(request_of(), small)]
     first = next(one for one in news if one.get("reset"))
