@@ -75,11 +75,22 @@ def untested(advice: Advice) -> list[str]:
         f"in blocks of {base.block_length}, {base.dtype} on {base.device}; other lengths, "
         "unmaskers, formats and machines were not tested."
     )
-    said.append(
-        f"The prompts of the test are {len(request.held_back)}; other kinds of prompts may keep "
-        "less."
-    )
+    said.append(_about_prompts(len(request.held_back)))
     return said
+
+
+def _about_prompts(count: int) -> str:
+    """How many prompts a setting may change although it changes none of `count`.
+
+    At the rate named, `count` prompts without a change have a probability of 5 %. A bootstrap
+    interval does not show this: that of equal values is a point.
+    """
+    rate = 1 - 0.05 ** (1 / count)
+    return (
+        f"The test has {count} prompts. A setting that changes none of them may still change "
+        f"{100 * rate:.2g} % of others like them (95 % confidence); intervals of equal values do "
+        "not show that. Other kinds of prompts may keep less."
+    )
 
 
 def advice_table(advice: Advice) -> str:

@@ -138,6 +138,15 @@ def test_a_stop_leaves_what_was_measured(session):
     assert any("was tested on new prompts" in one for one in document["not_tested"])
 
 
+def test_the_advice_says_how_many_prompts_a_setting_may_change_unseen(session):
+    """Of 4 prompts none changes with a probability of 5 % if 53 % do: 0.47 ** 4 = 0.05."""
+    own = advisor(session)
+    assert len(own.advice.request.held_back) == 4
+    last = report.untested(own.advice)[-1]
+    assert "has 4 prompts" in last
+    assert "may still change 53 %" in last
+
+
 def test_the_command_writes_advice_and_goes_on_from_its_runs(checkpoint, tmp_path, capsys):
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("\n".join(one.prompt for one in PROMPTS))
