@@ -34,6 +34,7 @@ from engine.advise.kept import KINDS
 from engine.advise.measuring import Progress
 from engine.advise.report import CARD, advice_document, advice_table
 from engine.advise.request import AdviceRequest
+from engine.advise.service import check_prompts
 from engine.advise.space import searchable
 from engine.batch.flags import add_prompt_flags, add_spec_flags, prompts_from_flags, spec_from_flags
 from engine.batch.journal import Journal
@@ -73,6 +74,7 @@ def _advise(args: argparse.Namespace, session: Session) -> Advice:
     """Work on the request of the flags, with progress on standard error."""
     info = session.model_info(args.model)
     request, control = _request(args, info), Control()
+    check_prompts(session, request.plain, request.prompts)
     journal = Journal(args.out and args.out / "runs.jsonl")
     run = partial(session.run, control=control)
     advisor = Advisor(run, session.environment, info, request, journal, control)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar
+from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -33,11 +34,17 @@ ORIGINS = ("published", "searched", "random", "fitted")
 Key = TypeVar("Key")
 
 
-class ExactRun(NamedTuple):
+@dataclass(frozen=True)
+class ExactRun:
     """The trace of a recorded exact run, and its FLOPs by part."""
 
     trace: Trace
     flops: np.ndarray
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Bytes of the trace's arrays."""
+        return sum(array.nbytes for array in self.trace.arrays().values())
 
 
 @dataclass
@@ -70,12 +77,19 @@ class Advice:
     """The state of a request: what is known of each cache so far, by name.
 
     `finished` is False until the final test is over. `environment` is machine and versions.
+    `failed` are the prompts of the final test on which plain decoding failed, with the messages.
     """
 
     request: AdviceRequest
     environment: Mapping[str, Any] = field(default_factory=dict)
     caches: dict[str, CacheAdvice] = field(default_factory=dict)
+    failed: Mapping[str, str] = field(default_factory=dict)
     finished: bool = False
+
+    @property
+    def tested(self) -> int:
+        """Number of prompts of the final test on which plain decoding did not fail."""
+        return len(self.request.held_back) - len(self.failed)
 
     def front(self) -> list[tuple[str, str]]:
         """Cache and name of the settings of the final test that no other one beats.
@@ -84,8 +98,8 @@ class Advice:
         """
         points = {
             (cache, name): (one.speed_up, one.kept.share)
-            for cache, found in self.caches.items()
-            for name, one in found.held_back.items()
+            for cache, found in list(self.caches.items())
+            for name, one in list(found.held_back.items())
             if one.kept is not None
         }
         return unbeaten(points)
@@ -184,9 +198,10 @@ class Advisor:
         for done, prompt in enumerate(prompts[len(self._exact) :], len(self._exact)):
             yield Progress("recording exact runs", done, len(prompts))
             own = _record(self._run, replace(recorded, prompt=prompt.prompt, messages=()))
-            if self._measuring.stopped:
+            if own is not None:
+                self._exact.append(own)
+            if own is None or self._measuring.stopped:
                 return None
-            self._exact.append(own)
         first = self._exact[0].trace.arrays()
         tokens, forwards = int(first["prompt_mask"].sum()), int(first["forwards"].sum())
         steps = list(self._narrow.run(request.plain, tokens, forwards))
@@ -215,7 +230,9 @@ class Advisor:
             found.held_back |= {name: one for name, one in measured.items() if one is not None}
             kept = {name for name, one in measured.items() if one and one.may_keep(request.keep)}
             left = [one for one in left if one.name in kept]
-        whole = {n: m for n, m in found.held_back.items() if _whole(m, request)}
+        self.advice.failed = self._measuring.failed(held_back)
+        tested = self.advice.tested
+        whole = {n: m for n, m in found.held_back.items() if m.kept and m.kept.pairs == tested}
         accepted = [n for n, m in whole.items() if m.kept and m.kept.accepts(request.keep)]
         found.accepted = frozenset(accepted)
         found.chosen = fastest({n: (found.origin(n), whole[n].speed_up) for n in accepted})
@@ -285,13 +302,8 @@ def _of(found: CacheAdvice, name: str) -> Measured:
     return search.measured[name]
 
 
-def _whole(measured: Measured, request: AdviceRequest) -> bool:
-    """Whether a setting was measured on all prompts of the final test."""
-    return measured.kept is not None and measured.kept.pairs == len(request.held_back)
-
-
-def _record(run: Run, spec: RunSpec) -> ExactRun:
-    """Record an exact run. Raises ValueError if it fails."""
+def _record(run: Run, spec: RunSpec) -> ExactRun | None:
+    """Record an exact run; None if it was stopped. Raises ValueError if it fails."""
     trace, flops = Trace(), np.zeros(len(PARTS))
     for event in run(spec):
         if isinstance(event, RunStarted | StepEvent | RunFinished):
@@ -300,4 +312,4 @@ def _record(run: Run, spec: RunSpec) -> ExactRun:
             flops += step_flops(event)
         elif isinstance(event, RunFinished) and event.reason in FAILED:
             raise ValueError(f"model: the exact run failed: {event.message}")
-    return ExactRun(trace, flops)
+    return ExactRun(trace, flops) if trace.meta.get("reason") == "done" else None

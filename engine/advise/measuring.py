@@ -145,6 +145,15 @@ class Measuring:
         )
         return Measured(named, pairs, kept(self._kind, pairs)) if pairs else None
 
+    def failed(self, prompts: Sequence[Prompt]) -> dict[str, str]:
+        """Those of the prompts on which plain decoding failed, with the message."""
+        known = {one.prompt for one in prompts}
+        return {
+            prompt: plain.message
+            for (_, prompt), (plain, _) in self._pairs.items()
+            if prompt in known and plain.reason != "done"
+        }
+
     def _take_turns(self, settings: Sequence[NamedSpec], prompt: Prompt) -> Iterator[int]:
         """Run plain decoding and settings on a prompt; yields 1 after each run of a setting."""
         if not settings:

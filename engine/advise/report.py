@@ -1,4 +1,7 @@
-"""Advice as plain data and as a table."""
+"""Advice as plain data and as a table.
+
+A search may go on in another thread meanwhile, so what it fills is copied before it is read.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 from engine.advise.advisor import FIRST_TEST, Advice, CacheAdvice
 from engine.advise.measuring import Measured
 from engine.advise.prediction import Prediction
+from engine.advise.space import without_repeats
 from engine.batch.outcome import Outcome
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.tables import markdown_table
@@ -41,7 +45,7 @@ def advice_document(advice: Advice) -> dict[str, Any]:
         "finished": advice.finished,
         "chosen": None if chosen is None else _chosen(advice, *chosen),
         "front": [list(point) for point in advice.front()],
-        "caches": [_cache(advice, name, found) for name, found in advice.caches.items()],
+        "caches": [_cache(advice, name, found) for name, found in list(advice.caches.items())],
         "not_tested": untested(advice),
     }
 
@@ -49,11 +53,13 @@ def advice_document(advice: Advice) -> dict[str, Any]:
 def untested(advice: Advice) -> list[str]:
     """What the advice says nothing about, in sentences."""
     request, said = advice.request, []
-    for name, found in advice.caches.items():
+    for name, found in list(advice.caches.items()):
         search = found.search
         if found.problem:
             said.append(f"{name}: {found.problem}.")
-        ran, known = len(search.measured), len(search.predictions)
+        drawn = found.drawn.measured if found.drawn else {}
+        both = [*search.measured.values(), *drawn.values()]
+        ran, known = len(without_repeats(one.named.spec for one in both)), len(search.predictions)
         said.append(
             f"{name}: of {search.grid} settings {known} were predicted and {ran} were run; the "
             "others were not."
@@ -61,7 +67,7 @@ def untested(advice: Advice) -> list[str]:
         if not found.held_back:
             said.append(f"{name}: no setting was tested on new prompts.")
         few = [
-            one for one in found.held_back.values()
+            one for one in list(found.held_back.values())
             if len(one.pairs) <= FIRST_TEST and not one.may_keep(request.keep)
         ]  # fmt: skip
         if few and len(request.held_back) > FIRST_TEST:
@@ -75,7 +81,13 @@ def untested(advice: Advice) -> list[str]:
         f"in blocks of {base.block_length}, {base.dtype} on {base.device}; other lengths, "
         "unmaskers, formats and machines were not tested."
     )
-    said.append(_about_prompts(len(request.held_back)))
+    if advice.failed:
+        said.append(
+            f"Plain decoding failed on {len(advice.failed)} of the {len(request.held_back)} "
+            f"prompts of the test, which are left out: {next(iter(advice.failed.values()))}"
+        )
+    if advice.tested:
+        said.append(_about_prompts(advice.tested))
     return said
 
 
@@ -184,10 +196,10 @@ def _cache(advice: Advice, name: str, found: CacheAdvice) -> dict[str, Any]:
         "runs": search.runs,
         "random_runs": None if found.drawn is None else found.drawn.runs,
         "correlations": search.correlations(),
-        "searched": [_setting(found, one) for one in search.measured],
+        "searched": [_setting(found, one) for one in list(search.measured)],
         "held_back": [
             _measured(one) | {"from": found.origin(key), "chosen": key == found.chosen}
-            for key, one in found.held_back.items()
+            for key, one in list(found.held_back.items())
         ],
     }
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from engine.advise.kept import check_kept
-from engine.advise.space import grid, with_cache
+from engine.advise.space import grid, published, with_cache
 from engine.batch.prompts import Prompt
 from engine.catalog import check_model, derive_plan
 from engine.config.spec import RunSpec
@@ -15,7 +15,6 @@ from engine.models.base import ModelInfo
 LEAST_PROMPTS, MOST_SEARCH_PROMPTS = 6, 24
 LEAST_CANDIDATES, MOST_CANDIDATES = 2, 64
 FINALISTS = 2  # of the search, by their time
-MOST_PUBLISHED = 8  # settings of a method in the presets of a model
 
 
 def searched_prompts(prompts: int) -> int:
@@ -100,14 +99,17 @@ class AdviceRequest:
         """How many of the search's prompts the first round uses."""
         return first_prompts(len(self.search_prompts))
 
-    @property
-    def most_runs(self) -> int:
-        """The most runs of settings that the search and the final test of all caches can need."""
+    def most_runs(self, family: str) -> int:
+        """The most runs of settings that the search and the final test of all caches can need.
+
+        `family` is that of the model, whose published settings are run.
+        """
         prompts = len(self.search_prompts)
         rounds = runs_of_rounds(self.candidates, prompts)
         searches = 2 if self.random else 1
         tested = (FINALISTS + 3 + self.random) * len(self.held_back)
-        return len(self.caches) * (searches * rounds + MOST_PUBLISHED * prompts + tested)
+        known = sum(len(published(self.base, cache, family)) for cache in self.caches)
+        return len(self.caches) * (searches * rounds + tested) + known * prompts
 
     @property
     def held_back(self) -> Sequence[Prompt]:

@@ -53,7 +53,7 @@ class CacheSearch:
 
     def correlations(self) -> dict[str, float | None]:
         """Rank correlations of predicted and measured `kept` and `time`, over so many settings."""
-        names = [n for n in self.predictions if n in self.measured and self.measured[n].kept]
+        names = [n for n in list(self.predictions) if n in self.measured and self.measured[n].kept]
         errors = [-self.predictions[n].error for n in names]
         shares = [kept.share for n in names if (kept := self.measured[n].kept)]
         times = [self.predictions[n].time or 0.0 for n in names]
@@ -187,10 +187,10 @@ def search_at_random(
         list(settings), min(request.candidates, len(settings))
     )
     candidates = [_named(one) for one in drawn]
-    first, start = request.first_prompts, measuring.done
+    first = request.first_prompts
     yield from _measure(found, measuring, candidates, first, request)
     yield from halve(request, found, candidates, first, measuring)
-    found.runs = measuring.done - start
+    found.runs = sum(len(one.pairs) for one in found.measured.values())
 
 
 def _check_answers(request: AdviceRequest, found: CacheSearch) -> None:

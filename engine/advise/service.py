@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
@@ -15,7 +15,7 @@ from engine.advise.request import LEAST_PROMPTS, MOST_CANDIDATES, AdviceRequest
 from engine.advise.space import searchable
 from engine.batch.journal import Journal
 from engine.batch.outcome import FAILED
-from engine.batch.prompts import MAX_PROMPTS, prompts_of
+from engine.batch.prompts import MAX_PROMPTS, Prompt, prompts_of
 from engine.batch.tasks import Task, TaskStore
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.control import Control
@@ -24,6 +24,7 @@ from engine.models.base import ModelInfo
 
 ALL = "all"
 KEPT_SEARCHES = 64
+KEPT_EXACT_BYTES = 256 << 20  # of the exact runs of all searches that are held
 EXPECTED = {float: "a number", int: "a whole number", bool: "true or false"}
 LEFT_OUT = ("start", "fixed", "messages")  # of a spec
 
@@ -88,11 +89,17 @@ class Search(Task):
         self._exact: list[ExactRun] = []  # until the search is done
         self._advice = Advice(request)
         self._progress = Progress("", 0, 0)
+        self._most_runs = request.most_runs(session.model_info(request.base.model).family)
 
     @property
     def left(self) -> bool:
         """Whether the search is not over."""
         return self.state != "done"
+
+    @property
+    def exact_bytes(self) -> int:
+        """Bytes of the exact runs that the search holds."""
+        return sum(one.nbytes for one in list(self._exact))
 
     def run(self, control: Control) -> Iterator[Progress]:
         """Search until the final test is over, Stop, or the end of the time.
@@ -107,7 +114,7 @@ class Search(Task):
 
     def _search(self, control: Control) -> Iterator[Progress]:
         advisor = Advisor(
-            lambda spec: self._events(spec, control),
+            lambda spec: self._timed(self._session.run(spec, control)),
             lambda spec: self._session.environment(spec, control),
             self._session.model_info(self.request.base.model),
             self.request, self._journal, control, self._exact,
@@ -116,6 +123,8 @@ class Search(Task):
             self._progress = one
             if _measured(advisor.advice) >= _measured(self._advice):
                 self._advice = advisor.advice
+            if self._over:  # between runs, or one that takes longer would never be over
+                control.stop()
             yield one
         if advisor.advice.finished or not self._advice.caches:
             self._advice = advisor.advice
@@ -128,14 +137,13 @@ class Search(Task):
     def _time(self, control: Control) -> Iterator[Progress]:
         first = self.request.prompts[0].prompt
         yield Progress("timing plain decoding", 0, 1)
-        for event in self._events(replace(self.request.plain, prompt=first), control):
+        spec = replace(self.request.plain, prompt=first)
+        for event in self._timed(self._session.run(spec, control)):
             if isinstance(event, RunFinished) and event.reason in FAILED:
                 raise ValueError(f"model: plain decoding failed: {event.message}")
         if control.state == "stopped":
-            if self._over:
-                self._stop_at_limit()
             return
-        runs, prompts = self.request.most_runs, len(self.request.prompts)
+        runs, prompts = self._most_runs, len(self.request.prompts)
         minutes = (runs + 4 * prompts) * self._used / 60
         self.state = "estimated"
         self.message = (
@@ -144,13 +152,6 @@ class Search(Task):
             "min if none is faster"
         )
         yield Progress("timing plain decoding", 1, 1)
-
-    def _events(self, spec: RunSpec, control: Control) -> Iterator[Event]:
-        """The events of a run; stops it when the time is used up."""
-        for event in self._timed(self._session.run(spec, control)):
-            if self._over:
-                control.stop()
-            yield event
 
     def progress(self) -> dict[str, Any]:
         """`search` (the id), `state`, `message`, `stage`, `done` of `total`, `seconds_left`."""
@@ -163,7 +164,7 @@ class Search(Task):
 
     def front(self) -> dict[str, Any]:
         """`progress`, `most_runs`, and `advice` (`engine.advise.report.advice_document`)."""
-        more = {"most_runs": self.request.most_runs, "advice": advice_document(self._advice)}
+        more = {"most_runs": self._most_runs, "advice": advice_document(self._advice)}
         return self.progress() | more
 
     def race(self, name: Any) -> RaceSpec:
@@ -232,8 +233,7 @@ class SearchService:
         )  # fmt: skip
         self.limits.check(request)
         request.check_model(info)
-        longest = max(prompts, key=lambda one: len(one.prompt))
-        self._session.plan(replace(request.plain, prompt=longest.prompt))
+        check_prompts(self._session, request.plain, prompts)
         return self._held.add(Search(self._session, request, self.limits.seconds))
 
     def get(self, name: Any) -> Search:
@@ -241,9 +241,19 @@ class SearchService:
         return self._held.get(name)
 
 
+def check_prompts(session: Runs, plain: RunSpec, prompts: Sequence[Prompt]) -> None:
+    """Refuse prompts that plain decoding cannot run; ValueError naming the prompt's number."""
+    for number, one in enumerate(prompts, 1):
+        try:
+            session.plan(replace(plain, prompt=one.prompt))
+        except ValueError as error:
+            raise ValueError(f"prompts: number {number}: {error}") from None
+
+
 def _too_many(searches: Collection[Search]) -> bool:
     """Whether some of the searches must be dropped."""
-    return len(searches) > KEPT_SEARCHES
+    held = sum(one.exact_bytes for one in searches)
+    return len(searches) > KEPT_SEARCHES or held > KEPT_EXACT_BYTES
 
 
 def _kind(of: Any, known: bool) -> str:

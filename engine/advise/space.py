@@ -75,7 +75,8 @@ def published(base: RunSpec, cache: str, family: str) -> list[NamedSpec]:
     """The method's defaults, and its settings in the presets of the model and its family.
 
     Of a preset only the knobs of the cache are taken; lengths, unmasker and end of text are those
-    of `base`. Settings that several tasks share appear once, under the name of the first.
+    of `base`. Settings that several tasks share appear once, under the name of the first. A title
+    that several models use for other settings is followed by the knobs.
     """
     default = with_cache(base, cache, {})
     found = {_text(default): NamedSpec(DEFAULT, default)}
@@ -84,7 +85,9 @@ def published(base: RunSpec, cache: str, family: str) -> list[NamedSpec]:
             continue
         own = {k: v for k, v in preset.fields.items() if "." in k and _owner(k) in cache.split("+")}
         for spec in _possible(base, cache, [own]):
-            found.setdefault(_text(spec), NamedSpec(preset.title, spec))
+            used = preset.title in {one.name for one in found.values()}
+            name = f"{preset.title} ({name_of(spec)})" if used else preset.title
+            found.setdefault(_text(spec), NamedSpec(name, spec))
     return list(found.values())
 
 

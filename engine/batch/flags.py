@@ -7,7 +7,7 @@ import dataclasses
 from pathlib import Path
 
 from engine import catalog
-from engine.batch.prompts import Prompt, drawn_prompts, read_prompts, typed_prompts
+from engine.batch.prompts import Prompt, decoded, drawn_prompts, read_prompts, typed_prompts
 from engine.config.knobs import Scalar, describe_fields, text_knobs
 from engine.config.spec import RunSpec
 from engine.tiny.corpus import families
@@ -60,4 +60,4 @@ def prompts_from_flags(args: argparse.Namespace) -> list[Prompt]:
         raise ValueError(f"prompts: {args.prompts} is not readable ({error})") from None
     if args.prompts.suffix == ".jsonl":
         return read_prompts(data)
-    return typed_prompts(data.decode("utf-8", "replace"))
+    return typed_prompts(decoded(data))

@@ -11,7 +11,7 @@ from engine.batch.outcome import Outcome
 from engine.config.spec import RunSpec
 from engine.distributed.keyed_lines import KeyedLines, key_of, read_lines
 
-OF_RUN = ("seed", "record", "dtype", "device")  # of an environment; the spec has them as well
+OF_RUN = ("seed", "record")  # of an environment; the spec has them as well
 
 
 def run_key(spec: RunSpec, answer: str | None, environment: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from engine.config.answers import final_number, is_right
+from engine.config.answers import final_number, is_right, number_of
 from engine.core.events import Event, RunFinished, RunStarted
 
 FAILED = ("failed", "memory")
@@ -18,7 +18,8 @@ class Outcome:
 
     `ids` are the answer's tokens before the first end of text, of a `vocabulary`
     (Tokenizer.vocabulary), and `text` says the same; `right` and `number` are None if there is no
-    known answer or no number, or if the answer was cut off because the run was stopped. `forwards`
+    known answer or no number, or if the answer was cut off because the run was stopped; `number` is
+    also None if the known answer is no number. `forwards`
     and `ms` are those of the whole run, `text_forwards` and `text_ms` those until the text was
     complete; a step counts as one forward, also if guidance takes two. `recomputed` is the mean
     share of rows of a step. `reason` is one of `engine.core.events.REASONS`, and `message` says
@@ -97,11 +98,12 @@ def outcome_of(events: Iterable[Event], answer: str | None) -> Outcome:
 def _outcome(end: RunFinished, answer: str | None) -> Outcome:
     """The outcome of a run that gave a text."""
     text, metrics, ended = end.texts[0], end.metrics, end.reason == "done"
+    of_number = answer is None or number_of(answer) is not None
     return Outcome(
         reason=end.reason,
         text=text,
         ids=end.answer,
-        number=final_number(text) if ended else None,
+        number=final_number(text) if ended and of_number else None,
         right=None if answer is None or not ended else is_right(text, answer),
         forwards=metrics["nfe"],
         text_forwards=metrics["text_nfe"],

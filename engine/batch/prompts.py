@@ -44,7 +44,7 @@ def typed_prompts(text: str) -> list[Prompt]:
 
     Raises ValueError naming `prompts` and the line.
     """
-    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     return _checked((number, {"prompt": line.strip()}) for number, line in lines)
 
 
@@ -53,17 +53,21 @@ def read_prompts(data: bytes) -> list[Prompt]:
 
     A number as `answer` is taken as its text. Raises ValueError naming `prompts` and the line.
     """
+    lines = decoded(data).split("\n")
+    return _checked((n, _row(n, line)) for n, line in enumerate(lines, 1) if line.strip())
+
+
+def decoded(data: bytes) -> str:
+    """The text of a file of prompts. ValueError naming `prompts` if it is too long or not UTF-8."""
     if len(data) > MAX_PROMPT_FILE_BYTES:
         raise ValueError(
             f"prompts: the file has {len(data) / 1e6:.0f} MB, more than "
-            f"{MAX_PROMPT_FILE_BYTES // 10**6}; "
-            "divide it"
+            f"{MAX_PROMPT_FILE_BYTES // 10**6}; divide it"
         )
     try:
-        lines = data.decode("utf-8-sig").split("\n")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"prompts: byte {error.start} is not UTF-8; save it as UTF-8") from None
-    return _checked((n, _row(n, line)) for n, line in enumerate(lines, 1) if line.strip())
 
 
 def drawn_prompts(family: str, count: int, seed: int, shots: int = 0) -> list[Prompt]:

@@ -44,9 +44,9 @@ class BatchResults:
         - `name`, `spec`, `runs`, `failed`: numbers of runs that were done and that failed;
         - `pairs`: runs whose prompt was also done with the first setting; over them `agreement`
           (share of equal tokens before the end, of those with the same vocabulary: mean, `interval`
-          of the mean and `quantiles`), `same_answer` (share with the same final number, or text if
-          neither has a number), and `speed_up` and `text_speed_up`, medians of the ratios of their
-          times;
+          of the mean and `quantiles`), `same_answer` (share with the same final number; without
+          one, with the same text or both right), and `speed_up` and `text_speed_up`, medians of the
+          ratios of their times;
         - over pairs with a known answer: `gained`, `lost` and McNemar's `p`;
         - `known`, `right`: runs with a known answer, and those of them that are right;
         - means over the runs: `forwards`, `text_forwards`, `tokens`, `recomputed`, `gflops`, `ms`;
@@ -131,12 +131,13 @@ def _paired(pairs: Sequence[Pair]) -> dict[str, Any]:
 
 
 def same_answer(a: Outcome, b: Outcome) -> bool:
-    """Whether two runs end with the same number, or have the same tokens if neither has one.
+    """Whether two runs end with the same number; without one, have the same tokens or are right.
 
     Of two vocabularies the texts are compared.
     """
     if a.number is None and b.number is None:
-        return a.ids == b.ids if _comparable(a, b) else a.text == b.text
+        same = a.ids == b.ids if _comparable(a, b) else a.text == b.text
+        return same or bool(a.right and b.right)
     return a.number == b.number
 
 

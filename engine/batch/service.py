@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from engine import catalog
@@ -90,6 +89,7 @@ class Batch(Task):
         self.environment: Mapping[str, Any] = {}
         self._session, self._journal = session, Journal()
         self._order: list[tuple[int, int]] = []  # prompt and setting of the runs that are over
+        self._cut = False  # whether a part was stopped, which may have been within a recording
 
     @property
     def done(self) -> int:
@@ -103,8 +103,8 @@ class Batch(Task):
 
     @property
     def left(self) -> bool:
-        """Whether there are runs that are not over."""
-        return self.done < self.total
+        """Whether there are runs that are not over, or may be some that are not recorded."""
+        return self.done < self.total or self._cut
 
     def run(self, control: Stoppable, first: int | None = None) -> Iterator[Event | Finished]:
         """Run what is left, or what is left of the `first` prompts; yields events as they come.
@@ -118,6 +118,7 @@ class Batch(Task):
             lambda spec: self._session.run(spec, control), self.results.settings,
             self.results.prompts, self._journal, lambda spec: {}, control, self.recordings, first,
         )  # fmt: skip
+        self._cut = self.recordings is not None
         for event in self._timed(events):
             if isinstance(event, RunStarted):
                 self.environment = self.environment or event.environment
@@ -126,10 +127,11 @@ class Batch(Task):
             if not isinstance(event, Recorded):
                 yield event
             ran = isinstance(event, Recorded) or (isinstance(event, Finished) and not event.resumed)
-            if ran and self._over and self.left:
+            if ran and self._over and self.done < self.total:
                 self._stop_at_limit()
                 return
         if control.state != "stopped":
+            self._cut = False
             self.state = "estimated" if self.left else "done"
 
     def front(self) -> dict[str, Any]:
@@ -259,7 +261,7 @@ class BatchService:
             )
         named = [
             NamedSpec(PLAIN, plain_decoding(base)),
-            *(named_specs(rows, base, Path("settings")) if rows else []),
+            *(named_specs(rows, base) if rows else []),
         ]
         for one in named:
             if not 0 < len(one.name.strip()) <= MAX_NAME:

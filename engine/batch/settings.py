@@ -34,16 +34,18 @@ def read_specs(path: Path, base: RunSpec) -> list[NamedSpec]:
     return named_specs(rows, base, path)
 
 
-def named_specs(rows: Any, base: RunSpec, path: Path) -> list[NamedSpec]:
-    """The specs of a list of {"name", fields of a spec} over `base`, read from a file `path`.
+def named_specs(rows: Any, base: RunSpec, path: Path | None = None) -> list[NamedSpec]:
+    """The specs of a list of {"name", fields of a spec} over `base`.
 
-    Raises ValueError naming the file, or the row and the field.
+    `path` is the file of the list; None if it is the field `settings` of a request. Raises
+    ValueError naming the file or the field, or the row and its field.
     """
+    given = "settings: the field" if path is None else f"specs: {path}"
     named = isinstance(rows, list) and all(
         isinstance(row, dict) and isinstance(row.get("name"), str) for row in rows
     )
     if not named or not rows:
-        raise ValueError(f'specs: {path} must be a JSON list of {{"name", fields}}, not empty')
+        raise ValueError(f'{given} must be a JSON list of {{"name", fields}}, not empty')
     specs = []
     for row in rows:
         changes = {key: value for key, value in row.items() if key != "name"}
@@ -51,7 +53,8 @@ def named_specs(rows: Any, base: RunSpec, path: Path) -> list[NamedSpec]:
             spec = with_fields(base, changes)
             derive_plan(spec)
         except ValueError as error:
-            raise ValueError(f"specs: {row['name']}: {error}") from None
+            field = given.partition(":")[0]
+            raise ValueError(f"{field}: {row['name']}: {error}") from None
         specs.append(NamedSpec(row["name"], spec))
     return specs
 

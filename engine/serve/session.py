@@ -372,6 +372,8 @@ class Session:
                 points[name] = self._point(spec, parents)  # now that the prompt's tokens are known
         for waiting in wait_for_lock(lock, control):
             yield next(iter(specs)), waiting
+        if control.state == "stopped":  # the lock is not held then
+            return
         specs = {name: self._models.formats.measured(spec) for name, spec in specs.items()}
         for name, spec in specs.items():
             tokens = len(self._models.prompt(spec) or ())

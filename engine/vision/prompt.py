@@ -74,7 +74,7 @@ def ids_with_placeholders(spec: RunSpec, tokenizer: Tokenizer) -> list[int]:
     question. So the question follows its images at once, unless `keep_after_image`. Typed text
     gives no special ids. Raises ValueError as Tokenizer.encode_prompt.
     """
-    between = tokenizer.encode_text("\n") if spec.keep_after_image else []
+    between = tokenizer.encode_text("\n") if spec.images and spec.keep_after_image else []
     lead = [*[PLACEHOLDER] * len(spec.images), *between]
     return tokenizer.encode_prompt(spec.prompt, spec.messages, spec.chat, lead)
 

@@ -10,6 +10,7 @@ from typing import Any
 from engine.config.run_card import is_card
 from engine.trace.file_format import MAX_JSON_BYTES
 
+HTML = b"<!doctype html"
 REMEDY = "import the traces (.npz) that Prepare files made"
 
 
@@ -20,6 +21,9 @@ def kind_of(path: Path) -> str:
             with zipfile.ZipFile(path) as archive:
                 trace = "meta.npy" in archive.namelist()
             return "" if trace else f"an archive without a trace; {REMEDY}"
+        with path.open("rb") as file:
+            if file.read(len(HTML)).lower() == HTML:
+                return f"a web page; open a replay of Driftscope in a browser, or {REMEDY}"
         if path.stat().st_size > MAX_JSON_BYTES:
             return ""
         return _json_kind(json.loads(path.read_bytes()))

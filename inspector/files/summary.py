@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from engine.config.answers import number_of
 from engine.trace.trace import Trace
 from inspector.files.column_notes import SUMMARY
 from inspector.files.tables import written
@@ -42,10 +43,12 @@ def _lane(trace: Trace) -> dict[str, Any]:
 
 
 def _accuracy(found: Mapping[str, Any], place: int) -> dict[str, Any]:
-    """The answer of a lane and whether it is right."""
+    """The answer of a lane and whether it is right; a number is one, also below 0."""
+    expected = found["expected"]
+    number = None if expected is None else number_of(expected)
     return {
         "answer": found["numbers"][place],
-        "expected": found["expected"],
+        "expected": expected if number is None else number,
         "right": _flag(found["right"][place]),
     }
 

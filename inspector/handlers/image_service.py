@@ -75,9 +75,7 @@ class ImageService:
 
     def leave(self, who: str) -> None:
         """Drop the pictures of a visitor."""
-        with self._lock:
-            for key in [key for key in self._kept if key[0] == who]:
-                del self._kept[key]
+        self._replace(who, ())
 
     # Handlers of the page.
 
@@ -87,8 +85,9 @@ class ImageService:
             files = paths if isinstance(paths, list) else [paths] if paths else []
             if len(files) > MAX_IMAGES:
                 raise ValueError(f"images: {len(files)} files; at most {MAX_IMAGES}")
-            names = " ".join([self.read(who, path) for path in files])
-            return names, self.shown(who, names)
+            names = [self.read(who, path) for path in files]
+            self._replace(who, names)
+            return " ".join(names), self.shown(who, " ".join(names))
         except Exception as error:
             return gr.skip(), _note(self._error_text(error))
 
@@ -117,6 +116,12 @@ class ImageService:
             self._expire()
         return name
 
+    def _replace(self, who: str, names: Sequence[str]) -> None:
+        """Drop the pictures of a visitor but these."""
+        with self._lock:
+            for key in [key for key in self._kept if key[0] == who and key[1] not in names]:
+                del self._kept[key]
+
     def _get(self, who: str, name: str) -> Picture | None:
         with self._lock:
             self._expire()
@@ -128,12 +133,12 @@ class ImageService:
             return kept.picture
 
     def _expire(self) -> None:
-        """Drop what was not used for long or exceeds the memory; the newest picture stays."""
+        """Drop what was not used for long; the newest picture stays if the memory is exceeded."""
         oldest = time.monotonic() - LIFETIME_S
-        while len(self._kept) > 1:
+        while self._kept:
             first = next(iter(self._kept.values()))
             held = sum(len(kept.picture.png) for kept in self._kept.values())
-            if first.used >= oldest and held <= KEPT_BYTES:
+            if first.used >= oldest and (held <= KEPT_BYTES or len(self._kept) == 1):
                 break
             self._kept.popitem(last=False)
 

@@ -66,6 +66,21 @@ def test_lane_a_is_not_run_twice_if_it_is_plain_decoding(press):
     assert len(last["settings"]) == 2
 
 
+@pytest.mark.parametrize(("change", "names"), [
+    ({"b.cache": "none", "b.unmasker": "quota", "b.steps": 16}, ["plain decoding"]),
+    ({"b.cache": "none", "b.unmasker": "quota", "b.steps": 4},
+     ["plain decoding", "Plain decoding, 4 steps"]),
+    ({"b.cache": "none", "b.unmasker": "quota", "b.steps": 16, "b.quota.score": "margin"},
+     ["plain decoding", "Plain decoding, 16 steps"]),
+])  # fmt: skip
+def test_a_plain_lane_with_other_settings_is_run(change, names, press, form, values):
+    places = list(form.widgets)
+    for key, value in change.items():
+        values[places.index(key)] = value
+    *_, last = press(text="one", lanes=("a", "b"))
+    assert [row["name"] for row in last["settings"]] == names
+
+
 def test_a_stop_keeps_what_was_run_and_continue_does_the_rest(press, tab, request_of):
     running = press(text="\n".join(map(str, range(20))))  # longer than a stop takes
     for document in running:
@@ -178,8 +193,8 @@ def test_a_kept_method_has_the_other_settings_of_the_run_tab(press, tab, values)
         ({"text": 5}, "prompts: there are none"),
         ({"kept": "{"}, "settings: the kept settings are not a JSON list"),
         ({"kept": "5"}, "settings: the kept settings are not a JSON list"),
-        ({"kept": "[5]"}, "specs: settings must be a JSON list"),
-        ({"kept": '[{"name": "x", "cache": "nope"}]'}, "specs: x: "),
+        ({"kept": "[5]"}, "settings: the field must be a JSON list"),
+        ({"kept": '[{"name": "x", "cache": "nope"}]'}, "settings: x: "),
         ({"kept": '[{"name": "plain decoding"}]'}, "settings: two have the same name"),
         ({"record": "everything"}, "Recording: choose from off"),
         ({"record": ["off"]}, "Recording: choose from off"),

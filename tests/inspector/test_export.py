@@ -1,5 +1,6 @@
 """Traces go out and come back equal; hostile files are refused in words."""
 
+import csv
 import io
 import json
 import zipfile
@@ -10,6 +11,7 @@ import pytest
 
 from engine.core.files import ASSETS
 from inspector.files.export import read_example, read_race, write_race
+from inspector.files.summary import summary_table
 from inspector.page_data import messages
 from inspector.run_store import RaceRecord
 from inspector.views.frame import level_of
@@ -51,6 +53,13 @@ def test_an_import_draws_what_the_run_drew(written, traces):
     assert one["lanes"] == other["lanes"]
     assert one["summary"] == other["summary"]
     assert one["state"] == "imported"
+
+
+@pytest.mark.parametrize(("expected", "cell"), [("-3", "-3"), ("1,024", "1024"), ("-a", "'-a")])
+def test_a_right_answer_that_is_a_number_is_one_in_the_summary(traces, expected, cell):
+    record = RaceRecord(traces=traces, state="done", expected=expected)
+    rows = csv.DictReader(io.StringIO(summary_table(record, lambda spec: "x")))
+    assert {row["expected"] for row in rows} == {cell}
 
 
 def test_one_file_fills_one_lane(written):

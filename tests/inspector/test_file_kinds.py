@@ -41,6 +41,12 @@ def test_other_json_files_are_told_what_they_are(document, kind, tmp_path):
     assert refused(path).startswith(f"one.json is {kind}")
 
 
+def test_a_replay_page_is_told_that_it_is_a_web_page(tmp_path):
+    (tmp_path / "replay.html").write_text("<!DOCTYPE html>\n<html></html>")
+    said = refused(tmp_path / "replay.html")
+    assert said.startswith("replay.html is a web page; open a replay of Driftscope in a browser")
+
+
 def test_an_archive_of_other_arrays_is_told_that_it_has_no_trace(tmp_path):
     np.savez(tmp_path / "weights.npz", w=np.zeros(3))
     assert refused(tmp_path / "weights.npz").startswith("weights.npz is an archive without a trace")

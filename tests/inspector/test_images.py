@@ -96,10 +96,18 @@ def test_the_images_used_longest_ago_are_dropped(images, tmp_path, monkeypatch):
 
 
 def test_an_image_is_dropped_after_its_time(images, tmp_path, monkeypatch):
-    first = images.read("me", upload(tmp_path, image_file(plain(30, 20))))
+    names = [images.read("me", upload(tmp_path, image_file(plain(30, n)))) for n in (20, 21)]
+    assert len(images.given("me", list(map(spec, names)))) == 2
     monkeypatch.setattr(image_service, "LIFETIME_S", -1.0)
-    second = images.read("me", upload(tmp_path, image_file(plain(31, 20))))
-    assert list(images.given("me", [spec(first), spec(second)])) == [second]
+    assert images.given("me", list(map(spec, names))) == {}
+
+
+def test_an_image_is_dropped_when_the_page_replaces_it(images, tmp_path):
+    mine = images.read("me", upload(tmp_path, image_file(plain(30, 20))))
+    theirs = images.read("other", upload(tmp_path, image_file(plain(30, 20))))
+    images.take([str(upload(tmp_path, image_file(plain(31, 20))))], "me")
+    assert images.given("me", [spec(mine)]) == {}
+    assert list(images.given("other", [spec(theirs)])) == [theirs]
 
 
 def filled(form, race):

@@ -21,6 +21,10 @@ from engine.cache.base import PolicyContext
 from engine.core.files import cache_path, write_atomically
 from engine.models.base import ModelAdapter
 
+KEPT = "singular proxies"
+MOST_KEPT = 2  # ranks in memory: one of each lane of a race
+MOST_FILES = 4  # ranks in the user's cache
+
 
 @dataclass(frozen=True)
 class Proxy:
@@ -53,16 +57,18 @@ def load_or_compute(context: PolicyContext, rank: int) -> tuple[Proxy, ...]:
     """The proxies of all layers: from an earlier run, from the user's cache, or computed.
 
     Computed proxies are written to the user's cache if possible. A file that is damaged or has
-    other shapes counts as missing; without a digest no files are used.
+    other shapes counts as missing; without a digest no files are used. The proxies of the last
+    MOST_KEPT ranks stay in memory, the last MOST_FILES written ones in the user's cache.
     """
     adapter = context.adapter
-    name = f"singular-r{rank}-{str(adapter.dtype).removeprefix('torch.')}.safetensors"
-    if name not in context.kept:
-        context.kept[name] = tuple(
-            p.like(adapter.norm.weight) for p in _from_disk(context, rank, name)
-        )
-    kept: tuple[Proxy, ...] = context.kept[name]
-    return kept
+    kept: dict[int, tuple[Proxy, ...]] = context.kept.setdefault(KEPT, {})
+    if rank not in kept:
+        name = f"singular-r{rank}-{str(adapter.dtype).removeprefix('torch.')}.safetensors"
+        kept[rank] = tuple(p.like(adapter.norm.weight) for p in _from_disk(context, rank, name))
+    found = kept[rank] = kept.pop(rank)  # the last one is the last used
+    for old in list(kept)[:-MOST_KEPT]:
+        del kept[old]
+    return found
 
 
 def _from_disk(context: PolicyContext, rank: int, name: str) -> list[Proxy]:
@@ -75,7 +81,14 @@ def _from_disk(context: PolicyContext, rank: int, name: str) -> list[Proxy]:
     if path:
         with contextlib.suppress(OSError):
             write_atomically(path, _packed(computed))
+            _drop_old_files(path.parent)
     return computed
+
+
+def _drop_old_files(folder: Path) -> None:
+    files = sorted(folder.glob("singular-r*.safetensors"), key=lambda one: one.stat().st_mtime_ns)
+    for old in files[:-MOST_FILES]:
+        old.unlink()
 
 
 def _packed(proxies: list[Proxy]) -> bytes:

@@ -107,18 +107,36 @@ class BatchHandlers(TaskHandlers[Batch]):
         chosen = lanes if isinstance(lanes, list) else []
         rows: list[dict[str, Any]] = []
         for lane, spec in (("a", a), ("b", b)):
-            if lane in chosen and (spec.cache, spec.unmasker) != ("none", "quota"):
-                rows.append(_row(self._handlers.form.catalog.title(spec.to_dict()), spec))
+            if lane in chosen and not self._is_compared_with(a, spec):
+                title = self._handlers.form.catalog.title(spec.to_dict())
+                rows.append(_row(f"{title}, {spec.steps} steps" if _plain(spec) else title, spec))
         rows += _kept_rows(kept)
         names = [row.get("name") if isinstance(row, dict) else None for row in rows]
         if len(rows) > 1 and names[0] == names[1] and isinstance(rows[1], dict):
             rows[1]["name"] = f"{names[1]} (2)"
         return rows
 
+    def _is_compared_with(self, a: RunSpec, spec: RunSpec) -> bool:
+        """Whether a lane runs as the plain decoding that a batch of lane A's settings begins with.
+
+        That is lane A itself if it is plain, else the usual knobs and a token a step.
+        """
+        if not _plain(spec):
+            return False
+        parts = self._handlers.form.catalog.parts("unmasker", spec.unmasker)
+        usual = {f"{one['name']}.{knob['name']}": knob["default"]
+                 for one in parts for knob in one["knobs"]}  # fmt: skip
+        steps, knobs = (a.steps, a.knobs) if _plain(a) else (spec.gen_length, {})
+        return spec.steps == steps and {**usual, **spec.knobs} == {**usual, **knobs}
+
     def _asked(self, asked: Any) -> tuple[Batch, int]:
         if not (isinstance(asked, list) and len(asked) == 2 and type(asked[1]) is int):
             raise ValueError("batch: expected its id and the number of a run")
         return self.tasks.get(asked[0]), asked[1]
+
+
+def _plain(spec: RunSpec) -> bool:
+    return (spec.cache, spec.unmasker) == ("none", "quota")
 
 
 def _row(name: str, spec: RunSpec) -> dict[str, Any]:

@@ -126,6 +126,19 @@ def test_the_front_leaves_out_settings_that_are_beaten(advised):
         assert (key in front) is not beaten
 
 
+def test_settings_that_were_drawn_at_random_count_as_run(advised):
+    advice = advised[1]
+    (found,) = advice.caches.values()
+    ran = {
+        one.named.spec.knobs.get("dual.refresh_interval")  # None: that of the defaults
+        for search in (found.search, found.drawn)
+        for one in search.measured.values()
+    }
+    assert len(ran) > len(found.search.measured)
+    assert f" and {len(ran)} were run" in report.untested(advice)[0]
+    assert found.drawn.runs == sum(len(one.pairs) for one in found.drawn.measured.values())
+
+
 def test_a_stop_leaves_what_was_measured(session):
     control = Control()
     own = advisor(session, control)

@@ -114,6 +114,61 @@ def test_the_time_of_a_public_page_ends_a_part_and_nothing_is_lost(session, monk
     assert front["message"].startswith("seconds: the 0 s")
 
 
+def test_a_search_advances_if_each_run_takes_longer_than_its_time(session, monkeypatch):
+    monkeypatch.setattr(service, "PUBLIC", SearchLimits(seconds=0.0))
+    search = SearchService(session, public=True).open(TEXT, BASE, "dual", **ASKED)
+    list(search.estimate(Control()))
+    assert search.state == "estimated"
+    parts, done = 0, -1
+    while run(search)["state"] == "limit" and parts < 100:
+        before, done = done, len(search._journal) + len(search._exact)
+        assert done > before
+        parts += 1
+    assert parts > EXACT_RUNS + len(points(search.front()))
+    assert search.front()["advice"]["finished"]
+
+
+def test_searches_with_many_bytes_of_exact_runs_are_dropped(session, monkeypatch):
+    monkeypatch.setattr(service, "KEPT_EXACT_BYTES", 1)
+    served = SearchService(session)
+    first, second = (served.open(TEXT, BASE, "dual", **ASKED) for _ in range(2))
+    run(first, stop_after=4)
+    assert first.exact_bytes == sum(
+        a.nbytes for e in first._exact for a in e.trace.arrays().values()
+    )
+    served.get(second.id)
+    with pytest.raises(ValueError, match="search: it is no longer in memory"):
+        served.get(first.id)
+
+
+def test_a_prompt_that_is_too_long_is_refused_by_its_number(served):
+    """It is not the one with most characters, but the one with most tokens."""
+    words = "\n".join(["pens " * 100, "a", "b", "\U0001f600" * 400, "c", "d"])
+    with pytest.raises(ValueError, match=r"^prompts: number 4: prompt: .* exceed"):
+        served.open({"text": words}, BASE, "dual", **ASKED)
+
+
+def test_prompts_on_which_plain_decoding_fails_are_left_out_of_the_test(session):
+    class Failing:
+        """A session that fails on one prompt; `plan` does not foresee it."""
+
+        def __getattr__(self, name):
+            return getattr(session, name)
+
+        def run(self, spec, control):
+            if "has 4 pens" in spec.prompt:
+                raise ValueError("memory: the prompt does not fit")
+            return session.run(spec, control)
+
+    search = SearchService(Failing()).open(TEXT, BASE, "dual", **ASKED)
+    advice = run(search)["advice"]
+    assert advice["chosen"]["prompts"] == 3
+    said = [one for one in advice["not_tested"] if "failed on" in one]
+    assert said[0].startswith("Plain decoding failed on 1 of the 4 prompts of the test")
+    assert "memory: the prompt does not fit" in said[0]
+    assert "The test has 3 prompts" in advice["not_tested"][-1]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -1,6 +1,7 @@
 """The settings that a search may choose from."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ from engine.cache.calibration.drift_profile import DriftProfile, histogram
 from engine.catalog import derive_plan, policies
 from engine.config.knobs import searched_values
 from engine.config.spec import RunSpec
+from engine.models.loading.random_weights import PUBLISHED
+from engine.models.loading.registry import REGISTERED
 from tests.support.micro import block_model_of, model_of
 
 BASE = RunSpec(gen_length=64, block_length=32, steps=64)
@@ -82,6 +85,14 @@ def test_published_settings_start_with_the_defaults_and_appear_once():
     knobs = [tuple(sorted(one.spec.knobs.items())) for one in found]
     assert len(set(knobs)) == len(knobs)
     assert all(one.spec.gen_length == BASE.gen_length for one in found)
+
+
+@pytest.mark.parametrize("model", sorted(REGISTERED))
+def test_published_settings_of_a_model_have_names_of_their_own(model):
+    """Models of a family have presets of one title with other knobs."""
+    for family, cache in product(PUBLISHED, searchable()):
+        names = [one.name for one in published(replace(BASE, model=model), cache, family)]
+        assert len(set(names)) == len(names)
 
 
 def test_a_fitted_budget_follows_the_drifts_of_the_layers():

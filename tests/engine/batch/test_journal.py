@@ -9,7 +9,15 @@ from engine.batch.outcome import Outcome
 from engine.config.spec import RunSpec
 
 OUTCOME = Outcome("done", text="a „b“\n", ids=(4, 5), number=7, right=True, forwards=3, ms=1.5)
-WHERE = {"device_name": "x", "threads": 1, "torch": "2", "checkpoint": "abc", "record": "off"}
+WHERE = {
+    "device_name": "x",
+    "dtype": "float32",
+    "device": "cpu",
+    "threads": 1,
+    "torch": "2",
+    "checkpoint": "abc",
+    "record": "off",
+}
 
 
 def test_outcomes_come_back(tmp_path):

@@ -16,6 +16,7 @@ def lines(*rows):
 
 def test_each_line_that_is_not_empty_is_a_prompt():
     assert typed_prompts(" one \n\n  \ntwo\n") == [Prompt("one"), Prompt("two")]
+    assert typed_prompts("a\u2028b\fc\r\nd") == [Prompt("a\u2028b\fc"), Prompt("d")]
 
 
 def test_a_file_has_prompts_with_and_without_answers():

@@ -41,6 +41,16 @@ def test_agreement_answers_and_right_ones(results):
     assert (row["known"], row["right"], row["gained"], row["lost"], row["p"]) == (2, 1, 0, 1, 1)
 
 
+def test_a_text_is_the_same_answer_if_it_is_the_same_or_both_are_right():
+    """Its last number says nothing, so such outcomes have no number."""
+    found = BatchResults(SETTINGS, [Prompt(str(n), "7, 8") for n in range(3)])
+    for prompt, (ids, right) in enumerate((([1], (False, False)), ([2], (True, True)),
+                                           ([9], (False, True)))):  # fmt: skip
+        found.add(0, prompt, outcome([9], None, right[0], 100))
+        found.add(1, prompt, outcome(ids, None, right[1], 100))
+    assert found.summary()[1]["same_answer"] == pytest.approx(2 / 3)
+
+
 def test_means_and_ratios(results):
     row = results.summary()[1]
     assert row["speed_up"] == row["text_speed_up"] == 2

@@ -50,6 +50,17 @@ def test_a_batch_is_stopped_goes_on_and_ends(served):
     json.dumps(front)
 
 
+def test_a_batch_that_was_stopped_within_its_last_recording_goes_on(served):
+    batch, control = served.open({"text": "one\ntwo"}, BASE, DUAL, "steps"), Control()
+    for event in batch.run(control):
+        if isinstance(event, Finished) and event.done == event.total:
+            control.stop()
+    assert [row["recorded"] for row in batch.front()["settings"]] == [2, 1]
+    assert (batch.state, batch.left) == ("stopped", True)
+    assert [row["recorded"] for row in run(batch)["settings"]] == [2, 2]
+    assert (batch.state, batch.left) == ("done", False)
+
+
 def test_an_estimate_runs_the_first_prompt_and_keeps_it(served):
     batch = served.open(TEXT, BASE, DUAL)
     front = run(batch, first=1)
@@ -130,9 +141,9 @@ def test_impossible_prompts_are_named(session, source, said):
     ("settings", "record", "said"),
     [
         (4, "off", "settings: expected a list of at most 4 objects"),
-        ([4], "off", "specs: settings must be a JSON list"),
-        ([{"name": "x", "cache": "nope"}], "off", "specs: x: cache: "),
-        ([{"name": "x", "steps": 0}], "off", "specs: x: steps"),
+        ([4], "off", "settings: the field must be a JSON list"),
+        ([{"name": "x", "cache": "nope"}], "off", "settings: x: cache: "),
+        ([{"name": "x", "steps": 0}], "off", "settings: x: steps"),
         ([{"name": PLAIN}], "off", "settings: two have the same name"),
         ([{"name": " "}], "off", "settings: a name has 1 to 80"),
         ([{"name": str(i)} for i in range(5)], "off", "settings: 6 are more than the 5"),

@@ -74,6 +74,17 @@ def test_proxies_are_computed_once_and_cached(family, fresh, monkeypatch):
     assert len(made) == 9
 
 
+def test_the_proxies_of_few_ranks_are_kept(fresh):
+    """A visitor may ask for every rank."""
+    model, kept = model_of("mha"), {}
+    for rank in (1, 2, 3, 4, 5, 6, 5):
+        found = singular_proxy.load_or_compute(context(model, kept=kept), rank)
+        assert found[0].weight.shape[0] == rank
+    assert list(kept[singular_proxy.KEPT]) == [6, 5]
+    names = sorted(path.name for path in cache_path("d" * 8, "").glob("*"))
+    assert names == [f"singular-r{rank}-float64.safetensors" for rank in (3, 4, 5, 6)]
+
+
 @pytest.mark.parametrize("damage", ["cut", "text", "shape", "name"])
 def test_a_damaged_file_of_proxies_is_computed_again(damage, fresh):
     model = model_of("mha")

@@ -124,6 +124,23 @@ def test_a_waiting_run_can_be_stopped(session):
     assert is_free(session)
 
 
+def test_a_run_that_is_stopped_while_it_waits_measures_nothing(session, monkeypatch):
+    """It would time products beside the run that holds the lock."""
+    asked = []
+    monkeypatch.setattr(
+        session._models.formats, "measured", lambda spec: asked.append(spec) or spec
+    )
+    first, _ = begun(session)
+    asked.clear()
+    control = Control()
+    second = session.run(FAST, control)
+    next(second)
+    control.stop()
+    list(second)
+    assert asked == []
+    first.close()
+
+
 def test_another_run_can_run_while_one_is_paused(session):
     expected = [list(session.run(spec))[-1].texts for spec in (PLAIN, FAST)]
     first, control = begun(session)

@@ -64,6 +64,10 @@ def test_a_system_turn_of_the_user_replaces_the_models():
 def test_the_form_of_training_keeps_the_line_break():
     found = decoded(ids(images=NAMES[:2], keep_after_image=True))
     assert "||\nWhat?" in found
+    assert ids(keep_after_image=True) == ids()
+    of_text = RunSpec(prompt="What?", keep_after_image=True)
+    tokenizer = Tokenizer(TINY)
+    assert ids_with_placeholders(of_text, tokenizer) == tokenizer.encode_prompt("What?")
 
 
 @pytest.mark.parametrize("typed", ["  What?", "\n\nWhat?", "What?\n"])
