@@ -90,7 +90,7 @@ class RunSpec:
         choices=("official", "fill_safe", "fill_eager"),
         label="End of text",
         help="official: decode on, but as fill_safe in a race with guided diffusion; fill_safe: "
-        "stop at a settled end; fill_eager: stop at any end.",
+        "stop at a settled end; fill_eager: decode only what is before any end.",
     )
     eos_suppress: str = knob(
         "none",

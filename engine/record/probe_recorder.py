@@ -126,7 +126,8 @@ class ProbeRecorder(LayerRecorder):
         """The recorded positions of the answer, int32."""
         assert self._cells is not None
         recorded = self._cells.positions
-        found: np.ndarray = recorded[recorded >= run.prompt_length]
+        end = run.length - run.suffix_length
+        found: np.ndarray = recorded[(recorded >= run.prompt_length) & (recorded < end)]
         return found
 
     def _hidden_states(self, view: StepView) -> HiddenStates | None:

@@ -133,13 +133,18 @@ def _exam_cells(row: dict[str, Any]) -> list[str]:
     spec = row["spec"]
     return [
         corpus.families()[row["family"]].label,
-        row.get("name") or ", ".join((spec["cache"], spec["unmasker"])),
+        row.get("name") or ", ".join((spec["cache"], spec["unmasker"], *_format(spec))),
         f"{row['positions']:.0f}" if "positions" in row else str(spec["gen_length"]),
         str(spec["block_length"]), spec.get("eos", ""), str(row.get("shots", 0)),
         str(row["problems"]), f"{row['accuracy']:.1%} ± {row['standard_error']:.1%}",
         f"{row['nfe']:.1f}" if "nfe" in row else "",
         f"{row['tokens_per_forward']:.2f}" if "tokens_per_forward" in row else "",
     ]  # fmt: skip
+
+
+def _format(spec: dict[str, Any]) -> list[str]:
+    """The number format of a spec if it is not float32."""
+    return [dtype] if (dtype := spec.get("dtype", "float32")) != "float32" else []
 
 
 def _rows_of(document: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:

@@ -30,6 +30,7 @@ IMAGE = {
     "grid": list, "map": list,
 }  # fmt: skip
 FOREIGN = {"method": str, "machine": str, "timed": bool, "texts": bool, "prompt": bool}
+BY_TEXT = "by_text"  # bool, in newer files
 
 
 def read_document(
@@ -90,6 +91,8 @@ def _read_json(data: bytes) -> tuple[Any, dict[str, np.ndarray]]:
     arrays = {}
     for name, item in document["arrays"].items():
         dtype = SCHEMA[name][0]
+        if "float" not in dtype and not all(type(x) in (int, bool) for x in item["data"]):
+            raise ValueError(f"trace: {name} should hold whole numbers")
         flat = [np.nan if x is None else x for x in item["data"]]
         arrays[name] = np.array(flat, dtype).reshape(item["shape"])
     return document["meta"], arrays
@@ -151,10 +154,9 @@ def _is_image(image: Any) -> bool:
 
 def _check_foreign(foreign: Any) -> None:
     """Check what a trace says of a run that another engine decoded."""
-    named = isinstance(foreign, dict) and foreign.keys() == FOREIGN.keys()
-    if not named or not all(
-        type(foreign[n]) is kind and _is_plain(foreign[n]) for n, kind in FOREIGN.items()
-    ):
+    named = isinstance(foreign, dict) and foreign.keys() - {BY_TEXT} == FOREIGN.keys()
+    kinds = FOREIGN | {BY_TEXT: bool}
+    if not named or not all(type(x) is kinds[n] and _is_plain(x) for n, x in foreign.items()):
         raise ValueError(f"trace: meta.foreign should have {', '.join(FOREIGN)} and nothing else")
 
 

@@ -220,7 +220,7 @@ def _check_amounts(arrays: dict[str, np.ndarray]) -> None:
             inside |= np.isnan(arrays[name])  # not computed
         if not inside.all():
             raise ValueError(f"trace: {name} holds a share outside 0 to 1")
-    for name in ("guided_nll", "draft_kl"):
+    for name in ("guided_nll", "draft_kl", "commit_confidence"):
         if (np.isinf(arrays[name]) | (arrays[name] < 0)).any():
             raise ValueError(f"trace: {name} holds a number that is infinite or negative")
     for name in ("forward_ms", "decide_ms", "guided_ms"):

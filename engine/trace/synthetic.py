@@ -249,8 +249,8 @@ class _Run:
         codes = [np.round(share * PROBABILITY_SCALE).astype(np.uint8) for share in (sure, same)]
         unread = ~np.isin(positions, masked)
         for code in codes:
-            code[0, -1, unread] = NOT_COMPUTED
-        ids[0, -1, unread] = 0
+            code[:, -1, unread] = NOT_COMPUTED
+        ids[:, -1, unread] = 0
         return LogitLens(positions, ids.astype(np.int32), *codes)
 
     def _similarity(self) -> Similarity:

@@ -104,7 +104,7 @@ def _too_many_pixels(found: str, limits: PictureLimits) -> str:
 
 def _check_still(image: Image.Image) -> None:
     frames = getattr(image, "n_frames", 1)
-    if frames > 1:
+    if frames > 1 and image.format != "MPO":  # a JPEG with further pictures, such as a preview
         raise _RefusedError(
             f"images: an animation of {frames} frames; save the frame you mean as PNG or JPEG"
         )

@@ -9,7 +9,7 @@ from engine.core.events import NOT_COMPUTED, PROBABILITY_SCALE
 from engine.trace.trace import Trace
 from inspector.figures import style
 from inspector.figures.checks import check_choice, check_recorded, index_of
-from inspector.views.lens import NEVER, PASSES, check, layers_of
+from inspector.views.lens import NEVER, PASSES, check, codes_of, layers_of
 
 TEXTS = {"run": "the run", "exact": "the exact pass"}
 OF = {"best": "the best token", "token": "the exact pass's last best token"}
@@ -21,8 +21,8 @@ def figure(trace: Trace, *, probe: int, of_pass: str = "run", of: str = "best") 
 
     The hidden state after each layer goes through the final norm and the head. Hover texts name the
     token. An orange dot marks the layer from which the best token is that of the last layer. Blank
-    cells have no hidden state: the row did not enter the step, or the last layer was not computed
-    because nothing reads its logits.
+    cells have no hidden state, because the row did not enter the step, or are of the last layer at
+    positions that the step does not predict.
 
     Args:
         trace: a run recorded at level `probe`.
@@ -45,7 +45,7 @@ def figure(trace: Trace, *, probe: int, of_pass: str = "run", of: str = "best") 
     arrays = trace.arrays()
     index = index_of("probe", probe, len(arrays["probe_step"]))
     side = PASSES.index(of_pass)
-    codes = arrays["lens_prob" if of == "best" else "lens_token_prob"][index, side]
+    codes = codes_of(trace, of == "token")[index, side]
     known = codes != NOT_COMPUTED
     values = np.where(known, codes / np.float32(PROBABILITY_SCALE), np.float32(np.nan))
     places = arrays["lens_position"] - int(arrays["prompt_mask"].sum()) + 1

@@ -56,10 +56,11 @@ def apart(a: Trace, b: Trace) -> str:
         return OTHER_PROMPTS
     names = [str(trace.meta["model"].get("name") or "") for trace in (a, b)]
     spelt = [facts(trace) is None or bool((facts(trace) or {})["texts"]) for trace in (a, b)]
-    if not all(spelt) and (names[0] != names[1] or not names[0]):
+    by_text = any((facts(trace) or {}).get("by_text") for trace in (a, b))
+    if not all(spelt) and (names[0] != names[1] or not names[0] or by_text):
         return (
-            "The lanes are not compared: a file has token ids without texts, and the files do not "
-            "name the same model."
+            "The lanes are not compared: a file has token ids without texts, and the other one has "
+            "no ids or does not name the same model."
         )
     texts = [_texts(trace) for trace in (a, b)]
     if any(texts[0][i] != texts[1][i] for i in texts[0].keys() & texts[1].keys()):

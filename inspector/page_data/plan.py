@@ -14,7 +14,7 @@ from inspector.page_data.sizes import size
 END_OF_TEXT = {
     "official": "every position is decoded, also after the end of the text",
     "fill_safe": "decoding stops at the end of the text once all before it is decoded",
-    "fill_eager": "decoding stops at the first end of text",
+    "fill_eager": "nothing after an end of text is decoded any more",
 }
 UNCONDITIONAL = ", and at most as many again for guidance"
 AFTER_BLOCK = "decoding stops after the block in which the text ends"  # official, block-causal

@@ -88,18 +88,19 @@ def expert_facts(trace: Trace, fields: Fields) -> Cut:
 
 
 def expert_counts(trace: Trace, fields: Fields) -> Cut:
-    """Rows from a position on by changed experts: of the steps, and of the probes.
+    """Rows of a window of positions by changed experts: of the steps, and of the probes.
 
     `rows` [S, L, active + 1] and `probed` [E, L, active + 1].
     """
     experts.check(trace)
-    low = fields.window("position", len(trace.arrays()["canvas"])).start
+    window = fields.window("position", len(trace.arrays()["canvas"]))
     active = experts.active_experts(trace)
     layers = [slice(i, i + 1) for i in range(trace.layers)]
     return Cut(
         {
             name: np.concatenate(
-                [experts.rows_by_changes(of(trace, layers=one), active, low) for one in layers], 1
+                [experts.rows_by_changes(of(trace, layers=one), active, window) for one in layers],
+                1,
             )
             for name, of in (("rows", experts.changes_of), ("probed", experts.probed_of))
         }

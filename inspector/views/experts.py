@@ -62,12 +62,12 @@ def probed_of(trace: Trace, probes: slice = EVERY, layers: slice = EVERY) -> np.
     return trace.cells("probe_expert_changes", probes, layers)[:, :, 0]
 
 
-def rows_by_changes(changes: np.ndarray, active: int, low: int = 0) -> np.ndarray:
-    """Numbers of the rows from `low` on by changed experts, uint16 [n, L, active + 1]."""
+def rows_by_changes(changes: np.ndarray, active: int, window: slice) -> np.ndarray:
+    """Numbers of the rows of a `window` by changed experts, uint16 [n, L, active + 1]."""
     size = active + 1
     found = np.zeros((*changes.shape[:2], size), np.uint16)
     for index in np.ndindex(*changes.shape[:2]):
-        found[index] = np.bincount(changes[index][low:], minlength=NOT_EVALUATED + 1)[:size]
+        found[index] = np.bincount(changes[index][window], minlength=NOT_EVALUATED + 1)[:size]
     return found
 
 

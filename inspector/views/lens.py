@@ -22,17 +22,17 @@ def lens(trace: Trace) -> dict[str, Any]:
     Returns a document with the arrays of `lens_facts` and of each probed step (first axis):
 
     - `ids` [E, 2, L, n]: see `ids_of`;
-    - `probs`, `token_probs` [E, 2, L, n]: see `engine.core.events.LogitLens`;
+    - `probs`, `token_probs` [E, 2, L, n]: see `codes_of`;
     - `stays` [E, 2, n], `turned` [E, n]: see `layers_of`;
     - `pieces`: the texts of all ids.
 
     Raises ValueError if the run has none.
     """
-    facts, arrays = lens_facts(trace), trace.arrays()
+    facts = lens_facts(trace)
     probes = range(len(facts["step"]))
     ids = np.stack([ids_of(trace, probe) for probe in probes])
     whole: dict[str, Any] = {"ids": ids}
-    whole |= {f"{name}s": arrays[f"lens_{name}"] for name in ("prob", "token_prob")}
+    whole |= {"probs": codes_of(trace), "token_probs": codes_of(trace, token=True)}
     found = [layers_of(trace, probe) for probe in probes]
     whole |= {name: np.stack([one[name] for one in found]) for name in ("stays", "turned")}
     return pack_arrays(facts | whole | {"pieces": pieces(trace.pieces, np.unique(ids).tolist())})
@@ -65,7 +65,7 @@ def lens_facts(trace: Trace) -> dict[str, Any]:
     """
     check(trace)
     arrays = trace.arrays()
-    known = (arrays["lens_prob"] != NOT_COMPUTED).all(1)
+    known = (codes_of(trace) != NOT_COMPUTED).all(1)
     differ = known & (arrays["lens_id"][:, 0] != arrays["lens_id"][:, 1])
     compared, differing = (cells.sum(-1).astype(np.int32) for cells in (known, differ))
     return {
@@ -79,15 +79,30 @@ def lens_facts(trace: Trace) -> dict[str, Any]:
     }
 
 
-def ids_of(trace: Trace, probe: int) -> np.ndarray:
-    """The best tokens of a probed step after each layer, int32 [2, L, n].
+def codes_of(trace: Trace, token: bool = False) -> np.ndarray:
+    """Codes of the lens, uint8 [E, 2, L, n]; NOT_COMPUTED where a pass predicts nothing.
 
-    NO_TOKEN where a pass has no hidden state. Raises ValueError if the run has no logit lens.
+    They are `probs` or, with `token`, `token_probs` of `engine.core.events.LogitLens`. Caches that
+    keep outputs compute the last layer of more rows than the step predicts; those are left out.
+    Raises ValueError if the run has no logit lens.
     """
     check(trace)
     arrays = trace.arrays()
-    known = arrays["lens_prob"][probe] != NOT_COMPUTED
-    return np.where(known, arrays["lens_id"][probe], NO_TOKEN)
+    codes = arrays["lens_token_prob" if token else "lens_prob"].copy()
+    predicted = np.zeros((len(codes), len(arrays["canvas"])), bool)
+    predicted[arrays["probe_row"], arrays["probe_position"]] = True
+    last = codes[:, :, -1]
+    last[np.broadcast_to(~predicted[:, None, arrays["lens_position"]], last.shape)] = NOT_COMPUTED
+    return codes
+
+
+def ids_of(trace: Trace, probe: int) -> np.ndarray:
+    """The best tokens of a probed step after each layer, int32 [2, L, n].
+
+    NO_TOKEN where `codes_of` is NOT_COMPUTED. Raises ValueError if the run has no logit lens.
+    """
+    known = codes_of(trace)[probe] != NOT_COMPUTED
+    return np.where(known, trace.arrays()["lens_id"][probe], NO_TOKEN)
 
 
 def layers_of(trace: Trace, probe: int) -> dict[str, np.ndarray]:
@@ -115,9 +130,7 @@ def cells(trace: Trace, probe: int, of_pass: int, token: bool) -> np.ndarray:
     last layer of the exact pass; NOT_COMPUTED where there is none. Raises ValueError if the run has
     no logit lens.
     """
-    check(trace)
-    arrays = trace.arrays()
-    codes = arrays["lens_token_prob" if token else "lens_prob"][probe, of_pass]
+    arrays, codes = trace.arrays(), codes_of(trace, token)[probe, of_pass]
     out = np.full((len(codes), len(arrays["canvas"])), NOT_COMPUTED, np.uint8)
     out[:, arrays["lens_position"]] = codes
     return out

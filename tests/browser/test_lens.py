@@ -7,7 +7,7 @@ from engine.core.events import NOT_COMPUTED, PROBABILITY_SCALE
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
 from engine.trace.trace import Trace
-from inspector.views.lens import layers_of
+from inspector.views.lens import codes_of, layers_of
 from tests.browser.test_inspect_b import block, cell
 from tests.support.browser import ROOT
 from tests.support.looking import bring, bring_once, drawn, recorded_lanes, show, show_at
@@ -151,9 +151,13 @@ def test_both_lanes_stand_side_by_side_and_b_turns_away_at_a_layer(viewer, apart
     arrays = {lane: trace.arrays() for lane, trace in lanes.items()}
     steps = {lane: one["probe_step"].tolist() for lane, one in arrays.items()}
     common = [step for step in steps["a"] if step in steps["b"]]
+    every = {
+        "ids": {lane: one["lens_id"] for lane, one in arrays.items()},
+        "codes": {lane: codes_of(trace) for lane, trace in lanes.items()},
+    }
     ids, known = (
-        {s: [arrays[lane][key][steps[lane].index(s), 0] for lane in "ab"] for s in common}
-        for key in ("lens_id", "lens_prob")
+        {s: [every[key][lane][steps[lane].index(s), 0] for lane in "ab"] for s in common}
+        for key in ("ids", "codes")
     )
     both = {s: (np.array(known[s]) != NOT_COMPUTED).all(0) for s in common}
     differ = {s: both[s] & (ids[s][0] != ids[s][1]) for s in common}

@@ -108,6 +108,19 @@ def test_ids_of_one_model_are_compared_without_texts(race):
     assert (found["apart"], found["first_divergence"]) == ("", 2)
 
 
+def test_texts_and_ids_of_one_model_are_compared_by_text(race):
+    texts = IDS | {"tokens": ["a", "b", "c", "d"]}
+    spelt = IDS | {"vocabulary": {"1": "a", "2": "b", "3": "x", "4": "d"}}
+    found = shown(race(spelt, texts))["summary"]
+    assert (found["apart"], found["agreement"], found["first_divergence"]) == ("", 0.75, 2)
+
+
+def test_texts_and_ids_without_texts_are_not_compared(race):
+    found = shown(race(IDS, IDS | {"tokens": ["a", "b", "c", "d"]}))["summary"]
+    assert "the other one has no ids" in found["apart"]
+    assert found["agreement"] is None
+
+
 def test_an_imported_run_beside_a_native_one_is_compared_by_text(race):
     native = Trace.load(ASSETS / "examples" / "b.npz")
     arrays = native.arrays()

@@ -55,11 +55,13 @@ def test_maps_are_those_of_the_array(trace):
     assert np.array_equal(probed, held["probe_expert_changes"][2])
 
 
-@pytest.mark.parametrize("low", [0, 9])
-def test_counts_are_those_of_the_rows(trace, low):
-    found, _ = cut(trace, "experts", "counts", **({"position_from": low} if low else {}))
+@pytest.mark.parametrize(("low", "high"), [(None, None), (9, None), (9, 13)])
+def test_counts_are_those_of_the_rows(trace, low, high):
+    given = {"position_from": low, "position_to": high}
+    fields = {name: value for name, value in given.items() if value is not None}
+    found, _ = cut(trace, "experts", "counts", **fields)
     for name, array in (("rows", "expert_changes"), ("probed", "probe_expert_changes")):
-        held = trace.arrays()[array][..., low:]
+        held = trace.arrays()[array][..., low:high]
         assert found[name].shape == (*held.shape[:2], 4)
         for changes in range(4):
             assert np.array_equal(found[name][..., changes], (held == changes).sum(-1))

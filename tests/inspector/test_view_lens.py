@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 
 from engine.core.events import NOT_COMPUTED
+from engine.core.files import ASSETS
 from engine.trace.trace import Trace
 from inspector.figures import lens as lens_figure
 from inspector.slices import registry
 from inspector.slices.fields import Fields, SliceError
 from inspector.slices.message import decoded
+from inspector.views.error import error_facts
 from inspector.views.frame import frame_facts
-from inspector.views.lens import lens
+from inspector.views.lens import lens, lens_facts
 from tests.inspector.unpacked import unpacked
 from tests.support.big_trace import make_synthetic_trace
 
@@ -36,6 +38,8 @@ def small_trace():
         "lens_prob": probs,
         "lens_token_prob": probs,
         "probe_step": np.array([2], np.int32),
+        "probe_row": np.zeros(4, np.int32),
+        "probe_position": np.arange(6, 10, dtype=np.int32),
     }
     copy = Trace()
     copy.meta, copy._arrays, copy._pieces = found.meta, arrays, {1: b"<b>", 2: b" two", 5: b"\xff"}
@@ -61,6 +65,15 @@ def test_tokens_that_differ_are_counted_by_layer_where_both_passes_have_them():
     assert found["compared"].tolist() == [[4, 4, 3]]
     assert found["differing"].tolist() == [[0, 1, 2]]
     assert (found["predicted"].tolist(), found["flips"].tolist()) == ([3], [2])
+
+
+@pytest.mark.parametrize("method", ["spa_cache", "d2_cache", "dual", "plain"])
+def test_the_predictions_are_those_of_the_error_view(method):
+    """Some caches compute the last layer of further rows, whose logits no step reads."""
+    found = Trace.load(ASSETS / "examples" / "methods" / f"{method}.npz")
+    facts, known = lens_facts(found), error_facts(found)
+    assert facts["predicted"].tolist() == known["count"].tolist()
+    assert facts["flips"].tolist() == known["flips"].tolist()
 
 
 def test_a_pass_without_a_hidden_state_has_no_token():

@@ -63,8 +63,8 @@ class D2Cache(CachePolicy):
         0.0,
         1.0,
         label="Roll-out share",
-        help="Share of the attention flow that the other recomputed rows receive together; as few "
-        "as do are chosen.",
+        help="Largest share of the attention flow that the other recomputed rows receive together; "
+        "at least one row is chosen.",
         search=(0.05, 0.1, 0.2, 0.4),
     )
     sigma: float = knob(

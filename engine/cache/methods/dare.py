@@ -14,9 +14,7 @@ The calibration runs the cache that DARE is stacked on, without reuse. Reuse mak
 so the share that is reused exceeds qbar. In layer 1 a query depends on the token alone: if the
 attention outputs of all unchanged tokens are reused there, the input of layer 2 does not change
 either, and so on upwards. The paper skips layers in one experiment only, on Fast-dLLM v2: the first
-two, with a refresh in every second step. The embedded model needs two skipped layers as well. Of 60
-held-out problems, on the prefix cache with a threshold of 0.9, it solves 57 without DARE-O; with
-DARE-O it solves 42, 54 and 57 if 0, 1 and 2 layers are skipped.
+two, with a refresh in every second step.
 """
 
 from __future__ import annotations

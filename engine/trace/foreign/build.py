@@ -46,11 +46,13 @@ class Numbering:
 def traces_of(lanes: Sequence[Trace | ForeignRun]) -> list[Trace]:
     """The traces of a race's lanes.
 
-    Ids are kept where both lanes have those of one model, by its name. Otherwise foreign runs whose
+    Ids are kept where both lanes have those of one model, by its name, and no texts in place of
+    them. Otherwise foreign runs whose
     texts are all known get ids by text, so that the lanes are compared by their texts. A run that
     names no end of text has that of the other lane.
     """
     same = len(lanes) > 1 and len({_model(lane) for lane in lanes}) == 1 and bool(_model(lanes[0]))
+    same = same and all(isinstance(lane, Trace) or _has_ids(lane) for lane in lanes)
     native = [lane for lane in lanes if isinstance(lane, Trace)]
     numbering = Numbering(pair for trace in native for pair in trace.pieces.items())
     ends = {text for lane in lanes for text in _end_texts(lane)}
@@ -63,10 +65,13 @@ def traces_of(lanes: Sequence[Trace | ForeignRun]) -> list[Trace]:
         if not run.end_tokens:
             found = sorted((t for t in run.tokens if run.text_of(t) in ends), key=str)
             run = replace(run, end_tokens=tuple(found))
-        ids = not any(isinstance(token, str) for token in run.tokens)
-        keeps = ids and (same or len(lanes) == 1 or not run.is_spelt)
+        keeps = _has_ids(run) and (same or len(lanes) == 1 or not run.is_spelt)
         out.append(trace_of(run, None if keeps else numbering))
     return out
+
+
+def _has_ids(run: ForeignRun) -> bool:
+    return not any(isinstance(token, str) for token in run.tokens)
 
 
 def _end_texts(lane: Trace | ForeignRun) -> set[str]:
@@ -112,6 +117,7 @@ def trace_of(run: ForeignRun, numbering: Numbering | None = None) -> Trace:
         "foreign": {
             "method": run.method, "machine": run.machine, "timed": run.seconds is not None,
             "texts": run.is_spelt, "prompt": bool(run.prompt or run.prompt_tokens),
+            "by_text": numbering is not None,
         },
     }  # fmt: skip
     return Trace.of_arrays(meta, _arrays(run, ids, mask, pieces))

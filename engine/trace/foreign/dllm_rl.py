@@ -33,7 +33,8 @@ def convert(data: dict[str, Any]) -> dict[str, Any]:
     """The data of the viewer as a document of the format `driftscope-run`.
 
     Special tokens end the text where the first of them stands that is followed by special tokens
-    only. Raises ValueError naming the field if the lists do not fit.
+    only; the text has no end if that token also stands before it. Raises ValueError naming the
+    field if the lists do not fit.
     """
     pieces, when, special = (data[name] for name in ("pieces", "step_map", "is_special"))
     lists = all(isinstance(one, list) for one in (pieces, when, special))
@@ -47,7 +48,7 @@ def convert(data: dict[str, Any]) -> dict[str, Any]:
     tail = len(special)
     while tail and special[tail - 1] is True:
         tail -= 1
-    ends = [piece for piece in pieces[tail : tail + 1] if piece]
+    ends = [piece for piece in pieces[tail : tail + 1] if piece and piece not in pieces[:tail]]
     return {
         "format": FORMAT, "version": VERSION, "method": METHOD, "tokens": pieces,
         "step_map": when, "end_tokens": ends,

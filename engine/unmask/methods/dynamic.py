@@ -17,8 +17,9 @@ from engine.unmask.base import Candidates, Commit, Shaping, Unmasker
 class Dynamic(Unmasker):
     """Commits every candidate above the threshold, or the best ones up to the step's quota.
 
-    It never takes more steps than `quota`, which it equals from threshold 1 on. The confidence is
-    that of the tempered and filtered distribution (SDAR, generate.py, low_confidence_dynamic).
+    It never takes more steps than `quota`, which it equals at temperature 0 from threshold 1 on.
+    The confidence is that of the tempered and filtered distribution (SDAR, generate.py,
+    low_confidence_dynamic).
     """
 
     name = "dynamic"

@@ -76,6 +76,13 @@ def test_the_trace_viewer_is_read_as_page_and_as_json(text, tmp_path):
     assert run.seconds is None
 
 
+def test_a_special_token_within_the_text_of_a_viewer_does_not_end_it():
+    pieces = ["A", "<sep>", "B", "<sep>", "<sep>"]
+    flags = [piece == "<sep>" for piece in pieces]
+    found = dllm_rl.convert({"pieces": pieces, "step_map": [1] * 5, "is_special": flags})
+    assert found["end_tokens"] == []
+
+
 @pytest.mark.parametrize(
     ("said", "data"),
     [

@@ -303,3 +303,14 @@ def test_random_json(trace, value, place):
 
 def test_deep_json():
     survives(b"[" * 100_000)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("commit_id", 1.7), ("canvas", 1.0), ("flops", 0.5), ("commit_id", None),
+     ("commit_confidence", -1), ("commit_confidence", 1e999)],
+)  # fmt: skip
+def test_numbers_of_another_kind_in_json_are_refused(trace, name, value):
+    document = json.loads(trace.to_json())
+    document["arrays"][name]["data"][0] = value
+    refused(json.dumps(document).encode())

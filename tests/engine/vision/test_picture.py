@@ -61,6 +61,13 @@ def test_formats_that_pillow_reads_and_we_do_not_are_refused():
             read_picture(image_file(plain(16, 16), kind))
 
 
+def test_the_first_picture_of_a_jpeg_with_several_is_read():
+    """Cameras store previews and depths behind it (Multi-Picture Format)."""
+    data = image_file(NOISE, "MPO", save_all=True, append_images=[plain(20, 10)])
+    assert data[:3] == image_file(NOISE, "JPEG")[:3]
+    assert read_picture(data).ref[:2] == NOISE.size
+
+
 def test_limits_are_those_given():
     data = image_file(plain(100, 100))
     with pytest.raises(ValueError, match="100 x 100"):
