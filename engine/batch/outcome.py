@@ -19,11 +19,10 @@ class Outcome:
     `ids` are the answer's tokens before the first end of text, of a `vocabulary`
     (Tokenizer.vocabulary), and `text` says the same; `right` and `number` are None if there is no
     known answer or no number, or if the answer was cut off because the run was stopped; `number` is
-    also None if the known answer is no number. `forwards`
-    and `ms` are those of the whole run, `text_forwards` and `text_ms` those until the text was
-    complete; a step counts as one forward, also if guidance takes two. `recomputed` is the mean
-    share of rows of a step. `reason` is one of `engine.core.events.REASONS`, and `message` says
-    what failed.
+    also None if the known answer is no number. `forwards` and `ms` are those of the whole run,
+    `text_forwards` and `text_ms` those until the text was complete; a step counts as one forward,
+    also if guidance takes two. `recomputed` is the mean share of rows of a step. `reason` is one of
+    `engine.core.events.REASONS`, and `message` says what failed.
     """
 
     reason: str

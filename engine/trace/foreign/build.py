@@ -47,9 +47,8 @@ def traces_of(lanes: Sequence[Trace | ForeignRun]) -> list[Trace]:
     """The traces of a race's lanes.
 
     Ids are kept where both lanes have those of one model, by its name, and no texts in place of
-    them. Otherwise foreign runs whose
-    texts are all known get ids by text, so that the lanes are compared by their texts. A run that
-    names no end of text has that of the other lane.
+    them. Otherwise foreign runs whose texts are all known get ids by text, so that the lanes are
+    compared by their texts. A run that names no end of text has that of the other lane.
     """
     same = len(lanes) > 1 and len({_model(lane) for lane in lanes}) == 1 and bool(_model(lanes[0]))
     same = same and all(isinstance(lane, Trace) or _has_ids(lane) for lane in lanes)
