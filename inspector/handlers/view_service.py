@@ -190,11 +190,16 @@ def recording_specs(record: RaceRecord, level: str, probe_at: Any) -> dict[str, 
 
     `probe_at` comes from the page. Its steps count those before a branch; a lane that took none of
     them is recorded without a probe. Raises ValueError naming `probe_at` if it is no list of steps,
-    and for a run of another engine.
+    and for a run of another engine or one that was stopped.
     """
     chosen, found = checked_probes(probe_at, MAX_PROBES, MAX_PROBED_STEP), {}
     for lane, trace in record.started().items():
         foreign.check_ours(trace)
+        if trace.meta["reason"] != "done":
+            raise ValueError(
+                f"Lane {lane.upper()} ended at step {trace.steps}, before its run was over. Only "
+                "whole runs are recorded; run the race to its end."
+            )
         first = trace.steps_before
         own = tuple(step - first for step in chosen if first <= step < first + trace.steps)
         reached = level if own or not chosen else "layers"
@@ -210,10 +215,7 @@ def recording_problem(record: RaceRecord, traces: dict[str, Trace]) -> str:
         return next(filter(None, messages_), "The recording was stopped and is discarded.")
     for lane, trace in record.started().items():
         timed = trace.canvas_at(trace.steps)
-        if (
-            trace.meta["reason"] == "done"
-            and (traces[lane].canvas_at(traces[lane].steps) != timed).any()
-        ):
+        if (traces[lane].canvas_at(traces[lane].steps) != timed).any():
             return (
                 f"Lane {lane.upper()}: the recorded run gave other tokens than the timed run, so "
                 "the recording is discarded. Run the race again."

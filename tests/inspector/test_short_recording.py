@@ -1,6 +1,7 @@
 """A race that is short on this machine is recorded after its end; others are not."""
 
 import json
+from types import SimpleNamespace
 
 import gradio as gr
 import pytest
@@ -54,6 +55,17 @@ def test_a_recording_can_be_stopped_and_not_paused(handlers, finished, request_o
         updates = zip(BUTTONS, update[1:], strict=True)
         assert [name for name, one in updates if one["interactive"]] == ["stop"]
     assert not any(one["interactive"] for one in last[1:])
+
+
+def test_a_race_that_was_stopped_is_not_recorded(handlers, finished, request_of):
+    """The recording would be of steps that the lanes never took."""
+    finished.state = finished.traces["b"].meta["reason"] = "stopped"
+    event = SimpleNamespace(run=finished.run_id, level="layers")
+    news = [json.loads(one) for one, *_ in ViewService(handlers).record(event, request_of())]
+    assert news[-1]["state"] == "stopped"
+    assert "Lane B ended at step" in news[-1]["message"]
+    assert "run the race to its end" in news[-1]["message"]
+    assert finished.recorded == {}
 
 
 @pytest.mark.parametrize("run", ["", None, 3, "gone"])

@@ -194,10 +194,11 @@ test("different canvases are counted", () => {
 });
 
 test("rows that a step does not attend to are not reused", () => {
-  const facts = factsOf({ a: [0xf0, 0xf8] });
+  const facts = factsOf({ a: [0xf8, 0xf0] });
   assert.equal(reusedBefore(facts, "a", 1), true);
+  assert.equal(reusedBefore(factsOf({ a: [0xf0, 0xf8] }), "a", 1), false, "it fills the cache");
   const frame = facts.frames.a as Frame;
-  facts.frames.a = { ...frame, sight: ints([2], [4, 5]) };
+  facts.frames.a = { ...frame, sight: ints([2], [5, 4]) };
   assert.equal(reusedBefore(facts, "a", 1), false);
   facts.frames.a = { ...frame, causal: true };
   assert.equal(reusedBefore(facts, "a", 1), false);

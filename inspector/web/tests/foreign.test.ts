@@ -3,7 +3,9 @@ import { test } from "node:test";
 import { emptyViews } from "../src/inspect/empty_views.ts";
 import { firstSplit, splitLines } from "../src/inspect/first_split.ts";
 import { measuredWords, headline, pill, recordWords, stats } from "../src/race/report.ts";
+import { comparable, started } from "../src/race/lane.ts";
 import { Store } from "../src/race/store.ts";
+import { describe } from "../src/race/tokens.ts";
 import { laneEnd, laneStart, steps, summaryOf } from "./races.ts";
 
 /** A race of imported runs: lane A has times, lane B has none. */
@@ -24,6 +26,24 @@ function imported(apart = ""): Store {
   });
   return store;
 }
+
+test("lanes that are not compared have no cells that differ", () => {
+  const { a, b } = imported().lanes;
+  assert.ok(started(a));
+  assert.equal(comparable(a, b), true);
+  const apart = imported("Their prompts differ.").lanes;
+  assert.ok(started(apart.a));
+  assert.equal(comparable(apart.a, apart.b), false);
+});
+
+test("a token of an imported run without a confidence was not filled in", () => {
+  const { a } = imported().lanes;
+  assert.ok(started(a));
+  const token = a.at[0];
+  assert.ok(token);
+  token.sure = null;
+  assert.match(describe(a, 0, 2, false), /confidence not known · unmasked at step 1/);
+});
 
 test("a lane without times keeps the race from being aligned by time", () => {
   const store = imported();

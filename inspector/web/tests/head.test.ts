@@ -14,6 +14,12 @@ test("a refused request did not start, and a new one is queued", () => {
   assert.equal(stateWords(store, true), "Waiting for a place …");
 });
 
+test("a refusal after a finished race does not say where that was measured", () => {
+  const store = finished();
+  store.take({ run: null, state: "failed", message: "no", lanes: {} });
+  assert.equal(stateWords(store, false), "Not started");
+});
+
 test("the note is the server's message, else that of a lane that failed", () => {
   const store = raceOf(steps([0]), []);
   assert.equal(noteWords(store), "");

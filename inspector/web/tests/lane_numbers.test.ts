@@ -86,6 +86,18 @@ test("the answers are judged, and compared up to the end of the text", () => {
   ]);
 });
 
+test("an answer that is a text is judged and has no number", () => {
+  const found = { ...SUMMARY, expected: "3 1 2", numbers: [null, null] };
+  assert.deepEqual(answerRows(found).at(-1), ["Answer", "✓ right", "✗ wrong", ""]);
+  const negative = { ...SUMMARY, expected: "-5", numbers: [null, "-5"], right: [false, true] };
+  assert.deepEqual(answerRows(negative).at(-1), [
+    "Number answered",
+    "none ✗ wrong",
+    "-5 ✓ right",
+    "",
+  ]);
+});
+
 test("a single lane has no rows about the answers", () => {
   assert.deepEqual(answerRows({ ...SUMMARY, numbers: ["26"] }), []);
 });

@@ -112,10 +112,14 @@ test("what is not a branch is ignored", () => {
 });
 
 /** What is left to press for a link on a page with a race. */
-function left(search: string, changes: Partial<Parameters<typeof missing>[1]> = {}): string {
+function left(
+  search: string,
+  changes: Partial<Parameters<typeof missing>[1]> = {},
+  before = { a: 0, b: 0 },
+): string {
   const wanted = readLink(search);
   const found = missing(wanted, { link: SOURCE, state: "example", level: "layers", ...changes });
-  return found ? missingWords(wanted, found) : "";
+  return found ? missingWords(wanted, found, before) : "";
 }
 
 test("a link without settings shows whatever race is there", () => {
@@ -135,6 +139,8 @@ test("a link to a branch says that it has to be run, one after the other", () =>
   assert.match(left(search), /before step 5 of lane A, with answer token 3 changed\. Press Branch/);
   const link = { ...SOURCE, branches: ["a.5.3-17"] };
   assert.match(left(search, { link, state: "done" }), /before step 6 of lane B\. Press Branch/);
+  const continued = left(search, { link, state: "done" }, { a: 0, b: 4 });
+  assert.match(continued, /before step 10 of lane B\. Press Branch/);
   const both = { ...SOURCE, branches: ["a.5.3-17", "b.6"] };
   assert.equal(left(search, { link: both, state: "done" }), "");
   const other = { ...SOURCE, branches: ["a.9"] };

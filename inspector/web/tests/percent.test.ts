@@ -1,10 +1,24 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { percent } from "../src/base/format.ts";
+import { number, percent } from "../src/base/format.ts";
 
 test("a percentage has fewer digits the larger it is", () => {
   const found = [0, 0.00034, 0.0123, 0.256, 1].map(percent);
   assert.deepEqual(found, ["0 %", "0.03 %", "1.2 %", "26 %", "100 %"]);
+});
+
+test("only all is 100 %", () => {
+  assert.deepEqual([0.994, 0.997, 255 / 256, 0.99999].map(percent), [
+    "99 %",
+    "99.7 %",
+    "99.6 %",
+    "99.9 %",
+  ]);
+});
+
+test("a number below 1 is not rounded to 0", () => {
+  const found = [0, 0.0042, -0.0179, 0.35, 0.999, 1.26].map((one) => number(one));
+  assert.deepEqual(found, ["0", "0.0042", "-0.018", "0.35", "1", "1.3"]);
 });
 
 test("an unknown share is a dash", () => {

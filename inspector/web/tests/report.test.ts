@@ -23,6 +23,20 @@ test("a running race is told by its tokens", () => {
   assert.equal(headline(store, { a: 1, b: 0 }), "A 1 of 4 · B 0 of 4");
 });
 
+test("the share of equal tokens is rounded down, but not below what it is", () => {
+  const share = (agreement: number): string =>
+    chips(finished({ agreement, same_text: false, first_divergence: 3 })).at(-1) ?? "";
+  assert.match(share(29 / 50), /^58 % of tokens agree/);
+  assert.match(share(255 / 256), /^99 % of tokens agree/);
+});
+
+test("lanes of two models name both", () => {
+  const store = finished();
+  assert.match(measuredWords(store), /^Model tiny\./);
+  if (store.lanes.b.start) store.lanes.b.start.model = "small";
+  assert.match(measuredWords(store), /^Models tiny \(A\) and small \(B\)\./);
+});
+
 test("a finished race is told by its speed-up", () => {
   assert.equal(headline(finished(), NO_FRAMES), "Lane B is 2.0× faster");
   assert.equal(headline(finished({ speedup: 0.5 }), NO_FRAMES), "Lane B is 2.0× slower");

@@ -16,10 +16,13 @@ function formatOf(places: number): Intl.NumberFormat {
   return made;
 }
 
-/** A number with thousands separators; a dash if it is unknown. */
+/** A number with thousands separators, below 1 with two digits; a dash if it is unknown. */
 export function number(value: number | null | undefined, digits?: number): string {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
-  const places = digits ?? (Math.abs(value) >= 100 || Number.isInteger(value) ? 0 : 1);
+  const size = Math.abs(value);
+  if (digits === undefined && size > 0 && size < 1)
+    return formatOf(1 - Math.floor(Math.log10(size))).format(value);
+  const places = digits ?? (size >= 100 || Number.isInteger(value) ? 0 : 1);
   return formatOf(places).format(value);
 }
 
@@ -28,11 +31,12 @@ export function plural(count: number, noun: string): string {
   return number(count) + " " + noun + (count === 1 ? "" : "s");
 }
 
-/** A share of 1 as a percentage; a dash if it is null. */
+/** A share of 1 as a percentage, which is 100 % only if it is 1; a dash if it is null. */
 export function percent(share: number | null): string {
   if (share === null) return "–";
   const value = 100 * share;
   if (value === 0) return "0 %";
   if (value < 0.1) return value.toPrecision(1) + " %";
+  if (value < 100 && value >= 99.5) return Math.min(value, 99.9).toFixed(1) + " %";
   return value.toFixed(value < 10 ? 1 : 0) + " %";
 }

@@ -218,7 +218,8 @@ export class Batch {
   private fillSettings(settings: readonly Aggregate[]): void {
     const chooser = this.find<HTMLSelectElement>("of");
     this.setting = Math.min(this.setting, settings.length - 1);
-    if (chooser.options.length === settings.length) return;
+    const shown = Array.from(chooser.options, ({ text }) => text);
+    if (shown.join("\n") === settings.map(({ name }) => name).join("\n")) return;
     chooser.replaceChildren(...settings.map(({ name }, i) => new Option(name, String(i))));
     this.setting = settings.length - 1;
     chooser.value = String(this.setting);

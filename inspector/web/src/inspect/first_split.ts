@@ -166,7 +166,8 @@ export function differentModels(a: Lane, b: Lane): boolean {
 
 /**
  * Whether a lane reused any value up to a step that a run without a cache computes again; no if its
- * plan is not recorded. The keys and values that autoregressive decoding keeps are exact.
+ * plan is not recorded. The first step has nothing to reuse, also if it leaves rows out. The keys and
+ * values that autoregressive decoding keeps are exact.
  */
 export function reusedBefore(
   facts: Pick<RunFacts, "frames" | "done">,
@@ -180,7 +181,7 @@ export function reusedBefore(
   const ofStep = shape[1] * shape[2];
   const count = Math.min(last + 1, frame.steps) * ofStep;
   const sight = frame.sight.values;
-  return values.subarray(0, count).some((done, i) => done < sight[Math.floor(i / ofStep)]);
+  return values.subarray(ofStep, count).some((done, i) => done < sight[1 + Math.floor(i / ofStep)]);
 }
 
 function laneLines({ lane, token }: Choice, place: number, facts: RunFacts): string[] {

@@ -2,6 +2,7 @@
 import { number } from "../base/format.ts";
 import type { StartedLane } from "../race/lane.ts";
 import type { Summary } from "../race/messages.ts";
+import { isNumber } from "../race/report.ts";
 
 /** A measure: its name in the metrics, its label, and when and how it is shown. */
 interface Measure {
@@ -72,15 +73,17 @@ export function numberRows(a: StartedLane, b: StartedLane, timed: boolean): stri
 export function answerRows(found: Summary | null): string[][] {
   if (!found || found.numbers.length < 2) return [];
   const agreement = found.agreement === null ? "–" : number(100 * found.agreement, 1) + " %";
+  const ofNumber = found.expected === null || isNumber(found.expected);
   const verdicts = found.right.map((right, i) => {
-    const verdict = right === null ? "" : right ? " ✓ right" : " ✗ wrong";
-    return (found.numbers[i] ?? "none") + verdict;
+    const verdict = right === null ? "" : right ? "✓ right" : "✗ wrong";
+    const given = ofNumber ? (found.numbers[i] ?? "none") : "";
+    return `${given} ${verdict}`.trim();
   });
   const [a, b] = found.text_forwards;
   return [
     ["End-of-text rule", ...found.end_of_text.map((rule) => rule || "–"), ""],
     ["Forwards until the text is complete", number(a), number(b), a && b ? ratioText(a, b) : "–"],
     ["Tokens before the end that agree", "", agreement, ""],
-    ["Number answered", ...verdicts, ""],
+    [ofNumber ? "Number answered" : "Answer", ...verdicts, ""],
   ];
 }

@@ -16,14 +16,16 @@ export const SIDES_CONTROL: Control = {
 
 /** Whether both lanes are to be shown, and can be; a note says if they cannot. */
 export function bothSides(panel: Panel, level: Level = "layers"): boolean {
-  const { frames } = panel.inspector;
+  const { frames, store } = panel.inspector;
   const wanted = panel.choice("lanes") === "both";
   const recorded = LANES.every((lane) => {
     const frame = frames[lane];
     return frame && hasLevel(frame, level) && !frame.lacks.includes(panel.name);
   });
+  const apart = store.summary?.apart ?? "";
   const note = panel.block("sides", "p", "ds-room ds-wide");
-  note.hidden = !wanted || recorded;
-  note.textContent = "Only this lane was recorded for this view, so it is shown alone.";
-  return wanted && recorded;
+  note.hidden = !wanted || (recorded && !apart);
+  note.textContent =
+    (recorded ? apart : "Only this lane was recorded for this view,") + " so it is shown alone.";
+  return wanted && recorded && !apart;
 }

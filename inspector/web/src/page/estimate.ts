@@ -97,6 +97,13 @@ export class EstimatePart {
     void this.update();
   }
 
+  /** Show nothing until the next plan. */
+  clear(): void {
+    this.query = this.shown = "";
+    this.asked++;
+    this.result.replaceChildren();
+  }
+
   private async update(): Promise<void> {
     if (!this.fold.open || !this.query) return;
     const request = {

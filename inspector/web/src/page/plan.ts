@@ -87,6 +87,7 @@ export class Plan {
     this.find<HTMLButtonElement>("[data-copy]").disabled = !plan.ok;
     if (!plan.ok) {
       this.field.value = "";
+      this.estimate.clear();
       return;
     }
     const seen = new Set<string>();

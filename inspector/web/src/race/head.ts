@@ -17,7 +17,7 @@ export function stateWords(store: Store, queued: boolean): string {
   const label = store.refusal && !queued ? "Not started" : (STATES[state] ?? state);
   const where = store.started.at(0)?.start.environment;
   if (state === "recording" && store.message) return label + " · " + store.message;
-  const finished = ["example", "done"].includes(store.state) && store.timed;
+  const finished = ["example", "done"].includes(store.state) && store.timed && !store.refusal;
   return finished && where ? label + " · measured on " + where : label;
 }
 

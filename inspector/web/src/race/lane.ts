@@ -38,6 +38,8 @@ export class Lane {
   at: (Token | null)[] = [];
   readonly pieces = new Map<number, Piece>();
   stops = new Set<number>();
+  /** Whether the lanes of the race are not compared (`Summary.apart` says why). */
+  apart = false;
 
   constructor(readonly name: LaneName) {}
 
@@ -122,7 +124,7 @@ export class Lane {
 
   /** The answer in a frame: texts between masks, each mask as null. */
   text(frame: number): (string | null)[] {
-    let last = this.firstEnd(frame) - 1;
+    let last = Math.min(this.firstEnd(frame), this.start?.answer ?? 0) - 1;
     while (last >= 0 && !this.token(last, frame)) last--;
     const parts: (string | null)[] = [];
     let known: (Piece | undefined)[] = [];
@@ -157,7 +159,7 @@ export function started(lane: Lane): lane is StartedLane {
 
 /** Whether the tokens of a lane are compared with those of another one, which may not have started. */
 export function comparable(lane: StartedLane, other: Lane): boolean {
-  return other.start !== null && sameVocabulary(lane.start, other.start);
+  return !lane.apart && other.start !== null && sameVocabulary(lane.start, other.start);
 }
 
 /** Whether equal ids are equal tokens in two lanes, as far as their runs say. */

@@ -176,8 +176,12 @@ export function missing(wanted: Wanted, { link, state, level }: Shown): Missing 
   return lacks ? { press: "record", level: needs === "probe" ? "probe" : "layers" } : null;
 }
 
-/** What is left to press, in words. */
-export function missingWords(wanted: Wanted, left: Missing): string {
+/** What is left to press, in words; `before` are the steps of the runs that each lane continues. */
+export function missingWords(
+  wanted: Wanted,
+  left: Missing,
+  before: Record<LaneName, number>,
+): string {
   const view = wanted.look ? `the view “${VIEWS[wanted.look].title}”` : "a place";
   if (left.press === "run" && !wanted.look && !wanted.cursor && !wanted.branches.length)
     return "This link brings the settings above. Press Run to see their race.";
@@ -188,5 +192,5 @@ export function missingWords(wanted: Wanted, left: Missing): string {
   const { lane, step, edits } = left.branch;
   const tokens = edits.map(([place]) => String(place + 1)).join(", ");
   const changed = tokens ? `, with answer token ${tokens} changed` : "";
-  return `This link goes on from before step ${step + 1} of lane ${lane.toUpperCase()}${changed}. Press Branch.`;
+  return `This link goes on from before step ${before[lane] + step + 1} of lane ${lane.toUpperCase()}${changed}. Press Branch.`;
 }

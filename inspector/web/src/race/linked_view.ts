@@ -105,7 +105,8 @@ export class LinkedView {
     this.left = elsewhere || (unrun && this.seen) ? null : left;
     part(this.root, "[data-linked]").hidden = !this.left;
     if (!this.left) return;
-    write(part(this.root, "[data-linked-words]"), missingWords(this.wanted, this.left));
+    const before = { a: store.lanes.a.before, b: store.lanes.b.before };
+    write(part(this.root, "[data-linked-words]"), missingWords(this.wanted, this.left, before));
     write(part(this.root, "[data-linked-key]"), keyWords(this.left));
   }
 

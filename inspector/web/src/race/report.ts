@@ -81,7 +81,7 @@ export function chips(store: Store): string[] {
   const out: string[] = [];
   if (found.speedup !== null) {
     const [a, b] = found.forwards;
-    out.push(number(b) + " forwards instead of " + number(a));
+    out.push((b === null ? "–" : plural(b, "forward")) + " instead of " + number(a));
     const [textA, textB] = found.text_forwards;
     if (textA && textB) out.push(`${textB} instead of ${textA} up to the end of the text`);
   }
@@ -95,16 +95,21 @@ function agreement(found: Summary): string[] {
   }
   if (found.same_text) return ["every token agrees"];
   if (found.agreement === null || found.first_divergence === null) return [];
-  const share = Math.floor(found.agreement * 100);
+  const share = Math.floor(found.agreement * 100 + 1e-9);
   const first = found.first_divergence + 1;
   return [`${share} % of tokens agree, first difference at token ${first}`];
+}
+
+/** Whether a right answer is a number, such as 7, -5 or 1,234. */
+export function isNumber(answer: string): boolean {
+  return /^-?(\d{1,3}(,\d{3})+|\d+)$/.test(answer.trim());
 }
 
 /** Whether the answers are the same and, if the right one is known, whether they are right. */
 export function verdict(found: Summary): string {
   const { expected } = found;
   const [a, b] = found.numbers;
-  if (expected !== null && !/^\d+$/.test(expected)) {
+  if (expected !== null && !isNumber(expected)) {
     const same = found.same_answer ? "same answer" : "answers differ";
     return same + ": A" + mark(found.right[0]) + ", B" + mark(found.right[1]);
   }
@@ -193,7 +198,10 @@ export function measuredWords(store: Store): string {
   const how = store.timed ? "Measured by the engine's own clock on " : "Recorded, not timed, on ";
   const end = store.timed ? ", without drawing." : ".";
   const memory = start.memory ? " " + start.memory + "." : "";
-  return "Model " + start.model + ". " + how + start.environment + end + memory;
+  const models = [...new Set(store.started.map((lane) => lane.start.model))];
+  const named =
+    models.length > 1 ? `Models ${models.join(" (A) and ")} (B). ` : `Model ${models[0]}. `;
+  return named + how + start.environment + end + memory;
 }
 
 /** Which models and machines the files of other engines name. */

@@ -15,6 +15,9 @@ export async function cardText(inspector: Inspector): Promise<string> {
   if (run === null || run !== store.run || store.live) return "";
   const name = run.slice(0, 8);
   const branch = Object.values(lanes).some((card) => card.spec?.start);
-  const repeat = branch ? null : "python -m engine repeat driftscope-" + name + "-run-card.json";
+  const repeat =
+    branch || store.foreign
+      ? null
+      : "python -m engine repeat driftscope-" + name + "-run-card.json";
   return JSON.stringify({ run: name, lanes, summary: store.summary, repeat }, null, 1);
 }

@@ -1,6 +1,7 @@
 import { write } from "../base/dom.ts";
+import { noteWords, stateWords } from "./head.ts";
 import { spokenWait } from "./progress.ts";
-import { chips, STATES } from "./report.ts";
+import { chips } from "./report.ts";
 import type { Store } from "./store.ts";
 
 /** The least time between two announcements, in milliseconds: of progress, and of other news. */
@@ -37,7 +38,7 @@ export class Speech {
   private words(): string {
     const { store } = this;
     const waiting = spokenWait(store.wait);
-    const details = waiting ? [waiting] : [this.headline(), ...chips(store)];
-    return [STATES[store.state], ...details].filter(Boolean).join(". ");
+    const details = waiting ? [waiting] : [noteWords(store), this.headline(), ...chips(store)];
+    return [stateWords(store, false), ...details].filter(Boolean).join(". ");
   }
 }

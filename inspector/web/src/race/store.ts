@@ -87,6 +87,7 @@ export class Store {
     if (news.recorded !== undefined) this.version = news.recorded;
     const whole = this.takeLanes(news);
     if (news.summary) this.summary = news.summary;
+    for (const lane of LANES) this.lanes[lane].apart = Boolean(this.summary?.apart);
     if (news.link !== undefined) this.link = news.link;
     if (news.question !== undefined) this.question = news.question;
     return whole;

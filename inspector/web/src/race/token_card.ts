@@ -105,8 +105,9 @@ export class TokenCard {
     write(this.why, reason ?? "Reading …");
     write(this.on, `Branch from before step ${lane.stepNumber(step)}`);
     this.on.disabled = this.again.disabled = inspector.store.busy;
-    this.on.hidden = inspector.offline();
-    this.again.hidden = inspector.offline() || !this.decoded(step);
+    const causal = inspector.frames[place.lane]?.causal; // such a run cannot be continued
+    this.on.hidden = inspector.offline() || Boolean(causal);
+    this.again.hidden = this.on.hidden || !this.decoded(step);
     this.move(cell);
   }
 

@@ -251,8 +251,8 @@ export function describe(lane: StartedLane, place: number, frame: number, timed:
   if (!token) return head + "still masked · " + block;
   const text = `${quoted(lane.pieces.get(token.id))} (id ${token.id})`;
   if (token.fixed) return `${head}${text} · ${lane.knownWords(place)}`;
-  const sure =
-    token.sure === null ? "filled in, no confidence" : "confidence " + token.sure.toFixed(3);
+  const unsure = lane.foreign ? "confidence not known" : "filled in, no confidence";
+  const sure = token.sure === null ? unsure : "confidence " + token.sure.toFixed(3);
   const time = timed ? `, ${duration(lane.clock[token.row + 1])}` : "";
   const when = `unmasked at step ${lane.stepNumber(token.row)}${time}`;
   return head + text + " · " + sure + " · " + when + " · " + block;

@@ -153,17 +153,22 @@ function listNodes(
   const where = `before step ${panel.number(step)}`;
   const count = data.position.values.length;
   const head = make("p", "", `Step ${panel.number(step)}: ${plural(count, "candidate")}. `);
-  const on = branchKey(panel, "Branch from " + where, step);
+  const on = frame.causal ? [] : [branchKey(panel, "Branch from " + where, step)];
   if (place === null || place < 0)
-    return [head, make("p", "ds-room", "Choose a cell to see its tokens."), on];
+    return [head, make("p", "ds-room", "Choose a cell to see its tokens."), ...on];
   const row = candidateRow(data, frame.prompt + place);
   const name = `Answer token ${place + 1}, ${where}:`;
-  if (row >= 0) return [head, make("p", "", name), tokenTable(panel, data, row, step, place), on];
+  if (row >= 0)
+    return [head, make("p", "", name), tokenTable(panel, data, row, step, place), ...on];
   const known = panel.text(frame.prompt + place, step);
   if (known === "mask")
-    return [head, make("p", "", name + " masked, but not a candidate in this step."), on];
-  const again = branchKey(panel, "Mask this token again and branch", step, [place, MASK_AGAIN]);
-  return [head, make("p", "", `${name} ${known} is already known.`), again, on];
+    return [head, make("p", "", name + " masked, but not a candidate in this step."), ...on];
+  const token = panel.inspector.store.lanes[panel.cursor.lane].token(place, step);
+  const again =
+    frame.causal || !token || token.fixed
+      ? []
+      : [branchKey(panel, "Mask this token again and branch", step, [place, MASK_AGAIN])];
+  return [head, make("p", "", `${name} ${known} is already known.`), ...again, ...on];
 }
 
 function tokenTable(

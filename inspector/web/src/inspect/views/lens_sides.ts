@@ -76,7 +76,8 @@ export function drawLensSides(panel: Panel): void {
 
 /** Why the lanes cannot be compared; empty if they can. */
 function problemOf(panel: Panel, common: readonly CommonStep[]): string {
-  const { lanes } = panel.inspector.store;
+  const { lanes, summary } = panel.inspector.store;
+  if (summary?.apart) return summary.apart;
   if (lanes.a.start?.model !== lanes.b.start?.model)
     return "The lanes have different models, so their layers and tokens cannot be compared.";
   return common.length ? "" : "No step was probed in both lanes, so there is nothing to compare.";
